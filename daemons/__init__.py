@@ -1,0 +1,1 @@
+"""The centre: measures, decides and converges the cluster on the decision."""

@@ -1,0 +1,1 @@
+"""What both ends of the bus must agree on: values, messages, ports and errors. Imports nothing of ours."""

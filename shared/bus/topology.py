@@ -1,0 +1,100 @@
+"""Exchanges, queues and who may use them: one table that every bus implementation builds from (DESIGN, The bus)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+REPORTS = "trimtab.reports"
+ACTIONS = "trimtab.actions"
+RESULTS = "trimtab.results"
+REQUESTS = "trimtab.requests"
+EVENTS = "trimtab.events"
+DEAD = "trimtab.dead"
+REPLIES = ""  # the default exchange: the routing key is the name of the asker's own queue
+
+CONTROLLER_QUEUE = "controller"
+DEAD_QUEUE = "dead"
+CONTROLLER_USER_PREFIX = "controller."
+AGENT_USER_PREFIX = "agent."
+OPERATOR_USER_PREFIX = "operator."
+
+REPORT_TTL_S = 15.0
+REPORT_QUEUE_LENGTH_MAX = 10_000
+DEAD_QUEUE_LENGTH_MAX = 10_000
+DEAD_BODY_BYTES_MAX = 64 * 1024
+BODY_BYTES_MAX = 4 * 1024 * 1024
+
+
+class ExchangeKind(StrEnum):
+    """How an exchange matches routing keys: exactly, or with `*` (one word) and `#` (any number of words)."""
+
+    DIRECT = "direct"
+    TOPIC = "topic"
+
+
+@dataclass(frozen=True, slots=True)
+class QueueSpec:
+    """A queue and its bindings, each an (exchange, routing key) pair.
+
+    `ttl_s`: messages older than that are dropped unseen. `length_max`: beyond it the oldest is dropped. `durable`:
+    survives the broker. `single_active`: of several consumers only the first gets deliveries, the next when it goes.
+    `exclusive`: belongs to one connection and goes with it.
+    """
+
+    name: str
+    bindings: tuple[tuple[str, str], ...]
+    durable: bool = True
+    ttl_s: float | None = None
+    length_max: int | None = None
+    single_active: bool = False
+    exclusive: bool = False
+
+
+EXCHANGES: dict[str, ExchangeKind] = {
+    REPORTS: ExchangeKind.TOPIC,
+    ACTIONS: ExchangeKind.DIRECT,
+    RESULTS: ExchangeKind.DIRECT,
+    REQUESTS: ExchangeKind.DIRECT,
+    EVENTS: ExchangeKind.TOPIC,
+    DEAD: ExchangeKind.DIRECT,
+}
+
+CONTROLLER = QueueSpec(
+    CONTROLLER_QUEUE,
+    ((RESULTS, CONTROLLER_QUEUE), (REQUESTS, CONTROLLER_QUEUE)),
+    single_active=True,
+)
+DEAD_LETTERS = QueueSpec(DEAD_QUEUE, ((DEAD, DEAD_QUEUE),), length_max=DEAD_QUEUE_LENGTH_MAX)
+
+
+def agent_queue(node: str) -> QueueSpec:
+    """The durable queue of a node's actions, declared when the node is added."""
+    return QueueSpec(agent_user(node), ((ACTIONS, node),))
+
+
+def report_queue(controller: str) -> QueueSpec:
+    """The transient queue of reports of one controller; only the newest matter."""
+    return QueueSpec(
+        f"reports.{controller}",
+        ((REPORTS, "report.#"),),
+        durable=False,
+        ttl_s=REPORT_TTL_S,
+        length_max=REPORT_QUEUE_LENGTH_MAX,
+        exclusive=True,
+    )
+
+
+def event_queue(reader: str) -> QueueSpec:
+    """A reader's own queue of all events."""
+    return QueueSpec(f"events.{reader}", ((EVENTS, "#"),), durable=False, length_max=10_000, exclusive=True)
+
+
+def report_key(node: str) -> str:
+    """Routing key of a node's reports."""
+    return f"report.{node}"
+
+
+def agent_user(node: str) -> str:
+    """The user (and queue name) of a node's agent."""
+    return AGENT_USER_PREFIX + node

@@ -1,0 +1,258 @@
+"""What the cores take in and what they ask for: the whole vocabulary between a state machine and its shell.
+
+`core.handle(input, now_s)` returns a list of effects. The shell carries them out **in order**; if the process dies
+between two of them the later ones have not happened. Effects that take time (`Publish` with an id, `Write`,
+`TakeLead`, `Compute`, `Operate`, `Observe`, `Power`) come back as the input named in their docstring.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from shared.messages import Message
+from shared.model import Action, GuestChange, Node, NodeSample, Outcome, VmStatus
+
+# --- inputs ------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Received:
+    """A decoded message. `delivery` is None for queues that need no acknowledgement (reports, replies).
+    `sender` is the broker-checked user; `reply_to` the asker's queue ("" when no answer is wanted)."""
+
+    delivery: int | None
+    sender: str
+    message: Message
+    reply_to: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Published:
+    """Answer to a `Publish` with an id: `ok` when the broker has taken responsibility for the message."""
+
+    publish_id: int
+    ok: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Reconnected:
+    """The bus connection was lost and is up again: unacknowledged deliveries will come once more with new ids,
+    unanswered publishes are unknown."""
+
+
+@dataclass(frozen=True, slots=True)
+class TimerFired:
+    """A timer set with `StartTimer` is due."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Operated:
+    """Answer to `Operate`. `status`: the VM on this node now (None: not here); `final`: its last counters where it
+    left or stopped executing."""
+
+    call_id: str
+    outcome: Outcome
+    status: VmStatus | None = None
+    final: VmStatus | None = None
+    detail: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class GuestChanged:
+    """The hypervisor saw a guest end, vanish or arrive. `status` is its last status, with counters."""
+
+    change: GuestChange
+    status: VmStatus
+
+
+@dataclass(frozen=True, slots=True)
+class Observed:
+    """Answer to `Observe`: the node's own sample, every VM, and its capacity."""
+
+    sample: NodeSample
+    vms: tuple[VmStatus, ...]
+    inventory: Node
+
+
+@dataclass(frozen=True, slots=True)
+class Computed:
+    """Answer to `Compute`: `outcome` is what the computation returned, None when it failed or ran out of time."""
+
+    compute_id: int
+    outcome: Any
+    error: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """Answer to `Write`. Not `ok`: nothing was written; `stale` when another controller has raised the term."""
+
+    write_id: int
+    ok: bool
+    stale: bool = False
+    detail: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class LeadTaken:
+    """Answer to `TakeLead`: the term now ours and everything in the store, read in the same transaction.
+    `term` 0: the store could not be reached; try again."""
+
+    term: int
+    image: Any = None
+
+
+@dataclass(frozen=True, slots=True)
+class PowerDone:
+    """Answer to `Power`: for `fence`, `ok` means the node is proven off."""
+
+    node: str
+    operation: str
+    ok: bool
+    detail: str = ""
+
+
+Input = (
+    Received
+    | Published
+    | Reconnected
+    | TimerFired
+    | Operated
+    | GuestChanged
+    | Observed
+    | Computed
+    | Written
+    | LeadTaken
+    | PowerDone
+)
+
+# --- effects -----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Publish:
+    """Send a message. With a `publish_id` it is confirmed and comes back as `Published`; without, it may be lost.
+    Agents and controllers use ids that grow within the life of the process."""
+
+    exchange: str
+    routing_key: str
+    message: Message
+    publish_id: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Acknowledge:
+    """The delivery is dealt with: its content is safe elsewhere."""
+
+    delivery: int
+
+
+@dataclass(frozen=True, slots=True)
+class DeadLetter:
+    """The delivery cannot be handled: keep it in the dead-letter queue with the reason and acknowledge it."""
+
+    delivery: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class StartTimer:
+    """Fire `name` at `at_s`, replacing an earlier setting of the same name. Timers due at one instant fire after
+    everything else that happens at that instant, in the order of their setting."""
+
+    name: str
+    at_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class StopTimer:
+    """Forget the timer."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Operate:
+    """Ask the hypervisor to carry out an action. Comes back as `Operated` with `call_id` = the action's id."""
+
+    action: Action
+
+
+@dataclass(frozen=True, slots=True)
+class Abort:
+    """Give up the operation under way on a VM; its `Operated` comes with TIMED_OUT."""
+
+    vm: str
+
+
+@dataclass(frozen=True, slots=True)
+class Forget:
+    """Remove an ENDED or CRASHED VM's definition from the hypervisor. Forgetting what is not there is fine."""
+
+    vm: str
+
+
+@dataclass(frozen=True, slots=True)
+class Observe:
+    """Read the sampler and the hypervisor. Comes back as `Observed`."""
+
+
+@dataclass(frozen=True, slots=True)
+class WriteJournal:
+    """Append a record to the agent's journal; durable before the next effect is begun."""
+
+    record: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Write:
+    """Store records on condition that the store's term is still `term`. Comes back as `Written`."""
+
+    write_id: int
+    term: int
+    records: tuple[Any, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class TakeLead:
+    """Raise the term in the store and read everything, in one transaction. Comes back as `LeadTaken`."""
+
+    controller: str
+
+
+@dataclass(frozen=True, slots=True)
+class Compute:
+    """Run a pure computation within `limit_s`. Comes back as `Computed`."""
+
+    compute_id: int
+    request: Any
+    limit_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Power:
+    """Ask the power driver for `operation` (`fence`, `wake`) on a node. Comes back as `PowerDone`."""
+
+    node: str
+    operation: str
+
+
+Effect = (
+    Publish
+    | Acknowledge
+    | DeadLetter
+    | StartTimer
+    | StopTimer
+    | Operate
+    | Abort
+    | Forget
+    | Observe
+    | WriteJournal
+    | Write
+    | TakeLead
+    | Compute
+    | Power
+)

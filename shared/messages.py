@@ -1,0 +1,318 @@
+"""Every message of the bus. A message is a frozen value; `codec.py` turns it into bytes and back.
+
+`KIND` and `VERSION` of each class go into the envelope. A field may be added with a default under the same version
+(an older reader ignores nothing: it refuses what it does not know, so a new field also raises VERSION); the codec
+accepts every version from `OLDEST` to `VERSION`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from shared.model import (
+    Action,
+    ActionKind,
+    GuestChange,
+    Job,
+    Node,
+    NodeSample,
+    Outcome,
+    VmStatus,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class UnderWay:
+    """An action that an agent has accepted and not finished."""
+
+    id: str
+    kind: ActionKind
+    vm: str
+    to_node: str = ""
+
+
+# --- agent -> controller -----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class GuestEvent:
+    """A guest ended, vanished or arrived. `event` numbers the agent's events from 1 without gaps, for ever.
+
+    `seq` is the agent's message sequence (see Report). `status` is the VM's last known status, with its counters.
+    """
+
+    KIND: ClassVar[str] = "guest-event"
+    VERSION: ClassVar[int] = 1
+    OLDEST: ClassVar[int] = 1
+
+    node: str
+    boot_id: str
+    seq: int
+    clock_s: float
+    event: int
+    change: GuestChange
+    status: VmStatus
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """A node's state at `clock_s` of the agent's clock.
+
+    `seq` grows with every message of the agent, across its restarts: what carries a lower one than the controller has
+    seen from the node says nothing new about its VMs. `vms` is complete. `events` are the guest events that no
+    controller has acknowledged yet; a VM named there is over, not lost. `inventory` comes with the first report of an
+    agent, after a hello and when it changed, else None. `term` is the highest the agent has seen.
+    """
+
+    KIND: ClassVar[str] = "report"
+    VERSION: ClassVar[int] = 1
+    OLDEST: ClassVar[int] = 1
+
+    node: str
+    boot_id: str
+    seq: int
+    clock_s: float
+    term: int
+    sample: NodeSample
+    vms: tuple[VmStatus, ...]
+    under_way: tuple[UnderWay, ...] = ()
+    events: tuple[GuestEvent, ...] = ()
+    inventory: Node | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """How an action ended. `status` is the VM on this node afterwards (None: not here), with its last counters;
+    after a migration away or a suspend it carries the final counters. `detail` is for people.
+    """
+
+    KIND: ClassVar[str] = "result"
+    VERSION: ClassVar[int] = 1
+    OLDEST: ClassVar[int] = 1
+
+    node: str
+    boot_id: str
+    seq: int
+    clock_s: float
+    term: int
+    action: str
+    kind: ActionKind
+    vm: str
+    outcome: Outcome
+    status: VmStatus | None = None
+    final: VmStatus | None = None
+    detail: str = ""
+
+
+# --- controller -> agent -----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Hello:
+    """A new leader introduces its term; the agent answers with a full report. `events_seen`: see Order."""
+
+    KIND: ClassVar[str] = "hello"
+    VERSION: ClassVar[int] = 1
+    OLDEST: ClassVar[int] = 1
+
+    term: int
+    events_seen: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """An action to carry out. `events_seen`: every guest event of this agent up to that number is in the store, so
+    the agent may forget it."""
+
+    KIND: ClassVar[str] = "order"
+    VERSION: ClassVar[int] = 1
+    OLDEST: ClassVar[int] = 1
+
+    action: Action
+    events_seen: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class EventsSeen:
+    """Acknowledges guest events when there is no order to carry the number."""
+
+    KIND: ClassVar[str] = "events-seen"
+    VERSION: ClassVar[int] = 1
+    OLDEST: ClassVar[int] = 1
+
+    term: int
+    events_seen: int
+
+
+# --- controller -> itself ----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Probe:
+    """Published by each controller to the controllers' queue: who receives its own is the active consumer."""
+
+    KIND: ClassVar[str] = "probe"
+    VERSION: ClassVar[int] = 1
+    OLDEST: ClassVar[int] = 1
+
+    controller: str
+    number: int
+
+
+# --- operator -> controller --------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class SubmitJob:
+    """Submit a job. The same `request` id again is the same submission."""
+
+    KIND: ClassVar[str] = "submit-job"
+    VERSION: ClassVar[int] = 1
+    OLDEST: ClassVar[int] = 1
+
+    request: str
+    job: Job
+
+
+@dataclass(frozen=True, slots=True)
+class CancelJob:
+    """Stop a job's VMs, discard its images and end it as cancelled."""
+
+    KIND: ClassVar[str] = "cancel-job"
+    VERSION: ClassVar[int] = 1
+    OLDEST: ClassVar[int] = 1
+
+    request: str
+    job: str
+
+
+@dataclass(frozen=True, slots=True)
+class AddNode:
+    """Let a node take part. Its facts come from its agent's inventory."""
+
+    KIND: ClassVar[str] = "add-node"
+    VERSION: ClassVar[int] = 1
+    OLDEST: ClassVar[int] = 1
+
+    request: str
+    node: str
+
+
+@dataclass(frozen=True, slots=True)
+class RemoveNode:
+    """Take an empty node out; refused while a VM is or may be on it."""
+
+    KIND: ClassVar[str] = "remove-node"
+    VERSION: ClassVar[int] = 1
+    OLDEST: ClassVar[int] = 1
+
+    request: str
+    node: str
+
+
+@dataclass(frozen=True, slots=True)
+class DrainNode:
+    """Empty a node (`on`) or let it take VMs again (not `on`)."""
+
+    KIND: ClassVar[str] = "drain-node"
+    VERSION: ClassVar[int] = 1
+    OLDEST: ClassVar[int] = 1
+
+    request: str
+    node: str
+    on: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ConfirmOff:
+    """An operator's word that a silent node is off: its VMs are lost and may be restarted elsewhere."""
+
+    KIND: ClassVar[str] = "confirm-off"
+    VERSION: ClassVar[int] = 1
+    OLDEST: ClassVar[int] = 1
+
+    request: str
+    node: str
+
+
+@dataclass(frozen=True, slots=True)
+class ApprovePlan:
+    """Carry out the plan of the cycle decision that waits (automation level `confirm`)."""
+
+    KIND: ClassVar[str] = "approve-plan"
+    VERSION: ClassVar[int] = 1
+    OLDEST: ClassVar[int] = 1
+
+    request: str
+    decision: int
+
+
+@dataclass(frozen=True, slots=True)
+class SetDeciding:
+    """Stop (`on` false) or resume deciding; what was decided goes on converging."""
+
+    KIND: ClassVar[str] = "set-deciding"
+    VERSION: ClassVar[int] = 1
+    OLDEST: ClassVar[int] = 1
+
+    request: str
+    on: bool
+
+
+# --- controller -> operator and everyone -------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """Answer to an operator's request: done, or the code and text of what refused it."""
+
+    KIND: ClassVar[str] = "reply"
+    VERSION: ClassVar[int] = 1
+    OLDEST: ClassVar[int] = 1
+
+    request: str
+    done: bool
+    code: str = ""
+    detail: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Happened:
+    """Something happened: `what` is a stable code (`job-completed`), `subject` whom it concerns."""
+
+    KIND: ClassVar[str] = "happened"
+    VERSION: ClassVar[int] = 1
+    OLDEST: ClassVar[int] = 1
+
+    at_s: float
+    what: str
+    subject: str
+    term: int = 0
+    detail: str = ""
+
+
+AgentMessage = Report | Result | GuestEvent
+AgentBound = Hello | Order | EventsSeen
+Request = SubmitJob | CancelJob | AddNode | RemoveNode | DrainNode | ConfirmOff | ApprovePlan | SetDeciding
+Message = AgentMessage | AgentBound | Probe | Request | Reply | Happened
+
+MESSAGES: tuple[type[Message], ...] = (
+    Report,
+    Result,
+    GuestEvent,
+    Hello,
+    Order,
+    EventsSeen,
+    Probe,
+    SubmitJob,
+    CancelJob,
+    AddNode,
+    RemoveNode,
+    DrainNode,
+    ConfirmOff,
+    ApprovePlan,
+    SetDeciding,
+    Reply,
+    Happened,
+)

@@ -1,0 +1,231 @@
+"""The ports: what a driver, bus, store or policy must do. Contracts are in the docstrings; `sim_backend.conformance`
+runs them against every implementation."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol, runtime_checkable
+
+from shared.bus.topology import QueueSpec
+from shared.effects import Effect as Effect
+from shared.effects import GuestChanged, Input, LeadTaken, Operated
+from shared.model import Action, Node, NodeSample, VmStatus
+
+
+class Core(Protocol):
+    """A state machine without I/O: same inputs, same effects. `now_s` never decreases."""
+
+    def handle(self, event: Input, now_s: float) -> list[Effect]:
+        """Take one input and return what the shell must do, in order."""
+        ...
+
+
+class Clock(Protocol):
+    """Where time comes from. Only `shared/clock.py` and virtual engines implement it."""
+
+    def now_s(self) -> float:
+        """Seconds since the epoch (real) or since the start of the world (virtual); never decreases."""
+        ...
+
+
+@runtime_checkable
+class Hypervisor(Protocol):
+    """One node's hypervisor.
+
+    All operations are begun with `begin` and answered by an `Operated` from `poll`, one per `begin`, whose call_id is
+    the action's id. A driver checks what only it can know (room, the VM's state) and is idempotent in this sense: an
+    action that finds its post-condition met answers OK. Operations on different VMs run side by side; on one VM only
+    one at a time (a second answers BUSY). A failed, aborted or refused operation leaves the VM as it was.
+    Guest changes nobody asked for come from `poll` as `GuestChanged`.
+
+    Virtual-time drivers use `now_s` and `next_due_s`; real ones work in threads of their own, call `wake` when `poll`
+    has something and answer None from `next_due_s`.
+    """
+
+    def inventory(self) -> Node:
+        """Capacity and labels of the node. Raises TransientError when the hypervisor does not answer."""
+        ...
+
+    def vms(self, now_s: float) -> tuple[VmStatus, ...]:
+        """Every VM and every saved image on this node, ours or not, with `busy` set where an operation runs."""
+        ...
+
+    def begin(self, action: Action, now_s: float) -> None:
+        """Begin an action; never blocks, never raises for anything the action says."""
+        ...
+
+    def abort(self, vm: str, now_s: float) -> None:
+        """Give up the operation under way on `vm` (answer TIMED_OUT); nothing happens when there is none."""
+        ...
+
+    def forget(self, vm: str, now_s: float) -> None:
+        """Remove the definition of an ENDED or CRASHED VM; anything else is left alone."""
+        ...
+
+    def poll(self, now_s: float) -> tuple[Operated | GuestChanged, ...]:
+        """What has happened up to `now_s` and was not returned before, in the order in which it happened."""
+        ...
+
+    def next_due_s(self) -> float | None:
+        """When `poll` will next have something, None if that is not known or nothing is under way."""
+        ...
+
+
+@runtime_checkable
+class Sampler(Protocol):
+    """Reads the node's own counters."""
+
+    def sample(self, now_s: float) -> NodeSample:
+        """One reading; fractions cover the time since the previous call (0 at the first)."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Delivery:
+    """A message for a consumer. `tag` is for `acknowledge` and `dead_letter`; `sender` was checked by the broker."""
+
+    tag: int
+    queue: str
+    routing_key: str
+    sender: str
+    body: bytes
+    redelivered: bool = False
+    reply_to: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Confirm:
+    """The broker's answer to a `publish` with an id: `ok` false means it did not take the message."""
+
+    publish_id: int
+    ok: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Lost:
+    """The connection is gone; everything unacknowledged will be delivered again on the next one."""
+
+    reason: str
+
+
+BusEvent = Delivery | Confirm | Lost
+
+
+class Bus(Protocol):
+    """One connection of one user to the broker.
+
+    At least once: a delivery that is not acknowledged before the connection ends comes again, marked redelivered, at
+    its old place in the queue. Order: messages of one publisher to one queue arrive in the order of publishing (faults
+    aside). A queue's TTL and length drop the oldest unseen. Undeliverable or undecodable messages are republished to
+    the dead queue by `dead_letter`, with reason and origin, body cut at 64 KiB.
+    """
+
+    @property
+    def user(self) -> str:
+        """The name the broker knows this connection by; it becomes `Delivery.sender`."""
+        ...
+
+    def declare(self, queue: QueueSpec) -> None:
+        """Make a queue and its bindings; the same again is fine, another shape raises PermanentError."""
+        ...
+
+    def publish(
+        self, exchange: str, routing_key: str, body: bytes, publish_id: int | None = None, reply_to: str = ""
+    ) -> None:
+        """Send a body of at most BODY_BYTES_MAX. With an id a `Confirm` follows. Raises BusUnavailable when closed."""
+        ...
+
+    def consume(self, queue: str, prefetch: int, acknowledged: bool = True) -> None:
+        """Begin to receive from a queue, at most `prefetch` unacknowledged at a time (no limit when the queue is
+        not `acknowledged`)."""
+        ...
+
+    def acknowledge(self, tag: int) -> None:
+        """The delivery is dealt with. A tag of an earlier connection is ignored."""
+        ...
+
+    def dead_letter(self, tag: int, reason: str) -> None:
+        """Keep the delivery in the dead queue with the reason, then acknowledge it."""
+        ...
+
+    def poll(self, timeout_s: float = 0.0) -> Sequence[BusEvent]:
+        """What has come in, waiting at most `timeout_s` for the first."""
+        ...
+
+    def close(self) -> None:
+        """End the connection; its exclusive queues go, its unacknowledged deliveries return."""
+        ...
+
+
+class Journal(Protocol):
+    """An agent's durable memory."""
+
+    def append(self, record: Any) -> None:
+        """Make a record durable before returning. Raises StoreUnavailable when the disk is full."""
+        ...
+
+    def records(self) -> tuple[Any, ...]:
+        """Every record appended so far, oldest first (an implementation may compact to an equivalent list)."""
+        ...
+
+
+class Store(Protocol):
+    """The controller's durable memory. Every write names the term of its writer."""
+
+    def take_lead(self, controller: str) -> LeadTaken:
+        """Raise the term by one for this controller and read everything, in one transaction."""
+        ...
+
+    def write(self, term: int, records: tuple[Any, ...]) -> None:
+        """Store all records or none. Raises StaleTerm when the term was raised since, StoreUnavailable otherwise."""
+        ...
+
+
+class PowerDriver(Protocol):
+    """Wakes nodes and proves them off."""
+
+    def fence(self, node: str) -> bool:
+        """Cut the node's power. True only when it is proven off; idempotent."""
+        ...
+
+    def wake(self, node: str) -> bool:
+        """Bring the node up. True when the request was sent; idempotent."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Needs:
+    """What a policy demands of the data before it may act: the share of nodes reporting (0..1) and the age in
+    seconds of the oldest report of an up node."""
+
+    reporting_frac: float = 0.0
+    report_age_s: float = float("inf")
+
+
+class Policy(Protocol):
+    """A pure decision. One class per policy, without state of its own; found by name in its role's registry.
+
+    `decide` never changes its arguments, uses no clock, I/O or global random state, returns the same for the same
+    arguments, and names every workload it does not serve in a refusal. `state` is what it returned last time
+    (None the first time) and must survive a round trip through msgpack.
+    """
+
+    @property
+    def name(self) -> str:
+        """The name in configuration and on the command line."""
+        ...
+
+    @property
+    def needs(self) -> Needs:
+        """Without these the loop keeps the last decision and says why."""
+        ...
+
+    @property
+    def event_driven(self) -> bool:
+        """Whether it also acts when a job arrives or ends, not only at each cycle."""
+        ...
+
+    def decide(self, snapshot: Any, state: Any, params: Mapping[str, Any]) -> tuple[Any, Any]:
+        """From a `Snapshot` to (`PlacementDecision` or `ProvisioningDecision`, new state)."""
+        ...

@@ -1,0 +1,1 @@
+"""Stand-ins and simulated worlds: the fakes that tests and simulations run on."""
