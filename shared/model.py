@@ -111,7 +111,7 @@ class NodeService(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class NodeSample:
-    """One reading of a node's own counters. Fractions are 0..1 over the last period, `_bytes` and `_busy_s` cumulative."""
+    """One reading of a node: fractions are 0..1 over the last period, `_bytes` and `_busy_s` cumulative."""
 
     cpu_frac: float = 0.0
     iowait_frac: float = 0.0
