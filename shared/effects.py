@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from shared.bus.topology import QueueSpec
 from shared.messages import Message
 from shared.model import Action, GuestChange, Node, NodeSample, Outcome, VmStatus
 
@@ -240,8 +241,16 @@ class Power:
     operation: str
 
 
+@dataclass(frozen=True, slots=True)
+class Declare:
+    """Make a queue (a node that is added gets its own). Declaring what is there already is fine."""
+
+    queue: QueueSpec
+
+
 Effect = (
     Publish
+    | Declare
     | Acknowledge
     | DeadLetter
     | StartTimer
