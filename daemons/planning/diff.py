@@ -1,0 +1,161 @@
+"""What separates one workload from its desired state. Looks at one workload alone; room is `order`'s affair.
+
+Safety first (DESIGN, rule 5): an instance that is unknown or busy is never touched; START is needed only for an
+instance that is proven nowhere.
+"""
+
+from __future__ import annotations
+
+from daemons.planning.sight import Copy, Difference, InstanceSight, Need, WorkloadSight
+from shared.model import LIVE_STATES, ActionKind, JobPhase, VmState
+
+CPU_TOLERANCE = 1e-9
+
+
+def diff(sight: WorkloadSight) -> Difference:
+    """The needs of a workload, in the order of its instances."""
+    if sight.phase is JobPhase.RUNNING:
+        return _toward_running(sight)
+    if sight.phase is JobPhase.SUSPENDED:
+        return _toward_suspended(sight)
+    needs: list[Need] = []
+    for instance in sight.instances:
+        if not instance.busy:
+            needs += [_removal(sight, instance, copy) for copy in instance.copies if _removable(copy)]
+    return Difference(tuple(needs))
+
+
+def _removable(copy: Copy) -> bool:
+    return copy.usable and (copy.state in LIVE_STATES or copy.state is VmState.SUSPENDED)
+
+
+def _removal(sight: WorkloadSight, instance: InstanceSight, copy: Copy) -> Need:
+    kind = ActionKind.DISCARD_IMAGE if copy.state is VmState.SUSPENDED else ActionKind.STOP
+    return Need(kind, sight.name, instance.vm, copy.node, expects=copy.generation)
+
+
+def live_copy(sight: WorkloadSight, instance: InstanceSight) -> Copy | None:
+    """The live VM that counts: of this attempt, the newest generation."""
+    return _newest(sight, instance, live=True)
+
+
+def image_copy(sight: WorkloadSight, instance: InstanceSight) -> Copy | None:
+    """The saved image that counts: of this attempt, the newest generation."""
+    return _newest(sight, instance, live=False)
+
+
+def _newest(sight: WorkloadSight, instance: InstanceSight, live: bool) -> Copy | None:
+    best: Copy | None = None
+    for copy in instance.copies:
+        fits = copy.state in LIVE_STATES if live else copy.state is VmState.SUSPENDED
+        if fits and copy.attempt == sight.attempt and (best is None or copy.generation > best.generation):
+            best = copy
+    return best
+
+
+def _leftovers(sight: WorkloadSight, instance: InstanceSight, keep: Copy | None) -> list[Need]:
+    """Removals of everything but `keep`. An image goes only once the VM is seen live, or belongs to a past attempt."""
+    needs = []
+    for copy in instance.copies:
+        if copy is keep or not _removable(copy):
+            continue
+        past = copy.attempt < sight.attempt
+        if past or instance.ended or (keep is not None and copy.generation < keep.generation):
+            needs.append(_removal(sight, instance, copy))
+    return needs
+
+
+def _toward_suspended(sight: WorkloadSight) -> Difference:
+    needs: list[Need] = []
+    failed = False
+    for instance in sight.instances:
+        if instance.busy:
+            continue
+        live, image = live_copy(sight, instance), image_copy(sight, instance)
+        needs += _leftovers(sight, instance, live or image)
+        if instance.ended:
+            continue
+        if live is not None:
+            if live.usable:
+                needs.append(Need(ActionKind.SUSPEND, sight.name, instance.vm, live.node, expects=live.generation))
+        elif image is None and not instance.unknown:
+            failed = True
+    return Difference(tuple(needs), failed)
+
+
+def _toward_running(sight: WorkloadSight) -> Difference:
+    gang = len(sight.instances) > 1
+    lives = [live_copy(sight, instance) for instance in sight.instances]
+    together = all(
+        instance.ended or (live is not None and live.usable)
+        for instance, live in zip(sight.instances, lives, strict=True)
+    )
+    needs: list[Need] = []
+    failed = sight.overdue and not together and not sight.released
+    for instance, live in zip(sight.instances, lives, strict=True):
+        if instance.busy:
+            continue
+        image = image_copy(sight, instance)
+        needs += _leftovers(sight, instance, live or image)
+        if instance.ended:
+            continue
+        if live is not None:
+            needs += _adjust(sight, instance, live, gang, together)
+        elif image is not None:
+            if not instance.unknown and image.usable:
+                needs.append(_resume(sight, instance, image, gang))
+        elif not instance.unknown:
+            if instance.issued:
+                failed = True
+            else:
+                needs.append(_start(sight, instance, gang))
+    return Difference(tuple(needs), failed, together)
+
+
+def _start(sight: WorkloadSight, instance: InstanceSight, gang: bool) -> Need:
+    return Need(
+        ActionKind.START,
+        sight.name,
+        instance.vm,
+        instance.want_node,
+        memory_mib=instance.memory_mib,
+        cpu_mhz=instance.want_mhz,
+        set_mhz=instance.want_mhz,
+        paused=gang,
+    )
+
+
+def _resume(sight: WorkloadSight, instance: InstanceSight, image: Copy, gang: bool) -> Need:
+    return Need(
+        ActionKind.RESUME,
+        sight.name,
+        instance.vm,
+        instance.want_node,
+        from_node=image.node,
+        expects=image.generation,
+        memory_mib=instance.memory_mib,
+        cpu_mhz=instance.want_mhz,
+        set_mhz=instance.want_mhz,
+        paused=gang,
+    )
+
+
+def _adjust(sight: WorkloadSight, instance: InstanceSight, live: Copy, gang: bool, together: bool) -> list[Need]:
+    """Bring a live VM to its node, its CPU and its gang's beat; one operation at a time."""
+    if not live.usable:
+        return []
+
+    def need(kind: ActionKind, **fields: object) -> list[Need]:
+        return [Need(kind, sight.name, instance.vm, live.node, expects=live.generation, **fields)]  # type: ignore[arg-type]
+
+    running = live.state is VmState.RUNNING
+    if running and gang and not together:
+        return need(ActionKind.PAUSE)
+    if not running and together:
+        return need(ActionKind.UNPAUSE)
+    if live.node != instance.want_node and together:
+        room = {"memory_mib": instance.memory_mib, "cpu_mhz": instance.want_mhz, "set_mhz": instance.want_mhz}
+        return need(ActionKind.MIGRATE, to_node=instance.want_node, **room)
+    if abs(live.cpu_mhz - instance.want_mhz) > CPU_TOLERANCE * max(1.0, instance.want_mhz):
+        return need(ActionKind.SET_CPU, cpu_mhz=instance.want_mhz - live.cpu_mhz, set_mhz=instance.want_mhz)
+    return []

@@ -1,0 +1,117 @@
+"""The values that planning works on: what is wanted of a workload and what is seen of its VMs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from shared.model import ActionKind, JobPhase, VmState
+
+
+@dataclass(frozen=True, slots=True)
+class Copy:
+    """A VM or image as its node last told. `usable`: the node is up and orders may be sent to it."""
+
+    node: str
+    state: VmState
+    attempt: int
+    generation: int
+    cpu_mhz: float
+    usable: bool
+
+
+@dataclass(frozen=True, slots=True)
+class InstanceSight:
+    """One instance. `busy`: an operation is under way or its back-off has not passed. `unknown`: it may be on a node
+    of which nothing is known, or whose word on it has not come yet. `issued`: a START of this attempt was sent."""
+
+    vm: str
+    want_node: str
+    want_mhz: float
+    memory_mib: float
+    copies: tuple[Copy, ...]
+    busy: bool
+    unknown: bool
+    issued: bool
+    ended: bool
+
+
+@dataclass(frozen=True, slots=True)
+class WorkloadSight:
+    """A workload: its desired phase, the attempt that counts, and its instances. `released`: this attempt's VMs have
+    all been running together once. `overdue`: the gang has not come together in time."""
+
+    name: str
+    phase: JobPhase
+    attempt: int
+    released: bool
+    overdue: bool
+    instances: tuple[InstanceSight, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Need:
+    """An operation that would bring one VM nearer to what is wanted. `expects`: the generation it finds.
+
+    `memory_mib` and `cpu_mhz` are what it takes on `to_node` (MIGRATE) or `node`; a SET_CPU takes the difference.
+    """
+
+    kind: ActionKind
+    workload: str
+    vm: str
+    node: str
+    to_node: str = ""
+    from_node: str = ""
+    expects: int = 0
+    memory_mib: float = 0.0
+    cpu_mhz: float = 0.0
+    set_mhz: float = 0.0
+    paused: bool = False
+
+    @property
+    def target(self) -> str:
+        """The node on which it needs room."""
+        return self.to_node or self.node
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """What separates a workload from its desired state.
+
+    `failed`: this attempt cannot go on (an instance is proven gone, or the gang is overdue); the controller takes it
+    back. `together`: every instance is live, nothing is missing. Neither and no needs: wait.
+    """
+
+    needs: tuple[Need, ...] = ()
+    failed: bool = False
+    together: bool = False
+
+
+@dataclass(slots=True)
+class Room:
+    """Live totals of one node while waves are put together (mutable scratch, made anew for each use).
+
+    `actions` and `migrations` count what is under way.
+    """
+
+    memory_mib: float
+    cpu_mhz: float
+    actions: int = 0
+    migrations: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Ceilings:
+    """Most actions and migrations under way per node and in total; 0 means no limit."""
+
+    actions_per_node: int = 0
+    migrations_per_node: int = 0
+    actions_total: int = 0
+    migrations_total: int = 0
+
+
+@dataclass(slots=True)
+class Wave:
+    """Needs that may be sent together, and those that must wait."""
+
+    chosen: list[Need] = field(default_factory=list)
+    blocked: list[Need] = field(default_factory=list)

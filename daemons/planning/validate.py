@@ -1,0 +1,37 @@
+"""Looks at one action again just before it is sent, against what is known of its nodes at that moment."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from shared.model import Action, ActionKind
+
+
+@dataclass(frozen=True, slots=True)
+class NodeNow:
+    """A node at the moment of sending. `room_mib` is negative when more is promised than there is."""
+
+    usable: bool
+    boot_id: str
+    room_mib: float
+
+
+def validate(action: Action, node: NodeNow, target: NodeNow | None, now_s: float) -> str:
+    """Why the action must not be sent now ("" when it may).
+
+    The ledger already holds what the action claims, so a negative room means that the world has changed since it was
+    planned. `target` is the receiving node of a migration, else None.
+    """
+    if not node.usable:
+        return "its node is not usable"
+    if node.boot_id != action.boot_id:
+        return "its node has started anew"
+    if now_s > action.expires_at_s:
+        return "it has expired"
+    receiving = target if action.kind is ActionKind.MIGRATE else node
+    if action.kind in (ActionKind.MIGRATE, ActionKind.START, ActionKind.RESUME):
+        if receiving is None or not receiving.usable:
+            return "the receiving node is not usable"
+        if receiving.room_mib < 0:
+            return "the receiving node has no room any more"
+    return ""

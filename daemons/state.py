@@ -1,0 +1,340 @@
+"""What the controller knows and wants: mutable tables behind narrow methods, rebuilt from the store by a new leader.
+
+The heart is the ledger: `Instance.may_run_on` names every node on which the VM is or may be. A node enters before an
+order that could put the VM there is sent, and leaves only on proof. Room is counted from the ledger, so memory is
+never promised twice; an instance is started only when the ledger says that it is nowhere.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+
+from daemons.records import InstanceRecord, JobRecord, NodeRecord
+from shared.messages import UnderWay
+from shared.model import (
+    LIVE_STATES,
+    ActionKind,
+    Allotment,
+    Job,
+    JobPhase,
+    Node,
+    NodeCondition,
+    NodeService,
+    VmState,
+    VmStatus,
+    instance_name,
+)
+
+OVER = frozenset({JobPhase.COMPLETED, JobPhase.CANCELLED})
+SKEW_READINGS = 8
+
+
+@dataclass(slots=True)
+class InFlight:
+    """An action sent (or about to be) and not yet answered."""
+
+    id: str
+    kind: ActionKind
+    node: str
+    to_node: str
+    boot_id: str
+    expires_at_s: float
+
+
+@dataclass(slots=True, eq=False)
+class Instance:
+    """One VM of a job. `copies`: nodes whose last word lists the VM in any state."""
+
+    vm: str
+    job: JobEntry
+    memory_mib: float
+    cpu_mhz: float = 0.0
+    may_run_on: set[str] = field(default_factory=set)
+    copies: set[str] = field(default_factory=set)
+    generation: int = 0
+    issued_attempt: int = 0
+    ended: bool = False
+    done_mcycles: float = 0.0
+    counter_node: str = ""
+    counter_generation: int = -1
+    counter_s: float = 0.0
+    in_flight: InFlight | None = None
+    arriving_until_s: float = 0.0
+    retry_at_s: float = 0.0
+    failures: int = 0
+
+    def record(self) -> InstanceRecord:
+        """The part that must outlive the controller."""
+        return InstanceRecord(
+            tuple(sorted(self.may_run_on)),
+            self.generation,
+            self.issued_attempt,
+            self.ended,
+            self.cpu_mhz,
+            self.done_mcycles,
+            self.counter_node,
+            self.counter_generation,
+            self.counter_s,
+        )
+
+
+@dataclass(slots=True, eq=False)
+class JobEntry:
+    """A job's desired state and life. `revision` counts every change that a decision in the making cannot know."""
+
+    job: Job
+    request: str
+    order: int
+    accepted_s: float
+    revision: int = 1
+    phase: JobPhase = JobPhase.WAITING
+    attempt: int = 0
+    released: bool = False
+    allotments: tuple[Allotment, ...] = ()
+    instances: list[Instance] = field(default_factory=list)
+    not_before_s: float = 0.0
+    failures: int = 0
+    begun_s: float | None = None
+    wanted_s: float = 0.0
+    progress_s: float = 0.0
+    stalled: bool = False
+    finished_s: float = 0.0
+
+    @property
+    def over(self) -> bool:
+        """Nothing is wanted of it any more."""
+        return self.phase in OVER
+
+    @property
+    def done_mcycles(self) -> float:
+        """Work done per instance: that of the slowest one."""
+        return min((instance.done_mcycles for instance in self.instances), default=0.0)
+
+    def record(self) -> JobRecord:
+        """The job as the store keeps it."""
+        instances = () if self.over and self.clear else tuple(instance.record() for instance in self.instances)
+        return JobRecord(
+            self.job,
+            self.request,
+            self.order,
+            self.revision,
+            self.phase,
+            self.attempt,
+            self.released,
+            self.allotments,
+            self.not_before_s,
+            self.failures,
+            self.accepted_s,
+            self.finished_s,
+            instances,
+        )
+
+    @property
+    def clear(self) -> bool:
+        """No VM or image of it is or may be anywhere, and nothing is under way."""
+        return not any(i.may_run_on or i.copies or i.in_flight for i in self.instances)
+
+
+@dataclass(slots=True, eq=False)
+class NodeEntry:
+    """What is known and wanted of a node. `vms` is its last word, corrected by later results and events."""
+
+    name: str
+    service: NodeService = NodeService.IN_SERVICE
+    condition: NodeCondition = NodeCondition.UNKNOWN
+    inventory: Node | None = None
+    boot_id: str = ""
+    off_boot_id: str = ""
+    report_seq: int = 0
+    vm_seq: dict[str, int] = field(default_factory=dict)
+    seen_s: float = 0.0
+    echoed: bool = False
+    skews_s: deque[float] = field(default_factory=lambda: deque(maxlen=SKEW_READINGS))
+    skewed: bool = False
+    vms: dict[str, VmStatus] = field(default_factory=dict)
+    under_way: dict[str, UnderWay] = field(default_factory=dict)
+    claimed: dict[str, Instance] = field(default_factory=dict)
+    unmanaged_mib: float = 0.0
+    committed_mib: float = 0.0
+    committed_mhz: float = 0.0
+    wanted_mib: float = 0.0
+    wanted_mhz: float = 0.0
+    actions: int = 0
+    migrations: int = 0
+    events_seen: int = 0
+    events_above: set[int] = field(default_factory=set)
+    events_told: int = 0
+    hello_s: float = -1.0
+    hello_wait_s: float = 0.0
+    silent_s: float | None = None
+    fencing: bool = False
+
+    @property
+    def usable(self) -> bool:
+        """Orders may be sent to it: up, and its clock is near enough."""
+        return self.condition is NodeCondition.UP and not self.skewed
+
+    @property
+    def schedulable(self) -> bool:
+        """New VMs may be placed on it."""
+        return self.usable and self.service is NodeService.IN_SERVICE and self.inventory is not None
+
+    def record(self) -> NodeRecord:
+        """The node as the store keeps it."""
+        return NodeRecord(self.name, self.service, self.events_seen, self.boot_id, self.off_boot_id, self.inventory)
+
+    def room_mib(self) -> float:
+        """Memory that no VM holds or may hold."""
+        usable = self.inventory.usable_mib if self.inventory else 0
+        return usable - self.committed_mib - self.unmanaged_mib
+
+    def room_mhz(self) -> float:
+        """CPU that no VM has been allotted."""
+        return (self.inventory.cpu_mhz if self.inventory else 0.0) - self.committed_mhz
+
+
+class Cluster:
+    """All nodes and jobs, with the ledger's invariants kept in one place."""
+
+    def __init__(self, vm_overhead_mib: float) -> None:
+        self.nodes: dict[str, NodeEntry] = {}
+        self.jobs: dict[str, JobEntry] = {}
+        self.active: dict[str, JobEntry] = {}
+        self.instances: dict[str, Instance] = {}
+        self.actions: dict[str, Instance] = {}
+        self.migrations = 0
+        self.vm_overhead_mib = vm_overhead_mib
+
+    # --- jobs ---------------------------------------------------------------------------------------------------
+
+    def add_job(self, entry: JobEntry, records: tuple[InstanceRecord, ...] = ()) -> None:
+        """Take a job in, with what the store knew of its instances."""
+        self.jobs[entry.job.name] = entry
+        if entry.over and not records:
+            return
+        self.active[entry.job.name] = entry
+        for index in range(entry.job.instances):
+            instance = self._new_instance(entry, index)
+            if records:
+                self._restore(instance, records[index])
+        self._want(entry, entry.allotments, +1.0)
+
+    def _new_instance(self, entry: JobEntry, index: int) -> Instance:
+        memory_mib = entry.job.memory_mib + self.vm_overhead_mib
+        instance = Instance(instance_name(entry.job.name, index), entry, memory_mib)
+        entry.instances.append(instance)
+        self.instances[instance.vm] = instance
+        return instance
+
+    def _restore(self, instance: Instance, record: InstanceRecord) -> None:
+        instance.generation, instance.issued_attempt = record.generation, record.issued_attempt
+        instance.ended, instance.cpu_mhz, instance.done_mcycles = record.ended, record.cpu_mhz, record.done_mcycles
+        instance.counter_node, instance.counter_generation = record.counter_node, record.counter_generation
+        instance.counter_s = record.counter_s
+        for node in record.may_run_on:
+            self.claim(instance, node)
+
+    def retire(self, entry: JobEntry) -> None:
+        """Forget the instances of a job that is over and nowhere any more."""
+        self._want(entry, entry.allotments, -1.0)
+        entry.allotments = ()
+        for instance in entry.instances:
+            self.instances.pop(instance.vm, None)
+        entry.instances = []
+        self.active.pop(entry.job.name, None)
+
+    def revive(self, entry: JobEntry) -> None:
+        """Make the instances of a retired job again: a VM of it has turned up."""
+        self.active[entry.job.name] = entry
+        for index in range(entry.job.instances):
+            self._new_instance(entry, index).ended = entry.phase is JobPhase.COMPLETED
+
+    def set_allotments(self, entry: JobEntry, allotments: tuple[Allotment, ...]) -> None:
+        """Change where a job is wanted; empty: nowhere."""
+        self._want(entry, entry.allotments, -1.0)
+        entry.allotments = allotments
+        self._want(entry, allotments, +1.0)
+
+    def _want(self, entry: JobEntry, allotments: tuple[Allotment, ...], sign: float) -> None:
+        memory_mib = sign * (entry.job.memory_mib + self.vm_overhead_mib)
+        for allotment in allotments:
+            node = self.nodes.get(allotment.node)
+            if node is not None:
+                node.wanted_mib += memory_mib
+                node.wanted_mhz += sign * allotment.cpu_mhz
+
+    # --- the ledger ---------------------------------------------------------------------------------------------
+
+    def claim(self, instance: Instance, name: str) -> None:
+        """Note that the VM is or may be on the node."""
+        node = self.nodes.get(name)
+        if node is None or name in instance.may_run_on:
+            return
+        instance.may_run_on.add(name)
+        node.claimed[instance.vm] = instance
+        node.committed_mib += instance.memory_mib
+        node.committed_mhz += instance.cpu_mhz
+
+    def release(self, instance: Instance, name: str) -> None:
+        """Note the proof that the VM is not on the node."""
+        if name not in instance.may_run_on:
+            return
+        instance.may_run_on.discard(name)
+        node = self.nodes[name]
+        node.claimed.pop(instance.vm, None)
+        if node.claimed:
+            node.committed_mib -= instance.memory_mib
+            node.committed_mhz -= instance.cpu_mhz
+        else:  # no rounding errors stay behind on an empty node
+            node.committed_mib = node.committed_mhz = 0.0
+
+    def set_cpu(self, instance: Instance, cpu_mhz: float) -> None:
+        """Note a VM's new allotment wherever it counts."""
+        for name in instance.may_run_on:
+            self.nodes[name].committed_mhz += cpu_mhz - instance.cpu_mhz
+        instance.cpu_mhz = cpu_mhz
+
+    def note_copy(self, node: NodeEntry, status: VmStatus) -> Instance | None:
+        """Take over a node's word on one of our VMs; None for a VM whose job is not known."""
+        node.vms[status.vm] = status
+        instance = self._instance_of(status.vm)
+        if instance is not None:
+            instance.copies.add(node.name)
+            if status.state in LIVE_STATES or status.state is VmState.INCOMING or status.busy:
+                self.claim(instance, node.name)
+        return instance
+
+    def _instance_of(self, vm: str) -> Instance | None:
+        instance = self.instances.get(vm)
+        if instance is None:
+            entry = self.jobs.get(vm.rpartition("#")[0])
+            if entry is not None and entry.over:
+                self.revive(entry)
+                instance = self.instances.get(vm)
+        return instance
+
+    # --- actions under way ----------------------------------------------------------------------------------------
+
+    def begin(self, instance: Instance, flight: InFlight) -> None:
+        """Note an action as under way."""
+        instance.in_flight = flight
+        self.actions[flight.id] = instance
+        self._count(flight, +1)
+
+    def settle(self, instance: Instance) -> InFlight | None:
+        """Note that the instance's action is over, however it ended."""
+        flight, instance.in_flight = instance.in_flight, None
+        if flight is not None:
+            self.actions.pop(flight.id, None)
+            self._count(flight, -1)
+        return flight
+
+    def _count(self, flight: InFlight, sign: int) -> None:
+        migrating = flight.kind is ActionKind.MIGRATE
+        self.migrations += sign * migrating
+        for name in {flight.node, flight.to_node} - {""}:
+            node = self.nodes.get(name)
+            if node is not None:
+                node.actions += sign
+                node.migrations += sign * migrating
