@@ -1,0 +1,486 @@
+"""The world: what is really true, apart from what anyone believes (true work, true speeds, who runs where).
+
+No randomness in here: callers draw the noise and hand in true values. Time is given with every call and never goes
+back; call `advance` up to `now_s` before changing anything at `now_s`, so that what ended by then has ended.
+
+Shares of CPU follow the rule of the real hosts: weighted max-min with caps (`sharing`). Progress is kept as
+(done, since, rate) and only touched when a rate changes, so that times are exact however often they are looked at.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from heapq import heapify, heappop, heappush
+
+from shared.errors import ContractViolation, InvalidValue
+from shared.model import INSTANCE_SEPARATOR, Node
+from sim_backend.sharing import shares
+
+ROUNDING = 1e-12  # a host whose caps add up to its capacity but for rounding is not contended
+STALE_MIN = 256  # heap entries that may be out of date before the heap is rebuilt
+
+
+class _Host:
+    """`demand_mhz` is the sum of its guests' caps; while that fits (not `contended`) each gets its cap."""
+
+    __slots__ = (
+        "capacity_mhz",
+        "contended",
+        "core_mhz",
+        "demand_mhz",
+        "guests",
+        "limit_mhz",
+        "memory_mib",
+        "name",
+        "up",
+    )
+
+    def __init__(self, name: str, cores: int, core_mhz: float) -> None:
+        self.name, self.core_mhz, self.capacity_mhz = name, core_mhz, cores * core_mhz
+        self.limit_mhz = self.capacity_mhz * (1.0 + ROUNDING)
+        self.guests: dict[str, _Guest] = {}
+        self.demand_mhz = self.memory_mib = 0.0
+        self.contended, self.up = False, True
+
+
+class _Guest:
+    """`task` is None for an idle guest: unknown task, older attempt, or ended. `base` is the task's progress when the
+    guest came to this host, `executed` the work done here that no longer follows from it."""
+
+    __slots__ = (
+        "attempt",
+        "base_mcycles",
+        "cap_mhz",
+        "demand_mhz",
+        "executed_mcycles",
+        "host",
+        "index",
+        "memory_mib",
+        "running",
+        "share_mhz",
+        "task",
+        "vcpus",
+        "vm",
+        "weight_mhz",
+    )
+
+    def __init__(
+        self, vm: str, host: _Host, weight_mhz: float, cap_mhz: float, vcpus: int, memory_mib: float, running: bool
+    ) -> None:
+        self.vm, self.host, self.weight_mhz, self.cap_mhz = vm, host, weight_mhz, cap_mhz
+        self.vcpus, self.memory_mib, self.running = vcpus, memory_mib, running
+        self.task: _Task | None = None
+        self.attempt = self.index = 0
+        self.demand_mhz = self.share_mhz = self.executed_mcycles = self.base_mcycles = 0.0
+
+
+class _Task:
+    """Progress per instance: `done` at `since`, going on at `rate` until `next_s`, when `targets[stage]` is done."""
+
+    __slots__ = (
+        "attempt",
+        "checkpoint_mcycles",
+        "done_mcycles",
+        "ended",
+        "executing",
+        "instances",
+        "max_mhz",
+        "members",
+        "name",
+        "next_s",
+        "rate_mhz",
+        "since_s",
+        "stage",
+        "targets_mcycles",
+        "version",
+    )
+
+    def __init__(
+        self, name: str, targets: tuple[float, ...], max_mhz: tuple[float, ...], instances: int, checkpoint: float
+    ) -> None:
+        self.name, self.targets_mcycles, self.max_mhz = name, targets, max_mhz
+        self.instances, self.checkpoint_mcycles = instances, checkpoint
+        self.members: dict[str, _Guest] = {}
+        self.attempt = self.executing = self.stage = self.version = 0
+        self.done_mcycles = self.since_s = self.rate_mhz = 0.0
+        self.next_s = math.inf
+        self.ended = False
+
+    def done_at(self, now_s: float) -> float:
+        if self.rate_mhz == 0.0:
+            return self.done_mcycles
+        target = self.targets_mcycles[self.stage]
+        if now_s >= self.next_s:
+            return target
+        return min(target, self.done_mcycles + self.rate_mhz * (now_s - self.since_s))
+
+
+class World:
+    """Hosts, guests and tasks. `completions[task]` lists (attempt, at_s) of every time the task finished."""
+
+    def __init__(self) -> None:
+        self.completions: dict[str, list[tuple[int, float]]] = {}
+        self._hosts: dict[str, _Host] = {}
+        self._guests: dict[str, _Guest] = {}
+        self._tasks: dict[str, _Task] = {}
+        self._heap: list[tuple[float, str, int, _Task]] = []  # one valid entry per task that makes progress
+        self._stale = 0
+        self._dirty: dict[_Task, None] = {}  # tasks some of whose shares changed, in the order of the change
+
+    # --- hosts ---------------------------------------------------------------------------------------------------
+
+    def add_host(self, node: Node, speed_factor: float = 1.0) -> None:
+        """A host that truly runs at `core_mhz` x `speed_factor` (> 0). ContractViolation when it is there already."""
+        if node.name in self._hosts:
+            raise ContractViolation(f"host {node.name} is there already")
+        if not (math.isfinite(speed_factor) and speed_factor > 0):
+            raise InvalidValue("speed_factor", speed_factor, "a finite number above 0")
+        self._hosts[node.name] = _Host(node.name, node.cores, node.core_mhz * speed_factor)
+
+    def remove_host(self, name: str, now_s: float) -> list[str]:
+        """Take a host out for good; its guests are gone. Returns their names."""
+        gone = self.host_dies(name, now_s)
+        del self._hosts[name]
+        return gone
+
+    def host_dies(self, name: str, now_s: float) -> list[str]:
+        """The host stops; its guests are gone. Returns their names in order of placement."""
+        host = self._host(name)
+        host.up = False
+        gone = list(host.guests)
+        for vm in gone:
+            self.remove(vm, now_s)
+        return gone
+
+    def host_returns(self, name: str) -> None:
+        """A host that died is up again, empty."""
+        self._host(name).up = True
+
+    def memory_used_mib(self, host: str) -> float:
+        """Memory of the guests on a host."""
+        return self._host(host).memory_mib
+
+    # --- tasks ---------------------------------------------------------------------------------------------------
+
+    def add_task(
+        self,
+        name: str,
+        stages: Sequence[tuple[float, float]],
+        instances: int,
+        checkpoint_mcycles: float = 0.0,
+    ) -> None:
+        """A task of `instances` coupled guests. `stages` are true (work_mcycles per instance, max_mhz).
+
+        Raises InvalidValue for work that is not finite and >= 0, a speed that is not above 0 (inf: no limit), no
+        stages or no instances; ContractViolation when the name is taken.
+        """
+        if name in self._tasks:
+            raise ContractViolation(f"task {name} is there already")
+        if not stages or instances < 1:
+            raise InvalidValue("stages, instances", (len(stages), instances), "at least one of each")
+        for work, max_mhz in stages:
+            if not (math.isfinite(work) and work >= 0 and max_mhz > 0):
+                raise InvalidValue("stage", (work, max_mhz), "finite work >= 0 at a speed above 0")
+        if not (math.isfinite(checkpoint_mcycles) and checkpoint_mcycles >= 0):
+            raise InvalidValue("checkpoint_mcycles", checkpoint_mcycles, "a finite number >= 0")
+        real = [stage for stage in stages if stage[0] > 0] or [stages[-1]]
+        targets = tuple(math.fsum(work for work, _ in real[: i + 1]) for i in range(len(real)))
+        self._tasks[name] = _Task(name, targets, tuple(speed for _, speed in real), instances, checkpoint_mcycles)
+        self.completions[name] = []
+
+    def done_mcycles(self, task: str, now_s: float) -> float:
+        """Work done per instance of a task, up to its total. KeyError for an unknown task."""
+        return self._tasks[task].done_at(now_s)
+
+    # --- guests --------------------------------------------------------------------------------------------------
+
+    def place(
+        self,
+        vm: str,
+        host: str,
+        now_s: float,
+        weight_mhz: float,
+        cap_mhz: float,
+        vcpus: int,
+        memory_mib: float,
+        attempt: int = 1,
+        running: bool = True,
+    ) -> None:
+        """A guest comes to life (or back to it from an image) on `host`; `cap_mhz` is inf for none.
+
+        A higher attempt than its task's, or the same after the task has finished, sets the task back to its last
+        checkpoint. A guest of an older attempt or of no known task is idle. Raises ContractViolation when the guest
+        is alive anywhere already or the host is not up: nothing may ever run twice.
+        """
+        home = self._up(host)
+        if vm in self._guests:
+            raise ContractViolation(f"{vm} is alive on {self._guests[vm].host.name}, cannot be placed on {host}")
+        guest = _Guest(vm, home, weight_mhz, cap_mhz, vcpus, memory_mib, running)
+        self._guests[vm] = home.guests[vm] = guest
+        home.memory_mib += memory_mib
+        name, _, index = vm.rpartition(INSTANCE_SEPARATOR)
+        task = self._tasks.get(name)
+        if task is None or attempt < task.attempt or not index.isdigit() or int(index) >= task.instances:
+            return
+        if attempt > task.attempt or task.ended:
+            self._set_back(task, attempt, now_s)
+        guest.task, guest.index, guest.attempt = task, int(index), attempt
+        guest.base_mcycles = task.done_mcycles  # exact: without this member the task stands still
+        task.members[vm] = guest
+        if running:
+            self._start(guest, task, now_s)
+
+    def set_running(self, vm: str, running: bool, now_s: float) -> None:
+        """Let a guest execute, or stop it from executing. KeyError when it is not alive."""
+        guest = self._guests[vm]
+        if guest.running == running:
+            return
+        guest.running = running
+        if guest.task is None:
+            return
+        if running:
+            self._start(guest, guest.task, now_s)
+        else:
+            self._stop(guest, guest.task, now_s)
+
+    def set_weight(self, vm: str, weight_mhz: float, cap_mhz: float, now_s: float) -> None:
+        """Change a guest's weight and cap (inf for none). KeyError when it is not alive."""
+        guest = self._guests[vm]
+        guest.weight_mhz, guest.cap_mhz = weight_mhz, cap_mhz
+        if guest.task is not None and guest.running:
+            self._demand(guest, guest.task)
+            self._rerate(guest.task, now_s)
+            self._flush(now_s)
+
+    def move(self, vm: str, host: str, now_s: float) -> None:
+        """A guest goes on elsewhere as it is; its counters begin anew. Raises as `place`; KeyError if not alive."""
+        guest, target = self._guests[vm], self._up(host)
+        self._leave(guest)
+        guest.host = target
+        target.guests[vm] = guest
+        target.memory_mib += guest.memory_mib
+        guest.executed_mcycles = 0.0
+        task = guest.task
+        if task is None:
+            return
+        guest.base_mcycles = task.done_at(now_s)
+        if guest.running:
+            self._demand(guest, task)
+            self._rerate(task, now_s)
+            self._flush(now_s)
+
+    def remove(self, vm: str, now_s: float) -> None:
+        """A guest is gone. KeyError when it is not alive."""
+        guest = self._guests.pop(vm)
+        task = guest.task
+        if task is not None:
+            if guest.running:
+                self._stop(guest, task, now_s)
+            del task.members[vm]
+        self._leave(guest)
+
+    def where(self, vm: str) -> str | None:
+        """The host a guest is on, None when it is not alive."""
+        guest = self._guests.get(vm)
+        return None if guest is None else guest.host.name
+
+    def cpu_time_s(self, vm: str, now_s: float) -> float:
+        """CPU seconds a guest has used since it came to this host: work executed here / true core MHz."""
+        guest = self._guests[vm]
+        executed = guest.executed_mcycles
+        if guest.task is not None:
+            executed += guest.task.done_at(now_s) - guest.base_mcycles
+        return executed / guest.host.core_mhz
+
+    def share_mhz(self, vm: str) -> float:
+        """CPU a guest is given now, in true MHz (0 when it is idle or not executing). KeyError when not alive."""
+        return self._guests[vm].share_mhz
+
+    # --- time ----------------------------------------------------------------------------------------------------
+
+    def next_end_s(self) -> float | None:
+        """When a task next finishes, or passes to its next stage, as things are; None when none makes progress."""
+        heap = self._heap
+        while heap:
+            at_s, _, version, task = heap[0]
+            if version == task.version:
+                return at_s
+            heappop(heap)
+            self._stale -= 1
+        return None
+
+    def advance(self, now_s: float) -> list[str]:
+        """Let time pass. Returns the guests whose task finished by `now_s`, by (time, task, index); they stay,
+        without any demand, until removed."""
+        heap = self._heap
+        over: list[str] = []
+        while heap and heap[0][0] <= now_s:
+            at_s, _, version, task = heappop(heap)
+            if version != task.version:
+                self._stale -= 1
+            elif task.stage + 1 < len(task.targets_mcycles):
+                self._next_stage(task, at_s)
+            else:
+                self._finish(task, at_s, over)
+            if self._dirty:
+                self._flush(at_s)
+        return over
+
+    # --- inside --------------------------------------------------------------------------------------------------
+
+    def _host(self, name: str) -> _Host:
+        host = self._hosts.get(name)
+        if host is None:
+            raise ContractViolation(f"no host {name}")
+        return host
+
+    def _up(self, name: str) -> _Host:
+        host = self._hosts.get(name)
+        if host is None or not host.up:
+            raise ContractViolation(f"host {name} is not up")
+        return host
+
+    def _start(self, guest: _Guest, task: _Task, now_s: float) -> None:
+        task.executing += 1
+        self._demand(guest, task)
+        if task.executing == task.instances:
+            self._rerate(task, now_s)
+        if self._dirty:
+            self._flush(now_s)
+
+    def _stop(self, guest: _Guest, task: _Task, now_s: float) -> None:
+        whole = task.executing == task.instances
+        task.executing -= 1
+        if whole:
+            self._rerate(task, now_s)
+        self._no_demand(guest)
+        if self._dirty:
+            self._flush(now_s)
+
+    def _leave(self, guest: _Guest) -> None:
+        host = guest.host
+        del host.guests[guest.vm]
+        if guest.demand_mhz:
+            self._no_demand(guest)
+        if host.guests:
+            host.memory_mib -= guest.memory_mib
+        else:  # what rounding left over goes too
+            host.memory_mib = host.demand_mhz = 0.0
+
+    def _demand(self, guest: _Guest, task: _Task) -> None:
+        """Ask for as much as the guest can use now: vcpus, cap and the stage's speed limit it."""
+        host = guest.host
+        demand, stage_mhz = guest.vcpus * host.core_mhz, task.max_mhz[task.stage]
+        if guest.cap_mhz < demand:
+            demand = max(0.0, guest.cap_mhz)
+        demand = min(demand, stage_mhz)
+        total = host.demand_mhz - guest.demand_mhz + demand
+        host.demand_mhz, guest.demand_mhz = total, demand
+        if host.contended or total > host.limit_mhz:
+            self._reshare(host)
+        else:
+            guest.share_mhz = demand
+
+    def _no_demand(self, guest: _Guest) -> None:
+        host = guest.host
+        host.demand_mhz -= guest.demand_mhz
+        guest.demand_mhz = guest.share_mhz = 0.0
+        if host.contended:
+            self._reshare(host)
+
+    def _reshare(self, host: _Host) -> None:
+        """Divide a host's CPU anew; tasks whose shares changed become dirty."""
+        active = [guest for guest in host.guests.values() if guest.demand_mhz > 0.0]
+        caps = [guest.demand_mhz for guest in active]
+        host.demand_mhz = math.fsum(caps)
+        host.contended = host.demand_mhz > host.limit_mhz
+        given = shares([g.weight_mhz for g in active], caps, host.capacity_mhz) if host.contended else caps
+        for guest, share in zip(active, given, strict=True):
+            if share != guest.share_mhz:
+                guest.share_mhz = share
+                if guest.task is not None:
+                    self._dirty[guest.task] = None
+
+    def _flush(self, now_s: float) -> None:
+        dirty = self._dirty
+        if dirty:
+            self._dirty = {}
+            for task in dirty:
+                self._rerate(task, now_s)
+
+    def _rerate(self, task: _Task, now_s: float) -> None:
+        """Set the task's speed to that of its slowest member, 0 unless all execute."""
+        if task.executing < task.instances:
+            rate = 0.0
+        elif task.instances == 1:
+            (guest,) = task.members.values()
+            rate = guest.share_mhz
+        else:
+            rate = min([guest.share_mhz for guest in task.members.values()])
+        if rate == task.rate_mhz:
+            return
+        if task.rate_mhz > 0.0:
+            task.done_mcycles = task.done_at(now_s)
+            self._stale += 1
+        task.since_s, task.rate_mhz = now_s, rate
+        task.version += 1
+        if rate > 0.0:
+            left = task.targets_mcycles[task.stage] - task.done_mcycles
+            task.next_s = now_s + left / rate
+            heappush(self._heap, (task.next_s, task.name, task.version, task))
+        else:
+            task.next_s = math.inf
+        if self._stale > STALE_MIN and self._stale * 2 > len(self._heap):
+            self._heap[:] = [entry for entry in self._heap if entry[2] == entry[3].version]
+            heapify(self._heap)
+            self._stale = 0
+
+    def _reach(self, task: _Task, at_s: float) -> None:
+        """The task has done exactly what its stage asks for; its heap entry is used up."""
+        task.done_mcycles = task.targets_mcycles[task.stage]
+        task.since_s, task.rate_mhz, task.next_s = at_s, 0.0, math.inf
+        task.version += 1
+
+    def _next_stage(self, task: _Task, at_s: float) -> None:
+        self._reach(task, at_s)
+        task.stage += 1
+        for guest in task.members.values():
+            self._demand(guest, task)
+        self._rerate(task, at_s)
+
+    def _finish(self, task: _Task, at_s: float, over: list[str]) -> None:
+        self._reach(task, at_s)
+        self.completions[task.name].append((task.attempt, at_s))
+        members = task.members
+        if len(members) == 1:
+            over.extend(members)
+        else:
+            over.extend(guest.vm for guest in sorted(members.values(), key=lambda guest: guest.index))
+        self._release(task)
+        task.ended = True
+
+    def _release(self, task: _Task) -> None:
+        """The task's guests have nothing to do with it any more; they keep their counters."""
+        for guest in task.members.values():
+            guest.executed_mcycles += task.done_mcycles - guest.base_mcycles
+            guest.task = None
+            if guest.demand_mhz:
+                self._no_demand(guest)
+        task.members = {}
+        task.executing = 0
+
+    def _set_back(self, task: _Task, attempt: int, now_s: float) -> None:
+        """Begin anew from the last checkpoint; guests of the earlier attempt become idle."""
+        task.attempt, task.ended = attempt, False
+        if task.executing == task.instances:
+            task.executing = 0
+            self._rerate(task, now_s)
+        self._release(task)
+        if task.done_mcycles > 0.0:
+            step = task.checkpoint_mcycles
+            task.done_mcycles = math.floor(task.done_mcycles / step) * step if step > 0 else 0.0
+            task.stage = 0
+            while task.stage + 1 < len(task.targets_mcycles) and task.done_mcycles >= task.targets_mcycles[task.stage]:
+                task.stage += 1
+        self._flush(now_s)
