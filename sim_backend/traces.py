@@ -62,15 +62,15 @@ def read_swf(path: str | Path) -> tuple[SwfJob, ...]:
     path = Path(path)
     jobs: list[SwfJob] = []
     problems: list[Problem] = []
-    for line, text in enumerate(_content(path).split(b"\n"), 1):
+    for line, text in enumerate(_content(path).decode("latin-1").split("\n"), 1):
         fields = text.split()
-        if not fields or fields[0].startswith(b";"):
+        if not fields or fields[0][0] == ";":
             continue
         try:
             values = [*map(float, fields)]
         except ValueError:
             values = []
-        if len(values) != FIELDS or b"_" in text or not _usable(values):
+        if len(values) != FIELDS or "_" in text or not _usable(values):
             problems.append(_what_is_wrong(f"{path}:{line}", fields))
             if len(problems) == PROBLEMS_MAX:
                 break
@@ -157,25 +157,24 @@ def _usable(values: list[float]) -> bool:
     )
 
 
-def _number(text: bytes) -> float | None:
+def _number(text: str) -> float | None:
     """The finite number that a field holds, None when it is none."""
     try:
         value = float(text)
     except ValueError:
         return None
-    return value if math.isfinite(value) and b"_" not in text else None
+    return value if math.isfinite(value) and "_" not in text else None
 
 
-def _what_is_wrong(where: str, fields: list[bytes]) -> Problem:
+def _what_is_wrong(where: str, fields: list[str]) -> Problem:
     """The first thing wrong with a line that cannot be used."""
     if len(fields) != FIELDS:
         return Problem(where, f"{len(fields)} fields", f"{FIELDS} numbers")
-    shown = [text[:40].decode("ascii", "backslashreplace") for text in fields]
     values = []
     for at, text in enumerate(fields):
         value = _number(text)
         if value is None:
-            return Problem(where, f"field {at + 1} is {shown[at]!r}", "a finite number")
+            return Problem(where, f"field {at + 1} is {fields[at][:40]!a}", "a finite number")
         values.append(value)
     checks: tuple[tuple[int, str, str, Callable[[float], bool]], ...] = (
         (0, "job number", "a whole number, 0 or above", lambda v: 0 <= v <= _LARGEST and v.is_integer()),
@@ -185,5 +184,5 @@ def _what_is_wrong(where: str, fields: list[bytes]) -> Problem:
     )
     for at, what, expected, good in checks:
         if not good(values[at]):
-            return Problem(where, f"field {at + 1} ({what}) is {shown[at]!r}", expected)
+            return Problem(where, f"field {at + 1} ({what}) is {fields[at][:40]!a}", expected)
     return Problem(where, "the numbers are too large", f"numbers up to {_LARGEST:g}")
