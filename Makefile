@@ -1,0 +1,90 @@
+# One command each: every target does its own set-up. `make help` lists them.
+
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DELETE_ON_ERROR:
+.DEFAULT_GOAL := help
+
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+WORKERS ?= 2
+SEEDS ?= 0-199
+
+# The logs and traces that some tests and experiments replay; docs/data.md says where the originals come from.
+TRIMTAB_DATA ?= $(realpath $(CURDIR)/../shared/data)
+ifneq ($(strip $(TRIMTAB_DATA)),)
+export TRIMTAB_DATA
+endif
+
+# The first Python that is new enough and runs (a version manager's shim may exist and refuse to).
+define find_python
+python=""; \
+for candidate in $${PYTHON:-} python3 python3.11 python3.12 python3.13 python3.14; do \
+  if "$$candidate" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then python="$$candidate"; break; fi; \
+done
+endef
+
+define apt_install
+if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+  echo "installing $(1) with apt-get" >&2; \
+  DEBIAN_FRONTEND=noninteractive apt-get update -qq >&2; \
+  DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $(1) >&2; \
+fi
+endef
+
+.PHONY: help setup run test check accept bench coverage format clean
+
+help: ## List the targets
+	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
+
+setup: $(STAMP) ## Make .venv and install Trimtab with its tools into it (again only when setup.cfg or pyproject.toml changed)
+
+$(STAMP): setup.cfg pyproject.toml
+	@$(find_python); \
+	if [ -z "$$python" ]; then $(call apt_install,python3 python3-venv); $(find_python); fi; \
+	if [ -z "$$python" ]; then \
+	  echo "Trimtab needs Python 3.11 or newer: install it, or name one that you have: make setup PYTHON=/path/to/python3" >&2; exit 1; \
+	fi; \
+	if [ ! -x $(BIN)/python ] || ! $(BIN)/python -m pip --version >/dev/null 2>&1; then \
+	  if ! "$$python" -c 'import ensurepip, venv' 2>/dev/null; then $(call apt_install,python3-venv); fi; \
+	  if ! "$$python" -c 'import ensurepip, venv' 2>/dev/null; then \
+	    echo "$$python has no venv module: as root, apt-get install python3-venv" >&2; exit 1; \
+	  fi; \
+	  "$$python" -m venv --clear $(VENV); \
+	fi; \
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev,plots]'; \
+	touch $@
+
+run: setup ## Watch a simulated cluster of 25 nodes work through 200 jobs; the report lands in out/run/
+	$(BIN)/trimtab sim run --output-folder out/run
+
+test: setup ## Run every test but the acceptance runs (minutes)
+	$(BIN)/python -m pytest -n $(WORKERS) -m "not acceptance" tests
+
+check: setup ## Lint, formatting, types, import contracts and the architecture tests
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/python -m pytest -q -m "not acceptance" tests/architecture
+
+accept: setup ## Every fault seed and the long tests (under an hour)
+	$(BIN)/trimtab sim faults --seeds $(SEEDS)
+	$(BIN)/python -m pytest -n $(WORKERS) -m acceptance tests
+
+bench: setup ## Measure speeds beside a plain baseline
+	$(BIN)/python -m benchmarks
+
+coverage: setup ## Run the tests and say which lines none of them reached
+	$(BIN)/coverage erase
+	$(BIN)/coverage run -m pytest -m "not acceptance" tests
+	$(BIN)/coverage report
+
+format: setup ## Put the formatting right
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+clean: ## Remove everything that the other targets made
+	rm -rf $(VENV) out build *.egg-info .coverage .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
