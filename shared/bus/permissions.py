@@ -1,0 +1,98 @@
+"""Which user may do what on the broker: one table, in RabbitMQ's own terms, that every bus implementation uses.
+
+Three regular expressions per user, over names of queues and exchanges: `configure` (declare or delete), `write`
+(publish to an exchange, bind a queue) and `read` (consume from a queue, bind to an exchange); the default exchange
+is called `amq.default`. On a topic exchange the routing key is held to `topic_writes` as well.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from shared.bus.topology import (
+    AGENT_USER_PREFIX,
+    CONTROLLER_USER_PREFIX,
+    DEAD,
+    EVENTS,
+    EXCHANGES,
+    OPERATOR_USER_PREFIX,
+    REPLIES,
+    REPORTS,
+    REQUESTS,
+    RESULTS,
+    ExchangeKind,
+    QueueSpec,
+    report_key,
+)
+
+DEFAULT_EXCHANGE_NAME = "amq.default"
+NOTHING = "^$"
+EVERYTHING = ".*"
+
+
+@dataclass(frozen=True, slots=True)
+class Grant:
+    """What one user may do. `topic_writes`: (exchange, regular expression of routing keys) pairs."""
+
+    configure: str = NOTHING
+    write: str = NOTHING
+    read: str = NOTHING
+    topic_writes: tuple[tuple[str, str], ...] = ()
+
+    def may_publish(self, exchange: str, routing_key: str) -> bool:
+        """Whether a message may be sent to an exchange (dead letters included) under a routing key."""
+        if re.search(self.write, exchange if exchange != REPLIES else DEFAULT_EXCHANGE_NAME) is None:
+            return False
+        if EXCHANGES.get(exchange) is not ExchangeKind.TOPIC:
+            return True
+        limits = [pattern for name, pattern in self.topic_writes if name == exchange]
+        return all(re.search(pattern, routing_key) for pattern in limits)
+
+    def may_consume(self, queue: str) -> bool:
+        """Whether a queue may be read."""
+        return re.search(self.read, queue) is not None
+
+    def may_declare(self, queue: QueueSpec) -> bool:
+        """Whether a queue may be made and bound as its spec says."""
+        if re.search(self.configure, queue.name) is None:
+            return False
+        sources = {exchange for exchange, _ in queue.bindings}
+        return not sources or (
+            re.search(self.write, queue.name) is not None and all(re.search(self.read, source) for source in sources)
+        )
+
+
+def _one_of(*names: str) -> str:
+    return f"^({'|'.join(re.escape(name) for name in names)})$"
+
+
+def _agent(user: str) -> Grant:
+    node = user.removeprefix(AGENT_USER_PREFIX)
+    return Grant(
+        write=_one_of(REPORTS, RESULTS, DEAD),
+        read=_one_of(user),
+        topic_writes=((REPORTS, _one_of(report_key(node))),),
+    )
+
+
+def _operator(user: str) -> Grant:
+    own = rf"(reply|events)\.{re.escape(user)}(\..+)?"
+    return Grant(
+        configure=f"^{own}$",
+        write=f"^({re.escape(REQUESTS)}|{re.escape(DEAD)}|{own})$",
+        read=f"^({re.escape(EVENTS)}|{own})$",
+    )
+
+
+def grant_of(user: str) -> Grant:
+    """What a user may do, from its name: an agent writes its own reports, any result and dead letters and reads its
+    own queue; an operator writes requests and has queues of its own, `reply.<user>` and `events.<user>` (with an
+    optional further `.<word>`); a controller does everything; anyone else nothing."""
+    if user.startswith(AGENT_USER_PREFIX):
+        return _agent(user)
+    if user.startswith(OPERATOR_USER_PREFIX):
+        return _operator(user)
+    if user.startswith(CONTROLLER_USER_PREFIX):
+        return Grant(EVERYTHING, EVERYTHING, EVERYTHING)
+    return Grant()
