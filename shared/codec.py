@@ -1,0 +1,507 @@
+"""Messages and records to msgpack bytes and back: strict, bounded, and `CodecError` for whatever is not right.
+
+A message travels as the map {"k": kind, "v": version, "b": fields}. Fields at their defaults are not sent. Nothing is
+coerced: "12" is not 12 and True is not 1; only a whole number where a float belongs is taken (and becomes a float).
+Whoever sends bytes is not trusted: sizes are checked before anything is allocated for them.
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import MISSING, fields, is_dataclass
+from enum import Enum
+from functools import partial
+from types import NoneType, UnionType
+from typing import Any, Final, NoReturn, TypeVar, Union, get_args, get_origin, get_type_hints
+
+import msgpack  # type: ignore[import-untyped]
+from cattrs import Converter
+from cattrs.errors import ForbiddenExtraKeysError
+from cattrs.gen import make_dict_structure_fn, make_dict_unstructure_fn
+
+from shared.bus.topology import BODY_BYTES_MAX
+from shared.errors import CodecError, InvalidValue
+from shared.messages import MESSAGES, Message
+
+T = TypeVar("T")
+Hook = Callable[[Any], Any]
+
+TEXT_LENGTH_MAX = 4096  # characters of one string
+ITEMS_MAX = 65_536  # entries of one array
+KEYS_MAX = 1024  # entries of one map
+DEPTH_MAX = 16  # containers in containers
+VALUES_MAX = 1 << 20  # values in a body, keys included
+CONTAINERS_MAX = 1 << 17  # arrays and maps in a body
+CLAIM_BYTES_MAX = 8 << 20  # what array heads may make the parser allocate before their items are seen
+UNCHECKED_BYTES_MAX = 64 << 10  # a body up to this size cannot grow to more than a few MiB of values
+INT_MIN: Final = -(1 << 63)
+INT_MAX: Final = (1 << 63) - 1
+ECHO_LENGTH_MAX = 60  # characters of the input in an error
+
+
+class _WrongError(Exception):
+    """A value is not what its place needs; says what is."""
+
+    def __init__(self, expected: str) -> None:
+        super().__init__(expected)
+        self.expected = expected
+
+
+_TROUBLE = (_WrongError, InvalidValue, ForbiddenExtraKeysError, KeyError, AttributeError, TypeError, ValueError)
+
+
+# --- scalars -----------------------------------------------------------------------------------------------------
+
+
+def _bool(value: Any, _: Any = None) -> bool:
+    if value is True or value is False:
+        return value
+    raise _WrongError("true or false")
+
+
+def _int(value: Any, _: Any = None) -> int:
+    if type(value) is int and INT_MIN <= value <= INT_MAX:
+        return value
+    if isinstance(value, int) and not isinstance(value, bool) and INT_MIN <= value <= INT_MAX:
+        return int(value)
+    raise _WrongError("a whole number of at most 64 bits")
+
+
+def _float(value: Any, _: Any = None) -> float:
+    if type(value) is float and math.isfinite(value):
+        return value
+    if isinstance(value, int | float) and not isinstance(value, bool) and INT_MIN <= value <= INT_MAX:
+        return float(value)
+    if isinstance(value, float) and math.isfinite(value):
+        return float(value)
+    raise _WrongError("a finite number")
+
+
+def _text(value: Any, _: Any = None) -> str:
+    if type(value) is str and len(value) <= TEXT_LENGTH_MAX:
+        return value
+    if isinstance(value, str) and len(value) <= TEXT_LENGTH_MAX:
+        return str.__str__(value)
+    raise _WrongError(f"a string of at most {TEXT_LENGTH_MAX} characters")
+
+
+def _plain(value: Any, _: Any = None, depth: int = 0) -> Any:
+    """Data without a declared type: None, bool, int, finite float, str, and lists and string-keyed maps of them."""
+    if value is None or isinstance(value, bool):
+        return value
+    if isinstance(value, int):
+        return _int(value)
+    if isinstance(value, float):
+        return _float(value)
+    if isinstance(value, str):
+        return _text(value)
+    if depth < DEPTH_MAX and isinstance(value, list | tuple) and len(value) <= ITEMS_MAX:
+        return [_plain(item, None, depth + 1) for item in value]
+    if depth < DEPTH_MAX and isinstance(value, dict) and len(value) <= KEYS_MAX:
+        return {_text(key): _plain(item, None, depth + 1) for key, item in value.items()}
+    raise _WrongError(f"plain data, at most {DEPTH_MAX} levels deep")
+
+
+# --- types -------------------------------------------------------------------------------------------------------
+
+
+def _is_enum(hint: Any) -> bool:
+    return isinstance(hint, type) and issubclass(hint, Enum)
+
+
+def _is_sequence(hint: Any) -> bool:
+    """Of `tuple[X, ...]`, `tuple[X, Y]` and `Sequence[X]`."""
+    return get_origin(hint) in (tuple, Sequence)
+
+
+def _is_optional(hint: Any) -> bool:
+    return get_origin(hint) in (Union, UnionType) and NoneType in get_args(hint) and len(get_args(hint)) == 2
+
+
+def _is_record(hint: Any) -> bool:
+    return isinstance(hint, type) and is_dataclass(hint)
+
+
+def _inside(hint: Any) -> Any:
+    """X of `X | None`."""
+    return next(part for part in get_args(hint) if part is not NoneType)
+
+
+def _item_hints(hint: Any, length: int) -> list[Any]:
+    """The type of each of `length` items; `_WrongError` when a fixed-length tuple has another length."""
+    parts = get_args(hint)
+    if get_origin(hint) is Sequence or parts[-1] is Ellipsis:
+        return [parts[0]] * length
+    if len(parts) != length:
+        raise _WrongError(f"an array of {len(parts)}")
+    return list(parts)
+
+
+def _is_homogeneous(hint: Any) -> bool:
+    return get_origin(hint) is Sequence or get_args(hint)[-1] is Ellipsis
+
+
+# --- reading -----------------------------------------------------------------------------------------------------
+
+
+def _enum_reader(hint: type[Enum], _: Converter) -> Callable[[Any, Any], Any]:
+    members = {member.value: member for member in hint}
+    expected = "one of " + ", ".join(str(value) for value in members)
+
+    def read(value: Any, _: Any) -> Enum:
+        if type(value) is str or type(value) is int:
+            member = members.get(value)
+            if member is not None:
+                return member
+        raise _WrongError(expected)
+
+    return read
+
+
+def _optional_reader(hint: Any, converter: Converter) -> Callable[[Any, Any], Any]:
+    inner = _inside(hint)
+    hook = converter.get_structure_hook(inner)
+    return lambda value, _: None if value is None else hook(value, inner)
+
+
+def _sequence_reader(hint: Any, converter: Converter) -> Callable[[Any, Any], Any]:
+    if not _is_homogeneous(hint):
+        hooks = [(converter.get_structure_hook(part), part) for part in get_args(hint)]
+
+        def read_fixed(value: Any, _: Any) -> tuple[Any, ...]:
+            if type(value) is not list or len(value) != len(hooks):
+                raise _WrongError(f"an array of {len(hooks)}")
+            return tuple([hook(item, part) for item, (hook, part) in zip(value, hooks, strict=True)])
+
+        return read_fixed
+    inner = get_args(hint)[0]
+    hook = converter.get_structure_hook(inner)
+
+    def read(value: Any, _: Any) -> tuple[Any, ...]:
+        if type(value) is not list:
+            raise _WrongError("an array")
+        return tuple([hook(item, inner) for item in value])
+
+    return read
+
+
+def _record_reader(hint: type, converter: Converter) -> Callable[[Any, Any], Any]:
+    build: Any = make_dict_structure_fn(
+        hint, converter, _cattrs_forbid_extra_keys=True, _cattrs_detailed_validation=False
+    )
+
+    def read(value: Any, _: Any) -> Any:
+        if type(value) is not dict:
+            raise _WrongError("a map")
+        return build(value, hint)
+
+    return read
+
+
+# --- writing -----------------------------------------------------------------------------------------------------
+
+
+def _enum_writer(hint: type[Enum], _: Converter) -> Hook:
+    def write(value: Any) -> Any:
+        if type(value) is not hint:
+            raise _WrongError(f"a {hint.__name__}")
+        return value.value
+
+    return write
+
+
+def _optional_writer(hint: Any, converter: Converter) -> Hook:
+    hook = converter.get_unstructure_hook(_inside(hint))
+    return lambda value: None if value is None else hook(value)
+
+
+def _sequence_writer(hint: Any, converter: Converter) -> Hook:
+    if not _is_homogeneous(hint):
+        hooks = [converter.get_unstructure_hook(part) for part in get_args(hint)]
+
+        def write_fixed(value: Any) -> list[Any]:
+            if not isinstance(value, tuple) or len(value) != len(hooks):
+                raise _WrongError(f"a tuple of {len(hooks)}")
+            return [hook(item) for hook, item in zip(hooks, value, strict=True)]
+
+        return write_fixed
+    hook = converter.get_unstructure_hook(get_args(hint)[0])
+
+    def write(value: Any) -> list[Any]:
+        if type(value) is not tuple and (isinstance(value, str | bytes) or not isinstance(value, Sequence)):
+            raise _WrongError("a sequence")
+        if len(value) > ITEMS_MAX:
+            raise _WrongError(f"at most {ITEMS_MAX} items")
+        return [hook(item) for item in value]
+
+    return write
+
+
+def _record_writer(hint: type, converter: Converter) -> Hook:
+    build: Any = make_dict_unstructure_fn(hint, converter, _cattrs_omit_if_default=True)
+
+    def write(value: Any) -> Any:
+        if type(value) is not hint:
+            raise _WrongError(f"a {hint.__name__}")
+        return build(value)
+
+    return write
+
+
+def _make_converter() -> Converter:
+    converter = Converter(detailed_validation=False, forbid_extra_keys=True, omit_if_default=True)
+    scalars: tuple[tuple[Any, Any], ...] = ((bool, _bool), (int, _int), (float, _float), (str, _text), (Any, _plain))
+    for hint, hook in scalars:
+        converter.register_structure_hook_func(partial(operator.is_, hint), hook)
+        converter.register_unstructure_hook_func(partial(operator.is_, hint), hook)
+    for test, reader, writer in (
+        (_is_enum, _enum_reader, _enum_writer),
+        (_is_optional, _optional_reader, _optional_writer),
+        (_is_sequence, _sequence_reader, _sequence_writer),
+        (_is_record, _record_reader, _record_writer),
+    ):
+        converter.register_structure_hook_factory(test, reader)
+        converter.register_unstructure_hook_factory(test, writer)
+    return converter
+
+
+_CONVERTER = _make_converter()
+
+
+# --- what was wrong ----------------------------------------------------------------------------------------------
+
+
+def _echo(value: Any) -> str:
+    """A short text for a value of any size."""
+    if isinstance(value, str):
+        return repr(str.__str__(value)[:ECHO_LENGTH_MAX])
+    if value is None or isinstance(value, bool | float):
+        return repr(value)
+    if isinstance(value, int):
+        return repr(value) if INT_MIN <= value <= INT_MAX else "a larger whole number"
+    if isinstance(value, dict | list | tuple):
+        return f"a {'map' if isinstance(value, dict) else 'list'} of {len(value)}"
+    return f"a {type(value).__name__}"[:ECHO_LENGTH_MAX]
+
+
+def _items_of(value: Any, hint: Any) -> Iterator[tuple[str, Any, Any]]:
+    """(path, value, type) of what lies directly inside an array, map or optional value."""
+    if _is_optional(hint) and value is not None:
+        yield "", value, _inside(hint)
+    elif _is_sequence(hint) and isinstance(value, Sequence) and not isinstance(value, str | bytes):
+        for index, (item, part) in enumerate(zip(value, _item_hints(hint, len(value)), strict=True)):
+            yield f"[{index}]", item, part
+
+
+def _read_parts(value: Any, hint: Any) -> Iterator[tuple[str, Any, Any]]:
+    """What lies directly inside a value that is to be read as `hint`; `_WrongError` for keys too many or missing."""
+    if not (_is_record(hint) and type(value) is dict):
+        yield from _items_of(value, hint)
+        return
+    hints = get_type_hints(hint)
+    known = {field.name: field for field in fields(hint)}
+    for key in value:
+        if key not in known:
+            raise _WrongError(f"no field {_echo(key)}")
+    for name, field in known.items():
+        if name in value:
+            yield f".{name}", value[name], hints[name]
+        elif field.default is MISSING and field.default_factory is MISSING:
+            raise _WrongError(f"a field {name!r}")
+
+
+def _write_parts(value: Any, hint: Any) -> Iterator[tuple[str, Any, Any]]:
+    """What lies directly inside a value that is to be written as `hint`."""
+    if not (_is_record(hint) and type(value) is hint):
+        yield from _items_of(value, hint)
+        return
+    hints = get_type_hints(hint)
+    for field in fields(hint):
+        yield f".{field.name}", getattr(value, field.name), hints[field.name]
+
+
+def _refuse(
+    path: str,
+    value: Any,
+    hint: Any,
+    attempt: Callable[[Any, Any], Any],
+    parts: Callable[[Any, Any], Iterator[tuple[str, Any, Any]]],
+) -> NoReturn:
+    """Raise the `CodecError` for a value on which `attempt` failed: name its innermost part that fails alone."""
+    try:
+        for step, part, part_hint in parts(value, hint):
+            try:
+                attempt(part, part_hint)
+            except _TROUBLE:
+                _refuse(path + step, part, part_hint, attempt, parts)
+        attempt(value, hint)
+    except InvalidValue as problem:
+        reason = f"{problem.field} is {_echo(problem.got)}, expected {problem.expected}"
+        raise CodecError(f"{path}: {reason}") from problem
+    except _WrongError as problem:
+        raise CodecError(f"{path}: expected {problem.expected}, got {_echo(value)}") from problem
+    except _TROUBLE as problem:
+        raise CodecError(f"{path}: {type(problem).__name__} while converting {_echo(value)}") from problem
+    raise CodecError(f"{path}: {_echo(value)} cannot be converted")
+
+
+# --- bytes -------------------------------------------------------------------------------------------------------
+
+
+def _to_bytes(plain: Any, what: str) -> bytes:
+    try:
+        body: bytes = msgpack.Packer(buf_size=1024).pack(plain)
+    except (ValueError, TypeError, OverflowError) as problem:
+        raise CodecError(f"{what}: not valid text or too large ({type(problem).__name__})") from problem
+    if len(body) > BODY_BYTES_MAX:
+        raise CodecError(f"{what}: {len(body)} bytes, expected at most {BODY_BYTES_MAX}")
+    return body
+
+
+def _unique(pairs: list[tuple[Any, Any]]) -> dict[Any, Any]:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        raise _WrongError("every key of a map once")
+    return found
+
+
+def _from_bytes(body: bytes) -> Any:
+    """Parse one msgpack value that fills `body`; `CodecError` for anything else or anything oversized."""
+    size = len(body)
+    if size > BODY_BYTES_MAX:
+        raise CodecError(f"{size} bytes, expected at most {BODY_BYTES_MAX}")
+    try:
+        if size > UNCHECKED_BYTES_MAX or _claim_bytes(body) > CLAIM_BYTES_MAX:
+            _skim(body)
+        return msgpack.unpackb(
+            body,
+            object_pairs_hook=_unique,
+            strict_map_key=True,
+            max_str_len=4 * TEXT_LENGTH_MAX,
+            max_bin_len=0,
+            max_ext_len=0,
+            max_array_len=min(size, ITEMS_MAX),
+            max_map_len=min(size, KEYS_MAX),
+        )
+    except _WrongError as problem:
+        raise CodecError(f"not a message: expected {problem.expected}") from problem
+    except (ValueError, TypeError, OverflowError) as problem:
+        raise CodecError(f"not a message: {str(problem)[:ECHO_LENGTH_MAX] or type(problem).__name__}") from problem
+
+
+def _claim_bytes(body: bytes) -> int:
+    """At most so much can be allocated for arrays of 16 items or more whose items are not there.
+
+    The parser makes room for all items of an array at its head, and arrays may lie in arrays, 1024 deep.
+    """
+    heads = min(body.count(b"\xdc") + body.count(b"\xdd"), 1024)
+    return heads * 8 * min(len(body), ITEMS_MAX)
+
+
+def _head(first: int) -> tuple[int, int, int] | None:
+    """How a value goes on after its first byte: (width of its length, length to add, values per unit of length).
+
+    The last is 0 where the length counts bytes to skip; None for what no message contains (bin, ext, 0xc1).
+    """
+    if first <= 0x7F or first >= 0xE0 or first in (0xC0, 0xC2, 0xC3):
+        return 0, 0, 0
+    if first <= 0x8F:
+        return 0, first & 0x0F, 2
+    if first <= 0x9F:
+        return 0, first & 0x0F, 1
+    if first <= 0xBF:
+        return 0, first & 0x1F, 0
+    numbers = {0xCA: 4, 0xCB: 8, 0xCC: 1, 0xCD: 2, 0xCE: 4, 0xCF: 8, 0xD0: 1, 0xD1: 2, 0xD2: 4, 0xD3: 8}
+    if first in numbers:
+        return 0, numbers[first], 0
+    widths = {0xD9: (1, 0, 0), 0xDA: (2, 0, 0), 0xDB: (4, 0, 0)}
+    containers = {0xDC: (2, 0, 1), 0xDD: (4, 0, 1), 0xDE: (2, 0, 2), 0xDF: (4, 0, 2)}
+    return widths.get(first) or containers.get(first)
+
+
+_HEADS = tuple(_head(first) for first in range(256))
+
+
+def _skim(body: bytes) -> None:
+    """Walk over `body` without making values; `_WrongError` for nesting, counts or lengths beyond what is allowed."""
+    pending = [1]  # values that are still to come, per level
+    at = seen = containers = 0
+    size = len(body)
+    while pending:
+        if pending[-1] == 0:
+            pending.pop()
+            continue
+        pending[-1] -= 1
+        head = _HEADS[body[at]] if at < size else None
+        if head is None:
+            raise _WrongError("only nil, booleans, numbers, strings, arrays and maps, complete")
+        width, length, per_unit = head
+        at += 1 + width
+        length += int.from_bytes(body[at - width : at])
+        if per_unit:
+            containers += 1
+            length *= per_unit
+            pending.append(length)
+        else:
+            at += length
+        seen += 1
+        if at > size or (per_unit and length > size - at):
+            raise _WrongError("as many items as are claimed")
+        if seen > VALUES_MAX or containers > CONTAINERS_MAX or len(pending) > DEPTH_MAX + 1:
+            raise _WrongError(f"at most {VALUES_MAX} values, {CONTAINERS_MAX} containers and {DEPTH_MAX} levels")
+
+
+# --- public ------------------------------------------------------------------------------------------------------
+
+
+def pack(value: Any, cls: type[Any]) -> bytes:
+    """Bytes of a frozen dataclass value of exactly the class `cls`. Raises `CodecError`."""
+    return _to_bytes(_write(value, cls, cls.__name__), cls.__name__)
+
+
+def unpack(body: bytes, cls: type[T]) -> T:
+    """The value of class `cls` that `pack` made `body` from. Raises `CodecError` for anything else."""
+    return _read(_from_bytes(body), cls, cls.__name__)
+
+
+def _write(value: Any, cls: type[Any], path: str) -> Any:
+    try:
+        return _CONVERTER.get_unstructure_hook(cls)(value)
+    except _TROUBLE:
+        _refuse(path, value, cls, lambda part, hint: _CONVERTER.get_unstructure_hook(hint)(part), _write_parts)
+
+
+def _read(plain: Any, cls: type[T], path: str) -> T:
+    try:
+        made: T = _CONVERTER.get_structure_hook(cls)(plain, cls)
+        return made
+    except _TROUBLE:
+        _refuse(path, plain, cls, lambda part, hint: _CONVERTER.get_structure_hook(hint)(part, hint), _read_parts)
+
+
+_BY_KIND: dict[str, type[Message]] = {cls.KIND: cls for cls in MESSAGES}
+_ENVELOPE = {"k", "v", "b"}
+
+
+def encode(message: Message) -> bytes:
+    """The body of a message. Raises `CodecError` when a field holds what its type does not allow (NaN, say)."""
+    cls = type(message)
+    if cls not in MESSAGES:
+        raise CodecError(f"expected a message, got {_echo(message)}")
+    return _to_bytes({"k": cls.KIND, "v": cls.VERSION, "b": _write(message, cls, cls.KIND)}, cls.KIND)
+
+
+def decode(body: bytes) -> Message:
+    """The message in a body. Raises `CodecError`, and nothing else, for every body that is not one."""
+    envelope = _from_bytes(body)
+    if type(envelope) is not dict or envelope.keys() != _ENVELOPE:
+        raise CodecError(f"not a message: expected a map of k, v and b, got {_echo(envelope)}")
+    kind, version = envelope["k"], envelope["v"]
+    cls = _BY_KIND.get(kind) if type(kind) is str else None
+    if cls is None:
+        raise CodecError(f"no message is of kind {_echo(kind)}")
+    if type(version) is not int or not cls.OLDEST <= version <= cls.VERSION:
+        raise CodecError(f"{kind}: version {_echo(version)}, expected {cls.OLDEST} to {cls.VERSION}")
+    return _read(envelope["b"], cls, kind)
