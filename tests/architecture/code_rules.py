@@ -1,0 +1,185 @@
+"""House rules inside the files: clock, chance, size, swallowed errors, patched code. Each rule lists its violations."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+
+from tests.architecture.sources import PACKAGES, Source, under
+
+FUNCTION_LINES_MAX = 70
+FILE_LINES_MAX = 500
+
+CLOCK = "shared/clock.py"
+CLOCK_CALLS = ("datetime.datetime.now", "datetime.datetime.utcnow", "datetime.datetime.today", "datetime.date.today")
+CLOCK_MODULES = ("time", "timeit")
+
+# Allowed with an explicit seed; Generator and SeedSequence also as types.
+SEEDED = frozenset(
+    {"random.Random"}
+    | {f"numpy.random.{name}" for name in ("default_rng", "Generator", "SeedSequence", "PCG64", "Philox", "SFC64")}
+)
+CHANCE = ("random", "numpy.random")
+
+# Written so that no pattern matches itself.
+PLACES = re.compile(r"\.\./share[d]|share[d]/data|/wor[k]/|/roo[t]/|/hom[e]/\w|/User[s]/")
+MARKS = re.compile(r"\b(TO[D]O|FIXM[E]|XX[X])\b|NotImplemente[d]Error")
+
+Function = ast.FunctionDef | ast.AsyncFunctionDef
+
+
+def wall_clock(source: Source) -> list[str]:
+    """Only shared/clock.py reads the time; tests may measure through it."""
+    if source.path == CLOCK or source.package == "tests":
+        return []
+    found = [
+        source.at(line, f"{name}: only {CLOCK} reads the time")
+        for line, name in source.imports()
+        if under(name, *CLOCK_MODULES)
+    ]
+    return found + [
+        source.at(call.lineno, f"{name}(): only {CLOCK} reads the time")
+        for call, name in source.calls()
+        if name in CLOCK_CALLS
+    ]
+
+
+def global_chance(source: Source) -> list[str]:
+    """Randomness comes from a generator that was given its seed."""
+    found = [
+        source.at(line, f"{name} draws from global state") for line, name in source.imports() if _global_draw(name)
+    ]
+    found += [
+        source.at(node.lineno, f"{source.dotted(node)} draws from global state")
+        for node in ast.walk(source.tree)
+        if isinstance(node, ast.Attribute) and _global_draw(source.dotted(node))
+    ]
+    return found + [
+        source.at(call.lineno, f"{name}() without a seed")
+        for call, name in source.calls()
+        if name in SEEDED and not _seeded(call)
+    ]
+
+
+def _global_draw(name: str) -> bool:
+    return under(name, *CHANCE) and name not in CHANCE and not under(name, *SEEDED)
+
+
+def _seeded(call: ast.Call) -> bool:
+    values = [*call.args, *(keyword.value for keyword in call.keywords)]
+    return bool(values) and not (isinstance(values[0], ast.Constant) and values[0].value is None)
+
+
+def functions(source: Source) -> Iterator[Function]:
+    """Every function and method."""
+    return (node for node in ast.walk(source.tree) if isinstance(node, Function))
+
+
+def lines_of(function: Function) -> int:
+    """From `def` to the last line, docstring included."""
+    return (function.end_lineno or function.lineno) - function.lineno + 1
+
+
+def code_lines_of(function: Function) -> int:
+    """Without its docstring."""
+    first = function.body[0]
+    documented = isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant)
+    return lines_of(function) - ((first.end_lineno or first.lineno) - first.lineno + 1 if documented else 0)
+
+
+def short_functions(source: Source) -> list[str]:
+    """No function is longer than a screen."""
+    return [
+        source.at(function.lineno, f"{function.name} has {lines_of(function)} lines, more than {FUNCTION_LINES_MAX}")
+        for function in functions(source)
+        if lines_of(function) > FUNCTION_LINES_MAX
+    ]
+
+
+def short_files(source: Source) -> list[str]:
+    """No file is too long to hold in mind."""
+    lines = len(source.text.splitlines())
+    return [source.at(1, f"{lines} lines, more than {FILE_LINES_MAX}")] if lines > FILE_LINES_MAX else []
+
+
+def swallowed_errors(source: Source) -> list[str]:
+    """No bare except, no catching of everything to do nothing."""
+    found = []
+    for node in ast.walk(source.tree):
+        if isinstance(node, ast.ExceptHandler):
+            if node.type is None:
+                found.append(source.at(node.lineno, "bare except"))
+            elif _catches_all(source, node.type) and all(_does_nothing(statement) for statement in node.body):
+                found.append(source.at(node.lineno, "every error swallowed"))
+    return found + [
+        source.at(call.lineno, "every error suppressed")
+        for call, name in source.calls()
+        if name == "contextlib.suppress" and any(_catches_all(source, argument) for argument in call.args)
+    ]
+
+
+def _catches_all(source: Source, caught: ast.expr) -> bool:
+    types = caught.elts if isinstance(caught, ast.Tuple) else [caught]
+    return any(source.dotted(one).removeprefix("builtins.") in ("Exception", "BaseException") for one in types)
+
+
+def _does_nothing(statement: ast.stmt) -> bool:
+    return isinstance(statement, ast.Pass | ast.Continue) or (
+        isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant)
+    )
+
+
+def patched_code(source: Source) -> list[str]:
+    """Tests replace nothing inside our own code: fakes are given through the ports."""
+    targets = [call.args[0] for call, _ in source.calls() if call.args and _patches(call.func)]
+    for node in ast.walk(source.tree):
+        if isinstance(node, ast.Assign):
+            targets += [target for target in node.targets if isinstance(target, ast.Attribute)]
+    named = ((target.lineno, _target_name(source, target)) for target in targets)
+    return [source.at(line, f"patches {name}") for line, name in named if under(name, *PACKAGES)]
+
+
+def _patches(function: ast.expr) -> bool:
+    """Whether it reads like patch, patch.object, monkeypatch.setattr or their kin, whatever it hangs on."""
+    parts = ast.unparse(function).split(".")
+    return parts[-1] in ("patch", "setattr", "delattr", "setitem", "delitem") or parts[-2:-1] == ["patch"]
+
+
+def _target_name(source: Source, target: ast.expr) -> str:
+    if isinstance(target, ast.Constant) and isinstance(target.value, str):
+        return target.value
+    return source.dotted(target)
+
+
+def named_places(source: Source) -> list[str]:
+    """No file names a folder of one machine or the folder of the data."""
+    return places_in(source.path, source.text)
+
+
+def places_in(path: str, text: str) -> list[str]:
+    """The lines of any text that name a folder of one machine or the folder of the data."""
+    return [f"{path}:{number}: names a place: {line.strip()}" for number, line in _matching(PLACES, text)]
+
+
+def unfinished_marks(source: Source) -> list[str]:
+    """Nothing in the packages is marked as unfinished."""
+    if source.package not in PACKAGES:
+        return []
+    return [source.at(number, f"unfinished: {line.strip()}") for number, line in _matching(MARKS, source.text)]
+
+
+def _matching(pattern: re.Pattern[str], text: str) -> Iterator[tuple[int, str]]:
+    return ((number, line) for number, line in enumerate(text.splitlines(), 1) if pattern.search(line))
+
+
+RULES = (
+    wall_clock,
+    global_chance,
+    short_functions,
+    short_files,
+    swallowed_errors,
+    patched_code,
+    named_places,
+    unfinished_marks,
+)

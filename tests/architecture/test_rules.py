@@ -1,0 +1,192 @@
+"""The tree keeps every architecture rule, and every rule finds what is planted against it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from statistics import fmean
+
+import pytest
+
+from tests.architecture import code_rules, import_rules
+from tests.architecture.sources import PACKAGES, ROOT, Source, tree_sources, unreadable
+
+Rule = Callable[[Source], list[str]]
+RULES: tuple[Rule, ...] = (*import_rules.RULES, *code_rules.RULES)
+
+SHORT_FUNCTION_LINES = 20
+SHORT_FUNCTIONS_FRAC = 0.9
+
+# Rule, file, text: each text breaks the rule once.
+PLANTED: tuple[tuple[Rule, str, str], ...] = (
+    (import_rules.absolute, "shared/codec.py", "from . import model\n"),
+    (import_rules.absolute, "daemons/cli/main.py", "from ..policies import placement\n"),
+    (import_rules.direction, "shared/codec.py", "import agents.agent\n"),
+    (import_rules.direction, "agents/main.py", "from daemons.controller import Controller\n"),
+    (import_rules.direction, "daemons/main.py", "from agents import agent\n"),
+    (import_rules.direction, "daemons/cli/main.py", "def run():\n    from sim_backend.cli import sim\n"),
+    (import_rules.direction, "daemons/main.py", "import importlib\nimportlib.import_module('sim_backend.world')\n"),
+    (import_rules.direction, "sim_backend/traces.py", "from daemons.controller import Controller\n"),
+    (import_rules.direction, "sim_backend/closed_loop.py", "from tests.unit import helpers\n"),
+    (import_rules.worlds, "sim_backend/world.py", "from sim_backend.closed_loop import ClosedLoop\n"),
+    (import_rules.worlds, "sim_backend/fake_hypervisor.py", "from sim_backend.commands import faults\n"),
+    (import_rules.pure_imports, "daemons/policies/placement/edf.py", "import time\n"),
+    (import_rules.pure_imports, "daemons/policies/placement/edf.py", "import random\n"),
+    (import_rules.pure_imports, "daemons/policies/placement/edf.py", "from structlog import get_logger\n"),
+    (import_rules.pure_imports, "daemons/policies/placement/edf.py", "from shared.plugins import find_policy\n"),
+    (import_rules.pure_imports, "daemons/policies/placement/edf.py", "import daemons.policies.provisioning.static\n"),
+    (import_rules.pure_imports, "daemons/policies/__init__.py", "from daemons import controller\n"),
+    (import_rules.pure_imports, "daemons/planning/order.py", "import daemons.policies.placement.room\n"),
+    (import_rules.pure_imports, "daemons/models/utility.py", "import daemons.planning.order\n"),
+    (import_rules.pure_imports, "shared/model.py", "import numpy\n"),
+    (import_rules.pure_imports, "shared/messages.py", "from datetime import datetime\n"),
+    (import_rules.pure_imports, "shared/ports.py", "from shared.clock import SystemClock\n"),
+    (import_rules.core_imports, "daemons/controller.py", "import logging\n"),
+    (import_rules.core_imports, "daemons/a_new_core.py", "def f():\n    import os.path\n"),
+    (import_rules.core_imports, "agents/agent.py", "from shared.clock import SystemClock\n"),
+    (import_rules.core_imports, "sim_backend/world.py", "from threading import Thread\n"),
+    (import_rules.no_io_builtins, "daemons/controller.py", "def f():\n    print('here')\n"),
+    (import_rules.no_io_builtins, "daemons/planning/order.py", "text = open('plan').read()\n"),
+    (import_rules.light_agents, "agents/collectors/node.py", "import numpy as np\n"),
+    (import_rules.light_agents, "agents/agent.py", "from shared.snapshot import Snapshot\n"),
+    (import_rules.transports, "daemons/main.py", "import pika\n"),
+    (import_rules.transports, "agents/main.py", "from libvirt import virConnect\n"),
+    (import_rules.declared_dependencies, "shared/codec.py", "import requests\n"),
+    (import_rules.declared_dependencies, "sim_backend/conformance/bus_checks.py", "import pytest\n"),
+    (code_rules.wall_clock, "shared/logs.py", "import time\n"),
+    (code_rules.wall_clock, "benchmarks/replay.py", "from time import perf_counter\n"),
+    (code_rules.wall_clock, "shared/logs.py", "import datetime as dt\nnow = dt.datetime.now(dt.UTC)\n"),
+    (code_rules.wall_clock, "daemons/report/html.py", "from datetime import date\ntoday = date.today()\n"),
+    (code_rules.wall_clock, "daemons/report/html.py", "from datetime import datetime\nnow = datetime.utcnow()\n"),
+    (code_rules.global_chance, "sim_backend/workloads.py", "import random\nx = random.random()\n"),
+    (code_rules.global_chance, "sim_backend/workloads.py", "import random\ndraw = random.choice\n"),
+    (code_rules.global_chance, "sim_backend/workloads.py", "from random import shuffle\n"),
+    (code_rules.global_chance, "sim_backend/workloads.py", "import random\nrng = random.Random()\n"),
+    (code_rules.global_chance, "sim_backend/workloads.py", "import random\nrng = random.SystemRandom(1)\n"),
+    (code_rules.global_chance, "tests/unit/test_x.py", "import numpy as np\nx = np.random.normal(0, 1)\n"),
+    (code_rules.global_chance, "tests/unit/test_x.py", "import numpy as np\nnp.random.seed(1)\n"),
+    (code_rules.global_chance, "tests/unit/test_x.py", "import numpy as np\nrng = np.random.default_rng()\n"),
+    (code_rules.global_chance, "tests/unit/test_x.py", "import numpy as np\nrng = np.random.default_rng(None)\n"),
+    (code_rules.global_chance, "tests/unit/test_x.py", "from numpy import random as r\nx = r.rand(3)\n"),
+    (code_rules.short_functions, "shared/codec.py", "def f():\n" + "    x = 1\n" * 70),
+    (code_rules.short_files, "shared/codec.py", "x = 1\n" * 501),
+    (code_rules.swallowed_errors, "shared/codec.py", "try:\n    x = 1\nexcept:\n    raise\n"),
+    (code_rules.swallowed_errors, "shared/codec.py", "try:\n    x = 1\nexcept Exception:\n    pass\n"),
+    (code_rules.swallowed_errors, "shared/codec.py", "try:\n    x = 1\nexcept (OSError, BaseException):\n    ...\n"),
+    (
+        code_rules.swallowed_errors,
+        "shared/codec.py",
+        "from contextlib import suppress\nwith suppress(Exception):\n    x = 1\n",
+    ),
+    (code_rules.patched_code, "tests/unit/test_x.py", "from unittest.mock import patch\npatch('shared.clock.time')\n"),
+    (code_rules.patched_code, "tests/unit/test_x.py", "from unittest import mock\nmock.patch('agents.agent.Agent')\n"),
+    (
+        code_rules.patched_code,
+        "tests/unit/test_x.py",
+        "from unittest.mock import patch\nfrom shared import clock\npatch.object(clock, 'now')\n",
+    ),
+    (
+        code_rules.patched_code,
+        "tests/unit/test_x.py",
+        "from shared import clock\ndef test(monkeypatch):\n    monkeypatch.setattr(clock, 'now', None)\n",
+    ),
+    (code_rules.patched_code, "tests/unit/test_x.py", "def test(mocker):\n    mocker.patch('daemons.measure.x')\n"),
+    (code_rules.patched_code, "tests/unit/test_x.py", "import shared.clock\nshared.clock.now = None\n"),
+    (code_rules.named_places, "tests/unit/test_x.py", "DATA = '../share" + "d/data'\n"),
+    (code_rules.named_places, "shared/config.py", "# see /hom" + "e/someone/notes\n"),
+    (code_rules.unfinished_marks, "shared/config.py", "# TO" + "DO: later\n"),
+    (code_rules.unfinished_marks, "shared/config.py", "raise NotImplemente" + "dError\n"),
+)
+
+# Rule, file, text: what a rule must let pass.
+ALLOWED: tuple[tuple[Rule, str, str], ...] = (
+    (import_rules.direction, "sim_backend/closed_loop.py", "from daemons.controller import Controller\n"),
+    (import_rules.direction, "tests/unit/test_x.py", "import sim_backend.world\nimport agents.agent\n"),
+    (import_rules.pure_imports, "daemons/policies/placement/edf.py", "import daemons.policies.placement.room\n"),
+    (
+        import_rules.pure_imports,
+        "daemons/policies/placement/edf.py",
+        "import numpy as np\nimport daemons.models.utility\n",
+    ),
+    (import_rules.core_imports, "daemons/main.py", "import os\nimport asyncio\n"),
+    (import_rules.core_imports, "daemons/controller.py", "from shared.effects import Publish\nimport math\n"),
+    (import_rules.no_io_builtins, "daemons/cli/main.py", "print('done')\n"),
+    (import_rules.transports, "shared/bus/rabbitmq.py", "import pika\n"),
+    (code_rules.wall_clock, "shared/clock.py", "import time\n"),
+    (code_rules.wall_clock, "shared/logs.py", "def f(now):\n    return now.time(), now.now()\n"),
+    (code_rules.global_chance, "sim_backend/workloads.py", "import random\nrng = random.Random(7)\nx = rng.random()\n"),
+    (code_rules.global_chance, "sim_backend/workloads.py", "def f(random):\n    return random.random()\n"),
+    (
+        code_rules.global_chance,
+        "sim_backend/workloads.py",
+        "import numpy as np\ndef f(rng: np.random.Generator, seed: int):\n    return np.random.default_rng(seed)\n",
+    ),
+    (code_rules.short_functions, "shared/codec.py", "def f():\n" + "    x = 1\n" * 69),
+    (code_rules.swallowed_errors, "shared/codec.py", "try:\n    x = 1\nexcept OSError:\n    pass\n"),
+    (code_rules.swallowed_errors, "shared/codec.py", "try:\n    x = 1\nexcept Exception as e:\n    print(e)\n"),
+    (code_rules.patched_code, "tests/unit/test_x.py", "def test(monkeypatch):\n    monkeypatch.setenv('CI', 'true')\n"),
+    (
+        code_rules.patched_code,
+        "tests/unit/test_x.py",
+        "import sys\nfrom unittest.mock import patch\npatch.object(sys, 'x')\n",
+    ),
+)
+
+
+def _name(value: object) -> str:
+    return getattr(value, "__name__", "")
+
+
+@pytest.mark.parametrize("rule", RULES, ids=_name)
+def test_the_tree_keeps_the_rule(rule: Rule) -> None:
+    """No file of the repository breaks it."""
+    assert [violation for source in tree_sources() for violation in rule(source)] == []
+
+
+@pytest.mark.parametrize(("rule", "path", "text"), PLANTED, ids=_name)
+def test_a_planted_violation_is_found(rule: Rule, path: str, text: str) -> None:
+    """Exactly one violation, and it names the file."""
+    violations = rule(Source.parse(path, text))
+
+    assert len(violations) == 1, violations
+    assert violations[0].startswith(path + ":")
+
+
+@pytest.mark.parametrize(("rule", "path", "text"), ALLOWED, ids=_name)
+def test_what_is_allowed_passes(rule: Rule, path: str, text: str) -> None:
+    """The rule does not cry wolf."""
+    assert rule(Source.parse(path, text)) == []
+
+
+def test_every_file_is_python() -> None:
+    """Of the oldest version that setup.cfg allows, when the tests run on it."""
+    assert unreadable() == ()
+
+
+def test_every_rule_has_a_planted_violation() -> None:
+    """A rule that nothing can break would guard nothing."""
+    assert {rule for rule, _, _ in PLANTED} == set(RULES)
+
+
+def test_the_rules_see_the_whole_tree() -> None:
+    """Every package and the tests are among the files looked at."""
+    assert {source.package for source in tree_sources()} >= {*PACKAGES, "tests"}
+
+
+def test_most_functions_are_short() -> None:
+    """Nine of ten functions of the packages have at most 20 lines beside their docstring."""
+    lengths = [
+        code_rules.code_lines_of(function)
+        for source in tree_sources()
+        if source.package in PACKAGES
+        for function in code_rules.functions(source)
+    ]
+
+    assert fmean(length <= SHORT_FUNCTION_LINES for length in lengths) >= SHORT_FUNCTIONS_FRAC
+
+
+def test_documents_name_no_places() -> None:
+    """Neither do the documents and settings; only the Makefile and .ci/run may say where the data lie."""
+    files = [ROOT / name for name in ("setup.cfg", "pyproject.toml")]
+    files += [file for pattern in ("*.md", "docs/**/*.md", "systemd/*", "**/*.toml") for file in ROOT.glob(pattern)]
+    kept = sorted({file for file in files if ".venv" not in file.parts})
+    assert [hit for file in kept for hit in code_rules.places_in(file.name, file.read_text("utf-8"))] == []
