@@ -1,0 +1,492 @@
+"""What every `shared.ports.Bus` must do, checked from outside: run each of `CHECKS` on a `BusHarness` of its own.
+
+Each check wants a broker without queues but the dead queue, without messages, and with the users `controller.a`,
+`controller.b`, `agent.n1`, `agent.n2` and `operator.ann` of the permission table. A check that fails raises
+`ContractViolation`. A refused call is made on a connection of its own, since a broker may end it for that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from itertools import chain
+
+from shared.bus.topology import (
+    ACTIONS,
+    BODY_BYTES_MAX,
+    CONTROLLER,
+    CONTROLLER_QUEUE,
+    DEAD_BODY_BYTES_MAX,
+    EVENTS,
+    REPLIES,
+    REPORTS,
+    REQUESTS,
+    RESULTS,
+    QueueSpec,
+    agent_queue,
+    report_key,
+    report_queue,
+)
+from shared.errors import BusUnavailable, PermanentError
+from shared.ports import Bus, Delivery
+from sim_backend.conformance.bus_harness import BusHarness, Listener, expect, expect_refusal
+
+QUEUE = agent_queue("n1")
+REPLY_QUEUE = QueueSpec("reply.operator.ann", (), durable=False, exclusive=True)
+
+
+def check_order_of_one_publisher(harness: BusHarness) -> None:
+    """Messages of one publisher to one queue arrive in the order of publishing."""
+    publisher, agent = _actions(harness)
+    bodies = [b"%d" % i for i in range(60)]
+    _send(publisher, *bodies)
+    expect("order", agent.bodies(60), bodies)
+
+
+def check_order_of_each_publisher(harness: BusHarness) -> None:
+    """With two publishers, the order of each is kept."""
+    publisher, agent = _actions(harness)
+    other = harness.connect("controller.b")
+    for i in range(20):
+        _send(publisher, b"a%02d" % i)
+        _send(other, b"b%02d" % i)
+    bodies = agent.bodies(40)
+    for first in (b"a", b"b"):
+        expect("order", [body for body in bodies if body[:1] == first], [first + b"%02d" % i for i in range(20)])
+
+
+def check_body_arrives_as_sent(harness: BusHarness) -> None:
+    """A body is bytes: none at all, any value, and as many as the limit allows."""
+    publisher, agent = _actions(harness)
+    bodies = [b"", bytes(range(256)), b"\xff" * BODY_BYTES_MAX]
+    _send(publisher, *bodies)
+    for got, sent in zip(agent.bodies(3), bodies, strict=True):
+        expect(f"whether a body of {len(sent)} bytes arrived as sent", got == sent, True)
+
+
+def check_unacknowledged_comes_again_after_kill(harness: BusHarness) -> None:
+    """What a dead consumer held comes again, marked, in its old order and before what it had not seen."""
+    publisher, agent = _actions(harness, prefetch=3)
+    _send(publisher, b"0", b"1", b"2", b"3", b"4")
+    first = agent.deliveries(3)
+    expect("redelivered at first", [delivery.redelivered for delivery in first], [False] * 3)
+    agent.bus.acknowledge(first[0].tag)
+    agent.deliveries(1)
+    harness.kill(agent.bus)
+    again = _listen(harness, "agent.n1", QUEUE.name).deliveries(4)
+    expect("what came again", [delivery.body for delivery in again], [b"1", b"2", b"3", b"4"])
+    expect("redelivered", [delivery.redelivered for delivery in again], [True, True, True, False])
+
+
+def check_unacknowledged_comes_again_after_close(harness: BusHarness) -> None:
+    """A clean end returns what was not acknowledged, too."""
+    publisher, agent = _actions(harness)
+    _send(publisher, b"0")
+    agent.deliveries(1)
+    agent.bus.close()
+    (again,) = _listen(harness, "agent.n1", QUEUE.name).deliveries(1)
+    expect("body and mark", (again.body, again.redelivered), (b"0", True))
+
+
+def check_acknowledged_is_gone(harness: BusHarness) -> None:
+    """What was acknowledged does not come again."""
+    publisher, agent = _actions(harness)
+    _send(publisher, b"0", b"1")
+    agent.bodies(2)
+    harness.kill(agent.bus)
+    _listen(harness, "agent.n1", QUEUE.name).deliveries(0)
+
+
+def check_stale_tag_is_ignored(harness: BusHarness) -> None:
+    """A tag of an earlier connection acknowledges nothing on the next one."""
+    publisher, agent = _actions(harness)
+    _send(publisher, b"0")
+    (stale,) = agent.deliveries(1)
+    harness.kill(agent.bus)
+    second = _listen(harness, "agent.n1", QUEUE.name)
+    second.deliveries(1)
+    second.bus.acknowledge(stale.tag)
+    second.bus.dead_letter(stale.tag, "stale")
+    harness.kill(second.bus)
+    _listen(harness, "agent.n1", QUEUE.name).deliveries(1)
+    expect("dead letters", harness.dead_letters(), ())
+
+
+def check_prefetch_bounds_what_is_held(harness: BusHarness) -> None:
+    """A consumer never holds more than `prefetch` deliveries; each acknowledgement makes room for one."""
+    publisher, agent = _actions(harness, prefetch=2)
+    _send(publisher, b"0", b"1", b"2", b"3", b"4")
+    held = agent.deliveries(2)
+    agent.bus.acknowledge(held[1].tag)
+    (third,) = agent.deliveries(1)
+    expect("third", third.body, b"2")
+    agent.bus.acknowledge(held[0].tag)
+    agent.bus.acknowledge(third.tag)
+    expect("the rest", agent.bodies(2), [b"3", b"4"])
+
+
+def check_no_bound_without_acknowledgement(harness: BusHarness) -> None:
+    """A consumer that does not acknowledge gets everything, and nothing of it comes again."""
+    publisher, _ = _actions(harness, consume=False)
+    agent = _listen(harness, "agent.n1", QUEUE.name, prefetch=1, acknowledged=False)
+    _send(publisher, b"0", b"1", b"2")
+    agent.deliveries(3)
+    harness.kill(agent.bus)
+    _listen(harness, "agent.n1", QUEUE.name).deliveries(0)
+
+
+def check_consumers_share_a_queue(harness: BusHarness) -> None:
+    """Of two consumers of a queue each message reaches exactly one."""
+    publisher, _ = _actions(harness, consume=False)
+    first = _listen(harness, "controller.a", QUEUE.name, prefetch=2)
+    second = _listen(harness, "controller.b", QUEUE.name, prefetch=2)
+    _send(publisher, b"0", b"1", b"2", b"3")
+    bodies = [delivery.body for delivery in chain(first.deliveries(2), second.deliveries(2))]
+    expect("what both got", sorted(bodies), [b"0", b"1", b"2", b"3"])
+
+
+def check_ttl_drops_what_is_old(harness: BusHarness) -> None:
+    """What has waited longer than the queue's TTL is dropped; what has not is delivered."""
+    spec = QueueSpec("brief", ((ACTIONS, "n1"),), durable=False, ttl_s=1.0, exclusive=True)
+    owner = _owner(harness, spec)
+    _send(owner.bus, b"old")
+    harness.settle(1.5)
+    _send(owner.bus, b"new")
+    owner.bus.consume(spec.name, prefetch=10)
+    expect("what outlived the TTL", owner.bodies(1), [b"new"])
+
+
+def check_length_drops_the_oldest(harness: BusHarness) -> None:
+    """A full queue drops its head for what comes."""
+    spec = QueueSpec("short", ((ACTIONS, "n1"),), durable=False, length_max=3, exclusive=True)
+    owner = _owner(harness, spec)
+    _send(owner.bus, b"0", b"1", b"2", b"3", b"4")
+    harness.settle(0.5)
+    owner.bus.consume(spec.name, prefetch=10)
+    expect("what was kept", owner.bodies(3), [b"2", b"3", b"4"])
+
+
+def check_single_active_consumer(harness: BusHarness) -> None:
+    """Only the first consumer gets anything, however little room it has; when it goes the next takes over all."""
+    first = _owner(harness, CONTROLLER)
+    first.bus.consume(CONTROLLER_QUEUE, prefetch=2)
+    first.deliveries(0)
+    second = _listen(harness, "controller.b", CONTROLLER_QUEUE)
+    agent = harness.connect("agent.n1")
+    for body in (b"0", b"1", b"2", b"3"):
+        agent.publish(RESULTS, CONTROLLER_QUEUE, body)
+    got = first.deliveries(2)
+    expect("what the active one got", [delivery.body for delivery in got], [b"0", b"1"])
+    second.deliveries(0)
+    first.bus.acknowledge(got[0].tag)
+    first.deliveries(1)
+    harness.kill(first.bus)
+    expect("what the next one got", second.bodies(3), [b"1", b"2", b"3"])
+
+
+def check_exclusive_queue_goes_with_its_connection(harness: BusHarness) -> None:
+    """Nobody else may use an exclusive queue; once its connection is gone so are the queue and its messages."""
+    spec = report_queue("a")
+    owner = _owner(harness, spec)
+    for name, call in _uses_of(spec):
+        other = harness.connect("controller.b")
+        expect_refusal(f"{name} of another's exclusive queue", PermanentError, partial(call, other))
+    harness.connect("agent.n1").publish(REPORTS, report_key("n1"), b"report")
+    harness.kill(owner.bus)
+    harness.settle(0.5)
+    gone = harness.connect("controller.b")
+    expect_refusal("consume of a queue that is gone", PermanentError, lambda: gone.consume(spec.name, 1))
+    heir = _owner(harness, spec, "controller.b")
+    heir.bus.consume(spec.name, 1, acknowledged=False)
+    heir.deliveries(0)
+
+
+def check_declare_again(harness: BusHarness) -> None:
+    """Declaring a queue again changes nothing; another shape is refused."""
+    publisher, agent = _actions(harness, consume=False)
+    _send(publisher, b"0")
+    publisher.declare(QUEUE)
+    harness.connect("controller.b").declare(QUEUE)
+    agent.bus.consume(QUEUE.name, 10)
+    expect("what the queue kept", agent.bodies(1), [b"0"])
+    for shape in (replace(QUEUE, ttl_s=5.0), replace(QUEUE, length_max=5), replace(QUEUE, single_active=True)):
+        other = harness.connect("controller.b")
+        expect_refusal(f"declare as {shape}", PermanentError, partial(other.declare, shape))
+
+
+def check_unknown_names_are_refused(harness: BusHarness) -> None:
+    """A queue that is not there cannot be consumed, a queue cannot be bound to an exchange that is not there."""
+    for call in (
+        lambda bus: bus.consume("nobody", 1),
+        lambda bus: bus.declare(QueueSpec("lost", (("trimtab.nowhere", "key"),))),
+    ):
+        bus = harness.connect("controller.a")
+        expect_refusal("use of an unknown name", PermanentError, partial(call, bus))
+
+
+def check_confirms(harness: BusHarness) -> None:
+    """Each publish with an id is answered once, after which the message is in its queue; one without is not."""
+    publisher, agent = _actions(harness)
+    asker = Listener(harness, publisher)
+    for i in range(1, 6):
+        publisher.publish(ACTIONS, "n1", b"%d" % i, publish_id=i * 10)
+        publisher.publish(ACTIONS, "n1", b"unasked")
+    confirms = sorted((confirm.publish_id, confirm.ok) for confirm in asker.confirms(5))
+    expect("confirms", confirms, [(i * 10, True) for i in range(1, 6)])
+    agent.bodies(10)
+
+
+def check_unroutable_is_confirmed(harness: BusHarness) -> None:
+    """A message that no queue is bound for is confirmed and gone."""
+    publisher, agent = _actions(harness)
+    publisher.publish(ACTIONS, "nobody", b"lost", publish_id=1)
+    publisher.publish(REPLIES, "nobody", b"lost", publish_id=2)
+    confirms = sorted((confirm.publish_id, confirm.ok) for confirm in Listener(harness, publisher).confirms(2))
+    expect("confirms", confirms, [(1, True), (2, True)])
+    agent.deliveries(0)
+
+
+def check_direct_routing(harness: BusHarness) -> None:
+    """A direct exchange needs the very key, and a queue may be bound to two exchanges."""
+    publisher, first = _actions(harness)
+    publisher.declare(agent_queue("n2"))
+    publisher.declare(CONTROLLER)
+    second = _listen(harness, "agent.n2", agent_queue("n2").name)
+    for key in ("n1", "n2", "n", "#", "*", "n1.n2"):
+        publisher.publish(ACTIONS, key, key.encode())
+    publisher.publish(RESULTS, CONTROLLER_QUEUE, b"result")
+    publisher.publish(REQUESTS, CONTROLLER_QUEUE, b"request")
+    expect("to n1", first.bodies(1), [b"n1"])
+    expect("to n2", second.bodies(1), [b"n2"])
+    both = _listen(harness, "controller.b", CONTROLLER_QUEUE)
+    expect("to the controller", sorted(both.bodies(2)), [b"request", b"result"])
+
+
+def check_topic_routing(harness: BusHarness) -> None:
+    """`*` stands for one word, `#` for any number; a message matching twice comes once."""
+    keys = ("vm", "vm.started", "vm.started.late", "node.started", "job.vm.started")
+    wanted = {
+        "exact": (("vm.started",), ["vm.started"]),
+        "star": (("*.started",), ["vm.started", "node.started"]),
+        "tail": (("vm.#",), ["vm", "vm.started", "vm.started.late"]),
+        "head": (("#.started",), ["vm.started", "node.started", "job.vm.started"]),
+        "twice": (("vm.*", "#.started"), ["vm.started", "node.started", "job.vm.started"]),
+    }
+    bus = harness.connect("controller.a")
+    for name, (patterns, _) in wanted.items():
+        bus.declare(QueueSpec(name, tuple((EVENTS, pattern) for pattern in patterns), durable=False, exclusive=True))
+    for key in keys:
+        bus.publish(EVENTS, key, key.encode())
+    harness.settle(0.2)
+    for name in wanted:
+        bus.consume(name, 10)
+    total = sum(len(expected) for _, expected in wanted.values())
+    got = Listener(harness, bus).deliveries(total)
+    for name, (_, expected) in wanted.items():
+        expect(name, [delivery.routing_key for delivery in got if delivery.queue == name], expected)
+
+
+def check_reports_reach_every_controller(harness: BusHarness) -> None:
+    """Each controller's own queue gets every report."""
+    controllers = [_owner(harness, report_queue(name), f"controller.{name}") for name in ("a", "b")]
+    for controller, name in zip(controllers, ("a", "b"), strict=True):
+        controller.bus.consume(report_queue(name).name, 1, acknowledged=False)
+    for node in ("n1", "n2"):
+        harness.connect(f"agent.{node}").publish(REPORTS, report_key(node), node.encode())
+    for controller in controllers:
+        expect("reports", sorted(delivery.body for delivery in controller.deliveries(2)), [b"n1", b"n2"])
+
+
+def check_delivery_names_its_sender(harness: BusHarness) -> None:
+    """A delivery says who sent it, under which key, from which queue."""
+    controller = _owner(harness, CONTROLLER)
+    controller.bus.consume(CONTROLLER_QUEUE, 10)
+    for user in ("agent.n1", "agent.n2"):
+        harness.connect(user).publish(RESULTS, CONTROLLER_QUEUE, user.encode())
+    for delivery in controller.deliveries(2):
+        named = (delivery.sender.encode(), delivery.routing_key, delivery.queue, delivery.reply_to)
+        expect("sender, key, queue, reply-to", named, (delivery.body, CONTROLLER_QUEUE, CONTROLLER_QUEUE, ""))
+
+
+def check_reply_by_default_exchange(harness: BusHarness) -> None:
+    """An asker's own queue is named in its request, and an answer reaches it by that name."""
+    controller = _owner(harness, CONTROLLER)
+    controller.bus.consume(CONTROLLER_QUEUE, 10)
+    operator = _owner(harness, REPLY_QUEUE, "operator.ann")
+    operator.bus.consume(REPLY_QUEUE.name, 1, acknowledged=False)
+    operator.bus.publish(REQUESTS, CONTROLLER_QUEUE, b"ask", reply_to=REPLY_QUEUE.name)
+    (request,) = controller.deliveries(1)
+    expect("reply_to", request.reply_to, REPLY_QUEUE.name)
+    controller.bus.publish(REPLIES, request.reply_to, b"answer")
+    (answer,) = operator.deliveries(1)
+    expect("answer", (answer.body, answer.sender), (b"answer", "controller.a"))
+
+
+def check_dead_letter(harness: BusHarness) -> None:
+    """A dead letter is kept with reason, origin and cut body, and does not come again."""
+    publisher, agent = _actions(harness)
+    bodies = (b"short", b"x" * (DEAD_BODY_BYTES_MAX + 1))
+    _send(publisher, *bodies)
+    for delivery in agent.deliveries(2):
+        agent.bus.dead_letter(delivery.tag, f"refused {len(delivery.body)}")
+    harness.settle(0.5)
+    harness.kill(agent.bus)
+    _listen(harness, "agent.n1", QUEUE.name).deliveries(0)
+    dead = harness.dead_letters()
+    expect("number of dead letters", len(dead), 2)
+    for letter, body in zip(dead, bodies, strict=True):
+        origin = (letter.reason, letter.queue, letter.routing_key, letter.sender)
+        expect("origin", origin, (f"refused {len(body)}", QUEUE.name, "n1", "controller.a"))
+        expect("size", letter.size_bytes, len(body))
+        expect("whether the body is kept up to the limit", letter.body == body[:DEAD_BODY_BYTES_MAX], True)
+
+
+def check_dead_letter_makes_room(harness: BusHarness) -> None:
+    """A dead letter counts as acknowledged."""
+    publisher, agent = _actions(harness, prefetch=1)
+    _send(publisher, b"0", b"1")
+    (first,) = agent.deliveries(1)
+    agent.bus.dead_letter(first.tag, "undecodable")
+    expect("the next", agent.bodies(1), [b"1"])
+
+
+def check_dead_letter_without_acknowledgement(harness: BusHarness) -> None:
+    """A delivery that needs no acknowledgement can be kept as a dead letter, too."""
+    controller = harness.connect("controller.a")
+    controller.declare(report_queue("a"))
+    controller.consume(report_queue("a").name, 1, acknowledged=False)
+    harness.connect("agent.n1").publish(REPORTS, report_key("n1"), b"garbage")
+    for _ in range(100):
+        for event in controller.poll():
+            if isinstance(event, Delivery):
+                controller.dead_letter(event.tag, "undecodable")
+        harness.settle(0.05)
+        if harness.dead_letters():
+            break
+    found = [(letter.reason, letter.queue, letter.body) for letter in harness.dead_letters()]
+    expect("dead letters", found, [("undecodable", report_queue("a").name, b"garbage")])
+
+
+def check_oversize_is_refused(harness: BusHarness) -> None:
+    """A body above the limit is refused at the publisher, which goes on working."""
+    publisher, agent = _actions(harness)
+    body = b"x" * (BODY_BYTES_MAX + 1)
+    expect_refusal("publish of too much", PermanentError, lambda: publisher.publish(ACTIONS, "n1", body, 1))
+    _send(publisher, b"after")
+    expect("what came", agent.bodies(1), [b"after"])
+
+
+def check_closed_connection_refuses(harness: BusHarness) -> None:
+    """After `close` everything that sends or receives raises BusUnavailable; closing again is fine."""
+    bus, _ = _actions(harness, consume=False)
+    bus.close()
+    bus.close()
+    for what, call in (
+        ("publish", lambda: bus.publish(ACTIONS, "n1", b"")),
+        ("declare", lambda: bus.declare(QUEUE)),
+        ("consume", lambda: bus.consume(QUEUE.name, 1)),
+        ("poll", lambda: bus.poll()),
+    ):
+        expect_refusal(f"{what} after close", BusUnavailable, call)
+
+
+def check_end_is_quiet_for_others(harness: BusHarness) -> None:
+    """The end of one connection, even of the same user, does not touch another."""
+    publisher, agent = _actions(harness)
+    other = _listen(harness, "agent.n1", QUEUE.name)
+    harness.kill(other.bus)
+    _send(publisher, b"0")
+    expect("what came", agent.bodies(1), [b"0"])
+
+
+def check_restart_keeps_what_is_durable(harness: BusHarness) -> None:
+    """A restart loses connections and transient queues, not durable queues, bindings and confirmed messages."""
+    if not harness.supports_restart:
+        return
+    publisher, agent = _actions(harness, prefetch=1)
+    fleeting = QueueSpec("fleeting", (), durable=False)
+    publisher.declare(fleeting)
+    for i in range(3):
+        publisher.publish(ACTIONS, "n1", b"%d" % i, publish_id=i)
+    Listener(harness, publisher).confirms(3)
+    agent.deliveries(1)
+    harness.restart_broker()
+    agent.lost()
+    expect_refusal("publish after a loss", BusUnavailable, lambda: agent.bus.publish(RESULTS, CONTROLLER_QUEUE, b""))
+    gone = harness.connect("controller.b")
+    expect_refusal("consume of a transient queue", PermanentError, lambda: gone.consume(fleeting.name, 1))
+    _send(harness.connect("controller.a"), b"3")
+    again = _listen(harness, "agent.n1", QUEUE.name)
+    expect("what survived", again.bodies(4), [b"0", b"1", b"2", b"3"])
+
+
+def check_permissions(harness: BusHarness) -> None:
+    """An agent writes its own reports and results and reads its own queue; an operator asks and reads its answers."""
+    if not harness.enforces_permissions:
+        return
+    controller = harness.connect("controller.a")
+    for spec in (QUEUE, agent_queue("n2"), CONTROLLER):
+        controller.declare(spec)
+    refused: tuple[tuple[str, Callable[[Bus], None]], ...] = (
+        ("agent.n1", lambda bus: bus.publish(REPORTS, report_key("n2"), b"")),
+        ("agent.n1", lambda bus: bus.publish(ACTIONS, "n1", b"")),
+        ("agent.n1", lambda bus: bus.publish(REQUESTS, CONTROLLER_QUEUE, b"")),
+        ("agent.n1", lambda bus: bus.publish(EVENTS, "vm", b"")),
+        ("agent.n1", lambda bus: bus.publish(REPLIES, agent_queue("n2").name, b"")),
+        ("agent.n1", lambda bus: bus.consume(agent_queue("n2").name, 1)),
+        ("agent.n1", lambda bus: bus.consume(CONTROLLER_QUEUE, 1)),
+        ("agent.n1", lambda bus: bus.declare(QueueSpec("mine", ()))),
+        ("operator.ann", lambda bus: bus.publish(RESULTS, CONTROLLER_QUEUE, b"")),
+        ("operator.ann", lambda bus: bus.publish(ACTIONS, "n1", b"")),
+        ("operator.ann", lambda bus: bus.consume(CONTROLLER_QUEUE, 1)),
+        ("operator.ann", lambda bus: bus.declare(replace(REPLY_QUEUE, name="reply.operator.bob"))),
+    )
+    for user, call in refused:
+        bus = harness.connect(user)
+        expect_refusal(f"what {user} may not", PermanentError, partial(call, bus))
+    agent, operator = harness.connect("agent.n1"), harness.connect("operator.ann")
+    agent.publish(REPORTS, report_key("n1"), b"")
+    agent.publish(RESULTS, CONTROLLER_QUEUE, b"")
+    agent.consume(QUEUE.name, 1)
+    operator.publish(REQUESTS, CONTROLLER_QUEUE, b"")
+    operator.declare(QueueSpec("events.operator.ann", ((EVENTS, "#"),), durable=False, exclusive=True))
+    operator.consume("events.operator.ann", 1)
+    _listen(harness, "controller.b", CONTROLLER_QUEUE).bodies(2)
+
+
+CHECKS: tuple[Callable[[BusHarness], None], ...] = tuple(
+    check for name, check in sorted(globals().items()) if name.startswith("check_")
+)
+
+
+def _send(bus: Bus, *bodies: bytes) -> None:
+    for body in bodies:
+        bus.publish(ACTIONS, "n1", body)
+
+
+def _listen(harness: BusHarness, user: str, queue: str, prefetch: int = 100, acknowledged: bool = True) -> Listener:
+    bus = harness.connect(user)
+    bus.consume(queue, prefetch, acknowledged)
+    return Listener(harness, bus)
+
+
+def _owner(harness: BusHarness, spec: QueueSpec, user: str = "controller.a") -> Listener:
+    """A user that has declared a queue."""
+    bus = harness.connect(user)
+    bus.declare(spec)
+    return Listener(harness, bus)
+
+
+def _actions(harness: BusHarness, prefetch: int = 100, consume: bool = True) -> tuple[Bus, Listener]:
+    """A controller and an agent with its queue of actions."""
+    publisher = harness.connect("controller.a")
+    publisher.declare(QUEUE)
+    agent = harness.connect("agent.n1")
+    if consume:
+        agent.consume(QUEUE.name, prefetch)
+    return publisher, Listener(harness, agent)
+
+
+def _uses_of(spec: QueueSpec) -> tuple[tuple[str, Callable[[Bus], None]], ...]:
+    return (("declare", lambda bus: bus.declare(spec)), ("consume", lambda bus: bus.consume(spec.name, 1)))
