@@ -1,0 +1,181 @@
+"""What lies on one fake host: domains, images, operations under way, and what its agent has not been told yet."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Protocol
+
+from shared.effects import GuestChanged, Operated
+from shared.model import LIVE_STATES, Action, GuestChange, Node, Outcome, VmState, VmStatus
+from sim_backend.world import World
+
+HOLDS_MEMORY = LIVE_STATES | {VmState.INCOMING}
+
+
+class Domain:
+    """A VM, or with state SUSPENDED its saved image. `cpu_time_s` counts while the world does not (not live)."""
+
+    __slots__ = (
+        "attempt",
+        "busy",
+        "cap_mhz",
+        "cpu_mhz",
+        "cpu_time_s",
+        "generation",
+        "memory_mib",
+        "state",
+        "vcpus",
+        "vm",
+    )
+
+    def __init__(
+        self,
+        vm: str,
+        generation: int,
+        attempt: int,
+        memory_mib: int,
+        vcpus: int,
+        cpu_mhz: float,
+        cap_mhz: float | None,
+        state: VmState,
+        busy: str = "",
+    ) -> None:
+        self.vm, self.generation, self.attempt = vm, generation, attempt
+        self.memory_mib, self.vcpus, self.cpu_mhz, self.cap_mhz = memory_mib, vcpus, cpu_mhz, cap_mhz
+        self.state, self.busy = state, busy
+        self.cpu_time_s = 0.0
+
+    def copy(self, state: VmState, busy: str = "") -> Domain:
+        """The same VM in another state, its counter at 0."""
+        return Domain(
+            self.vm,
+            self.generation,
+            self.attempt,
+            self.memory_mib,
+            self.vcpus,
+            self.cpu_mhz,
+            self.cap_mhz,
+            state,
+            busy,
+        )
+
+    @property
+    def ceiling_mhz(self) -> float:
+        """The stated maximum, inf when there is none."""
+        return math.inf if self.cap_mhz is None else self.cap_mhz
+
+
+class Operation:
+    """An operation under way. `before` is the state to go back to; `peer` the other host that takes part."""
+
+    __slots__ = ("action", "arriving", "before", "domain", "due_s", "fails", "over", "peer", "silent", "site")
+
+    def __init__(self, action: Action, site: Site) -> None:
+        self.action, self.site = action, site
+        self.domain: Domain | None = None
+        self.arriving: Domain | None = None
+        self.before = VmState.RUNNING
+        self.peer: Site | None = None
+        self.due_s = math.inf
+        self.fails = self.over = self.silent = False
+
+
+class Fabric(Protocol):
+    """What the hosts share: the world, each other, and the locks on the VMs' disks (vm -> node)."""
+
+    world: World
+    sites: dict[str, Site]
+    locks: dict[str, str]
+    reachable: Callable[[str, str], bool]
+
+    def note_ready(self, node: str) -> None:
+        """The node's agent has something to fetch."""
+        ...
+
+    def note_double(self, vm: str, node: str, now_s: float) -> None:
+        """A lock has kept a VM from coming to life a second time, on `node`."""
+        ...
+
+
+class Site:
+    """State of one host. Only RUNNING, PAUSED and INCOMING domains hold memory."""
+
+    def __init__(self, node: Node, fabric: Fabric) -> None:
+        self.node, self.fabric = node, fabric
+        self.up, self.boot_id = True, "boot-1"
+        self.domains: dict[str, Domain] = {}
+        self.images: dict[str, Domain] = {}
+        self.operations: dict[str, Operation] = {}
+        self.outbox: list[Operated | GuestChanged] = []
+        self.told_s = -math.inf
+
+    def memory_used_mib(self) -> int:
+        """Memory held by domains, reservations of those on their way here included."""
+        return sum(domain.memory_mib for domain in self.domains.values() if domain.state in HOLDS_MEMORY)
+
+    def status(self, vm: str, now_s: float) -> VmStatus | None:
+        """The VM's one status here: a domain hides the older image it came from."""
+        domain = self.domains.get(vm) or self.images.get(vm)
+        return None if domain is None else self.status_of(domain, now_s)
+
+    def status_of(self, domain: Domain, now_s: float) -> VmStatus:
+        """Status with counters as of `now_s`."""
+        live = domain.state in LIVE_STATES
+        cpu_time_s = self.fabric.world.cpu_time_s(domain.vm, now_s) if live else domain.cpu_time_s
+        return VmStatus(
+            vm=domain.vm,
+            state=domain.state,
+            generation=domain.generation,
+            attempt=domain.attempt,
+            memory_mib=domain.memory_mib,
+            vcpus=domain.vcpus,
+            cpu_mhz=domain.cpu_mhz,
+            cpu_time_s=cpu_time_s,
+            busy=domain.busy,
+        )
+
+    def tell(self, event: Operated | GuestChanged, now_s: float) -> None:
+        """Keep an event for the agent."""
+        self.outbox.append(event)
+        self.told_s = now_s
+        self.fabric.note_ready(self.node.name)
+
+    def tell_change(self, change: GuestChange, status: VmStatus, now_s: float) -> None:
+        """Keep a change nobody asked for."""
+        self.tell(GuestChanged(change, status), now_s)
+
+    def answer(
+        self,
+        action: Action,
+        outcome: Outcome,
+        now_s: float,
+        final: VmStatus | None = None,
+        detail: str = "",
+    ) -> None:
+        """Answer an action with the VM's status as it is now."""
+        self.tell(Operated(action.id, outcome, self.status(action.vm, now_s), final, detail), now_s)
+
+    def come_alive(self, domain: Domain, state: VmState, now_s: float) -> None:
+        """The domain enters the world here; an older image of it is of no more use."""
+        domain.state, domain.busy = state, ""
+        self.images.pop(domain.vm, None)
+        self.fabric.world.place(
+            domain.vm,
+            self.node.name,
+            now_s,
+            domain.cpu_mhz,
+            domain.ceiling_mhz,
+            domain.vcpus,
+            domain.memory_mib,
+            domain.attempt,
+            state is VmState.RUNNING,
+        )
+
+    def leave_world(self, domain: Domain, state: VmState, now_s: float) -> VmStatus:
+        """The domain stops for good here and its disk is unlocked; returns its last status while it was live."""
+        final = self.status_of(domain, now_s)
+        self.fabric.world.remove(domain.vm, now_s)
+        self.fabric.locks.pop(domain.vm, None)
+        domain.state, domain.busy, domain.cpu_time_s = state, "", final.cpu_time_s
+        return final
