@@ -1,0 +1,119 @@
+"""The documents say what the code has, no more and no less."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from pathlib import Path
+
+import pytest
+
+from shared import errors
+from shared.errors import TrimtabError
+from shared.model import Outcome, ReasonCode
+from tests.architecture.sources import ROOT
+
+LINK = re.compile(r"\[[^\]]*\]\(([^)#\s]+)(?:#[^)]*)?\)")
+MAKE_TARGET = re.compile(r"^([a-z]+):.*## ", re.MULTILINE)
+# Made by commands, not kept in the repository.
+GENERATED = ("out/",)
+
+
+def section(text: str, heading: str) -> str:
+    """What stands under a heading of the second level, up to the next one."""
+    return re.split(r"^## ", text.split(f"## {heading}\n", 1)[1], maxsplit=1, flags=re.MULTILINE)[0]
+
+
+def first_column(text: str) -> list[str]:
+    """The codes in the first column of every table, in order: rows that begin with a word in backticks."""
+    return re.findall(r"^\| `([^`]+)` \|", text, re.MULTILINE)
+
+
+def differences(documented: Iterable[str], existing: Iterable[str]) -> list[str]:
+    """What only one side knows, and what is documented twice."""
+    listed = list(documented)
+    documented, existing = set(listed), set(existing)
+    return [
+        *(f"not documented: {name}" for name in sorted(existing - documented)),
+        *(f"documented, does not exist: {name}" for name in sorted(documented - existing)),
+        *(f"documented twice: {name}" for name in sorted(documented) if listed.count(name) > 1),
+    ]
+
+
+def broken_links(path: Path, text: str) -> list[str]:
+    """Relative links that lead nowhere."""
+    targets = (target for target in LINK.findall(text) if "://" not in target and not target.startswith("mailto:"))
+    return [
+        f"{path.name}: {target}"
+        for target in targets
+        if not target.startswith(GENERATED) and not (path.parent / target).exists()
+    ]
+
+
+def documents() -> tuple[Path, ...]:
+    """Every Markdown file of the repository."""
+    return (*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md")))
+
+
+def error_codes() -> set[str]:
+    """The code of every error class."""
+    return {
+        value.code for value in vars(errors).values() if isinstance(value, type) and issubclass(value, TrimtabError)
+    }
+
+
+@pytest.mark.parametrize(
+    ("heading", "existing"),
+    [
+        ("Errors", error_codes()),
+        ("Outcomes of actions", {outcome.value for outcome in Outcome}),
+        ("Reasons", {reason.value for reason in ReasonCode}),
+    ],
+)
+def test_every_code_is_documented(heading: str, existing: set[str]) -> None:
+    """docs/errors.md lists exactly the codes there are."""
+    text = (ROOT / "docs/errors.md").read_text("utf-8")
+
+    assert differences(first_column(section(text, heading)), existing) == []
+
+
+def test_error_codes_are_unique() -> None:
+    """No two classes share a code."""
+    classes = [value for value in vars(errors).values() if isinstance(value, type) and issubclass(value, TrimtabError)]
+
+    assert len({cls.code for cls in classes}) == len(classes)
+
+
+def test_differences_are_found() -> None:
+    """Given a page that misses one code, invents one and repeats one, then all three are named."""
+    page = (
+        "## Codes\n\n| code | meaning |\n|---|---|\n| `a` | x |\n| `b` | x |\n| `b` | x |\n\n## Other\n\n| `z` | x |\n"
+    )
+
+    found = differences(first_column(section(page, "Codes")), {"a", "c"})
+
+    assert found == ["not documented: c", "documented, does not exist: b", "documented twice: b"]
+
+
+@pytest.mark.parametrize("path", documents(), ids=lambda path: path.relative_to(ROOT).as_posix())
+def test_links_lead_somewhere(path: Path) -> None:
+    """Every relative link of a document names a file that exists."""
+    assert broken_links(path, path.read_text("utf-8")) == []
+
+
+def test_a_broken_link_is_found() -> None:
+    """Given a page with one good link and one broken, then the broken one is named."""
+    page = "[there](README.md), [web](https://example.org/x), [gone](docs/nothing.md#part)"
+
+    assert broken_links(ROOT / "page.md", page) == ["page.md: docs/nothing.md"]
+
+
+def test_named_make_targets_exist() -> None:
+    """`make x` in a document is a target of the Makefile."""
+    targets = set(MAKE_TARGET.findall((ROOT / "Makefile").read_text("utf-8")))
+    named = {
+        target for path in documents() for target in re.findall(r"\bmake ([a-z]+)\b(?=`|$)", path.read_text("utf-8"))
+    }
+
+    assert {"run", "test", "check", "accept"} <= targets
+    assert named <= targets
