@@ -1,1 +1,1 @@
-"""."""
+"""How many nodes are in service until the next decision."""

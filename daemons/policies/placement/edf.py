@@ -1,0 +1,192 @@
+"""Preemptive earliest goal first, for gangs too."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from daemons.policies.placement.moves import begin, change, drain, held, seat
+from daemons.policies.placement.refusals import refusals
+from daemons.policies.placement.room import Fit, Room, Shape, repeated, shape_of
+from daemons.policies.placement.waiting import Pending, asking, profile_problem, screen
+from shared.errors import InvalidInput, Problem
+from shared.model import Change, ChangeKind, PlacementDecision, Reason, ReasonCode
+from shared.ports import Needs
+from shared.snapshot import Floats, Ints, Snapshot, WorkloadState
+
+
+@dataclass(frozen=True, slots=True)
+class _Runner:
+    """A running job that may be asked to give way, and what it would free: per instance, memory with overhead."""
+
+    row: int
+    goal_s: float
+    memory_mib: float
+    node: Ints
+    cpu_mhz: Floats
+
+
+def _runners(snapshot: Snapshot, moved: set[int]) -> list[_Runner]:
+    """Running jobs that may be preempted, latest goal first (ties: last submitted first)."""
+    work = snapshot.workloads
+    rows = ((work.state == WorkloadState.RUNNING.value) & ~work.fixed & ~np.isnan(work.goal_s)).nonzero()[0]
+    rows = rows[np.lexsort((work.submit_s[rows], work.goal_s[rows]))][::-1]
+    again = repeated(work.names) | moved
+    found = []
+    for row in rows.tolist():
+        node, cpu_mhz = held(snapshot, row)
+        sound = node.size == work.instances.item(row) and (node >= 0).all() and np.isfinite(cpu_mhz).all()
+        if sound and row not in again and profile_problem(snapshot, row) is None:
+            memory_mib = work.memory_mib.item(row) + snapshot.vm_overhead_mib
+            found.append(_Runner(row, work.goal_s.item(row), memory_mib, node, cpu_mhz))
+    return found
+
+
+@dataclass(slots=True)
+class _Pass:
+    """One decision under way. `ceiling` is the room there would be if every runner with a later goal gave way."""
+
+    room: Room
+    runners: list[_Runner]
+    ceiling: Room
+    changes: list[Change]
+    served: set[int] = field(default_factory=set)
+    gone: set[int] = field(default_factory=set)
+
+    @classmethod
+    def begin(cls, room: Room, changes: list[Change], runners: list[_Runner]) -> _Pass:
+        ceiling = room.copy() if runners else room
+        for runner in runners:
+            ceiling.release(runner.node, runner.memory_mib, runner.cpu_mhz)
+        return cls(room, runners, ceiling, changes)
+
+    def lower_ceiling(self, goal_s: float) -> None:
+        """Runners whose goal is not later than `goal_s` keep their room from here on."""
+        while self.runners and not self.runners[-1].goal_s > goal_s:
+            runner = self.runners.pop()
+            if runner.row not in self.gone:
+                self.ceiling.release(runner.node, -runner.memory_mib, -runner.cpu_mhz)
+
+    def serve(self, row: int, shape: Shape) -> int | None:
+        """Place the job in free room or in room made for it; else how many instances there could be room for."""
+        work = self.room.snapshot.workloads
+        goal_s = work.goal_s.item(row)
+        self.lower_ceiling(goal_s)
+        fit = seat(self.room, row, shape)
+        if fit.rows is None and self.ceiling is not self.room:
+            fit = self._preempt(row, shape, goal_s)
+        if fit.rows is None:
+            return fit.slots
+        numbers = (("goal_s", goal_s),) if math.isfinite(goal_s) else ()
+        reason = Reason(ReasonCode.EARLIER_GOAL if numbers else ReasonCode.ARRIVAL_ORDER, numbers)
+        self.changes.append(begin(self.room, row, shape, fit.rows, reason))
+        if self.ceiling is not self.room:
+            self.ceiling.take(shape, fit.rows)
+        self.served.add(row)
+        return None
+
+    def _preempt(self, row: int, shape: Shape, goal_s: float) -> Fit:
+        instances = self.room.snapshot.workloads.instances.item(row)
+        at_best = self.ceiling.first_fit(shape, instances)
+        if at_best.rows is None:
+            return at_best
+        losers = _fewest(self.room, shape, instances, [r for r in self.runners if r.row not in self.gone])
+        trial = self.room.copy()
+        for runner in losers:
+            trial.release(runner.node, runner.memory_mib, runner.cpu_mhz)
+        fit = seat(trial, row, shape)
+        if fit.rows is None:  # only by a rounding of sums of floats
+            return Fit(None, instances)
+        self.room.free_mib, self.room.free_mhz = trial.free_mib, trial.free_mhz
+        for runner in losers:
+            self.gone.add(runner.row)
+            later = (("goal_s", runner.goal_s),) if math.isfinite(runner.goal_s) else ()
+            reason = Reason(ReasonCode.LATER_GOAL, (*later, ("gives_way_to_goal_s", goal_s)))
+            self.changes.append(change(self.room.snapshot, runner.row, ChangeKind.SUSPEND, (), reason))
+        return fit
+
+
+def _fewest(room: Room, shape: Shape, instances: int, runners: list[_Runner]) -> list[_Runner]:
+    """Runners to suspend so that the instances fit: from the latest goal on until they do, then less those, from the
+    earliest goal on, without whom they still do."""
+    mib, mhz = room.free_mib.tolist(), room.free_mhz.tolist()
+    slots = room.slots(shape, instances).tolist()
+    total = sum(slots)
+
+    def shift(runner: _Runner, sign: float) -> None:
+        nonlocal total
+        for node, cpu_mhz in zip(runner.node.tolist(), runner.cpu_mhz.tolist(), strict=True):
+            mib[node] += sign * runner.memory_mib
+            mhz[node] += sign * cpu_mhz
+            now = room.slots_at(shape, node, instances, mib[node], mhz[node])
+            total += now - slots[node]
+            slots[node] = now
+
+    chosen: list[_Runner] = []
+    for runner in runners:
+        shift(runner, 1.0)
+        chosen.append(runner)
+        if total >= instances:
+            break
+    kept = []
+    for runner in reversed(chosen):
+        shift(runner, -1.0)
+        if total < instances:
+            shift(runner, 1.0)
+            kept.append(runner)
+    return kept[::-1]
+
+
+class EarliestDeadlineFirst:
+    """Waiting and suspended jobs by goal (none: last), then arrival. Each takes free room by first fit, else the place
+    of running jobs with later goals: the latest first, as few as are needed, whole gangs, never in vain.
+
+    Draining nodes are emptied before, as by first-fit; jobs that have instances there are not preempted. A job that
+    gives way is suspended and asks again at the next decision. Parameter `preempt` (bool, default true).
+    """
+
+    name = "edf"
+    needs = Needs()
+    event_driven = True
+
+    def check_params(self, params: Mapping[str, Any]) -> None:
+        """Raise `InvalidInput` for a parameter other than `preempt`, or a `preempt` that is no bool."""
+        where = f"policy {self.name}"
+        problems = [Problem(f"{where}: {k}", "there is no such parameter", "preempt") for k in params if k != "preempt"]
+        if not isinstance(params.get("preempt", True), bool):
+            problems.append(Problem(f"{where}: preempt", f"{params['preempt']!r} is no bool", "true or false"))
+        if problems:
+            raise InvalidInput(*problems)
+
+    def decide(self, snapshot: Snapshot, state: Any, params: Mapping[str, Any]) -> tuple[PlacementDecision, None]:
+        """Serve jobs by goal; `state` is not used. Raises `InvalidInput` as `check_params` does, nothing else."""
+        del state
+        self.check_params(params)
+        work, room = snapshot.workloads, Room(snapshot)
+        changes, refused = drain(room)
+        rows, at_once = screen(snapshot, asking(snapshot))
+        rows = rows[work.goal_s[rows].argsort(kind="stable")]
+        on_draining = set(refused) | _rows_named(snapshot, changes)
+        refused.update(at_once)
+        runners = _runners(snapshot, on_draining) if rows.size and params.get("preempt", True) else []
+        under_way, pending, tried = _Pass.begin(room, changes, runners), Pending(snapshot, rows), 0
+        for row in pending:
+            tried += 1
+            shape = shape_of(snapshot, row)
+            slots = under_way.serve(row, shape)
+            if slots is not None:
+                pending.strike(shape, slots)
+        unplaced = rows[[row not in under_way.served for row in rows.tolist()]]
+        return PlacementDecision(tuple(changes), refusals(room, refused, unplaced), tried), None
+
+
+def _rows_named(snapshot: Snapshot, changes: list[Change]) -> set[int]:
+    """Rows of the workloads that the changes are about."""
+    if not changes:
+        return set()
+    row_of = {name: row for row, name in reversed(list(enumerate(snapshot.workloads.names)))}
+    return {row_of[made.workload] for made in changes}

@@ -1,0 +1,111 @@
+"""Changes as values, and emptying of draining nodes: what the simple policies do alike."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+import numpy as np
+
+from daemons.policies.placement.refusals import why_not
+from daemons.policies.placement.room import Fit, Room, Shape, repeated, shape_of, spread
+from daemons.policies.placement.waiting import FIXED, profile_problem
+from shared.model import Allotment, Change, ChangeKind, Reason, ReasonCode
+from shared.snapshot import Floats, Ints, Snapshot, WorkloadState
+
+# Equal allotments come again and again; a lookup costs a fifth of making one.
+_allotment = lru_cache(maxsize=1 << 16)(Allotment)
+_DRAIN = Reason(ReasonCode.DRAIN)
+
+
+def allotments(snapshot: Snapshot, rows: Ints, cpu_mhz: Floats) -> tuple[Allotment, ...]:
+    """Instance i on node row rows[i] with cpu_mhz[i]."""
+    name_of = snapshot.nodes.names.__getitem__
+    return tuple(map(_allotment, map(name_of, rows.tolist()), cpu_mhz.tolist()))
+
+
+def held(snapshot: Snapshot, row: int) -> tuple[Ints, Floats]:
+    """Node rows and MHz of the instances of a running or suspended workload."""
+    first, count = snapshot.workloads.first_instance.item(row), snapshot.workloads.instances.item(row)
+    chosen = slice(first, first + count)
+    return snapshot.instances.node[chosen], snapshot.instances.cpu_mhz[chosen]
+
+
+def seat(room: Room, row: int, shape: Shape) -> Fit:
+    """Where the instances of a waiting workload fit; of a suspended one, on the nodes of their images if they can."""
+    work = room.snapshot.workloads
+    if work.state.item(row) == WorkloadState.SUSPENDED.value:
+        homes = held(room.snapshot, row)[0]
+        if homes.size == work.instances.item(row):
+            return room.first_fit_near(shape, homes)
+    return room.first_fit(shape, work.instances.item(row))
+
+
+def change(snapshot: Snapshot, row: int, kind: ChangeKind, given: tuple[Allotment, ...], reason: Reason) -> Change:
+    """A change to workload `row` of the revision that the snapshot shows."""
+    work = snapshot.workloads
+    return Change(work.names[row], work.revision.item(row), kind, given, reason)
+
+
+def begin(room: Room, row: int, shape: Shape, rows: Ints, reason: Reason) -> Change:
+    """Take the room and START the workload, or RESUME it if it is suspended."""
+    room.take(shape, rows)
+    waiting = room.snapshot.workloads.state.item(row) == WorkloadState.WAITING.value
+    kind = ChangeKind.START if waiting else ChangeKind.RESUME
+    given = allotments(room.snapshot, rows, room.allotment_mhz(shape)[rows])
+    return change(room.snapshot, row, kind, given, reason)
+
+
+def _on_draining(snapshot: Snapshot) -> list[int]:
+    """Rows of the running workloads with an instance on a draining node, in row order."""
+    work = snapshot.workloads
+    again = repeated(work.names)
+    found = []
+    for row in (work.state == WorkloadState.RUNNING.value).nonzero()[0].tolist():
+        nodes = held(snapshot, row)[0]
+        if row not in again and snapshot.nodes.draining[nodes[nodes >= 0]].any():
+            found.append(row)
+    return found
+
+
+def drain(room: Room) -> tuple[list[Change], dict[int, Reason]]:
+    """MIGRATE every instance on a draining node to the first nodes that fit, all of a workload's or none.
+
+    Returns the changes and, by row, why a workload stays where it is. The room is taken at once.
+    """
+    snapshot = room.snapshot
+    changes: list[Change] = []
+    stays: dict[int, Reason] = {}
+    if not snapshot.nodes.draining.any():
+        return changes, stays
+    for row in _on_draining(snapshot):
+        outcome = _move(room, row)
+        if isinstance(outcome, Reason):
+            stays[row] = outcome
+        else:
+            changes.append(outcome)
+    return changes, stays
+
+
+def _move(room: Room, row: int) -> Change | Reason:
+    snapshot, work = room.snapshot, room.snapshot.workloads
+    nodes, mhz = held(snapshot, row)
+    if work.fixed[row]:
+        return FIXED
+    problem = profile_problem(snapshot, row)
+    if problem is not None:
+        return problem
+    if (nodes < 0).any():
+        return Reason(ReasonCode.UNKNOWN_NODE, (("instances", float((nodes < 0).sum())),))
+    shape = shape_of(snapshot, row)
+    leaving = snapshot.nodes.draining[nodes]
+    count = int(leaving.sum())
+    slots = room.slots(shape, count)
+    if shape.separate:
+        slots[nodes] = 0
+    fit = spread(slots, count)
+    if fit.rows is None:
+        return why_not(room, shape, count, nodes if shape.separate else None)
+    room.take(shape, fit.rows)
+    to, to_mhz = np.array(nodes), np.array(mhz)
+    to[leaving], to_mhz[leaving] = fit.rows, room.allotment_mhz(shape)[fit.rows]
+    return change(snapshot, row, ChangeKind.MIGRATE, allotments(snapshot, to, to_mhz), _DRAIN)

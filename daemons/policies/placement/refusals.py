@@ -1,0 +1,132 @@
+"""Why a workload is not placed, in numbers; worked out when someone reads it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, TypeVar, overload
+
+import numpy as np
+
+from daemons.policies.placement.room import SLACK, Room, Shape, shape_of
+from shared.model import Reason, ReasonCode, Refusal
+from shared.snapshot import Bools, Floats, Ints
+
+T = TypeVar("T")
+
+
+class Deferred(Sequence[T]):
+    """A sequence of known length whose items are built at the first reading. Equal to any sequence of equal items."""
+
+    __slots__ = ("_build", "_items", "_length")
+
+    def __init__(self, length: int, build: Callable[[], Sequence[T]]) -> None:
+        self._length, self._build = length, build
+        self._items: tuple[T, ...] | None = None
+
+    def _read(self) -> tuple[T, ...]:
+        if self._items is None:
+            self._items = tuple(self._build())
+        return self._items
+
+    def __len__(self) -> int:
+        return self._length
+
+    def __iter__(self) -> Iterator[T]:
+        return iter(self._read())
+
+    @overload
+    def __getitem__(self, index: int) -> T: ...
+    @overload
+    def __getitem__(self, index: slice) -> tuple[T, ...]: ...
+    def __getitem__(self, index: int | slice) -> T | tuple[T, ...]:
+        return self._read()[index]
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Sequence) and self._read() == tuple(other)
+
+    def __hash__(self) -> int:
+        return hash(self._read())
+
+    def __repr__(self) -> str:
+        return repr(self._read())
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return tuple, (self._read(),)
+
+
+def _finite(value: float) -> float:
+    return float(np.nan_to_num(value))
+
+
+def _largest(values: Floats, of: Bools) -> float:
+    chosen = values[of]
+    return _finite(chosen.max()) if chosen.size else 0.0
+
+
+def _whole_slots(free: Floats, needed: Floats | float, among: Bools, at_most: int) -> int:
+    """How many instances fit by one resource alone."""
+    with np.errstate(all="ignore"):
+        slots = np.nan_to_num(np.floor(free / needed + SLACK), nan=0.0)
+    return int(np.clip(slots[among], 0, at_most).sum())
+
+
+def why_not(room: Room, shape: Shape, instances: int, barred: Ints | None = None) -> Reason:
+    """What stands in the way of `instances` of `shape` in this room, the `barred` node rows aside.
+
+    That they do not fit is known.
+
+    NO_NODES, LABELS, FITS_NO_NODE, TOO_FEW_NODES as their names say; else NO_MEMORY or NO_CPU: the resource of which
+    fewer instances would fit, with what an instance needs, the most that an eligible node has free, and how many
+    instances there is no room for.
+    """
+    nodes = room.snapshot.nodes
+    if not room.usable.any():
+        return Reason(ReasonCode.NO_NODES, (("nodes", float(len(nodes.names))),))
+    usable = float(room.usable.sum())
+    if shape.needs and not (room.usable & room.labelled(shape.needs)).any():
+        return Reason(ReasonCode.LABELS, (("labels", float(len(shape.needs))), ("nodes", usable)))
+    allotment = room.allotment_mhz(shape)
+    empty = room.eligible(shape) & (nodes.memory_mib >= shape.memory_mib * (1.0 - SLACK))
+    if not empty.any():
+        numbers = (("needed_mib", shape.memory_mib), ("largest_mib", _largest(nodes.memory_mib, room.usable)))
+        mhz = (("needed_mhz", shape.min_mhz), ("largest_mhz", _largest(allotment, room.usable)))
+        return Reason(ReasonCode.FITS_NO_NODE, numbers + mhz)
+    if barred is not None:
+        empty[barred] = False
+    if shape.separate and empty.sum() < instances:
+        numbers = (("needed_nodes", float(instances)), ("nodes", float(empty.sum())))
+        return Reason(ReasonCode.TOO_FEW_NODES, numbers)
+    return _short(room, shape, instances, empty)
+
+
+def _short(room: Room, shape: Shape, instances: int, empty: Bools) -> Reason:
+    """NO_MEMORY or NO_CPU, among nodes that would do if they were empty."""
+    allotment = room.allotment_mhz(shape)
+    each = 1 if shape.separate else instances
+    unbounded = shape.memory_mib <= 0.0
+    by_mib = math.inf if unbounded else _whole_slots(room.free_mib, shape.memory_mib, empty, each)
+    by_mhz = _whole_slots(room.free_mhz, allotment, empty, each)
+    short = float(instances - int(room.slots(shape, instances)[empty].sum()))
+    if by_mib <= by_mhz:
+        numbers = (("needed_mib", shape.memory_mib), ("largest_free_mib", _largest(room.free_mib, empty)))
+        return Reason(ReasonCode.NO_MEMORY, (*numbers, ("instances_short", short)))
+    numbers = (("needed_mhz", _largest(allotment, empty)), ("largest_free_mhz", _largest(room.free_mhz, empty)))
+    return Reason(ReasonCode.NO_CPU, (*numbers, ("instances_short", short)))
+
+
+def refusals(room: Room, refused: dict[int, Reason], unplaced: Ints) -> Sequence[Refusal]:
+    """Refusals in row order: those with a reason, and those that found no room, judged by the room that is left."""
+
+    def build() -> list[Refusal]:
+        work = room.snapshot.workloads
+        known: dict[tuple[Shape, int], Reason] = {}
+        reasons = dict(refused)
+        for row in unplaced.tolist():
+            key = shape_of(room.snapshot, row), work.instances.item(row)
+            if key not in known:
+                known[key] = why_not(room, *key)
+            reasons[row] = known[key]
+        return [Refusal(work.names[row], reasons[row]) for row in sorted(reasons)]
+
+    return Deferred(len(refused) + unplaced.size, build)
