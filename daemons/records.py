@@ -39,6 +39,7 @@ class JobRecord:
     phase: JobPhase
     attempt: int
     released: bool
+    resuming: bool
     allotments: tuple[Allotment, ...]
     not_before_s: float
     failures: int

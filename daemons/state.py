@@ -95,6 +95,7 @@ class JobEntry:
     instances: list[Instance] = field(default_factory=list)
     not_before_s: float = 0.0
     failures: int = 0
+    resuming: bool = False
     begun_s: float | None = None
     wanted_s: float = 0.0
     progress_s: float = 0.0
@@ -122,6 +123,7 @@ class JobEntry:
             self.phase,
             self.attempt,
             self.released,
+            self.resuming,
             self.allotments,
             self.not_before_s,
             self.failures,
@@ -155,6 +157,7 @@ class NodeEntry:
     vms: dict[str, VmStatus] = field(default_factory=dict)
     under_way: dict[str, UnderWay] = field(default_factory=dict)
     claimed: dict[str, Instance] = field(default_factory=dict)
+    flights: dict[str, Instance] = field(default_factory=dict)
     unmanaged_mib: float = 0.0
     committed_mib: float = 0.0
     committed_mhz: float = 0.0
@@ -164,10 +167,10 @@ class NodeEntry:
     migrations: int = 0
     events_seen: int = 0
     events_above: set[int] = field(default_factory=set)
-    events_told: int = 0
     hello_s: float = -1.0
     hello_wait_s: float = 0.0
     silent_s: float | None = None
+    off_s: float = 0.0
     fencing: bool = False
 
     @property
@@ -320,6 +323,7 @@ class Cluster:
         """Note an action as under way."""
         instance.in_flight = flight
         self.actions[flight.id] = instance
+        self.nodes[flight.node].flights[flight.id] = instance
         self._count(flight, +1)
 
     def settle(self, instance: Instance) -> InFlight | None:
@@ -333,6 +337,9 @@ class Cluster:
     def _count(self, flight: InFlight, sign: int) -> None:
         migrating = flight.kind is ActionKind.MIGRATE
         self.migrations += sign * migrating
+        carrier = self.nodes.get(flight.node)
+        if carrier is not None and sign < 0:
+            carrier.flights.pop(flight.id, None)
         for name in {flight.node, flight.to_node} - {""}:
             node = self.nodes.get(name)
             if node is not None:

@@ -242,6 +242,14 @@ class Power:
 
 
 @dataclass(frozen=True, slots=True)
+class Exit:
+    """This process must not go on (another controller leads): the shell ends it at once, so that its unacknowledged
+    deliveries go back to the broker; whoever supervises it starts it anew as a standby."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class Declare:
     """Make a queue (a node that is added gets its own). Declaring what is there already is fine."""
 
@@ -251,6 +259,7 @@ class Declare:
 Effect = (
     Publish
     | Declare
+    | Exit
     | Acknowledge
     | DeadLetter
     | StartTimer

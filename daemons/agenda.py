@@ -1,0 +1,49 @@
+"""What the handling of inputs has left to do: effects for now, effects that wait for the store, and what changed.
+
+One agenda lives as long as its controller leads; the controller empties it after every input.
+"""
+
+from __future__ import annotations
+
+from daemons.state import JobEntry, NodeEntry
+from shared.bus import topology
+from shared.effects import Effect, Publish
+from shared.messages import Happened
+
+
+class Agenda:
+    """Collects the consequences of inputs.
+
+    `effects` go out at once. `stored` go out when everything dirty now is in the store: orders, replies and
+    acknowledgements. `touched` jobs are to be reconciled, `dirty` ones to be stored.
+    """
+
+    def __init__(self) -> None:
+        self.term = 0
+        self.effects: list[Effect] = []
+        self.stored: list[Effect] = []
+        self.touched: dict[str, JobEntry] = {}
+        self.dirty_jobs: dict[str, JobEntry] = {}
+        self.dirty_nodes: dict[str, NodeEntry] = {}
+        self.removed_nodes: list[str] = []
+        self.dirty_control = False
+        self.place = False
+        self.cycle = False
+
+    def touch(self, entry: JobEntry) -> None:
+        """Reconcile the job at the end of this instant."""
+        self.touched[entry.job.name] = entry
+
+    def change(self, entry: JobEntry) -> None:
+        """Store the job and reconcile it."""
+        self.dirty_jobs[entry.job.name] = entry
+        self.touched[entry.job.name] = entry
+
+    def change_node(self, node: NodeEntry) -> None:
+        """Store the node."""
+        self.dirty_nodes[node.name] = node
+
+    def happened(self, now_s: float, what: str, subject: str, detail: str = "") -> None:
+        """Tell everyone who listens."""
+        message = Happened(now_s, what, subject, self.term, detail)
+        self.effects.append(Publish(topology.EVENTS, what, message))

@@ -1,0 +1,444 @@
+"""The controller: measure -> decide -> reconcile, as a state machine without I/O (DESIGN, rule 2).
+
+Inputs change what is known and wanted; the consequences are drawn at the end of the instant by the timer `settle`:
+reconcile what was touched, write what changed, and only when that is in the store send orders, answer operators and
+acknowledge deliveries. A controller that finds another leading ends its process.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+from daemons import decide
+from daemons.agenda import Agenda
+from daemons.deciding import Deciding
+from daemons.leadership import Leadership, Role
+from daemons.measure import Measure
+from daemons.planning.validate import NodeNow, validate
+from daemons.reconcile import Reconciler
+from daemons.records import ControlRecord, Deleted, JobRecord, NodeRecord, Record
+from daemons.requests import Requests
+from daemons.settings import ControllerSettings
+from daemons.state import Cluster, JobEntry, NodeEntry
+from shared.bus import topology
+from shared.effects import (
+    Acknowledge,
+    Computed,
+    DeadLetter,
+    Effect,
+    Exit,
+    Input,
+    LeadTaken,
+    Power,
+    PowerDone,
+    Publish,
+    Published,
+    Received,
+    Reconnected,
+    StartTimer,
+    TimerFired,
+    Write,
+    Written,
+)
+from shared.messages import EventsSeen, GuestEvent, Hello, Message, Order, Probe, Reply, Report, Request, Result
+from shared.model import Action, JobPhase, NodeCondition
+
+HELLO_WAIT_MAX_S = 60.0
+
+
+class Controller:
+    """One controller. `name` is unique among the controllers of a cluster."""
+
+    def __init__(self, name: str, settings: ControllerSettings) -> None:
+        self.name, self.settings = name, settings
+        self.event_driven = decide.check(settings.placement, settings.provisioning)
+        self.leadership = Leadership(name, settings.probe_s)
+        self.cluster = Cluster(settings.vm_overhead_mib)
+        self.agenda = Agenda()
+        self.measure = Measure(self.cluster, self.agenda, settings)
+        self.reconciler = self.make_reconciler()
+        self.deciding = Deciding(self.cluster, self.agenda, settings)
+        self.requests = Requests(self.cluster, self.agenda, self.measure, self.deciding)
+        self._writes: dict[int, list[Effect]] = {}
+        self._write_id = 0
+        self._records: list[Record] = []
+        self._unconfirmed: dict[int, Publish] = {}
+        self._publish_id = 0
+        self._timers: dict[str, float] = {}
+        self._timed: dict[str, Callable[[float], None]] = {
+            "settle": self._settle,
+            "place": self._place,
+            "decide": self._cycle,
+            "silence": self._check_silence,
+            "hello": self._greet,
+        }
+
+    def make_reconciler(self) -> Reconciler:
+        """The part that issues orders."""
+        return Reconciler(self.cluster, self.agenda, self.settings)
+
+    def start(self, now_s: float) -> list[Effect]:
+        """The first effects of a fresh process: a standby that probes."""
+        return self.leadership.probe(now_s)
+
+    def handle(self, event: Input, now_s: float) -> list[Effect]:
+        """Take one input and return what the shell must do, in order."""
+        if isinstance(event, Received):
+            early = self._received(event, now_s)
+        elif isinstance(event, TimerFired):
+            early = self._timer(event.name, now_s)
+        elif isinstance(event, Written):
+            early = self._written(event, now_s)
+        elif isinstance(event, LeadTaken):
+            early = self._lead(event, now_s)
+        else:
+            early = self._answered(event, now_s)
+        return self._drain(early, now_s)
+
+    def _drain(self, early: list[Effect], now_s: float) -> list[Effect]:
+        """The effects of this input; makes sure that its consequences are drawn at the end of the instant."""
+        agenda = self.agenda
+        if agenda.effects:
+            early += agenda.effects
+            agenda.effects = []
+        if self._timers.get("settle", math.inf) > now_s and self._unsettled():
+            early.append(self._set_timer("settle", now_s))
+        return early
+
+    def _unsettled(self) -> bool:
+        agenda = self.agenda
+        return bool(
+            agenda.touched
+            or agenda.dirty_jobs
+            or agenda.stored
+            or agenda.dirty_nodes
+            or agenda.place
+            or agenda.dirty_control
+            or agenda.removed_nodes
+            or self._records
+        )
+
+    def _set_timer(self, name: str, at_s: float) -> Effect:
+        self._timers[name] = at_s
+        return StartTimer(name, at_s)
+
+    # --- leading ----------------------------------------------------------------------------------------------------
+
+    def _lead(self, answer: LeadTaken, now_s: float) -> list[Effect]:
+        if not self.leadership.taken(answer, now_s):
+            return []
+        self.agenda.term = answer.term
+        self._load(answer.image, now_s)
+        self.agenda.happened(now_s, "leading", self.name)
+        effects: list[Effect] = [
+            self._set_timer("decide", now_s + self.settings.decide_s),
+            self._set_timer("silence", now_s + self.settings.silent_after_s),
+            self._set_timer("hello", now_s),
+        ]
+        held, self.leadership.held = self.leadership.held, []
+        for received in held:
+            effects += self._received(received, now_s)
+        return effects
+
+    def _load(self, records: tuple[Record, ...], now_s: float) -> None:
+        """Make the desired state and the ledger again from the store."""
+        for record in records:
+            if isinstance(record, NodeRecord):
+                self.cluster.nodes[record.name] = NodeEntry(
+                    record.name,
+                    record.service,
+                    NodeCondition.OFF if record.off_boot_id else NodeCondition.UNKNOWN,
+                    record.inventory,
+                    record.boot_id,
+                    record.off_boot_id,
+                    events_seen=record.events_seen,
+                    seen_s=now_s,
+                    silent_s=now_s,
+                    off_s=now_s,
+                )
+            elif isinstance(record, ControlRecord):
+                self.deciding.enabled, self.deciding.decisions = record.deciding, record.decisions
+                self.deciding.submissions = record.submissions
+        for record in records:
+            if isinstance(record, JobRecord):
+                self._load_job(record, now_s)
+
+    def _load_job(self, record: JobRecord, now_s: float) -> None:
+        entry = JobEntry(
+            record.job,
+            record.request,
+            record.order,
+            record.accepted_s,
+            record.revision,
+            record.phase,
+            record.attempt,
+            record.released,
+            record.allotments,
+            not_before_s=record.not_before_s,
+            failures=record.failures,
+            resuming=record.resuming,
+            begun_s=now_s if record.phase is JobPhase.RUNNING and not record.released else None,
+            wanted_s=now_s,
+            progress_s=now_s,
+            finished_s=record.finished_s,
+        )
+        self.cluster.add_job(entry, record.instances)
+        if entry.job.name in self.cluster.active:
+            self.agenda.touch(entry)
+
+    # --- messages ---------------------------------------------------------------------------------------------------
+
+    def _received(self, received: Received, now_s: float) -> list[Effect]:
+        message = received.message
+        if isinstance(message, Probe):
+            return self.leadership.returned(received, message, now_s)
+        if self.leadership.role is not Role.LEADING:
+            if received.delivery is not None:
+                self.leadership.held.append(received)
+            return []
+        refused = self._refuse(received.sender, message)
+        if refused:
+            self.agenda.happened(now_s, "message-refused", received.sender, refused)
+            return [] if received.delivery is None else [DeadLetter(received.delivery, refused)]
+        if isinstance(message, Report):
+            return self._report(message, now_s)
+        reply = self._handle_message(message, now_s)
+        if received.delivery is not None:
+            self.agenda.stored.append(Acknowledge(received.delivery))
+        if reply is not None and received.reply_to:
+            self.agenda.stored.append(Publish(topology.REPLIES, received.reply_to, reply))
+        return []
+
+    def _refuse(self, sender: str, message: Message) -> str:
+        """Why the sender may not say this ("": it may)."""
+        if isinstance(message, Report | Result | GuestEvent):
+            if sender != topology.agent_user(message.node):
+                return f"{sender} may not speak for node {message.node}"
+            if message.node not in self.cluster.nodes:
+                return f"node {message.node} has not been added"
+            return ""
+        if isinstance(message, Request):
+            if sender.startswith((topology.OPERATOR_USER_PREFIX, topology.CONTROLLER_USER_PREFIX)):
+                return ""
+            return f"{sender} may not ask for {message.KIND}"
+        return f"{message.KIND} is not for a controller"
+
+    def _handle_message(self, message: Message, now_s: float) -> Reply | None:
+        if isinstance(message, Result):
+            instance = self.measure.result(self.cluster.nodes[message.node], message, now_s)
+            if instance is not None:
+                self.reconciler.outcome(instance, message, now_s)
+            return None
+        if isinstance(message, GuestEvent):
+            self.measure.guest_event(self.cluster.nodes[message.node], message, now_s)
+            return None
+        assert isinstance(message, Request)
+        return self.requests.handle(message, now_s)
+
+    def _report(self, report: Report, now_s: float) -> list[Effect]:
+        node = self.cluster.nodes[report.node]
+        if report.term > self.agenda.term:
+            return [Exit(f"{report.node} has seen term {report.term}, this is {self.agenda.term}")]
+        self.measure.report(node, report, now_s)
+        if not node.echoed and node.condition is not NodeCondition.OFF and now_s >= node.hello_s + node.hello_wait_s:
+            return [self._hello(node, now_s)]
+        if report.events and report.events[0].event <= node.events_seen:
+            seen = EventsSeen(self.agenda.term, node.events_seen)
+            return [Publish(topology.ACTIONS, node.name, seen)]
+        return []
+
+    # --- answers ----------------------------------------------------------------------------------------------------
+
+    def _answered(self, event: Input, now_s: float) -> list[Effect]:
+        if isinstance(event, Published):
+            return self._published(event, now_s)
+        if isinstance(event, Computed):
+            self._records += self.deciding.computed(event.compute_id, event.outcome, event.error, now_s)
+        elif isinstance(event, PowerDone):
+            self._powered(event, now_s)
+        elif isinstance(event, Reconnected):
+            return list(self._unconfirmed.values())
+        return []
+
+    def _published(self, event: Published, now_s: float) -> list[Effect]:
+        publish = self._unconfirmed.pop(event.publish_id, None)
+        if publish is None or event.ok:
+            return []
+        if isinstance(publish.message, Order) and now_s < publish.message.action.expires_at_s:
+            self._unconfirmed[event.publish_id] = publish  # the agent knows an action by its id: twice is once
+            return [publish]
+        return []
+
+    def _powered(self, event: PowerDone, now_s: float) -> None:
+        node = self.cluster.nodes.get(event.node)
+        if node is None or event.operation != "fence":
+            return
+        node.fencing = False
+        if event.ok and node.condition is not NodeCondition.UP:
+            self.measure.proven_off(node, now_s)
+        elif not event.ok:
+            self.agenda.happened(now_s, "fence-failed", node.name, event.detail)
+
+    # --- timers -----------------------------------------------------------------------------------------------------
+
+    def _timer(self, name: str, now_s: float) -> list[Effect]:
+        self._timers.pop(name, None)
+        if name == "probe":
+            return self.leadership.probe(now_s)
+        if self.leadership.role is Role.LEADING and name in self._timed:
+            self._timed[name](now_s)
+        return []
+
+    def _settle(self, now_s: float) -> None:
+        agenda = self.agenda
+        self.reconciler.run(now_s)
+        self._write()
+        if agenda.place:
+            agenda.place = False
+            if self.event_driven or agenda.cycle:
+                agenda.effects.append(self._set_timer("place", now_s))
+        due_s = self.reconciler.next_due_s()
+        if self.reconciler.blocked:
+            due_s = min(due_s, now_s + self.settings.reconcile_s)
+        if due_s < math.inf:
+            agenda.effects.append(self._set_timer("settle", max(due_s, now_s)))
+
+    def _place(self, now_s: float) -> None:
+        cycle, self.agenda.cycle = self.agenda.cycle, False
+        self._ask(now_s, cycle)
+
+    def _cycle(self, now_s: float) -> None:
+        self.agenda.effects.append(self._set_timer("decide", now_s + self.settings.decide_s))
+        self._ask(now_s, True)
+
+    def _ask(self, now_s: float, cycle: bool) -> None:
+        self.deciding.ask(now_s, cycle)
+        start_s = self.deciding.next_start_s(now_s)
+        if self.event_driven and start_s < math.inf:
+            self.agenda.effects.append(self._set_timer("place", start_s))
+
+    def _check_silence(self, now_s: float) -> None:
+        """Note nodes that have fallen silent, ask for proof after a while, and come back when the next is due."""
+        due_s = now_s + self.settings.silent_after_s
+        for node in self.cluster.nodes.values():
+            if node.condition is NodeCondition.UP:
+                at_s = node.seen_s + self.settings.silent_after_s
+                if at_s <= now_s:
+                    self.measure.silent(node, now_s)
+                else:
+                    due_s = min(due_s, at_s)
+            if node.condition is NodeCondition.UNKNOWN and not node.fencing:
+                due_s = min(due_s, self._fence_when_due(node, now_s))
+        self.agenda.effects.append(self._set_timer("silence", due_s))
+
+    def _fence_when_due(self, node: NodeEntry, now_s: float) -> float:
+        after_s = self.settings.fence_after_s
+        if after_s is None or node.silent_s is None or not node.boot_id:
+            return math.inf
+        if now_s < node.silent_s + after_s:
+            return node.silent_s + after_s
+        node.fencing = True
+        node.silent_s = now_s  # if the proof fails, ask again after the same wait
+        self.agenda.happened(now_s, "fencing", node.name)
+        self.agenda.effects.append(Power(node.name, "fence"))
+        return math.inf
+
+    def _greet(self, now_s: float) -> None:
+        """Say hello to every node that has not echoed this term, less and less often."""
+        waiting = False
+        for node in self.cluster.nodes.values():
+            if node.echoed or node.condition is NodeCondition.OFF:
+                continue
+            waiting = True
+            if now_s >= node.hello_s + node.hello_wait_s:
+                self.agenda.effects.append(self._hello(node, now_s))
+        if waiting:
+            self.agenda.effects.append(self._set_timer("hello", now_s + self.settings.reconcile_s))
+
+    def _hello(self, node: NodeEntry, now_s: float) -> Effect:
+        node.hello_s = now_s
+        node.hello_wait_s = min(HELLO_WAIT_MAX_S, max(self.settings.reconcile_s, 2 * node.hello_wait_s))
+        return Publish(topology.ACTIONS, node.name, Hello(self.agenda.term, node.events_seen))
+
+    # --- the store --------------------------------------------------------------------------------------------------
+
+    def _write(self) -> None:
+        """Write everything that changed, on condition of the term; what waits for it goes out when it is stored."""
+        agenda = self.agenda
+        if not (agenda.stored or self._changed()):
+            return
+        records: list[Record] = [Deleted(("node", name)) for name in agenda.removed_nodes]
+        for node in agenda.dirty_nodes.values():
+            _contiguous(node)
+            if node.name in self.cluster.nodes:
+                records.append(node.record())
+        records += [entry.record() for entry in agenda.dirty_jobs.values()]
+        records += self._records
+        if agenda.dirty_control:
+            records.append(self.deciding.control())
+        waiting, agenda.stored = agenda.stored, []
+        agenda.removed_nodes, agenda.dirty_nodes, agenda.dirty_jobs = [], {}, {}
+        agenda.dirty_control = False
+        self._records = []
+        self._write_id += 1
+        self._writes[self._write_id] = waiting
+        agenda.effects.append(Write(self._write_id, agenda.term, tuple(records)))
+
+    def _changed(self) -> bool:
+        agenda = self.agenda
+        return bool(
+            agenda.dirty_jobs or agenda.dirty_nodes or agenda.dirty_control or agenda.removed_nodes or self._records
+        )
+
+    def _written(self, answer: Written, now_s: float) -> list[Effect]:
+        waiting = self._writes.pop(answer.write_id, [])
+        if not answer.ok:
+            return [Exit("another controller has raised the term" if answer.stale else f"store: {answer.detail}")]
+        effects: list[Effect] = []
+        for effect in waiting:
+            if isinstance(effect, Publish) and isinstance(effect.message, Order):
+                effects += self._order(effect, effect.message.action, now_s)
+            else:
+                effects.append(effect)
+        return effects
+
+    def _order(self, publish: Publish, action: Action, now_s: float) -> list[Effect]:
+        """The last look before an order leaves."""
+        target = self._node_now(action.to_node) if action.to_node else None
+        refused = validate(action, self._node_now(action.node), target, now_s)
+        if refused:
+            self.agenda.happened(now_s, "action-not-sent", action.vm, f"{action.id} {action.kind}: {refused}")
+            self.reconciler.unsent(action)
+            return []
+        self._publish_id += 1
+        confirmed = Publish(publish.exchange, publish.routing_key, publish.message, self._publish_id)
+        self._unconfirmed[self._publish_id] = confirmed
+        return [confirmed]
+
+    def _node_now(self, name: str) -> NodeNow:
+        node = self.cluster.nodes.get(name)
+        if node is None:
+            return NodeNow(False, "", 0.0)
+        return NodeNow(node.usable, node.boot_id, node.room_mib())
+
+
+def _contiguous(node: NodeEntry) -> None:
+    """Move the mark up to which every guest event is stored (with this write)."""
+    while node.events_seen + 1 in node.events_above:
+        node.events_seen += 1
+        node.events_above.discard(node.events_seen)
+
+
+def describe(controller: Controller) -> dict[str, Any]:
+    """A few numbers about a controller, for progress displays and logs."""
+    phases = [entry.phase for entry in controller.cluster.jobs.values()]
+    return {
+        "role": controller.leadership.role.value,
+        "term": controller.agenda.term,
+        "nodes_up": sum(node.condition is NodeCondition.UP for node in controller.cluster.nodes.values()),
+        "jobs": {phase.value: phases.count(phase) for phase in JobPhase},
+        "decisions": controller.deciding.decisions,
+        "actions_under_way": len(controller.cluster.actions),
+    }

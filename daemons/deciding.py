@@ -1,0 +1,207 @@
+"""When to decide, and what becomes of a decision: dropped where it is stale, held back by the automation level, or
+made the desired state."""
+
+from __future__ import annotations
+
+import math
+
+from daemons.agenda import Agenda
+from daemons.decide import DecideOutcome, DecideRequest
+from daemons.records import ControlRecord, DecisionRecord
+from daemons.settings import Automation, ControllerSettings
+from daemons.snapshots import SnapshotBuilder
+from daemons.state import Cluster, JobEntry
+from shared.effects import Compute
+from shared.model import (
+    Change,
+    ChangeKind,
+    JobPhase,
+    NodeService,
+    PlacementDecision,
+    ProvisioningDecision,
+    Reason,
+    ReasonCode,
+    Refusal,
+)
+
+
+class Deciding:
+    """Asks for decisions, one at a time, and applies them."""
+
+    def __init__(self, cluster: Cluster, agenda: Agenda, settings: ControllerSettings) -> None:
+        self.cluster, self.agenda, self.settings = cluster, agenda, settings
+        self.builder = SnapshotBuilder(cluster, settings)
+        self.enabled = True
+        self.decisions = 0
+        self.submissions = 0
+        self.pending: DecisionRecord | None = None
+        self.last: DecisionRecord | None = None
+        self._asked = 0
+        self._open: int | None = None
+        self._open_cycle = False
+        self._again = False
+        self._again_cycle = False
+        self._states: dict[str, object] = {}
+
+    def control(self) -> ControlRecord:
+        """The switches as the store keeps them."""
+        return ControlRecord(self.enabled, self.decisions, self.submissions)
+
+    # --- asking -----------------------------------------------------------------------------------------------------
+
+    def ask(self, now_s: float, cycle: bool) -> None:
+        """Ask for a decision, unless one is being computed (then again after it) or there is nothing to decide."""
+        if not self.enabled:
+            return
+        if self._open is not None:
+            self._again, self._again_cycle = True, self._again_cycle or cycle
+            return
+        if not cycle and not self._worth():
+            return
+        self._asked += 1
+        self._open, self._open_cycle = self._asked, cycle
+        request = DecideRequest(
+            self.builder.build(now_s),
+            self.settings.placement,
+            self._states.get("placement"),
+            self.settings.provisioning if cycle else None,
+            self._states.get("provisioning"),
+        )
+        self.agenda.effects.append(Compute(self._asked, request, self.settings.decide_limit_s))
+
+    def _worth(self) -> bool:
+        """Between cycles only a job that waits or a node that is to be emptied is worth a decision."""
+        if any(node.service is NodeService.DRAINING for node in self.cluster.nodes.values()):
+            return True
+        idle = (JobPhase.WAITING, JobPhase.SUSPENDED)
+        return any(entry.phase in idle for entry in self.cluster.active.values())
+
+    def next_start_s(self, now_s: float) -> float:
+        """When the next waiting job may start that may not yet (inf: none)."""
+        due_s = math.inf
+        for entry in self.cluster.active.values():
+            if not entry.over and not (entry.phase is JobPhase.RUNNING and entry.released):
+                at_s = max(entry.not_before_s, entry.job.desired_start_s)
+                if now_s < at_s < due_s:
+                    due_s = at_s
+        return due_s
+
+    # --- applying ---------------------------------------------------------------------------------------------------
+
+    def computed(
+        self, compute_id: int, outcome: DecideOutcome | None, error: str, now_s: float
+    ) -> list[DecisionRecord]:
+        """Take a computation's answer; returns the records to store."""
+        if compute_id != self._open:
+            return []
+        self._open = None
+        if self._again:
+            self.agenda.place, self.agenda.cycle = True, self._again_cycle
+            self._again = self._again_cycle = False
+        if outcome is None:
+            self.agenda.happened(now_s, "decision-failed", f"{compute_id}", error)
+            return []
+        if outcome.skipped:
+            self.agenda.happened(now_s, "decision-skipped", f"{compute_id}", outcome.skipped)
+            return []
+        self._states = {"placement": outcome.placement_state, "provisioning": outcome.provisioning_state}
+        if outcome.provisioning is not None:
+            self._provision(outcome.provisioning, now_s)
+        return self._decided(outcome.placement, now_s)
+
+    def _provision(self, decision: ProvisioningDecision, now_s: float) -> None:
+        wanted = frozenset(decision.in_service)
+        for node in self.cluster.nodes.values():
+            if node.service is NodeService.DRAINING or node.inventory is None:
+                continue
+            service = NodeService.IN_SERVICE if node.name in wanted else NodeService.STANDBY
+            if service is not node.service:
+                node.service = service
+                self.agenda.change_node(node)
+                self.agenda.happened(now_s, f"node-{service}", node.name, str(decision.reason))
+
+    def _decided(self, decision: PlacementDecision, now_s: float) -> list[DecisionRecord]:
+        if not decision.changes and not self._open_cycle:
+            return []  # nothing new between cycles is not worth a record
+        self.decisions += 1
+        self.agenda.dirty_control = True
+        free: list[Change] = []
+        held: list[Change] = []
+        for change in decision.changes:
+            starts = change.kind is ChangeKind.START and not self.settings.hold_starts
+            (free if starts or self.settings.automation is Automation.AUTO else held).append(change)
+        dropped = self.apply(free, now_s)
+        record = DecisionRecord(
+            self.decisions,
+            now_s,
+            self.agenda.term,
+            self.settings.placement.name,
+            tuple(decision.changes),
+            tuple(decision.refusals),
+            (*dropped, *(Refusal(change.workload, Reason(ReasonCode.HELD)) for change in held)),
+            not held,
+        )
+        self.last = record
+        if held and self.settings.automation is Automation.CONFIRM:
+            self.pending = record
+        self.agenda.happened(now_s, "decided", f"{record.number}", f"{len(free)} changes, {len(held)} held")
+        return [record]
+
+    def approve(self, number: int, now_s: float) -> bool:
+        """Carry out the held changes of the decision that waits; false when it is not that one."""
+        if self.pending is None or self.pending.number != number:
+            return False
+        held = {r.workload for r in self.pending.dropped if r.reason.code is ReasonCode.HELD}
+        changes = [change for change in self.pending.changes if change.workload in held]
+        self.pending = None
+        self.apply(changes, now_s)
+        return True
+
+    def apply(self, changes: list[Change], now_s: float) -> list[Refusal]:
+        """Make changes the desired state; returns those dropped because their workload has changed since."""
+        dropped = []
+        for change in changes:
+            entry = self.cluster.active.get(change.workload)
+            if entry is None or entry.over or entry.revision != change.revision or not self._lawful(entry, change):
+                dropped.append(Refusal(change.workload, Reason(ReasonCode.STALE)))
+                self.agenda.happened(now_s, "change-stale", change.workload, change.kind.value)
+                continue
+            self._change(entry, change, now_s)
+        return dropped
+
+    def _lawful(self, entry: JobEntry, change: Change) -> bool:
+        expected = {
+            ChangeKind.START: (JobPhase.WAITING,),
+            ChangeKind.RESUME: (JobPhase.SUSPENDED,),
+            ChangeKind.SUSPEND: (JobPhase.RUNNING,),
+            ChangeKind.MIGRATE: (JobPhase.RUNNING,),
+            ChangeKind.RESIZE: (JobPhase.RUNNING,),
+        }
+        counts = len(change.allotments) == (0 if change.kind is ChangeKind.SUSPEND else entry.job.instances)
+        known = all(allotment.node in self.cluster.nodes for allotment in change.allotments)
+        clear = change.kind is not ChangeKind.START or entry.clear
+        return entry.phase in expected[change.kind] and counts and known and clear
+
+    def _change(self, entry: JobEntry, change: Change, now_s: float) -> None:
+        if change.kind is ChangeKind.START:
+            _begin_anew(entry)
+        if change.kind in (ChangeKind.START, ChangeKind.RESUME):
+            entry.phase, entry.released, entry.begun_s, entry.wanted_s = JobPhase.RUNNING, False, None, now_s
+            entry.resuming = change.kind is ChangeKind.RESUME
+        if change.kind is ChangeKind.SUSPEND:
+            entry.phase, entry.released = JobPhase.SUSPENDED, False
+            self.agenda.happened(now_s, "job-suspended", entry.job.name, str(change.reason))
+        self.cluster.set_allotments(entry, change.allotments)
+        entry.revision += 1
+        self.agenda.change(entry)
+
+
+def _begin_anew(entry: JobEntry) -> None:
+    """A new attempt: guests start from their last checkpoint."""
+    entry.attempt += 1
+    step = entry.job.checkpoint_mcycles
+    saved_mcycles = math.floor(entry.done_mcycles / step) * step if step > 0 else 0.0
+    for instance in entry.instances:
+        instance.ended = False
+        instance.done_mcycles = saved_mcycles
+        instance.counter_node, instance.counter_generation, instance.counter_s = "", -1, 0.0

@@ -1,0 +1,63 @@
+"""Who leads. A controller probes the controllers' queue; it leads when its own probe comes back, which only the
+active consumer can see, and then raises the term in the store (DESIGN, Who leads)."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+from shared.bus import topology
+from shared.effects import Acknowledge, Effect, Exit, LeadTaken, Publish, Received, StartTimer, TakeLead
+from shared.messages import Probe
+
+PROBES_MISSED_MAX = 3
+
+
+class Role(StrEnum):
+    """Where a controller stands."""
+
+    STANDBY = "standby"
+    TAKING = "taking"  # its probe came back; the store is being asked for the term
+    LEADING = "leading"
+
+
+class Leadership:
+    """The probe, and what is held back until the term is ours."""
+
+    def __init__(self, name: str, probe_s: float) -> None:
+        self.name, self.probe_s = name, probe_s
+        self.role = Role.STANDBY
+        self.term = 0
+        self.held: list[Received] = []
+        self._number = 0
+        self._returned_s = 0.0
+
+    def probe(self, now_s: float) -> list[Effect]:
+        """Send the next probe; a leader whose probes no longer come back is not the active consumer any more."""
+        lapsed_s = now_s - self._returned_s
+        if self.role is Role.LEADING and lapsed_s > PROBES_MISSED_MAX * self.probe_s + self.probe_s / 2:
+            return [Exit(f"no probe of {self.name} has come back for {lapsed_s:.0f} s")]
+        self._number += 1
+        probe = Probe(self.name, self._number)
+        return [
+            Publish(topology.REQUESTS, topology.CONTROLLER_QUEUE, probe),
+            StartTimer("probe", now_s + self.probe_s),
+        ]
+
+    def returned(self, received: Received, probe: Probe, now_s: float) -> list[Effect]:
+        """A probe came out of the queue; only our own of this life says anything."""
+        effects: list[Effect] = [Acknowledge(received.delivery)] if received.delivery is not None else []
+        if probe.controller == self.name and received.sender == topology.CONTROLLER_USER_PREFIX + self.name:
+            self._returned_s = now_s
+            if self.role is Role.STANDBY:
+                self.role = Role.TAKING
+                effects.append(TakeLead(self.name))
+        return effects
+
+    def taken(self, answer: LeadTaken, now_s: float) -> bool:
+        """The store's answer; false: it could not be reached, the next probe tries again."""
+        if answer.term <= 0:
+            self.role = Role.STANDBY
+            return False
+        self.role, self.term = Role.LEADING, answer.term
+        self._returned_s = now_s
+        return True

@@ -1,0 +1,335 @@
+"""Turns what agents say into what the controller knows: nodes, VMs, work done, and proof that a VM is gone.
+
+Every message of an agent carries its sequence number; what is older than what is known of a VM changes nothing. A VM
+leaves the ledger only on proof: a report that does not list it and cannot be overtaken by an order under way, the
+event of its end, or its node proven off.
+"""
+
+from __future__ import annotations
+
+from daemons.agenda import Agenda
+from daemons.settings import ControllerSettings
+from daemons.state import Cluster, Instance, JobEntry, NodeEntry
+from shared.messages import GuestEvent, Report, Result
+from shared.model import (
+    LIVE_STATES,
+    ActionKind,
+    GuestChange,
+    JobPhase,
+    NodeCondition,
+    Outcome,
+    VmState,
+    VmStatus,
+)
+
+BRINGING = frozenset({ActionKind.START, ActionKind.RESUME, ActionKind.MIGRATE})
+# Outcomes that the agent answers without asking its hypervisor: they say nothing about the VM.
+UNASKED = frozenset({Outcome.OLDER_TERM, Outcome.OTHER_BOOT, Outcome.EXPIRED, Outcome.BUSY, Outcome.INTERRUPTED})
+
+
+class Measure:
+    """Applies agents' messages to the cluster; consequences go to the agenda."""
+
+    def __init__(self, cluster: Cluster, agenda: Agenda, settings: ControllerSettings) -> None:
+        self.cluster, self.agenda, self.settings = cluster, agenda, settings
+
+    # --- reports --------------------------------------------------------------------------------------------------
+
+    def report(self, node: NodeEntry, report: Report, now_s: float) -> None:
+        """Apply a node's report. The caller has checked the sender and that no newer term is named."""
+        if report.boot_id == node.off_boot_id:
+            if report.clock_s <= node.off_s + self.settings.max_skew_s:
+                return  # said before it was proven off
+            node.off_boot_id, node.condition = "", NodeCondition.UNKNOWN
+            self.agenda.happened(now_s, "off-node-reports", node.name, "it was taken for off and is not")
+            self.agenda.change_node(node)
+        if report.boot_id != node.boot_id:
+            self._new_boot(node, report, now_s)
+        elif report.seq <= node.report_seq:
+            return
+        for event in report.events:
+            self.guest_event(node, event, now_s)
+        node.report_seq, node.seen_s = report.seq, now_s
+        self._skew(node, now_s - report.clock_s, now_s)
+        if report.inventory is not None and report.inventory != node.inventory:
+            node.inventory = report.inventory
+            self.agenda.change_node(node)
+            self.agenda.place = True
+        if report.term != self.agenda.term:
+            node.echoed = False
+            return  # until it echoes this term its VMs may still be changed by an older leader's orders
+        self._inventory(node, report, now_s)
+        if not node.echoed or node.condition is not NodeCondition.UP:
+            self._up(node, now_s)
+
+    def _new_boot(self, node: NodeEntry, report: Report, now_s: float) -> None:
+        if node.boot_id:
+            self.agenda.happened(now_s, "node-rebooted", node.name)
+        node.boot_id, node.off_boot_id = report.boot_id, ""
+        node.condition, node.echoed = NodeCondition.UNKNOWN, False
+        node.report_seq = 0
+        node.vm_seq.clear()
+        node.skews_s.clear()
+        self.agenda.change_node(node)
+
+    def _skew(self, node: NodeEntry, reading_s: float, now_s: float) -> None:
+        """The smallest of the last differences: a delay on the way only ever adds to it."""
+        node.skews_s.append(reading_s)
+        skewed = abs(min(node.skews_s)) > self.settings.max_skew_s
+        if skewed != node.skewed:
+            node.skewed = skewed
+            self.agenda.happened(now_s, "clock-skewed" if skewed else "clock-good", node.name)
+            self._touch_all(node)
+
+    def _up(self, node: NodeEntry, now_s: float) -> None:
+        node.echoed, node.condition = True, NodeCondition.UP
+        node.silent_s, node.hello_wait_s = None, 0.0
+        self.agenda.happened(now_s, "node-up", node.name)
+        self.agenda.place = True
+        self._touch_all(node)
+
+    def _touch_all(self, node: NodeEntry) -> None:
+        for claimed in node.claimed.values():
+            self.agenda.touch(claimed.job)
+        for vm in node.vms:
+            instance = self.cluster.instances.get(vm)
+            if instance is not None:
+                self.agenda.touch(instance.job)
+
+    def _inventory(self, node: NodeEntry, report: Report, now_s: float) -> None:
+        node.under_way = {doing.vm: doing for doing in report.under_way}
+        listed = set()
+        unmanaged_mib = 0.0
+        for status in report.vms:
+            listed.add(status.vm)
+            if status.managed and node.vm_seq.get(status.vm, 0) >= report.seq:
+                continue
+            if not (status.managed and self._status(node, status, now_s)) and status.state in LIVE_STATES:
+                unmanaged_mib += status.memory_mib
+        node.unmanaged_mib = unmanaged_mib
+        for vm in [vm for vm in node.vms if vm not in listed]:
+            if node.vm_seq.get(vm, 0) < report.seq:
+                self._drop_copy(node, vm)
+        for instance in [i for vm, i in node.claimed.items() if vm not in listed]:
+            if node.vm_seq.get(instance.vm, 0) < report.seq:
+                self._absent(node, instance, report, now_s)
+        node.vm_seq = {vm: seq for vm, seq in node.vm_seq.items() if seq > report.seq}
+        self._lapsed(node, report)
+
+    def _status(self, node: NodeEntry, status: VmStatus, now_s: float) -> bool:
+        """Apply a report's word on one VM; false when its job is not known (then it is counted, never touched)."""
+        before = node.vms.get(status.vm)
+        instance = self.cluster.note_copy(node, status)
+        if instance is None:
+            if before is None:
+                self.agenda.happened(now_s, "unknown-vm", status.vm, f"on {node.name}")
+            return False
+        self.account(instance, node, status, now_s)
+        if before is None or _differs(before, status):
+            self.agenda.touch(instance.job)
+        return True
+
+    def _drop_copy(self, node: NodeEntry, vm: str) -> None:
+        node.vms.pop(vm, None)
+        instance = self.cluster.instances.get(vm)
+        if instance is not None:
+            instance.copies.discard(node.name)
+            self.agenda.touch(instance.job)
+
+    def _absent(self, node: NodeEntry, instance: Instance, report: Report, now_s: float) -> None:
+        """The report does not list a VM that may be there. It is proof unless something may still bring it."""
+        if instance.vm in node.under_way or self._expected(instance, node, report):
+            return
+        if now_s < instance.arriving_until_s:
+            return
+        self._gone(node, instance)
+
+    def _expected(self, instance: Instance, node: NodeEntry, report: Report) -> bool:
+        """Whether an order of ours that may yet bring the VM to the node is still open."""
+        flight = instance.in_flight
+        if flight is None or flight.kind not in BRINGING:
+            return self._moving_here(instance, node)
+        if node.name not in (flight.node, flight.to_node):
+            return False
+        if flight.node != node.name:
+            return True  # the source answers for a migration
+        return not _has_lapsed(flight.boot_id, flight.expires_at_s, report)
+
+    def _moving_here(self, instance: Instance, node: NodeEntry) -> bool:
+        """A migration by an older leader's order that another node still has under way."""
+        for name in instance.may_run_on:
+            doing = self.cluster.nodes[name].under_way.get(instance.vm) if name in self.cluster.nodes else None
+            if doing is not None and doing.to_node == node.name:
+                return True
+        return False
+
+    def _gone(self, node: NodeEntry, instance: Instance) -> None:
+        self.cluster.release(instance, node.name)
+        self._drop_copy(node, instance.vm)
+        self.agenda.change(instance.job)
+
+    def _lapsed(self, node: NodeEntry, report: Report) -> None:
+        """Actions that the agent will never begin any more: it says so by its own clock or by its new boot."""
+        doing = {under_way.id for under_way in report.under_way}
+        for action, instance in list(node.flights.items()):
+            flight = instance.in_flight
+            if flight is None or action in doing or not _has_lapsed(flight.boot_id, flight.expires_at_s, report):
+                continue
+            self.cluster.settle(instance)
+            self.agenda.touch(instance.job)
+
+    # --- results and guest events -----------------------------------------------------------------------------------
+
+    def result(self, node: NodeEntry, result: Result, now_s: float) -> Instance | None:
+        """Apply how an action ended; returns the instance whose open action it was, None when it is not known."""
+        instance = self.cluster.actions.get(result.action)
+        about = instance or self.cluster.instances.get(result.vm)
+        flight = self.cluster.settle(instance) if instance is not None else None
+        doing = node.under_way.get(result.vm)
+        if doing is not None and doing.id == result.action:
+            del node.under_way[result.vm]
+        if about is None:
+            return None
+        self.agenda.touch(about.job)
+        if result.outcome in UNASKED or not _speaks(node, result.boot_id):
+            return instance
+        if not self._news(node, result.vm, result.seq):
+            return instance
+        if result.final is not None:
+            self.account(about, node, result.final, now_s)
+        if result.kind is ActionKind.MIGRATE and result.outcome is Outcome.OK:
+            self._moved(node, about, flight.to_node if flight is not None else (doing.to_node if doing else ""), now_s)
+        self._word(node, about, result.status, now_s)
+        return instance
+
+    def _moved(self, source: NodeEntry, instance: Instance, target: str, now_s: float) -> None:
+        instance.arriving_until_s = now_s + self.settings.arrival_grace_s
+        node = self.cluster.nodes.get(target)
+        before = source.vms.get(instance.vm)
+        if node is None or before is None or instance.vm in node.vms:
+            return
+        self.cluster.note_copy(node, _as_arrived(before))
+
+    def _word(self, node: NodeEntry, instance: Instance, status: VmStatus | None, now_s: float) -> None:
+        """A newer word on one VM than the last report: it is there so, or it is not there."""
+        if status is None:
+            self._gone(node, instance)
+            return
+        self.cluster.note_copy(node, status)
+        self.account(instance, node, status, now_s)
+        if status.state is VmState.SUSPENDED:
+            self.cluster.release(instance, node.name)
+        self.agenda.change(instance.job)
+
+    def _news(self, node: NodeEntry, vm: str, seq: int) -> bool:
+        if seq <= max(node.report_seq, node.vm_seq.get(vm, 0)):
+            return False
+        node.vm_seq[vm] = seq
+        return True
+
+    def guest_event(self, node: NodeEntry, event: GuestEvent, now_s: float) -> None:
+        """Apply a guest event; the same event again changes nothing."""
+        if event.event <= node.events_seen or event.event in node.events_above:
+            return
+        node.events_above.add(event.event)
+        self.agenda.change_node(node)
+        status = event.status
+        news = _speaks(node, event.boot_id) and self._news(node, status.vm, event.seq)
+        if event.change is GuestChange.ARRIVED:
+            if news:
+                instance = self.cluster.note_copy(node, status)
+                if instance is not None:
+                    self.agenda.change(instance.job)
+            return
+        instance = self.cluster.instances.get(status.vm)
+        if instance is None:
+            node.vms.pop(status.vm, None)
+            return
+        if event.change is GuestChange.ENDED:
+            self._ended(instance, status.attempt)
+        if news:
+            self.account(instance, node, status, now_s)
+            self._gone(node, instance)
+        self.agenda.change(instance.job)
+
+    def _ended(self, instance: Instance, attempt: int) -> None:
+        """A guest has done its work. One of an earlier attempt counts too when it was the whole job."""
+        if attempt == instance.job.attempt or instance.job.job.instances == 1:
+            instance.ended = True
+
+    # --- work -----------------------------------------------------------------------------------------------------
+
+    def account(self, instance: Instance, node: NodeEntry, status: VmStatus, now_s: float) -> None:
+        """Add the CPU time since the last reading to the work done; a new place or life starts its counter at 0."""
+        entry = instance.job
+        if status.attempt != entry.attempt or node.inventory is None or status.state is VmState.SUSPENDED:
+            return
+        used_s = status.cpu_time_s
+        if instance.counter_node == node.name and instance.counter_generation == status.generation:
+            used_s = max(0.0, used_s - instance.counter_s)
+        else:
+            instance.counter_node, instance.counter_generation = node.name, status.generation
+        instance.counter_s = status.cpu_time_s
+        instance.done_mcycles += used_s * node.inventory.core_mhz
+        if used_s > 0:
+            entry.progress_s, entry.stalled = now_s, False
+        elif self._stalls(entry, now_s):
+            entry.stalled = True
+            self.agenda.happened(now_s, "job-stalled", entry.job.name, f"no progress since {entry.progress_s:.0f} s")
+
+    def _stalls(self, entry: JobEntry, now_s: float) -> bool:
+        wanted = entry.phase is JobPhase.RUNNING and entry.released and not entry.stalled
+        return wanted and now_s - entry.progress_s >= self.settings.stall_after_s
+
+    # --- nodes falling silent and proven off ------------------------------------------------------------------------
+
+    def silent(self, node: NodeEntry, now_s: float) -> None:
+        """No report in time: nothing on the node may be assumed any more."""
+        node.condition, node.silent_s = NodeCondition.UNKNOWN, now_s
+        self.agenda.happened(now_s, "node-silent", node.name)
+        self._touch_all(node)
+
+    def proven_off(self, node: NodeEntry, now_s: float) -> None:
+        """The node is off: its VMs have stopped, its images are out of reach, its open actions will not be done."""
+        node.condition, node.off_boot_id, node.echoed = NodeCondition.OFF, node.boot_id, False
+        node.fencing, node.off_s = False, now_s
+        node.under_way.clear()
+        self.agenda.happened(now_s, "node-off", node.name)
+        self._touch_all(node)
+        for instance in [*node.flights.values(), *node.claimed.values()]:
+            flight = instance.in_flight
+            if flight is not None and node.name in (flight.node, flight.to_node):
+                if flight.kind is ActionKind.MIGRATE and flight.node == node.name:
+                    instance.arriving_until_s = now_s + self.settings.arrival_grace_s
+                self.cluster.settle(instance)
+            self.cluster.release(instance, node.name)
+            self.agenda.change(instance.job)
+        for vm in list(node.vms):
+            self._drop_copy(node, vm)
+        node.unmanaged_mib = 0.0
+        self.agenda.change_node(node)
+
+
+def _differs(before: VmStatus, after: VmStatus) -> bool:
+    return (
+        before.state is not after.state
+        or before.generation != after.generation
+        or before.busy != after.busy
+        or before.cpu_mhz != after.cpu_mhz
+    )
+
+
+def _speaks(node: NodeEntry, boot_id: str) -> bool:
+    """Whether a message of that boot says something about the node's VMs now."""
+    return boot_id == node.boot_id and boot_id != node.off_boot_id
+
+
+def _has_lapsed(boot_id: str, expires_at_s: float, report: Report) -> bool:
+    return report.boot_id != boot_id or report.clock_s > expires_at_s
+
+
+def _as_arrived(before: VmStatus) -> VmStatus:
+    """What the target is taken to hold until it speaks for itself: the same VM with fresh counters."""
+    return VmStatus(
+        before.vm, before.state, before.generation, before.attempt, before.memory_mib, before.vcpus, before.cpu_mhz
+    )

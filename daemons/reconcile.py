@@ -1,0 +1,315 @@
+"""Brings what is seen nearer to what is wanted, again and again, until they agree (DESIGN, rule 3).
+
+Looks only at jobs that something touched, that wait for room, or whose time has come. What it issues goes to the
+agenda's `stored` effects: the ledger is in the store before an order leaves.
+"""
+
+from __future__ import annotations
+
+import math
+
+from daemons.agenda import Agenda
+from daemons.planning import order
+from daemons.planning.diff import diff
+from daemons.planning.sight import Ceilings, Copy, Difference, InstanceSight, Need, Room, WorkloadSight
+from daemons.settings import ControllerSettings
+from daemons.state import Cluster, InFlight, Instance, JobEntry
+from shared.bus import topology
+from shared.effects import Publish
+from shared.messages import Order, Result
+from shared.model import (
+    LIVE_STATES,
+    Action,
+    ActionKind,
+    Allotment,
+    JobPhase,
+    NodeCondition,
+    Outcome,
+    VmSpec,
+)
+
+
+class Reconciler:
+    """Issues the next safe actions of jobs that are not as wanted."""
+
+    def __init__(self, cluster: Cluster, agenda: Agenda, settings: ControllerSettings) -> None:
+        self.cluster, self.agenda, self.settings = cluster, agenda, settings
+        self.blocked: dict[str, JobEntry] = {}
+        self.due_s: dict[str, float] = {}
+        self._issued = 0
+        limits = settings.limits
+        self._ceilings = Ceilings(
+            limits.actions_per_node, limits.migrations_per_node, limits.actions_total, limits.migrations_total
+        )
+
+    def run(self, now_s: float) -> None:
+        """Reconcile every job that was touched, is blocked or is due."""
+        entries = self.blocked | self.agenda.touched
+        for name in [name for name, due_s in self.due_s.items() if due_s <= now_s]:
+            if name in self.cluster.active:
+                entries[name] = self.cluster.active[name]
+        self.agenda.touched = {}
+        self.blocked = {}
+        needs: list[Need] = []
+        for entry in entries.values():
+            self.due_s.pop(entry.job.name, None)
+            needs += self._needs(entry, now_s)
+        if needs:
+            self._send(needs, now_s)
+
+    def next_due_s(self) -> float:
+        """When a job must be looked at again although nothing touches it (inf: never)."""
+        return min(self.due_s.values(), default=math.inf)
+
+    # --- what one job needs -----------------------------------------------------------------------------------------
+
+    def _needs(self, entry: JobEntry, now_s: float) -> tuple[Need, ...]:
+        if not entry.over and all(instance.ended for instance in entry.instances):
+            self._complete(entry, now_s)
+        if entry.over and entry.clear:
+            self.agenda.dirty_jobs[entry.job.name] = entry
+            self.cluster.retire(entry)
+            return ()
+        difference = diff(sight_of(self.cluster, entry, now_s))
+        if entry.phase is JobPhase.RUNNING and difference.together and not entry.released:
+            self._release(entry, now_s)
+        if difference.lost or self._overdue(entry, difference, now_s):
+            self.take_back(entry, now_s, keep_images=not difference.lost)
+            difference = diff(sight_of(self.cluster, entry, now_s))
+        self._note_due(entry, difference, now_s)
+        return difference.needs
+
+    def _complete(self, entry: JobEntry, now_s: float) -> None:
+        entry.phase, entry.finished_s = JobPhase.COMPLETED, now_s
+        self.cluster.set_allotments(entry, ())
+        entry.revision += 1
+        self.agenda.dirty_jobs[entry.job.name] = entry
+        self.agenda.place = True
+        self.agenda.happened(now_s, "job-completed", entry.job.name)
+
+    def _release(self, entry: JobEntry, now_s: float) -> None:
+        """All instances are live: from here on they run together (a gang's last step is to unpause them)."""
+        what = "job-resumed" if entry.resuming else "job-started"
+        entry.released, entry.resuming, entry.begun_s, entry.failures = True, False, None, 0
+        entry.progress_s = now_s
+        self.agenda.dirty_jobs[entry.job.name] = entry
+        self.agenda.happened(now_s, what, entry.job.name, f"attempt {entry.attempt}")
+
+    def _overdue(self, entry: JobEntry, difference: Difference, now_s: float) -> bool:
+        if entry.phase is not JobPhase.RUNNING or entry.released or difference.together:
+            return False
+        return now_s >= self._deadline_s(entry)
+
+    def _deadline_s(self, entry: JobEntry) -> float:
+        if entry.begun_s is not None:
+            return entry.begun_s + self.settings.gang_timeout_s
+        return entry.wanted_s + self.settings.decide_s  # no room so long: let the policy think again
+
+    def take_back(self, entry: JobEntry, now_s: float, keep_images: bool) -> None:
+        """Give up this attempt to run the job. One that was being resumed goes back to its images if it still has
+        them all; any other waits for a start anew, after a back-off if it has not even come together."""
+        was_running = entry.released
+        suspended = keep_images and entry.resuming
+        entry.phase = JobPhase.SUSPENDED if suspended else JobPhase.WAITING
+        entry.released, entry.resuming, entry.begun_s = False, False, None
+        entry.revision += 1
+        self.cluster.set_allotments(entry, ())
+        if not was_running:
+            entry.failures += 1
+            entry.not_before_s = now_s + self._back_off_s(entry.failures)
+        self.agenda.change(entry)
+        self.agenda.place = True
+        self.agenda.happened(now_s, "job-taken-back", entry.job.name, f"attempt {entry.attempt}")
+
+    def _back_off_s(self, failures: int) -> float:
+        return float(min(self.settings.retry_max_s, self.settings.retry_s * 2.0 ** min(failures - 1, 30)))
+
+    def _note_due(self, entry: JobEntry, difference: Difference, now_s: float) -> None:
+        due_s = math.inf
+        if entry.phase is JobPhase.RUNNING and not entry.released and not difference.together:
+            due_s = self._deadline_s(entry)
+        for instance in entry.instances:
+            for at_s in (instance.retry_at_s, instance.arriving_until_s):
+                if now_s < at_s < due_s:
+                    due_s = at_s
+        if due_s < math.inf:
+            self.due_s[entry.job.name] = due_s
+
+    # --- sending ----------------------------------------------------------------------------------------------------
+
+    def _send(self, needs: list[Need], now_s: float) -> None:
+        rooms = self.rooms(needs)
+        under_way = Room(0.0, 0.0, len(self.cluster.actions), self.cluster.migrations)
+        wave = order.wave(needs, rooms, self._ceilings, under_way)
+        chosen = wave.chosen
+        if not chosen and not self.cluster.actions:
+            stuck = order.cycle(wave.blocked)
+            if stuck is not None:
+                chosen = [order.suspension(stuck)]
+        for need in chosen:
+            self._issue(need, now_s)
+        for need in wave.blocked:
+            entry = self.cluster.active[need.workload]
+            self.blocked[need.workload] = entry
+
+    def rooms(self, needs: list[Need]) -> dict[str, Room]:
+        """Live totals of the nodes that the needs touch. Nodes that take no VMs have no room for them."""
+        rooms: dict[str, Room] = {}
+        for need in needs:
+            for name in (need.node, need.to_node):
+                node = self.cluster.nodes.get(name)
+                if node is not None and node.usable and name not in rooms:
+                    memory_mib = node.room_mib() if node.schedulable else -1.0
+                    rooms[name] = Room(memory_mib, node.room_mhz(), node.actions, node.migrations)
+        return rooms
+
+    def _issue(self, need: Need, now_s: float) -> None:
+        instance = self.cluster.instances[need.vm]
+        entry = instance.job
+        node = self.cluster.nodes[need.node]
+        generation = need.expects
+        spec = None
+        if need.kind in (ActionKind.START, ActionKind.RESUME):
+            generation, spec = self._bring(instance, need, now_s)
+        elif need.kind is ActionKind.MIGRATE:
+            self.cluster.claim(instance, need.to_node)
+        elif need.kind is ActionKind.SET_CPU and need.set_mhz > instance.cpu_mhz:
+            self.cluster.set_cpu(instance, need.set_mhz)
+        self._issued += 1
+        action = Action(
+            f"{self.agenda.term}-{self._issued}",
+            need.kind,
+            need.node,
+            need.vm,
+            self.agenda.term,
+            node.boot_id,
+            now_s + self.settings.action_ttl_s,
+            need.expects,
+            generation,
+            spec,
+            need.from_node,
+            need.to_node,
+            need.set_mhz,
+            None,
+            need.paused,
+        )
+        flight = InFlight(action.id, action.kind, action.node, action.to_node, action.boot_id, action.expires_at_s)
+        self.cluster.begin(instance, flight)
+        self.agenda.dirty_jobs[entry.job.name] = entry
+        self.agenda.stored.append(Publish(topology.ACTIONS, node.name, Order(action, node.events_seen)))
+
+    def _bring(self, instance: Instance, need: Need, now_s: float) -> tuple[int, VmSpec]:
+        """Enter a VM that is to come to life into the ledger; returns its generation and what the agent must know."""
+        entry = instance.job
+        instance.generation += 1
+        instance.issued_attempt = entry.attempt
+        instance.cpu_mhz = need.set_mhz
+        self.cluster.claim(instance, need.node)
+        if entry.begun_s is None and not entry.released:
+            entry.begun_s = now_s
+            self.due_s[entry.job.name] = self._deadline_s(entry)
+        job = entry.job
+        spec = VmSpec(
+            instance.vm,
+            instance.generation,
+            entry.attempt,
+            job.memory_mib,
+            job.vcpus,
+            need.set_mhz,
+            None,
+            job.template,
+        )
+        return instance.generation, spec
+
+    def unsent(self, action: Action) -> None:
+        """The action was planned but will not be sent: undo what the ledger holds for it alone."""
+        instance = self.cluster.actions.get(action.id)
+        if instance is None:
+            return
+        self.cluster.settle(instance)
+        if action.kind in (ActionKind.START, ActionKind.RESUME, ActionKind.MIGRATE):
+            target = action.to_node or action.node
+            if target not in instance.copies:
+                self.cluster.release(instance, target)
+        self.agenda.change(instance.job)
+
+    def outcome(self, instance: Instance, result: Result, now_s: float) -> None:
+        """Note how an action ended: clear or lengthen the back-off; a failed migration is not wanted any more."""
+        entry = instance.job
+        if result.status is not None and result.status.state in LIVE_STATES:
+            self.cluster.set_cpu(instance, result.status.cpu_mhz)
+        if result.outcome is Outcome.OK:
+            instance.failures = 0
+            return
+        self.agenda.happened(
+            now_s,
+            "action-failed",
+            instance.vm,
+            f"{result.action} {result.kind} on {result.node}: {result.outcome} {result.detail}".rstrip(),
+        )
+        instance.failures += 1
+        instance.retry_at_s = now_s + self._back_off_s(instance.failures)
+        if result.kind is ActionKind.MIGRATE and entry.phase is JobPhase.RUNNING:
+            self._stay(entry, instance, result.node)
+
+    def _stay(self, entry: JobEntry, instance: Instance, node: str) -> None:
+        index = entry.instances.index(instance)
+        allotments = list(entry.allotments)
+        allotments[index] = Allotment(node, allotments[index].cpu_mhz)
+        self.cluster.set_allotments(entry, tuple(allotments))
+        entry.revision += 1
+        entry.not_before_s = max(entry.not_before_s, instance.retry_at_s)
+        self.agenda.change(entry)
+
+
+def sight_of(cluster: Cluster, entry: JobEntry, now_s: float) -> WorkloadSight:
+    """What planning sees of a job now."""
+    wanted = entry.allotments
+    sights = []
+    for index, instance in enumerate(entry.instances):
+        allotment = wanted[index] if wanted else None
+        sights.append(
+            InstanceSight(
+                instance.vm,
+                allotment.node if allotment else "",
+                allotment.cpu_mhz if allotment else 0.0,
+                instance.memory_mib,
+                _copies(cluster, instance),
+                is_busy(cluster, instance) or now_s < instance.retry_at_s,
+                is_unknown(cluster, instance),
+                instance.issued_attempt == entry.attempt,
+                instance.ended,
+            )
+        )
+    return WorkloadSight(entry.job.name, entry.phase, entry.attempt, tuple(sights))
+
+
+def _copies(cluster: Cluster, instance: Instance) -> tuple[Copy, ...]:
+    copies = []
+    for name in sorted(instance.copies):
+        node = cluster.nodes[name]
+        status = node.vms[instance.vm]
+        copies.append(Copy(name, status.state, status.attempt, status.generation, status.cpu_mhz, node.usable))
+    return tuple(copies)
+
+
+def is_busy(cluster: Cluster, instance: Instance) -> bool:
+    """An operation on the VM is under way, by our order or an older leader's."""
+    if instance.in_flight is not None:
+        return True
+    for name in (*instance.copies, *instance.may_run_on):
+        node = cluster.nodes[name]
+        if instance.vm in node.under_way:
+            return True
+        status = node.vms.get(instance.vm)
+        if status is not None and status.busy:
+            return True
+    return False
+
+
+def is_unknown(cluster: Cluster, instance: Instance) -> bool:
+    """The VM may be on a node of which nothing is known, or whose word on it has not come yet."""
+    for name in instance.may_run_on:
+        if name not in instance.copies or cluster.nodes[name].condition is not NodeCondition.UP:
+            return True
+    return False

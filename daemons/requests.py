@@ -1,0 +1,177 @@
+"""What operators ask for: checked whole before anything changes, done once however often it is delivered."""
+
+from __future__ import annotations
+
+from daemons.agenda import Agenda
+from daemons.deciding import Deciding
+from daemons.measure import Measure
+from daemons.state import OVER, Cluster, JobEntry, NodeEntry
+from shared.bus import topology
+from shared.effects import Declare, StartTimer
+from shared.messages import (
+    AddNode,
+    ApprovePlan,
+    CancelJob,
+    ConfirmOff,
+    DrainNode,
+    RemoveNode,
+    Reply,
+    Request,
+    SetDeciding,
+    SubmitJob,
+)
+from shared.model import Job, JobPhase, Node, NodeCondition, NodeService
+
+
+class Requests:
+    """Carries out operators' requests on the desired state."""
+
+    def __init__(self, cluster: Cluster, agenda: Agenda, measure: Measure, deciding: Deciding) -> None:
+        self.cluster, self.agenda, self.measure, self.deciding = cluster, agenda, measure, deciding
+
+    def handle(self, request: Request, now_s: float) -> Reply:
+        """Do it, or say why not; a refusal changes nothing."""
+        match request:
+            case SubmitJob():
+                refused = self._submit(request, now_s)
+            case CancelJob():
+                refused = self._cancel(request, now_s)
+            case AddNode():
+                refused = self._add_node(request, now_s)
+            case RemoveNode():
+                refused = self._remove_node(request, now_s)
+            case DrainNode():
+                refused = self._drain(request, now_s)
+            case ConfirmOff():
+                refused = self._confirm_off(request, now_s)
+            case ApprovePlan():
+                refused = self._approve(request, now_s)
+            case SetDeciding():
+                refused = self._set_deciding(request, now_s)
+        code, detail = refused
+        return Reply(request.request, not code, code, detail)
+
+    # --- jobs -------------------------------------------------------------------------------------------------------
+
+    def _submit(self, request: SubmitJob, now_s: float) -> tuple[str, str]:
+        job = request.job
+        known = self.cluster.jobs.get(job.name)
+        if known is not None:
+            if known.request == request.request:
+                return "", ""
+            return "duplicate-name", f"there is a job {job.name!r} already; choose another name"
+        misfit = fits_nowhere(job, self._inventories(), self.cluster.vm_overhead_mib)
+        if misfit:
+            return "fits-no-node", misfit
+        self.deciding.submissions += 1
+        self.agenda.dirty_control = True
+        entry = JobEntry(job, request.request, self.deciding.submissions, now_s)
+        self.cluster.add_job(entry)
+        self.agenda.change(entry)
+        self.agenda.place = True
+        self.agenda.happened(now_s, "job-submitted", job.name)
+        return "", ""
+
+    def _inventories(self) -> list[Node]:
+        return [node.inventory for node in self.cluster.nodes.values() if node.inventory is not None]
+
+    def _cancel(self, request: CancelJob, now_s: float) -> tuple[str, str]:
+        entry = self.cluster.jobs.get(request.job)
+        if entry is None:
+            return "unknown-job", f"there is no job {request.job!r}"
+        if entry.phase is JobPhase.CANCELLED:
+            return "", ""
+        if entry.phase in OVER:
+            return "job-over", f"job {request.job!r} is {entry.phase} already"
+        entry.phase, entry.finished_s = JobPhase.CANCELLED, now_s
+        self.cluster.set_allotments(entry, ())
+        entry.revision += 1
+        self.agenda.change(entry)
+        self.agenda.place = True
+        self.agenda.happened(now_s, "job-cancelled", request.job)
+        return "", ""
+
+    # --- nodes ------------------------------------------------------------------------------------------------------
+
+    def _node(self, name: str) -> tuple[NodeEntry | None, tuple[str, str]]:
+        node = self.cluster.nodes.get(name)
+        return node, ("", "") if node is not None else ("unknown-node", f"there is no node {name!r}; add it first")
+
+    def _add_node(self, request: AddNode, now_s: float) -> tuple[str, str]:
+        if request.node not in self.cluster.nodes:
+            node = self.cluster.nodes[request.node] = NodeEntry(request.node)
+            self.agenda.effects += [Declare(topology.agent_queue(request.node)), StartTimer("hello", now_s)]
+            self.agenda.change_node(node)
+            self.agenda.happened(now_s, "node-added", request.node)
+        return "", ""
+
+    def _remove_node(self, request: RemoveNode, now_s: float) -> tuple[str, str]:
+        node, refused = self._node(request.node)
+        if node is None:
+            return refused
+        if node.claimed or node.vms or node.wanted_mib > 0 or node.flights:
+            return "node-not-empty", f"{len(node.claimed)} VMs and {len(node.vms)} images may be on it; drain it first"
+        del self.cluster.nodes[request.node]
+        self.agenda.removed_nodes.append(request.node)
+        self.agenda.happened(now_s, "node-removed", request.node)
+        return "", ""
+
+    def _drain(self, request: DrainNode, now_s: float) -> tuple[str, str]:
+        node, refused = self._node(request.node)
+        if node is None:
+            return refused
+        service = NodeService.DRAINING if request.on else NodeService.IN_SERVICE
+        if node.service is not service:
+            node.service = service
+            self.agenda.change_node(node)
+            self.agenda.place = True
+            self.agenda.happened(now_s, "node-draining" if request.on else "node-undrained", request.node)
+        return "", ""
+
+    def _confirm_off(self, request: ConfirmOff, now_s: float) -> tuple[str, str]:
+        node, refused = self._node(request.node)
+        if node is None:
+            return refused
+        if node.condition is NodeCondition.UP:
+            return "node-up", f"node {request.node!r} reports; it is not off"
+        if node.condition is not NodeCondition.OFF:
+            self.measure.proven_off(node, now_s)
+        return "", ""
+
+    # --- deciding ---------------------------------------------------------------------------------------------------
+
+    def _approve(self, request: ApprovePlan, now_s: float) -> tuple[str, str]:
+        if self.deciding.approve(request.decision, now_s):
+            return "", ""
+        return "no-such-plan", f"no plan of decision {request.decision} waits for approval"
+
+    def _set_deciding(self, request: SetDeciding, now_s: float) -> tuple[str, str]:
+        if self.deciding.enabled is not request.on:
+            self.deciding.enabled = request.on
+            self.agenda.dirty_control = True
+            self.agenda.place = request.on
+            self.agenda.happened(now_s, "deciding-resumed" if request.on else "deciding-paused", "controller")
+        return "", ""
+
+
+def fits_nowhere(job: Job, nodes: list[Node], vm_overhead_mib: float) -> str:
+    """Why no node of the cluster could ever hold an instance, or all that must be separate ("": they fit, or no node
+    is known yet)."""
+    if not nodes:
+        return ""
+    needs = set(job.needs)
+    memory_mib = job.memory_mib + vm_overhead_mib
+    able = [
+        node
+        for node in nodes
+        if node.usable_mib >= memory_mib and needs <= set(node.labels) and job.speed_on_mhz(node) >= job.min_mhz
+    ]
+    if not able:
+        largest_mib, fastest_mhz = max(node.usable_mib for node in nodes), max(job.speed_on_mhz(n) for n in nodes)
+        return (
+            f"an instance needs {memory_mib:g} MiB, {job.min_mhz:g} MHz and labels {sorted(needs)}; none of "
+            f"{len(nodes)} nodes has all of it (most memory {largest_mib} MiB, most speed for {job.vcpus} vcpus {fastest_mhz:g} MHz)"
+        )
+    if job.separate and job.instances > len(able):
+        return f"{job.instances} instances must be separate, but only {len(able)} nodes could hold one"
+    return ""

@@ -1,0 +1,146 @@
+"""Copies what the controller knows and wants into the read-only columns that policies see.
+
+Room in a snapshot is room in the desired state: what is wanted on a node counts, what is being taken away does not.
+O(nodes + active jobs + their instances) for each snapshot; columns that rarely change are kept between snapshots.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from daemons.reconcile import is_busy, is_unknown
+from daemons.settings import ControllerSettings
+from daemons.state import Cluster, JobEntry, NodeEntry
+from shared.model import JobPhase, Node, NodeCondition, NodeService, VmState
+from shared.snapshot import InstanceColumns, NodeColumns, Snapshot, WorkloadColumns, WorkloadState
+
+STATES = {
+    JobPhase.WAITING: WorkloadState.WAITING,
+    JobPhase.RUNNING: WorkloadState.RUNNING,
+    JobPhase.SUSPENDED: WorkloadState.SUSPENDED,
+}
+
+
+class SnapshotBuilder:
+    """Builds snapshots of one cluster; remembers the columns of node facts."""
+
+    def __init__(self, cluster: Cluster, settings: ControllerSettings) -> None:
+        self.cluster, self.settings = cluster, settings
+        self._facts: tuple[Node, ...] = ()
+        self._static: tuple[np.ndarray, ...] = ()
+
+    def build(self, now_s: float) -> Snapshot:
+        """The cluster as it is wanted at `now_s`."""
+        nodes = [node for node in self.cluster.nodes.values() if node.inventory is not None]
+        rows = {node.name: row for row, node in enumerate(nodes)}
+        jobs = sorted((j for j in self.cluster.active.values() if not j.over), key=lambda j: j.order)
+        in_service = [node for node in nodes if node.service is NodeService.IN_SERVICE]
+        up = [node for node in in_service if node.condition is NodeCondition.UP]
+        return Snapshot(
+            now_s,
+            self.settings.decide_s,
+            self._nodes(nodes),
+            self._workloads(jobs, now_s),
+            self._instances(jobs, rows),
+            len(up) / len(in_service) if in_service else 1.0,
+            max((now_s - node.seen_s for node in up), default=0.0),
+            self.cluster.vm_overhead_mib,
+        )
+
+    def _nodes(self, nodes: list[NodeEntry]) -> NodeColumns:
+        facts = tuple(node.inventory for node in nodes if node.inventory is not None)
+        if facts != self._facts:
+            self._facts = facts
+            self._static = (
+                np.array([fact.cores for fact in facts], dtype=np.int64),
+                np.array([fact.core_mhz for fact in facts], dtype=np.float64),
+                np.array([fact.cpu_mhz for fact in facts], dtype=np.float64),
+                np.array([fact.usable_mib for fact in facts], dtype=np.float64),
+            )
+        cores, core_mhz, cpu_mhz, memory_mib = self._static
+        held_mhz = np.array([node.wanted_mhz for node in nodes], dtype=np.float64)
+        held_mib = np.array([node.wanted_mib + node.unmanaged_mib for node in nodes], dtype=np.float64)
+        return NodeColumns(
+            tuple(fact.name for fact in facts),
+            cores,
+            core_mhz,
+            cpu_mhz,
+            memory_mib,
+            cpu_mhz - held_mhz,
+            memory_mib - held_mib,
+            np.array([node.schedulable for node in nodes], dtype=np.bool_),
+            np.array([node.service is NodeService.DRAINING for node in nodes], dtype=np.bool_),
+            tuple(fact.labels for fact in facts),
+        )
+
+    def _workloads(self, jobs: list[JobEntry], now_s: float) -> WorkloadColumns:
+        specs = [entry.job for entry in jobs]
+        counts = [len(entry.allotments) or _image_rows(entry) for entry in jobs]
+        first = np.zeros(len(jobs), dtype=np.int64)
+        if jobs:
+            first[1:] = np.cumsum(counts[:-1])
+
+        def floats(values: list[float]) -> np.ndarray:
+            return np.array(values, dtype=np.float64)
+
+        def ints(values: list[int]) -> np.ndarray:
+            return np.array(values, dtype=np.int64)
+
+        return WorkloadColumns(
+            tuple(job.name for job in specs),
+            ints([STATES[entry.phase] for entry in jobs]),
+            ints([entry.revision for entry in jobs]),
+            floats([job.submit_s for job in specs]),
+            floats([job.desired_start_s for job in specs]),
+            floats([math.inf if job.goal_s is None else job.goal_s for job in specs]),
+            floats([entry.not_before_s for entry in jobs]),
+            floats([job.work_mcycles for job in specs]),
+            floats([entry.done_mcycles for entry in jobs]),
+            floats([job.max_mhz for job in specs]),
+            floats([job.min_mhz for job in specs]),
+            floats([job.memory_mib for job in specs]),
+            ints([job.vcpus for job in specs]),
+            ints([job.instances for job in specs]),
+            floats([job.importance for job in specs]),
+            np.array([job.separate for job in specs], dtype=np.bool_),
+            np.array([self._fixed(entry, now_s) for entry in jobs], dtype=np.bool_),
+            first,
+            tuple(job.needs for job in specs),
+        )
+
+    def _fixed(self, entry: JobEntry, now_s: float) -> bool:
+        """Whether a decision now could only make things worse: something is under way, unknown or just failed."""
+        if entry.phase is JobPhase.WAITING:
+            return not entry.clear
+        if now_s < entry.not_before_s or (entry.phase is JobPhase.RUNNING and not entry.released):
+            return True
+        for instance in entry.instances:
+            if is_busy(self.cluster, instance) or is_unknown(self.cluster, instance):
+                return True
+            if entry.phase is JobPhase.SUSPENDED and instance.may_run_on:
+                return True
+        return False
+
+    def _instances(self, jobs: list[JobEntry], rows: dict[str, int]) -> InstanceColumns:
+        where: list[int] = []
+        cpu_mhz: list[float] = []
+        for entry in jobs:
+            if entry.allotments:
+                where += [rows.get(allotment.node, -1) for allotment in entry.allotments]
+                cpu_mhz += [allotment.cpu_mhz for allotment in entry.allotments]
+            elif _image_rows(entry):
+                where += [self._image_row(instance.copies, instance.vm, rows) for instance in entry.instances]
+                cpu_mhz += [0.0] * len(entry.instances)
+        return InstanceColumns(np.array(where, dtype=np.int64), np.array(cpu_mhz, dtype=np.float64))
+
+    def _image_row(self, copies: set[str], vm: str, rows: dict[str, int]) -> int:
+        for name in sorted(copies):
+            if self.cluster.nodes[name].vms[vm].state is VmState.SUSPENDED:
+                return rows.get(name, -1)
+        return -1
+
+
+def _image_rows(entry: JobEntry) -> int:
+    return len(entry.instances) if entry.phase is JobPhase.SUSPENDED else 0
