@@ -2,13 +2,14 @@
 
 A message travels as the map {"k": kind, "v": version, "b": fields}. Fields at their defaults are not sent. Nothing is
 coerced: "12" is not 12 and True is not 1; only a whole number where a float belongs is taken (and becomes a float).
-Whoever sends bytes is not trusted: sizes are checked before anything is allocated for them.
+What msgpack itself may contain, and how much of it, is checked by `shared.wire`.
 """
 
 from __future__ import annotations
 
 import math
 import operator
+import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import MISSING, fields, is_dataclass
 from enum import Enum
@@ -16,29 +17,24 @@ from functools import partial
 from types import NoneType, UnionType
 from typing import Any, Final, NoReturn, TypeVar, Union, get_args, get_origin, get_type_hints
 
-import msgpack  # type: ignore[import-untyped]
 from cattrs import Converter
 from cattrs.errors import ForbiddenExtraKeysError
 from cattrs.gen import make_dict_structure_fn, make_dict_unstructure_fn
 
-from shared.bus.topology import BODY_BYTES_MAX
 from shared.errors import CodecError, InvalidValue
 from shared.messages import MESSAGES, Message
+from shared.wire import ITEMS_MAX, KEYS_MAX, TEXT_LENGTH_MAX, from_bytes, to_bytes
 
 T = TypeVar("T")
-Hook = Callable[[Any], Any]
+Writer = Callable[[Any], Any]
+Reader = Callable[[Any, Any], Any]
+Part = tuple[str, Any, Any]  # step of the path, value, type
 
-TEXT_LENGTH_MAX = 4096  # characters of one string
-ITEMS_MAX = 65_536  # entries of one array
-KEYS_MAX = 1024  # entries of one map
-DEPTH_MAX = 16  # containers in containers
-VALUES_MAX = 1 << 20  # values in a body, keys included
-CONTAINERS_MAX = 1 << 17  # arrays and maps in a body
-CLAIM_BYTES_MAX = 8 << 20  # what array heads may make the parser allocate before their items are seen
-UNCHECKED_BYTES_MAX = 64 << 10  # a body up to this size cannot grow to more than a few MiB of values
+PLAIN_DEPTH_MAX = 8  # containers in containers within data without a declared type
 INT_MIN: Final = -(1 << 63)
 INT_MAX: Final = (1 << 63) - 1
 ECHO_LENGTH_MAX = 60  # characters of the input in an error
+_LONE_SURROGATE = re.compile("[\ud800-\udfff]")  # Python allows these in a string, UTF-8 does not
 
 
 class _WrongError(Exception):
@@ -80,9 +76,9 @@ def _float(value: Any, _: Any = None) -> float:
 
 
 def _text(value: Any, _: Any = None) -> str:
-    if type(value) is str and len(value) <= TEXT_LENGTH_MAX:
+    if type(value) is str and len(value) <= TEXT_LENGTH_MAX and value.isascii():
         return value
-    if isinstance(value, str) and len(value) <= TEXT_LENGTH_MAX:
+    if isinstance(value, str) and len(value) <= TEXT_LENGTH_MAX and not _LONE_SURROGATE.search(value):
         return str.__str__(value)
     raise _WrongError(f"a string of at most {TEXT_LENGTH_MAX} characters")
 
@@ -97,11 +93,11 @@ def _plain(value: Any, _: Any = None, depth: int = 0) -> Any:
         return _float(value)
     if isinstance(value, str):
         return _text(value)
-    if depth < DEPTH_MAX and isinstance(value, list | tuple) and len(value) <= ITEMS_MAX:
+    if depth < PLAIN_DEPTH_MAX and isinstance(value, list | tuple) and len(value) <= ITEMS_MAX:
         return [_plain(item, None, depth + 1) for item in value]
-    if depth < DEPTH_MAX and isinstance(value, dict) and len(value) <= KEYS_MAX:
+    if depth < PLAIN_DEPTH_MAX and isinstance(value, dict) and len(value) <= KEYS_MAX:
         return {_text(key): _plain(item, None, depth + 1) for key, item in value.items()}
-    raise _WrongError(f"plain data, at most {DEPTH_MAX} levels deep")
+    raise _WrongError(f"plain data, at most {PLAIN_DEPTH_MAX} levels deep")
 
 
 # --- types -------------------------------------------------------------------------------------------------------
@@ -131,12 +127,12 @@ def _inside(hint: Any) -> Any:
 
 def _item_hints(hint: Any, length: int) -> list[Any]:
     """The type of each of `length` items; `_WrongError` when a fixed-length tuple has another length."""
-    parts = get_args(hint)
-    if get_origin(hint) is Sequence or parts[-1] is Ellipsis:
-        return [parts[0]] * length
+    parts = list(get_args(hint))
+    if _is_homogeneous(hint):
+        return parts[:1] * length
     if len(parts) != length:
         raise _WrongError(f"an array of {len(parts)}")
-    return list(parts)
+    return parts
 
 
 def _is_homogeneous(hint: Any) -> bool:
@@ -146,7 +142,7 @@ def _is_homogeneous(hint: Any) -> bool:
 # --- reading -----------------------------------------------------------------------------------------------------
 
 
-def _enum_reader(hint: type[Enum], _: Converter) -> Callable[[Any, Any], Any]:
+def _enum_reader(hint: type[Enum], _: Converter) -> Reader:
     members = {member.value: member for member in hint}
     expected = "one of " + ", ".join(str(value) for value in members)
 
@@ -160,13 +156,13 @@ def _enum_reader(hint: type[Enum], _: Converter) -> Callable[[Any, Any], Any]:
     return read
 
 
-def _optional_reader(hint: Any, converter: Converter) -> Callable[[Any, Any], Any]:
+def _optional_reader(hint: Any, converter: Converter) -> Reader:
     inner = _inside(hint)
     hook = converter.get_structure_hook(inner)
     return lambda value, _: None if value is None else hook(value, inner)
 
 
-def _sequence_reader(hint: Any, converter: Converter) -> Callable[[Any, Any], Any]:
+def _sequence_reader(hint: Any, converter: Converter) -> Reader:
     if not _is_homogeneous(hint):
         hooks = [(converter.get_structure_hook(part), part) for part in get_args(hint)]
 
@@ -187,7 +183,7 @@ def _sequence_reader(hint: Any, converter: Converter) -> Callable[[Any, Any], An
     return read
 
 
-def _record_reader(hint: type, converter: Converter) -> Callable[[Any, Any], Any]:
+def _record_reader(hint: type, converter: Converter) -> Reader:
     build: Any = make_dict_structure_fn(
         hint, converter, _cattrs_forbid_extra_keys=True, _cattrs_detailed_validation=False
     )
@@ -203,7 +199,7 @@ def _record_reader(hint: type, converter: Converter) -> Callable[[Any, Any], Any
 # --- writing -----------------------------------------------------------------------------------------------------
 
 
-def _enum_writer(hint: type[Enum], _: Converter) -> Hook:
+def _enum_writer(hint: type[Enum], _: Converter) -> Writer:
     def write(value: Any) -> Any:
         if type(value) is not hint:
             raise _WrongError(f"a {hint.__name__}")
@@ -212,12 +208,12 @@ def _enum_writer(hint: type[Enum], _: Converter) -> Hook:
     return write
 
 
-def _optional_writer(hint: Any, converter: Converter) -> Hook:
+def _optional_writer(hint: Any, converter: Converter) -> Writer:
     hook = converter.get_unstructure_hook(_inside(hint))
     return lambda value: None if value is None else hook(value)
 
 
-def _sequence_writer(hint: Any, converter: Converter) -> Hook:
+def _sequence_writer(hint: Any, converter: Converter) -> Writer:
     if not _is_homogeneous(hint):
         hooks = [converter.get_unstructure_hook(part) for part in get_args(hint)]
 
@@ -239,7 +235,7 @@ def _sequence_writer(hint: Any, converter: Converter) -> Hook:
     return write
 
 
-def _record_writer(hint: type, converter: Converter) -> Hook:
+def _record_writer(hint: type, converter: Converter) -> Writer:
     build: Any = make_dict_unstructure_fn(hint, converter, _cattrs_omit_if_default=True)
 
     def write(value: Any) -> Any:
@@ -252,8 +248,8 @@ def _record_writer(hint: type, converter: Converter) -> Hook:
 
 def _make_converter() -> Converter:
     converter = Converter(detailed_validation=False, forbid_extra_keys=True, omit_if_default=True)
-    scalars: tuple[tuple[Any, Any], ...] = ((bool, _bool), (int, _int), (float, _float), (str, _text), (Any, _plain))
-    for hint, hook in scalars:
+    scalars: dict[Any, Any] = {bool: _bool, int: _int, float: _float, str: _text, Any: _plain}
+    for hint, hook in scalars.items():
         converter.register_structure_hook_func(partial(operator.is_, hint), hook)
         converter.register_unstructure_hook_func(partial(operator.is_, hint), hook)
     for test, reader, writer in (
@@ -286,8 +282,8 @@ def _echo(value: Any) -> str:
     return f"a {type(value).__name__}"[:ECHO_LENGTH_MAX]
 
 
-def _items_of(value: Any, hint: Any) -> Iterator[tuple[str, Any, Any]]:
-    """(path, value, type) of what lies directly inside an array, map or optional value."""
+def _items_of(value: Any, hint: Any) -> Iterator[Part]:
+    """What lies directly inside an array, map or optional value."""
     if _is_optional(hint) and value is not None:
         yield "", value, _inside(hint)
     elif _is_sequence(hint) and isinstance(value, Sequence) and not isinstance(value, str | bytes):
@@ -295,7 +291,7 @@ def _items_of(value: Any, hint: Any) -> Iterator[tuple[str, Any, Any]]:
             yield f"[{index}]", item, part
 
 
-def _read_parts(value: Any, hint: Any) -> Iterator[tuple[str, Any, Any]]:
+def _read_parts(value: Any, hint: Any) -> Iterator[Part]:
     """What lies directly inside a value that is to be read as `hint`; `_WrongError` for keys too many or missing."""
     if not (_is_record(hint) and type(value) is dict):
         yield from _items_of(value, hint)
@@ -312,7 +308,7 @@ def _read_parts(value: Any, hint: Any) -> Iterator[tuple[str, Any, Any]]:
             raise _WrongError(f"a field {name!r}")
 
 
-def _write_parts(value: Any, hint: Any) -> Iterator[tuple[str, Any, Any]]:
+def _write_parts(value: Any, hint: Any) -> Iterator[Part]:
     """What lies directly inside a value that is to be written as `hint`."""
     if not (_is_record(hint) and type(value) is hint):
         yield from _items_of(value, hint)
@@ -323,11 +319,7 @@ def _write_parts(value: Any, hint: Any) -> Iterator[tuple[str, Any, Any]]:
 
 
 def _refuse(
-    path: str,
-    value: Any,
-    hint: Any,
-    attempt: Callable[[Any, Any], Any],
-    parts: Callable[[Any, Any], Iterator[tuple[str, Any, Any]]],
+    path: str, value: Any, hint: Any, attempt: Callable[[Any, Any], Any], parts: Callable[[Any, Any], Iterator[Part]]
 ) -> NoReturn:
     """Raise the `CodecError` for a value on which `attempt` failed: name its innermost part that fails alone."""
     try:
@@ -347,155 +339,58 @@ def _refuse(
     raise CodecError(f"{path}: {_echo(value)} cannot be converted")
 
 
-# --- bytes -------------------------------------------------------------------------------------------------------
-
-
-def _to_bytes(plain: Any, what: str) -> bytes:
-    try:
-        body: bytes = msgpack.Packer(buf_size=1024).pack(plain)
-    except (ValueError, TypeError, OverflowError) as problem:
-        raise CodecError(f"{what}: not valid text or too large ({type(problem).__name__})") from problem
-    if len(body) > BODY_BYTES_MAX:
-        raise CodecError(f"{what}: {len(body)} bytes, expected at most {BODY_BYTES_MAX}")
-    return body
-
-
-def _unique(pairs: list[tuple[Any, Any]]) -> dict[Any, Any]:
-    found = dict(pairs)
-    if len(found) != len(pairs):
-        raise _WrongError("every key of a map once")
-    return found
-
-
-def _from_bytes(body: bytes) -> Any:
-    """Parse one msgpack value that fills `body`; `CodecError` for anything else or anything oversized."""
-    size = len(body)
-    if size > BODY_BYTES_MAX:
-        raise CodecError(f"{size} bytes, expected at most {BODY_BYTES_MAX}")
-    try:
-        if size > UNCHECKED_BYTES_MAX or _claim_bytes(body) > CLAIM_BYTES_MAX:
-            _skim(body)
-        return msgpack.unpackb(
-            body,
-            object_pairs_hook=_unique,
-            strict_map_key=True,
-            max_str_len=4 * TEXT_LENGTH_MAX,
-            max_bin_len=0,
-            max_ext_len=0,
-            max_array_len=min(size, ITEMS_MAX),
-            max_map_len=min(size, KEYS_MAX),
-        )
-    except _WrongError as problem:
-        raise CodecError(f"not a message: expected {problem.expected}") from problem
-    except (ValueError, TypeError, OverflowError) as problem:
-        raise CodecError(f"not a message: {str(problem)[:ECHO_LENGTH_MAX] or type(problem).__name__}") from problem
-
-
-def _claim_bytes(body: bytes) -> int:
-    """At most so much can be allocated for arrays of 16 items or more whose items are not there.
-
-    The parser makes room for all items of an array at its head, and arrays may lie in arrays, 1024 deep.
-    """
-    heads = min(body.count(b"\xdc") + body.count(b"\xdd"), 1024)
-    return heads * 8 * min(len(body), ITEMS_MAX)
-
-
-def _head(first: int) -> tuple[int, int, int] | None:
-    """How a value goes on after its first byte: (width of its length, length to add, values per unit of length).
-
-    The last is 0 where the length counts bytes to skip; None for what no message contains (bin, ext, 0xc1).
-    """
-    if first <= 0x7F or first >= 0xE0 or first in (0xC0, 0xC2, 0xC3):
-        return 0, 0, 0
-    if first <= 0x8F:
-        return 0, first & 0x0F, 2
-    if first <= 0x9F:
-        return 0, first & 0x0F, 1
-    if first <= 0xBF:
-        return 0, first & 0x1F, 0
-    numbers = {0xCA: 4, 0xCB: 8, 0xCC: 1, 0xCD: 2, 0xCE: 4, 0xCF: 8, 0xD0: 1, 0xD1: 2, 0xD2: 4, 0xD3: 8}
-    if first in numbers:
-        return 0, numbers[first], 0
-    widths = {0xD9: (1, 0, 0), 0xDA: (2, 0, 0), 0xDB: (4, 0, 0)}
-    containers = {0xDC: (2, 0, 1), 0xDD: (4, 0, 1), 0xDE: (2, 0, 2), 0xDF: (4, 0, 2)}
-    return widths.get(first) or containers.get(first)
-
-
-_HEADS = tuple(_head(first) for first in range(256))
-
-
-def _skim(body: bytes) -> None:
-    """Walk over `body` without making values; `_WrongError` for nesting, counts or lengths beyond what is allowed."""
-    pending = [1]  # values that are still to come, per level
-    at = seen = containers = 0
-    size = len(body)
-    while pending:
-        if pending[-1] == 0:
-            pending.pop()
-            continue
-        pending[-1] -= 1
-        head = _HEADS[body[at]] if at < size else None
-        if head is None:
-            raise _WrongError("only nil, booleans, numbers, strings, arrays and maps, complete")
-        width, length, per_unit = head
-        at += 1 + width
-        length += int.from_bytes(body[at - width : at])
-        if per_unit:
-            containers += 1
-            length *= per_unit
-            pending.append(length)
-        else:
-            at += length
-        seen += 1
-        if at > size or (per_unit and length > size - at):
-            raise _WrongError("as many items as are claimed")
-        if seen > VALUES_MAX or containers > CONTAINERS_MAX or len(pending) > DEPTH_MAX + 1:
-            raise _WrongError(f"at most {VALUES_MAX} values, {CONTAINERS_MAX} containers and {DEPTH_MAX} levels")
-
-
 # --- public ------------------------------------------------------------------------------------------------------
 
 
 def pack(value: Any, cls: type[Any]) -> bytes:
     """Bytes of a frozen dataclass value of exactly the class `cls`. Raises `CodecError`."""
-    return _to_bytes(_write(value, cls, cls.__name__), cls.__name__)
+    return to_bytes(_write(value, cls, cls.__name__), cls.__name__)
 
 
 def unpack(body: bytes, cls: type[T]) -> T:
     """The value of class `cls` that `pack` made `body` from. Raises `CodecError` for anything else."""
-    return _read(_from_bytes(body), cls, cls.__name__)
+    return _read(from_bytes(body), cls, cls.__name__)
+
+
+def _write_as(value: Any, hint: Any) -> Any:
+    return _CONVERTER.get_unstructure_hook(hint)(value)
+
+
+def _read_as(plain: Any, hint: Any) -> Any:
+    return _CONVERTER.get_structure_hook(hint)(plain, hint)
 
 
 def _write(value: Any, cls: type[Any], path: str) -> Any:
     try:
-        return _CONVERTER.get_unstructure_hook(cls)(value)
+        return _write_as(value, cls)
     except _TROUBLE:
-        _refuse(path, value, cls, lambda part, hint: _CONVERTER.get_unstructure_hook(hint)(part), _write_parts)
+        _refuse(path, value, cls, _write_as, _write_parts)
 
 
 def _read(plain: Any, cls: type[T], path: str) -> T:
     try:
-        made: T = _CONVERTER.get_structure_hook(cls)(plain, cls)
+        made: T = _read_as(plain, cls)
         return made
     except _TROUBLE:
-        _refuse(path, plain, cls, lambda part, hint: _CONVERTER.get_structure_hook(hint)(part, hint), _read_parts)
+        _refuse(path, plain, cls, _read_as, _read_parts)
 
 
 _BY_KIND: dict[str, type[Message]] = {cls.KIND: cls for cls in MESSAGES}
+_CLASSES = frozenset(MESSAGES)
 _ENVELOPE = {"k", "v", "b"}
 
 
 def encode(message: Message) -> bytes:
     """The body of a message. Raises `CodecError` when a field holds what its type does not allow (NaN, say)."""
     cls = type(message)
-    if cls not in MESSAGES:
+    if cls not in _CLASSES:
         raise CodecError(f"expected a message, got {_echo(message)}")
-    return _to_bytes({"k": cls.KIND, "v": cls.VERSION, "b": _write(message, cls, cls.KIND)}, cls.KIND)
+    return to_bytes({"k": cls.KIND, "v": cls.VERSION, "b": _write(message, cls, cls.KIND)}, cls.KIND)
 
 
 def decode(body: bytes) -> Message:
     """The message in a body. Raises `CodecError`, and nothing else, for every body that is not one."""
-    envelope = _from_bytes(body)
+    envelope = from_bytes(body)
     if type(envelope) is not dict or envelope.keys() != _ENVELOPE:
         raise CodecError(f"not a message: expected a map of k, v and b, got {_echo(envelope)}")
     kind, version = envelope["k"], envelope["v"]
