@@ -170,7 +170,7 @@ def fits_nowhere(job: Job, nodes: list[Node], vm_overhead_mib: float) -> str:
         largest_mib, fastest_mhz = max(node.usable_mib for node in nodes), max(job.speed_on_mhz(n) for n in nodes)
         return (
             f"an instance needs {memory_mib:g} MiB, {job.min_mhz:g} MHz and labels {sorted(needs)}; none of "
-            f"{len(nodes)} nodes has all of it (most memory {largest_mib} MiB, most speed for {job.vcpus} vcpus {fastest_mhz:g} MHz)"
+            f"{len(nodes)} nodes has it all (most memory {largest_mib} MiB, most speed {fastest_mhz:g} MHz)"
         )
     if job.separate and job.instances > len(able):
         return f"{job.instances} instances must be separate, but only {len(able)} nodes could hold one"
