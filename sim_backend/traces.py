@@ -98,12 +98,17 @@ def read_swf(path: str | Path) -> tuple[SwfJob, ...]:
 
 
 def replay_jobs(
-    jobs: Iterable[SwfJob], window_s: float = math.inf, divide_sizes: int = 1, skip: Collection[int] = ()
+    jobs: Iterable[SwfJob],
+    window_s: float = math.inf,
+    divide_sizes: int = 1,
+    skip: Collection[int] = (),
+    source: str = "log",
 ) -> tuple[ReplayJob, ...]:
     """The jobs that a replay submits, ordered by submit time, ties by job number.
 
     Submitted in [0, window_s) with a run time >= 0 and at least one processor, except the job numbers in `skip`; size =
-    ceil(processors / divide_sizes) nodes. Raises `InvalidInput` when two of them have one number.
+    ceil(processors / divide_sizes) nodes. Raises `InvalidInput` when two of them have one number; `source` is what
+    it calls the log.
     """
     chosen = [
         ReplayJob(job.number, job.submit_s, job.run_s, -(-job.processors // divide_sizes), job.line)
@@ -114,7 +119,7 @@ def replay_jobs(
     for job in chosen:
         if first.setdefault(job.number, job) is not job:
             what = f"job {job.number} is stated a second time (first in line {first[job.number].line})"
-            raise InvalidInput(Problem(f"line {job.line}", what, "every job number once"))
+            raise InvalidInput(Problem(f"{source}:{job.line}", what, "every job number once"))
     return tuple(sorted(chosen, key=lambda job: (job.submit_s, job.number)))
 
 

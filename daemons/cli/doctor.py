@@ -1,0 +1,161 @@
+"""`trimtab doctor`: is this installation whole? Looks at everything and says how to mend what is not."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import re
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass
+from importlib import metadata
+from pathlib import Path
+
+import click
+from rich.table import Table
+
+from daemons.cli.output import REFUSED, emit, output_option
+from shared import plugins
+
+DISTRIBUTION = "trimtab"
+IMPORT_NAMES = ("agents", "daemons", "shared", "sim_backend")
+OLDEST_PYTHON = (3, 11)
+DATA_VARIABLE = "TRIMTAB_DATA"
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One thing looked at. Not `ok`: the installation is broken and `fix` says what to do. `warning`: it works, but
+    something that some commands need is not there."""
+
+    name: str
+    ok: bool
+    detail: str
+    fix: str = ""
+    warning: bool = False
+
+
+@click.command()
+@output_option
+def doctor() -> None:
+    """Check the installation: Python, dependencies, import names, plug-ins, data, working folder.
+
+    Exit status 1 when a check fails.
+    """
+    checks = list(examine())
+    ok = all(check.ok for check in checks)
+    emit({"checks": [asdict(check) for check in checks], "ok": ok}, lambda: _table(checks))
+    if not ok:
+        click.get_current_context().exit(REFUSED)
+
+
+def examine() -> Iterator[Check]:
+    """Every check, in a fixed order."""
+    yield _python()
+    yield from _dependencies()
+    yield from _import_names(metadata.packages_distributions())
+    yield from _plugins()
+    yield _data(os.environ.get(DATA_VARIABLE, ""))
+    yield _working_folder(Path.cwd())
+
+
+def _python() -> Check:
+    version = ".".join(map(str, sys.version_info[:3]))
+    oldest = ".".join(map(str, OLDEST_PYTHON))
+    ok = sys.version_info >= OLDEST_PYTHON
+    return Check("python", ok, f"{version} (needs {oldest} or newer)", "" if ok else f"install Python {oldest}")
+
+
+def _dependencies() -> Iterator[Check]:
+    """One check per dependency that is not optional."""
+    for requirement in metadata.requires(DISTRIBUTION) or ():
+        stated, _, marker = requirement.partition(";")
+        found = re.match(r"[A-Za-z0-9._-]+", stated)
+        if found and "extra" not in marker:
+            yield dependency(found[0], stated[found.end() :].strip())
+
+
+def dependency(name: str, needed: str) -> Check:
+    """Whether a distribution is there and as new as `needed` ("" or ">=1.2") says."""
+    try:
+        version = metadata.version(name)
+    except metadata.PackageNotFoundError:
+        return Check(f"dependency {name}", False, "not installed", f"pip install '{name}{needed}'")
+    least = needed.removeprefix(">=") if needed.startswith(">=") else "0"
+    ok = _numbers(version) >= _numbers(least)
+    detail = f"{version} (needs {needed})" if needed else version
+    return Check(f"dependency {name}", ok, detail, "" if ok else f"pip install --upgrade '{name}{needed}'")
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    """The leading numbers of a version: "2.1rc1" -> (2, 1)."""
+    return tuple(int(part) for part in re.match(r"\d*(?:\.\d+)*", version)[0].split(".") if part)  # type: ignore[index]
+
+
+def _import_names(owners: Mapping[str, list[str]]) -> Iterator[Check]:
+    """Nobody else may own our import names, and all four must come from one place."""
+    for name in IMPORT_NAMES:
+        others = sorted({owner for owner in owners.get(name, ()) if owner.lower() != DISTRIBUTION})
+        fix = f"pip uninstall {' '.join(others)}, or give Trimtab a virtual environment of its own"
+        detail = f"also owned by {', '.join(others)}" if others else "ours alone"
+        yield Check(f"import name {name}", not others, detail, fix if others else "")
+    places = {name: _folder(name) for name in IMPORT_NAMES}
+    ok = len(set(places.values())) == 1 and None not in places.values()
+    detail = f"all in {places['shared']}" if ok else ", ".join(f"{name}: {place}" for name, place in places.items())
+    fix = "" if ok else "take the other folders out of PYTHONPATH, or run from another folder"
+    yield Check("one installation", ok, detail, fix)
+
+
+def _folder(package: str) -> str | None:
+    """The folder that holds a package; None when it cannot be found."""
+    spec = importlib.util.find_spec(package)
+    places = list(spec.submodule_search_locations or ()) if spec else []
+    return str(Path(places[0]).resolve().parent) if places else None
+
+
+def _plugins() -> Iterator[Check]:
+    """Every registered command, hypervisor driver and policy can be imported."""
+    for group in (plugins.COMMANDS, plugins.HYPERVISORS, *map(plugins.policy_group, plugins.POLICY_ROLES)):
+        for point in sorted(metadata.entry_points(group=group), key=lambda point: point.name):
+            yield plugin(point)
+
+
+def plugin(point: metadata.EntryPoint) -> Check:
+    """Whether what is registered under an entry point can be imported; one that belongs to an extra may be missing."""
+    name = f"{point.group.removeprefix('trimtab.')} {point.name}"
+    try:
+        point.load()
+    except Exception as error:  # noqa: BLE001 - a plug-in may raise anything while it is imported: that is the finding
+        detail = f"{point.value}: {type(error).__name__}: {error}"
+        if point.extras and isinstance(error, ImportError):
+            return Check(name, True, detail, f"pip install '{DISTRIBUTION}[{','.join(point.extras)}]'", warning=True)
+        return Check(name, False, detail, "install the plug-in again, or uninstall the distribution that registers it")
+    return Check(name, True, point.value)
+
+
+def _data(folder: str) -> Check:
+    """The folder of public logs: only replays of them need it."""
+    fix = f"set {DATA_VARIABLE} to the folder of the public logs and traces; only their replays and tests need it"
+    if not folder:
+        return Check("data", True, f"{DATA_VARIABLE} is not set", fix, warning=True)
+    if not (Path(folder).is_dir() and os.access(folder, os.R_OK | os.X_OK)):
+        return Check("data", True, f"{DATA_VARIABLE} = {folder}: not a readable folder", fix, warning=True)
+    return Check("data", True, f"{DATA_VARIABLE} = {folder}")
+
+
+def _working_folder(folder: Path) -> Check:
+    """Reports and stores are written below the working folder."""
+    try:
+        with tempfile.TemporaryFile(dir=folder):
+            return Check("working folder", True, f"{folder} can be written")
+    except OSError as error:
+        return Check("working folder", False, f"{folder}: {error.strerror}", "run from a folder that you may write to")
+
+
+def _table(checks: list[Check]) -> Table:
+    table = Table("check", "", "detail", title="trimtab doctor")
+    for check in checks:
+        mark = "[yellow]warning[/]" if check.warning else "[green]ok[/]" if check.ok else "[red]failed[/]"
+        table.add_row(check.name, mark, check.detail + (f"\n-> {check.fix}" if check.fix else ""))
+    return table

@@ -1,0 +1,1 @@
+"""The commands of `trimtab sim`, one file each: `name.py` holds a click command called `name`."""

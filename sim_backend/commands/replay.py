@@ -1,0 +1,178 @@
+"""`trimtab sim replay`: a log of batch jobs on a cluster of whole nodes."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import click
+import numpy as np
+
+from daemons.cli.output import emit, messages, output_option, two_columns
+from shared.errors import Infeasible
+from shared.model import COSTS, INSTANCES_MAX, Job, Node, OperationCosts
+from shared.plugins import find_policy
+from sim_backend.direct import run_direct
+from sim_backend.figures import ReplayFigures
+from sim_backend.traces import ReplayJob, read_swf, replay_jobs
+from sim_backend.workloads import TrueStages, replay_nodes, replay_workload, with_noise
+
+ENGINES = ("direct", "closed-loop")
+NOISE_MAX = 3.0
+WINDOW_MAX_S = 1e12
+DIGITS_MAX = 12
+
+
+def _number(text: str, least: float, most: float) -> float:
+    """A finite number within bounds (click's own type lets NaN through)."""
+    try:
+        number = float(text)
+    except ValueError:
+        number = math.nan
+    if not least <= number <= most:
+        raise click.BadParameter(f"{text!r}: expected a number from {least:g} to {most:g}")
+    return number
+
+
+def seconds(text: str) -> float:
+    """A length of time, at least a millisecond."""
+    return _number(text, 1e-3, WINDOW_MAX_S)
+
+
+def sigma(text: str) -> float:
+    """A log-deviation."""
+    return _number(text, 0.0, NOISE_MAX)
+
+
+def job_numbers(text: str) -> frozenset[int]:
+    """Job numbers with commas between them."""
+    words = [word.strip() for word in text.split(",") if word.strip()]
+    if not all(word.isascii() and word.isdigit() and len(word) <= DIGITS_MAX for word in words):
+        raise click.BadParameter(f"{text!r}: expected job numbers with commas between them")
+    return frozenset(map(int, words))
+
+
+@dataclass(frozen=True, slots=True)
+class _Setting:
+    jobs: Sequence[Job]
+    nodes: Sequence[Node]
+    truth: Mapping[str, TrueStages]
+    policy: str
+    costs: OperationCosts
+    window_s: float
+
+
+@click.command()
+@click.argument("log", type=click.Path())
+@click.option("--nodes", type=click.IntRange(1, INSTANCES_MAX), required=True, help="How many nodes the cluster has.")
+@click.option(
+    "--window",
+    "window_s",
+    type=seconds,
+    metavar="SECONDS",
+    help="Jobs submitted in [0, window) of the log's clock; the replay ends there. Without it, all jobs.",
+)
+@click.option(
+    "--divide-sizes",
+    type=click.IntRange(1),
+    default=1,
+    show_default=True,
+    help="Processors per node: a job's size is its processors divided by this, rounded up.",
+)
+@click.option("--skip-jobs", type=job_numbers, default="", metavar="ID,ID", help="Job numbers to leave out.")
+@click.option("--policy", default="first-fit", show_default=True, help="Any registered placement policy.")
+@click.option(
+    "--costs", type=click.Choice(tuple(COSTS)), default="none", show_default=True, help="What operations on VMs take."
+)
+@click.option(
+    "--engine",
+    type=click.Choice(ENGINES),
+    default="direct",
+    show_default=True,
+    help="Policy and world alone, or the real controller and agents over the in-process bus.",
+)
+@click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Seed of what is drawn at random.")
+@click.option(
+    "--noise",
+    type=sigma,
+    default="0",
+    metavar="SIGMA",
+    show_default=True,
+    help="Log-deviation of the true work of jobs from the stated one.",
+)
+@output_option
+def replay(
+    log: str,
+    nodes: int,
+    window_s: float | None,
+    divide_sizes: int,
+    skip_jobs: frozenset[int],
+    policy: str,
+    costs: str,
+    engine: str,
+    seed: int,
+    noise: float,
+) -> None:
+    """Replay LOG, a log of batch jobs in the Standard Workload Format (plain or gzip), in virtual time."""
+    if engine == "closed-loop" and window_s is None:
+        raise click.UsageError("--engine closed-loop needs --window: the daemons never end by themselves")
+    find_policy("placement", policy)
+    chosen = replay_jobs(read_swf(log), math.inf if window_s is None else window_s, divide_sizes, skip_jobs, log)
+    _refuse_too_large(log, chosen, nodes)
+    jobs = replay_workload(chosen)
+    truth = with_noise(jobs, np.random.default_rng(seed), noise) if noise else {}
+    setting = _Setting(
+        jobs, replay_nodes(nodes), truth, policy, COSTS[costs], math.inf if window_s is None else window_s
+    )
+    outcome = _with_progress(lambda: _ENGINES[engine](setting), len(jobs))
+    emit(outcome.to_json(), lambda: two_columns(f"{policy} on {nodes} nodes", _for_people(outcome)))
+
+
+def _refuse_too_large(log: str, jobs: Sequence[ReplayJob], nodes: int) -> None:
+    large = [job for job in jobs if job.nodes > nodes]
+    if large:
+        job, more = large[0], f" (and {len(large) - 1} more jobs are too large)" if len(large) > 1 else ""
+        raise Infeasible(f"{log}:{job.line}: job {job.number} needs {job.nodes} nodes, there are {nodes}{more}")
+
+
+def _direct(setting: _Setting) -> ReplayFigures:
+    return run_direct(
+        setting.jobs,
+        setting.nodes,
+        policy=setting.policy,
+        true_stages=setting.truth,
+        costs=setting.costs,
+        window_s=setting.window_s,
+    )
+
+
+def _closed_loop(setting: _Setting) -> ReplayFigures:
+    from sim_backend import closed_loop  # brings in controller and agents: not needed for sweeps
+
+    return closed_loop.replay(
+        setting.jobs,
+        setting.nodes,
+        true_stages=setting.truth,
+        policy=setting.policy,
+        costs=setting.costs,
+        window_s=setting.window_s,
+    )
+
+
+_ENGINES: dict[str, Callable[[_Setting], ReplayFigures]] = {"direct": _direct, "closed-loop": _closed_loop}
+
+
+def _with_progress(work: Callable[[], ReplayFigures], jobs: int) -> ReplayFigures:
+    """Show on a terminal that something is going on."""
+    console = messages()
+    shown = console.status(f"replaying {jobs} jobs") if console.is_terminal else contextlib.nullcontext()
+    with shown:
+        return work()
+
+
+def _for_people(outcome: ReplayFigures) -> dict[str, object]:
+    values = outcome.to_json()
+    operations = values.pop("operations")
+    return values | {name + "s": count for name, count in operations.items()}
