@@ -1,0 +1,39 @@
+"""How an action ended whose answer nobody heard: read from what its VM is now."""
+
+from __future__ import annotations
+
+from shared.model import Action, ActionKind, Outcome, VmState, VmStatus
+
+BROUGHT_TO_LIFE = frozenset({VmState.RUNNING, VmState.PAUSED, VmState.ENDED, VmState.CRASHED})
+
+
+def judge(action: Action, domain: VmStatus | None, image: VmStatus | None, same_boot: bool) -> tuple[Outcome, str]:
+    """OK when the action's post-condition holds on this node, else INTERRUPTED; and a detail for people.
+
+    `domain` and `image` are what the node has of the VM, with no operation under way on it. `same_boot`: the host has
+    not been started anew since the action was accepted.
+    """
+    if _holds(action, domain, image, same_boot):
+        return Outcome.OK, "not seen to end"
+    return Outcome.INTERRUPTED, "the agent was away" if same_boot else "the host was started anew"
+
+
+def _holds(action: Action, domain: VmStatus | None, image: VmStatus | None, same_boot: bool) -> bool:
+    kind = action.kind
+    if kind in (ActionKind.START, ActionKind.RESUME):
+        return domain is not None and domain.state in BROUGHT_TO_LIFE and domain.generation == action.generation
+    if kind is ActionKind.STOP:
+        return domain is None
+    if kind is ActionKind.MIGRATE:
+        return domain is None and same_boot  # after a new start of the host nothing is here, moved or not
+    if kind is ActionKind.SUSPEND:
+        return domain is None and image is not None and image.generation == action.expects
+    if kind is ActionKind.DISCARD_IMAGE:
+        return domain is None and image is None  # a VM of the same name may hide the image
+    if domain is None or domain.generation != action.expects:
+        return False
+    if kind is ActionKind.PAUSE:
+        return domain.state is VmState.PAUSED
+    if kind is ActionKind.UNPAUSE:
+        return domain.state is VmState.RUNNING
+    return domain.cpu_mhz == action.cpu_mhz
