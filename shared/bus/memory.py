@@ -413,7 +413,7 @@ class MemoryBroker:
             queue.arrive(message)
 
     def _confirm(self, connection: MemoryConnection, publish_id: int) -> None:
-        if not connection.ended:
+        if not (connection.ended or connection.cut):
             connection.hear(Confirm(publish_id, True))
 
     def _do_at(self, due_s: float, call: Callable[[], None]) -> None:
