@@ -1,0 +1,464 @@
+"""What every `shared.ports.Hypervisor` must do: run each of `CHECKS` that `applies` on a harness of its own.
+
+A check wants an empty node, with "migration" also an empty peer of the same size. It raises `ContractViolation`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from shared.model import ActionKind, GuestChange, Outcome, VmState, VmStatus
+from sim_backend.conformance.hypervisor_bench import (
+    HALF_AND_MORE,
+    OTHER,
+    SMALL_MIB,
+    VM,
+    Bench,
+    HypervisorHarness,
+    expect,
+    expect_near,
+    settled,
+)
+
+Body = Callable[[Bench], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One check and the capabilities it cannot do without."""
+
+    name: str
+    run: Body
+    needs: frozenset[str]
+
+    def applies(self, harness: HypervisorHarness) -> bool:
+        """Whether the harness has what the check needs."""
+        return self.needs <= harness.capabilities
+
+    def __call__(self, harness: HypervisorHarness) -> None:
+        """Run it; raises `ContractViolation`."""
+        self.run(Bench(harness))
+
+
+CHECKS: list[Check] = []
+
+
+def _check(*needs: str) -> Callable[[Body], Body]:
+    def keep(body: Body) -> Body:
+        CHECKS.append(Check(body.__name__.removeprefix("check_"), body, frozenset(needs)))
+        return body
+
+    return keep
+
+
+# --- one VM ------------------------------------------------------------------------------------------------------
+
+
+@_check()
+def check_empty_node(bench: Bench) -> None:
+    """An empty node lists nothing and has nothing to say."""
+    expect("VMs", bench.node.vms(bench.harness.now_s()), ())
+    expect("events", bench.node.poll(bench.harness.now_s()), ())
+
+
+@_check()
+def check_start_runs(bench: Bench) -> None:
+    """A started VM runs with what its spec says, and the answer shows it."""
+    spec = bench.spec(attempt=3)
+    answer = bench.must(Outcome.OK, ActionKind.START, generation=7, spec=spec)
+    wanted = VmStatus(VM, VmState.RUNNING, 7, 3, SMALL_MIB, 1, spec.cpu_mhz)
+    expect("status", settled(bench.status()), wanted)
+    expect("status in the answer", settled(answer.status), wanted)
+
+
+@_check()
+def check_start_paused(bench: Bench) -> None:
+    """A VM may be started paused; UNPAUSE and PAUSE switch, and twice is as good as once."""
+    expect("state", bench.start(paused=True).state, VmState.PAUSED)
+    for kind, state in ((ActionKind.UNPAUSE, VmState.RUNNING), (ActionKind.PAUSE, VmState.PAUSED)):
+        for _ in range(2):
+            bench.must(Outcome.OK, kind, expects=1, generation=1)
+            expect(f"state after {kind.value}", bench.status().state, state)
+
+
+@_check()
+def check_start_again(bench: Bench) -> None:
+    """The same start again is fine and changes nothing; another generation is refused."""
+    before = bench.start()
+    bench.must(Outcome.OK, ActionKind.START, generation=1, spec=bench.spec())
+    bench.must(Outcome.ALREADY_THERE, ActionKind.START, generation=2, spec=bench.spec())
+    expect("status", settled(bench.status()), settled(before))
+
+
+@_check()
+def check_start_without_spec(bench: Bench) -> None:
+    """A start that says not what to start is refused, not raised."""
+    bench.must(Outcome.REFUSED, ActionKind.START, generation=1)
+    expect("VM", bench.find(), None)
+
+
+@_check()
+def check_memory_is_not_overcommitted(bench: Bench) -> None:
+    """What does not fit is NO_ROOM and leaves no trace; what is stopped makes room."""
+    big_mib = int(bench.inventory.memory_mib * HALF_AND_MORE)
+    bench.must(Outcome.NO_ROOM, ActionKind.START, generation=1, spec=bench.spec(VM, bench.inventory.memory_mib + 1))
+    bench.start(VM, big_mib, paused=True)
+    bench.must(Outcome.NO_ROOM, ActionKind.START, OTHER, generation=1, spec=bench.spec(OTHER, big_mib))
+    expect("the other", bench.find(OTHER), None)
+    bench.must(Outcome.OK, ActionKind.STOP, expects=1)
+    bench.start(OTHER, big_mib)
+
+
+@_check()
+def check_memory_is_held_from_the_begin(bench: Bench) -> None:
+    """Two starts side by side cannot take the same memory."""
+    big_mib = int(bench.inventory.memory_mib * HALF_AND_MORE)
+    calls = [
+        bench.begin(ActionKind.START, vm, generation=1, spec=bench.spec(vm, big_mib), paused=True) for vm in (VM, OTHER)
+    ]
+    expect("outcomes", [bench.answer(call).outcome for call in calls], [Outcome.OK, Outcome.NO_ROOM])
+
+
+@_check()
+def check_cpu_ceiling(bench: Bench) -> None:
+    """A VM gets up to vcpus x core_mhz; a larger allotment is refused at start and later, a broken number too."""
+    most_mhz = bench.inventory.core_mhz
+    for wrong_mhz in (most_mhz * 1.01, float("nan"), -1.0):
+        bench.must(Outcome.REFUSED, ActionKind.START, generation=1, spec=bench.spec(cpu_mhz=wrong_mhz))
+    expect("VM", bench.find(), None)
+    bench.start()
+    bench.must(Outcome.OK, ActionKind.SET_CPU, expects=1, generation=1, cpu_mhz=most_mhz)
+    expect("allotment", bench.status().cpu_mhz, most_mhz)
+    bench.must(Outcome.REFUSED, ActionKind.SET_CPU, expects=1, generation=1, cpu_mhz=most_mhz * 1.01)
+    expect("allotment", bench.status().cpu_mhz, most_mhz)
+
+
+@_check()
+def check_stop(bench: Bench) -> None:
+    """A stopped VM is gone; the answer has its last counters; stopping what is gone is fine."""
+    bench.start()
+    answer = bench.must(Outcome.OK, ActionKind.STOP, expects=1)
+    expect("status", answer.status, None)
+    expect("whether there are last counters", answer.final is not None and answer.final.generation, 1)
+    expect("VM", bench.find(), None)
+    bench.must(Outcome.OK, ActionKind.STOP, expects=1)
+
+
+@_check()
+def check_missing_vm(bench: Bench) -> None:
+    """What needs a VM or an image and finds none says so."""
+    for kind in (ActionKind.PAUSE, ActionKind.UNPAUSE, ActionKind.SUSPEND, ActionKind.SET_CPU):
+        bench.must(Outcome.NO_SUCH_VM, kind, expects=1, cpu_mhz=bench.cpu_mhz)
+    bench.must(Outcome.NO_SUCH_VM, ActionKind.RESUME, expects=1, generation=2, spec=bench.spec())
+    bench.must(Outcome.OK, ActionKind.DISCARD_IMAGE, expects=1)
+
+
+@_check()
+def check_wrong_generation(bench: Bench) -> None:
+    """An action that expects another generation of the VM, or of its image, changes nothing."""
+    before = bench.start()
+    live = (ActionKind.PAUSE, ActionKind.UNPAUSE, ActionKind.SUSPEND, ActionKind.SET_CPU, ActionKind.STOP)
+    for kind in live:
+        bench.must(Outcome.WRONG_GENERATION, kind, expects=2, generation=2, cpu_mhz=bench.cpu_mhz / 2)
+    expect("status", settled(bench.status()), settled(before))
+    bench.must(Outcome.OK, ActionKind.SUSPEND, expects=1, generation=1)
+    for kind in (ActionKind.SUSPEND, ActionKind.RESUME, ActionKind.DISCARD_IMAGE):
+        bench.must(Outcome.WRONG_GENERATION, kind, expects=2, generation=3, spec=bench.spec())
+    expect("state", bench.status().state, VmState.SUSPENDED)
+
+
+@_check()
+def check_suspend_and_resume(bench: Bench) -> None:
+    """An image keeps the metadata; the resumed VM has the new generation; both may be asked for again."""
+    bench.start(spec=bench.spec(attempt=4))
+    for _ in range(2):
+        answer = bench.must(Outcome.OK, ActionKind.SUSPEND, expects=1, generation=1)
+        expect("state in the answer", answer.status and answer.status.state, VmState.SUSPENDED)
+    image = bench.status()
+    expect("image", (image.generation, image.attempt, image.memory_mib, image.vcpus), (1, 4, SMALL_MIB, 1))
+    for _ in range(2):
+        bench.must(Outcome.OK, ActionKind.RESUME, expects=1, generation=2, spec=bench.spec(attempt=4))
+    wanted = VmStatus(VM, VmState.RUNNING, 2, 4, SMALL_MIB, 1, bench.cpu_mhz)
+    expect("status", settled(bench.status()), wanted)
+    bench.must(Outcome.OK, ActionKind.STOP, expects=2)
+    expect("what is left after a local resume and a stop", bench.find(), None)
+
+
+@_check()
+def check_resume_paused(bench: Bench) -> None:
+    """A VM may be resumed paused."""
+    bench.start()
+    bench.must(Outcome.OK, ActionKind.SUSPEND, expects=1, generation=1)
+    bench.must(Outcome.OK, ActionKind.RESUME, expects=1, generation=2, spec=bench.spec(), paused=True)
+    expect("state", bench.status().state, VmState.PAUSED)
+
+
+@_check()
+def check_image_holds_no_memory(bench: Bench) -> None:
+    """A suspended VM makes room; it cannot come back while that room is taken, and is not lost by trying."""
+    big_mib = int(bench.inventory.memory_mib * HALF_AND_MORE)
+    bench.start(VM, big_mib, paused=True)
+    bench.must(Outcome.OK, ActionKind.SUSPEND, expects=1, generation=1)
+    bench.start(OTHER, big_mib, paused=True)
+    bench.must(Outcome.NO_ROOM, ActionKind.RESUME, expects=1, generation=2, spec=bench.spec(VM, big_mib))
+    expect("state", bench.status().state, VmState.SUSPENDED)
+
+
+@_check()
+def check_discard_image(bench: Bench) -> None:
+    """A discarded image is gone, and discarding it again is fine."""
+    bench.start()
+    bench.must(Outcome.OK, ActionKind.SUSPEND, expects=1, generation=1)
+    for _ in range(2):
+        bench.must(Outcome.OK, ActionKind.DISCARD_IMAGE, expects=1)
+    expect("VM", bench.find(), None)
+
+
+@_check()
+def check_forget_leaves_the_living_alone(bench: Bench) -> None:
+    """Only what ended or crashed is forgotten."""
+    bench.start()
+    bench.start(OTHER)
+    bench.must(Outcome.OK, ActionKind.SUSPEND, OTHER, expects=1, generation=1)
+    for vm in (VM, OTHER, "absent#0"):
+        bench.node.forget(vm, bench.harness.now_s())
+    expect("states", (bench.status().state, bench.status(OTHER).state), (VmState.RUNNING, VmState.SUSPENDED))
+
+
+@_check()
+def check_abort_of_nothing(bench: Bench) -> None:
+    """With no operation under way an abort does nothing and is not answered."""
+    before = bench.start()
+    bench.node.abort(VM, bench.harness.now_s())
+    bench.node.abort("absent#0", bench.harness.now_s())
+    bench.must(Outcome.OK, ActionKind.PAUSE, expects=1, generation=1)
+    bench.must(Outcome.OK, ActionKind.UNPAUSE, expects=1, generation=1)
+    expect("answers", len(bench.answers), 3)
+    expect("status", settled(bench.status()), settled(before))
+
+
+@_check()
+def check_different_vms_side_by_side(bench: Bench) -> None:
+    """Operations on different VMs do not wait for each other, each is answered once, all VMs are listed."""
+    vms = [f"many#{i}" for i in range(4)]
+    calls = [bench.begin(ActionKind.START, vm, generation=1, spec=bench.spec(vm, SMALL_MIB // 2)) for vm in vms]
+    expect("outcomes", [bench.answer(call).outcome for call in calls], [Outcome.OK] * len(vms))
+    expect("VMs", sorted(status.vm for status in bench.node.vms(bench.harness.now_s())), vms)
+
+
+# --- operations under way ----------------------------------------------------------------------------------------
+
+
+@_check("slow")
+def check_busy(bench: Bench) -> None:
+    """One operation on one VM at a time; meanwhile it is listed as busy and is not executing."""
+    call = bench.begin(ActionKind.START, generation=1, spec=bench.spec())
+    status = bench.status()
+    expect("state and busy", (status.state, status.busy), (VmState.INCOMING, "start"))
+    bench.must(Outcome.BUSY, ActionKind.STOP, expects=1)
+    expect("outcome", bench.answer(call).outcome, Outcome.OK)
+    suspending = bench.begin(ActionKind.SUSPEND, expects=1, generation=1)
+    expect("busy", bench.status().busy, "suspend")
+    bench.must(Outcome.BUSY, ActionKind.PAUSE, expects=1)
+    expect("outcome", bench.answer(suspending).outcome, Outcome.OK)
+    expect("state and busy", (bench.status().state, bench.status().busy), (VmState.SUSPENDED, ""))
+
+
+@_check("slow")
+def check_abort(bench: Bench) -> None:
+    """An aborted operation is answered TIMED_OUT and leaves the VM as it was."""
+    call = bench.begin(ActionKind.START, generation=1, spec=bench.spec())
+    bench.node.abort(VM, bench.harness.now_s())
+    expect("outcome", bench.answer(call).outcome, Outcome.TIMED_OUT)
+    expect("VM", bench.find(), None)
+    before = bench.start()
+    call = bench.begin(ActionKind.SUSPEND, expects=1, generation=1)
+    bench.node.abort(VM, bench.harness.now_s())
+    expect("outcome", bench.answer(call).outcome, Outcome.TIMED_OUT)
+    expect("status", settled(bench.status()), settled(before))
+
+
+SCRIPTED = (ActionKind.PAUSE, ActionKind.SET_CPU, ActionKind.SUSPEND, ActionKind.STOP)
+SAID = {"refuse": Outcome.REFUSED, "fail-half-way": Outcome.FAILED, "hang": Outcome.TIMED_OUT}
+
+
+def _fail(bench: Bench, how: str, kind: ActionKind, **fields: Any) -> None:
+    """An operation fails as scripted, the VM is as it was, and the same operation can then succeed."""
+    before = bench.find()
+    bench.harness.fail_next(kind, how)
+    call = bench.begin(kind, **fields)
+    if how == "hang":
+        bench.harness.wait(60.0)
+        status = bench.find()
+        expect("busy while it hangs", status and status.busy, kind.value)
+        bench.node.abort(VM, bench.harness.now_s())
+    expect(f"outcome of {kind.value}", bench.answer(call).outcome, SAID[how])
+    expect(f"VM after a {kind.value} that failed ({how})", settled(bench.find()), settled(before))
+    after = bench.find()
+    expect("busy", after.busy if after else "", "")
+
+
+@_check("scripts")
+def check_failures_leave_the_vm_as_it_was(bench: Bench) -> None:
+    """However an operation fails, the VM, or its image, is as before, and the next try works."""
+    for how in SAID:
+        _fail(bench, how, ActionKind.START, generation=1, spec=bench.spec())
+    bench.start()
+    for how in SAID:
+        for kind in SCRIPTED:
+            _fail(bench, how, kind, expects=1, generation=1, cpu_mhz=bench.cpu_mhz / 2)
+    bench.must(Outcome.OK, ActionKind.SUSPEND, expects=1, generation=1)
+    for how in SAID:
+        _fail(bench, how, ActionKind.RESUME, expects=1, generation=2, spec=bench.spec())
+        _fail(bench, how, ActionKind.DISCARD_IMAGE, expects=1)
+    bench.must(Outcome.OK, ActionKind.RESUME, expects=1, generation=2, spec=bench.spec())
+
+
+# --- two nodes ---------------------------------------------------------------------------------------------------
+
+
+def _to_peer(bench: Bench) -> dict[str, Any]:
+    return {"expects": 1, "generation": 1, "to_node": bench.peer.inventory().name}
+
+
+@_check("migration")
+def check_migrate(bench: Bench) -> None:
+    """A migrated VM is gone here and runs there with its metadata; the target says that it arrived."""
+    before = bench.start(spec=bench.spec(attempt=2))
+    answer = bench.must(Outcome.OK, ActionKind.MIGRATE, **_to_peer(bench))
+    expect(
+        "status and generation of last counters", (answer.status, answer.final and answer.final.generation), (None, 1)
+    )
+    expect("here", bench.find(), None)
+    expect("there", settled(bench.status(on=bench.peer)), settled(before))
+    arrived = bench.change(VM, bench.peer)
+    expect("change", (arrived.change, arrived.status.state), (GuestChange.ARRIVED, VmState.RUNNING))
+    bench.must(Outcome.OK, ActionKind.MIGRATE, **_to_peer(bench))
+
+
+@_check("migration")
+def check_migrate_paused(bench: Bench) -> None:
+    """A paused VM stays paused on its way."""
+    bench.start(paused=True)
+    bench.must(Outcome.OK, ActionKind.MIGRATE, **_to_peer(bench))
+    expect("there", bench.status(on=bench.peer).state, VmState.PAUSED)
+
+
+@_check("migration")
+def check_migrate_refused(bench: Bench) -> None:
+    """A target that is unknown, full, or has the VM's name taken leaves the VM where it is."""
+    big_mib = int(bench.inventory.memory_mib * HALF_AND_MORE)
+    bench.must(Outcome.NO_SUCH_VM, ActionKind.MIGRATE, **_to_peer(bench))
+    before = bench.start(VM, big_mib)
+    bench.must(Outcome.FAILED, ActionKind.MIGRATE, expects=1, generation=1, to_node="nowhere")
+    bench.must(Outcome.WRONG_GENERATION, ActionKind.MIGRATE, **{**_to_peer(bench), "expects": 9})
+    bench.must(Outcome.OK, ActionKind.START, OTHER, on=bench.peer, generation=1, spec=bench.spec(OTHER, big_mib))
+    bench.must(Outcome.NO_ROOM, ActionKind.MIGRATE, **_to_peer(bench))
+    expect("here", settled(bench.status()), settled(before))
+    expect("there", bench.find(on=bench.peer), None)
+
+
+@_check("migration", "scripts")
+def check_failed_migration_leaves_nothing(bench: Bench) -> None:
+    """A migration that fails leaves nothing on the target, and its memory there is free again."""
+    bench.start(VM, int(bench.inventory.memory_mib * HALF_AND_MORE))
+    for how in SAID:
+        _fail(bench, how, ActionKind.MIGRATE, **_to_peer(bench))
+        expect("there", bench.find(on=bench.peer), None)
+    bench.must(Outcome.OK, ActionKind.MIGRATE, **_to_peer(bench))
+
+
+@_check("migration", "slow")
+def check_migration_under_way(bench: Bench) -> None:
+    """The VM goes on here and is INCOMING there, busy on both ends."""
+    bench.start()
+    call = bench.begin(ActionKind.MIGRATE, **_to_peer(bench))
+    here, there = bench.status(), bench.status(on=bench.peer)
+    expect("here", (here.state, here.busy), (VmState.RUNNING, "migrate"))
+    expect("there", (there.state, there.busy), (VmState.INCOMING, "migrate"))
+    bench.must(Outcome.BUSY, ActionKind.STOP, on=bench.peer, expects=1)
+    expect("outcome", bench.answer(call).outcome, Outcome.OK)
+
+
+@_check("migration")
+def check_resume_elsewhere(bench: Bench) -> None:
+    """An image can be resumed on another node; it stays where it lies until it is discarded."""
+    bench.start(spec=bench.spec(attempt=2))
+    bench.must(Outcome.OK, ActionKind.SUSPEND, expects=1, generation=1)
+    here = bench.inventory.name
+    resume: dict[str, Any] = {"expects": 1, "generation": 2, "spec": bench.spec(attempt=2), "from_node": here}
+    bench.must(Outcome.OK, ActionKind.RESUME, on=bench.peer, **resume)
+    there = bench.status(on=bench.peer)
+    expect("there", (there.state, there.generation, there.attempt), (VmState.RUNNING, 2, 2))
+    expect("image", (bench.status().state, bench.status().generation), (VmState.SUSPENDED, 1))
+    bench.must(Outcome.OK, ActionKind.DISCARD_IMAGE, expects=1)
+    expect("here", bench.find(), None)
+    bench.must(Outcome.OK, ActionKind.RESUME, on=bench.peer, **resume)
+    expect("there", settled(bench.status(on=bench.peer)), settled(there))
+    bench.must(Outcome.FAILED, ActionKind.RESUME, OTHER, expects=1, generation=2, from_node="nowhere")
+
+
+# --- guests ------------------------------------------------------------------------------------------------------
+
+
+@_check("ends")
+def check_guest_ends(bench: Bench) -> None:
+    """A guest that ends is reported with its counters, holds no memory, and stays listed until forgotten."""
+    big_mib = int(bench.inventory.memory_mib * HALF_AND_MORE)
+    bench.harness.will_end(VM, 0.5)
+    bench.start(VM, big_mib)
+    ended = bench.change(VM)
+    expect("change", (ended.change, ended.status.state), (GuestChange.ENDED, VmState.ENDED))
+    if "cpu" in bench.harness.capabilities:
+        expect_near("CPU time", ended.status.cpu_time_s, 0.5, bench.harness.tolerance_frac)
+    expect("state", bench.status().state, VmState.ENDED)
+    bench.must(Outcome.REFUSED, ActionKind.PAUSE, expects=1)
+    bench.must(Outcome.OK, ActionKind.START, generation=1, spec=bench.spec(VM, big_mib))
+    expect("state after the same start again", bench.status().state, VmState.ENDED)
+    bench.start(OTHER, big_mib)
+    bench.node.forget(VM, bench.harness.now_s())
+    expect("VM", bench.find(), None)
+
+
+@_check("ends")
+def check_stop_of_ended(bench: Bench) -> None:
+    """STOP removes an ended VM too."""
+    bench.harness.will_end(VM, 0.5)
+    bench.start()
+    bench.change(VM)
+    bench.must(Outcome.OK, ActionKind.STOP, expects=1)
+    expect("VM", bench.find(), None)
+
+
+@_check("cpu", "ends")
+def check_cpu_time(bench: Bench) -> None:
+    """CPU time counts while the VM executes, and only then."""
+    bench.harness.will_end(VM, 1e6)
+    bench.start(paused=True)
+    bench.harness.wait(3.0)
+    expect("CPU time while paused", round(bench.status().cpu_time_s, 1), 0.0)
+    bench.must(Outcome.OK, ActionKind.UNPAUSE, expects=1, generation=1)
+    bench.harness.wait(4.0)
+    expect_near("CPU time", bench.status().cpu_time_s, 4.0, bench.harness.tolerance_frac)
+
+
+@_check("cpu", "ends")
+def check_weights(bench: Bench) -> None:
+    """Guests that want all CPU share it in proportion to their allotments, also after a change."""
+    vms = [f"burn{i}#0" for i in range(2 * bench.inventory.cores)]
+    light, heavy = vms[: bench.inventory.cores], vms[bench.inventory.cores :]
+    low_mhz, high_mhz = bench.inventory.core_mhz / 4, bench.inventory.core_mhz * 3 / 4
+    for vm in vms:
+        bench.harness.will_end(vm, 1e6)
+        bench.start(spec=bench.spec(vm, SMALL_MIB // 2, cpu_mhz=low_mhz), vm=vm)
+    for vm in heavy:
+        bench.must(Outcome.OK, ActionKind.SET_CPU, vm, expects=1, generation=1, cpu_mhz=high_mhz)
+
+    def used_s(group: list[str]) -> float:
+        return sum(bench.status(vm).cpu_time_s for vm in group)
+
+    before = used_s(light), used_s(heavy)
+    bench.harness.wait(8.0)
+    expect_near("share", (used_s(heavy) - before[1]) / (used_s(light) - before[0]), 3.0, bench.harness.tolerance_frac)
