@@ -1,0 +1,69 @@
+"""Runs benches: every case in turn, round after round, so that all see the same machine; then medians and ratios."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+from statistics import median
+
+from shared.clock import perf_s
+
+BENCHES = ("replay_bench", "log_bench")
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One way of doing the work. `run` returns what it found, which must agree between all cases of a bench."""
+
+    name: str
+    run: Callable[[], object]
+
+
+@dataclass(frozen=True, slots=True)
+class Bench:
+    """Cases that do the same work; the first one is the plain baseline that the ratios refer to."""
+
+    name: str
+    cases: tuple[Case, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """One case: `ratio` = its median / the baseline's."""
+
+    bench: str
+    case: str
+    ratio: float
+    median_s: float
+    fastest_s: float
+    slowest_s: float
+    rounds: int
+
+
+def benches(data_folder: Path | None, only: str = "") -> Iterator[Bench]:
+    """Every bench whose module name contains `only`."""
+    for name in BENCHES:
+        if only in name:
+            yield import_module(f"benchmarks.{name}").bench(data_folder)
+
+
+def measure(bench: Bench, rounds: int) -> Sequence[Measured]:
+    """Run every case `rounds` times (>= 1), in turn. Raises ValueError when two cases found different things."""
+    times_s: dict[str, list[float]] = {case.name: [] for case in bench.cases}
+    found: dict[str, object] = {}
+    for _ in range(rounds):
+        for case in bench.cases:
+            begun_s = perf_s()
+            found[case.name] = case.run()
+            times_s[case.name].append(perf_s() - begun_s)
+    baseline = bench.cases[0].name
+    for name, what in found.items():
+        if what != found[baseline]:
+            raise ValueError(f"{bench.name}: {name} found {what}, {baseline} {found[baseline]}")
+    medians_s = {name: median(times) for name, times in times_s.items()}
+    return [
+        Measured(bench.name, name, medians_s[name] / medians_s[baseline], medians_s[name], min(t), max(t), rounds)
+        for name, t in times_s.items()
+    ]
