@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Protocol
 
 from shared.effects import LeadTaken
@@ -21,13 +22,14 @@ class MemoryStore:
     """Records by key, with every write conditional on the term. Implements `shared.ports.Store`.
 
     `deleted` is the class of records that remove the record of their key. `available` false: every call raises
-    `StoreUnavailable`.
+    `StoreUnavailable`. `on_write(term, records)` is called just before records are stored.
     """
 
     def __init__(self, deleted: type[Keyed] | None = None) -> None:
         self.term = 0
         self.leader = ""
         self.available = True
+        self.on_write: Callable[[int, tuple[Any, ...]], None] | None = None
         self._deleted = deleted
         self._records: dict[tuple[str, str], Keyed] = {}
 
@@ -42,6 +44,8 @@ class MemoryStore:
         """Store all records; raises `StaleTerm` and stores none when the term was raised since."""
         self._check_available()
         self.check_term(term)
+        if self.on_write is not None:
+            self.on_write(term, records)
         for record in records:
             if self._deleted is not None and isinstance(record, self._deleted):
                 self._records.pop(record.key, None)

@@ -1,0 +1,271 @@
+"""The closed loop: real controllers and real agents on the in-process bus, fake hypervisors and the world, in virtual
+time. What it measures is the truth: when operations really began and work really ended.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from agents.agent import Agent
+from agents.settings import AgentSettings
+from daemons import decide
+from daemons.controller import Controller
+from daemons.records import Deleted
+from daemons.settings import ControllerSettings, Limits, PolicyChoice
+from shared.bus import topology
+from shared.bus.faults import BusFaults
+from shared.bus.memory import MemoryBroker
+from shared.bus.permissions import grant_of
+from shared.clock import perf_s
+from shared.messages import AddNode, SubmitJob
+from shared.model import COSTS, Job, Node, OperationCosts
+from sim_backend.engine import Engine, Rank
+from sim_backend.fake_hypervisor import FakeCluster, FakePower
+from sim_backend.figures import ReplayFigures, figures
+from sim_backend.memory_journal import MemoryJournal
+from sim_backend.memory_store import MemoryStore
+from sim_backend.operator_client import OperatorClient
+from sim_backend.shells import AgentShell, ControllerShell, Shell, StartableCore
+from sim_backend.truth import Truth
+from sim_backend.world import World
+
+OPERATOR = "operator.sim"
+SCRIPT_PRIORITY = 0
+REPLAY_PERIOD_S = 900.0
+REPLAY_PROBE_S = 86_400.0
+Stages = Sequence[tuple[float, float]]
+MakeAgent = Callable[[str, str, Sequence[Any], AgentSettings], StartableCore]
+MakeController = Callable[[str, ControllerSettings], StartableCore]
+
+
+@dataclass(frozen=True, slots=True)
+class LoopSettings:
+    """What a closed loop is made of. `make_agent` and `make_controller` may be replaced by faulty variants.
+
+    `controllers`: names, the first connects first. `start_agents_s`: when the agents begin.
+    """
+
+    controller: ControllerSettings = field(default_factory=ControllerSettings)
+    agent: AgentSettings = field(default_factory=AgentSettings)
+    controllers: tuple[str, ...] = ("a",)
+    costs: OperationCosts = COSTS["none"]
+    faults: BusFaults | None = None
+    speed_factors: Mapping[str, float] = field(default_factory=dict)
+    make_agent: MakeAgent = Agent
+    make_controller: MakeController = Controller
+    make_store: Callable[[], MemoryStore] = lambda: MemoryStore(Deleted)
+
+
+class BusSource:
+    """Hands each event of the broker to the actor whose connection it is."""
+
+    def __init__(self, broker: MemoryBroker, actors: Mapping[str, Shell | OperatorClient]) -> None:
+        self._broker = broker
+        self._actors = actors
+        self.next_due_s = broker.next_due_s
+
+    def step(self, now_s: float) -> bool:
+        """Deliver one event."""
+        handed = self._broker.step(now_s)
+        if handed is None:
+            return False
+        connection, event = handed
+        self._actors[connection.user].handle_bus(connection, event)
+        return True
+
+
+class ClusterSource:
+    """Moves the cluster on and lets each agent hear its hypervisor."""
+
+    def __init__(self, cluster: FakeCluster, agents: Mapping[str, AgentShell]) -> None:
+        self._cluster = cluster
+        self._agents = agents
+        self.next_due_s = cluster.next_due_s
+        self.on_change: Callable[[], None] | None = None
+
+    def step(self, now_s: float) -> bool:
+        """Let what is due happen; every agent whose hypervisor has something hears it. `on_change` is called before."""
+        if self.on_change is not None:
+            due_s = self.next_due_s()
+            if due_s is not None and due_s <= now_s:
+                self.on_change()
+        ready = self._cluster.advance(now_s)
+        for name in ready:
+            self._agents[name].poll_hypervisor()
+        return bool(ready)
+
+
+class Power:
+    """The power driver of the loop: a host that is cut off takes its agent with it."""
+
+    def __init__(self, power: FakePower, host_dies: Callable[[str], None]) -> None:
+        self._power = power
+        self._host_dies = host_dies
+
+    def fence(self, node: str) -> bool:
+        """Cut the node's power; true when it is proven off."""
+        done = self._power.fence(node)
+        if done:
+            self._host_dies(node)
+        return done
+
+    def wake(self, node: str) -> bool:
+        """Ask the node to come up."""
+        return self._power.wake(node)
+
+
+class ClosedLoop:
+    """A whole system in virtual time.
+
+    Nodes are added through requests of the operator at time 0; agents and controllers start then too.
+    """
+
+    def __init__(self, nodes: Sequence[Node], settings: LoopSettings) -> None:
+        self.settings = settings
+        self.engine = Engine()
+        self.broker = MemoryBroker(0.0, settings.faults, grant_of)
+        self.world = World()
+        self.cluster = FakeCluster(self.world, settings.costs)
+        self.store = settings.make_store()
+        self.fake_power = FakePower(self.cluster, lambda: self.engine.now_s)
+        self.agents: dict[str, AgentShell] = {}
+        self.controllers: dict[str, ControllerShell] = {}
+        self.jobs: dict[str, Job] = {}
+        self.truth = Truth(self.world.completions)
+        self._actors: dict[str, Shell | OperatorClient] = {}
+        self.cluster_source = ClusterSource(self.cluster, self.agents)
+        self.engine.clocks.append(self.broker.advance)
+        self.engine.add_source(Rank.WORLD, self.cluster_source)
+        self.engine.add_source(Rank.ANSWERS, BusSource(self.broker, self._actors))
+        self._set_up_bus(nodes)
+        for node in nodes:
+            self._add_agent(node)
+        for name in settings.controllers:
+            self._add_controller(name)
+        self.operator = OperatorClient(OPERATOR, self.engine, self.broker)
+        self._actors[OPERATOR] = self.operator
+        self.engine.at(0.0, SCRIPT_PRIORITY, self._begin)
+
+    # --- building -------------------------------------------------------------------------------------------------
+
+    def _set_up_bus(self, nodes: Sequence[Node]) -> None:
+        setup = self.broker.connect(topology.CONTROLLER_USER_PREFIX + "setup")
+        setup.declare(topology.CONTROLLER)
+        for node in nodes:
+            setup.declare(topology.agent_queue(node.name))
+        setup.close()
+
+    def _add_agent(self, node: Node) -> None:
+        name = node.name
+        self.cluster.add_node(node, self.settings.speed_factors.get(name, 1.0))
+        shell = AgentShell(
+            name, self.engine, self.broker, self.cluster.hypervisor(name), MemoryJournal(), self._make_agent
+        )
+        self.agents[name] = self._actors[shell.user] = shell
+        shell.on_effect, shell.on_input = self.truth.on_effect, self.truth.on_input
+
+    def _make_agent(self, node: str, boot_id: str, records: Sequence[Any]) -> StartableCore:
+        return self.settings.make_agent(node, boot_id, records, self.settings.agent)
+
+    def _add_controller(self, name: str) -> None:
+        power = Power(self.fake_power, self.host_died)
+        shell = ControllerShell(name, self.engine, self.broker, self.store, power, self._make_controller, decide.run)
+        self.controllers[name] = self._actors[shell.user] = shell
+
+    def _make_controller(self, name: str) -> StartableCore:
+        return self.settings.make_controller(name, self.settings.controller)
+
+    def _begin(self) -> None:
+        for controller in self.controllers.values():
+            controller.restart()
+        for name, agent in self.agents.items():
+            agent.restart()
+            self.operator.send(AddNode(f"add-{name}", name))
+
+    # --- driving --------------------------------------------------------------------------------------------------
+
+    def submit(self, job: Job, true_stages: Stages | None = None) -> None:
+        """Have the operator submit a job at `job.submit_s`; `true_stages`: its real (work, speed) if they differ."""
+        stages = true_stages or [(stage.work_mcycles, stage.max_mhz) for stage in job.stages]
+        self.world.add_task(job.name, stages, job.instances, job.checkpoint_mcycles)
+        self.jobs[job.name] = job
+        request = SubmitJob(f"submit-{job.name}", job)
+        self.engine.at(job.submit_s, SCRIPT_PRIORITY, lambda: self.operator.send(request))
+
+    def run_until(self, time_s: float) -> None:
+        """Let everything up to and including `time_s` happen."""
+        self.engine.run_until(time_s)
+
+    def host_dies(self, name: str) -> None:
+        """A host stops with everything on it, its agent included."""
+        self.cluster.hypervisor(name).host_dies(self.engine.now_s)
+        self.host_died(name)
+
+    def host_died(self, name: str) -> None:
+        """Note that a host has just stopped."""
+        self.agents[name].kill()
+        self.truth.host_died(name, self.engine.now_s)
+
+    def host_returns(self, name: str, boot_id: str) -> None:
+        """A dead host comes up again, empty but for saved images, and its agent starts."""
+        agent = self.agents[name]
+        agent.hypervisor.host_returns(boot_id)
+        agent.boot_id = boot_id
+        agent.restart()
+
+    def figures(self, window_s: float, wall_s: float = 0.0) -> ReplayFigures:
+        """The figures of what truly happened in [0, window_s], which is not before the time that was run to."""
+        runs = [self.truth.run_of(job) for job in self.jobs.values()]
+        return figures(
+            runs,
+            self.truth.busy,
+            nodes=len(self.agents),
+            window_s=window_s,
+            wall_s=wall_s,
+            operations=self.truth.operations,
+        )
+
+
+def replay(
+    jobs: Sequence[Job],
+    nodes: Sequence[Node],
+    *,
+    true_stages: Mapping[str, Stages] | None = None,
+    policy: str,
+    costs: OperationCosts,
+    window_s: float,
+    cycle_s: float = 900.0,
+    report_s: float = REPLAY_PERIOD_S,
+    params: Mapping[str, Any] | None = None,
+) -> ReplayFigures:
+    """Replay `jobs` on `nodes` through controller, bus and agents; the figures are the world's truth in [0, window_s].
+
+    `true_stages` by job name where the truth differs from what is declared. Without faults nothing is lost, so that
+    periods are long: nothing wakes without need.
+    """
+    begun_s = perf_s()
+    loop = ClosedLoop(nodes, replay_settings(policy, costs, cycle_s, report_s, params))
+    truth = true_stages or {}
+    for job in sorted(jobs, key=lambda job: (job.submit_s, job.name)):
+        loop.submit(job, truth.get(job.name))
+    loop.run_until(window_s)
+    return loop.figures(window_s, perf_s() - begun_s)
+
+
+def replay_settings(
+    policy: str, costs: OperationCosts, cycle_s: float, report_s: float, params: Mapping[str, Any] | None = None
+) -> LoopSettings:
+    """Settings under which agents report every `report_s` and nothing else happens but on account of something."""
+    controller = ControllerSettings(
+        report_s=report_s,
+        reconcile_s=report_s,
+        decide_s=cycle_s,
+        silent_after_s=3 * report_s,
+        probe_s=REPLAY_PROBE_S,
+        stall_after_s=float("inf"),
+        limits=Limits(0, 0, 0, 0),
+        placement=PolicyChoice(policy, params or {}),
+    )
+    return LoopSettings(controller, AgentSettings(report_s=report_s), costs=costs)

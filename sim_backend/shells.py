@@ -1,0 +1,436 @@
+"""Thin shells that run the real cores in virtual time: the in-process bus, fake hypervisors, memory stores.
+
+A shell carries out its core's effects in order. It can be killed between any two of them, restarted from what its
+journal or store holds, frozen and thawed. What it does not know (true work, scripted faults) never reaches the core.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+from shared import effects as fx
+from shared.bus import topology
+from shared.bus.memory import MemoryBroker, MemoryConnection
+from shared.codec import decode, encode
+from shared.errors import BusUnavailable, CodecError, ContractViolation, StaleTerm, StoreUnavailable
+from shared.model import LIVE_STATES, NodeSample, VmStatus
+from shared.ports import BusEvent, Confirm, Core, Delivery, Journal, Lost, PowerDriver, Store
+from sim_backend.engine import Engine
+from sim_backend.fake_hypervisor import FakeHypervisor
+
+ACTOR_PRIORITY = 9  # delayed answers come after everything scripted for the same instant
+CONTROLLER_PREFETCH = 1000
+AGENT_PREFETCH = 100
+EXIT_RESTART_S = 1.0  # how soon a supervisor starts a process anew that ended itself
+RECONNECT_S = 1.0
+RECONNECT_MAX_S = 16.0
+
+
+class StartableCore(Core, Protocol):
+    """A core that also says what to do first."""
+
+    def start(self, now_s: float) -> list[fx.Effect]:
+        """The effects of its beginning."""
+        ...
+
+
+class Shell:
+    """What both shells share. `user` names its connection and owns its timers.
+
+    Hooks, called just before the thing itself: `on_input(shell, input)`, `on_effect(shell, effect)`.
+    `die_after_effects`: the process dies after so many more effects (None: never).
+    """
+
+    def __init__(self, user: str, engine: Engine, broker: MemoryBroker) -> None:
+        self.user = user
+        self.engine = engine
+        self.broker = broker
+        self.core: StartableCore | None = None
+        self.connection: MemoryConnection | None = None
+        self.die_after_effects: int | None = None
+        self.frozen = False
+        self.lives = 0
+        self.on_input: Callable[[Any, fx.Input], None] | None = None
+        self.on_effect: Callable[[Any, fx.Effect], None] | None = None
+        self.on_death: Callable[[Any], None] | None = None
+        self._inbox: deque[fx.Input] = deque()
+        self._held: list[Callable[[], None]] = []
+        self._working = False
+        self._reconnect_s = RECONNECT_S
+        self._unacknowledged_queue = ""
+        self._carry: dict[type, Callable[[Any], None]] = {
+            fx.Publish: self._publish,
+            fx.Acknowledge: self._acknowledge,
+            fx.DeadLetter: self._dead_letter,
+            fx.StartTimer: self._start_timer,
+            fx.StopTimer: self._stop_timer,
+        }
+
+    # --- life -----------------------------------------------------------------------------------------------------
+
+    @property
+    def alive(self) -> bool:
+        """Whether the process runs."""
+        return self.core is not None
+
+    def restart(self) -> None:
+        """Begin a new life from what is durable; a process that runs is killed first."""
+        self.kill()
+        self.lives += 1
+        core = self.core = self._new_core()
+        self._reconnect_s = RECONNECT_S
+        self._connect()
+        self._work(core.start(self.engine.now_s))
+
+    def kill(self) -> None:
+        """End the process here and now: nothing more is carried out, its connection breaks."""
+        if self.core is None:
+            return
+        self.core = None
+        self.die_after_effects = None
+        self.frozen = False
+        self._inbox.clear()
+        self._held.clear()
+        self.engine.stop_timers(self.user)
+        if self.connection is not None:
+            self.connection.kill()
+            self.connection = None
+        if self.on_death is not None:
+            self.on_death(self)
+
+    def freeze(self) -> None:
+        """Stop the process without its noticing: what comes waits until `thaw`."""
+        self.frozen = self.alive
+
+    def thaw(self) -> None:
+        """Let a frozen process go on with what has come meanwhile, in its order."""
+        self.frozen = False
+        held, self._held = self._held, []
+        for call in held:
+            call()
+
+    def _new_core(self) -> StartableCore:
+        raise NotImplementedError
+
+    def _set_up(self, connection: MemoryConnection) -> None:
+        raise NotImplementedError
+
+    # --- the bus --------------------------------------------------------------------------------------------------
+
+    def handle_bus(self, connection: MemoryConnection, event: BusEvent) -> None:
+        """Take one event of this process's connection; events of an earlier connection are ignored."""
+        if self.frozen:
+            self._held.append(lambda: self.handle_bus(connection, event))
+        elif connection is self.connection:
+            self._handle_bus(connection, event)
+
+    def _handle_bus(self, connection: MemoryConnection, event: BusEvent) -> None:
+        if type(event) is Delivery:
+            try:
+                message = decode(event.body)
+            except CodecError as error:
+                connection.dead_letter(event.tag, str(error))
+                return
+            tag = None if event.queue == self._unacknowledged_queue else event.tag
+            self.feed(fx.Received(tag, event.sender, message, event.reply_to))
+        elif type(event) is Confirm:
+            self.feed(fx.Published(event.publish_id, event.ok))
+        elif type(event) is Lost:
+            self.connection = None
+            self._retry_later()
+
+    def _connect(self) -> bool:
+        try:
+            connection = self.broker.connect(self.user)
+            self._set_up(connection)
+        except BusUnavailable:
+            self._retry_later()
+            return False
+        self.connection = connection
+        return True
+
+    def _retry_later(self) -> None:
+        at_s = self.engine.now_s + self._reconnect_s
+        self._reconnect_s = min(2 * self._reconnect_s, RECONNECT_MAX_S)
+        self.engine.start_timer(self.user, "shell: reconnect", at_s, self._reconnect)
+
+    def _reconnect(self) -> None:
+        if self.frozen:
+            self._held.append(self._reconnect)
+        elif self._connect():
+            self._reconnect_s = RECONNECT_S
+            self.feed(fx.Reconnected())
+
+    # --- inputs and effects ---------------------------------------------------------------------------------------
+
+    def feed(self, event: fx.Input) -> None:
+        """Give the core an input and carry out what it asks for; its inline answers follow in order."""
+        if self.core is None:
+            return
+        if self.frozen:
+            self._held.append(lambda: self.feed(event))
+            return
+        self._inbox.append(event)
+        if not self._working:
+            self._work([])
+
+    def _work(self, first: Sequence[fx.Effect]) -> None:
+        self._working = True
+        try:
+            self._carry_out(first)
+            while self._inbox and self.core is not None:
+                event = self._inbox.popleft()
+                if self.on_input is not None:
+                    self.on_input(self, event)
+                self._carry_out(self.core.handle(event, self.engine.now_s))
+        finally:
+            self._working = False
+
+    def _carry_out(self, effects: Sequence[fx.Effect]) -> None:
+        carry = self._carry
+        for effect in effects:
+            if self.die_after_effects is not None:
+                if self.die_after_effects <= 0:
+                    self.kill()
+                    return
+                self.die_after_effects -= 1
+            if self.on_effect is not None:
+                self.on_effect(self, effect)
+            try:
+                carry[type(effect)](effect)
+            except KeyError:
+                if type(effect) not in carry:
+                    raise ContractViolation(f"{self.user} cannot carry out {effect!r}") from None
+                raise
+            if self.core is None:
+                return
+
+    def _answer(self, event: fx.Input, delay_s: float = 0.0) -> None:
+        """Feed the answer to an effect, after a delay if one is scripted, unless the process has died since."""
+        if delay_s <= 0.0:
+            self.feed(event)
+            return
+        life = self.lives
+
+        def deliver() -> None:
+            if self.lives == life:
+                self.feed(event)
+
+        self.engine.at(self.engine.now_s + delay_s, ACTOR_PRIORITY, deliver)
+
+    def _publish(self, effect: fx.Publish) -> None:
+        if self.connection is None:
+            return  # unanswered: Reconnected tells the core
+        if effect.publish_id is None and self.broker.routes.get((self.user, effect.exchange, effect.routing_key)) == ():
+            return  # nobody listens: not worth the encoding
+        try:
+            self.connection.publish(
+                effect.exchange, effect.routing_key, encode(effect.message), effect.publish_id, self._reply_queue()
+            )
+        except BusUnavailable:
+            return  # the Lost that follows makes the shell reconnect, and the core publish again
+
+    def _reply_queue(self) -> str:
+        return ""
+
+    def _acknowledge(self, effect: fx.Acknowledge) -> None:
+        if self.connection is not None:
+            self.connection.acknowledge(effect.delivery)
+
+    def _dead_letter(self, effect: fx.DeadLetter) -> None:
+        if self.connection is not None:
+            self.connection.dead_letter(effect.delivery, effect.reason)
+
+    def _start_timer(self, effect: fx.StartTimer) -> None:
+        name = effect.name
+        self.engine.start_timer(self.user, name, effect.at_s, lambda: self.feed(fx.TimerFired(name)))
+
+    def _stop_timer(self, effect: fx.StopTimer) -> None:
+        self.engine.stop_timer(self.user, effect.name)
+
+
+class AgentShell(Shell):
+    """Runs an agent's core on one fake hypervisor. `boot_id` changes when its host comes back."""
+
+    def __init__(
+        self,
+        node: str,
+        engine: Engine,
+        broker: MemoryBroker,
+        hypervisor: FakeHypervisor,
+        journal: Journal,
+        make_core: Callable[[str, str, Sequence[Any]], StartableCore],
+        boot_id: str = "boot-1",
+    ) -> None:
+        super().__init__(topology.agent_user(node), engine, broker)
+        self.node = node
+        self.boot_id = boot_id
+        self.hypervisor = hypervisor
+        self.journal = journal
+        self._make_core = make_core
+        self._queue = topology.agent_queue(node).name
+        self._carry |= {
+            fx.Operate: self._operate,
+            fx.Abort: self._abort,
+            fx.Forget: self._forget,
+            fx.Observe: self._observe,
+            fx.WriteJournal: self._write_journal,
+        }
+
+    def poll_hypervisor(self) -> None:
+        """Feed what the hypervisor has to say; while the agent is dead nobody hears it."""
+        if self.frozen:
+            self._held.append(self.poll_hypervisor)
+            return
+        for event in self.hypervisor.poll(self.engine.now_s):
+            self.feed(event)
+
+    def kill(self) -> None:
+        """End the process; operations under way go on without it."""
+        super().kill()
+        self.hypervisor.forget_answers()
+
+    def _new_core(self) -> StartableCore:
+        self.hypervisor.forget_answers()
+        return self._make_core(self.node, self.boot_id, self.journal.records())
+
+    def _set_up(self, connection: MemoryConnection) -> None:
+        connection.consume(self._queue, AGENT_PREFETCH)
+
+    def _operate(self, effect: fx.Operate) -> None:
+        self.hypervisor.begin(effect.action, self.engine.now_s)
+
+    def _abort(self, effect: fx.Abort) -> None:
+        self.hypervisor.abort(effect.vm, self.engine.now_s)
+
+    def _forget(self, effect: fx.Forget) -> None:
+        self.hypervisor.forget(effect.vm, self.engine.now_s)
+
+    def _observe(self, effect: fx.Observe) -> None:
+        del effect
+        vms = self.hypervisor.vms(self.engine.now_s)
+        self._answer(fx.Observed(node_sample(vms), vms, self.hypervisor.inventory()))
+
+    def _write_journal(self, effect: fx.WriteJournal) -> None:
+        try:
+            self.journal.append(effect.record)
+        except StoreUnavailable:
+            self.kill()  # an agent that cannot remember must not go on
+
+
+def node_sample(vms: Sequence[VmStatus]) -> NodeSample:
+    """What a sampler would read on a node that holds these VMs and nothing else."""
+    if not vms:
+        return NodeSample()
+    memory_mib = float(sum(vm.memory_mib for vm in vms if vm.state in LIVE_STATES))
+    return NodeSample(memory_used_mib=memory_mib)
+
+
+class ControllerShell(Shell):
+    """Runs a controller's core on a memory store.
+
+    `compute` carries out a `Compute` (an exception in it ends the run: the simulator hides no crash); the next
+    `failing_computations` of them answer that time ran out. `compute_delay_s`, `power_delay_s`: asked before each.
+    A core that exits is started anew after a second while `supervised`.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        engine: Engine,
+        broker: MemoryBroker,
+        store: Store,
+        power: PowerDriver,
+        make_core: Callable[[str], StartableCore],
+        compute: Callable[[Any], Any],
+    ) -> None:
+        super().__init__(topology.CONTROLLER_USER_PREFIX + name, engine, broker)
+        self.name = name
+        self.store = store
+        self.power = power
+        self.failing_computations = 0
+        self.supervised = True
+        self.compute_delay_s: Callable[[], float] = _no_delay
+        self.power_delay_s: Callable[[], float] = _no_delay
+        self._make_core = make_core
+        self._compute_function = compute
+        self._unacknowledged_queue = topology.report_queue(name).name
+        self._carry |= {
+            fx.Declare: self._declare,
+            fx.Write: self._write,
+            fx.TakeLead: self._take_lead,
+            fx.Compute: self._compute,
+            fx.Power: self._power,
+            fx.Exit: self._exit,
+        }
+
+    def _new_core(self) -> StartableCore:
+        return self._make_core(self.name)
+
+    def _set_up(self, connection: MemoryConnection) -> None:
+        connection.declare(topology.CONTROLLER)
+        connection.declare(topology.DEAD_LETTERS)
+        connection.declare(topology.report_queue(self.name))
+        connection.consume(self._unacknowledged_queue, CONTROLLER_PREFETCH, acknowledged=False)
+        connection.consume(topology.CONTROLLER_QUEUE, CONTROLLER_PREFETCH)
+
+    def _declare(self, effect: fx.Declare) -> None:
+        if self.connection is not None:
+            self.connection.declare(effect.queue)
+
+    def _write(self, effect: fx.Write) -> None:
+        try:
+            self.store.write(effect.term, effect.records)
+        except StaleTerm as error:
+            self._answer(fx.Written(effect.write_id, False, True, str(error)))
+        except StoreUnavailable as error:
+            self._answer(fx.Written(effect.write_id, False, False, str(error)))
+        else:
+            self._answer(fx.Written(effect.write_id, True))
+
+    def _take_lead(self, effect: fx.TakeLead) -> None:
+        try:
+            taken = self.store.take_lead(effect.controller)
+        except StoreUnavailable:
+            taken = fx.LeadTaken(0)
+        self._answer(taken)
+
+    def _compute(self, effect: fx.Compute) -> None:
+        if self.failing_computations > 0:
+            self.failing_computations -= 1
+            self._answer(fx.Computed(effect.compute_id, None, "out of time"), effect.limit_s)
+            return
+        outcome = self._compute_function(effect.request)
+        self._answer(fx.Computed(effect.compute_id, outcome), self.compute_delay_s())
+
+    def _exit(self, effect: fx.Exit) -> None:
+        del effect
+        self.kill()
+        life = self.lives
+
+        def supervise() -> None:
+            if not self.alive and self.lives == life and self.supervised:
+                self.restart()
+
+        self.engine.at(self.engine.now_s + EXIT_RESTART_S, ACTOR_PRIORITY, supervise)
+
+    def _power(self, effect: fx.Power) -> None:
+        delay_s = self.power_delay_s()
+        life = self.lives
+
+        def act() -> None:
+            operation = self.power.fence if effect.operation == "fence" else self.power.wake
+            done = operation(effect.node)
+            if self.lives == life:
+                self.feed(fx.PowerDone(effect.node, effect.operation, done))
+
+        if delay_s <= 0.0:
+            act()
+        else:
+            self.engine.at(self.engine.now_s + delay_s, ACTOR_PRIORITY, act)
+
+
+def _no_delay() -> float:
+    return 0.0
