@@ -1,0 +1,255 @@
+"""What the daemons' configuration files may say: every key with its unit, range and default (DESIGN, The loop).
+
+`load(path, ControllerConfig)` and `load(path, AgentConfig)` read a file; see `shared.tomlfile`. Units are in the names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Annotated, Any, ClassVar
+
+from shared.tomlfile import Above, AtLeast, Form, NamedIn, Range, Rule, keys, load, parse
+
+__all__ = ["AgentConfig", "Automation", "ControllerConfig", "LogFormat", "LogLevel", "keys", "load", "parse"]
+
+Period = Annotated[float, Range(0.1, 86_400)]
+Duration = Annotated[float, Range(1, 604_800)]
+Count = Annotated[int, Range(1, 100_000)]
+Mib = Annotated[int, Range(0, 1 << 30)]
+Name = Annotated[str, Form(r"[A-Za-z0-9_-]{0,128}", "at most 128 ASCII letters, digits, '-' or '_'")]
+Registered = Annotated[str, Form(r"[A-Za-z0-9_.-]{1,128}", "a registered name: letters, digits, '-', '_' or '.'")]
+Url = Annotated[str, Form(r"(amqps?://\S+)?", "a URL amqp://... or amqps://..., or nothing", secret=True)]
+StoreUrl = Annotated[
+    str, Form(r"(sqlite|postgresql(\+\w+)?)://\S+", "a URL sqlite:///... or postgresql://...", secret=True)
+]
+FilePath = Annotated[str, Form(r"/[^\0]+", "an absolute path")]
+
+
+class Automation(StrEnum):
+    """What happens with a cycle decision: nothing, it waits for an operator's word, or it is carried out."""
+
+    ADVISE = "advise"
+    CONFIRM = "confirm"
+    AUTO = "auto"
+
+
+class LogLevel(StrEnum):
+    """The least serious events that are logged."""
+
+    DEBUG = "debug"
+    INFO = "info"
+    WARNING = "warning"
+    ERROR = "error"
+
+
+class LogFormat(StrEnum):
+    """One JSON object or one line for people per event."""
+
+    JSON = "json"
+    CONSOLE = "console"
+
+
+@dataclass(frozen=True, slots=True)
+class Bus:
+    """The broker. Empty: the embedded bus. The URL may hold a password and is shown nowhere."""
+
+    url: Url = field(default="", repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Log:
+    """What is logged and how; always to standard error."""
+
+    level: LogLevel = LogLevel.INFO
+    format: LogFormat = LogFormat.JSON
+
+
+# --- the controller ----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Periods:
+    """How often things happen. `report_s` is what the agents are set to."""
+
+    report_s: Period = 5.0
+    reconcile_s: Period = 5.0
+    web_adjust_s: Period = 20.0
+    decide_s: Period = 900.0
+    probe_s: Period = 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class Timeouts:
+    """How long things may take before something is done about it.
+
+    `silent_after_s` without a report a node is unknown, `fence_after_s` of silence it is fenced where that can be done.
+    `max_skew_s`: beyond this difference of clocks nothing is done on a node. `gang_timeout_s` for all instances of a
+    job to be prepared, `action_ttl_s` for an action to be begun, `operation_timeout_s` to be done; a job without
+    progress for `stall_after_s` raises an alarm; `decide_limit_s` for one decision.
+    """
+
+    silent_after_s: Duration = 15.0
+    fence_after_s: Duration = 60.0
+    max_skew_s: Period = 2.0
+    gang_timeout_s: Duration = 120.0
+    action_ttl_s: Duration = 60.0
+    operation_timeout_s: Duration = 600.0
+    stall_after_s: Duration = 900.0
+    decide_limit_s: Duration = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """How many operations may be under way at one time, on a node and in the cluster."""
+
+    actions_per_node: Count = 8
+    migrations_per_node: Count = 1
+    actions_total: Count = 512
+    migrations_total: Count = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Deciding:
+    """How far decisions go by themselves. `hold_starts`: even a submitted job's start is held back as they are."""
+
+    level: Automation = Automation.ADVISE
+    hold_starts: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Policies:
+    """The policy of each role, and tables of parameters by policy name: [policies.params.NAME]."""
+
+    placement: Registered = "first-fit"
+    provisioning: Registered = "static"
+    params: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """What a VM takes beyond its own memory."""
+
+    vm_overhead_mib: Mib = 64
+
+
+@dataclass(frozen=True, slots=True)
+class StoreFile:
+    """Where the controller keeps its state. The URL may hold a password and is shown nowhere."""
+
+    url: StoreUrl = field(default="sqlite:////var/lib/trimtab/controller.db", repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class ControllerConfig:
+    """The controller's file. `name` makes its user at the broker; empty: the name of the host."""
+
+    RULES: ClassVar[tuple[Rule, ...]] = (
+        Above("timeouts.silent_after_s", "periods.report_s"),
+        Above("timeouts.fence_after_s", "timeouts.silent_after_s"),
+        Above("periods.decide_s", "timeouts.decide_limit_s"),
+        Above("timeouts.stall_after_s", "timeouts.operation_timeout_s"),
+        Above("timeouts.silent_after_s", "timeouts.max_skew_s"),
+        Above("timeouts.action_ttl_s", "timeouts.max_skew_s"),
+        AtLeast("limits.actions_per_node", "limits.migrations_per_node"),
+        AtLeast("limits.actions_total", "limits.actions_per_node"),
+        AtLeast("limits.actions_total", "limits.migrations_total"),
+        AtLeast("limits.migrations_total", "limits.migrations_per_node"),
+        AtLeast("periods.decide_s", "periods.reconcile_s"),
+    )
+
+    name: Name = ""
+    periods: Periods = field(default_factory=Periods)
+    timeouts: Timeouts = field(default_factory=Timeouts)
+    limits: Limits = field(default_factory=Limits)
+    automation: Deciding = field(default_factory=Deciding)
+    policies: Policies = field(default_factory=Policies)
+    memory: Memory = field(default_factory=Memory)
+    store: StoreFile = field(default_factory=StoreFile)
+    bus: Bus = field(default_factory=Bus)
+    log: Log = field(default_factory=Log)
+
+
+# --- the agent ---------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class NodeType:
+    """What holds for every node of a type: its clock's worth against the reference, memory kept for the host."""
+
+    core_mhz_factor: Annotated[float, Range(0.01, 100)] = 1.0
+    reserve_mib: Mib = 512
+
+
+@dataclass(frozen=True, slots=True)
+class NodeFacts:
+    """What this node is. `name` empty: the name of the host; `type` empty: the defaults of a node type.
+
+    `reserve_mib` here goes before that of the type.
+    """
+
+    name: Name = ""
+    type: Name = ""
+    reserve_mib: Mib | None = None
+    labels: tuple[Annotated[str, Form(r"\S{1,128}", "1 to 128 characters without spaces")], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class AgentPeriods:
+    """How often the agent reports."""
+
+    report_s: Period = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class AgentTimeouts:
+    """How long the agent lets one operation run before it is aborted."""
+
+    operation_timeout_s: Duration = 600.0
+
+
+@dataclass(frozen=True, slots=True)
+class HypervisorChoice:
+    """The driver by its registered name, and what it connects to."""
+
+    driver: Registered = "libvirt"
+    uri: Annotated[str, Form(r"\S{0,512}", "a URI")] = "qemu:///system"
+
+
+@dataclass(frozen=True, slots=True)
+class JournalFile:
+    """Where the agent keeps what it must not forget."""
+
+    path: FilePath = "/var/lib/trimtab/agent.journal"
+
+
+@dataclass(frozen=True, slots=True)
+class AgentConfig:
+    """The agent's file; the same file may serve every node when names are left to the hosts."""
+
+    RULES: ClassVar[tuple[Rule, ...]] = (NamedIn("node.type", "node_types"),)
+
+    node: NodeFacts = field(default_factory=NodeFacts)
+    node_types: Mapping[str, NodeType] = field(default_factory=dict)
+    periods: AgentPeriods = field(default_factory=AgentPeriods)
+    timeouts: AgentTimeouts = field(default_factory=AgentTimeouts)
+    hypervisor: HypervisorChoice = field(default_factory=HypervisorChoice)
+    journal: JournalFile = field(default_factory=JournalFile)
+    bus: Bus = field(default_factory=Bus)
+    log: Log = field(default_factory=Log)
+
+    @property
+    def core_mhz_factor(self) -> float:
+        """What the base clock is multiplied with on this node."""
+        return self._type.core_mhz_factor
+
+    @property
+    def reserve_mib(self) -> int:
+        """Memory kept for the host on this node, in MiB."""
+        own = self.node.reserve_mib
+        return self._type.reserve_mib if own is None else own
+
+    @property
+    def _type(self) -> NodeType:
+        return self.node_types.get(self.node.type, NodeType())
