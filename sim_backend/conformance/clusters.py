@@ -1,0 +1,271 @@
+"""Clusters as rows: snapshots built by hand or drawn from a seed, and what a decision makes of one."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from shared.model import ChangeKind, PlacementDecision
+from shared.snapshot import InstanceColumns, NodeColumns, Snapshot, WorkloadColumns, WorkloadState
+
+_FLOATS = (
+    *("submit_s", "desired_start_s", "goal_s", "not_before_s", "work_mcycles", "done_mcycles"),
+    *("max_mhz", "min_mhz", "memory_mib", "importance"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class NodeRow:
+    """A node; `other_mib` and `other_mhz` are held by VMs that are not in the snapshot."""
+
+    name: str
+    cores: int = 4
+    core_mhz: float = 1000.0
+    memory_mib: float = 8000.0
+    other_mhz: float = 0.0
+    other_mib: float = 0.0
+    schedulable: bool = True
+    draining: bool = False
+    labels: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class WorkRow:
+    """A workload; `places` are node row and MHz of each instance (of each image if it is suspended)."""
+
+    name: str
+    state: WorkloadState = WorkloadState.WAITING
+    memory_mib: float = 1000.0
+    max_mhz: float = 1000.0
+    min_mhz: float = 0.0
+    vcpus: int = 1
+    instances: int = 1
+    separate: bool = False
+    fixed: bool = False
+    submit_s: float = 0.0
+    desired_start_s: float = 0.0
+    goal_s: float = math.inf
+    not_before_s: float = 0.0
+    work_mcycles: float = 1e6
+    done_mcycles: float = 0.0
+    importance: float = 1.0
+    revision: int = 1
+    needs: tuple[str, ...] = ()
+    places: tuple[tuple[int, float], ...] = ()
+
+
+def _floats(values: Iterable[float]) -> NDArray[np.float64]:
+    return np.array(list(values), dtype=np.float64)
+
+
+def _ints(values: Iterable[int]) -> NDArray[np.int64]:
+    return np.array(list(values), dtype=np.int64)
+
+
+def _bools(values: Iterable[bool]) -> NDArray[np.bool_]:
+    return np.array(list(values), dtype=np.bool_)
+
+
+def snapshot(
+    nodes: Sequence[NodeRow], workloads: Sequence[WorkRow], now_s: float = 1000.0, vm_overhead_mib: float = 0.0
+) -> Snapshot:
+    """The snapshot of these rows; what is free follows from what runs. `cycle_s` is 900."""
+    return Snapshot(
+        now_s,
+        900.0,
+        _node_columns(nodes, workloads, vm_overhead_mib),
+        _workload_columns(workloads),
+        InstanceColumns(
+            _ints(node for row in workloads for node, _ in row.places),
+            _floats(mhz for row in workloads for _, mhz in row.places),
+        ),
+        vm_overhead_mib=vm_overhead_mib,
+    )
+
+
+def _node_columns(nodes: Sequence[NodeRow], workloads: Sequence[WorkRow], vm_overhead_mib: float) -> NodeColumns:
+    cpu_mhz = _floats(row.cores * row.core_mhz for row in nodes)
+    memory_mib = _floats(row.memory_mib for row in nodes)
+    free_mhz = cpu_mhz - _floats(row.other_mhz for row in nodes)
+    free_mib = memory_mib - _floats(row.other_mib for row in nodes)
+    for row in workloads:
+        for node, mhz in row.places if row.state is WorkloadState.RUNNING else ():
+            if node >= 0:
+                free_mhz[node] -= mhz
+                free_mib[node] -= row.memory_mib + vm_overhead_mib
+    return NodeColumns(
+        names=tuple(row.name for row in nodes),
+        cores=_ints(row.cores for row in nodes),
+        core_mhz=_floats(row.core_mhz for row in nodes),
+        cpu_mhz=cpu_mhz,
+        memory_mib=memory_mib,
+        free_cpu_mhz=free_mhz,
+        free_memory_mib=free_mib,
+        schedulable=_bools(row.schedulable for row in nodes),
+        draining=_bools(row.draining for row in nodes),
+        labels=tuple(row.labels for row in nodes),
+    )
+
+
+def _workload_columns(rows: Sequence[WorkRow]) -> WorkloadColumns:
+    counts = [len(row.places) for row in rows]
+    return WorkloadColumns(
+        names=tuple(row.name for row in rows),
+        state=_ints(row.state.value for row in rows),
+        revision=_ints(row.revision for row in rows),
+        vcpus=_ints(row.vcpus for row in rows),
+        instances=_ints(row.instances for row in rows),
+        separate=_bools(row.separate for row in rows),
+        fixed=_bools(row.fixed for row in rows),
+        first_instance=_ints(sum(counts[:index]) for index in range(len(rows))),
+        needs=tuple(row.needs for row in rows),
+        **{name: _floats(getattr(row, name) for row in rows) for name in _FLOATS},
+    )
+
+
+def rows_of(seen: Snapshot) -> tuple[list[NodeRow], list[WorkRow]]:
+    """The rows that a snapshot shows; the inverse of `snapshot` up to rounding."""
+    work, at = seen.workloads, seen.instances
+    workloads = []
+    for index, name in enumerate(work.names):
+        state, first = WorkloadState(work.state.item(index)), work.first_instance.item(index)
+        count = 0 if state is WorkloadState.WAITING else work.instances.item(index)
+        here = slice(first, first + count)
+        row = WorkRow(
+            name,
+            state,
+            vcpus=work.vcpus.item(index),
+            instances=work.instances.item(index),
+            separate=work.separate.item(index),
+            fixed=work.fixed.item(index),
+            revision=work.revision.item(index),
+            needs=work.needs[index],
+            places=tuple(zip(at.node[here].tolist(), at.cpu_mhz[here].tolist(), strict=True)),
+            **{field: getattr(work, field).item(index) for field in _FLOATS},
+        )
+        workloads.append(row)
+    return _node_rows(seen, workloads), workloads
+
+
+def _node_rows(seen: Snapshot, workloads: Sequence[WorkRow]) -> list[NodeRow]:
+    columns = seen.nodes
+    other_mhz = columns.cpu_mhz - columns.free_cpu_mhz
+    other_mib = columns.memory_mib - columns.free_memory_mib
+    for row in workloads:
+        for node, mhz in row.places if row.state is WorkloadState.RUNNING else ():
+            if node >= 0:
+                other_mhz[node] -= mhz
+                other_mib[node] -= row.memory_mib + seen.vm_overhead_mib
+    return [
+        NodeRow(
+            name,
+            columns.cores.item(index),
+            columns.core_mhz.item(index),
+            columns.memory_mib.item(index),
+            other_mhz.item(index),
+            other_mib.item(index),
+            columns.schedulable.item(index),
+            columns.draining.item(index),
+            columns.labels[index],
+        )
+        for index, name in enumerate(columns.names)
+    ]
+
+
+def after(seen: Snapshot, decision: PlacementDecision) -> Snapshot:
+    """The same cluster at the same moment with every change made; a name stands for its first row."""
+    nodes, workloads = rows_of(seen)
+    node_of = {row.name: index for index, row in reversed(list(enumerate(nodes)))}
+    work_of = {row.name: index for index, row in reversed(list(enumerate(workloads)))}
+    for change in decision.changes:
+        index = work_of[change.workload]
+        state = WorkloadState.SUSPENDED if change.kind is ChangeKind.SUSPEND else WorkloadState.RUNNING
+        places = tuple((node_of[given.node], given.cpu_mhz) for given in change.allotments)
+        row = workloads[index]
+        workloads[index] = replace(row, state=state, places=places or row.places, revision=row.revision + 1)
+    return snapshot(nodes, workloads, seen.now_s, seen.vm_overhead_mib)
+
+
+def random_cluster(rng: np.random.Generator, nodes: int | None = None, workloads: int | None = None) -> Snapshot:
+    """A sound cluster: what runs fits where it is. Unless stated 1 to 8 nodes and 0 to 16 workloads.
+
+    Some nodes are draining or not schedulable, some have labels or VMs of others; workloads are in every state, some
+    gangs, separate, fixed, with labels, goals past or none, or not to start yet. Numbers are round, so that equal
+    sizes and exact fits are common.
+    """
+    count = int(rng.integers(1, 9)) if nodes is None else nodes
+    rows = [_random_node(rng, index) for index in range(count)]
+    free = [[row.cores * row.core_mhz - row.other_mhz, row.memory_mib - row.other_mib] for row in rows]
+    overhead_mib = float(rng.choice([0.0, 100.0]))
+    jobs: list[WorkRow] = []
+    for index in range(int(rng.integers(0, 17)) if workloads is None else workloads):
+        job = _random_job(rng, index)
+        if rng.random() < 0.5:
+            job = _settled(rng, job, rows, free, overhead_mib)
+        jobs.append(job)
+    return snapshot(rows, jobs, 1000.0, overhead_mib)
+
+
+def _random_node(rng: np.random.Generator, index: int) -> NodeRow:
+    fate = rng.random()
+    other = rng.random() < 0.2
+    return NodeRow(
+        f"n{index}",
+        cores=int(rng.integers(1, 9)),
+        core_mhz=float(rng.choice([1000.0, 1500.0, 2600.0])),
+        memory_mib=float(rng.integers(1, 9) * 1000),
+        other_mhz=500.0 if other else 0.0,
+        other_mib=500.0 if other else 0.0,
+        schedulable=fate < 0.75,
+        draining=bool(fate > 0.85),
+        labels=("ssd",) if rng.random() < 0.5 else (),
+    )
+
+
+def _random_job(rng: np.random.Generator, index: int) -> WorkRow:
+    max_mhz = float(rng.choice([500.0, 1000.0, 2600.0, 5200.0]))
+    return WorkRow(
+        f"j{index}",
+        memory_mib=float(rng.choice([0.0, 500.0, 1000.0, 3000.0])),
+        max_mhz=max_mhz,
+        min_mhz=float(rng.choice([0.0, 0.0, 500.0])),
+        vcpus=int(rng.integers(1, 5)),
+        instances=int(rng.choice([1, 1, 1, 2, 3, 6])),
+        separate=bool(rng.random() < 0.3),
+        fixed=bool(rng.random() < 0.1),
+        submit_s=float(rng.integers(0, 1000)),
+        desired_start_s=2000.0 if rng.random() < 0.1 else 0.0,
+        not_before_s=1500.0 if rng.random() < 0.1 else 0.0,
+        goal_s=float(rng.choice([math.inf, 500.0, 4000.0, 5000.0, 9000.0])),
+        revision=int(rng.integers(0, 9)),
+        needs=("ssd",) if rng.random() < 0.2 else (),
+    )
+
+
+def _settled(
+    rng: np.random.Generator, job: WorkRow, nodes: Sequence[NodeRow], free: list[list[float]], overhead_mib: float
+) -> WorkRow:
+    """The job running (at times suspended) on random nodes with room, as it was if there is none."""
+    places: list[tuple[int, float]] = []
+    trial = [list(pair) for pair in free]
+    need_mib = job.memory_mib + overhead_mib
+    for _ in range(job.instances):
+        for node in rng.permutation(len(nodes)).tolist():
+            row = nodes[node]
+            mhz = min(job.max_mhz, job.vcpus * row.core_mhz, row.cores * row.core_mhz)
+            apart = not job.separate or all(node != there for there, _ in places)
+            fits = trial[node][0] >= mhz >= job.min_mhz and trial[node][1] >= need_mib
+            if fits and apart and set(job.needs) <= set(row.labels):
+                trial[node] = [trial[node][0] - mhz, trial[node][1] - need_mib]
+                places.append((node, mhz))
+                break
+    if len(places) < job.instances:
+        return job
+    if rng.random() < 0.25:
+        return replace(job, state=WorkloadState.SUSPENDED, places=tuple(places))
+    free[:] = trial
+    return replace(job, state=WorkloadState.RUNNING, places=tuple(places))

@@ -1,0 +1,267 @@
+"""What every policy must do: run each of `CHECKS[role]` on an instance, with a seed.
+
+A check that fails raises `ContractViolation` with the seed and the broken rule. `verify` and `verify_provisioning` are
+the rules for a single decision, `PLACEMENT_STEADY` what holds besides for a placement policy that never preempts.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, fields, replace
+from typing import Any
+
+import msgpack  # type: ignore[import-untyped]
+import numpy as np
+
+from shared.errors import ContractViolation
+from shared.model import ChangeKind, PlacementDecision
+from shared.ports import Needs, Policy
+from shared.snapshot import Snapshot, WorkloadState
+from sim_backend.conformance.clusters import NodeRow, WorkRow, after, random_cluster, rows_of, snapshot
+from sim_backend.conformance.verifier import verify, verify_provisioning
+
+_CLUSTERS = 40
+_NAN, _INF = math.nan, math.inf
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """A policy under test, with the parameters to give it and the seed of the clusters."""
+
+    policy: Policy
+    params: Mapping[str, Any]
+    seed: int = 0
+
+    def clusters(self) -> Iterator[Snapshot]:
+        """Random clusters, the same for the same seed, and a few at the edges."""
+        rng = np.random.default_rng(self.seed)
+        yield snapshot([], [])
+        yield snapshot([NodeRow("n0")], [])
+        yield snapshot([], [WorkRow("j0")])
+        yield from (random_cluster(rng) for _ in range(_CLUSTERS))
+
+    def decide(self, seen: Snapshot, state: Any = None) -> tuple[Any, Any]:
+        """One decision; anything it raises is a broken contract."""
+        try:
+            return self.policy.decide(seen, state, self.params)
+        except Exception as error:
+            raise ContractViolation(f"{self.policy.name}: raises {error!r} for {seen}") from error
+
+    def expect(self, holds: bool, rule: str, seen: Snapshot) -> None:
+        """Raise `ContractViolation` unless the rule holds."""
+        if not holds:
+            raise ContractViolation(f"{self.policy.name}, seed {self.seed}: {rule}; it saw {rows_of(seen)}")
+
+
+Check = Callable[[Subject], None]
+
+
+def _contents(seen: Snapshot) -> list[Any]:
+    columns = [(part, field.name) for part in (seen.nodes, seen.workloads, seen.instances) for field in fields(part)]
+    values = [getattr(part, name) for part, name in columns]
+    return [value.tobytes() if isinstance(value, np.ndarray) else value for value in values]
+
+
+def _frozen(seen: Snapshot) -> bool:
+    parts = (seen.nodes, seen.workloads, seen.instances)
+    arrays = [value for part in parts for f in fields(part) if isinstance(value := getattr(part, f.name), np.ndarray)]
+    return not any(array.flags.writeable for array in arrays)
+
+
+def _said(decision: Any) -> Any:
+    """A decision as values that compare by content."""
+    if isinstance(decision, PlacementDecision):
+        return replace(decision, changes=tuple(decision.changes), refusals=tuple(decision.refusals))
+    return decision
+
+
+def check_declarations(subject: Subject) -> None:
+    """It has a name, says what data it needs and whether events make it act."""
+    policy = subject.policy
+    seen = snapshot([], [])
+    subject.expect(isinstance(policy.name, str) and policy.name != "", "it has no name", seen)
+    needs = policy.needs
+    subject.expect(isinstance(needs, Needs) and 0 <= needs.reporting_frac <= 1, f"its needs are {needs}", seen)
+    subject.expect(needs.report_age_s >= 0, f"its needs are {needs}", seen)
+    subject.expect(isinstance(policy.event_driven, bool), "event_driven is no bool", seen)
+
+
+def check_input_unchanged(subject: Subject) -> None:
+    """The snapshot is the same afterwards, and still read-only."""
+    for seen in subject.clusters():
+        before = _contents(seen)
+        _said(subject.decide(seen)[0])
+        subject.expect(_contents(seen) == before, "it changed the snapshot", seen)
+        subject.expect(_frozen(seen), "it made the snapshot writable", seen)
+
+
+def check_same_again(subject: Subject) -> None:
+    """The same arguments give the same decision and state, from an equal copy of the snapshot too."""
+    for seen in subject.clusters():
+        first, state = subject.decide(seen)
+        twin = replace(seen, nodes=_copied(seen.nodes), workloads=_copied(seen.workloads))
+        for other in (seen, twin):
+            again, state_again = subject.decide(other)
+            subject.expect(_said(first) == _said(again), f"it decided {first}, then {again}", seen)
+            subject.expect(state == state_again, f"its state was {state!r}, then {state_again!r}", seen)
+
+
+def _copied(columns: Any) -> Any:
+    arrays = {f.name: getattr(columns, f.name) for f in fields(columns)}
+    return replace(columns, **{name: v.copy() for name, v in arrays.items() if isinstance(v, np.ndarray)})
+
+
+def check_state_survives(subject: Subject) -> None:
+    """The state comes back from msgpack as good as new: the next decision is the same, and the state is unchanged."""
+    for seen in subject.clusters():
+        _, state = subject.decide(seen)
+        try:
+            packed = msgpack.packb(state)
+        except (TypeError, ValueError, OverflowError) as error:
+            raise ContractViolation(f"{subject.policy.name}: its state cannot be packed: {error}") from error
+        restored = msgpack.unpackb(packed, strict_map_key=False)
+        decided = _said(subject.decide(seen, state)[0])
+        subject.expect(msgpack.packb(state) == packed, "it changed the state it was given", seen)
+        subject.expect(_said(subject.decide(seen, restored)[0]) == decided, "its state does not survive msgpack", seen)
+
+
+def check_decisions(subject: Subject) -> None:
+    """`verify` finds nothing wrong with any decision, nor with the one that follows on what it made."""
+    for seen in subject.clusters():
+        state, now = None, seen
+        for _ in range(3):
+            decision, state = subject.decide(now, state)
+            wrong = verify(now, decision)
+            subject.expect(not wrong, "; ".join(wrong), now)
+            now = after(now, decision)
+
+
+def check_bad_profiles_alone(subject: Subject) -> None:
+    """A workload with a number that is not finite or out of range is refused; all others are placed."""
+    bad: dict[str, tuple[Any, ...]] = {
+        "memory_mib": (_NAN, _INF, -1.0),
+        "max_mhz": (_NAN, _INF, -1.0, 0.0),
+        "min_mhz": (_NAN, _INF, -1.0),
+        "work_mcycles": (_NAN, _INF, -1.0),
+        "done_mcycles": (_NAN, _INF, -1.0),
+        "importance": (_NAN, _INF, -1.0),
+        "goal_s": (_NAN, -_INF),
+        "submit_s": (_NAN, _INF),
+        "desired_start_s": (_NAN, _INF),
+        "not_before_s": (_NAN, _INF),
+        "instances": (0, -1),
+        "vcpus": (0, -1),
+    }
+    for name, values in bad.items():
+        for value in values:
+            _expect_alone(subject, WorkRow("bad", **{name: value}))
+
+
+def check_impossible_alone(subject: Subject) -> None:
+    """A workload that fits nowhere is refused; all others are placed."""
+    _expect_alone(subject, WorkRow("bad", memory_mib=1e9))
+    _expect_alone(subject, WorkRow("bad", min_mhz=1e9, max_mhz=1e9, vcpus=64))
+    _expect_alone(subject, WorkRow("bad", needs=("a label that no node has",)))
+    _expect_alone(subject, WorkRow("bad", instances=4, separate=True))
+    _expect_alone(subject, WorkRow("bad", instances=60_000))
+
+
+def _expect_alone(subject: Subject, bad: WorkRow) -> None:
+    """Among jobs that all fit, at any place in the order, only `bad` is refused, and nothing else is changed."""
+    nodes = [NodeRow("n0", cores=16, memory_mib=64_000.0), NodeRow("n1", cores=16, memory_mib=64_000.0)]
+    good = [WorkRow(f"g{i}", goal_s=5000.0 + i, submit_s=float(i), instances=1 + i % 2) for i in range(12)]
+    running = WorkRow("r", WorkloadState.RUNNING, goal_s=9000.0, places=((0, 1000.0),))
+    for place in (0, 5, 12):
+        seen = snapshot(nodes, [*good[:place], bad, *good[place:], running])
+        decision, _ = subject.decide(seen)
+        wrong = verify(seen, decision)
+        subject.expect(not wrong, "; ".join(wrong), seen)
+        started = {change.workload for change in decision.changes if change.kind is ChangeKind.START}
+        refused = {refusal.workload for refusal in decision.refusals}
+        subject.expect("bad" in refused - started, f"it did not refuse {bad}", seen)
+        subject.expect(started == {row.name for row in good}, f"beside {bad} it started only {sorted(started)}", seen)
+
+
+def check_bad_nodes_alone(subject: Subject) -> None:
+    """Nodes without capacity, or with numbers that are not finite, take nothing; the others are used."""
+    good = NodeRow("good", cores=16, memory_mib=64_000.0)
+    jobs = [WorkRow(f"g{i}", memory_mib=0.0 if i % 2 else 1000.0, goal_s=5000.0) for i in range(6)]
+    bad = (
+        NodeRow("bad", cores=0),
+        NodeRow("bad", cores=0, memory_mib=0.0),
+        NodeRow("bad", core_mhz=0.0),
+        NodeRow("bad", core_mhz=_NAN),
+        NodeRow("bad", memory_mib=_NAN),
+        NodeRow("bad", other_mhz=1e6, other_mib=1e6),
+    )
+    for node in bad:
+        for nodes in ([node, good], [good, node]):
+            seen = snapshot(nodes, jobs)
+            decision, _ = subject.decide(seen)
+            wrong = verify(seen, decision)
+            subject.expect(not wrong, "; ".join(wrong), seen)
+            used = {given.node for change in decision.changes for given in change.allotments}
+            subject.expect(used == {"good"} and len(decision.changes) == 6, f"beside {node} it used {used}", seen)
+
+
+def check_names_repeated(subject: Subject) -> None:
+    """A name that comes twice, of nodes or workloads, stands for its first row; nothing is given away twice."""
+    nodes = [NodeRow("n", cores=2), NodeRow("n", cores=2), NodeRow("m", cores=1)]
+    running = WorkRow("j", WorkloadState.RUNNING, goal_s=9000.0, places=((0, 1000.0),))
+    waiting = [WorkRow("j", goal_s=5000.0), WorkRow("k", goal_s=6000.0), WorkRow("k", goal_s=6000.0), WorkRow("i")]
+    for rows in ([running, *waiting], waiting):
+        seen = snapshot(nodes, rows)
+        decision, _ = subject.decide(seen)
+        wrong = verify(seen, decision)
+        subject.expect(not wrong, "; ".join(wrong), seen)
+        subject.expect(any(change.workload == "k" for change in decision.changes), "k was not started", seen)
+
+
+def check_past_goals(subject: Subject) -> None:
+    """A goal that has passed is no reason to refuse: with room for all, all are started."""
+    jobs = [WorkRow(f"j{i}", goal_s=goal_s) for i, goal_s in enumerate((0.0, -5.0, 999.0, 1000.0, _INF))]
+    seen = snapshot([NodeRow("n0", cores=8)], jobs)
+    decision, _ = subject.decide(seen)
+    subject.expect(len(decision.changes) == len(jobs), "it did not start all", seen)
+
+
+def check_settles(subject: Subject) -> None:
+    """Deciding again on what the decision made changes nothing more."""
+    for seen in subject.clusters():
+        decision, state = subject.decide(seen)
+        now = after(seen, decision)
+        again, _ = subject.decide(now, state)
+        subject.expect(not again.changes, f"it then wants {list(again.changes)}", now)
+
+
+def check_none_stopped(subject: Subject) -> None:
+    """What runs goes on running."""
+    for seen in subject.clusters():
+        decision, _ = subject.decide(seen)
+        stopped = [change.workload for change in decision.changes if change.kind is ChangeKind.SUSPEND]
+        subject.expect(not stopped, f"it suspends {stopped}", seen)
+
+
+def check_sizes(subject: Subject) -> None:
+    """`verify_provisioning` finds nothing wrong with any decision; without nodes none is in service."""
+    for seen in subject.clusters():
+        decision, _ = subject.decide(seen)
+        wrong = verify_provisioning(seen, decision)
+        subject.expect(not wrong, "; ".join(wrong), seen)
+
+
+_EVERY: tuple[Check, ...] = (check_declarations, check_input_unchanged, check_same_again, check_state_survives)
+CHECKS: dict[str, tuple[Check, ...]] = {
+    "placement": (
+        *_EVERY,
+        check_decisions,
+        check_bad_profiles_alone,
+        check_impossible_alone,
+        check_bad_nodes_alone,
+        check_names_repeated,
+        check_past_goals,
+    ),
+    "provisioning": (*_EVERY, check_sizes),
+}
+PLACEMENT_STEADY: tuple[Check, ...] = (check_settles, check_none_stopped)

@@ -1,0 +1,42 @@
+"""Every registered policy keeps the contract of its role."""
+
+from __future__ import annotations
+
+import pytest
+
+from shared.plugins import find_policy, names, policy_group
+from sim_backend.conformance.policy_checks import CHECKS, PLACEMENT_STEADY, Check, Subject
+
+EVERY = [(role, name, check) for role in CHECKS for name in names(policy_group(role)) for check in CHECKS[role]]
+PARAMS = {("provisioning", "static", "two"): {"nodes": 2}, ("placement", "edf", "gentle"): {"preempt": False}}
+
+
+def _run(role: str, name: str, check: Check, params: dict[str, object]) -> None:
+    for seed in range(3):
+        check(Subject(find_policy(role, name), params, seed))
+
+
+@pytest.mark.parametrize(("role", "name", "check"), EVERY)
+def test_registered_policy(role: str, name: str, check: Check) -> None:
+    """Each check of its role, without parameters."""
+    _run(role, name, check, {})
+
+
+@pytest.mark.parametrize("case", PARAMS)
+def test_with_parameters(case: tuple[str, str, str]) -> None:
+    """Each check of the role, with parameters."""
+    role, name, _ = case
+    for check in CHECKS[role]:
+        _run(role, name, check, PARAMS[case])
+
+
+@pytest.mark.parametrize("check", PLACEMENT_STEADY)
+def test_first_fit_is_steady(check: Check) -> None:
+    """First-fit stops nothing and has nothing left to do after its decision."""
+    _run("placement", "first-fit", check, {})
+    _run("placement", "edf", check, {"preempt": False})
+
+
+def test_roles_are_covered() -> None:
+    """Every role with checks has a registered policy, so the suite runs on something."""
+    assert {role for role, _, _ in EVERY} == set(CHECKS)
