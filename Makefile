@@ -66,6 +66,7 @@ check: setup ## Lint, formatting, types, import contracts and the architecture t
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/mypy tests benchmarks
 	$(BIN)/lint-imports
 	$(BIN)/python -m pytest -q -m "not acceptance" tests/architecture
 
