@@ -77,10 +77,10 @@ class Deciding:
         return any(entry.phase in idle for entry in self.cluster.active.values())
 
     def next_start_s(self, now_s: float) -> float:
-        """When the next waiting job may start that may not yet (inf: none)."""
+        """When the next job may be changed that may not yet: its desired start, its back-off (inf: none)."""
         due_s = math.inf
         for entry in self.cluster.active.values():
-            if not entry.over and not (entry.phase is JobPhase.RUNNING and entry.released):
+            if not entry.over:
                 at_s = max(entry.not_before_s, entry.job.desired_start_s)
                 if now_s < at_s < due_s:
                     due_s = at_s

@@ -79,6 +79,7 @@ class Measure:
         if skewed != node.skewed:
             node.skewed = skewed
             self.agenda.happened(now_s, "clock-skewed" if skewed else "clock-good", node.name)
+            self.agenda.place = True
             self._touch_all(node)
 
     def _up(self, node: NodeEntry, now_s: float) -> None:

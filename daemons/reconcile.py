@@ -70,14 +70,18 @@ class Reconciler:
             self.agenda.dirty_jobs[entry.job.name] = entry
             self.cluster.retire(entry)
             return ()
-        difference = diff(sight_of(self.cluster, entry, now_s))
+        difference = diff(sight_of(self.cluster, entry))
         if entry.phase is JobPhase.RUNNING and difference.together and not entry.released:
             self._release(entry, now_s)
         if difference.lost or self._overdue(entry, difference, now_s):
             self.take_back(entry, now_s, keep_images=not difference.lost)
-            difference = diff(sight_of(self.cluster, entry, now_s))
+            difference = diff(sight_of(self.cluster, entry))
         self._note_due(entry, difference, now_s)
-        return difference.needs
+        return tuple(need for need in difference.needs if not self._resting(need, now_s))
+
+    def _resting(self, need: Need, now_s: float) -> bool:
+        """Whether the VM's back-off holds the need back; a start has the back-off of its attempt."""
+        return need.kind is not ActionKind.START and now_s < self.cluster.instances[need.vm].retry_at_s
 
     def _complete(self, entry: JobEntry, now_s: float) -> None:
         entry.phase, entry.finished_s = JobPhase.COMPLETED, now_s
@@ -92,6 +96,7 @@ class Reconciler:
         what = "job-resumed" if entry.resuming else "job-started"
         entry.released, entry.resuming, entry.begun_s, entry.failures = True, False, None, 0
         entry.progress_s = now_s
+        self.agenda.place = True  # it may be moved or give way from now on
         self.agenda.dirty_jobs[entry.job.name] = entry
         self.agenda.happened(now_s, what, entry.job.name, f"attempt {entry.attempt}")
 
@@ -240,6 +245,8 @@ class Reconciler:
             self.cluster.set_cpu(instance, result.status.cpu_mhz)
         if result.outcome is Outcome.OK:
             instance.failures = 0
+            if result.kind is ActionKind.SUSPEND:
+                self.agenda.place = True  # it may be resumed from now on
             return
         self.agenda.happened(
             now_s,
@@ -260,9 +267,10 @@ class Reconciler:
         entry.revision += 1
         entry.not_before_s = max(entry.not_before_s, instance.retry_at_s)
         self.agenda.change(entry)
+        self.agenda.place = True
 
 
-def sight_of(cluster: Cluster, entry: JobEntry, now_s: float) -> WorkloadSight:
+def sight_of(cluster: Cluster, entry: JobEntry) -> WorkloadSight:
     """What planning sees of a job now."""
     wanted = entry.allotments
     sights = []
@@ -275,7 +283,7 @@ def sight_of(cluster: Cluster, entry: JobEntry, now_s: float) -> WorkloadSight:
                 allotment.cpu_mhz if allotment else 0.0,
                 instance.memory_mib,
                 _copies(cluster, instance),
-                is_busy(cluster, instance) or now_s < instance.retry_at_s,
+                is_busy(cluster, instance),
                 is_unknown(cluster, instance),
                 instance.issued_attempt == entry.attempt,
                 instance.ended,

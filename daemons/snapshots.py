@@ -28,7 +28,7 @@ class SnapshotBuilder:
 
     def __init__(self, cluster: Cluster, settings: ControllerSettings) -> None:
         self.cluster, self.settings = cluster, settings
-        self._facts: tuple[Node, ...] = ()
+        self._facts: tuple[Node, ...] | None = None
         self._static: tuple[np.ndarray, ...] = ()
 
     def build(self, now_s: float) -> Snapshot:

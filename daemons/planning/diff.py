@@ -67,7 +67,7 @@ def _leftovers(sight: WorkloadSight, instance: InstanceSight, keep: Copy | None)
 
 def _toward_suspended(sight: WorkloadSight) -> Difference:
     needs: list[Need] = []
-    failed = False
+    lost = False
     for instance in sight.instances:
         if instance.busy:
             continue
@@ -79,8 +79,8 @@ def _toward_suspended(sight: WorkloadSight) -> Difference:
             if live.usable:
                 needs.append(Need(ActionKind.SUSPEND, sight.name, instance.vm, live.node, expects=live.generation))
         elif image is None and not instance.unknown:
-            failed = True
-    return Difference(tuple(needs), failed)
+            lost = True
+    return Difference(tuple(needs), lost)
 
 
 def _toward_running(sight: WorkloadSight) -> Difference:
@@ -91,7 +91,7 @@ def _toward_running(sight: WorkloadSight) -> Difference:
         for instance, live in zip(sight.instances, lives, strict=True)
     )
     needs: list[Need] = []
-    failed = sight.overdue and not together and not sight.released
+    lost = False
     for instance, live in zip(sight.instances, lives, strict=True):
         if instance.busy:
             continue
@@ -106,10 +106,10 @@ def _toward_running(sight: WorkloadSight) -> Difference:
                 needs.append(_resume(sight, instance, image, gang))
         elif not instance.unknown:
             if instance.issued:
-                failed = True
+                lost = True
             else:
                 needs.append(_start(sight, instance, gang))
-    return Difference(tuple(needs), failed, together)
+    return Difference(tuple(needs), lost, together)
 
 
 def _start(sight: WorkloadSight, instance: InstanceSight, gang: bool) -> Need:

@@ -21,7 +21,7 @@ class Copy:
 
 @dataclass(frozen=True, slots=True)
 class InstanceSight:
-    """One instance. `busy`: an operation is under way or its back-off has not passed. `unknown`: it may be on a node
+    """One instance. `busy`: an operation is under way. `unknown`: it may be on a node
     of which nothing is known, or whose word on it has not come yet. `issued`: a START of this attempt was sent."""
 
     vm: str
@@ -37,14 +37,11 @@ class InstanceSight:
 
 @dataclass(frozen=True, slots=True)
 class WorkloadSight:
-    """A workload: its desired phase, the attempt that counts, and its instances. `released`: this attempt's VMs have
-    all been running together once. `overdue`: the gang has not come together in time."""
+    """A workload: its desired phase, the attempt that counts, and its instances."""
 
     name: str
     phase: JobPhase
     attempt: int
-    released: bool
-    overdue: bool
     instances: tuple[InstanceSight, ...]
 
 
@@ -77,12 +74,12 @@ class Need:
 class Difference:
     """What separates a workload from its desired state.
 
-    `failed`: this attempt cannot go on (an instance is proven gone, or the gang is overdue); the controller takes it
-    back. `together`: every instance is live, nothing is missing. Neither and no needs: wait.
+    `lost`: an instance of this attempt is proven gone, so that the attempt cannot go on; the controller takes it back.
+    `together`: every instance is live, nothing is missing. Neither and no needs: wait.
     """
 
     needs: tuple[Need, ...] = ()
-    failed: bool = False
+    lost: bool = False
     together: bool = False
 
 
