@@ -133,6 +133,7 @@ class ClosedLoop:
         self.agents: dict[str, AgentShell] = {}
         self.controllers: dict[str, ControllerShell] = {}
         self.jobs: dict[str, Job] = {}
+        self.on_host_death: Callable[[str], None] | None = None
         self.truth = Truth(self.world.completions)
         self._actors: dict[str, Shell | OperatorClient] = {}
         self.cluster_source = ClusterSource(self.cluster, self.agents)
@@ -206,6 +207,8 @@ class ClosedLoop:
     def host_died(self, name: str) -> None:
         """Note that a host has just stopped."""
         self.agents[name].kill()
+        if self.on_host_death is not None:
+            self.on_host_death(name)
         self.truth.host_died(name, self.engine.now_s)
 
     def host_returns(self, name: str, boot_id: str) -> None:

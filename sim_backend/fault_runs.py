@@ -1,0 +1,372 @@
+"""Carries out fault scripts on closed loops and says what did not hold. Each seed is a world of its own."""
+
+from __future__ import annotations
+
+import traceback
+from collections import Counter
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from random import Random
+
+from agents.settings import AgentSettings
+from daemons.settings import ControllerSettings, Limits, PolicyChoice
+from shared.bus import topology
+from shared.bus.faults import FaultKind as BusFaultKind
+from shared.messages import CancelJob, DrainNode
+from shared.model import LIVE_STATES
+from sim_backend.closed_loop import ClosedLoop, LoopSettings
+from sim_backend.fake_hypervisor import Failure, FakeHypervisor
+from sim_backend.fault_script import (
+    BUS_KINDS,
+    HEARTBEAT_S,
+    HORIZON_S,
+    REPAIRED_BY_S,
+    Fault,
+    FaultScript,
+    Incident,
+    write_script,
+)
+from sim_backend.invariants import Checker, Violation, unsettled
+from sim_backend.shells import ControllerShell
+
+CONVERGE_S = 7_200.0  # within it, after the last fault is put right, every job must be over and nothing left behind
+CONVERGED_CHECK_S = 60.0
+FAULT_PRIORITY = 5
+GARBAGE_USER = "controller.garbage"
+FAIL_HOW: dict[Fault, Failure] = {
+    Fault.OPERATION_REFUSED: "refuse",
+    Fault.OPERATION_FAILED: "fail-half-way",
+    Fault.OPERATION_HUNG: "hang",
+}
+
+CONTROLLER = ControllerSettings(
+    report_s=10.0,
+    reconcile_s=10.0,
+    decide_s=300.0,
+    silent_after_s=30.0,
+    fence_after_s=60.0,
+    probe_s=5.0,
+    gang_timeout_s=120.0,
+    action_ttl_s=60.0,
+    retry_s=15.0,
+    retry_max_s=120.0,
+    stall_after_s=600.0,
+    limits=Limits(),
+)
+AGENT = AgentSettings(report_s=10.0, operation_timeout_s=150.0)
+
+
+@dataclass(frozen=True, slots=True)
+class SeedOutcome:
+    """What came of one seed. `ended_s`: when the loop had converged, or was given up."""
+
+    seed: int
+    faults: dict[str, int]
+    violations: tuple[Violation, ...]
+    ended_s: float
+    crash: str = ""
+
+
+def run_seed(
+    seed: int,
+    nodes: int = 5,
+    policy: str | None = None,
+    change: Callable[[LoopSettings], LoopSettings] | None = None,
+) -> SeedOutcome:
+    """Run the script of a seed. `change` may plant something in the loop, to see whether it is found."""
+    script = write_script(seed, nodes, policy)
+    settings = loop_settings(script)
+    run = FaultRun(script, change(settings) if change is not None else settings)
+    try:
+        run.run()
+    except Exception as error:  # noqa: BLE001 - whatever a core or a part raises is a finding of this seed
+        violation = Violation("crash", run.loop.engine.now_s, f"{type(error).__name__}: {error}")
+        return run.outcome((violation,), "".join(traceback.format_exception(error)))
+    return run.outcome()
+
+
+def run_seeds(seeds: Iterable[int], nodes: int = 5, policy: str | None = None) -> Iterable[SeedOutcome]:
+    """Run seeds one after the other."""
+    for seed in seeds:
+        yield run_seed(seed, nodes, policy)
+
+
+def replay_command(seed: int, nodes: int, policy: str | None) -> str:
+    """The command that plays one seed again."""
+    chosen = f" --policy {policy}" if policy else ""
+    return f"trimtab sim faults --seeds {seed}-{seed} --nodes {nodes}{chosen}"
+
+
+def loop_settings(script: FaultScript) -> LoopSettings:
+    """The closed loop of a script, as yet without anything planted."""
+    return LoopSettings(
+        controller=replace(CONTROLLER, placement=PolicyChoice(script.policy)),
+        agent=AGENT,
+        controllers=script.controllers,
+        costs=script.costs,
+        faults=script.bus,
+        speed_factors=script.speed_factors,
+    )
+
+
+class FaultRun:
+    """One script on one closed loop."""
+
+    def __init__(self, script: FaultScript, settings: LoopSettings) -> None:
+        self.script = script
+        self.loop = ClosedLoop(script.nodes, settings)
+        self.checker = Checker(self.loop)
+        self.done: Counter[str] = Counter()
+        self._rng = Random(script.seed + 1)
+        self._boots: Counter[str] = Counter()
+        self._apart: set[frozenset[str]] = set()
+        self.loop.cluster.reachable = lambda a, b: frozenset((a, b)) not in self._apart
+        self.loop.on_host_death = self._host_died
+        for controller in self.loop.controllers.values():
+            controller.compute_delay_s = lambda: script.compute_s
+            controller.power_delay_s = lambda: 2.0
+        self._write_down()
+
+    def run(self) -> None:
+        """Play the script, then let the loop converge, for at least `HORIZON_S` in all."""
+        self.loop.run_until(REPAIRED_BY_S)
+        self._repair_everything()
+        self.loop.run_until(HORIZON_S)
+        until_s = REPAIRED_BY_S + CONVERGE_S
+        while self._open() and self.loop.engine.now_s < until_s:
+            self.loop.run_until(self.loop.engine.now_s + CONVERGED_CHECK_S)
+        for why in self._open():
+            self.checker.report("not-converged", why)
+
+    def outcome(self, more: tuple[Violation, ...] = (), crash: str = "") -> SeedOutcome:
+        """What has been found so far, and `more`."""
+        faults = self.done.copy()
+        counts = self.loop.broker.fault_counts
+        for fault, kind in BUS_KINDS.items():
+            if counts[kind]:
+                faults[fault.value] += counts[kind]
+        cut = counts[BusFaultKind.PARTITION]
+        if cut:
+            faults["publish-cut-off"] += cut
+        found = (*self.checker.violations, *more)
+        return SeedOutcome(self.script.seed, dict(faults), found, self.loop.engine.now_s, crash)
+
+    def _open(self) -> list[str]:
+        accepted = self.checker.jobs.accepted
+        missing = [f"{job.name} was never accepted" for job in self.script.jobs if job.name not in accepted]
+        return missing + unsettled(self.loop, accepted)
+
+    # --- the script -----------------------------------------------------------------------------------------------
+
+    def _write_down(self) -> None:
+        loop, script = self.loop, self.script
+        for job in script.jobs:
+            factor = script.work_factors[job.name]
+            loop.submit(job, [(stage.work_mcycles * factor, stage.max_mhz) for stage in job.stages])
+        engine = loop.engine
+        name, at_s = script.cancelled
+        if name:
+            at_s = max(at_s, loop.jobs[name].submit_s + 1.0)
+            engine.at(at_s, FAULT_PRIORITY, lambda: loop.operator.send(CancelJob("cancel", name)))
+        node, from_s, until_s = script.drained
+        engine.at(from_s, FAULT_PRIORITY, lambda: loop.operator.send(DrainNode("drain", node, True)))
+        engine.at(until_s, FAULT_PRIORITY, lambda: loop.operator.send(DrainNode("undrain", node, False)))
+        for incident in script.incidents:
+            self._schedule(incident)
+
+    def _schedule(self, incident: Incident) -> None:
+        begin = _BEGIN.get(incident.kind)
+        engine = self.loop.engine
+        if begin is not None:
+            engine.at(incident.at_s, FAULT_PRIORITY, lambda: begin(self, incident))
+        elif incident.kind not in BUS_KINDS:
+            engine.at(incident.at_s, FAULT_PRIORITY, lambda: self._count(incident))
+
+    def _count(self, incident: Incident) -> None:
+        self.done[incident.kind.value] += 1
+
+    def _later(self, incident: Incident, repair: Callable[[], None]) -> None:
+        self.loop.engine.at(incident.until_s, FAULT_PRIORITY, repair)
+
+    def _repair_everything(self) -> None:
+        for name, agent in self.loop.agents.items():
+            agent.hypervisor.clear_failures()
+            if not agent.hypervisor.up:
+                self._return(name)
+            elif not agent.alive:
+                agent.restart()
+            agent.die_after_effects = None
+        for controller in self.loop.controllers.values():
+            controller.die_after_effects = None
+            if controller.frozen:
+                controller.thaw()
+            if not controller.alive:
+                controller.restart()
+        self.loop.store.available = True
+        self._apart.clear()
+
+    # --- processes ------------------------------------------------------------------------------------------------
+
+    def agent_killed(self, incident: Incident) -> None:
+        """The agent dies, perhaps in the middle of its next effects, and comes up again."""
+        agent = self.loop.agents[incident.node]
+        if not agent.alive:
+            return
+        self._count(incident)
+        agent.die_after_effects = incident.number
+
+        def repair() -> None:
+            agent.kill()
+            if agent.hypervisor.up:
+                agent.restart()
+
+        self._later(incident, repair)
+
+    def controller_killed(self, incident: Incident) -> None:
+        """The leading controller dies, perhaps in the middle of its next effects, and comes up again."""
+        controller = self._leader()
+        if not controller.alive:
+            return
+        self._count(incident)
+        controller.die_after_effects = 3 * incident.number
+
+        def repair() -> None:
+            controller.restart()
+
+        self._later(incident, repair)
+
+    def controller_frozen(self, incident: Incident) -> None:
+        """The leading controller stands still; after missed heartbeats the broker gives it up."""
+        controller = self._leader()
+        if not controller.alive or controller.frozen:
+            return
+        self._count(incident)
+        controller.freeze()
+        connection, broker = controller.connection, self.loop.broker
+
+        def give_up() -> None:
+            if controller.frozen and connection is not None and not connection.ended:
+                broker.end(connection, "missed heartbeats")
+
+        self.loop.engine.at(incident.at_s + HEARTBEAT_S, FAULT_PRIORITY, give_up)
+        self._later(incident, controller.thaw)
+
+    def leader_changes(self, incident: Incident) -> None:
+        """The leader is killed while its latest orders are still on their way."""
+        self._count(incident)
+        self.loop.engine.at(incident.at_s + 2.0, FAULT_PRIORITY, lambda: self._replace_leader(incident))
+
+    def _replace_leader(self, incident: Incident) -> None:
+        controller = self._leader()
+        controller.kill()
+        self._later(incident, lambda: None if controller.alive else controller.restart())
+
+    def _leader(self) -> ControllerShell:
+        loop = self.loop
+        return loop.controllers.get(loop.store.leader) or next(iter(loop.controllers.values()))
+
+    def store_down(self, incident: Incident) -> None:
+        """The store does not answer for a while."""
+        self._count(incident)
+        store = self.loop.store
+        store.available = False
+
+        def repair() -> None:
+            store.available = True
+
+        self._later(incident, repair)
+
+    def computation_fails(self, incident: Incident) -> None:
+        """The next decision of the leader runs out of time."""
+        self._count(incident)
+        self._leader().failing_computations += 1
+
+    # --- the bus --------------------------------------------------------------------------------------------------
+
+    def broker_restarted(self, incident: Incident) -> None:
+        """Every connection is lost, and with them what is not durable."""
+        self._count(incident)
+        self.loop.broker.restart()
+
+    def garbage(self, incident: Incident) -> None:
+        """Bytes that no one understands, for an agent and for the controller."""
+        self._count(incident)
+        connection = self.loop.broker.connect(GARBAGE_USER)
+        body = self._rng.randbytes(64)
+        connection.publish(topology.ACTIONS, incident.node, body)
+        connection.publish(topology.REQUESTS, topology.CONTROLLER_QUEUE, body)
+        connection.close()
+
+    # --- hosts ----------------------------------------------------------------------------------------------------
+
+    def operation_fails(self, incident: Incident) -> None:
+        """The next operation on the node is refused, fails half-way or hangs."""
+        self._count(incident)
+        self.loop.cluster.hypervisor(incident.node).fail_next(None, FAIL_HOW[incident.kind])
+
+    def vm_lost(self, incident: Incident) -> None:
+        """A live VM disappears, or stops and stays defined."""
+        hypervisor = self._hypervisor_with_vm(incident.node)
+        if hypervisor is None:
+            return
+        self._count(incident)
+        live = sorted(vm for vm, domain in hypervisor.domains.items() if domain.state in LIVE_STATES)
+        vm = live[incident.number % len(live)]
+        self.checker.guests.excuse_loss(hypervisor.node.name, vm)
+        lose = hypervisor.lose_vm if incident.kind is Fault.VM_LOST else hypervisor.crash_vm
+        lose(vm, self.loop.engine.now_s)
+
+    def _hypervisor_with_vm(self, first: str) -> FakeHypervisor | None:
+        hypervisors = self.loop.cluster.hypervisors
+        for name in sorted(hypervisors, key=lambda name: (name != first, name)):
+            if any(domain.state in LIVE_STATES for domain in hypervisors[name].domains.values()):
+                return hypervisors[name]
+        return None
+
+    def host_dies(self, incident: Incident) -> None:
+        """A host loses power with everything on it; it comes back under a new boot id."""
+        if not self.loop.cluster.hypervisor(incident.node).up:
+            return
+        self._count(incident)
+        self.loop.host_dies(incident.node)
+
+    def hosts_cut_off(self, incident: Incident) -> None:
+        """Two hosts do not reach each other: no migration, no image passes between them."""
+        self._count(incident)
+        pair = frozenset((incident.node, incident.other))
+        self._apart.add(pair)
+        self._later(incident, lambda: self._apart.discard(pair))
+
+    def _host_died(self, node: str) -> None:
+        """Power is gone, by the script or by fencing: someone brings the host back after a while."""
+        self.checker.guests.host_died(node)
+        engine = self.loop.engine
+        boots = self._boots[node]
+        if engine.now_s < REPAIRED_BY_S:
+            back_s = min(engine.now_s + self._rng.uniform(100.0, 900.0), REPAIRED_BY_S)
+        else:
+            back_s = engine.now_s + 100.0
+        engine.at(back_s, FAULT_PRIORITY, lambda: self._return(node) if self._boots[node] == boots else None)
+
+    def _return(self, node: str) -> None:
+        self._boots[node] += 1
+        self.loop.host_returns(node, f"boot-{self._boots[node] + 1}")
+
+
+_BEGIN: dict[Fault, Callable[[FaultRun, Incident], None]] = {
+    Fault.GARBAGE: FaultRun.garbage,
+    Fault.HOSTS_CUT_OFF: FaultRun.hosts_cut_off,
+    Fault.BROKER_RESTARTED: FaultRun.broker_restarted,
+    Fault.AGENT_KILLED: FaultRun.agent_killed,
+    Fault.CONTROLLER_KILLED: FaultRun.controller_killed,
+    Fault.CONTROLLER_FROZEN: FaultRun.controller_frozen,
+    Fault.LEADER_CHANGES: FaultRun.leader_changes,
+    Fault.STORE_DOWN: FaultRun.store_down,
+    Fault.COMPUTATION_FAILS: FaultRun.computation_fails,
+    Fault.OPERATION_REFUSED: FaultRun.operation_fails,
+    Fault.OPERATION_FAILED: FaultRun.operation_fails,
+    Fault.OPERATION_HUNG: FaultRun.operation_fails,
+    Fault.VM_LOST: FaultRun.vm_lost,
+    Fault.VM_CRASHED: FaultRun.vm_lost,
+    Fault.HOST_DIES: FaultRun.host_dies,
+}

@@ -1,0 +1,246 @@
+"""What goes wrong in a fault run, when and to whom: all of it drawn from one seed before the run begins.
+
+Pure: a script is a value, the same for the same seed. `fault_runs` carries it out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from random import Random
+
+from shared.bus import topology
+from shared.bus.faults import BusFaults, FaultRule, Partition
+from shared.bus.faults import FaultKind as BusFaultKind
+from shared.model import Job, Node, OperationCosts, Stage
+
+JOBS = 20
+NODES_MIN = 5
+HORIZON_S = 7_200.0
+FAULTS_FROM_S = 60.0
+FAULTS_UNTIL_S = 4_200.0
+REPAIRED_BY_S = 4_500.0
+FAULTS_MIN, FAULTS_MAX = 12, 16
+ROTATED = 4  # kinds that a seed must have: over 20 consecutive seeds every kind comes up
+NODE_MIB, NODE_RESERVE_MIB = 4_000, 400
+CORES, CORE_MHZ = 4, 1_000.0
+CONTROLLERS = ("a", "b")
+HEARTBEAT_S = 20.0
+NEAR_SUBMISSION = 0.7  # share of faults that hit just after a job came in, when orders are on their way
+AGENTS, EVERYONE = "agent.*", "#"
+
+
+class Fault(StrEnum):
+    """Kinds of faults, in the order in which seeds rotate through them."""
+
+    MESSAGE_LOST = "message-lost"
+    MESSAGE_LATE = "message-late"
+    MESSAGE_DOUBLED = "message-doubled"
+    MESSAGE_OVERTAKEN = "message-overtaken"
+    CONFIRM_LOST = "confirm-lost"
+    GARBAGE = "garbage"
+    AGENT_CUT_OFF = "agent-cut-off"
+    CONTROLLER_CUT_OFF = "controller-cut-off"
+    HOSTS_CUT_OFF = "hosts-cut-off"
+    BROKER_RESTARTED = "broker-restarted"
+    AGENT_KILLED = "agent-killed"
+    CONTROLLER_KILLED = "controller-killed"
+    CONTROLLER_FROZEN = "controller-frozen"
+    LEADER_CHANGES = "leader-changes"
+    STORE_DOWN = "store-down"
+    COMPUTATION_FAILS = "computation-fails"
+    OPERATION_REFUSED = "operation-refused"
+    OPERATION_FAILED = "operation-failed"
+    OPERATION_HUNG = "operation-hung"
+    VM_LOST = "vm-lost"
+    VM_CRASHED = "vm-crashed"
+    HOST_DIES = "host-dies"
+
+
+BUS_KINDS = {
+    Fault.MESSAGE_LOST: BusFaultKind.DROP,
+    Fault.MESSAGE_LATE: BusFaultKind.DELAY,
+    Fault.MESSAGE_DOUBLED: BusFaultKind.DUPLICATE,
+    Fault.MESSAGE_OVERTAKEN: BusFaultKind.REORDER,
+    Fault.CONFIRM_LOST: BusFaultKind.LOSE_CONFIRM,
+}
+NEEDS_STANDBY = frozenset({Fault.CONTROLLER_CUT_OFF, Fault.CONTROLLER_FROZEN, Fault.LEADER_CHANGES})
+
+
+@dataclass(frozen=True, slots=True)
+class Incident:
+    """A fault of `kind` at `at_s` that is put right at `until_s`. `node` (and `other`) for those that hit a node;
+    `number` cuts between effects or counts repetitions."""
+
+    kind: Fault
+    at_s: float
+    until_s: float
+    node: str = ""
+    other: str = ""
+    number: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class FaultScript:
+    """Everything that a run of one seed consists of. `work_factors`: true work / declared work by job."""
+
+    seed: int
+    nodes: tuple[Node, ...]
+    speed_factors: dict[str, float]
+    jobs: tuple[Job, ...]
+    work_factors: dict[str, float]
+    costs: OperationCosts
+    policy: str
+    controllers: tuple[str, ...]
+    cancelled: tuple[str, float]
+    drained: tuple[str, float, float]
+    incidents: tuple[Incident, ...]
+    bus: BusFaults
+    compute_s: float
+
+
+POLICIES = ("first-fit", "edf")
+
+
+def write_script(seed: int, nodes: int = NODES_MIN, policy: str | None = None) -> FaultScript:
+    """The script of a seed for at least `NODES_MIN` nodes; `policy` None: seeds take turns through `POLICIES`."""
+    rng = Random(seed)
+    cluster = tuple(_node(f"n{index}", rng) for index in range(max(nodes, NODES_MIN)))
+    jobs = tuple(_job(index, rng) for index in range(JOBS))
+    kinds = _kinds(seed, rng)
+    standby = any(kind in NEEDS_STANDBY for kind in kinds)
+    incidents = tuple(
+        sorted((_incident(kind, cluster, jobs, rng) for kind in kinds), key=lambda incident: incident.at_s)
+    )
+    return FaultScript(
+        seed=seed,
+        nodes=cluster,
+        speed_factors={node.name: rng.choice((1.0, 1.0, 0.8, 1.1)) for node in cluster},
+        jobs=jobs,
+        work_factors={job.name: rng.uniform(0.8, 1.3) for job in jobs},
+        costs=rng.choice(_COSTS),
+        policy=policy or POLICIES[seed % len(POLICIES)],
+        controllers=CONTROLLERS if standby else CONTROLLERS[:1],
+        cancelled=(rng.choice(jobs).name, rng.uniform(300.0, 3_000.0)) if rng.random() < 0.5 else ("", 0.0),
+        drained=(rng.choice(cluster).name, rng.uniform(300.0, 2_000.0), rng.uniform(2_000.0, 4_000.0)),
+        incidents=incidents,
+        bus=_bus_faults(seed, incidents, rng),
+        compute_s=rng.choice((0.0, 0.0, 0.4, 3.0)),
+    )
+
+
+_COSTS = (
+    OperationCosts(),
+    OperationCosts(3.6, 0.0353, 0.0333, 0.0132),
+    OperationCosts(12.0, 0.02, 0.03, 0.05),
+    OperationCosts(1.0, 0.0, 0.05, 0.0),
+)
+
+
+def _node(name: str, rng: Random) -> Node:
+    labels = ("ssd",) if rng.random() < 0.6 or name == "n0" else ()
+    return Node(name, CORES, CORE_MHZ, NODE_MIB, NODE_RESERVE_MIB, labels)
+
+
+def _job(index: int, rng: Random) -> Job:
+    """Job 0 has three instances on nodes of their own, the others one to three; the longer, the earlier they come."""
+    instances = 3 if index == 0 else rng.choice((1, 1, 1, 1, 2, 3))
+    long = index % 5 == 1
+    run_s = rng.uniform(1_200.0, 3_300.0) if long else rng.uniform(60.0, 900.0)
+    submit_s = rng.uniform(20.0, 600.0) if long else rng.uniform(20.0, FAULTS_UNTIL_S - 600.0)
+    max_mhz = rng.choice((500.0, 800.0, 1_000.0))
+    saves = long or rng.random() < 0.3
+    memory_mib = rng.choice((300, 600, 900, 1_300))
+    halves = rng.random() < 0.3
+    stages: Sequence[Stage] = (Stage(run_s * max_mhz, max_mhz, 0.0, memory_mib),)
+    if halves:
+        stages = (
+            Stage(run_s * max_mhz / 2, max_mhz, 0.0, memory_mib),
+            Stage(run_s * max_mhz / 4, max_mhz / 2, 0.0, memory_mib),
+        )
+    return Job(
+        name=f"j{index:02}",
+        stages=tuple(stages),
+        submit_s=submit_s,
+        desired_start_s=submit_s,
+        goal_s=submit_s + rng.choice((1.3, 2.5, 4.0)) * run_s if rng.random() < 0.7 else None,
+        instances=instances,
+        importance=rng.choice((1.0, 2.0)),
+        separate=index == 0 or rng.random() < 0.4,
+        checkpoint_mcycles=rng.choice((60.0, 200.0)) * max_mhz if saves else 0.0,
+        needs=("ssd",) if instances == 1 and rng.random() < 0.1 else (),
+    )
+
+
+def _kinds(seed: int, rng: Random) -> list[Fault]:
+    every = list(Fault)
+    first = [every[(seed * ROTATED + turn) % len(every)] for turn in range(ROTATED)]
+    return first + rng.choices(every, k=rng.randint(FAULTS_MIN, FAULTS_MAX) - ROTATED)
+
+
+_LENGTHS_S: dict[Fault, tuple[float, float]] = {
+    Fault.AGENT_CUT_OFF: (5.0, 300.0),
+    Fault.CONTROLLER_CUT_OFF: (5.0, 200.0),
+    Fault.HOSTS_CUT_OFF: (60.0, 600.0),
+    Fault.AGENT_KILLED: (1.0, 60.0),
+    Fault.CONTROLLER_KILLED: (1.0, 60.0),
+    Fault.CONTROLLER_FROZEN: (3.0, 90.0),
+    Fault.LEADER_CHANGES: (5.0, 40.0),
+    Fault.STORE_DOWN: (1.0, 40.0),
+    Fault.HOST_DIES: (120.0, 900.0),
+}
+_MESSAGE_WINDOW_S = (5.0, 60.0)
+
+
+def _incident(kind: Fault, nodes: Sequence[Node], jobs: Sequence[Job], rng: Random) -> Incident:
+    if rng.random() < NEAR_SUBMISSION:
+        at_s = min(max(rng.choice(jobs).submit_s + rng.uniform(0.0, 4.0), FAULTS_FROM_S), FAULTS_UNTIL_S)
+    else:
+        at_s = rng.uniform(FAULTS_FROM_S, FAULTS_UNTIL_S)
+    length_s = rng.uniform(*_LENGTHS_S.get(kind, _MESSAGE_WINDOW_S))
+    node, other = rng.sample([node.name for node in nodes], 2)
+    return Incident(kind, at_s, min(at_s + length_s, REPAIRED_BY_S), node, other, rng.randint(0, 12))
+
+
+def _bus_faults(seed: int, incidents: Sequence[Incident], rng: Random) -> BusFaults:
+    rules: list[FaultRule] = []
+    partitions: list[Partition] = []
+    for incident in incidents:
+        if incident.kind in BUS_KINDS:
+            rules.append(_rule(BUS_KINDS[incident.kind], incident, rng))
+        elif incident.kind is Fault.LEADER_CHANGES:
+            rules.append(_late_orders(incident))
+        elif incident.kind is Fault.AGENT_CUT_OFF:
+            partitions.append(Partition((topology.agent_user(incident.node),), incident.at_s, incident.until_s))
+        elif incident.kind is Fault.CONTROLLER_CUT_OFF:
+            user = topology.CONTROLLER_USER_PREFIX + rng.choice(CONTROLLERS)
+            partitions.append(Partition((user,), incident.at_s, incident.until_s))
+    latency_s = rng.choice(((0.0, 0.0), (0.001, 0.02), (0.01, 0.5)))
+    return BusFaults(seed, tuple(rules), tuple(partitions), latency_s, heartbeat_s=HEARTBEAT_S)
+
+
+def _rule(kind: BusFaultKind, incident: Incident, rng: Random) -> FaultRule:
+    exchange = rng.choice((topology.ACTIONS, topology.RESULTS, topology.REPORTS, topology.REQUESTS, None))
+    delay_s = (0.0, rng.choice((2.0, 20.0, 100.0)))
+    return FaultRule(
+        kind,
+        exchange,
+        probability=rng.choice((0.3, 0.7, 1.0)),
+        from_s=incident.at_s,
+        until_s=incident.until_s,
+        count=1 + incident.number,
+        delay_s=delay_s,
+    )
+
+
+def _late_orders(incident: Incident) -> FaultRule:
+    """Orders of the old leader that arrive when the new one has already introduced itself."""
+    return FaultRule(
+        BusFaultKind.REORDER,
+        topology.ACTIONS,
+        probability=0.5,
+        from_s=incident.at_s,
+        until_s=incident.at_s + 2.0,
+        delay_s=(4.0, 50.0),
+    )
