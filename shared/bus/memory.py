@@ -379,7 +379,6 @@ class MemoryBroker:
     def _make(self, spec: QueueSpec, owner: MemoryConnection | None) -> None:
         self._bind(spec)
         self._queues[spec.name] = MemoryQueue(spec, self._schedule, owner)
-        self.routes.clear()
 
     def _bind(self, spec: QueueSpec) -> None:
         self._bindings.bind(spec.name, spec.bindings)

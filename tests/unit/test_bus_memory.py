@@ -183,6 +183,36 @@ def test_bindings_are_added() -> None:
     assert broker.depth(QUEUE.name) == 2
 
 
+def test_bindings_go_with_their_queue() -> None:
+    """A queue made again under an old name has only its own bindings."""
+    broker = MemoryBroker()
+    first, second = broker.connect("controller.a"), broker.connect("controller.b")
+    bindings = ((ACTIONS, "n1"), (EVENTS, "#"))
+    first.declare(QueueSpec("brief", bindings, durable=False, exclusive=True))
+    first.close()
+    second.declare(QueueSpec("brief", bindings[:0], durable=False, exclusive=True))
+    second.publish(ACTIONS, "n1", b"lost")
+    second.publish(EVENTS, "vm", b"lost")
+    assert broker.depth("brief") == 0
+
+
+def test_step_serves_the_active_consumer_alone() -> None:
+    """A full active consumer of a single-active queue is waited for; without single-active others get their turns."""
+    broker = MemoryBroker()
+    controllers = [broker.connect(user) for user in ("controller.a", "controller.b")]
+    for controller in controllers:
+        for spec in (CONTROLLER, QUEUE):
+            controller.declare(spec)
+            controller.consume(spec.name, 2)
+    for i in range(4):
+        controllers[0].publish(RESULTS, CONTROLLER_QUEUE, b"%d" % i)
+    assert drain(broker) == [("controller.a", b"0"), ("controller.a", b"1")]
+    assert broker.next_due_s() is None
+    for i in range(4):
+        controllers[0].publish(ACTIONS, "n1", b"%d" % i)
+    assert [user[-1] for user, _ in drain(broker)] == ["a", "b", "a", "b"]
+
+
 def test_consume_is_checked() -> None:
     """A prefetch below 1 and a second subscription to one queue are refused."""
     broker = MemoryBroker()
