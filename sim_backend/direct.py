@@ -209,9 +209,10 @@ class _Engine:
             while arrived < len(jobs) and jobs[arrived].submit_s <= now_s:
                 self._arrive(arrived, jobs[arrived])
                 arrived, event = arrived + 1, True
-            cycle_due = cycle_at_s <= now_s
-            if cycle_due:
-                cycle = math.floor(now_s / self.cycle_s) + 1
+            while cycle * self.cycle_s < now_s:  # cycles went by while no job was there
+                cycle = max(cycle + 1, math.floor(now_s / self.cycle_s))
+            cycle_due = cycle * self.cycle_s == now_s
+            cycle += cycle_due
             if self._due(event, cycle_due):
                 self._decide(now_s)
             idle = not (self.touched or self._later(now_s))
