@@ -54,10 +54,10 @@ def examine() -> Iterator[Check]:
     """Every check, in a fixed order."""
     yield _python()
     yield from _dependencies()
-    yield from _import_names(metadata.packages_distributions())
+    yield from import_names(metadata.packages_distributions())
     yield from _plugins()
-    yield _data(os.environ.get(DATA_VARIABLE, ""))
-    yield _working_folder(Path.cwd())
+    yield data(os.environ.get(DATA_VARIABLE, ""))
+    yield working_folder(Path.cwd())
 
 
 def _python() -> Check:
@@ -93,7 +93,7 @@ def _numbers(version: str) -> tuple[int, ...]:
     return tuple(int(part) for part in re.match(r"\d*(?:\.\d+)*", version)[0].split(".") if part)  # type: ignore[index]
 
 
-def _import_names(owners: Mapping[str, list[str]]) -> Iterator[Check]:
+def import_names(owners: Mapping[str, list[str]]) -> Iterator[Check]:
     """Nobody else may own our import names, and all four must come from one place."""
     for name in IMPORT_NAMES:
         others = sorted({owner for owner in owners.get(name, ()) if owner.lower() != DISTRIBUTION})
@@ -134,7 +134,7 @@ def plugin(point: metadata.EntryPoint) -> Check:
     return Check(name, True, point.value)
 
 
-def _data(folder: str) -> Check:
+def data(folder: str) -> Check:
     """The folder of public logs: only replays of them need it."""
     fix = f"set {DATA_VARIABLE} to the folder of the public logs and traces; only their replays and tests need it"
     if not folder:
@@ -144,7 +144,7 @@ def _data(folder: str) -> Check:
     return Check("data", True, f"{DATA_VARIABLE} = {folder}")
 
 
-def _working_folder(folder: Path) -> Check:
+def working_folder(folder: Path) -> Check:
     """Reports and stores are written below the working folder."""
     try:
         with tempfile.TemporaryFile(dir=folder):
