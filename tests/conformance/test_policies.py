@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+from typing import Any
+
 import pytest
 
 from shared.plugins import find_policy, names, policy_group
@@ -40,3 +44,21 @@ def test_first_fit_is_steady(check: Check) -> None:
 def test_roles_are_covered() -> None:
     """Every role with checks has a registered policy, so the suite runs on something."""
     assert {role for role, _, _ in EVERY} == set(CHECKS)
+
+
+GUIDE = (Path(__file__).parents[2] / "docs" / "policies.md").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("check", CHECKS["placement"] + PLACEMENT_STEADY)
+def test_example_of_the_guide(check: Check) -> None:
+    """The policy that the guide shows is as good as it says."""
+    block = next(block for block in re.findall(r"```python\n(.*?)```", GUIDE, re.DOTALL) if "class " in block)
+    shown: dict[str, Any] = {}
+    exec(compile(block, "docs/policies.md", "exec"), shown)
+    check(Subject(shown["LargestFirst"](), {}))
+
+
+def test_guide_lists_every_policy() -> None:
+    """Each registered policy of these roles has its row in the guide."""
+    missing = {(role, name) for role, name, _ in EVERY if f"| {role} | `{name}` |" not in GUIDE}
+    assert not missing
