@@ -8,18 +8,17 @@ What msgpack itself may contain, and how much of it, is checked by `shared.wire`
 from __future__ import annotations
 
 import math
-import operator
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import MISSING, fields, is_dataclass
 from enum import Enum
-from functools import partial
+from functools import cache
 from types import NoneType, UnionType
-from typing import Any, Final, NoReturn, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import Any, Final, NoReturn, TypeVar, Union, cast, get_args, get_origin, get_type_hints
 
 from cattrs import Converter
 from cattrs.errors import ForbiddenExtraKeysError
-from cattrs.gen import make_dict_structure_fn, make_dict_unstructure_fn
+from cattrs.gen import make_dict_structure_fn, make_dict_unstructure_fn, override
 
 from shared.errors import CodecError, InvalidValue
 from shared.messages import MESSAGES, Message
@@ -34,6 +33,7 @@ PLAIN_DEPTH_MAX = 8  # containers in containers within data without a declared t
 INT_MIN: Final = -(1 << 63)
 INT_MAX: Final = (1 << 63) - 1
 ECHO_LENGTH_MAX = 60  # characters of the input in an error
+_CONVERTER = Converter()  # has no hooks: every field of every record is given ours, so that cattrs converts nothing
 _LONE_SURROGATE = re.compile("[\ud800-\udfff]")  # Python allows these in a string, UTF-8 does not
 
 
@@ -125,6 +125,11 @@ def _inside(hint: Any) -> Any:
     return next(part for part in get_args(hint) if part is not NoneType)
 
 
+def _field_hints(hint: type) -> dict[str, Any]:
+    hints = get_type_hints(hint)
+    return {field.name: hints[field.name] for field in fields(hint)}
+
+
 def _item_hints(hint: Any, length: int) -> list[Any]:
     """The type of each of `length` items; `_WrongError` when a fixed-length tuple has another length."""
     parts = list(get_args(hint))
@@ -142,7 +147,7 @@ def _is_homogeneous(hint: Any) -> bool:
 # --- reading -----------------------------------------------------------------------------------------------------
 
 
-def _enum_reader(hint: type[Enum], _: Converter) -> Reader:
+def _enum_reader(hint: type[Enum]) -> Reader:
     members = {member.value: member for member in hint}
     expected = "one of " + ", ".join(str(value) for value in members)
 
@@ -156,15 +161,15 @@ def _enum_reader(hint: type[Enum], _: Converter) -> Reader:
     return read
 
 
-def _optional_reader(hint: Any, converter: Converter) -> Reader:
+def _optional_reader(hint: Any) -> Reader:
     inner = _inside(hint)
-    hook = converter.get_structure_hook(inner)
+    hook = _reader(inner)
     return lambda value, _: None if value is None else hook(value, inner)
 
 
-def _sequence_reader(hint: Any, converter: Converter) -> Reader:
+def _sequence_reader(hint: Any) -> Reader:
     if not _is_homogeneous(hint):
-        hooks = [(converter.get_structure_hook(part), part) for part in get_args(hint)]
+        hooks = [(_reader(part), part) for part in get_args(hint)]
 
         def read_fixed(value: Any, _: Any) -> tuple[Any, ...]:
             if type(value) is not list or len(value) != len(hooks):
@@ -173,7 +178,7 @@ def _sequence_reader(hint: Any, converter: Converter) -> Reader:
 
         return read_fixed
     inner = get_args(hint)[0]
-    hook = converter.get_structure_hook(inner)
+    hook = _reader(inner)
 
     def read(value: Any, _: Any) -> tuple[Any, ...]:
         if type(value) is not list:
@@ -183,9 +188,10 @@ def _sequence_reader(hint: Any, converter: Converter) -> Reader:
     return read
 
 
-def _record_reader(hint: type, converter: Converter) -> Reader:
+def _record_reader(hint: type) -> Reader:
+    hooks: Any = {name: override(struct_hook=_reader(part)) for name, part in _field_hints(hint).items()}
     build: Any = make_dict_structure_fn(
-        hint, converter, _cattrs_forbid_extra_keys=True, _cattrs_detailed_validation=False
+        hint, _CONVERTER, _cattrs_forbid_extra_keys=True, _cattrs_detailed_validation=False, **hooks
     )
 
     def read(value: Any, _: Any) -> Any:
@@ -199,7 +205,7 @@ def _record_reader(hint: type, converter: Converter) -> Reader:
 # --- writing -----------------------------------------------------------------------------------------------------
 
 
-def _enum_writer(hint: type[Enum], _: Converter) -> Writer:
+def _enum_writer(hint: type[Enum]) -> Writer:
     def write(value: Any) -> Any:
         if type(value) is not hint:
             raise _WrongError(f"a {hint.__name__}")
@@ -208,14 +214,14 @@ def _enum_writer(hint: type[Enum], _: Converter) -> Writer:
     return write
 
 
-def _optional_writer(hint: Any, converter: Converter) -> Writer:
-    hook = converter.get_unstructure_hook(_inside(hint))
+def _optional_writer(hint: Any) -> Writer:
+    hook = _writer(_inside(hint))
     return lambda value: None if value is None else hook(value)
 
 
-def _sequence_writer(hint: Any, converter: Converter) -> Writer:
+def _sequence_writer(hint: Any) -> Writer:
     if not _is_homogeneous(hint):
-        hooks = [converter.get_unstructure_hook(part) for part in get_args(hint)]
+        hooks = [_writer(part) for part in get_args(hint)]
 
         def write_fixed(value: Any) -> list[Any]:
             if not isinstance(value, tuple) or len(value) != len(hooks):
@@ -223,7 +229,7 @@ def _sequence_writer(hint: Any, converter: Converter) -> Writer:
             return [hook(item) for hook, item in zip(hooks, value, strict=True)]
 
         return write_fixed
-    hook = converter.get_unstructure_hook(get_args(hint)[0])
+    hook = _writer(get_args(hint)[0])
 
     def write(value: Any) -> list[Any]:
         if type(value) is not tuple and (isinstance(value, str | bytes) or not isinstance(value, Sequence)):
@@ -235,8 +241,9 @@ def _sequence_writer(hint: Any, converter: Converter) -> Writer:
     return write
 
 
-def _record_writer(hint: type, converter: Converter) -> Writer:
-    build: Any = make_dict_unstructure_fn(hint, converter, _cattrs_omit_if_default=True)
+def _record_writer(hint: type) -> Writer:
+    hooks: Any = {name: override(unstruct_hook=_writer(part)) for name, part in _field_hints(hint).items()}
+    build: Any = make_dict_unstructure_fn(hint, _CONVERTER, _cattrs_omit_if_default=True, **hooks)
 
     def write(value: Any) -> Any:
         if type(value) is not hint:
@@ -246,24 +253,38 @@ def _record_writer(hint: type, converter: Converter) -> Writer:
     return write
 
 
-def _make_converter() -> Converter:
-    converter = Converter(detailed_validation=False, forbid_extra_keys=True, omit_if_default=True)
-    scalars: dict[Any, Any] = {bool: _bool, int: _int, float: _float, str: _text, Any: _plain}
-    for hint, hook in scalars.items():
-        converter.register_structure_hook_func(partial(operator.is_, hint), hook)
-        converter.register_unstructure_hook_func(partial(operator.is_, hint), hook)
-    for test, reader, writer in (
-        (_is_enum, _enum_reader, _enum_writer),
-        (_is_optional, _optional_reader, _optional_writer),
-        (_is_sequence, _sequence_reader, _sequence_writer),
-        (_is_record, _record_reader, _record_writer),
-    ):
-        converter.register_structure_hook_factory(test, reader)
-        converter.register_unstructure_hook_factory(test, writer)
-    return converter
+# --- by type -----------------------------------------------------------------------------------------------------
 
 
-_CONVERTER = _make_converter()
+_SCALARS: dict[Any, Any] = {bool: _bool, int: _int, float: _float, str: _text, Any: _plain}
+_FORMS: tuple[tuple[Callable[[Any], bool], Callable[[Any], Reader], Callable[[Any], Writer]], ...] = (
+    (_is_enum, _enum_reader, _enum_writer),
+    (_is_optional, _optional_reader, _optional_writer),
+    (_is_sequence, _sequence_reader, _sequence_writer),
+    (_is_record, _record_reader, _record_writer),
+)
+
+
+@cache
+def _reader(hint: Any) -> Reader:
+    """What reads a value of this type; TypeError for a type that has no form in a body."""
+    if hint in _SCALARS:
+        return cast(Reader, _SCALARS[hint])
+    for test, make_reader, _ in _FORMS:
+        if test(hint):
+            return make_reader(hint)
+    raise TypeError(f"{hint} has no form in a body")
+
+
+@cache
+def _writer(hint: Any) -> Writer:
+    """What writes a value of this type; TypeError for a type that has no form in a body."""
+    if hint in _SCALARS:
+        return cast(Writer, _SCALARS[hint])
+    for test, _, make_writer in _FORMS:
+        if test(hint):
+            return make_writer(hint)
+    raise TypeError(f"{hint} has no form in a body")
 
 
 # --- what was wrong ----------------------------------------------------------------------------------------------
@@ -296,7 +317,7 @@ def _read_parts(value: Any, hint: Any) -> Iterator[Part]:
     if not (_is_record(hint) and type(value) is dict):
         yield from _items_of(value, hint)
         return
-    hints = get_type_hints(hint)
+    hints = _field_hints(hint)
     known = {field.name: field for field in fields(hint)}
     for key in value:
         if key not in known:
@@ -313,9 +334,8 @@ def _write_parts(value: Any, hint: Any) -> Iterator[Part]:
     if not (_is_record(hint) and type(value) is hint):
         yield from _items_of(value, hint)
         return
-    hints = get_type_hints(hint)
-    for field in fields(hint):
-        yield f".{field.name}", getattr(value, field.name), hints[field.name]
+    for name, part in _field_hints(hint).items():
+        yield f".{name}", getattr(value, name), part
 
 
 def _refuse(
@@ -353,11 +373,11 @@ def unpack(body: bytes, cls: type[T]) -> T:
 
 
 def _write_as(value: Any, hint: Any) -> Any:
-    return _CONVERTER.get_unstructure_hook(hint)(value)
+    return _writer(hint)(value)
 
 
 def _read_as(plain: Any, hint: Any) -> Any:
-    return _CONVERTER.get_structure_hook(hint)(plain, hint)
+    return _reader(hint)(plain, hint)
 
 
 def _write(value: Any, cls: type[Any], path: str) -> Any:

@@ -2,7 +2,8 @@
 
 `load` works for any frozen dataclass whose fields are bool, int, float, str, a string enum, `tuple[X, ...]`,
 `Mapping[str, X]`, another such dataclass (a section), or `Any` (free). `Range` and `Form` in `Annotated` say what is
-allowed, `X | None` that there may be none, a class's `RULES` how its keys relate. Keys that are left out take the defaults of the dataclass.
+allowed, `X | None` that a key may be left out for None, a class's `RULES` how its keys relate. Keys that are left out
+take the defaults of the dataclass.
 """
 
 from __future__ import annotations
