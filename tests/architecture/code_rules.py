@@ -6,7 +6,7 @@ import ast
 import re
 from collections.abc import Iterator
 
-from tests.architecture.sources import PACKAGES, Source, under
+from tests.architecture.sources import PACKAGES, ROOT, Source, under
 
 FUNCTION_LINES_MAX = 70
 FILE_LINES_MAX = 500
@@ -25,6 +25,7 @@ CHANCE = ("random", "numpy.random")
 # Written so that no pattern matches itself.
 PLACES = re.compile(r"\.\./share[d]|share[d]/data|/wor[k]/|/roo[t]/|/hom[e]/\w|/User[s]/")
 MARKS = re.compile(r"\b(TO[D]O|FIXM[E]|XX[X])\b|NotImplemente[d]Error")
+DOCUMENT = re.compile(r"[\w./-]+\.md\b")
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 
@@ -162,6 +163,18 @@ def places_in(path: str, text: str) -> list[str]:
     return [f"{path}:{number}: names a place: {line.strip()}" for number, line in _matching(PLACES, text)]
 
 
+def named_documents(source: Source) -> list[str]:
+    """A document that the packages refer to is there."""
+    if source.package not in PACKAGES:
+        return []
+    return [
+        source.at(number, f"there is no {name}")
+        for number, line in _matching(DOCUMENT, source.text)
+        for name in DOCUMENT.findall(line)
+        if not (ROOT / name).exists()
+    ]
+
+
 def unfinished_marks(source: Source) -> list[str]:
     """Nothing in the packages is marked as unfinished."""
     if source.package not in PACKAGES:
@@ -181,5 +194,6 @@ RULES = (
     swallowed_errors,
     patched_code,
     named_places,
+    named_documents,
     unfinished_marks,
 )

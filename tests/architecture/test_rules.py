@@ -93,6 +93,7 @@ PLANTED: tuple[tuple[Rule, str, str], ...] = (
     (code_rules.patched_code, "tests/unit/test_x.py", "import shared.clock\nshared.clock.now = None\n"),
     (code_rules.named_places, "tests/unit/test_x.py", "DATA = '../share" + "d/data'\n"),
     (code_rules.named_places, "shared/config.py", "# see /hom" + "e/someone/notes\n"),
+    (code_rules.named_documents, "shared/config.py", "# see docs/nowhere.md\n"),
     (code_rules.unfinished_marks, "shared/config.py", "# TO" + "DO: later\n"),
     (code_rules.unfinished_marks, "shared/config.py", "raise NotImplemente" + "dError\n"),
 )
