@@ -1,0 +1,269 @@
+"""The codec under random input: valid messages come back, everything else is a `CodecError` and nothing more."""
+
+from __future__ import annotations
+
+import copy
+import random
+from collections.abc import Iterator
+from dataclasses import MISSING, fields, is_dataclass
+from enum import Enum
+from types import NoneType
+from typing import Any, get_args, get_origin, get_type_hints
+
+import msgpack  # type: ignore[import-untyped]
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from shared.codec import decode, encode, pack, unpack
+from shared.errors import CodecError
+from shared.messages import MESSAGES, Message
+from shared.model import Job, Node, OperationCosts, PlacementDecision, Plan, ProvisioningDecision, Stage
+
+NAMES = st.text("abcXYZ019-_", min_size=1, max_size=12)
+WHOLE = st.integers(-(1 << 63), (1 << 63) - 1)
+FINITE = st.floats(allow_nan=False, allow_infinity=False)
+POSITIVE = st.floats(0.001, 1e12)
+TEXT = st.text(st.characters(codec="utf-8"), max_size=12)
+PLAIN = st.recursive(
+    st.none() | st.booleans() | WHOLE | FINITE | TEXT,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(TEXT, inner, max_size=3),
+    max_leaves=6,
+)
+ANYTHING = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers(-(1 << 63), (1 << 64) - 1)
+    | st.floats()
+    | TEXT
+    | st.binary(max_size=8)
+    | st.builds(msgpack.ExtType, st.integers(0, 127), st.binary(max_size=8)),
+    lambda inner: (
+        st.lists(inner, max_size=4) | st.dictionaries(TEXT | WHOLE | st.binary(max_size=3), inner, max_size=4)
+    ),
+    max_leaves=12,
+)
+
+STAGES = st.builds(Stage, st.floats(0, 1e12), st.floats(10, 1e5), st.floats(0, 10), st.integers(0, 1 << 20))
+# Values that check themselves need strategies that know their ranges.
+KNOWN: dict[Any, st.SearchStrategy[Any]] = {
+    bool: st.booleans(),
+    int: WHOLE,
+    float: FINITE,
+    str: TEXT,
+    Any: PLAIN,
+    Stage: STAGES,
+    Node: st.builds(
+        Node,
+        name=NAMES,
+        cores=st.integers(1, 4096),
+        core_mhz=POSITIVE,
+        memory_mib=st.integers(100, 1 << 30),
+        reserve_mib=st.integers(0, 100),
+        labels=st.lists(TEXT, max_size=3).map(tuple),
+        cpu_model=TEXT,
+    ),
+    Job: st.builds(
+        Job,
+        name=NAMES,
+        stages=st.lists(STAGES, min_size=1, max_size=3).map(tuple),
+        submit_s=st.floats(0, 1e10),
+        desired_start_s=st.floats(0, 1e9),
+        goal_s=st.none() | st.floats(1.1e9, 1e12),
+        instances=st.integers(1, 65_536),
+        vcpus=st.integers(1, 4096),
+        importance=POSITIVE,
+        separate=st.booleans(),
+        checkpoint_mcycles=st.floats(0, 1e12),
+        needs=st.lists(TEXT, max_size=3).map(tuple),
+        template=TEXT,
+    ),
+    OperationCosts: st.builds(OperationCosts, *[st.floats(0, 1e6)] * 4),
+}
+
+
+def values(hint: Any) -> st.SearchStrategy[Any]:
+    """Valid values of a type as it is declared in a dataclass."""
+    if hint in KNOWN:
+        return KNOWN[hint]
+    parts = get_args(hint)
+    if NoneType in parts:
+        return st.none() | values(next(part for part in parts if part is not NoneType))
+    if get_origin(hint) is tuple and parts[-1] is not Ellipsis:
+        return st.tuples(*map(values, parts))
+    if parts:
+        return st.lists(values(parts[0]), max_size=3).map(tuple)
+    if issubclass(hint, Enum):
+        return st.sampled_from(hint)
+    hints = get_type_hints(hint)
+    required = {f.name: values(hints[f.name]) for f in fields(hint)}
+    return st.builds(hint, **required)
+
+
+ANY_MESSAGE: st.SearchStrategy[Message] = st.one_of([values(cls) for cls in MESSAGES])
+
+
+def outcome(body: bytes) -> Message | None:
+    """What `decode` made of a body; None when it was refused as it should be."""
+    try:
+        message = decode(body)
+    except CodecError as refused:
+        said = str(refused)
+        if len(said) > 400:
+            raise AssertionError(f"an error of {len(said)} characters") from refused
+        return None
+    assert decode(encode(message)) == message
+    return message
+
+
+@pytest.mark.parametrize("cls", MESSAGES)
+@settings(max_examples=40, deadline=None)
+@given(data=st.data())
+def test_every_valid_message_comes_back(cls: type[Message], data: st.DataObject) -> None:
+    message = data.draw(values(cls))
+    back = decode(encode(message))
+    assert back == message
+    assert type(back) is cls
+    assert all(type(one) is type(other) for one, other in zip(_leaves(message), _leaves(back), strict=True))
+
+
+@pytest.mark.parametrize("cls", [Plan, PlacementDecision, ProvisioningDecision, Job, Node, OperationCosts])
+@settings(max_examples=40, deadline=None)
+@given(data=st.data())
+def test_every_valid_record_comes_back(cls: type[Any], data: st.DataObject) -> None:
+    record = data.draw(values(cls))
+    assert unpack(pack(record, cls), cls) == record
+
+
+@settings(max_examples=400, deadline=None)
+@given(st.binary(max_size=200))
+def test_random_bytes_are_refused(body: bytes) -> None:
+    assert outcome(body) is None
+
+
+@settings(max_examples=300, deadline=None)
+@given(ANYTHING)
+def test_random_values_are_refused(plain: Any) -> None:
+    assert outcome(msgpack.packb(plain)) is None
+
+
+@settings(max_examples=300, deadline=None)
+@given(cls=st.sampled_from(MESSAGES), plain=ANYTHING, version=ANYTHING | st.just(1))
+def test_random_content_in_an_envelope_never_breaks_out(cls: type[Message], plain: Any, version: Any) -> None:
+    message = outcome(msgpack.packb({"k": cls.KIND, "v": version, "b": plain}))
+    assert message is None or type(message) is cls
+
+
+@settings(max_examples=400, deadline=None)
+@given(message=ANY_MESSAGE, seed=st.integers(0, 1 << 32))
+def test_damaged_bytes_never_break_out(message: Message, seed: int) -> None:
+    rng, body = random.Random(seed), bytearray(encode(message))
+    for _ in range(rng.randint(1, 4)):
+        at = rng.randrange(len(body))
+        if rng.random() < 0.7:
+            body[at] = rng.randrange(256)
+        elif rng.random() < 0.5:
+            del body[at]
+        else:
+            body.insert(at, rng.randrange(256))
+        if not body:
+            break
+    outcome(bytes(body))
+
+
+@settings(max_examples=200, deadline=None)
+@given(message=ANY_MESSAGE, seed=st.integers(0, 1 << 32))
+def test_a_cut_or_longer_body_is_refused(message: Message, seed: int) -> None:
+    body = encode(message)
+    assert outcome(body[: random.Random(seed).randrange(len(body))]) is None
+    assert outcome(body + b"\x00") is None
+
+
+@settings(max_examples=400, deadline=None)
+@given(message=ANY_MESSAGE, seed=st.integers(0, 1 << 32))
+def test_a_value_of_another_type_is_refused(message: Message, seed: int) -> None:
+    envelope, places = _fields_of(message)
+    rng = random.Random(seed)
+    table, name, hint, _ = rng.choice(places)
+    table[name] = rng.choice(_wrong_for(hint))
+    assert outcome(msgpack.packb(envelope)) is None
+
+
+@settings(max_examples=300, deadline=None)
+@given(message=ANY_MESSAGE, seed=st.integers(0, 1 << 32))
+def test_a_missing_field_is_refused_and_a_field_with_a_default_is_not(message: Message, seed: int) -> None:
+    envelope, places = _fields_of(message)
+    table, name, _, required = random.Random(seed).choice(places)
+    was_there = table.pop(name, None) is not None
+    changed = outcome(msgpack.packb(envelope))
+    if required:
+        assert changed is None
+    elif not was_there:
+        assert changed == message
+    else:  # another valid message, unless what is left breaks a relation between fields
+        assert changed is None or changed != message
+
+
+@settings(max_examples=200, deadline=None)
+@given(message=ANY_MESSAGE, seed=st.integers(0, 1 << 32), extra=TEXT, plain=PLAIN)
+def test_an_unknown_field_is_refused(message: Message, seed: int, extra: str, plain: Any) -> None:
+    envelope, places = _fields_of(message)
+    table = random.Random(seed).choice(places)[0]
+    known = {name for owner, name, _, _ in places if owner is table}
+    table[extra if extra not in known else extra + "_"] = plain
+    assert outcome(msgpack.packb(envelope)) is None
+
+
+def _leaves(value: Any) -> Iterator[Any]:
+    if is_dataclass(value):
+        for field in fields(value):
+            yield from _leaves(getattr(value, field.name))
+    elif isinstance(value, tuple):
+        for item in value:
+            yield from _leaves(item)
+    else:
+        yield value
+
+
+Place = tuple[dict[str, Any], str, Any, bool]  # the map it is in, its name, its type, whether it has no default
+
+
+def _fields_of(message: Message) -> tuple[dict[str, Any], list[Place]]:
+    """The plain envelope of a message, and every field of every record in it, also those that are not sent."""
+    envelope = copy.deepcopy(msgpack.unpackb(encode(message)))
+    return envelope, list(_places(envelope["b"], type(message)))
+
+
+def _places(plain: Any, hint: Any) -> Iterator[Place]:
+    parts = [part for part in get_args(hint) if part is not NoneType]
+    if isinstance(plain, dict) and isinstance(hint, type) and is_dataclass(hint):
+        hints = get_type_hints(hint)
+        for field in fields(hint):
+            required = field.default is MISSING and field.default_factory is MISSING
+            yield plain, field.name, hints[field.name], required
+            yield from _places(plain.get(field.name), hints[field.name])
+    elif isinstance(plain, list):
+        for item in plain:
+            yield from _places(item, parts[0])
+    elif parts and plain is not None:
+        yield from _places(plain, parts[0])
+
+
+def _wrong_for(hint: Any) -> list[Any]:
+    """Values that no field of this type may hold."""
+    parts = get_args(hint)
+    if NoneType in parts:
+        return [one for one in _wrong_for(next(part for part in parts if part is not NoneType)) if one is not None]
+    if hint is bool:
+        return [None, 0, 1, "true", "", 1.0, [], {}, [True]]
+    if hint is int:
+        return [None, True, False, "1", "", 1.0, 1e300, [], {}, 1 << 63, (1 << 64) - 1, b"1"]
+    if hint is float:
+        return [None, True, "1.0", "", [], {}, float("nan"), float("inf"), 1 << 63, b"1"]
+    if hint is str:
+        return [None, 1, True, 1.5, [], {}, "x" * 4097, b"x", ["x"]]
+    if parts:
+        return [None, 1, True, "", "abc", {}, 1.5, [[]], [None], [b"x"]]
+    if issubclass(hint, Enum):
+        return [None, 0, 1, True, "", "no-such-value", [], {}, [next(iter(hint)).value]]
+    return [None, 1, True, "", "abc", [], [[]], 1.5, {"no such field": 1}]
