@@ -54,7 +54,6 @@ class _Pass:
     runners: list[_Runner]
     ceiling: Room
     changes: list[Change]
-    served: set[int] = field(default_factory=set)
     gone: set[int] = field(default_factory=set)
 
     @classmethod
@@ -86,7 +85,6 @@ class _Pass:
         self.changes.append(begin(self.room, row, shape, fit.rows, reason))
         if self.ceiling is not self.room:
             self.ceiling.take(shape, fit.rows)
-        self.served.add(row)
         return None
 
     def _preempt(self, row: int, shape: Shape, goal_s: float) -> Fit:
@@ -173,15 +171,15 @@ class EarliestDeadlineFirst:
         on_draining = set(refused) | _rows_named(snapshot, changes)
         refused.update(at_once)
         runners = _runners(snapshot, on_draining) if rows.size and params.get("preempt", True) else []
-        under_way, pending, tried = _Pass.begin(room, changes, runners), Pending(snapshot, rows), 0
+        under_way, pending = _Pass.begin(room, changes, runners), Pending(snapshot, rows)
         for row in pending:
-            tried += 1
             shape = shape_of(snapshot, row)
             slots = under_way.serve(row, shape)
-            if slots is not None:
+            if slots is None:
+                pending.placed()
+            else:
                 pending.strike(shape, slots)
-        unplaced = rows[[row not in under_way.served for row in rows.tolist()]]
-        return PlacementDecision(tuple(changes), refusals(room, refused, unplaced), tried), None
+        return PlacementDecision(tuple(changes), refusals(room, refused, pending.left), pending.tried), None
 
 
 def _rows_named(snapshot: Snapshot, changes: list[Change]) -> set[int]:

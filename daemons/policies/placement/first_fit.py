@@ -41,15 +41,13 @@ class FirstFit:
         changes, refused = drain(room)
         rows, at_once = screen(snapshot, asking(snapshot))
         refused.update(at_once)
-        pending, placed, tried = Pending(snapshot, rows), set(), 0
+        pending = Pending(snapshot, rows)
         for row in pending:
-            tried += 1
             shape = shape_of(snapshot, row)
             fit = seat(room, row, shape)
             if fit.rows is None:
                 pending.strike(shape, fit.slots)
             else:
                 changes.append(begin(room, row, shape, fit.rows, _ARRIVAL))
-                placed.add(row)
-        unplaced = rows[[row not in placed for row in rows.tolist()]] if placed else rows
-        return PlacementDecision(tuple(changes), refusals(room, refused, unplaced), tried), None
+                pending.placed()
+        return PlacementDecision(tuple(changes), refusals(room, refused, pending.left), pending.tried), None

@@ -92,17 +92,20 @@ def asking(snapshot: Snapshot) -> Ints:
 
 
 class Pending:
-    """Rows still to be tried, in order. A failure strikes out every later row that needs at least as much.
+    """Rows to be tried, in order, each followed by `placed` or, if it may rule out others, `strike`.
 
-    That is sound as long as the room that the failure was found in only shrinks for the rows that come later.
+    A failure strikes out every later row that needs at least as much. That is sound as long as the room that the
+    failure was found in only shrinks for the rows that come later. `tried` counts the rows handed out.
     """
 
-    __slots__ = ("_alive", "_at", "_needs", "_rows", "_snapshot")
+    __slots__ = ("_alive", "_at", "_left", "_needs", "_rows", "_snapshot", "tried")
 
     def __init__(self, snapshot: Snapshot, rows: Ints) -> None:
         self._snapshot, self._rows = snapshot, rows
         self._alive = np.ones(rows.size, dtype=np.bool_)
+        self._left = np.ones(rows.size, dtype=np.bool_)
         self._at = -1
+        self.tried = 0
         self._needs: Ints | None = None
 
     def __iter__(self) -> Iterator[int]:
@@ -112,8 +115,18 @@ class Pending:
             self._at += int(alive[self._at :].argmax())
             if not alive[self._at]:
                 return
+            self.tried += 1
             yield rows.item(self._at)
             self._at += 1
+
+    def placed(self) -> None:
+        """The row just tried has its place."""
+        self._left[self._at] = False
+
+    @property
+    def left(self) -> Ints:
+        """Rows that were not placed."""
+        return self._rows[self._left]
 
     def strike(self, shape: Shape, slots: int) -> None:
         """There is room for only `slots` instances of `shape`: drop the later rows that this rules out."""
