@@ -98,7 +98,7 @@ class Measure:
                 self.agenda.touch(instance.job)
 
     def _inventory(self, node: NodeEntry, report: Report, now_s: float) -> None:
-        node.under_way = {doing.vm: doing for doing in report.under_way}
+        self._under_way(node, report)
         listed = set()
         unmanaged_mib = 0.0
         for status in report.vms:
@@ -111,11 +111,20 @@ class Measure:
         for vm in [vm for vm in node.vms if vm not in listed]:
             if node.vm_seq.get(vm, 0) < report.seq:
                 self._drop_copy(node, vm)
-        for instance in [i for vm, i in node.claimed.items() if vm not in listed]:
+        for instance in list(node.claimed.values()):
             if node.vm_seq.get(instance.vm, 0) < report.seq:
-                self._absent(node, instance, report, now_s)
+                self._not_live(node, instance, report, now_s)
         node.vm_seq = {vm: seq for vm, seq in node.vm_seq.items() if seq > report.seq}
         self._lapsed(node, report)
+
+    def _under_way(self, node: NodeEntry, report: Report) -> None:
+        """Take over what the agent has in hand; what a later result has ended already is not taken up again."""
+        before = node.under_way
+        node.under_way = {doing.vm: doing for doing in report.under_way if node.vm_seq.get(doing.vm, 0) < report.seq}
+        for vm in before:
+            instance = self.cluster.instances.get(vm)
+            if vm not in node.under_way and instance is not None:
+                self.agenda.touch(instance.job)
 
     def _status(self, node: NodeEntry, status: VmStatus, now_s: float) -> bool:
         """Apply a report's word on one VM; false when its job is not known (then it is counted, never touched)."""
@@ -137,13 +146,21 @@ class Measure:
             instance.copies.discard(node.name)
             self.agenda.touch(instance.job)
 
-    def _absent(self, node: NodeEntry, instance: Instance, report: Report, now_s: float) -> None:
-        """The report does not list a VM that may be there. It is proof unless something may still bring it."""
+    def _not_live(self, node: NodeEntry, instance: Instance, report: Report, now_s: float) -> None:
+        """A VM that may be there is not listed, or only as an image: proof that it does not run there, unless
+        something may still bring it. One that has ended or crashed is left to its guest event."""
+        status = node.vms.get(instance.vm)
+        if status is not None and (status.state is not VmState.SUSPENDED or status.busy):
+            return
         if instance.vm in node.under_way or self._expected(instance, node, report):
             return
         if now_s < instance.arriving_until_s:
             return
-        self._gone(node, instance)
+        if status is None:
+            self._gone(node, instance)
+        else:
+            self.cluster.release(instance, node.name)
+            self.agenda.change(instance.job)
 
     def _expected(self, instance: Instance, node: NodeEntry, report: Report) -> bool:
         """Whether an order of ours that may yet bring the VM to the node is still open."""

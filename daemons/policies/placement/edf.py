@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -92,7 +92,8 @@ class _Pass:
         at_best = self.ceiling.first_fit(shape, instances)
         if at_best.rows is None:
             return at_best
-        losers = _fewest(self.room, shape, instances, [r for r in self.runners if r.row not in self.gone])
+        active = (runner for runner in self.runners if runner.row not in self.gone)
+        losers = _fewest(self.room, shape, instances, active)
         trial = self.room.copy()
         for runner in losers:
             trial.release(runner.node, runner.memory_mib, runner.cpu_mhz)
@@ -108,7 +109,7 @@ class _Pass:
         return fit
 
 
-def _fewest(room: Room, shape: Shape, instances: int, runners: list[_Runner]) -> list[_Runner]:
+def _fewest(room: Room, shape: Shape, instances: int, runners: Iterable[_Runner]) -> list[_Runner]:
     """Runners to suspend so that the instances fit: from the latest goal on until they do, then less those, from the
     earliest goal on, without whom they still do."""
     mib, mhz = room.free_mib.tolist(), room.free_mhz.tolist()
