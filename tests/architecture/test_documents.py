@@ -11,7 +11,7 @@ import pytest
 from shared import errors
 from shared.errors import TrimtabError
 from shared.model import Outcome, ReasonCode
-from tests.architecture.sources import ROOT
+from tests.architecture.sources import PACKAGES, ROOT, tree_sources
 
 LINK = re.compile(r"\[[^\]]*\]\(([^)#\s]+)(?:#[^)]*)?\)")
 MAKE_TARGET = re.compile(r"^([a-z]+):.*## ", re.MULTILINE)
@@ -93,6 +93,40 @@ def test_differences_are_found() -> None:
     found = differences(first_column(section(page, "Codes")), {"a", "c"})
 
     assert found == ["not documented: c", "documented, does not exist: b", "documented twice: b"]
+
+
+def missing_files(text: str, paths: Iterable[str]) -> list[str]:
+    """Python files and folders of ours that a text names in code and that no path ends or begins with."""
+    known = tuple(paths)
+    files = re.findall(r"`([\w/]+\.py)`", text)
+    folders = re.findall(rf"`((?:{'|'.join(PACKAGES)})/[\w/]*)`", text)
+    return [
+        *(file for file in files if not any(f"/{path}".endswith(f"/{file}") for path in known)),
+        *(folder for folder in folders if not any(f"{path}/".startswith(folder.rstrip("/") + "/") for path in known)),
+    ]
+
+
+def test_named_files_exist() -> None:
+    """A page that describes a module describes one that is there; examples and alternatives name others."""
+    paths = [source.path for source in tree_sources()]
+    found = {
+        path.name: missing_files(path.read_text("utf-8"), paths)
+        for path in documents()
+        if path.name != "policies.md" and path.parent.name != "adr"
+    }
+
+    assert {name: missing for name, missing in found.items() if missing} == {}
+
+
+def test_a_missing_file_is_found() -> None:
+    """Given a page with files and folders that are there and not, then those that are not are named."""
+    page = "`world.py`, `shared/gone.py`, `shared/bus/`, `daemons/gone/`, `old.py`"
+
+    assert missing_files(page, ["sim_backend/world.py", "shared/bus/memory.py"]) == [
+        "shared/gone.py",
+        "old.py",
+        "daemons/gone/",
+    ]
 
 
 @pytest.mark.parametrize("path", documents(), ids=lambda path: path.relative_to(ROOT).as_posix())
