@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 FEW = 64  # above this many guests the numpy form is the faster one (measured)
+HUGE = 1e100
 
 
 def shares(weights: Sequence[float], caps: Sequence[float], capacity: float) -> list[float]:
@@ -38,11 +39,14 @@ _Fill = Callable[[list[float], list[float], float], list[float]]
 
 
 def _by_group(weights: Sequence[float], caps: Sequence[float], capacity: float, fill: _Fill) -> list[float]:
-    left = capacity if capacity > 0 else 0.0
-    limits = [cap if cap > 0 else 0.0 for cap in caps]
-    if math.fsum(limits) <= left:
+    whole = capacity if capacity > 0 else 0.0
+    limits = [min(cap, whole) if cap > 0 else 0.0 for cap in caps]
+    if sum(limits) <= whole:
         return limits
-    result = [0.0] * len(limits)
+    if whole > HUGE:  # sums and ratios would leave the range of a float
+        parts = _by_group(weights, [limit / whole for limit in limits], 1.0, fill)
+        return [min(limit, part * whole) for limit, part in zip(limits, parts, strict=True)]
+    result, left = [0.0] * len(limits), whole
     groups: tuple[list[int], list[int], list[int]] = ([], [], [])
     for i, weight in enumerate(weights):
         groups[0 if weight == math.inf else 1 if weight > 0 else 2].append(i)
@@ -53,14 +57,14 @@ def _by_group(weights: Sequence[float], caps: Sequence[float], capacity: float, 
         given = fill(_bounded(own), [limits[i] for i in group], left)
         for i, share in zip(group, given, strict=True):
             result[i] = share
-        left = max(0.0, left - math.fsum(given))
+        left = max(0.0, left - sum(given))
     return result
 
 
 def _bounded(weights: list[float]) -> list[float]:
     """The weights as they are, or scaled where their sum or ratios would leave the range of a float."""
     highest = max(weights)
-    if min(weights) > 1e-100 and highest < 1e100:
+    if min(weights) > 1 / HUGE and highest < HUGE:
         return weights
     return [max(weight / highest, 1e-200) for weight in weights]
 
@@ -79,7 +83,7 @@ def _fill_few(weights: list[float], caps: list[float], capacity: float) -> list[
             for j in order[place:]:
                 result[j] = min(caps[j], weights[j] * level)
             return result
-        result[i] = caps[i]
+        result[i] = min(caps[i], left)
         left = max(0.0, left - caps[i])
     return result
 
