@@ -4,11 +4,17 @@ made the desired state."""
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 from daemons.agenda import Agenda
 from daemons.decide import DecideOutcome, DecideRequest
+from daemons.planning import order
+from daemons.planning.diff import diff
+from daemons.planning.sight import Need, Room
+from daemons.reconcile import ceilings_of
 from daemons.records import ControlRecord, DecisionRecord
 from daemons.settings import Automation, ControllerSettings
+from daemons.sights import rooms_of, sight_after
 from daemons.snapshots import SnapshotBuilder
 from daemons.state import Cluster, JobEntry
 from shared.effects import Compute
@@ -18,6 +24,7 @@ from shared.model import (
     JobPhase,
     NodeService,
     PlacementDecision,
+    Plan,
     ProvisioningDecision,
     Reason,
     ReasonCode,
@@ -138,8 +145,9 @@ class Deciding:
             self.settings.placement.name,
             tuple(decision.changes),
             tuple(decision.refusals),
-            (*dropped, *(Refusal(change.workload, Reason(ReasonCode.HELD)) for change in held)),
-            not held,
+            tuple(dropped),
+            tuple(held),
+            self._plan(held),
         )
         self.last = record
         if held and self.settings.automation is Automation.CONFIRM:
@@ -151,13 +159,24 @@ class Deciding:
         """Carry out the held changes of the decision that waits; false when it is not that one."""
         if self.pending is None or self.pending.number != number:
             return False
-        held = {r.workload for r in self.pending.dropped if r.reason.code is ReasonCode.HELD}
-        changes = [change for change in self.pending.changes if change.workload in held]
-        self.pending = None
+        changes, self.pending = self.pending.held, None
         self.apply(changes, now_s)
         return True
 
-    def apply(self, changes: list[Change], now_s: float) -> list[Refusal]:
+    def _plan(self, changes: list[Change]) -> Plan:
+        """The order in which changes that are held back would be carried out as things stand."""
+        needs: list[Need] = []
+        holdings: dict[str, Room] = {}
+        for change in changes:
+            entry = self.cluster.active.get(change.workload)
+            if entry is None or entry.revision != change.revision:
+                continue
+            needs += diff(sight_after(self.cluster, entry, change)).needs
+            for instance in entry.instances:
+                holdings[instance.vm] = Room(instance.memory_mib, instance.cpu_mhz)
+        return order.plan(needs, rooms_of(self.cluster, needs), holdings, ceilings_of(self.settings.limits))
+
+    def apply(self, changes: Sequence[Change], now_s: float) -> list[Refusal]:
         """Make changes the desired state; returns those dropped because their workload has changed since."""
         dropped = []
         for change in changes:

@@ -11,8 +11,9 @@ import math
 from daemons.agenda import Agenda
 from daemons.planning import order
 from daemons.planning.diff import diff
-from daemons.planning.sight import Ceilings, Copy, Difference, InstanceSight, Need, Room, WorkloadSight
-from daemons.settings import ControllerSettings
+from daemons.planning.sight import Ceilings, Difference, Need, Room
+from daemons.settings import ControllerSettings, Limits
+from daemons.sights import rooms_of, sight_of
 from daemons.state import Cluster, InFlight, Instance, JobEntry
 from shared.bus import topology
 from shared.effects import Publish
@@ -23,7 +24,6 @@ from shared.model import (
     ActionKind,
     Allotment,
     JobPhase,
-    NodeCondition,
     Outcome,
     VmSpec,
 )
@@ -37,10 +37,7 @@ class Reconciler:
         self.blocked: dict[str, JobEntry] = {}
         self.due_s: dict[str, float] = {}
         self._issued = 0
-        limits = settings.limits
-        self._ceilings = Ceilings(
-            limits.actions_per_node, limits.migrations_per_node, limits.actions_total, limits.migrations_total
-        )
+        self._ceilings = ceilings_of(settings.limits)
 
     def run(self, now_s: float) -> None:
         """Reconcile every job that was touched, is blocked or is due."""
@@ -143,7 +140,7 @@ class Reconciler:
     # --- sending ----------------------------------------------------------------------------------------------------
 
     def _send(self, needs: list[Need], now_s: float) -> None:
-        rooms = self.rooms(needs)
+        rooms = rooms_of(self.cluster, needs)
         under_way = Room(0.0, 0.0, len(self.cluster.actions), self.cluster.migrations)
         wave = order.wave(needs, rooms, self._ceilings, under_way)
         chosen = wave.chosen
@@ -156,17 +153,6 @@ class Reconciler:
         for need in wave.blocked:
             entry = self.cluster.active[need.workload]
             self.blocked[need.workload] = entry
-
-    def rooms(self, needs: list[Need]) -> dict[str, Room]:
-        """Live totals of the nodes that the needs touch. Nodes that take no VMs have no room for them."""
-        rooms: dict[str, Room] = {}
-        for need in needs:
-            for name in (need.node, need.to_node):
-                node = self.cluster.nodes.get(name)
-                if node is not None and node.usable and name not in rooms:
-                    memory_mib = node.room_mib() if node.schedulable else -1.0
-                    rooms[name] = Room(memory_mib, node.room_mhz(), node.actions, node.migrations)
-        return rooms
 
     def _issue(self, need: Need, now_s: float) -> None:
         instance = self.cluster.instances[need.vm]
@@ -270,54 +256,6 @@ class Reconciler:
         self.agenda.place = True
 
 
-def sight_of(cluster: Cluster, entry: JobEntry) -> WorkloadSight:
-    """What planning sees of a job now."""
-    wanted = entry.allotments
-    sights = []
-    for index, instance in enumerate(entry.instances):
-        allotment = wanted[index] if wanted else None
-        sights.append(
-            InstanceSight(
-                instance.vm,
-                allotment.node if allotment else "",
-                allotment.cpu_mhz if allotment else 0.0,
-                instance.memory_mib,
-                _copies(cluster, instance),
-                is_busy(cluster, instance),
-                is_unknown(cluster, instance),
-                instance.issued_attempt == entry.attempt,
-                instance.ended,
-            )
-        )
-    return WorkloadSight(entry.job.name, entry.phase, entry.attempt, tuple(sights))
-
-
-def _copies(cluster: Cluster, instance: Instance) -> tuple[Copy, ...]:
-    copies = []
-    for name in sorted(instance.copies):
-        node = cluster.nodes[name]
-        status = node.vms[instance.vm]
-        copies.append(Copy(name, status.state, status.attempt, status.generation, status.cpu_mhz, node.usable))
-    return tuple(copies)
-
-
-def is_busy(cluster: Cluster, instance: Instance) -> bool:
-    """An operation on the VM is under way, by our order or an older leader's."""
-    if instance.in_flight is not None:
-        return True
-    for name in (*instance.copies, *instance.may_run_on):
-        node = cluster.nodes[name]
-        if instance.vm in node.under_way:
-            return True
-        status = node.vms.get(instance.vm)
-        if status is not None and status.busy:
-            return True
-    return False
-
-
-def is_unknown(cluster: Cluster, instance: Instance) -> bool:
-    """The VM may be on a node of which nothing is known, or whose word on it has not come yet."""
-    for name in instance.may_run_on:
-        if name not in instance.copies or cluster.nodes[name].condition is not NodeCondition.UP:
-            return True
-    return False
+def ceilings_of(limits: Limits) -> Ceilings:
+    """The limits on actions under way as planning takes them."""
+    return Ceilings(limits.actions_per_node, limits.migrations_per_node, limits.actions_total, limits.migrations_total)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from shared.model import Allotment, Change, Job, JobPhase, Node, NodeService, Refusal
+from shared.model import Allotment, Change, Job, JobPhase, Node, NodeService, Plan, Refusal
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +73,10 @@ class NodeRecord:
 
 @dataclass(frozen=True, slots=True)
 class DecisionRecord:
-    """A decision as taken: changes, refusals, and what was dropped because its workload had changed since."""
+    """A decision as taken: changes, refusals, and what was dropped because its workload had changed since.
+
+    `held` are the changes that the automation level holds back, and `plan` is what carrying them out would take.
+    """
 
     number: int
     at_s: float
@@ -82,7 +85,8 @@ class DecisionRecord:
     changes: tuple[Change, ...]
     refusals: tuple[Refusal, ...]
     dropped: tuple[Refusal, ...]
-    applied: bool
+    held: tuple[Change, ...]
+    plan: Plan
 
     @property
     def key(self) -> tuple[str, str]:

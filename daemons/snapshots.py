@@ -10,8 +10,8 @@ import math
 
 import numpy as np
 
-from daemons.reconcile import is_busy, is_unknown
 from daemons.settings import ControllerSettings
+from daemons.sights import is_busy, is_unknown
 from daemons.state import Cluster, JobEntry, NodeEntry
 from shared.model import JobPhase, Node, NodeCondition, NodeService, VmState
 from shared.snapshot import InstanceColumns, NodeColumns, Snapshot, WorkloadColumns, WorkloadState

@@ -363,6 +363,7 @@ def test_confirm_waits_for_the_operator() -> None:
     assert desk.orders == []
     pending = desk.controller.deciding.pending
     assert pending is not None
+    assert [(step.kind, step.node, step.to_node) for step in pending.plan.steps] == [(ActionKind.MIGRATE, "n1", "n2")]
     assert desk.ask(ApprovePlan("a", 99)).code == "no-such-plan"
     assert desk.ask(ApprovePlan("a", pending.number)).done
     assert kinds(desk) == [(ActionKind.MIGRATE, "n1")]

@@ -1,0 +1,86 @@
+"""What planning sees of the cluster: values made from the controller's tables."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from daemons.planning.sight import Copy, InstanceSight, Need, Room, WorkloadSight
+from daemons.state import Cluster, Instance, JobEntry
+from shared.model import Allotment, Change, ChangeKind, JobPhase, NodeCondition
+
+
+def sight_of(cluster: Cluster, entry: JobEntry) -> WorkloadSight:
+    """A job as it is and as it is wanted."""
+    return _sight(cluster, entry, entry.phase, entry.attempt, entry.allotments)
+
+
+def sight_after(cluster: Cluster, entry: JobEntry, change: Change) -> WorkloadSight:
+    """A job as it is and as a change that has not been made would want it."""
+    phase = JobPhase.SUSPENDED if change.kind is ChangeKind.SUSPEND else JobPhase.RUNNING
+    attempt = entry.attempt + (change.kind is ChangeKind.START)
+    return _sight(cluster, entry, phase, attempt, change.allotments)
+
+
+def _sight(
+    cluster: Cluster, entry: JobEntry, phase: JobPhase, attempt: int, wanted: tuple[Allotment, ...]
+) -> WorkloadSight:
+    sights = []
+    for index, instance in enumerate(entry.instances):
+        allotment = wanted[index] if wanted else None
+        sights.append(
+            InstanceSight(
+                instance.vm,
+                allotment.node if allotment else "",
+                allotment.cpu_mhz if allotment else 0.0,
+                instance.memory_mib,
+                _copies(cluster, instance),
+                is_busy(cluster, instance),
+                is_unknown(cluster, instance),
+                instance.issued_attempt == attempt,
+                instance.ended,
+            )
+        )
+    return WorkloadSight(entry.job.name, phase, attempt, tuple(sights))
+
+
+def _copies(cluster: Cluster, instance: Instance) -> tuple[Copy, ...]:
+    copies = []
+    for name in sorted(instance.copies):
+        node = cluster.nodes[name]
+        status = node.vms[instance.vm]
+        copies.append(Copy(name, status.state, status.attempt, status.generation, status.cpu_mhz, node.usable))
+    return tuple(copies)
+
+
+def is_busy(cluster: Cluster, instance: Instance) -> bool:
+    """An operation on the VM is under way, by our order or an older leader's."""
+    if instance.in_flight is not None:
+        return True
+    for name in (*instance.copies, *instance.may_run_on):
+        node = cluster.nodes[name]
+        if instance.vm in node.under_way:
+            return True
+        status = node.vms.get(instance.vm)
+        if status is not None and status.busy:
+            return True
+    return False
+
+
+def is_unknown(cluster: Cluster, instance: Instance) -> bool:
+    """The VM may be on a node of which nothing is known, or whose word on it has not come yet."""
+    for name in instance.may_run_on:
+        if name not in instance.copies or cluster.nodes[name].condition is not NodeCondition.UP:
+            return True
+    return False
+
+
+def rooms_of(cluster: Cluster, needs: Iterable[Need]) -> dict[str, Room]:
+    """Live totals of the nodes that the needs touch. A node that takes no VMs has no room for them."""
+    rooms: dict[str, Room] = {}
+    for need in needs:
+        for name in (need.node, need.to_node):
+            node = cluster.nodes.get(name)
+            if node is not None and node.usable and name not in rooms:
+                memory_mib = node.room_mib() if node.schedulable else -1.0
+                rooms[name] = Room(memory_mib, node.room_mhz(), node.actions, node.migrations)
+    return rooms
