@@ -12,7 +12,7 @@ from dataclasses import replace
 from daemons.planning.sight import Ceilings, Need, Room, Wave
 from shared.model import ActionKind, Plan, Reason, ReasonCode, Refusal, Step
 
-ROOM_TOLERANCE = 1e-9
+ROOM_TOLERANCE = 1e-9  # sums of floats; policies allow as much
 FREEING = frozenset({ActionKind.STOP, ActionKind.SUSPEND, ActionKind.DISCARD_IMAGE, ActionKind.PAUSE})
 RANK = {
     ActionKind.STOP: 0,
@@ -78,9 +78,8 @@ def _fits(group: list[Need], rooms: Mapping[str, Room]) -> bool:
 def _has_room(room: Room | None, memory_mib: float, cpu_mhz: float) -> bool:
     if room is None:
         return False
-    if memory_mib > 0 and memory_mib > room.memory_mib:
-        return False
-    return cpu_mhz <= 0 or cpu_mhz <= room.cpu_mhz + ROOM_TOLERANCE * cpu_mhz
+    enough_memory = memory_mib <= 0 or memory_mib * (1.0 - ROOM_TOLERANCE) <= room.memory_mib
+    return enough_memory and (cpu_mhz <= 0 or cpu_mhz * (1.0 - ROOM_TOLERANCE) <= room.cpu_mhz)
 
 
 def _within_limits(need: Need, rooms: Mapping[str, Room], ceilings: Ceilings, under_way: Room) -> bool:

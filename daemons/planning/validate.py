@@ -6,6 +6,8 @@ from dataclasses import dataclass
 
 from shared.model import Action, ActionKind
 
+ROOM_SLACK_MIB = 1e-3  # sums of floats
+
 
 @dataclass(frozen=True, slots=True)
 class NodeNow:
@@ -32,6 +34,6 @@ def validate(action: Action, node: NodeNow, target: NodeNow | None, now_s: float
     if action.kind in (ActionKind.MIGRATE, ActionKind.START, ActionKind.RESUME):
         if receiving is None or not receiving.usable:
             return "the receiving node is not usable"
-        if receiving.room_mib < 0:
+        if receiving.room_mib < -ROOM_SLACK_MIB:
             return "the receiving node has no room any more"
     return ""
