@@ -3,13 +3,15 @@
 Time jumps from event to event. Within one instant: completions and ends of operations, then arrivals, then one
 scheduling pass. Cycles begin at 0 and every `cycle_s`. A pass is made
 - at a cycle, when any job is there, or for an event-driven policy only when one waits or is suspended;
-- for an event-driven policy also when a job arrived or ended, under the same condition.
+- for an event-driven policy also when a job arrived or ended, an operation that took time ended, or a job may start
+  from now on, under the same condition.
 
 What a decision wants is begun at once where there is room. An operation on a job is one for all its instances: it
-begins when every node it goes to has room (so it waits for the suspends and migrations that make room, and for nothing
-else), holds that room from then on, and ends after the cost of its slowest instance. The job makes no progress during
-its own operation. A suspended job holds nothing; its images stay where it ran. Migrations that wait for each other are
-broken up by suspending one of them.
+begins when every node it goes to has room (so it waits for the suspends and migrations that make room, first decided
+first served, and for nothing else), holds that room from then on, and ends after the cost of its slowest instance. The
+job makes no progress during its own operation. A suspended job holds nothing; its images stay where it ran. Migrations
+that wait for each other are broken up by suspending one of them. A policy sees as free what will be free once
+everything wanted has come about, as the controller shows it.
 """
 
 from __future__ import annotations
@@ -57,7 +59,7 @@ _FROM = {
 @dataclass(slots=True, eq=False)
 class _Task:
     """A job in the engine. `nodes` and `cpu_mhz`: what its VMs hold, or where its images lie; `state` is the wanted
-    one; `fixed` while an operation on it waits or is under way."""
+    one, with what it will hold in `wanted`; `fixed` while an operation on it waits or is under way."""
 
     row: int
     job: Job
@@ -67,6 +69,7 @@ class _Task:
     fixed: bool = False
     nodes: Ints = field(default_factory=lambda: _NOWHERE)
     cpu_mhz: Floats = field(default_factory=lambda: _NOTHING)
+    wanted: Hold = (_NOWHERE, _NOTHING, 0.0)
     begin_s: float | None = None
     end_s: float | None = None
 
@@ -173,7 +176,8 @@ class _Engine:
         self.jobs, self.true_stages = ordered, true_stages
         self.node_names = [node.name for node in nodes]
         self.node_rows = {node.name: row for row, node in enumerate(nodes)}
-        self.world, self.room, self.workloads = World(), Room(nodes), Workloads(ordered)
+        self.world, self.workloads = World(), Workloads(ordered)
+        self.room, self.wanted = Room(nodes), Room(nodes)  # what is free now, and once what is wanted has come about
         for node in nodes:
             self.world.add_host(node)
         self.tasks: dict[str, _Task] = {}  # submitted and not over
@@ -182,6 +186,7 @@ class _Engine:
         self.operations: Counter[str] = Counter()
         self.pending: list[_Operation] = []  # wanted, waiting for room, in the order of decision
         self.ends: list[tuple[float, int, _Operation]] = []  # under way
+        self.later: list[float] = []  # desired starts of submitted jobs that are still to come
         self.begun = 0
         self.touched = False  # whether anything happened at this instant
         self.not_running = 0  # jobs that a pass could serve: waiting or suspended, and not fixed
@@ -199,6 +204,8 @@ class _Engine:
                 next_s = self.ends[0][0]
             if arrived < len(jobs) and jobs[arrived].submit_s < next_s:
                 next_s = jobs[arrived].submit_s
+            if self.later and self.later[0] < next_s:
+                next_s = self.later[0]
             cycle_at_s = cycle * self.cycle_s
             if self.workloads.live and cycle_at_s < next_s and not (idle and next_s == math.inf):
                 next_s = cycle_at_s
@@ -215,33 +222,34 @@ class _Engine:
             cycle += cycle_due
             if self._due(event, cycle_due):
                 self._decide(now_s)
-            idle = not (self.touched or self._later(now_s))
+            idle = not self.touched
 
     def _due(self, event: bool, cycle_due: bool) -> bool:
         if self.policy.event_driven:
             return (event or cycle_due) and self.not_running > 0
         return cycle_due and bool(self.workloads.live)
 
-    def _later(self, now_s: float) -> bool:
-        """Whether any job may not start yet."""
-        return any(self.jobs[row].desired_start_s > now_s for row in self.workloads.live)
-
     def _happen(self, now_s: float) -> bool:
-        """Completions, then ends of operations. Whether a job ended."""
+        """Completions, then ends of operations, then starts that were waited for. Whether there was any."""
         over = self.world.advance(now_s)
         if over:
             self._complete(over, now_s)
         while self.ends and self.ends[0][0] <= now_s:
             self._end(heappop(self.ends)[2], now_s)
+        while self.later and self.later[0] <= now_s:
+            heappop(self.later)
+            self.touched = True
         if self.pending:
             self._begin_pending(now_s)
-        return bool(over)
+        return self.touched
 
     def _arrive(self, row: int, job: Job) -> None:
         vms = [instance_name(job.name, index) for index in range(job.instances)]
         task = self.tasks[job.name] = _Task(row, job, vms, float(job.memory_mib))
         self.submitted.append(task)
         self.touched = True
+        if job.desired_start_s > job.submit_s:
+            heappush(self.later, job.desired_start_s)
         self.world.add_task(job.name, self.true_stages.get(job.name) or declared_stages(job), job.instances)
         self.workloads.arrive(row)
         self.not_running += 1
@@ -257,6 +265,7 @@ class _Engine:
             task = self.tasks.pop(name)
             task.end_s, self.touched = now_s, True
             self._let_go((task.nodes, task.cpu_mhz, task.memory_mib), now_s)
+            self.wanted.give(*task.wanted)
             self.workloads.leave(task.row)
             if task.fixed:  # it ended while an operation on it waited for room
                 self.pending = [operation for operation in self.pending if operation.task is not task]
@@ -268,8 +277,7 @@ class _Engine:
         for task in self.tasks.values():
             if task.begin_s is not None:
                 self.workloads.measure(task.row, self.world.done_mcycles(task.job.name, now_s))
-        promised = [operation.needs() for operation in self.pending]
-        seen = snapshot(now_s, self.cycle_s, self.room, promised, self.workloads)
+        seen = snapshot(now_s, self.cycle_s, self.wanted, self.workloads)
         decision, self.policy_state = self.policy.decide(seen, self.policy_state, self.params)
         wanted = [operation for change in decision.changes if (operation := self._commit(change, now_s)) is not None]
         # What makes room goes first, whatever the order in which the policy names the changes.
@@ -286,11 +294,14 @@ class _Engine:
             )
         if change.revision != self.workloads.revision(task.row):
             raise ContractViolation(f"{change.kind} of {change.workload} is for revision {change.revision}")
+        self.wanted.give(*task.wanted)
         if change.kind is ChangeKind.SUSPEND:
             nodes, cpu_mhz, state = task.nodes, np.zeros(len(task.nodes)), WorkloadState.SUSPENDED
+            task.wanted = (_NOWHERE, _NOTHING, 0.0)
         else:
             nodes, cpu_mhz = self._allotted(change, task)
-            state = WorkloadState.RUNNING
+            state, task.wanted = WorkloadState.RUNNING, (nodes, cpu_mhz, task.memory_mib)
+            self.wanted.take(*task.wanted)
         self.operations[change.kind.value] += 1
         resize = change.kind is ChangeKind.RESIZE
         self.workloads.change(task.row, state, nodes, cpu_mhz, fixed=not resize)

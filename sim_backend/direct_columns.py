@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -30,7 +30,7 @@ _DONE, _STATE, _REVISION = _FLOATS.index("done_mcycles"), _INTS.index("state"), 
 
 
 class Room:
-    """CPU (MHz) and memory (MiB) of every node, float64[n], and what VMs that are there leave free of them."""
+    """CPU (MHz) and memory (MiB) of every node, float64[n], and what is free of them."""
 
     def __init__(self, nodes: Sequence[Node]) -> None:
         self.nodes = tuple(nodes)
@@ -62,20 +62,16 @@ class Room:
             self.give(nodes, cpu_mhz, memory_mib)
         return fits
 
-    def columns(self, promised: Iterable[Hold] = ()) -> NodeColumns:
-        """A copy for a snapshot, less what is promised; all nodes are schedulable."""
-        free_mhz, free_mib = self.free_mhz.copy(), self.free_mib.copy()
-        for nodes, cpu_mhz, memory_mib in promised:
-            np.subtract.at(free_mhz, nodes, cpu_mhz)
-            np.subtract.at(free_mib, nodes, memory_mib)
+    def columns(self) -> NodeColumns:
+        """A copy for a snapshot; all nodes are schedulable."""
         return NodeColumns(
             names=self._names,
             cores=self._cores,
             core_mhz=self._core_mhz,
             cpu_mhz=self.cpu_mhz,
             memory_mib=self.memory_mib,
-            free_cpu_mhz=free_mhz,
-            free_memory_mib=free_mib,
+            free_cpu_mhz=self.free_mhz.copy(),
+            free_memory_mib=self.free_mib.copy(),
             schedulable=self._always,
             draining=self._never,
             labels=self._labels,
@@ -165,7 +161,7 @@ class Workloads:
         )
 
 
-def snapshot(now_s: float, cycle_s: float, room: Room, promised: Iterable[Hold], workloads: Workloads) -> Snapshot:
-    """What a policy sees now; `promised`: the room of operations that wait for it."""
+def snapshot(now_s: float, cycle_s: float, wanted: Room, workloads: Workloads) -> Snapshot:
+    """What a policy sees now; `wanted`: the room that is left once everything wanted has come about."""
     rows, instances = workloads.columns()
-    return Snapshot(now_s, cycle_s, room.columns(promised), rows, instances)
+    return Snapshot(now_s, cycle_s, wanted.columns(), rows, instances)

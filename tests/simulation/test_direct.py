@@ -259,7 +259,7 @@ def test_snapshots_show_states_progress_and_room() -> None:
         suspended.nodes.free_memory_mib[0] = 5
 
 
-def test_what_is_under_way_is_fixed_and_its_room_promised() -> None:
+def test_what_is_under_way_is_fixed_and_room_is_that_of_what_is_wanted() -> None:
     long = OperationCosts(start_s=2.0, suspend_s_per_mib=0.025)  # 25 s
     wishes = {0: [(START, "a", [N0])], 10: [(START, "b", [N0]), (SUSPEND, "a", [])]}
     _, runs, policy = scripted([job("a", 100), job("b", 10)], wishes, nodes=1, costs=long)
@@ -267,7 +267,7 @@ def test_what_is_under_way_is_fixed_and_its_room_promised() -> None:
     assert seen.now_s == 20
     assert seen.workloads.fixed.tolist() == [True, True]
     assert seen.workloads.state.tolist() == [WorkloadState.SUSPENDED, WorkloadState.RUNNING]
-    assert seen.nodes.free_memory_mib.tolist() == [-1_000]  # what is there still, and what is promised
+    assert seen.nodes.free_memory_mib.tolist() == [0]  # what is wanted counts, what is being taken away does not
     assert runs["b"].begin_s == 35
 
 
@@ -300,7 +300,20 @@ def test_a_policy_that_is_not_event_driven_acts_at_cycles_only() -> None:
 def test_a_desired_start_is_waited_for() -> None:
     late = Job("late", (Stage(1_000, 1_000),), submit_s=0, desired_start_s=1_000)
     outcome = run_direct([late], replay_nodes(1), policy="first-fit", costs=FREE, window_s=math.inf)
+    assert outcome.runs[0].begin_s == 1_000.0
+    slow = Verified(find_policy("placement", "first-fit"))
+    slow.__dict__["event_driven"] = False
+    outcome = run_direct([late], replay_nodes(1), policy=slow, costs=FREE, window_s=math.inf)
     assert outcome.runs[0].begin_s == 1_800.0  # the next cycle
+
+
+def test_the_end_of_an_operation_is_an_event() -> None:
+    """a runs 2..100 and is suspended 100..110 for b; the other node falls free at 107.5, when a cannot resume yet."""
+    jobs = [job("a", 200, goal_s=9_000), job("c", 105.5, goal_s=500), job("b", 300, 100, goal_s=450)]
+    outcome = run_direct(jobs, replay_nodes(2), policy="edf", costs=BY_HAND, window_s=10_000)
+    runs = {run.name: run for run in outcome.runs}
+    assert runs["c"].end_s == 107.5  # while a is still being suspended: only the end of that can let it resume
+    assert runs["a"].end_s == 110 + 25 + 200 - 98
 
 
 def test_the_window() -> None:
