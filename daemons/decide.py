@@ -59,7 +59,8 @@ def run(request: DecideRequest) -> DecideOutcome:
 
 def check(placement: PolicyChoice, provisioning: PolicyChoice) -> bool:
     """Whether placement acts on events too; raises `UnknownPolicy` or `InvalidInput` for a choice that cannot work."""
-    find_policy("provisioning", provisioning.name)
+    for role, choice in (("provisioning", provisioning), ("placement", placement)):
+        find_policy(role, choice.name).check_params(choice.params)
     return bool(find_policy("placement", placement.name).event_driven)
 
 

@@ -96,7 +96,7 @@ class Delivery:
 
 @dataclass(frozen=True, slots=True)
 class Confirm:
-    """The broker's answer to a `publish` with an id: `ok` false means it did not take the message."""
+    """The broker's answer to a `publish` with an id: not `ok`, it may not have taken the message; send it again."""
 
     publish_id: int
     ok: bool
@@ -117,7 +117,8 @@ class Bus(Protocol):
 
     At least once: a delivery that is not acknowledged before the connection ends comes again, marked redelivered, at
     its old place in the queue. Order: messages of one publisher to one queue arrive in the order of publishing (faults
-    aside). A queue's TTL and length drop the oldest unseen. Undeliverable or undecodable messages are republished to
+    aside). Tags are unique within a process. Once the connection has ended, `acknowledge` and `dead_letter` do nothing
+    and every other call raises BusUnavailable. A queue's TTL and length drop the oldest unseen. Undeliverable or undecodable messages are republished to
     the dead queue by `dead_letter`, with reason and origin, body cut at 64 KiB.
     """
 
@@ -138,7 +139,8 @@ class Bus(Protocol):
 
     def consume(self, queue: str, prefetch: int, acknowledged: bool = True) -> None:
         """Begin to receive from a queue, at most `prefetch` unacknowledged at a time (no limit when the queue is
-        not `acknowledged`)."""
+        not `acknowledged`; its deliveries can be dead-lettered until the next `poll`). Raises PermanentError when
+        there is no such queue."""
         ...
 
     def acknowledge(self, tag: int) -> None:
@@ -224,6 +226,10 @@ class Policy(Protocol):
     @property
     def event_driven(self) -> bool:
         """Whether it also acts when a job arrives or ends, not only at each cycle."""
+        ...
+
+    def check_params(self, params: Mapping[str, Any]) -> None:
+        """Raise `InvalidInput` for parameters that it does not know or cannot use; asked once, at start-up."""
         ...
 
     def decide(self, snapshot: Any, state: Any, params: Mapping[str, Any]) -> tuple[Any, Any]:

@@ -42,6 +42,9 @@ class Planted:
     def __init__(self, decide: Decide) -> None:
         self._decide = decide
 
+    def check_params(self, params: Mapping[str, Any]) -> None:
+        """Any will do."""
+
     def decide(self, snapshot: Snapshot, state: Any, params: Mapping[str, Any]) -> tuple[PlacementDecision, Any]:
         """Whatever was planted."""
         del params
