@@ -294,10 +294,10 @@ class _Engine:
             )
         if change.revision != self.workloads.revision(task.row):
             raise ContractViolation(f"{change.kind} of {change.workload} is for revision {change.revision}")
-        self.wanted.give(*task.wanted)
+        if task.state is WorkloadState.RUNNING:
+            self.wanted.give(*task.wanted)
         if change.kind is ChangeKind.SUSPEND:
             nodes, cpu_mhz, state = task.nodes, np.zeros(len(task.nodes)), WorkloadState.SUSPENDED
-            task.wanted = (_NOWHERE, _NOTHING, 0.0)
         else:
             nodes, cpu_mhz = self._allotted(change, task)
             state, task.wanted = WorkloadState.RUNNING, (nodes, cpu_mhz, task.memory_mib)
