@@ -2,7 +2,7 @@
 
 Plain data: None, booleans, numbers, strings, lists and string-keyed maps. Bytes, extension types, timestamps, repeated
 keys, text that is not UTF-8 and anything after the value are refused, and no body makes the parser allocate more than
-a small multiple of its own size.
+a few MiB and a small multiple of its own size. (Empty bytes may come through: no type of a field takes them.)
 """
 
 from __future__ import annotations
@@ -52,6 +52,10 @@ def _unique(pairs: list[tuple[Any, Any]]) -> dict[Any, Any]:
     return found
 
 
+def _no_extension(_code: int, _data: bytes) -> Any:
+    raise _UnfitError("no extension types")
+
+
 def from_bytes(body: bytes) -> Any:
     """Parse one msgpack value that fills `body`; `CodecError` for anything else or anything oversized."""
     size = len(body)
@@ -63,6 +67,7 @@ def from_bytes(body: bytes) -> Any:
         return msgpack.unpackb(
             body,
             object_pairs_hook=_unique,
+            ext_hook=_no_extension,
             strict_map_key=True,
             max_str_len=4 * TEXT_LENGTH_MAX,
             max_bin_len=0,

@@ -6,6 +6,7 @@ import io
 import json
 import logging
 import sys
+import time
 from collections.abc import Iterator
 
 import pytest
@@ -22,6 +23,13 @@ def test_system_clock_never_decreases_and_is_about_now() -> None:
     moments = [clock.now_s() for _ in range(1000)]
     assert moments == sorted(moments)
     assert 1.7e9 < moments[0] < 1e11
+
+
+def test_system_clock_stands_still_when_the_machine_is_set_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    readings = iter([100.0, 90.0, 99.0, 101.0])
+    clock = SystemClock()
+    monkeypatch.setattr(time, "time", lambda: next(readings))
+    assert [clock.now_s() for _ in range(4)] == [100.0, 100.0, 100.0, 101.0]
 
 
 def test_sleeping_takes_as_long_as_asked() -> None:
@@ -136,7 +144,8 @@ def test_console_lines_go_to_standard_error_only(capsys: pytest.CaptureFixture[s
 
 
 def test_standard_output_and_unknown_levels_are_refused() -> None:
-    with pytest.raises(InvalidValue, match="stream"):
-        logs.configure(stream=sys.stdout)
+    for stream in (sys.stdout, sys.__stdout__):
+        with pytest.raises(InvalidValue, match="stream"):
+            logs.configure(stream=stream)
     with pytest.raises(InvalidValue, match="debug, info"):
         logs.configure("loud")
