@@ -20,6 +20,7 @@ from sim_backend.fault_script import (
     BUS_KINDS,
     HEARTBEAT_S,
     HORIZON_S,
+    LEADER_DIES_S,
     REPAIRED_BY_S,
     Fault,
     FaultScript,
@@ -197,7 +198,7 @@ class FaultRun:
                 agent.restart()
             agent.die_after_effects = None
         for controller in self.loop.controllers.values():
-            controller.die_after_effects = None
+            controller.die_after_effects = controller.freeze_after_effects = None
             if controller.frozen:
                 controller.thaw()
             if not controller.alive:
@@ -241,20 +242,28 @@ class FaultRun:
         if not controller.alive or controller.frozen:
             return
         self._count(incident)
-        controller.freeze()
-        connection, broker = controller.connection, self.loop.broker
+        controller.on_freeze = self._frozen
+        controller.freeze_after_effects = incident.number
+
+        def repair() -> None:
+            controller.freeze_after_effects = None
+            controller.thaw()
+
+        self._later(incident, repair)
+
+    def _frozen(self, controller: ControllerShell) -> None:
+        connection, engine = controller.connection, self.loop.engine
 
         def give_up() -> None:
             if controller.frozen and connection is not None and not connection.ended:
-                broker.end(connection, "missed heartbeats")
+                self.loop.broker.end(connection, "missed heartbeats")
 
-        self.loop.engine.at(incident.at_s + HEARTBEAT_S, FAULT_PRIORITY, give_up)
-        self._later(incident, controller.thaw)
+        engine.at(engine.now_s + HEARTBEAT_S, FAULT_PRIORITY, give_up)
 
     def leader_changes(self, incident: Incident) -> None:
         """The leader is killed while its latest orders are still on their way."""
         self._count(incident)
-        self.loop.engine.at(incident.at_s + 2.0, FAULT_PRIORITY, lambda: self._replace_leader(incident))
+        self.loop.engine.at(incident.at_s + LEADER_DIES_S, FAULT_PRIORITY, lambda: self._replace_leader(incident))
 
     def _replace_leader(self, incident: Incident) -> None:
         controller = self._leader()

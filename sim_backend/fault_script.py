@@ -27,6 +27,7 @@ NODE_MIB, NODE_RESERVE_MIB = 4_000, 400
 CORES, CORE_MHZ = 4, 1_000.0
 CONTROLLERS = ("a", "b")
 HEARTBEAT_S = 20.0
+LEADER_DIES_S = 4.0  # how long before a change of leaders its orders begin to be late
 NEAR_SUBMISSION = 0.7  # share of faults that hit just after a job came in, when orders are on their way
 AGENTS, EVERYONE = "agent.*", "#"
 
@@ -65,6 +66,7 @@ BUS_KINDS = {
     Fault.MESSAGE_OVERTAKEN: BusFaultKind.REORDER,
     Fault.CONFIRM_LOST: BusFaultKind.LOSE_CONFIRM,
 }
+BEFORE_SUBMISSION = frozenset({Fault.CONTROLLER_FROZEN, Fault.LEADER_CHANGES})
 NEEDS_STANDBY = frozenset({Fault.CONTROLLER_CUT_OFF, Fault.CONTROLLER_FROZEN, Fault.LEADER_CHANGES})
 
 
@@ -185,7 +187,7 @@ _LENGTHS_S: dict[Fault, tuple[float, float]] = {
     Fault.HOSTS_CUT_OFF: (60.0, 600.0),
     Fault.AGENT_KILLED: (1.0, 60.0),
     Fault.CONTROLLER_KILLED: (1.0, 60.0),
-    Fault.CONTROLLER_FROZEN: (3.0, 90.0),
+    Fault.CONTROLLER_FROZEN: (10.0, 90.0),
     Fault.LEADER_CHANGES: (5.0, 40.0),
     Fault.STORE_DOWN: (1.0, 40.0),
     Fault.HOST_DIES: (120.0, 900.0),
@@ -198,6 +200,8 @@ def _incident(kind: Fault, nodes: Sequence[Node], jobs: Sequence[Job], rng: Rand
         at_s = min(max(rng.choice(jobs).submit_s + rng.uniform(0.0, 4.0), FAULTS_FROM_S), FAULTS_UNTIL_S)
     else:
         at_s = rng.uniform(FAULTS_FROM_S, FAULTS_UNTIL_S)
+    if kind in BEFORE_SUBMISSION:  # the job must come in while, or just before, the leader is gone
+        at_s = min(max(rng.choice(jobs).submit_s - rng.uniform(0.0, 1.5), FAULTS_FROM_S), FAULTS_UNTIL_S)
     length_s = rng.uniform(*_LENGTHS_S.get(kind, _MESSAGE_WINDOW_S))
     node, other = rng.sample([node.name for node in nodes], 2)
     return Incident(kind, at_s, min(at_s + length_s, REPAIRED_BY_S), node, other, rng.randint(0, 12))
@@ -220,8 +224,13 @@ def _bus_faults(seed: int, incidents: Sequence[Incident], rng: Random) -> BusFau
     return BusFaults(seed, tuple(rules), tuple(partitions), latency_s, heartbeat_s=HEARTBEAT_S)
 
 
+_EXCHANGES = (topology.ACTIONS, topology.ACTIONS, topology.RESULTS, topology.REPORTS, topology.REQUESTS, None)
+
+
 def _rule(kind: BusFaultKind, incident: Incident, rng: Random) -> FaultRule:
-    exchange = rng.choice((topology.ACTIONS, topology.RESULTS, topology.REPORTS, topology.REQUESTS, None))
+    exchange = rng.choice(
+        (topology.ACTIONS, topology.ACTIONS, topology.RESULTS, topology.REPORTS, topology.REQUESTS, None)
+    )
     delay_s = (0.0, rng.choice((2.0, 20.0, 100.0)))
     return FaultRule(
         kind,
@@ -239,8 +248,7 @@ def _late_orders(incident: Incident) -> FaultRule:
     return FaultRule(
         BusFaultKind.REORDER,
         topology.ACTIONS,
-        probability=0.5,
         from_s=incident.at_s,
-        until_s=incident.at_s + 2.0,
+        until_s=incident.at_s + LEADER_DIES_S,
         delay_s=(4.0, 50.0),
     )

@@ -16,6 +16,7 @@ from shared.messages import (
     EventsSeen,
     GuestEvent,
     Hello,
+    Message,
     Order,
     Reply,
     Report,
@@ -276,6 +277,8 @@ class AgentChecks:
         self._begun: set[tuple[str, str]] = set()
         self._orders: dict[tuple[str, int], str] = {}
         self._written: set[tuple[str, str]] = set()
+        self._report_seq: dict[str, int] = {}
+        self._events: dict[tuple[str, int], tuple[str, int]] = {}
 
     def on_input(self, shell: AgentShell, event: fx.Input) -> None:
         """An agent is about to take an input."""
@@ -311,6 +314,19 @@ class AgentChecks:
             action_id = self._orders.pop((node, effect.delivery), "")
             if action_id and (node, action_id) not in self._written:
                 self._report("acknowledged-unwritten", f"{action_id} on {node}")
+        elif type(effect) is fx.Publish:
+            self._says(node, effect.message)
+
+    def _says(self, node: str, message: Message) -> None:
+        """Reports are numbered upwards for ever, and a number of a guest event means one event for ever."""
+        if type(message) is Report:
+            if message.seq <= self._report_seq.get(node, 0):
+                self._report("seq-went-back", f"{node}: {message.seq} after {self._report_seq[node]}")
+            self._report_seq[node] = message.seq
+        elif type(message) is GuestEvent:
+            meaning = (message.status.vm, message.status.generation)
+            if self._events.setdefault((node, message.event), meaning) != meaning:
+                self._report("event-renumbered", f"{node}: {message.event} was {self._events[node, message.event]}")
 
     def on_death(self, shell: AgentShell) -> None:
         """An agent has died: what it was taking in may be forgotten, and will be delivered again."""

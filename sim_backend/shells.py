@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, Protocol
 
 from shared import effects as fx
@@ -40,7 +41,7 @@ class Shell:
     """What both shells share. `user` names its connection and owns its timers.
 
     Hooks, called just before the thing itself: `on_input(shell, input)`, `on_effect(shell, effect)`.
-    `die_after_effects`: the process dies after so many more effects (None: never).
+    `die_after_effects`, `freeze_after_effects`: the process dies or stands still after so many more (None: never).
     """
 
     def __init__(self, user: str, engine: Engine, broker: MemoryBroker) -> None:
@@ -50,10 +51,12 @@ class Shell:
         self.core: StartableCore | None = None
         self.connection: MemoryConnection | None = None
         self.die_after_effects: int | None = None
+        self.freeze_after_effects: int | None = None
         self.frozen = False
         self.lives = 0
         self.on_input: Callable[[Any, fx.Input], None] | None = None
         self.on_effect: Callable[[Any, fx.Effect], None] | None = None
+        self.on_freeze: Callable[[Any], None] | None = None
         self.on_death: Callable[[Any], None] | None = None
         self._inbox: deque[fx.Input] = deque()
         self._held: list[Callable[[], None]] = []
@@ -89,7 +92,7 @@ class Shell:
         if self.core is None:
             return
         self.core = None
-        self.die_after_effects = None
+        self.die_after_effects = self.freeze_after_effects = None
         self.frozen = False
         self._inbox.clear()
         self._held.clear()
@@ -102,7 +105,10 @@ class Shell:
 
     def freeze(self) -> None:
         """Stop the process without its noticing: what comes waits until `thaw`."""
+        self.freeze_after_effects = None
         self.frozen = self.alive
+        if self.on_freeze is not None and self.frozen:
+            self.on_freeze(self)
 
     def thaw(self) -> None:
         """Let a frozen process go on with what has come meanwhile, in its order."""
@@ -122,7 +128,7 @@ class Shell:
     def handle_bus(self, connection: MemoryConnection, event: BusEvent) -> None:
         """Take one event of this process's connection; events of an earlier connection are ignored."""
         if self.frozen:
-            self._held.append(lambda: self.handle_bus(connection, event))
+            self._held.append(partial(self.handle_bus, connection, event))
         elif connection is self.connection:
             self._handle_bus(connection, event)
 
@@ -170,7 +176,7 @@ class Shell:
         if self.core is None:
             return
         if self.frozen:
-            self._held.append(lambda: self.feed(event))
+            self._held.append(partial(self.feed, event))
             return
         self._inbox.append(event)
         if not self._working:
@@ -181,6 +187,9 @@ class Shell:
         try:
             self._carry_out(first)
             while self._inbox and self.core is not None:
+                if self.frozen:
+                    self._hold_inbox()
+                    return
                 event = self._inbox.popleft()
                 if self.on_input is not None:
                     self.on_input(self, event)
@@ -188,14 +197,32 @@ class Shell:
         finally:
             self._working = False
 
+    def _hold_inbox(self) -> None:
+        for event in self._inbox:
+            self._held.append(partial(self.feed, event))
+        self._inbox.clear()
+
+    def _is_cut(self, rest: Sequence[fx.Effect]) -> bool:
+        """Whether the script ends or stops the process before the first effect of the rest."""
+        if self.die_after_effects is not None:
+            if self.die_after_effects <= 0:
+                self.kill()
+                return True
+            self.die_after_effects -= 1
+        if self.freeze_after_effects is not None:
+            if self.freeze_after_effects <= 0:
+                self._held.insert(0, partial(self._work, rest))
+                self.freeze()
+                return True
+            self.freeze_after_effects -= 1
+        return False
+
     def _carry_out(self, effects: Sequence[fx.Effect]) -> None:
         carry = self._carry
-        for effect in effects:
-            if self.die_after_effects is not None:
-                if self.die_after_effects <= 0:
-                    self.kill()
-                    return
-                self.die_after_effects -= 1
+        for done, effect in enumerate(effects):
+            scripted = self.die_after_effects is not None or self.freeze_after_effects is not None
+            if scripted and self._is_cut(effects[done:]):
+                return
             if self.on_effect is not None:
                 self.on_effect(self, effect)
             try:

@@ -1,0 +1,148 @@
+"""Bugs planted in agents, controllers and stores: the fault runs must find each of them within a few seeds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from agents.agent import Agent
+from agents.settings import AgentSettings
+from daemons.controller import Controller
+from daemons.records import Deleted
+from daemons.settings import ControllerSettings
+from shared.effects import Acknowledge, Effect, Input, Publish, Received, Written
+from shared.messages import Reply, Report
+from shared.model import Action, NodeCondition
+from sim_backend.closed_loop import LoopSettings
+from sim_backend.fault_runs import run_seed
+from sim_backend.memory_store import MemoryStore
+
+SEEDS_MAX = 40
+Change = Callable[[LoopSettings], LoopSettings]
+
+
+class TermlessAgent(Agent):
+    """Begins orders of deposed leaders."""
+
+    def _is_older(self, term: int) -> bool:
+        del term
+        return False
+
+
+class HastyAgent(Agent):
+    """Acknowledges before it has written anything down."""
+
+    def handle(self, event: Input, now_s: float) -> list[Effect]:
+        return sorted(super().handle(event, now_s), key=lambda effect: not isinstance(effect, Acknowledge))
+
+
+class ObliviousAgent(Agent):
+    """Does not remember the orders that it has carried out."""
+
+    def _order(self, action: Action, delivery: int | None, now_s: float, effects: list[Effect]) -> None:
+        self._state.finished.clear()
+        self._state.unreported.clear()
+        super()._order(action, delivery, now_s, effects)
+
+
+def forgetful_agent(node: str, boot_id: str, records: Sequence[Any], settings: AgentSettings) -> Agent:
+    """An agent whose journal is empty after every restart."""
+    del records
+    return Agent(node, boot_id, (), settings)
+
+
+class RashController(Controller):
+    """Takes a silent node for dead and restarts its VMs without any proof."""
+
+    def __init__(self, name: str, settings: ControllerSettings) -> None:
+        super().__init__(name, settings)
+        self.measure.silent = self.measure.proven_off  # type: ignore[method-assign]
+
+
+class TrustingController(Controller):
+    """A new leader that believes what the store says of nodes instead of waiting for them to echo its term."""
+
+    def _load(self, records: tuple[Any, ...], now_s: float) -> None:
+        super()._load(records, now_s)
+        for node in self.cluster.nodes.values():
+            node.condition, node.echoed = NodeCondition.UP, True
+
+
+class StubbornController(Controller):
+    """Goes on whatever tells it that another leads: the store, agents, or its probes that do not come back."""
+
+    def _timer(self, name: str, now_s: float) -> list[Effect]:
+        self.leadership._returned_s = now_s
+        return super()._timer(name, now_s)
+
+    def _written(self, answer: Written, now_s: float) -> list[Effect]:
+        return super()._written(replace(answer, ok=True), now_s)
+
+    def _report(self, report: Report, now_s: float) -> list[Effect]:
+        return super()._report(replace(report, term=min(report.term, self.agenda.term)), now_s)
+
+
+class PromisingController(Controller):
+    """Tells the operator that a job is accepted before it is in the store."""
+
+    def _received(self, received: Received, now_s: float) -> list[Effect]:
+        effects = super()._received(received, now_s)
+        replies = [e for e in self.agenda.stored if isinstance(e, Publish) and isinstance(e.message, Reply)]
+        self.agenda.stored = [effect for effect in self.agenda.stored if effect not in replies]
+        return effects + replies
+
+
+class WastefulController(Controller):
+    """Forgets in the store what may be where: a successor starts it again."""
+
+    def _load_job(self, record: Any, now_s: float) -> None:
+        bare = tuple(replace(instance, may_run_on=()) for instance in record.instances)
+        super()._load_job(replace(record, instances=bare), now_s)
+
+
+class TermlessStore(MemoryStore):
+    """Takes the writes of deposed leaders."""
+
+    def check_term(self, term: int) -> None:
+        del term
+
+
+def with_agent(make: Any) -> Change:
+    return lambda settings: replace(settings, make_agent=make)
+
+
+def with_controller(make: Any) -> Change:
+    return lambda settings: replace(settings, make_controller=make)
+
+
+def with_store(make: Any) -> Change:
+    return lambda settings: replace(settings, make_store=lambda: make(Deleted))
+
+
+PLANTED: dict[str, tuple[Change, set[str]]] = {
+    "agent ignores terms": (with_agent(TermlessAgent), {"older-term"}),
+    "agent acknowledges before writing": (with_agent(HastyAgent), {"acknowledged-unwritten"}),
+    "agent does not know what it has done": (with_agent(ObliviousAgent), {"action-twice"}),
+    "agent loses its journal": (with_agent(forgetful_agent), {"seq-went-back"}),
+    "controller restarts unknown VMs": (with_controller(RashController), {"vm-started-twice", "vm-on-two-nodes"}),
+    "controller does not wait for the echo": (with_controller(TrustingController), {"order-without-echo"}),
+    "controller ignores that another leads": (with_controller(StubbornController), {"order-after-loss"}),
+    "controller promises too early": (with_controller(PromisingController), {"job-lost"}),
+    "controller forgets its ledger": (with_controller(WastefulController), {"vm-started-twice"}),
+    "store takes any term": (with_store(TermlessStore), {"stale-write"}),
+}
+
+
+@pytest.mark.parametrize("bug", PLANTED)
+def test_a_planted_bug_is_found(bug: str) -> None:
+    change, invariants = PLANTED[bug]
+    other: set[str] = set()
+    for seed in range(SEEDS_MAX):
+        found = {violation.invariant for violation in run_seed(seed, change=change).violations}
+        if found & invariants:
+            return
+        other |= found
+    pytest.fail(f"{bug}: nothing of {sorted(invariants)} in {SEEDS_MAX} seeds, only {sorted(other)}")
