@@ -8,7 +8,7 @@ import numpy as np
 
 from benchmarks.plain_replay import plain_replay
 from benchmarks.runner import Bench, Case
-from shared.model import COSTS
+from shared.costs import COSTS
 from sim_backend import closed_loop
 from sim_backend.direct import run_direct
 from sim_backend.figures import ReplayFigures

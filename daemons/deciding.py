@@ -44,6 +44,7 @@ class Deciding:
         self.pending: DecisionRecord | None = None
         self.last: DecisionRecord | None = None
         self._asked = 0
+        self._ranks = 0
         self._open: int | None = None
         self._open_cycle = False
         self._again = False
@@ -211,6 +212,8 @@ class Deciding:
             entry.phase, entry.released = JobPhase.SUSPENDED, False
             self.agenda.happened(now_s, "job-suspended", entry.job.name, str(change.reason))
         self.cluster.set_allotments(entry, change.allotments)
+        self._ranks += 1
+        entry.wanted_rank = self._ranks
         entry.revision += 1
         self.agenda.change(entry)
 

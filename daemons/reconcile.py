@@ -13,7 +13,7 @@ from daemons.planning import order
 from daemons.planning.diff import diff
 from daemons.planning.sight import Ceilings, Difference, Need, Room
 from daemons.settings import ControllerSettings, Limits
-from daemons.sights import rooms_of, sight_of
+from daemons.sights import is_busy, rooms_of, sight_of
 from daemons.state import Cluster, InFlight, Instance, JobEntry
 from shared.bus import topology
 from shared.effects import Publish
@@ -48,7 +48,7 @@ class Reconciler:
         self.agenda.touched = {}
         self.blocked = {}
         needs: list[Need] = []
-        for entry in entries.values():
+        for entry in sorted(entries.values(), key=_first_wanted):
             self.due_s.pop(entry.job.name, None)
             needs += self._needs(entry, now_s)
         if needs:
@@ -98,9 +98,11 @@ class Reconciler:
         self.agenda.happened(now_s, what, entry.job.name, f"attempt {entry.attempt}")
 
     def _overdue(self, entry: JobEntry, difference: Difference, now_s: float) -> bool:
+        """Whether the gang should have come together by now. While an operation is under way, which may well take
+        longer, there is nothing to take back yet: the agent's limit and the order's expiry bound it."""
         if entry.phase is not JobPhase.RUNNING or entry.released or difference.together:
             return False
-        return now_s >= self._deadline_s(entry)
+        return now_s >= self._deadline_s(entry) and not any(is_busy(self.cluster, i) for i in entry.instances)
 
     def _deadline_s(self, entry: JobEntry) -> float:
         if entry.begun_s is not None:
@@ -129,7 +131,7 @@ class Reconciler:
     def _note_due(self, entry: JobEntry, difference: Difference, now_s: float) -> None:
         due_s = math.inf
         if entry.phase is JobPhase.RUNNING and not entry.released and not difference.together:
-            due_s = self._deadline_s(entry)
+            due_s = max(self._deadline_s(entry), now_s + self.settings.reconcile_s)
         for instance in entry.instances:
             for at_s in (instance.retry_at_s, instance.arriving_until_s):
                 if now_s < at_s < due_s:
@@ -254,6 +256,11 @@ class Reconciler:
         entry.not_before_s = max(entry.not_before_s, instance.retry_at_s)
         self.agenda.change(entry)
         self.agenda.place = True
+
+
+def _first_wanted(entry: JobEntry) -> tuple[int, int]:
+    """Room goes to what was decided first."""
+    return entry.wanted_rank, entry.order
 
 
 def ceilings_of(limits: Limits) -> Ceilings:

@@ -98,6 +98,7 @@ class JobEntry:
     resuming: bool = False
     begun_s: float | None = None
     wanted_s: float = 0.0
+    wanted_rank: int = 0
     progress_s: float = 0.0
     stalled: bool = False
     finished_s: float = 0.0

@@ -26,7 +26,8 @@ def _positive(field: str, value: float) -> None:
         raise InvalidValue(field, value, "a finite number above 0")
 
 
-def _not_negative(field: str, value: float) -> None:
+def not_negative(field: str, value: float) -> None:
+    """Raise `InvalidValue` unless `value` is finite and at least 0."""
     if not (math.isfinite(value) and value >= 0):
         raise InvalidValue(field, value, "a finite number, 0 or above")
 
@@ -139,9 +140,9 @@ class Stage:
     memory_mib: int = 0
 
     def __post_init__(self) -> None:
-        _not_negative("work_mcycles", self.work_mcycles)
+        not_negative("work_mcycles", self.work_mcycles)
         _positive("max_mhz", self.max_mhz)
-        _not_negative("min_mhz", self.min_mhz)
+        not_negative("min_mhz", self.min_mhz)
         if self.min_mhz > self.max_mhz:
             raise InvalidValue("min_mhz", self.min_mhz, f"at most max_mhz = {self.max_mhz}")
         _whole("memory_mib", self.memory_mib, 0, 1 << 40)
@@ -174,16 +175,16 @@ class Job:
         check_name("name", self.name)
         if not 1 <= len(self.stages) <= STAGES_MAX:
             raise InvalidValue("stages", len(self.stages), f"1 to {STAGES_MAX} stages")
-        _not_negative("submit_s", self.submit_s)
-        _not_negative("desired_start_s", self.desired_start_s)
+        not_negative("submit_s", self.submit_s)
+        not_negative("desired_start_s", self.desired_start_s)
         if self.goal_s is not None:
-            _not_negative("goal_s", self.goal_s)
+            not_negative("goal_s", self.goal_s)
             if self.goal_s <= self.desired_start_s:
                 raise InvalidValue("goal_s", self.goal_s, f"after desired_start_s = {self.desired_start_s}")
         _whole("instances", self.instances, 1, INSTANCES_MAX)
         _whole("vcpus", self.vcpus, 1, 4096)
         _positive("importance", self.importance)
-        _not_negative("checkpoint_mcycles", self.checkpoint_mcycles)
+        not_negative("checkpoint_mcycles", self.checkpoint_mcycles)
 
     @property
     def work_mcycles(self) -> float:
@@ -467,41 +468,3 @@ class ProvisioningDecision:
     in_service: tuple[str, ...]
     reason: Reason
     predicted_cost: float | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class OperationCosts:
-    """Seconds that operations take: start and resume-independent constants, and per MiB of the VM's memory.
-
-    A resume on another node than the one that holds the image costs resume + migrate (apc.txt, Table 1).
-    """
-
-    start_s: float = 0.0
-    suspend_s_per_mib: float = 0.0
-    resume_s_per_mib: float = 0.0
-    migrate_s_per_mib: float = 0.0
-
-    def __post_init__(self) -> None:
-        _not_negative("start_s", self.start_s)
-        _not_negative("suspend_s_per_mib", self.suspend_s_per_mib)
-        _not_negative("resume_s_per_mib", self.resume_s_per_mib)
-        _not_negative("migrate_s_per_mib", self.migrate_s_per_mib)
-
-    def duration_s(self, kind: ActionKind, memory_mib: float, elsewhere: bool = False) -> float:
-        """How long an operation on a VM of `memory_mib` takes; `elsewhere`: the image comes from another node."""
-        if kind is ActionKind.START:
-            return self.start_s
-        if kind is ActionKind.SUSPEND:
-            return self.suspend_s_per_mib * memory_mib
-        if kind is ActionKind.RESUME:
-            per_mib = self.resume_s_per_mib + (self.migrate_s_per_mib if elsewhere else 0.0)
-            return per_mib * memory_mib
-        if kind is ActionKind.MIGRATE:
-            return self.migrate_s_per_mib * memory_mib
-        return 0.0
-
-
-COSTS: dict[str, OperationCosts] = {
-    "none": OperationCosts(),
-    "paper": OperationCosts(3.6, 0.0353, 0.0333, 0.0132),  # apc.txt, Table 1 (seconds, memory in MB)
-}

@@ -118,8 +118,8 @@ class Bus(Protocol):
     At least once: a delivery that is not acknowledged before the connection ends comes again, marked redelivered, at
     its old place in the queue. Order: messages of one publisher to one queue arrive in the order of publishing (faults
     aside). Tags are unique within a process. Once the connection has ended, `acknowledge` and `dead_letter` do nothing
-    and every other call raises BusUnavailable. A queue's TTL and length drop the oldest unseen. Undeliverable or undecodable messages are republished to
-    the dead queue by `dead_letter`, with reason and origin, body cut at 64 KiB.
+    and every other call raises BusUnavailable. A queue's TTL and length drop the oldest unseen. Undeliverable or
+    undecodable messages are republished to the dead queue by `dead_letter`, with reason and origin, body cut at 64 KiB.
     """
 
     @property

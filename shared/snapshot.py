@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, fields
 from enum import IntEnum
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,8 +30,8 @@ class NodeColumns:
     """One row per node, in the order of `names`.
 
     cpu_mhz, core_mhz (MHz), memory_mib: capacity that VMs may use, float64[n]. free_cpu_mhz, free_memory_mib: capacity
-    less what every VM that is or may be there holds, ours or not; may be negative. schedulable: in service, up and
-    neither draining nor skewed. draining: to be emptied. labels: tuple of n tuples.
+    less what is wanted there and what VMs that are not ours hold, float64[n]; may be negative. schedulable: in
+    service, up and neither draining nor skewed. draining: to be emptied. labels: tuple of n tuples.
     """
 
     names: tuple[str, ...]
@@ -109,9 +108,14 @@ class Snapshot:
             freeze(columns)
 
 
-def freeze(columns: Any) -> None:
-    """Make every array field of a columns dataclass read-only, in place."""
-    for column in fields(columns):
-        value = getattr(columns, column.name)
+def freeze(columns: NodeColumns | WorkloadColumns | InstanceColumns) -> None:
+    """Make every array of the columns read-only, in place."""
+    for name in _COLUMNS[type(columns)]:
+        value = getattr(columns, name)
         if isinstance(value, np.ndarray):
-            value.flags.writeable = False
+            value.setflags(write=False)
+
+
+_COLUMNS = {
+    kind: tuple(column.name for column in fields(kind)) for kind in (NodeColumns, WorkloadColumns, InstanceColumns)
+}

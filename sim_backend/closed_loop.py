@@ -19,8 +19,9 @@ from shared.bus.faults import BusFaults
 from shared.bus.memory import MemoryBroker
 from shared.bus.permissions import grant_of
 from shared.clock import perf_s
+from shared.costs import COSTS, OperationCosts
 from shared.messages import AddNode, SubmitJob
-from shared.model import COSTS, Job, Node, OperationCosts
+from shared.model import Job, Node
 from sim_backend.engine import Engine, Rank
 from sim_backend.fake_hypervisor import FakeCluster, FakePower
 from sim_backend.figures import ReplayFigures, figures

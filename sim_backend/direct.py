@@ -26,17 +26,9 @@ from typing import Any
 import numpy as np
 
 from shared.clock import perf_s
+from shared.costs import OperationCosts
 from shared.errors import ContractViolation, Infeasible, InvalidInput, Problem
-from shared.model import (
-    INSTANCE_SEPARATOR,
-    ActionKind,
-    Change,
-    ChangeKind,
-    Job,
-    Node,
-    OperationCosts,
-    instance_name,
-)
+from shared.model import INSTANCE_SEPARATOR, ActionKind, Change, ChangeKind, Job, Node, instance_name
 from shared.plugins import find_policy
 from shared.ports import Policy
 from shared.snapshot import Floats, Ints, WorkloadState

@@ -11,20 +11,10 @@ from collections.abc import Callable
 from heapq import heappop, heappush
 from typing import Literal
 
+from shared.costs import COSTS, OperationCosts
 from shared.effects import GuestChanged, Operated
 from shared.errors import ContractViolation, TransientError
-from shared.model import (
-    COSTS,
-    LIVE_STATES,
-    Action,
-    ActionKind,
-    GuestChange,
-    Node,
-    OperationCosts,
-    Outcome,
-    VmState,
-    VmStatus,
-)
+from shared.model import LIVE_STATES, Action, ActionKind, GuestChange, Node, Outcome, VmState, VmStatus
 from sim_backend import fake_operations
 from sim_backend.fake_site import Domain, Operation, Site
 from sim_backend.world import World

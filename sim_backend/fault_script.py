@@ -13,7 +13,8 @@ from random import Random
 from shared.bus import topology
 from shared.bus.faults import BusFaults, FaultRule, Partition
 from shared.bus.faults import FaultKind as BusFaultKind
-from shared.model import Job, Node, OperationCosts, Stage
+from shared.costs import OperationCosts
+from shared.model import Job, Node, Stage
 
 JOBS = 20
 NODES_MIN = 5

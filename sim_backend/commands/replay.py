@@ -11,8 +11,9 @@ import click
 import numpy as np
 
 from daemons.cli.output import emit, messages, output_option, two_columns
+from shared.costs import COSTS, OperationCosts
 from shared.errors import Infeasible
-from shared.model import COSTS, INSTANCES_MAX, Job, Node, OperationCosts
+from shared.model import INSTANCES_MAX, Job, Node
 from shared.plugins import find_policy
 from sim_backend.direct import run_direct
 from sim_backend.figures import ReplayFigures

@@ -7,9 +7,10 @@ from dataclasses import replace
 
 import pytest
 
+from shared.costs import COSTS, OperationCosts
 from shared.effects import GuestChanged, Operated
 from shared.errors import ContractViolation
-from shared.model import COSTS, Action, ActionKind, Node, OperationCosts, Outcome, VmState, VmStatus, workload_of
+from shared.model import Action, ActionKind, Node, Outcome, VmState, VmStatus, workload_of
 from shared.ports import Hypervisor
 from sim_backend.conformance.hypervisor_checks import CHECKS, Check
 from sim_backend.fake_hypervisor import Failure, FakeCluster, FakeHypervisor

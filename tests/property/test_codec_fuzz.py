@@ -16,9 +16,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shared.codec import decode, encode, pack, unpack
+from shared.costs import OperationCosts
 from shared.errors import CodecError
 from shared.messages import MESSAGES, Message
-from shared.model import Job, Node, OperationCosts, PlacementDecision, Plan, ProvisioningDecision, Stage
+from shared.model import Job, Node, PlacementDecision, Plan, ProvisioningDecision, Stage
 
 NAMES = st.text("abcXYZ019-_", min_size=1, max_size=12)
 WHOLE = st.integers(-(1 << 63), (1 << 63) - 1)

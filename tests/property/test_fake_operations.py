@@ -7,8 +7,9 @@ import random
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from shared.costs import COSTS
 from shared.effects import GuestChanged, Operated
-from shared.model import COSTS, LIVE_STATES, Action, ActionKind, GuestChange, Node, Outcome, VmSpec, VmState
+from shared.model import LIVE_STATES, Action, ActionKind, GuestChange, Node, Outcome, VmSpec, VmState
 from sim_backend.fake_hypervisor import FakeCluster, FakeHypervisor
 from sim_backend.fake_site import HOLDS_MEMORY
 from sim_backend.world import World

@@ -14,20 +14,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from benchmarks.plain_replay import plain_replay
+from shared.costs import COSTS, OperationCosts
 from shared.errors import ContractViolation, Infeasible, InvalidInput, UnknownPolicy
-from shared.model import (
-    COSTS,
-    Allotment,
-    Change,
-    ChangeKind,
-    Job,
-    Node,
-    OperationCosts,
-    PlacementDecision,
-    Reason,
-    ReasonCode,
-    Stage,
-)
+from shared.model import Allotment, Change, ChangeKind, Job, Node, PlacementDecision, Reason, ReasonCode, Stage
 from shared.plugins import find_policy
 from shared.ports import Needs
 from shared.snapshot import Snapshot, WorkloadState

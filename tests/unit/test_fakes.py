@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 
+from shared.costs import COSTS
 from shared.effects import GuestChanged, Operated
 from shared.errors import ContractViolation, TransientError
-from shared.model import COSTS, Action, ActionKind, GuestChange, Node, Outcome, VmSpec, VmState
+from shared.model import Action, ActionKind, GuestChange, Node, Outcome, VmSpec, VmState
 from shared.ports import PowerDriver
 from sim_backend.fake_hypervisor import FakeCluster, FakeHypervisor, FakePower
 from sim_backend.world import World
