@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Annotated
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shared.config import AgentConfig, Automation, ControllerConfig, LogFormat, LogLevel, keys, load, parse
@@ -201,6 +201,7 @@ def test_every_listed_key_exists_and_says_what_it_holds(cls: type[ControllerConf
         assert key.holds in found[0]
 
 
+@settings(deadline=None)
 @given(st.text(max_size=200))
 def test_any_text_is_configuration_or_invalid_input(text: str) -> None:
     try:
