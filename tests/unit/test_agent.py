@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from agents.agent import Agent
 from agents.journal import Accepted, AgentStarted, EventsForgotten, Finished, GuestNoted, Reported, TermSeen
-from agents.settings import AgentSettings
 from shared.bus import topology
 from shared.effects import (
     Abort,
@@ -23,7 +21,7 @@ from shared.effects import (
     TimerFired,
     WriteJournal,
 )
-from shared.errors import ContractViolation, InvalidValue
+from shared.errors import ContractViolation
 from shared.messages import EventsSeen, GuestEvent, Hello, Order, Probe, Report, Result, UnderWay
 from shared.model import Action, ActionKind, GuestChange, Node, Outcome, VmState
 from tests.unit.agent_rig import NODE, SETTINGS, Rig, action, guest_event, messages, only, report, result, vm
@@ -207,6 +205,14 @@ def test_an_aborted_operation_that_is_never_answered_is_ended_by_the_next_readin
     said = result(rig.observed())
 
     assert (said.outcome, said.status) == (Outcome.TIMED_OUT, None)
+
+
+def test_a_reading_taken_before_the_limit_does_not_end_the_operation() -> None:
+    rig = Rig()
+    rig.order(action())
+    rig.handle(TimerFired("limit:a1"))
+
+    assert report(rig.observed()).under_way == (UnderWay("a1", ActionKind.START, "j#0"),)
 
 
 def test_outcomes_are_forgotten_long_after_their_expiry_and_never_before_they_are_told() -> None:
@@ -482,17 +488,3 @@ def test_guests_that_are_not_ours_are_left_alone() -> None:
     assert rig.guest(GuestChange.ENDED, vm(state=VmState.ENDED, managed=False)) == []
     (said,) = rig.observed(vm(state=VmState.ENDED, managed=False))
     assert isinstance(said, Publish)
-
-
-# --- settings ---------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("field", ["report_s", "operation_timeout_s", "publish_retry_s", "outcome_keep_s"])
-@pytest.mark.parametrize("value", [0.0, -1.0, float("nan"), float("inf")])
-def test_settings_outside_their_range_are_refused(field: str, value: float) -> None:
-    with pytest.raises(InvalidValue, match=field):
-        AgentSettings(**{field: value})
-
-
-def test_no_records_is_a_new_agent() -> None:
-    assert Agent("n1", "b", (), AgentSettings()).start(0.0)[0] == WriteJournal(AgentStarted(1, "b"))

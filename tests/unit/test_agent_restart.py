@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from agents.journal import OVER_KEPT_MAX, GuestNoted, JournalState, VmSeen, compact
+from agents.agent import Agent
+from agents.journal import OVER_KEPT_MAX, AgentStarted, GuestNoted, JournalState, VmSeen, compact
 from agents.recovery import judge
+from agents.settings import AgentSettings
 from shared.effects import (
     Abort,
     Acknowledge,
@@ -19,6 +21,7 @@ from shared.effects import (
     TimerFired,
     WriteJournal,
 )
+from shared.errors import InvalidValue
 from shared.messages import EventsSeen, GuestEvent, Hello, Order, Result
 from shared.model import Action, ActionKind, GuestChange, Outcome, VmState, VmStatus
 from tests.unit.agent_rig import LEADER, Rig, action, guest_event, messages, only, report, result, vm
@@ -239,6 +242,16 @@ def test_a_vm_whose_leaving_was_under_way_has_not_vanished() -> None:
     assert not messages(effects, GuestEvent)
 
 
+def test_a_vm_that_is_just_being_stopped_has_not_vanished() -> None:
+    rig = Rig()
+    rig.observed()
+    run_one(rig)
+    rig.order(action(99, ActionKind.STOP, expects=1))
+    rig.handle(TimerFired("report"))  # the stop is done by now, its answer still to come
+
+    assert not messages(rig.observed(), GuestEvent)
+
+
 def test_a_vm_that_ended_has_not_vanished_too() -> None:
     rig = Rig()
     run_one(rig)
@@ -404,3 +417,17 @@ def test_a_domain_is_never_forgotten_before_its_end_is_noted() -> None:
 
     noted = next(i for i, e in enumerate(effects) if isinstance(e, WriteJournal) and isinstance(e.record, GuestNoted))
     assert noted < effects.index(Forget("j#0"))
+
+
+# --- settings ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("field", ["report_s", "operation_timeout_s", "publish_retry_s", "outcome_keep_s"])
+@pytest.mark.parametrize("value", [0.0, -1.0, float("nan"), float("inf")])
+def test_settings_outside_their_range_are_refused(field: str, value: float) -> None:
+    with pytest.raises(InvalidValue, match=field):
+        AgentSettings(**{field: value})
+
+
+def test_no_records_is_a_new_agent() -> None:
+    assert Agent("n1", "b", (), AgentSettings()).start(0.0)[0] == WriteJournal(AgentStarted(1, "b"))
