@@ -40,10 +40,10 @@ class ControllerSettings:
 
     report_s: the agents' report period. silent_after_s: a node without a report for so long is unknown.
     fence_after_s: silent for so long, its power driver is asked to prove it off (None: no power driver, an operator
-    must confirm). max_skew_s: a node whose clock is further off is not acted on. gang_timeout_s: after it a job of which
-    not all instances are prepared is taken back, once no operation on it is under way. retry_s, retry_max_s: back-off
-    after a failed operation, doubling.
-    arrival_grace_s: how long after a migration the target's word that the VM is not there is not believed.
+    must confirm). max_skew_s: a node whose clock is further off is not acted on. gang_timeout_s: after it a job of
+    which not all instances are prepared is taken back, once no operation on it is under way. retry_s, retry_max_s:
+    back-off after a failed operation, doubling. arrival_grace_s: how long after a migration the target's word that
+    the VM is not there is not believed.
     """
 
     report_s: float = 5.0
