@@ -1,0 +1,91 @@
+"""`trimtab sim faults`: the closed loop under scripted faults, one world per seed, every invariant checked."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+
+import click
+from rich.console import Group, RenderableType
+from rich.progress import track
+from rich.table import Table
+
+from daemons.cli.output import emit, messages, output_option, two_columns
+from shared.clock import perf_s
+from shared.plugins import find_policy
+from sim_backend.fault_runs import SeedOutcome, replay_command, run_seed
+from sim_backend.fault_script import NODES_MIN
+
+NODES_MAX = 200
+SEEDS_MAX = 100_000
+
+
+def seed_range(text: str) -> range:
+    """`A-B` or `A`: the seeds from A to B, both included."""
+    first, dash, last = text.partition("-")
+    if not dash:
+        last = first
+    if not all(number.isascii() and number.isdigit() and len(number) <= 12 for number in (first, last)):
+        raise click.BadParameter(f"{text!r}: expected A-B, two whole numbers, 0 or above")
+    seeds = range(int(first), int(last) + 1)
+    if not 0 < len(seeds) <= SEEDS_MAX:
+        raise click.BadParameter(f"{text!r}: expected 1 to {SEEDS_MAX} seeds, the lower first")
+    return seeds
+
+
+@click.command()
+@click.option("--seeds", type=seed_range, required=True, metavar="A-B", help="The seeds to run, both included.")
+@click.option(
+    "--nodes", type=click.IntRange(NODES_MIN, NODES_MAX), default=NODES_MIN, show_default=True, help="Nodes per world."
+)
+@click.option("--policy", help="Any registered placement policy; without it seeds take turns through several.")
+@output_option
+@click.pass_context
+def faults(context: click.Context, seeds: range, nodes: int, policy: str | None) -> None:
+    """Run the real controller and agents while messages, processes, operations and hosts fail, and check that no VM
+    is doubled or lost, no node overcommitted, no job forgotten. Exit status 1 when something did not hold."""
+    if policy is not None:
+        find_policy("placement", policy)
+    begun_s = perf_s()
+    counts: Counter[str] = Counter()
+    violations: list[dict[str, object]] = []
+    for outcome in _outcomes(seeds, nodes, policy):
+        counts.update(outcome.faults)
+        for violation in outcome.violations:
+            violations.append(
+                {
+                    "seed": outcome.seed,
+                    "invariant": violation.invariant,
+                    "at_s": violation.at_s,
+                    "replay": replay_command(outcome.seed, nodes, policy),
+                    "detail": violation.detail,
+                }
+            )
+        if outcome.crash:
+            click.echo(f"seed {outcome.seed}:\n{outcome.crash}", err=True)
+    values = {
+        "runs": len(seeds),
+        "faults": dict(sorted(counts.items())),
+        "violations": violations,
+        "wall_s": perf_s() - begun_s,
+    }
+    emit(values, lambda: _for_people(len(seeds), counts, violations))
+    if violations:
+        context.exit(1)
+
+
+def _outcomes(seeds: range, nodes: int, policy: str | None) -> Iterator[SeedOutcome]:
+    console = messages()
+    shown = track(seeds, "seeds", console=console, transient=True, disable=not console.is_terminal)
+    for seed in shown:
+        yield run_seed(seed, nodes, policy)
+
+
+def _for_people(runs: int, counts: Counter[str], violations: list[dict[str, object]]) -> RenderableType:
+    summary = two_columns(f"{runs} runs, {len(violations)} violations", dict(sorted(counts.items())))
+    if not violations:
+        return summary
+    table = Table("seed", "invariant", "at s", "what", "again", title="violations")
+    for violation in violations:
+        table.add_row(*(str(violation[key]) for key in ("seed", "invariant", "at_s", "detail", "replay")))
+    return Group(summary, table)

@@ -1,0 +1,184 @@
+"""Fault runs of the real controller and agents: nothing is doubled, lost or forgotten, whatever breaks."""
+
+from __future__ import annotations
+
+import json
+from itertools import pairwise
+
+import pytest
+from click.testing import CliRunner
+
+from shared.bus import topology
+from shared.bus.faults import BusFaults, FaultKind
+from shared.effects import Effect, Operate
+from sim_backend.commands.faults import faults
+from sim_backend.fault_runs import CONVERGE_S, FaultRun, loop_settings, run_seed
+from sim_backend.fault_script import (
+    BUS_KINDS,
+    FAULTS_MIN,
+    HORIZON_S,
+    JOBS,
+    NODES_MIN,
+    REPAIRED_BY_S,
+    Fault,
+    write_script,
+)
+from sim_backend.shells import AgentShell
+
+SEEDS = range(20)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_every_invariant_holds(seed: int) -> None:
+    outcome = run_seed(seed)
+
+    assert not outcome.violations, outcome.crash
+    assert HORIZON_S <= outcome.ended_s <= REPAIRED_BY_S + CONVERGE_S
+    assert sum(outcome.faults.values()) >= 10
+
+
+def test_a_seed_always_gives_the_same_run() -> None:
+    assert write_script(7) == write_script(7)
+    assert run_seed(7) == run_seed(7)
+
+
+@pytest.mark.parametrize("first", [0, 13, 100])
+def test_every_kind_is_scripted_within_twenty_seeds(first: int) -> None:
+    scripted = {incident.kind for seed in range(first, first + 20) for incident in write_script(seed).incidents}
+
+    assert scripted == set(Fault)
+
+
+def test_every_kind_really_happens_within_twenty_seeds() -> None:
+    happened: set[str] = set()
+    for seed in SEEDS:
+        happened |= set(run_seed(seed).faults)
+
+    assert {fault.value for fault in Fault} <= happened
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_scripts_are_as_rich_as_promised(seed: int) -> None:
+    script = write_script(seed)
+    jobs = script.jobs
+
+    assert len(script.nodes) >= NODES_MIN
+    assert len(jobs) == JOBS
+    assert any(job.instances == 3 for job in jobs)
+    assert any(job.instances == 1 for job in jobs)
+    assert any(job.checkpoint_mcycles > 0 for job in jobs)
+    assert any(job.checkpoint_mcycles == 0 for job in jobs)
+    assert len(script.incidents) >= FAULTS_MIN
+    assert all(incident.at_s < incident.until_s <= REPAIRED_BY_S for incident in script.incidents)
+    assert all(earlier.at_s <= later.at_s for earlier, later in pairwise(script.incidents))
+
+
+def test_more_nodes_and_another_policy_may_be_asked_for() -> None:
+    script = write_script(3, nodes=8, policy="edf")
+
+    assert (len(script.nodes), script.policy) == (8, "edf")
+    assert write_script(3, nodes=2).nodes == write_script(3, nodes=NODES_MIN).nodes
+
+
+def test_bus_faults_are_all_over_when_the_rest_is_repaired() -> None:
+    for seed in range(40):
+        plan = write_script(seed).bus
+        assert all(rule.until_s <= REPAIRED_BY_S for rule in plan.rules)
+        assert all(partition.until_s <= REPAIRED_BY_S for partition in plan.partitions)
+        assert {rule.kind for rule in plan.rules} <= {*BUS_KINDS.values(), FaultKind.REORDER}
+
+
+def calm_run(seed: int) -> FaultRun:
+    script = write_script(seed)
+    quiet = script.__class__(
+        **{name: getattr(script, name) for name in script.__slots__} | {"incidents": (), "bus": BusFaults(seed)}
+    )
+    return FaultRun(quiet, loop_settings(quiet))
+
+
+def test_without_faults_nothing_is_found_either() -> None:
+    run = calm_run(1)
+    run.run()
+
+    assert run.outcome().violations == ()
+    assert run.outcome().faults == {}
+
+
+def test_a_vm_that_the_script_does_not_own_up_to_is_found_lost() -> None:
+    run = calm_run(2)
+    loop = run.loop
+
+    def steal() -> None:
+        for name, hypervisor in loop.cluster.hypervisors.items():
+            for vm, domain in hypervisor.domains.items():
+                if domain.state == "running":
+                    run.checker.guests.touch()
+                    hypervisor.lose_vm(vm, loop.engine.now_s)
+                    return
+            assert name
+
+    loop.engine.at(1_000.0, 5, steal)
+    loop.run_until(1_100.0)
+
+    assert [violation.invariant for violation in run.checker.violations] == ["vm-lost"]
+
+
+def test_an_image_that_goes_without_an_order_is_found_lost() -> None:
+    run = calm_run(1)
+    loop = run.loop
+    loop.run_until(700.0)
+    name, hypervisor = next((n, h) for n, h in loop.cluster.hypervisors.items() if h.domains)
+    vm = next(iter(hypervisor.domains))
+    hypervisor.images["ghost#0"] = hypervisor.domains[vm].copy(hypervisor.domains[vm].state)
+    run.checker.guests.touch()
+    run.checker.guests.look_if_touched()
+    del hypervisor.images["ghost#0"]
+    run.checker.guests.touch()
+    run.checker.guests.look_if_touched()
+
+    assert [(v.invariant, v.detail.split()[0], name in v.detail) for v in run.checker.violations] == [
+        ("image-lost", "ghost#0", True)
+    ]
+
+
+@pytest.mark.parametrize("cut", range(12))
+def test_however_many_effects_an_agent_carries_out_before_it_dies_nothing_is_doubled(cut: int) -> None:
+    run = calm_run(4)
+    loop = run.loop
+    cut_short: list[AgentShell] = []
+
+    def watch(shell: AgentShell, effect: Effect) -> None:
+        if isinstance(effect, Operate) and not cut_short:
+            cut_short.append(shell)
+            shell.die_after_effects = cut
+        hooks[shell.node](shell, effect)
+
+    def bring_back(shell: AgentShell) -> None:
+        loop.engine.at(loop.engine.now_s + 5.0, 5, shell.restart)
+
+    hooks = {name: agent.on_effect for name, agent in loop.agents.items()}
+    for agent in loop.agents.values():
+        agent.on_effect, agent.on_death = watch, bring_back
+    run.run()
+
+    assert [shell.lives for shell in cut_short] == [2]
+    assert run.checker.violations == []
+
+
+def test_command_prints_one_object_and_names_the_seeds(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
+    answer = CliRunner().invoke(faults, ["--seeds", "3-4", "--output", "json"])
+
+    values = json.loads(answer.stdout)
+    assert answer.exit_code == 0
+    assert (values["runs"], values["violations"]) == (2, [])
+    assert sum(values["faults"].values()) >= 20
+    assert values["wall_s"] > 0
+
+
+@pytest.mark.parametrize("seeds", ["", "5-3", "-3", "a-b", "1-2-3", "0-999999999"])
+def test_command_refuses_ranges_that_are_none(seeds: str) -> None:
+    answer = CliRunner().invoke(faults, ["--seeds", seeds])
+
+    assert answer.exit_code == 2
+    assert topology.DEAD not in answer.output
