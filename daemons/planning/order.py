@@ -22,8 +22,8 @@ RANK = {
     ActionKind.UNPAUSE: 2,
     ActionKind.SET_CPU: 3,
     ActionKind.MIGRATE: 4,
-    ActionKind.RESUME: 5,
-    ActionKind.START: 6,
+    ActionKind.RESUME: 4,
+    ActionKind.START: 4,
 }
 
 
