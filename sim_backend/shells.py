@@ -6,6 +6,7 @@ journal or store holds, frozen and thawed. What it does not know (true work, scr
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -37,7 +38,7 @@ class StartableCore(Core, Protocol):
         ...
 
 
-class Shell:
+class Shell(ABC):
     """What both shells share. `user` names its connection and owns its timers.
 
     Hooks, called just before the thing itself: `on_input(shell, input)`, `on_effect(shell, effect)`.
@@ -117,11 +118,13 @@ class Shell:
         for call in held:
             call()
 
+    @abstractmethod
     def _new_core(self) -> StartableCore:
-        raise NotImplementedError
+        """A core that begins with what is durable."""
 
+    @abstractmethod
     def _set_up(self, connection: MemoryConnection) -> None:
-        raise NotImplementedError
+        """Declare and consume what the process needs."""
 
     # --- the bus --------------------------------------------------------------------------------------------------
 

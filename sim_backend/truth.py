@@ -18,12 +18,14 @@ class Truth:
     """Watches what agents do to their hypervisors, through the hooks of their shells.
 
     `begun[job]`: attempt and time of the first START of its latest attempt. `busy` counts a VM on a node from the
-    begin of the operation that brings it there until it is gone. `operations` counts those on instance 0 of each job.
+    begin of the operation that brings it there until it is gone. `operations` counts those on instance 0 of each job,
+    `actions` everything that an agent began.
     """
 
     def __init__(self, completions: Mapping[str, Sequence[tuple[int, float]]]) -> None:
         self.begun: dict[str, tuple[int, float]] = {}
         self.operations: Counter[str] = Counter()
+        self.actions: Counter[str] = Counter()
         self.busy = BusyNodes()
         self._completions = completions
         self._on: dict[str, set[str]] = {}
@@ -35,6 +37,7 @@ class Truth:
             return
         action, now_s = effect.action, shell.engine.now_s
         kind = action.kind
+        self.actions[kind.value] += 1
         if kind in BRINGING:
             self._hold(action.vm, action.to_node or action.node, now_s)
         if kind in COUNTED:
