@@ -11,7 +11,6 @@ from random import Random
 from agents.settings import AgentSettings
 from daemons.settings import ControllerSettings, Limits, PolicyChoice
 from shared.bus import topology
-from shared.bus.faults import FaultKind as BusFaultKind
 from shared.messages import CancelJob, DrainNode
 from shared.model import LIVE_STATES
 from sim_backend.closed_loop import ClosedLoop, LoopSettings
@@ -146,9 +145,6 @@ class FaultRun:
         for fault, kind in BUS_KINDS.items():
             if counts[kind]:
                 faults[fault.value] += counts[kind]
-        cut = counts[BusFaultKind.PARTITION]
-        if cut:
-            faults["publish-cut-off"] += cut
         found = (*self.checker.violations, *more)
         return SeedOutcome(self.script.seed, dict(faults), found, self.loop.engine.now_s, crash)
 
@@ -192,8 +188,10 @@ class FaultRun:
     def _repair_everything(self) -> None:
         for name, agent in self.loop.agents.items():
             agent.hypervisor.clear_failures()
+            agent.journal.full = False
+            self.loop.fake_power.fail_fence(name, 0)
             if not agent.hypervisor.up:
-                self._return(name)
+                self._return(name, self._boots[name])
             elif not agent.alive:
                 agent.restart()
             agent.die_after_effects = None
@@ -219,6 +217,19 @@ class FaultRun:
         def repair() -> None:
             agent.kill()
             if agent.hypervisor.up:
+                agent.restart()
+
+        self._later(incident, repair)
+
+    def journal_full(self, incident: Incident) -> None:
+        """The agent's disk is full: it ends when it must write something down, and is started anew when it can."""
+        agent = self.loop.agents[incident.node]
+        self._count(incident)
+        agent.journal.full = True
+
+        def repair() -> None:
+            agent.journal.full = False
+            if agent.hypervisor.up and not agent.alive:
                 agent.restart()
 
         self._later(incident, repair)
@@ -339,6 +350,17 @@ class FaultRun:
         self._count(incident)
         self.loop.host_dies(incident.node)
 
+    def host_reboots(self, incident: Incident) -> None:
+        """A host loses power and is back, under a new boot id, before anyone has missed it."""
+        self.host_dies(incident)
+        boots = self._boots[incident.node]
+        self._later(incident, lambda: self._return(incident.node, boots))
+
+    def fence_fails(self, incident: Incident) -> None:
+        """A host dies, and its power driver cannot prove it at first."""
+        self.loop.fake_power.fail_fence(incident.node, 1 + incident.number % 3)
+        self.host_dies(incident)
+
     def hosts_cut_off(self, incident: Incident) -> None:
         """Two hosts do not reach each other: no migration, no image passes between them."""
         self._count(incident)
@@ -355,11 +377,13 @@ class FaultRun:
             back_s = min(engine.now_s + self._rng.uniform(100.0, 900.0), REPAIRED_BY_S)
         else:
             back_s = engine.now_s + 100.0
-        engine.at(back_s, FAULT_PRIORITY, lambda: self._return(node) if self._boots[node] == boots else None)
+        engine.at(back_s, FAULT_PRIORITY, lambda: self._return(node, boots))
 
-    def _return(self, node: str) -> None:
-        self._boots[node] += 1
-        self.loop.host_returns(node, f"boot-{self._boots[node] + 1}")
+    def _return(self, node: str, boots: int) -> None:
+        """Bring a host back, unless that has been done since it had booted `boots` times."""
+        if self._boots[node] == boots and not self.loop.cluster.hypervisor(node).up:
+            self._boots[node] += 1
+            self.loop.host_returns(node, f"boot-{self._boots[node] + 1}")
 
 
 _BEGIN: dict[Fault, Callable[[FaultRun, Incident], None]] = {
@@ -378,4 +402,7 @@ _BEGIN: dict[Fault, Callable[[FaultRun, Incident], None]] = {
     Fault.VM_LOST: FaultRun.vm_lost,
     Fault.VM_CRASHED: FaultRun.vm_lost,
     Fault.HOST_DIES: FaultRun.host_dies,
+    Fault.HOST_REBOOTS: FaultRun.host_reboots,
+    Fault.FENCE_FAILS: FaultRun.fence_fails,
+    Fault.JOURNAL_FULL: FaultRun.journal_full,
 }

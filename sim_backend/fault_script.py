@@ -58,6 +58,9 @@ class Fault(StrEnum):
     VM_LOST = "vm-lost"
     VM_CRASHED = "vm-crashed"
     HOST_DIES = "host-dies"
+    HOST_REBOOTS = "host-reboots"
+    FENCE_FAILS = "fence-fails"
+    JOURNAL_FULL = "journal-full"
 
 
 BUS_KINDS = {
@@ -191,7 +194,8 @@ _LENGTHS_S: dict[Fault, tuple[float, float]] = {
     Fault.CONTROLLER_FROZEN: (10.0, 90.0),
     Fault.LEADER_CHANGES: (5.0, 40.0),
     Fault.STORE_DOWN: (1.0, 40.0),
-    Fault.HOST_DIES: (120.0, 900.0),
+    Fault.HOST_REBOOTS: (3.0, 28.0),  # back before it is missed
+    Fault.JOURNAL_FULL: (5.0, 60.0),
 }
 _MESSAGE_WINDOW_S = (5.0, 60.0)
 

@@ -18,9 +18,10 @@ from shared.bus.memory import MemoryBroker, MemoryConnection
 from shared.codec import decode, encode
 from shared.errors import BusUnavailable, CodecError, ContractViolation, StaleTerm, StoreUnavailable
 from shared.model import LIVE_STATES, NodeSample, VmStatus
-from shared.ports import BusEvent, Confirm, Core, Delivery, Journal, Lost, PowerDriver, Store
+from shared.ports import BusEvent, Confirm, Core, Delivery, Lost, PowerDriver, Store
 from sim_backend.engine import Engine
 from sim_backend.fake_hypervisor import FakeHypervisor
+from sim_backend.memory_journal import MemoryJournal
 
 ACTOR_PRIORITY = 9  # delayed answers come after everything scripted for the same instant
 CONTROLLER_PREFETCH = 1000
@@ -223,8 +224,9 @@ class Shell(ABC):
     def _carry_out(self, effects: Sequence[fx.Effect]) -> None:
         carry = self._carry
         for done, effect in enumerate(effects):
-            scripted = self.die_after_effects is not None or self.freeze_after_effects is not None
-            if scripted and self._is_cut(effects[done:]):
+            if (self.die_after_effects is not None or self.freeze_after_effects is not None) and self._is_cut(
+                effects[done:]
+            ):
                 return
             if self.on_effect is not None:
                 self.on_effect(self, effect)
@@ -290,7 +292,7 @@ class AgentShell(Shell):
         engine: Engine,
         broker: MemoryBroker,
         hypervisor: FakeHypervisor,
-        journal: Journal,
+        journal: MemoryJournal,
         make_core: Callable[[str, str, Sequence[Any]], StartableCore],
         boot_id: str = "boot-1",
     ) -> None:
