@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from agents.agent import Agent
-from agents.journal import OVER_KEPT_MAX, AgentStarted, GuestNoted, JournalState, VmSeen, compact
+from agents.journal import OVER_KEPT_MAX, RECORDS, AgentStarted, GuestNoted, JournalState, VmSeen, compact
 from agents.recovery import judge
 from agents.settings import AgentSettings
 from shared.effects import (
@@ -336,10 +336,10 @@ def test_a_reading_taken_before_an_answer_or_event_is_not_held_against_it() -> N
 def busy_rig() -> Rig:
     """A rig whose journal has something of everything."""
     rig = Rig()
-    rig.send(Hello(2))
     rig.observed(vm("seen#0"))
     run_one(rig, "gone#0")
     run_one(rig, "live#0")
+    rig.send(Hello(2))
     rig.guest(GuestChange.ENDED, vm("gone#0", VmState.ENDED))
     rig.guest(GuestChange.ARRIVED, vm("came#0"))
     rig.send(EventsSeen(2, 1))
@@ -360,6 +360,7 @@ def contents(state: JournalState) -> dict[str, object]:
 
 def test_a_compacted_journal_says_the_same() -> None:
     records = busy_rig().records
+    assert {type(record) for record in (*records, *compact(records))} == set(RECORDS)
 
     for cut in range(len(records) + 1):
         state = JournalState(records[:cut])
