@@ -137,6 +137,9 @@ class FaultRun:
             self.loop.run_until(self.loop.engine.now_s + CONVERGED_CHECK_S)
         for why in self._open():
             self.checker.report("not-converged", why)
+        for letter in self.loop.broker.dead_letters():
+            if letter.sender != GARBAGE_USER:
+                self.checker.report("dead-letter", f"{letter.sender} to {letter.queue}: {letter.reason}")
 
     def outcome(self, more: tuple[Violation, ...] = (), crash: str = "") -> SeedOutcome:
         """What has been found so far, and `more`."""

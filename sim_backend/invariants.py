@@ -24,13 +24,12 @@ from shared.messages import (
     Result,
     SubmitJob,
 )
-from shared.model import LIVE_STATES, Action, ActionKind, GuestChange, JobPhase, VmState, workload_of
+from shared.model import JobPhase
 from sim_backend.closed_loop import ClosedLoop
+from sim_backend.guest_invariants import OVER, GuestChecks
 from sim_backend.shells import AgentShell, ControllerShell
 
-OVER = frozenset({JobPhase.COMPLETED, JobPhase.CANCELLED})
 TOUCHING = (fx.Operate, fx.Abort, fx.Forget)
-Place = tuple[str, str]  # node, vm
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,15 +39,6 @@ class Violation:
     invariant: str
     at_s: float
     detail: str
-
-
-@dataclass(frozen=True, slots=True)
-class Seen:
-    """A VM or image as a hypervisor had it."""
-
-    state: VmState
-    generation: int
-    attempt: int
 
 
 class Checker:
@@ -65,7 +55,7 @@ class Checker:
         self.agents = AgentChecks(self.report)
         self.controllers = ControllerChecks(loop, self.report)
         self.jobs = JobChecks(loop, self.report)
-        self.agents.told = self.guests.told
+        self.agents.told, self.agents.ordered = self.guests.told, self.controllers.ordered
         self._hook()
 
     def report(self, invariant: str, detail: str) -> None:
@@ -95,177 +85,6 @@ class Checker:
         self.agents.on_effect(shell, effect)
 
 
-class GuestChecks:
-    """No VM live twice, none lost, no node over its memory, no task done twice."""
-
-    def __init__(self, loop: ClosedLoop, report: Callable[[str, str], None]) -> None:
-        self._loop, self._report = loop, report
-        self._touched = False
-        self._domains: dict[str, dict[str, Seen]] = {name: {} for name in loop.agents}
-        self._images: dict[str, dict[str, Seen]] = {name: {} for name in loop.agents}
-        self._newest: dict[str, int] = {}  # highest generation that was ever live
-        self._stopped: set[Place] = set()
-        self._discarded: set[Place] = set()
-        self._forgotten: set[Place] = set()
-        self._excused: set[Place] = set()
-        self._done: dict[str, int] = {}  # completions seen, by task
-        self._untold: dict[str, str] = {}  # VM that ended -> node that has not got the word out yet
-        self._leaving: dict[tuple[str, int], str] = {}
-        self._lost_ends: set[str] = set()  # tasks whose end died with a host before it was told
-        self._doubles = 0
-
-    # --- what is about to happen ----------------------------------------------------------------------------------
-
-    def touch(self) -> None:
-        """Hypervisors may change in this event."""
-        self._touched = True
-
-    def excuse_loss(self, node: str, vm: str) -> None:
-        """The script takes this VM away."""
-        self._excused.add((node, vm))
-        self._touched = True
-
-    def host_died(self, node: str) -> None:
-        """A host has just stopped, with what its agent had not told yet."""
-        self._touched = True
-        self.look_if_touched()
-        for vm in [vm for vm, home in self._untold.items() if home == node]:
-            self._lost_ends.add(workload_of(vm)[0])
-
-    def on_effect(self, shell: AgentShell, effect: fx.Operate | fx.Abort | fx.Forget) -> None:
-        """An agent is about to touch its hypervisor."""
-        self._touched = True
-        if isinstance(effect, fx.Forget):
-            self._forgotten.add((shell.node, effect.vm))
-        elif isinstance(effect, fx.Operate):
-            place = (shell.node, effect.action.vm)
-            if effect.action.kind is ActionKind.STOP:
-                self._stopped.add(place)
-            elif effect.action.kind is ActionKind.DISCARD_IMAGE:
-                self._discard(place, effect.action)
-
-    def event_leaves(self, node: str, publish_id: int | None, event: GuestEvent) -> None:
-        """An agent publishes a guest event; `told` when the broker has taken it."""
-        if publish_id is not None and event.change is GuestChange.ENDED:
-            self._leaving[node, publish_id] = event.status.vm
-
-    def told(self, node: str, publish_id: int) -> None:
-        """The broker has taken a publish of an agent."""
-        vm = self._leaving.pop((node, publish_id), "")
-        if self._untold.get(vm) == node:
-            del self._untold[vm]
-
-    def _discard(self, place: Place, action: Action) -> None:
-        self.look_if_touched()
-        node, vm = place
-        image = self._loop.cluster.hypervisor(node).images.get(vm)
-        self._discarded.add(place)
-        if image is None or image.generation != action.expects:
-            return
-        job = workload_of(vm)[0]
-        record = self._loop.store.get(("job", job))
-        superseded = self._newest.get(vm, 0) > image.generation
-        over = bool(self._loop.world.completions.get(job)) or record is None or record.phase in OVER
-        set_back = record is not None and (record.attempt > image.attempt or record.phase is JobPhase.WAITING)
-        if not (superseded or over or set_back):
-            self._report("image-discarded", f"{vm} generation {image.generation} on {node}")
-
-    # --- looking --------------------------------------------------------------------------------------------------
-
-    def look_if_touched(self) -> None:
-        """Compare the hypervisors with what they were, if anything touched them."""
-        if not self._touched:
-            return
-        self._touched = False
-        before_domains, before_images = self._domains, self._images
-        hypervisors = self._loop.cluster.hypervisors
-        self._domains = {
-            name: {vm: Seen(d.state, d.generation, d.attempt) for vm, d in hypervisor.domains.items()}
-            for name, hypervisor in hypervisors.items()
-        }
-        self._images = {
-            name: {vm: Seen(i.state, i.generation, i.attempt) for vm, i in hypervisor.images.items()}
-            for name, hypervisor in hypervisors.items()
-        }
-        live = self._check_single()
-        self._check_completions(before_domains)
-        for name in hypervisors:
-            if self._domains[name] != before_domains[name]:
-                self._check_memory(name)
-                self._check_domains(name, before_domains[name], live)
-            if self._images[name] != before_images[name]:
-                self._check_images(name, before_images[name], live)
-        self._stopped.clear()
-        self._forgotten.clear()
-
-    def _check_single(self) -> dict[str, int]:
-        live: dict[str, tuple[str, int]] = {}
-        for name, domains in self._domains.items():
-            for vm, seen in domains.items():
-                if seen.state not in LIVE_STATES:
-                    continue
-                if vm in live:
-                    self._report("vm-on-two-nodes", f"{vm} on {live[vm][0]} and {name}")
-                live[vm] = (name, seen.generation)
-                if seen.generation > self._newest.get(vm, 0):
-                    self._newest[vm] = seen.generation
-        doubles = self._loop.cluster.doubles
-        for _, vm, node in doubles[self._doubles :]:
-            self._report("vm-started-twice", f"{vm} on {node}: a disk lock kept it from coming to life a second time")
-        self._doubles = len(doubles)
-        return {vm: generation for vm, (_, generation) in live.items()}
-
-    def _check_memory(self, name: str) -> None:
-        hypervisor = self._loop.cluster.hypervisor(name)
-        used_mib = hypervisor.memory_used_mib()
-        if used_mib > hypervisor.node.usable_mib:
-            self._report("memory-over", f"{name}: {used_mib} of {hypervisor.node.usable_mib} MiB")
-
-    def _check_domains(self, name: str, before: dict[str, Seen], live: dict[str, int]) -> None:
-        domains, images = self._domains[name], self._images[name]
-        up = self._loop.cluster.hypervisor(name).up
-        for vm, was in before.items():
-            now = domains.get(vm)
-            if was.state not in LIVE_STATES or (now is not None and now.state in LIVE_STATES):
-                continue
-            place = (name, vm)
-            ended = bool(self._loop.world.completions.get(workload_of(vm)[0]))
-            lawful = (
-                not up
-                or place in self._excused
-                or place in self._stopped
-                or (ended and (place in self._forgotten or (now is not None and now.state is VmState.ENDED)))
-                or (vm in images and images[vm].generation >= was.generation)
-                or live.get(vm, -1) >= was.generation
-            )
-            if not lawful:
-                self._report("vm-lost", f"{vm} generation {was.generation} on {name}")
-
-    def _check_images(self, name: str, before: dict[str, Seen], live: dict[str, int]) -> None:
-        for vm, was in before.items():
-            if vm in self._images[name]:
-                continue
-            place = (name, vm)
-            if place in self._discarded:
-                self._discarded.discard(place)
-            elif live.get(vm, -1) <= was.generation and self._newest.get(vm, 0) <= was.generation:
-                self._report("image-lost", f"{vm} generation {was.generation} on {name}")
-
-    def _check_completions(self, before: dict[str, dict[str, Seen]]) -> None:
-        for task, ends in self._loop.world.completions.items():
-            count = len(ends)
-            if count == self._done.get(task, 0):
-                continue
-            self._done[task] = count
-            if count > 1 and task not in self._lost_ends:
-                self._report("completed-twice", f"{task}: {ends}")
-            self._lost_ends.discard(task)
-            for node, domains in before.items():
-                for vm, seen in domains.items():
-                    if seen.state in LIVE_STATES and vm.rpartition("#")[0] == task:
-                        self._untold[vm] = node
-
-
 class AgentChecks:
     """No action of an older term than the agent has taken in, none twice, none acknowledged before it is written."""
 
@@ -274,6 +93,7 @@ class AgentChecks:
         self.told: Callable[[str, int], None] | None = None
         self._term: dict[str, int] = {}
         self._hearing: dict[str, int] = {}  # a term that an agent is taking in: it may die before it is on its disk
+        self.ordered: set[str] = set()  # ids of all actions that a controller has published
         self._begun: set[tuple[str, str]] = set()
         self._orders: dict[tuple[str, int], str] = {}
         self._written: set[tuple[str, str]] = set()
@@ -304,6 +124,8 @@ class AgentChecks:
             if (node, action.id) in self._begun:
                 self._report("action-twice", f"{action.id} on {node}")
             self._begun.add((node, action.id))
+            if action.id not in self.ordered:
+                self._report("not-ordered", f"{action.id} on {node}")
         elif type(effect) is fx.WriteJournal:
             if isinstance(effect.record, Accepted):
                 self._written.add((node, effect.record.action.id))
@@ -346,6 +168,7 @@ class ControllerChecks:
         self._term: dict[str, int] = {}
         self._echoed: dict[str, set[str]] = {}
         self._deposed: set[str] = set()
+        self.ordered: set[str] = set()
 
     def on_input(self, shell: ControllerShell, event: fx.Input) -> None:
         """A controller is about to take an input."""
@@ -371,6 +194,7 @@ class ControllerChecks:
             return
         action = effect.message.action
         name = shell.name
+        self.ordered.add(action.id)
         if action.node not in self._echoed.get(name, ()) or action.term != self._term.get(name):
             self._report("order-without-echo", f"{action.id} of term {action.term} by {name} to {action.node}")
         if name in self._deposed and self._loop.store.term > action.term:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from itertools import pairwise
 
 import pytest
@@ -11,7 +12,10 @@ from click.testing import CliRunner
 from shared.bus import topology
 from shared.bus.faults import BusFaults, FaultKind
 from shared.effects import Effect, Operate
+from shared.model import Action, ActionKind, VmState
 from sim_backend.commands.faults import faults
+from sim_backend.fake_hypervisor import FakeHypervisor
+from sim_backend.fake_site import Domain
 from sim_backend.fault_runs import CONVERGE_S, FaultRun, loop_settings, run_seed
 from sim_backend.fault_script import (
     BUS_KINDS,
@@ -90,9 +94,7 @@ def test_bus_faults_are_all_over_when_the_rest_is_repaired() -> None:
 
 def calm_run(seed: int) -> FaultRun:
     script = write_script(seed)
-    quiet = script.__class__(
-        **{name: getattr(script, name) for name in script.__slots__} | {"incidents": (), "bus": BusFaults(seed)}
-    )
+    quiet = replace(script, incidents=(), bus=BusFaults(seed))
     return FaultRun(quiet, loop_settings(quiet))
 
 
@@ -123,22 +125,65 @@ def test_a_vm_that_the_script_does_not_own_up_to_is_found_lost() -> None:
     assert [violation.invariant for violation in run.checker.violations] == ["vm-lost"]
 
 
-def test_an_image_that_goes_without_an_order_is_found_lost() -> None:
+def run_to_first_vm() -> tuple[FaultRun, FakeHypervisor, Domain]:
     run = calm_run(1)
-    loop = run.loop
-    loop.run_until(700.0)
-    name, hypervisor = next((n, h) for n, h in loop.cluster.hypervisors.items() if h.domains)
-    vm = next(iter(hypervisor.domains))
-    hypervisor.images["ghost#0"] = hypervisor.domains[vm].copy(hypervisor.domains[vm].state)
-    run.checker.guests.touch()
-    run.checker.guests.look_if_touched()
-    del hypervisor.images["ghost#0"]
-    run.checker.guests.touch()
-    run.checker.guests.look_if_touched()
+    run.loop.run_until(700.0)
+    hypervisor = next(h for h in run.loop.cluster.hypervisors.values() if h.domains)
+    return run, hypervisor, next(iter(hypervisor.domains.values()))
 
-    assert [(v.invariant, v.detail.split()[0], name in v.detail) for v in run.checker.violations] == [
-        ("image-lost", "ghost#0", True)
-    ]
+
+def found_after_a_look(run: FaultRun) -> set[str]:
+    run.checker.guests.touch()
+    run.checker.guests.look_if_touched()
+    return {violation.invariant for violation in run.checker.violations}
+
+
+def test_an_image_that_goes_without_an_order_is_found_lost() -> None:
+    run, hypervisor, domain = run_to_first_vm()
+    hypervisor.images["j19#0"] = domain.copy(VmState.SUSPENDED)
+    assert found_after_a_look(run) == set()
+
+    del hypervisor.images["j19#0"]
+
+    assert found_after_a_look(run) == {"image-lost"}
+
+
+def test_a_vm_on_two_nodes_is_found() -> None:
+    run, hypervisor, domain = run_to_first_vm()
+    other = next(h for h in run.loop.cluster.hypervisors.values() if h is not hypervisor)
+
+    other.domains[domain.vm] = domain.copy(VmState.PAUSED)
+
+    assert "vm-on-two-nodes" in found_after_a_look(run)
+
+
+def test_a_node_that_is_overcommitted_is_found() -> None:
+    run, hypervisor, domain = run_to_first_vm()
+
+    hypervisor.domains["j19#0"] = extra = domain.copy(VmState.PAUSED)
+    extra.memory_mib, extra.cpu_mhz = hypervisor.node.usable_mib, hypervisor.node.cpu_mhz
+
+    assert found_after_a_look(run) == {"memory-over", "cpu-over"}
+
+
+def test_instances_that_must_be_separate_and_labels_that_a_node_lacks_are_found() -> None:
+    run, hypervisor, domain = run_to_first_vm()
+    jobs = run.loop.jobs
+    jobs["j00"] = replace(jobs["j00"], needs=("no-such-label",))
+    small = domain.copy(VmState.PAUSED)
+    small.memory_mib, small.cpu_mhz = 0, 0.0
+    hypervisor.domains |= {"j00#0": small, "j00#1": small}
+
+    assert found_after_a_look(run) == {"labels-ignored", "not-separate"}
+
+
+def test_stopping_a_vm_that_is_wanted_is_found() -> None:
+    run, hypervisor, domain = run_to_first_vm()
+    action = Action("1-999", ActionKind.STOP, hypervisor.node.name, domain.vm, 1, "boot-1", 1e9, domain.generation)
+
+    run.loop.agents[hypervisor.node.name].on_effect(run.loop.agents[hypervisor.node.name], Operate(action))
+
+    assert {violation.invariant for violation in run.checker.violations} == {"stopped-while-wanted", "not-ordered"}
 
 
 @pytest.mark.parametrize("cut", range(12))
