@@ -12,7 +12,10 @@ from shared.plugins import find_policy, names, policy_group
 from sim_backend.conformance.policy_checks import CHECKS, PLACEMENT_STEADY, Check, Subject
 
 EVERY = [(role, name, check) for role in CHECKS for name in names(policy_group(role)) for check in CHECKS[role]]
-PARAMS = {("provisioning", "static", "two"): {"nodes": 2}, ("placement", "edf", "gentle"): {"preempt": False}}
+PARAMS: dict[tuple[str, str, str], dict[str, object]] = {
+    ("provisioning", "static", "two"): {"nodes": 2},
+    ("placement", "edf", "gentle"): {"preempt": False},
+}
 
 
 def _run(role: str, name: str, check: Check, params: dict[str, object]) -> None:

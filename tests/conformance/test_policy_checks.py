@@ -26,7 +26,8 @@ from shared.ports import Needs
 from shared.snapshot import Snapshot, WorkloadState
 from sim_backend.conformance import policy_checks as checks
 from sim_backend.conformance.clusters import NodeRow, WorkRow, after, random_cluster, rows_of, snapshot
-from sim_backend.conformance.policy_checks import Check, Subject, verify
+from sim_backend.conformance.policy_checks import Check, Subject
+from sim_backend.conformance.verifier import verify
 
 Decide = Callable[[Snapshot, Any], tuple[PlacementDecision, Any]]
 WHY = Reason(ReasonCode.KEEP)
@@ -59,7 +60,7 @@ def sound(seen: Snapshot) -> PlacementDecision:
 def writes(seen: Snapshot, state: Any) -> tuple[PlacementDecision, Any]:
     """Unlocks the arrays and changes one."""
     seen.nodes.free_cpu_mhz.flags.writeable = True
-    seen.nodes.free_cpu_mhz -= 1.0
+    np.subtract(seen.nodes.free_cpu_mhz, 1.0, out=seen.nodes.free_cpu_mhz)
     return sound(seen), state
 
 

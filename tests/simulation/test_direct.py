@@ -31,6 +31,7 @@ WEEKS_S = 1_209_600.0
 BY_HAND = OperationCosts(start_s=2.0, suspend_s_per_mib=0.01, resume_s_per_mib=0.02, migrate_s_per_mib=0.005)
 FREE = COSTS["none"]
 Wish = tuple[ChangeKind, str, list[str]]
+Wishes = Mapping[Any, Any]  # by time in s, each a list of `Wish`
 
 
 def job(name: str, run_s: float, submit_s: float = 0.0, goal_s: float | None = None, instances: int = 1) -> Job:
@@ -48,6 +49,9 @@ class Scripted:
     name: str = "scripted"
     needs: Needs = field(default_factory=Needs)
     event_driven: bool = False
+
+    def check_params(self, params: Mapping[str, Any]) -> None:
+        assert params == {}
 
     def decide(self, snapshot: Snapshot, state: Any, params: Mapping[str, Any]) -> tuple[PlacementDecision, Any]:
         assert params == {}
@@ -84,7 +88,7 @@ class Verified:
 
 
 def scripted(
-    jobs: Sequence[Job], wishes: Mapping[float, Sequence[Wish]], nodes: int = 2, costs: OperationCosts = BY_HAND
+    jobs: Sequence[Job], wishes: Wishes, nodes: int = 2, costs: OperationCosts = BY_HAND
 ) -> tuple[ReplayFigures, dict[str, JobRun], Scripted]:
     policy = Scripted(wishes)
     outcome = run_direct(jobs, replay_nodes(nodes), policy=policy, costs=costs, window_s=10_000, cycle_s=10)

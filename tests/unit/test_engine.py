@@ -1,5 +1,7 @@
 """The engine of virtual time: order within an instant, timers, sources."""
 
+from functools import partial
+
 import pytest
 
 from shared.errors import ContractViolation
@@ -24,7 +26,8 @@ class Queue:
 
 
 def test_instant_runs_world_then_script_then_answers_then_timers() -> None:
-    engine, log = Engine(), []
+    engine = Engine()
+    log: list[str] = []
     world, answers = Queue(log), Queue(log)
     engine.add_source(Rank.ANSWERS, answers)
     engine.add_source(Rank.WORLD, world)
@@ -41,10 +44,16 @@ def test_instant_runs_world_then_script_then_answers_then_timers() -> None:
 
 
 def test_what_a_timer_causes_comes_before_the_next_timer() -> None:
-    engine, log = Engine(), []
+    engine = Engine()
+    log: list[str] = []
     answers = Queue(log)
     engine.add_source(Rank.ANSWERS, answers)
-    engine.start_timer("a", "one", 1.0, lambda: (log.append("one"), answers.items.append((1.0, "answer"))))
+
+    def one() -> None:
+        log.append("one")
+        answers.items.append((1.0, "answer"))
+
+    engine.start_timer("a", "one", 1.0, one)
     engine.start_timer("a", "two", 1.0, lambda: log.append("two"))
 
     engine.run_until(1.0)
@@ -63,7 +72,8 @@ def test_timers_of_one_instant_fire_in_the_order_of_setting_also_when_set_for_th
 
 
 def test_setting_a_timer_again_replaces_it_and_takes_a_new_place() -> None:
-    engine, log = Engine(), []
+    engine = Engine()
+    log: list[str] = []
     engine.start_timer("a", "x", 1.0, lambda: log.append("old x"))
     engine.start_timer("a", "y", 2.0, lambda: log.append("y"))
     engine.start_timer("a", "x", 2.0, lambda: log.append("x"))
@@ -74,10 +84,11 @@ def test_setting_a_timer_again_replaces_it_and_takes_a_new_place() -> None:
 
 
 def test_stopped_timers_do_not_fire_and_owners_are_apart() -> None:
-    engine, log = Engine(), []
+    engine = Engine()
+    log: list[str] = []
     for owner in ("a", "b"):
         for name in ("x", "y"):
-            engine.start_timer(owner, name, 1.0, lambda text=owner + name: log.append(text))
+            engine.start_timer(owner, name, 1.0, partial(log.append, owner + name))
     engine.stop_timer("a", "x")
     engine.stop_timer("a", "never set")
     engine.stop_timers("b")
@@ -101,7 +112,8 @@ def test_a_timer_may_set_itself_again() -> None:
 
 
 def test_nothing_after_the_limit_and_time_stops_there() -> None:
-    engine, log = Engine(), []
+    engine = Engine()
+    log: list[str] = []
     engine.at(5.0, 0, lambda: log.append("at"))
     engine.at(5.000001, 0, lambda: log.append("after"))
 
@@ -111,7 +123,8 @@ def test_nothing_after_the_limit_and_time_stops_there() -> None:
 
 
 def test_stop_ends_the_run_between_instants() -> None:
-    engine, log = Engine(), []
+    engine = Engine()
+    log: list[float] = []
     for time_s in (1.0, 2.0, 3.0):
         engine.at(time_s, 0, lambda: log.append(engine.now_s))
 
@@ -121,7 +134,8 @@ def test_stop_ends_the_run_between_instants() -> None:
 
 
 def test_clocks_hear_of_each_instant_before_anything_acts_and_the_observer_after_each_event() -> None:
-    engine, log = Engine(), []
+    engine = Engine()
+    log: list[str] = []
     engine.clocks.append(lambda now_s: log.append(f"clock {now_s}"))
     engine.after_event = lambda: log.append("after")
     engine.at(1.0, 0, lambda: log.append("event"))

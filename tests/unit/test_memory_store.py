@@ -1,6 +1,8 @@
 """The store and the journal in memory."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import pytest
 
@@ -96,9 +98,9 @@ def test_the_journal_keeps_order_and_refuses_when_full() -> None:
 
 
 def test_the_journal_is_compacted_only_after_growing_by_its_length() -> None:
-    calls = []
+    calls: list[int] = []
 
-    def newest(records):
+    def newest(records: Sequence[Any]) -> Sequence[Any]:
         calls.append(len(records))
         return records[-2:]
 

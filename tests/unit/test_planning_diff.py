@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -56,7 +57,7 @@ def test_one_unknown_instance_pauses_the_others() -> None:
 
 
 @pytest.mark.parametrize("held_back", [{"unknown": True}, {"busy": True}])
-def test_what_is_unknown_or_busy_is_never_started(held_back: dict[str, bool]) -> None:
+def test_what_is_unknown_or_busy_is_never_started(held_back: dict[str, Any]) -> None:
     difference = diff(workload(instance(**held_back)))
     assert difference.needs == ()
     assert not difference.lost
