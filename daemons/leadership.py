@@ -1,5 +1,5 @@
 """Who leads. A controller probes the controllers' queue; it leads when its own probe comes back, which only the
-active consumer can see, and then raises the term in the store (DESIGN, Who leads)."""
+active consumer can see, and then raises the term in the store (architecture, Who leads)."""
 
 from __future__ import annotations
 

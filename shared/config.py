@@ -1,4 +1,4 @@
-"""What the daemons' configuration files may say: every key with its unit, range and default (DESIGN, The loop).
+"""What the daemons' configuration files may say: every key with its unit, range and default (architecture, The loop).
 
 `load(path, ControllerConfig)` and `load(path, AgentConfig)` read a file; see `shared.tomlfile`. Units are in the names.
 """

@@ -1,6 +1,6 @@
 """What separates one workload from its desired state. Looks at one workload alone; room is `order`'s affair.
 
-Safety first (DESIGN, rule 5): an instance that is unknown or busy is never touched; START is needed only for an
+Safety first (architecture, rule 5): an instance that is unknown or busy is never touched; START is needed only for an
 instance that is proven nowhere.
 """
 

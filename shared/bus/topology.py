@@ -1,4 +1,4 @@
-"""Exchanges, queues and who may use them: one table that every bus implementation builds from (DESIGN, The bus)."""
+"""Exchanges, queues and who may use them: one table that every bus implementation builds from (architecture, The bus)."""
 
 from __future__ import annotations
 
