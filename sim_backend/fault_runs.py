@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import traceback
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from random import Random
 
@@ -83,12 +83,6 @@ def run_seed(
         violation = Violation("crash", run.loop.engine.now_s, f"{type(error).__name__}: {error}")
         return run.outcome((violation,), "".join(traceback.format_exception(error)))
     return run.outcome()
-
-
-def run_seeds(seeds: Iterable[int], nodes: int = 5, policy: str | None = None) -> Iterable[SeedOutcome]:
-    """Run seeds one after the other."""
-    for seed in seeds:
-        yield run_seed(seed, nodes, policy)
 
 
 def replay_command(seed: int, nodes: int, policy: str | None) -> str:

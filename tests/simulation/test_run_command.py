@@ -1,0 +1,79 @@
+"""`trimtab sim run`: what it prints, saves and draws."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from daemons.report.pictures import RunSeries, can_draw, draw_run
+from sim_backend.cli import sim
+
+SMALL = ["run", "--nodes", "3", "--jobs", "6", "--output", "json"]
+PNG = b"\x89PNG\r\n\x1a\n"
+
+
+def test_it_ends_in_figures_a_report_and_a_picture(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    folder = tmp_path / "new" / "folder"
+    answer = CliRunner().invoke(sim, [*SMALL, "--output-folder", str(folder)])
+
+    assert answer.exit_code == 0, answer.output
+    values = json.loads(answer.stdout)
+    assert (values["jobs_submitted"], values["jobs_completed"], values["goals"]) == (6, 6, 6)
+    assert values["actions"]["start"] == 6
+    assert values["decisions"] >= 6
+    assert "3 nodes up" in answer.stderr
+    saved = json.loads((folder / "report.json").read_text("utf-8"))
+    assert {name: saved[name] for name in values} == values
+    series = saved["series"]
+    assert len({len(series[name]) for name in ("times_s", "waiting", "running", "completed", "allotted_mhz")}) == 1
+    assert series["completed"][-1] == 6
+    assert max(series["allotted_mhz"]) <= series["capacity_mhz"] == 3 * 4 * 3_900.0
+    assert (folder / "run.png").read_bytes().startswith(PNG)
+
+
+def test_the_same_seed_gives_the_same_run_and_another_another(tmp_path: Path) -> None:
+    def values(seed: str) -> dict[str, object]:
+        arguments = [*SMALL, "--seed", seed, "--policy", "edf", "--output-folder", str(tmp_path)]
+        return json.loads(CliRunner().invoke(sim, arguments).stdout) | {"wall_s": 0, "seed": 0}
+
+    first = values("1")
+    assert values("1") == first
+    assert values("2") != first
+
+
+def test_without_matplotlib_it_says_so_and_saves_the_report(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    answer = CliRunner().invoke(sim, [*SMALL, "--output-folder", str(tmp_path)])
+
+    assert answer.exit_code == 0
+    assert not can_draw()
+    assert "trimtab[plots]" in answer.stderr
+    assert (tmp_path / "report.json").exists()
+    assert not (tmp_path / "run.png").exists()
+
+
+def test_a_folder_that_cannot_be_is_the_users_mistake(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("in the way")
+    answer = CliRunner().invoke(sim, [*SMALL, "--output-folder", str(tmp_path / "file" / "below")])
+
+    assert answer.exit_code == 2
+    assert "--output-folder" in answer.stderr
+
+
+def test_a_policy_that_is_not_there_is_the_users_mistake(tmp_path: Path) -> None:
+    answer = CliRunner().invoke(sim, [*SMALL, "--policy", "nonesuch", "--output-folder", str(tmp_path)])
+
+    assert answer.exit_code == 2
+    assert "nonesuch" in answer.stderr
+
+
+def test_a_run_without_any_work_can_be_drawn(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    draw_run(RunSeries([0.0], [0], [0], [0], [0.0], 1_000.0), "nothing", tmp_path / "empty.png")
+
+    assert (tmp_path / "empty.png").read_bytes().startswith(PNG)
