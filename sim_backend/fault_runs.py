@@ -11,7 +11,7 @@ from random import Random
 from agents.settings import AgentSettings
 from daemons.settings import ControllerSettings, Limits, PolicyChoice
 from shared.bus import topology
-from shared.messages import CancelJob, DrainNode
+from shared.messages import CancelJob, DrainNode, Request
 from shared.model import LIVE_STATES
 from sim_backend.closed_loop import ClosedLoop, LoopSettings
 from sim_backend.fake_hypervisor import Failure, FakeHypervisor
@@ -157,16 +157,18 @@ class FaultRun:
         for job in script.jobs:
             factor = script.work_factors[job.name]
             loop.submit(job, [(stage.work_mcycles * factor, stage.max_mhz) for stage in job.stages])
-        engine = loop.engine
         name, at_s = script.cancelled
         if name:
             at_s = max(at_s, loop.jobs[name].submit_s + 1.0)
-            engine.at(at_s, FAULT_PRIORITY, lambda: loop.operator.send(CancelJob("cancel", name)))
-        node, from_s, until_s = script.drained
-        engine.at(from_s, FAULT_PRIORITY, lambda: loop.operator.send(DrainNode("drain", node, True)))
-        engine.at(until_s, FAULT_PRIORITY, lambda: loop.operator.send(DrainNode("undrain", node, False)))
+            self._ask_later(at_s, CancelJob("cancel", name))
+        for number, drain in enumerate(script.drains):
+            self._ask_later(drain.from_s, DrainNode(f"drain-{number}", drain.node, True))
+            self._ask_later(drain.until_s, DrainNode(f"undrain-{number}", drain.node, False))
         for incident in script.incidents:
             self._schedule(incident)
+
+    def _ask_later(self, at_s: float, request: Request) -> None:
+        self.loop.engine.at(at_s, FAULT_PRIORITY, lambda: self.loop.operator.send(request))
 
     def _schedule(self, incident: Incident) -> None:
         begin = _BEGIN.get(incident.kind)
@@ -319,7 +321,7 @@ class FaultRun:
     def operation_fails(self, incident: Incident) -> None:
         """The next operation on the node is refused, fails half-way or hangs."""
         self._count(incident)
-        self.loop.cluster.hypervisor(incident.node).fail_next(None, FAIL_HOW[incident.kind])
+        self.loop.cluster.hypervisor(incident.node).fail_next(incident.operation, FAIL_HOW[incident.kind])
 
     def vm_lost(self, incident: Incident) -> None:
         """A live VM disappears, or stops and stays defined."""

@@ -14,7 +14,7 @@ from shared.bus import topology
 from shared.bus.faults import BusFaults, FaultRule, Partition
 from shared.bus.faults import FaultKind as BusFaultKind
 from shared.costs import OperationCosts
-from shared.model import Job, Node, Stage
+from shared.model import ActionKind, Job, Node, Stage
 
 JOBS = 20
 NODES_MIN = 5
@@ -24,12 +24,13 @@ FAULTS_UNTIL_S = 4_200.0
 REPAIRED_BY_S = 4_500.0
 FAULTS_MIN, FAULTS_MAX = 12, 16
 ROTATED = 4  # kinds that a seed must have: over 20 consecutive seeds every kind comes up
-NODE_MIB, NODE_RESERVE_MIB = 4_000, 400
-CORES, CORE_MHZ = 4, 1_000.0
+NODE_MIB, NODE_RESERVE_MIB = 3_000, 400
+CORES, CORE_MHZ = 2, 1_000.0
 CONTROLLERS = ("a", "b")
 HEARTBEAT_S = 20.0
 LEADER_DIES_S = 4.0  # how long before a change of leaders its orders begin to be late
-NEAR_SUBMISSION = 0.7  # share of faults that hit just after a job came in, when orders are on their way
+NEAR_MOMENT = 0.7  # share of faults that hit just when a job has come in or a drain has begun
+DRAINS, DRAIN_WEIGHT = 3, 4
 AGENTS, EVERYONE = "agent.*", "#"
 
 
@@ -70,14 +71,15 @@ BUS_KINDS = {
     Fault.MESSAGE_OVERTAKEN: BusFaultKind.REORDER,
     Fault.CONFIRM_LOST: BusFaultKind.LOSE_CONFIRM,
 }
-BEFORE_SUBMISSION = frozenset({Fault.CONTROLLER_FROZEN, Fault.LEADER_CHANGES})
+JUST_BEFORE = frozenset({Fault.CONTROLLER_FROZEN, Fault.LEADER_CHANGES})
+OPERATIONS = frozenset({Fault.OPERATION_REFUSED, Fault.OPERATION_FAILED, Fault.OPERATION_HUNG})
 NEEDS_STANDBY = frozenset({Fault.CONTROLLER_CUT_OFF, Fault.CONTROLLER_FROZEN, Fault.LEADER_CHANGES})
 
 
 @dataclass(frozen=True, slots=True)
 class Incident:
     """A fault of `kind` at `at_s` that is put right at `until_s`. `node` (and `other`) for those that hit a node;
-    `number` cuts between effects or counts repetitions."""
+    `number` cuts between effects or counts repetitions; `operation` is the one that fails (None: whichever is next)."""
 
     kind: Fault
     at_s: float
@@ -85,6 +87,16 @@ class Incident:
     node: str = ""
     other: str = ""
     number: int = 0
+    operation: ActionKind | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Drain:
+    """A node that an operator has emptied from `from_s` to `until_s`: VMs move, images are left behind."""
+
+    node: str
+    from_s: float
+    until_s: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +112,7 @@ class FaultScript:
     policy: str
     controllers: tuple[str, ...]
     cancelled: tuple[str, float]
-    drained: tuple[str, float, float]
+    drains: tuple[Drain, ...]
     incidents: tuple[Incident, ...]
     bus: BusFaults
     compute_s: float
@@ -114,10 +126,13 @@ def write_script(seed: int, nodes: int = NODES_MIN, policy: str | None = None) -
     rng = Random(seed)
     cluster = tuple(_node(f"n{index}", rng) for index in range(max(nodes, NODES_MIN)))
     jobs = tuple(_job(index, rng) for index in range(JOBS))
+    drains = tuple(_drain(turn, cluster, rng) for turn in range(DRAINS))
     kinds = _kinds(seed, rng)
     standby = any(kind in NEEDS_STANDBY for kind in kinds)
+    moments = [(job.submit_s, "") for job in jobs] + [(drain.from_s, drain.node) for drain in drains] * DRAIN_WEIGHT
+    names = [node.name for node in cluster]
     incidents = tuple(
-        sorted((_incident(kind, cluster, jobs, rng) for kind in kinds), key=lambda incident: incident.at_s)
+        sorted((_incident(kind, names, moments, rng) for kind in kinds), key=lambda incident: incident.at_s)
     )
     return FaultScript(
         seed=seed,
@@ -129,7 +144,7 @@ def write_script(seed: int, nodes: int = NODES_MIN, policy: str | None = None) -
         policy=policy or POLICIES[seed % len(POLICIES)],
         controllers=CONTROLLERS if standby else CONTROLLERS[:1],
         cancelled=(rng.choice(jobs).name, rng.uniform(300.0, 3_000.0)) if rng.random() < 0.5 else ("", 0.0),
-        drained=(rng.choice(cluster).name, rng.uniform(300.0, 2_000.0), rng.uniform(2_000.0, 4_000.0)),
+        drains=drains,
         incidents=incidents,
         bus=_bus_faults(seed, incidents, rng),
         compute_s=rng.choice((0.0, 0.0, 0.4, 3.0)),
@@ -147,6 +162,13 @@ _COSTS = (
 def _node(name: str, rng: Random) -> Node:
     labels = ("ssd",) if rng.random() < 0.6 or name == "n0" else ()
     return Node(name, CORES, CORE_MHZ, NODE_MIB, NODE_RESERVE_MIB, labels)
+
+
+def _drain(turn: int, nodes: Sequence[Node], rng: Random) -> Drain:
+    """Drains come one after the other."""
+    slot_s = (FAULTS_UNTIL_S - 300.0) / DRAINS
+    from_s = 300.0 + turn * slot_s + rng.uniform(0.0, slot_s / 3)
+    return Drain(rng.choice(nodes).name, from_s, from_s + rng.uniform(100.0, slot_s / 2))
 
 
 def _job(index: int, rng: Random) -> Job:
@@ -200,16 +222,25 @@ _LENGTHS_S: dict[Fault, tuple[float, float]] = {
 _MESSAGE_WINDOW_S = (5.0, 60.0)
 
 
-def _incident(kind: Fault, nodes: Sequence[Node], jobs: Sequence[Job], rng: Random) -> Incident:
-    if rng.random() < NEAR_SUBMISSION:
-        at_s = min(max(rng.choice(jobs).submit_s + rng.uniform(0.0, 4.0), FAULTS_FROM_S), FAULTS_UNTIL_S)
-    else:
-        at_s = rng.uniform(FAULTS_FROM_S, FAULTS_UNTIL_S)
-    if kind in BEFORE_SUBMISSION:  # the job must come in while, or just before, the leader is gone
-        at_s = min(max(rng.choice(jobs).submit_s - rng.uniform(0.0, 1.5), FAULTS_FROM_S), FAULTS_UNTIL_S)
+_OPERATIONS = (None, None, ActionKind.START, ActionKind.UNPAUSE, ActionKind.SUSPEND, ActionKind.RESUME)
+
+
+def _incident(kind: Fault, nodes: Sequence[str], moments: Sequence[tuple[float, str]], rng: Random) -> Incident:
+    """Most faults hit just when there is something to do: a job has come in, or a node is being emptied."""
+    at_s, operation = rng.uniform(FAULTS_FROM_S, FAULTS_UNTIL_S), rng.choice(_OPERATIONS)
+    node, other = rng.sample(nodes, 2)
+    if kind in JUST_BEFORE:
+        moment_s, _ = rng.choice(moments)
+        at_s = moment_s - rng.uniform(0.0, 1.5)
+    elif rng.random() < NEAR_MOMENT:
+        moment_s, drained = rng.choice(moments)
+        at_s = moment_s + (rng.uniform(0.0, 4.0) if kind not in OPERATIONS else -1.0)
+        if drained:
+            node, operation = drained, ActionKind.MIGRATE
+            other = rng.choice([name for name in nodes if name != drained])
+    at_s = min(max(at_s, FAULTS_FROM_S), FAULTS_UNTIL_S)
     length_s = rng.uniform(*_LENGTHS_S.get(kind, _MESSAGE_WINDOW_S))
-    node, other = rng.sample([node.name for node in nodes], 2)
-    return Incident(kind, at_s, min(at_s + length_s, REPAIRED_BY_S), node, other, rng.randint(0, 12))
+    return Incident(kind, at_s, min(at_s + length_s, REPAIRED_BY_S), node, other, rng.randint(0, 12), operation)
 
 
 def _bus_faults(seed: int, incidents: Sequence[Incident], rng: Random) -> BusFaults:
