@@ -1,0 +1,257 @@
+"""The agent as a process: `trimtab-agent` runs the core of one node on its hypervisor, journal and broker."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any, Protocol, runtime_checkable
+
+from agents.agent import OBSERVES_MAX, Agent
+from agents.collectors.node import NodeSampler
+from agents.disk_journal import DiskJournal
+from agents.settings import AgentSettings
+from shared import effects as fx
+from shared import plugins, startup
+from shared.bus import topology
+from shared.config import AgentConfig
+from shared.errors import InvalidInput, Problem, StoreUnavailable, TransientError
+from shared.model import Node, NodeSample
+from shared.ports import Bus, Hypervisor, Journal, Sampler
+from shared.pump import Link
+from shared.sdnotify import Notifier
+from shared.shell import BEGIN_ANEW, Shell, StartableCore, Times
+
+PREFETCH = 100
+DUE_WAIT_S = 0.01  # at least so long between two looks at a driver that says when it is due
+DEFAULT_CONFIG = "/etc/trimtab/agent.toml"
+IMAGES = "/var/lib/libvirt/images"
+
+MakeHypervisor = Callable[[str, Callable[[], None]], Hypervisor]
+
+
+class GroupJournal(Journal, Protocol):
+    """A journal that makes several records durable at once."""
+
+    def append_all(self, records: Sequence[Any]) -> None:
+        """Make all or none durable before returning. Raises StoreUnavailable when the disk is full."""
+        ...
+
+
+@runtime_checkable
+class Boots(Protocol):
+    """A hypervisor whose host is not this machine and has boots of its own."""
+
+    @property
+    def boot_id(self) -> str:
+        """Names the present boot of the host."""
+        ...
+
+
+class AgentShell(Shell):
+    """Runs an agent's core. The hypervisor and the sampler are called in a lane of their own, one call at a time.
+
+    `shape` turns the driver's inventory into the node that the agent reports. Call `wake` when the hypervisor has
+    something to say.
+    """
+
+    def __init__(
+        self,
+        node: str,
+        core: StartableCore,
+        link: Link,
+        hypervisor: Hypervisor,
+        sampler: Sampler,
+        journal: GroupJournal,
+        *,
+        seed: int,
+        shape: Callable[[Node], Node] = lambda node: node,
+        clock: Times | None = None,
+        notifier: Notifier | None = None,
+    ) -> None:
+        super().__init__("agent", core, link, seed, clock, notifier, {"node": node})
+        self.hypervisor = hypervisor
+        self._sampler = sampler
+        self._journal = journal
+        self._shape = shape
+        self._owed = 0
+        self._sample = NodeSample()
+        self._troubles: dict[str, str] = {}
+        self._lane = self.lane("hypervisor", self._due_in_s, self._poll)
+        self._carry |= {
+            fx.Operate: lambda effect: self._lane.do(partial(self._begin, effect)),
+            fx.Abort: lambda effect: self._lane.do(partial(self._call, self.hypervisor.abort, effect.vm)),
+            fx.Forget: lambda effect: self._lane.do(partial(self._call, self.hypervisor.forget, effect.vm)),
+            fx.Observe: lambda _effect: self._lane.do(self._observe),
+            fx.WriteJournal: lambda effect: self._write_journal([effect]),
+        }
+
+    def wake(self) -> None:
+        """The hypervisor has something to say; from any thread."""
+        self._lane.do(self._poll)
+
+    def _carry_out(self, effects: Sequence[fx.Effect]) -> None:
+        """As every shell, but records that follow one another are made durable together."""
+        at = 0
+        while at < len(effects) and self.exit_status is None:
+            end = at
+            while end < len(effects) and isinstance(effects[end], fx.WriteJournal):
+                end += 1
+            if end - at > 1:
+                self._write_journal(effects[at:end])
+            else:
+                end = at + 1
+                super()._carry_out(effects[at:end])
+            at = end
+
+    def _write_journal(self, effects: Sequence[Any]) -> None:
+        try:
+            self._journal.append_all([effect.record for effect in effects])
+        except StoreUnavailable as error:
+            self.end(BEGIN_ANEW, str(error))  # an agent that cannot remember must not go on
+
+    # --- in the hypervisor's lane -----------------------------------------------------------------------------------
+
+    def _begin(self, effect: fx.Operate) -> None:
+        self.hypervisor.begin(effect.action, self.clock.now_s())
+        self._poll()
+
+    def _call(self, method: Callable[[str, float], None], vm: str) -> None:
+        if self._tried(method.__name__, lambda: method(vm, self.clock.now_s())):
+            self._poll()
+
+    def _poll(self) -> None:
+        events: list[fx.Input] = []
+        self._tried("poll", lambda: events.extend(self.hypervisor.poll(self.clock.now_s())))
+        for event in events:
+            self.post(event)
+
+    def _observe(self) -> None:
+        """Answer every reading that was asked for and not given; what cannot be read now is owed."""
+        self._owed = min(self._owed + 1, OBSERVES_MAX)
+        self._poll()  # what happened before the reading is heard before it
+        self._tried("sample", self._take_sample)
+        if self._tried("read", self._read):
+            self._owed = 0
+
+    def _take_sample(self) -> None:
+        self._sample = self._sampler.sample(self.clock.now_s())
+
+    def _read(self) -> None:
+        vms = self.hypervisor.vms(self.clock.now_s())
+        inventory = self._shape(self.hypervisor.inventory())
+        for _ in range(self._owed):
+            self.post(fx.Observed(self._sample, vms, inventory))
+
+    def _due_in_s(self) -> float | None:
+        due_s = self.hypervisor.next_due_s()
+        return None if due_s is None else max(DUE_WAIT_S, due_s - self.clock.now_s())
+
+    def _tried(self, what: str, call: Callable[[], None]) -> bool:
+        """Do a call that may fail for a while; false when it did. Told when it begins to fail and when it works."""
+        try:
+            call()
+        except TransientError as error:
+            if self._troubles.get(what) != str(error):
+                self._troubles[what] = str(error)
+                self.log.warning("the hypervisor does not answer", call=what, error=str(error))
+            return False
+        if self._troubles.pop(what, None) is not None:
+            self.log.info("the hypervisor answers again", call=what)
+        return True
+
+
+# --- the composition root ------------------------------------------------------------------------------------------
+
+
+def link_of(node: str, connect: startup.Connect) -> Link:
+    """An agent's link: it reads its own queue, which `trimtab nodes add` makes."""
+    return Link(connect, lambda bus: _set_up(bus, node))
+
+
+def _set_up(bus: Bus, node: str) -> None:
+    bus.consume(topology.agent_queue(node).name, PREFETCH)
+
+
+def shape_of(config: AgentConfig, node: str) -> Callable[[Node], Node]:
+    """What turns the hypervisor's inventory into this node: its name, its type's clock, its reserve, its labels."""
+
+    def shape(found: Node) -> Node:
+        labels = tuple(dict.fromkeys((*found.labels, *config.node.labels)))
+        reserve_mib = min(config.reserve_mib, found.memory_mib)
+        core_mhz = found.core_mhz * config.core_mhz_factor
+        return replace(found, name=node, core_mhz=core_mhz, reserve_mib=reserve_mib, labels=labels)
+
+    return shape
+
+
+def find_hypervisor(name: str) -> MakeHypervisor:
+    """The driver registered as `name`: called with the URI and with what it is to call when it has something to say.
+    Raises InvalidInput naming the drivers there are."""
+    if name not in plugins.names(plugins.HYPERVISORS):
+        known = ", ".join(plugins.names(plugins.HYPERVISORS))
+        raise InvalidInput(Problem("hypervisor.driver", f"there is no {name!r}", f"one of {known}"))
+    make: MakeHypervisor = plugins.load(plugins.HYPERVISORS, name)
+    return make
+
+
+class _Wake:
+    """Passes a driver's call on to the shell, which is made after the driver."""
+
+    def __init__(self) -> None:
+        self.target: Callable[[], None] | None = None
+
+    def __call__(self) -> None:
+        if self.target is not None:
+            self.target()
+
+
+def build(config: AgentConfig, connect: startup.Connect, make: MakeHypervisor, seed: int) -> AgentShell:
+    """An agent's shell from its configuration. Raises InvalidInput, or TransientError when it may work later."""
+    node = config.node.name or startup.host_name()
+    user = startup.bus_user(config.bus.url)
+    if user and user != topology.agent_user(node):
+        raise InvalidInput(Problem("bus.url", f"has the user {user!r}", f"{topology.agent_user(node)!r}"))
+    journal = DiskJournal(config.journal.path)
+    wake = _Wake()
+    hypervisor = make(config.hypervisor.uri, wake)
+    boot_id = hypervisor.boot_id if isinstance(hypervisor, Boots) else startup.boot_id()
+    settings = AgentSettings(report_s=config.periods.report_s, operation_timeout_s=config.timeouts.operation_timeout_s)
+    shell = AgentShell(
+        node,
+        Agent(node, boot_id, journal.records(), settings),
+        link_of(node, connect),
+        hypervisor,
+        NodeSampler(IMAGES if Path(IMAGES).is_dir() else str(journal.path.parent)),
+        journal,
+        seed=seed,
+        shape=shape_of(config, node),
+        notifier=Notifier(),
+    )
+    wake.target = shell.wake
+    shell.wake()
+    if journal.dropped_bytes:
+        shell.log.warning("the end of the journal was torn", dropped_bytes=journal.dropped_bytes)
+    return shell
+
+
+def _run(path: Path, config: AgentConfig) -> int:
+    connect = startup.broker(config.bus.url)
+    shell = build(config, connect, find_hypervisor(config.hypervisor.driver), startup.seed())
+    shell.on_reload = lambda: startup.relog(lambda: DAEMON.read(path))
+    shell.heed_signals()
+    return shell.run()
+
+
+DAEMON = startup.Daemon("trimtab-agent", AgentConfig, DEFAULT_CONFIG, _run)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The `trimtab-agent` command; returns its exit status."""
+    return DAEMON.main(arguments)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,245 @@
+"""The controller as a process: `trimtab-controller` runs the core on its store, broker and a worker that decides."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Sequence
+from functools import partial
+from importlib import import_module
+from pathlib import Path
+from typing import Any, Protocol, cast
+
+from daemons.controller import Controller
+from daemons.settings import Automation, ControllerSettings, Limits, PolicyChoice
+from daemons.worker import Worker
+from shared import effects as fx
+from shared import startup
+from shared.bus import topology
+from shared.config import ControllerConfig
+from shared.errors import InvalidInput, Problem, StaleTerm, StoreUnavailable, TransientError
+from shared.lanes import Lane
+from shared.ports import Bus, PowerDriver, Store
+from shared.pump import Link
+from shared.sdnotify import Notifier
+from shared.shell import Shell, Times
+
+PREFETCH = 1000
+DEFAULT_CONFIG = "/etc/trimtab/controller.toml"
+NO_POWER = "no power driver"
+
+MakeStore = Callable[[str], Store]
+
+
+class Decider(Protocol):
+    """What computes decisions; see `daemons.worker.Worker`."""
+
+    def warm(self) -> bool:
+        """Be ready for the first request."""
+        ...
+
+    def compute(self, request: Any, limit_s: float) -> tuple[Any, str]:
+        """The outcome, or None and why there is none."""
+        ...
+
+    def close(self) -> None:
+        """End, also in the middle of a computation."""
+        ...
+
+
+class ControllerShell(Shell):
+    """Runs a controller's core.
+
+    The store is written in one lane, in order; decisions are computed in another, one at a time; each node that is
+    fenced or woken has a lane of its own.
+    """
+
+    def __init__(
+        self,
+        core: Controller,
+        link: Link,
+        store: Store,
+        decider: Decider,
+        power: PowerDriver | None = None,
+        *,
+        seed: int,
+        clock: Times | None = None,
+        notifier: Notifier | None = None,
+    ) -> None:
+        super().__init__("controller", core, link, seed, clock, notifier, {"controller": core.name})
+        self.controller = core
+        self._store = store
+        self._decider = decider
+        self._power = power
+        self._store_lane = self.lane("store")
+        self._decide_lane = self.lane("decide")
+        self._power_lanes: dict[str, Lane] = {}
+        self._carry |= {
+            fx.Declare: self._declare,
+            fx.Write: lambda effect: self._store_lane.do(partial(self._write, effect)),
+            fx.TakeLead: lambda effect: self._store_lane.do(partial(self._take_lead, effect)),
+            fx.Compute: lambda effect: self._decide_lane.do(partial(self._compute, effect)),
+            fx.Power: self._ask_power,
+        }
+        self._decide_lane.do(self._warm)
+
+    def status(self) -> str:
+        """The role, the term and the broker."""
+        leadership = self.controller.leadership
+        term = f", term {leadership.term}" if leadership.term else ""
+        return f"{leadership.role.value}{term}, {super().status()}"
+
+    def _close(self) -> None:
+        self._decider.close()
+        super()._close()
+
+    # --- in lanes ---------------------------------------------------------------------------------------------------
+
+    def _write(self, effect: fx.Write) -> None:
+        try:
+            self._store.write(effect.term, effect.records)
+        except StaleTerm as error:
+            answer = fx.Written(effect.write_id, False, True, str(error))
+        except StoreUnavailable as error:
+            answer = fx.Written(effect.write_id, False, False, str(error))
+        else:
+            answer = fx.Written(effect.write_id, True)
+        self.post(answer)
+
+    def _take_lead(self, effect: fx.TakeLead) -> None:
+        try:
+            taken = self._store.take_lead(effect.controller)
+        except StoreUnavailable as error:
+            self.log.error("the store does not answer", error=str(error))
+            taken = fx.LeadTaken(0)
+        self.post(taken)
+
+    def _warm(self) -> None:
+        if self.exit_status is None:
+            self._decider.warm()
+
+    def _compute(self, effect: fx.Compute) -> None:
+        if self.exit_status is None:
+            outcome, error = self._decider.compute(effect.request, effect.limit_s)
+            self.post(fx.Computed(effect.compute_id, outcome, error))
+
+    def _ask_power(self, effect: fx.Power) -> None:
+        if self._power is None:
+            self.post(fx.PowerDone(effect.node, effect.operation, False, NO_POWER))
+            return
+        lane = self._power_lanes.get(effect.node)
+        if lane is None:
+            lane = self._power_lanes[effect.node] = self.lane(f"power {effect.node}")
+        lane.do(partial(self._power_up_or_off, self._power, effect))
+
+    def _power_up_or_off(self, power: PowerDriver, effect: fx.Power) -> None:
+        operation = power.fence if effect.operation == "fence" else power.wake
+        try:
+            done, detail = operation(effect.node), ""
+        except TransientError as error:
+            done, detail = False, str(error)
+        self.post(fx.PowerDone(effect.node, effect.operation, done, detail))
+
+
+# --- the composition root ------------------------------------------------------------------------------------------
+
+
+def link_of(name: str, connect: startup.Connect) -> Link:
+    """A controller's link: its own queue of reports, and the one queue that all controllers share."""
+    reports = topology.report_queue(name)
+
+    def set_up(bus: Bus) -> None:
+        bus.declare(topology.CONTROLLER)
+        bus.declare(topology.DEAD_LETTERS)
+        bus.declare(reports)
+        bus.consume(reports.name, PREFETCH, acknowledged=False)
+        bus.consume(topology.CONTROLLER_QUEUE, PREFETCH)
+
+    return Link(connect, set_up, frozenset({reports.name}))
+
+
+def settings_of(config: ControllerConfig, has_power: bool) -> ControllerSettings:
+    """What the core is told. Without a power driver nothing is fenced: an operator confirms that a node is off."""
+    periods, timeouts, policies = config.periods, config.timeouts, config.policies
+    return ControllerSettings(
+        report_s=periods.report_s,
+        reconcile_s=periods.reconcile_s,
+        decide_s=periods.decide_s,
+        decide_limit_s=timeouts.decide_limit_s,
+        silent_after_s=timeouts.silent_after_s,
+        fence_after_s=timeouts.fence_after_s if has_power else None,
+        max_skew_s=timeouts.max_skew_s,
+        probe_s=periods.probe_s,
+        gang_timeout_s=timeouts.gang_timeout_s,
+        action_ttl_s=timeouts.action_ttl_s,
+        stall_after_s=timeouts.stall_after_s,
+        automation=Automation(config.automation.level.value),
+        hold_starts=config.automation.hold_starts,
+        vm_overhead_mib=float(config.memory.vm_overhead_mib),
+        limits=Limits(
+            config.limits.actions_per_node,
+            config.limits.migrations_per_node,
+            config.limits.actions_total,
+            config.limits.migrations_total,
+        ),
+        placement=PolicyChoice(policies.placement, policies.params.get(policies.placement, {})),
+        provisioning=PolicyChoice(policies.provisioning, policies.params.get(policies.provisioning, {})),
+    )
+
+
+def name_of(config: ControllerConfig) -> str:
+    """The controller's name: as configured, else as the broker's user says, else the host's with the process id.
+    Raises InvalidInput when the broker's user is another controller's."""
+    user = startup.bus_user(config.bus.url)
+    own = user.removeprefix(topology.CONTROLLER_USER_PREFIX) if user.startswith(topology.CONTROLLER_USER_PREFIX) else ""
+    name = config.name or own or f"{startup.host_name()}-{os.getpid()}"
+    if user and user != topology.CONTROLLER_USER_PREFIX + name:
+        expected = repr(topology.CONTROLLER_USER_PREFIX + (config.name or "NAME"))
+        raise InvalidInput(Problem("bus.url", f"has the user {user!r}", expected))
+    return name
+
+
+def open_store(url: str) -> Store:
+    """The store of a URL."""
+    return cast(Store, import_module("daemons.store").SqlStore(url))
+
+
+def build(
+    config: ControllerConfig,
+    connect: startup.Connect,
+    seed: int,
+    make_store: MakeStore = open_store,
+    decider: Decider | None = None,
+    power: PowerDriver | None = None,
+) -> ControllerShell:
+    """A controller's shell from its configuration. Raises InvalidInput for a policy or parameters that cannot work."""
+    name = name_of(config)
+    core = Controller(name, settings_of(config, power is not None))
+    return ControllerShell(
+        core,
+        link_of(name, connect),
+        make_store(config.store.url),
+        Worker() if decider is None else decider,
+        power,
+        seed=seed,
+        notifier=Notifier(),
+    )
+
+
+def _run(path: Path, config: ControllerConfig) -> int:
+    shell = build(config, startup.broker(config.bus.url), startup.seed())
+    shell.on_reload = lambda: startup.relog(lambda: DAEMON.read(path))
+    shell.heed_signals()
+    return shell.run()
+
+
+DAEMON = startup.Daemon("trimtab-controller", ControllerConfig, DEFAULT_CONFIG, _run)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The `trimtab-controller` command; returns its exit status."""
+    return DAEMON.main(arguments)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,169 @@
+"""The thread that holds a process's connection to the broker and turns what comes into inputs of a core."""
+
+from __future__ import annotations
+
+import random
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from shared import effects as fx
+from shared.codec import decode
+from shared.errors import CodecError, TrimtabError
+from shared.ports import Bus, BusEvent, Confirm, Delivery, Lost
+
+POLL_S = 1.0
+BACKOFF_S = 0.5
+BACKOFF_MAX_S = 30.0
+BACKLOG_MAX = 10_000  # inputs not yet taken; beyond it the broker keeps the rest
+BACKLOG_WAIT_S = 0.01
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """How to reach the broker: `connect` gives a connection, `set_up` declares and consumes on it. Deliveries of
+    `unacknowledged` queues carry no tag."""
+
+    connect: Callable[[], Bus]
+    set_up: Callable[[Bus], None]
+    unacknowledged: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class Blocked:
+    """The broker takes no messages for the moment (its disk or memory is short), though the connection stands."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Unblocked:
+    """The broker takes messages again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Connected:
+    """There is a connection, set up."""
+
+    bus: Bus
+
+
+@dataclass(frozen=True, slots=True)
+class Disconnected:
+    """The connection is gone, or could not be made; the next attempt comes in `retry_s`."""
+
+    reason: str
+    retry_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Buried:
+    """A delivery was no message and went to the dead letters."""
+
+    queue: str
+    sender: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """A thread of the shell has died of an error that is nobody's to handle."""
+
+    where: str
+    error: BaseException
+
+
+News = fx.Input | Connected | Disconnected | Blocked | Unblocked | Buried | Failed
+
+
+def backoff_s(attempt: int, rng: random.Random) -> float:
+    """How long to wait before attempt `attempt` (from 0) of connecting: 0.5 s to 30 s, more at every turn, and
+    different for each of many processes that were cut off at the same moment."""
+    most_s = min(BACKOFF_MAX_S, BACKOFF_S * 2.0 ** min(attempt + 1, 16))
+    return rng.uniform(BACKOFF_S, most_s)
+
+
+class Pump:
+    """Connects, polls, and connects again until `stop`.
+
+    Everything goes to `post`, called from the pump's thread in the order in which it happened; the first thing is
+    `Connected` or `Disconnected`. `backlog` says how much of it has not been taken.
+    """
+
+    def __init__(
+        self, link: Link, post: Callable[[News], None], backlog: Callable[[], int], rng: random.Random
+    ) -> None:
+        self._link = link
+        self._post = post
+        self._backlog = backlog
+        self._rng = rng
+        self._ending = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="bus", daemon=True)
+
+    def start(self) -> None:
+        """Begin."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Take nothing more from the broker. Does not wait and leaves the connection open."""
+        self._ending.set()
+
+    def _run(self) -> None:
+        attempt = 0
+        try:
+            while not self._ending.is_set():
+                bus, reason = self._connect()
+                if bus is not None:
+                    attempt = 0
+                    self._post(Connected(bus))
+                    reason = self._poll(bus)
+                if self._ending.is_set():
+                    return
+                wait_s = backoff_s(attempt, self._rng)
+                attempt += 1
+                self._post(Disconnected(reason, wait_s))
+                self._ending.wait(wait_s)
+        except BaseException as error:  # noqa: BLE001  handed on: the core's thread raises it
+            self._post(Failed("bus", error))
+
+    def _connect(self) -> tuple[Bus | None, str]:
+        """A connection that is set up, or why there is none. A queue that is not there yet may be there later."""
+        bus: Bus | None = None
+        try:
+            bus = self._link.connect()
+            self._link.set_up(bus)
+        except TrimtabError as error:
+            if bus is not None:
+                bus.close()
+            return None, f"{error.code}: {error}"
+        return bus, ""
+
+    def _poll(self, bus: Bus) -> str:
+        """Hand on what comes until the connection is lost; returns why it was."""
+        while not self._ending.is_set():
+            try:
+                events = bus.poll(POLL_S)
+            except TrimtabError as error:
+                return f"{error.code}: {error}"
+            for event in events:
+                if type(event) is Lost:
+                    return event.reason
+                self._hand_on(bus, event)
+            while self._backlog() > BACKLOG_MAX and not self._ending.is_set():
+                self._ending.wait(BACKLOG_WAIT_S)
+        return ""
+
+    def _hand_on(self, bus: Bus, event: BusEvent | Blocked | Unblocked) -> None:
+        if type(event) is Delivery:
+            try:
+                message = decode(event.body)
+            except CodecError as error:
+                bus.dead_letter(event.tag, str(error))
+                self._post(Buried(event.queue, event.sender, str(error)))
+                return
+            tag = None if event.queue in self._link.unacknowledged else event.tag
+            self._post(fx.Received(tag, event.sender, message, event.reply_to))
+        elif type(event) is Confirm:
+            self._post(fx.Published(event.publish_id, event.ok))
+        elif isinstance(event, Blocked | Unblocked):
+            self._post(event)

@@ -1,0 +1,129 @@
+"""What the composition roots of both daemons share: arguments, configuration, logging, and the exit status."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import socket
+import sys
+from collections.abc import Callable, Sequence
+from importlib import import_module
+from pathlib import Path
+from typing import Generic, Protocol, TypeVar, cast
+from urllib.parse import unquote, urlsplit
+
+from shared import config, logs
+from shared.errors import InvalidInput, PermanentError, Problem, TransientError
+from shared.ports import Bus
+from shared.shell import BEGIN_ANEW
+
+DONE = 0
+REFUSED = 1
+UNREADABLE = 2
+DEFECT = 70  # EX_SOFTWARE
+
+Connect = Callable[[], Bus]
+
+
+class HasLog(Protocol):
+    """A configuration with a section for the log."""
+
+    @property
+    def log(self) -> config.Log:
+        """What is logged and how."""
+        ...
+
+
+C = TypeVar("C", bound=HasLog)
+
+
+class Daemon(Generic[C]):
+    """A daemon's command: `run(config)` builds it from its file and runs it; returns the exit status.
+
+    Exit status: 0 asked to stop, 1 refused, 2 the configuration or a file is unusable (every problem is printed),
+    70 a defect, 75 to be started again.
+    """
+
+    def __init__(self, name: str, kind: type[C], default: str, run: Callable[[Path, C], int]) -> None:
+        self.name = name
+        self._kind = kind
+        self._default = default
+        self._run = run
+
+    def main(self, arguments: Sequence[str] | None = None) -> int:
+        """Parse the arguments, read the file and run; see the class for what is returned."""
+        parser = argparse.ArgumentParser(prog=self.name)
+        parser.add_argument("--config", default=self._default, metavar="FILE", help="default: %(default)s")
+        parser.add_argument("--check", action="store_true", help="read the configuration, say what is wrong, and end")
+        given = parser.parse_args(arguments)
+        path = Path(given.config)
+        try:
+            settings = self.read(path)
+        except InvalidInput as error:
+            print(error, file=sys.stderr)
+            return UNREADABLE
+        if given.check:
+            return DONE
+        configure_log(settings.log)
+        return self._guarded(path, settings)
+
+    def read(self, path: Path) -> C:
+        """The configuration. Raises InvalidInput with every problem."""
+        return config.load(path, self._kind)
+
+    def _guarded(self, path: Path, settings: C) -> int:
+        log = logs.get_logger(self.name)
+        try:
+            return self._run(path, settings)
+        except InvalidInput as error:
+            print(error, file=sys.stderr)
+            return UNREADABLE
+        except TransientError as error:
+            log.error("to be started again", code=error.code, error=str(error))
+            return BEGIN_ANEW
+        except PermanentError as error:
+            log.error("refused", code=error.code, error=str(error))
+            return REFUSED
+        except Exception as error:  # the last frame: what nobody expected is logged before the end
+            log.error("defect", error=f"{type(error).__name__}: {error}", exc_info=error)
+            return DEFECT
+
+
+def configure_log(section: config.Log) -> None:
+    """Log as the section says."""
+    logs.configure(section.level.value, section.format is config.LogFormat.JSON)
+
+
+def relog(read: Callable[[], HasLog]) -> None:
+    """Read the configuration again and log as it says now; an unusable file changes nothing and is told."""
+    try:
+        configure_log(read().log)
+    except InvalidInput as error:
+        logs.get_logger("reload").error("configuration not reloaded", problems=[str(it) for it in error.problems])
+
+
+def host_name() -> str:
+    """The host's own name without its domain."""
+    return socket.gethostname().split(".", 1)[0]
+
+
+def boot_id(path: str = "/proc/sys/kernel/random/boot_id") -> str:
+    """Names this boot of the machine."""
+    return Path(path).read_text("ascii").strip()
+
+
+def bus_user(url: str) -> str:
+    """The user that a broker's URL names ("": none)."""
+    return unquote(urlsplit(url).username or "")
+
+
+def broker(url: str) -> Connect:
+    """Connects to the broker of a URL. Raises InvalidInput when there is no URL: processes need a broker between."""
+    if not url:
+        raise InvalidInput(Problem("bus.url", "is empty", "amqp://user:password@host/vhost"))
+    return cast(Connect, lambda: import_module("shared.bus.rabbitmq").connect(url))
+
+
+def seed() -> int:
+    """A number that no other process has, for what must differ between processes."""
+    return int.from_bytes(os.urandom(8))

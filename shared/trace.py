@@ -1,0 +1,149 @@
+"""What a shell logs of its core's inputs and effects: enough to follow one action by its id from the controller's
+order to the result, through the logs of both ends."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from shared import effects as fx
+from shared.messages import GuestEvent, Happened, Hello, Message, Order, Report, Request, Result
+from shared.model import Action, Outcome
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One event for the log: its level (a method of a logger), its name and what it carries."""
+
+    level: str
+    event: str
+    fields: dict[str, Any] = field(default_factory=dict)
+
+
+def of_input(event: fx.Input) -> Line | None:
+    """What to log of an input, None for what is too common to be worth it."""
+    if type(event) is fx.Received:
+        return _message(event.message, "received", event.sender)
+    tell = _INPUTS.get(type(event))
+    return None if tell is None else tell(event)
+
+
+def of_effect(effect: fx.Effect) -> Line | None:
+    """What to log of an effect just before it is carried out, None for what is too common to be worth it."""
+    if type(effect) is fx.Publish:
+        return _message(effect.message, "sent", "")
+    tell = _EFFECTS.get(type(effect))
+    return None if tell is None else tell(effect)
+
+
+def _message(message: Message, how: str, sender: str) -> Line | None:
+    if isinstance(message, Report):
+        return Line("debug", f"report {how}", {"node": message.node, "term": message.term, "seq": message.seq})
+    if isinstance(message, Order):
+        return Line("info", f"order {how}", _action(message.action))
+    if isinstance(message, Result):
+        return Line("info", f"result {how}", _result(message))
+    if isinstance(message, GuestEvent):
+        fields = {
+            "node": message.node,
+            "vm": message.status.vm,
+            "change": message.change.value,
+            "number": message.event,
+        }
+        return Line("info", f"guest event {how}", fields)
+    if isinstance(message, Happened):
+        fields = {"what": message.what, "subject": message.subject, "term": message.term, "detail": message.detail}
+        return Line("info", "happened", _said(fields)) if how == "sent" else None
+    if isinstance(message, Hello):
+        return Line("info", f"hello {how}", {"term": message.term})
+    if isinstance(message, Request):
+        return Line("info", f"request {how}", {"kind": message.KIND, "request": message.request, "sender": sender})
+    return None
+
+
+def _action(action: Action) -> dict[str, Any]:
+    return _said(
+        {
+            "action": action.id,
+            "kind": action.kind.value,
+            "vm": action.vm,
+            "node": action.node,
+            "to_node": action.to_node,
+            "term": action.term,
+        }
+    )
+
+
+def _result(result: Result) -> dict[str, Any]:
+    return _said(
+        {
+            "action": result.action,
+            "kind": result.kind.value,
+            "vm": result.vm,
+            "node": result.node,
+            "term": result.term,
+            "outcome": result.outcome.value,
+            "detail": result.detail,
+        }
+    )
+
+
+def _said(fields: dict[str, Any]) -> dict[str, Any]:
+    """Without what is empty."""
+    return {key: value for key, value in fields.items() if value != ""}
+
+
+def _operated(done: fx.Operated) -> Line:
+    level = "info" if done.outcome is Outcome.OK else "warning"
+    fields = {"action": done.call_id, "outcome": done.outcome.value, "detail": done.detail}
+    return Line(level, "operation ended", _said(fields))
+
+
+def _guest_changed(changed: fx.GuestChanged) -> Line:
+    return Line("info", "guest changed", {"vm": changed.status.vm, "change": changed.change.value})
+
+
+def _computed(computed: fx.Computed) -> Line:
+    if computed.error:
+        return Line("error", "decision failed", {"compute": computed.compute_id, "error": computed.error})
+    return Line("info", "decision computed", {"compute": computed.compute_id})
+
+
+def _written(written: fx.Written) -> Line | None:
+    if written.ok:
+        return None
+    return Line("error", "store write failed", {"stale": written.stale, "detail": written.detail})
+
+
+def _lead_taken(taken: fx.LeadTaken) -> Line:
+    if taken.term > 0:
+        return Line("info", "lead taken", {"term": taken.term})
+    return Line("error", "the store did not give the lead")
+
+
+def _power_done(done: fx.PowerDone) -> Line:
+    fields = {"node": done.node, "operation": done.operation, "ok": done.ok, "detail": done.detail}
+    return Line("info" if done.ok else "warning", "power done", _said(fields))
+
+
+_INPUTS: dict[type, Callable[[Any], Line | None]] = {
+    fx.Operated: _operated,
+    fx.GuestChanged: _guest_changed,
+    fx.Computed: _computed,
+    fx.Written: _written,
+    fx.LeadTaken: _lead_taken,
+    fx.PowerDone: _power_done,
+    fx.Published: lambda it: None if it.ok else Line("warning", "publish refused", {"publish": it.publish_id}),
+}
+_EFFECTS: dict[type, Callable[[Any], Line | None]] = {
+    fx.Operate: lambda it: Line("info", "operation begun", _action(it.action)),
+    fx.Abort: lambda it: Line("warning", "operation aborted", {"vm": it.vm}),
+    fx.Forget: lambda it: Line("info", "definition removed", {"vm": it.vm}),
+    fx.DeadLetter: lambda it: Line("warning", "delivery refused", {"delivery": it.delivery, "reason": it.reason}),
+    fx.Power: lambda it: Line("warning", "power asked", {"node": it.node, "operation": it.operation}),
+    fx.TakeLead: lambda it: Line("info", "taking the lead", {"controller": it.controller}),
+    fx.Compute: lambda it: Line("debug", "decision asked", {"compute": it.compute_id, "limit_s": it.limit_s}),
+    fx.Exit: lambda it: Line("warning", "exit", {"reason": it.reason}),
+    fx.Declare: lambda it: Line("info", "queue declared", {"queue": it.queue.name}),
+}
