@@ -221,7 +221,8 @@ class Agent:
         if action is None:
             return []  # settled from a reading, or of a process before
         effects: list[Effect] = []
-        self._touch(action.vm, _under_way(action) if operated.status is not None else None)
+        here = operated.status is not None and operated.status.managed
+        self._touch(action.vm, _under_way(action) if here else None)
         self._finish(
             action, operated.outcome, operated.status, now_s, effects, final=operated.final, detail=operated.detail
         )
@@ -237,6 +238,8 @@ class Agent:
         final: VmStatus | None = None,
         detail: str = "",
     ) -> None:
+        if status is not None and not status.managed:
+            status = None  # a VM of that name is here, but it is not ours (any more)
         result = self._result(action, self._next_seq(), outcome, now_s, status, final, detail)
         self._write(Finished(result, action.expires_at_s + self.settings.outcome_keep_s), effects)
         self._doubtful.pop(action.id, None)

@@ -10,8 +10,8 @@ BROUGHT_TO_LIFE = frozenset({VmState.RUNNING, VmState.PAUSED, VmState.ENDED, VmS
 def judge(action: Action, domain: VmStatus | None, image: VmStatus | None, same_boot: bool) -> tuple[Outcome, str]:
     """OK when the action's post-condition holds on this node, else INTERRUPTED; and a detail for people.
 
-    `domain` and `image` are what the node has of the VM, with no operation under way on it. `same_boot`: the host has
-    not been started anew since the action was accepted.
+    `domain` and `image` are what the node has of the VM as ours, with no operation under way on it. `same_boot`: the
+    host has not been started anew since the action was accepted.
     """
     if _holds(action, domain, image, same_boot):
         return Outcome.OK, "not seen to end"
@@ -20,9 +20,9 @@ def judge(action: Action, domain: VmStatus | None, image: VmStatus | None, same_
 
 def _holds(action: Action, domain: VmStatus | None, image: VmStatus | None, same_boot: bool) -> bool:
     kind = action.kind
-    if kind in (ActionKind.START, ActionKind.RESUME):
+    if kind in (ActionKind.START, ActionKind.RESUME, ActionKind.ADOPT):
         return domain is not None and domain.state in BROUGHT_TO_LIFE and domain.generation == action.generation
-    if kind is ActionKind.STOP:
+    if kind in (ActionKind.STOP, ActionKind.RELEASE):
         return domain is None
     if kind is ActionKind.MIGRATE:
         return domain is None and same_boot  # after a new start of the host nothing is here, moved or not

@@ -8,7 +8,7 @@ accepts every version from `OLDEST` to `VERSION`.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from shared.model import (
     Action,
@@ -250,7 +250,8 @@ class ApprovePlan:
 
 @dataclass(frozen=True, slots=True)
 class SetDeciding:
-    """Stop (`on` false) or resume deciding; what was decided goes on converging."""
+    """Stop (`on` false) or resume deciding; what was decided goes on converging. After a restore of the store the
+    controller only observes: `on` lets it act again too."""
 
     KIND: ClassVar[str] = "set-deciding"
     VERSION: ClassVar[int] = 1
@@ -260,12 +261,95 @@ class SetDeciding:
     on: bool
 
 
+@dataclass(frozen=True, slots=True)
+class HoldJob:
+    """Suspend a job's VMs to disk and keep them so (`on`), or let policies resume them (not `on`)."""
+
+    KIND: ClassVar[str] = "hold-job"
+    VERSION: ClassVar[int] = 1
+    OLDEST: ClassVar[int] = 1
+
+    request: str
+    job: str
+    on: bool
+
+
+@dataclass(frozen=True, slots=True)
+class MoveVm:
+    """Migrate one VM to a node, keeping its CPU; refused where it does not fit or the node takes no VMs."""
+
+    KIND: ClassVar[str] = "move-vm"
+    VERSION: ClassVar[int] = 1
+    OLDEST: ClassVar[int] = 1
+
+    request: str
+    vm: str
+    node: str
+
+
+@dataclass(frozen=True, slots=True)
+class AdoptVm:
+    """Take over a running VM that is not ours as a job of one instance without declared work (best effort). It keeps
+    its name; the job is complete when its guest ends, and is over when the VM is lost: it cannot be started anew."""
+
+    KIND: ClassVar[str] = "adopt-vm"
+    VERSION: ClassVar[int] = 1
+    OLDEST: ClassVar[int] = 1
+
+    request: str
+    node: str
+    vm: str
+    job: str
+
+
+@dataclass(frozen=True, slots=True)
+class ForgetVm:
+    """Let go of a job's VMs without stopping them: they are counted from then on, never touched."""
+
+    KIND: ClassVar[str] = "forget-vm"
+    VERSION: ClassVar[int] = 1
+    OLDEST: ClassVar[int] = 1
+
+    request: str
+    job: str
+
+
+@dataclass(frozen=True, slots=True)
+class DryRun:
+    """Decide on the state as it is and answer with changes, refusals and plan; nothing is carried out or stored."""
+
+    KIND: ClassVar[str] = "dry-run"
+    VERSION: ClassVar[int] = 1
+    OLDEST: ClassVar[int] = 1
+
+    request: str
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """Ask for a view: `what` is one of `QUERIES`, `subject` a name where the view is of one thing, `limit` the most
+    rows (1 to 10,000). The answer is in `Reply.data`, plain data (docs/views.md has the keys)."""
+
+    KIND: ClassVar[str] = "query"
+    VERSION: ClassVar[int] = 1
+    OLDEST: ClassVar[int] = 1
+
+    request: str
+    what: str
+    subject: str = ""
+    limit: int = 1000
+
+
+QUERIES = ("status", "nodes", "node", "jobs", "job", "vms", "plan", "plan-history", "doctor")
+
+
 # --- controller -> operator and everyone -------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """Answer to an operator's request: done, or the code and text of what refused it."""
+    """Answer to an operator's request: done, or the code and text of what refused it. `data`: a view that was asked
+    for, as plain dictionaries, lists, numbers and strings."""
 
     KIND: ClassVar[str] = "reply"
     VERSION: ClassVar[int] = 1
@@ -275,6 +359,7 @@ class Reply:
     done: bool
     code: str = ""
     detail: str = ""
+    data: Any = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -294,7 +379,22 @@ class Happened:
 
 AgentMessage = Report | Result | GuestEvent
 AgentBound = Hello | Order | EventsSeen
-Request = SubmitJob | CancelJob | AddNode | RemoveNode | DrainNode | ConfirmOff | ApprovePlan | SetDeciding
+Request = (
+    SubmitJob
+    | CancelJob
+    | AddNode
+    | RemoveNode
+    | DrainNode
+    | ConfirmOff
+    | ApprovePlan
+    | SetDeciding
+    | HoldJob
+    | MoveVm
+    | AdoptVm
+    | ForgetVm
+    | DryRun
+    | Query
+)
 Message = AgentMessage | AgentBound | Probe | Request | Reply | Happened
 
 MESSAGES: tuple[type[Message], ...] = (
@@ -313,6 +413,12 @@ MESSAGES: tuple[type[Message], ...] = (
     ConfirmOff,
     ApprovePlan,
     SetDeciding,
+    HoldJob,
+    MoveVm,
+    AdoptVm,
+    ForgetVm,
+    DryRun,
+    Query,
     Reply,
     Happened,
 )

@@ -207,7 +207,7 @@ class Job:
         return max(stage.memory_mib for stage in self.stages)
 
     def speed_on_mhz(self, node: Node) -> float:
-        """The most CPU one instance can use on `node`: never more than vcpus x core_mhz (DESIGN, CPU)."""
+        """The most CPU one instance can use on `node`: never more than vcpus x core_mhz (architecture, CPU)."""
         return min(self.max_mhz, self.vcpus * node.core_mhz, node.cpu_mhz)
 
 
@@ -219,6 +219,7 @@ class JobPhase(StrEnum):
     SUSPENDED = "suspended"  # wanted as saved images
     COMPLETED = "completed"
     CANCELLED = "cancelled"
+    FORGOTTEN = "forgotten"  # let go: its VMs, if there are any, run on and are not ours
 
 
 @dataclass(frozen=True, slots=True)
@@ -299,6 +300,8 @@ class ActionKind(StrEnum):
     MIGRATE = "migrate"  # live, to `to_node`
     SET_CPU = "set-cpu"
     DISCARD_IMAGE = "discard-image"
+    ADOPT = "adopt"  # write our metadata onto a running VM that is not ours
+    RELEASE = "release"  # remove our metadata from a VM; it runs on
 
 
 @dataclass(frozen=True, slots=True)
@@ -307,9 +310,10 @@ class Action:
 
     `expects` is the generation that the VM (or its image) must have now, 0 for START; `generation` the one that it has
     afterwards. The agent refuses an action of a term older than the highest it has seen, of another boot of its host,
-    or whose `expires_at_s` (agent's clock) has passed before it was begun. `spec` goes with START and RESUME,
+    or whose `expires_at_s` (agent's clock) has passed before it was begun. `spec` goes with START, RESUME and ADOPT,
     `from_node` with RESUME (who holds the image), `to_node` with MIGRATE, `cpu_mhz`/`cap_mhz` with SET_CPU;
     `paused` leaves a started or resumed VM paused (gangs).
+    ADOPT takes the generation and attempt of `spec` and changes nothing else of the VM.
     """
 
     id: str
@@ -387,6 +391,7 @@ class ReasonCode(StrEnum):
     BAD_PROFILE = "bad-profile"  # a number in its profile is not finite or out of range
     STALE = "stale"  # the workload changed after the snapshot
     HELD = "held"  # automation level advise or confirm, or deciding is paused
+    OPERATOR = "operator"  # an operator asked for it
 
 
 @dataclass(frozen=True, slots=True)

@@ -136,6 +136,18 @@ class FakeHypervisor(Site):
         """Forget the scripted failures that have not happened yet."""
         self._failures.clear()
 
+    def add_stranger(self, vm: str, memory_mib: int, now_s: float, vcpus: int = 1, cpu_mhz: float = 100.0) -> None:
+        """Somebody starts a VM here that is not ours; it idles, unless the world knows a task of its name.
+        ContractViolation when a VM of that name is here or alive elsewhere."""
+        self.cluster.catch_up(now_s)
+        if vm in self.domains:
+            raise ContractViolation(f"{vm} is on {self.node.name} already")
+        domain = Domain(vm, 0, 0, memory_mib, vcpus, cpu_mhz, None, VmState.RUNNING)
+        domain.managed = False
+        self.come_alive(domain, VmState.RUNNING, now_s)
+        self.domains[vm] = domain
+        self.cluster.locks[vm] = self.node.name
+
     def lose_vm(self, vm: str, now_s: float) -> bool:
         """The domain of a live VM disappears (VANISHED); false when no such VM is live here."""
         domain = self._cut_off(vm, now_s)

@@ -11,6 +11,7 @@ from shared.model import LIVE_STATES, ActionKind, GuestChange, Outcome, VmState,
 from sim_backend.fake_site import Domain, Operation, Site
 
 Answer = tuple[Outcome, str]
+HERE_OR_NOT_OURS = frozenset({ActionKind.START, ActionKind.ADOPT, ActionKind.RELEASE})
 OVER_CAPACITY = 1.0 + 1e-9  # an allotment of exactly vcpus x core_mhz is right, whatever the rounding
 
 MET: Answer = (Outcome.OK, "")
@@ -22,6 +23,8 @@ def check(op: Operation, now_s: float) -> Answer | None:
     domain = site.domains.get(vm)
     if vm in site.operations or (domain is not None and domain.busy):
         return Outcome.BUSY, "another operation on it is under way"
+    if domain is not None and not domain.managed and op.action.kind not in HERE_OR_NOT_OURS:
+        return Outcome.REFUSED, "it is not ours"
     op.domain = domain
     return _CHECKS[op.action.kind](op, now_s)
 
@@ -199,6 +202,21 @@ def _check_discard(op: Operation, _now_s: float) -> Answer | None:
     return _other_generation(image) if image.generation != op.action.expects else None
 
 
+def _check_adopt(op: Operation, _now_s: float) -> Answer | None:
+    domain, spec = op.domain, op.action.spec
+    if spec is None or spec.vm != op.action.vm:
+        return Outcome.REFUSED, "no spec for this VM"
+    if domain is None:
+        return Outcome.NO_SUCH_VM, ""
+    if domain.managed:
+        return MET if domain.generation == op.action.generation else _taken(domain)
+    return None if domain.state in LIVE_STATES else (Outcome.REFUSED, f"it is {domain.state.value}")
+
+
+def _check_release(op: Operation, _now_s: float) -> Answer | None:
+    return MET if op.domain is None or not op.domain.managed else _check_live(op)
+
+
 _CHECKS: dict[ActionKind, Callable[[Operation, float], Answer | None]] = {
     ActionKind.START: _check_start,
     ActionKind.STOP: _check_stop,
@@ -209,6 +227,8 @@ _CHECKS: dict[ActionKind, Callable[[Operation, float], Answer | None]] = {
     ActionKind.MIGRATE: _check_migrate,
     ActionKind.SET_CPU: _check_set_cpu,
     ActionKind.DISCARD_IMAGE: _check_discard,
+    ActionKind.ADOPT: _check_adopt,
+    ActionKind.RELEASE: _check_release,
 }
 
 
@@ -216,7 +236,7 @@ def _present(site: Site, vm: str, generation: int) -> Answer | None:
     """How an action that brings `vm` to life as `generation` is answered where it, or its newer image, is already."""
     domain = site.domains.get(vm)
     if domain is not None:
-        return MET if domain.generation == generation else (Outcome.ALREADY_THERE, f"generation {domain.generation}")
+        return MET if domain.generation == generation else _taken(domain)
     image = site.images.get(vm)
     if image is not None and image.generation >= generation:
         return Outcome.ALREADY_THERE, f"an image of generation {image.generation}"
@@ -245,6 +265,10 @@ def _lock(op: Operation, now_s: float) -> Answer | None:
         return None
     site.fabric.note_double(vm, site.node.name, now_s)
     return Outcome.REFUSED, f"its disk is locked by {holder}"
+
+
+def _taken(domain: Domain) -> Answer:
+    return Outcome.ALREADY_THERE, f"generation {domain.generation}"
 
 
 def _other_generation(domain: Domain) -> Answer:
@@ -320,6 +344,20 @@ def _finish_discard(op: Operation, _now_s: float) -> None:
     del op.site.images[op.action.vm]
 
 
+def _finish_adopt(op: Operation, _now_s: float) -> None:
+    domain, spec = op.domain, op.action.spec
+    assert domain is not None
+    assert spec is not None
+    domain.busy = ""
+    domain.managed, domain.generation, domain.attempt = True, op.action.generation, spec.attempt
+
+
+def _finish_release(op: Operation, _now_s: float) -> None:
+    assert op.domain is not None
+    op.domain.busy = ""
+    op.domain.managed, op.domain.generation, op.domain.attempt = False, 0, 0
+
+
 _FINISHES: dict[ActionKind, Callable[[Operation, float], VmStatus | None]] = {
     ActionKind.START: _finish_alive,
     ActionKind.STOP: _finish_stop,
@@ -330,4 +368,6 @@ _FINISHES: dict[ActionKind, Callable[[Operation, float], VmStatus | None]] = {
     ActionKind.MIGRATE: _finish_migrate,
     ActionKind.SET_CPU: _finish_set_cpu,
     ActionKind.DISCARD_IMAGE: _finish_discard,
+    ActionKind.ADOPT: _finish_adopt,
+    ActionKind.RELEASE: _finish_release,
 }

@@ -14,7 +14,10 @@ HOLDS_MEMORY = LIVE_STATES | {VmState.INCOMING}
 
 
 class Domain:
-    """A VM, or with state SUSPENDED its saved image. `cpu_time_s` counts while the world does not (not live)."""
+    """A VM, or with state SUSPENDED its saved image. `cpu_time_s` counts while the world does not (not live).
+
+    `managed`: it has our metadata; one without it has generation and attempt 0.
+    """
 
     __slots__ = (
         "attempt",
@@ -23,6 +26,7 @@ class Domain:
         "cpu_mhz",
         "cpu_time_s",
         "generation",
+        "managed",
         "memory_mib",
         "state",
         "vcpus",
@@ -45,6 +49,7 @@ class Domain:
         self.memory_mib, self.vcpus, self.cpu_mhz, self.cap_mhz = memory_mib, vcpus, cpu_mhz, cap_mhz
         self.state, self.busy = state, busy
         self.cpu_time_s = 0.0
+        self.managed = True
 
     def copy(self, state: VmState, busy: str = "") -> Domain:
         """The same VM in another state, its counter at 0."""
@@ -133,6 +138,7 @@ class Site:
             cpu_mhz=domain.cpu_mhz,
             cpu_time_s=cpu_time_s,
             busy=domain.busy,
+            managed=domain.managed,
         )
 
     def tell(self, event: Operated | GuestChanged, now_s: float) -> None:

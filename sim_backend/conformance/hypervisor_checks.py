@@ -6,7 +6,7 @@ A check wants an empty node, with "migration" also an empty peer of the same siz
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from shared.model import ActionKind, GuestChange, Outcome, VmState, VmStatus
@@ -246,6 +246,42 @@ def check_different_vms_side_by_side(bench: Bench) -> None:
     calls = [bench.begin(ActionKind.START, vm, generation=1, spec=bench.spec(vm, SMALL_MIB // 2)) for vm in vms]
     expect("outcomes", [bench.answer(call).outcome for call in calls], [Outcome.OK] * len(vms))
     expect("VMs", sorted(status.vm for status in bench.node.vms(bench.harness.now_s())), vms)
+
+
+@_check()
+def check_release_and_adopt(bench: Bench) -> None:
+    """A released VM runs on without being ours, an adopted one is ours again; both may be asked for twice."""
+    before = bench.start(spec=bench.spec(attempt=2))
+    for _ in range(2):
+        bench.must(Outcome.OK, ActionKind.RELEASE, expects=1)
+    expect("status", settled(bench.status()), replace(before, managed=False, generation=0, attempt=0))
+    for _ in range(2):
+        bench.must(Outcome.OK, ActionKind.ADOPT, generation=5, spec=bench.spec(generation=5, attempt=3))
+    expect("status", settled(bench.status()), replace(before, generation=5, attempt=3))
+    bench.must(Outcome.OK, ActionKind.STOP, expects=5)
+
+
+@_check()
+def check_what_is_not_ours_is_left_alone(bench: Bench) -> None:
+    """No operation but ADOPT touches a VM that is not ours, and its memory counts."""
+    big_mib = int(bench.inventory.memory_mib * HALF_AND_MORE)
+    before = replace(bench.start(VM, big_mib), managed=False, generation=0, attempt=0)
+    bench.must(Outcome.OK, ActionKind.RELEASE, expects=1)
+    bench.must(Outcome.ALREADY_THERE, ActionKind.START, generation=1, spec=bench.spec())
+    for kind in (ActionKind.STOP, ActionKind.PAUSE, ActionKind.SUSPEND, ActionKind.SET_CPU):
+        bench.must(Outcome.REFUSED, kind, expects=0, generation=0, cpu_mhz=bench.cpu_mhz / 2)
+    bench.must(Outcome.NO_ROOM, ActionKind.START, OTHER, generation=1, spec=bench.spec(OTHER, big_mib))
+    expect("status", settled(bench.status()), settled(before))
+
+
+@_check()
+def check_adopt_refuses(bench: Bench) -> None:
+    """What is not there or is ours already is not adopted."""
+    bench.must(Outcome.NO_SUCH_VM, ActionKind.ADOPT, generation=1, spec=bench.spec())
+    before = bench.start()
+    bench.must(Outcome.ALREADY_THERE, ActionKind.ADOPT, generation=2, spec=bench.spec(generation=2))
+    bench.must(Outcome.WRONG_GENERATION, ActionKind.RELEASE, expects=2)
+    expect("status", settled(bench.status()), settled(before))
 
 
 # --- operations under way ----------------------------------------------------------------------------------------

@@ -185,7 +185,7 @@ def test_a_cut_or_longer_body_is_refused(message: Message, seed: int) -> None:
 def test_a_value_of_another_type_is_refused(message: Message, seed: int) -> None:
     envelope, places = _fields_of(message)
     rng = random.Random(seed)
-    table, name, hint, _ = rng.choice(places)
+    table, name, hint, _ = rng.choice([place for place in places if place[2] is not Any])  # Any has no wrong type
     table[name] = rng.choice(_wrong_for(hint))
     assert outcome(msgpack.packb(envelope)) is None
 
@@ -236,6 +236,8 @@ def _fields_of(message: Message) -> tuple[dict[str, Any], list[Place]]:
 
 
 def _places(plain: Any, hint: Any) -> Iterator[Place]:
+    if hint is Any:
+        return
     parts = [part for part in get_args(hint) if part is not NoneType]
     if isinstance(plain, dict) and isinstance(hint, type) and is_dataclass(hint):
         hints = get_type_hints(hint)

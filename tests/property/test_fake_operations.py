@@ -136,7 +136,7 @@ class _Chaos:
                 if isinstance(event, Operated):
                     self.answered.append(event.call_id)
                     if event.outcome is Outcome.OK and event.status is None:
-                        leaves = (ActionKind.STOP, ActionKind.DISCARD_IMAGE, ActionKind.MIGRATE)
+                        leaves = (ActionKind.STOP, ActionKind.DISCARD_IMAGE, ActionKind.MIGRATE, ActionKind.RELEASE)
                         assert self.kinds[event.call_id] in leaves
                 elif isinstance(event, GuestChanged) and event.change is GuestChange.ENDED:
                     self.may_go.add(event.status.vm)
