@@ -1,0 +1,286 @@
+"""What a broker must hold for Trimtab (users, permissions, exchanges, queues), and how it gets there.
+
+The plan is a value in RabbitMQ's own format of definitions, made from the tables in `topology` and `permissions`. The
+broker takes it in one piece, by `rabbitmqctl` on its own machine or over its management interface; what is there
+already stays, with all its messages. `differences` says what a broker lacks.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import secrets
+import subprocess
+import tempfile
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+from urllib.parse import quote
+
+from shared.bus.permissions import NOTHING, grant_of
+from shared.bus.rabbitmq_values import queue_arguments
+from shared.bus.topology import CONTROLLER, DEAD_LETTERS, EXCHANGES, QueueSpec, agent_queue, agent_user
+from shared.errors import BusUnavailable, PermanentError
+
+Definitions = dict[str, list[dict[str, Any]]]
+
+SALT_BYTES = 4  # as RabbitMQ wants it
+ANSWER_S = 60.0
+# What tells two definitions of a kind apart; the rest is what they say.
+KEYS: Mapping[str, tuple[str, ...]] = {
+    "vhosts": ("name",),
+    "users": ("name",),
+    "permissions": ("vhost", "user"),
+    "topic_permissions": ("vhost", "user", "exchange"),
+    "exchanges": ("vhost", "name"),
+    "queues": ("vhost", "name"),
+    "bindings": ("vhost", "source", "destination", "routing_key"),
+}
+UNCOMPARED = ("password_hash", "hashing_algorithm", "tags", "limits", "metadata", "destination_type")
+
+
+@dataclass(frozen=True, slots=True)
+class Account:
+    """A user to be made, or to get this password."""
+
+    user: str
+    password: str = field(repr=False)
+
+
+def node_account(node: str, password: str) -> Account:
+    """The account of a node's agent."""
+    return Account(agent_user(node), password)
+
+
+def fresh_salt() -> bytes:
+    """Bytes that nobody can foresee."""
+    return secrets.token_bytes(SALT_BYTES)
+
+
+def definitions(
+    vhost: str,
+    accounts: Iterable[Account],
+    nodes: Iterable[str] = (),
+    queues: Sequence[QueueSpec] = (CONTROLLER, DEAD_LETTERS),
+    salt: Callable[[], bytes] = fresh_salt,
+) -> Definitions:
+    """Everything that a vhost must hold: exchanges, `queues` and one queue per node, and each account with what it may
+    do. `salt` gives 4 bytes for each password."""
+    people = tuple(accounts)
+    specs = (*queues, *map(agent_queue, nodes))
+    return {
+        "vhosts": [{"name": vhost}],
+        "users": [_user(account, salt()) for account in people],
+        "permissions": [_permission(vhost, account.user) for account in people],
+        "topic_permissions": [limit for account in people for limit in _topic_permissions(vhost, account.user)],
+        "exchanges": [
+            {
+                "name": name,
+                "vhost": vhost,
+                "type": kind.value,
+                "durable": True,
+                "auto_delete": False,
+                "internal": False,
+                "arguments": {},
+            }
+            for name, kind in EXCHANGES.items()
+        ],
+        "queues": [_queue(vhost, spec) for spec in specs],
+        "bindings": [binding for spec in specs for binding in _bindings(vhost, spec)],
+    }
+
+
+def password_hash(password: str, salt: bytes) -> str:
+    """A password as RabbitMQ keeps it: base64 of the salt and the SHA-256 of salt and password."""
+    return base64.b64encode(salt + hashlib.sha256(salt + password.encode()).digest()).decode()
+
+
+def _user(account: Account, salt: bytes) -> dict[str, Any]:
+    return {
+        "name": account.user,
+        "password_hash": password_hash(account.password, salt),
+        "hashing_algorithm": "rabbit_password_hashing_sha256",
+        "tags": "",
+    }
+
+
+def _permission(vhost: str, user: str) -> dict[str, Any]:
+    grant = grant_of(user)
+    return {"user": user, "vhost": vhost, "configure": grant.configure, "write": grant.write, "read": grant.read}
+
+
+def _topic_permissions(vhost: str, user: str) -> list[dict[str, Any]]:
+    return [
+        {"user": user, "vhost": vhost, "exchange": exchange, "write": pattern, "read": NOTHING}
+        for exchange, pattern in grant_of(user).topic_writes
+    ]
+
+
+def _queue(vhost: str, spec: QueueSpec) -> dict[str, Any]:
+    return {
+        "name": spec.name,
+        "vhost": vhost,
+        "durable": spec.durable,
+        "auto_delete": False,
+        "arguments": queue_arguments(spec),
+    }
+
+
+def _bindings(vhost: str, spec: QueueSpec) -> list[dict[str, Any]]:
+    return [
+        {
+            "source": exchange,
+            "vhost": vhost,
+            "destination": spec.name,
+            "destination_type": "queue",
+            "routing_key": key,
+            "arguments": {},
+        }
+        for exchange, key in spec.bindings
+    ]
+
+
+def differences(wanted: Mapping[str, Any], present: Mapping[str, Any]) -> tuple[str, ...]:
+    """What a broker that exported `present` lacks or has otherwise, a line each; passwords cannot be compared. What it
+    has beyond `wanted` is not named."""
+    found = []
+    for kind, keys in KEYS.items():
+        there = {_key(keys, one): one for one in present.get(kind, ())}
+        for one in wanted.get(kind, ()):
+            key = _key(keys, one)
+            name = " ".join(part for part in key if part)
+            if key not in there:
+                found.append(f"{kind}: {name} is missing")
+                continue
+            found += [
+                f"{kind}: {name}: {what} is {there[key].get(what)!r}, not {value!r}"
+                for what, value in one.items()
+                if what not in UNCOMPARED and there[key].get(what) != value
+            ]
+    return tuple(found)
+
+
+def _key(keys: tuple[str, ...], one: Mapping[str, Any]) -> tuple[str, ...]:
+    return tuple(str(one.get(key, "")) for key in keys)
+
+
+class Executor(Protocol):
+    """A way to change a broker. Each raises BusUnavailable when the broker does not answer, PermanentError when it
+    refuses; both say why."""
+
+    def apply(self, wanted: Mapping[str, Any]) -> None:
+        """Make everything of `wanted` that is not there. A queue of another shape stays as it is: see `differences`."""
+        ...
+
+    def present(self) -> Definitions:
+        """What the broker holds."""
+        ...
+
+    def remove_user(self, user: str) -> None:
+        """Remove a user; one that is not there is fine."""
+        ...
+
+    def remove_queue(self, vhost: str, queue: str) -> None:
+        """Remove a queue with its messages; one that is not there is fine."""
+        ...
+
+
+class ManagementApi:
+    """The broker's management interface over HTTP: an `Executor` for any machine that reaches it."""
+
+    def __init__(self, url: str, user: str, password: str, answer_s: float = ANSWER_S) -> None:
+        self._url = url.rstrip("/")
+        self._credentials = "Basic " + base64.b64encode(f"{user}:{password}".encode()).decode()
+        self._answer_s = answer_s
+
+    def apply(self, wanted: Mapping[str, Any]) -> None:
+        """See `Executor`."""
+        self.call("POST", "definitions", dict(wanted))
+
+    def present(self) -> Definitions:
+        """See `Executor`."""
+        found: Definitions = self.call("GET", "definitions")
+        return found
+
+    def remove_user(self, user: str) -> None:
+        """See `Executor`."""
+        self.call("DELETE", f"users/{quote(user, safe='')}")
+
+    def remove_queue(self, vhost: str, queue: str) -> None:
+        """See `Executor`."""
+        self.call("DELETE", f"queues/{quote(vhost, safe='')}/{quote(queue, safe='')}")
+
+    def call(self, method: str, path: str, body: object = None) -> Any:
+        """One request below `/api/`; the answer, parsed, None when it is empty. Deleting what is not there is fine."""
+        request = urllib.request.Request(f"{self._url}/api/{path}", method=method)
+        request.add_header("Authorization", self._credentials)
+        request.add_header("Content-Type", "application/json")
+        data = None if body is None else json.dumps(body).encode()
+        try:
+            with urllib.request.urlopen(request, data, timeout=self._answer_s) as answer:
+                text = answer.read()
+        except urllib.error.HTTPError as problem:
+            with problem:
+                if problem.code == 404 and method == "DELETE":
+                    return None
+                said = problem.read().decode(errors="replace")[:500]
+            raise PermanentError(f"{self._url} refused {method} {path}: {problem.code} {said}") from problem
+        except OSError as problem:
+            raise BusUnavailable(f"{self._url} does not answer ({problem}): is its management plugin on?") from problem
+        return json.loads(text) if text else None
+
+
+class Rabbitmqctl:
+    """The broker's own command, on the broker's machine, as root or the broker's user: an `Executor`."""
+
+    def __init__(
+        self,
+        command: Sequence[str] = ("rabbitmqctl",),
+        environment: Mapping[str, str] | None = None,
+        answer_s: float = ANSWER_S,
+    ) -> None:
+        self._command = tuple(command)
+        self._environment = None if environment is None else dict(environment)
+        self._answer_s = answer_s
+
+    def apply(self, wanted: Mapping[str, Any]) -> None:
+        """See `Executor`."""
+        with tempfile.TemporaryDirectory(prefix="trimtab-") as folder:
+            file = Path(folder) / "definitions.json"
+            file.write_text(json.dumps(wanted))
+            # The command may run as the broker's user; the passwords in the file are salted hashes.
+            Path(folder).chmod(0o755)
+            file.chmod(0o644)
+            self._run("import_definitions", str(file))
+
+    def present(self) -> Definitions:
+        """See `Executor`."""
+        found: Definitions = json.loads(self._run("export_definitions", "-"))
+        return found
+
+    def remove_user(self, user: str) -> None:
+        """See `Executor`."""
+        self._run("delete_user", user, unless="no_such_user")
+
+    def remove_queue(self, vhost: str, queue: str) -> None:
+        """See `Executor`."""
+        self._run("--vhost", vhost, "delete_queue", queue, unless="not found")
+
+    def _run(self, *arguments: str, unless: str = "\0") -> str:
+        """Standard output. `unless`: words of a failure that is none."""
+        command = (*self._command, "--quiet", *arguments)
+        try:
+            done = subprocess.run(
+                command, capture_output=True, text=True, timeout=self._answer_s, env=self._environment, check=False
+            )
+        except (OSError, subprocess.TimeoutExpired) as problem:
+            raise BusUnavailable(f"{self._command[0]} cannot be run or does not end: {problem}") from problem
+        said = (done.stderr or done.stdout).strip()
+        if done.returncode and unless not in f"{done.stdout}{done.stderr}":
+            error = BusUnavailable if "unable to perform an operation on node" in said else PermanentError
+            raise error(f"{' '.join(command)} failed: {said[-500:]}")
+        return done.stdout

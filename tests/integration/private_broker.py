@@ -1,0 +1,245 @@
+"""A RabbitMQ of its own for a test session: own node name, ports, folders and epmd; gone at the end.
+
+A broker that is missing is installed where that can be done (root on Debian); else the tests that need it are skipped,
+and with CI=true fail.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from sim_backend.conformance.rabbit_harness import BrokerUnderTest
+
+PROGRAMS = Path("/usr/lib/rabbitmq/bin")  # the programs themselves: Debian's wrappers change user and folders
+HOST = "localhost"
+START_S = 90.0
+STOP_S = 20.0
+INSTALL_S = 600.0
+# One scheduler that never spins: a test machine has better things to do.
+QUIET_ERLANG = "+S 1:1 +sbwt none +sbwtdcpu none +sbwtdio none"
+CONFIGURATION = """
+listeners.tcp.local = 127.0.0.1:{amqp}
+listeners.ssl.local = 127.0.0.1:{amqps}
+ssl_options.cacertfile = {folder}/ca.pem
+ssl_options.certfile = {folder}/server.pem
+ssl_options.keyfile = {folder}/server.key
+ssl_options.verify = verify_none
+management.tcp.ip = 127.0.0.1
+management.tcp.port = {management}
+management.disable_stats = true
+management_agent.disable_metrics_collector = true
+default_user = admin
+default_pass = admin
+disk_free_limit.absolute = 50MB
+vm_memory_high_watermark.absolute = 2GB
+log.file.level = info
+"""
+
+
+class PrivateBroker:
+    """A running broker on this machine. `amqp`, `amqps`, `management` are its ports; `ca_file` signs its certificate,
+    which is for `localhost`. The user admin (password admin) may do everything, also over HTTP."""
+
+    user = password = "admin"
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.amqp, self.amqps, self.management, self._distribution, self._epmd = free_ports(5)
+        self.ca_file = folder / "ca.pem"
+        self.environment = {
+            **{name: value for name, value in os.environ.items() if not name.startswith("RABBITMQ_")},
+            "HOME": str(folder),
+            "ERL_EPMD_PORT": str(self._epmd),
+            "ERL_EPMD_ADDRESS": "127.0.0.1",
+            "RABBITMQ_NODENAME": f"trimtab{self.amqp}@{HOST}",
+            "RABBITMQ_NODE_PORT": str(self.amqp),
+            "RABBITMQ_DIST_PORT": str(self._distribution),
+            "RABBITMQ_MNESIA_BASE": str(folder / "data"),
+            "RABBITMQ_LOG_BASE": str(folder / "log"),
+            "RABBITMQ_PID_FILE": str(folder / "pid"),
+            "RABBITMQ_CONFIG_FILE": str(folder / "rabbitmq.conf"),
+            "RABBITMQ_ENABLED_PLUGINS_FILE": str(folder / "plugins"),
+            "RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS": QUIET_ERLANG,
+        }
+        self._processes: list[subprocess.Popen[bytes]] = []
+
+    @property
+    def management_url(self) -> str:
+        """Where the HTTP interface is."""
+        return f"http://127.0.0.1:{self.management}"
+
+    def url(self, user: str, password: str, vhost: str = "/") -> str:
+        """What a user connects to."""
+        return f"amqp://{user}:{password}@127.0.0.1:{self.amqp}/{vhost.replace('/', '%2F')}"
+
+    def start(self) -> None:
+        """Start and wait until it answers. Raises RuntimeError with the end of its log when it does not."""
+        write_certificates(self.folder)
+        ports = {"amqp": self.amqp, "amqps": self.amqps, "management": self.management}
+        (self.folder / "rabbitmq.conf").write_text(CONFIGURATION.format(folder=self.folder, **ports))
+        (self.folder / "plugins").write_text("[rabbitmq_management].\n")
+        self._run("epmd", "-port", str(self._epmd))
+        server = self._run(str(PROGRAMS / "rabbitmq-server"))
+        wait_until(lambda: server.poll() is not None or all(map(answers, ports.values())), START_S)
+        if server.poll() is not None or not answers(self.management):
+            said = (self.folder / "output").read_text(errors="replace")[-2000:]
+            self.stop()
+            raise RuntimeError(f"the private broker did not start:\n{said}")
+
+    def stop(self) -> None:
+        """Stop it and everything it started."""
+        for process in reversed(self._processes):
+            end_group(process)
+        self._processes.clear()
+
+    def restart(self) -> None:
+        """Stop the broker's application within its runtime, and start it again."""
+        self.ctl("stop_app")
+        self.ctl("start_app")
+        wait_until(lambda: answers(self.amqp) and answers(self.management), START_S)
+
+    def ctl(self, *arguments: str) -> str:
+        """Run rabbitmqctl; its output. Raises CalledProcessError."""
+        command = [str(PROGRAMS / "rabbitmqctl"), "--quiet", *arguments]
+        done = subprocess.run(
+            command, env=self.environment, capture_output=True, text=True, timeout=START_S, check=True
+        )
+        return done.stdout
+
+    def _run(self, *command: str) -> subprocess.Popen[bytes]:
+        with (self.folder / "output").open("ab") as output:
+            process = subprocess.Popen(
+                command,
+                env=self.environment,
+                cwd=self.folder,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                start_new_session=True,
+            )
+        self._processes.append(process)
+        return process
+
+
+def free_ports(count: int) -> list[int]:
+    """Ports that nobody listens on now."""
+    sockets = [socket.socket() for _ in range(count)]
+    for one in sockets:
+        one.bind(("127.0.0.1", 0))
+    ports = [int(one.getsockname()[1]) for one in sockets]
+    for one in sockets:
+        one.close()
+    return ports
+
+
+def answers(port: int) -> bool:
+    """Whether something listens."""
+    try:
+        socket.create_connection(("127.0.0.1", port), timeout=1.0).close()
+    except OSError:
+        return False
+    return True
+
+
+def wait_until(condition: object, limit_s: float) -> None:
+    """Look every 0.1 s until it holds, at most so long."""
+    assert callable(condition)
+    end_s = time.monotonic() + limit_s
+    while not condition() and time.monotonic() < end_s:
+        time.sleep(0.1)
+
+
+def end_group(process: subprocess.Popen[bytes]) -> None:
+    """End a process and its group, at first politely."""
+    for sign, limit_s in ((signal.SIGTERM, STOP_S), (signal.SIGKILL, STOP_S)):
+        if process.poll() is None or sign == signal.SIGKILL:
+            try:
+                os.killpg(process.pid, sign)
+                process.wait(limit_s)
+            except (ProcessLookupError, subprocess.TimeoutExpired):
+                continue
+
+
+def write_certificates(folder: Path) -> None:
+    """An authority `ca.pem`, a certificate for localhost by it, and an authority `other.pem` that signs nothing."""
+    curve = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "2"]
+    for name in ("ca", "other"):
+        openssl(folder, "req", "-x509", *curve, "-subj", f"/CN={name}", "-keyout", f"{name}.key", "-out", f"{name}.pem")
+    openssl(folder, "req", *curve, "-subj", "/CN=localhost", "-keyout", "server.key", "-out", "server.csr")
+    (folder / "names").write_text("subjectAltName = DNS:localhost, IP:127.0.0.1\n")
+    signed = ["-CA", "ca.pem", "-CAkey", "ca.key", "-CAcreateserial", "-days", "2", "-extfile", "names"]
+    openssl(folder, "x509", "-req", "-in", "server.csr", *signed, "-out", "server.pem")
+
+
+def openssl(folder: Path, *arguments: str) -> None:
+    """Run openssl in a folder."""
+    subprocess.run(["openssl", *arguments], cwd=folder, capture_output=True, timeout=60.0, check=True)
+
+
+@contextmanager
+def locked(name: str) -> Iterator[None]:
+    """One process of this machine at a time."""
+    with (Path(tempfile.gettempdir()) / f"trimtab-{os.getuid()}-{name}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def missing() -> str:
+    """Why there can be no broker here, "" when there can; installs what is missing where that is possible."""
+    if present():
+        return ""
+    if os.getuid() != 0 or shutil.which("apt-get") is None:
+        return "rabbitmq-server is not installed (apt-get install rabbitmq-server openssl)"
+    environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
+    with locked("apt"):
+        if not present():
+            for command in (["update"], ["install", "-y", "--no-install-recommends", "rabbitmq-server", "openssl"]):
+                whole = ["apt-get", "-qq", "-o", "DPkg::Lock::Timeout=300", *command]
+                done = subprocess.run(whole, env=environment, capture_output=True, timeout=INSTALL_S, check=False)
+                if done.returncode:
+                    return f"{' '.join(whole)} failed: {done.stderr.decode(errors='replace')[-500:]}"
+    return "" if present() else "rabbitmq-server was installed but its programs are not where they should be"
+
+
+def present() -> bool:
+    """Whether the programs are here."""
+    return all(
+        shutil.which(str(name)) for name in (PROGRAMS / "rabbitmq-server", PROGRAMS / "rabbitmqctl", "epmd", "openssl")
+    )
+
+
+@contextmanager
+def private_broker() -> Iterator[PrivateBroker]:
+    """A broker for the length of the block; skips the test when there can be none, or fails it when CI=true."""
+    reason = missing()
+    if reason and os.environ.get("CI") == "true":
+        pytest.fail(reason)
+    if reason:
+        pytest.skip(reason)
+    folder = Path(tempfile.mkdtemp(prefix="trimtab-broker-"))
+    broker = PrivateBroker(folder)
+    try:
+        broker.start()
+        yield broker
+    finally:
+        broker.stop()
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def under_test(broker: PrivateBroker) -> BrokerUnderTest:
+    """What the conformance harness needs to know of it."""
+    return BrokerUnderTest(
+        "127.0.0.1", broker.amqp, broker.management_url, broker.user, broker.password, broker.restart
+    )
