@@ -1,0 +1,232 @@
+"""Backup and restore. A backup is one SQLite file with the tables of the store, whichever database it was made of, so
+that a backup of one can be restored into the other, and be looked into with any SQLite client."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sqlite3
+import tempfile
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from sqlalchemy import URL, Connection, delete, func, insert, select, update
+
+from daemons.records import ControlRecord
+from daemons.store import schema, versions
+from daemons.store.database import Database
+from daemons.store.engine import in_words, make_file, parse_url
+from daemons.store.rows import from_row, to_row
+from daemons.store.upsert import put
+from shared.errors import Infeasible, InvalidInput, Problem, StoreUnavailable
+
+ROWS_AT_ONCE = 2_000
+# Terms after a restore begin so far above the backup's that no controller since the backup can have reached them:
+# agents refuse older terms than they have seen.
+TERM_STRIDE = 1_000_000
+RESTORER = "restore"
+SQLITE_MAGIC = b"SQLite format 3\x00"
+
+Counts = dict[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Restored:
+    """What was restored: rows by table, and the term from which the next leader goes on."""
+
+    rows: Counts
+    term: int
+
+
+def backup(store: Database, path: Path) -> Counts:
+    """Write a backup as it is at one moment, while the store is in use; returns rows by table.
+
+    Raises `InvalidInput` when `path` exists, `StoreUnavailable` when it cannot be written.
+    """
+    if path.exists():
+        raise InvalidInput(Problem(str(path), "is there already", "a new file"))
+    part = path.with_name(path.name + ".part")
+    with _in_words(part):
+        part.unlink(missing_ok=True)
+    make_file(part)
+    try:
+        with store.reading() as connection:
+            if store.path is not None:
+                _copy_file(connection, part)
+            else:
+                _copy_rows(connection, part)
+        with _in_words(part):
+            counts = _finish(part)
+            part.replace(path)
+            _sync(path.parent)
+    finally:
+        for name in (part.name, f"{part.name}-wal", f"{part.name}-shm", f"{part.name}-journal"):
+            part.with_name(name).unlink(missing_ok=True)
+    return counts
+
+
+def restore(store: Database, path: Path, force: bool, now_s: float) -> Restored:
+    """Put a backup in the place of everything in the store, in one transaction.
+
+    The control record is set so that the next leader only observes. A controller that leads meanwhile loses its term.
+    Raises `Infeasible` when the store is not empty and not `force`, `InvalidInput` when `path` is not a backup or a
+    newer Trimtab made it. An older backup is brought to this version on a copy.
+    """
+    store.make_file()
+    with _opened(path) as source, source.reading() as read, store.writing(check=False) as write:
+        store.make_tables(write)
+        term, _ = store.locked_lead(write)
+        if not force:
+            _refuse_unless_empty(write, term, store.where)
+        for table in schema.metadata.sorted_tables:
+            if table is not schema.lead:
+                write.execute(delete(table))
+        counts = _copy_tables(read, write)
+        _observe(write)
+        backed_up = read.execute(select(schema.lead.c.term)).scalar_one()
+        next_term = max(term, backed_up) + TERM_STRIDE
+        store.set_lead(write, next_term, RESTORER, now_s)
+    return Restored(counts, next_term)
+
+
+# --- backup ------------------------------------------------------------------------------------------------------
+
+
+def _copy_file(connection: Connection, part: Path) -> None:
+    """SQLite's own online backup, in one step: writers go on in the meantime."""
+    with _in_words(part), closing(sqlite3.connect(part)) as target:
+        source = connection.connection.driver_connection
+        assert isinstance(source, sqlite3.Connection)
+        source.backup(target)
+
+
+def _copy_rows(connection: Connection, part: Path) -> None:
+    target = Database(_file_url(part))
+    try:
+        target.upgrade()
+        with target.writing() as write:
+            _copy_tables(connection, write)
+            lead = connection.execute(select(schema.lead)).mappings().one()
+            write.execute(update(schema.lead).values(dict(lead)))
+    finally:
+        target.close()
+
+
+def _finish(part: Path) -> Counts:
+    """Make one file of it that needs no others beside it, look whether it is whole, and get it onto the disk."""
+    with closing(sqlite3.connect(part)) as made:
+        made.execute("PRAGMA journal_mode = DELETE")
+        (verdict,) = made.execute("PRAGMA quick_check").fetchone()
+        if verdict != "ok":
+            raise StoreUnavailable(f"backup {part}: it is damaged ({verdict}): look at the disk, then try again")
+        counts = {}
+        for table in schema.metadata.sorted_tables:
+            (counts[table.name],) = made.execute(f"SELECT count(*) FROM {table.name}").fetchone()
+    _sync(part)
+    return counts
+
+
+def _sync(path: Path) -> None:
+    handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+# --- restore -----------------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[Database]:
+    """The backup for reading; an older one as an upgraded copy."""
+    _check_file(path)
+    with tempfile.TemporaryDirectory(prefix="trimtab-restore-") as folder:
+        source = Database(_file_url(path), read_only=True)
+        try:
+            found = source.schema()
+            if versions.EMPTY < found < schema.SCHEMA:
+                copy = Path(folder) / "copy.db"
+                with _in_words(copy):
+                    shutil.copyfile(path, copy)
+                source.close()
+                source = Database(_file_url(copy))
+                source.upgrade()
+            elif found == versions.EMPTY:
+                raise InvalidInput(Problem(str(path), "holds no tables of Trimtab", "a backup"))
+            yield source
+        finally:
+            source.close()
+
+
+def _check_file(path: Path) -> None:
+    try:
+        with path.open("rb") as file:
+            head = file.read(len(SQLITE_MAGIC))
+    except OSError as problem:
+        raise InvalidInput(Problem(str(path), problem.strerror or "cannot be read", "a backup")) from problem
+    if head != SQLITE_MAGIC:
+        raise InvalidInput(Problem(str(path), "is not a SQLite file", "a backup"))
+    uri = f"{path.absolute().as_uri()}?mode=ro"
+    with in_words(parse_url(_file_url(path))), closing(sqlite3.connect(uri, uri=True)) as opened:
+        (verdict,) = opened.execute("PRAGMA quick_check").fetchone()
+    if verdict != "ok":
+        raise InvalidInput(Problem(str(path), f"is damaged ({verdict})", "a backup that is whole"))
+
+
+def _refuse_unless_empty(connection: Connection, term: int, where: str) -> None:
+    counts = {
+        table.name: connection.execute(select(func.count()).select_from(table)).scalar_one()
+        for table in schema.metadata.sorted_tables
+        if table is not schema.lead
+    }
+    held = ", ".join(f"{count} {name}" for name, count in counts.items() if count)
+    if held or term:
+        raise Infeasible(f"{where} is not empty ({held or f'term {term}'}): only --force replaces all of it")
+
+
+def _copy_tables(read: Connection, write: Connection) -> Counts:
+    """Copy every row but the one that says who leads; numbers that the database gives are given anew."""
+    counts: Counts = {}
+    for table in schema.metadata.sorted_tables:
+        if table is schema.lead:
+            continue
+        columns = [column for column in table.columns if not (table is schema.events and column.primary_key)]
+        wanted = select(*columns).order_by(*table.primary_key.columns)
+        result = read.execute(wanted, execution_options={"yield_per": ROWS_AT_ONCE})
+        counts[table.name] = 0
+        for rows in result.mappings().partitions():
+            write.execute(insert(table), [dict(row) for row in rows])
+            counts[table.name] += len(rows)
+    return counts
+
+
+def _observe(connection: Connection) -> None:
+    """What was true at the time of the backup may be no more: nothing is to be done before an operator says so."""
+    row = connection.execute(select(schema.control.c.name, schema.control.c.body)).one_or_none()
+    record = ControlRecord(True, 0, 0) if row is None else from_row("control", row.name, bytes(row.body))
+    put(connection, schema.control, [to_row(observing(record))])
+
+
+def observing(record: ControlRecord) -> ControlRecord:
+    """The switches of a controller that decides nothing until it is told to."""
+    return replace(record, deciding=False)
+
+
+# --- files -------------------------------------------------------------------------------------------------------
+
+
+def _file_url(path: Path) -> str:
+    return URL.create("sqlite", database=str(path.absolute())).render_as_string()
+
+
+@contextmanager
+def _in_words(path: Path) -> Iterator[None]:
+    """Turn what writing a file raises into `StoreUnavailable`."""
+    try:
+        with in_words(parse_url(_file_url(path))):
+            yield
+    except OSError as problem:
+        raise StoreUnavailable(f"{path}: {problem.strerror}: see that its folder is there and has room") from problem

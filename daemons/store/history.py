@@ -1,0 +1,207 @@
+"""History beside the state: what happened, what was ordered, how much nodes were used.
+
+It passes through the controller's shell as effects and inputs, so the core need not know about it: `History` gathers,
+and the shell takes what has gathered to the store every few seconds. Losing some of it harms nothing but the record.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from sqlalchemy import Connection, Select, func, insert, select
+
+from daemons.store import schema
+from daemons.store.rows import Row
+from daemons.store.samples import NodeUse, SampleBook, merge
+from daemons.store.upsert import put, upsert
+from shared.effects import Effect, Input, Publish, Received
+from shared.messages import Happened, Order, Report, Result
+
+PENDING_MAX = 20_000  # events, and actions, that wait for a store that does not answer; the oldest go first
+
+
+@dataclass(frozen=True, slots=True)
+class ActionEntry:
+    """What is known of an action: from its order (`sent_s`), or from its result (`done_s`, `outcome`), or from both.
+
+    `at_s` is when it was first heard of.
+    """
+
+    id: str
+    at_s: float
+    kind: str
+    vm: str
+    node: str
+    term: int
+    to_node: str | None = None
+    sent_s: float | None = None
+    done_s: float | None = None
+    outcome: str | None = None
+    detail: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """History to be stored together."""
+
+    events: tuple[Happened, ...] = ()
+    actions: tuple[ActionEntry, ...] = ()
+    uses: tuple[NodeUse, ...] = ()
+
+    def __bool__(self) -> bool:
+        return bool(self.events or self.actions or self.uses)
+
+
+class History:
+    """Gathers history from what passes through a controller's shell. `dropped` counts what there was no room for."""
+
+    def __init__(self) -> None:
+        self.dropped = 0
+        self._events: list[Happened] = []
+        self._actions: list[ActionEntry] = []
+        self._samples = SampleBook()
+
+    def effect(self, effect: Effect, now_s: float) -> None:
+        """Note an effect that is carried out."""
+        if not isinstance(effect, Publish):
+            return
+        message = effect.message
+        if isinstance(message, Happened):
+            self._events.append(message)
+            self._bound(self._events)
+        elif isinstance(message, Order):
+            action = message.action
+            sent = ActionEntry(action.id, now_s, action.kind, action.vm, action.node, action.term)
+            self._note(sent, to_node=action.to_node, sent_s=now_s)
+
+    def input(self, event: Input, now_s: float) -> None:
+        """Note an input that is given to the core."""
+        if not isinstance(event, Received):
+            return
+        message = event.message
+        if isinstance(message, Report):
+            self._samples.add(message.node, message.sample, now_s)
+        elif isinstance(message, Result):
+            answered = ActionEntry(message.action, now_s, message.kind, message.vm, message.node, message.term)
+            self._note(answered, done_s=now_s, outcome=message.outcome.value, detail=message.detail)
+
+    def take(self, now_s: float) -> Batch:
+        """Everything that has gathered and is complete at `now_s` (infinity: all); it is not given again."""
+        events, self._events = self._events, []
+        actions, self._actions = self._actions, []
+        return Batch(tuple(events), tuple(actions), self._samples.take(now_s))
+
+    def give_back(self, batch: Batch) -> None:
+        """Take a batch back that could not be stored; it comes with the next one."""
+        self._events[:0] = batch.events
+        self._actions[:0] = batch.actions
+        self._samples.give_back(batch.uses)
+        self._bound(self._events)
+        self._bound(self._actions)
+
+    def _note(self, entry: ActionEntry, **known: Any) -> None:
+        self._actions.append(ActionEntry(**(asdict(entry) | known)))
+        self._bound(self._actions)
+
+    def _bound(self, pending: list[Any]) -> None:
+        over = len(pending) - PENDING_MAX
+        if over > 0:
+            del pending[:over]
+            self.dropped += over
+
+
+# --- into the tables ---------------------------------------------------------------------------------------------
+
+
+def append(connection: Connection, batch: Batch) -> None:
+    """Store a batch. What is stored twice counts once, events apart."""
+    if batch.events:
+        connection.execute(insert(schema.events), [_event_row(event) for event in batch.events])
+    if batch.actions:
+        _put_actions(connection, [_action_row(entry) for entry in batch.actions])
+    if batch.uses:
+        _put_uses(connection, batch.uses)
+
+
+def _event_row(event: Happened) -> Row:
+    return {
+        "at_s": event.at_s,
+        "what": _storable(event.what),
+        "subject": _storable(event.subject),
+        "term": event.term,
+        "detail": _storable(event.detail),
+    }
+
+
+def _action_row(entry: ActionEntry) -> Row:
+    return {name: _storable(value) if isinstance(value, str) else value for name, value in asdict(entry).items()}
+
+
+def _storable(text: str) -> str:
+    """A text that every database takes: what is not UTF-8 or a zero becomes a question mark."""
+    return text.encode("utf-8", "replace").decode().replace("\0", "?")
+
+
+def _put_actions(connection: Connection, rows: list[Row]) -> None:
+    """What is known already of an action stays; what was not known is filled in."""
+    statement = upsert(connection, schema.actions)
+    known = {
+        column.name: func.coalesce(column, statement.excluded[column.name])
+        for column in schema.actions.columns
+        if column.nullable
+    }
+    connection.execute(statement.on_conflict_do_update(index_elements=["id"], set_=known), rows)
+
+
+def _put_uses(connection: Connection, uses: Sequence[NodeUse]) -> None:
+    """Five minutes that are there in part already (another controller led in them too) are put together."""
+    table = schema.samples
+    slots = {(use.node, use.from_s): use for use in uses}
+    there = select(table).where(
+        table.c.from_s.in_(sorted({use.from_s for use in uses})), table.c.node.in_(sorted({use.node for use in uses}))
+    )
+    for found in uses_of(connection, there):
+        new = slots.get((found.node, found.from_s))
+        if new is not None:
+            slots[found.node, found.from_s] = merge((found, new), found.from_s, max(found.span_s, new.span_s))
+    put_uses(connection, slots.values())
+
+
+def put_uses(connection: Connection, uses: Iterable[NodeUse]) -> None:
+    """Put rows of samples in place of those that are there."""
+    put(connection, schema.samples, [asdict(use) for use in uses])
+
+
+def uses_of(connection: Connection, statement: Select[Any]) -> list[NodeUse]:
+    """The rows of samples that a statement selects."""
+    return [NodeUse(**row) for row in connection.execute(statement).mappings()]
+
+
+# --- out of the tables -------------------------------------------------------------------------------------------
+
+
+def events(connection: Connection, limit: int, subject: str = "") -> tuple[Happened, ...]:
+    """The newest events, newest first; with a subject only those about it."""
+    table = schema.events
+    wanted = select(table.c.at_s, table.c.what, table.c.subject, table.c.term, table.c.detail)
+    if subject:
+        wanted = wanted.where(table.c.subject == subject)
+    rows = connection.execute(wanted.order_by(table.c.at_s.desc(), table.c.id.desc()).limit(limit))
+    return tuple(Happened(*row) for row in rows)
+
+
+def actions(connection: Connection, limit: int, vm: str = "") -> tuple[ActionEntry, ...]:
+    """The newest actions, newest first; with a VM only those on it."""
+    table = schema.actions
+    wanted = select(table).where(table.c.vm == vm) if vm else select(table)
+    rows = connection.execute(wanted.order_by(table.c.at_s.desc(), table.c.id).limit(limit)).mappings()
+    return tuple(ActionEntry(**row) for row in rows)
+
+
+def samples(connection: Connection, node: str, from_s: float, to_s: float) -> tuple[NodeUse, ...]:
+    """A node's use from `from_s` (inclusive) to `to_s` (exclusive), oldest first."""
+    table = schema.samples
+    wanted = select(table).where(table.c.node == node, table.c.from_s >= from_s, table.c.from_s < to_s)
+    return tuple(uses_of(connection, wanted.order_by(table.c.from_s)))

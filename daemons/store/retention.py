@@ -1,0 +1,117 @@
+"""How long history is kept. Deletes in steps, so that nobody waits long for the lock on the store."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from itertools import groupby
+
+from sqlalchemy import Column, ColumnElement, Connection, Table, delete, func, select
+
+from daemons.store import schema
+from daemons.store.history import put_uses, uses_of
+from daemons.store.samples import COARSE_S, merge, slot_s
+from shared.errors import InvalidValue
+from shared.model import not_negative
+
+DAY_S = 86_400.0
+STEP_ROWS = 5_000
+TERMS_KEPT = 1_000
+
+Transaction = Callable[[], AbstractContextManager[Connection]]
+
+
+@dataclass(frozen=True, slots=True)
+class Retention:
+    """Days (0 or above) that history is kept. Jobs count from when they were over, and stay while a VM or image of
+    theirs is or may be anywhere; the newest decision always stays. Samples of five minutes become hourly ones after
+    `fine_samples_days`."""
+
+    events_days: float = 30.0
+    actions_days: float = 30.0
+    decisions_days: float = 90.0
+    jobs_days: float = 30.0
+    fine_samples_days: float = 7.0
+    samples_days: float = 400.0
+
+    def __post_init__(self) -> None:
+        for name in self.__slots__:
+            not_negative(name, getattr(self, name))
+        if self.fine_samples_days > self.samples_days:
+            expected = f"at most samples_days = {self.samples_days}"
+            raise InvalidValue("fine_samples_days", self.fine_samples_days, expected)
+
+
+@dataclass(frozen=True, slots=True)
+class Pruned:
+    """How many rows went. `samples_thinned` counts the rows of five minutes that became part of an hour."""
+
+    events: int
+    actions: int
+    decisions: int
+    jobs: int
+    samples: int
+    samples_thinned: int
+
+
+def prune(transaction: Transaction, retention: Retention, now_s: float) -> Pruned:
+    """Delete what is older than `retention` says at `now_s`; each step is a transaction of its own."""
+    events, actions, decisions, jobs = schema.events, schema.actions, schema.decisions, schema.jobs
+
+    def gone(table: Table, column: Column[float], days: float, *conditions: ColumnElement[bool]) -> int:
+        return _delete(transaction, table, column < now_s - days * DAY_S, *conditions)
+
+    newest = select(func.max(decisions.c.number)).scalar_subquery()
+    _delete_terms(transaction)
+    return Pruned(
+        gone(events, events.c.at_s, retention.events_days),
+        gone(actions, actions.c.at_s, retention.actions_days),
+        gone(decisions, decisions.c.at_s, retention.decisions_days, decisions.c.number < newest),
+        gone(jobs, jobs.c.finished_s, retention.jobs_days, jobs.c.idle),
+        gone(schema.samples, schema.samples.c.from_s, retention.samples_days),
+        _thin(transaction, slot_s(now_s - retention.fine_samples_days * DAY_S, COARSE_S)),
+    )
+
+
+def _delete(transaction: Transaction, table: Table, *conditions: ColumnElement[bool]) -> int:
+    """Delete the rows that meet all conditions, some thousands at a time."""
+    key = table.primary_key.columns[0]  # samples: a node at a time
+    deleted = 0
+    while True:
+        with transaction() as connection:
+            chosen = select(key).where(*conditions).order_by(key).limit(STEP_ROWS).scalar_subquery()
+            rows = connection.execute(delete(table).where(key.in_(chosen), *conditions)).rowcount
+        deleted += rows
+        if rows < STEP_ROWS:
+            return deleted
+
+
+def _delete_terms(transaction: Transaction) -> None:
+    with transaction() as connection:
+        last = connection.execute(select(func.max(schema.terms.c.term))).scalar() or 0
+        kept = select(schema.terms.c.term).order_by(schema.terms.c.term.desc()).limit(TERMS_KEPT).scalar_subquery()
+        connection.execute(delete(schema.terms).where(schema.terms.c.term < last, schema.terms.c.term.not_in(kept)))
+
+
+def _thin(transaction: Transaction, before_s: float) -> int:
+    """Put the rows of five minutes of whole hours before `before_s` together, an hour at a time."""
+    table = schema.samples
+    fine = select(func.min(table.c.from_s)).where(table.c.span_s < COARSE_S, table.c.from_s < before_s)
+    thinned = 0
+    while True:
+        with transaction() as connection:
+            first_s = connection.execute(fine).scalar()
+            if first_s is None:
+                return thinned
+            thinned += _thin_hour(connection, slot_s(first_s, COARSE_S))
+
+
+def _thin_hour(connection: Connection, from_s: float) -> int:
+    table = schema.samples
+    hour = (table.c.from_s >= from_s, table.c.from_s < from_s + COARSE_S)
+    uses = uses_of(connection, select(table).where(*hour).order_by(table.c.node))
+    merged = [merge(parts, from_s, COARSE_S) for _, parts in groupby(uses, lambda use: use.node)]
+    connection.execute(delete(table).where(*hour))
+    put_uses(connection, merged)
+    return sum(use.span_s < COARSE_S for use in uses)

@@ -1,0 +1,137 @@
+"""Records to rows and back: which table keeps which kind, and what its plain columns say."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from sqlalchemy import Column, Table
+
+from daemons.records import ControlRecord, DecisionRecord, Deleted, JobRecord, NodeRecord
+from daemons.state import OVER
+from daemons.store import schema
+from daemons.store.bodies import from_body, to_body
+from shared.errors import CodecError, ContractViolation
+
+Row = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """Where records of one class are kept. `columns` gives the plain columns, `key` the primary key from the name."""
+
+    cls: type[Any]
+    table: Table
+    columns: Callable[[Any], Row]
+    key: Callable[[str], Any] = str
+
+    @property
+    def key_column(self) -> Column[Any]:
+        """The primary key."""
+        column: Column[Any] = self.table.primary_key.columns[0]
+        return column
+
+
+@dataclass(slots=True)
+class Sorted:
+    """What a write comes to in one table: rows to put, keys to delete; no key is in both."""
+
+    rows: list[Row] = field(default_factory=list)
+    gone: list[Any] = field(default_factory=list)
+
+
+def _node(record: NodeRecord) -> Row:
+    node = record.inventory
+    return {
+        "name": record.name,
+        "service": record.service.value,
+        "boot_id": record.boot_id,
+        "off": bool(record.off_boot_id),
+        "cores": node.cores if node else None,
+        "memory_mib": node.memory_mib if node else None,
+    }
+
+
+def _job(record: JobRecord) -> Row:
+    over = record.phase in OVER
+    return {
+        "name": record.job.name,
+        "phase": record.phase.value,
+        "is_over": over,
+        "idle": over and not record.instances,
+        "request": record.request,
+        "submission": record.order,
+        "accepted_s": record.accepted_s,
+        "goal_s": record.job.goal_s,
+        "finished_s": record.finished_s if over else None,
+        "instances": record.job.instances,
+        "memory_mib": record.job.memory_mib,
+        "attempt": record.attempt,
+        "revision": record.revision,
+    }
+
+
+def _decision(record: DecisionRecord) -> Row:
+    return {
+        "number": record.number,
+        "at_s": record.at_s,
+        "term": record.term,
+        "policy": record.policy,
+        "changes": len(record.changes),
+        "refusals": len(record.refusals),
+        "dropped": len(record.dropped),
+        "held": len(record.held),
+    }
+
+
+def _control(record: ControlRecord) -> Row:
+    return {"name": record.key[1], "deciding": record.deciding}
+
+
+KINDS: Mapping[str, Kind] = {
+    "node": Kind(NodeRecord, schema.nodes, _node),
+    "job": Kind(JobRecord, schema.jobs, _job),
+    "control": Kind(ControlRecord, schema.control, _control),
+    "decision": Kind(DecisionRecord, schema.decisions, _decision, int),
+}
+
+
+def to_row(record: Any) -> Row:
+    """The row of a record. Raises `CodecError`, naming the record, for what the codec refuses."""
+    kind, name = record.key
+    try:
+        return {**KINDS[kind].columns(record), "body": to_body(record)}
+    except CodecError as problem:
+        raise CodecError(f"{kind} {name!r}: {problem}") from problem
+
+
+def from_row(kind: str, name: Any, body: bytes) -> Any:
+    """The record in a row. Raises `CodecError`, naming the record, when the body is not one of this version."""
+    try:
+        return from_body(body, KINDS[kind].cls)
+    except CodecError as problem:
+        raise CodecError(f"{kind} {name!r} in the store: {problem}") from problem
+
+
+def sort_out(records: tuple[Any, ...]) -> dict[str, Sorted]:
+    """What a write comes to, by kind; the last record of a key is the one that counts.
+
+    Raises ContractViolation for what is not a record of the controller, `CodecError` for what cannot be packed.
+    """
+    newest = {record.key: record for record in records if _is_known(record)}
+    sorted_out: dict[str, Sorted] = {}
+    for (kind, name), record in newest.items():
+        change = sorted_out.setdefault(kind, Sorted())
+        if isinstance(record, Deleted):
+            change.gone.append(KINDS[kind].key(name))
+        else:
+            change.rows.append(to_row(record))
+    return sorted_out
+
+
+def _is_known(record: Any) -> bool:
+    kind = KINDS.get(record.key[0]) if hasattr(record, "key") else None
+    if kind is None or not isinstance(record, kind.cls | Deleted):
+        raise ContractViolation(f"the store keeps no {type(record).__name__}")
+    return True

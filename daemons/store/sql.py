@@ -1,0 +1,143 @@
+"""The store in SQLite or PostgreSQL: the controller's records under its term, and the history beside them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy import Connection, bindparam, delete, select
+
+from daemons.records import DecisionRecord
+from daemons.store import backup as backups
+from daemons.store import history, retention, schema
+from daemons.store.backup import Restored
+from daemons.store.database import Database
+from daemons.store.history import ActionEntry, Batch
+from daemons.store.rows import KINDS, from_row, sort_out
+from daemons.store.samples import NodeUse
+from daemons.store.upsert import put
+from shared.clock import SystemClock
+from shared.effects import LeadTaken
+from shared.errors import StaleTerm
+from shared.messages import Happened
+from shared.ports import Clock
+
+IMAGE_DECISIONS = 1  # the newest decisions that a new leader is given
+
+
+class SqlStore(Database):
+    """Implements `shared.ports.Store` on a SQLite file or a PostgreSQL database.
+
+    `url` is `sqlite:////absolute/path` or `postgresql://user:password@host/database`: `InvalidInput` for anything else.
+    Every method raises `StoreUnavailable`, saying what to do, when the store does not answer, is locked or its disk is
+    full (nothing is stored then, unless the connection broke while the database was answering), and `InvalidInput` when
+    the tables are not of this program's version. `clock` stamps leads and measures the age of history.
+    """
+
+    def __init__(self, url: str, clock: Clock | None = None, read_only: bool = False) -> None:
+        super().__init__(url, read_only)
+        self._clock = clock or SystemClock()
+
+    # --- the port -----------------------------------------------------------------------------------------------
+
+    def take_lead(self, controller: str) -> LeadTaken:
+        """Raise the term by one for this controller and read what a leader needs, in one transaction.
+
+        The image holds control, every node and job, and the newest decision. An empty store is given its tables first.
+        """
+        self.make_file()
+        with self.writing(check=False) as connection:
+            self.make_tables(connection)
+            term = self.locked_lead(connection)[0] + 1
+            self.set_lead(connection, term, controller, self._clock.now_s())
+            image = _image(connection)
+        return LeadTaken(term, image)
+
+    def write(self, term: int, records: tuple[Any, ...]) -> None:
+        """Store all records or none. Raises `StaleTerm` when the term was raised since."""
+        changes = sort_out(records)
+        with self.writing() as connection:
+            found, controller = self.locked_lead(connection)
+            if term != found:
+                raise StaleTerm(f"term {term}: the store is at {found}, held by {controller!r}")
+            for kind, change in changes.items():
+                put(connection, KINDS[kind].table, change.rows)
+                if change.gone:
+                    statement = delete(KINDS[kind].table).where(KINDS[kind].key_column == bindparam("gone"))
+                    connection.execute(statement, [{"gone": key} for key in change.gone])
+
+    def decision(self, number: int) -> DecisionRecord | None:
+        """A decision, None when it is not (or no longer) kept."""
+        wanted = select(schema.decisions.c.body).where(schema.decisions.c.number == number)
+        with self.reading() as connection:
+            body = connection.execute(wanted).scalar()
+        return None if body is None else from_row("decision", number, bytes(body))
+
+    # --- history ------------------------------------------------------------------------------------------------
+
+    def append(self, batch: Batch) -> None:
+        """Store what the shell has gathered, all or nothing. Not conditional on the term: history harms nobody."""
+        if batch:
+            with self.writing() as connection:
+                history.append(connection, batch)
+
+    def append_events(self, events: Sequence[Happened]) -> None:
+        """Store events; the same again is stored again."""
+        self.append(Batch(events=tuple(events)))
+
+    def append_actions(self, actions: Sequence[ActionEntry]) -> None:
+        """Store what is known of actions; what is known already stays, what was not is filled in."""
+        self.append(Batch(actions=tuple(actions)))
+
+    def append_samples(self, uses: Sequence[NodeUse]) -> None:
+        """Store nodes' use; parts of one slot are put together."""
+        self.append(Batch(uses=tuple(uses)))
+
+    def events(self, limit: int, subject: str = "") -> tuple[Happened, ...]:
+        """The newest events, newest first; with a subject only those about it."""
+        with self.reading() as connection:
+            return history.events(connection, limit, subject)
+
+    def actions(self, limit: int, vm: str = "") -> tuple[ActionEntry, ...]:
+        """The newest actions, newest first; with a VM only those on it."""
+        with self.reading() as connection:
+            return history.actions(connection, limit, vm)
+
+    def samples(self, node: str, from_s: float, to_s: float) -> tuple[NodeUse, ...]:
+        """A node's use from `from_s` (inclusive) to `to_s` (exclusive), oldest first."""
+        with self.reading() as connection:
+            return history.samples(connection, node, from_s, to_s)
+
+    def prune(self, keep: retention.Retention) -> retention.Pruned:
+        """Delete history that is older than it is to be kept, some thousands of rows at a time."""
+        return retention.prune(self.writing, keep, self._clock.now_s())
+
+    # --- backup -------------------------------------------------------------------------------------------------
+
+    def backup(self, path: str | Path) -> dict[str, int]:
+        """Write a backup while the store is in use; returns rows by table. See `daemons.store.backup`."""
+        return backups.backup(self, Path(path))
+
+    def restore(self, path: str | Path, force: bool = False) -> Restored:
+        """Put a backup in the place of everything in the store, which must be empty unless `force`."""
+        return backups.restore(self, Path(path), force, self._clock.now_s())
+
+
+def _image(connection: Connection) -> tuple[Any, ...]:
+    """The records of a new leader: control, nodes, jobs in the order of their submission, decisions oldest first."""
+    control, nodes, jobs, decisions = schema.control, schema.nodes, schema.jobs, schema.decisions
+    newest = select(decisions.c.number).order_by(decisions.c.number.desc()).limit(IMAGE_DECISIONS)
+    found = {
+        "control": select(control.c.name, control.c.body),
+        "node": select(nodes.c.name, nodes.c.body).order_by(nodes.c.name),
+        "job": select(jobs.c.name, jobs.c.body).order_by(jobs.c.submission, jobs.c.name),
+        "decision": select(decisions.c.number, decisions.c.body)
+        .where(decisions.c.number.in_(newest.scalar_subquery()))
+        .order_by(decisions.c.number),
+    }
+    return tuple(
+        from_row(kind, name, bytes(body))
+        for kind, statement in found.items()
+        for name, body in connection.execute(statement).all()
+    )

@@ -1,0 +1,1 @@
+"""One file per step. A step that has been released is never changed."""
