@@ -61,7 +61,7 @@ class Worker:
             begun_s = self._clock.monotonic_s()
             done, answer = _asked(pipe, request, limit_s)
         except _LostError as error:
-            reason = self._lost(str(error))
+            reason = self._lost(error)
             self.log.error("decision failed", error=reason, wall_s=self._since_s(begun_s))
             return None, reason
         if done:
@@ -91,9 +91,10 @@ class Worker:
         _receive(ours, BEGIN_LIMIT_S)
         return ours
 
-    def _lost(self, reason: str) -> str:
-        process = self._process
-        if process is not None and reason != OUT_OF_TIME:
+    def _lost(self, error: _LostError) -> str:
+        """Why there is no decision; makes sure that there is no worker any more."""
+        reason, process = str(error), self._process
+        if process is not None and isinstance(error, _DiedError):
             process.join(END_WAIT_S)
             if process.exitcode is not None:
                 reason = f"{reason} (exit status {process.exitcode})"
@@ -114,11 +115,18 @@ class _LostError(Exception):
     """The worker has not answered; says why."""
 
 
+class _DiedError(_LostError):
+    """The worker's process has died."""
+
+    def __init__(self) -> None:
+        super().__init__("the worker has died")
+
+
 def _asked(pipe: Connection, request: Any, limit_s: float) -> tuple[bool, Any]:
     try:
         pipe.send(request)
     except OSError as error:
-        raise _LostError("the worker has died") from error
+        raise _DiedError from error
     except Exception as error:
         raise _LostError(f"the request cannot be sent: {error}") from error
     answer: tuple[bool, Any] = _receive(pipe, limit_s)
@@ -131,7 +139,7 @@ def _receive(pipe: Connection, limit_s: float) -> Any:
             raise _LostError(OUT_OF_TIME)
         return pipe.recv()
     except (EOFError, OSError) as error:
-        raise _LostError("the worker has died") from error
+        raise _DiedError from error
     except _LostError:
         raise
     except Exception as error:

@@ -14,12 +14,11 @@ class Notifier:
     process.
     """
 
-    __slots__ = ("_address", "_last_status", "_socket", "watchdog_s")
+    __slots__ = ("_address", "_last_status", "watchdog_s")
 
     def __init__(self, environment: Mapping[str, str] | None = None, pid: int | None = None) -> None:
         env = os.environ if environment is None else environment
         self._address = _address(env.get("NOTIFY_SOCKET", ""))
-        self._socket: socket.socket | None = None
         self._last_status = ""
         self.watchdog_s = _watchdog_s(env, os.getpid() if pid is None else pid)
 
@@ -45,10 +44,9 @@ class Notifier:
         if not self._address:
             return
         try:
-            if self._socket is None:
-                self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC)
-                self._socket.setblocking(False)
-            self._socket.sendto(line.encode(), self._address)
+            with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as sender:
+                sender.setblocking(False)
+                sender.sendto(line.encode(), self._address)
         except OSError:
             return  # a supervisor that does not listen must not stop the service; its watchdog sees the silence
 

@@ -118,6 +118,11 @@ class Shell:
             _Asked: lambda asked: asked.act(),
         }
 
+    @property
+    def held(self) -> int:
+        """How many messages that must arrive wait for a broker that takes none."""
+        return len(self._held)
+
     # --- from outside -----------------------------------------------------------------------------------------------
 
     def post(self, news: News) -> None:
@@ -243,9 +248,7 @@ class Shell:
             self._feed(cast(fx.Input, news))  # everything that is not in the table is one
 
     def _feed(self, event: fx.Input) -> None:
-        line = trace.of_input(event)
-        if line is not None:
-            self._tell(line)
+        self._tell(trace.of_input(event))
         self._carry_out(self.core.handle(event, self.clock.now_s()))
 
     def _carry_out(self, effects: Sequence[fx.Effect]) -> None:
@@ -255,12 +258,12 @@ class Shell:
             carry = self._carry.get(type(effect))
             if carry is None:
                 raise ContractViolation(f"{self.name} cannot carry out {effect!r}")
-            line = trace.of_effect(effect)
-            if line is not None:
-                self._tell(line)
+            self._tell(trace.of_effect(effect))
             carry(effect)
 
-    def _tell(self, line: trace.Line) -> None:
+    def _tell(self, line: trace.Line | None) -> None:
+        if line is None:
+            return
         getattr(self.log, line.level)(line.event, **line.fields)
 
     def _start_timer(self, effect: fx.StartTimer) -> None:
@@ -324,6 +327,8 @@ class Shell:
             return  # the pump notices too and connects anew, and the core publishes again
         except PermanentError as error:
             self.log.error("message not sent", kind=effect.message.KIND, error=str(error))
+        else:
+            self._tell(trace.of_sent(effect.message))
 
     def _acknowledge(self, effect: fx.Acknowledge) -> None:
         if self._bus is not None:

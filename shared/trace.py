@@ -31,10 +31,13 @@ def of_input(event: fx.Input) -> Line | None:
 
 def of_effect(effect: fx.Effect) -> Line | None:
     """What to log of an effect just before it is carried out, None for what is too common to be worth it."""
-    if type(effect) is fx.Publish:
-        return _message(effect.message, "sent", "")
     tell = _EFFECTS.get(type(effect))
     return None if tell is None else tell(effect)
+
+
+def of_sent(message: Message) -> Line | None:
+    """What to log of a message that was just handed to the broker, None for what is too common to be worth it."""
+    return _message(message, "sent", "")
 
 
 def _message(message: Message, how: str, sender: str) -> Line | None:
