@@ -2,11 +2,27 @@
 
 from __future__ import annotations
 
+from importlib import import_module
+
 import click
 
-from daemons.cli.doctor import doctor
 from daemons.cli.output import CommandGroup
 from shared import plugins
+
+# Where each command of our own is, imported only when it is needed.
+OWN = {
+    "broker": "daemons.cli.broker",
+    "decide": "daemons.cli.plan",
+    "doctor": "daemons.cli.doctor",
+    "events": "daemons.cli.events",
+    "jobs": "daemons.cli.jobs",
+    "nodes": "daemons.cli.nodes",
+    "pause": "daemons.cli.plan",
+    "plan": "daemons.cli.plan",
+    "status": "daemons.cli.status",
+    "unpause": "daemons.cli.plan",
+    "vms": "daemons.cli.vms",
+}
 
 
 class MainGroup(CommandGroup):
@@ -14,13 +30,15 @@ class MainGroup(CommandGroup):
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Every command, sorted."""
-        return sorted({*super().list_commands(ctx), *plugins.names(plugins.COMMANDS)})
+        return sorted({*super().list_commands(ctx), *OWN, *plugins.names(plugins.COMMANDS)})
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """The command of that name; ClickException when a registered one cannot be imported."""
-        own = super().get_command(ctx, cmd_name)
-        if own is not None or cmd_name not in plugins.names(plugins.COMMANDS):
+        if cmd_name in OWN:
+            own: click.Command = getattr(import_module(OWN[cmd_name]), cmd_name)
             return own
+        if cmd_name not in plugins.names(plugins.COMMANDS):
+            return super().get_command(ctx, cmd_name)
         try:
             command = plugins.load(plugins.COMMANDS, cmd_name)
         except (ImportError, AttributeError) as error:
@@ -38,6 +56,3 @@ def main() -> None:
 
     Exit status: 0 done, 1 refused or infeasible, 2 wrong usage or unreadable input.
     """
-
-
-main.add_command(doctor)

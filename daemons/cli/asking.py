@@ -1,0 +1,67 @@
+"""What the commands that ask the controller have in common: a view, or an order for each of several names."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import click
+from rich.console import RenderableType
+from rich.text import Text
+
+from daemons.cli.connection import Line
+from daemons.cli.output import REFUSED, emit, messages
+from shared.messages import Query, Reply, Request
+
+ROWS_MAX = 10_000
+
+
+limit_option = click.option(
+    "--limit", type=click.IntRange(1, ROWS_MAX), default=1000, show_default=True, help="Most rows to show."
+)
+
+
+def view(line: Line, what: str, subject: str = "", limit: int = 1000) -> dict[str, Any]:
+    """A view of the controller. Raises what `Line.ask` does."""
+    with line:
+        data = line.ask(Query(line.new_id(), what, subject, limit))
+    return dict(data) if isinstance(data, dict) else {what: data}
+
+
+def inner(data: dict[str, Any], name: str) -> dict[str, Any]:
+    """What a view of one thing holds under `name`; the view itself when it holds no such table."""
+    found = data.get(name)
+    return found if isinstance(found, dict) else data
+
+
+def tell(line: Line, request: Callable[[str], Request], done: str) -> None:
+    """Ask for one thing and print that it was accepted. Raises what `Line.ask` does."""
+    request_id = line.new_id()
+    with line:
+        data = line.ask(request(request_id))
+    values = {"done": True, "request": request_id}
+    emit(values | {"data": data} if data is not None else values, lambda: Text(done))
+
+
+def tell_each(line: Line, names: Sequence[str], request: Callable[[str, str], Request], done: str) -> None:
+    """Ask for the same of each name, `request(id, name)`, and print what became of each; exit status 1 when one was
+    refused. `done`: what became of those that were not, with `{}` for the name."""
+    unique = list(dict.fromkeys(names))
+    with line:
+        replies = line.ask_all([request(line.new_id(), name) for name in unique])
+    answered = list(zip(unique, replies, strict=True))
+    refused = [_refusal(name, reply) for name, reply in answered if not reply.done]
+    good = [name for name, reply in answered if reply.done]
+    emit({"done": good, "refused": refused}, lambda: _accepted(good, done))
+    for each in refused:
+        messages().print(Text(f"error: {each['name']}: {each['code']}: {each['detail']}"), soft_wrap=True)
+    if refused:
+        click.get_current_context().exit(REFUSED)
+
+
+def _refusal(name: str, reply: Reply) -> dict[str, str]:
+    return {"name": name, "code": reply.code, "detail": reply.detail}
+
+
+def _accepted(names: Sequence[str], done: str) -> RenderableType:
+    return Text("\n".join(done.format(name) for name in names))

@@ -1,0 +1,224 @@
+"""A job as a user writes it (examples/job.toml), and what Trimtab understands by it. Every problem is told at once."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from pathlib import Path
+from typing import Annotated, Any, ClassVar
+
+from shared import tomlfile
+from shared.errors import InvalidInput, Problem
+from shared.model import INSTANCES_MAX, STAGES_MAX, Job, Stage
+from shared.tomlfile import AtLeast, Form, Range
+
+NUMBER_MAX = 1e15
+SECONDS_MAX = 1e10
+WHEN_WORDS = "a time with its offset from UTC, like 2030-01-31T12:00:00Z"
+
+JobName = Annotated[str, Form(r"[A-Za-z0-9_-]{1,128}", "1 to 128 ASCII letters, digits, '-' or '_'")]
+Label = Annotated[str, Form(r"\S{1,128}", "1 to 128 characters without spaces")]
+Amount = Annotated[float, Range(0, NUMBER_MAX)]
+Speed = Annotated[float, Range(0.001, NUMBER_MAX)]
+Seconds = Annotated[float, Range(0, SECONDS_MAX)]
+Mib = Annotated[int, Range(0, 1 << 40)]
+
+
+@dataclass(frozen=True, slots=True)
+class StageTable:
+    """One stage: work per instance in Mcycles, the most and the least speed that it can use in MHz, memory in MiB."""
+
+    work_mcycles: Amount
+    max_mhz: Speed
+    min_mhz: Amount = 0.0
+    memory_mib: Mib = 0
+
+
+@dataclass(frozen=True, slots=True)
+class GoalTable:
+    """When the job should be complete; one key of the three, or none for best effort.
+
+    `at`: a time. `within_s`: so long after the submission. `factor`: so many times the shortest run time after the
+    desired start.
+    """
+
+    at: Any = None
+    within_s: Seconds | None = None
+    factor: Annotated[float, Range(1, 1e6)] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class StartTable:
+    """The earliest start; one key of the two, or none for at once. `at`: a time. `after_s`: after the submission."""
+
+    at: Any = None
+    after_s: Seconds | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Without:
+    """The key may not be given beside `other` (dotted keys)."""
+
+    key: str
+    other: str
+
+    def broken(self, values: Mapping[str, Any]) -> str:
+        """What is expected, "" where that is so."""
+        both = values.get(self.key) is not None and values.get(self.other) is not None
+        return f"it or {self.other}, not both" if both else ""
+
+
+@dataclass(frozen=True, slots=True)
+class When:
+    """The value under `key`, if any, must be a time with an offset: a TOML date-time or a string in ISO 8601."""
+
+    key: str
+
+    def broken(self, values: Mapping[str, Any]) -> str:
+        """What is expected, "" where that is so."""
+        value = values.get(self.key)
+        return "" if value is None or epoch_s(value) is not None else WHEN_WORDS
+
+
+@dataclass(frozen=True, slots=True)
+class HasStages:
+    """A job has stages, but not too many."""
+
+    key: str = "stages"
+
+    def broken(self, values: Mapping[str, Any]) -> str:
+        """What is expected, "" where that is so."""
+        good = "stages" not in values or 1 <= len(values["stages"]) <= STAGES_MAX
+        return "" if good else f"1 to {STAGES_MAX} tables [[stages]]"
+
+
+def epoch_s(value: Any) -> float | None:
+    """A time as seconds since the epoch; None for anything that is no time with an offset."""
+    if isinstance(value, str):
+        try:
+            value = datetime.fromisoformat(value)
+        except ValueError:
+            return None
+    if not isinstance(value, datetime) or value.tzinfo is None:
+        return None
+    return value.timestamp()
+
+
+@dataclass(frozen=True, slots=True)
+class JobFile:
+    """A file for `trimtab jobs submit`. `template`: the VM template; empty for the hypervisor driver's default."""
+
+    RULES: ClassVar[tuple[Any, ...]] = (
+        HasStages(),
+        Without("goal.within_s", "goal.at"),
+        Without("goal.factor", "goal.at"),
+        Without("goal.factor", "goal.within_s"),
+        Without("start.after_s", "start.at"),
+        When("goal.at"),
+        When("start.at"),
+        *(AtLeast(f"stages[{index}].max_mhz", f"stages[{index}].min_mhz") for index in range(STAGES_MAX)),
+    )
+
+    name: JobName
+    stages: tuple[StageTable, ...]
+    instances: Annotated[int, Range(1, INSTANCES_MAX)] = 1
+    vcpus: Annotated[int, Range(1, 4096)] = 1
+    separate: bool = False
+    needs: tuple[Label, ...] = ()
+    importance: Annotated[float, Range(0.001, 1e6)] = 1.0
+    checkpoint_mcycles: Amount = 0.0
+    template: Annotated[str, Form(r"[^\0]{0,4096}", "at most 4096 characters")] = ""
+    start: StartTable = field(default_factory=StartTable)
+    goal: GoalTable = field(default_factory=GoalTable)
+
+
+def read_job(path: Path, now_s: float, name: str = "") -> Job:
+    """The job in a TOML file, submitted at `now_s` (seconds since the epoch), under another name if one is given.
+
+    Raises `InvalidInput` with one problem for each thing that is wrong.
+    """
+    return job_of(tomlfile.load(path, JobFile), now_s, str(path), name)
+
+
+def job_of(file: JobFile, now_s: float, where: str, name: str = "") -> Job:
+    """The job that a file describes. Raises `InvalidInput` where its times do not fit together or have passed."""
+    stages = tuple(Stage(each.work_mcycles, each.max_mhz, each.min_mhz, each.memory_mib) for each in file.stages)
+    start_s = _start_s(file.start, now_s)
+    goal_s, key = _goal_s(file.goal, start_s, now_s, shortest_s(stages))
+    problems = []
+    if goal_s is not None and goal_s <= now_s and key == "goal.at":
+        problems.append(Problem(f"{where}: {key}", "has passed", "a time to come"))
+    elif goal_s is not None and goal_s <= start_s:
+        expected = "a job with work to do" if key == "goal.factor" else "a time after the desired start"
+        problems.append(Problem(f"{where}: {key}", "leaves no time for the job", expected))
+    if problems:
+        raise InvalidInput(*problems)
+    return Job(
+        name or file.name,
+        stages,
+        submit_s=now_s,
+        desired_start_s=start_s,
+        goal_s=goal_s,
+        instances=file.instances,
+        vcpus=file.vcpus,
+        importance=file.importance,
+        separate=file.separate,
+        checkpoint_mcycles=file.checkpoint_mcycles,
+        needs=file.needs,
+        template=file.template,
+    )
+
+
+def shortest_s(stages: tuple[Stage, ...]) -> float:
+    """The shortest run time: every stage at its highest speed."""
+    return math.fsum(stage.work_mcycles / stage.max_mhz for stage in stages)
+
+
+def _start_s(start: StartTable, now_s: float) -> float:
+    at_s = epoch_s(start.at)
+    return at_s if at_s is not None else now_s + (start.after_s or 0.0)
+
+
+def _goal_s(goal: GoalTable, start_s: float, now_s: float, run_s: float) -> tuple[float | None, str]:
+    """The goal and the key that says it."""
+    at_s = epoch_s(goal.at)
+    if at_s is not None:
+        return at_s, "goal.at"
+    if goal.within_s is not None:
+        return now_s + goal.within_s, "goal.within_s"
+    if goal.factor is not None:
+        return start_s + goal.factor * run_s, "goal.factor"
+    return None, ""
+
+
+def understood(job: Job) -> dict[str, Any]:
+    """A job as it was understood, for people and for JSON; times in seconds since the epoch."""
+    return {
+        "name": job.name,
+        "instances": job.instances,
+        "separate": job.separate,
+        "vcpus": job.vcpus,
+        "memory_mib": job.memory_mib,
+        "work_mcycles": job.work_mcycles,
+        "min_mhz": job.min_mhz,
+        "max_mhz": job.max_mhz,
+        "shortest_run_s": shortest_s(job.stages),
+        "submit_s": job.submit_s,
+        "desired_start_s": job.desired_start_s,
+        "goal_s": job.goal_s,
+        "importance": job.importance,
+        "checkpoint_mcycles": job.checkpoint_mcycles,
+        "needs": list(job.needs),
+        "template": job.template,
+        "stages": [
+            {
+                "work_mcycles": stage.work_mcycles,
+                "max_mhz": stage.max_mhz,
+                "min_mhz": stage.min_mhz,
+                "memory_mib": stage.memory_mib,
+            }
+            for stage in job.stages
+        ],
+    }

@@ -1,0 +1,104 @@
+"""`trimtab jobs`: submit, watch and cancel jobs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+from rich.console import Group, RenderableType
+from rich.text import Text
+
+from daemons.cli.asking import inner, limit_option, tell_each, view
+from daemons.cli.connection import Line, bus_options
+from daemons.cli.jobfile import read_job, understood
+from daemons.cli.output import CommandGroup, emit, output_option
+from daemons.cli.render import listing, record, rows_of, shown, time_text
+from shared.messages import CancelJob, SubmitJob
+from shared.model import Job, JobPhase, check_name
+
+COLUMNS = ("name", "phase", "held", "instances", "nodes", "progress_pct", "goal_at_s", "waits_for", "back_off_until_s")
+
+
+@click.group(cls=CommandGroup)
+def jobs() -> None:
+    """Submit, watch and cancel jobs."""
+
+
+@jobs.command("list")
+@click.option("--phase", type=click.Choice([phase.value for phase in JobPhase]), help="Only jobs in this phase.")
+@limit_option
+@bus_options
+@output_option
+def list_jobs(line: Line, phase: str | None, limit: int) -> None:
+    """Show the jobs: how far each is, where it runs, and why it waits."""
+    data = view(line, "jobs", phase or "", limit)
+    emit(data, lambda: listing("jobs", rows_of(data, "jobs"), COLUMNS))
+
+
+@jobs.command()
+@click.argument("job")
+@bus_options
+@output_option
+def show(line: Line, job: str) -> None:
+    """Show all that is known of one job, and why it waits."""
+    data = view(line, "job", job)
+    emit(data, lambda: _job_for_people(job, data))
+
+
+def _job_for_people(name: str, data: dict[str, Any]) -> RenderableType:
+    values = inner(data, "job")
+    table = record(f"job {name}", values)
+    idle = values.get("phase") in (JobPhase.WAITING, JobPhase.SUSPENDED)
+    return Group(table, Text(f"it waits: {_why(values)}")) if idle else table
+
+
+def _why(values: dict[str, Any]) -> str:
+    """Why a job does not run, with the numbers."""
+    reasons = ["an operator holds it (`trimtab vms resume`)"] if values.get("held") else []
+    if values.get("waits_for"):
+        reasons.append(shown("waits_for", values["waits_for"]))
+    if values.get("back_off_until_s") is not None:
+        reasons.append(f"not before {shown('back_off_until_s', values['back_off_until_s'])}")
+    return "; ".join(reasons) or "for the next decision"
+
+
+def _name(_: click.Context, parameter: click.Parameter, value: str) -> str:
+    if value:
+        check_name(parameter.human_readable_name, value)
+    return value
+
+
+@jobs.command()
+@click.argument("file", type=click.Path(path_type=Path))
+@click.option("--name", default="", callback=_name, help="Another name than the one in the file.")
+@click.option("--dry-run", is_flag=True, help="Only show the job as it is understood; nothing is sent.")
+@bus_options
+@output_option
+def submit(line: Line, file: Path, name: str, dry_run: bool) -> None:
+    """Submit the job that a TOML file describes (examples/job.toml)."""
+    job = read_job(file, line.now_s, name)
+    request = line.new_id()
+    if not dry_run:
+        with line:
+            line.ask(SubmitJob(request, job))
+    values = {"done": not dry_run, "request": "" if dry_run else request, "job": understood(job)}
+    emit(values, lambda: _understood(job) if dry_run else Text(_accepted(job)))
+
+
+def _understood(job: Job) -> RenderableType:
+    return record(f"job {job.name} as understood", understood(job))
+
+
+def _accepted(job: Job) -> str:
+    goal = "best effort" if job.goal_s is None else f"to be complete by {time_text(job.goal_s)}"
+    return f"job {job.name} is submitted, {goal}"
+
+
+@jobs.command()
+@click.argument("jobs", metavar="JOB...", nargs=-1, required=True)
+@bus_options
+@output_option
+def cancel(line: Line, jobs: tuple[str, ...]) -> None:
+    """Stop the VMs of jobs, discard their images and end them."""
+    tell_each(line, jobs, CancelJob, "job {} is cancelled")

@@ -1,0 +1,114 @@
+"""`trimtab nodes`: which nodes take part, and what is wanted of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import click
+
+from daemons.cli.asking import inner, limit_option, tell_each, view
+from daemons.cli.connection import Line, bus_options
+from daemons.cli.output import CommandGroup, emit, output_option
+from daemons.cli.render import listing, record, rows_of, shown
+from shared.messages import AddNode, ConfirmOff, DrainNode, RemoveNode
+from shared.model import check_name
+
+COLUMNS = ("name", "condition", "service", "report_age_s", "vms", "unmanaged_vms", "cpu", "memory", "actions", "labels")
+
+
+def _names(_: click.Context, parameter: click.Parameter, value: tuple[str, ...]) -> tuple[str, ...]:
+    for name in value:
+        check_name(parameter.human_readable_name, name)
+    return value
+
+
+_several = click.argument("nodes", metavar="NODE...", nargs=-1, required=True, callback=_names)
+
+
+@click.group(cls=CommandGroup)
+def nodes() -> None:
+    """List, add, empty and remove nodes."""
+
+
+@nodes.command("list")
+@click.option("--prefix", default="", help="Only nodes whose names begin like that.")
+@limit_option
+@bus_options
+@output_option
+def list_nodes(line: Line, prefix: str, limit: int) -> None:
+    """Show the nodes: what is known and wanted of them, and what is promised of their capacity."""
+    data = view(line, "nodes", prefix, limit)
+    emit(data, lambda: listing("nodes", [_brief(row) for row in rows_of(data, "nodes")], COLUMNS))
+
+
+def _brief(row: Mapping[str, Any]) -> dict[str, Any]:
+    """A row with promised / capacity in place of the tables."""
+    return {**row, "cpu": _share(row.get("cpu"), "mhz"), "memory": _share(row.get("memory"), "mib")}
+
+
+def _share(table: Any, unit: str) -> str:
+    if not isinstance(table, Mapping):
+        return ""
+    return f"{shown('', table.get(f'committed_{unit}'))} / {shown(f'_{unit}', table.get(f'capacity_{unit}'))}"
+
+
+@nodes.command()
+@click.argument("node")
+@bus_options
+@output_option
+def show(line: Line, node: str) -> None:
+    """Show all that is known of one node."""
+    data = view(line, "node", node)
+    emit(data, lambda: record(f"node {node}", inner(data, "node")))
+
+
+@nodes.command()
+@_several
+@bus_options
+@output_option
+def add(line: Line, nodes: tuple[str, ...]) -> None:
+    """Let nodes take part, as soon as their agents report."""
+    tell_each(line, nodes, AddNode, "node {} takes part")
+
+
+@nodes.command()
+@_several
+@bus_options
+@output_option
+def remove(line: Line, nodes: tuple[str, ...]) -> None:
+    """Take empty nodes out; refused while a VM is or may be on them."""
+    tell_each(line, nodes, RemoveNode, "node {} is out")
+
+
+@nodes.command()
+@_several
+@bus_options
+@output_option
+def drain(line: Line, nodes: tuple[str, ...]) -> None:
+    """Move everything off nodes, and place nothing there."""
+    tell_each(line, nodes, lambda request, name: DrainNode(request, name, True), "node {} is being emptied")
+
+
+@nodes.command()
+@_several
+@bus_options
+@output_option
+def undrain(line: Line, nodes: tuple[str, ...]) -> None:
+    """Let nodes take VMs again."""
+    tell_each(line, nodes, lambda request, name: DrainNode(request, name, False), "node {} takes VMs again")
+
+
+@nodes.command("confirm-off")
+@_several
+@click.option("--yes", is_flag=True, help="Do not ask whether they are really off.")
+@bus_options
+@output_option
+def confirm_off(line: Line, nodes: tuple[str, ...], yes: bool) -> None:
+    """Give your word that silent nodes are off, so that their VMs may be started elsewhere.
+
+    A VM of a node that still runs would then run twice.
+    """
+    if not yes:
+        click.confirm(f"Have you made sure that {', '.join(nodes)} cannot be running?", abort=True, err=True)
+    tell_each(line, nodes, ConfirmOff, "node {} is taken for off")

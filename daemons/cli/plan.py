@@ -1,0 +1,91 @@
+"""`trimtab plan`, `decide`, `pause`, `unpause`: what was decided, and whether it is carried out."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+from rich.console import RenderableType
+from rich.text import Text
+
+from daemons.cli.asking import limit_option, tell, view
+from daemons.cli.connection import Line, bus_options
+from daemons.cli.output import CommandGroup, emit, output_option
+from daemons.cli.render import listing, record, rows_of
+from shared.messages import ApprovePlan, DryRun, SetDeciding
+
+HISTORY_COLUMNS = ("number", "decided_at_s", "policy", "kinds", "counts")
+HISTORY_MAX = 200
+
+
+@click.group(cls=CommandGroup)
+def plan() -> None:
+    """Show and approve what was decided."""
+
+
+@plan.command()
+@click.option("--decision", type=click.IntRange(1), help="The number of one that is still kept.")
+@limit_option
+@bus_options
+@output_option
+def show(line: Line, decision: int | None, limit: int) -> None:
+    """Show the decision that waits for approval, else the last one: changes, refusals, steps."""
+    data = view(line, "plan", "" if decision is None else str(decision), limit)
+    emit(data, lambda: _decision(data))
+
+
+@plan.command()
+@click.argument("decision", type=click.IntRange(1))
+@bus_options
+@output_option
+def approve(line: Line, decision: int) -> None:
+    """Carry out the decision of that number, which waits for approval."""
+    tell(line, lambda request: ApprovePlan(request, decision), f"decision {decision} is carried out")
+
+
+@plan.command()
+@click.option("--limit", type=click.IntRange(1, HISTORY_MAX), default=20, show_default=True, help="Most to show.")
+@bus_options
+@output_option
+def history(line: Line, limit: int) -> None:
+    """Show the last decisions."""
+    data = view(line, "plan-history", limit=limit)
+    emit(data, lambda: listing("decisions", rows_of(data, "decisions"), HISTORY_COLUMNS))
+
+
+def _decision(data: dict[str, Any]) -> RenderableType:
+    """The decision with what the view says about it; nothing of either twice."""
+    decision = data.get("decision")
+    if not isinstance(decision, dict):
+        return Text("nothing has been decided yet")
+    about = {name: value for name, value in data.items() if name not in ("decision", "at_s", "term")}
+    return record(f"decision {decision.get('number', '')}", {**about, **decision})
+
+
+@click.command()
+@click.option("--dry-run", is_flag=True, required=True, help="Carry out nothing: only say what would be decided.")
+@bus_options
+@output_option
+def decide(line: Line, dry_run: bool) -> None:
+    """Say what would be decided now, and why; the controller decides in earnest by itself."""
+    assert dry_run
+    with line:
+        data = line.ask(DryRun(line.new_id()))
+    values = dict(data) if isinstance(data, dict) else {"decision": data}
+    emit(values, lambda: _decision(values))
+
+
+@click.command()
+@bus_options
+@output_option
+def pause(line: Line) -> None:
+    """Stop deciding. What was decided goes on converging."""
+    tell(line, lambda request: SetDeciding(request, False), "deciding is paused; `trimtab unpause` resumes it")
+
+
+@click.command()
+@bus_options
+@output_option
+def unpause(line: Line) -> None:
+    """Decide again; after a restore of the store, act again."""
+    tell(line, lambda request: SetDeciding(request, True), "deciding goes on")

@@ -1,0 +1,95 @@
+"""Views of the controller for people: numbers with their units, rows as tables."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+EPOCH_S = 1e9  # seconds above that are a time, below a duration
+_UNITS = (("_mib", "MiB"), ("_mhz", "MHz"), ("_mcycles", "Mcycles"))
+_NAMED = ("_at_s", "_s", "_frac", "_pct", *(suffix for suffix, _ in _UNITS))
+
+
+def shown(key: str, value: Any) -> str:
+    """One value in words; the unit is taken from the end of its key. A table that holds its own `text` is that."""
+    if value is None or value == "":
+        return "-"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, str):
+        return value
+    if isinstance(value, Mapping):
+        if value.get("text"):
+            return shown("text", value["text"])
+        return ", ".join(f"{_title(name)} {shown(name, part)}" for name, part in value.items()) or "-"
+    if isinstance(value, Iterable):
+        return ", ".join(shown(key, part) for part in value) or "-"
+    return _number(key, value)
+
+
+def _number(key: str, value: float) -> str:
+    if key.endswith("_s"):
+        return time_text(value) if value > EPOCH_S else duration_text(value)
+    if key.endswith("_frac"):
+        return f"{100 * value:.1f} %"
+    if key.endswith("_pct"):
+        return f"{value:.1f} %"
+    unit = next((f" {unit}" for suffix, unit in _UNITS if key.endswith(suffix)), "")
+    return (f"{value:,}" if isinstance(value, int) else f"{value:,.2f}".rstrip("0").rstrip(".")) + unit
+
+
+def time_text(epoch_s: float) -> str:
+    """A time in UTC, to the second: `2026-10-18 12:00:00Z`."""
+    return datetime.fromtimestamp(epoch_s, UTC).strftime("%Y-%m-%d %H:%M:%SZ")
+
+
+def duration_text(seconds: float) -> str:
+    """A duration in the two largest units that it has."""
+    if abs(seconds) < 120:
+        return f"{seconds:.3g} s"
+    minutes, rest_s = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    days, hours = divmod(hours, 24)
+    if days:
+        return f"{days} d {hours} h"
+    return f"{hours} h {minutes} min" if hours else f"{minutes} min {rest_s} s"
+
+
+def listing(title: str, rows: Sequence[Mapping[str, Any]], columns: Sequence[str]) -> RenderableType:
+    """A table of the given keys, those that some row has."""
+    if not rows:
+        return Text(f"{title}: none")
+    present = [name for name in columns if any(name in row for row in rows)]
+    table = Table(*map(_title, present), title=title)
+    for row in rows:
+        table.add_row(*(Text(shown(name, row.get(name))) for name in present))
+    return table
+
+
+def record(title: str, values: Mapping[str, Any]) -> RenderableType:
+    """One thing: its plain values as a table of two columns, lists of things as tables of their own below."""
+    plain = Table("", "", title=title, show_header=False)
+    below: list[RenderableType] = []
+    for name, value in values.items():
+        if isinstance(value, list | tuple) and value and isinstance(value[0], Mapping):
+            below.append(listing(_title(name), value, list(dict.fromkeys(key for row in value for key in row))))
+        else:
+            plain.add_row(_title(name), Text(shown(name, value)))
+    return Group(plain, *below)
+
+
+def rows_of(data: Any, name: str) -> list[Mapping[str, Any]]:
+    """The rows of a view that is a list, or holds one under `name`."""
+    found = data.get(name, ()) if isinstance(data, Mapping) else data
+    return [row for row in found or () if isinstance(row, Mapping)]
+
+
+def _title(key: str) -> str:
+    """A key in words, without the unit that its values carry."""
+    suffix = next((suffix for suffix in _NAMED if key.endswith(suffix)), "")
+    return key.removesuffix(suffix).replace("_", " ")
