@@ -158,14 +158,15 @@ def _put_actions(connection: Connection, rows: list[Row]) -> None:
 def _put_uses(connection: Connection, uses: Sequence[NodeUse]) -> None:
     """Five minutes that are there in part already (another controller led in them too) are put together."""
     table = schema.samples
-    slots = {(use.node, use.from_s): use for use in uses}
     there = select(table).where(
         table.c.from_s.in_(sorted({use.from_s for use in uses})), table.c.node.in_(sorted({use.node for use in uses}))
     )
-    for found in uses_of(connection, there):
-        new = slots.get((found.node, found.from_s))
-        if new is not None:
-            slots[found.node, found.from_s] = merge((found, new), found.from_s, max(found.span_s, new.span_s))
+    wanted = {(use.node, use.from_s) for use in uses}
+    slots: dict[tuple[str, float], NodeUse] = {}
+    for use in (*(found for found in uses_of(connection, there) if (found.node, found.from_s) in wanted), *uses):
+        known = slots.get((use.node, use.from_s))
+        both = use if known is None else merge((known, use), use.from_s, max(known.span_s, use.span_s))
+        slots[use.node, use.from_s] = both
     put_uses(connection, slots.values())
 
 

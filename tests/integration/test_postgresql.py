@@ -1,0 +1,297 @@
+"""The store in PostgreSQL, on a private cluster in a temporary folder."""
+
+from __future__ import annotations
+
+import os
+import pwd
+import shutil
+import subprocess
+import tempfile
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from pathlib import Path
+
+import psycopg
+import pytest
+from alembic.autogenerate import compare_metadata
+from alembic.migration import MigrationContext
+
+from daemons.store import ActionEntry, Retention, SqlStore
+from daemons.store.retention import DAY_S
+from daemons.store.schema import SCHEMA, VERSION_TABLE, metadata
+from shared.clock import ManualClock, SystemClock, perf_s
+from shared.errors import InvalidInput, StaleTerm, StoreUnavailable
+from shared.messages import Happened
+from sim_backend.conformance.store_checks import CHECKS
+from sim_backend.conformance.store_harness import StoreHarness
+from tests.unit.store_samples import CONTROL, SqlStoreHarness, decision_record, job_record, node_record, sqlite_url
+from tests.unit.test_store_history import use
+
+PACKAGE = "postgresql"
+USER = "postgres"
+PATIENCE_S = 30.0
+NOW_S = 500 * DAY_S
+
+
+def binaries() -> Path | None:
+    """The folder of the newest server's programs."""
+    found = sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"), key=lambda path: float(path.parts[-3]))
+    elsewhere = shutil.which("initdb")
+    return found[-1].parent if found else Path(elsewhere).parent if elsewhere else None
+
+
+def install() -> None:
+    """Debian's package, without the cluster that it would make."""
+    environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
+    for words in (("update", "-qq"), ("install", "-y", "-qq", "--no-install-recommends", PACKAGE)):
+        subprocess.run(["apt-get", *words], check=False, env=environment, timeout=600, capture_output=True)
+
+
+class Cluster:
+    """A private server on a socket in a folder of its own."""
+
+    def __init__(self, programs: Path, folder: Path) -> None:
+        self.programs, self.folder = programs, folder
+        self.number = 0
+        root = os.geteuid() == 0
+        self._as_user = ["runuser", "-u", USER, "--"] if root else []
+        if root:
+            account = pwd.getpwnam(USER)
+            os.chown(folder, account.pw_uid, account.pw_gid)
+        self._run("initdb", "-D", str(folder / "data"), "-A", "trust", "-U", USER, "-E", "UTF8", "--no-sync")
+
+    def start(self) -> None:
+        options = f"-k {self.folder} -c listen_addresses= -c fsync=off -c max_connections=40"
+        self._control("start", "-l", str(self.folder / "log"), "-o", options)
+
+    def stop(self) -> None:
+        self._control("stop", "-m", "immediate")
+
+    def new_url(self) -> str:
+        """A new, empty database."""
+        self.number += 1
+        with psycopg.connect(host=str(self.folder), user=USER, dbname="postgres", autocommit=True) as connection:
+            connection.execute(f"CREATE DATABASE trimtab{self.number}".encode())
+        return f"postgresql://{USER}@/trimtab{self.number}?host={self.folder}"
+
+    def _control(self, *words: str) -> None:
+        self._run("pg_ctl", "-D", str(self.folder / "data"), "-w", *words)
+
+    def _run(self, program: str, *words: str) -> None:
+        command = [*self._as_user, str(self.programs / program), *words]
+        subprocess.run(command, check=True, cwd="/", timeout=120, stdout=subprocess.DEVNULL)
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Cluster]:
+    if binaries() is None and os.geteuid() == 0 and shutil.which("apt-get"):
+        install()
+    programs = binaries()
+    if programs is None:
+        reason = f"no PostgreSQL server is installed (Debian: apt-get install {PACKAGE})"
+        if os.environ.get("CI") == "true":
+            pytest.fail(reason)
+        pytest.skip(reason)
+    with tempfile.TemporaryDirectory(prefix="trimtab-pg-") as name:
+        made = Cluster(programs, Path(name))
+        made.start()
+        try:
+            yield made
+        finally:
+            made.stop()
+
+
+@pytest.fixture
+def url(cluster: Cluster) -> str:
+    return cluster.new_url()
+
+
+@pytest.fixture
+def store(url: str) -> Iterator[SqlStore]:
+    with closing(SqlStore(url, ManualClock(NOW_S))) as made:
+        yield made
+
+
+@pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__.removeprefix("check_"))
+def test_postgresql_store(check: Callable[[StoreHarness], None], cluster: Cluster, url: str) -> None:
+    """Every check holds."""
+    with closing(SqlStoreHarness(url=url, stopper=cluster.stop, starter=cluster.start)) as harness:
+        check(harness)
+
+
+# --- tables ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", ["sqlite", "postgresql"])
+def test_the_migrations_make_the_tables_that_the_store_uses(kind: str, url: str, tmp_path: Path) -> None:
+    with closing(SqlStore(url if kind == "postgresql" else sqlite_url(tmp_path / "store.db"))) as store:
+        assert store.upgrade() == (0, SCHEMA)
+        with store.writing() as connection:
+            context = MigrationContext.configure(connection, opts={"version_table": VERSION_TABLE})
+            assert compare_metadata(context, metadata) == []
+
+
+def test_controllers_that_meet_an_empty_store_make_its_tables_once(url: str) -> None:
+    stores = [SqlStore(url) for _ in range(4)]
+    terms: list[int] = []
+    threads = [threading.Thread(target=lambda one=one: terms.append(one.take_lead("a").term)) for one in stores]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(PATIENCE_S)
+    for one in stores:
+        one.close()
+
+    assert sorted(terms) == [1, 2, 3, 4]
+
+
+def test_a_database_of_others_is_left_alone(store: SqlStore, cluster: Cluster) -> None:
+    with psycopg.connect(host=str(cluster.folder), user=USER, dbname=f"trimtab{cluster.number}") as connection:
+        connection.execute("CREATE TABLE customers (name text)")
+
+    with pytest.raises(InvalidInput, match="customers"):
+        store.take_lead("a")
+
+
+# --- the term ----------------------------------------------------------------------------------------------------
+
+
+def wait_for_a_waiter(connection: psycopg.Connection[tuple[object, ...]]) -> None:
+    """Until some session of the database waits for a lock."""
+    clock = SystemClock()
+    until_s = clock.monotonic_s() + PATIENCE_S
+    question = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()"
+    while connection.execute(question).fetchone() == (0,):
+        assert clock.monotonic_s() < until_s
+        clock.sleep(0.01)
+
+
+def test_a_write_that_waited_for_a_change_of_leader_is_refused(store: SqlStore, cluster: Cluster) -> None:
+    """Given a change of leader that is not yet committed, when the earlier leader writes, then it waits, and loses."""
+    term = store.take_lead("a").term
+    said: list[Exception | None] = []
+
+    def write() -> None:
+        try:
+            store.write(term, (job_record("late"),))
+        except StaleTerm as problem:
+            said.append(problem)
+        else:
+            said.append(None)
+
+    database = f"trimtab{cluster.number}"
+    with psycopg.connect(host=str(cluster.folder), user=USER, dbname=database) as other:
+        other.execute("UPDATE lead SET term = term + 1, controller = 'b'")
+        writer = threading.Thread(target=write)
+        writer.start()
+        wait_for_a_waiter(other)
+        other.commit()
+        writer.join(PATIENCE_S)
+
+    assert [type(problem) for problem in said] == [StaleTerm]
+    assert store.take_lead("c").image == ()
+
+
+def test_a_lock_that_is_held_too_long_is_said(store: SqlStore, cluster: Cluster) -> None:
+    term = store.take_lead("a").term
+    with store.writing() as connection:
+        connection.exec_driver_sql("SET lock_timeout = '50ms'")
+    database = f"trimtab{cluster.number}"
+    with psycopg.connect(host=str(cluster.folder), user=USER, dbname=database) as other:
+        other.execute("SELECT * FROM lead FOR UPDATE")
+        with pytest.raises(StoreUnavailable, match="another process holds it"):
+            store.write(term, ())
+
+    store.write(term, ())
+
+
+def test_what_was_answered_survives_a_crash_of_the_server(store: SqlStore, cluster: Cluster) -> None:
+    """An immediate stop loses what was not durable; and a session cannot be set up to answer earlier than that."""
+    term = store.take_lead("a").term
+    with psycopg.connect(host=str(cluster.folder), user=USER, dbname="postgres", autocommit=True) as admin:
+        admin.execute("ALTER SYSTEM SET synchronous_commit = 'off'")
+        admin.execute("SELECT pg_reload_conf()")
+    try:
+        store.close()
+        with store.reading() as connection:
+            assert connection.exec_driver_sql("SHOW synchronous_commit").scalar() == "on"
+        store.write(term, (job_record("x"),))
+        cluster.stop()
+        cluster.start()
+    finally:
+        with psycopg.connect(host=str(cluster.folder), user=USER, dbname="postgres", autocommit=True) as admin:
+            admin.execute("ALTER SYSTEM RESET synchronous_commit")
+            admin.execute("SELECT pg_reload_conf()")
+
+    assert store.take_lead("b").image == (job_record("x"),)
+
+
+# --- history and backup ------------------------------------------------------------------------------------------
+
+
+def filled(store: SqlStore) -> None:
+    """A store with something in every table, some of it old."""
+    jobs = tuple(job_record(f"job-{at}", at) for at in range(5000))
+    store.write(store.take_lead("a").term, (CONTROL, node_record("n1"), *jobs, decision_record(3, NOW_S)))
+    store.append_events([Happened(NOW_S + at, "decided", f"{at}", 1, "\0 \ud800") for at in range(3)])
+    store.append_events([Happened(NOW_S - 40 * DAY_S, "old", "x")])
+    store.append_actions([ActionEntry("1-1", NOW_S, "start", "x#0", "n1", 1, "n2", sent_s=1.0)])
+    store.append_actions([ActionEntry("1-1", NOW_S, "start", "x#0", "n1", 1, done_s=2.0, outcome="ok", detail="")])
+    store.append_samples([use("n1", NOW_S - 9 * DAY_S + at * 300.0) for at in range(12)])
+    store.append_samples([use("n1", NOW_S), use("n1", NOW_S)])
+
+
+def shown(store: SqlStore) -> dict[str, object]:
+    """Everything that can be read of a store."""
+    return {
+        "events": store.events(100),
+        "actions": store.actions(100),
+        "samples": store.samples("n1", 0.0, 2 * NOW_S),
+        "decision": store.decision(3),
+        "image": [record for record in store.take_lead("reader").image if record.key[0] != "control"],
+    }
+
+
+def test_history_is_the_same_in_both_databases(store: SqlStore, tmp_path: Path) -> None:
+    with closing(SqlStore(sqlite_url(tmp_path / "store.db"), ManualClock(NOW_S))) as lite:
+        for one in (store, lite):
+            filled(one)
+        assert shown(store) == shown(lite)
+        assert store.prune(Retention()) == lite.prune(Retention())
+        assert shown(store) == shown(lite)
+    assert len(store.events(100)) == 3
+    assert store.samples("n1", NOW_S, NOW_S + 1)[0].readings == 120
+
+
+@pytest.mark.parametrize("turned", [False, True])
+def test_a_backup_of_one_is_restored_into_the_other(store: SqlStore, tmp_path: Path, turned: bool) -> None:
+    with closing(SqlStore(sqlite_url(tmp_path / "store.db"), ManualClock(NOW_S))) as lite:
+        source, target = (lite, store) if turned else (store, lite)
+        filled(source)
+        counts = source.backup(tmp_path / "b.db")
+        restored = target.restore(tmp_path / "b.db")
+
+        assert {"lead": 1, **restored.rows} == counts
+        assert shown(target) == shown(source)
+        assert target.take_lead("b").term > restored.term
+        assert not target.take_lead("b").image[0].deciding
+        target.append_events([Happened(NOW_S, "after", "x")])  # numbers given by the database go on
+
+
+def test_speed(store: SqlStore) -> None:
+    """Bounds that a slow machine still keeps."""
+    term = store.take_lead("a").term
+    records = tuple(job_record(f"job-{at}", at) for at in range(5000))
+    times_s = []
+    for at in range(0, 5000, 1000):
+        begun_s = perf_s()
+        store.write(term, records[at : at + 1000])
+        times_s.append(perf_s() - begun_s)
+    begun_s = perf_s()
+    image = store.take_lead("b").image
+    lead_s = perf_s() - begun_s
+
+    assert image == records
+    assert min(times_s) < 0.5
+    assert lead_s < 1.0

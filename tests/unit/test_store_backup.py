@@ -1,0 +1,194 @@
+"""Backup and restore of the store in SQLite; tests/integration has the other database, and from one to the other."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import stat
+import threading
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from daemons.store import SqlStore
+from daemons.store.backup import TERM_STRIDE
+from daemons.store.schema import SCHEMA
+from shared.clock import ManualClock
+from shared.effects import LeadTaken
+from shared.errors import Infeasible, InvalidInput, StaleTerm, StoreUnavailable
+from shared.messages import Happened
+from tests.unit.store_samples import CONTROL, decision_record, job_record, node_record, sqlite_url
+
+STATE = (node_record("n1"), job_record("x", 1), job_record("y", 2))
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[SqlStore]:
+    with closing(SqlStore(sqlite_url(tmp_path / "store.db"), ManualClock(1000.0))) as made:
+        made.write(made.take_lead("a").term, (CONTROL, *STATE, decision_record(4)))
+        made.append_events([Happened(1.0, "job-submitted", "x", 1, "by ann"), Happened(2.0, "leading", "a")])
+        yield made
+
+
+@pytest.fixture
+def other(tmp_path: Path) -> Iterator[SqlStore]:
+    with closing(SqlStore(sqlite_url(tmp_path / "other.db"), ManualClock(5000.0))) as made:
+        yield made
+
+
+def test_a_backup_is_one_file_for_its_owner_that_any_client_reads(store: SqlStore, tmp_path: Path) -> None:
+    folder = tmp_path / "backups"
+    folder.mkdir()
+
+    counts = store.backup(folder / "b.db")
+
+    assert [file.name for file in folder.iterdir()] == ["b.db"]
+    assert stat.S_IMODE((folder / "b.db").stat().st_mode) == 0o600
+    with closing(sqlite3.connect(folder / "b.db")) as opened:
+        assert opened.execute("SELECT name FROM jobs ORDER BY name").fetchall() == [("x",), ("y",)]
+    assert counts == {
+        "actions": 0,
+        "control": 1,
+        "decisions": 1,
+        "events": 2,
+        "jobs": 2,
+        "lead": 1,
+        "nodes": 1,
+        "samples": 0,
+        "terms": 1,
+    }
+
+
+def test_what_was_backed_up_is_restored_and_only_observes(store: SqlStore, other: SqlStore, tmp_path: Path) -> None:
+    store.backup(tmp_path / "b.db")
+
+    restored = other.restore(tmp_path / "b.db")
+
+    leader = other.take_lead("b")
+    control, *rest = leader.image
+    assert (control.deciding, control.decisions, control.submissions) == (False, CONTROL.decisions, CONTROL.submissions)
+    assert tuple(rest) == (*STATE, decision_record(4))
+    assert other.events(10) == store.events(10)
+    assert (restored.rows["jobs"], restored.term) == (2, 1 + TERM_STRIDE)
+    assert leader.term == restored.term + 1
+
+
+def test_a_backup_of_a_store_without_control_also_only_observes(other: SqlStore, tmp_path: Path) -> None:
+    with closing(SqlStore(sqlite_url(tmp_path / "bare.db"))) as bare:
+        bare.take_lead("a")
+        bare.backup(tmp_path / "b.db")
+
+    other.restore(tmp_path / "b.db")
+
+    (control,) = other.take_lead("b").image
+    assert not control.deciding
+
+
+def test_a_store_that_holds_something_is_replaced_only_by_force(
+    store: SqlStore, other: SqlStore, tmp_path: Path
+) -> None:
+    store.backup(tmp_path / "b.db")
+    term = other.take_lead("c").term
+    kept = job_record("kept")
+    other.write(term, (kept,))
+
+    with pytest.raises(Infeasible, match="1 jobs"):
+        other.restore(tmp_path / "b.db")
+    other.write(term, (kept,))
+    assert other.restore(tmp_path / "b.db", force=True).rows["jobs"] == 2
+
+    with pytest.raises(StaleTerm, match="restore"):
+        other.write(term, (kept,))
+    assert STATE[1] in (image := other.take_lead("d").image)
+    assert kept not in image
+
+
+def test_a_store_that_was_led_is_not_empty(store: SqlStore, other: SqlStore, tmp_path: Path) -> None:
+    store.backup(tmp_path / "b.db")
+    other.take_lead("c")
+
+    with pytest.raises(Infeasible, match="not empty"):
+        other.restore(tmp_path / "b.db")
+
+
+def test_a_restore_into_the_store_itself_keeps_terms_growing(store: SqlStore, tmp_path: Path) -> None:
+    store.backup(tmp_path / "b.db")
+    terms = [store.take_lead("b").term for _ in range(3)]
+
+    store.restore(tmp_path / "b.db", force=True)
+
+    assert store.take_lead("c").term > max(terms) + TERM_STRIDE
+
+
+def test_a_backup_that_fails_leaves_nothing(store: SqlStore, tmp_path: Path) -> None:
+    (tmp_path / "there.db").write_text("mine")
+
+    with pytest.raises(InvalidInput, match="is there already"):
+        store.backup(tmp_path / "there.db")
+    with pytest.raises(StoreUnavailable, match="see that its folder is there"):
+        store.backup(tmp_path / "gone" / "b.db")
+    with closing(SqlStore(sqlite_url(tmp_path / "missing.db"))) as missing, pytest.raises(StoreUnavailable):
+        missing.backup(tmp_path / "b.db")
+
+    assert (tmp_path / "there.db").read_text() == "mine"
+    assert not [name for name in os.listdir(tmp_path) if name.startswith(("b.db", "missing"))]
+
+
+def test_what_is_no_backup_changes_nothing(store: SqlStore, other: SqlStore, tmp_path: Path) -> None:
+    store.backup(tmp_path / "b.db")
+    whole = (tmp_path / "b.db").read_bytes()
+    (tmp_path / "text").write_text("no backup")
+    (tmp_path / "cut").write_bytes(whole[: len(whole) // 2])
+    with closing(sqlite3.connect(tmp_path / "foreign")) as foreign:
+        foreign.execute("CREATE TABLE customers (name TEXT)")
+    with closing(sqlite3.connect(tmp_path / "empty")) as empty:
+        empty.execute("CREATE TABLE t (x)")
+        empty.execute("DROP TABLE t")
+        empty.commit()
+
+    for name in ("text", "cut", "foreign", "empty", "gone"):
+        with pytest.raises((InvalidInput, StoreUnavailable), match=name):
+            other.restore(tmp_path / name)
+
+    assert other.take_lead("b") == LeadTaken(1, ())
+
+
+def test_a_newer_backup_is_refused(store: SqlStore, other: SqlStore, tmp_path: Path) -> None:
+    store.backup(tmp_path / "b.db")
+    with closing(sqlite3.connect(tmp_path / "b.db")) as opened:
+        opened.execute("UPDATE trimtab_schema SET version_num = ?", (SCHEMA + 1,))
+        opened.commit()
+
+    with pytest.raises(InvalidInput, match="a newer Trimtab made it"):
+        other.restore(tmp_path / "b.db")
+
+
+def test_a_backup_is_of_one_moment_while_writes_go_on(store: SqlStore, tmp_path: Path) -> None:
+    """Every write puts the same number into two records; no backup may show two numbers."""
+    term = store.take_lead("a").term
+    stop = threading.Event()
+
+    def write() -> None:
+        number = 0
+        while not stop.is_set():
+            number += 1
+            store.write(term, (job_record("x", number), job_record("y", number)))
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    try:
+        for at in range(20):
+            store.backup(tmp_path / f"b{at}.db")
+    finally:
+        stop.set()
+        writer.join(60)
+
+    seen = set()
+    for at in range(20):
+        with closing(SqlStore(sqlite_url(tmp_path / f"b{at}.db"))) as made:
+            orders = {record.order for record in made.take_lead("b").image if record.key[0] == "job"}
+        seen |= orders
+        assert len(orders) == 1 or orders == {1, 2}  # the records that were there before the writer began
+    assert len(seen) > 2
