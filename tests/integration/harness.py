@@ -211,7 +211,7 @@ class Process:
 
 
 class Operator:
-    """Sends requests and waits for their answers; each is sent again, under its id, until it is answered."""
+    """Sends requests and waits for their answers; connects when it has to."""
 
     def __init__(self, url: str) -> None:
         self._connect = startup.broker(url)
@@ -223,19 +223,13 @@ class Operator:
         """An id for a request."""
         return f"lab-{os.getpid()}-{next(self._ids)}"
 
-    def ask(self, request: Request, timeout_s: float = ASK_S) -> Reply:
-        """The reply, done or refused. AssertionError when none comes in time."""
-        until_s = CLOCK.monotonic_s() + timeout_s
-        while CLOCK.monotonic_s() < until_s:
-            try:
-                reply = self._try(request, min(RESEND_S, timeout_s))
-            except BusUnavailable:
-                self._bus = None
-                CLOCK.sleep(PAUSE_S)
-                continue
-            if reply is not None:
-                return reply
-        raise AssertionError(f"no answer to {request} within {timeout_s:g} s")
+    def ask(self, request: Request, wait_s: float = RESEND_S) -> Reply | None:
+        """Send a request; the reply, done or refused, None when none comes in time or there is no connection."""
+        try:
+            return self._try(request, wait_s)
+        except BusUnavailable:
+            self._bus = None
+            return None
 
     def close(self) -> None:
         """End the connection."""
@@ -353,6 +347,13 @@ class Lab:
         except AssertionError as error:
             logs = "\n".join(f"=== {process.name}\n{process.tail()}" for process in self.processes if process.lives)
             raise AssertionError(f"{error}\n{logs}") from error
+
+    def ask(self, make: Callable[[str], Request], timeout_s: float = ASK_S) -> Reply:
+        """Send the request that `make` makes with an id, again and again until it is answered."""
+        request = make(self.operator.new_id())
+        reply = self.wait_for(lambda: self.operator.ask(request), timeout_s, f"an answer to {request}")
+        assert reply is not None
+        return reply
 
     # --- the fake world ------------------------------------------------------------------------------------------
 
