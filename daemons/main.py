@@ -6,12 +6,12 @@ import os
 import sys
 from collections.abc import Callable, Sequence
 from functools import partial
-from importlib import import_module
 from pathlib import Path
-from typing import Any, Protocol, cast
+from typing import Any, Protocol
 
 from daemons.controller import Controller
 from daemons.settings import Automation, ControllerSettings, Limits, PolicyChoice
+from daemons.store import SqlStore
 from daemons.worker import Worker
 from shared import effects as fx
 from shared import startup
@@ -199,16 +199,11 @@ def name_of(config: ControllerConfig) -> str:
     return name
 
 
-def open_store(url: str) -> Store:
-    """The store of a URL."""
-    return cast(Store, import_module("daemons.store").SqlStore(url))
-
-
 def build(
     config: ControllerConfig,
     connect: startup.Connect,
     seed: int,
-    make_store: MakeStore = open_store,
+    make_store: MakeStore = SqlStore,
     decider: Decider | None = None,
     power: PowerDriver | None = None,
 ) -> ControllerShell:

@@ -6,6 +6,7 @@ import random
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Protocol, runtime_checkable
 
 from shared import effects as fx
 from shared.codec import decode
@@ -39,6 +40,16 @@ class Blocked:
 @dataclass(frozen=True, slots=True)
 class Unblocked:
     """The broker takes messages again."""
+
+
+@runtime_checkable
+class CanBlock(Protocol):
+    """A bus whose broker may take no messages for a while."""
+
+    @property
+    def blocked(self) -> str:
+        """Why the broker takes none now ("": it does)."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +151,11 @@ class Pump:
 
     def _poll(self, bus: Bus) -> str:
         """Hand on what comes until the connection is lost; returns why it was."""
+        blocked = ""
         while not self._ending.is_set():
+            if isinstance(bus, CanBlock) and bus.blocked != blocked:
+                blocked = bus.blocked
+                self._post(Blocked(blocked) if blocked else Unblocked())
             try:
                 events = bus.poll(POLL_S)
             except TrimtabError as error:
@@ -153,7 +168,7 @@ class Pump:
                 self._ending.wait(BACKLOG_WAIT_S)
         return ""
 
-    def _hand_on(self, bus: Bus, event: BusEvent | Blocked | Unblocked) -> None:
+    def _hand_on(self, bus: Bus, event: BusEvent) -> None:
         if type(event) is Delivery:
             try:
                 message = decode(event.body)
@@ -165,5 +180,3 @@ class Pump:
             self._post(fx.Received(tag, event.sender, message, event.reply_to))
         elif type(event) is Confirm:
             self._post(fx.Published(event.publish_id, event.ok))
-        elif isinstance(event, Blocked | Unblocked):
-            self._post(event)

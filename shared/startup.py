@@ -7,13 +7,13 @@ import os
 import socket
 import sys
 from collections.abc import Callable, Sequence
-from importlib import import_module
 from pathlib import Path
-from typing import Generic, Protocol, TypeVar, cast
-from urllib.parse import unquote, urlsplit
+from typing import Generic, Protocol, TypeVar
 
 from shared import config, logs
-from shared.errors import InvalidInput, PermanentError, Problem, TransientError
+from shared.bus import rabbitmq
+from shared.bus.rabbitmq_values import parse_url
+from shared.errors import InvalidInput, InvalidValue, PermanentError, Problem, TransientError
 from shared.ports import Bus
 from shared.shell import BEGIN_ANEW
 
@@ -21,6 +21,8 @@ DONE = 0
 REFUSED = 1
 UNREADABLE = 2
 DEFECT = 70  # EX_SOFTWARE
+
+URL_FORM = "amqp://USER:PASSWORD@HOST/VHOST"
 
 Connect = Callable[[], Bus]
 
@@ -113,15 +115,20 @@ def boot_id(path: str = "/proc/sys/kernel/random/boot_id") -> str:
 
 
 def bus_user(url: str) -> str:
-    """The user that a broker's URL names ("": none)."""
-    return unquote(urlsplit(url).username or "")
+    """The user that a broker's URL names ("": there is no URL). Raises InvalidInput for a URL that is none."""
+    if not url:
+        return ""
+    try:
+        return parse_url(url).user
+    except InvalidValue as error:
+        raise InvalidInput(Problem("bus.url", "cannot be used", error.expected)) from error
 
 
 def broker(url: str) -> Connect:
-    """Connects to the broker of a URL. Raises InvalidInput when there is no URL: processes need a broker between."""
-    if not url:
-        raise InvalidInput(Problem("bus.url", "is empty", "amqp://user:password@host/vhost"))
-    return cast(Connect, lambda: import_module("shared.bus.rabbitmq").connect(url))
+    """Connects to the broker of a URL. Raises InvalidInput when there is no usable one: processes need a broker."""
+    if not bus_user(url):
+        raise InvalidInput(Problem("bus.url", "is empty", URL_FORM))
+    return lambda: rabbitmq.connect(url)
 
 
 def seed() -> int:

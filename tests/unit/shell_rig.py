@@ -86,7 +86,7 @@ class LockedConnection:
 
     def __init__(self, locked: LockedBroker, inner: MemoryConnection) -> None:
         self._locked, self._inner = locked, inner
-        self.extra: list[Any] = []
+        self.blocked = ""
 
     @property
     def user(self) -> str:
@@ -115,17 +115,18 @@ class LockedConnection:
         with changed:
             while True:
                 self._locked.advance()
-                events = [*self._inner.poll(), *self.extra]
-                self.extra.clear()
+                events = self._inner.poll()
                 if events or not changed.wait(max(0.0, until_s - clock.monotonic_s())):
                     return events
 
     def close(self) -> None:
         self._do(self._inner.close)
 
-    def tell(self, event: object) -> None:
-        """Let `poll` hand out something that this broker does not know of."""
-        self._do(lambda: self.extra.append(event))
+    def block(self, reason: str) -> None:
+        """Say that the broker takes no messages for a while ("": it does)."""
+        with self._locked.changed:
+            self.blocked = reason
+            self._locked.changed.notify_all()
 
     def _do(self, call: Callable[[], None]) -> None:
         with self._locked.changed:
@@ -322,9 +323,9 @@ class RealRig:
         for journal in self.journals.values():
             journal.close()
 
-    def tell(self, user: str, event: object) -> None:
-        """Let the newest connection of a user hand out an event that the in-process broker does not know of."""
-        next(one for one in reversed(self.connections) if one.user == user).tell(event)
+    def connection(self, user: str) -> LockedConnection:
+        """The newest connection of a user."""
+        return next(one for one in reversed(self.connections) if one.user == user)
 
     def _connect(self, user: str) -> LockedConnection:
         connection = self.bus.connect(user)

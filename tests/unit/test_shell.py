@@ -16,7 +16,6 @@ from shared.codec import encode
 from shared.errors import StoreUnavailable
 from shared.messages import AddNode, Hello, SubmitJob
 from shared.model import Job, Stage
-from shared.pump import Blocked, Unblocked
 from tests.unit.shell_rig import FAST, InlineDecider, RealRig, wait_for
 
 
@@ -190,9 +189,8 @@ def test_an_agent_whose_disk_is_full_acknowledges_nothing_and_ends(tmp_path: Pat
 
 def test_while_the_broker_is_blocked_reports_drop_and_orders_wait(rig: RealRig) -> None:
     rig.start()
-    user = topology.CONTROLLER_USER_PREFIX + "a"
-    rig.tell(user, Blocked("low on disk"))
-    rig.tell(user, Blocked("low on disk"))
+    connection = rig.connection(topology.CONTROLLER_USER_PREFIX + "a")
+    connection.block("low on disk")
     wait_for(lambda: rig.lines("the broker takes no messages: reports are dropped, orders wait"))
 
     with rig.lock:
@@ -201,7 +199,7 @@ def test_while_the_broker_is_blocked_reports_drop_and_orders_wait(rig: RealRig) 
     rig.operator.publish(topology.REQUESTS, topology.CONTROLLER_QUEUE, encode(request))
     wait_for(lambda: rig.running[0].shell.held == 1)
     assert rig.lines("order sent") == []
-    rig.tell(user, Unblocked())
+    connection.block("")
 
     wait_for(lambda: completed(rig, "j1"))
     assert len(rig.lines("the broker takes no messages: reports are dropped, orders wait")) == 1
