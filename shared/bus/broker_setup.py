@@ -159,7 +159,7 @@ def differences(wanted: Mapping[str, Any], present: Mapping[str, Any]) -> tuple[
             found += [
                 f"{kind}: {name}: {what} is {there[key].get(what)!r}, not {value!r}"
                 for what, value in one.items()
-                if what not in UNCOMPARED and there[key].get(what) != value
+                if what not in UNCOMPARED and there[key].get(what, value) != value  # what is left out is as we want it
             ]
     return tuple(found)
 
@@ -264,7 +264,7 @@ class Rabbitmqctl:
 
     def remove_user(self, user: str) -> None:
         """See `Executor`."""
-        self._run("delete_user", user, unless="no_such_user")
+        self._run("delete_user", user, unless="does not exist")
 
     def remove_queue(self, vhost: str, queue: str) -> None:
         """See `Executor`."""

@@ -55,7 +55,8 @@ def connect(
 ) -> RabbitConnection:
     """A connection as the user of the URL (`amqp://` or, verified as `tls` says, `amqps://`).
 
-    `heartbeat_s`: silence is noticed after two of them. `answer_s`: how long the broker may take to answer a call.
+    `heartbeat_s`: how often each side gives a sign of life at least; silence is noticed in `heartbeat_s` + 5 s to twice
+    that. `answer_s`: how long the broker may take to answer a call.
     `grant`: what the user may publish, to refuse the rest here; None leaves that to the broker, which ends the
     connection for it. Raises InvalidValue for a URL or TLS files that cannot be used, BusUnavailable when there is no
     connection to be had, with what to do about it.

@@ -15,7 +15,7 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -79,6 +79,11 @@ class PrivateBroker:
     def management_url(self) -> str:
         """Where the HTTP interface is."""
         return f"http://127.0.0.1:{self.management}"
+
+    @property
+    def server_pid(self) -> int:
+        """The process group of the broker itself."""
+        return self._processes[-1].pid
 
     def url(self, user: str, password: str, vhost: str = "/") -> str:
         """What a user connects to."""
@@ -162,14 +167,10 @@ def wait_until(condition: object, limit_s: float) -> None:
 
 
 def end_group(process: subprocess.Popen[bytes]) -> None:
-    """End a process and its group, at first politely."""
-    for sign, limit_s in ((signal.SIGTERM, STOP_S), (signal.SIGKILL, STOP_S)):
-        if process.poll() is None or sign == signal.SIGKILL:
-            try:
-                os.killpg(process.pid, sign)
-                process.wait(limit_s)
-            except (ProcessLookupError, subprocess.TimeoutExpired):
-                continue
+    """End a process and its group, without a farewell: nothing of theirs is kept."""
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait(STOP_S)
 
 
 def write_certificates(folder: Path) -> None:
