@@ -11,6 +11,7 @@ from random import Random
 from agents.settings import AgentSettings
 from daemons.settings import ControllerSettings, Limits, PolicyChoice
 from shared.bus import topology
+from shared.effects import Write
 from shared.messages import CancelJob, DrainNode, Request
 from shared.model import LIVE_STATES
 from sim_backend.closed_loop import ClosedLoop, LoopSettings
@@ -46,8 +47,6 @@ CONTROLLER = ControllerSettings(
     silent_after_s=30.0,
     fence_after_s=60.0,
     probe_s=5.0,
-    gang_timeout_s=120.0,
-    action_ttl_s=60.0,
     retry_s=15.0,
     retry_max_s=120.0,
     stall_after_s=600.0,
@@ -94,7 +93,12 @@ def replay_command(seed: int, nodes: int, policy: str | None) -> str:
 def loop_settings(script: FaultScript) -> LoopSettings:
     """The closed loop of a script, as yet without anything planted."""
     return LoopSettings(
-        controller=replace(CONTROLLER, placement=PolicyChoice(script.policy)),
+        controller=replace(
+            CONTROLLER,
+            placement=PolicyChoice(script.policy),
+            gang_timeout_s=script.gang_timeout_s,
+            action_ttl_s=script.action_ttl_s,
+        ),
         agent=AGENT,
         controllers=script.controllers,
         costs=script.costs,
@@ -195,7 +199,7 @@ class FaultRun:
                 agent.restart()
             agent.die_after_effects = None
         for controller in self.loop.controllers.values():
-            controller.die_after_effects = controller.freeze_after_effects = None
+            controller.die_after_effects = controller.freeze_after_effects = controller.freeze_before = None
             if controller.frozen:
                 controller.thaw()
             if not controller.alive:
@@ -253,10 +257,13 @@ class FaultRun:
             return
         self._count(incident)
         controller.on_freeze = self._frozen
-        controller.freeze_after_effects = incident.number
+        if incident.number % 2:
+            controller.freeze_before = Write
+        else:
+            controller.freeze_after_effects = incident.number
 
         def repair() -> None:
-            controller.freeze_after_effects = None
+            controller.freeze_after_effects = controller.freeze_before = None
             controller.thaw()
 
         self._later(incident, repair)

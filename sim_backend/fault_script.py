@@ -30,7 +30,7 @@ CONTROLLERS = ("a", "b")
 HEARTBEAT_S = 20.0
 LEADER_DIES_S = 4.0  # how long before a change of leaders its orders begin to be late
 NEAR_MOMENT = 0.7  # share of faults that hit just when a job has come in or a drain has begun
-DRAINS, DRAIN_WEIGHT = 3, 4
+DRAINS = 12
 AGENTS, EVERYONE = "agent.*", "#"
 
 
@@ -116,6 +116,8 @@ class FaultScript:
     incidents: tuple[Incident, ...]
     bus: BusFaults
     compute_s: float
+    gang_timeout_s: float
+    action_ttl_s: float
 
 
 POLICIES = ("first-fit", "edf")
@@ -129,7 +131,7 @@ def write_script(seed: int, nodes: int = NODES_MIN, policy: str | None = None) -
     drains = tuple(_drain(turn, cluster, rng) for turn in range(DRAINS))
     kinds = _kinds(seed, rng)
     standby = any(kind in NEEDS_STANDBY for kind in kinds)
-    moments = [(job.submit_s, "") for job in jobs] + [(drain.from_s, drain.node) for drain in drains] * DRAIN_WEIGHT
+    moments = [(job.submit_s, "") for job in jobs] + [(drain.from_s, drain.node) for drain in drains]
     names = [node.name for node in cluster]
     incidents = tuple(
         sorted((_incident(kind, names, moments, rng) for kind in kinds), key=lambda incident: incident.at_s)
@@ -148,6 +150,8 @@ def write_script(seed: int, nodes: int = NODES_MIN, policy: str | None = None) -
         incidents=incidents,
         bus=_bus_faults(seed, incidents, rng),
         compute_s=rng.choice((0.0, 0.0, 0.4, 3.0)),
+        gang_timeout_s=rng.choice((30.0, 120.0)),
+        action_ttl_s=rng.choice((60.0, 150.0)),
     )
 
 
@@ -167,8 +171,8 @@ def _node(name: str, rng: Random) -> Node:
 def _drain(turn: int, nodes: Sequence[Node], rng: Random) -> Drain:
     """Drains come one after the other."""
     slot_s = (FAULTS_UNTIL_S - 300.0) / DRAINS
-    from_s = 300.0 + turn * slot_s + rng.uniform(0.0, slot_s / 3)
-    return Drain(rng.choice(nodes).name, from_s, from_s + rng.uniform(100.0, slot_s / 2))
+    from_s = 300.0 + (turn + rng.uniform(0.0, 0.3)) * slot_s
+    return Drain(rng.choice(nodes).name, from_s, from_s + rng.uniform(0.2, 0.7) * slot_s)
 
 
 def _job(index: int, rng: Random) -> Job:

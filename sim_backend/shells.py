@@ -43,7 +43,8 @@ class Shell(ABC):
     """What both shells share. `user` names its connection and owns its timers.
 
     Hooks, called just before the thing itself: `on_input(shell, input)`, `on_effect(shell, effect)`.
-    `die_after_effects`, `freeze_after_effects`: the process dies or stands still after so many more (None: never).
+    `die_after_effects`, `freeze_after_effects`: the process dies or stands still after so many more (None: never);
+    `freeze_before`: it stands still just before its next effect of that class.
     """
 
     def __init__(self, user: str, engine: Engine, broker: MemoryBroker) -> None:
@@ -54,6 +55,7 @@ class Shell(ABC):
         self.connection: MemoryConnection | None = None
         self.die_after_effects: int | None = None
         self.freeze_after_effects: int | None = None
+        self.freeze_before: type[fx.Effect] | None = None
         self.frozen = False
         self.lives = 0
         self.on_input: Callable[[Any, fx.Input], None] | None = None
@@ -94,7 +96,7 @@ class Shell(ABC):
         if self.core is None:
             return
         self.core = None
-        self.die_after_effects = self.freeze_after_effects = None
+        self.die_after_effects = self.freeze_after_effects = self.freeze_before = None
         self.frozen = False
         self._inbox.clear()
         self._held.clear()
@@ -107,7 +109,7 @@ class Shell(ABC):
 
     def freeze(self) -> None:
         """Stop the process without its noticing: what comes waits until `thaw`."""
-        self.freeze_after_effects = None
+        self.freeze_after_effects = self.freeze_before = None
         self.frozen = self.alive
         if self.on_freeze is not None and self.frozen:
             self.on_freeze(self)
@@ -206,6 +208,13 @@ class Shell(ABC):
             self._held.append(partial(self.feed, event))
         self._inbox.clear()
 
+    def _is_scripted(self) -> bool:
+        return (
+            self.die_after_effects is not None
+            or self.freeze_after_effects is not None
+            or self.freeze_before is not None
+        )
+
     def _is_cut(self, rest: Sequence[fx.Effect]) -> bool:
         """Whether the script ends or stops the process before the first effect of the rest."""
         if self.die_after_effects is not None:
@@ -213,20 +222,24 @@ class Shell(ABC):
                 self.kill()
                 return True
             self.die_after_effects -= 1
-        if self.freeze_after_effects is not None:
-            if self.freeze_after_effects <= 0:
-                self._held.insert(0, partial(self._work, rest))
-                self.freeze()
-                return True
-            self.freeze_after_effects -= 1
+        if self._freezes_before(rest[0]):
+            self._held.insert(0, partial(self._work, rest))
+            self.freeze()
+            return True
         return False
+
+    def _freezes_before(self, effect: fx.Effect) -> bool:
+        if self.freeze_before is not None and isinstance(effect, self.freeze_before):
+            return True
+        if self.freeze_after_effects is None:
+            return False
+        self.freeze_after_effects -= 1
+        return self.freeze_after_effects < 0
 
     def _carry_out(self, effects: Sequence[fx.Effect]) -> None:
         carry = self._carry
         for done, effect in enumerate(effects):
-            if (self.die_after_effects is not None or self.freeze_after_effects is not None) and self._is_cut(
-                effects[done:]
-            ):
+            if self._is_scripted() and self._is_cut(effects[done:]):
                 return
             if self.on_effect is not None:
                 self.on_effect(self, effect)

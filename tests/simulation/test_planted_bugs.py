@@ -95,6 +95,14 @@ class PromisingController(Controller):
         return effects + replies
 
 
+class ImpatientController(Controller):
+    """Takes a report that does not list a VM for proof that it is not there, though an order may yet bring it."""
+
+    def __init__(self, name: str, settings: ControllerSettings) -> None:
+        super().__init__(name, settings)
+        self.measure._expected = lambda *_: False  # type: ignore[method-assign]
+
+
 class WastefulController(Controller):
     """Forgets in the store what may be where: a successor starts it again."""
 
@@ -131,6 +139,7 @@ PLANTED: dict[str, tuple[Change, set[str]]] = {
     "controller does not wait for the echo": (with_controller(TrustingController), {"order-without-echo"}),
     "controller ignores that another leads": (with_controller(StubbornController), {"order-after-loss"}),
     "controller promises too early": (with_controller(PromisingController), {"job-lost"}),
+    "controller takes absence for proof": (with_controller(ImpatientController), {"vm-started-twice", "cpu-over"}),
     "controller forgets its ledger": (with_controller(WastefulController), {"vm-started-twice"}),
     "store takes any term": (with_store(TermlessStore), {"stale-write"}),
 }
