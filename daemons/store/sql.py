@@ -23,7 +23,9 @@ from shared.errors import StaleTerm
 from shared.messages import Happened
 from shared.ports import Clock
 
-IMAGE_DECISIONS = 1  # the newest decisions that a new leader is given
+# The newest decisions that a new leader is given: so many, or fewer when they hold more changes and refusals than this.
+IMAGE_DECISIONS_MAX = 50
+IMAGE_ITEMS_MAX = 10_000
 
 
 class SqlStore(Database):
@@ -44,7 +46,8 @@ class SqlStore(Database):
     def take_lead(self, controller: str) -> LeadTaken:
         """Raise the term by one for this controller and read what a leader needs, in one transaction.
 
-        The image holds control, every node and job, and the newest decision. An empty store is given its tables first.
+        The image holds control, every node and job, and the newest decisions, at least one. An empty store is given
+        its tables first.
         """
         self.make_file()
         with self.writing(check=False) as connection:
@@ -127,13 +130,12 @@ class SqlStore(Database):
 def _image(connection: Connection) -> tuple[Any, ...]:
     """The records of a new leader: control, nodes, jobs in the order of their submission, decisions oldest first."""
     control, nodes, jobs, decisions = schema.control, schema.nodes, schema.jobs, schema.decisions
-    newest = select(decisions.c.number).order_by(decisions.c.number.desc()).limit(IMAGE_DECISIONS)
     found = {
         "control": select(control.c.name, control.c.body),
         "node": select(nodes.c.name, nodes.c.body).order_by(nodes.c.name),
         "job": select(jobs.c.name, jobs.c.body).order_by(jobs.c.submission, jobs.c.name),
         "decision": select(decisions.c.number, decisions.c.body)
-        .where(decisions.c.number.in_(newest.scalar_subquery()))
+        .where(decisions.c.number >= _first_decision(connection))
         .order_by(decisions.c.number),
     }
     return tuple(
@@ -141,3 +143,16 @@ def _image(connection: Connection) -> tuple[Any, ...]:
         for kind, statement in found.items()
         for name, body in connection.execute(statement).all()
     )
+
+
+def _first_decision(connection: Connection) -> int:
+    """The number of the oldest decision that belongs into the image."""
+    decisions = schema.decisions
+    sizes = select(decisions.c.number, decisions.c.changes + decisions.c.refusals)
+    first, items = 0, 0
+    for number, size in connection.execute(sizes.order_by(decisions.c.number.desc()).limit(IMAGE_DECISIONS_MAX)):
+        items += size
+        if first and items > IMAGE_ITEMS_MAX:
+            break
+        first = number
+    return first

@@ -19,6 +19,7 @@ from daemons.records import ControlRecord, DecisionRecord, Deleted, InstanceReco
 from daemons.store import SqlStore
 from daemons.store.bodies import STRETCH_WEIGHT_MAX, from_body, to_body
 from daemons.store.schema import SCHEMA
+from daemons.store.sql import IMAGE_DECISIONS_MAX, IMAGE_ITEMS_MAX
 from shared.clock import ManualClock, perf_s
 from shared.errors import CodecError, ContractViolation, InvalidInput, StaleTerm, StoreUnavailable
 from shared.model import ActionKind as Kind
@@ -118,16 +119,32 @@ def test_an_index_serves_what_is_asked_often(store: SqlStore, path: Path) -> Non
 # --- the image ---------------------------------------------------------------------------------------------------
 
 
-def test_a_leader_is_given_jobs_in_the_order_of_submission_and_the_newest_decision(store: SqlStore) -> None:
+def test_a_leader_is_given_jobs_in_the_order_of_submission_and_the_newest_decisions(store: SqlStore) -> None:
     term = store.take_lead("a").term
     jobs = [job_record("zz", 1), job_record("a", 2), job_record("m", 3, JobPhase.CANCELLED, 5.0)]
     store.write(term, (*reversed(jobs), decision_record(9), decision_record(10), CONTROL, node_record("n1")))
 
     image = store.take_lead("b").image
 
-    assert image == (CONTROL, node_record("n1"), *jobs, decision_record(10))
+    assert image == (CONTROL, node_record("n1"), *jobs, decision_record(9), decision_record(10))
     assert store.decision(9) == decision_record(9)
     assert store.decision(11) is None
+
+
+@pytest.mark.parametrize(
+    ("sizes", "given"),
+    [
+        ([1] * (IMAGE_DECISIONS_MAX + 3), IMAGE_DECISIONS_MAX),
+        ([1, 1, IMAGE_ITEMS_MAX], 1),
+        ([1, 1, IMAGE_ITEMS_MAX - 1], 2),
+        ([1, IMAGE_ITEMS_MAX, 1], 1),
+    ],
+)
+def test_large_decisions_do_not_delay_a_leader(store: SqlStore, sizes: list[int], given: int) -> None:
+    decisions = [decision_record(10 + at, 0.0, 0, size) for at, size in enumerate(sizes)]
+    store.write(store.take_lead("a").term, tuple(decisions))
+
+    assert store.take_lead("b").image == tuple(decisions[-given:])
 
 
 def test_a_decision_can_be_deleted(store: SqlStore) -> None:
