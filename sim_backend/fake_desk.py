@@ -59,12 +59,11 @@ class Desk:
         return hypervisor is not None and hypervisor.up
 
     def attach(self, call: Call) -> Answer:
-        """An agent begins on a node: whatever an earlier one has not fetched is dropped."""
+        """An agent begins on a node; the one before must have been detached."""
         if not self.is_up(call.node):
             known = call.node in self.cluster.hypervisors
             return Answer(call.call, error=f"{call.node} is down" if known else f"there is no node {call.node!r}")
         self._attached.add(call.node)
-        self.cluster.hypervisor(call.node).forget_answers()
         return self._inventory(call, call.node)
 
     def detach(self, node: str) -> None:
@@ -94,12 +93,11 @@ class Desk:
         return None
 
     def happened(self, now_s: float) -> list[tuple[str, Answer]]:
-        """Let everything due by `now_s` happen. Returns what attached agents must be told, by node, in order."""
+        """Let everything due by `now_s` happen. Returns what the agents must be told, (node, answer), in order; it is
+        lost for a node without one."""
         told: list[tuple[str, Answer]] = []
         for name in self.cluster.advance(now_s):
-            events = self.cluster.hypervisor(name).poll(now_s)
-            if name in self._attached:
-                told.extend((name, _telling(event)) for event in events)
+            told.extend((name, _telling(event)) for event in self.cluster.hypervisor(name).poll(now_s))
         return told
 
     def next_due_s(self) -> float | None:

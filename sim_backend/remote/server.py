@@ -274,7 +274,7 @@ class FakeServer:
         self._selector.unregister(client.link)
         del self._clients[client.link.fileno()]
         client.link.close()
-        if client.node and self._agents.get(client.node) is client:
+        if client.node:
             del self._agents[client.node]
             self._desk.detach(client.node)
 

@@ -226,6 +226,24 @@ def test_a_silent_server(path: Path) -> None:
             RemoteHypervisor(f"unix://{path}?node=n1", reply_within_s=0.05)
 
 
+def test_a_server_that_goes_while_it_is_asked(path: Path) -> None:
+    """Who waits for a reply hears of it at once."""
+    with socket.socket(socket.AF_UNIX) as door:
+        door.bind(str(path))
+        door.listen()
+
+        def leave() -> None:
+            link, _ = door.accept()
+            link.recv(1)
+            link.close()
+
+        leaving = threading.Thread(target=leave)
+        leaving.start()
+        with pytest.raises(TransientError, match="the fake server at"):
+            RemoteHypervisor(f"unix://{path}?node=n1", reply_within_s=1_000.0 * LIMIT_S)
+        leaving.join()
+
+
 def test_an_unknown_node(lab: Lab) -> None:
     with pytest.raises(TransientError, match="there is no node 'n9'"):
         lab.agent("n9")
