@@ -22,11 +22,10 @@ from shared.bus.rabbitmq_values import Tls
 from shared.bus.topology import QueueSpec
 from shared.clock import SystemClock
 from shared.codec import decode, encode
-from shared.config import Url
 from shared.errors import BusUnavailable, InvalidInput, PermanentError, Problem, TransientError
 from shared.messages import Happened, Reply, Request
 from shared.ports import Bus, BusEvent, Delivery, Lost
-from shared.tomlfile import Range
+from shared.tomlfile import Form, Range
 
 URL_VARIABLE = "TRIMTAB_URL"
 CONFIG_VARIABLE = "TRIMTAB_CONFIG"
@@ -40,6 +39,7 @@ EVENT_POLL_S = 1.0
 PREFETCH = 1000
 
 Timeout = Annotated[float, Range(0.1, TIMEOUT_MAX_S)]
+Url = Annotated[str, Form(r"(amqps?://\S+)?", "a URL amqp://... or amqps://..., or nothing", secret=True)]
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 
 

@@ -9,19 +9,20 @@ import click
 from daemons.cli.output import CommandGroup
 from shared import plugins
 
-# Where each command of our own is, imported only when it is needed.
+# Where each command of our own is, and what `trimtab --help` says of it: it is imported only when it is run.
 OWN = {
-    "broker": "daemons.cli.broker",
-    "decide": "daemons.cli.plan",
-    "doctor": "daemons.cli.doctor",
-    "events": "daemons.cli.events",
-    "jobs": "daemons.cli.jobs",
-    "nodes": "daemons.cli.nodes",
-    "pause": "daemons.cli.plan",
-    "plan": "daemons.cli.plan",
-    "status": "daemons.cli.status",
-    "unpause": "daemons.cli.plan",
-    "vms": "daemons.cli.vms",
+    "broker": ("daemons.cli.broker", "Prepare the broker."),
+    "decide": ("daemons.cli.plan", "Say what would be decided now, and why."),
+    "doctor": ("daemons.cli.doctor", "Check the installation."),
+    "events": ("daemons.cli.events", "Print everything that happens, one event per line."),
+    "jobs": ("daemons.cli.jobs", "Submit, watch and cancel jobs."),
+    "nodes": ("daemons.cli.nodes", "List, add, empty and remove nodes."),
+    "pause": ("daemons.cli.plan", "Stop deciding."),
+    "plan": ("daemons.cli.plan", "Show and approve what was decided."),
+    "status": ("daemons.cli.status", "Show who leads, what is under way, and what is wrong."),
+    "store": ("daemons.cli.store", "Back up, restore, prune and upgrade the controller's store."),
+    "unpause": ("daemons.cli.plan", "Decide again; after a restore of the store, act again."),
+    "vms": ("daemons.cli.vms", "List VMs, and take single ones in hand."),
 }
 
 
@@ -35,7 +36,7 @@ class MainGroup(CommandGroup):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """The command of that name; ClickException when a registered one cannot be imported."""
         if cmd_name in OWN:
-            own: click.Command = getattr(import_module(OWN[cmd_name]), cmd_name)
+            own: click.Command = getattr(import_module(OWN[cmd_name][0]), cmd_name)
             return own
         if cmd_name not in plugins.names(plugins.COMMANDS):
             return super().get_command(ctx, cmd_name)
@@ -47,6 +48,15 @@ class MainGroup(CommandGroup):
         if not isinstance(command, click.Command):
             raise click.ClickException(f"the command {cmd_name!r} is not a click command (see `trimtab doctor`)")
         return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """List the commands in the help, ours without importing them."""
+        rows = []
+        for name in self.list_commands(ctx):
+            command = None if name in OWN else self.get_command(ctx, name)
+            rows.append((name, OWN[name][1] if command is None else command.get_short_help_str()))
+        with formatter.section("Commands"):
+            formatter.write_dl(rows)
 
 
 @click.group(cls=MainGroup, context_settings={"help_option_names": ["-h", "--help"]})

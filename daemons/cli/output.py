@@ -7,6 +7,7 @@ holds exactly one JSON object, also when the command fails ({"error": ...}); pro
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
@@ -19,6 +20,7 @@ from shared.errors import InvalidInput, InvalidValue, ProgrammerError, TrimtabEr
 REFUSED = 1
 BAD_INPUT = 2
 _META = "trimtab.output"
+_WIDE = 500  # columns where there is no terminal: what is searched or kept in a file is not cut to fit a screen
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 
@@ -52,7 +54,7 @@ def emit(values: Mapping[str, Any], text: Callable[[], RenderableType]) -> None:
     if wants_json():
         click.echo(json.dumps(values, indent=2, allow_nan=False))
     else:
-        Console().print(text())
+        Console(width=None if sys.stdout.isatty() else _WIDE).print(text())
 
 
 def messages() -> Console:

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
+from rich.box import SIMPLE_HEAD
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
@@ -65,7 +66,9 @@ def listing(title: str, rows: Sequence[Mapping[str, Any]], columns: Sequence[str
     if not rows:
         return Text(f"{title}: none")
     present = [name for name in columns if any(name in row for row in rows)]
-    table = Table(*map(_title, present), title=title)
+    table = Table(title=title, box=SIMPLE_HEAD, pad_edge=False, title_justify="left")
+    for index, name in enumerate(present):
+        table.add_column(_title(name), no_wrap=index == 0)
     for row in rows:
         table.add_row(*(Text(shown(name, row.get(name))) for name in present))
     return table
@@ -73,7 +76,7 @@ def listing(title: str, rows: Sequence[Mapping[str, Any]], columns: Sequence[str
 
 def record(title: str, values: Mapping[str, Any]) -> RenderableType:
     """One thing: its plain values as a table of two columns, lists of things as tables of their own below."""
-    plain = Table("", "", title=title, show_header=False)
+    plain = Table("", "", title=title, show_header=False, box=None, title_justify="left")
     below: list[RenderableType] = []
     for name, value in values.items():
         if isinstance(value, list | tuple) and value and isinstance(value[0], Mapping):

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
+import click
 import pytest
 
 from daemons.cli.connection import Access, NoAnswer
+from daemons.cli.main import OWN, main
 from daemons.cli.render import duration_text, shown, time_text
 from daemons.settings import Automation
 from shared.clock import ManualClock, perf_s
@@ -293,6 +296,19 @@ def test_where_the_broker_is_looked_for(rig: Rig, tmp_path: Path) -> None:
     assert [line.split(": ")[2] for line in wrong.stderr.splitlines()] == ["timeout_s", "bus.url", "bus.tls.ca"]
     assert "http://x" not in wrong.output
     assert rig.trimtab("pause", "--config", tmp_path / "none.toml").exit_code == 2
+
+
+def test_the_help_says_of_each_command_what_the_command_says() -> None:
+    context = click.Context(main)
+    for name, (_, text) in OWN.items():
+        command = main.get_command(context, name)
+        assert command is not None
+        assert command.help is not None
+        assert _first_words(command.help) == _first_words(text), name
+
+
+def _first_words(text: str) -> list[str]:
+    return re.findall(r"\w+", text)[:2]
 
 
 def test_help_needs_neither_numerics_nor_a_broker() -> None:
