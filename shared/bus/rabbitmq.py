@@ -28,7 +28,7 @@ from pika.adapters.utils import connection_workflow as opening  # type: ignore[i
 from shared.bus.dead import bury
 from shared.bus.permissions import Grant, grant_of
 from shared.bus.rabbitmq_parts import Errand, Held, Inbox, Step, unfit, words
-from shared.bus.rabbitmq_values import Address, Tls, check_name, dead_headers, parse_url, queue_arguments
+from shared.bus.rabbitmq_values import Address, Tls, check_name, dead_headers, parse_url, queue_arguments, tls_context
 from shared.bus.topology import BODY_BYTES_MAX, DEAD, DEAD_QUEUE, EXCHANGES, REPLIES, QueueSpec
 from shared.errors import BusUnavailable, InvalidValue, PermanentError
 from shared.ports import BusEvent, Confirm, Delivery, Lost
@@ -56,10 +56,9 @@ def connect(
     """A connection as the user of the URL (`amqp://` or, verified as `tls` says, `amqps://`).
 
     `heartbeat_s`: how often each side gives a sign of life at least; silence is noticed in `heartbeat_s` + 5 s to twice
-    that. `answer_s`: how long the broker may take to answer a call.
-    `grant`: what the user may publish, to refuse the rest here; None leaves that to the broker, which ends the
-    connection for it. Raises InvalidValue for a URL or TLS files that cannot be used, BusUnavailable when there is no
-    connection to be had, with what to do about it.
+    that. `answer_s`: how long the broker may take to answer a call. `grant`: what the user may publish, to refuse the
+    rest here; None leaves that to the broker, which ends the connection for it. Raises InvalidValue for a URL or TLS
+    files that cannot be used, BusUnavailable when there is no connection to be had, with what to do about it.
     """
     logging.getLogger("pika").setLevel(logging.CRITICAL)  # what pika logs comes as an error or as `Lost`
     address = parse_url(url)
@@ -72,7 +71,7 @@ def connect(
         connection_attempts=1,
         socket_timeout=answer_s,
         stack_timeout=answer_s,
-        ssl_options=_ssl_options(address, tls or Tls()) if address.encrypted else None,
+        ssl_options=pika.SSLOptions(*tls_context(address, tls or Tls())) if address.encrypted else None,
         client_properties={"connection_name": address.user, "product": "trimtab"},
     )
     connection = RabbitConnection(address, parameters, answer_s, grant)
@@ -80,26 +79,13 @@ def connect(
     return connection
 
 
-def _ssl_options(address: Address, tls: Tls) -> Any:
-    try:
-        context = ssl.create_default_context(cafile=tls.ca_file or None)
-        if tls.cert_file:
-            context.load_cert_chain(tls.cert_file, tls.key_file or None)
-    except OSError as problem:
-        files = ", ".join(filter(None, (tls.ca_file, tls.cert_file, tls.key_file)))
-        raise InvalidValue("tls", files, f"readable PEM files ({problem})") from problem
-    context.minimum_version = ssl.TLSVersion.TLSv1_2
-    return pika.SSLOptions(context, tls.server_name or address.host)
-
-
 class RabbitConnection:
     """One user's connection; made by `connect`, implements `shared.ports.Bus`.
 
     For any threads, `poll` and `dead_letter` for one at a time. Deliveries above BODY_BYTES_MAX or without a user id
     go to the dead letters by themselves. While the broker blocks publishers (`blocked`) what has no publish id is
-    dropped, the rest waits; so it is beyond UNCONFIRMED_BYTES_MAX on the way, except that what has an id is then
-    answered with `Confirm(ok=False)`. Of deliveries without acknowledgement that
-    nobody polls the newest 10,000 stay.
+    dropped and the rest waits. With more than UNCONFIRMED_BYTES_MAX on the way what has no id is dropped and the rest
+    answered with `Confirm(ok=False)`. Of deliveries without acknowledgement that nobody polls the newest 10,000 stay.
     """
 
     def __init__(
@@ -239,12 +225,13 @@ class RabbitConnection:
         if held is not None:
             self._post(partial(self._bury, held.delivery, reason, held.acknowledge))
             return
-        delivery = next((passed for passed in self._inbox.passed if passed.tag == tag), None)
+        delivery = self._inbox.find_passed(tag)
         if delivery is not None:
             self._post(partial(self._bury, delivery, reason, None))
 
     def poll(self, timeout_s: float = 0.0) -> Sequence[BusEvent]:
-        """What has come in, waiting at most `timeout_s` for the first. `Lost` comes last, once."""
+        """What has come in, waiting at most `timeout_s` for the first, or for a change of `blocked`. `Lost` comes last,
+        once."""
         inbox = self._inbox
         if not inbox:
             if self._down and not inbox:  # the news of a loss comes before the loss
@@ -431,9 +418,11 @@ class RabbitConnection:
 
     def _on_blocked(self, _connection: Any, frame: Any) -> None:
         self.blocked = frame.method.reason or "the broker is short of memory or disk"
+        self._inbox.wake()
 
     def _on_unblocked(self, _connection: Any, _frame: Any) -> None:
         self.blocked = ""
+        self._inbox.wake()
 
     def _on_channel_close(self, _channel: Any, reason: BaseException) -> None:
         if not isinstance(reason, faults.ChannelClosedByClient):  # that is part of the farewell

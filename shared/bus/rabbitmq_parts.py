@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import threading
+from bisect import bisect_left
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from functools import partial
+from operator import attrgetter
 from typing import Any
 
 from shared.bus.topology import BODY_BYTES_MAX, REPORT_QUEUE_LENGTH_MAX
@@ -60,6 +62,11 @@ class Inbox:
         # lengths first: the other thread only adds
         self.passed = passed = [loose.popleft() for _ in range(len(loose))]
         return [*passed, *[events.popleft() for _ in range(len(events))]]
+
+    def find_passed(self, tag: int) -> Delivery | None:
+        """Of the deliveries without acknowledgement that were taken last, the one with this tag."""
+        at = bisect_left(self.passed, tag, key=attrgetter("tag"))  # tags grow
+        return self.passed[at] if at < len(self.passed) and self.passed[at].tag == tag else None
 
     def clear(self) -> None:
         """Forget everything."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ssl
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -65,6 +66,19 @@ def parse_url(url: str) -> Address:
         unquote(parts.password),
         encrypted,
     )
+
+
+def tls_context(address: Address, tls: Tls) -> tuple[ssl.SSLContext, str]:
+    """What verifies the broker, and the name that it must have. InvalidValue for files that cannot be used."""
+    try:
+        context = ssl.create_default_context(cafile=tls.ca_file or None)
+        if tls.cert_file:
+            context.load_cert_chain(tls.cert_file, tls.key_file or None)
+    except OSError as problem:
+        files = ", ".join(filter(None, (tls.ca_file, tls.cert_file, tls.key_file)))
+        raise InvalidValue("tls", files, f"readable PEM files ({problem})") from problem
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    return context, tls.server_name or address.host
 
 
 def queue_arguments(spec: QueueSpec) -> dict[str, Any]:

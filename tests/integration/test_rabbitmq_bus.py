@@ -29,7 +29,7 @@ from shared.ports import Confirm, Lost
 from sim_backend.conformance.bus_checks import CHECKS
 from sim_backend.conformance.bus_harness import BusHarness, Listener
 from sim_backend.conformance.rabbit_harness import RabbitHarness
-from tests.integration.private_broker import PrivateBroker, free_ports, under_test, wait_until
+from tests.integration.private_broker import PrivateBroker, free_ports, under_test
 
 GARBAGE_BYTES = 10 * 1024 * 1024
 
@@ -199,7 +199,7 @@ def test_a_blocked_broker(harness: RabbitHarness, broker: PrivateBroker) -> None
     broker.ctl("set_vm_memory_high_watermark", "absolute", "1MB")
     try:
         agent.publish(RESULTS, CONTROLLER_QUEUE, b"0", 1)
-        wait_until(lambda: bool(agent.blocked), 10.0)
+        assert agent.poll(10.0) == []  # woken by the news
         assert "memory" in agent.blocked
         agent.publish(REPORTS, report_key("n1"), b"dropped")
         agent.publish(RESULTS, CONTROLLER_QUEUE, b"1", 2)
