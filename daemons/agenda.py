@@ -14,12 +14,14 @@ from shared.messages import Happened
 class Agenda:
     """Collects the consequences of inputs.
 
-    `effects` go out at once. `stored` go out when everything dirty now is in the store: orders, replies and
-    acknowledgements. `touched` jobs are to be reconciled, `dirty` ones to be stored.
+    `term` is the controller's; while not `acting` no order may be issued. `effects` go out at once. `stored` go out
+    when everything dirty now is in the store: orders, replies and acknowledgements. `touched` jobs are to be
+    reconciled, `dirty` ones to be stored.
     """
 
     def __init__(self) -> None:
         self.term = 0
+        self.acting = True
         self.effects: list[Effect] = []
         self.stored: list[Effect] = []
         self.touched: dict[str, JobEntry] = {}

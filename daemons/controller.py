@@ -1,4 +1,4 @@
-"""The controller: measure -> decide -> reconcile, as a state machine without I/O (DESIGN, rule 2).
+"""The controller: measure -> decide -> reconcile, as a state machine without I/O (architecture, rule 2).
 
 Inputs change what is known and wanted; the consequences are drawn at the end of the instant by the timer `settle`:
 reconcile what was touched, write what changed, and only when that is in the store send orders, answer operators and
@@ -13,15 +13,17 @@ from typing import Any
 
 from daemons import decide
 from daemons.agenda import Agenda
+from daemons.answers import Answers
 from daemons.deciding import Deciding
 from daemons.leadership import Leadership, Role
 from daemons.measure import Measure
 from daemons.planning.validate import NodeNow, validate
 from daemons.reconcile import Reconciler
-from daemons.records import ControlRecord, Deleted, JobRecord, NodeRecord, Record
+from daemons.records import ControlRecord, DecisionRecord, Deleted, JobRecord, NodeRecord, Record
 from daemons.requests import Requests
 from daemons.settings import ControllerSettings
 from daemons.state import Cluster, JobEntry, NodeEntry
+from daemons.views import Tables
 from shared.bus import topology
 from shared.effects import (
     Acknowledge,
@@ -42,7 +44,20 @@ from shared.effects import (
     Write,
     Written,
 )
-from shared.messages import EventsSeen, GuestEvent, Hello, Message, Order, Probe, Reply, Report, Request, Result
+from shared.messages import (
+    DryRun,
+    EventsSeen,
+    GuestEvent,
+    Hello,
+    Message,
+    Order,
+    Probe,
+    Query,
+    Reply,
+    Report,
+    Request,
+    Result,
+)
 from shared.model import Action, JobPhase, NodeCondition
 
 HELLO_WAIT_MAX_S = 60.0
@@ -61,6 +76,7 @@ class Controller:
         self.reconciler = self.make_reconciler()
         self.deciding = Deciding(self.cluster, self.agenda, settings)
         self.requests = Requests(self.cluster, self.agenda, self.measure, self.deciding)
+        self.answers = Answers(self._tables())
         self._writes: dict[int, list[Effect]] = {}
         self._write_id = 0
         self._records: list[Record] = []
@@ -78,6 +94,19 @@ class Controller:
     def make_reconciler(self) -> Reconciler:
         """The part that issues orders."""
         return Reconciler(self.cluster, self.agenda, self.settings)
+
+    def _tables(self) -> Tables:
+        return Tables(
+            self.name,
+            self.leadership,
+            self.settings,
+            self.cluster,
+            self.agenda,
+            self.deciding,
+            self.reconciler,
+            lambda: {"unconfirmed": len(self._unconfirmed), "writes_open": len(self._writes)},
+            lambda: self.answers.dry_running,
+        )
 
     def start(self, now_s: float) -> list[Effect]:
         """The first effects of a fresh process: a standby that probes."""
@@ -144,8 +173,11 @@ class Controller:
 
     def _load(self, records: tuple[Record, ...], now_s: float) -> None:
         """Make the desired state and the ledger again from the store."""
+        decisions: list[DecisionRecord] = []
         for record in records:
             if isinstance(record, NodeRecord):
+                if not record.off_boot_id:
+                    self.cluster.untold.add(record.name)
                 self.cluster.nodes[record.name] = NodeEntry(
                     record.name,
                     record.service,
@@ -160,7 +192,11 @@ class Controller:
                 )
             elif isinstance(record, ControlRecord):
                 self.deciding.enabled, self.deciding.decisions = record.deciding, record.decisions
-                self.deciding.submissions = record.submissions
+                self.deciding.submissions, self.agenda.acting = record.submissions, record.acting
+            elif isinstance(record, DecisionRecord):
+                decisions.append(record)
+        for decision in sorted(decisions, key=lambda decision: decision.number):
+            self.deciding.history.add(decision)
         for record in records:
             if isinstance(record, JobRecord):
                 self._load_job(record, now_s)
@@ -183,6 +219,8 @@ class Controller:
             wanted_s=now_s,
             progress_s=now_s,
             finished_s=record.finished_s,
+            held=record.held,
+            adopted=record.adopted,
         )
         self.cluster.add_job(entry, record.instances)
         if entry.job.name in self.cluster.active:
@@ -204,6 +242,8 @@ class Controller:
             return [] if received.delivery is None else [DeadLetter(received.delivery, refused)]
         if isinstance(message, Report):
             return self._report(message, now_s)
+        if isinstance(message, Query | DryRun):
+            return self.answers.ask(message, received, now_s)
         reply = self._handle_message(message, now_s)
         if received.delivery is not None:
             self.agenda.stored.append(Acknowledge(received.delivery))
@@ -255,7 +295,8 @@ class Controller:
         if isinstance(event, Published):
             return self._published(event, now_s)
         if isinstance(event, Computed):
-            self._records += self.deciding.computed(event.compute_id, event.outcome, event.error, now_s)
+            if not self.answers.computed(event, now_s):
+                self._records += self.deciding.computed(event.compute_id, event.outcome, event.error, now_s)
         elif isinstance(event, PowerDone):
             self._powered(event, now_s)
         elif isinstance(event, Reconnected):
@@ -335,7 +376,7 @@ class Controller:
 
     def _fence_when_due(self, node: NodeEntry, now_s: float) -> float:
         after_s = self.settings.fence_after_s
-        if after_s is None or node.silent_s is None or not node.boot_id:
+        if not self.agenda.acting or after_s is None or node.silent_s is None or not node.boot_id:
             return math.inf
         if now_s < node.silent_s + after_s:
             return node.silent_s + after_s
@@ -408,6 +449,8 @@ class Controller:
         """The last look before an order leaves."""
         target = self._node_now(action.to_node) if action.to_node else None
         refused = validate(action, self._node_now(action.node), target, now_s)
+        if not self.agenda.acting:
+            refused = "the controller only observes"
         if refused:
             self.agenda.happened(now_s, "action-not-sent", action.vm, f"{action.id} {action.kind}: {refused}")
             self.reconciler.unsent(action)

@@ -5,9 +5,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from daemons.agenda import Agenda
 from daemons.decide import DecideOutcome, DecideRequest
+from daemons.history import History
 from daemons.planning import order
 from daemons.planning.diff import diff
 from daemons.planning.sight import Need, Room
@@ -32,8 +34,20 @@ from shared.model import (
 )
 
 
+@dataclass(frozen=True, slots=True)
+class Trouble:
+    """Why a computation brought no decision: `what` is the code of the event that told of it."""
+
+    at_s: float
+    what: str
+    detail: str
+
+
 class Deciding:
-    """Asks for decisions, one at a time, and applies them."""
+    """Asks for decisions, one at a time, and applies them.
+
+    `refusals` are those of the last computation, made at `refused_s`; `trouble` is why it brought no decision.
+    """
 
     def __init__(self, cluster: Cluster, agenda: Agenda, settings: ControllerSettings) -> None:
         self.cluster, self.agenda, self.settings = cluster, agenda, settings
@@ -42,7 +56,10 @@ class Deciding:
         self.decisions = 0
         self.submissions = 0
         self.pending: DecisionRecord | None = None
-        self.last: DecisionRecord | None = None
+        self.history = History()
+        self.refusals: Sequence[Refusal] = ()
+        self.refused_s = 0.0
+        self.trouble: Trouble | None = None
         self._asked = 0
         self._ranks = 0
         self._open: int | None = None
@@ -53,21 +70,29 @@ class Deciding:
 
     def control(self) -> ControlRecord:
         """The switches as the store keeps them."""
-        return ControlRecord(self.enabled, self.decisions, self.submissions)
+        return ControlRecord(self.enabled, self.decisions, self.submissions, self.agenda.acting)
+
+    @property
+    def under_way(self) -> bool:
+        """A decision is being computed."""
+        return self._open is not None
 
     # --- asking -----------------------------------------------------------------------------------------------------
 
     def ask(self, now_s: float, cycle: bool) -> None:
         """Ask for a decision, unless one is being computed (then again after it) or there is nothing to decide."""
-        if not self.enabled:
+        if not (self.enabled and self.agenda.acting):
             return
         if self._open is not None:
             self._again, self._again_cycle = True, self._again_cycle or cycle
             return
         if not cycle and not self._worth():
             return
+        self._open, self._open_cycle = self.compute(now_s, cycle), cycle
+
+    def compute(self, now_s: float, cycle: bool) -> int:
+        """Have a decision on the state as it is computed; returns the id of its answer."""
         self._asked += 1
-        self._open, self._open_cycle = self._asked, cycle
         request = DecideRequest(
             self.builder.build(now_s),
             self.settings.placement,
@@ -76,19 +101,20 @@ class Deciding:
             self._states.get("provisioning"),
         )
         self.agenda.effects.append(Compute(self._asked, request, self.settings.decide_limit_s))
+        return self._asked
 
     def _worth(self) -> bool:
         """Between cycles only a job that waits or a node that is to be emptied is worth a decision."""
         if any(node.service is NodeService.DRAINING for node in self.cluster.nodes.values()):
             return True
         idle = (JobPhase.WAITING, JobPhase.SUSPENDED)
-        return any(entry.phase in idle for entry in self.cluster.active.values())
+        return any(entry.phase in idle and not entry.held for entry in self.cluster.active.values())
 
     def next_start_s(self, now_s: float) -> float:
         """When the next job may be changed that may not yet: its desired start, its back-off (inf: none)."""
         due_s = math.inf
         for entry in self.cluster.active.values():
-            if not entry.over:
+            if not (entry.over or entry.held):
                 at_s = max(entry.not_before_s, entry.job.desired_start_s)
                 if now_s < at_s < due_s:
                     due_s = at_s
@@ -107,15 +133,21 @@ class Deciding:
             self.agenda.place, self.agenda.cycle = True, self._again_cycle
             self._again = self._again_cycle = False
         if outcome is None:
-            self.agenda.happened(now_s, "decision-failed", f"{compute_id}", error)
+            self._fail(now_s, "decision-failed", f"{compute_id}", error)
             return []
         if outcome.skipped:
-            self.agenda.happened(now_s, "decision-skipped", f"{compute_id}", outcome.skipped)
+            self._fail(now_s, "decision-skipped", f"{compute_id}", outcome.skipped)
             return []
+        self.trouble = None
+        self.refusals, self.refused_s = outcome.placement.refusals, now_s
         self._states = {"placement": outcome.placement_state, "provisioning": outcome.provisioning_state}
         if outcome.provisioning is not None:
             self._provision(outcome.provisioning, now_s)
         return self._decided(outcome.placement, now_s)
+
+    def _fail(self, now_s: float, what: str, subject: str, detail: str) -> None:
+        self.trouble = Trouble(now_s, what, detail)
+        self.agenda.happened(now_s, what, subject, detail)
 
     def _provision(self, decision: ProvisioningDecision, now_s: float) -> None:
         wanted = frozenset(decision.in_service)
@@ -148,9 +180,9 @@ class Deciding:
             tuple(decision.refusals),
             tuple(dropped),
             tuple(held),
-            self._plan(held),
+            self.plan(held),
         )
-        self.last = record
+        self.history.add(record)
         if held and self.settings.automation is Automation.CONFIRM:
             self.pending = record
         self.agenda.happened(now_s, "decided", f"{record.number}", f"{len(free)} changes, {len(held)} held")
@@ -164,8 +196,8 @@ class Deciding:
         self.apply(changes, now_s)
         return True
 
-    def _plan(self, changes: list[Change]) -> Plan:
-        """The order in which changes that are held back would be carried out as things stand."""
+    def plan(self, changes: Sequence[Change]) -> Plan:
+        """The order in which changes that have not been made would be carried out as things stand."""
         needs: list[Need] = []
         holdings: dict[str, Room] = {}
         for change in changes:
@@ -224,6 +256,6 @@ def _begin_anew(entry: JobEntry) -> None:
     step = entry.job.checkpoint_mcycles
     saved_mcycles = math.floor(entry.done_mcycles / step) * step if step > 0 else 0.0
     for instance in entry.instances:
-        instance.ended = False
+        instance.ended = instance.sought = False
         instance.done_mcycles = saved_mcycles
         instance.counter_node, instance.counter_generation, instance.counter_s = "", -1, 0.0

@@ -22,7 +22,7 @@ from shared.model import (
     VmStatus,
 )
 
-BRINGING = frozenset({ActionKind.START, ActionKind.RESUME, ActionKind.MIGRATE})
+BRINGING = frozenset({ActionKind.START, ActionKind.RESUME, ActionKind.MIGRATE, ActionKind.ADOPT})
 # Outcomes that the agent answers without asking its hypervisor: they say nothing about the VM.
 UNASKED = frozenset({Outcome.OLDER_TERM, Outcome.OTHER_BOOT, Outcome.EXPIRED, Outcome.BUSY, Outcome.INTERRUPTED})
 
@@ -41,6 +41,7 @@ class Measure:
             if report.clock_s <= node.off_s + self.settings.max_skew_s:
                 return  # said before it was proven off
             node.off_boot_id, node.condition = "", NodeCondition.UNKNOWN
+            node.back_s = now_s
             self.agenda.happened(now_s, "off-node-reports", node.name, "it was taken for off and is not")
             self.agenda.change_node(node)
         if report.boot_id != node.boot_id:
@@ -50,6 +51,7 @@ class Measure:
         for event in report.events:
             self.guest_event(node, event, now_s)
         node.report_seq, node.seen_s = report.seq, now_s
+        node.last, node.before = report, node.last
         self._skew(node, now_s - report.clock_s, now_s)
         if report.inventory is not None and report.inventory != node.inventory:
             node.inventory = report.inventory
@@ -68,6 +70,7 @@ class Measure:
         node.boot_id, node.off_boot_id = report.boot_id, ""
         node.condition, node.echoed = NodeCondition.UNKNOWN, False
         node.report_seq = 0
+        node.last = node.before = None
         node.vm_seq.clear()
         node.skews_s.clear()
         self.agenda.change_node(node)
@@ -116,6 +119,11 @@ class Measure:
                 self._not_live(node, instance, report, now_s)
         node.vm_seq = {vm: seq for vm, seq in node.vm_seq.items() if seq > report.seq}
         self._lapsed(node, report)
+        self._heard(node)
+
+    def _heard(self, node: NodeEntry) -> None:
+        for entry in self.cluster.heard(node.name):
+            self.agenda.touch(entry)
 
     def _under_way(self, node: NodeEntry, report: Report) -> None:
         """Take over what the agent has in hand; what a later result has ended already is not taken up again."""
@@ -213,6 +221,8 @@ class Measure:
             return instance
         if not self._news(node, result.vm, result.seq):
             return instance
+        if result.kind is ActionKind.RELEASE and result.outcome is Outcome.OK and node.name in about.may_run_on:
+            node.unmanaged_mib += about.job.job.memory_mib  # it runs on; the next report counts it too
         if result.final is not None:
             self.account(about, node, result.final, now_s)
         if result.kind is ActionKind.MIGRATE and result.outcome is Outcome.OK:
@@ -325,6 +335,7 @@ class Measure:
         for vm in list(node.vms):
             self._drop_copy(node, vm)
         node.unmanaged_mib = 0.0
+        self._heard(node)
         self.agenda.change_node(node)
 
 

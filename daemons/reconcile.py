@@ -1,4 +1,4 @@
-"""Brings what is seen nearer to what is wanted, again and again, until they agree (DESIGN, rule 3).
+"""Brings what is seen nearer to what is wanted, again and again, until they agree (architecture, rule 3).
 
 Looks only at jobs that something touched, that wait for room, or whose time has come. What it issues goes to the
 agenda's `stored` effects: the ledger is in the store before an order leaves.
@@ -40,7 +40,10 @@ class Reconciler:
         self._ceilings = ceilings_of(settings.limits)
 
     def run(self, now_s: float) -> None:
-        """Reconcile every job that was touched, is blocked or is due."""
+        """Reconcile every job that was touched, is blocked or is due; while not acting only note which they are."""
+        if not self.agenda.acting:
+            self._observe(now_s)
+            return
         entries = self.blocked | self.agenda.touched
         for name in [name for name, due_s in self.due_s.items() if due_s <= now_s]:
             if name in self.cluster.active:
@@ -54,8 +57,17 @@ class Reconciler:
         if needs:
             self._send(needs, now_s)
 
+    def _observe(self, now_s: float) -> None:
+        """Take note of jobs whose guests have all ended; who lets orders be issued again touches every job."""
+        touched, self.agenda.touched = self.agenda.touched, {}
+        for entry in touched.values():
+            if not entry.over and entry.instances and all(instance.ended for instance in entry.instances):
+                self._complete(entry, now_s)
+
     def next_due_s(self) -> float:
         """When a job must be looked at again although nothing touches it (inf: never)."""
+        if not self.agenda.acting:
+            return math.inf
         return min(self.due_s.values(), default=math.inf)
 
     # --- what one job needs -----------------------------------------------------------------------------------------
@@ -71,7 +83,10 @@ class Reconciler:
         if entry.phase is JobPhase.RUNNING and difference.together and not entry.released:
             self._release(entry, now_s)
         if difference.lost or self._overdue(entry, difference, now_s):
-            self.take_back(entry, now_s, keep_images=not difference.lost)
+            if entry.adopted and (difference.lost or not entry.resuming):
+                self._give_up(entry, now_s)
+            else:
+                self.take_back(entry, now_s, keep_images=not difference.lost)
             difference = diff(sight_of(self.cluster, entry))
         self._note_due(entry, difference, now_s)
         return tuple(need for need in difference.needs if not self._resting(need, now_s))
@@ -125,6 +140,15 @@ class Reconciler:
         self.agenda.place = True
         self.agenda.happened(now_s, "job-taken-back", entry.job.name, f"attempt {entry.attempt}")
 
+    def _give_up(self, entry: JobEntry, now_s: float) -> None:
+        """An adopted VM is gone or could not be taken over; nothing says how it would be started anew."""
+        entry.phase, entry.finished_s = JobPhase.FORGOTTEN, now_s
+        entry.revision += 1
+        self.cluster.set_allotments(entry, ())
+        self.agenda.change(entry)
+        self.agenda.place = True
+        self.agenda.happened(now_s, "adopted-vm-lost", entry.job.name, f"{entry.adopted} is not there as ours")
+
     def _back_off_s(self, failures: int) -> float:
         return float(min(self.settings.retry_max_s, self.settings.retry_s * 2.0 ** min(failures - 1, 30)))
 
@@ -162,7 +186,7 @@ class Reconciler:
         node = self.cluster.nodes[need.node]
         generation = need.expects
         spec = None
-        if need.kind in (ActionKind.START, ActionKind.RESUME):
+        if need.kind in (ActionKind.START, ActionKind.RESUME, ActionKind.ADOPT):
             generation, spec = self._bring(instance, need, now_s)
         elif need.kind is ActionKind.MIGRATE:
             self.cluster.claim(instance, need.to_node)
@@ -220,7 +244,7 @@ class Reconciler:
         if instance is None:
             return
         self.cluster.settle(instance)
-        if action.kind in (ActionKind.START, ActionKind.RESUME, ActionKind.MIGRATE):
+        if action.kind in (ActionKind.START, ActionKind.RESUME, ActionKind.MIGRATE, ActionKind.ADOPT):
             target = action.to_node or action.node
             if target not in instance.copies:
                 self.cluster.release(instance, target)

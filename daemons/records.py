@@ -1,6 +1,6 @@
 """What the controller keeps in the store: everything a successor needs to go on, one record per key.
 
-Written before the actions that depend on it are sent (DESIGN, rule 3 and rule 5).
+Written before the actions that depend on it are sent (architecture, rule 3 and rule 5).
 """
 
 from __future__ import annotations
@@ -30,7 +30,8 @@ class InstanceRecord:
 
 @dataclass(frozen=True, slots=True)
 class JobRecord:
-    """A job and its desired state. `instances` is empty once the job is over."""
+    """A job and its desired state. `instances` is empty once the job is over. `held`: an operator keeps it from
+    running. `adopted`: the name of the VM that was not started by us ("" for every other job)."""
 
     job: Job
     request: str
@@ -46,6 +47,8 @@ class JobRecord:
     accepted_s: float
     finished_s: float
     instances: tuple[InstanceRecord, ...]
+    held: bool = False
+    adopted: str = ""
 
     @property
     def key(self) -> tuple[str, str]:
@@ -96,11 +99,13 @@ class DecisionRecord:
 
 @dataclass(frozen=True, slots=True)
 class ControlRecord:
-    """Switches that outlive a controller."""
+    """Switches and counters that outlive a controller. `acting` false: it only observes until an operator says
+    otherwise (after a restore)."""
 
     deciding: bool
     decisions: int
     submissions: int
+    acting: bool = True
 
     @property
     def key(self) -> tuple[str, str]:

@@ -1,19 +1,30 @@
-"""What operators ask for: checked whole before anything changes, done once however often it is delivered."""
+"""What operators ask for: checked whole before anything changes, done once however often it is delivered.
+
+What only asks (`Query`, `DryRun`) is answered by `daemons/answers.py`.
+"""
 
 from __future__ import annotations
 
 from daemons.agenda import Agenda
 from daemons.deciding import Deciding
 from daemons.measure import Measure
+from daemons.names import unknown
 from daemons.state import OVER, Cluster, JobEntry, NodeEntry
+from daemons.vm_requests import VmRequests
 from shared.bus import topology
 from shared.effects import Declare, StartTimer
 from shared.messages import (
     AddNode,
+    AdoptVm,
     ApprovePlan,
     CancelJob,
     ConfirmOff,
     DrainNode,
+    DryRun,
+    ForgetVm,
+    HoldJob,
+    MoveVm,
+    Query,
     RemoveNode,
     Reply,
     Request,
@@ -22,15 +33,48 @@ from shared.messages import (
 )
 from shared.model import Job, JobPhase, Node, NodeCondition, NodeService
 
+REMEMBERED_MAX = 1_000
+Change = (
+    SubmitJob
+    | CancelJob
+    | AddNode
+    | RemoveNode
+    | DrainNode
+    | ConfirmOff
+    | ApprovePlan
+    | SetDeciding
+    | HoldJob
+    | MoveVm
+    | AdoptVm
+    | ForgetVm
+)
+
 
 class Requests:
     """Carries out operators' requests on the desired state."""
 
     def __init__(self, cluster: Cluster, agenda: Agenda, measure: Measure, deciding: Deciding) -> None:
         self.cluster, self.agenda, self.measure, self.deciding = cluster, agenda, measure, deciding
+        self.vms = VmRequests(cluster, agenda, deciding)
+        self._done: dict[str, Request] = {}
 
     def handle(self, request: Request, now_s: float) -> Reply:
-        """Do it, or say why not; a refusal changes nothing."""
+        """Do it, or say why not; a refusal changes nothing, and neither does a request that was done already."""
+        assert not isinstance(request, Query | DryRun)
+        if self._done.get(request.request) == request:
+            return Reply(request.request, True)
+        code, detail = self._handle(request, now_s)
+        if not code:
+            self._remember(request)
+        return Reply(request.request, not code, code, detail)
+
+    def _remember(self, request: Request) -> None:
+        """A repeat that comes late must not undo what was asked for since."""
+        self._done[request.request] = request
+        if len(self._done) > REMEMBERED_MAX:
+            del self._done[next(iter(self._done))]
+
+    def _handle(self, request: Change, now_s: float) -> tuple[str, str]:
         match request:
             case SubmitJob():
                 refused = self._submit(request, now_s)
@@ -48,8 +92,15 @@ class Requests:
                 refused = self._approve(request, now_s)
             case SetDeciding():
                 refused = self._set_deciding(request, now_s)
-        code, detail = refused
-        return Reply(request.request, not code, code, detail)
+            case HoldJob():
+                refused = self.vms.hold(request, now_s)
+            case MoveVm():
+                refused = self.vms.move(request, now_s)
+            case AdoptVm():
+                refused = self.vms.adopt(request, now_s)
+            case ForgetVm():
+                refused = self.vms.forget(request, now_s)
+        return refused
 
     # --- jobs -------------------------------------------------------------------------------------------------------
 
@@ -60,6 +111,9 @@ class Requests:
             if known.request == request.request:
                 return "", ""
             return "duplicate-name", f"there is a job {job.name!r} already; choose another name"
+        taken = self.cluster.names_taken(job)
+        if taken:
+            return "duplicate-name", f"the adopted VM {taken!r} has the name of one of its VMs; choose another name"
         misfit = fits_nowhere(job, self._inventories(), self.cluster.vm_overhead_mib)
         if misfit:
             return "fits-no-node", misfit
@@ -78,7 +132,7 @@ class Requests:
     def _cancel(self, request: CancelJob, now_s: float) -> tuple[str, str]:
         entry = self.cluster.jobs.get(request.job)
         if entry is None:
-            return "unknown-job", f"there is no job {request.job!r}"
+            return "unknown-job", unknown("job", request.job, self.cluster.jobs)
         if entry.phase is JobPhase.CANCELLED:
             return "", ""
         if entry.phase in OVER:
@@ -95,7 +149,7 @@ class Requests:
 
     def _node(self, name: str) -> tuple[NodeEntry | None, tuple[str, str]]:
         node = self.cluster.nodes.get(name)
-        return node, ("", "") if node is not None else ("unknown-node", f"there is no node {name!r}; add it first")
+        return node, ("", "") if node is not None else ("unknown-node", unknown("node", name, self.cluster.nodes))
 
     def _add_node(self, request: AddNode, now_s: float) -> tuple[str, str]:
         if request.node not in self.cluster.nodes:
@@ -113,6 +167,8 @@ class Requests:
             return "node-not-empty", f"{len(node.claimed)} VMs and {len(node.vms)} images may be on it; drain it first"
         del self.cluster.nodes[request.node]
         self.agenda.removed_nodes.append(request.node)
+        for entry in self.cluster.heard(request.node):
+            self.agenda.touch(entry)
         self.agenda.happened(now_s, "node-removed", request.node)
         return "", ""
 
@@ -146,6 +202,11 @@ class Requests:
         return "no-such-plan", f"no plan of decision {request.decision} waits for approval"
 
     def _set_deciding(self, request: SetDeciding, now_s: float) -> tuple[str, str]:
+        if request.on and not self.agenda.acting:
+            self.agenda.acting, self.agenda.dirty_control, self.agenda.place = True, True, True
+            for entry in self.cluster.active.values():
+                self.agenda.touch(entry)
+            self.agenda.happened(now_s, "acting", "controller")
         if self.deciding.enabled is not request.on:
             self.deciding.enabled = request.on
             self.agenda.dirty_control = True

@@ -38,6 +38,7 @@ def _sight(
                 is_unknown(cluster, instance),
                 instance.issued_attempt == attempt,
                 instance.ended,
+                bool(entry.adopted),
             )
         )
     return WorkloadSight(entry.job.name, phase, attempt, tuple(sights))
@@ -68,6 +69,8 @@ def is_busy(cluster: Cluster, instance: Instance) -> bool:
 
 def is_unknown(cluster: Cluster, instance: Instance) -> bool:
     """The VM may be on a node of which nothing is known, or whose word on it has not come yet."""
+    if instance.sought and cluster.untold:
+        return True
     for name in instance.may_run_on:
         if name not in instance.copies or cluster.nodes[name].condition is not NodeCondition.UP:
             return True

@@ -111,7 +111,10 @@ class SnapshotBuilder:
         )
 
     def _fixed(self, entry: JobEntry, now_s: float) -> bool:
-        """Whether a decision now could only make things worse: something is under way, unknown or just failed."""
+        """Whether a decision now could only make things worse: something is under way, unknown or just failed, or an
+        operator holds the job."""
+        if entry.held:
+            return True
         if entry.phase is JobPhase.WAITING:
             return not entry.clear
         if now_s < entry.not_before_s or (entry.phase is JobPhase.RUNNING and not entry.released):

@@ -11,8 +11,9 @@ from collections import deque
 from dataclasses import dataclass, field
 
 from daemons.records import InstanceRecord, JobRecord, NodeRecord
-from shared.messages import UnderWay
+from shared.messages import Report, UnderWay
 from shared.model import (
+    INSTANCE_SEPARATOR,
     LIVE_STATES,
     ActionKind,
     Allotment,
@@ -26,7 +27,8 @@ from shared.model import (
     instance_name,
 )
 
-OVER = frozenset({JobPhase.COMPLETED, JobPhase.CANCELLED})
+OVER = frozenset({JobPhase.COMPLETED, JobPhase.CANCELLED, JobPhase.FORGOTTEN})
+WANTED = frozenset({JobPhase.RUNNING, JobPhase.SUSPENDED})
 SKEW_READINGS = 8
 
 
@@ -44,7 +46,11 @@ class InFlight:
 
 @dataclass(slots=True, eq=False)
 class Instance:
-    """One VM of a job. `copies`: nodes whose last word lists the VM in any state."""
+    """One VM of a job. `copies`: nodes whose last word lists the VM in any state.
+
+    `sought`: a store said that it was brought to life but not where it is, so that its image lies on a node that has
+    not spoken yet, or it is lost.
+    """
 
     vm: str
     job: JobEntry
@@ -63,6 +69,7 @@ class Instance:
     arriving_until_s: float = 0.0
     retry_at_s: float = 0.0
     failures: int = 0
+    sought: bool = False
 
     def record(self) -> InstanceRecord:
         """The part that must outlive the controller."""
@@ -81,7 +88,8 @@ class Instance:
 
 @dataclass(slots=True, eq=False)
 class JobEntry:
-    """A job's desired state and life. `revision` counts every change that a decision in the making cannot know."""
+    """A job's desired state and life. `revision` counts every change that a decision in the making cannot know.
+    `held` and `adopted`: see JobRecord."""
 
     job: Job
     request: str
@@ -102,6 +110,8 @@ class JobEntry:
     progress_s: float = 0.0
     stalled: bool = False
     finished_s: float = 0.0
+    held: bool = False
+    adopted: str = ""
 
     @property
     def over(self) -> bool:
@@ -131,6 +141,8 @@ class JobEntry:
             self.accepted_s,
             self.finished_s,
             instances,
+            self.held,
+            self.adopted,
         )
 
     @property
@@ -141,7 +153,8 @@ class JobEntry:
 
 @dataclass(slots=True, eq=False)
 class NodeEntry:
-    """What is known and wanted of a node. `vms` is its last word, corrected by later results and events."""
+    """What is known and wanted of a node. `vms` is its last word, corrected by later results and events; `last` and
+    `before` are its last two reports of this boot. `back_s`: when it reported although it was taken for off."""
 
     name: str
     service: NodeService = NodeService.IN_SERVICE
@@ -152,6 +165,9 @@ class NodeEntry:
     report_seq: int = 0
     vm_seq: dict[str, int] = field(default_factory=dict)
     seen_s: float = 0.0
+    last: Report | None = None
+    before: Report | None = None
+    back_s: float | None = None
     echoed: bool = False
     skews_s: deque[float] = field(default_factory=lambda: deque(maxlen=SKEW_READINGS))
     skewed: bool = False
@@ -206,6 +222,8 @@ class Cluster:
         self.jobs: dict[str, JobEntry] = {}
         self.active: dict[str, JobEntry] = {}
         self.instances: dict[str, Instance] = {}
+        self.adopted: dict[str, JobEntry] = {}
+        self.untold: set[str] = set()  # nodes from the store that have not told what is on them
         self.actions: dict[str, Instance] = {}
         self.migrations = 0
         self.vm_overhead_mib = vm_overhead_mib
@@ -226,7 +244,10 @@ class Cluster:
 
     def _new_instance(self, entry: JobEntry, index: int) -> Instance:
         memory_mib = entry.job.memory_mib + self.vm_overhead_mib
-        instance = Instance(instance_name(entry.job.name, index), entry, memory_mib)
+        vm = entry.adopted or instance_name(entry.job.name, index)
+        instance = Instance(vm, entry, memory_mib)
+        if entry.adopted:
+            self.adopted[vm] = entry
         entry.instances.append(instance)
         self.instances[instance.vm] = instance
         return instance
@@ -236,6 +257,7 @@ class Cluster:
         instance.ended, instance.cpu_mhz, instance.done_mcycles = record.ended, record.cpu_mhz, record.done_mcycles
         instance.counter_node, instance.counter_generation = record.counter_node, record.counter_generation
         instance.counter_s = record.counter_s
+        instance.sought = instance.job.phase in WANTED and record.issued_attempt == instance.job.attempt
         for node in record.may_run_on:
             self.claim(instance, node)
 
@@ -245,6 +267,7 @@ class Cluster:
         entry.allotments = ()
         for instance in entry.instances:
             self.instances.pop(instance.vm, None)
+            self.adopted.pop(instance.vm, None)
         entry.instances = []
         self.active.pop(entry.job.name, None)
 
@@ -253,6 +276,14 @@ class Cluster:
         self.active[entry.job.name] = entry
         for index in range(entry.job.instances):
             self._new_instance(entry, index).ended = entry.phase is JobPhase.COMPLETED
+
+    def names_taken(self, job: Job) -> str:
+        """A VM of another job that has the name of an instance of `job` ("": none). Only adopted VMs can."""
+        for vm, entry in self.adopted.items():
+            name, _, index = vm.rpartition(INSTANCE_SEPARATOR)
+            if name == job.name != entry.job.name and index.isdigit() and int(index) < job.instances:
+                return vm
+        return ""
 
     def set_allotments(self, entry: JobEntry, allotments: tuple[Allotment, ...]) -> None:
         """Change where a job is wanted; empty: nowhere."""
@@ -268,6 +299,15 @@ class Cluster:
                 node.wanted_mib += memory_mib
                 node.wanted_mhz += sign * allotment.cpu_mhz
 
+    def heard(self, name: str) -> list[JobEntry]:
+        """A node has told what is on it, or never will; returns the jobs to look at again after the last of them."""
+        if name not in self.untold:
+            return []
+        self.untold.discard(name)
+        if self.untold:
+            return []
+        return [entry for entry in self.active.values() if any(instance.sought for instance in entry.instances)]
+
     # --- the ledger ---------------------------------------------------------------------------------------------
 
     def claim(self, instance: Instance, name: str) -> None:
@@ -276,6 +316,7 @@ class Cluster:
         if node is None or name in instance.may_run_on:
             return
         instance.may_run_on.add(name)
+        instance.sought = False
         node.claimed[instance.vm] = instance
         node.committed_mib += instance.memory_mib
         node.committed_mhz += instance.cpu_mhz
@@ -305,6 +346,7 @@ class Cluster:
         instance = self._instance_of(status.vm)
         if instance is not None:
             instance.copies.add(node.name)
+            instance.sought = False
             if status.state in LIVE_STATES or status.state is VmState.INCOMING or status.busy:
                 self.claim(instance, node.name)
         return instance
@@ -312,8 +354,8 @@ class Cluster:
     def _instance_of(self, vm: str) -> Instance | None:
         instance = self.instances.get(vm)
         if instance is None:
-            entry = self.jobs.get(vm.rpartition("#")[0])
-            if entry is not None and entry.over:
+            entry = self.jobs.get(vm.rpartition(INSTANCE_SEPARATOR)[0])
+            if entry is not None and entry.over and not self.names_taken(entry.job):
                 self.revive(entry)
                 instance = self.instances.get(vm)
         return instance

@@ -18,6 +18,8 @@ def diff(sight: WorkloadSight) -> Difference:
         return _toward_running(sight)
     if sight.phase is JobPhase.SUSPENDED:
         return _toward_suspended(sight)
+    if sight.phase is JobPhase.FORGOTTEN:
+        return _toward_forgotten(sight)
     needs: list[Need] = []
     for instance in sight.instances:
         if not instance.busy:
@@ -83,6 +85,20 @@ def _toward_suspended(sight: WorkloadSight) -> Difference:
     return Difference(tuple(needs), lost)
 
 
+def _toward_forgotten(sight: WorkloadSight) -> Difference:
+    """Live VMs are let go as they are, once nothing older of them is left. Their newest image is never discarded."""
+    needs: list[Need] = []
+    for instance in sight.instances:
+        if instance.busy:
+            continue
+        live = live_copy(sight, instance)
+        leftovers = _leftovers(sight, instance, live or image_copy(sight, instance))
+        needs += leftovers
+        if not leftovers and live is not None and live.usable:
+            needs.append(Need(ActionKind.RELEASE, sight.name, instance.vm, live.node, expects=live.generation))
+    return Difference(tuple(needs))
+
+
 def _toward_running(sight: WorkloadSight) -> Difference:
     gang = len(sight.instances) > 1
     lives = [live_copy(sight, instance) for instance in sight.instances]
@@ -107,6 +123,8 @@ def _toward_running(sight: WorkloadSight) -> Difference:
         elif not instance.unknown:
             if instance.issued:
                 lost = True
+            elif instance.adopted:
+                needs.append(_adopt(sight, instance))
             else:
                 needs.append(_start(sight, instance, gang))
     return Difference(tuple(needs), lost, together)
@@ -123,6 +141,11 @@ def _start(sight: WorkloadSight, instance: InstanceSight, gang: bool) -> Need:
         set_mhz=instance.want_mhz,
         paused=gang,
     )
+
+
+def _adopt(sight: WorkloadSight, instance: InstanceSight) -> Need:
+    """It takes no room: it is there and counted already."""
+    return Need(ActionKind.ADOPT, sight.name, instance.vm, instance.want_node, set_mhz=instance.want_mhz)
 
 
 def _resume(sight: WorkloadSight, instance: InstanceSight, image: Copy, gang: bool) -> Need:

@@ -18,6 +18,8 @@ RANK = {
     ActionKind.STOP: 0,
     ActionKind.DISCARD_IMAGE: 0,
     ActionKind.PAUSE: 0,
+    ActionKind.RELEASE: 0,
+    ActionKind.ADOPT: 0,
     ActionKind.SUSPEND: 1,
     ActionKind.UNPAUSE: 2,
     ActionKind.SET_CPU: 3,

@@ -22,7 +22,8 @@ class Copy:
 @dataclass(frozen=True, slots=True)
 class InstanceSight:
     """One instance. `busy`: an operation is under way. `unknown`: it may be on a node
-    of which nothing is known, or whose word on it has not come yet. `issued`: a START of this attempt was sent."""
+    of which nothing is known, or whose word on it has not come yet. `issued`: a START of this attempt was sent.
+    `adopted`: it was not started by us; what takes the place of its START is to adopt it where it is."""
 
     vm: str
     want_node: str
@@ -33,6 +34,7 @@ class InstanceSight:
     unknown: bool
     issued: bool
     ended: bool
+    adopted: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -200,13 +200,22 @@ class Desk:
             "kind": action.kind,
             "vm": action.vm,
             "outcome": outcome,
-            "status": self.vms[action.node].get(action.vm),
+            "status": self._ours(action.node, action.vm),
         }
         return self.say(Result(**(given | fields)), topology.agent_user(action.node))
 
+    def _ours(self, node: str, vm: str) -> VmStatus | None:
+        status = self.vms[node].get(vm)
+        return status if status is not None and status.managed else None
+
     def _do(self, action: Action) -> None:
         here = self.vms[action.node]
-        if action.spec is not None:
+        if action.kind is ActionKind.ADOPT and action.spec is not None:
+            spec = action.spec
+            self.change(action.node, action.vm, managed=True, generation=spec.generation, attempt=spec.attempt)
+        elif action.kind is ActionKind.RELEASE:
+            self.change(action.node, action.vm, managed=False, generation=0, attempt=0)
+        elif action.spec is not None:
             state = VmState.PAUSED if action.paused else VmState.RUNNING
             spec = action.spec
             here[action.vm] = VmStatus(
@@ -219,6 +228,8 @@ class Desk:
         else:
             states = {ActionKind.PAUSE: VmState.PAUSED, ActionKind.SUSPEND: VmState.SUSPENDED}
             self.change(action.node, action.vm, state=states.get(action.kind, VmState.RUNNING))
+            if action.kind is ActionKind.SET_CPU:
+                self.change(action.node, action.vm, cpu_mhz=action.cpu_mhz)
 
     def change(self, node: str, vm: str, **fields: Any) -> None:
         """Change what a node would report of a VM."""

@@ -1,0 +1,116 @@
+"""Answers to those who only ask: views of what is known, and decisions that nothing follows from."""
+
+from __future__ import annotations
+
+from daemons.decide import DecideOutcome
+from daemons.names import unknown
+from daemons.records import DecisionRecord
+from daemons.view_rows import Row, decision_view
+from daemons.views import VIEWS, Tables
+from shared.bus import topology
+from shared.codec import encode
+from shared.effects import Acknowledge, Computed, Effect, Publish, Received
+from shared.errors import CodecError
+from shared.messages import QUERIES, DryRun, Query, Reply
+from shared.model import JobPhase
+
+LIMIT_MAX = 10_000
+DRY_RUN_ROWS = 10_000
+Refused = tuple[str, str]
+
+
+class Answers:
+    """Answers at once and writes nothing; one dry run at a time, computed beside the decisions proper."""
+
+    def __init__(self, tables: Tables) -> None:
+        self.tables = tables
+        self._dry: tuple[int, DryRun, str] | None = None  # the computation, who asked, and where the answer goes
+
+    @property
+    def dry_running(self) -> bool:
+        """A dry run is under way."""
+        return self._dry is not None
+
+    def ask(self, message: Query | DryRun, received: Received, now_s: float) -> list[Effect]:
+        """Take a question; a dry run's answer comes later."""
+        effects: list[Effect] = [] if received.delivery is None else [Acknowledge(received.delivery)]
+        if not received.reply_to:
+            return effects
+        if isinstance(message, Query):
+            return [*effects, _reply(received.reply_to, self._view(message, now_s))]
+        if self._dry is None:
+            self._dry = (self.tables.deciding.compute(now_s, True), message, received.reply_to)
+        elif self._dry[1:] != (message, received.reply_to):  # else the same question came twice
+            busy = Reply(message.request, False, "busy", "another dry run is under way; try again when it is answered")
+            effects.append(_reply(received.reply_to, busy))
+        return effects
+
+    # --- views ------------------------------------------------------------------------------------------------------
+
+    def _view(self, query: Query, now_s: float) -> Reply:
+        code, detail = self._refuse(query)
+        if code:
+            return Reply(query.request, False, code, detail)
+        return self._answer(query.request, VIEWS[query.what](self.tables, query, now_s), now_s)
+
+    def _answer(self, request: str, data: Row, now_s: float) -> Reply:
+        reply = Reply(request, True, data={"at_s": now_s, "term": self.tables.agenda.term} | data)
+        try:
+            encode(reply)
+        except CodecError as problem:
+            return Reply(request, False, "too-large", f"ask for fewer rows: {problem}")
+        return reply
+
+    def _refuse(self, query: Query) -> Refused:
+        cluster, subject = self.tables.cluster, query.subject
+        if query.what not in VIEWS:
+            return "unknown-query", f"{unknown('view', query.what, QUERIES)}; there are {', '.join(QUERIES)}"
+        if not 1 <= query.limit <= LIMIT_MAX:
+            return "invalid-value", f"limit is {query.limit}, expected 1 to {LIMIT_MAX}"
+        if query.what == "jobs" and subject not in ("", *JobPhase):
+            return "invalid-value", unknown("phase", subject, JobPhase)
+        if query.what == "job" and subject not in cluster.jobs:
+            return "unknown-job", unknown("job", subject, cluster.jobs)
+        node_named = query.what == "node" or (query.what == "vms" and subject)
+        if node_named and subject not in cluster.nodes:
+            return "unknown-node", unknown("node", subject, cluster.nodes)
+        if query.what == "plan" and subject and not self._kept(subject):
+            return "no-such-plan", f"decision {subject!r} is not kept; plan-history lists those that are"
+        return "", ""
+
+    def _kept(self, number: str) -> bool:
+        digits = number.isascii() and number.isdigit() and len(number) <= 18
+        return digits and self.tables.deciding.history.find(int(number)) is not None
+
+    # --- dry runs ---------------------------------------------------------------------------------------------------
+
+    def computed(self, answer: Computed, now_s: float) -> bool:
+        """Answer the dry run whose computation this is; false when it is not one."""
+        if self._dry is None or answer.compute_id != self._dry[0]:
+            return False
+        (_, request, reply_to), self._dry = self._dry, None
+        if answer.outcome is None:
+            reply = Reply(request.request, False, "decision-failed", answer.error)
+        else:
+            reply = self._answer(request.request, self._decision(answer.outcome, now_s), now_s)
+        self.tables.agenda.effects.append(_reply(reply_to, reply))
+        return True
+
+    def _decision(self, outcome: DecideOutcome, now_s: float) -> Row:
+        placement = outcome.placement
+        changes = tuple(placement.changes)
+        plan = self.tables.deciding.plan(changes)
+        policy = self.tables.settings.placement.name
+        refusals = tuple(placement.refusals)
+        record = DecisionRecord(0, now_s, self.tables.agenda.term, policy, changes, refusals, (), (), plan)
+        return {
+            "decision": decision_view(record, DRY_RUN_ROWS),
+            "skipped": outcome.skipped,
+            "in_service": None if outcome.provisioning is None else list(outcome.provisioning.in_service),
+            "evaluations": placement.evaluations,
+            "predicted_utility": placement.predicted_utility,
+        }
+
+
+def _reply(reply_to: str, reply: Reply) -> Effect:
+    return Publish(topology.REPLIES, reply_to, reply)

@@ -1,0 +1,46 @@
+"""The last decisions, kept in memory for operators' questions."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+
+from daemons.records import DecisionRecord
+
+KEPT_MAX = 200
+ITEMS_MAX = 100_000  # changes and refusals in all records kept, so that long queues do not fill the memory
+
+
+class History:
+    """At most `KEPT_MAX` decisions, fewer when they are large; always the newest one."""
+
+    def __init__(self) -> None:
+        self._records: deque[DecisionRecord] = deque()
+        self._items = 0
+
+    def __len__(self) -> int:
+        return len(self._records)
+
+    def __iter__(self) -> Iterator[DecisionRecord]:
+        """Newest first."""
+        return reversed(self._records)
+
+    def add(self, record: DecisionRecord) -> None:
+        """Keep a decision, which must be newer than those kept."""
+        self._records.append(record)
+        self._items += _items(record)
+        while len(self._records) > 1 and (len(self._records) > KEPT_MAX or self._items > ITEMS_MAX):
+            self._items -= _items(self._records.popleft())
+
+    @property
+    def last(self) -> DecisionRecord | None:
+        """The newest one."""
+        return self._records[-1] if self._records else None
+
+    def find(self, number: int) -> DecisionRecord | None:
+        """The decision of that number, None when it is not kept."""
+        return next((record for record in self if record.number == number), None)
+
+
+def _items(record: DecisionRecord) -> int:
+    return len(record.changes) + len(record.refusals) + len(record.dropped)

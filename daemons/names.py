@@ -1,0 +1,25 @@
+"""Names that are not known, and those that may have been meant."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from difflib import get_close_matches
+from itertools import islice
+
+NEAREST_MAX = 3
+COMPARED_MAX = 2_000  # a comparison costs some 10 microseconds
+LENGTH_OFF_MAX = 3
+ALIKE_FRAC = 0.5
+
+
+def nearest(name: str, names: Iterable[str]) -> list[str]:
+    """Up to three known names like `name`, the nearest first."""
+    alike = (known for known in names if abs(len(known) - len(name)) <= LENGTH_OFF_MAX)
+    return get_close_matches(name, list(islice(alike, COMPARED_MAX)), NEAREST_MAX, ALIKE_FRAC)
+
+
+def unknown(what: str, name: str, names: Iterable[str]) -> str:
+    """Says that there is no such thing, and what there is."""
+    found = nearest(name, names)
+    meant = f"; nearest: {', '.join(repr(str(one)) for one in found)}" if found else ""
+    return f"there is no {what} {name!r}{meant}"

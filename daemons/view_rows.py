@@ -1,0 +1,313 @@
+"""Rows of views: one node, job, VM or decision as plain data. docs/views.md has the keys."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict
+from typing import Any
+
+from daemons.records import DecisionRecord
+from daemons.settings import ControllerSettings
+from daemons.sights import is_unknown
+from daemons.state import Cluster, Instance, JobEntry, NodeEntry
+from shared.messages import Report
+from shared.model import (
+    LIVE_STATES,
+    Change,
+    JobPhase,
+    NodeCondition,
+    NodeSample,
+    Reason,
+    Refusal,
+    Step,
+    VmState,
+    VmStatus,
+)
+
+Row = dict[str, Any]
+
+
+# --- nodes -----------------------------------------------------------------------------------------------------------
+
+
+def node_row(node: NodeEntry, now_s: float) -> Row:
+    """A node in the list of all."""
+    facts = node.inventory
+    sample = node.last.sample if node.last is not None else None
+    statuses = list(vms_on(node))
+    return {
+        "name": node.name,
+        "condition": node.condition.value,
+        "service": node.service.value,
+        "schedulable": node.schedulable,
+        "clock_skewed": node.skewed,
+        "skew_s": min(node.skews_s, default=None),
+        "report_age_s": age_of(node, now_s),
+        "cores": facts.cores if facts else None,
+        "core_mhz": facts.core_mhz if facts else None,
+        "labels": list(facts.labels) if facts else None,
+        "cpu": _cpu(node, sample),
+        "memory": _memory(node, sample),
+        "iowait_frac": sample.iowait_frac if sample else None,
+        "load_1min": sample.load_1min if sample else None,
+        "vms": sum(status.managed for status in statuses),
+        "unmanaged_vms": sum(not status.managed for status in statuses),
+        "actions": node.actions,
+    }
+
+
+def _cpu(node: NodeEntry, sample: NodeSample | None) -> Row:
+    capacity_mhz = node.inventory.cpu_mhz if node.inventory else None
+    return {
+        "capacity_mhz": capacity_mhz,
+        "committed_mhz": node.committed_mhz,
+        "wanted_mhz": node.wanted_mhz,
+        "used_mhz": sample.cpu_frac * capacity_mhz if sample and capacity_mhz is not None else None,
+    }
+
+
+def _memory(node: NodeEntry, sample: NodeSample | None) -> Row:
+    return {
+        "capacity_mib": node.inventory.usable_mib if node.inventory else None,
+        "committed_mib": node.committed_mib,
+        "wanted_mib": node.wanted_mib,
+        "unmanaged_mib": node.unmanaged_mib,
+        "used_mib": sample.memory_used_mib if sample else None,
+        "free_mib": node.room_mib() if node.inventory else None,
+    }
+
+
+def node_details(cluster: Cluster, node: NodeEntry, now_s: float) -> Row:
+    """A node with all that is known of it."""
+    facts = node.inventory
+    return node_row(node, now_s) | {
+        "boot_id": node.boot_id,
+        "off_boot_id": node.off_boot_id,
+        "silent_since_s": silent_since_s(node),
+        "fencing": node.fencing,
+        "memory_mib": facts.memory_mib if facts else None,
+        "reserve_mib": facts.reserve_mib if facts else None,
+        "cpu_model": facts.cpu_model if facts else None,
+        "sample": asdict(node.last.sample) if node.last is not None else None,
+        "vm_list": [vm_row(cluster, node, status, now_s) for status in vms_on(node)],
+        "action_list": [_action(instance) for _, instance in sorted(node.flights.items())],
+    }
+
+
+def age_of(node: NodeEntry, now_s: float) -> float | None:
+    """Seconds since the node's last report of this boot, None before the first."""
+    return now_s - node.seen_s if node.last is not None else None
+
+
+def silent_since_s(node: NodeEntry) -> float | None:
+    """When a node that is not heard of was last heard of, None for one that is, or never was."""
+    return node.seen_s if node.condition is NodeCondition.UNKNOWN and node.last is not None else None
+
+
+def _action(instance: Instance) -> Row:
+    flight = instance.in_flight
+    assert flight is not None
+    return {
+        "id": flight.id,
+        "kind": flight.kind.value,
+        "vm": instance.vm,
+        "node": flight.node,
+        "to_node": flight.to_node,
+        "expires_at_s": flight.expires_at_s,
+    }
+
+
+# --- VMs -------------------------------------------------------------------------------------------------------------
+
+
+def vms_on(node: NodeEntry) -> Iterable[VmStatus]:
+    """Every VM and image of the node by its last word, by name; none of a node that is off."""
+    if node.condition is NodeCondition.OFF:
+        return []
+    reported = node.last.vms if node.last is not None else ()
+    strangers = [status for status in reported if not status.managed and status.vm not in node.vms]
+    return sorted([*node.vms.values(), *strangers], key=lambda status: status.vm)
+
+
+def vm_row(cluster: Cluster, node: NodeEntry, status: VmStatus, now_s: float) -> Row:
+    """A VM or image on a node."""
+    instance = cluster.instances.get(status.vm) if status.managed else None
+    return {
+        "vm": status.vm,
+        "node": node.name,
+        "state": status.state.value,
+        "busy": status.busy,
+        "managed": status.managed,
+        "job": instance.job.job.name if instance is not None else "",
+        "known": instance is not None or not status.managed,
+        "generation": status.generation,
+        "attempt": status.attempt,
+        "memory_mib": status.memory_mib,
+        "vcpus": status.vcpus,
+        "cpu_mhz": status.cpu_mhz,
+        "cpu_time_s": status.cpu_time_s,
+        "used_mhz": _used_mhz(node, status.vm),
+        "node_condition": node.condition.value,
+        "report_age_s": age_of(node, now_s),
+    }
+
+
+def _used_mhz(node: NodeEntry, vm: str) -> float | None:
+    """The VM's speed between the node's last two reports."""
+    earlier, later = _reading(node.before, vm), _reading(node.last, vm)
+    if earlier is None or later is None or node.inventory is None:
+        return None
+    (from_s, first), (to_s, last) = earlier, later
+    if first.generation != last.generation or to_s <= from_s:
+        return None
+    return max(0.0, last.cpu_time_s - first.cpu_time_s) / (to_s - from_s) * node.inventory.core_mhz
+
+
+def _reading(report: Report | None, vm: str) -> tuple[float, VmStatus] | None:
+    if report is None:
+        return None
+    return next(((report.clock_s, status) for status in report.vms if status.vm == vm), None)
+
+
+# --- jobs ------------------------------------------------------------------------------------------------------------
+
+
+def job_row(entry: JobEntry, now_s: float, blocked: bool, refusal: Row | None) -> Row:
+    """A job in the list of all; `refusal`: the last one that named it."""
+    job = entry.job
+    work_mcycles = job.work_mcycles
+    done_mcycles = work_mcycles if entry.phase is JobPhase.COMPLETED else entry.done_mcycles
+    not_before_s = max(entry.not_before_s, job.desired_start_s)
+    return {
+        "name": job.name,
+        "phase": entry.phase.value,
+        "held": entry.held,
+        "adopted": bool(entry.adopted),
+        "order": entry.order,
+        "revision": entry.revision,
+        "attempt": entry.attempt,
+        "failures": entry.failures,
+        "instances": job.instances,
+        "released": entry.released,
+        "nodes": [allotment.node for allotment in entry.allotments],
+        "cpu_mhz": math.fsum(allotment.cpu_mhz for allotment in entry.allotments),
+        "done_mcycles": done_mcycles,
+        "work_mcycles": work_mcycles,
+        "progress_pct": min(100.0, 100.0 * done_mcycles / work_mcycles) if work_mcycles > 0 else None,
+        "submit_at_s": job.submit_s,
+        "accepted_at_s": entry.accepted_s,
+        "finished_at_s": entry.finished_s if entry.over else None,
+        "goal_at_s": job.goal_s,
+        "importance": job.importance,
+        "stalled": entry.stalled and not entry.over,
+        "blocked": blocked,
+        "back_off_until_s": not_before_s if not entry.over and not_before_s > now_s else None,
+        "waits_for": None if entry.over else refusal,
+    }
+
+
+def job_details(cluster: Cluster, entry: JobEntry) -> Row:
+    """What a single job's view has beyond its row."""
+    spec = asdict(entry.job)
+    spec["stages"] = [asdict(stage) for stage in entry.job.stages]
+    spec["needs"] = list(entry.job.needs)
+    return {
+        "spec": spec,
+        "request": entry.request,
+        "instance_list": [_instance(cluster, entry, index) for index in range(len(entry.instances))],
+    }
+
+
+def _instance(cluster: Cluster, entry: JobEntry, index: int) -> Row:
+    instance = entry.instances[index]
+    copies = [(cluster.nodes[name], cluster.nodes[name].vms[instance.vm]) for name in sorted(instance.copies)]
+    newest = max(copies, key=lambda copy: (copy[1].generation, copy[1].state in LIVE_STATES), default=None)
+    return {
+        "vm": instance.vm,
+        "state": newest[1].state.value if newest else "absent",
+        "node": newest[0].name if newest else "",
+        "wanted_node": entry.allotments[index].node if entry.allotments else "",
+        "cpu_mhz": instance.cpu_mhz,
+        "generation": instance.generation,
+        "may_run_on": sorted(instance.may_run_on),
+        "images_on": [node.name for node, status in copies if status.state is VmState.SUSPENDED],
+        "ended": instance.ended,
+        "done_mcycles": instance.done_mcycles,
+        "action": instance.in_flight.kind.value if instance.in_flight else "",
+        "retry_at_s": instance.retry_at_s or None,
+        "unknown": is_unknown(cluster, instance),
+    }
+
+
+# --- decisions -------------------------------------------------------------------------------------------------------
+
+
+def reason_view(reason: Reason) -> Row:
+    """A reason: its code, the numbers that JSON can carry, and both in words."""
+    numbers = {name: number for name, number in reason.numbers if math.isfinite(number)}
+    return {"code": reason.code.value, "numbers": numbers, "text": str(reason)}
+
+
+def _change(change: Change) -> Row:
+    return {
+        "workload": change.workload,
+        "kind": change.kind.value,
+        "allotments": [asdict(allotment) for allotment in change.allotments],
+        "reason": reason_view(change.reason),
+    }
+
+
+def _refusal(refusal: Refusal) -> Row:
+    return {"workload": refusal.workload, "reason": reason_view(refusal.reason)}
+
+
+def _step(step: Step) -> Row:
+    return asdict(step) | {"kind": step.kind.value}
+
+
+def _lists(record: DecisionRecord) -> Mapping[str, Sequence[Any]]:
+    return {
+        "changes": record.changes,
+        "held": record.held,
+        "refusals": record.refusals,
+        "dropped": record.dropped,
+        "steps": record.plan.steps,
+        "blocked": record.plan.blocked,
+    }
+
+
+def _head(record: DecisionRecord) -> Row:
+    return {
+        "number": record.number,
+        "decided_at_s": record.at_s,
+        "term": record.term,
+        "policy": record.policy,
+        "counts": {key: len(items) for key, items in _lists(record).items()},
+    }
+
+
+def decision_row(record: DecisionRecord) -> Row:
+    """A decision in the list of all."""
+    return _head(record) | {"kinds": dict(Counter(change.kind.value for change in record.changes))}
+
+
+def decision_view(record: DecisionRecord, limit: int) -> Row:
+    """A decision with everything in it, at most `limit` rows of each list."""
+    shown = {"changes": _change, "held": _change, "refusals": _refusal, "dropped": _refusal, "blocked": _refusal}
+    lists = {
+        key: [shown.get(key, _step)(item) for item in items[:limit]]  # type: ignore[operator]
+        for key, items in _lists(record).items()
+    }
+    return _head(record) | lists
+
+
+def settings_view(settings: ControllerSettings) -> Row:
+    """Every setting by name, as plain data."""
+    plain = asdict(settings)
+    plain["automation"] = settings.automation.value
+    for role in ("placement", "provisioning"):
+        choice = getattr(settings, role)
+        plain[role] = {"name": choice.name, "params": {key: str(value) for key, value in choice.params.items()}}
+    return plain

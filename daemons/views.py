@@ -1,0 +1,247 @@
+"""Views of the controller's tables: pure functions that return plain data. docs/views.md has the keys."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+from daemons.agenda import Agenda
+from daemons.deciding import Deciding
+from daemons.leadership import Leadership
+from daemons.reconcile import Reconciler
+from daemons.settings import ControllerSettings
+from daemons.state import Cluster, JobEntry
+from daemons.view_rows import (
+    Row,
+    age_of,
+    decision_row,
+    decision_view,
+    job_details,
+    job_row,
+    node_details,
+    node_row,
+    reason_view,
+    settings_view,
+    silent_since_s,
+    vm_row,
+    vms_on,
+)
+from shared.messages import Query
+from shared.model import JobPhase, NodeCondition, NodeService
+
+
+@dataclass(frozen=True, slots=True)
+class Tables:
+    """What views are made of. `in_hand`: what the controller waits for, by name. `dry_running`: a dry run is under
+    way."""
+
+    controller: str
+    leadership: Leadership
+    settings: ControllerSettings
+    cluster: Cluster
+    agenda: Agenda
+    deciding: Deciding
+    reconciler: Reconciler
+    in_hand: Callable[[], dict[str, int]]
+    dry_running: Callable[[], bool]
+
+
+def status(tables: Tables, _query: Query, now_s: float) -> Row:
+    """The whole cluster in a few numbers."""
+    cluster, deciding, settings = tables.cluster, tables.deciding, tables.settings
+    up = [node for node in cluster.nodes.values() if node.condition is NodeCondition.UP]
+    listed = [vm.managed for node in up for vm in vms_on(node)]
+    flights = [instance.in_flight for instance in cluster.actions.values()]
+    trouble = deciding.trouble
+    role = tables.leadership.role.value
+    return {
+        "controller": tables.controller,
+        "role": role,
+        "leader": tables.controller,
+        "acting": tables.agenda.acting,
+        "deciding": deciding.enabled,
+        "automation": settings.automation.value,
+        "placement": settings.placement.name,
+        "provisioning": settings.provisioning.name,
+        "decisions": deciding.decisions,
+        "decision_under_way": deciding.under_way,
+        "dry_run_under_way": tables.dry_running(),
+        "last_trouble": {"at_s": trouble.at_s, "what": trouble.what, "detail": trouble.detail} if trouble else None,
+        "waiting_approval": deciding.pending.number if deciding.pending else None,
+        "nodes": {
+            "total": len(cluster.nodes),
+            "condition": _counts(NodeCondition, (node.condition for node in cluster.nodes.values())),
+            "service": _counts(NodeService, (node.service for node in cluster.nodes.values())),
+        },
+        "jobs": {
+            "total": len(cluster.jobs),
+            "held": sum(entry.held and not entry.over for entry in cluster.active.values()),
+            "phase": _counts(JobPhase, (entry.phase for entry in cluster.jobs.values())),
+        },
+        "vms": {"managed": sum(listed), "unmanaged": len(listed) - sum(listed)},
+        "actions": {
+            "total": len(flights),
+            "migrations": cluster.migrations,
+            "kinds": dict(Counter(flight.kind.value for flight in flights if flight is not None)),
+        },
+        "alarms": alarms(tables, now_s),
+    }
+
+
+def _counts(codes: type[StrEnum], found: Iterable[StrEnum]) -> dict[str, int]:
+    counts = Counter(found)
+    return {code.value: counts[code] for code in codes}
+
+
+def alarms(tables: Tables, now_s: float) -> list[Row]:
+    """What is not as it should be now."""
+    found = [*_node_alarms(tables, now_s), *_job_alarms(tables, now_s)]
+    trouble, pending = tables.deciding.trouble, tables.deciding.pending
+    if trouble is not None:
+        found.append(_alarm("decision-trouble", "controller", trouble.at_s, f"{trouble.what}: {trouble.detail}"))
+    if pending is not None:
+        found.append(_alarm("plan-waiting", f"{pending.number}", pending.at_s, f"{len(pending.held)} changes"))
+    if not tables.agenda.acting:
+        found.append(_alarm("not-acting", "controller", None, "it only observes until deciding is switched on"))
+    return found
+
+
+def _node_alarms(tables: Tables, now_s: float) -> Iterable[Row]:
+    for name, node in sorted(tables.cluster.nodes.items()):
+        if node.condition is NodeCondition.UNKNOWN:
+            vms = f"{len(node.claimed)} VMs are or may be on it"
+            yield _alarm("node-silent", name, silent_since_s(node), vms)
+        if node.condition is NodeCondition.OFF:
+            yield _alarm("node-off", name, node.off_s, "")
+        if node.skewed:
+            yield _alarm("clock-skewed", name, None, f"{min(node.skews_s):.1f} s")
+        if node.back_s is not None and now_s < node.back_s + tables.settings.decide_s:
+            yield _alarm("off-node-reports", name, node.back_s, "it was taken for off and is not")
+
+
+def _job_alarms(tables: Tables, now_s: float) -> Iterable[Row]:
+    for name, entry in tables.cluster.active.items():
+        if entry.over:
+            continue
+        if entry.stalled:
+            yield _alarm("job-stalled", name, entry.progress_s, "no CPU time was used")
+        late = entry.wanted_s + tables.settings.gang_timeout_s < now_s and not entry.released
+        if name in tables.reconciler.blocked and late:
+            yield _alarm("job-blocked", name, entry.wanted_s, f"{entry.phase.value}, but a step finds no room")
+
+
+def _alarm(what: str, subject: str, since_s: float | None, detail: str) -> Row:
+    return {"what": what, "subject": subject, "since_s": since_s, "detail": detail}
+
+
+def nodes(tables: Tables, query: Query, now_s: float) -> Row:
+    """All nodes whose names begin with the subject."""
+    found = [node for name, node in sorted(tables.cluster.nodes.items()) if name.startswith(query.subject)]
+    return {"total": len(found), "nodes": [node_row(node, now_s) for node in found[: query.limit]]}
+
+
+def node(tables: Tables, query: Query, now_s: float) -> Row:
+    """One node. KeyError when there is none of the name."""
+    return {"node": node_details(tables.cluster, tables.cluster.nodes[query.subject], now_s)}
+
+
+def jobs(tables: Tables, query: Query, now_s: float) -> Row:
+    """All jobs, or those in the phase that the subject names; ValueError when it names none."""
+    phase = JobPhase(query.subject) if query.subject else None
+    found = [entry for entry in tables.cluster.jobs.values() if phase is None or entry.phase is phase]
+    found.sort(key=lambda entry: (entry.over, entry.order))
+    reasons = _refusals(tables)
+    rows = [_job(tables, entry, now_s, reasons) for entry in found[: query.limit]]
+    return {"total": len(found), "jobs": rows}
+
+
+def job(tables: Tables, query: Query, now_s: float) -> Row:
+    """One job. KeyError when there is none of the name."""
+    entry = tables.cluster.jobs[query.subject]
+    return {"job": _job(tables, entry, now_s, _refusals(tables)) | job_details(tables.cluster, entry)}
+
+
+def _job(tables: Tables, entry: JobEntry, now_s: float, reasons: dict[str, Row]) -> Row:
+    return job_row(entry, now_s, entry.job.name in tables.reconciler.blocked, reasons.get(entry.job.name))
+
+
+def _refusals(tables: Tables) -> dict[str, Row]:
+    at_s = tables.deciding.refused_s
+    return {one.workload: reason_view(one.reason) | {"at_s": at_s} for one in tables.deciding.refusals}
+
+
+def vms(tables: Tables, query: Query, now_s: float) -> Row:
+    """All VMs and images, or those of the node that the subject names; KeyError when there is none."""
+    cluster = tables.cluster
+    places = [cluster.nodes[query.subject]] if query.subject else [node for _, node in sorted(cluster.nodes.items())]
+    found = [(place, vm) for place in places for vm in vms_on(place)]
+    return {"total": len(found), "vms": [vm_row(cluster, place, vm, now_s) for place, vm in found[: query.limit]]}
+
+
+def plan(tables: Tables, query: Query, _now_s: float) -> Row:
+    """The decision that waits, else the last one, or the one of a number; KeyError when that one is not kept."""
+    deciding = tables.deciding
+    record = deciding.pending or deciding.history.last
+    if query.subject:
+        record = deciding.history.find(int(query.subject))
+        if record is None:
+            raise KeyError(query.subject)
+    waiting = record is not None and record is deciding.pending
+    return {"decision": decision_view(record, query.limit) if record else None, "waiting_approval": waiting}
+
+
+def plan_history(tables: Tables, query: Query, _now_s: float) -> Row:
+    """The decisions that are kept, newest first."""
+    kept = list(tables.deciding.history)
+    return {"total": len(kept), "decisions": [decision_row(record) for record in kept[: query.limit]]}
+
+
+def doctor(tables: Tables, query: Query, now_s: float) -> Row:
+    """Facts from which `trimtab doctor` judges."""
+    cluster = tables.cluster
+    places = [place for _, place in sorted(cluster.nodes.items())]
+    models = sorted({place.inventory.cpu_model for place in places if place.inventory and place.inventory.cpu_model})
+    strays = [vm for place in places for vm in place.vms if vm not in cluster.instances]
+    return {
+        "settings": settings_view(tables.settings),
+        "nodes": [
+            {
+                "name": place.name,
+                "condition": place.condition.value,
+                "report_age_s": age_of(place, now_s),
+                "skew_s": min(place.skews_s, default=None),
+                "boot_id": place.boot_id,
+                "echoed": place.echoed,
+                "agent_term": place.last.term if place.last is not None else None,
+                "events_open": len(place.events_above),
+            }
+            for place in places[: query.limit]
+        ],
+        "queues": tables.in_hand()
+        | {"blocked_jobs": len(tables.reconciler.blocked), "touched_jobs": len(tables.agenda.touched)},
+        "facts": {
+            "jobs": len(cluster.jobs),
+            "active_jobs": len(cluster.active),
+            "instances": len(cluster.instances),
+            "history": len(tables.deciding.history),
+            "cpu_models": models,
+            "mixed_cpu_models": len(models) > 1,
+            "unknown_vms": sorted(strays)[: query.limit],
+        },
+    }
+
+
+VIEWS: dict[str, Callable[[Tables, Query, float], dict[str, Any]]] = {
+    "status": status,
+    "nodes": nodes,
+    "node": node,
+    "jobs": jobs,
+    "job": job,
+    "vms": vms,
+    "plan": plan,
+    "plan-history": plan_history,
+    "doctor": doctor,
+}

@@ -1,0 +1,217 @@
+"""What operators ask for of jobs and VMs beyond submitting and cancelling: hold, move, adopt, forget.
+
+Each function checks everything first and returns a code and a text; ("", "") when it was done or is so already.
+"""
+
+from __future__ import annotations
+
+from daemons.agenda import Agenda
+from daemons.deciding import Deciding
+from daemons.names import unknown
+from daemons.sights import is_busy, is_unknown
+from daemons.state import Cluster, Instance, JobEntry, NodeEntry
+from shared.errors import InvalidValue
+from shared.messages import AdoptVm, ForgetVm, HoldJob, MoveVm
+from shared.model import (
+    LIVE_STATES,
+    Allotment,
+    Change,
+    ChangeKind,
+    Job,
+    JobPhase,
+    Reason,
+    ReasonCode,
+    Stage,
+    VmState,
+    VmStatus,
+)
+
+Refused = tuple[str, str]
+DONE: Refused = ("", "")
+ROOM_TOLERANCE = 1e-9  # sums of floats
+BY_OPERATOR = Reason(ReasonCode.OPERATOR)
+
+
+class VmRequests:
+    """Carries them out on the desired state."""
+
+    def __init__(self, cluster: Cluster, agenda: Agenda, deciding: Deciding) -> None:
+        self.cluster, self.agenda, self.deciding = cluster, agenda, deciding
+
+    # --- hold -------------------------------------------------------------------------------------------------------
+
+    def hold(self, request: HoldJob, now_s: float) -> Refused:
+        """Keep a job from running, or let policies have it again."""
+        entry = self.cluster.jobs.get(request.job)
+        if entry is None:
+            return "unknown-job", unknown("job", request.job, self.cluster.jobs)
+        if entry.over:
+            return "job-over", f"job {request.job!r} is {entry.phase} already"
+        if entry.held is request.on:
+            return DONE
+        if request.on and entry.adopted and entry.phase is JobPhase.RUNNING and not entry.released:
+            return "job-not-running", f"job {request.job!r} is being adopted; try again when it runs"
+        entry.held = request.on
+        if request.on:
+            self._rest(entry)
+        entry.revision += 1
+        self.agenda.change(entry)
+        self.agenda.place = True
+        self.agenda.happened(now_s, "job-held" if request.on else "job-unheld", request.job)
+        return DONE
+
+    def _rest(self, entry: JobEntry) -> None:
+        """What runs is suspended; what has not come together yet waits, or goes back to its images."""
+        if entry.phase is JobPhase.RUNNING:
+            imaged = entry.released or entry.resuming
+            entry.phase = JobPhase.SUSPENDED if imaged else JobPhase.WAITING
+            entry.released, entry.resuming, entry.begun_s = False, False, None
+            self.cluster.set_allotments(entry, ())
+
+    # --- move -------------------------------------------------------------------------------------------------------
+
+    def move(self, request: MoveVm, now_s: float) -> Refused:
+        """Want one VM on another node, with the CPU it has."""
+        instance = self.cluster.instances.get(request.vm)
+        if instance is None:
+            return "unknown-vm", unknown("VM", request.vm, self.cluster.instances)
+        node = self.cluster.nodes.get(request.node)
+        if node is None:
+            return "unknown-node", unknown("node", request.node, self.cluster.nodes)
+        entry = instance.job
+        if entry.phase is not JobPhase.RUNNING or not entry.released or instance.ended:
+            return (
+                "vm-not-running",
+                f"{request.vm} is part of a job that is {_doing(entry)}; only a running VM is moved",
+            )
+        index = entry.instances.index(instance)
+        allotment = entry.allotments[index]
+        if allotment.node == node.name:
+            return DONE
+        if any(is_busy(self.cluster, one) or is_unknown(self.cluster, one) for one in entry.instances):
+            return "vm-busy", f"an operation on a VM of job {entry.job.name!r} is under way, or a node of it is silent"
+        refused = self._misfit(entry, node, allotment.cpu_mhz)
+        if refused != DONE:
+            return refused
+        wanted = list(entry.allotments)
+        wanted[index] = Allotment(node.name, allotment.cpu_mhz)
+        change = Change(entry.job.name, entry.revision, ChangeKind.MIGRATE, tuple(wanted), BY_OPERATOR)
+        self.deciding.apply([change], now_s)
+        self.agenda.happened(now_s, "vm-move-asked", request.vm, f"{allotment.node} to {node.name}")
+        return DONE
+
+    def _misfit(self, entry: JobEntry, node: NodeEntry, cpu_mhz: float) -> Refused:
+        """Why an instance of the job cannot be wanted on the node as well."""
+        job, inventory = entry.job, node.inventory
+        if not node.schedulable or inventory is None:
+            skewed = ", its clock is off" if node.skewed else ""
+            return "node-not-schedulable", f"node {node.name!r} is {node.condition} and {node.service}{skewed}"
+        lacking = sorted(set(job.needs) - set(inventory.labels))
+        if lacking:
+            return "labels", f"node {node.name!r} lacks the labels {lacking}"
+        if job.separate and any(allotment.node == node.name for allotment in entry.allotments):
+            return "not-separate", f"another instance of {job.name!r} is on {node.name!r}; they must be separate"
+        most_mhz = job.speed_on_mhz(inventory)
+        if cpu_mhz > most_mhz * (1.0 + ROOM_TOLERANCE):
+            return "no-cpu", f"it has {cpu_mhz:g} MHz, {most_mhz:g} MHz is the most it can have on {node.name!r}"
+        memory_mib = job.memory_mib + self.cluster.vm_overhead_mib
+        free_mib = min(inventory.usable_mib - node.wanted_mib - node.unmanaged_mib, node.room_mib())
+        if memory_mib * (1.0 - ROOM_TOLERANCE) > free_mib:
+            return "no-memory", f"it needs {memory_mib:g} MiB, {max(0.0, free_mib):g} MiB are free on {node.name!r}"
+        free_mhz = inventory.cpu_mhz - node.wanted_mhz
+        if cpu_mhz * (1.0 - ROOM_TOLERANCE) > free_mhz:
+            return "no-cpu", f"it has {cpu_mhz:g} MHz, {max(0.0, free_mhz):g} MHz are free on {node.name!r}"
+        return DONE
+
+    # --- adopt and forget -------------------------------------------------------------------------------------------
+
+    def adopt(self, request: AdoptVm, now_s: float) -> Refused:
+        """Make a job of a VM that is not ours, or of one of ours whose job is not known."""
+        known = self.cluster.jobs.get(request.job)
+        if known is not None:
+            if known.request == request.request:
+                return DONE
+            return "duplicate-name", f"there is a job {request.job!r} already; choose another name"
+        node = self.cluster.nodes.get(request.node)
+        if node is None:
+            return "unknown-node", unknown("node", request.node, self.cluster.nodes)
+        if not node.usable or node.inventory is None or node.last is None:
+            return "node-not-usable", f"node {request.node!r} is {node.condition}; its VMs are not known for certain"
+        if request.vm in self.cluster.instances:
+            owner = self.cluster.instances[request.vm].job.job.name
+            return "vm-known", f"{request.vm} is a VM of job {owner!r}"
+        status = node.vms.get(request.vm) or _listed(node, request.vm)
+        if status is None:
+            return "unknown-vm", unknown(f"VM on {request.node!r}", request.vm, [s.vm for s in node.last.vms])
+        if status.busy or status.state not in LIVE_STATES or (status.state is VmState.PAUSED and not status.managed):
+            return "vm-not-running", f"{request.vm} is {status.busy or status.state}; only a running VM is adopted"
+        return self._take_over(request, node, status, now_s)
+
+    def _take_over(self, request: AdoptVm, node: NodeEntry, status: VmStatus, now_s: float) -> Refused:
+        assert node.inventory is not None
+        speed_mhz = min(status.vcpus * node.inventory.core_mhz, node.inventory.cpu_mhz)
+        free_mhz = node.inventory.cpu_mhz - node.wanted_mhz
+        cpu_mhz = min(status.cpu_mhz or speed_mhz, speed_mhz, free_mhz)
+        if cpu_mhz <= 0:
+            return "no-cpu", f"decisions have promised all CPU of {node.name!r} ({free_mhz:g} MHz are free)"
+        try:
+            stage = Stage(0.0, status.vcpus * node.inventory.core_mhz, memory_mib=status.memory_mib)
+            job = Job(request.job, (stage,), submit_s=max(0.0, now_s), vcpus=status.vcpus)
+        except InvalidValue as problem:
+            return "invalid-value", str(problem)
+        self.deciding.submissions += 1
+        self.agenda.dirty_control = True
+        entry = JobEntry(job, request.request, self.deciding.submissions, now_s, adopted=request.vm)
+        entry.phase, entry.attempt, entry.wanted_s, entry.progress_s = JobPhase.RUNNING, 1, now_s, now_s
+        entry.begun_s = now_s
+        self.cluster.add_job(entry)
+        self.cluster.set_allotments(entry, (Allotment(node.name, cpu_mhz),))
+        if status.managed:
+            self._attach(entry, node, status)
+        self.agenda.change(entry)
+        self.agenda.happened(now_s, "vm-adopted", request.job, f"{request.vm} on {node.name}")
+        return DONE
+
+    def _attach(self, entry: JobEntry, node: NodeEntry, status: VmStatus) -> None:
+        """It has our metadata already: go on with the attempt and generation that these name."""
+        (instance,) = entry.instances
+        entry.attempt = instance.issued_attempt = status.attempt
+        instance.generation, instance.cpu_mhz = status.generation, status.cpu_mhz
+        node.unmanaged_mib = max(0.0, node.unmanaged_mib - status.memory_mib)
+        self.cluster.note_copy(node, status)
+
+    def forget(self, request: ForgetVm, now_s: float) -> Refused:
+        """Let go of a job whose VMs all run."""
+        entry = self.cluster.jobs.get(request.job)
+        if entry is None:
+            return "unknown-job", unknown("job", request.job, self.cluster.jobs)
+        if entry.phase is JobPhase.FORGOTTEN:
+            return DONE
+        if entry.over:
+            return "job-over", f"job {request.job!r} is {entry.phase} already"
+        if entry.phase is not JobPhase.RUNNING or not entry.released:
+            return "job-not-running", f"job {request.job!r} is {_doing(entry)}; only running VMs can be let go"
+        if not all(instance.ended or self._in_hand(instance) for instance in entry.instances):
+            return "vm-busy", f"an operation on a VM of job {request.job!r} is under way, or a node of it is silent"
+        entry.phase, entry.finished_s, entry.released = JobPhase.FORGOTTEN, now_s, False
+        entry.revision += 1
+        self.cluster.set_allotments(entry, ())
+        self.agenda.change(entry)
+        self.agenda.place = True
+        self.agenda.happened(now_s, "job-forgotten", request.job)
+        return DONE
+
+    def _in_hand(self, instance: Instance) -> bool:
+        return not (is_busy(self.cluster, instance) or is_unknown(self.cluster, instance))
+
+
+def _listed(node: NodeEntry, vm: str) -> VmStatus | None:
+    """What the node's last report says of a VM that is not ours."""
+    statuses = node.last.vms if node.last is not None else ()
+    return next((status for status in statuses if status.vm == vm and not status.managed), None)
+
+
+def _doing(entry: JobEntry) -> str:
+    if entry.phase is not JobPhase.RUNNING or entry.released:
+        return str(entry.phase)
+    return "being resumed" if entry.resuming else "being started"
