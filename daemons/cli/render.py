@@ -11,6 +11,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+LINE_MAX = 100  # characters of a value beyond which what it holds becomes a table of its own
 EPOCH_S = 1e9  # seconds above that are a time, below a duration
 _UNITS = (("_mib", "MiB"), ("_mhz", "MHz"), ("_mcycles", "Mcycles"))
 _NAMED = ("_at_s", "_s", "_frac", "_pct", *(suffix for suffix, _ in _UNITS))
@@ -75,14 +76,18 @@ def listing(title: str, rows: Sequence[Mapping[str, Any]], columns: Sequence[str
 
 
 def record(title: str, values: Mapping[str, Any]) -> RenderableType:
-    """One thing: its plain values as a table of two columns, lists of things as tables of their own below."""
+    """One thing: its plain values as a table of two columns, what holds more as tables of their own below."""
     plain = Table("", "", title=title, show_header=False, box=None, title_justify="left")
     below: list[RenderableType] = []
     for name, value in values.items():
         if isinstance(value, list | tuple) and value and isinstance(value[0], Mapping):
             below.append(listing(_title(name), value, list(dict.fromkeys(key for row in value for key in row))))
+            continue
+        text = shown(name, value)
+        if isinstance(value, Mapping) and len(text) > LINE_MAX:
+            below.append(record(_title(name), value))
         else:
-            plain.add_row(_title(name), Text(shown(name, value)))
+            plain.add_row(_title(name), Text(text))
     return Group(plain, *below)
 
 
