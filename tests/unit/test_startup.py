@@ -1,0 +1,162 @@
+"""The composition roots: what a wrong configuration costs, and what the cores are told."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from agents import main as agents_main
+from agents.disk_journal import DiskJournal
+from daemons import main as daemons_main
+from daemons.records import Deleted
+from daemons.settings import Automation, ControllerSettings
+from shared import config, startup
+from shared.config import AgentConfig, ControllerConfig
+from shared.errors import InvalidInput, StoreUnavailable
+from shared.model import Node
+from sim_backend.fake_hypervisor import FakeHypervisor
+from sim_backend.memory_store import MemoryStore
+from tests.unit.shell_rig import InlineDecider
+from tests.unit.test_shell_core import lone_link
+
+AGENT_URL = "amqp://agent.n1:secret@127.0.0.1/"
+CONTROLLER_URL = "amqp://controller.a:secret@127.0.0.1/"
+
+
+def controller_config(url: str = CONTROLLER_URL, more: str = "") -> ControllerConfig:
+    return config.parse(f'{more}\n[bus]\nurl = "{url}"\n', ControllerConfig)
+
+
+def built(settings: ControllerConfig) -> daemons_main.ControllerShell:
+    return daemons_main.build(settings, lone_link().connect, 1, lambda _url: MemoryStore(Deleted), InlineDecider())
+
+
+@pytest.mark.parametrize("main", [agents_main.main, daemons_main.main])
+def test_every_problem_of_a_file_is_told_and_nothing_begins(
+    main: object, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "daemon.toml"
+    file.write_text('[log]\nlevel = "loud"\nfrmat = "json"\n')
+    assert callable(main)
+
+    status = main(["--config", str(file)])
+
+    told = capsys.readouterr().err
+    assert status == 2
+    assert "loud" in told
+    assert "frmat" in told
+
+
+@pytest.mark.parametrize("main", [agents_main.main, daemons_main.main])
+def test_a_good_file_can_be_checked_without_beginning(main: object, tmp_path: Path) -> None:
+    file = tmp_path / "daemon.toml"
+    file.write_text('[log]\nlevel = "warning"\n')
+    assert callable(main)
+
+    assert main(["--config", str(file), "--check"]) == 0
+    assert main(["--config", str(tmp_path / "nowhere.toml"), "--check"]) == 2
+
+
+@pytest.mark.parametrize(
+    ("module", "text", "told"),
+    [
+        ("agents.main", "", "bus.url: is empty"),
+        ("agents.main", f'[node]\nname = "n2"\n[bus]\nurl = "{AGENT_URL}"\n', "'agent.n2'"),
+        ("agents.main", f'[hypervisor]\ndriver = "zen"\n[bus]\nurl = "{AGENT_URL}"\n', "there is no 'zen'"),
+        ("daemons.main", "", "bus.url: is empty"),
+        ("daemons.main", f'name = "b"\n[bus]\nurl = "{CONTROLLER_URL}"\n', "'controller.b'"),
+        ("daemons.main", f'[bus]\nurl = "{CONTROLLER_URL}"\n[policies]\nplacement = "best"\n', "best"),
+    ],
+)
+def test_what_only_shows_when_it_is_put_together_is_told_too(module: str, text: str, told: str, tmp_path: Path) -> None:
+    """As processes: exit status 2, the reason on standard error, no password and no traceback."""
+    file = tmp_path / "daemon.toml"
+    driver = "" if "hypervisor" in text or module == "daemons.main" else '\n[hypervisor]\ndriver = "fake"\n'
+    journal = "" if module == "daemons.main" else f'\n[journal]\npath = "{tmp_path}/journal"\n'
+    file.write_text(text + driver + journal)
+
+    command = [sys.executable, "-m", module, "--config", str(file)]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=Path(__file__).parents[2], timeout=60)
+
+    assert done.returncode == 2, done.stderr
+    assert told in done.stderr
+    assert "secret" not in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_an_agent_is_put_together_from_its_file(tmp_path: Path) -> None:
+    """Given a node type and labels, when the agent is made, then the inventory it reports shows them."""
+    parsed = config.parse(
+        f'[node]\nname = "n1"\ntype = "fast"\nlabels = ["ssd", "gpu"]\n[bus]\nurl = "{AGENT_URL}"\n'
+        f'[journal]\npath = "{tmp_path}/agent.journal"\n[node_types.fast]\ncore_mhz_factor = 1.5\nreserve_mib = 1000\n',
+        AgentConfig,
+    )
+
+    shell = agents_main.build(parsed, lone_link().connect, lambda _uri, _wake: FakeHypervisor(), 1)
+    shape = agents_main.shape_of(parsed, "n1")
+
+    assert shape(Node("fake", 4, 2000.0, 8192, labels=("gpu",))) == Node("n1", 4, 3000.0, 8192, 1000, ("gpu", "ssd"))
+    assert shell.core.boot_id == "boot-1"  # type: ignore[attr-defined]
+    with pytest.raises(StoreUnavailable, match="another process"):
+        DiskJournal(tmp_path / "agent.journal")
+
+
+def test_a_driver_of_this_machine_has_its_boot(tmp_path: Path) -> None:
+    file = tmp_path / "boot_id"
+    file.write_text("5f0c-1\n")
+
+    assert startup.boot_id(str(file)) == "5f0c-1"
+    assert len(startup.boot_id()) > 8
+
+
+def test_a_controller_is_told_what_its_file_says() -> None:
+    more = (
+        "[periods]\nreport_s = 1.0\ndecide_s = 300.0\n[timeouts]\nfence_after_s = 99.0\n[automation]\n"
+        'level = "confirm"\nhold_starts = true\n[limits]\nactions_total = 77\n[memory]\nvm_overhead_mib = 32\n'
+        '[policies]\nplacement = "edf"\n'
+    )
+    parsed = controller_config(more=more)
+
+    settings = daemons_main.settings_of(parsed, has_power=True)
+
+    assert (settings.report_s, settings.decide_s, settings.fence_after_s) == (1.0, 300.0, 99.0)
+    assert (settings.automation, settings.hold_starts) == (Automation.CONFIRM, True)
+    assert (settings.limits.actions_total, settings.vm_overhead_mib, settings.placement.name) == (77, 32.0, "edf")
+    assert daemons_main.settings_of(parsed, has_power=False).fence_after_s is None
+
+
+def test_the_defaults_of_the_file_are_safe_ones() -> None:
+    settings = daemons_main.settings_of(controller_config(), has_power=False)
+
+    assert settings.automation is Automation.ADVISE
+    assert settings.probe_s == ControllerSettings().probe_s
+
+
+@pytest.mark.parametrize(
+    ("url", "more", "name"),
+    [(CONTROLLER_URL, "", "a"), (CONTROLLER_URL, 'name = "a"', "a"), ("", 'name = "b"', "b")],
+)
+def test_a_controller_has_the_name_of_its_user(url: str, more: str, name: str) -> None:
+    assert built(controller_config(url, more)).controller.name == name
+
+
+def test_a_controller_without_a_name_is_called_by_host_and_process() -> None:
+    assert built(controller_config("")).controller.name.startswith(f"{startup.host_name()}-")
+
+
+def test_a_user_that_is_no_controller_is_refused() -> None:
+    with pytest.raises(InvalidInput, match=r"controller\.NAME"):
+        daemons_main.name_of(controller_config("amqp://guest:guest@127.0.0.1/"))
+
+
+def test_reloading_an_unusable_file_changes_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+    def read() -> ControllerConfig:
+        return controller_config(more='[log]\nlevel = "loud"\n')
+
+    startup.configure_log(config.Log())
+    startup.relog(read)
+
+    assert "configuration not reloaded" in capsys.readouterr().err
