@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import count
@@ -16,7 +17,7 @@ from urllib.parse import quote
 
 from shared.bus.broker_setup import Account, ManagementApi, definitions
 from tests.integration.harness import CLOCK, OPERATOR, Lab, Process, lab, need_driver, toml, user_url
-from tests.integration.private_broker import PrivateBroker
+from tests.integration.private_broker import PrivateBroker, answers, wait_until
 
 PASSWORD = "secret"
 TRIMTAB = str(Path(sys.executable).with_name("trimtab"))
@@ -175,6 +176,16 @@ class Scene:
             if operation["kind"] == kind
         ]
 
+    def begun(self, node: str, kind: str) -> list[str]:
+        """The VMs of the operations of a kind that a node's agent has begun, in order."""
+        lines = log_lines(self.lab.agents[node])
+        return [line["vm"] for line in lines if line["event"] == "operation begun" and line["kind"] == kind]
+
+    def told(self, what: str) -> set[str]:
+        """Whom the controllers' logs name in events of a kind; events reach no follower while the broker is away."""
+        lines = [line for controller in self.lab.controllers.values() for line in log_lines(controller)]
+        return {line["subject"] for line in lines if line["event"] == "happened" and line["what"] == what}
+
     def logs(self) -> str:
         """The ends of all logs."""
         return "\n".join(f"=== {one.name}\n{one.tail()}" for one in (*self.lab.processes, self.follower) if one.lives)
@@ -198,6 +209,11 @@ class Scene:
         found: list[dict[str, Any]] = self.api.call("GET", f"queues/{quote(self.vhost, safe='')}")
         return [queue for queue in found if queue["name"].startswith(prefix)]
 
+    def kill_broker(self) -> None:
+        """kill -9; `broker.start` starts it again."""
+        os.killpg(self.broker.server_pid, signal.SIGKILL)
+        wait_until(lambda: not answers(self.broker.amqp), SOON_S)
+
     def close(self) -> None:
         """End everything and remove the vhost."""
         self.follower.end()
@@ -208,11 +224,6 @@ class Scene:
 def log_lines(process: Process) -> list[dict[str, Any]]:
     """The events in a daemon's log."""
     return [json.loads(line) for line in process.log.read_text().splitlines() if line.startswith("{")]
-
-
-def alive(processes: Sequence[Process]) -> bool:
-    """Whether all of them run."""
-    return all(process.alive for process in processes)
 
 
 @contextmanager
