@@ -211,8 +211,8 @@ def _observe(connection: Connection) -> None:
 
 
 def observing(record: ControlRecord) -> ControlRecord:
-    """The switches of a controller that decides nothing until it is told to."""
-    return replace(record, deciding=False)
+    """The switches of a controller that sends no order and decides nothing until it is told to act."""
+    return replace(record, acting=False)
 
 
 # --- files -------------------------------------------------------------------------------------------------------

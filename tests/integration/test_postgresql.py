@@ -275,7 +275,7 @@ def test_a_backup_of_one_is_restored_into_the_other(store: SqlStore, tmp_path: P
         assert {"lead": 1, **restored.rows} == counts
         assert shown(target) == shown(source)
         assert target.take_lead("b").term > restored.term
-        assert not target.take_lead("b").image[0].deciding
+        assert not target.take_lead("b").image[0].acting
         target.append_events([Happened(NOW_S, "after", "x")])  # numbers given by the database go on
 
 

@@ -8,6 +8,7 @@ import stat
 import threading
 from collections.abc import Iterator
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -68,7 +69,7 @@ def test_what_was_backed_up_is_restored_and_only_observes(store: SqlStore, other
 
     leader = other.take_lead("b")
     control, *rest = leader.image
-    assert (control.deciding, control.decisions, control.submissions) == (False, CONTROL.decisions, CONTROL.submissions)
+    assert control == replace(CONTROL, acting=False)
     assert tuple(rest) == (*STATE, decision_record(4))
     assert other.events(10) == store.events(10)
     assert (restored.rows["jobs"], restored.term) == (2, 1 + TERM_STRIDE)
@@ -83,7 +84,7 @@ def test_a_backup_of_a_store_without_control_also_only_observes(other: SqlStore,
     other.restore(tmp_path / "b.db")
 
     (control,) = other.take_lead("b").image
-    assert not control.deciding
+    assert not control.acting
 
 
 def test_a_store_that_holds_something_is_replaced_only_by_force(
