@@ -166,7 +166,7 @@ def test_what_was_left_of_a_compaction_is_no_harm(path: Path) -> None:
 
 
 FULL = """
-import resource, signal, sys
+import os, resource, signal, sys
 from agents.disk_journal import DiskJournal
 from agents.journal import JournalState, TermSeen
 from shared.errors import StoreUnavailable
@@ -176,10 +176,12 @@ resource.setrlimit(resource.RLIMIT_FSIZE, (3000, resource.RLIM_INFINITY))
 term = 0
 try:
     while True:
+        size = os.path.getsize(sys.argv[1])
         journal.append(TermSeen(term + 1))
         term += 1
 except StoreUnavailable as error:
     assert "make room" in str(error), error
+    assert os.path.getsize(sys.argv[1]) == size
 try:
     journal.append_all([TermSeen(term + 1)] * 100)
 except StoreUnavailable:
