@@ -227,13 +227,16 @@ def log_lines(process: Process) -> list[dict[str, Any]]:
 
 
 @contextmanager
-def scene(broker: PrivateBroker, **options: Any) -> Iterator[Scene]:
-    """A running cluster of three nodes; `options` as of `Lab`."""
+def scene(broker: PrivateBroker, via: Mapping[str, int] | None = None, **options: Any) -> Iterator[Scene]:
+    """A running cluster of three nodes; `options` as of `Lab`. `via`: other ports by which agents reach the broker."""
     need_driver()
     vhost = f"scene-{os.getpid()}-{next(_NUMBERS)}"
     url = broker.url("any", PASSWORD, vhost)
     with lab(url, options.pop("nodes", NODES), **{"costs": COSTS, **options}) as made:
         whole = Scene(made, broker, vhost)
+        for node, port in (via or {}).items():
+            file = made.folder / f"agent-{node}.toml"
+            file.write_text(file.read_text().replace(f":{broker.amqp}/", f":{port}/"))
         try:
             whole.open()
             yield whole
