@@ -201,6 +201,8 @@ class Scene:
         self.wait_for(lambda: self.queues("events."), LIMIT_S, "the follower of events")
         for process in (*self.lab.agents.values(), *self.lab.controllers.values()):
             process.start()
+            if process in self.lab.controllers.values():
+                self.wait_for(lambda: self.heard("leading"), LIMIT_S, "a leader")
         self.do("nodes", "add", *self.lab.nodes)
         self.wait_for(lambda: all(self.heard("node-up", node) for node in self.lab.nodes), LIMIT_S, "all nodes")
 
@@ -228,7 +230,9 @@ def log_lines(process: Process) -> list[dict[str, Any]]:
 
 @contextmanager
 def scene(broker: PrivateBroker, via: Mapping[str, int] | None = None, **options: Any) -> Iterator[Scene]:
-    """A running cluster of three nodes; `options` as of `Lab`. `via`: other ports by which agents reach the broker."""
+    """A running cluster of three nodes; `options` as of `Lab`. `via`: other ports by which agents reach the broker.
+
+    Of several controllers the first leads."""
     need_driver()
     vhost = f"scene-{os.getpid()}-{next(_NUMBERS)}"
     url = broker.url("any", PASSWORD, vhost)
