@@ -74,6 +74,7 @@ class PrivateBroker:
             "RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS": QUIET_ERLANG,
         }
         self._processes: list[subprocess.Popen[bytes]] = []
+        self._guard: subprocess.Popen[bytes] | None = None
 
     @property
     def management_url(self) -> str:
@@ -97,6 +98,7 @@ class PrivateBroker:
         (self.folder / "plugins").write_text("[rabbitmq_management].\n")
         self._run("epmd", "-port", str(self._epmd))
         server = self._run(str(PROGRAMS / "rabbitmq-server"))
+        self._guard = guard(self.folder, [process.pid for process in self._processes])
         wait_until(lambda: server.poll() is not None or all(map(answers, ports.values())), START_S)
         if server.poll() is not None or not answers(self.management):
             said = (self.folder / "output").read_text(errors="replace")[-2000:]
@@ -108,6 +110,9 @@ class PrivateBroker:
         for process in reversed(self._processes):
             end_group(process)
         self._processes.clear()
+        if self._guard is not None:
+            self._guard.communicate()
+            self._guard = None
 
     def restart(self) -> None:
         """Stop the broker's application within its runtime, and start it again."""
@@ -171,6 +176,13 @@ def end_group(process: subprocess.Popen[bytes]) -> None:
     with suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
     process.wait(STOP_S)
+
+
+def guard(folder: Path, groups: list[int]) -> subprocess.Popen[bytes]:
+    """A process that outlives this one, however it dies, to end the groups and remove the folder."""
+    script = 'read -r line; kill -s KILL -- "$@" 2>/dev/null; rm -rf "$0"'
+    command = ["sh", "-c", script, str(folder), *(f"-{group}" for group in groups)]
+    return subprocess.Popen(command, stdin=subprocess.PIPE, start_new_session=True)
 
 
 def write_certificates(folder: Path) -> None:
