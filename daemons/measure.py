@@ -119,7 +119,8 @@ class Measure:
                 self._not_live(node, instance, report, now_s)
         node.vm_seq = {vm: seq for vm, seq in node.vm_seq.items() if seq > report.seq}
         self._lapsed(node, report)
-        self._heard(node)
+        if self.cluster.untold:
+            self._heard(node)
 
     def _heard(self, node: NodeEntry) -> None:
         for entry in self.cluster.heard(node.name):

@@ -304,8 +304,8 @@ def decision_view(record: DecisionRecord, limit: int) -> Row:
 
 
 def settings_view(settings: ControllerSettings) -> Row:
-    """Every setting by name, as plain data."""
-    plain = asdict(settings)
+    """Every setting by name, as plain data; null for what is switched off."""
+    plain = {key: None if value == math.inf else value for key, value in asdict(settings).items()}
     plain["automation"] = settings.automation.value
     for role in ("placement", "provisioning"):
         choice = getattr(settings, role)

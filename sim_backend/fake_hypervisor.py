@@ -142,9 +142,9 @@ class FakeHypervisor(Site):
         self.cluster.catch_up(now_s)
         if vm in self.domains:
             raise ContractViolation(f"{vm} is on {self.node.name} already")
-        domain = Domain(vm, 0, 0, memory_mib, vcpus, cpu_mhz, None, VmState.RUNNING)
-        domain.managed = False
+        domain = Domain(vm, 0, 1, memory_mib, vcpus, cpu_mhz, None, VmState.RUNNING)
         self.come_alive(domain, VmState.RUNNING, now_s)
+        domain.managed, domain.attempt = False, 0
         self.domains[vm] = domain
         self.cluster.locks[vm] = self.node.name
 

@@ -96,18 +96,23 @@ class PromisingController(Controller):
 
 
 class ImpatientController(Controller):
-    """Takes a report that does not list a VM for proof that it is not there, though an order may yet bring it."""
+    """Takes a report that does not list a VM for proof that it is not there, though an order may yet bring it; and a
+    new leader that does not wait until every node has told what is on it."""
 
     def __init__(self, name: str, settings: ControllerSettings) -> None:
         super().__init__(name, settings)
         self.measure._expected = lambda *_: False  # type: ignore[method-assign]
 
+    def _load(self, records: tuple[Any, ...], now_s: float) -> None:
+        super()._load(records, now_s)
+        self.cluster.untold.clear()
+
 
 class WastefulController(Controller):
-    """Forgets in the store what may be where: a successor starts it again."""
+    """Forgets in the store what may be where and that it was ever started: a successor starts it again."""
 
     def _load_job(self, record: Any, now_s: float) -> None:
-        bare = tuple(replace(instance, may_run_on=()) for instance in record.instances)
+        bare = tuple(replace(instance, may_run_on=(), issued_attempt=0) for instance in record.instances)
         super()._load_job(replace(record, instances=bare), now_s)
 
 

@@ -14,6 +14,7 @@ from shared.messages import (
     ConfirmOff,
     DrainNode,
     Hello,
+    HoldJob,
     RemoveNode,
     Report,
     SetDeciding,
@@ -329,6 +330,41 @@ def test_a_node_whose_clock_is_off_is_not_acted_on() -> None:
     for _ in range(9):
         desk.report("n1")
     assert kinds(desk) == [(ActionKind.START, "n1")]
+
+
+def successor(image: bool) -> Desk:
+    """A new leader over a job that is suspended in the store, after n2 has spoken and n1 has not."""
+    desk = submitted(Desk().lead(), job())
+    desk.obey()
+    desk.ask(HoldJob("h", "j", True))
+    desk.obey()
+    second = Desk(store=desk.store)
+    second.seqs, second.vms = desk.seqs, desk.vms
+    if not image:
+        del second.vms["n1"]["j#0"]
+    second.carry(second.controller.start(0.0))
+    second.report("n2")
+    second.wait(3600.0, reporting=["n2"])
+    return second
+
+
+def test_a_new_leader_takes_no_suspended_job_for_lost_before_its_node_has_spoken() -> None:
+    desk = successor(image=True)
+    assert (phase(desk), desk.orders) == (JobPhase.SUSPENDED, [])
+    desk.report("n1")
+    desk.ask(HoldJob("u", "j", False))
+    assert kinds(desk) == [(ActionKind.RESUME, "n1")]
+
+
+@pytest.mark.parametrize("proof", ["report", "confirm-off"])
+def test_an_image_that_no_node_has_is_lost_once_all_have_spoken(proof: str) -> None:
+    desk = successor(image=False)
+    assert phase(desk) is JobPhase.SUSPENDED
+    if proof == "report":
+        desk.report("n1")
+    else:
+        desk.ask(ConfirmOff("c", "n1"))
+    assert phase(desk) is JobPhase.WAITING
 
 
 # --- decisions -----------------------------------------------------------------------------------------------------
