@@ -192,17 +192,32 @@ class Scene:
 
     # --- life -------------------------------------------------------------------------------------------------------
 
-    def open(self) -> None:
-        """Make users and exchanges, start everything, follow events and let the nodes take part."""
-        accounts = [Account(user, PASSWORD) for user in self.lab.users]
-        self.api.apply(definitions(self.vhost, accounts))
+    def prepare(self) -> None:
+        """Make users and exchanges, and start the fake server."""
+        self.set_passwords(PASSWORD)
         self.lab.start_server()
+
+    def set_passwords(self, password: str) -> None:
+        """Give every user of the cluster this password; connections that are open stay so."""
+        self.api.apply(definitions(self.vhost, [Account(user, password) for user in self.lab.users]))
+
+    def follow(self) -> None:
+        """Follow events from now on."""
         self.follower.start()
         self.wait_for(lambda: self.queues("events."), LIMIT_S, "the follower of events")
-        for process in (*self.lab.agents.values(), *self.lab.controllers.values()):
-            process.start()
-            if process in self.lab.controllers.values():
-                self.wait_for(lambda: self.heard("leading"), LIMIT_S, "a leader")
+
+    def begin(self) -> None:
+        """Follow events, start everything and let the nodes take part. The first of several controllers leads."""
+        self.follow()
+        for agent in self.lab.agents.values():
+            agent.start()
+        for controller in self.lab.controllers.values():
+            controller.start()
+            self.wait_for(lambda: self.heard("leading"), LIMIT_S, "a leader")
+        self.join()
+
+    def join(self) -> None:
+        """Let the nodes take part, and wait until all do."""
         self.do("nodes", "add", *self.lab.nodes)
         self.wait_for(lambda: all(self.heard("node-up", node) for node in self.lab.nodes), LIMIT_S, "all nodes")
 
@@ -229,10 +244,13 @@ def log_lines(process: Process) -> list[dict[str, Any]]:
 
 
 @contextmanager
-def scene(broker: PrivateBroker, via: Mapping[str, int] | None = None, **options: Any) -> Iterator[Scene]:
-    """A running cluster of three nodes; `options` as of `Lab`. `via`: other ports by which agents reach the broker.
+def scene(
+    broker: PrivateBroker, via: Mapping[str, int] | None = None, begin: bool = True, **options: Any
+) -> Iterator[Scene]:
+    """A cluster of three nodes; `options` as of `Lab`. `via`: other ports by which agents reach the broker.
 
-    Of several controllers the first leads."""
+    With `begin` false only the fake server runs.
+    """
     need_driver()
     vhost = f"scene-{os.getpid()}-{next(_NUMBERS)}"
     url = broker.url("any", PASSWORD, vhost)
@@ -242,7 +260,9 @@ def scene(broker: PrivateBroker, via: Mapping[str, int] | None = None, **options
             file = made.folder / f"agent-{node}.toml"
             file.write_text(file.read_text().replace(f":{broker.amqp}/", f":{port}/"))
         try:
-            whole.open()
+            whole.prepare()
+            if begin:
+                whole.begin()
             yield whole
         finally:
             whole.close()
