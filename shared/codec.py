@@ -17,16 +17,15 @@ from types import NoneType, UnionType
 from typing import Any, Final, NoReturn, TypeVar, Union, cast, get_args, get_origin, get_type_hints
 
 from cattrs import Converter
-from cattrs.errors import ForbiddenExtraKeysError
-from cattrs.gen import make_dict_structure_fn, make_dict_unstructure_fn, override
+from cattrs.gen import make_dict_unstructure_fn, override
 
 from shared.errors import CodecError, InvalidValue
 from shared.messages import MESSAGES, Message
+from shared.record_reader import Reader, compile_reader
 from shared.wire import ITEMS_MAX, KEYS_MAX, TEXT_LENGTH_MAX, from_bytes, to_bytes
 
 T = TypeVar("T")
 Writer = Callable[[Any], Any]
-Reader = Callable[[Any, Any], Any]
 Part = tuple[str, Any, Any]  # step of the path, value, type
 
 PLAIN_DEPTH_MAX = 8  # containers in containers within data without a declared type
@@ -45,7 +44,7 @@ class _WrongError(Exception):
         self.expected = expected
 
 
-_TROUBLE = (_WrongError, InvalidValue, ForbiddenExtraKeysError, KeyError, AttributeError, TypeError, ValueError)
+_TROUBLE = (_WrongError, InvalidValue, KeyError, AttributeError, TypeError, ValueError)
 
 
 # --- scalars -----------------------------------------------------------------------------------------------------
@@ -189,17 +188,10 @@ def _sequence_reader(hint: Any) -> Reader:
 
 
 def _record_reader(hint: type) -> Reader:
-    hooks: Any = {name: override(struct_hook=_reader(part)) for name, part in _field_hints(hint).items()}
-    build: Any = make_dict_structure_fn(
-        hint, _CONVERTER, _cattrs_forbid_extra_keys=True, _cattrs_detailed_validation=False, **hooks
-    )
-
-    def read(value: Any, _: Any) -> Any:
-        if type(value) is not dict:
-            raise _WrongError("a map")
-        return build(value, hint)
-
-    return read
+    hints = _field_hints(hint)
+    readers = {name: _reader(part) for name, part in hints.items()}
+    bounds = {"INT_MIN": INT_MIN, "INT_MAX": INT_MAX, "TEXT_LENGTH_MAX": TEXT_LENGTH_MAX}
+    return compile_reader(hint, hints, readers, bounds, _WrongError)
 
 
 # --- writing -----------------------------------------------------------------------------------------------------
