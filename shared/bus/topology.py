@@ -1,4 +1,4 @@
-"""Exchanges, queues and who may use them: one table that every bus implementation builds from (architecture, The bus)."""
+"""Exchanges, queues and who may use them: one table that every bus implementation builds from."""
 
 from __future__ import annotations
 
