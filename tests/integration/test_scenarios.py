@@ -27,16 +27,23 @@ def test_an_operators_day(town: Scene) -> None:
     homes = town.running("short#0", "long#0", "long#1")
     assert homes["long#0"] != homes["long#1"]
 
+    town.wait_for(lambda: as_running(town) == homes, SOON_S, "the command to show so")
+
     drained = homes["long#0"]
     town.do("nodes", "drain", drained)
     town.wait_for(lambda: drained not in town.homes().values(), LIMIT_S, f"{drained} to be empty")
     moved = town.running("long#0", "long#1")
     assert moved["long#0"] != moved["long#1"]
 
+    status = town.do("status", "--output", "json").data
+    assert (status["leader"], status["term"], status["alarms"]) == ("c1", 1, [])
+    assert status["nodes"]["service"] == {"draining": 1, "in-service": 2, "standby": 0}
     town.do("jobs", "cancel", "long")
     town.wait_for(lambda: not any(vm.startswith("long#") for _, vm in town.domains()), SOON_S, "the end of long")
     town.all_done_once("short")
     assert not town.completions()["long"]
+    phases = {job: town.do("jobs", "show", job, "--output", "json").data["job"]["phase"] for job in ("long", "short")}
+    assert phases == {"long": "cancelled", "short": "completed"}
     expected = ["job-submitted", "node-draining", "job-cancelled", "job-completed"]
     town.wait_for(lambda: town.heard("job-completed", "short"), SOON_S, "word of the end")
     said = [(one["what"], one["subject"]) for one in town.happened() if one["what"] in expected]
@@ -52,6 +59,12 @@ def test_an_operators_day(town: Scene) -> None:
     assert town.run("jobs", "cancel", "long").status == 0  # it is so already
     again = town.run("jobs", "cancel", "short")
     assert (again.status, "job-over" in again.err) == (1, True)
+
+
+def as_running(town: Scene) -> dict[str, str]:
+    """Where VMs run by the command's word."""
+    rows = town.do("vms", "list", "--output", "json").data["vms"]
+    return {row["vm"]: row["node"] for row in rows if row["state"] == "running"}
 
 
 def test_a_broker_that_dies(town: Scene) -> None:
