@@ -181,7 +181,9 @@ def test_stopping_a_vm_that_is_wanted_is_found() -> None:
     run, hypervisor, domain = run_to_first_vm()
     action = Action("1-999", ActionKind.STOP, hypervisor.node.name, domain.vm, 1, "boot-1", 1e9, domain.generation)
 
-    run.loop.agents[hypervisor.node.name].on_effect(run.loop.agents[hypervisor.node.name], Operate(action))
+    agent = run.loop.agents[hypervisor.node.name]
+    assert agent.on_effect is not None
+    agent.on_effect(agent, Operate(action))
 
     assert {violation.invariant for violation in run.checker.violations} == {"stopped-while-wanted", "not-ordered"}
 
@@ -201,7 +203,7 @@ def test_however_many_effects_an_agent_carries_out_before_it_dies_nothing_is_dou
     def bring_back(shell: AgentShell) -> None:
         loop.engine.at(loop.engine.now_s + 5.0, 5, shell.restart)
 
-    hooks = {name: agent.on_effect for name, agent in loop.agents.items()}
+    hooks = {name: agent.on_effect for name, agent in loop.agents.items() if agent.on_effect is not None}
     for agent in loop.agents.values():
         agent.on_effect, agent.on_death = watch, bring_back
     run.run()

@@ -39,7 +39,8 @@ def test_it_ends_in_figures_a_report_and_a_picture(tmp_path: Path) -> None:
 def test_the_same_seed_gives_the_same_run_and_another_another(tmp_path: Path) -> None:
     def values(seed: str) -> dict[str, object]:
         arguments = [*SMALL, "--seed", seed, "--policy", "edf", "--output-folder", str(tmp_path)]
-        return json.loads(CliRunner().invoke(sim, arguments).stdout) | {"wall_s": 0, "seed": 0}
+        found: dict[str, object] = json.loads(CliRunner().invoke(sim, arguments).stdout)
+        return found | {"wall_s": 0, "seed": 0}
 
     first = values("1")
     assert values("1") == first
