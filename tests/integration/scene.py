@@ -181,6 +181,11 @@ class Scene:
         lines = log_lines(self.lab.agents[node])
         return [line["vm"] for line in lines if line["event"] == "operation begun" and line["kind"] == kind]
 
+    def orders(self, vm: str) -> list[dict[str, Any]]:
+        """The orders on a VM that controllers have sent."""
+        lines = [line for controller in self.lab.controllers.values() for line in log_lines(controller)]
+        return [line for line in lines if line["event"] == "order sent" and line["vm"] == vm]
+
     def told(self, what: str) -> set[str]:
         """Whom the controllers' logs name in events of a kind; events reach no follower while the broker is away."""
         lines = [line for controller in self.lab.controllers.values() for line in log_lines(controller)]
@@ -241,6 +246,11 @@ class Scene:
 def log_lines(process: Process) -> list[dict[str, Any]]:
     """The events in a daemon's log."""
     return [json.loads(line) for line in process.log.read_text().splitlines() if line.startswith("{")]
+
+
+def says(process: Process, text: str) -> bool:
+    """Whether its log has a text."""
+    return text in process.log.read_text()
 
 
 @contextmanager

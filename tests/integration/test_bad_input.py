@@ -31,9 +31,9 @@ from shared.bus.topology import (
     agent_user,
     report_key,
 )
-from tests.integration.harness import OPERATOR, Process, user_url
+from tests.integration.harness import OPERATOR, user_url
 from tests.integration.private_broker import PrivateBroker
-from tests.integration.scene import LIMIT_S, PASSWORD, SOON_S, TRIMTAB, Scene, log_lines, scene
+from tests.integration.scene import LIMIT_S, PASSWORD, SOON_S, TRIMTAB, Scene, log_lines, says, scene
 
 GARBAGE = os.urandom(1024) * 10_240  # 10 MiB
 DISK_MIB = 16
@@ -225,11 +225,6 @@ def test_daemons_with_a_wrong_password(broker: PrivateBroker) -> None:
         town.follow()
         town.join()
         unharmed(town, "job")
-
-
-def says(process: Process, text: str) -> bool:
-    """Whether its log has a text."""
-    return text in process.log.read_text()
 
 
 # --- the store -----------------------------------------------------------------------------------------------------

@@ -7,11 +7,12 @@ from contextlib import closing
 
 import pytest
 
-from tests.integration.harness import Process
+from tests.integration.harness import CONTROLLER, Process
 from tests.integration.private_broker import PrivateBroker
 from tests.integration.scene import LIMIT_S, SOON_S, Scene, log_lines, scene
 from tests.integration.wire_cutter import WireCutter
 
+TTL_S = float(CONTROLLER["timeouts"]["action_ttl_s"])
 STAYS_S = 6.0  # how long it is watched that nothing happens; the controller looks every 0.5 s
 
 
@@ -121,3 +122,52 @@ def test_a_host_that_dies(town: Scene, wire: WireCutter) -> None:
     assert town.completions() == {"job": [2]}
     town.submit("next", work_s=1.0)
     assert town.running("next#0") == {"next#0": "n1"}
+
+
+@pytest.mark.acceptance
+def test_a_host_that_is_cut_off_for_long(town: Scene, wire: WireCutter) -> None:
+    """Longer than both ends keep a silent connection: its agent connects anew and tells what has happened."""
+    town.submit("ends", work_s=8.0)
+    town.submit("stays", work_s=75.0)
+    assert town.running("ends#0", "stays#0") == {"ends#0": "n1", "stays#0": "n1"}
+    agent = town.lab.agents["n1"]
+    before = losses(agent)
+
+    wire.cut()
+    town.wait_for(lambda: losses(agent) > before, LIMIT_S, "the agent to notice")
+    town.watch(STAYS_S, lambda: town.homes() == {"stays#0": "n1"}, "one VM on a silent node")
+    town.do("nodes", "drain", "n1")
+    town.submit("next", work_s=1.0)
+    town.wait_for(lambda: town.completions().get("next"), SOON_S, "a job on another node")
+    assert not town.begun("n1", "migrate")
+    wire.heal()
+
+    town.wait_for(lambda: len(town.heard("node-up", "n1")) == 2, LIMIT_S, "n1 to be back")
+    town.wait_for(lambda: town.homes().get("stays#0", "n1") != "n1", LIMIT_S, "the move that was asked for")
+    town.all_done_once("ends", "stays", "next")
+    assert town.completions() == {"ends": [1], "stays": [1], "next": [1]}
+    assert agent.lives == 1
+
+
+def losses(agent: Process) -> int:
+    """How often an agent has found that it has no connection."""
+    return sum(line["event"] == "not connected" for line in log_lines(agent))
+
+
+@pytest.mark.acceptance
+def test_an_order_that_comes_too_late(town: Scene) -> None:
+    """Given to an agent that is frozen and read after it has expired: the VM is started once, by a later order."""
+    town.submit("first", work_s=2.0)
+    town.all_done_once("first")
+    agent = town.lab.agents["n1"]
+    agent.freeze()
+    town.submit("late", work_s=5.0)
+    (order,) = town.wait_for(lambda: town.orders("late#0"), SOON_S, "the order")
+    assert (order["node"], order["kind"]) == ("n1", "start")
+    town.wait_for(lambda: town.heard("node-silent", "n1"), SOON_S, "n1 to be missed")
+    town.watch(TTL_S, lambda: not town.homes() and len(town.orders("late#0")) == 1, "a VM that nobody starts")
+    agent.thaw()
+
+    town.all_done_once("late")
+    assert outcomes(town, order["action"]) == ["expired"]
+    assert [vm for node in town.lab.nodes for vm in town.begun(node, "start")].count("late#0") == 1
