@@ -62,3 +62,23 @@ def test_a_leader_that_is_frozen(town: Scene) -> None:
 def orders(log: str) -> int:
     """How many orders a controller's log says that it has sent."""
     return log.count('"order sent"')
+
+
+@pytest.mark.acceptance
+def test_a_database_that_dies(town: Scene, cluster: Cluster) -> None:
+    """Nothing new is done while it is away, what runs goes on, and the next leader carries out what was asked for."""
+    town.submit("runs", work_s=8.0)
+    town.running("runs#0")
+    cluster.stop()
+    waiting = town.run("jobs", "submit", str(town.job_file("waits", 1.0)), "--timeout", "3")
+    assert (waiting.status, "may still be carried out" in waiting.err) == (1, True)
+    town.wait_for(lambda: town.completions()["runs"], SOON_S, "the end of what ran")
+    leader = town.lab.controllers["c1"]
+    assert leader.wait(SOON_S) == BEGIN_ANEW
+    assert "see that the server runs" in leader.log.read_text()
+    cluster.start()
+    leader.start()
+
+    town.all_done_once("runs", "waits")
+    town.wait_for(lambda: town.told("job-completed") == {"runs", "waits"}, SOON_S, "word of both ends")
+    assert [one["term"] for one in town.heard("leading")] == [1, 2]
