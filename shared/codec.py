@@ -190,7 +190,7 @@ def _sequence_reader(hint: Any) -> Reader:
 def _record_reader(hint: type) -> Reader:
     hints = _field_hints(hint)
     readers = {name: _reader(part) for name, part in hints.items()}
-    bounds = {"INT_MIN": INT_MIN, "INT_MAX": INT_MAX, "TEXT_LENGTH_MAX": TEXT_LENGTH_MAX}
+    bounds = {"int_min": INT_MIN, "int_max": INT_MAX, "text_max": TEXT_LENGTH_MAX}
     return compile_reader(hint, hints, readers, bounds, _WrongError)
 
 

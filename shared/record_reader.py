@@ -15,9 +15,9 @@ Reader = Callable[[Any, Any], Any]
 # When a value is surely not plain: then the field's reader decides. {v} is the value; NaN and infinity fail v - v == 0.
 _DOUBTS: Mapping[Any, str] = {
     bool: "{v} is not True and {v} is not False",
-    int: "type({v}) is not int or not INT_MIN <= {v} <= INT_MAX",
+    int: "type({v}) is not int or not {int_min} <= {v} <= {int_max}",
     float: "type({v}) is not float or {v} - {v} != 0.0",
-    str: "type({v}) is not str or len({v}) > TEXT_LENGTH_MAX or not {v}.isascii()",
+    str: "type({v}) is not str or len({v}) > {text_max} or not {v}.isascii()",
 }
 
 
@@ -30,12 +30,12 @@ def compile_reader(
 ) -> Reader:
     """A function (plain, type) -> value of the dataclass `cls`.
 
-    `hints` and `readers` are the type and the reader of each field, `bounds` the INT_MIN, INT_MAX and TEXT_LENGTH_MAX
-    of scalars. The function raises `wrong(what is expected)` for what is no map or has keys that are no field,
+    `hints` and `readers` are the type and the reader of each field, `bounds` the int_min, int_max and text_max of
+    scalars. The function raises `wrong(what is expected)` for what is no map or has keys that are no field,
     KeyError where a field is missing, and whatever readers and `cls` raise.
     """
     parts = fields(cls)
-    space: dict[str, Any] = {**bounds, "cls": cls, "wrong": wrong, "ABSENT": object()}
+    space: dict[str, Any] = {"cls": cls, "wrong": wrong, "ABSENT": object()}
     for at, part in enumerate(parts):
         space |= {f"r{at}": readers[part.name], f"h{at}": hints[part.name]}
         space |= {f"d{at}": part.default if part.default_factory is MISSING else part.default_factory}
@@ -44,9 +44,9 @@ def compile_reader(
             "def read(value, _):",
             "    if type(value) is not dict: raise wrong('a map')",
             f"    get, expected = value.get, {len(parts)}",
-            *(f"    {line}" for at, part in enumerate(parts) for line in _lines(at, part, hints[part.name])),
+            *(f"    {line}" for at, part in enumerate(parts) for line in _lines(at, part, hints[part.name], bounds)),
             "    if len(value) != expected: raise wrong('no other fields')",
-            f"    return cls({', '.join(f'{part.name}=v{at}' for at, part in enumerate(parts))})",
+            f"    return cls({', '.join(f'v{at}' for at in range(len(parts)))})",
         ]
     )
     exec(compile(source, f"<reader of {cls.__name__}>", "exec"), space)
@@ -54,12 +54,12 @@ def compile_reader(
     return made
 
 
-def _lines(at: int, part: Field[Any], hint: Any) -> Iterator[str]:
+def _lines(at: int, part: Field[Any], hint: Any, bounds: Mapping[str, int]) -> Iterator[str]:
     """The lines that read field number `at` into v<at>."""
     doubt = _DOUBTS.get(hint) if isinstance(hint, type) else None
     check = f"v{at} = r{at}(v{at}, h{at})"
     if doubt is not None:
-        check = f"if {doubt.format(v=f'v{at}')}: {check}"
+        check = f"if {doubt.format(v=f'v{at}', **bounds)}: {check}"
     if part.default is MISSING and part.default_factory is MISSING:
         yield f"v{at} = value[{part.name!r}]"
         yield check
