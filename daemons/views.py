@@ -153,24 +153,27 @@ def jobs(tables: Tables, query: Query, now_s: float) -> Row:
     phase = JobPhase(query.subject) if query.subject else None
     found = [entry for entry in tables.cluster.jobs.values() if phase is None or entry.phase is phase]
     found.sort(key=lambda entry: (entry.over, entry.order))
-    reasons = _refusals(tables)
-    rows = [_job(tables, entry, now_s, reasons) for entry in found[: query.limit]]
+    shown = found[: query.limit]
+    reasons = _refusals(tables, {entry.job.name for entry in shown})
+    rows = [_job(tables, entry, now_s, reasons) for entry in shown]
     return {"total": len(found), "jobs": rows}
 
 
 def job(tables: Tables, query: Query, now_s: float) -> Row:
     """One job. KeyError when there is none of the name."""
     entry = tables.cluster.jobs[query.subject]
-    return {"job": _job(tables, entry, now_s, _refusals(tables)) | job_details(tables.cluster, entry)}
+    return {"job": _job(tables, entry, now_s, _refusals(tables, {query.subject})) | job_details(tables.cluster, entry)}
 
 
 def _job(tables: Tables, entry: JobEntry, now_s: float, reasons: dict[str, Row]) -> Row:
     return job_row(entry, now_s, entry.job.name in tables.reconciler.blocked, reasons.get(entry.job.name))
 
 
-def _refusals(tables: Tables) -> dict[str, Row]:
-    at_s = tables.deciding.refused_s
-    return {one.workload: reason_view(one.reason) | {"at_s": at_s} for one in tables.deciding.refusals}
+def _refusals(tables: Tables, names: set[str]) -> dict[str, Row]:
+    """The last reasons that named these jobs."""
+    deciding = tables.deciding
+    named = (one for one in deciding.refusals if one.workload in names)
+    return {one.workload: reason_view(one.reason) | {"at_s": deciding.refused_s} for one in named}
 
 
 def vms(tables: Tables, query: Query, now_s: float) -> Row:
