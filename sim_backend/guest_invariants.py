@@ -11,7 +11,7 @@ from shared.model import LIVE_STATES, Action, ActionKind, GuestChange, JobPhase,
 from sim_backend.closed_loop import ClosedLoop
 from sim_backend.shells import AgentShell
 
-OVER = frozenset({JobPhase.COMPLETED, JobPhase.CANCELLED})
+OVER = frozenset({JobPhase.COMPLETED, JobPhase.CANCELLED, JobPhase.FORGOTTEN})
 CPU_ROUNDING_MHZ = 1e-6
 Place = tuple[str, str]  # node, vm
 

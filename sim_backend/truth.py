@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from shared import effects as fx
-from shared.model import Action, ActionKind, GuestChange, Job, Outcome, workload_of
+from shared.model import INSTANCE_SEPARATOR, Action, ActionKind, GuestChange, Job, Outcome, workload_of
 from sim_backend.figures import BusyNodes, JobRun
 from sim_backend.shells import AgentShell
 
@@ -40,7 +40,7 @@ class Truth:
         self.actions[kind.value] += 1
         if kind in BRINGING:
             self._hold(action.vm, action.to_node or action.node, now_s)
-        if kind in COUNTED:
+        if kind in COUNTED and INSTANCE_SEPARATOR in action.vm:  # an adopted VM keeps its own name
             job, index = workload_of(action.vm)
             if index == 0:
                 self.operations[kind.value] += 1
