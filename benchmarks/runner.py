@@ -11,6 +11,7 @@ from statistics import median
 from shared.clock import perf_s
 
 BENCHES = ("replay_bench", "log_bench")
+FIGURES = ("wire_bench",)  # modules with `figures(say) -> Iterator[Figure]`
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +41,30 @@ class Measured:
     fastest_s: float
     slowest_s: float
     rounds: int
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """Something that was measured as it is, with what it is to be at least or at most (None: it is only told)."""
+
+    bench: str
+    what: str
+    value: float
+    unit: str
+    least: float | None = None
+    most: float | None = None
+
+    @property
+    def holds(self) -> bool:
+        """Whether it is as it is to be."""
+        return (self.least is None or self.value >= self.least) and (self.most is None or self.value <= self.most)
+
+
+def figures(say: Callable[[str], None], only: str = "") -> Iterator[Figure]:
+    """Every figure of the modules whose names contain `only`; `say` hears what goes on and what cannot be measured."""
+    for name in FIGURES:
+        if only in name:
+            yield from import_module(f"benchmarks.{name}").figures(say)
 
 
 def benches(data_folder: Path | None, only: str = "") -> Iterator[Bench]:
