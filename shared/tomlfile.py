@@ -12,6 +12,7 @@ import difflib
 import math
 import re
 import tomllib
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import MISSING, dataclass, fields, is_dataclass
 from enum import Enum
@@ -168,6 +169,7 @@ def keys(cls: type[Any], prefix: str = "") -> Iterator[Key]:
 
 
 _HEADER = re.compile(r"\s*\[\s*([\w.\-\"' ]+?)\s*\]\s*(#.*)?")
+_ARRAY = re.compile(r"\s*\[\[\s*([\w.\-\"' ]+?)\s*\]\]\s*(#.*)?")
 _ENTRY = re.compile(r"\s*([\w.\-\"' ]+?)\s*=")
 
 
@@ -175,10 +177,16 @@ def _lines(text: str) -> dict[str, int]:
     """The line of each dotted key, found by its looks (a key inside a multi-line string may be taken for one)."""
     found: dict[str, int] = {}
     section = ""
+    tables: Counter[str] = Counter()
     for number, line in enumerate(text.splitlines(), 1):
         if header := _HEADER.fullmatch(line):
             found.setdefault(_bare(header[1]), number)
             section = _bare(header[1]) + "."
+        elif array := _ARRAY.fullmatch(line):
+            name = _bare(array[1])
+            section = f"{name}[{tables[name]}]."
+            tables[name] += 1
+            found.setdefault(section[:-1], number)
         elif entry := _ENTRY.match(line):
             found.setdefault(section + _bare(entry[1]), number)
     return found
@@ -294,7 +302,7 @@ class _Reader:
 
     def _wrong(self, path: str, what: str, expected: str) -> None:
         shown = path if len(path) <= 2 * ECHO_LENGTH_MAX else path[: 2 * ECHO_LENGTH_MAX] + "..."
-        line = self._lines.get(re.sub(r"\[\d+\]$", "", path))
+        line = self._lines.get(path) or self._lines.get(re.sub(r"\[\d+\]$", "", path))
         where = f"{self._file}:{line}" if line else self._file
         self.problems.append(Problem(f"{where}: {shown}", what, expected))
 
