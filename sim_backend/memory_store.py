@@ -41,16 +41,20 @@ class MemoryStore:
         return LeadTaken(self.term, self.records())
 
     def write(self, term: int, records: tuple[Any, ...]) -> None:
-        """Store all records; raises `StaleTerm` and stores none when the term was raised since."""
+        """Store all records; raises `StaleTerm` and stores none when the term was raised since.
+
+        Nor is any stored when one has no key: then what asking it raises.
+        """
         self._check_available()
         self.check_term(term)
+        keyed = [(record.key, record) for record in records]
         if self.on_write is not None:
             self.on_write(term, records)
-        for record in records:
+        for key, record in keyed:
             if self._deleted is not None and isinstance(record, self._deleted):
-                self._records.pop(record.key, None)
+                self._records.pop(key, None)
             else:
-                self._records[record.key] = record
+                self._records[key] = record
 
     def check_term(self, term: int) -> None:
         """Raise `StaleTerm` unless `term` is the store's."""

@@ -100,7 +100,7 @@ class MemoryStoreHarness(RecordMaker):
         return self.store
 
     def unstorable(self) -> Any:
-        return None
+        return object()  # it has no key
 
     def stop(self) -> None:
         self.store.available = False
