@@ -238,7 +238,7 @@ def build(config: AgentConfig, connect: startup.Connect, make: MakeHypervisor, s
 
 
 def _run(path: Path, config: AgentConfig) -> int:
-    connect = startup.broker(config.bus.url)
+    connect = startup.broker(config.bus.url, config.bus.tls)
     shell = build(config, connect, find_hypervisor(config.hypervisor.driver), startup.seed())
     shell.on_reload = lambda: startup.relog(lambda: DAEMON.read(path))
     shell.heed_signals()

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import math
 import os
 import sys
 from collections.abc import Callable, Sequence
+from dataclasses import asdict, fields
 from functools import partial
+from operator import attrgetter
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from daemons.controller import Controller
+from daemons.leadership import Role
 from daemons.settings import Automation, ControllerSettings, Limits, PolicyChoice
-from daemons.store import SqlStore
+from daemons.store import Batch, History, Pruned, Retention, SqlStore
 from daemons.worker import Worker
 from shared import effects as fx
 from shared import startup
@@ -19,6 +23,8 @@ from shared.bus import topology
 from shared.config import ControllerConfig
 from shared.errors import InvalidInput, Problem, StaleTerm, StoreUnavailable, TransientError
 from shared.lanes import Lane
+from shared.messages import Happened, Report
+from shared.model import NodeSample
 from shared.ports import Bus, PowerDriver, Store
 from shared.pump import Link
 from shared.sdnotify import Notifier
@@ -27,6 +33,11 @@ from shared.shell import Shell, Times
 PREFETCH = 1000
 DEFAULT_CONFIG = "/etc/trimtab/controller.toml"
 NO_POWER = "no power driver"
+HISTORY_S = 5.0  # how often what has gathered goes to the store
+FIRST_PRUNE_S = 300.0  # after the start: a controller that takes over has other things to write first
+PRUNE_S = 86_400.0
+FIGURE_MAX = 2.0**53  # no reading of a node is above it
+FIGURES: Callable[[NodeSample], tuple[float, ...]] = attrgetter(*(field.name for field in fields(NodeSample)))
 
 MakeStore = Callable[[str], Store]
 
@@ -47,11 +58,25 @@ class Decider(Protocol):
         ...
 
 
+@runtime_checkable
+class Archive(Protocol):
+    """A store that also keeps history; see `daemons.store.SqlStore`. Both may raise StoreUnavailable."""
+
+    def append(self, batch: Batch) -> None:
+        """Store what has gathered, all or nothing."""
+        ...
+
+    def prune(self, keep: Retention) -> Pruned:
+        """Delete what is older than it is to be kept."""
+        ...
+
+
 class ControllerShell(Shell):
     """Runs a controller's core.
 
     The store is written in one lane, in order; decisions are computed in another, one at a time; each node that is
-    fenced or woken has a lane of its own.
+    fenced or woken has a lane of its own. While the controller leads, and the store is an `Archive`, history goes to it
+    every five seconds and at the end, and what is older than `keep` is deleted once a day.
     """
 
     def __init__(
@@ -65,6 +90,7 @@ class ControllerShell(Shell):
         seed: int,
         clock: Times | None = None,
         notifier: Notifier | None = None,
+        keep: Retention | None = None,
     ) -> None:
         super().__init__("controller", core, link, seed, clock, notifier, {"controller": core.name})
         self.controller = core
@@ -74,6 +100,12 @@ class ControllerShell(Shell):
         self._store_lane = self.lane("store")
         self._decide_lane = self.lane("decide")
         self._power_lanes: dict[str, Lane] = {}
+        self._archive = store if isinstance(store, Archive) else None
+        self.keep = keep or Retention()
+        self._history = History()
+        self._appending = False
+        self._append_s = self.clock.monotonic_s() + HISTORY_S
+        self._prune_s = self.clock.monotonic_s() + FIRST_PRUNE_S
         self._carry |= {
             fx.Declare: self._declare,
             fx.Write: lambda effect: self._store_lane.do(partial(self._write, effect)),
@@ -91,7 +123,51 @@ class ControllerShell(Shell):
 
     def _close(self) -> None:
         self._decider.close()
+        if self._leads():
+            self._append(math.inf)
         super()._close()
+
+    # --- history ----------------------------------------------------------------------------------------------------
+
+    def _leads(self) -> bool:
+        return self.controller.leadership.role is Role.LEADING
+
+    def _feed(self, event: fx.Input) -> None:
+        """As every shell, and noted: also while the lead is taken, since what comes then is held and heard later."""
+        if self._archive is not None and self.controller.leadership.role is not Role.STANDBY and _can_be_noted(event):
+            self._history.input(event, self.clock.now_s())
+        super()._feed(event)
+
+    def _publish(self, effect: fx.Publish) -> bool:
+        """As every shell, and noted: orders when they are sent, what happened in any case."""
+        sent = super()._publish(effect)
+        if self._archive is not None and (sent or isinstance(effect.message, Happened)):
+            self._history.effect(effect, self.clock.now_s())
+        return sent
+
+    def _tend(self) -> None:
+        super()._tend()
+        if self._archive is None or not self._leads():
+            return
+        now_s = self.clock.monotonic_s()
+        if now_s >= self._append_s and not self._appending:
+            self._append_s = now_s + HISTORY_S
+            self._append(self.clock.now_s())
+        if now_s >= self._prune_s:
+            self._prune_s = now_s + PRUNE_S
+            self._store_lane.do(partial(self._prune, self._archive))
+
+    def _append(self, until_s: float) -> None:
+        """Have everything stored that is complete at `until_s`."""
+        if self._archive is not None and (batch := self._history.take(until_s)):
+            self._appending = True
+            self._store_lane.do(partial(self._append_batch, self._archive, batch))
+
+    def _appended(self, left: Batch | None = None) -> None:
+        """The store has answered; `left` could not be stored."""
+        self._appending = False
+        if left is not None:
+            self._history.give_back(left)
 
     # --- in lanes ---------------------------------------------------------------------------------------------------
 
@@ -113,6 +189,23 @@ class ControllerShell(Shell):
             self.log.error("the store does not answer", error=str(error))
             taken = fx.LeadTaken(0)
         self.post(taken)
+
+    def _append_batch(self, archive: Archive, batch: Batch) -> None:
+        try:
+            archive.append(batch)
+        except StoreUnavailable as error:
+            self.log.error("history not stored yet", dropped=self._history.dropped, error=str(error))
+            self.ask(partial(self._appended, batch))
+        else:
+            self.ask(self._appended)
+
+    def _prune(self, archive: Archive) -> None:
+        try:
+            pruned = archive.prune(self.keep)
+        except StoreUnavailable as error:
+            self.log.error("history not pruned", error=str(error))
+        else:
+            self.log.info("history pruned", **asdict(pruned))
 
     def _warm(self) -> None:
         if self.exit_status is None:
@@ -139,6 +232,17 @@ class ControllerShell(Shell):
         except TransientError as error:
             done, detail = False, str(error)
         self.post(fx.PowerDone(effect.node, effect.operation, done, detail))
+
+
+def _can_be_noted(event: fx.Input) -> bool:
+    """Anything but a report with readings that no node has: sums of those would leave the range of the store."""
+    report = event.message if isinstance(event, fx.Received) else None
+    return not isinstance(report, Report) or _is_possible(report.sample)
+
+
+def _is_possible(sample: NodeSample) -> bool:
+    figures = FIGURES(sample)
+    return min(figures) >= 0.0 and max(figures) <= FIGURE_MAX
 
 
 # --- the composition root ------------------------------------------------------------------------------------------
@@ -218,11 +322,12 @@ def build(
         power,
         seed=seed,
         notifier=Notifier(),
+        keep=Retention(**asdict(config.store.retention)),
     )
 
 
 def _run(path: Path, config: ControllerConfig) -> int:
-    shell = build(config, startup.broker(config.bus.url), startup.seed())
+    shell = build(config, startup.broker(config.bus.url, config.bus.tls), startup.seed())
     shell.on_reload = lambda: startup.relog(lambda: DAEMON.read(path))
     shell.heed_signals()
     return shell.run()

@@ -10,12 +10,14 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Annotated, Any, ClassVar
 
+from shared.bus.rabbitmq_values import Tls
 from shared.tomlfile import Above, AtLeast, Form, NamedIn, Range, Rule, keys, load, parse
 
 __all__ = ["AgentConfig", "Automation", "ControllerConfig", "LogFormat", "LogLevel", "keys", "load", "parse"]
 
 Period = Annotated[float, Range(0.1, 86_400)]
 Duration = Annotated[float, Range(1, 604_800)]
+Days = Annotated[float, Range(0, 36_500)]
 Count = Annotated[int, Range(1, 100_000)]
 Mib = Annotated[int, Range(0, 1 << 30)]
 Name = Annotated[str, Form(r"[A-Za-z0-9_-]{0,128}", "at most 128 ASCII letters, digits, '-' or '_'")]
@@ -53,9 +55,10 @@ class LogFormat(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Bus:
-    """The broker. Empty: the embedded bus. The URL may hold a password and is shown nowhere."""
+    """The broker, and how `amqps://` is verified. The URL may hold a password and is shown nowhere."""
 
     url: Url = field(default="", repr=False)
+    tls: Tls = field(default_factory=Tls)
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,10 +138,24 @@ class Memory:
 
 
 @dataclass(frozen=True, slots=True)
+class Kept:
+    """Days that history is kept; jobs count from when they were over. Samples of five minutes become hourly ones after
+    `fine_samples_days`."""
+
+    events_days: Days = 30.0
+    actions_days: Days = 30.0
+    decisions_days: Days = 90.0
+    jobs_days: Days = 30.0
+    fine_samples_days: Days = 7.0
+    samples_days: Days = 400.0
+
+
+@dataclass(frozen=True, slots=True)
 class StoreFile:
-    """Where the controller keeps its state. The URL may hold a password and is shown nowhere."""
+    """Where the controller keeps its state, and how long history. The URL may hold a password and is shown nowhere."""
 
     url: StoreUrl = field(default="sqlite:////var/lib/trimtab/controller.db", repr=False)
+    retention: Kept = field(default_factory=Kept)
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,6 +174,7 @@ class ControllerConfig:
         AtLeast("limits.actions_total", "limits.migrations_total"),
         AtLeast("limits.migrations_total", "limits.migrations_per_node"),
         AtLeast("periods.decide_s", "periods.reconcile_s"),
+        AtLeast("store.retention.samples_days", "store.retention.fine_samples_days"),
     )
 
     name: Name = ""

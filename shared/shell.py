@@ -67,9 +67,9 @@ class _Asked:
 class Shell:
     """What the shells of agent and controller share.
 
-    `run` is called once, in the thread that is to be the core's; `post`, `stop` and `reload` from any. `status` says
-    in one line how things stand, for the supervisor. `on_reload` is called in the core's thread on SIGHUP. `seed` is
-    for the back-off after a lost connection; every line of the log carries `context`.
+    `run` is called once, in the thread that is to be the core's; `post`, `ask`, `stop` and `reload` from any. `status`
+    says in one line how things stand, for the supervisor. `on_reload` is called in the core's thread on SIGHUP. `seed`
+    is for the back-off after a lost connection; every line of the log carries `context`.
     """
 
     def __init__(
@@ -100,7 +100,7 @@ class Shell:
         self._lanes: list[Lane] = []
         self._watchdog_s = self._status_s = 0.0
         self._pump = Pump(link, self.post, self._queue.qsize, Random(seed))
-        self._carry: dict[type, Callable[[Any], None]] = {
+        self._carry: dict[type, Callable[[Any], object]] = {
             fx.Publish: self._publish,
             fx.Acknowledge: self._acknowledge,
             fx.DeadLetter: self._dead_letter,
@@ -129,13 +129,17 @@ class Shell:
         """Hand something in; from any thread, and from a signal's handler."""
         self._queue.put(news)
 
+    def ask(self, act: Callable[[], None]) -> None:
+        """Have something called in the core's thread, after what has come in before; never if the shell ends first."""
+        self._queue.put(_Asked(act))
+
     def stop(self) -> None:
         """Take no more inputs, finish what is being written, and let `run` return 0."""
-        self._queue.put(_Asked(lambda: self.end(DONE, "asked to stop")))
+        self.ask(lambda: self.end(DONE, "asked to stop"))
 
     def reload(self) -> None:
         """Have `on_reload` called."""
-        self._queue.put(_Asked(self._reload))
+        self.ask(self._reload)
 
     def heed_signals(self) -> None:
         """SIGTERM and SIGINT stop the shell, SIGHUP reloads. Only in the main thread."""
@@ -314,21 +318,23 @@ class Shell:
         for publish_id in held:
             self._feed(fx.Published(publish_id, False))
 
-    def _publish(self, effect: fx.Publish) -> None:
+    def _publish(self, effect: fx.Publish) -> bool:
+        """Hand a message to the broker; false when it is not sent, or not now."""
         if self._bus is None:
-            return  # unanswered: Reconnected tells the core
+            return False  # unanswered: Reconnected tells the core
         if self._blocked:
             if effect.publish_id is not None:
                 self._held.append(effect.publish_id)
-            return
+            return False
         try:
             self._bus.publish(effect.exchange, effect.routing_key, encode(effect.message), effect.publish_id)
         except BusUnavailable:
-            return  # the pump notices too and connects anew, and the core publishes again
+            return False  # the pump notices too and connects anew, and the core publishes again
         except PermanentError as error:
             self.log.error("message not sent", kind=effect.message.KIND, error=str(error))
-        else:
-            self._tell(trace.of_sent(effect.message))
+            return False
+        self._tell(trace.of_sent(effect.message))
+        return True
 
     def _acknowledge(self, effect: fx.Acknowledge) -> None:
         if self._bus is not None:

@@ -12,7 +12,7 @@ from typing import Generic, Protocol, TypeVar
 
 from shared import config, logs
 from shared.bus import rabbitmq
-from shared.bus.rabbitmq_values import parse_url
+from shared.bus.rabbitmq_values import Tls, parse_url, tls_context
 from shared.errors import InvalidInput, InvalidValue, PermanentError, Problem, TransientError
 from shared.ports import Bus
 from shared.shell import BEGIN_ANEW
@@ -124,11 +124,28 @@ def bus_user(url: str) -> str:
         raise InvalidInput(Problem("bus.url", "cannot be used", error.expected)) from error
 
 
-def broker(url: str) -> Connect:
-    """Connects to the broker of a URL. Raises InvalidInput when there is no usable one: processes need a broker."""
+def broker(url: str, tls: Tls | None = None) -> Connect:
+    """Connects to the broker of a URL; `amqps://` is verified as `tls` says. Raises InvalidInput when there is no
+    usable URL (processes need a broker), or when `tls` cannot be used or would not be heeded."""
     if not bus_user(url):
         raise InvalidInput(Problem("bus.url", "is empty", URL_FORM))
-    return lambda: rabbitmq.connect(url)
+    verified = tls or Tls()
+    _check_tls(url, verified)
+    return lambda: rabbitmq.connect(url, verified)
+
+
+def _check_tls(url: str, tls: Tls) -> None:
+    address = parse_url(url)
+    if tls != Tls() and not address.encrypted:
+        raise InvalidInput(Problem("bus.tls", "is given, but bus.url is not encrypted", "amqps://..."))
+    if tls.key_file and not tls.cert_file:
+        raise InvalidInput(Problem("bus.tls.cert_file", "is missing", "the certificate of bus.tls.key_file"))
+    if not address.encrypted:
+        return
+    try:
+        tls_context(address, tls)
+    except InvalidValue as error:
+        raise InvalidInput(Problem("bus.tls", f"names {error.got!r}", error.expected)) from error
 
 
 def seed() -> int:

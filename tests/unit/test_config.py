@@ -125,6 +125,18 @@ def test_the_facts_of_a_node_come_from_its_type_unless_its_own() -> None:
     ]
 
 
+def test_history_and_encryption_have_sections_of_their_own() -> None:
+    text = '[store.retention]\nevents_days = 3\n[bus.tls]\nca_file = "/ca.pem"\nserver_name = "broker"\n'
+    config = parse(text, ControllerConfig)
+    assert (config.store.retention.events_days, config.store.retention.jobs_days) == (3.0, 30.0)
+    assert (config.bus.tls.ca_file, config.bus.tls.cert_file, config.bus.tls.server_name) == ("/ca.pem", "", "broker")
+    assert parse('bus.tls.key_file = "/k"', AgentConfig).bus.tls.key_file == "/k"
+    assert problems("[store.retention]\njobs_days = -1\nsamples_days = 6\n") == [
+        "c.toml:2: store.retention.jobs_days: is -1 (expected a number from 0 to 36500)",
+        "c.toml:3: store.retention.samples_days: is 6.0 (expected at least store.retention.fine_samples_days = 7)",
+    ]
+
+
 def test_problems_inside_arrays_and_tables_name_their_place() -> None:
     text = '[node]\nlabels = ["a", 3, "b c"]\n[node_types.x]\nreserve_mib = -1\nreserve = 1\n'
     assert problems(text, AgentConfig) == [
@@ -141,6 +153,22 @@ class Needy:
 
     count: Annotated[int, Range(1, 9)]
     table: Mapping[str, Annotated[float, Range(0, 1)]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """A file with an array of tables."""
+
+    parts: tuple[Needy, ...]
+
+
+def test_problems_inside_arrays_of_tables_name_their_line() -> None:
+    text = "[[parts]]\ncount = 1\n\n[[parts]]\ncount = 10\n[[ parts ]] # the third\ncont = 1\n"
+    assert problems(text, Listed) == [
+        "c.toml:5: parts[1].count: is 10 (expected a whole number from 1 to 9)",
+        "c.toml:7: parts[2].cont: no such key (expected parts[2].count)",
+        "c.toml: parts[2].count: is missing (expected a whole number from 1 to 9)",
+    ]
 
 
 def test_a_missing_key_is_named() -> None:

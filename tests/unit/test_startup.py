@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -13,7 +14,9 @@ from agents.disk_journal import DiskJournal
 from daemons import main as daemons_main
 from daemons.records import Deleted
 from daemons.settings import Automation, ControllerSettings
+from daemons.store import Retention
 from shared import config, startup
+from shared.bus.rabbitmq_values import Tls
 from shared.config import AgentConfig, ControllerConfig
 from shared.errors import InvalidInput, StoreUnavailable
 from shared.model import Node
@@ -69,6 +72,12 @@ def test_a_good_file_can_be_checked_without_beginning(main: object, tmp_path: Pa
         ("daemons.main", "", "bus.url: is empty"),
         ("daemons.main", f'name = "b"\n[bus]\nurl = "{CONTROLLER_URL}"\n', "'controller.b'"),
         ("daemons.main", f'[bus]\nurl = "{CONTROLLER_URL}"\n[policies]\nplacement = "best"\n', "best"),
+        ("agents.main", f'[bus]\nurl = "{AGENT_URL}"\ntls.ca_file = "/nowhere.pem"\n', "bus.url is not encrypted"),
+        (
+            "daemons.main",
+            f'[bus]\nurl = "{CONTROLLER_URL}"\ntls.ca_file = "/nowhere.pem"\n',
+            "bus.url is not encrypted",
+        ),
     ],
 )
 def test_what_only_shows_when_it_is_put_together_is_told_too(module: str, text: str, told: str, tmp_path: Path) -> None:
@@ -85,6 +94,26 @@ def test_what_only_shows_when_it_is_put_together_is_told_too(module: str, text: 
     assert told in done.stderr
     assert "secret" not in done.stderr
     assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("url", "tls", "told"),
+    [
+        (AGENT_URL, Tls(server_name="broker"), "bus.tls: is given, but bus.url is not encrypted"),
+        ("amqps://a:secret@broker/", Tls(ca_file="/nowhere.pem"), "bus.tls: names '/nowhere.pem'"),
+        ("amqps://a:secret@broker/", Tls(ca_file=__file__), f"bus.tls: names '{__file__}'"),
+        ("amqps://a:secret@broker/", Tls(key_file="/key.pem"), "bus.tls.cert_file: is missing"),
+    ],
+)
+def test_a_connection_that_could_not_be_verified_as_told_is_refused_at_the_start(url: str, tls: Tls, told: str) -> None:
+    with pytest.raises(InvalidInput, match=re.escape(told)) as caught:
+        startup.broker(url, tls)
+
+    assert "secret" not in str(caught.value)
+
+
+def test_an_encrypted_connection_needs_no_files_of_its_own() -> None:
+    assert callable(startup.broker("amqps://a:secret@broker/"))
 
 
 def test_an_agent_is_put_together_from_its_file(tmp_path: Path) -> None:
@@ -126,6 +155,13 @@ def test_a_controller_is_told_what_its_file_says() -> None:
     assert (settings.automation, settings.hold_starts) == (Automation.CONFIRM, True)
     assert (settings.limits.actions_total, settings.vm_overhead_mib, settings.placement.name) == (77, 32.0, "edf")
     assert daemons_main.settings_of(parsed, has_power=False).fence_after_s is None
+
+
+def test_a_controller_keeps_history_as_long_as_its_file_says() -> None:
+    more = "[store.retention]\njobs_days = 3\nsamples_days = 7.5\n"
+
+    assert built(controller_config(more=more)).keep == Retention(jobs_days=3.0, samples_days=7.5)
+    assert built(controller_config()).keep == Retention()
 
 
 def test_the_defaults_of_the_file_are_safe_ones() -> None:

@@ -1,0 +1,212 @@
+"""The controller's shell and history: what passes through it reaches the store, while it leads, and goes in time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from daemons.main import FIRST_PRUNE_S, HISTORY_S, PRUNE_S
+from daemons.records import Deleted
+from daemons.store import Batch, Pruned, Retention, SqlStore
+from shared.bus import topology
+from shared.clock import SystemClock
+from shared.codec import encode
+from shared.errors import StoreUnavailable
+from shared.messages import AddNode, Report, SubmitJob
+from shared.model import Job, NodeSample, Stage
+from sim_backend.memory_store import MemoryStore
+from tests.unit.shell_rig import RealRig, wait_for
+from tests.unit.store_samples import sqlite_url
+
+JOB = Job("j1", (Stage(100.0, 1000.0, memory_mib=100),))
+
+
+class HurriedClock(SystemClock):
+    """The machine's clocks, but that hours can be skipped by the one that nobody sets."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.skipped_s = 0.0
+
+    def monotonic_s(self) -> float:
+        return super().monotonic_s() + self.skipped_s
+
+
+class ArchiveStore(MemoryStore):
+    """A store in memory that also keeps history. `history_available` false: of that it takes nothing."""
+
+    def __init__(self) -> None:
+        super().__init__(Deleted)
+        self.history_available = True
+        self.batches: list[Batch] = []
+        self.refused: list[Batch] = []
+        self.pruned: list[Retention] = []
+
+    def append(self, batch: Batch) -> None:
+        if not self.history_available:
+            self.refused.append(batch)
+            raise StoreUnavailable("no history today")
+        self.batches.append(batch)
+
+    def prune(self, keep: Retention) -> Pruned:
+        if not self.history_available:
+            raise StoreUnavailable("no history today")
+        self.pruned.append(keep)
+        return Pruned(1, 2, 3, 4, 5, 6)
+
+    def what(self) -> list[str]:
+        """What happened, as stored."""
+        return [event.what for batch in self.batches for event in batch.events]
+
+    def readings(self, node: str) -> int:
+        """How many of a node's samples are stored."""
+        return sum(use.readings for batch in self.batches for use in batch.uses if use.node == node)
+
+
+@pytest.fixture
+def rig(tmp_path: Path) -> Iterator[RealRig]:
+    made = RealRig(tmp_path)
+    made.clock = HurriedClock()
+    yield made
+    made.end()
+
+
+@pytest.fixture
+def store(rig: RealRig) -> ArchiveStore:
+    rig.store = ArchiveStore()
+    return rig.store
+
+
+def skip(rig: RealRig, seconds: float) -> None:
+    assert isinstance(rig.clock, HurriedClock)
+    rig.clock.skipped_s += seconds
+
+
+def run_job(rig: RealRig) -> None:
+    with rig.lock:
+        rig.world.add_task("j1", [(100.0, 1000.0)], 1, 0.0)
+    assert rig.ask(SubmitJob("submit-j1", JOB)).done
+    wait_for(lambda: [line for line in rig.lines("happened") if line["what"] == "job-completed"])
+
+
+def send_report(rig: RealRig, seq: int, sample: NodeSample, node: str = "n1") -> None:
+    with closing(rig.bus.connect(topology.agent_user(node))) as agent:
+        report = Report(node, "boot-1", seq, rig.clock.now_s(), 0, sample, ())
+        agent.publish(topology.REPORTS, topology.report_key(node), encode(report))
+
+
+def test_what_a_job_went_through_is_in_the_tables_afterwards(rig: RealRig, tmp_path: Path) -> None:
+    """Given real shells on a real store, when a job has run, then events, actions and samples tell of it."""
+    with closing(SqlStore(sqlite_url(tmp_path / "store.db"))) as kept:
+        store: Any = kept
+        rig.store = store
+        rig.start()
+        run_job(rig)
+        wait_for(lambda: len(rig.lines("result received")) == len({it["action"] for it in rig.lines("order sent")}))
+        rig.end()
+
+        assert {"leading", "job-completed"} <= {event.what for event in kept.events(100)}
+        assert [event.subject for event in kept.events(100) if event.what == "job-completed"] == ["j1"]
+        actions = kept.actions(100)
+        assert {entry.id for entry in actions} == {line["action"] for line in rig.lines("order sent")}
+        assert {(entry.vm, entry.outcome) for entry in actions} == {("j1#0", "ok")}
+        assert all(entry.sent_s is not None and entry.done_s is not None for entry in actions)
+        assert all(kept.samples(node.name, 0.0, 1e12) for node in rig.nodes)
+
+
+def test_history_goes_to_the_store_while_the_controller_runs(rig: RealRig, store: ArchiveStore) -> None:
+    rig.controller()
+    wait_for(lambda: store.term)
+    assert rig.ask(AddNode("add-n1", "n1")).done
+    assert store.batches == []
+
+    skip(rig, HISTORY_S)
+
+    wait_for(lambda: {"leading", "node-added"} <= set(store.what()))
+
+
+def test_history_that_cannot_be_stored_is_stored_later(rig: RealRig, store: ArchiveStore) -> None:
+    rig.controller()
+    wait_for(lambda: store.term)
+    store.history_available = False
+    for _ in range(2):
+        refused = len(store.refused)
+        skip(rig, HISTORY_S)
+        wait_for(lambda before=refused: len(store.refused) > before)  # type: ignore[misc]
+    assert rig.lines("history not stored yet")[0]["error"] == "no history today"
+
+    store.history_available = True
+    rig.end()
+
+    assert store.what().count("leading") == 1
+    assert store.refused[0].events[0] == store.batches[0].events[0]
+
+
+def test_who_does_not_lead_stores_no_history(rig: RealRig, store: ArchiveStore) -> None:
+    """Given a standby that hears the same reports, when both end, then only the leader's count."""
+    rig.controller()
+    wait_for(lambda: store.term)
+    rig.store = idle = ArchiveStore()
+    standby = rig.controller("b")
+    wait_for(lambda: standby.shell.status().endswith(", connected"))
+    send_report(rig, 1, NodeSample(cpu_frac=0.5))
+    assert rig.ask(AddNode("add-n1", "n1")).done
+    skip(rig, HISTORY_S + FIRST_PRUNE_S)
+    wait_for(lambda: store.pruned and store.batches)
+    assert standby.shell.status() == "standby, connected"
+
+    standby.stop()
+    rig.end()
+
+    assert (idle.batches, idle.refused, idle.pruned, idle.term) == ([], [], [], 0)
+    assert store.readings("n1") == 1
+
+
+def test_readings_that_no_node_has_do_not_count(rig: RealRig, store: ArchiveStore) -> None:
+    controller = rig.controller()
+    wait_for(lambda: store.term)
+    impossible = NodeSample(cpu_frac=1.7e308), NodeSample(disk_read_bytes=(1 << 63) - 1), NodeSample(load_1min=-1.0)
+
+    for seq, sample in enumerate((*impossible, *impossible)):
+        send_report(rig, seq, sample)
+    for seq in range(2):
+        send_report(rig, seq, NodeSample(cpu_frac=0.5), "n2")
+    assert rig.ask(AddNode("add-n1", "n1")).done
+    rig.end()
+
+    assert (controller.error, controller.exit_status) == (None, 0)
+    assert (store.readings("n1"), store.readings("n2")) == (0, 2)
+
+
+def test_old_history_goes_after_the_start_and_every_day(rig: RealRig, store: ArchiveStore) -> None:
+    rig.controller()
+    wait_for(lambda: store.term)
+    assert store.pruned == []
+    skip(rig, FIRST_PRUNE_S)
+    wait_for(lambda: rig.lines("history pruned"))
+    assert rig.lines("history pruned")[0]["samples_thinned"] == 6
+
+    store.history_available = False
+    skip(rig, PRUNE_S)
+    wait_for(lambda: rig.lines("history not pruned"))
+    store.history_available = True
+    skip(rig, PRUNE_S)
+
+    wait_for(lambda: len(rig.lines("history pruned")) == 2)
+    assert store.pruned == [Retention(), Retention()]
+
+
+def test_a_store_without_history_is_left_alone(rig: RealRig) -> None:
+    rig.controller()
+    wait_for(lambda: rig.store.term)
+
+    skip(rig, FIRST_PRUNE_S)
+    wait_for(lambda: rig.ask(AddNode("add-n1", "n1")).done)
+    rig.end()
+
+    assert [running.exit_status for running in rig.running] == [0]
+    assert rig.lines("history pruned") == []
