@@ -98,6 +98,7 @@ class PrivateBroker:
         (self.folder / "plugins").write_text("[rabbitmq_management].\n")
         self._run("epmd", "-port", str(self._epmd))
         server = self._run(str(PROGRAMS / "rabbitmq-server"))
+        self._dismiss_guard()
         self._guard = guard(self.folder, [process.pid for process in self._processes])
         wait_until(lambda: server.poll() is not None or all(map(answers, ports.values())), START_S)
         if server.poll() is not None or not answers(self.management):
@@ -111,6 +112,13 @@ class PrivateBroker:
             end_group(process)
         self._processes.clear()
         if self._guard is not None:
+            self._guard.communicate()
+            self._guard = None
+
+    def _dismiss_guard(self) -> None:
+        """One of a broker that was killed and is started again: it must not remove the folder."""
+        if self._guard is not None:
+            self._guard.kill()
             self._guard.communicate()
             self._guard = None
 
