@@ -11,6 +11,7 @@ from shared.model import NodeSample
 FINE_S = 300.0
 COARSE_S = 3600.0
 DONE_MAX = 100_000  # rows that wait for a store that does not answer
+SUM_MAX = (1 << 63) - 1  # what a column holds
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +55,7 @@ def merge(uses: Iterable[NodeUse], from_s: float, span_s: float) -> NodeUse:
     for name in MOST:
         values[name] = max(getattr(part, name) for part in parts)
     for name in SUMS:
-        values[name] = sum(getattr(part, name) for part in parts)
+        values[name] = min(SUM_MAX, sum(getattr(part, name) for part in parts))
     free_mib = min(part.disk_free_mib_min for part in parts)
     return NodeUse(parts[0].node, from_s, span_s, readings, disk_free_mib_min=free_mib, **values)  # type: ignore[arg-type]
 
