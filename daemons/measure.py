@@ -115,9 +115,13 @@ class Measure:
             if node.vm_seq.get(vm, 0) < report.seq:
                 self._drop_copy(node, vm)
         for instance in list(node.claimed.values()):
-            if node.vm_seq.get(instance.vm, 0) < report.seq:
-                self._not_live(node, instance, report, now_s)
-        node.vm_seq = {vm: seq for vm, seq in node.vm_seq.items() if seq > report.seq}
+            seen = node.vms.get(instance.vm)
+            # One that has ended or crashed is left to its guest event.
+            gone = seen is None or (seen.state is VmState.SUSPENDED and not seen.busy)
+            if gone and node.vm_seq.get(instance.vm, 0) < report.seq:
+                self._not_live(node, instance, seen, report, now_s)
+        if node.vm_seq:
+            node.vm_seq = {vm: seq for vm, seq in node.vm_seq.items() if seq > report.seq}
         self._lapsed(node, report)
         if self.cluster.untold:
             self._heard(node)
@@ -155,12 +159,11 @@ class Measure:
             instance.copies.discard(node.name)
             self.agenda.touch(instance.job)
 
-    def _not_live(self, node: NodeEntry, instance: Instance, report: Report, now_s: float) -> None:
-        """A VM that may be there is not listed, or only as an image: proof that it does not run there, unless
-        something may still bring it. One that has ended or crashed is left to its guest event."""
-        status = node.vms.get(instance.vm)
-        if status is not None and (status.state is not VmState.SUSPENDED or status.busy):
-            return
+    def _not_live(
+        self, node: NodeEntry, instance: Instance, status: VmStatus | None, report: Report, now_s: float
+    ) -> None:
+        """A VM that may be there is not listed, or only as an image (`status`): proof that it does not run there,
+        unless something may still bring it."""
         if instance.vm in node.under_way or self._expected(instance, node, report):
             return
         if now_s < instance.arriving_until_s:

@@ -257,6 +257,8 @@ class Reconciler:
             self.cluster.set_cpu(instance, result.status.cpu_mhz)
         if result.outcome is Outcome.OK:
             instance.failures = 0
+            if result.kind is ActionKind.MIGRATE:
+                self.agenda.happened(now_s, "vm-moved", instance.vm, f"{result.action} from {result.node}")
             if result.kind is ActionKind.SUSPEND:
                 self.agenda.place = True  # it may be resumed from now on
             return

@@ -42,6 +42,8 @@ def of_sent(message: Message) -> Line | None:
 
 def _message(message: Message, how: str, sender: str) -> Line | None:
     if isinstance(message, Report):
+        if how == "received":
+            return None  # hundreds a second at a controller
         return Line("debug", f"report {how}", {"node": message.node, "term": message.term, "seq": message.seq})
     if isinstance(message, Order):
         return Line("info", f"order {how}", _action(message.action))

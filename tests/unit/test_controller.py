@@ -278,6 +278,7 @@ def test_after_a_migration_the_targets_older_report_is_not_believed() -> None:
     (move,) = desk.take_orders()
     old_seq = desk.next_seq("n2")
     desk.result(move)
+    assert [event.detail for event in desk.happenings("vm-moved")] == [f"{move.id} from n1"]
     arrived = desk.vms["n2"].pop("j#0")
     desk.report("n2", seq=old_seq)
     assert desk.controller.cluster.instances["j#0"].may_run_on == {"n2"}
