@@ -91,7 +91,7 @@ class RabbitConnection:
     def __init__(
         self, address: Address, parameters: Any, answer_s: float, grant: Callable[[str], Grant] | None
     ) -> None:
-        self.blocked = ""  # why the broker takes no messages for now; "": it does
+        self.blocked = ""  # why the broker takes no messages; "": it does
         self.dropped = 0  # messages without an id that were not sent
         self._address = address
         self._answer_s = answer_s
