@@ -4,8 +4,10 @@ time. What it measures is the truth: when operations really began and work reall
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from agents.agent import Agent
@@ -20,7 +22,8 @@ from shared.bus.memory import MemoryBroker
 from shared.bus.permissions import grant_of
 from shared.clock import perf_s
 from shared.costs import COSTS, OperationCosts
-from shared.messages import AddNode, SubmitJob
+from shared.errors import Infeasible
+from shared.messages import AddNode, Reply, Request, SubmitJob
 from shared.model import Job, Node
 from sim_backend.engine import Engine, Rank
 from sim_backend.fake_hypervisor import FakeCluster, FakePower
@@ -246,16 +249,33 @@ def replay(
 ) -> ReplayFigures:
     """Replay `jobs` on `nodes` through controller, bus and agents; the figures are the world's truth in [0, window_s].
 
-    `true_stages` by job name where the truth differs from what is declared. Without faults nothing is lost, so that
-    periods are long: nothing wakes without need.
+    `true_stages` by job name where the truth differs from what is declared. An infinite window ends with the last job.
+    Without faults nothing is lost, so that periods are long: nothing wakes without need. Raises `Infeasible` for a job
+    that the controller refuses.
     """
     begun_s = perf_s()
     loop = ClosedLoop(nodes, replay_settings(policy, costs, cycle_s, report_s, params))
     truth = true_stages or {}
     for job in sorted(jobs, key=lambda job: (job.submit_s, job.name)):
         loop.submit(job, truth.get(job.name))
-    loop.run_until(window_s)
-    return loop.figures(window_s, perf_s() - begun_s)
+    loop.operator.on_reply = _refuse
+    if math.isfinite(window_s):
+        loop.run_until(window_s)
+    else:
+        loop.engine.run_until(window_s, stop=partial(_all_over, loop, [job.name for job in jobs]))
+    return loop.figures(loop.engine.now_s, perf_s() - begun_s)
+
+
+def _all_over(loop: ClosedLoop, open_jobs: list[str]) -> bool:
+    """Whether every job has ended; takes those that have off the end of `open_jobs`, so that asking is cheap."""
+    while open_jobs and loop.world.completions.get(open_jobs[-1]):
+        open_jobs.pop()
+    return not open_jobs
+
+
+def _refuse(request: Request, reply: Reply) -> None:
+    if not reply.done:
+        raise Infeasible(f"{request.request}: {reply.detail}")
 
 
 def replay_settings(

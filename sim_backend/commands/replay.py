@@ -117,8 +117,6 @@ def replay(
     noise: float,
 ) -> None:
     """Replay LOG, a log of batch jobs in the Standard Workload Format (plain or gzip), in virtual time."""
-    if engine == "closed-loop" and window_s is None:
-        raise click.UsageError("--engine closed-loop needs --window: the daemons never end by themselves")
     find_policy("placement", policy)
     chosen = replay_jobs(read_swf(log), math.inf if window_s is None else window_s, divide_sizes, skip_jobs, log)
     _refuse_too_large(log, chosen, nodes)

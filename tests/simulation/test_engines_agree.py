@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pytest
 
@@ -29,9 +31,10 @@ def test_on_a_crowded_cluster_with_true_work_that_is_not_the_declared(seed: int,
 
 @pytest.mark.parametrize("policy", ["first-fit", "edf"])
 @pytest.mark.parametrize("seed", range(4))
-def test_on_random_logs_of_gangs_with_coinciding_events(seed: int, policy: str) -> None:
+@pytest.mark.parametrize("window_s", [5_000.0, math.inf])
+def test_on_random_logs_of_gangs_with_coinciding_events(seed: int, policy: str, window_s: float) -> None:
     jobs, nodes = replay_workload(random_log(seed)), replay_nodes(8)
-    direct = run_direct(jobs, nodes, policy=policy, costs=COSTS["none"], window_s=5_000.0).to_json()
-    looped = replay(jobs, nodes, policy=policy, costs=COSTS["none"], window_s=5_000.0).to_json()
+    direct = run_direct(jobs, nodes, policy=policy, costs=COSTS["none"], window_s=window_s).to_json()
+    looped = replay(jobs, nodes, policy=policy, costs=COSTS["none"], window_s=window_s).to_json()
     assert direct | {"wall_s": 0} == looped | {"wall_s": 0}
     assert direct["jobs_completed"] > 50

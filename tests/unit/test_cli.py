@@ -87,10 +87,11 @@ def test_replay_options(log: Path) -> None:
     assert (nothing["jobs_submitted"], nothing["mean_wait_s"]) == (0, None)
 
 
-def test_both_engines_agree(log: Path) -> None:
+@pytest.mark.parametrize("window", [["--window", 60], []])
+def test_both_engines_agree(log: Path, window: list[Any]) -> None:
     figures = []
     for engine in ("direct", "closed-loop"):
-        outcome = trimtab("sim", "replay", log, "--nodes", 4, "--window", 60, "--engine", engine, "--output", "json")
+        outcome = trimtab("sim", "replay", log, "--nodes", 4, *window, "--engine", engine, "--output", "json")
         assert outcome.exit_code == 0, outcome.output
         found = json.loads(outcome.stdout)
         figures.append(
@@ -151,7 +152,6 @@ def test_a_job_larger_than_the_cluster_is_infeasible(log: Path) -> None:
         ["--nodes", "4", "--engine", "steam"],
         ["--nodes", "4", "--seed", "-1"],
         ["--nodes", "4", "--noise", "nan"],
-        ["--nodes", "4", "--engine", "closed-loop"],
         ["--nodes", "4", "--output", "xml"],
     ],
 )
