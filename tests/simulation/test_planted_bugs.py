@@ -13,6 +13,7 @@ from agents.settings import AgentSettings
 from daemons.controller import Controller
 from daemons.records import Deleted
 from daemons.settings import ControllerSettings
+from daemons.state import NodeEntry
 from shared.effects import Acknowledge, Effect, Input, Publish, Received, Written
 from shared.messages import Reply, Report
 from shared.model import Action, NodeCondition
@@ -102,6 +103,15 @@ class ImpatientController(Controller):
     def __init__(self, name: str, settings: ControllerSettings) -> None:
         super().__init__(name, settings)
         self.measure._expected = lambda *_: False  # type: ignore[method-assign]
+        self.measure._lapsed = self._give_up  # type: ignore[method-assign]
+
+    def _give_up(self, node: NodeEntry, report: Report) -> None:
+        """An order that the report does not show under way will not be carried out, it thinks."""
+        doing = {under_way.id for under_way in report.under_way}
+        for action, instance in list(node.flights.items()):
+            if action not in doing:
+                self.cluster.settle(instance)
+                self.agenda.touch(instance.job)
 
     def _load(self, records: tuple[Any, ...], now_s: float) -> None:
         super()._load(records, now_s)
@@ -144,7 +154,10 @@ PLANTED: dict[str, tuple[Change, set[str]]] = {
     "controller does not wait for the echo": (with_controller(TrustingController), {"order-without-echo"}),
     "controller ignores that another leads": (with_controller(StubbornController), {"order-after-loss"}),
     "controller promises too early": (with_controller(PromisingController), {"job-lost"}),
-    "controller takes absence for proof": (with_controller(ImpatientController), {"vm-started-twice", "cpu-over"}),
+    "controller takes absence for proof": (
+        with_controller(ImpatientController),
+        {"vm-started-twice", "cpu-over", "memory-over"},
+    ),
     "controller forgets its ledger": (with_controller(WastefulController), {"vm-started-twice"}),
     "store takes any term": (with_store(TermlessStore), {"stale-write"}),
 }
