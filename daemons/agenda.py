@@ -1,4 +1,4 @@
-"""What the handling of inputs has left to do: effects for now, effects that wait for the store, and what changed.
+"""What the handling of inputs leaves to do: effects to send at once, effects that wait for the store, and changes.
 
 One agenda lives as long as its controller leads; the controller empties it after every input.
 """

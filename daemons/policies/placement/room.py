@@ -125,7 +125,7 @@ class Room:
         return fits
 
     def slots(self, shape: Shape, at_most: int) -> Ints:
-        """How many instances each node has room for now, at most `at_most` (1 if separate), int64[n]."""
+        """How many instances each node could take at this moment, at most `at_most` (1 if separate), int64[n]."""
         fits = self.fits(shape)
         if shape.separate or at_most == 1:
             return fits.astype(np.int64)
