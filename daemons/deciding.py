@@ -243,6 +243,8 @@ class Deciding:
         if change.kind is ChangeKind.SUSPEND:
             entry.phase, entry.released = JobPhase.SUSPENDED, False
             self.agenda.happened(now_s, "job-suspended", entry.job.name, str(change.reason))
+        if change.kind is not ChangeKind.RESIZE:
+            entry.changed_s = now_s
         self.cluster.set_allotments(entry, change.allotments)
         self._ranks += 1
         entry.wanted_rank = self._ranks

@@ -13,8 +13,8 @@ import numpy as np
 from daemons.settings import ControllerSettings
 from daemons.sights import is_busy, is_unknown
 from daemons.state import Cluster, JobEntry, NodeEntry
-from shared.model import JobPhase, Node, NodeCondition, NodeService, VmState
-from shared.snapshot import InstanceColumns, NodeColumns, Snapshot, WorkloadColumns, WorkloadState
+from shared.model import Job, JobPhase, Node, NodeCondition, NodeService, VmState
+from shared.snapshot import InstanceColumns, NodeColumns, Snapshot, StageColumns, WorkloadColumns, WorkloadState
 
 STATES = {
     JobPhase.WAITING: WorkloadState.WAITING,
@@ -44,6 +44,7 @@ class SnapshotBuilder:
             self._nodes(nodes),
             self._workloads(jobs, now_s),
             self._instances(jobs, rows),
+            _stages(jobs),
             len(up) / len(in_service) if in_service else 1.0,
             max((now_s - node.seen_s for node in up), default=0.0),
             self.cluster.vm_overhead_mib,
@@ -81,6 +82,7 @@ class SnapshotBuilder:
         first = np.zeros(len(jobs), dtype=np.int64)
         if jobs:
             first[1:] = np.cumsum(counts[:-1])
+        stages = np.array([_stage_count(job) for job in specs], dtype=np.int64)
 
         def floats(values: list[float]) -> np.ndarray:
             return np.array(values, dtype=np.float64)
@@ -108,6 +110,10 @@ class SnapshotBuilder:
             np.array([self._fixed(entry, now_s) for entry in jobs], dtype=np.bool_),
             first,
             tuple(job.needs for job in specs),
+            np.full(len(jobs), -1, dtype=np.int64),
+            floats([entry.changed_s for entry in jobs]),
+            stages.cumsum() - stages,
+            stages,
         )
 
     def _fixed(self, entry: JobEntry, now_s: float) -> bool:
@@ -143,6 +149,21 @@ class SnapshotBuilder:
             if self.cluster.nodes[name].vms[vm].state is VmState.SUSPENDED:
                 return rows.get(name, -1)
         return -1
+
+
+def _stage_count(job: Job) -> int:
+    """An instance of a web application has no work that could be told in stages."""
+    return 0 if job.app else len(job.stages)
+
+
+def _stages(jobs: list[JobEntry]) -> StageColumns:
+    every = [stage for entry in jobs if not entry.job.app for stage in entry.job.stages]
+    return StageColumns(
+        np.array([stage.work_mcycles for stage in every], dtype=np.float64),
+        np.array([stage.max_mhz for stage in every], dtype=np.float64),
+        np.array([stage.min_mhz for stage in every], dtype=np.float64),
+        np.array([stage.memory_mib for stage in every], dtype=np.float64),
+    )
 
 
 def _image_rows(entry: JobEntry) -> int:

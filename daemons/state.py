@@ -7,6 +7,7 @@ never promised twice; an instance is started only when the ledger says that it i
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from dataclasses import dataclass, field
 
@@ -112,6 +113,7 @@ class JobEntry:
     finished_s: float = 0.0
     held: bool = False
     adopted: str = ""
+    changed_s: float = -math.inf
 
     @property
     def over(self) -> bool:

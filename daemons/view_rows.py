@@ -212,6 +212,7 @@ def job_details(cluster: Cluster, entry: JobEntry) -> Row:
     """What a single job's view has beyond its row."""
     spec = asdict(entry.job)
     spec["stages"] = [asdict(stage) for stage in entry.job.stages]
+    spec["rules"] |= {"pin": list(entry.job.rules.pin), "forbid": list(entry.job.rules.forbid)}
     spec["needs"] = list(entry.job.needs)
     return {
         "spec": spec,

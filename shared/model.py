@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 
 from shared.errors import InvalidValue
@@ -18,6 +18,7 @@ from shared.errors import InvalidValue
 NAME_LENGTH_MAX = 128
 INSTANCES_MAX = 65_536
 STAGES_MAX = 1_000
+FLOWS_MAX = 100
 INSTANCE_SEPARATOR = "#"
 
 
@@ -130,6 +131,45 @@ class NodeSample:
 # --- workloads -------------------------------------------------------------------------------------------------
 
 
+class ConstraintKind(StrEnum):
+    """What a constraint demands of its members."""
+
+    PIN = "pin"  # only on `nodes`
+    FORBID = "forbid"  # never on `nodes`
+    TOGETHER = "together"  # all that run on one node
+    APART = "apart"  # no two on one node
+    KEEP = "keep"  # never moved to another node once placed
+
+
+@dataclass(frozen=True, slots=True)
+class Constraint:
+    """A demand on where workloads run. `members` are names of jobs and web applications; for one member APART and
+    TOGETHER are about its own instances."""
+
+    kind: ConstraintKind
+    members: tuple[str, ...]
+    nodes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """Where a workload may run. `pin`: only on these nodes (empty: any). `forbid`: never on these. `together`, `apart`:
+    names of groups whose workloads share a node, or never do ("": none). `keep`: not moved once it runs."""
+
+    pin: tuple[str, ...] = ()
+    forbid: tuple[str, ...] = ()
+    together: str = ""
+    apart: str = ""
+    keep: bool = False
+
+    def __post_init__(self) -> None:
+        both = sorted({*self.pin} & {*self.forbid})
+        if both:
+            raise InvalidValue("forbid", both[0], "no node that `pin` names too")
+        if self.together and self.together == self.apart:
+            raise InvalidValue("apart", self.apart, "another group than `together`")
+
+
 @dataclass(frozen=True, slots=True)
 class Stage:
     """One stage of a job: work per instance in Mcycles, speed limits in MHz, memory in MiB (apc.txt section 4.1)."""
@@ -155,7 +195,8 @@ class Job:
     `stages` hold the declared profile per instance. `goal_s` is the absolute time by which it should be complete
     (None: best effort), `desired_start_s` the earliest start. `separate` puts every instance on a node of its own.
     `checkpoint_mcycles` is how much work the guest does between saves of its own progress (0: it never saves).
-    `needs` are labels that its nodes must have.
+    `needs` are labels that its nodes must have. `job_class` names jobs that are alike, for the job profiler ("": none).
+    `app`: the web application of which this is one instance, named so that it is its VM's name ("": a job).
     """
 
     name: str
@@ -170,9 +211,12 @@ class Job:
     checkpoint_mcycles: float = 0.0
     needs: tuple[str, ...] = ()
     template: str = ""
+    job_class: str = ""
+    app: str = ""
+    rules: Rules = field(default_factory=Rules)
 
     def __post_init__(self) -> None:
-        check_name("name", self.name)
+        check_name("name", workload_of(self.name)[0] if self.app else self.name)
         if not 1 <= len(self.stages) <= STAGES_MAX:
             raise InvalidValue("stages", len(self.stages), f"1 to {STAGES_MAX} stages")
         not_negative("submit_s", self.submit_s)
@@ -209,6 +253,99 @@ class Job:
     def speed_on_mhz(self, node: Node) -> float:
         """The most CPU one instance can use on `node`: never more than vcpus x core_mhz (architecture, CPU)."""
         return min(self.max_mhz, self.vcpus * node.core_mhz, node.cpu_mhz)
+
+
+class ModelForm(StrEnum):
+    """Registered forms of the response time of a web application against its CPU (docs/models.md)."""
+
+    SHIFTED_HYPERBOLA = "shifted-hyperbola"  # t_min + c / (w - load)
+    PROCESSOR_SHARING = "processor-sharing"  # t_min + d / (w - rate d)
+    MULTI_SERVER = "multi-server"  # as many servers as vCPUs
+
+
+@dataclass(frozen=True, slots=True)
+class Flow:
+    """A kind of request of a web application and its goal; exactly one of the three goals is given.
+
+    mean_s: the mean response time. percentile and percentile_s: the share of requests (between 0 and 1) that is to be
+    answered within so long. throughput_per_s: requests answered a second. work_mcycles: CPU work of one request (None:
+    the work profiler estimates it). t_min_s: the part of the response time that more CPU does not shorten.
+    """
+
+    name: str
+    mean_s: float | None = None
+    percentile: float = 0.0
+    percentile_s: float | None = None
+    throughput_per_s: float | None = None
+    work_mcycles: float | None = None
+    t_min_s: float = 0.0
+    model: ModelForm = ModelForm.PROCESSOR_SHARING
+
+    def __post_init__(self) -> None:
+        check_name("name", self.name)
+        goals = {
+            "mean_s": self.mean_s,
+            "percentile_s": self.percentile_s,
+            "throughput_per_s": self.throughput_per_s,
+        }
+        given = {key: value for key, value in goals.items() if value is not None}
+        if len(given) != 1:
+            raise InvalidValue("goals", len(given), "exactly one of mean_s, percentile_s and throughput_per_s")
+        for key, value in given.items():
+            _positive(key, value)
+        if (self.percentile_s is None) != (self.percentile == 0.0) or not 0.0 <= self.percentile < 1.0:
+            raise InvalidValue("percentile", self.percentile, "above 0 and below 1 beside percentile_s, else nothing")
+        if self.work_mcycles is not None:
+            _positive("work_mcycles", self.work_mcycles)
+        not_negative("t_min_s", self.t_min_s)
+
+
+@dataclass(frozen=True, slots=True)
+class WebApp:
+    """A web application of `min_instances` to `max_instances` equal VMs, at most one on a node, behind a balancer.
+
+    memory_mib, vcpus, max_mhz: of one instance. metrics_url: where its measurements are scraped ("": they are pushed).
+    The rest as for a Job.
+    """
+
+    name: str
+    flows: tuple[Flow, ...]
+    memory_mib: int
+    max_mhz: float
+    min_instances: int = 1
+    max_instances: int = 1
+    vcpus: int = 1
+    importance: float = 1.0
+    needs: tuple[str, ...] = ()
+    template: str = ""
+    metrics_url: str = ""
+    rules: Rules = field(default_factory=Rules)
+
+    def __post_init__(self) -> None:
+        check_name("name", self.name)
+        _whole("flows", len(self.flows), 1, FLOWS_MAX)
+        if len({flow.name for flow in self.flows}) < len(self.flows):
+            raise InvalidValue("flows", [flow.name for flow in self.flows], "names that differ")
+        _whole("memory_mib", self.memory_mib, 0, 1 << 40)
+        _positive("max_mhz", self.max_mhz)
+        _whole("max_instances", self.max_instances, 1, INSTANCES_MAX)
+        _whole("min_instances", self.min_instances, 0, self.max_instances)
+        _whole("vcpus", self.vcpus, 1, 4096)
+        _positive("importance", self.importance)
+
+    def seat(self, index: int, submit_s: float) -> Job:
+        """Instance `index` as a workload of its own: without work and goal, it runs until it is stopped."""
+        return Job(
+            instance_name(self.name, index),
+            (Stage(0.0, self.max_mhz, 0.0, self.memory_mib),),
+            submit_s,
+            vcpus=self.vcpus,
+            importance=self.importance,
+            needs=self.needs,
+            template=self.template,
+            app=self.name,
+            rules=self.rules,
+        )
 
 
 class JobPhase(StrEnum):
@@ -370,6 +507,7 @@ class ChangeKind(StrEnum):
     SUSPEND = "suspend"
     MIGRATE = "migrate"
     RESIZE = "resize"
+    STOP = "stop"  # an instance of a web application: not wanted any more, until it is started again
 
 
 class ReasonCode(StrEnum):
@@ -392,6 +530,18 @@ class ReasonCode(StrEnum):
     STALE = "stale"  # the workload changed after the snapshot
     HELD = "held"  # automation level advise or confirm, or deciding is paused
     OPERATOR = "operator"  # an operator asked for it
+    HIGHER_UTILITY = "higher-utility"  # the smallest utilities grow
+    GIVES_WAY = "gives-way"  # its place serves a workload that is worse off
+    LOAD = "load"  # a web application's demand asks for more, or less
+    IDLE_ROOM = "idle-room"  # there is room that nobody uses
+    NO_GAIN = "no-gain"  # what it would displace is not better off by the tolerance
+    GUARD = "guard"  # it would displace a job that is no less urgent
+    MOVES_LIMIT = "moves-limit"  # as many changes as a cycle may make
+    COOL_DOWN = "cool-down"  # moved a short while ago
+    CONSTRAINT = "constraint"  # pin, forbid, keep, together or apart leaves no node
+    CONTRADICTION = "contradiction"  # its constraints cannot all hold
+    NO_DEMAND = "no-demand"  # more instances would not raise its utility
+    DUPLICATE = "duplicate"  # its name is taken by another workload
 
 
 @dataclass(frozen=True, slots=True)
@@ -409,7 +559,7 @@ class Reason:
 class Change:
     """A change that a decision makes to one workload, of the revision that the snapshot showed.
 
-    `allotments` has one entry per instance for START, RESUME, MIGRATE and RESIZE, none for SUSPEND.
+    `allotments` has one entry per instance for START, RESUME, MIGRATE and RESIZE, none for SUSPEND and STOP.
     """
 
     workload: str
@@ -453,17 +603,34 @@ class Plan:
 
 
 @dataclass(frozen=True, slots=True)
+class Outlook:
+    """What a policy predicts for workloads and web applications by name, one entry each in every sequence.
+
+    now: the utility if nothing is changed, predicted: under the decision, best: what is reachable at full speed from
+    now on; all at the end of the cycle (apc.txt section 4.4). level: the jobs' common level (None: there are no jobs).
+    """
+
+    names: Sequence[str] = ()
+    now: Sequence[float] = ()
+    predicted: Sequence[float] = ()
+    best: Sequence[float] = ()
+    level: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class PlacementDecision:
     """What a placement policy wants changed, and why everything else that could be wished for is not.
 
     `changes` and `refusals` are sequences that may build their items when read. A workload in neither is kept as it is.
-    `evaluations` counts the placements tried, `predicted_utility` is the smallest predicted one (None: not computed).
+    `evaluations` counts the placements tried, `predicted_utility` is the smallest predicted one (None: not computed),
+    `outlook` the prediction for each workload (None: not computed).
     """
 
     changes: Sequence[Change] = ()
     refusals: Sequence[Refusal] = ()
     evaluations: int = 0
     predicted_utility: float | None = None
+    outlook: Outlook | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,9 @@
 """The read-only columns that policies see (numpy). Built by measure and by the direct engine, never changed.
 
 One row per node and one per workload that is not over; instances of placed workloads are kept as ragged rows:
-instance `i` of workload `w` is row `first_instance[w] + i` of the `instance_*` columns.
+instance `i` of workload `w` is row `first_instance[w] + i` of the instance columns; its stages begin at row
+`first_stage[w]` of the stage columns. A web application has a row in `web` and one workload row for each instance that
+it may have.
 """
 
 from __future__ import annotations
@@ -11,6 +13,9 @@ from enum import IntEnum
 
 import numpy as np
 from numpy.typing import NDArray
+
+from shared.costs import COSTS, OperationCosts
+from shared.model import Constraint, ModelForm
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -54,6 +59,9 @@ class WorkloadColumns:
     work_mcycles, done_mcycles: per instance, declared and measured. max_mhz, min_mhz, memory_mib, vcpus: per instance.
     instances: k. separate: one instance per node. fixed: must not be changed now (an instance is unknown or an
     operation on it is under way). importance: > 0. revision: to be copied into a `Change`. needs: tuple of tuples.
+    app: row in the web columns for an instance of a web application (it has no work, goal or stages, and no two of one
+    application share a node), -1 for a job. changed_s: when it was last started, resumed, moved or suspended (-inf:
+    never). stages: their number, 0 for an instance of a web application.
     """
 
     names: tuple[str, ...]
@@ -75,6 +83,10 @@ class WorkloadColumns:
     fixed: Bools
     first_instance: Ints
     needs: tuple[tuple[str, ...], ...]
+    app: Ints
+    changed_s: Floats
+    first_stage: Ints
+    stages: Ints
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,9 +101,74 @@ class InstanceColumns:
 
 
 @dataclass(frozen=True, slots=True)
+class StageColumns:
+    """Ragged rows for the stages of every job, in their order: work per instance in Mcycles, the most and the least
+    speed in MHz, memory in MiB (apc.txt section 4.1)."""
+
+    work_mcycles: Floats
+    max_mhz: Floats
+    min_mhz: Floats
+    memory_mib: Floats
+
+
+@dataclass(frozen=True, slots=True)
+class WebColumns:
+    """One row per web application. min_instances, max_instances: how many of its workload rows run at least and at
+    most. max_mhz: above so much CPU for all instances nothing is gained (inf: none stated). importance: > 0."""
+
+    names: tuple[str, ...]
+    min_instances: Ints
+    max_instances: Ints
+    max_mhz: Floats
+    importance: Floats
+
+
+@dataclass(frozen=True, slots=True)
+class FlowColumns:
+    """One row per flow of a web application, `app` being the row of that.
+
+    goal: on the response time in seconds (its mean where `percentile` is 0, else that percentile, 0..1), or on the
+    throughput in requests/s where `throughput`. model: the registered response-time model; t_min_s, c_mhz_s, load_mhz
+    (CPU that the present demand uses up), rate_per_s (arrivals), work_mcycles (of one request): what the model takes.
+    """
+
+    names: tuple[str, ...]
+    app: Ints
+    goal: Floats
+    percentile: Floats
+    throughput: Bools
+    model: tuple[ModelForm, ...]
+    t_min_s: Floats
+    c_mhz_s: Floats
+    load_mhz: Floats
+    rate_per_s: Floats
+    work_mcycles: Floats
+
+
+_NO_FLOATS: Floats = np.empty(0)
+_NO_INTS: Ints = np.empty(0, dtype=np.int64)
+NO_WEB = WebColumns((), _NO_INTS, _NO_INTS, _NO_FLOATS, _NO_FLOATS)
+NO_FLOWS = FlowColumns(
+    (),
+    _NO_INTS,
+    _NO_FLOATS,
+    _NO_FLOATS,
+    np.empty(0, dtype=np.bool_),
+    (),
+    _NO_FLOATS,
+    _NO_FLOATS,
+    _NO_FLOATS,
+    _NO_FLOATS,
+    _NO_FLOATS,
+)
+Columns = NodeColumns | WorkloadColumns | InstanceColumns | StageColumns | WebColumns | FlowColumns
+
+
+@dataclass(frozen=True, slots=True)
 class Snapshot:
     """What a policy sees. `now_s` absolute; `reporting_frac` share of nodes in service that are up (0..1);
-    `oldest_report_s` age of the oldest report of an up node. Every array is read-only: writing raises ValueError.
+    `oldest_report_s` age of the oldest report of an up node. `at_cycle`: a cycle's decision; else something happened
+    between cycles. `costs`: what operations on VMs take. Every array is read-only: writing raises ValueError.
     """
 
     now_s: float
@@ -99,16 +176,22 @@ class Snapshot:
     nodes: NodeColumns
     workloads: WorkloadColumns
     instances: InstanceColumns
+    stages: StageColumns
     reporting_frac: float = 1.0
     oldest_report_s: float = 0.0
     vm_overhead_mib: float = 0.0
+    web: WebColumns = NO_WEB
+    flows: FlowColumns = NO_FLOWS
+    constraints: tuple[Constraint, ...] = ()
+    costs: OperationCosts = COSTS["none"]
+    at_cycle: bool = True
 
     def __post_init__(self) -> None:
-        for columns in (self.nodes, self.workloads, self.instances):
+        for columns in (self.nodes, self.workloads, self.instances, self.stages, self.web, self.flows):
             freeze(columns)
 
 
-def freeze(columns: NodeColumns | WorkloadColumns | InstanceColumns) -> None:
+def freeze(columns: Columns) -> None:
     """Make every array of the columns read-only, in place."""
     for name in _COLUMNS[type(columns)]:
         value = getattr(columns, name)
@@ -117,5 +200,6 @@ def freeze(columns: NodeColumns | WorkloadColumns | InstanceColumns) -> None:
 
 
 _COLUMNS = {
-    kind: tuple(column.name for column in fields(kind)) for kind in (NodeColumns, WorkloadColumns, InstanceColumns)
+    kind: tuple(column.name for column in fields(kind))
+    for kind in (NodeColumns, WorkloadColumns, InstanceColumns, StageColumns, WebColumns, FlowColumns)
 }

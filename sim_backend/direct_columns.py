@@ -4,11 +4,21 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from itertools import accumulate
 
 import numpy as np
 
 from shared.model import Job, Node
-from shared.snapshot import Floats, InstanceColumns, Ints, NodeColumns, Snapshot, WorkloadColumns, WorkloadState
+from shared.snapshot import (
+    Floats,
+    InstanceColumns,
+    Ints,
+    NodeColumns,
+    Snapshot,
+    StageColumns,
+    WorkloadColumns,
+    WorkloadState,
+)
 
 _FLOATS = (
     "submit_s",
@@ -21,8 +31,9 @@ _FLOATS = (
     "min_mhz",
     "memory_mib",
     "importance",
+    "changed_s",
 )
-_INTS = ("state", "revision", "vcpus", "instances")
+_INTS = ("state", "revision", "vcpus", "instances", "app", "first_stage", "stages")
 Hold = tuple[Ints, Floats, float]
 """What VMs hold: their node rows, the CPU of each in MHz, the memory of one in MiB."""
 
@@ -95,11 +106,21 @@ class Workloads:
                 [job.min_mhz for job in jobs],
                 [job.memory_mib for job in jobs],
                 [job.importance for job in jobs],
+                [-math.inf] * len(jobs),
             ],
             dtype=np.float64,
         )
         zeros, vcpus, instances = [0] * len(jobs), [job.vcpus for job in jobs], [job.instances for job in jobs]
-        self._ints = np.array([zeros, zeros, vcpus, instances], dtype=np.int64)
+        counts = [len(job.stages) for job in jobs]
+        first = [end - count for end, count in zip(accumulate(counts), counts, strict=True)]
+        self._ints = np.array([zeros, zeros, vcpus, instances, [-1] * len(jobs), first, counts], dtype=np.int64)
+        every = [stage for job in jobs for stage in job.stages]
+        self.stages = StageColumns(
+            np.array([stage.work_mcycles for stage in every], dtype=np.float64),
+            np.array([stage.max_mhz for stage in every], dtype=np.float64),
+            np.array([stage.min_mhz for stage in every], dtype=np.float64),
+            np.array([stage.memory_mib for stage in every], dtype=np.float64),
+        )
         self._separate = np.array([job.separate for job in jobs], dtype=np.bool_)
         self._fixed = np.zeros(len(jobs), dtype=np.bool_)
         self._names = [job.name for job in jobs]
@@ -164,4 +185,4 @@ class Workloads:
 def snapshot(now_s: float, cycle_s: float, wanted: Room, workloads: Workloads) -> Snapshot:
     """What a policy sees now; `wanted`: the room that is left once everything wanted has come about."""
     rows, instances = workloads.columns()
-    return Snapshot(now_s, cycle_s, wanted.columns(), rows, instances)
+    return Snapshot(now_s, cycle_s, wanted.columns(), rows, instances, workloads.stages)

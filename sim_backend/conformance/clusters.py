@@ -9,12 +9,12 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from shared.model import ChangeKind, PlacementDecision
-from shared.snapshot import InstanceColumns, NodeColumns, Snapshot, WorkloadColumns, WorkloadState
+from shared.model import ChangeKind, PlacementDecision, Stage
+from shared.snapshot import InstanceColumns, NodeColumns, Snapshot, StageColumns, WorkloadColumns, WorkloadState
 
 _FLOATS = (
     *("submit_s", "desired_start_s", "goal_s", "not_before_s", "work_mcycles", "done_mcycles"),
-    *("max_mhz", "min_mhz", "memory_mib", "importance"),
+    *("max_mhz", "min_mhz", "memory_mib", "importance", "changed_s"),
 )
 
 
@@ -35,7 +35,8 @@ class NodeRow:
 
 @dataclass(frozen=True, slots=True)
 class WorkRow:
-    """A workload; `places` are node row and MHz of each instance (of each image if it is suspended)."""
+    """A workload; `places` are node row and MHz of each instance (of each image if it is suspended). Without `stages`
+    a job has one, of its work, speeds and memory. `app`: row of its web application, -1 for a job."""
 
     name: str
     state: WorkloadState = WorkloadState.WAITING
@@ -56,6 +57,9 @@ class WorkRow:
     revision: int = 1
     needs: tuple[str, ...] = ()
     places: tuple[tuple[int, float], ...] = ()
+    stages: tuple[Stage, ...] = ()
+    app: int = -1
+    changed_s: float = -math.inf
 
 
 def _floats(values: Iterable[float]) -> NDArray[np.float64]:
@@ -83,6 +87,7 @@ def snapshot(
             _ints(node for row in workloads for node, _ in row.places),
             _floats(mhz for row in workloads for _, mhz in row.places),
         ),
+        _stage_columns(workloads),
         vm_overhead_mib=vm_overhead_mib,
     )
 
@@ -111,8 +116,23 @@ def _node_columns(nodes: Sequence[NodeRow], workloads: Sequence[WorkRow], vm_ove
     )
 
 
+def _stages(row: WorkRow) -> tuple[tuple[float, float, float, float], ...]:
+    """Work, most and least speed, and memory of each stage."""
+    if row.app >= 0:
+        return ()
+    if not row.stages:
+        return ((row.work_mcycles, row.max_mhz, row.min_mhz, row.memory_mib),)
+    return tuple((stage.work_mcycles, stage.max_mhz, stage.min_mhz, stage.memory_mib) for stage in row.stages)
+
+
+def _stage_columns(rows: Sequence[WorkRow]) -> StageColumns:
+    stages = [stage for row in rows for stage in _stages(row)]
+    return StageColumns(*(_floats(stage[column] for stage in stages) for column in range(4)))
+
+
 def _workload_columns(rows: Sequence[WorkRow]) -> WorkloadColumns:
     counts = [len(row.places) for row in rows]
+    stages = [len(_stages(row)) for row in rows]
     return WorkloadColumns(
         names=tuple(row.name for row in rows),
         state=_ints(row.state.value for row in rows),
@@ -123,6 +143,9 @@ def _workload_columns(rows: Sequence[WorkRow]) -> WorkloadColumns:
         fixed=_bools(row.fixed for row in rows),
         first_instance=_ints(sum(counts[:index]) for index in range(len(rows))),
         needs=tuple(row.needs for row in rows),
+        app=_ints(row.app for row in rows),
+        first_stage=_ints(sum(stages[:index]) for index in range(len(rows))),
+        stages=_ints(stages),
         **{name: _floats(getattr(row, name) for row in rows) for name in _FLOATS},
     )
 
@@ -135,6 +158,7 @@ def rows_of(seen: Snapshot) -> tuple[list[NodeRow], list[WorkRow]]:
         state, first = WorkloadState(work.state.item(index)), work.first_instance.item(index)
         count = 0 if state is WorkloadState.WAITING else work.instances.item(index)
         here = slice(first, first + count)
+        of = work.first_stage.item(index)
         row = WorkRow(
             name,
             state,
@@ -145,10 +169,18 @@ def rows_of(seen: Snapshot) -> tuple[list[NodeRow], list[WorkRow]]:
             revision=work.revision.item(index),
             needs=work.needs[index],
             places=tuple(zip(at.node[here].tolist(), at.cpu_mhz[here].tolist(), strict=True)),
+            stages=tuple(_stage_of(seen, each) for each in range(of, of + work.stages.item(index))),
+            app=work.app.item(index),
             **{field: getattr(work, field).item(index) for field in _FLOATS},
         )
         workloads.append(row)
     return _node_rows(seen, workloads), workloads
+
+
+def _stage_of(seen: Snapshot, row: int) -> Stage:
+    stages = seen.stages
+    speeds = stages.max_mhz.item(row), stages.min_mhz.item(row)
+    return Stage(stages.work_mcycles.item(row), *speeds, int(stages.memory_mib.item(row)))
 
 
 def _node_rows(seen: Snapshot, workloads: Sequence[WorkRow]) -> list[NodeRow]:

@@ -47,7 +47,7 @@ PURE_VALUES = (
     "shared.ports",
     "shared.snapshot",
 )
-POLICY_VALUES = ("shared.errors", "shared.model", "shared.ports", "shared.snapshot")
+POLICY_VALUES = ("shared.costs", "shared.errors", "shared.model", "shared.ports", "shared.snapshot")
 
 # Cores: state machines and virtual worlds. Every module directly in agents/ and daemons/ is one unless named in SHELLS.
 CORES = (
