@@ -13,13 +13,16 @@ from typing import Any, ClassVar
 from shared.model import (
     Action,
     ActionKind,
+    FlowSample,
     GuestChange,
     Job,
     Node,
     NodeSample,
     Outcome,
     VmStatus,
+    WebApp,
 )
+from shared.scalars import Number, Text, Whole
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,11 +72,11 @@ class Report:
     VERSION: ClassVar[int] = 1
     OLDEST: ClassVar[int] = 1
 
-    node: str
-    boot_id: str
-    seq: int
-    clock_s: float
-    term: int
+    node: Text
+    boot_id: Text
+    seq: Whole
+    clock_s: Number
+    term: Whole
     sample: NodeSample
     vms: tuple[VmStatus, ...]
     under_way: tuple[UnderWay, ...] = ()
@@ -103,6 +106,24 @@ class Result:
     status: VmStatus | None = None
     final: VmStatus | None = None
     detail: str = ""
+
+
+# --- web application -> controller -------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class WebReport:
+    """What the balancer of a web application, or the application itself, measured of its flows until `clock_s` of its
+    own clock. `seq` grows with every report of one sender; what is not newer says nothing new."""
+
+    KIND: ClassVar[str] = "web-report"
+    VERSION: ClassVar[int] = 1
+    OLDEST: ClassVar[int] = 1
+
+    app: str
+    seq: int
+    clock_s: float
+    flows: tuple[FlowSample, ...]
 
 
 # --- controller -> agent -----------------------------------------------------------------------------------------
@@ -315,6 +336,31 @@ class ForgetVm:
 
 
 @dataclass(frozen=True, slots=True)
+class SubmitWeb:
+    """Submit a web application, or change the one of that name to what is given now. The same `request` id again is
+    the same submission."""
+
+    KIND: ClassVar[str] = "submit-web"
+    VERSION: ClassVar[int] = 1
+    OLDEST: ClassVar[int] = 1
+
+    request: str
+    app: WebApp
+
+
+@dataclass(frozen=True, slots=True)
+class RemoveWeb:
+    """Stop every instance of a web application and forget it."""
+
+    KIND: ClassVar[str] = "remove-web"
+    VERSION: ClassVar[int] = 1
+    OLDEST: ClassVar[int] = 1
+
+    request: str
+    app: str
+
+
+@dataclass(frozen=True, slots=True)
 class DryRun:
     """Decide on the state as it is and answer with changes, refusals and plan; nothing is carried out or stored."""
 
@@ -392,10 +438,12 @@ Request = (
     | MoveVm
     | AdoptVm
     | ForgetVm
+    | SubmitWeb
+    | RemoveWeb
     | DryRun
     | Query
 )
-Message = AgentMessage | AgentBound | Probe | Request | Reply | Happened
+Message = AgentMessage | WebReport | AgentBound | Probe | Request | Reply | Happened
 
 MESSAGES: tuple[type[Message], ...] = (
     Report,
@@ -417,6 +465,9 @@ MESSAGES: tuple[type[Message], ...] = (
     MoveVm,
     AdoptVm,
     ForgetVm,
+    WebReport,
+    SubmitWeb,
+    RemoveWeb,
     DryRun,
     Query,
     Reply,

@@ -13,7 +13,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from msgspec import Struct
+
 from shared.errors import InvalidValue
+from shared.scalars import Number, Text, Whole
 
 NAME_LENGTH_MAX = 128
 INSTANCES_MAX = 65_536
@@ -111,21 +114,20 @@ class NodeService(StrEnum):
     STANDBY = "standby"
 
 
-@dataclass(frozen=True, slots=True)
-class NodeSample:
+class NodeSample(Struct, frozen=True, array_like=True, forbid_unknown_fields=True, gc=False):
     """One reading of a node: fractions are 0..1 over the last period, `_bytes` and `_busy_s` cumulative."""
 
-    cpu_frac: float = 0.0
-    iowait_frac: float = 0.0
-    load_1min: float = 0.0
-    memory_used_mib: float = 0.0
-    swap_used_mib: float = 0.0
-    disk_busy_s: float = 0.0
-    disk_read_bytes: int = 0
-    disk_write_bytes: int = 0
-    net_rx_bytes: int = 0
-    net_tx_bytes: int = 0
-    disk_free_mib: float = 0.0
+    cpu_frac: Number = 0.0
+    iowait_frac: Number = 0.0
+    load_1min: Number = 0.0
+    memory_used_mib: Number = 0.0
+    swap_used_mib: Number = 0.0
+    disk_busy_s: Number = 0.0
+    disk_read_bytes: Whole = 0
+    disk_write_bytes: Whole = 0
+    net_rx_bytes: Whole = 0
+    net_tx_bytes: Whole = 0
+    disk_free_mib: Number = 0.0
 
 
 # --- workloads -------------------------------------------------------------------------------------------------
@@ -301,6 +303,29 @@ class Flow:
 
 
 @dataclass(frozen=True, slots=True)
+class FlowSample:
+    """What was measured of a flow over `window_s` seconds: requests that arrived, were answered, were rejected, and are
+    queued before the instances at its end; of those answered the mean response time (0 when there is none) and the
+    one that `percentile` of the flow names (0: not measured)."""
+
+    flow: str
+    window_s: float
+    offered: int = 0
+    served: int = 0
+    rejected: int = 0
+    queued: int = 0
+    mean_s: float = 0.0
+    percentile_s: float = 0.0
+
+    def __post_init__(self) -> None:
+        _positive("window_s", self.window_s)
+        for key in ("offered", "served", "rejected", "queued"):
+            _whole(key, getattr(self, key), 0, 1 << 62)
+        not_negative("mean_s", self.mean_s)
+        not_negative("percentile_s", self.percentile_s)
+
+
+@dataclass(frozen=True, slots=True)
 class WebApp:
     """A web application of `min_instances` to `max_instances` equal VMs, at most one on a node, behind a balancer.
 
@@ -402,26 +427,25 @@ class VmSpec:
     template: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class VmStatus:
+class VmStatus(Struct, frozen=True, array_like=True, forbid_unknown_fields=True, gc=False):
     """One VM on one node as reported. Counters are cumulative since this VM came to life on this node.
 
     `busy` names the operation under way on it ("" when none). `managed` is false for VMs that are not ours.
     """
 
-    vm: str
+    vm: Text
     state: VmState
-    generation: int = 0
-    attempt: int = 0
-    memory_mib: int = 0
-    vcpus: int = 1
-    cpu_mhz: float = 0.0
-    cpu_time_s: float = 0.0
-    disk_read_bytes: int = 0
-    disk_write_bytes: int = 0
-    net_rx_bytes: int = 0
-    net_tx_bytes: int = 0
-    busy: str = ""
+    generation: Whole = 0
+    attempt: Whole = 0
+    memory_mib: Whole = 0
+    vcpus: Whole = 1
+    cpu_mhz: Number = 0.0
+    cpu_time_s: Number = 0.0
+    disk_read_bytes: Whole = 0
+    disk_write_bytes: Whole = 0
+    net_rx_bytes: Whole = 0
+    net_tx_bytes: Whole = 0
+    busy: Text = ""
     managed: bool = True
 
 
