@@ -6,7 +6,7 @@ import math
 import os
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, fields
+from dataclasses import asdict
 from functools import partial
 from operator import attrgetter
 from pathlib import Path
@@ -37,7 +37,7 @@ HISTORY_S = 5.0  # how often what has gathered goes to the store
 FIRST_PRUNE_S = 300.0  # after the start: a controller that takes over has other things to write first
 PRUNE_S = 86_400.0
 FIGURE_MAX = 2.0**53  # no reading of a node is above it
-FIGURES: Callable[[NodeSample], tuple[float, ...]] = attrgetter(*(field.name for field in fields(NodeSample)))
+FIGURES: Callable[[NodeSample], tuple[float, ...]] = attrgetter(*NodeSample.__struct_fields__)
 
 MakeStore = Callable[[str], Store]
 

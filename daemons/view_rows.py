@@ -8,6 +8,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
+from msgspec import structs
+
 from daemons.records import DecisionRecord
 from daemons.settings import ControllerSettings
 from daemons.sights import is_unknown
@@ -90,7 +92,7 @@ def node_details(cluster: Cluster, node: NodeEntry, now_s: float) -> Row:
         "memory_mib": facts.memory_mib if facts else None,
         "reserve_mib": facts.reserve_mib if facts else None,
         "cpu_model": facts.cpu_model if facts else None,
-        "sample": asdict(node.last.sample) if node.last is not None else None,
+        "sample": structs.asdict(node.last.sample) if node.last is not None else None,
         "vm_list": [vm_row(cluster, node, status, now_s) for status in vms_on(node)],
         "action_list": [_action(instance) for _, instance in sorted(node.flights.items())],
     }

@@ -1,7 +1,8 @@
 """Messages and records to msgpack bytes and back: strict, bounded, and `CodecError` for whatever is not right.
 
-A message travels as the map {"k": kind, "v": version, "b": fields}. Fields at their defaults are not sent. Nothing is
-coerced: "12" is not 12 and True is not 1; only a whole number where a float belongs is taken (and becomes a float).
+A message travels as the map {"k": kind, "v": version, "b": fields}. Fields at their defaults are not sent; the rows of
+reports (`msgspec.Struct`) are arrays of their fields in order. Nothing is coerced: "12" is not 12 and True is not 1;
+only a whole number where a float belongs is taken (and becomes a float).
 What msgpack itself may contain, and how much of it, is checked by `shared.wire`.
 """
 
@@ -14,23 +15,23 @@ from dataclasses import MISSING, fields, is_dataclass
 from enum import Enum
 from functools import cache
 from types import NoneType, UnionType
-from typing import Any, Final, NoReturn, TypeVar, Union, cast, get_args, get_origin, get_type_hints
+from typing import Any, NoReturn, TypeVar, Union, cast, get_args, get_origin, get_type_hints
 
+import msgspec
 from cattrs import Converter
 from cattrs.gen import make_dict_unstructure_fn, override
 
 from shared.errors import CodecError, InvalidValue
-from shared.messages import MESSAGES, Message
+from shared.messages import MESSAGES, Message, Report
 from shared.record_reader import Reader, compile_reader
-from shared.wire import ITEMS_MAX, KEYS_MAX, TEXT_LENGTH_MAX, from_bytes, to_bytes
+from shared.scalars import INT_MAX, INT_MIN, TEXT_LENGTH_MAX
+from shared.wire import ITEMS_MAX, KEYS_MAX, UNCHECKED_BYTES_MAX, from_bytes, to_bytes
 
 T = TypeVar("T")
 Writer = Callable[[Any], Any]
 Part = tuple[str, Any, Any]  # step of the path, value, type
 
 PLAIN_DEPTH_MAX = 8  # containers in containers within data without a declared type
-INT_MIN: Final = -(1 << 63)
-INT_MAX: Final = (1 << 63) - 1
 ECHO_LENGTH_MAX = 60  # characters of the input in an error
 _CONVERTER = Converter()  # has no hooks: every field of every record is given ours, so that cattrs converts nothing
 _LONE_SURROGATE = re.compile("[\ud800-\udfff]")  # Python allows these in a string, UTF-8 does not
@@ -119,9 +120,25 @@ def _is_record(hint: Any) -> bool:
     return isinstance(hint, type) and is_dataclass(hint)
 
 
+def _is_row(hint: Any) -> bool:
+    return isinstance(hint, type) and issubclass(hint, msgspec.Struct)
+
+
 def _inside(hint: Any) -> Any:
     """X of `X | None`."""
     return next(part for part in get_args(hint) if part is not NoneType)
+
+
+def _row_hints(hint: type[msgspec.Struct]) -> dict[str, Any]:
+    hints = get_type_hints(hint)
+    return {name: hints[name] for name in hint.__struct_fields__}
+
+
+def _row_length(hint: type[msgspec.Struct]) -> tuple[int, str]:
+    """How many fields a row has at least, and how many it may have in words."""
+    most = len(hint.__struct_fields__)
+    least = most - len(hint.__struct_defaults__)
+    return least, f"an array of {least} to {most}"
 
 
 def _field_hints(hint: type) -> dict[str, Any]:
@@ -194,6 +211,18 @@ def _record_reader(hint: type) -> Reader:
     return compile_reader(hint, hints, readers, bounds, _WrongError)
 
 
+def _row_reader(hint: type[msgspec.Struct]) -> Reader:
+    hooks = [(_reader(part), part) for part in _row_hints(hint).values()]
+    least, expected = _row_length(hint)
+
+    def read(value: Any, _: Any) -> Any:
+        if type(value) is not list or not least <= len(value) <= len(hooks):
+            raise _WrongError(expected)
+        return hint(*[hook(item, part) for item, (hook, part) in zip(value, hooks, strict=False)])
+
+    return read
+
+
 # --- writing -----------------------------------------------------------------------------------------------------
 
 
@@ -245,6 +274,17 @@ def _record_writer(hint: type) -> Writer:
     return write
 
 
+def _row_writer(hint: type[msgspec.Struct]) -> Writer:
+    hooks = [_writer(part) for part in _row_hints(hint).values()]
+
+    def write(value: Any) -> Any:
+        if type(value) is not hint:
+            raise _WrongError(f"a {hint.__name__}")
+        return [hook(item) for hook, item in zip(hooks, msgspec.structs.astuple(value), strict=True)]
+
+    return write
+
+
 # --- by type -----------------------------------------------------------------------------------------------------
 
 
@@ -253,6 +293,7 @@ _FORMS: tuple[tuple[Callable[[Any], bool], Callable[[Any], Reader], Callable[[An
     (_is_enum, _enum_reader, _enum_writer),
     (_is_optional, _optional_reader, _optional_writer),
     (_is_sequence, _sequence_reader, _sequence_writer),
+    (_is_row, _row_reader, _row_writer),
     (_is_record, _record_reader, _record_writer),
 )
 
@@ -306,6 +347,14 @@ def _items_of(value: Any, hint: Any) -> Iterator[Part]:
 
 def _read_parts(value: Any, hint: Any) -> Iterator[Part]:
     """What lies directly inside a value that is to be read as `hint`; `_WrongError` for keys too many or missing."""
+    if _is_row(hint) and type(value) is list:
+        least, expected = _row_length(hint)
+        hints = _row_hints(hint)
+        if not least <= len(value) <= len(hints):
+            raise _WrongError(expected)
+        for (name, part), item in zip(hints.items(), value, strict=False):
+            yield f".{name}", item, part
+        return
     if not (_is_record(hint) and type(value) is dict):
         yield from _items_of(value, hint)
         return
@@ -323,10 +372,10 @@ def _read_parts(value: Any, hint: Any) -> Iterator[Part]:
 
 def _write_parts(value: Any, hint: Any) -> Iterator[Part]:
     """What lies directly inside a value that is to be written as `hint`."""
-    if not (_is_record(hint) and type(value) is hint):
+    if type(value) is not hint or not (_is_record(hint) or _is_row(hint)):
         yield from _items_of(value, hint)
         return
-    for name, part in _field_hints(hint).items():
+    for name, part in (_row_hints if _is_row(hint) else _field_hints)(hint).items():
         yield f".{name}", getattr(value, name), part
 
 
@@ -400,8 +449,26 @@ def encode(message: Message) -> bytes:
     return to_bytes({"k": cls.KIND, "v": cls.VERSION, "b": _write(message, cls, cls.KIND)}, cls.KIND)
 
 
+# How nearly every report begins: with a map of seven fields. Seven have no default, so when all of those are there, no
+# other is and none is there twice.
+_REPORT_HEAD = to_bytes({"k": Report.KIND, "v": Report.VERSION, "b": None}, "")[:-1]
+_REPORT_START = _REPORT_HEAD + bytes([0x80 + sum(part.default is MISSING for part in fields(Report))])
+_REPORT_AT = len(_REPORT_HEAD)
+_REPORT_DECODER = msgspec.msgpack.Decoder(Report)
+
+
 def decode(body: bytes) -> Message:
     """The message in a body. Raises `CodecError`, and nothing else, for every body that is not one."""
+    if body.startswith(_REPORT_START) and len(body) <= UNCHECKED_BYTES_MAX:
+        try:
+            return _REPORT_DECODER.decode(body[_REPORT_AT:])
+        except (msgspec.MsgspecError, InvalidValue, ValueError, RecursionError):
+            return decode_strictly(body)  # says what is wrong, or takes what the types above leave out
+    return decode_strictly(body)
+
+
+def decode_strictly(body: bytes) -> Message:
+    """As `decode`, field by field."""
     envelope = from_bytes(body)
     if type(envelope) is not dict or envelope.keys() != _ENVELOPE:
         raise CodecError(f"not a message: expected a map of k, v and b, got {_echo(envelope)}")

@@ -13,8 +13,8 @@ import msgpack  # type: ignore[import-untyped]
 
 from shared.bus.topology import BODY_BYTES_MAX
 from shared.errors import CodecError
+from shared.scalars import TEXT_LENGTH_MAX
 
-TEXT_LENGTH_MAX = 4096  # characters of one string
 ITEMS_MAX = 65_536  # entries of one array
 KEYS_MAX = 1024  # entries of one map
 DEPTH_MAX = 16  # containers in containers

@@ -6,6 +6,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, Protocol
 
+from msgspec import structs
+
 from shared.effects import GuestChanged, Operated
 from shared.errors import ContractViolation
 from shared.model import Action, ActionKind, Outcome, VmSpec, VmStatus
@@ -175,6 +177,6 @@ def settled(status: VmStatus | None) -> VmStatus | None:
     """A status without its counters, which go on."""
     if status is None:
         return None
-    return replace(
+    return structs.replace(
         status, cpu_time_s=0.0, disk_read_bytes=0, disk_write_bytes=0, net_rx_bytes=0, net_tx_bytes=0, busy=""
     )

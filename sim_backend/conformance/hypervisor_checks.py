@@ -6,8 +6,10 @@ A check wants an empty node, with "migration" also an empty peer of the same siz
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
+
+from msgspec import structs
 
 from shared.model import ActionKind, GuestChange, Outcome, VmState, VmStatus
 from sim_backend.conformance.hypervisor_bench import (
@@ -254,10 +256,10 @@ def check_release_and_adopt(bench: Bench) -> None:
     before = bench.start(spec=bench.spec(attempt=2))
     for _ in range(2):
         bench.must(Outcome.OK, ActionKind.RELEASE, expects=1)
-    expect("status", settled(bench.status()), replace(before, managed=False, generation=0, attempt=0))
+    expect("status", settled(bench.status()), structs.replace(before, managed=False, generation=0, attempt=0))
     for _ in range(2):
         bench.must(Outcome.OK, ActionKind.ADOPT, generation=5, spec=bench.spec(generation=5, attempt=3))
-    expect("status", settled(bench.status()), replace(before, generation=5, attempt=3))
+    expect("status", settled(bench.status()), structs.replace(before, generation=5, attempt=3))
     bench.must(Outcome.OK, ActionKind.STOP, expects=5)
 
 
@@ -265,7 +267,7 @@ def check_release_and_adopt(bench: Bench) -> None:
 def check_what_is_not_ours_is_left_alone(bench: Bench) -> None:
     """No operation but ADOPT touches a VM that is not ours, and its memory counts."""
     big_mib = int(bench.inventory.memory_mib * HALF_AND_MORE)
-    before = replace(bench.start(VM, big_mib), managed=False, generation=0, attempt=0)
+    before = structs.replace(bench.start(VM, big_mib), managed=False, generation=0, attempt=0)
     bench.must(Outcome.OK, ActionKind.RELEASE, expects=1)
     bench.must(Outcome.ALREADY_THERE, ActionKind.START, generation=1, spec=bench.spec())
     for kind in (ActionKind.STOP, ActionKind.PAUSE, ActionKind.SUSPEND, ActionKind.SET_CPU):

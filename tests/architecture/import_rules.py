@@ -39,12 +39,14 @@ PURE_LIBRARY = (
     "typing",
 )
 PURE_VALUES = (
+    "msgspec",
     "shared.bus.topology",
     "shared.effects",
     "shared.errors",
     "shared.messages",
     "shared.model",
     "shared.ports",
+    "shared.scalars",
     "shared.snapshot",
 )
 POLICY_VALUES = ("shared.costs", "shared.errors", "shared.model", "shared.ports", "shared.snapshot")

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
+from msgspec import structs
 
 from shared.costs import COSTS, OperationCosts
 from shared.effects import GuestChanged, Operated
@@ -114,7 +115,7 @@ class _LosesAttempts(FakeHypervisor):
     """Keeps no attempt in its metadata."""
 
     def vms(self, now_s: float) -> tuple[VmStatus, ...]:
-        return tuple(replace(status, attempt=0) for status in super().vms(now_s))
+        return tuple(structs.replace(status, attempt=0) for status in super().vms(now_s))
 
 
 class _SaysOk(FakeHypervisor):

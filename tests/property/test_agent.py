@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter, deque
-from dataclasses import replace
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec import structs
 
 from agents.agent import Agent
 from agents.journal import Accepted, Finished, GuestNoted, JournalRecord, TermSeen, compact
@@ -63,7 +63,7 @@ class Host:
 
     def statuses(self) -> tuple[VmStatus, ...]:
         busy = {vm: action.kind.value for vm, action in self.doing.items()}
-        found = [replace(status, busy=busy.get(vm, "")) for vm, status in self.vms.items()]
+        found = [structs.replace(status, busy=busy.get(vm, "")) for vm, status in self.vms.items()]
         coming = [a for vm, a in self.doing.items() if vm not in self.vms and a.kind in BRINGS]
         return (*found, *(VmStatus(a.vm, VmState.INCOMING, busy=a.kind.value) for a in coming))
 
@@ -118,7 +118,7 @@ class Host:
         if state is None:
             del self.vms[vm]
         else:
-            self.vms[vm] = replace(there, state=state)
+            self.vms[vm] = structs.replace(there, state=state)
             self.lingering.add(life)
         self.said.append(GuestChanged(change, self.vms.get(vm, there)))
 

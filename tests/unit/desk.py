@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
 from typing import Any
+
+from msgspec import structs
 
 from daemons import decide
 from daemons.controller import Controller
@@ -233,7 +234,7 @@ class Desk:
 
     def change(self, node: str, vm: str, **fields: Any) -> None:
         """Change what a node would report of a VM."""
-        self.vms[node][vm] = replace(self.vms[node][vm], **fields)
+        self.vms[node][vm] = structs.replace(self.vms[node][vm], **fields)
 
     def guest(self, node: str, vm: str, change: GuestChange, event: int = 1) -> int:
         """A guest event; the VM is gone from its node unless it has just arrived."""

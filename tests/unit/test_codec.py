@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 import tracemalloc
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any
 
@@ -50,6 +50,7 @@ from shared.model import (
 STATUS = VmStatus("job#0", VmState.RUNNING, 1, 1, 4320, 1, 3900.0, 12.5)
 ACTION = Action("a-1", ActionKind.START, "n1", "job#0", 7, "boot", 60.0, spec=VmSpec("job#0", 1, 1, 4320, 1, 3900.0))
 REPORT = Report("n1", "boot", 1, 5.0, 7, NodeSample(0.5), (STATUS,), inventory=Node("n1", 4, 3900.0, 16_000))
+USUAL = Report("n1", "boot", 1, 5.0, 7, NodeSample(0.5), (STATUS,))
 RESULT = Result("n1", "boot", 2, 6.0, 7, "a-1", ActionKind.START, "job#0", Outcome.OK, STATUS)
 SUBMIT = SubmitJob("r-1", Job("job", (Stage(1000.0, 3900.0),), goal_s=100.0))
 
@@ -84,7 +85,7 @@ def test_a_body_is_an_envelope_without_defaults() -> None:
     }
 
 
-@pytest.mark.parametrize("message", [REPORT, RESULT, SUBMIT, Order(ACTION), DrainNode("r", "n1", False)])
+@pytest.mark.parametrize("message", [REPORT, USUAL, RESULT, SUBMIT, Order(ACTION), DrainNode("r", "n1", False)])
 def test_messages_come_back_as_they_were(message: Message) -> None:
     assert decode(encode(message)) == message
 
@@ -126,7 +127,7 @@ def test_only_whole_numbers_are_whole_numbers(wrong: Any) -> None:
 
 @pytest.mark.parametrize("wrong", ["1.0", True, float("nan"), float("inf"), -float("inf"), None, [1.0], 1 << 63])
 def test_only_finite_numbers_are_numbers(wrong: Any) -> None:
-    assert "report.sample.cpu_frac: expected a finite number" in refusal(body_of(REPORT, sample={"cpu_frac": wrong}))
+    assert "report.sample.cpu_frac: expected a finite number" in refusal(body_of(REPORT, sample=[wrong]))
     with pytest.raises(CodecError, match=r"report\.sample\.cpu_frac: expected a finite number"):
         encode(Report("n1", "boot", 1, 5.0, 7, NodeSample(wrong), ()))
 
@@ -165,22 +166,36 @@ def test_only_arrays_are_tuples(wrong: Any) -> None:
 
 @pytest.mark.parametrize("wrong", [[], "ab", None, 3, [["cpu_frac", 1.0]], ()])
 def test_only_maps_are_records(wrong: Any) -> None:
-    assert "report.sample: expected a map" in refusal(body_of(REPORT, sample=wrong))
+    assert "report.inventory: expected a map" in refusal(body_of(REPORT, inventory=wrong or 1))
     assert "report: expected a map" in refusal(body_of(REPORT, b=wrong))
+
+
+@pytest.mark.parametrize("wrong", ["ab", None, 3, {}, {"vm": "a", "state": "running"}, ["a"], ["a", "running"] * 8])
+def test_only_arrays_of_the_right_length_are_rows(wrong: Any) -> None:
+    assert "report.vms[0]: expected an array of 2 to 14, got " in refusal(body_of(USUAL, vms=[wrong]))
+
+
+def test_a_row_is_an_array_that_may_leave_out_the_last_fields() -> None:
+    rows = [["job#1", "running"], ["job#2", "paused", 3]]
+    report = decode(body_of(USUAL, sample=[], vms=rows))
+    vms = (VmStatus("job#1", VmState.RUNNING), VmStatus("job#2", VmState.PAUSED, 3))
+    assert report == replace(USUAL, sample=NodeSample(), vms=vms)
 
 
 # --- what is said ------------------------------------------------------------------------------------------------
 
 
 def test_the_innermost_wrong_field_is_named() -> None:
-    vm = {"vm": "job#1", "state": "running"}
+    vm = ["job#1", "running", 0, 0, 0]
     assert "report.vms[1].vcpus: expected a whole number of at most 64 bits, got 'two'" in refusal(
-        body_of(REPORT, vms=[vm, {**vm, "vcpus": "two"}])
+        body_of(REPORT, vms=[vm, [*vm, "two"]])
     )
-    assert "report.vms[0]: expected no field 'colour', got a map of 3" in refusal(
-        body_of(REPORT, vms=[{**vm, "colour": "red"}])
+    doing = {"id": "a-1", "kind": "start", "vm": "job#1"}
+    assert "report.under_way[0]: expected no field 'colour', got a map of 4" in refusal(
+        body_of(REPORT, under_way=[{**doing, "colour": "red"}])
     )
-    assert "report.vms[0]: expected a field 'state', got a map of 1" in refusal(body_of(REPORT, vms=[{"vm": "job#1"}]))
+    del doing["kind"]
+    assert "report.under_way[0]: expected a field 'kind', got a map of 2" in refusal(body_of(REPORT, under_way=[doing]))
 
 
 def test_what_the_model_refuses_is_named_too() -> None:
@@ -305,8 +320,7 @@ def test_no_body_makes_the_codec_allocate_without_bound(body: bytes) -> None:
 
 
 def test_a_long_list_of_wrong_items_is_told_by_its_first() -> None:
-    vm = {"vm": "job#1", "state": "running"}
-    assert "report.vms[999].state: " in refusal(body_of(REPORT, vms=[vm] * 999 + [{**vm, "state": 3}] * 1000))
+    assert "report.vms[999].state: " in refusal(body_of(REPORT, vms=[["a", "running"]] * 999 + [["a", 3]] * 1000))
 
 
 # --- records -----------------------------------------------------------------------------------------------------

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from collections import namedtuple
 from collections.abc import Callable
@@ -11,6 +10,7 @@ from typing import Any
 
 import psutil  # type: ignore[import-untyped]
 import pytest
+from msgspec import structs
 
 from agents.collectors.node import NodeSampler
 from agents.collectors.source import Source
@@ -200,7 +200,7 @@ def test_this_machine_can_be_read() -> None:
     first, second = sampler.sample(0.0), sampler.sample(1.0)
 
     for sample in (first, second):
-        assert all(math.isfinite(value) and value >= 0 for value in dataclasses.astuple(sample))
+        assert all(math.isfinite(value) and value >= 0 for value in structs.astuple(sample))
         assert 0 < sample.memory_used_mib <= psutil.virtual_memory().total / MIB
         assert sample.disk_free_mib <= psutil.disk_usage("/").total / MIB
     assert (first.cpu_frac, first.iowait_frac) == (0.0, 0.0)

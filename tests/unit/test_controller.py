@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from msgspec import structs
 
 from daemons.settings import Automation, PolicyChoice
 from shared.effects import PowerDone, Received
@@ -150,7 +151,7 @@ def test_work_is_kept_across_a_move_and_a_restart_of_the_controller() -> None:
     desk.ask(DrainNode("d", "n1", True))
     (move,) = desk.take_orders()
     assert (move.kind, move.to_node) == (ActionKind.MIGRATE, "n2")
-    final = replace(desk.vms["n1"]["j#0"], cpu_time_s=120.0)
+    final = structs.replace(desk.vms["n1"]["j#0"], cpu_time_s=120.0)
     desk.result(move, final=final)
     desk.change("n2", "j#0", cpu_time_s=30.0)
     desk.report("n2")
@@ -311,7 +312,7 @@ def test_one_unknown_instance_pauses_the_rest_of_its_gang_until_it_is_known() ->
 def test_a_vm_of_no_known_job_is_counted_and_never_touched() -> None:
     desk = submitted(Desk().lead(), job())
     desk.obey()
-    stray = replace(desk.vms["n1"]["j#0"], vm="other#0", memory_mib=2500)
+    stray = structs.replace(desk.vms["n1"]["j#0"], vm="other#0", memory_mib=2500)
     desk.vms["n1"]["other#0"] = stray
     desk.report("n1")
     assert desk.orders == []

@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec import structs
 
 from daemons.store import ActionEntry, Batch, History, NodeUse, Retention, SampleBook, SqlStore
 from daemons.store.history import PENDING_MAX
@@ -101,7 +102,9 @@ def test_samples_become_one_row_per_five_minutes() -> None:
         sample = NodeSample(
             cpu_frac=0.25 if number % 2 else 0.75, memory_used_mib=100.0 + number, disk_free_mib=500.0 - number
         )
-        book.add("n1", replace(sample, disk_busy_s=10.0 + number, net_rx_bytes=1000 * number), 300.0 + 5 * number)
+        book.add(
+            "n1", structs.replace(sample, disk_busy_s=10.0 + number, net_rx_bytes=1000 * number), 300.0 + 5 * number
+        )
 
     assert book.take(599.0) == ()
     (row,) = book.take(600.0)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec import structs
 
 from daemons.history import ITEMS_MAX, KEPT_MAX, History
 from daemons.names import nearest
@@ -148,7 +148,7 @@ def test_a_decided_start_that_finds_no_room_for_long_is_an_alarm() -> None:
     desk = Desk(nodes=["n1"], gang_timeout_s=20.0).lead()
     desk.compute = False
     desk.ask(SubmitJob("r", job(memory_mib=3000)))
-    desk.vms["n1"]["web-7"] = replace(STRANGER, memory_mib=2000)
+    desk.vms["n1"]["web-7"] = structs.replace(STRANGER, memory_mib=2000)
     desk.report("n1")
     desk.answer(desk.computations[0])
     desk.settle()
@@ -182,7 +182,7 @@ def test_one_node_shows_its_vms_actions_and_sample() -> None:
     data = view(desk, "node", "n1")["node"]
     assert data["service"] == "draining"
     assert [vm["vm"] for vm in data["vm_list"]] == ["a#0", "gang#0"]
-    assert data["sample"] == asdict(NodeSample(cpu_frac=0.25, memory_used_mib=1600.0, load_1min=1.5))
+    assert data["sample"] == structs.asdict(NodeSample(cpu_frac=0.25, memory_used_mib=1600.0, load_1min=1.5))
     assert ("stop", "a#0") in [(action["kind"], action["vm"]) for action in data["action_list"]]
 
 
@@ -207,7 +207,7 @@ def test_vms_are_listed_with_their_speed_ours_and_not_ours() -> None:
 
 def test_a_vm_of_ours_whose_job_is_not_known_says_so() -> None:
     desk = lively()
-    desk.vms["n2"]["old#0"] = replace(STRANGER, vm="old#0", managed=True, generation=3)
+    desk.vms["n2"]["old#0"] = structs.replace(STRANGER, vm="old#0", managed=True, generation=3)
     desk.report("n2")
     (row,) = [row for row in view(desk, "vms")["vms"] if row["vm"] == "old#0"]
     assert (row["managed"], row["known"]) == (True, False)
@@ -333,7 +333,7 @@ def test_a_limit_is_bounded(limit: int) -> None:
 
 def test_an_answer_that_is_too_large_asks_for_fewer_rows() -> None:
     desk = Desk().lead()
-    desk.vms["n1"] = {f"s{i}": replace(STRANGER, vm=f"s{i}" + "x" * 900) for i in range(5000)}
+    desk.vms["n1"] = {f"s{i}": structs.replace(STRANGER, vm=f"s{i}" + "x" * 900) for i in range(5000)}
     desk.report("n1")
     code, detail = refusal(desk, "vms", limit=10_000)
     assert (code, "fewer rows" in detail) == ("too-large", True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from msgspec import structs
 
 from daemons.settings import PolicyChoice
 from shared.messages import AdoptVm, CancelJob, ConfirmOff, DrainNode, ForgetVm, HoldJob, MoveVm, SetDeciding, SubmitJob
@@ -177,7 +178,7 @@ def test_a_vm_whose_gang_is_partly_unknown_is_not_moved() -> None:
 
 def with_stranger(**fields: object) -> Desk:
     desk = Desk().lead()
-    desk.vms["n1"]["web-7"] = replace(STRANGER, **fields)  # type: ignore[arg-type]
+    desk.vms["n1"]["web-7"] = structs.replace(STRANGER, **fields)  # type: ignore[arg-type]
     desk.report("n1")
     return desk
 
@@ -266,7 +267,7 @@ def test_a_vm_of_ours_whose_job_is_not_known_is_taken_up_as_it_is() -> None:
 
 def test_adoptions_that_cannot_be_are_refused() -> None:
     desk = running()
-    desk.vms["n1"]["web-7"] = replace(STRANGER, state=VmState.PAUSED)
+    desk.vms["n1"]["web-7"] = structs.replace(STRANGER, state=VmState.PAUSED)
     desk.report("n1")
     assert desk.ask(AdoptVm("1", "n1", "web-7", "web")).code == "vm-not-running"
     assert desk.ask(AdoptVm("2", "n1", "web-8", "web")).detail.endswith("nearest: 'web-7'")
@@ -312,7 +313,7 @@ def test_what_was_forgotten_can_be_adopted_under_another_name() -> None:
 
 def test_the_name_of_an_adopted_vm_is_not_given_away() -> None:
     desk = Desk().lead()
-    desk.vms["n1"]["x#0"] = replace(STRANGER, vm="x#0")
+    desk.vms["n1"]["x#0"] = structs.replace(STRANGER, vm="x#0")
     desk.report("n1")
     desk.ask(AdoptVm("a", "n1", "x#0", "web"))
     desk.obey()
