@@ -1,0 +1,183 @@
+"""Forms of utility are monotone and invertible; the level against plain bisection in exact-enough arithmetic."""
+
+from __future__ import annotations
+
+from decimal import Decimal, localcontext
+
+import numpy as np
+import pytest
+from hypothesis import assume, example, given
+from hypothesis import strategies as st
+
+from daemons.models.level import JobDemand
+from daemons.models.utility import FORMS, UtilityForm, completion_at, unweighted, utility_at, weighted
+
+forms = pytest.mark.parametrize("form", FORMS.values(), ids=FORMS)
+margins = st.floats(-1e6, 1.0) | st.floats(-40.0, 1.0) | st.sampled_from([-20.0, 0.0, 1.0])
+importances = st.floats(0.1, 10.0)
+Row = tuple[float, float, float, float]
+
+
+@forms
+@given(one=margins, other=margins)
+def test_a_better_margin_is_a_better_utility(form: UtilityForm, one: float, other: float) -> None:
+    low, high = sorted((one, other))
+    assume(high - low > 1e-9 * (1.0 + abs(low)))
+
+    below, above = form.utility(np.array([low, high]))
+
+    assert below < above <= 1.0
+    assert np.isfinite(below)
+
+
+@forms
+@given(margin=margins)
+def test_margin_is_the_inverse_of_utility(form: UtilityForm, margin: float) -> None:
+    utility = form.utility(np.array(margin))
+
+    assert float(form.margin(utility)) == pytest.approx(margin, rel=1e-9, abs=1e-12)
+    assert np.sign(utility) == np.sign(margin)
+
+
+@forms
+@given(utility=st.floats(-1e7, 0.99))
+def test_the_slope_is_that_of_the_margin(form: UtilityForm, utility: float) -> None:
+    near = 1e-6 * (1.0 + abs(utility))
+    low, high = form.margin(np.array([utility - near, utility + near]))
+    slopes = form.margin_slope(np.array([utility - near, utility, utility + near]))
+
+    # Convex or concave there: the secant lies between the slopes at its ends.
+    assert slopes.min() * (1.0 - 1e-6) <= (high - low) / (2 * near) <= slopes.max() * (1.0 + 1e-6)
+
+
+@forms
+@given(t=st.floats(0.0, 1e7), start=st.floats(0.0, 1e6), span=st.floats(1.0, 1e6), importance=importances)
+def test_completion_is_the_inverse_of_utility(
+    form: UtilityForm, t: float, start: float, span: float, importance: float
+) -> None:
+    assume(t >= start)
+    utility = utility_at(t, start, start + span, importance, form)
+
+    back = float(completion_at(utility, start, start + span, importance, form))
+
+    assert back == pytest.approx(t, rel=1e-8, abs=1e-8 * span)
+
+
+@given(utility=st.floats(-1e9, 1.0), importance=importances)
+def test_importance_keeps_sign_and_order_and_goes_back(utility: float, importance: float) -> None:
+    assume(utility == 0.0 or abs(utility) > 1e-300)
+    counted = weighted(utility, importance)
+
+    assert np.sign(counted) == np.sign(utility)
+    assert float(unweighted(counted, importance)) == pytest.approx(utility, rel=1e-15)
+    assert float(weighted(utility, 1.0)) == float(unweighted(utility, 1.0)) == utility
+    assert (counted <= utility) == (importance >= 1.0 or utility == 0.0 or counted == utility)
+
+
+rows = st.tuples(
+    st.floats(1.0, 1e9) | st.sampled_from([1000.0, 2000.0]),
+    st.floats(-1e6, 1e6) | st.sampled_from([-100.0, 0.0, 100.0]),
+    st.floats(1.0, 1e6) | st.sampled_from([100.0]),
+    st.floats(0.1, 1e6) | st.sampled_from([50.0]),
+)
+cases = st.lists(rows, min_size=1, max_size=8)
+
+
+def _bisect(total_at: object, wanted: object, low: float, high: float) -> float:
+    """The smallest level seen whose sum reaches what is wanted; halving until two doubles are neighbours."""
+    while True:
+        middle = low + (high - low) / 2
+        if not low < middle < high:
+            return high
+        low, high = (low, middle) if total_at(middle) >= wanted else (middle, high)  # type: ignore[operator]
+
+
+def _naive_level(jobs: list[Row], omega_g: float) -> float:
+    """Bisection on the sum in 50 digits."""
+    with localcontext() as context:
+        context.prec = 50
+        exact = [tuple(map(Decimal, job)) for job in jobs]
+
+        def total(level: float) -> Decimal:
+            return sum((a / max(b - r * Decimal(level), tb) for a, b, r, tb in exact), Decimal(0))
+
+        return _bisect(total, Decimal(omega_g), -1e300, max((b - tb) / r for _, b, r, tb in jobs))
+
+
+@given(jobs=cases, part=st.floats(1e-6, 0.999) | st.sampled_from([0.25, 0.5, 0.75]))
+@example(jobs=[(1000.0, 100.0, 100.0, 50.0)] * 2, part=0.5)
+@example(jobs=[(1.0, 0.0, 1.0, 0.5), (1e9, 1e6, 1.0, 1e6)], part=0.9)
+def test_the_level_as_by_bisection(jobs: list[Row], part: float) -> None:
+    arrays = [np.array(column) for column in zip(*jobs, strict=True)]
+    demand = JobDemand(*arrays)
+    omega_g = part * demand.full_mhz
+
+    found = demand.solve(omega_g)
+    naive = _naive_level(jobs, omega_g)
+
+    # What the sum cannot tell apart in doubles, no solver can: a rounding of it and of the terms b / r.
+    _, slope = demand.sum_and_slope(naive)
+    blur = 1e-15 * omega_g / slope if slope > 0.0 else np.inf
+    coarse = 1e-15 * float(np.abs(arrays[1] / arrays[2]).max())
+    assert abs(found.level - naive) <= 1e-12 * max(1.0, abs(naive)) + 4.0 * (blur + coarse)
+    assert found.omegas().sum() == pytest.approx(omega_g, rel=1e-9)
+    assert found.steps < 100
+
+
+@forms
+@given(jobs=cases, part=st.floats(1e-3, 0.999), data=st.data())
+def test_any_form_and_importance_spends_just_what_is_given(
+    form: UtilityForm, jobs: list[Row], part: float, data: st.DataObject
+) -> None:
+    arrays = [np.array(column) for column in zip(*jobs, strict=True)]
+    weights = np.array(data.draw(st.lists(importances, min_size=len(jobs), max_size=len(jobs))))
+    demand = JobDemand(*arrays, importance=weights, form=form)
+    omega_g = part * demand.full_mhz
+
+    found = demand.solve(omega_g, start=data.draw(st.none() | st.floats(-1e3, 1.0)))
+    below, above = (demand.sum_and_slope(found.level + shift * (1.0 + abs(found.level)))[0] for shift in (-1e-9, 1e-9))
+
+    assert below <= omega_g * (1.0 + 1e-9)
+    assert above >= omega_g * (1.0 - 1e-9)
+    assert (found.utilities() <= demand.best_utilities()).all()
+    assert (found.utilities() <= found.level).all()
+
+
+@forms
+@given(jobs=cases, level=st.floats(-1e4, 0.9), data=st.data())
+def test_speeds_of_a_level_give_the_utility_of_that_level(
+    form: UtilityForm, jobs: list[Row], level: float, data: st.DataObject
+) -> None:
+    arrays = a, b, r, _ = [np.array(column) for column in zip(*jobs, strict=True)]
+    weights = np.array(data.draw(st.lists(importances, min_size=len(jobs), max_size=len(jobs))))
+    demand = JobDemand(*arrays, importance=weights, form=form)
+
+    reached = weighted(form.utility((b - a / demand.omegas(level)) / r), weights)
+
+    np.testing.assert_allclose(reached, demand.utilities(level), rtol=1e-6, atol=1e-6 * float((1.0 + abs(b / r)).max()))
+
+
+@given(jobs=cases, low=st.floats(-1e4, 1.0), high=st.floats(-1e4, 1.0))
+def test_a_higher_level_never_costs_less(jobs: list[Row], low: float, high: float) -> None:
+    demand = JobDemand(*[np.array(column) for column in zip(*jobs, strict=True)])
+    low, high = sorted((low, high))
+
+    assert demand.sum_and_slope(low)[0] <= demand.sum_and_slope(high)[0] * (1.0 + 1e-14)
+    assert demand.sum_and_slope(low)[1] >= 0.0
+
+
+@given(jobs=cases, part=st.floats(1e-3, 1.5), data=st.data())
+def test_jobs_that_want_nothing_change_nothing(jobs: list[Row], part: float, data: st.DataObject) -> None:
+    plain = JobDemand(*[np.array(column) for column in zip(*jobs, strict=True)])
+    idle = [(0.0, 5.0, 10.0, 0.0), (70.0, np.inf, np.inf, 7.0)]
+    mixed = [*jobs, *idle]
+    order = data.draw(st.permutations(range(len(mixed))))
+    among = JobDemand(*[np.array(column) for column in zip(*[mixed[i] for i in order], strict=True)])
+    omega_g = part * plain.full_mhz
+
+    one, other = plain.solve(omega_g), among.solve(omega_g)
+
+    assert other.level == pytest.approx(one.level, rel=1e-11, abs=1e-11)
+    spread = dict(zip(order, other.omegas().tolist(), strict=True))
+    np.testing.assert_allclose([spread[i] for i in range(len(jobs))], one.omegas(), rtol=1e-8)
+    assert spread[len(jobs)] == 0.0
