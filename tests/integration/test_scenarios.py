@@ -129,7 +129,7 @@ def test_a_controller_that_dies_in_the_middle_of_a_plan(town: Scene) -> None:
 
 def test_an_action_is_followed_by_its_id(town: Scene) -> None:
     """From the controller's order to the agent's operation and back, and into the events that the command shows."""
-    town.submit("job", work_s=15.0)
+    town.submit("job", work_s=40.0)
     node = town.running("job#0")["job#0"]
     town.lab.fake.fail_next(node, ActionKind.MIGRATE, How.FAIL_HALF_WAY)
     town.do("nodes", "drain", node)
@@ -155,6 +155,13 @@ def test_an_action_is_followed_by_its_id(town: Scene) -> None:
         (controller.name, "result received"),
     ]
     assert [times[step] for step in order] == sorted(times[step] for step in order)
+
+    (moved,) = town.wait_for(lambda: town.heard("vm-moved", "job#0"), LIMIT_S, "the move that comes next")
+    second = moved["detail"].split()[0]
+    assert second != action
+    town.wait_for(lambda: len(steps(controller, second)) == 3, SOON_S, "the controller's log")
+    assert steps(controller, second) == ["order sent", "result received", "happened"]
+    assert steps(agent, second) == ["order received", "operation begun", "operation ended", "result sent"]
     town.all_done_once("job")
 
 
