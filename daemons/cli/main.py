@@ -23,6 +23,7 @@ OWN = {
     "store": ("daemons.cli.store", "Back up, restore, prune and upgrade the controller's store."),
     "unpause": ("daemons.cli.plan", "Decide again; after a restore of the store, act again."),
     "vms": ("daemons.cli.vms", "List VMs, and take single ones in hand."),
+    "web": ("daemons.cli.web", "Submit, watch and remove web applications."),
 }
 
 

@@ -1,0 +1,89 @@
+"""`trimtab web`: submit, change, watch and remove web applications."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+from rich.console import RenderableType
+from rich.text import Text
+
+from daemons.cli.asking import inner, limit_option, tell_each, view
+from daemons.cli.connection import Line, bus_options
+from daemons.cli.output import CommandGroup, emit, output_option
+from daemons.cli.render import listing, record, rows_of
+from daemons.cli.webfile import goal_text, read_web, understood
+from shared.messages import RemoveWeb, SubmitWeb
+from shared.model import WebApp, check_name
+
+COLUMNS = ("name", "running", "instances", "min_instances", "max_instances", "nodes", "cpu_mhz", "utility", "profile")
+
+FLOW_COLUMNS = ("name", "goal", "work_mcycles", "t_min_s", "model")
+
+
+@click.group(cls=CommandGroup)
+def web() -> None:
+    """Submit, watch and remove web applications."""
+
+
+@web.command("list")
+@limit_option
+@bus_options
+@output_option
+def list_apps(line: Line, limit: int) -> None:
+    """Show the web applications: how many instances run, where, with how much CPU, and how content they are."""
+    data = view(line, "web-apps", "", limit)
+    emit(data, lambda: listing("web applications", rows_of(data, "apps"), COLUMNS))
+
+
+@web.command()
+@click.argument("app")
+@bus_options
+@output_option
+def show(line: Line, app: str) -> None:
+    """Show all that is known of one web application: its goals, what was measured, and its instances."""
+    data = view(line, "web-app", app)
+    emit(data, lambda: record(f"web application {app}", inner(data, "app")))
+
+
+def _name(_: click.Context, parameter: click.Parameter, value: str) -> str:
+    if value:
+        check_name(parameter.human_readable_name, value)
+    return value
+
+
+@web.command()
+@click.argument("file", type=click.Path(path_type=Path))
+@click.option("--name", default="", callback=_name, help="Another name than the one in the file.")
+@click.option("--dry-run", is_flag=True, help="Only show the application as it is understood; nothing is sent.")
+@bus_options
+@output_option
+def submit(line: Line, file: Path, name: str, dry_run: bool) -> None:
+    """Submit the web application that a TOML file describes (examples/web.toml), or change the one of that name."""
+    app = read_web(file, name)
+    request = line.new_id()
+    if not dry_run:
+        with line:
+            line.ask(SubmitWeb(request, app))
+    values = {"done": not dry_run, "request": "" if dry_run else request, "app": understood(app)}
+    emit(values, lambda: _understood(app) if dry_run else Text(_accepted(app)))
+
+
+def _understood(app: WebApp) -> RenderableType:
+    values = understood(app)
+    values["flows"] = [{name: flow[name] for name in FLOW_COLUMNS} for flow in values["flows"]]
+    return record(f"web application {app.name} as understood", values)
+
+
+def _accepted(app: WebApp) -> str:
+    goals = (f"{flow.name}: {goal_text(flow)}" for flow in app.flows)
+    return "\n".join((f"web application {app.name} is submitted", *goals))
+
+
+@web.command()
+@click.argument("apps", metavar="APP...", nargs=-1, required=True)
+@bus_options
+@output_option
+def remove(line: Line, apps: tuple[str, ...]) -> None:
+    """Stop every instance of web applications and forget them."""
+    tell_each(line, apps, RemoveWeb, "web application {} is removed")
