@@ -7,6 +7,8 @@ event of its end, or its node proven off.
 
 from __future__ import annotations
 
+from operator import attrgetter
+
 from daemons.agenda import Agenda
 from daemons.settings import ControllerSettings
 from daemons.state import Cluster, Instance, JobEntry, NodeEntry
@@ -22,6 +24,7 @@ from shared.model import (
     VmStatus,
 )
 
+_VM = attrgetter("vm")
 BRINGING = frozenset({ActionKind.START, ActionKind.RESUME, ActionKind.MIGRATE, ActionKind.ADOPT})
 # Outcomes that the agent answers without asking its hypervisor: they say nothing about the VM.
 UNASKED = frozenset({Outcome.OLDER_TERM, Outcome.OTHER_BOOT, Outcome.EXPIRED, Outcome.BUSY, Outcome.INTERRUPTED})
@@ -101,16 +104,50 @@ class Measure:
                 self.agenda.touch(instance.job)
 
     def _inventory(self, node: NodeEntry, report: Report, now_s: float) -> None:
-        self._under_way(node, report)
-        listed = set()
+        if node.under_way or report.under_way:
+            self._under_way(node, report)
         unmanaged_mib = 0.0
+        running = 0  # VMs that have been here, are here and run on as they did
         for status in report.vms:
-            listed.add(status.vm)
-            if status.managed and node.vm_seq.get(status.vm, 0) >= report.seq:
+            if not status.managed:
+                if status.state in LIVE_STATES:
+                    unmanaged_mib += status.memory_mib
+            elif node.vm_seq and node.vm_seq.get(status.vm, 0) >= report.seq:
                 continue
-            if not (status.managed and self._status(node, status, now_s)) and status.state in LIVE_STATES:
+            elif self._runs_on(node, status, now_s):
+                running += 1
+            elif not self._status(node, status, now_s) and status.state in LIVE_STATES:
                 unmanaged_mib += status.memory_mib
         node.unmanaged_mib = unmanaged_mib
+        listed = set(map(_VM, report.vms))
+        if not running == len(listed) == len(report.vms) == len(node.vms) == len(node.claimed):
+            self._absent(node, report, listed, now_s)
+        if node.vm_seq:
+            node.vm_seq = {vm: seq for vm, seq in node.vm_seq.items() if seq > report.seq}
+        if node.flights:
+            self._lapsed(node, report)
+        if self.cluster.untold:
+            self._heard(node)
+
+    def _runs_on(self, node: NodeEntry, status: VmStatus, now_s: float) -> bool:
+        """Apply a report's word on a VM that ran here before and does still, which is the rule; false when another
+        thing than its counters has changed, or may have."""
+        vm = status.vm
+        before, instance = node.vms.get(vm), node.claimed.get(vm)
+        if (
+            before is None
+            or instance is None
+            or status.state is not VmState.RUNNING
+            or _differs(before, status)
+            or node.name not in instance.copies
+        ):
+            return False
+        node.vms[vm] = status
+        self.account(instance, node, status, now_s)
+        return True
+
+    def _absent(self, node: NodeEntry, report: Report, listed: set[str], now_s: float) -> None:
+        """What a report does not list, or only as an image."""
         for vm in [vm for vm in node.vms if vm not in listed]:
             if node.vm_seq.get(vm, 0) < report.seq:
                 self._drop_copy(node, vm)
@@ -120,11 +157,6 @@ class Measure:
             gone = seen is None or (seen.state is VmState.SUSPENDED and not seen.busy)
             if gone and node.vm_seq.get(instance.vm, 0) < report.seq:
                 self._not_live(node, instance, seen, report, now_s)
-        if node.vm_seq:
-            node.vm_seq = {vm: seq for vm, seq in node.vm_seq.items() if seq > report.seq}
-        self._lapsed(node, report)
-        if self.cluster.untold:
-            self._heard(node)
 
     def _heard(self, node: NodeEntry) -> None:
         for entry in self.cluster.heard(node.name):
