@@ -2,24 +2,25 @@
 
 Time jumps from event to event. Within one instant: completions and ends of operations, then arrivals, then one
 scheduling pass. Cycles begin at 0 and every `cycle_s`. A pass is made
-- at a cycle, when any job is there, or for an event-driven policy only when one waits or is suspended;
+- at a cycle, when any job or web application is there; for an event-driven policy only when a job waits, is suspended
+  or gets less CPU than it could use, when there is a web application, or when the passes are watched;
 - for an event-driven policy also when a job arrived or ended, an operation that took time ended, or a job may start
-  from now on, under the same condition.
+  from now on, if a job waits or is suspended or a web application has fewer instances than it must have.
 
 What a decision wants is begun at once where there is room. An operation on a job is one for all its instances: it
 begins when every node it goes to has room (so it waits for the suspends and migrations that make room, first decided
 first served, and for nothing else), holds that room from then on, and ends after the cost of its slowest instance. The
 job makes no progress during its own operation. A suspended job holds nothing; its images stay where it ran. Migrations
 that wait for each other are broken up by suspending one of them. A policy sees as free what will be free once
-everything wanted has come about, as the controller shows it.
+everything wanted has come about, as the controller shows it. Instances of web applications take all the CPU that they
+are given and no more, those of jobs share what is left on the node.
 """
 
 from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from heapq import heappop, heappush
 from typing import Any
 
@@ -27,67 +28,29 @@ import numpy as np
 
 from shared.clock import perf_s
 from shared.costs import OperationCosts
-from shared.errors import ContractViolation, Infeasible, InvalidInput, Problem
-from shared.model import INSTANCE_SEPARATOR, ActionKind, Change, ChangeKind, Job, Node, instance_name
+from shared.errors import ContractViolation
+from shared.model import (
+    INSTANCE_SEPARATOR,
+    ActionKind,
+    Change,
+    ChangeKind,
+    Job,
+    Node,
+    PlacementDecision,
+    instance_name,
+)
 from shared.plugins import find_policy
 from shared.ports import Policy
-from shared.snapshot import Floats, Ints, WorkloadState
-from sim_backend.direct_columns import Hold, Room, Workloads, snapshot
+from shared.snapshot import Floats, Ints, Snapshot, WorkloadState
+from sim_backend.direct_columns import Hold, Room, Workloads
+from sim_backend.direct_tasks import FROM, MAKES_ROOM, NOTHING, NOWHERE, Operation, Pass, Task, check_input
 from sim_backend.figures import BusyNodes, JobRun, ReplayFigures, figures
+from sim_backend.web_loads import WebLoad, flow_columns, web_columns
 from sim_backend.workloads import TrueStages, declared_stages
 from sim_backend.world import World
 
-_NOWHERE: Ints = np.empty(0, dtype=np.int64)
-_NOTHING: Floats = np.empty(0)
-_FROM = {
-    ChangeKind.START: WorkloadState.WAITING,
-    ChangeKind.RESUME: WorkloadState.SUSPENDED,
-    ChangeKind.SUSPEND: WorkloadState.RUNNING,
-    ChangeKind.MIGRATE: WorkloadState.RUNNING,
-    ChangeKind.RESIZE: WorkloadState.RUNNING,
-}
-
-
-@dataclass(slots=True, eq=False)
-class _Task:
-    """A job in the engine. `nodes` and `cpu_mhz`: what its VMs hold, or where its images lie; `state` is the wanted
-    one, with what it will hold in `wanted`; `fixed` while an operation on it waits or is under way."""
-
-    row: int
-    job: Job
-    vms: list[str]
-    memory_mib: float
-    state: WorkloadState = WorkloadState.WAITING
-    fixed: bool = False
-    nodes: Ints = field(default_factory=lambda: _NOWHERE)
-    cpu_mhz: Floats = field(default_factory=lambda: _NOTHING)
-    wanted: Hold = (_NOWHERE, _NOTHING, 0.0)
-    begin_s: float | None = None
-    end_s: float | None = None
-
-
-@dataclass(slots=True, eq=False)
-class _Operation:
-    """An operation on a whole job, towards `nodes` and `cpu_mhz`; `then`: what follows at once when it has ended."""
-
-    kind: ActionKind
-    task: _Task
-    nodes: Ints
-    cpu_mhz: Floats
-    then: _Operation | None = None
-
-    def moved(self) -> Ints:
-        """The instances that change their node."""
-        return np.flatnonzero(self.nodes != self.task.nodes)
-
-    def needs(self) -> Hold:
-        """The room it must have before it begins."""
-        if self.kind is ActionKind.SUSPEND:
-            return _NOWHERE, _NOTHING, 0.0
-        if self.kind is ActionKind.MIGRATE:
-            moved = self.moved()
-            return self.nodes[moved], self.cpu_mhz[moved], self.task.memory_mib
-        return self.nodes, self.cpu_mhz, self.task.memory_mib
+_ENDLESS = ((1e30, math.inf),)  # the work of an instance of a web application: it takes whatever it is given
+_NEVER_S = 1e18
 
 
 def run_direct(
@@ -100,21 +63,30 @@ def run_direct(
     window_s: float = math.inf,
     cycle_s: float = 900.0,
     params: Mapping[str, Any] | None = None,
+    web_apps: Sequence[WebLoad] = (),
+    event_driven: bool | None = None,
+    stop_after: int | None = None,
+    watch: Callable[[Pass], None] | None = None,
 ) -> ReplayFigures:
     """Replay `jobs` on `nodes` under a placement policy, given as such or by its registered name.
 
-    The figures are the world's truth over [0, window_s].
+    The figures are the world's truth over [0, window_s]; operations on instances of `web_apps` are counted among them.
     `true_stages` by job name where the truth differs from what is declared. An infinite window ends when nothing more
-    can happen. Raises `UnknownPolicy`; `Infeasible` for a job that no set of the empty nodes could hold;
-    `InvalidInput` for two jobs or two nodes of one name, or no nodes; `ContractViolation` when the policy asks for
-    what may not be done.
+    can happen, any window when `stop_after` jobs are completed. `event_driven`: instead of what the policy says.
+    `watch` is given every pass.
+    Raises `UnknownPolicy`; `Infeasible` for a job that no set of the empty nodes could hold; `InvalidInput` for two
+    jobs, nodes or web applications of one name, or no nodes; `ContractViolation` when the policy asks for what may not
+    be done.
     """
     chosen = find_policy("placement", policy) if isinstance(policy, str) else policy
     begun_s = perf_s()
-    _check(jobs, nodes)
+    check_input(jobs, nodes, [load.app.name for load in web_apps])
     submitted = [job for job in jobs if job.submit_s < window_s]
-    engine = _Engine(submitted, nodes, true_stages or {}, chosen, costs, cycle_s, dict(params or {}))
-    end_s = engine.run(window_s)
+    engine = _Engine(submitted, nodes, true_stages or {}, chosen, costs, cycle_s, dict(params or {}), web_apps)
+    engine.watch = watch
+    if event_driven is not None:
+        engine.event_driven = event_driven
+    end_s = engine.run(window_s, stop_after)
     return figures(
         engine.runs(),
         engine.busy,
@@ -123,32 +95,6 @@ def run_direct(
         wall_s=perf_s() - begun_s,
         operations=dict(sorted(engine.operations.items())),
     )
-
-
-def _check(jobs: Sequence[Job], nodes: Sequence[Node]) -> None:
-    for what, values in (("job", jobs), ("node", nodes)):
-        twice = [name for name, count in Counter(value.name for value in values).items() if count > 1]
-        if twice:
-            raise InvalidInput(*(Problem(f"{what} {name!r}", "named twice", "names that differ") for name in twice))
-    if not nodes:
-        raise InvalidInput(Problem("nodes", "there is none", "at least one"))
-    slots: dict[Any, int] = {}
-    for job in jobs:
-        shape = job.memory_mib, job.max_mhz, job.vcpus, job.separate, job.needs
-        if shape not in slots:
-            slots[shape] = sum(_slots(job, node) for node in nodes)
-        if slots[shape] < job.instances:
-            raise Infeasible(f"job {job.name}: {job.instances} instances, but the empty nodes can hold {slots[shape]}")
-
-
-def _slots(job: Job, node: Node) -> int:
-    """How many instances of a job an empty node holds."""
-    if job.memory_mib > node.usable_mib or not set(job.needs) <= set(node.labels):
-        return 0
-    if job.separate:
-        return 1
-    by_memory = node.usable_mib // job.memory_mib if job.memory_mib else job.instances
-    return min(by_memory, int(node.cpu_mhz / job.speed_on_mhz(node) * (1 + 1e-9)))
 
 
 class _Engine:
@@ -161,37 +107,45 @@ class _Engine:
         costs: OperationCosts,
         cycle_s: float,
         params: dict[str, Any],
+        web_apps: Sequence[WebLoad],
     ) -> None:
         self.policy, self.policy_state, self.params = policy, None, params
-        self.costs, self.cycle_s = costs, cycle_s
+        self.costs, self.cycle_s, self.event_driven = costs, cycle_s, policy.event_driven
+        self.watch: Callable[[Pass], None] | None = None
+        self.loads, self.web = web_apps, web_columns(web_apps)
+        self.last_step_s = max((load.steps[-1][0] for load in web_apps), default=0.0)
+        seats = [seat for load in web_apps for seat in load.seats()]
         ordered = sorted(jobs, key=lambda job: (job.submit_s, job.name))
-        self.jobs, self.true_stages = ordered, true_stages
-        self.node_names = [node.name for node in nodes]
+        self.jobs, self.true_stages, self.first_row = ordered, true_stages, len(seats)
+        self.nodes, self.node_names = nodes, [node.name for node in nodes]
         self.node_rows = {node.name: row for row, node in enumerate(nodes)}
-        self.world, self.workloads = World(), Workloads(ordered)
+        self.world, self.workloads = World(), Workloads(seats + ordered, self.web.names)
         self.room, self.wanted = Room(nodes), Room(nodes)  # what is free now, and once what is wanted has come about
         for node in nodes:
             self.world.add_host(node)
-        self.tasks: dict[str, _Task] = {}  # submitted and not over
-        self.submitted: list[_Task] = []
+        self.tasks: dict[str, Task] = {}  # jobs submitted and not over
+        self.seats = {seat.name: self._new(row, seat, _ENDLESS) for row, seat in enumerate(seats)}
+        self.submitted: list[Task] = []
         self.busy = BusyNodes()
         self.operations: Counter[str] = Counter()
-        self.pending: list[_Operation] = []  # wanted, waiting for room, in the order of decision
-        self.ends: list[tuple[float, int, _Operation]] = []  # under way
+        self.pending: list[Operation] = []  # wanted, waiting for room, in the order of decision
+        self.ends: list[tuple[float, int, Operation]] = []  # under way
         self.later: list[float] = []  # desired starts of submitted jobs that are still to come
-        self.begun = 0
+        self.begun = self.completed = 0
         self.touched = False  # whether anything happened at this instant
         self.not_running = 0  # jobs that a pass could serve: waiting or suspended, and not fixed
+        self.slow = 0  # jobs that could use more CPU than they are given
 
     # --- time ----------------------------------------------------------------------------------------------------
 
-    def run(self, window_s: float) -> float:
-        """Run to the end of the window, or until nothing can happen any more; returns when that is."""
+    def run(self, window_s: float, stop_after: int | None) -> float:
+        """Run to the end of the window, until so many jobs are completed, or until nothing can happen any more;
+        returns when that is."""
         world, jobs, now_s = self.world, self.jobs, 0.0
         arrived, cycle, idle = 0, 0, False
         while True:
             next_s = world.next_end_s()
-            next_s = math.inf if next_s is None else next_s
+            next_s = math.inf if next_s is None or next_s > _NEVER_S else next_s
             if self.ends and self.ends[0][0] < next_s:
                 next_s = self.ends[0][0]
             if arrived < len(jobs) and jobs[arrived].submit_s < next_s:
@@ -199,27 +153,38 @@ class _Engine:
             if self.later and self.later[0] < next_s:
                 next_s = self.later[0]
             cycle_at_s = cycle * self.cycle_s
-            if self.workloads.live and cycle_at_s < next_s and not (idle and next_s == math.inf):
-                next_s = cycle_at_s
+            if self.tasks or (self.seats and (arrived < len(jobs) or window_s < math.inf)):
+                stuck = idle and next_s == math.inf and now_s >= self.last_step_s
+                next_s = next_s if stuck else min(next_s, cycle_at_s)
             if next_s > window_s or next_s == math.inf:
                 return now_s if window_s == math.inf else window_s
             now_s, self.touched = next_s, False
             event = self._happen(now_s)
+            if stop_after is not None and self.completed >= stop_after:
+                return now_s
             while arrived < len(jobs) and jobs[arrived].submit_s <= now_s:
-                self._arrive(arrived, jobs[arrived])
+                self._arrive(self.first_row + arrived, jobs[arrived])
                 arrived, event = arrived + 1, True
             while cycle * self.cycle_s < now_s:  # cycles went by while no job was there
                 cycle = max(cycle + 1, math.floor(now_s / self.cycle_s))
             cycle_due = cycle * self.cycle_s == now_s
             cycle += cycle_due
             if self._due(event, cycle_due):
-                self._decide(now_s)
+                self._decide(now_s, cycle_due)
             idle = not self.touched
 
     def _due(self, event: bool, cycle_due: bool) -> bool:
-        if self.policy.event_driven:
-            return (event or cycle_due) and self.not_running > 0
-        return cycle_due and bool(self.workloads.live)
+        wish = self.not_running > 0
+        if cycle_due and (not self.event_driven or self.slow or self.seats or self.watch is not None):
+            return bool(self.tasks or self.seats)
+        return self.event_driven and (cycle_due or event) and (wish or self._seats_missing())
+
+    def _seats_missing(self) -> bool:
+        """Whether a web application is wanted with fewer instances than it must have."""
+        if not self.seats:
+            return False
+        running = Counter(task.job.app for task in self.seats.values() if task.state is WorkloadState.RUNNING)
+        return any(running[load.app.name] < load.app.min_instances for load in self.loads)
 
     def _happen(self, now_s: float) -> bool:
         """Completions, then ends of operations, then starts that were waited for. Whether there was any."""
@@ -236,15 +201,17 @@ class _Engine:
         return self.touched
 
     def _arrive(self, row: int, job: Job) -> None:
-        vms = [instance_name(job.name, index) for index in range(job.instances)]
-        task = self.tasks[job.name] = _Task(row, job, vms, float(job.memory_mib))
+        task = self.tasks[job.name] = self._new(row, job, self.true_stages.get(job.name) or declared_stages(job))
         self.submitted.append(task)
         self.touched = True
         if job.desired_start_s > job.submit_s:
             heappush(self.later, job.desired_start_s)
-        self.world.add_task(job.name, self.true_stages.get(job.name) or declared_stages(job), job.instances)
-        self.workloads.arrive(row)
         self.not_running += 1
+
+    def _new(self, row: int, job: Job, true_stages: TrueStages) -> Task:
+        self.world.add_task(job.name, true_stages, job.instances)
+        self.workloads.arrive(row)
+        return Task(row, job, [instance_name(job.name, index) for index in range(job.instances)], float(job.memory_mib))
 
     def _complete(self, vms: Iterable[str], now_s: float) -> None:
         last = ""
@@ -256,6 +223,8 @@ class _Engine:
             last = name
             task = self.tasks.pop(name)
             task.end_s, self.touched = now_s, True
+            self.completed += 1
+            self.slow -= task.slow
             self._let_go((task.nodes, task.cpu_mhz, task.memory_mib), now_s)
             self.wanted.give(*task.wanted)
             self.workloads.leave(task.row)
@@ -264,48 +233,99 @@ class _Engine:
 
     # --- decisions -----------------------------------------------------------------------------------------------
 
-    def _decide(self, now_s: float) -> None:
+    def _decide(self, now_s: float, at_cycle: bool) -> None:
         """One scheduling pass."""
         for task in self.tasks.values():
             if task.begin_s is not None:
                 self.workloads.measure(task.row, self.world.done_mcycles(task.job.name, now_s))
-        seen = snapshot(now_s, self.cycle_s, self.wanted, self.workloads)
+        seen = self._snapshot(now_s, at_cycle)
+        begun_s = perf_s()
         decision, self.policy_state = self.policy.decide(seen, self.policy_state, self.params)
+        decide_s = perf_s() - begun_s
         wanted = [operation for change in decision.changes if (operation := self._commit(change, now_s)) is not None]
         # What makes room goes first, whatever the order in which the policy names the changes.
-        self.pending += sorted(wanted, key=lambda operation: operation.kind is not ActionKind.SUSPEND)
+        self.pending += sorted(wanted, key=lambda operation: operation.kind not in MAKES_ROOM)
+        if self.watch is not None:
+            self.watch(self._pass(seen, decision, wanted, decide_s))
         if self.pending:
             self._begin_pending(now_s)
 
-    def _commit(self, change: Change, now_s: float) -> _Operation | None:
+    def _snapshot(self, now_s: float, at_cycle: bool) -> Snapshot:
+        """What a policy sees now; free is what will be once everything wanted has come about."""
+        rows, instances = self.workloads.columns()
+        return Snapshot(
+            now_s,
+            self.cycle_s,
+            self.wanted.columns(),
+            rows,
+            instances,
+            self.workloads.stages,
+            web=self.web,
+            flows=flow_columns(self.loads, now_s),
+            costs=self.costs,
+            at_cycle=at_cycle,
+        )
+
+    def _pass(self, seen: Snapshot, decision: PlacementDecision, wanted: list[Operation], decide_s: float) -> Pass:
+        placed = [task for task in self.tasks.values() if task.state is WorkloadState.RUNNING]
+        web_mhz = dict.fromkeys(self.web.names, 0.0)
+        for seat in self.seats.values():
+            if seat.state is WorkloadState.RUNNING:
+                web_mhz[seat.job.app] += float(seat.wanted[1].sum())
+        resumes = [operation for operation in wanted if operation.kind is ActionKind.RESUME]
+        return Pass(
+            seen,
+            decision,
+            len(self.tasks),
+            len(placed),
+            math.fsum(float(task.wanted[1].sum()) for task in placed),
+            web_mhz,
+            Counter(change.kind.value for change in decision.changes),
+            sum(len(operation.moved()) > 0 for operation in resumes),
+            decide_s,
+        )
+
+    def _commit(self, change: Change, now_s: float) -> Operation | None:
         """Note what is wanted from now on; the operation that brings it about (a resize is done at once)."""
-        task = self.tasks.get(change.workload)
-        if task is None or task.fixed or task.state is not _FROM[change.kind]:
-            raise ContractViolation(
-                f"{change.kind} of {change.workload}, which is not there, is over, or in another state"
-            )
+        task, kind = self.tasks.get(change.workload) or self.seats.get(change.workload), change.kind
+        if task is None or task.fixed or task.state is not FROM[kind]:
+            raise ContractViolation(f"{kind} of {change.workload}, which is not there, is over, or in another state")
+        seat = bool(task.job.app)
+        if kind is (ChangeKind.SUSPEND if seat else ChangeKind.STOP):
+            raise ContractViolation(f"{kind} of {change.workload}: jobs are suspended, instances stopped")
         if change.revision != self.workloads.revision(task.row):
-            raise ContractViolation(f"{change.kind} of {change.workload} is for revision {change.revision}")
+            raise ContractViolation(f"{kind} of {change.workload} is for revision {change.revision}")
         if task.state is WorkloadState.RUNNING:
             self.wanted.give(*task.wanted)
-        if change.kind is ChangeKind.SUSPEND:
+        if kind is ChangeKind.STOP:
+            nodes, cpu_mhz, state = NOWHERE, NOTHING, WorkloadState.WAITING
+        elif kind is ChangeKind.SUSPEND:
             nodes, cpu_mhz, state = task.nodes, np.zeros(len(task.nodes)), WorkloadState.SUSPENDED
         else:
             nodes, cpu_mhz = self._allotted(change, task)
             state, task.wanted = WorkloadState.RUNNING, (nodes, cpu_mhz, task.memory_mib)
             self.wanted.take(*task.wanted)
-        self.operations[change.kind.value] += 1
-        resize = change.kind is ChangeKind.RESIZE
-        self.workloads.change(task.row, state, nodes, cpu_mhz, fixed=not resize)
+        self.operations[kind.value] += 1
+        resize = kind is ChangeKind.RESIZE
+        self.workloads.change(task.row, state, nodes, cpu_mhz, None if resize else now_s)
+        self._count(task, state)
         if resize:
             self._resize(task, cpu_mhz, now_s)
             return None
+        task.state, task.fixed = state, True
+        return Operation(ActionKind(kind.value), task, nodes, cpu_mhz)
+
+    def _count(self, task: Task, state: WorkloadState) -> None:
+        """Keep `not_running` and `slow` for a job that is wanted in `state` from now on."""
+        if task.job.app:
+            return
         if task.state is not WorkloadState.RUNNING:
             self.not_running -= 1
-        task.state, task.fixed = state, True
-        return _Operation(ActionKind(change.kind.value), task, nodes, cpu_mhz)
+        slow = state is WorkloadState.RUNNING and task.could_use_more(self.nodes)
+        self.slow += slow - task.slow
+        task.slow = slow
 
-    def _allotted(self, change: Change, task: _Task) -> tuple[Ints, Floats]:
+    def _allotted(self, change: Change, task: Task) -> tuple[Ints, Floats]:
         if len(change.allotments) != len(task.vms):
             raise ContractViolation(
                 f"{change.workload}: {len(change.allotments)} allotments, {len(task.vms)} instances"
@@ -317,12 +337,12 @@ class _Engine:
             raise ContractViolation(f"{change.workload}: there is no node {error}") from error
         return nodes, np.array([allotment.cpu_mhz for allotment in change.allotments], dtype=np.float64)
 
-    def _resize(self, task: _Task, cpu_mhz: Floats, now_s: float) -> None:
+    def _resize(self, task: Task, cpu_mhz: Floats, now_s: float) -> None:
         self.room.give(task.nodes, task.cpu_mhz, 0.0)
         self.room.take(task.nodes, cpu_mhz, 0.0)
         task.cpu_mhz = cpu_mhz
         for vm, weight_mhz in zip(task.vms, cpu_mhz.tolist(), strict=True):
-            self.world.set_weight(vm, weight_mhz, math.inf, now_s)
+            self.world.set_weight(vm, weight_mhz, weight_mhz if task.job.app else math.inf, now_s)
 
     # --- operations ----------------------------------------------------------------------------------------------
 
@@ -345,11 +365,11 @@ class _Engine:
             names = ", ".join(operation.task.job.name for operation in self.pending)
             raise ContractViolation(f"the policy gave away room that there is not: {names} at {now_s} s")
         first = stuck[0]
-        resume = _Operation(ActionKind.RESUME, first.task, first.nodes, first.cpu_mhz)
+        resume = Operation(ActionKind.RESUME, first.task, first.nodes, first.cpu_mhz)
         self.pending.remove(first)
-        self.pending.insert(0, _Operation(ActionKind.SUSPEND, first.task, first.task.nodes, first.cpu_mhz, resume))
+        self.pending.insert(0, Operation(ActionKind.SUSPEND, first.task, first.task.nodes, first.cpu_mhz, resume))
 
-    def _begin(self, operation: _Operation, now_s: float) -> bool:
+    def _begin(self, operation: Operation, now_s: float) -> bool:
         """Begin an operation if there is room for it; one that takes no time also ends."""
         task, kind = operation.task, operation.kind
         nodes, cpu_mhz, memory_mib = operation.needs()
@@ -362,7 +382,7 @@ class _Engine:
             task.begin_s = now_s
         elif kind is ActionKind.RESUME:
             elsewhere = len(operation.moved()) > 0
-        elif kind is ActionKind.SUSPEND:
+        elif kind in MAKES_ROOM:
             for vm in task.vms:
                 self.world.remove(vm, now_s)
         else:
@@ -376,7 +396,7 @@ class _Engine:
             self._end(operation, now_s)
         return True
 
-    def _end(self, operation: _Operation, now_s: float) -> None:
+    def _end(self, operation: Operation, now_s: float) -> None:
         """The operation is over: what it freed is free, and the job executes unless it was suspended."""
         task, kind, self.touched = operation.task, operation.kind, True
         if kind is ActionKind.SUSPEND:
@@ -385,17 +405,21 @@ class _Engine:
                 self.pending.append(operation.then)
                 return
             self.not_running += 1
+        elif kind is ActionKind.STOP:
+            self._let_go((task.nodes, task.cpu_mhz, task.memory_mib), now_s)
+            task.nodes, task.cpu_mhz = NOWHERE, NOTHING
         elif kind is ActionKind.MIGRATE:
             self._arrived(operation, now_s)
         else:
             task.nodes, task.cpu_mhz = operation.nodes, operation.cpu_mhz
             names, vcpus, memory_mib = self.node_names, task.job.vcpus, task.memory_mib
+            cap_mhz = float(task.cpu_mhz[0]) if task.job.app else math.inf
             for vm, node, mhz in zip(task.vms, task.nodes.tolist(), task.cpu_mhz.tolist(), strict=True):
-                self.world.place(vm, names[node], now_s, mhz, math.inf, vcpus, memory_mib)
+                self.world.place(vm, names[node], now_s, mhz, cap_mhz, vcpus, memory_mib)
         task.fixed = False
         self.workloads.release(task.row)
 
-    def _arrived(self, operation: _Operation, now_s: float) -> None:
+    def _arrived(self, operation: Operation, now_s: float) -> None:
         """A migration is over: the room it came from is free, all instances go on."""
         task, moved = operation.task, operation.moved()
         self._let_go((task.nodes[moved], task.cpu_mhz[moved], task.memory_mib), now_s)
@@ -406,7 +430,7 @@ class _Engine:
         self.room.take(task.nodes[stayed], operation.cpu_mhz[stayed], 0.0)
         task.nodes, task.cpu_mhz = operation.nodes, operation.cpu_mhz
         for vm, weight_mhz in zip(task.vms, task.cpu_mhz.tolist(), strict=True):
-            self.world.set_weight(vm, weight_mhz, math.inf, now_s)
+            self.world.set_weight(vm, weight_mhz, weight_mhz if task.job.app else math.inf, now_s)
             self.world.set_running(vm, True, now_s)
 
     def _let_go(self, held: Hold, now_s: float) -> None:
@@ -416,6 +440,13 @@ class _Engine:
     def runs(self) -> list[JobRun]:
         """What became of every submitted job, in order of submission."""
         return [
-            JobRun(task.job.name, task.job.submit_s, task.begin_s, task.end_s, task.job.goal_s)
+            JobRun(
+                task.job.name,
+                task.job.submit_s,
+                task.begin_s,
+                task.end_s,
+                task.job.goal_s,
+                task.job.desired_start_s,
+            )
             for task in self.submitted
         ]

@@ -14,7 +14,6 @@ from shared.snapshot import (
     InstanceColumns,
     Ints,
     NodeColumns,
-    Snapshot,
     StageColumns,
     WorkloadColumns,
     WorkloadState,
@@ -37,7 +36,8 @@ _INTS = ("state", "revision", "vcpus", "instances", "app", "first_stage", "stage
 Hold = tuple[Ints, Floats, float]
 """What VMs hold: their node rows, the CPU of each in MHz, the memory of one in MiB."""
 
-_DONE, _STATE, _REVISION = _FLOATS.index("done_mcycles"), _INTS.index("state"), _INTS.index("revision")
+_DONE, _CHANGED = _FLOATS.index("done_mcycles"), _FLOATS.index("changed_s")
+_STATE, _REVISION = _INTS.index("state"), _INTS.index("revision")
 
 
 class Room:
@@ -91,9 +91,10 @@ class Room:
 
 class Workloads:
     """What is declared and measured of every job, one row per job in order of submission; `live` holds the rows of
-    the jobs that were submitted and are not over, ascending."""
+    the jobs that were submitted and are not over, ascending. `apps` names the web applications, in their order:
+    a row is an instance of one where the job says so."""
 
-    def __init__(self, jobs: Sequence[Job]) -> None:
+    def __init__(self, jobs: Sequence[Job], apps: Sequence[str] = ()) -> None:
         self._floats = np.array(
             [
                 [job.submit_s for job in jobs],
@@ -111,10 +112,11 @@ class Workloads:
             dtype=np.float64,
         )
         zeros, vcpus, instances = [0] * len(jobs), [job.vcpus for job in jobs], [job.instances for job in jobs]
-        counts = [len(job.stages) for job in jobs]
+        counts = [0 if job.app else len(job.stages) for job in jobs]
         first = [end - count for end, count in zip(accumulate(counts), counts, strict=True)]
-        self._ints = np.array([zeros, zeros, vcpus, instances, [-1] * len(jobs), first, counts], dtype=np.int64)
-        every = [stage for job in jobs for stage in job.stages]
+        app = [apps.index(job.app) if job.app else -1 for job in jobs]
+        self._ints = np.array([zeros, zeros, vcpus, instances, app, first, counts], dtype=np.int64)
+        every = [stage for job in jobs if not job.app for stage in job.stages]
         self.stages = StageColumns(
             np.array([stage.work_mcycles for stage in every], dtype=np.float64),
             np.array([stage.max_mhz for stage in every], dtype=np.float64),
@@ -137,12 +139,19 @@ class Workloads:
         self.live.remove(row)
         self._placed.pop(row, None)
 
-    def change(self, row: int, state: WorkloadState, nodes: Ints, cpu_mhz: Floats, fixed: bool) -> None:
-        """The job was changed: one more revision; its instances are (or their images lie) on `nodes`."""
+    def change(self, row: int, state: WorkloadState, nodes: Ints, cpu_mhz: Floats, now_s: float | None) -> None:
+        """The job was changed: one more revision; its instances are (or their images lie) on `nodes`.
+
+        `now_s`: an operation on it begins and it is fixed until `release`; None where its CPU alone is another.
+        """
         self._ints[_STATE, row] = state
         self._ints[_REVISION, row] += 1
-        self._fixed[row] = fixed
         self._placed[row] = (nodes, cpu_mhz)
+        if now_s is not None:
+            self._floats[_CHANGED, row] = now_s
+            self._fixed[row] = True
+        if state is WorkloadState.WAITING:
+            del self._placed[row]
 
     def release(self, row: int) -> None:
         """No operation on the job is under way any more."""
@@ -180,9 +189,3 @@ class Workloads:
         return InstanceColumns(
             np.concatenate([nodes for nodes, _ in placed]), np.concatenate([cpu_mhz for _, cpu_mhz in placed])
         )
-
-
-def snapshot(now_s: float, cycle_s: float, wanted: Room, workloads: Workloads) -> Snapshot:
-    """What a policy sees now; `wanted`: the room that is left once everything wanted has come about."""
-    rows, instances = workloads.columns()
-    return Snapshot(now_s, cycle_s, wanted.columns(), rows, instances, workloads.stages)

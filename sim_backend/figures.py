@@ -15,7 +15,7 @@ class JobRun:
     """What became of one submitted job.
 
     `begin_s`: when the start operation of its last attempt began (None: never); `end_s`: when its work was done (None:
-    not within the window); `goal_s`: None for best effort.
+    not within the window); `goal_s`: None for best effort; `desired_start_s`: None where it is the submission.
     """
 
     name: str
@@ -23,6 +23,20 @@ class JobRun:
     begin_s: float | None = None
     end_s: float | None = None
     goal_s: float | None = None
+    desired_start_s: float | None = None
+
+    @property
+    def distance_s(self) -> float | None:
+        """How long before its goal it was completed, in seconds (negative: after it); None without goal or end."""
+        return None if self.goal_s is None or self.end_s is None else self.goal_s - self.end_s
+
+    @property
+    def utility(self) -> float | None:
+        """`distance_s` against the time from the desired start to the goal (apc.txt, Eq. 2)."""
+        distance_s = self.distance_s
+        if distance_s is None or self.goal_s is None:
+            return None
+        return distance_s / (self.goal_s - (self.submit_s if self.desired_start_s is None else self.desired_start_s))
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,7 @@ import numpy as np
 from daemons.policies.placement.moves import begin, change, drain, held, seat
 from daemons.policies.placement.refusals import refusals
 from daemons.policies.placement.room import Fit, Room, Shape, repeated, shape_of
+from daemons.policies.placement.seats import fill_seats
 from daemons.policies.placement.waiting import Pending, asking, profile_problem, screen
 from shared.errors import InvalidInput, Problem
 from shared.model import Change, ChangeKind, PlacementDecision, Reason, ReasonCode
@@ -33,7 +34,8 @@ class _Runner:
 def _runners(snapshot: Snapshot, moved: set[int]) -> list[_Runner]:
     """Running jobs that may be preempted, latest goal first (ties: last submitted first)."""
     work = snapshot.workloads
-    rows = ((work.state == WorkloadState.RUNNING.value) & ~work.fixed & ~np.isnan(work.goal_s)).nonzero()[0]
+    runs = work.state == WorkloadState.RUNNING.value
+    rows = (runs & ~work.fixed & (work.app < 0) & ~np.isnan(work.goal_s)).nonzero()[0]
     rows = rows[np.lexsort((work.submit_s[rows], work.goal_s[rows]))][::-1]
     again = repeated(work.names) | moved
     found = []
@@ -144,8 +146,9 @@ class EarliestDeadlineFirst:
     """Waiting and suspended jobs by goal (none: last), then arrival. Each takes free room by first fit, else the place
     of running jobs with later goals: the latest first, as few as are needed, whole gangs, never in vain.
 
-    Draining nodes are emptied before, as by first-fit; jobs that have instances there are not preempted. A job that
-    gives way is suspended and asks again at the next decision. Parameter `preempt` (bool, default true).
+    Draining nodes are emptied before, and web applications get the fewest instances they must have, as by first-fit.
+    Neither those nor jobs with instances on draining nodes are preempted. A job that gives way is suspended and asks
+    again at the next decision. Parameter `preempt` (bool, default true).
     """
 
     name = "edf"
@@ -167,6 +170,7 @@ class EarliestDeadlineFirst:
         self.check_params(params)
         work, room = snapshot.workloads, Room(snapshot)
         changes, refused = drain(room)
+        fill_seats(room, changes, refused)
         rows, at_once = screen(snapshot, asking(snapshot))
         rows = rows[work.goal_s[rows].argsort(kind="stable")]
         on_draining = set(refused) | _rows_named(snapshot, changes)

@@ -8,6 +8,7 @@ from typing import Any
 from daemons.policies.placement.moves import begin, drain, seat
 from daemons.policies.placement.refusals import refusals
 from daemons.policies.placement.room import Room, shape_of
+from daemons.policies.placement.seats import fill_seats
 from daemons.policies.placement.waiting import Pending, asking, screen
 from shared.errors import InvalidInput, Problem
 from shared.model import PlacementDecision, Reason, ReasonCode
@@ -20,8 +21,8 @@ _ARRIVAL = Reason(ReasonCode.ARRIVAL_ORDER)
 class FirstFit:
     """Waiting and suspended jobs in order of arrival; each that fits is placed, the others do not hold it up.
 
-    Running jobs are left alone, except that instances on draining nodes are moved, before any job is placed.
-    Takes no parameters.
+    Running jobs are left alone, except that instances on draining nodes are moved, before any job is placed. Web
+    applications come next, with as many instances as they must have and never more. Takes no parameters.
     """
 
     name = "first-fit"
@@ -39,6 +40,7 @@ class FirstFit:
         self.check_params(params)
         room = Room(snapshot)
         changes, refused = drain(room)
+        fill_seats(room, changes, refused)
         rows, at_once = screen(snapshot, asking(snapshot))
         refused.update(at_once)
         pending = Pending(snapshot, rows)

@@ -67,6 +67,26 @@ def _on_draining(snapshot: Snapshot) -> list[int]:
     return found
 
 
+class Homes:
+    """Node rows on which web applications have an instance, or are given one: no second one may go there."""
+
+    __slots__ = ("_of",)
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        work = snapshot.workloads
+        self._of: dict[int, set[int]] = {}
+        for row in ((work.app >= 0) & (work.state == WorkloadState.RUNNING.value)).nonzero()[0].tolist():
+            self.add(work.app.item(row), held(snapshot, row)[0])
+
+    def add(self, app: int, rows: Ints) -> None:
+        """Web application `app` has an instance on each of the node rows."""
+        self._of.setdefault(app, set()).update(row for row in rows.tolist() if row >= 0)
+
+    def of(self, app: int) -> Ints:
+        """Node rows that are closed to another instance of the web application, ascending."""
+        return np.array(sorted(self._of.get(app, ())), dtype=np.int64)
+
+
 def drain(room: Room) -> tuple[list[Change], dict[int, Reason]]:
     """MIGRATE every instance on a draining node to the first nodes that fit, all of a workload's or none.
 
@@ -77,8 +97,9 @@ def drain(room: Room) -> tuple[list[Change], dict[int, Reason]]:
     stays: dict[int, Reason] = {}
     if not snapshot.nodes.draining.any():
         return changes, stays
+    homes = Homes(snapshot)
     for row in _on_draining(snapshot):
-        outcome = _move(room, row)
+        outcome = _move(room, row, homes)
         if isinstance(outcome, Reason):
             stays[row] = outcome
         else:
@@ -86,7 +107,7 @@ def drain(room: Room) -> tuple[list[Change], dict[int, Reason]]:
     return changes, stays
 
 
-def _move(room: Room, row: int) -> Change | Reason:
+def _move(room: Room, row: int, homes: Homes) -> Change | Reason:
     snapshot, work = room.snapshot, room.snapshot.workloads
     nodes, mhz = held(snapshot, row)
     if work.fixed[row]:
@@ -96,16 +117,19 @@ def _move(room: Room, row: int) -> Change | Reason:
         return problem
     if (nodes < 0).any():
         return Reason(ReasonCode.UNKNOWN_NODE, (("instances", float((nodes < 0).sum())),))
-    shape = shape_of(snapshot, row)
+    shape, app = shape_of(snapshot, row), work.app.item(row)
     leaving = snapshot.nodes.draining[nodes]
     count = int(leaving.sum())
     slots = room.slots(shape, count)
-    if shape.separate:
-        slots[nodes] = 0
+    barred = homes.of(app) if app >= 0 else nodes if shape.separate else None
+    if barred is not None:
+        slots[barred] = 0
     fit = spread(slots, count)
     if fit.rows is None:
-        return why_not(room, shape, count, nodes if shape.separate else None)
+        return why_not(room, shape, count, barred)
     room.take(shape, fit.rows)
+    if app >= 0:
+        homes.add(app, fit.rows)
     to, to_mhz = np.array(nodes), np.array(mhz)
     to[leaving], to_mhz[leaving] = fit.rows, room.allotment_mhz(shape)[fit.rows]
     return change(snapshot, row, ChangeKind.MIGRATE, allotments(snapshot, to, to_mhz), _DRAIN)

@@ -83,9 +83,13 @@ def screen(snapshot: Snapshot, rows: Ints) -> tuple[Ints, dict[int, Reason]]:
 
 
 def asking(snapshot: Snapshot) -> Ints:
-    """Rows of the waiting and suspended workloads in order of arrival: submit_s, then row."""
+    """Rows of the waiting and suspended jobs in order of arrival: submit_s, then row. Instances of web applications are
+    not among them: `fill_seats` sees to those."""
     work = snapshot.workloads
-    rows: Ints = (work.state != WorkloadState.RUNNING.value).nonzero()[0]
+    asks = work.state != WorkloadState.RUNNING.value
+    if snapshot.web.names:
+        asks &= work.app < 0
+    rows: Ints = asks.nonzero()[0]
     if rows.size > 1:
         rows = rows[work.submit_s[rows].argsort(kind="stable")]
     return rows
