@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from shared import effects as fx
-from shared.model import INSTANCE_SEPARATOR, Action, ActionKind, GuestChange, Job, Outcome, workload_of
+from shared.model import INSTANCE_SEPARATOR, Action, ActionKind, GuestChange, Job, Outcome, WebApp, workload_of
 from sim_backend.figures import BusyNodes, JobRun
 from sim_backend.shells import AgentShell
 
@@ -19,10 +19,13 @@ class Truth:
 
     `begun[job]`: attempt and time of the first START of its latest attempt. `busy` counts a VM on a node from the
     begin of the operation that brings it there until it is gone. `operations` counts those on instance 0 of each job,
-    `actions` everything that an agent began.
+    `actions` everything that an agent began. `apps`: the web applications, whose VMs are no jobs.
     """
 
-    def __init__(self, completions: Mapping[str, Sequence[tuple[int, float]]]) -> None:
+    def __init__(
+        self, completions: Mapping[str, Sequence[tuple[int, float]]], apps: Mapping[str, WebApp] | None = None
+    ) -> None:
+        self._apps = {} if apps is None else apps
         self.begun: dict[str, tuple[int, float]] = {}
         self.operations: Counter[str] = Counter()
         self.actions: Counter[str] = Counter()
@@ -42,7 +45,7 @@ class Truth:
             self._hold(action.vm, action.to_node or action.node, now_s)
         if kind in COUNTED and INSTANCE_SEPARATOR in action.vm:  # an adopted VM keeps its own name
             job, index = workload_of(action.vm)
-            if index == 0:
+            if index == 0 and job not in self._apps:
                 self.operations[kind.value] += 1
             if kind is ActionKind.START and action.spec is not None:
                 attempt = action.spec.attempt

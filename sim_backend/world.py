@@ -16,104 +16,9 @@ from heapq import heapify, heappop, heappush
 from shared.errors import ContractViolation, InvalidValue
 from shared.model import INSTANCE_SEPARATOR, Node
 from sim_backend.sharing import shares
+from sim_backend.world_parts import Guest, Host, Task
 
-ROUNDING = 1e-12  # a host whose caps add up to its capacity but for rounding is not contended
 STALE_MIN = 256  # heap entries that may be out of date before the heap is rebuilt
-
-
-class _Host:
-    """`demand_mhz` is the sum of its guests' caps; while that fits (not `contended`) each gets its cap."""
-
-    __slots__ = (
-        "capacity_mhz",
-        "contended",
-        "core_mhz",
-        "demand_mhz",
-        "guests",
-        "limit_mhz",
-        "memory_mib",
-        "name",
-        "up",
-    )
-
-    def __init__(self, name: str, cores: int, core_mhz: float) -> None:
-        self.name, self.core_mhz, self.capacity_mhz = name, core_mhz, cores * core_mhz
-        self.limit_mhz = self.capacity_mhz * (1.0 + ROUNDING)
-        self.guests: dict[str, _Guest] = {}
-        self.demand_mhz = self.memory_mib = 0.0
-        self.contended, self.up = False, True
-
-
-class _Guest:
-    """`task` is None for an idle guest: unknown task, older attempt, or ended. `base` is the task's progress when the
-    guest came to this host, `executed` the work done here that no longer follows from it."""
-
-    __slots__ = (
-        "attempt",
-        "base_mcycles",
-        "cap_mhz",
-        "demand_mhz",
-        "executed_mcycles",
-        "host",
-        "index",
-        "memory_mib",
-        "running",
-        "share_mhz",
-        "task",
-        "vcpus",
-        "vm",
-        "weight_mhz",
-    )
-
-    def __init__(
-        self, vm: str, host: _Host, weight_mhz: float, cap_mhz: float, vcpus: int, memory_mib: float, running: bool
-    ) -> None:
-        self.vm, self.host, self.weight_mhz, self.cap_mhz = vm, host, weight_mhz, cap_mhz
-        self.vcpus, self.memory_mib, self.running = vcpus, memory_mib, running
-        self.task: _Task | None = None
-        self.attempt = self.index = 0
-        self.demand_mhz = self.share_mhz = self.executed_mcycles = self.base_mcycles = 0.0
-
-
-class _Task:
-    """Progress per instance: `done` at `since`, going on at `rate` until `next_s`, when `targets[stage]` is done."""
-
-    __slots__ = (
-        "attempt",
-        "checkpoint_mcycles",
-        "done_mcycles",
-        "ended",
-        "executing",
-        "instances",
-        "max_mhz",
-        "members",
-        "name",
-        "next_s",
-        "rate_mhz",
-        "since_s",
-        "stage",
-        "targets_mcycles",
-        "version",
-    )
-
-    def __init__(
-        self, name: str, targets: tuple[float, ...], max_mhz: tuple[float, ...], instances: int, checkpoint: float
-    ) -> None:
-        self.name, self.targets_mcycles, self.max_mhz = name, targets, max_mhz
-        self.instances, self.checkpoint_mcycles = instances, checkpoint
-        self.members: dict[str, _Guest] = {}
-        self.attempt = self.executing = self.stage = self.version = 0
-        self.done_mcycles = self.since_s = self.rate_mhz = 0.0
-        self.next_s = math.inf
-        self.ended = False
-
-    def done_at(self, now_s: float) -> float:
-        if self.rate_mhz == 0.0:
-            return self.done_mcycles
-        target = self.targets_mcycles[self.stage]
-        if now_s >= self.next_s:
-            return target
-        return min(target, self.done_mcycles + self.rate_mhz * (now_s - self.since_s))
 
 
 class World:
@@ -121,12 +26,13 @@ class World:
 
     def __init__(self) -> None:
         self.completions: dict[str, list[tuple[int, float]]] = {}
-        self._hosts: dict[str, _Host] = {}
-        self._guests: dict[str, _Guest] = {}
-        self._tasks: dict[str, _Task] = {}
-        self._heap: list[tuple[float, str, int, _Task]] = []  # one valid entry per task that makes progress
+        self._hosts: dict[str, Host] = {}
+        self._guests: dict[str, Guest] = {}
+        self._tasks: dict[str, Task] = {}
+        self._heap: list[tuple[float, str, int, Task]] = []  # one valid entry per task that makes progress
         self._stale = 0
-        self._dirty: dict[_Task, None] = {}  # tasks some of whose shares changed, in the order of the change
+        self._now_s = 0.0  # of the change that is being made
+        self._dirty: dict[Task, None] = {}  # tasks some of whose shares changed, in the order of the change
 
     # --- hosts ---------------------------------------------------------------------------------------------------
 
@@ -136,7 +42,7 @@ class World:
             raise ContractViolation(f"host {node.name} is there already")
         if not (math.isfinite(speed_factor) and speed_factor > 0):
             raise InvalidValue("speed_factor", speed_factor, "a finite number above 0")
-        self._hosts[node.name] = _Host(node.name, node.cores, node.core_mhz * speed_factor)
+        self._hosts[node.name] = Host(node.name, node.cores, node.core_mhz * speed_factor)
 
     def remove_host(self, name: str, now_s: float) -> list[str]:
         """Take a host out for good; its guests are gone. Returns their names."""
@@ -186,7 +92,7 @@ class World:
             raise InvalidValue("checkpoint_mcycles", checkpoint_mcycles, "a finite number >= 0")
         real = [stage for stage in stages if stage[0] > 0] or [stages[-1]]
         targets = tuple(math.fsum(work for work, _ in real[: i + 1]) for i in range(len(real)))
-        self._tasks[name] = _Task(name, targets, tuple(speed for _, speed in real), instances, checkpoint_mcycles)
+        self._tasks[name] = Task(name, targets, tuple(speed for _, speed in real), instances, checkpoint_mcycles)
         self.completions[name] = []
 
     def done_mcycles(self, task: str, now_s: float) -> float:
@@ -214,9 +120,10 @@ class World:
         is alive anywhere already or the host is not up: nothing may ever run twice.
         """
         home = self._up(host)
+        self._now_s = now_s
         if vm in self._guests:
             raise ContractViolation(f"{vm} is alive on {self._guests[vm].host.name}, cannot be placed on {host}")
-        guest = _Guest(vm, home, weight_mhz, cap_mhz, vcpus, memory_mib, running)
+        guest = Guest(vm, home, weight_mhz, cap_mhz, vcpus, memory_mib, running)
         self._guests[vm] = home.guests[vm] = guest
         home.memory_mib += memory_mib
         name, _, index = vm.rpartition(INSTANCE_SEPARATOR)
@@ -236,10 +143,10 @@ class World:
         guest = self._guests[vm]
         if guest.running == running:
             return
-        guest.running = running
+        guest.running, self._now_s = running, now_s
         if guest.task is None:
-            return
-        if running:
+            self._ask(guest)
+        elif running:
             self._start(guest, guest.task, now_s)
         else:
             self._stop(guest, guest.task, now_s)
@@ -247,32 +154,39 @@ class World:
     def set_weight(self, vm: str, weight_mhz: float, cap_mhz: float, now_s: float) -> None:
         """Change a guest's weight and cap (inf for none). KeyError when it is not alive."""
         guest = self._guests[vm]
-        guest.weight_mhz, guest.cap_mhz = weight_mhz, cap_mhz
-        if guest.task is not None and guest.running:
-            self._demand(guest, guest.task)
+        guest.weight_mhz, guest.cap_mhz, self._now_s = weight_mhz, cap_mhz, now_s
+        if guest.task is None:
+            self._ask(guest)
+        elif guest.running:
+            self._demand(guest, guest.task.max_mhz[guest.task.stage])
             self._rerate(guest.task, now_s)
             self._flush(now_s)
 
     def move(self, vm: str, host: str, now_s: float) -> None:
         """A guest goes on elsewhere as it is; its counters begin anew. Raises as `place`; KeyError if not alive."""
         guest, target = self._guests[vm], self._up(host)
+        self._now_s = now_s
         self._leave(guest)
         guest.host = target
         target.guests[vm] = guest
         target.memory_mib += guest.memory_mib
-        guest.executed_mcycles = 0.0
         task = guest.task
         if task is None:
+            guest.carried_mcycles += guest.executed_mcycles
+            guest.executed_mcycles = 0.0
+            self._ask(guest)
             return
+        guest.executed_mcycles = 0.0
         guest.base_mcycles = task.done_at(now_s)
         if guest.running:
-            self._demand(guest, task)
+            self._demand(guest, task.max_mhz[task.stage])
             self._rerate(task, now_s)
             self._flush(now_s)
 
     def remove(self, vm: str, now_s: float) -> None:
         """A guest is gone. KeyError when it is not alive."""
         guest = self._guests.pop(vm)
+        self._now_s = now_s
         task = guest.task
         if task is not None:
             if guest.running:
@@ -288,14 +202,50 @@ class World:
     def cpu_time_s(self, vm: str, now_s: float) -> float:
         """CPU seconds a guest has used since it came to this host: work executed here / true core MHz."""
         guest = self._guests[vm]
-        executed = guest.executed_mcycles
-        if guest.task is not None:
-            executed += guest.task.done_at(now_s) - guest.base_mcycles
-        return executed / guest.host.core_mhz
+        return guest.executed_at(now_s) / guest.host.core_mhz
 
     def share_mhz(self, vm: str) -> float:
         """CPU a guest is given now, in true MHz (0 when it is idle or not executing). KeyError when not alive."""
         return self._guests[vm].share_mhz
+
+    # --- guests without a task --------------------------------------------------------------------------------------
+
+    def ask(self, vm: str, wants_mhz: float, now_s: float) -> None:
+        """A guest without a task wants so much CPU from now on, in true MHz (>= 0). KeyError when it is not alive,
+        ContractViolation when it has a task."""
+        guest = self._guests[vm]
+        if guest.task is not None:
+            raise ContractViolation(f"{vm} works on {guest.task.name}")
+        guest.wants_mhz, self._now_s = wants_mhz, now_s
+        self._ask(guest)
+
+    def executes(self, vm: str) -> bool:
+        """Whether a guest is alive and not paused."""
+        guest = self._guests.get(vm)
+        return guest is not None and guest.running
+
+    def done_without_task_mcycles(self, vm: str, now_s: float) -> float:
+        """Work that a guest has done without a task since it came to life, wherever. KeyError when it is not alive."""
+        guest = self._guests[vm]
+        return guest.carried_mcycles + guest.executed_at(now_s)
+
+    def core_mhz(self, vm: str) -> float:
+        """The true speed of one core of the host that a guest is on. KeyError when it is not alive."""
+        return self._guests[vm].host.core_mhz
+
+    def available_mhz(self, vm: str) -> float:
+        """What a guest would be given now if it asked for all that it can use; 0 when it is paused. KeyError when it
+        is not alive."""
+        guest = self._guests[vm]
+        if not guest.running:
+            return 0.0
+        host, ceiling_mhz = guest.host, guest.ceiling_mhz
+        if host.demand_mhz - guest.demand_mhz + ceiling_mhz <= host.limit_mhz:
+            return ceiling_mhz
+        active = [other for other in host.guests.values() if other.demand_mhz > 0.0 and other is not guest]
+        weights = [other.weight_mhz for other in active]
+        caps = [other.demand_mhz for other in active]
+        return shares([*weights, guest.weight_mhz], [*caps, ceiling_mhz], host.capacity_mhz)[-1]
 
     # --- time ----------------------------------------------------------------------------------------------------
 
@@ -317,6 +267,7 @@ class World:
         over: list[str] = []
         while heap and heap[0][0] <= now_s:
             at_s, _, version, task = heappop(heap)
+            self._now_s = at_s
             if version != task.version:
                 self._stale -= 1
             elif task.stage + 1 < len(task.targets_mcycles):
@@ -329,27 +280,27 @@ class World:
 
     # --- inside --------------------------------------------------------------------------------------------------
 
-    def _host(self, name: str) -> _Host:
+    def _host(self, name: str) -> Host:
         host = self._hosts.get(name)
         if host is None:
             raise ContractViolation(f"no host {name}")
         return host
 
-    def _up(self, name: str) -> _Host:
+    def _up(self, name: str) -> Host:
         host = self._hosts.get(name)
         if host is None or not host.up:
             raise ContractViolation(f"host {name} is not up")
         return host
 
-    def _start(self, guest: _Guest, task: _Task, now_s: float) -> None:
+    def _start(self, guest: Guest, task: Task, now_s: float) -> None:
         task.executing += 1
-        self._demand(guest, task)
+        self._demand(guest, task.max_mhz[task.stage])
         if task.executing == task.instances:
             self._rerate(task, now_s)
         if self._dirty:
             self._flush(now_s)
 
-    def _stop(self, guest: _Guest, task: _Task, now_s: float) -> None:
+    def _stop(self, guest: Guest, task: Task, now_s: float) -> None:
         whole = task.executing == task.instances
         task.executing -= 1
         if whole:
@@ -358,7 +309,7 @@ class World:
         if self._dirty:
             self._flush(now_s)
 
-    def _leave(self, guest: _Guest) -> None:
+    def _leave(self, guest: Guest) -> None:
         host = guest.host
         del host.guests[guest.vm]
         if guest.demand_mhz:
@@ -368,28 +319,41 @@ class World:
         else:  # what rounding left over goes too
             host.memory_mib = host.demand_mhz = 0.0
 
-    def _demand(self, guest: _Guest, task: _Task) -> None:
-        """Ask for as much as the guest can use now: vcpus, cap and the stage's speed limit it."""
+    def _ask(self, guest: Guest) -> None:
+        """Let a guest without a task have what it wants, as far as there is CPU."""
+        if guest.running and guest.wants_mhz > 0.0:
+            self._demand(guest, guest.wants_mhz)
+        elif guest.demand_mhz:
+            self._no_demand(guest)
+        if self._dirty:
+            self._flush(self._now_s)
+
+    def _demand(self, guest: Guest, wants_mhz: float) -> None:
+        """Ask for as much as the guest can use now: vcpus and cap limit what it wants."""
         host = guest.host
-        demand, stage_mhz = guest.vcpus * host.core_mhz, task.max_mhz[task.stage]
+        demand = guest.vcpus * host.core_mhz
         if guest.cap_mhz < demand:
             demand = max(0.0, guest.cap_mhz)
-        demand = min(demand, stage_mhz)
+        demand = min(demand, wants_mhz)
         total = host.demand_mhz - guest.demand_mhz + demand
         host.demand_mhz, guest.demand_mhz = total, demand
         if host.contended or total > host.limit_mhz:
             self._reshare(host)
         else:
+            if guest.task is None:
+                guest.count(self._now_s)
             guest.share_mhz = demand
 
-    def _no_demand(self, guest: _Guest) -> None:
+    def _no_demand(self, guest: Guest) -> None:
         host = guest.host
+        if guest.task is None:
+            guest.count(self._now_s)
         host.demand_mhz -= guest.demand_mhz
         guest.demand_mhz = guest.share_mhz = 0.0
         if host.contended:
             self._reshare(host)
 
-    def _reshare(self, host: _Host) -> None:
+    def _reshare(self, host: Host) -> None:
         """Divide a host's CPU anew; tasks whose shares changed become dirty."""
         active = [guest for guest in host.guests.values() if guest.demand_mhz > 0.0]
         caps = [guest.demand_mhz for guest in active]
@@ -398,9 +362,11 @@ class World:
         given = shares([g.weight_mhz for g in active], caps, host.capacity_mhz) if host.contended else caps
         for guest, share in zip(active, given, strict=True):
             if share != guest.share_mhz:
-                guest.share_mhz = share
                 if guest.task is not None:
                     self._dirty[guest.task] = None
+                else:
+                    guest.count(self._now_s)
+                guest.share_mhz = share
 
     def _flush(self, now_s: float) -> None:
         dirty = self._dirty
@@ -409,7 +375,7 @@ class World:
             for task in dirty:
                 self._rerate(task, now_s)
 
-    def _rerate(self, task: _Task, now_s: float) -> None:
+    def _rerate(self, task: Task, now_s: float) -> None:
         """Set the task's speed to that of its slowest member, 0 unless all execute."""
         if task.executing < task.instances:
             rate = 0.0
@@ -436,20 +402,20 @@ class World:
             heapify(self._heap)
             self._stale = 0
 
-    def _reach(self, task: _Task, at_s: float) -> None:
+    def _reach(self, task: Task, at_s: float) -> None:
         """The task has done exactly what its stage asks for; its heap entry is used up."""
         task.done_mcycles = task.targets_mcycles[task.stage]
         task.since_s, task.rate_mhz, task.next_s = at_s, 0.0, math.inf
         task.version += 1
 
-    def _next_stage(self, task: _Task, at_s: float) -> None:
+    def _next_stage(self, task: Task, at_s: float) -> None:
         self._reach(task, at_s)
         task.stage += 1
         for guest in task.members.values():
-            self._demand(guest, task)
+            self._demand(guest, task.max_mhz[task.stage])
         self._rerate(task, at_s)
 
-    def _finish(self, task: _Task, at_s: float, over: list[str]) -> None:
+    def _finish(self, task: Task, at_s: float, over: list[str]) -> None:
         self._reach(task, at_s)
         self.completions[task.name].append((task.attempt, at_s))
         members = task.members
@@ -460,17 +426,17 @@ class World:
         self._release(task)
         task.ended = True
 
-    def _release(self, task: _Task) -> None:
+    def _release(self, task: Task) -> None:
         """The task's guests have nothing to do with it any more; they keep their counters."""
         for guest in task.members.values():
             guest.executed_mcycles += task.done_mcycles - guest.base_mcycles
-            guest.task = None
             if guest.demand_mhz:
                 self._no_demand(guest)
+            guest.task = None
         task.members = {}
         task.executing = 0
 
-    def _set_back(self, task: _Task, attempt: int, now_s: float) -> None:
+    def _set_back(self, task: Task, attempt: int, now_s: float) -> None:
         """Begin anew from the last checkpoint; guests of the earlier attempt become idle."""
         task.attempt, task.ended = attempt, False
         if task.executing == task.instances:

@@ -1,0 +1,88 @@
+"""What is asked of a simulated web application: requests per second as a function of time.
+
+A `Demand` takes virtual seconds and returns a rate, 0 or above. The same arguments always give the same trace.
+"""
+
+from __future__ import annotations
+
+import csv
+import math
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Sequence
+from itertools import pairwise
+from pathlib import Path
+from random import Random
+
+from shared.errors import InvalidInput, InvalidValue, Problem
+
+DAY_S = 86_400.0
+Demand = Callable[[float], float]
+
+
+def constant(rate_per_s: float) -> Demand:
+    """The same rate for ever."""
+    rate = _rate("rate_per_s", rate_per_s)
+    return lambda _now_s: rate
+
+
+def daily(mean_per_s: float, swing_frac: float = 0.5, peak_s: float = DAY_S / 2, period_s: float = DAY_S) -> Demand:
+    """A sine by time of day around `mean_per_s`: `swing_frac` (0..1) of it more at `peak_s`, as much less half a period
+    away."""
+    mean, swing = _rate("mean_per_s", mean_per_s), swing_frac
+    if not 0.0 <= swing <= 1.0:
+        raise InvalidValue("swing_frac", swing, "0 to 1")
+    return lambda now_s: mean * (1.0 + swing * math.cos(2 * math.pi * (now_s - peak_s) / period_s))
+
+
+def steps(points: Sequence[tuple[float, float]]) -> Demand:
+    """A step function of (from when in s, rate): 0 before the first point. InvalidValue unless times increase."""
+    times = [from_s for from_s, _ in points]
+    if not times or any(later <= earlier for earlier, later in pairwise(times)):
+        raise InvalidValue("points", times[:8], "at least one, at times that increase")
+    rates = [0.0, *(_rate("points", rate) for _, rate in points)]
+    return lambda now_s: rates[bisect_right(times, now_s)]
+
+
+def uneven(demand: Demand, seed: int, sigma: float, hold_s: float = 300.0) -> Demand:
+    """A demand times a log-normal factor of mean 1 and log-deviation `sigma`, drawn from the seed every `hold_s`."""
+
+    def rate_at(now_s: float) -> float:
+        chance = Random(f"{seed}:{math.floor(now_s / hold_s)}")
+        return demand(now_s) * math.exp(sigma * chance.gauss(0.0, 1.0) - sigma * sigma / 2)
+
+    return rate_at
+
+
+def read_demand(path: Path, per_s: float = 1.0, column: str = "") -> Demand:
+    """The step function in a CSV file with a heading: times in the column `t_s`, rates in `column` (the first other one
+    if not named), times `per_s`. Raises `InvalidInput` for anything else in the file."""
+    try:
+        with path.open(encoding="utf-8", newline="") as file:
+            return steps(_points(csv.reader(file), path, per_s, column))
+    except (OSError, UnicodeDecodeError) as error:
+        raise InvalidInput(Problem(str(path), str(error), "a CSV file")) from error
+    except InvalidValue as error:
+        raise InvalidInput(Problem(str(path), str(error), "times that increase, rates of 0 or above")) from error
+
+
+def _points(lines: Iterable[list[str]], path: Path, per_s: float, column: str) -> list[tuple[float, float]]:
+    rows = iter(lines)
+    heading = next(rows, [])
+    others = [name for name in heading if name != "t_s"]
+    column = column or (others[0] if others else "")
+    if "t_s" not in heading or column not in heading:
+        raise InvalidInput(Problem(f"{path}:1", f"columns {heading[:8]}", f"t_s and {column or 'a rate'}"))
+    time_at, rate_at = heading.index("t_s"), heading.index(column)
+    points = []
+    for number, row in enumerate(rows, 2):
+        try:
+            points.append((float(row[time_at]), per_s * float(row[rate_at])))
+        except (ValueError, IndexError) as error:
+            raise InvalidInput(Problem(f"{path}:{number}", str(error), "a number in each column")) from error
+    return points
+
+
+def _rate(field: str, rate: float) -> float:
+    if not (math.isfinite(rate) and rate >= 0.0):
+        raise InvalidValue(field, rate, "a finite number, 0 or above")
+    return rate
