@@ -1,0 +1,196 @@
+"""Response time of a web application against its CPU, and back (apc.txt section 3.3).
+
+Every registered model gives the mean response time t(w) = t_min + excess(w) of a flow of requests when all instances of
+the application are allotted w MHz together; the excess falls as w grows above the load.
+
+* `shifted-hyperbola`: excess = c / (w - load), fitted figures.
+* `processor-sharing`: the same with c = d, the Mcycles of a request, and load = sum of rate x d over the application's
+  flows: the mean of M/G/1 processor sharing for any distribution of work (Kleinrock, Queueing Systems II, 1976, 4.4).
+* `multi-server`: requests share w, but none runs faster than one vCPU of p MHz. Below p it is processor sharing, above
+  it Sakasegawa's approximation of M/M/m (Annals of the Institute of Statistical Mathematics 29, 1977) for any real
+  m = w / p: excess = d / p (1 + rho^(sqrt(2 (m + 1)) - 1) / (m (1 - rho))), rho = load / w. Both agree at p.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Protocol
+
+import numpy as np
+
+from shared.errors import InvalidValue
+from shared.model import ModelForm
+from shared.snapshot import Floats
+
+_STEPS_MAX = 100
+_MHZ_MAX = 1e200  # stands for no limit where a logarithm is taken
+
+
+@dataclass(frozen=True, slots=True)
+class FlowFigures:
+    """What a model may take: c_mhz_s (fitted), work_mcycles (of a request), load_mhz (used up by all flows of the
+    application), vcpu_mhz (one vCPU). A model looks at its own only; NaN: not known."""
+
+    load_mhz: float
+    c_mhz_s: float = math.nan
+    work_mcycles: float = math.nan
+    vcpu_mhz: float = math.nan
+
+
+class ResponseModel(Protocol):
+    """The part of a response time that CPU shortens. `load_mhz`: what is used up; `least_s`: what no CPU shortens."""
+
+    @property
+    def load_mhz(self) -> float:
+        """CPU below which requests pile up without end."""
+
+    @property
+    def least_s(self) -> float:
+        """Limit of the excess for ever more CPU."""
+
+    def excess_s(self, mhz: Floats) -> Floats:
+        """Seconds at an allotment above the load; falling in it."""
+
+    def slope(self, mhz: float) -> float:
+        """Derivative of the excess in s/MHz at an allotment above the load."""
+
+    def mhz(self, excess_s: Floats) -> Floats:
+        """The least allotment with an excess, the inverse of `excess_s`; inf where the excess is never reached."""
+
+
+@dataclass(frozen=True, slots=True)
+class Hyperbola:
+    """excess = c / (w - load); c_mhz_s > 0, load_mhz >= 0."""
+
+    c_mhz_s: float
+    load_mhz: float
+
+    def __post_init__(self) -> None:
+        _above("c_mhz_s", self.c_mhz_s)
+        _least("load_mhz", self.load_mhz)
+
+    @property
+    def least_s(self) -> float:
+        """No limit but 0."""
+        return 0.0
+
+    def excess_s(self, mhz: Floats) -> Floats:
+        """Seconds above the shortest time."""
+        excess: Floats = self.c_mhz_s / (mhz - self.load_mhz)
+        return excess
+
+    def slope(self, mhz: float) -> float:
+        """Derivative in s/MHz."""
+        return -self.c_mhz_s / (mhz - self.load_mhz) ** 2
+
+    def mhz(self, excess_s: Floats) -> Floats:
+        """Inverse of `excess_s`."""
+        room = np.divide(self.c_mhz_s, excess_s, out=np.full(excess_s.shape, np.inf), where=~(excess_s <= 0.0))
+        mhz: Floats = self.load_mhz + room
+        return mhz
+
+
+@dataclass(frozen=True, slots=True)
+class MultiServer:
+    """As many servers as the allotment has vCPUs of vcpu_mhz > 0 each; work_mcycles > 0 a request, load_mhz >= 0."""
+
+    work_mcycles: float
+    load_mhz: float
+    vcpu_mhz: float
+
+    def __post_init__(self) -> None:
+        _above("work_mcycles", self.work_mcycles)
+        _least("load_mhz", self.load_mhz)
+        _above("vcpu_mhz", self.vcpu_mhz)
+
+    @property
+    def least_s(self) -> float:
+        """A request alone on one vCPU."""
+        return self.work_mcycles / self.vcpu_mhz
+
+    def excess_s(self, mhz: Floats) -> Floats:
+        """Seconds above the shortest time."""
+        shared = self.work_mcycles / (mhz - self.load_mhz)
+        return np.where(mhz <= self.vcpu_mhz, shared, self.least_s + self._wait_s(np.maximum(mhz, self.vcpu_mhz)))
+
+    def slope(self, mhz: float) -> float:
+        """Derivative in s/MHz; from below at one vCPU."""
+        if mhz <= self.vcpu_mhz:
+            return -self.work_mcycles / (mhz - self.load_mhz) ** 2
+        at = np.array([mhz])
+        return float((self._wait_s(at) * self._log_slope(at))[0])
+
+    def mhz(self, excess_s: Floats) -> Floats:
+        """Inverse of `excess_s` by Newton steps on the logarithm of the wait, within a bracket."""
+        shared = Hyperbola(self.work_mcycles, self.load_mhz).mhz(excess_s)
+        many = np.flatnonzero((shared > self.vcpu_mhz) & (excess_s > self.least_s))
+        mhz = np.where(shared > self.vcpu_mhz, np.inf, shared)
+        if not len(many):
+            return mhz
+        idle = self.load_mhz == 0.0  # then there is no wait, and only a rounding can have led here
+        mhz.flat[many] = self.vcpu_mhz if idle else self._invert(excess_s.flat[many] - self.least_s)
+        return mhz
+
+    def _invert(self, wait_s: Floats) -> Floats:
+        low = np.full(wait_s.shape, max(self.vcpu_mhz, self.load_mhz))
+        # The exponent is at least 1, and with just 1 this is a quadratic equation: no less waits longer.
+        high = 0.5 * (self.load_mhz + np.sqrt(self.load_mhz**2 + 4.0 * self.work_mcycles * self.load_mhz / wait_s))
+        high = np.maximum(high, low)
+        mhz: Floats = high
+        target = np.log(wait_s)
+        for _ in range(_STEPS_MAX):
+            gap = self._log_wait(mhz) - target
+            low, high = np.where(gap > 0.0, mhz, low), np.where(gap > 0.0, high, mhz)
+            aim = mhz - gap / self._log_slope(mhz)
+            aim = np.where((low <= aim) & (aim <= high), aim, low + 0.5 * (high - low))
+            moved, mhz = np.abs(aim - mhz), aim
+            if (moved <= 2e-15 * mhz).all():
+                break
+        return mhz
+
+    def _wait_s(self, mhz: Floats) -> Floats:
+        """Mean time in excess of a request alone, for at least one vCPU."""
+        if self.load_mhz == 0.0:
+            return np.zeros(mhz.shape)
+        wait: Floats = np.exp(self._log_wait(np.minimum(mhz, _MHZ_MAX)))
+        return wait
+
+    def _log_wait(self, mhz: Floats) -> Floats:
+        exponent = np.sqrt(2.0 * (mhz / self.vcpu_mhz + 1.0)) - 1.0
+        waits: Floats = (
+            exponent * np.log(self.load_mhz / mhz) + math.log(self.work_mcycles) - np.log(mhz - self.load_mhz)
+        )
+        return waits
+
+    def _log_slope(self, mhz: Floats) -> Floats:
+        root = np.sqrt(2.0 * (mhz / self.vcpu_mhz + 1.0))
+        bend = np.log(self.load_mhz / mhz) / (self.vcpu_mhz * root) if self.load_mhz > 0.0 else 0.0
+        slope: Floats = bend - (root - 1.0) / mhz - 1.0 / (mhz - self.load_mhz)
+        return slope
+
+
+MODELS: Mapping[ModelForm, Callable[[FlowFigures], ResponseModel]] = MappingProxyType(
+    {
+        ModelForm.SHIFTED_HYPERBOLA: lambda figures: Hyperbola(figures.c_mhz_s, figures.load_mhz),
+        ModelForm.PROCESSOR_SHARING: lambda figures: Hyperbola(figures.work_mcycles, figures.load_mhz),
+        ModelForm.MULTI_SERVER: lambda figures: MultiServer(figures.work_mcycles, figures.load_mhz, figures.vcpu_mhz),
+    }
+)
+
+
+def model_of(form: ModelForm, figures: FlowFigures) -> ResponseModel:
+    """The registered model with these figures; raises `InvalidValue` for figures that it needs and that are missing."""
+    return MODELS[form](figures)
+
+
+def _above(field: str, value: float) -> None:
+    if not (math.isfinite(value) and value > 0.0):
+        raise InvalidValue(field, value, "a finite number above 0")
+
+
+def _least(field: str, value: float) -> None:
+    if not (math.isfinite(value) and value >= 0.0):
+        raise InvalidValue(field, value, "a finite number, 0 or above")
