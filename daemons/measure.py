@@ -25,6 +25,8 @@ from shared.model import (
 )
 
 _VM = attrgetter("vm")
+# Looking a member up costs more than all else in a line.
+_RUNNING, _SUSPENDED, _UP = VmState.RUNNING, VmState.SUSPENDED, NodeCondition.UP
 BRINGING = frozenset({ActionKind.START, ActionKind.RESUME, ActionKind.MIGRATE, ActionKind.ADOPT})
 # Outcomes that the agent answers without asking its hypervisor: they say nothing about the VM.
 UNASKED = frozenset({Outcome.OLDER_TERM, Outcome.OTHER_BOOT, Outcome.EXPIRED, Outcome.BUSY, Outcome.INTERRUPTED})
@@ -64,7 +66,7 @@ class Measure:
             node.echoed = False
             return  # until it echoes this term its VMs may still be changed by an older leader's orders
         self._inventory(node, report, now_s)
-        if not node.echoed or node.condition is not NodeCondition.UP:
+        if not node.echoed or node.condition is not _UP:
             self._up(node, now_s)
 
     def _new_boot(self, node: NodeEntry, report: Report, now_s: float) -> None:
@@ -137,7 +139,7 @@ class Measure:
         if (
             before is None
             or instance is None
-            or status.state is not VmState.RUNNING
+            or status.state is not _RUNNING
             or _differs(before, status)
             or node.name not in instance.copies
         ):
@@ -317,7 +319,10 @@ class Measure:
         self.agenda.change(instance.job)
 
     def _ended(self, instance: Instance, attempt: int) -> None:
-        """A guest has done its work. One of an earlier attempt counts too when it was the whole job."""
+        """A guest has done its work. One of an earlier attempt counts too when it was the whole job. An instance of a
+        web application is never done: it is lost."""
+        if instance.job.job.app:
+            return
         if attempt == instance.job.attempt or instance.job.job.instances == 1:
             instance.ended = True
 
@@ -326,14 +331,16 @@ class Measure:
     def account(self, instance: Instance, node: NodeEntry, status: VmStatus, now_s: float) -> None:
         """Add the CPU time since the last reading to the work done; a new place or life starts its counter at 0."""
         entry = instance.job
-        if status.attempt != entry.attempt or node.inventory is None or status.state is VmState.SUSPENDED:
+        if status.attempt != entry.attempt or node.inventory is None or status.state is _SUSPENDED:
             return
-        used_s = status.cpu_time_s
+        used_s = counter_s = status.cpu_time_s
         if instance.counter_node == node.name and instance.counter_generation == status.generation:
-            used_s = max(0.0, used_s - instance.counter_s)
+            used_s -= instance.counter_s
+            if used_s < 0.0:
+                used_s = 0.0
         else:
             instance.counter_node, instance.counter_generation = node.name, status.generation
-        instance.counter_s = status.cpu_time_s
+        instance.counter_s = counter_s
         instance.done_mcycles += used_s * node.inventory.core_mhz
         if used_s > 0:
             entry.progress_s, entry.stalled = now_s, False
@@ -342,7 +349,7 @@ class Measure:
             self.agenda.happened(now_s, "job-stalled", entry.job.name, f"no progress since {entry.progress_s:.0f} s")
 
     def _stalls(self, entry: JobEntry, now_s: float) -> bool:
-        wanted = entry.phase is JobPhase.RUNNING and entry.released and not entry.stalled
+        wanted = entry.phase is JobPhase.RUNNING and entry.released and not entry.stalled and not entry.job.app
         return wanted and now_s - entry.progress_s >= self.settings.stall_after_s
 
     # --- nodes falling silent and proven off ------------------------------------------------------------------------

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
@@ -16,8 +16,8 @@ from shared.ports import Bus, BusEvent, Confirm, Delivery, Lost
 POLL_S = 1.0
 BACKOFF_S = 0.5
 BACKOFF_MAX_S = 30.0
-BACKLOG_MAX = 10_000  # inputs not yet taken; beyond it the broker keeps the rest
-BACKLOG_WAIT_S = 0.01
+BATCH_MAX = 100  # inputs handed over at once
+BATCHES_MAX = 2  # not yet taken; beyond them what comes waits as bytes, in the connection and at the broker
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +84,16 @@ class Failed:
     error: BaseException
 
 
-News = fx.Input | Connected | Disconnected | Blocked | Unblocked | Buried | Failed
+class Batch:
+    """Inputs in the order in which they came. Who has taken them says so to the pump."""
+
+    __slots__ = ("inputs",)
+
+    def __init__(self, inputs: Sequence[fx.Input]) -> None:
+        self.inputs = inputs
+
+
+News = fx.Input | Batch | Connected | Disconnected | Blocked | Unblocked | Buried | Failed
 
 
 def backoff_s(attempt: int, rng: random.Random) -> float:
@@ -98,15 +107,13 @@ class Pump:
     """Connects, polls, and connects again until `stop`.
 
     Everything goes to `post`, called from the pump's thread in the order in which it happened; the first thing is
-    `Connected` or `Disconnected`. `backlog` says how much of it has not been taken.
+    `Connected` or `Disconnected`. While BATCHES_MAX batches are not `taken` nothing more comes.
     """
 
-    def __init__(
-        self, link: Link, post: Callable[[News], None], backlog: Callable[[], int], rng: random.Random
-    ) -> None:
+    def __init__(self, link: Link, post: Callable[[News], None], rng: random.Random) -> None:
         self._link = link
         self._post = post
-        self._backlog = backlog
+        self._room = threading.Semaphore(BATCHES_MAX)
         self._rng = rng
         self._ending = threading.Event()
         self._thread = threading.Thread(target=self._run, name="bus", daemon=True)
@@ -118,6 +125,10 @@ class Pump:
     def stop(self) -> None:
         """Take nothing more from the broker. Does not wait and leaves the connection open."""
         self._ending.set()
+
+    def taken(self) -> None:
+        """A batch has been dealt with. From any thread."""
+        self._room.release()
 
     def _run(self) -> None:
         attempt = 0
@@ -160,23 +171,31 @@ class Pump:
                 events = bus.poll(POLL_S)
             except TrimtabError as error:
                 return f"{error.code}: {error}"
-            for event in events:
-                if type(event) is Lost:
-                    return event.reason
-                self._hand_on(bus, event)
-            while self._backlog() > BACKLOG_MAX and not self._ending.is_set():
-                self._ending.wait(BACKLOG_WAIT_S)
+            lost = events[-1] if events else None  # it comes last
+            for at in range(0, len(events), BATCH_MAX):
+                self._hand_on(bus, events[at : at + BATCH_MAX])
+            if type(lost) is Lost:
+                return lost.reason
         return ""
 
-    def _hand_on(self, bus: Bus, event: BusEvent) -> None:
+    def _hand_on(self, bus: Bus, events: Sequence[BusEvent]) -> None:
+        while not self._room.acquire(timeout=POLL_S):
+            if self._ending.is_set():
+                return
+        buried: list[Buried] = []
+        inputs = [made for event in events if (made := self._input(bus, event, buried)) is not None]
+        self._post(Batch(inputs))
+        for one in buried:
+            self._post(one)
+
+    def _input(self, bus: Bus, event: BusEvent, buried: list[Buried]) -> fx.Input | None:
         if type(event) is Delivery:
             try:
                 message = decode(event.body)
             except CodecError as error:
                 bus.dead_letter(event.tag, str(error))
-                self._post(Buried(event.queue, event.sender, str(error)))
-                return
+                buried.append(Buried(event.queue, event.sender, str(error)))
+                return None
             tag = None if event.queue in self._link.unacknowledged else event.tag
-            self._post(fx.Received(tag, event.sender, message, event.reply_to))
-        elif type(event) is Confirm:
-            self._post(fx.Published(event.publish_id, event.ok))
+            return fx.Received(tag, event.sender, message, event.reply_to)
+        return fx.Published(event.publish_id, event.ok) if type(event) is Confirm else None

@@ -23,7 +23,7 @@ from shared.errors import BusUnavailable, ContractViolation, PermanentError
 from shared.lanes import Lane
 from shared.logs import get_logger
 from shared.ports import Bus, Core
-from shared.pump import Blocked, Buried, Connected, Disconnected, Failed, Link, News, Pump, Unblocked
+from shared.pump import Batch, Blocked, Buried, Connected, Disconnected, Failed, Link, News, Pump, Unblocked
 from shared.sdnotify import Notifier
 from shared.timers import Timers
 
@@ -99,7 +99,7 @@ class Shell:
         self._undeclared: dict[str, QueueSpec] = {}
         self._lanes: list[Lane] = []
         self._watchdog_s = self._status_s = 0.0
-        self._pump = Pump(link, self.post, self._queue.qsize, Random(seed))
+        self._pump = Pump(link, self.post, Random(seed))
         self._carry: dict[type, Callable[[Any], object]] = {
             fx.Publish: self._publish,
             fx.Acknowledge: self._acknowledge,
@@ -109,6 +109,7 @@ class Shell:
             fx.Exit: lambda effect: self.end(BEGIN_ANEW, effect.reason),
         }
         self._take: dict[type, Callable[[Any], None]] = {
+            Batch: self._take_batch,
             Connected: self._connected,
             Disconnected: self._disconnected,
             Blocked: self._block,
@@ -250,6 +251,13 @@ class Shell:
             take(news)
         else:
             self._feed(cast(fx.Input, news))  # everything that is not in the table is one
+
+    def _take_batch(self, batch: Batch) -> None:
+        for event in batch.inputs:
+            if self.exit_status is not None:
+                return
+            self._feed(event)
+        self._pump.taken()
 
     def _feed(self, event: fx.Input) -> None:
         self._tell(trace.of_input(event))
