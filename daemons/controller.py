@@ -61,6 +61,9 @@ from shared.messages import (
 from shared.model import Action, JobPhase, NodeCondition
 
 HELLO_WAIT_MAX_S = 60.0
+# Said once: making a union or looking up a member costs more than the test in which it stands.
+_OF_AGENTS = (Report, Result, GuestEvent)
+_LEADING = Role.LEADING
 
 
 class Controller:
@@ -232,7 +235,7 @@ class Controller:
         message = received.message
         if isinstance(message, Probe):
             return self.leadership.returned(received, message, now_s)
-        if self.leadership.role is not Role.LEADING:
+        if self.leadership.role is not _LEADING:
             if received.delivery is not None:
                 self.leadership.held.append(received)
             return []
@@ -253,7 +256,7 @@ class Controller:
 
     def _refuse(self, sender: str, message: Message) -> str:
         """Why the sender may not say this ("": it may)."""
-        if isinstance(message, Report | Result | GuestEvent):
+        if isinstance(message, _OF_AGENTS):
             if sender != topology.agent_user(message.node):
                 return f"{sender} may not speak for node {message.node}"
             if message.node not in self.cluster.nodes:
