@@ -5,7 +5,8 @@ A placement is a mapping from workload rows to the node row and MHz of each inst
 nowhere. What it predicts is apc.txt section 4.4.2 at the end of the cycle, read so:
 
 * Work begins when a job's own operation is over: a start, a resume (from another node's image with the transfer), a
-  move; nothing for a job that stays. Who comes to a node where jobs are suspended waits for the longest of these first.
+  move; nothing for a job that stays. Those who come to a node and do not all fit into the memory that is free there now
+  take the place of the jobs suspended there, and first wait for the longest of these suspends.
 * A job runs at the speed of its slowest instance, in each stage at most at that stage's. One that ends in time has the
   utility of its own completion and leaves the equation. All MHz given count in the equation, to whomever they are.
 * Full speed is what the fastest node of the cluster could give.
@@ -153,14 +154,30 @@ def best_utility(seen: Snapshot, row: int) -> float:
 
 
 def suspend_waits(seen: Snapshot, placement: Placement) -> dict[int, float]:
-    """By node row: how long the longest suspend there takes."""
+    """By node row: how long those who come there wait until the suspended have left; nothing where all fit at once."""
+    work, before = seen.workloads, current(seen)
     waits: dict[int, float] = {}
-    for row, places in current(seen).items():
+    for row, places in before.items():
         if row not in placement and is_job(seen, row):
-            takes_s = seen.costs.duration_s(ActionKind.SUSPEND, seen.workloads.memory_mib.item(row))
+            takes_s = seen.costs.duration_s(ActionKind.SUSPEND, work.memory_mib.item(row))
             for node, _ in places:
                 waits[node] = max(waits.get(node, 0.0), takes_s)
-    return waits
+    coming = dict.fromkeys(waits, 0.0)
+    for row, places in placement.items():
+        for index, (node, _) in enumerate(places):
+            if node in coming and comes(seen, row, index, node):
+                coming[node] += work.memory_mib.item(row) + seen.vm_overhead_mib
+    free = seen.nodes.free_memory_mib
+    return {node: wait_s for node, wait_s in waits.items() if not fits(coming[node], free.item(node))}
+
+
+def fits(need_mib: float, free_mib: float) -> bool:
+    return need_mib <= free_mib + 1e-6
+
+
+def comes(seen: Snapshot, row: int, index: int, node: int) -> bool:
+    """Whether the instance does not run on that node now."""
+    return seen.workloads.state[row] != WorkloadState.RUNNING.value or held(seen, row)[index][0] != node
 
 
 def own_operation_s(seen: Snapshot, row: int, index: int, to: int) -> float:
@@ -179,8 +196,7 @@ def delay_s(seen: Snapshot, row: int, places: Places, waits: Mapping[int, float]
     """How long the job makes no progress: until its last instance is where it is to be."""
     longest = 0.0
     for index, (node, _) in enumerate(places):
-        stays = seen.workloads.state[row] == WorkloadState.RUNNING.value and held(seen, row)[index][0] == node
-        if not stays:
+        if comes(seen, row, index, node):
             longest = max(longest, waits.get(node, 0.0) + own_operation_s(seen, row, index, node))
     return longest
 

@@ -37,6 +37,7 @@ from tests.simulation.place_judge import (
     best_utility,
     counts,
     current,
+    fits,
     own_operation_s,
     predict,
     stages_left,
@@ -107,6 +108,12 @@ class Small:
         nodes, work = self.seen.nodes, self.seen.workloads
         return min(work.max_mhz.item(job), work.vcpus.item(job) * nodes.core_mhz.item(node), nodes.cpu_mhz.item(node))
 
+    def crowded(self, node: int, chosen: tuple[int, ...]) -> bool:
+        """Whether those of them who come to the node do not fit into what is free there now."""
+        memory, overhead_mib = self.seen.workloads.memory_mib, self.seen.vm_overhead_mib
+        need_mib = sum(memory.item(job) + overhead_mib for job in chosen if self.homes.get(job) != node)
+        return not fits(need_mib, self.seen.nodes.free_memory_mib.item(node))
+
     def suspend_s(self, job: int) -> float:
         return self.seen.costs.duration_s(ActionKind.SUSPEND, self.seen.workloads.memory_mib.item(job))
 
@@ -176,7 +183,7 @@ def _node_values(small: Small, node: int, level: float) -> dict[int, tuple[float
     for chosen, suspended in small.choices[node]:
         if not all(rests[job] for job in suspended):
             continue
-        wait_s = max((suspend_s[job] for job in suspended), default=0.0)
+        wait_s = max((suspend_s[job] for job in suspended), default=0.0) if small.crowded(node, chosen) else 0.0
         these = []
         for job in chosen:
             if (job, wait_s) not in parts:
@@ -271,7 +278,7 @@ def best_by_milp(seen: Snapshot, within: float = 1e-3) -> float:
 
 class _Program:
     """For one level. Variables: `x` a job is placed on a node that arrivals wait so long for, `w` its MHz (in units),
-    `p` its progress (share of its work left), `q` how long arrivals wait on a node."""
+    `p` its progress (share of its work left), `q` how long arrivals wait on a node, `e` all of them fit at once."""
 
     def __init__(self, small: Small, level: float) -> None:
         self.small, self.level = small, level
@@ -304,6 +311,7 @@ class _Program:
         levels = {wait: self._new(("q", -1, node, wait), 1.0) for wait in waits}
         self.rows.append((dict.fromkeys(levels.values(), 1.0), 1.0, 1.0))
         memory: dict[int, float] = {}
+        coming: dict[int, float] = {}
         speed: dict[int, float] = {}
         for job in small.jobs:
             for wait in [0.0] if small.homes.get(job) == node else waits:
@@ -311,9 +319,13 @@ class _Program:
                 memory[x] = (small.seen.workloads.memory_mib.item(job) + small.seen.vm_overhead_mib) / UNIT_MHZ
                 speed[w] = 1.0
                 if small.homes.get(job) != node:
+                    coming[x] = memory[x]
                     self._at_most({x: 1.0, levels[wait]: -1.0}, 0.0)
         self._at_most(memory, small.mib[node] / UNIT_MHZ)
         self._at_most(speed, small.mhz[node] / UNIT_MHZ)
+        if coming:
+            free, every = small.seen.nodes.free_memory_mib.item(node) / UNIT_MHZ, sum(coming.values())
+            self._at_most({**coming, self._new(("e", -1, node, 0.0), 1.0): every}, free + every)
 
     def _seat(self, job: int, node: int, wait: float) -> tuple[int, int]:
         small = self.small
@@ -344,8 +356,9 @@ class _Program:
             self._at_least(dict.fromkeys(places, 1.0), 1.0)
         home = small.homes.get(job, -1)
         for wait in self._waits(home) if home >= 0 else ():
-            if wait < small.suspend_s(job):  # arrivals wait no shorter unless it stays or moves
-                self._at_most({self.index["q", -1, home, wait]: 1.0, **dict.fromkeys(places, -1.0)}, 0.0)
+            if wait < small.suspend_s(job):  # arrivals wait no shorter unless it stays or moves, or all fit at once
+                free = {self.index["e", -1, home, 0.0]: -1.0} if ("e", -1, home, 0.0) in self.index else {}
+                self._at_most({self.index["q", -1, home, wait]: 1.0, **dict.fromkeys(places, -1.0), **free}, 0.0)
 
     def holds(self) -> bool:
         """Whether the MHz given can be as many as the jobs need."""
@@ -354,7 +367,7 @@ class _Program:
         row, at, value = (np.array(column) for column in zip(*entries, strict=True))
         matrix = coo_array((value, (row, at)), shape=(len(self.rows), count)).tocsc()
         low, high = (np.array([bounds[side] for bounds in self.rows]) for side in (1, 2))
-        whole = np.array([key[0] in "xq" for key in self.index], dtype=np.int64)
+        whole = np.array([key[0] in "xqe" for key in self.index], dtype=np.int64)
         found = milp(
             -np.array(self.gain),
             integrality=whole,

@@ -103,6 +103,14 @@ def test_operations_cost_time(second: dict[str, object], placement: dict[int, Pl
     assert _done(seen, placement, 1) == pytest.approx((CYCLE_S - lost_s) * 1000.0)
 
 
+def test_who_fits_beside_takes_no_place() -> None:
+    """With room for both, `comes` only starts, though `runs` is suspended."""
+    seen = _two("paper")
+    seen = replace(seen, workloads=replace(seen.workloads, goal_s=np.array([np.inf, NOW_S + 6000.0])))
+    roomy = replace(seen, nodes=replace(seen.nodes, free_memory_mib=np.array([1000.0, 8000.0])))
+    assert _done(roomy, {1: ((0, 1000.0),)}, 1) == pytest.approx((CYCLE_S - 3.6) * 1000.0)
+
+
 def test_one_that_ends_leaves_the_equation_with_its_own_utility() -> None:
     seen = _two("none", work_mcycles=300.0 * 1000.0)
     found = predict(seen, {0: ((0, 1000.0),), 1: ((1, 1000.0),)})
