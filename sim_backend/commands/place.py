@@ -1,0 +1,250 @@
+"""`trimtab sim place`: one decision on a cluster that someone wrote down."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import click
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from daemons.cli.output import REFUSED, emit, messages, output_option
+from daemons.models.outlook import Target, after, outlook_of, unchanged
+from shared.clock import SystemClock
+from shared.errors import InvalidInput, Problem
+from shared.model import ChangeKind, PlacementDecision, instance_name
+from shared.plugins import find_policy
+from shared.snapshot import Snapshot, WorkloadState
+from sim_backend.place_file import PlaceFile, read, seat_name
+from sim_backend.place_snapshot import snapshot_of
+
+DEFAULT_POLICY = "apc"
+TUNABLE = "apc"  # the policy that the options and limits below are for
+GUARDS = ("on", "off", "equal")
+Row = dict[str, Any]
+Where = dict[int, list[tuple[str, float]]]
+
+
+def _tolerance(text: str) -> float:
+    """A finite number, at least 0 (click's own type lets NaN through)."""
+    try:
+        number = float(text)
+    except ValueError:
+        number = math.nan
+    if not 0.0 <= number < math.inf:
+        raise click.BadParameter(f"{text!r}: expected a number, 0 or above")
+    return number
+
+
+@click.command()
+@click.argument("file", metavar="SNAPSHOT.json", type=click.Path(path_type=Path))
+@click.option("--policy", default=DEFAULT_POLICY, show_default=True, help="Any registered placement policy.")
+@click.option("--heads", type=click.IntRange(1), help="apc: how many jobs are tried as the first to be placed.")
+@click.option("--tolerance", type=_tolerance, metavar="X", help="apc: smaller gains of utility change nothing.")
+@click.option("--guard", type=click.Choice(GUARDS), help="apc: whether only a more urgent job may displace another.")
+@output_option
+def place(file: Path, policy: str, heads: int | None, tolerance: float | None, guard: str | None) -> None:
+    """Say what a policy would do with the cluster that SNAPSHOT.json describes, and what it expects of it."""
+    chosen = find_policy("placement", policy)
+    given = read(file)
+    params = _params(policy, {"heads": heads, "tolerance": tolerance, "guard": guard}, given, file)
+    chosen.check_params(params)
+    if given.constraints and policy != TUNABLE:
+        messages().print(f"note: policy {policy} may not look at constraints; {TUNABLE} does", highlight=False)
+    snapshot = snapshot_of(given)
+    clock = SystemClock()
+    begun_s = clock.monotonic_s()
+    decision, _ = chosen.decide(snapshot, None, params)
+    report = report_of(snapshot, decision, clock.monotonic_s() - begun_s)
+    emit(report.to_json(), lambda: _for_people(report))
+    if report.nothing_placed:
+        click.get_current_context().exit(REFUSED)
+
+
+def _params(policy: str, options: dict[str, Any], file: PlaceFile, path: Path) -> dict[str, Any]:
+    """The parameters for the policy. Raises `InvalidInput` where they are for another one."""
+    params = {name: value for name, value in options.items() if value is not None}
+    if policy != TUNABLE:
+        problems = [Problem(f"--{name}", f"policy {policy} has no such parameter", TUNABLE) for name in params]
+        if file.changes_max is not None:
+            what = f"policy {policy} cannot keep a limit on changes"
+            problems.append(Problem(f"{path}: limits.changes_max", what, TUNABLE))
+        if problems:
+            raise InvalidInput(*problems)
+    return params if file.changes_max is None else params | {"changes_max": file.changes_max}
+
+
+def _for_people(report: PlaceReport) -> RenderableType:
+    level = "" if report.level is None else f"level of the jobs {report.level:.4f}, "
+    parts: list[RenderableType] = [_utilities(report)]
+    for title, rows, columns in (
+        ("changes", report.changes, ("action", "name", "from", "to", "cpu_mhz", "reason")),
+        ("refused", report.refusals, ("name", "code", "detail")),
+    ):
+        parts.append(_listing(title, rows, columns) if rows else Text(f"{title}: none"))
+    parts.append(Text(f"{level}{report.evaluations} placements tried in {report.wall_s:.3f} s"))
+    return Group(*parts)
+
+
+def _utilities(report: PlaceReport) -> Table:
+    """Every workload: where it runs under the decision and what is expected of it."""
+    table = Table("name", "predicted", "best", "runs on", title="utilities at the end of the cycle")
+    homes: dict[str, list[str]] = {}
+    for vm, held in report.placement.items():
+        name = vm if vm in report.utilities else vm.partition("@")[0].rpartition("#")[0] or vm.partition("@")[0]
+        homes.setdefault(name, []).append(f"{held['node']} {held['cpu_mhz']:,.0f} MHz")
+    for name, utility in report.utilities.items():
+        shown = ["-" if value is None else f"{value:.4f}" for value in utility.values()]
+        table.add_row(name, *shown, ", ".join(homes.get(name, [])) or "-")
+    return table
+
+
+def _listing(title: str, rows: list[Row], columns: tuple[str, ...]) -> Table:
+    table = Table(*columns, title=title)
+    for row in rows:
+        values = [row[column] for column in columns]
+        table.add_row(*("-" if v is None else f"{v:,.0f}" if isinstance(v, float) else str(v) for v in values))
+    return table
+
+
+# --- the report -------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class PlaceReport:
+    """A decision for people and for JSON. An utility or a level without bounds (no CPU is given to any job) is None."""
+
+    placement: dict[str, Row]
+    utilities: dict[str, dict[str, float | None]]
+    level: float | None
+    changes: list[Row]
+    refusals: list[Row]
+    evaluations: int
+    wall_s: float
+    empty: bool
+
+    @property
+    def nothing_placed(self) -> bool:
+        """Nothing runs although there is something that could."""
+        return not self.placement and not self.empty
+
+    def to_json(self) -> Row:
+        """The keys of the output."""
+        return {
+            "placement": self.placement,
+            "utilities": self.utilities,
+            "level": self.level,
+            "changes": self.changes,
+            "refusals": self.refusals,
+            "evaluations": self.evaluations,
+            "wall_s": self.wall_s,
+        }
+
+
+def report_of(snapshot: Snapshot, decision: PlacementDecision, wall_s: float) -> PlaceReport:
+    """What the decision leads to; `wall_s`: how long it took."""
+    changes = tuple(decision.changes)
+    outlook = outlook_of(snapshot, changes)
+    then = _where(snapshot, after(snapshot, changes))
+    return PlaceReport(
+        dict(_placement(snapshot, then)),
+        {
+            name: {"predicted": _bounded(predicted), "best": _bounded(best)}
+            for name, predicted, best in zip(outlook.names, outlook.predicted, outlook.best, strict=True)
+        },
+        None if outlook.level is None else _bounded(outlook.level),
+        list(_changes(snapshot, decision, then)),
+        _refusals(snapshot, decision),
+        decision.evaluations,
+        wall_s,
+        not snapshot.workloads.names,
+    )
+
+
+def _bounded(value: float) -> float | None:
+    return value if math.isfinite(value) else None
+
+
+def _where(snapshot: Snapshot, target: Target) -> Where:
+    """Node and MHz of every instance, by row of its workload."""
+    found: Where = {}
+    for owner, node, mhz in zip(target.owner.tolist(), target.node.tolist(), target.cpu_mhz.tolist(), strict=True):
+        found.setdefault(owner, []).append((snapshot.nodes.names[node], mhz))
+    return found
+
+
+def _names(snapshot: Snapshot, row: int, nodes: list[str]) -> list[str]:
+    """What the instances of a workload are called."""
+    work = snapshot.workloads
+    app = work.app.item(row)
+    if app >= 0:
+        return [seat_name(snapshot.web.names[app], node) for node in nodes]
+    if work.instances.item(row) == 1:
+        return [work.names[row]]
+    return [instance_name(work.names[row], index) for index in range(len(nodes))]
+
+
+def _placement(snapshot: Snapshot, then: Where) -> Iterator[tuple[str, Row]]:
+    for row in sorted(then):
+        names = _names(snapshot, row, [node for node, _ in then[row]])
+        for name, (node, mhz) in zip(names, then[row], strict=True):
+            yield name, {"node": node, "cpu_mhz": mhz}
+
+
+def _changes(snapshot: Snapshot, decision: PlacementDecision, then: Where) -> Iterator[Row]:
+    """One entry for each instance that a change is about; of a migration, for those that move or get another share."""
+    work = snapshot.workloads
+    before = _where(snapshot, unchanged(snapshot))
+    rows = {name: row for row, name in enumerate(work.names)}
+    for change in decision.changes:
+        row = rows[change.workload]
+        old = _homes(snapshot, row) if work.state.item(row) == WorkloadState.SUSPENDED else before.get(row, [])
+        new = then.get(row, [])
+        count = max(len(old), len(new))
+        nodes = [_at(new, index) or _at(old, index) or "" for index in range(count)]
+        named = (
+            [snapshot.web.names[work.app.item(row)]] * count
+            if work.app.item(row) >= 0
+            else _names(snapshot, row, nodes)
+        )
+        for index, name in enumerate(named):
+            if change.kind is ChangeKind.MIGRATE and old[index] == new[index]:
+                continue
+            yield {
+                "action": change.kind.value,
+                "name": name,
+                "from": _at(old, index),
+                "to": _at(new, index),
+                "reason": str(change.reason),
+                "cpu_mhz": new[index][1] if index < len(new) else None,
+            }
+
+
+def _homes(snapshot: Snapshot, row: int) -> list[tuple[str | None, float]]:
+    """Where the images of a suspended workload lie."""
+    first = snapshot.workloads.first_instance.item(row)
+    nodes = snapshot.instances.node[first : first + snapshot.workloads.instances.item(row)].tolist()
+    return [(snapshot.nodes.names[node] if node >= 0 else None, 0.0) for node in nodes]
+
+
+def _at(places: Any, index: int) -> str | None:
+    found: str | None = places[index][0] if index < len(places) else None
+    return found
+
+
+def _refusals(snapshot: Snapshot, decision: PlacementDecision) -> list[Row]:
+    """Of the instances of one web application that are refused for the same reason, one."""
+    work = snapshot.workloads
+    apps = {name: app for name, app in zip(work.names, work.app.tolist(), strict=True) if app >= 0}
+    found: dict[tuple[str, str], Row] = {}
+    for refusal in decision.refusals:
+        app = apps.get(refusal.workload, -1)
+        name = refusal.workload if app < 0 else snapshot.web.names[app]
+        row = {"name": name, "code": refusal.reason.code.value, "detail": str(refusal.reason)}
+        found.setdefault((name, row["code"]), row)
+    return list(found.values())
