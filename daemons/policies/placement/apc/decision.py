@@ -1,0 +1,258 @@
+"""What comes of a search: changes and refusals with their reasons, built when somebody reads them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from daemons.policies.placement.apc.problem import RUNNING, SLACK, WAITING, Problem
+from daemons.policies.placement.apc.rules import misplaced
+from daemons.policies.placement.apc.search import Search
+from daemons.policies.placement.apc.state import Place, State
+from daemons.policies.placement.refusals import Deferred
+from daemons.policies.placement.room import repeated
+from daemons.policies.placement.waiting import FIXED, objection, profile_problem
+from shared.model import Allotment, Change, ChangeKind, Outlook, PlacementDecision, Reason, ReasonCode, Refusal
+from shared.snapshot import Floats
+
+_LARGEST = 1e300
+_RESIZED = 1e-6  # smaller changes of an allotment, relative, are not worth an action
+_ORDER = tuple(ChangeKind(kind) for kind in ("stop", "suspend", "migrate", "resize", "resume", "start"))
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """A change before its reason is known."""
+
+    row: int
+    kind: ChangeKind
+    place: Place
+    mhz: float
+
+
+def finite(value: float) -> float:
+    """Numbers of reasons are finite."""
+    return min(max(value, -_LARGEST), _LARGEST) if not math.isnan(value) else 0.0
+
+
+def wishes(state: State) -> list[Wish]:
+    """The changes from what is now to the state, those that make room first."""
+    problem, found = state.problem, []
+    for row, job in state.jobs.items():
+        was = problem.home[row] if problem.state[row] == RUNNING else None
+        if was is not None and not problem.movable[row]:
+            continue
+        if job.place is None:
+            if was is not None:
+                found.append(Wish(row, ChangeKind.SUSPEND, (), 0.0))
+        elif was is None:
+            kind = ChangeKind.START if problem.state[row] == WAITING else ChangeKind.RESUME
+            found.append(Wish(row, kind, job.place, job.mhz))
+        elif job.place != was:
+            found.append(Wish(row, ChangeKind.MIGRATE, job.place, job.mhz))
+        elif not state.still and any(abs(mhz - job.mhz) > _RESIZED * max(1.0, mhz) for mhz in problem.home_mhz[row]):
+            found.append(Wish(row, ChangeKind.RESIZE, job.place, job.mhz))
+    found.sort(key=lambda wish: (_ORDER.index(wish.kind), wish.row))
+    return found
+
+
+@dataclass(slots=True, eq=False)
+class Reader:
+    """Makes the changes and refusals of a decision."""
+
+    problem: Problem
+    state: State
+    search: Search | None
+
+    def change(self, wish: Wish) -> Change:
+        """The change with its reason."""
+        work, nodes = self.problem.snapshot.workloads, self.problem.snapshot.nodes
+        given = tuple(Allotment(nodes.names[node], wish.mhz) for node in wish.place)
+        return Change(work.names[wish.row], work.revision.item(wish.row), wish.kind, given, self.why(wish))
+
+    def why(self, wish: Wish) -> Reason:
+        """A code, and the utility before and after."""
+        row = wish.row
+        before, after = self.state.before[row], self.state.utility(row)
+        numbers: list[tuple[str, float]] = [("before", finite(before)), ("after", finite(after))]
+        numbers.append(("gain", finite(finite(after) - finite(before))))
+        if wish.kind is ChangeKind.SUSPEND:
+            gains = [self._gain(other) for node in self.problem.home[row] for other in self.state.here[node]]
+            numbers.append(("gain_of_others", finite(max(gains, default=0.0))))
+            return Reason(ReasonCode.GIVES_WAY, tuple(numbers))
+        if wish.kind is ChangeKind.MIGRATE and misplaced(self.problem, self.state.rules, row):
+            return Reason(ReasonCode.DRAIN, tuple(numbers))
+        takes_over = any(
+            other != row and self.state.jobs[other].place != self.problem.home[other]
+            for node in wish.place
+            for other in self.state.origin[node]
+        )
+        code = ReasonCode.HIGHER_UTILITY if takes_over or self.problem.state[row] == RUNNING else ReasonCode.IDLE_ROOM
+        return Reason(code, tuple(numbers))
+
+    def _gain(self, row: int) -> float:
+        return finite(finite(self.state.utility(row)) - finite(self.state.before[row]))
+
+    # --- refusals ------------------------------------------------------------------------------------------------
+
+    def refused(self) -> list[tuple[int, Reason]]:
+        """By row: whoever waits and is not placed, and whoever should leave its node and does not."""
+        problem, state = self.problem, self.state
+        again = repeated(problem.snapshot.workloads.names)
+        found: list[tuple[int, Reason]] = []
+        for row, was in enumerate(problem.state):
+            if row in again:
+                if was != RUNNING:
+                    found.append((row, Reason(ReasonCode.DUPLICATE, (("name_repeated", 1.0),))))
+            elif was != RUNNING and state.place_of(row) is None:
+                found.append((row, self.why_not(row)))
+            elif was == RUNNING and problem.leaving_any(row) and self._stays(row):
+                found.append((row, self.why_stays(row)))
+        return found
+
+    def _stays(self, row: int) -> bool:
+        return not self.problem.movable[row] or self.state.place_of(row) == self.problem.home[row]
+
+    def why_not(self, row: int) -> Reason:
+        """Why a waiting or suspended workload is not placed."""
+        problem, rules = self.problem, self.state.rules
+        first = objection(problem.snapshot, row)
+        if first is not None:
+            return first
+        if not problem.may_start[row]:
+            return Reason(ReasonCode.UNKNOWN_NODE, (("instances", float(problem.k[row])),))
+        if row in rules.contradictions:
+            return rules.contradictions[row]
+        nodes = problem.snapshot.nodes
+        if not problem.usable.any():
+            return Reason(ReasonCode.NO_NODES, (("nodes", float(len(nodes.names))),))
+        allowed = rules.allowed(row)
+        if not allowed.any():
+            return self._no_node_allowed(row)
+        memory, k = problem.memory[row], problem.k[row]
+        capacity, caps = np.array(problem.memory_mib), self._caps(row)
+        least = max(problem.least_mhz[row], 0.0)
+        empty = allowed & (capacity >= memory * (1.0 - SLACK)) & (caps >= least) & (caps > 0.0)
+        if not empty.any():
+            return Reason(
+                ReasonCode.FITS_NO_NODE,
+                (
+                    ("needed_mib", memory),
+                    ("largest_mib", finite(float(capacity[allowed].max()))),
+                    ("needed_mhz", least),
+                    ("largest_mhz", float(caps[allowed].max())),
+                ),
+            )
+        if problem.separate[row] and empty.sum() < k:
+            return Reason(ReasonCode.TOO_FEW_NODES, (("needed_nodes", float(k)), ("nodes", float(empty.sum()))))
+        return self._crowded(row, empty)
+
+    def _no_node_allowed(self, row: int) -> Reason:
+        snapshot = self.problem.snapshot
+        needs = snapshot.workloads.needs[row]
+        labelled = sum(set(needs) <= set(has) for has in np.array(snapshot.nodes.labels, dtype=object)) if needs else 0
+        usable = float(self.problem.usable.sum())
+        if needs and not labelled:
+            return Reason(ReasonCode.LABELS, (("labels", float(len(needs))), ("nodes", usable)))
+        return Reason(ReasonCode.CONSTRAINT, (("nodes", usable), ("nodes_allowed", 0.0)))
+
+    def _caps(self, row: int) -> Floats:
+        nodes = self.problem.snapshot.nodes
+        with np.errstate(all="ignore"):
+            most = np.minimum(self.problem.req_mhz[row], self.problem.vcpus[row] * nodes.core_mhz)
+            return np.nan_to_num(np.minimum(most, nodes.cpu_mhz))
+
+    def _crowded(self, row: int, empty: np.ndarray[tuple[int], np.dtype[np.bool_]]) -> Reason:
+        """It would fit an empty node: memory, CPU, a group, or that it gains too little is in the way."""
+        problem, state = self.problem, self.state
+        free_mib = np.array(state.free_mib)
+        idle = np.array([state.idle_mhz(node) for node in range(len(state.here))])
+        memory, tolerance = problem.memory[row], problem.params.tolerance
+        numbers = (
+            ("needed_mib", memory),
+            ("largest_free_mib", finite(float(free_mib[empty].max()))),
+            ("needed_mhz", finite(float(self._caps(row)[empty].max()))),
+            ("largest_free_mhz", finite(float(idle[empty].max()))),
+            ("utility", finite(state.utility(row))),
+            ("tolerance", tolerance),
+        )
+        roomy = empty & (free_mib >= memory * (1.0 - SLACK))
+        if row in state.rules.groups and roomy.any():
+            return Reason(ReasonCode.CONSTRAINT, (("nodes_with_room", float(roomy.sum())), *numbers[:2]))
+        if not roomy.any():
+            return Reason(ReasonCode.NO_MEMORY, numbers)
+        if idle[roomy].max() < self._caps(row)[roomy].max() * (1.0 - SLACK):
+            return Reason(ReasonCode.NO_CPU, numbers)
+        return Reason(ReasonCode.NO_GAIN, numbers)
+
+    def why_stays(self, row: int) -> Reason:
+        """Why a workload stays on a node that it should leave."""
+        problem = self.problem
+        if problem.snapshot.workloads.fixed[row]:
+            return FIXED
+        bad = profile_problem(problem.snapshot, row)
+        if bad is not None:
+            return bad
+        if problem.cool[row]:
+            changed_s = problem.snapshot.workloads.changed_s.item(row)
+            return Reason(ReasonCode.COOL_DOWN, (("until_s", changed_s + problem.params.cool_down_s),))
+        if row in self.state.rules.keep:
+            return Reason(ReasonCode.CONSTRAINT, (("keep", 1.0),))
+        if not problem.movable[row]:
+            return Reason(ReasonCode.UNKNOWN_NODE, (("instances", float(problem.k[row])),))
+        limit = problem.params.changes_max
+        if limit and self.state.moves >= limit:
+            return Reason(ReasonCode.MOVES_LIMIT, (("changes_max", float(limit)),))
+        return self.why_not_moved(row)
+
+    def why_not_moved(self, row: int) -> Reason:
+        """No other node takes it."""
+        problem = self.problem
+        allowed = self.state.rules.allowed(row)
+        if not problem.usable.any():
+            return Reason(ReasonCode.NO_NODES, (("nodes", float(len(problem.leaving))),))
+        if not allowed.any():
+            return self._no_node_allowed(row)
+        free_mib = np.array(self.state.free_mib)
+        numbers = (("needed_mib", problem.memory[row]), ("largest_free_mib", finite(float(free_mib[allowed].max()))))
+        return Reason(ReasonCode.NO_MEMORY, numbers)
+
+
+def outlook_of(state: State) -> Outlook:
+    """What is predicted for every job, in the order of the rows."""
+    problem, names = state.problem, state.problem.snapshot.workloads.names
+    rows = [row for row in sorted(state.jobs) if problem.counted[row]]
+    level = state.levels.level if any(job.open for job in state.jobs.values()) else None
+    return Outlook(
+        tuple(names[row] for row in rows),
+        tuple(state.before[row] for row in rows),
+        tuple(state.utility(row) for row in rows),
+        tuple(problem.top[row] for row in rows),
+        level,
+    )
+
+
+def decision_of(problem: Problem, state: State, search: Search | None) -> PlacementDecision:
+    """The decision that makes the state come about."""
+    reader, wanted = Reader(problem, state, search), wishes(state)
+    outlook = outlook_of(state)
+    refusing: list[Refusal] | None = None
+    names = problem.snapshot.workloads.names
+
+    def refusals() -> list[Refusal]:
+        nonlocal refusing
+        if refusing is None:
+            refusing = [Refusal(names[row], reason) for row, reason in reader.refused()]
+        return refusing
+
+    changes: Sequence[Change] = Deferred(len(wanted), lambda: [reader.change(wish) for wish in wanted])
+    return PlacementDecision(
+        changes,
+        tuple(refusals()),
+        state.trials + 1,
+        min(outlook.predicted, default=None),
+        outlook,
+    )

@@ -1,0 +1,55 @@
+"""Which of two placements is better: utilities in ascending order, then fewer disruptions, then more CPU used.
+
+Only what differs is compared: utilities that both have take no part, so that the gain of one job among thousands is not
+lost between neighbours that lie closer together than the tolerance.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from daemons.policies.placement.apc.state import State, Trial
+
+_SAME = 1e-9
+_SAME_MHZ = 1e-6  # relative
+
+
+def compare(new: Sequence[float], old: Sequence[float], tolerance: float) -> int:
+    """1 if `new` is better, -1 if worse, 0 if no two utilities at the same place in ascending order differ by more
+    than the tolerance. Both have one entry for each workload concerned, in any order."""
+    for mine, other in zip(sorted(new), sorted(old), strict=True):
+        if mine > other + tolerance:
+            return 1
+        if other > mine + tolerance:
+            return -1
+    return 0
+
+
+def utilities(state: State, trial: Trial | None, rows: Sequence[int]) -> list[float]:
+    """Of these jobs under a trial (None: as the state is), and the common level at the end."""
+    if trial is None:
+        return [state.utility(row) for row in rows] + [state.levels.level]
+    found = [(trial.changed.get(row) or state.jobs[row]).utility(trial.level) for row in rows]
+    found.append(trial.level)
+    return found
+
+
+def better(state: State, new: Trial, old: Trial | None, floor: float) -> bool:
+    """Whether a trial is to be preferred to another, or to the state as it is.
+
+    One that is only as good, but disturbs less or uses more CPU, must not push any utility below `floor` that is above
+    it now.
+    """
+    tolerance = state.problem.params.tolerance
+    rows = list(new.changed) if old is None else list({**new.changed, **old.changed})
+    mine, other = utilities(state, new, rows), utilities(state, old, rows)
+    order = compare(mine, other, tolerance)
+    if order:
+        return order > 0
+    moves = 0 if old is None else old.moves
+    if new.moves != moves:
+        return new.moves < moves and min(mine) >= min(min(other), floor) - _SAME
+    given_mhz = state.levels.given_mhz if old is None else old.given_mhz
+    if new.given_mhz > given_mhz * (1.0 + _SAME_MHZ):
+        return min(mine) >= min(min(other), floor) - _SAME
+    return False

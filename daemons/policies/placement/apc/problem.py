@@ -1,0 +1,296 @@
+"""A snapshot as the search sees it: plain lists by row of the workloads and nodes, everything derived done once.
+
+Amounts are per instance unless said otherwise. Memory includes the overhead of a VM. A row is a *job* or a *seat*, an
+instance of a web application.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from daemons.models.stages import cycle_needs, finish_s, left_by_stage, left_mcycles, stages_of
+from daemons.models.utility import utility_at
+from daemons.policies.placement.apc.params import Params
+from daemons.policies.placement.room import repeated
+from shared.snapshot import Bools, Floats, Ints, Snapshot, WorkloadState
+
+LEAST_MHZ = 1.0  # what runs is given at least this: a VM of no weight at all cannot be asked for
+SLACK = 1e-9  # sums of floats are rounded
+
+WAITING = WorkloadState.WAITING.value
+RUNNING = WorkloadState.RUNNING.value
+SUSPENDED = WorkloadState.SUSPENDED.value
+
+
+@dataclass(slots=True, eq=False)
+class Problem:
+    """By row of the nodes: cpu_mhz and memory_mib, what workloads that may be changed can use of a node together;
+    core_mhz and most_mhz, its clock and all its CPU; usable, may receive; leaving, to be emptied.
+
+    By row of the workloads (numbers of rows that are not `counted` mean nothing):
+    state; counted: a job in the prediction; aims: it has a goal; seat; movable: runs and may be changed; may_start:
+    waits or is suspended and may be placed now; cool: it was changed a short while ago; home, home_mhz: node and MHz of
+    each instance now, or of each image; k: instances; separate; vcpus; memory_mib; req_mhz, least_mhz: speed limits of
+    this cycle; left: work left; full_mhz: speed of the stage it is in; stages: (work, full speed) of what is left where
+    that is more than one stage; best_s: time to complete at full speed; goal_s; r_s: relative goal; weight: importance;
+    top: utility at full speed from now on; idle: what it can still reach if it does not run in this cycle; urgency: the
+    rank by `top`, jobs without a goal last; suspend_s, resume_s, migrate_s: what operations take.
+    """
+
+    snapshot: Snapshot
+    params: Params
+    now_s: float
+    cycle_s: float
+    cpu_mhz: list[float]
+    memory_mib: list[float]
+    core_mhz: list[float]
+    most_mhz: list[float]
+    usable: Bools
+    leaving: list[bool]
+    state: list[int]
+    counted: list[bool]
+    aims: list[bool]
+    seat: list[bool]
+    movable: list[bool]
+    may_start: list[bool]
+    cool: list[bool]
+    home: list[tuple[int, ...]]
+    home_mhz: list[tuple[float, ...]]
+    k: list[int]
+    separate: list[bool]
+    vcpus: list[int]
+    memory: list[float]
+    req_mhz: list[float]
+    least_mhz: list[float]
+    left: list[float]
+    full_mhz: list[float]
+    stages: list[list[tuple[float, float]] | None]
+    best_s: list[float]
+    goal_s: list[float]
+    r_s: list[float]
+    weight: list[float]
+    top: list[float]
+    idle: list[float]
+    urgency: list[int]
+    start_s: float
+    suspend_s: list[float]
+    resume_s: list[float]
+    migrate_s: list[float]
+
+    def cap_mhz(self, row: int, node: int) -> float:
+        """The most that one instance can be given on a node."""
+        return min(self.req_mhz[row], self.vcpus[row] * self.core_mhz[node], self.most_mhz[node])
+
+    def delay_s(self, row: int, place: tuple[int, ...], waits: Mapping[int, float]) -> float:
+        """How long the workload makes no progress when it is to run on `place`: until its last instance is there.
+
+        waits: by node, how long the longest suspend there takes; who arrives there waits for it.
+        """
+        state, home = self.state[row], self.home[row]
+        if state == RUNNING and place == home:
+            return 0.0
+        longest = 0.0
+        for index, node in enumerate(place):
+            wait_s = waits.get(node, 0.0)
+            if state == WAITING:
+                wait_s += self.start_s
+            elif state == SUSPENDED:
+                wait_s += self.resume_s[row] + (self.migrate_s[row] if home[index] != node else 0.0)
+            elif home[index] == node:
+                continue
+            else:
+                wait_s += self.migrate_s[row]
+            longest = max(longest, wait_s)
+        return longest
+
+    def leaving_any(self, row: int) -> bool:
+        """Whether a running workload has an instance on a node that is to be emptied."""
+        return any(0 <= node < len(self.leaving) and self.leaving[node] for node in self.home[row])
+
+
+def _sound(snapshot: Snapshot) -> tuple[Bools, Bools]:
+    """Rows whose profile can be used, and of these the jobs that a utility can be stated for, bool[w] each."""
+    work = snapshot.workloads
+    with np.errstate(all="ignore"):
+        total = work.submit_s + work.desired_start_s + work.not_before_s + work.max_mhz + work.min_mhz
+        total = total + work.memory_mib + work.work_mcycles + work.done_mcycles + work.importance
+        sound = np.isfinite(total) & (work.max_mhz > 0.0) & (work.importance > 0.0) & (work.vcpus >= 1)
+        sound &= (work.min_mhz >= 0.0) & (work.memory_mib >= 0.0) & (work.work_mcycles >= 0.0)
+        sound &= (work.done_mcycles >= 0.0) & (work.min_mhz <= work.max_mhz) & (work.instances >= 1)
+        sound &= work.goal_s > -np.inf
+    again = repeated(work.names)
+    if again:
+        sound[list(again)] = False
+    columns = snapshot.stages
+    if columns.work_mcycles.size:
+        with np.errstate(all="ignore"):
+            fine = np.isfinite(columns.work_mcycles) & (columns.work_mcycles >= 0.0)
+            fine &= np.isfinite(columns.max_mhz) & (columns.max_mhz > 0.0)
+        bad = np.concatenate([[0], (~fine).cumsum()])
+        sound &= bad[work.first_stage + work.stages] == bad[work.first_stage]
+    return sound, sound & (work.app < 0)
+
+
+def _places(snapshot: Snapshot) -> tuple[list[tuple[int, ...]], list[tuple[float, ...]], Bools]:
+    """Node and MHz of each instance of what runs or is suspended, and whether each workload's are all known."""
+    work = snapshot.workloads
+    nodes, mhz = snapshot.instances.node.tolist(), snapshot.instances.cpu_mhz.tolist()
+    count = len(snapshot.nodes.names)
+    home: list[tuple[int, ...]] = []
+    home_mhz: list[tuple[float, ...]] = []
+    known = np.ones(len(work.names), dtype=np.bool_)
+    firsts, counts, states = work.first_instance.tolist(), work.instances.tolist(), work.state.tolist()
+    for row, (first, k, state) in enumerate(zip(firsts, counts, states, strict=True)):
+        if state == WAITING or k < 1:
+            home.append(())
+            home_mhz.append(())
+            continue
+        where = tuple(nodes[first : first + k])
+        home.append(where)
+        home_mhz.append(tuple(mhz[first : first + k]))
+        if len(where) != k or min(where) < 0 or max(where) >= count:
+            known[row] = False
+    return home, home_mhz, known
+
+
+def _capacity(snapshot: Snapshot, movable: Bools) -> tuple[Floats, Floats]:
+    """What is free on each node and what `movable` running workloads hold there: MHz, MiB."""
+    work, nodes = snapshot.workloads, snapshot.nodes
+    cpu_mhz, memory_mib = nodes.free_cpu_mhz.copy(), nodes.free_memory_mib.copy()
+    rows = movable.nonzero()[0]
+    if rows.size:
+        counts = work.instances[rows]
+        owner = np.repeat(rows, counts)
+        at = np.repeat(work.first_instance[rows] - (counts.cumsum() - counts), counts) + np.arange(owner.size)
+        where = snapshot.instances.node[at]
+        np.add.at(cpu_mhz, where, snapshot.instances.cpu_mhz[at])
+        np.add.at(memory_mib, where, work.memory_mib[owner] + snapshot.vm_overhead_mib)
+    return cpu_mhz, memory_mib
+
+
+def _limits_mhz(snapshot: Snapshot) -> Floats:
+    """What the fastest node could give to one instance of each workload; stages apart."""
+    nodes, work = snapshot.nodes, snapshot.workloads
+    fine = np.isfinite(nodes.cpu_mhz) & ~np.isnan(nodes.core_mhz)
+    kinds = set(zip(nodes.core_mhz[fine].tolist(), nodes.cpu_mhz[fine].tolist(), strict=True))
+    limit = np.zeros(len(work.names))
+    for core_mhz, cpu_mhz in kinds:
+        np.maximum(limit, np.minimum(work.vcpus * core_mhz, cpu_mhz), out=limit)
+    return np.where(limit > 0.0, limit, np.inf)
+
+
+def _ragged_stages(
+    several: Ints, first: Ints, left: Floats, max_mhz: Floats, rows: int
+) -> list[list[tuple[float, float]] | None]:
+    stages: list[list[tuple[float, float]] | None] = [None] * rows
+    lefts, most = left.tolist(), max_mhz.tolist()
+    for row in several.tolist():
+        here = range(int(first[row]), int(first[row + 1]))
+        stages[row] = [(lefts[at], most[at]) for at in here if lefts[at] > 0.0]
+    return stages
+
+
+def problem_of(snapshot: Snapshot, params: Params) -> Problem:
+    """Everything derived from the snapshot; never raises for what is in it."""
+    with np.errstate(all="ignore"):
+        return _build(snapshot, params)
+
+
+def _build(snapshot: Snapshot, params: Params) -> Problem:
+    work, nodes = snapshot.workloads, snapshot.nodes
+    count = len(work.names)
+    sound, jobs = _sound(snapshot)
+    home, home_mhz, known = _places(snapshot)
+    running = np.asarray(work.state == RUNNING)
+    capacity_known = np.isfinite(nodes.cpu_mhz) & np.isfinite(nodes.memory_mib) & ~np.isnan(nodes.core_mhz)
+    capacity_known &= np.isfinite(nodes.free_cpu_mhz) & np.isfinite(nodes.free_memory_mib)
+    usable = nodes.schedulable & ~nodes.draining & capacity_known & (nodes.cpu_mhz > 0.0) & (nodes.core_mhz > 0.0)
+    leaving = nodes.draining & capacity_known
+    again = repeated(nodes.names)
+    if again:
+        usable[list(again)] = False
+        leaving[list(again)] = False
+    in_reach = usable | leaving
+    movable = running & sound & known & ~work.fixed
+    if not in_reach.all():
+        fine = in_reach.tolist()
+        for row in movable.nonzero()[0].tolist():
+            movable[row] = all(fine[node] for node in home[row])
+    cpu_mhz, memory_mib = _capacity(snapshot, movable)
+    may_start = ~running & sound & ~work.fixed & known
+    may_start &= np.maximum(work.desired_start_s, work.not_before_s) <= snapshot.now_s
+    aims = jobs & np.isfinite(work.goal_s) & (work.goal_s > work.desired_start_s)
+    counted = jobs & (aims | np.isposinf(work.goal_s))
+    limit = _limits_mhz(snapshot)
+    chosen = jobs.nonzero()[0]
+    profile = stages_of(work, snapshot.stages, chosen, limit[chosen])
+    needs = cycle_needs(profile, snapshot.cycle_s)
+    most = np.minimum(work.max_mhz, limit)
+    req, least = work.max_mhz.copy(), work.min_mhz.copy()
+    idle_stage = needs.req_mhz <= 0.0
+    req[chosen] = np.where(idle_stage, work.max_mhz[chosen], needs.req_mhz)
+    least[chosen] = np.where(idle_stage, work.min_mhz[chosen], needs.min_mhz)
+    left, best_s = np.zeros(count), np.zeros(count)
+    left[chosen], best_s[chosen] = left_mcycles(profile), finish_s(profile)
+    full = np.where(best_s > 0.0, left / np.where(best_s > 0.0, best_s, 1.0), most)
+    stages: list[list[tuple[float, float]] | None] = [None] * count
+    per_stage = left_by_stage(profile)
+    several = np.flatnonzero(np.diff(profile.first_stage) > 1)
+    if several.size:
+        ragged = _ragged_stages(several, profile.first_stage, per_stage, profile.max_mhz, chosen.size)
+        for at in several.tolist():
+            stages[int(chosen[at])] = ragged[at]
+    r_s = np.where(aims, work.goal_s - work.desired_start_s, 1.0)
+    soonest = snapshot.now_s + best_s
+    top = np.where(aims, utility_at(soonest, work.desired_start_s, work.goal_s, work.importance), 1.0)
+    idle = np.where(
+        aims, utility_at(soonest + snapshot.cycle_s, work.desired_start_s, work.goal_s, work.importance), 1.0
+    )
+    key = np.where(aims, top, np.inf)
+    urgency = np.empty(count, dtype=np.int64)
+    urgency[np.lexsort((work.submit_s, key))] = np.arange(count)
+    costs, mib = snapshot.costs, work.memory_mib
+    return Problem(
+        snapshot=snapshot,
+        params=params,
+        now_s=snapshot.now_s,
+        cycle_s=snapshot.cycle_s,
+        cpu_mhz=cpu_mhz.tolist(),
+        memory_mib=memory_mib.tolist(),
+        core_mhz=nodes.core_mhz.tolist(),
+        most_mhz=nodes.cpu_mhz.tolist(),
+        usable=usable,
+        leaving=leaving.tolist(),
+        state=work.state.tolist(),
+        counted=counted.tolist(),
+        aims=aims.tolist(),
+        seat=(work.app >= 0).tolist(),
+        movable=movable.tolist(),
+        may_start=may_start.tolist(),
+        cool=(snapshot.now_s - work.changed_s < params.cool_down_s).tolist(),
+        home=home,
+        home_mhz=home_mhz,
+        k=work.instances.tolist(),
+        separate=work.separate.tolist(),
+        vcpus=work.vcpus.tolist(),
+        memory=(mib + snapshot.vm_overhead_mib).tolist(),
+        req_mhz=req.tolist(),
+        least_mhz=least.tolist(),
+        left=left.tolist(),
+        full_mhz=full.tolist(),
+        stages=stages,
+        best_s=best_s.tolist(),
+        goal_s=work.goal_s.tolist(),
+        r_s=r_s.tolist(),
+        weight=work.importance.tolist(),
+        top=top.tolist(),
+        idle=idle.tolist(),
+        urgency=urgency.tolist(),
+        start_s=costs.start_s,
+        suspend_s=(costs.suspend_s_per_mib * mib).tolist(),
+        resume_s=(costs.resume_s_per_mib * mib).tolist(),
+        migrate_s=(costs.migrate_s_per_mib * mib).tolist(),
+    )
