@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict
+from dataclasses import asdict, dataclass, replace
 from functools import wraps
 from pathlib import Path
 from typing import Any
@@ -47,24 +47,36 @@ def _store_options(command: Callable[..., None]) -> Callable[..., None]:
     return output_option(run)
 
 
+@dataclass(frozen=True, slots=True)
+class _Opened:
+    """The store, and how long its history is kept: as the configuration says that names it, or as by default."""
+
+    store: SqlStore
+    keep: Retention
+
+
 @contextmanager
-def _opened(config: str, url: str | None) -> Iterator[SqlStore]:
-    opened = SqlStore(url or load(config, ControllerConfig).store.url)
+def _opened(config: str, url: str | None) -> Iterator[_Opened]:
+    if url:
+        opened = _Opened(SqlStore(url), Retention())
+    else:
+        file = load(config, ControllerConfig).store
+        opened = _Opened(SqlStore(file.url), Retention(**asdict(file.retention)))
     try:
         yield opened
     finally:
-        opened.close()
+        opened.store.close()
 
 
 @store.command()
 @click.argument("file", type=click.Path(path_type=Path))
 @_store_options
-def backup(opened: SqlStore, file: Path) -> None:
+def backup(opened: _Opened, file: Path) -> None:
     """Write everything that the store holds into the new FILE, while it is in use.
 
     FILE is a SQLite database, of a PostgreSQL store too, and can be restored into either.
     """
-    counts = opened.backup(file)
+    counts = opened.store.backup(file)
     emit({"file": str(file), "rows": counts}, lambda: two_columns(f"{file}: rows", counts))
 
 
@@ -72,18 +84,15 @@ def backup(opened: SqlStore, file: Path) -> None:
 @click.argument("file", type=click.Path(path_type=Path))
 @click.option("--force", is_flag=True, help="Replace everything that the store holds.")
 @_store_options
-def restore(opened: SqlStore, file: Path, force: bool) -> None:
+def restore(opened: _Opened, file: Path, force: bool) -> None:
     """Put the backup FILE into an empty store; the controller then only observes until it is told to act."""
-    restored = opened.restore(file, force)
+    restored = opened.store.restore(file, force)
     shown = {**restored.rows, "term": restored.term}
     emit({"rows": restored.rows, "term": restored.term}, lambda: two_columns(f"restored from {file}", shown))
 
 
 def _days(name: str, what: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    default = getattr(Retention(), f"{name}_days")
-    option = f"--{name.replace('_', '-')}-days"
-    kind = click.FloatRange(min=0)
-    return click.option(option, type=kind, default=default, show_default=True, help=f"Days that {what}.")
+    return click.option(f"--{name.replace('_', '-')}-days", type=click.FloatRange(min=0), help=f"Days that {what}.")
 
 
 @store.command()
@@ -94,15 +103,19 @@ def _days(name: str, what: str) -> Callable[[Callable[..., None]], Callable[...,
 @_days("fine_samples", "samples of five minutes are kept before they become hourly")
 @_days("samples", "samples are kept at all")
 @_store_options
-def prune(opened: SqlStore, **days: float) -> None:
-    """Delete history that is older than it is to be kept."""
-    pruned = asdict(opened.prune(Retention(**days)))
+def prune(opened: _Opened, **days: float | None) -> None:
+    """Delete history that is older than it is to be kept.
+
+    What no option says is as in `[store.retention]` of the configuration, or as by default for the store of a URL.
+    """
+    said = {name: value for name, value in days.items() if value is not None}
+    pruned = asdict(opened.store.prune(replace(opened.keep, **said)))
     emit({"deleted": pruned}, lambda: two_columns("deleted", pruned))
 
 
 @store.command()
 @_store_options
-def upgrade(opened: SqlStore) -> None:
+def upgrade(opened: _Opened) -> None:
     """Make the store's tables, or bring them to this program's version."""
-    before, after = opened.upgrade()
+    before, after = opened.store.upgrade()
     emit({"from": before, "to": after}, lambda: two_columns("tables", {"before": before, "now": after}))

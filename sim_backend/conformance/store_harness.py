@@ -32,8 +32,7 @@ class StoreHarness(Protocol):
         ...
 
     def unstorable(self) -> Any:
-        """What no store of this kind takes: writing it raises an error that is not `StoreUnavailable`. None: it takes
-        whatever has a key."""
+        """What no store of this kind takes: writing it raises an error that is not `StoreUnavailable`."""
         ...
 
     def stop(self) -> None:

@@ -61,6 +61,17 @@ def test_prune(url: str) -> None:
     assert (impossible.exit_code, "fine_samples_days" in impossible.stderr) == (2, True)
 
 
+def test_prune_keeps_as_long_as_the_configuration_says_unless_an_option_does(url: str, tmp_path: Path) -> None:
+    config = tmp_path / "controller.toml"
+    config.write_text(f'[store]\nurl = "{url}"\n[store.retention]\nevents_days = 1e6\n')
+    words = ("prune", "--config", config, "--output", "json")
+
+    by_file = shown(called(*words, "--actions-days", 1))
+    by_option = shown(called(*words, "--events-days", 30))
+
+    assert (by_file["deleted"]["events"], by_option["deleted"]["events"]) == (0, 1)
+
+
 def test_upgrade_makes_a_store(tmp_path: Path) -> None:
     url = sqlite_url(tmp_path / "new.db")
 
