@@ -63,7 +63,7 @@ def test_prune(url: str) -> None:
 
 def test_prune_keeps_as_long_as_the_configuration_says_unless_an_option_does(url: str, tmp_path: Path) -> None:
     config = tmp_path / "controller.toml"
-    config.write_text(f'[store]\nurl = "{url}"\n[store.retention]\nevents_days = 1e6\n')
+    config.write_text(f'[store]\nurl = "{url}"\n[store.retention]\nevents_days = 36500\n')
     words = ("prune", "--config", config, "--output", "json")
 
     by_file = shown(called(*words, "--actions-days", 1))
