@@ -7,6 +7,7 @@ import random
 from collections.abc import Callable, Iterator
 from dataclasses import MISSING, fields, is_dataclass, replace
 from enum import Enum
+from itertools import chain
 from types import NoneType
 from typing import Any, get_args, get_origin, get_type_hints
 
@@ -20,7 +21,17 @@ from shared.codec import decode, decode_strictly, encode, pack, unpack
 from shared.costs import OperationCosts
 from shared.errors import CodecError
 from shared.messages import MESSAGES, Message, Report
-from shared.model import Job, Node, PlacementDecision, Plan, ProvisioningDecision, Stage
+from shared.model import (
+    Job,
+    Node,
+    NodeSample,
+    PlacementDecision,
+    Plan,
+    ProvisioningDecision,
+    Stage,
+    VmState,
+    VmStatus,
+)
 
 NAMES = st.text("abcXYZ019-_", min_size=1, max_size=12)
 WHOLE = st.integers(-(1 << 63), (1 << 63) - 1)
@@ -327,6 +338,44 @@ def test_fields_twice_missing_and_unknown_meet_the_same_fate_on_both_ways(
     rng.shuffle(parts)
     packed = b"".join(msgpack.packb(part) for pair in parts for part in pair)
     assert_same_fate(REPORT_HEAD + bytes([0x80 + len(parts)]) + packed)
+
+
+EDGES = (
+    *(2**n + d for n in (7, 8, 15, 16, 31, 32, 53, 63) for d in (-1, 0, 1)),
+    *(-(2**n) + d for n in (5, 7, 15, 31, 53, 63) for d in (0, 1)),
+    *(2**64 - 1, 0, -1, 1.0, -0.0, 1e-320, 2.0**53, 2.0**53 + 2, 1e300, -1e300, *map(float, ("nan", "inf", "-inf"))),
+    *("", "a", "ä", "x" * 4096, "x" * 4097, "ä" * 4096, "ä" * 4097, "\ud800", "running", "RUNNING", "true", "1", "nan"),
+    *(None, True, False, b"", b"a", [], {}, [1], {"a": 1}, [[]], [{}], msgpack.ExtType(5, b"a"), msgpack.Timestamp(1)),
+)
+
+
+@pytest.mark.parametrize("table", ["report", "sample", "vm"])
+def test_every_field_of_a_report_takes_and_refuses_the_same_on_both_ways(table: str) -> None:
+    status = VmStatus("a#0", VmState.RUNNING, 1, 1, 2048, 1, 1200.0, 2.5)
+    usual = encode(Report("n1", "boot", 1, 5.0, 7, NodeSample(0.5), (status, status)))
+    envelope = msgpack.unpackb(usual)
+    fields_of_it = {"report": envelope["b"], "sample": envelope["b"]["sample"], "vm": envelope["b"]["vms"][1]}[table]
+    taken = 0
+    for place in [*fields_of_it] if table == "report" else range(len(fields_of_it)):
+        was = fields_of_it[place]
+        for edge in EDGES:
+            fields_of_it[place] = edge
+            body = msgpack.packb(envelope, unicode_errors="surrogatepass")
+            assert_same_fate(body)
+            taken += len(fate(decode, body)) > 1
+        fields_of_it[place] = was
+    assert taken > 50
+
+
+def test_a_field_twice_or_unknown_is_refused_beside_all_that_belong_there() -> None:
+    parts = msgpack.unpackb(encode(Report("n1", "boot", 1, 5.0, 7, NodeSample(), ())))["b"]
+    whole = b"".join(map(msgpack.packb, chain.from_iterable(parts.items())))
+    assert_same_fate(REPORT_HEAD + b"\x87" + whole)
+    for name, value in (*parts.items(), ("other", 1), ("", None), ("inventory", None)):
+        more = msgpack.packb(name) + msgpack.packb(value)
+        for body in (REPORT_HEAD + b"\x88" + whole + more, REPORT_HEAD + b"\x88" + more + whole):
+            assert_same_fate(body)
+            assert (len(fate(decode, body)) > 1) == (name == "inventory")
 
 
 def test_deep_and_endless_reports_meet_the_same_fate_on_both_ways() -> None:
