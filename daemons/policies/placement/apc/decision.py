@@ -12,6 +12,7 @@ from daemons.policies.placement.apc.problem import RUNNING, SLACK, WAITING, Prob
 from daemons.policies.placement.apc.rules import misplaced
 from daemons.policies.placement.apc.search import Search
 from daemons.policies.placement.apc.state import Place, State
+from daemons.policies.placement.apc.web import Web, best_mhz
 from daemons.policies.placement.refusals import Deferred
 from daemons.policies.placement.room import repeated
 from daemons.policies.placement.waiting import FIXED, objection, profile_problem
@@ -55,7 +56,26 @@ def wishes(state: State) -> list[Wish]:
             found.append(Wish(row, ChangeKind.MIGRATE, job.place, job.mhz))
         elif not state.still and any(abs(mhz - job.mhz) > _RESIZED * max(1.0, mhz) for mhz in problem.home_mhz[row]):
             found.append(Wish(row, ChangeKind.RESIZE, job.place, job.mhz))
+    found += _of_seats(state)
     found.sort(key=lambda wish: (_ORDER.index(wish.kind), wish.row))
+    return found
+
+
+def _of_seats(state: State) -> list[Wish]:
+    """Changes of the instances of web applications."""
+    problem, found = state.problem, []
+    for row, seat in enumerate(problem.seat):
+        node, mhz = state.seat_place.get(row), state.seat_given.get(row, 0.0)
+        if not seat or (node is None and not problem.movable[row]):
+            continue
+        if node is None:
+            found.append(Wish(row, ChangeKind.STOP, (), 0.0))
+        elif not problem.movable[row]:
+            found.append(Wish(row, ChangeKind.START, (node,), mhz))
+        elif problem.home[row] != (node,):
+            found.append(Wish(row, ChangeKind.MIGRATE, (node,), mhz))
+        elif not state.still and abs(problem.home_mhz[row][0] - mhz) > _RESIZED * max(1.0, mhz):
+            found.append(Wish(row, ChangeKind.RESIZE, (node,), mhz))
     return found
 
 
@@ -64,6 +84,7 @@ class Reader:
     """Makes the changes and refusals of a decision."""
 
     problem: Problem
+    web: Web
     state: State
     search: Search | None
 
@@ -76,6 +97,8 @@ class Reader:
     def why(self, wish: Wish) -> Reason:
         """A code, and the utility before and after."""
         row = wish.row
+        if self.problem.seat[row]:
+            return self._of_load(row, wish)
         before, after = self.state.before[row], self.state.utility(row)
         numbers: list[tuple[str, float]] = [("before", finite(before)), ("after", finite(after))]
         numbers.append(("gain", finite(finite(after) - finite(before))))
@@ -92,6 +115,14 @@ class Reader:
         )
         code = ReasonCode.HIGHER_UTILITY if takes_over or self.problem.state[row] == RUNNING else ReasonCode.IDLE_ROOM
         return Reason(code, tuple(numbers))
+
+    def _of_load(self, row: int, wish: Wish) -> Reason:
+        """About an instance of a web application: the utility of that."""
+        app = self.problem.snapshot.workloads.app.item(row)
+        before, after = finite(self.web.before[app]), finite(self.web.utilities()[app])
+        drained = wish.kind is ChangeKind.MIGRATE and misplaced(self.problem, self.state.rules, row)
+        numbers = (("before", before), ("after", after), ("gain", after - before))
+        return Reason(ReasonCode.DRAIN if drained else ReasonCode.LOAD, numbers)
 
     def _gain(self, row: int) -> float:
         return finite(finite(self.state.utility(row)) - finite(self.state.before[row]))
@@ -132,6 +163,8 @@ class Reader:
         allowed = rules.allowed(row)
         if not allowed.any():
             return self._no_node_allowed(row)
+        if problem.seat[row]:
+            return self._no_demand(row)
         memory, k = problem.memory[row], problem.k[row]
         capacity, caps = np.array(problem.memory_mib), self._caps(row)
         least = max(problem.least_mhz[row], 0.0)
@@ -149,6 +182,11 @@ class Reader:
         if problem.separate[row] and empty.sum() < k:
             return Reason(ReasonCode.TOO_FEW_NODES, (("needed_nodes", float(k)), ("nodes", float(empty.sum()))))
         return self._crowded(row, empty)
+
+    def _no_demand(self, row: int) -> Reason:
+        app = self.problem.snapshot.workloads.app.item(row)
+        now = finite(self.web.utilities()[app])
+        return Reason(ReasonCode.NO_DEMAND, (("utility", now), ("tolerance", self.problem.params.tolerance)))
 
     def _no_node_allowed(self, row: int) -> Reason:
         snapshot = self.problem.snapshot
@@ -221,24 +259,27 @@ class Reader:
         return Reason(ReasonCode.NO_MEMORY, numbers)
 
 
-def outlook_of(state: State) -> Outlook:
-    """What is predicted for every job, in the order of the rows."""
+def outlook_of(web: Web) -> Outlook:
+    """What is predicted for every job, in the order of the rows, then for the web applications."""
+    state = web.state
     problem, names = state.problem, state.problem.snapshot.workloads.names
+    after = web.utilities()
     rows = [row for row in sorted(state.jobs) if problem.counted[row]]
-    level = state.levels.level if any(job.open for job in state.jobs.values()) else None
+    level = state.levels.level if state.any_open() else None
     return Outlook(
-        tuple(names[row] for row in rows),
-        tuple(state.before[row] for row in rows),
-        tuple(state.utility(row) for row in rows),
-        tuple(problem.top[row] for row in rows),
+        (*(names[row] for row in rows), *(problem.snapshot.web.names[app.row] for app in web.apps)),
+        (*(state.before[row] for row in rows), *(web.before[app.row] for app in web.apps)),
+        (*(state.utility(row) for row in rows), *(after[app.row] for app in web.apps)),
+        (*(problem.top[row] for row in rows), *(app.at(best_mhz(problem, app)) for app in web.apps)),
         level,
     )
 
 
-def decision_of(problem: Problem, state: State, search: Search | None) -> PlacementDecision:
+def decision_of(problem: Problem, web: Web, search: Search | None) -> PlacementDecision:
     """The decision that makes the state come about."""
-    reader, wanted = Reader(problem, state, search), wishes(state)
-    outlook = outlook_of(state)
+    state = web.state
+    reader, wanted = Reader(problem, web, state, search), wishes(state)
+    outlook = outlook_of(web)
     refusing: list[Refusal] | None = None
     names = problem.snapshot.workloads.names
 

@@ -12,6 +12,7 @@ from daemons.policies.placement.apc.problem import problem_of
 from daemons.policies.placement.apc.rules import misplaced, rules_of
 from daemons.policies.placement.apc.search import Search
 from daemons.policies.placement.apc.state import State
+from daemons.policies.placement.apc.web import Web, apps_of
 from shared.model import PlacementDecision
 from shared.ports import Needs
 from shared.snapshot import Snapshot
@@ -38,20 +39,26 @@ class Apc:
         problem = problem_of(snapshot, wanted)
         rules = rules_of(problem)
         placement = State(problem, rules)
+        web = Web(placement, apps_of(problem))
         if not snapshot.at_cycle and not wanted.event_driven_start:
-            return decision_of(problem, placement, None), None
-        floor = min((placement.before[row] for row in placement.jobs if problem.counted[row]), default=1.0)
-        search = Search(placement, floor)
+            return decision_of(problem, web, None), None
+        if snapshot.at_cycle:
+            web.settle()
+        search = Search(placement, web)
         search.run()
-        if _worse(placement) and not any(misplaced(problem, rules, row) for row in placement.jobs):
-            return decision_of(problem, State(problem, rules, still=True), search), None
-        return decision_of(problem, placement, search), None
+        if snapshot.at_cycle:
+            web.equalise(True)
+        if _worse(web) and not any(misplaced(problem, rules, row) for row in (*placement.jobs, *placement.seat_place)):
+            placement = State(problem, rules, still=True)
+            return decision_of(problem, Web(placement, apps_of(problem)), search), None
+        return decision_of(problem, web, search), None
 
 
-def _worse(state: State) -> bool:
+def _worse(web: Web) -> bool:
     """Whether it would be better to change nothing."""
+    state, now = web.state, web.utilities()
     rows = [row for row in state.jobs if state.problem.counted[row]]
-    after = [state.utility(row) for row in rows]
-    before = [state.before[row] for row in rows]
+    after = [state.utility(row) for row in rows] + list(now.values())
+    before = [state.before[row] for row in rows] + [web.before[row] for row in now]
     order = compare(after, before, state.problem.params.tolerance)
-    return order < 0 or (bool(rows) and min(after) < min(before) - 1e-9)
+    return order < 0 or (bool(after) and min(after) < min(before) - 1e-9)

@@ -28,7 +28,8 @@ SUSPENDED = WorkloadState.SUSPENDED.value
 @dataclass(slots=True, eq=False)
 class Problem:
     """By row of the nodes: cpu_mhz and memory_mib, what workloads that may be changed can use of a node together;
-    core_mhz and most_mhz, its clock and all its CPU; usable, may receive; leaving, to be emptied.
+    free_mib, as it is now; core_mhz and most_mhz, its clock and all its CPU; usable, may receive; leaving, to be
+    emptied.
 
     By row of the workloads (numbers of rows that are not `counted` mean nothing):
     state; counted: a job in the prediction; aims: it has a goal; seat; movable: runs and may be changed; may_start:
@@ -46,6 +47,7 @@ class Problem:
     cycle_s: float
     cpu_mhz: list[float]
     memory_mib: list[float]
+    free_mib: list[float]
     core_mhz: list[float]
     most_mhz: list[float]
     usable: Bools
@@ -106,6 +108,12 @@ class Problem:
             longest = max(longest, wait_s)
         return longest
 
+    def arriving(self, row: int, place: tuple[int, ...], node: int) -> int:
+        """How many instances come to a node that are not there now."""
+        if self.state[row] != RUNNING:
+            return place.count(node)
+        return sum(to == node and was != node for was, to in zip(self.home[row], place, strict=True))
+
     def leaving_any(self, row: int) -> bool:
         """Whether a running workload has an instance on a node that is to be emptied."""
         return any(0 <= node < len(self.leaving) and self.leaving[node] for node in self.home[row])
@@ -129,6 +137,7 @@ def _sound(snapshot: Snapshot) -> tuple[Bools, Bools]:
         with np.errstate(all="ignore"):
             fine = np.isfinite(columns.work_mcycles) & (columns.work_mcycles >= 0.0)
             fine &= np.isfinite(columns.max_mhz) & (columns.max_mhz > 0.0)
+            fine &= np.isfinite(columns.min_mhz) & (columns.min_mhz >= 0.0)
         bad = np.concatenate([[0], (~fine).cumsum()])
         sound &= bad[work.first_stage + work.stages] == bad[work.first_stage]
     return sound, sound & (work.app < 0)
@@ -260,6 +269,7 @@ def _build(snapshot: Snapshot, params: Params) -> Problem:
         cycle_s=snapshot.cycle_s,
         cpu_mhz=cpu_mhz.tolist(),
         memory_mib=memory_mib.tolist(),
+        free_mib=nodes.free_memory_mib.tolist(),
         core_mhz=nodes.core_mhz.tolist(),
         most_mhz=nodes.cpu_mhz.tolist(),
         usable=usable,

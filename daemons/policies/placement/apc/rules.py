@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from daemons.policies.placement.apc.problem import RUNNING, SUSPENDED, Problem
+from daemons.policies.placement.apc.problem import RUNNING, Problem
 from daemons.policies.placement.room import repeated
 from shared.model import Constraint, ConstraintKind, Reason, ReasonCode
 from shared.snapshot import Bools, Snapshot
@@ -156,9 +156,9 @@ def rules_of(problem: Problem) -> Rules:
     needs = snapshot.workloads.needs
     masks_of_needs = _label_masks(snapshot, range(len(needs)))
     for row in builder.keep:
-        if problem.state[row] == SUSPENDED:
+        if problem.home[row]:
             home = np.zeros(len(snapshot.nodes.names), dtype=np.bool_)
-            home[[node for node in problem.home[row] if node >= 0]] = True
+            home[[node for node in problem.home[row] if 0 <= node < home.size]] = True
             builder.restrict([row], home)
     masks, ids, mask_of = [problem.usable], {problem.usable.tobytes(): 0}, [0] * len(needs)
     special = set(builder.own) | {row for row, labels in enumerate(needs) if labels}

@@ -17,6 +17,7 @@ from daemons.policies.placement.apc.objective import better
 from daemons.policies.placement.apc.problem import RUNNING, SLACK, SUSPENDED
 from daemons.policies.placement.apc.rules import misplaced
 from daemons.policies.placement.apc.state import Place, State, Trial
+from daemons.policies.placement.apc.web import Web
 from shared.snapshot import Bools, Floats
 
 _WORTH = 0.1  # who comes gets at least this part of its full speed, or does not come
@@ -63,8 +64,10 @@ class Queues:
 class Search:
     """One search; `run` improves the state it was made for. `floor`: the smallest utility if nothing is changed."""
 
-    def __init__(self, state: State, floor: float) -> None:
-        self.state, self.problem, self.floor = state, state.problem, floor
+    def __init__(self, state: State, web: Web) -> None:
+        self.state, self.problem, self.web = state, state.problem, web
+        before = [state.before[row] for row in state.jobs if state.problem.counted[row]]
+        self.floor = min([*before, *web.before.values()], default=1.0)
         problem, state_of = self.problem, state.problem.state
         self.free_mib: Floats = np.array(state.free_mib)
         self.idle_mhz: Floats = np.array([state.idle_mhz(node) for node in range(len(state.here))])
@@ -164,7 +167,9 @@ class Search:
         """Place one job in idle room; False: no node has any."""
         roomy = self.roomy(row)
         if not roomy.any():
-            return False
+            if self.state.still or not self._make_way(row):
+                return False
+            roomy = self.roomy(row)
         caps = self.caps(row)
         full = roomy & (self.idle_mhz >= caps * (1.0 - SLACK))
         for node in self.best_nodes(row, full, caps):
@@ -182,6 +187,14 @@ class Search:
         if best is not None:
             self.take(best)
         return bool(some.size) or bool(full.any())
+
+    def _make_way(self, row: int) -> bool:
+        """Memory for a job by stopping an instance of a web application that can do without."""
+        node = self.web.give_way(self.problem.memory[row], self.state.rules.allowed(row).tolist())
+        if node is None:
+            return False
+        self.free_mib[node], self.idle_mhz[node] = self.state.free_mib[node], self.state.idle_mhz(node)
+        return True
 
     def best_nodes(self, row: int, full: Bools, caps: Floats) -> list[int]:
         """Where the job runs at full speed: its image's node, else the fastest, of these the one with the least memory
@@ -233,6 +246,8 @@ class Search:
             if slots[node] > 0:
                 place[index] = node
                 slots[node] -= 1
+        if row in self.state.rules.keep and -1 in place and problem.home[row]:
+            return None
         rest = np.repeat(np.arange(slots.size), slots).tolist()
         return tuple(node if node >= 0 else rest.pop(0) for node in place)
 

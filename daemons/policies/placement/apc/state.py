@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+
+import numpy as np
 
 from daemons.policies.placement.apc.level import Levels
 from daemons.policies.placement.apc.problem import LEAST_MHZ, RUNNING, SLACK, Problem
 from daemons.policies.placement.apc.rules import Rules
+from shared.snapshot import Floats
 
 Place = tuple[int, ...]
+_FITS_MIB = 1e-6
 
 
 @dataclass(slots=True, eq=False)
@@ -103,6 +107,8 @@ class State:
         self.here: list[list[int]] = [[] for _ in range(count)]
         self.origin: list[list[int]] = [[] for _ in range(count)]
         self.seat_place: dict[int, int] = {}
+        self.seat_given: dict[int, float] = {}
+        self.seats_coming_mib = [0.0] * count
         self.seat_mhz = [0.0] * count
         self.free_mib = list(problem.memory_mib)
         self.jobs: dict[int, Future] = {}
@@ -119,7 +125,9 @@ class State:
         for row, state in enumerate(problem.state):
             if problem.seat[row]:
                 if problem.movable[row]:
-                    self._seat(row)
+                    self.seat(row, problem.home[row][0])
+                    self.seat_given[row] = problem.home_mhz[row][0]
+                    self.seat_mhz[problem.home[row][0]] += problem.home_mhz[row][0]
             elif problem.movable[row] or problem.counted[row] or problem.may_start[row]:
                 place = problem.home[row] if state == RUNNING else None
                 mhz = min(problem.home_mhz[row], default=0.0) if state == RUNNING else 0.0
@@ -131,10 +139,47 @@ class State:
         if not self.still:
             self.redivide()
 
-    def _seat(self, row: int) -> None:
-        node = self.problem.home[row][0]
-        self.seat_place[row] = node
-        self.free_mib[node] -= self.problem.memory[row]
+    def seat(self, row: int, node: int) -> None:
+        """An instance of a web application runs on a node from now on; its CPU is `seat_given`."""
+        problem = self.problem
+        self.seat_place[row], self.seat_given[row] = node, 0.0
+        self.free_mib[node] -= problem.memory[row]
+        if problem.home[row] != (node,) or not problem.movable[row]:
+            self.seats_coming_mib[node] += problem.memory[row]
+            self.moves += problem.movable[row]
+
+    def unseat(self, row: int) -> None:
+        """An instance of a web application does not run any more."""
+        problem, node = self.problem, self.seat_place.pop(row)
+        self.seat_mhz[node] -= self.seat_given.pop(row)
+        self.free_mib[node] += problem.memory[row]
+        if problem.home[row] != (node,) or not problem.movable[row]:
+            self.seats_coming_mib[node] -= problem.memory[row]
+            self.moves -= problem.movable[row]
+
+    def claims(self) -> tuple[Floats, Floats]:
+        """By node: the CPU that jobs there can use, and the least that they must have."""
+        most, least = np.zeros(len(self.here)), np.zeros(len(self.here))
+        for node, rows in enumerate(self.here):
+            for row in rows:
+                low, high = self.limits(row, node)
+                count = (self.jobs[row].place or ()).count(node)
+                if self.problem.leaving[node]:
+                    low = high = max(self.problem.home_mhz[row], default=0.0)
+                most[node] += max(low, high) * count
+                least[node] += low * count
+        return most, least
+
+    def spare_mhz(self, node: int) -> float:
+        """CPU of the node beyond the least that all there must have."""
+        rows = self.here[node]
+        least = sum(self.limits(row, node)[0] * (self.jobs[row].place or ()).count(node) for row in rows)
+        seats = sum(self.limits(row, node)[0] for row, at in self.seat_place.items() if at == node)
+        return self.problem.cpu_mhz[node] - least - seats
+
+    def any_open(self) -> bool:
+        """Whether any job is in the equation."""
+        return any(job.open for job in self.jobs.values())
 
     def _settle(self, row: int, place: Place) -> None:
         for node in set(place):
@@ -289,20 +334,31 @@ class State:
                 return keep
             keep |= found
 
-    def waits(self, nodes: Iterable[int], changed: Mapping[int, Future]) -> dict[int, float]:
-        """By node: how long the longest suspend of a job that ran there takes."""
-        found: dict[int, float] = {}
-        for node in nodes:
+    def waits(self, nodes: Mapping[int, Sequence[int]], places: Mapping[int, Place | None]) -> dict[int, float]:
+        """By node, with the jobs there: how long who arrives waits for suspends, the longest of them.
+
+        Nothing where all who arrive fit into the memory that is free as it is. `places`: jobs that are elsewhere than
+        in the state.
+        """
+        problem, found = self.problem, {}
+        for node, rows in nodes.items():
             longest = 0.0
             for row in self.origin[node]:
-                job = changed.get(row) or self.jobs[row]
-                if job.place is None and self.problem.suspend_s[row] > longest:
-                    longest = self.problem.suspend_s[row]
+                gone = places[row] is None if row in places else self.jobs[row].place is None
+                if gone and problem.suspend_s[row] > longest:
+                    longest = problem.suspend_s[row]
+            if longest > 0.0:
+                coming = self.seats_coming_mib[node]
+                for row in rows:
+                    place = places.get(row) or self.jobs[row].place or ()
+                    coming += problem.memory[row] * problem.arriving(row, place, node)
+                if coming <= problem.free_mib[node] + _FITS_MIB:
+                    longest = 0.0
             found[node] = longest
         return found
 
     def _note(self, mhz: Mapping[int, float]) -> None:
-        waits = self.waits(range(len(self.here)), {})
+        waits = self.waits(dict(enumerate(self.here)), {})
         for row, job in self.jobs.items():
             if row in mhz and job.place is not None:
                 delay_s = self.problem.delay_s(row, job.place, waits)
@@ -333,6 +389,9 @@ class State:
             places[row] = place
             for node in set(place):
                 nodes.setdefault(node, list(self.here[node])).append(row)
+        for row in places:  # who is suspended, or is not any more, makes others wait where it ran
+            for node in set(problem.home[row]) if problem.movable[row] else ():
+                nodes.setdefault(node, list(self.here[node]))
         gangs = {row: (place, mhz) for row, place, mhz in come if problem.k[row] > 1}
         mhz: dict[int, float] = {}
         for node, rows in nodes.items():
@@ -344,7 +403,7 @@ class State:
         for row, to in places.items():
             if to is None:
                 changed[row] = future_of(problem, row, None, 0.0, 0.0)
-        waits = self.waits(self._touched(nodes, mhz, places), changed | self._arriving(places))
+        waits = self.waits(self._touched(nodes, mhz, places), places)
         for row, given_mhz in mhz.items():
             was = jobs[row]
             at = places.get(row) or was.place or ()
@@ -353,17 +412,14 @@ class State:
                 changed[row] = future_of(problem, row, at, given_mhz, delay_s)
         return self._valued(changed, nodes, tuple(gone), tuple(row for row, _, _ in come))
 
-    def _arriving(self, places: Mapping[int, Place | None]) -> dict[int, Future]:
-        return {row: _SOMEWHERE for row, place in places.items() if place is not None}
-
     def _touched(
-        self, nodes: Mapping[int, list[int]], mhz: Mapping[int, float], places: Mapping[int, Place | None]
-    ) -> Iterable[int]:
+        self, nodes: dict[int, list[int]], mhz: Mapping[int, float], places: Mapping[int, Place | None]
+    ) -> dict[int, list[int]]:
         """The nodes whose suspends matter: those changed, and the others of jobs of several instances there."""
         if not any(self.problem.k[row] > 1 for row in mhz):
             return nodes
         others = {node for row in mhz for node in (places.get(row) or self.jobs[row].place or ())}
-        return others.union(nodes)
+        return {node: self.here[node] for node in others} | nodes
 
     def _valued(
         self, changed: dict[int, Future], nodes: dict[int, list[int]], gone: tuple[int, ...], come: tuple[int, ...]
@@ -400,6 +456,3 @@ class State:
             self.here[node] = rows
         self.moves += trial.moves
         self.levels.apply(equation, trial.given_mhz, trial.level)
-
-
-_SOMEWHERE = Future((), 0.0, 0.0, 0.0, 0.0, 0.0, False)

@@ -1,0 +1,352 @@
+"""Web applications: how many instances, where, and how much CPU, so that they are as happy as the jobs' common level.
+
+Instances take what jobs leave idle first, then from jobs. What they take is found from one number, the utility that
+all applications are to have: the more they get, the lower the jobs' level, so there is one point where both meet.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+from scipy.optimize import brentq  # type: ignore[import-untyped]  # scipy has no types of its own
+
+from daemons.models.web_utility import AppUtility, app_utilities
+from daemons.policies.placement.apc.problem import LEAST_MHZ, RUNNING, SLACK, Problem
+from daemons.policies.placement.apc.rules import misplaced
+from daemons.policies.placement.apc.state import State
+from shared.errors import InvalidValue
+from shared.snapshot import Floats, Snapshot
+
+_LOW = -1e9  # lower than any utility that matters
+_ROUNDS = 12
+_SPARE = 1.1  # an instance may go only if the others could do so much more than is needed
+_WORTH = 0.1
+
+
+@dataclass(slots=True, eq=False)
+class App:
+    """An application: its utility against CPU (None: its figures are not sound), its rows, those that run and may be
+    changed, CPU that others of its instances hold, and how many of those there are."""
+
+    row: int
+    utility: AppUtility | None
+    rows: list[int]
+    running: list[int] = field(default_factory=list)
+    fixed_mhz: float = 0.0
+    fixed: int = 0
+
+    def at(self, mhz: float) -> float:
+        """Its utility with so much CPU; 1 without sound figures."""
+        return float(self.utility.utility(mhz)) if self.utility is not None else 1.0
+
+    def wants_mhz(self, utility: float) -> float:
+        """CPU that instances which may be changed need together for a utility."""
+        if self.utility is None:
+            return 0.0
+        return max(0.0, float(self.utility.mhz(utility)) - self.fixed_mhz)
+
+
+def apps_of(problem: Problem) -> list[App]:
+    """The applications of the snapshot with what runs of them."""
+    snapshot, found = problem.snapshot, []
+    if not snapshot.web.names:
+        return []
+    of = snapshot.workloads.app
+    for app, model in enumerate(_models(snapshot)):
+        rows = (of == app).nonzero()[0].tolist()
+        made = App(app, model, rows)
+        for row in rows:
+            if problem.movable[row]:
+                made.running.append(row)
+            elif problem.state[row] == RUNNING:
+                made.fixed += 1
+                made.fixed_mhz += sum(mhz for mhz in problem.home_mhz[row] if math.isfinite(mhz))
+        found.append(made)
+    return found
+
+
+def _models(snapshot: Snapshot) -> Sequence[AppUtility | None]:
+    core_mhz = snapshot.nodes.core_mhz
+    vcpu_mhz = float(core_mhz[np.isfinite(core_mhz)].max(initial=0.0)) or 1.0
+    try:
+        return app_utilities(snapshot.web, snapshot.flows, vcpu_mhz)
+    except InvalidValue:
+        return [_model(snapshot, app, vcpu_mhz) for app in range(len(snapshot.web.names))]
+
+
+def _model(snapshot: Snapshot, app: int, vcpu_mhz: float) -> AppUtility | None:
+    """One application alone; None if its figures are not sound."""
+    flows = snapshot.flows
+    mine = (flows.app == app).nonzero()[0]
+    alone = replace(
+        flows,
+        names=tuple(flows.names[row] for row in mine.tolist()),
+        model=tuple(flows.model[row] for row in mine.tolist()),
+        **{
+            name: getattr(flows, name)[mine]
+            for name in (
+                *("app", "goal", "percentile", "throughput", "t_min_s", "c_mhz_s", "load_mhz"),
+                *("rate_per_s", "work_mcycles"),
+            )
+        },
+    )
+    try:
+        return app_utilities(snapshot.web, alone, vcpu_mhz)[app]
+    except InvalidValue:
+        return None
+
+
+def best_mhz(problem: Problem, app: App) -> float:
+    """The CPU of the application if as many instances as may run do so, each with a node to itself."""
+    if not app.rows:
+        return 0.0
+    nodes, row = problem.snapshot.nodes, app.rows[0]
+    with np.errstate(all="ignore"):
+        each = np.minimum(np.minimum(problem.vcpus[row] * nodes.core_mhz, nodes.cpu_mhz), problem.req_mhz[row])
+    count = problem.snapshot.web.max_instances.item(app.row)
+    return float(np.sort(np.nan_to_num(each))[::-1][:count].sum())
+
+
+def filled(wanted: float, bounds: Floats) -> Floats:
+    """`wanted` divided evenly, each part at most its bound (>= 0); less if the bounds are less together."""
+    if wanted >= bounds.sum():
+        return bounds.copy()
+    order = np.sort(bounds)
+    count = len(order)
+    before = np.concatenate([[0.0], order.cumsum()[:-1]])
+    heights = before + order * np.arange(count, 0, -1)
+    at = int(np.searchsorted(heights, wanted))
+    level = (wanted - before[at]) / (count - at)
+    parts: Floats = np.minimum(bounds, level)
+    return parts
+
+
+class Web:
+    """Gives CPU to the instances of web applications in a state, and instances to the applications."""
+
+    def __init__(self, state: State, apps: list[App]) -> None:
+        self.state, self.problem, self.apps = state, state.problem, apps
+        self.target = math.inf
+        self.before = self.utilities()
+
+    # --- CPU -----------------------------------------------------------------------------------------------------
+
+    def utilities(self) -> dict[int, float]:
+        """By row of the applications: what they have now."""
+        given = self.state.seat_given
+        return {app.row: app.at(app.fixed_mhz + sum(given[row] for row in app.running)) for app in self.apps}
+
+    def equalise(self, spare: bool) -> None:
+        """Divide all CPU between applications and jobs; `spare`: what jobs do not use goes to the applications too."""
+        if not any(app.running for app in self.apps):
+            if any(k > 1 for k in self.problem.k):
+                self.state.redivide()
+            return
+        best = max(app.at(math.inf) for app in self.apps if app.running)
+        lowest = min(app.at(app.fixed_mhz) for app in self.apps if app.running)
+        low, high = max(min(lowest, best), _LOW), best
+        if self._gap(high) < 0.0:
+            high = low if self._gap(low) <= 0.0 else float(brentq(self._gap, low, high, xtol=1e-13, rtol=1e-14))
+        self.target = high
+        self._give(high, spare)
+        self.state.redivide()
+
+    def _gap(self, utility: float) -> float:
+        """By how much the jobs' level is above `utility` if that is what the applications have."""
+        self._give(utility, False)
+        self.state.redivide()
+        level = self.state.levels.level
+        return (level if self.state.any_open() else math.inf) - utility if math.isfinite(level) else _FAR
+
+    def _give(self, utility: float, spare: bool) -> None:
+        """CPU for the instances so that each application has the utility, as far as it can."""
+        problem, state = self.problem, self.state
+        state.seat_mhz = [0.0] * len(state.seat_mhz)
+        used, least = state.claims()
+        for app in self.apps:
+            for row in app.running:
+                floor = self._limits(row)[0]
+                state.seat_given[row] = floor
+                state.seat_mhz[state.seat_place[row]] += floor
+        for app in self.apps:
+            if not app.running:
+                continue
+            nodes = np.array([state.seat_place[row] for row in app.running])
+            floors = np.array([state.seat_given[row] for row in app.running])
+            most = np.array([self._limits(row)[1] for row in app.running])
+            cpu = np.array([problem.cpu_mhz[node] - state.seat_mhz[node] for node in nodes.tolist()])
+            hard = np.clip(np.minimum(cpu - least[nodes], most - floors), 0.0, None)
+            idle = np.minimum(np.clip(cpu - used[nodes], 0.0, None), hard)
+            wanted = max(0.0, app.wants_mhz(math.inf if spare else utility) - float(floors.sum()))
+            more = filled(wanted, idle)
+            if spare:
+                wanted = max(0.0, app.wants_mhz(utility) - float(floors.sum()))
+            if wanted > more.sum():
+                more = more + filled(wanted - float(more.sum()), hard - more)
+            for row, node, extra in zip(app.running, nodes.tolist(), more.tolist(), strict=True):
+                state.seat_given[row] += extra
+                state.seat_mhz[node] += extra
+
+    def _limits(self, row: int) -> tuple[float, float]:
+        """Least and most of an instance; one on a node that is being emptied keeps what it has."""
+        node = self.state.seat_place[row]
+        if self.problem.leaving[node]:
+            mhz = self.problem.home_mhz[row][0]
+            return mhz, mhz
+        least, most = self.state.limits(row, node)
+        return least, max(least, most)
+
+    # --- instances -----------------------------------------------------------------------------------------------
+
+    def settle(self) -> None:
+        """Move instances off nodes that are emptied; as many as must and may run; more where they help."""
+        for app in self.apps:
+            self._move_off(app)
+            self._at_most(app)
+            self._at_least(app)
+        self.equalise(False)
+        for _ in range(_ROUNDS):
+            grown = [self._grow(app) for app in self.apps]
+            if not any(grown):
+                return
+
+    def _spots(self, app: App, least_mhz: float) -> list[int]:
+        """Nodes that may take another instance and have so much CPU idle, the idlest first."""
+        rows = self._waiting(app)
+        if not rows:
+            return []
+        state, problem, row = self.state, self.problem, rows[0]
+        taken = set(self._nodes(app))
+        allowed = state.rules.allowed(row).nonzero()[0].tolist()
+        spots = []
+        for node in allowed:
+            least, most = state.limits(row, node)
+            if node in taken or most < least or problem.memory[row] > state.free_mib[node] * (1.0 + SLACK):
+                continue
+            idle = min(state.idle_mhz(node), most)
+            if idle >= least_mhz * most and state.spare_mhz(node) >= least:
+                spots.append((-idle, node))
+        return [node for _, node in sorted(spots)]
+
+    def _nodes(self, app: App) -> Iterator[int]:
+        """Where instances of the application are, those that cannot be changed too."""
+        for row in app.rows:
+            if row in self.state.seat_place:
+                yield self.state.seat_place[row]
+            elif self.problem.state[row] == RUNNING:
+                yield from self.problem.home[row]
+
+    def _waiting(self, app: App) -> list[int]:
+        return [
+            row
+            for row in app.rows
+            if self.problem.may_start[row]
+            and row not in self.state.seat_place
+            and row not in self.state.rules.contradictions
+        ]
+
+    def _count(self, app: App) -> int:
+        return len(app.running) + app.fixed
+
+    def _start(self, app: App, row: int, node: int) -> bool:
+        if self.state.rules.clashes(row, (node,), self.state.place_of):
+            return False
+        self.state.seat(row, node)
+        app.running.append(row)
+        return True
+
+    def _stop(self, app: App, row: int) -> None:
+        self.state.unseat(row)
+        app.running.remove(row)
+
+    def _move_off(self, app: App) -> None:
+        problem, state = self.problem, self.state
+        for row in list(app.running):
+            stays = not misplaced(problem, state.rules, row) or problem.cool[row] or row in state.rules.keep
+            limit = problem.params.changes_max
+            if stays or (limit and state.moves >= limit):
+                continue
+            was = state.seat_place[row]
+            state.unseat(row)
+            taken = set(self._nodes(app))
+            spots = [
+                (-min(state.spare_mhz(node), state.limits(row, node)[1]), node)
+                for node in state.rules.allowed(row).nonzero()[0].tolist()
+                if node not in taken
+                and problem.memory[row] <= state.free_mib[node] * (1.0 + SLACK)
+                and state.limits(row, node)[0] <= min(state.limits(row, node)[1], state.spare_mhz(node))
+                and not state.rules.clashes(row, (node,), state.place_of)
+            ]
+            state.seat(row, min(spots)[1] if spots else was)
+
+    def _at_most(self, app: App) -> None:
+        most = self.problem.snapshot.web.max_instances.item(app.row)
+        while app.running and self._count(app) > most:
+            self._stop(app, max(app.running, key=lambda row: (-self.state.spare_mhz(self.state.seat_place[row]), row)))
+
+    def _at_least(self, app: App) -> None:
+        least = self.problem.snapshot.web.min_instances.item(app.row)
+        for row in self._waiting(app):
+            if self._count(app) >= least:
+                return
+            for node in self._spots(app, 0.0):
+                if self._start(app, row, node):
+                    break
+
+    def _grow(self, app: App) -> bool:
+        """Start as many more instances as the application needs, if they make it happier; whether any was started."""
+        most = self.problem.snapshot.web.max_instances.item(app.row)
+        before = self.utilities()[app.row]
+        if self._count(app) >= most or not self._waiting(app):
+            return False
+        tolerance = self.problem.params.tolerance
+        short = before < self.target - tolerance
+        if not short and not before < app.at(math.inf) - tolerance:
+            return False
+        spots = self._spots(app, 0.0 if short else _WORTH)
+        given = sum(self.state.seat_given[row] for row in app.running)
+        missing = app.wants_mhz(self.target if short else math.inf) - given
+        started: list[int] = []
+        for row, node in zip(self._waiting(app)[: most - self._count(app)], spots, strict=False):
+            if missing <= 0.0 and started:
+                break
+            if self._start(app, row, node):
+                started.append(row)
+                missing -= max(self.state.idle_mhz(node), LEAST_MHZ)
+        if not started:
+            return False
+        self.equalise(False)
+        self.equalise(True)
+        if self.utilities()[app.row] > before + tolerance:
+            self.equalise(False)
+            return True
+        for row in started:
+            self._stop(app, row)
+        self.equalise(False)
+        return False
+
+    def give_way(self, memory_mib: float, allowed: Sequence[bool]) -> int | None:
+        """Stop an instance that the application can do without where so much memory is wanted; its node."""
+        state = self.state
+        for app in self.apps:
+            least = self.problem.snapshot.web.min_instances.item(app.row)
+            if app.utility is None or self._count(app) <= max(least, 1):
+                continue
+            needed = app.wants_mhz(app.at(math.inf)) * _SPARE
+            if not math.isfinite(needed):
+                continue
+            can = {row: min(state.spare_mhz(state.seat_place[row]), self._limits(row)[1]) for row in app.running}
+            total = sum(can.values())
+            for row in sorted(app.running, key=can.__getitem__):
+                node = state.seat_place[row]
+                room = state.free_mib[node] + self.problem.memory[row]
+                if total - can[row] >= needed and allowed[node] and room * (1.0 + SLACK) >= memory_mib:
+                    self._stop(app, row)
+                    return node
+        return None
+
+
+_FAR = -1e18
