@@ -18,7 +18,7 @@ import numpy as np
 
 from daemons.models.utility import RELATIVE, UtilityForm, weighted
 from shared.errors import InvalidValue
-from shared.snapshot import Bools, Floats, Ints
+from shared.snapshot import Floats
 
 NOTHING_WANTED = 1.0  # the level when no job with a goal has work left
 STEPS_MAX = 400
@@ -75,12 +75,12 @@ class JobDemand:
         self._given = (a, b, r, tb)
         self._given_importance = importance
         self._form = form
-        aims = np.isfinite(b) & np.isfinite(r)
-        self._rows = _rows_of(aims & (a > 0.0))
-        rows = self._rows
+        wanting = np.isfinite(b + r)
+        wanting &= a > 0.0
+        self._rows = rows = None if wanting.all() else np.flatnonzero(wanting)
         self._a, self._b, self._r, self._tb = (a, b, r, tb) if rows is None else (a[rows], b[rows], r[rows], tb[rows])
         self._weights = importance if rows is None or importance is None else importance[rows]
-        self._check(aims)
+        self._check()
         self._delay, self._omega, self._active = (np.empty(len(self._a)) for _ in range(3))
         self._highest = self._b - self._tb
         self._highest /= self._r
@@ -150,20 +150,19 @@ class JobDemand:
             omegas[free] = most * min(1.0, left / wanted)
         return omegas
 
-    def _check(self, aims: Bools) -> None:
-        a, _, r, tb = self._given
-        if len(a) and not (a.min() >= 0.0 and a.max() < np.inf):
-            raise InvalidValue("a", a.min(), "finite work, 0 or above")
-        if len(self._a) and not self._tb.min() > 0.0:
-            raise InvalidValue("tb", self._tb.min(), "above 0 where work is left")
-        free = ~aims & (a > 0.0)
-        if free.any() and not tb[free].min() > 0.0:
-            raise InvalidValue("tb", tb[free].min(), "above 0 where work is left")
-        if aims.any() and not r[aims].min() > 0.0:
-            raise InvalidValue("r", r[aims].min(), "above 0")
+    def _check(self) -> None:
+        if len(self._a):
+            _within("a", self._a, self._a.max() < np.inf, "finite work, 0 or above")
+            _within("r", self._r, self._r.min() > 0.0, "above 0")
+            _within("tb", self._tb, self._tb.min() > 0.0, "above 0 where work is left")
+        if self._rows is not None:
+            a, b, r, tb = self._given
+            _within("a", a, bool(((a >= 0.0) & (a < np.inf)).all()), "finite work, 0 or above")
+            _within("r", r, bool(((r > 0.0) | ~np.isfinite(b + r)).all()), "above 0")
+            _within("tb", tb, bool(((tb > 0.0) | (a == 0.0)).all()), "above 0 where work is left")
         weights = self._given_importance
-        if weights is not None and len(weights) and not (weights.min() > 0.0 and weights.max() < np.inf):
-            raise InvalidValue("importance", weights.min(), "finite, above 0")
+        if weights is not None and len(weights):
+            _within("importance", weights, weights.min() > 0.0 and weights.max() < np.inf, "finite, above 0")
 
     def _bracket(self, work: float, omega_g_mhz: float) -> tuple[float, float, float]:
         """A first guess, and two points with the solution between them.
@@ -172,7 +171,8 @@ class JobDemand:
         this means for any job is low enough for all. The guess takes all jobs for one of mean goals."""
         mean_s = work / omega_g_mhz
         margins = np.subtract(self._b, mean_s, out=self._omega)
-        guess = float(self._a @ margins) / float(self._a @ self._r)
+        spans = float(self._a @ self._r)
+        guess = float(self._a @ margins) / spans if spans > 0.0 else 0.0
         margins /= self._r
         if self._weights is None:
             high = (self._b - self._tb) / self._r if self._form is not RELATIVE else self._highest
@@ -258,19 +258,9 @@ def level_of(
     return JobDemand(a, b, r, tb, importance, form).solve(omega_g_mhz, start)
 
 
-def speed_and_slope(level: float, a: float, b: float, r: float, tb: float) -> tuple[float, float]:
-    """Speed in MHz that one job with a goal needs for a level, and its derivative: for sums kept up to date job by job.
-
-    For the relative form and importance 1."""
-    delay = b - r * level
-    if delay > tb:
-        return a / delay, a * r / (delay * delay)
-    return (a / tb, 0.0) if a > 0.0 else (0.0, 0.0)
-
-
-def _rows_of(wanting: Bools) -> Ints | None:
-    """The rows that are set; None if all are."""
-    return None if wanting.all() else np.flatnonzero(wanting)
+def _within(field: str, values: Floats, holds: bool | np.bool_, expected: str) -> None:
+    if not holds:
+        raise InvalidValue(field, values.min(), expected)
 
 
 def _between(low: float, high: float) -> float:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from daemons.models.stages import (
@@ -17,6 +17,7 @@ from daemons.models.stages import (
     take,
 )
 
+steady = settings(deadline=None, derandomize=True)
 Stage = tuple[float, float, float, float]
 Case = tuple[float, list[Stage]]
 
@@ -85,6 +86,7 @@ def _run(case: Case, for_s: float, mhz: float) -> tuple[float, float]:
     return remaining, for_s - time
 
 
+@steady
 @given(cases=jobs_lists, mhz=st.floats(0.0, 1e5), cycle_s=st.floats(0.0, 1e5), for_s=st.floats(0.0, 1e6))
 def test_as_a_loop_over_one_job(cases: list[Case], mhz: float, cycle_s: float, for_s: float) -> None:
     jobs = _jobs(cases)
@@ -102,6 +104,7 @@ def test_as_a_loop_over_one_job(cases: list[Case], mhz: float, cycle_s: float, f
     ]
 
 
+@steady
 @given(cases=jobs_lists, mhz=st.floats(0.0, 1e5), for_s=st.floats(0.0, 1e6))
 def test_running_in_two_parts_is_running_in_one(cases: list[Case], mhz: float, for_s: float) -> None:
     jobs = _jobs(cases)
@@ -112,6 +115,7 @@ def test_running_in_two_parts_is_running_in_one(cases: list[Case], mhz: float, f
     np.testing.assert_allclose(twice.left_mcycles, once.left_mcycles, rtol=1e-9, atol=1e-6 * (1.0 + for_s))
 
 
+@steady
 @given(cases=jobs_lists, for_s=st.floats(0.0, 1e6), slow=st.floats(0.0, 1e5), fast=st.floats(0.0, 1e5))
 def test_more_speed_and_more_time_never_leave_more(cases: list[Case], for_s: float, slow: float, fast: float) -> None:
     jobs, (slow, fast) = _jobs(cases), sorted((slow, fast))
@@ -124,6 +128,7 @@ def test_more_speed_and_more_time_never_leave_more(cases: list[Case], for_s: flo
     assert (outlook(jobs, for_s / 2, slow).left_mcycles >= less.left_mcycles - 1e-9 * left_mcycles(jobs)).all()
 
 
+@steady
 @given(cases=jobs_lists, data=st.data())
 def test_some_of_the_jobs_are_as_they_were_among_all(cases: list[Case], data: st.DataObject) -> None:
     rows = data.draw(st.lists(st.integers(0, len(cases) - 1), max_size=5)) if cases else []

@@ -6,12 +6,13 @@ from decimal import Decimal, localcontext
 
 import numpy as np
 import pytest
-from hypothesis import assume, example, given
+from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
 from daemons.models.level import JobDemand
 from daemons.models.utility import FORMS, UtilityForm, completion_at, unweighted, utility_at, weighted
 
+steady = settings(deadline=None, derandomize=True)
 forms = pytest.mark.parametrize("form", FORMS.values(), ids=FORMS)
 margins = st.floats(-1e6, 1.0) | st.floats(-40.0, 1.0) | st.sampled_from([-20.0, 0.0, 1.0])
 importances = st.floats(0.1, 10.0)
@@ -19,6 +20,7 @@ Row = tuple[float, float, float, float]
 
 
 @forms
+@steady
 @given(one=margins, other=margins)
 def test_a_better_margin_is_a_better_utility(form: UtilityForm, one: float, other: float) -> None:
     low, high = sorted((one, other))
@@ -31,6 +33,7 @@ def test_a_better_margin_is_a_better_utility(form: UtilityForm, one: float, othe
 
 
 @forms
+@steady
 @given(margin=margins)
 def test_margin_is_the_inverse_of_utility(form: UtilityForm, margin: float) -> None:
     utility = form.utility(np.array(margin))
@@ -40,6 +43,7 @@ def test_margin_is_the_inverse_of_utility(form: UtilityForm, margin: float) -> N
 
 
 @forms
+@steady
 @given(utility=st.floats(-1e7, 0.99))
 def test_the_slope_is_that_of_the_margin(form: UtilityForm, utility: float) -> None:
     near = 1e-6 * (1.0 + abs(utility))
@@ -51,6 +55,7 @@ def test_the_slope_is_that_of_the_margin(form: UtilityForm, utility: float) -> N
 
 
 @forms
+@steady
 @given(t=st.floats(0.0, 1e7), start=st.floats(0.0, 1e6), span=st.floats(1.0, 1e6), importance=importances)
 def test_completion_is_the_inverse_of_utility(
     form: UtilityForm, t: float, start: float, span: float, importance: float
@@ -63,6 +68,7 @@ def test_completion_is_the_inverse_of_utility(
     assert back == pytest.approx(t, rel=1e-8, abs=1e-8 * span)
 
 
+@steady
 @given(utility=st.floats(-1e9, 1.0), importance=importances)
 def test_importance_keeps_sign_and_order_and_goes_back(utility: float, importance: float) -> None:
     assume(utility == 0.0 or abs(utility) > 1e-300)
@@ -104,6 +110,7 @@ def _naive_level(jobs: list[Row], omega_g: float) -> float:
         return _bisect(total, Decimal(omega_g), -1e300, max((b - tb) / r for _, b, r, tb in jobs))
 
 
+@steady
 @given(jobs=cases, part=st.floats(1e-6, 0.999) | st.sampled_from([0.25, 0.5, 0.75]))
 @example(jobs=[(1000.0, 100.0, 100.0, 50.0)] * 2, part=0.5)
 @example(jobs=[(1.0, 0.0, 1.0, 0.5), (1e9, 1e6, 1.0, 1e6)], part=0.9)
@@ -120,11 +127,13 @@ def test_the_level_as_by_bisection(jobs: list[Row], part: float) -> None:
     blur = 1e-15 * omega_g / slope if slope > 0.0 else np.inf
     coarse = 1e-15 * float(np.abs(arrays[1] / arrays[2]).max())
     assert abs(found.level - naive) <= 1e-12 * max(1.0, abs(naive)) + 4.0 * (blur + coarse)
-    assert found.omegas().sum() == pytest.approx(omega_g, rel=1e-9)
+    lost = 1e-15 * float(np.abs(arrays[1]).max() / arrays[3].min())  # digits of b that b - r u does not have
+    assert found.omegas().sum() == pytest.approx(omega_g, rel=1e-9 + lost)
     assert found.steps < 100
 
 
 @forms
+@steady
 @given(jobs=cases, part=st.floats(1e-3, 0.999), data=st.data())
 def test_any_form_and_importance_spends_just_what_is_given(
     form: UtilityForm, jobs: list[Row], part: float, data: st.DataObject
@@ -144,6 +153,7 @@ def test_any_form_and_importance_spends_just_what_is_given(
 
 
 @forms
+@steady
 @given(jobs=cases, level=st.floats(-1e4, 0.9), data=st.data())
 def test_speeds_of_a_level_give_the_utility_of_that_level(
     form: UtilityForm, jobs: list[Row], level: float, data: st.DataObject
@@ -157,6 +167,7 @@ def test_speeds_of_a_level_give_the_utility_of_that_level(
     np.testing.assert_allclose(reached, demand.utilities(level), rtol=1e-6, atol=1e-6 * float((1.0 + abs(b / r)).max()))
 
 
+@steady
 @given(jobs=cases, low=st.floats(-1e4, 1.0), high=st.floats(-1e4, 1.0))
 def test_a_higher_level_never_costs_less(jobs: list[Row], low: float, high: float) -> None:
     demand = JobDemand(*[np.array(column) for column in zip(*jobs, strict=True)])
@@ -166,6 +177,7 @@ def test_a_higher_level_never_costs_less(jobs: list[Row], low: float, high: floa
     assert demand.sum_and_slope(low)[1] >= 0.0
 
 
+@steady
 @given(jobs=cases, part=st.floats(1e-3, 1.5), data=st.data())
 def test_jobs_that_want_nothing_change_nothing(jobs: list[Row], part: float, data: st.DataObject) -> None:
     plain = JobDemand(*[np.array(column) for column in zip(*jobs, strict=True)])

@@ -46,7 +46,8 @@ def test_the_weighted_quantile_is_the_least_value_with_enough_weight() -> None:
     values, weights = np.array([3.0, 1.0, 2.0]), np.array([1.0, 2.0, 1.0])
 
     assert [weighted_quantile(values, weights, q) for q in (0.0, 0.5, 0.51, 0.75, 0.76, 1.0)] == [1, 1, 2, 2, 3, 3]
-    assert weighted_quantile(np.arange(10.0), np.full(10, 0.1), 0.3) == 2.0  # three sums of 0.1 exceed 0.3
+    # Seven weights of 0.1 of twelve add up to a rounding less than 7 / 12 of all.
+    assert weighted_quantile(np.arange(12.0), np.full(12, 0.1), 7 / 12) == 6.0
 
 
 @pytest.mark.parametrize("count", range(5))

@@ -31,6 +31,13 @@ def test_a_job_at_its_highest_speed_keeps_it() -> None:
     assert found.tolist() == pytest.approx([500.0, 100.0 * (1.0 + 100.0 / 600.0)])
 
 
+def test_no_cell_is_left() -> None:
+    """By the reading alone the first job would get 450."""
+    found = interpolate(np.array([100.0, 100.0]), np.array([110.0, 1000.0]), 900.0, constrained=True)
+
+    assert found.tolist() == pytest.approx([110.0, 450.0])
+
+
 def _jobs(n: int) -> list[np.ndarray]:
     rng = np.random.default_rng(11)
     work = rng.uniform(1e5, 1e8, n)

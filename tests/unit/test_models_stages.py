@@ -13,9 +13,12 @@ from daemons.models.stages import (
     left_by_stage,
     left_mcycles,
     outlook,
+    stages_of,
     take,
 )
 from shared.errors import InvalidValue
+from shared.model import Stage
+from sim_backend.conformance.clusters import NodeRow, WorkRow, snapshot
 
 
 def _jobs(done: list[float], stages: list[list[tuple[float, float, float, float]]]) -> JobStages:
@@ -131,3 +134,23 @@ def test_offsets_that_do_not_fit_are_refused(first: list[int]) -> None:
 
     with pytest.raises(InvalidValue):
         job_stages(one, np.array(first, dtype=np.int64), one, one, one, one)
+
+
+def test_jobs_of_a_snapshot() -> None:
+    """Rows are picked in any order; what an instance can be given cuts speeds; web instances have no stages."""
+    two = (Stage(1000.0, 3000.0, 200.0, 512), Stage(500.0, 500.0, 0.0, 1024))
+    work = [
+        WorkRow("plain", work_mcycles=4000.0, done_mcycles=1000.0, max_mhz=1000.0),
+        WorkRow("web#0", app=0),
+        WorkRow("staged", stages=two, work_mcycles=1500.0, done_mcycles=200.0, vcpus=2),
+    ]
+    seen = snapshot([NodeRow("n")], work)
+    rows = np.array([2, 0])
+
+    whole = stages_of(seen.workloads, seen.stages, rows)
+    cut = stages_of(seen.workloads, seen.stages, rows, np.array([2000.0, 750.0]))
+
+    assert finish_s(whole).tolist() == [800.0 / 3000.0 + 1.0, 3.0]
+    assert finish_s(cut).tolist() == [0.4 + 1.0, 4.0]
+    assert cycle_needs(cut, 900.0).min_mhz.tolist() == [200.0, 0.0]
+    assert left_mcycles(stages_of(seen.workloads, seen.stages, np.array([1]))).tolist() == [0.0]

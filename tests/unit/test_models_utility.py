@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from daemons.models.level import JobDemand, level_of, speed_and_slope
+from daemons.models.level import JobDemand, level_of
 from daemons.models.utility import FORMS, completion_at, form_of, unweighted, utility_at, weighted
 from shared.errors import InvalidValue
 
@@ -148,10 +148,16 @@ def test_twice_as_important_is_twice_as_happy_in_the_end() -> None:
 )
 def test_numbers_outside_the_ranges_are_refused(column: str, value: float) -> None:
     values = {"a": 1000.0, "b": 50.0, "r": 100.0, "tb": 2.0} | {column: value}
-    two = _arrays((1000.0, 50.0, 100.0, 2.0), tuple(values.values()))  # type: ignore[arg-type]
+    one = tuple(values.values())
 
-    with pytest.raises(InvalidValue, match=column):
-        JobDemand(*two)
+    for beside in ((1000.0, 50.0, 100.0, 2.0), (0.0, INF, INF, 0.0)):  # all want CPU, or not
+        with pytest.raises(InvalidValue, match=column):
+            JobDemand(*_arrays(beside, one))  # type: ignore[arg-type]
+
+
+def test_a_best_effort_job_without_a_best_time_is_refused() -> None:
+    with pytest.raises(InvalidValue, match="tb"):
+        JobDemand(*_arrays((1000.0, INF, INF, 0.0)))
 
 
 @pytest.mark.parametrize("importance", [0.0, -1.0, NAN, INF])
@@ -179,15 +185,6 @@ def test_from_a_level_near_by_it_takes_few_steps() -> None:
         assert cold.steps <= 10
         assert warm.steps <= 5
         assert cold.omegas().sum() == pytest.approx(cold.omega_g_mhz, rel=1e-12)
-
-
-def test_one_job_at_a_time_as_all_at_once() -> None:
-    rows = [(1000.0, 50.0, 100.0, 2.0), (3000.0, -20.0, 100.0, 10.0), (0.0, 5.0, 10.0, 0.0)]
-
-    for level in (-3.0, -0.3, 0.0, 0.47, 0.9):
-        singles = [speed_and_slope(level, *row) for row in rows]
-
-        assert JobDemand(*_arrays(*rows)).sum_and_slope(level) == pytest.approx(tuple(np.sum(singles, axis=0)))
 
 
 def test_the_arrays_given_are_not_changed() -> None:

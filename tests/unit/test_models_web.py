@@ -151,6 +151,12 @@ def test_goals_that_are_none_are_refused(goal_s: float) -> None:
         throughput_utility(goal_s, 1.0, 1.0)
 
 
+@pytest.mark.parametrize("percentile", [1.0, -0.1, NAN])
+def test_percentiles_that_are_none_are_refused(percentile: float) -> None:
+    with pytest.raises(InvalidValue, match="percentile"):
+        flow_utility(Hyperbola(1.0, 1.0), 1.0, percentile=percentile)
+
+
 @pytest.mark.parametrize("form", ModelForm)
 def test_missing_figures_are_refused(form: ModelForm) -> None:
     whole = FlowFigures(1.0, 1.0, 1.0, 1.0)
