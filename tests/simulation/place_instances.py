@@ -128,6 +128,47 @@ def experiment_one(goal_s: float) -> Snapshot:
     return replace(snapshot([NodeRow("n1", 1, 1000.0, 2000.0)], [j1, j2], 1.0), cycle_s=1.0)
 
 
+def experiment_five(waiting: int, nodes: int = 25, cores: int = 4) -> Snapshot:
+    """apc.txt section 5.5: three jobs and an instance of the application on every node, so many jobs waiting.
+
+    At first the application has all that it can use; the jobs share what is left of each node. Goals are of factor 2.7.
+    """
+    rows = [NodeRow(f"n{at}", cores, CORE_MHZ, 16_000.0) for at in range(nodes)]
+    most_mhz = 130_000.0 * nodes / 25
+    web_mhz = most_mhz / nodes
+    job_mhz = min(CORE_MHZ, (cores * CORE_MHZ - web_mhz) / 3)
+    jobs = []
+    for at in range(3 * nodes + waiting):
+        start_s = NOW_S - 200.0 * (at % 80) - 1.0
+        job = WorkRow(f"j{at}", memory_mib=4320.0, max_mhz=CORE_MHZ, work_mcycles=68_640_000.0)
+        job = replace(job, submit_s=start_s, desired_start_s=start_s, goal_s=start_s + 47_520.0)
+        if at < 3 * nodes:
+            done = (NOW_S - start_s) * CORE_MHZ * 0.9
+            job = replace(job, state=WorkloadState.RUNNING, done_mcycles=done, places=((at // 3, job_mhz),))
+        jobs.append(job)
+    seat = WorkRow(
+        "", WorkloadState.RUNNING, memory_mib=2000.0, max_mhz=cores * CORE_MHZ, vcpus=cores, work_mcycles=0.0, app=0
+    )
+    seats = [replace(seat, name=f"web#{at}", places=((at, web_mhz),)) for at in range(nodes)]
+    one, none = np.ones(1), np.zeros(1)
+    scale = nodes / 25
+    web = WebColumns(("web",), np.array([1]), np.array([nodes]), np.array([most_mhz]), one)
+    flows = FlowColumns(
+        ("requests",),
+        np.array([0]),
+        one,
+        none,
+        none > 0,
+        (ModelForm.SHIFTED_HYPERBOLA,),
+        one * 0.175,
+        one * 16_500.0 * scale,
+        one * 30_000.0 * scale,
+        none,
+        none,
+    )
+    return replace(snapshot(rows, [*jobs, *seats], NOW_S), cycle_s=CYCLE_S, web=web, flows=flows)
+
+
 # --- everything at once --------------------------------------------------------------------------------------------
 
 
