@@ -6,6 +6,7 @@ One agenda lives as long as its controller leads; the controller empties it afte
 from __future__ import annotations
 
 from daemons.state import JobEntry, NodeEntry
+from daemons.web_entry import WebEntry
 from shared.bus import topology
 from shared.effects import Effect, Publish
 from shared.messages import Happened
@@ -16,7 +17,7 @@ class Agenda:
 
     `term` is the controller's; while not `acting` no order may be issued. `effects` go out at once. `stored` go out
     when everything dirty now is in the store: orders, replies and acknowledgements. `touched` jobs are to be
-    reconciled, `dirty` ones to be stored.
+    reconciled, `dirty` ones to be stored. `scrape`: web applications are to be measured from now on.
     """
 
     def __init__(self) -> None:
@@ -28,6 +29,9 @@ class Agenda:
         self.dirty_jobs: dict[str, JobEntry] = {}
         self.dirty_nodes: dict[str, NodeEntry] = {}
         self.removed_nodes: list[str] = []
+        self.dirty_web: dict[str, WebEntry] = {}
+        self.removed_web: list[str] = []
+        self.scrape = False
         self.dirty_control = False
         self.place = False
         self.cycle = False

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from daemons.decide import DecideOutcome
+from daemons.gains import gains_of
 from daemons.names import unknown
 from daemons.records import DecisionRecord
 from daemons.view_rows import Row, decision_view
@@ -69,7 +70,9 @@ class Answers:
             return "invalid-value", f"limit is {query.limit}, expected 1 to {LIMIT_MAX}"
         if query.what == "jobs" and subject not in ("", *JobPhase):
             return "invalid-value", unknown("phase", subject, JobPhase)
-        if query.what == "job" and subject not in cluster.jobs:
+        if query.what == "web-app" and subject not in cluster.web:
+            return "unknown-web-app", unknown("web application", subject, cluster.web)
+        if query.what == "job" and cluster.job(subject) is None:
             return "unknown-job", unknown("job", subject, cluster.jobs)
         node_named = query.what == "node" or (query.what == "vms" and subject)
         if node_named and subject not in cluster.nodes:
@@ -102,7 +105,8 @@ class Answers:
         plan = self.tables.deciding.plan(changes)
         policy = self.tables.settings.placement.name
         refusals = tuple(placement.refusals)
-        record = DecisionRecord(0, now_s, self.tables.agenda.term, policy, changes, refusals, (), (), plan)
+        gains = gains_of(placement.outlook)
+        record = DecisionRecord(0, now_s, self.tables.agenda.term, policy, changes, refusals, (), (), plan, gains)
         return {
             "decision": decision_view(record, DRY_RUN_ROWS),
             "skipped": outcome.skipped,

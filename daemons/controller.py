@@ -16,14 +16,16 @@ from daemons.agenda import Agenda
 from daemons.answers import Answers
 from daemons.deciding import Deciding
 from daemons.leadership import Leadership, Role
+from daemons.loading import load
 from daemons.measure import Measure
 from daemons.planning.validate import NodeNow, validate
 from daemons.reconcile import Reconciler
-from daemons.records import ControlRecord, DecisionRecord, Deleted, JobRecord, NodeRecord, Record
+from daemons.records import Deleted, Record
 from daemons.requests import Requests
 from daemons.settings import ControllerSettings
-from daemons.state import Cluster, JobEntry, NodeEntry
+from daemons.state import Cluster, NodeEntry
 from daemons.views import Tables
+from daemons.web import WebApps
 from shared.bus import topology
 from shared.effects import (
     Acknowledge,
@@ -39,6 +41,7 @@ from shared.effects import (
     Published,
     Received,
     Reconnected,
+    Scraped,
     StartTimer,
     TimerFired,
     Write,
@@ -57,6 +60,7 @@ from shared.messages import (
     Report,
     Request,
     Result,
+    WebReport,
 )
 from shared.model import Action, JobPhase, NodeCondition
 
@@ -78,7 +82,8 @@ class Controller:
         self.measure = Measure(self.cluster, self.agenda, settings)
         self.reconciler = self.make_reconciler()
         self.deciding = Deciding(self.cluster, self.agenda, settings)
-        self.requests = Requests(self.cluster, self.agenda, self.measure, self.deciding)
+        self.web = WebApps(self.cluster, self.agenda, self.deciding, settings)
+        self.requests = Requests(self.cluster, self.agenda, self.measure, self.deciding, self.web)
         self.answers = Answers(self._tables())
         self._writes: dict[int, list[Effect]] = {}
         self._write_id = 0
@@ -92,6 +97,7 @@ class Controller:
             "decide": self._cycle,
             "silence": self._check_silence,
             "hello": self._greet,
+            "scrape": self._scrape,
         }
 
     def make_reconciler(self) -> Reconciler:
@@ -149,6 +155,9 @@ class Controller:
             or agenda.place
             or agenda.dirty_control
             or agenda.removed_nodes
+            or agenda.dirty_web
+            or agenda.removed_web
+            or agenda.scrape
             or self._records
         )
 
@@ -162,7 +171,7 @@ class Controller:
         if not self.leadership.taken(answer, now_s):
             return []
         self.agenda.term = answer.term
-        self._load(answer.image, now_s)
+        load(answer.image, self.cluster, self.deciding, self.web, now_s)
         self.agenda.happened(now_s, "leading", self.name)
         effects: list[Effect] = [
             self._set_timer("decide", now_s + self.settings.decide_s),
@@ -173,61 +182,6 @@ class Controller:
         for received in held:
             effects += self._received(received, now_s)
         return effects
-
-    def _load(self, records: tuple[Record, ...], now_s: float) -> None:
-        """Make the desired state and the ledger again from the store."""
-        decisions: list[DecisionRecord] = []
-        for record in records:
-            if isinstance(record, NodeRecord):
-                if not record.off_boot_id:
-                    self.cluster.untold.add(record.name)
-                self.cluster.nodes[record.name] = NodeEntry(
-                    record.name,
-                    record.service,
-                    NodeCondition.OFF if record.off_boot_id else NodeCondition.UNKNOWN,
-                    record.inventory,
-                    record.boot_id,
-                    record.off_boot_id,
-                    events_seen=record.events_seen,
-                    seen_s=now_s,
-                    silent_s=now_s,
-                    off_s=now_s,
-                )
-            elif isinstance(record, ControlRecord):
-                self.deciding.enabled, self.deciding.decisions = record.deciding, record.decisions
-                self.deciding.submissions, self.agenda.acting = record.submissions, record.acting
-            elif isinstance(record, DecisionRecord):
-                decisions.append(record)
-        for decision in sorted(decisions, key=lambda decision: decision.number):
-            self.deciding.history.add(decision)
-        for record in records:
-            if isinstance(record, JobRecord):
-                self._load_job(record, now_s)
-
-    def _load_job(self, record: JobRecord, now_s: float) -> None:
-        entry = JobEntry(
-            record.job,
-            record.request,
-            record.order,
-            record.accepted_s,
-            record.revision,
-            record.phase,
-            record.attempt,
-            record.released,
-            record.allotments,
-            not_before_s=record.not_before_s,
-            failures=record.failures,
-            resuming=record.resuming,
-            begun_s=now_s if record.phase is JobPhase.RUNNING and not record.released else None,
-            wanted_s=now_s,
-            progress_s=now_s,
-            finished_s=record.finished_s,
-            held=record.held,
-            adopted=record.adopted,
-        )
-        self.cluster.add_job(entry, record.instances)
-        if entry.job.name in self.cluster.active:
-            self.agenda.touch(entry)
 
     # --- messages ---------------------------------------------------------------------------------------------------
 
@@ -262,6 +216,12 @@ class Controller:
             if message.node not in self.cluster.nodes:
                 return f"node {message.node} has not been added"
             return ""
+        if isinstance(message, WebReport):
+            if sender != topology.web_user(message.app):
+                return f"{sender} may not speak for web application {message.app}"
+            if message.app not in self.cluster.web:
+                return f"web application {message.app} has not been submitted"
+            return ""
         if isinstance(message, Request):
             if sender.startswith((topology.OPERATOR_USER_PREFIX, topology.CONTROLLER_USER_PREFIX)):
                 return ""
@@ -276,6 +236,9 @@ class Controller:
             return None
         if isinstance(message, GuestEvent):
             self.measure.guest_event(self.cluster.nodes[message.node], message, now_s)
+            return None
+        if isinstance(message, WebReport):
+            self.web.report(message, now_s)
             return None
         assert isinstance(message, Request)
         return self.requests.handle(message, now_s)
@@ -302,6 +265,8 @@ class Controller:
                 self._records += self.deciding.computed(event.compute_id, event.outcome, event.error, now_s)
         elif isinstance(event, PowerDone):
             self._powered(event, now_s)
+        elif isinstance(event, Scraped):
+            self.web.scraped(event, now_s)
         elif isinstance(event, Reconnected):
             return list(self._unconfirmed.values())
         return []
@@ -338,6 +303,12 @@ class Controller:
     def _settle(self, now_s: float) -> None:
         agenda = self.agenda
         self.reconciler.run(now_s)
+        if self.web.untidy:
+            self.web.tidy(now_s)
+        if agenda.scrape:
+            agenda.scrape = False
+            if "scrape" not in self._timers:
+                agenda.effects.append(self._set_timer("scrape", now_s))
         self._write()
         if agenda.place:
             agenda.place = False
@@ -362,6 +333,11 @@ class Controller:
         start_s = self.deciding.next_start_s(now_s)
         if self.event_driven and start_s < math.inf:
             self.agenda.effects.append(self._set_timer("place", start_s))
+
+    def _scrape(self, now_s: float) -> None:
+        if any(web.app.metrics_url for web in self.cluster.web.values()):
+            self.agenda.effects += self.web.scrapes(now_s)
+            self.agenda.effects.append(self._set_timer("scrape", now_s + self.settings.scrape_s))
 
     def _check_silence(self, now_s: float) -> None:
         """Note nodes that have fallen silent, ask for proof after a while, and come back when the next is due."""
@@ -414,6 +390,8 @@ class Controller:
         if not (agenda.stored or self._changed()):
             return
         records: list[Record] = [Deleted(("node", name)) for name in agenda.removed_nodes]
+        records += [Deleted(("web", name)) for name in agenda.removed_web]
+        records += [web.record() for web in agenda.dirty_web.values()]
         for node in agenda.dirty_nodes.values():
             _contiguous(node)
             if node.name in self.cluster.nodes:
@@ -424,6 +402,7 @@ class Controller:
             records.append(self.deciding.control())
         waiting, agenda.stored = agenda.stored, []
         agenda.removed_nodes, agenda.dirty_nodes, agenda.dirty_jobs = [], {}, {}
+        agenda.removed_web, agenda.dirty_web = [], {}
         agenda.dirty_control = False
         self._records = []
         self._write_id += 1
@@ -433,7 +412,13 @@ class Controller:
     def _changed(self) -> bool:
         agenda = self.agenda
         return bool(
-            agenda.dirty_jobs or agenda.dirty_nodes or agenda.dirty_control or agenda.removed_nodes or self._records
+            agenda.dirty_jobs
+            or agenda.dirty_nodes
+            or agenda.dirty_control
+            or agenda.removed_nodes
+            or agenda.dirty_web
+            or agenda.removed_web
+            or self._records
         )
 
     def _written(self, answer: Written, now_s: float) -> list[Effect]:
@@ -479,7 +464,7 @@ def _contiguous(node: NodeEntry) -> None:
 
 def describe(controller: Controller) -> dict[str, Any]:
     """A few numbers about a controller, for progress displays and logs."""
-    phases = [entry.phase for entry in controller.cluster.jobs.values()]
+    phases = [entry.phase for entry in controller.cluster.jobs.values() if not entry.job.app]
     return {
         "role": controller.leadership.role.value,
         "term": controller.agenda.term,

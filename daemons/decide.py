@@ -3,11 +3,13 @@ policies by name, so it runs in a worker process, inline in a simulation, or on 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
+from daemons.gains import standing
 from daemons.settings import PolicyChoice
 from shared.model import PlacementDecision, ProvisioningDecision
 from shared.plugins import find_policy
@@ -28,13 +30,15 @@ class DecideRequest:
 
 @dataclass(frozen=True, slots=True)
 class DecideOutcome:
-    """The decisions and the policies' new states. `skipped`: why the data did not suffice ("": it did)."""
+    """The decisions and the policies' new states. `skipped`: why the data did not suffice ("": it did). `standing`: the
+    utility of every job at the time of the snapshot; only at cycles."""
 
     placement: PlacementDecision
     placement_state: Any
     provisioning: ProvisioningDecision | None
     provisioning_state: Any
     skipped: str = ""
+    standing: Mapping[str, float] = field(default_factory=dict)
 
 
 def run(request: DecideRequest) -> DecideOutcome:
@@ -54,7 +58,8 @@ def run(request: DecideRequest) -> DecideOutcome:
     if lacking:
         return _skipped(request, lacking)
     placed, placement_state = policy.decide(snapshot, request.placement_state, request.placement.params)
-    return DecideOutcome(placed, placement_state, provisioned, provisioning_state)
+    now = standing(request.snapshot) if request.snapshot.at_cycle else {}
+    return DecideOutcome(placed, placement_state, provisioned, provisioning_state, standing=now)
 
 
 def check(placement: PolicyChoice, provisioning: PolicyChoice) -> bool:

@@ -4,21 +4,23 @@ made the desired state."""
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from daemons.agenda import Agenda
 from daemons.decide import DecideOutcome, DecideRequest
+from daemons.gains import columns_of, gains_of, utility_of_completed, with_measured
 from daemons.history import History
 from daemons.planning import order
 from daemons.planning.diff import diff
 from daemons.planning.sight import Need, Room
-from daemons.reconcile import ceilings_of
+from daemons.reconcile import ceilings_of, look_at_speed
 from daemons.records import ControlRecord, DecisionRecord
 from daemons.settings import Automation, ControllerSettings
 from daemons.sights import rooms_of, sight_after
 from daemons.snapshots import SnapshotBuilder
 from daemons.state import Cluster, JobEntry
+from daemons.web_entry import utility_of
 from shared.effects import Compute
 from shared.model import (
     Change,
@@ -32,6 +34,8 @@ from shared.model import (
     ReasonCode,
     Refusal,
 )
+
+MEASURED_CYCLES = 1.5  # later than so many cycles it is not what was predicted any more
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,15 +90,24 @@ class Deciding:
         if self._open is not None:
             self._again, self._again_cycle = True, self._again_cycle or cycle
             return
-        if not cycle and not self._worth():
+        if cycle:
+            self._look_at_speeds(now_s)
+        elif not self._worth():
             return
         self._open, self._open_cycle = self.compute(now_s, cycle), cycle
+
+    def _look_at_speeds(self, now_s: float) -> None:
+        """For the job profiler: how fast jobs of a class have run since the last cycle."""
+        for entry in self.cluster.active.values():
+            if entry.job.job_class and entry.reading is not None:
+                look_at_speed(entry, now_s)
+                entry.reading = (now_s, entry.done_mcycles)
 
     def compute(self, now_s: float, cycle: bool) -> int:
         """Have a decision on the state as it is computed; returns the id of its answer."""
         self._asked += 1
         request = DecideRequest(
-            self.builder.build(now_s),
+            self.builder.build(now_s, cycle),
             self.settings.placement,
             self._states.get("placement"),
             self.settings.provisioning if cycle else None,
@@ -104,11 +117,13 @@ class Deciding:
         return self._asked
 
     def _worth(self) -> bool:
-        """Between cycles only a job that waits or a node that is to be emptied is worth a decision."""
+        """Between cycles only a job that waits, a web application with fewer instances than it must have or a node
+        that is to be emptied is worth a decision."""
         if any(node.service is NodeService.DRAINING for node in self.cluster.nodes.values()):
             return True
         idle = (JobPhase.WAITING, JobPhase.SUSPENDED)
-        return any(entry.phase in idle and not entry.held for entry in self.cluster.active.values())
+        waits = (e.phase in idle and not e.held and not e.job.app for e in self.cluster.active.values())
+        return any(waits) or self.cluster.lacking()
 
     def next_start_s(self, now_s: float) -> float:
         """When the next job may be changed that may not yet: its desired start, its back-off (inf: none)."""
@@ -141,9 +156,29 @@ class Deciding:
         self.trouble = None
         self.refusals, self.refused_s = outcome.placement.refusals, now_s
         self._states = {"placement": outcome.placement_state, "provisioning": outcome.provisioning_state}
+        records = self._measure(outcome.standing, now_s) if self._open_cycle else []
         if outcome.provisioning is not None:
             self._provision(outcome.provisioning, now_s)
-        return self._decided(outcome.placement, now_s)
+        return records + self._decided(outcome.placement, now_s)
+
+    def _measure(self, standing: Mapping[str, float], now_s: float) -> list[DecisionRecord]:
+        """Put beside what the cycle before predicted for now what has come of it."""
+        before = next((record for record in self.history if len(record.gains)), None)
+        late_s = MEASURED_CYCLES * self.settings.decide_s
+        if before is None or before.measured_s is not None or now_s > before.at_s + late_s:
+            return []
+        utilities = dict(standing)
+        for name in columns_of(before.gains).names:
+            entry, web = self.cluster.jobs.get(name), self.cluster.web.get(name)
+            if entry is not None and entry.phase is JobPhase.COMPLETED:
+                utilities[name] = utility_of_completed(entry)
+            elif web is not None and (utility := utility_of(web)) is not None:
+                utilities[name] = utility
+        measured = with_measured(before, utilities, now_s)
+        self.history.replace(measured)
+        if self.pending is before:
+            self.pending = measured
+        return [measured]
 
     def _fail(self, now_s: float, what: str, subject: str, detail: str) -> None:
         self.trouble = Trouble(now_s, what, detail)
@@ -181,6 +216,8 @@ class Deciding:
             tuple(dropped),
             tuple(held),
             self.plan(held),
+            gains_of(decision.outlook if self._open_cycle else None),
+            _finite(decision.outlook.level) if self._open_cycle and decision.outlook is not None else None,
         )
         self.history.add(record)
         if held and self.settings.automation is Automation.CONFIRM:
@@ -212,9 +249,11 @@ class Deciding:
     def apply(self, changes: Sequence[Change], now_s: float) -> list[Refusal]:
         """Make changes the desired state; returns those dropped because their workload has changed since."""
         dropped = []
+        crowded = self._crowded(changes)
         for change in changes:
             entry = self.cluster.active.get(change.workload)
-            if entry is None or entry.over or entry.revision != change.revision or not self._lawful(entry, change):
+            stale = entry is None or entry.over or entry.revision != change.revision or change.workload in crowded
+            if entry is None or stale or not self._lawful(entry, change):
                 dropped.append(Refusal(change.workload, Reason(ReasonCode.STALE)))
                 self.agenda.happened(now_s, "change-stale", change.workload, change.kind.value)
                 continue
@@ -228,11 +267,29 @@ class Deciding:
             ChangeKind.SUSPEND: (JobPhase.RUNNING,),
             ChangeKind.MIGRATE: (JobPhase.RUNNING,),
             ChangeKind.RESIZE: (JobPhase.RUNNING,),
+            ChangeKind.STOP: (JobPhase.RUNNING,),
         }
-        counts = len(change.allotments) == (0 if change.kind is ChangeKind.SUSPEND else entry.job.instances)
+        if change.kind is (ChangeKind.SUSPEND if entry.job.app else ChangeKind.STOP):
+            return False  # jobs are suspended, instances of web applications stopped
+        ends = change.kind in (ChangeKind.SUSPEND, ChangeKind.STOP)
+        counts = len(change.allotments) == (0 if ends else entry.job.instances)
         known = all(allotment.node in self.cluster.nodes for allotment in change.allotments)
         clear = change.kind is not ChangeKind.START or entry.clear
         return entry.phase in expected[change.kind] and counts and known and clear
+
+    def _crowded(self, changes: Sequence[Change]) -> frozenset[str]:
+        """Changes that would bring two instances of a web application to one node: the other has come there since."""
+        wanted = {change.workload: change for change in changes}
+        apps = {entry.job.app for name in wanted if (entry := self.cluster.active.get(name)) is not None}
+        crowded = set()
+        for app in apps - {""}:
+            places: dict[str, list[str]] = {}
+            for seat in self.cluster.seats[app].values():
+                change = wanted.get(seat.job.name)
+                for allotment in seat.allotments if change is None else change.allotments:
+                    places.setdefault(allotment.node, []).append(seat.job.name)
+            crowded |= {name for names in places.values() if len(names) > 1 for name in names if name in wanted}
+        return frozenset(crowded)
 
     def _change(self, entry: JobEntry, change: Change, now_s: float) -> None:
         if change.kind is ChangeKind.START:
@@ -241,8 +298,11 @@ class Deciding:
             entry.phase, entry.released, entry.begun_s, entry.wanted_s = JobPhase.RUNNING, False, None, now_s
             entry.resuming = change.kind is ChangeKind.RESUME
         if change.kind is ChangeKind.SUSPEND:
-            entry.phase, entry.released = JobPhase.SUSPENDED, False
+            entry.phase, entry.released, entry.reading = JobPhase.SUSPENDED, False, None
             self.agenda.happened(now_s, "job-suspended", entry.job.name, str(change.reason))
+        if change.kind is ChangeKind.STOP:
+            entry.phase, entry.released = JobPhase.WAITING, False
+            self.agenda.happened(now_s, "web-instance-stopped", entry.job.name, str(change.reason))
         if change.kind is not ChangeKind.RESIZE:
             entry.changed_s = now_s
         self.cluster.set_allotments(entry, change.allotments)
@@ -250,6 +310,10 @@ class Deciding:
         entry.wanted_rank = self._ranks
         entry.revision += 1
         self.agenda.change(entry)
+
+
+def _finite(level: float | None) -> float | None:
+    return level if level is not None and math.isfinite(level) else None
 
 
 def _begin_anew(entry: JobEntry) -> None:

@@ -14,6 +14,7 @@ from typing import Any, Protocol, runtime_checkable
 
 from daemons.controller import Controller
 from daemons.leadership import Role
+from daemons.scraping import Scraper, http_fetch
 from daemons.settings import Automation, ControllerSettings, Limits, PolicyChoice
 from daemons.store import Batch, History, Pruned, Retention, SqlStore
 from daemons.worker import Worker
@@ -75,8 +76,9 @@ class ControllerShell(Shell):
     """Runs a controller's core.
 
     The store is written in one lane, in order; decisions are computed in another, one at a time; each node that is
-    fenced or woken has a lane of its own. While the controller leads, and the store is an `Archive`, history goes to it
-    every five seconds and at the end, and what is older than `keep` is deleted once a day.
+    fenced or woken, and each web application whose counters are read, has a lane of its own. While the controller
+    leads, and the store is an `Archive`, history goes to it every five seconds and at the end, and what is older than
+    `keep` is deleted once a day.
     """
 
     def __init__(
@@ -100,6 +102,7 @@ class ControllerShell(Shell):
         self._store_lane = self.lane("store")
         self._decide_lane = self.lane("decide")
         self._power_lanes: dict[str, Lane] = {}
+        self._scrapers: dict[str, tuple[Lane, Scraper]] = {}
         self._archive = store if isinstance(store, Archive) else None
         self.keep = keep or Retention()
         self._history = History()
@@ -112,6 +115,7 @@ class ControllerShell(Shell):
             fx.TakeLead: lambda effect: self._store_lane.do(partial(self._take_lead, effect)),
             fx.Compute: lambda effect: self._decide_lane.do(partial(self._compute, effect)),
             fx.Power: self._ask_power,
+            fx.Scrape: self._scrape,
         }
         self._decide_lane.do(self._warm)
 
@@ -224,6 +228,15 @@ class ControllerShell(Shell):
         if lane is None:
             lane = self._power_lanes[effect.node] = self.lane(f"power {effect.node}")
         lane.do(partial(self._power_up_or_off, self._power, effect))
+
+    def _scrape(self, effect: fx.Scrape) -> None:
+        """One lane for each web application: none waits for another that does not answer."""
+        if effect.app not in self._scrapers:
+            fetch = http_fetch(self.clock.monotonic_s)
+            scraper = Scraper(fetch, self.clock.monotonic_s, self.clock.now_s)
+            self._scrapers[effect.app] = (self.lane(f"scrape {effect.app}"), scraper)
+        lane, scraper = self._scrapers[effect.app]
+        lane.do(lambda: self.post(scraper.scrape(effect)))
 
     def _power_up_or_off(self, power: PowerDriver, effect: fx.Power) -> None:
         operation = power.fence if effect.operation == "fence" else power.wake

@@ -97,6 +97,8 @@ class Reconciler:
 
     def _complete(self, entry: JobEntry, now_s: float) -> None:
         entry.phase, entry.finished_s = JobPhase.COMPLETED, now_s
+        look_at_speed(entry, now_s)
+        entry.measured_mcycles = entry.done_mcycles
         self.cluster.set_allotments(entry, ())
         entry.revision += 1
         self.agenda.dirty_jobs[entry.job.name] = entry
@@ -105,9 +107,12 @@ class Reconciler:
 
     def _release(self, entry: JobEntry, now_s: float) -> None:
         """All instances are live: from here on they run together (a gang's last step is to unpause them)."""
-        what = "job-resumed" if entry.resuming else "job-started"
-        entry.released, entry.resuming, entry.begun_s, entry.failures = True, False, None, 0
+        what = "job-resumed" if entry.resuming else "web-instance-started" if entry.job.app else "job-started"
+        entry.released, entry.resuming, entry.begun_s = True, False, None
+        if not entry.job.app:
+            entry.failures = 0  # an instance of a web application must first have run for a while
         entry.progress_s = now_s
+        entry.reading = (now_s, entry.done_mcycles)
         self.agenda.place = True  # it may be moved or give way from now on
         self.agenda.dirty_jobs[entry.job.name] = entry
         self.agenda.happened(now_s, what, entry.job.name, f"attempt {entry.attempt}")
@@ -130,15 +135,18 @@ class Reconciler:
         was_running = entry.released
         suspended = keep_images and entry.resuming
         entry.phase = JobPhase.SUSPENDED if suspended else JobPhase.WAITING
-        entry.released, entry.resuming, entry.begun_s = False, False, None
+        entry.released, entry.resuming, entry.begun_s, entry.reading = False, False, None, None
         entry.revision += 1
         self.cluster.set_allotments(entry, ())
-        if not was_running:
+        if entry.job.app and now_s - entry.wanted_s >= self.settings.retry_max_s:
+            entry.failures = 0
+        if not was_running or entry.job.app:  # nothing but a back-off keeps guests that end at once from it for ever
             entry.failures += 1
             entry.not_before_s = now_s + self._back_off_s(entry.failures)
         self.agenda.change(entry)
         self.agenda.place = True
-        self.agenda.happened(now_s, "job-taken-back", entry.job.name, f"attempt {entry.attempt}")
+        what = "web-instance-lost" if entry.job.app else "job-taken-back"
+        self.agenda.happened(now_s, what, entry.job.name, f"attempt {entry.attempt}")
 
     def _give_up(self, entry: JobEntry, now_s: float) -> None:
         """An adopted VM is gone or could not be taken over; nothing says how it would be started anew."""
@@ -282,6 +290,16 @@ class Reconciler:
         entry.not_before_s = max(entry.not_before_s, instance.retry_at_s)
         self.agenda.change(entry)
         self.agenda.place = True
+
+
+def look_at_speed(entry: JobEntry, now_s: float) -> None:
+    """Note the speed of a job since it was last looked at, if it ran all the while: the highest is kept."""
+    before, entry.reading = entry.reading, None
+    if before is None:
+        return
+    since_s, done_mcycles = before
+    if now_s > since_s:
+        entry.measured_mhz = max(entry.measured_mhz, (entry.done_mcycles - done_mcycles) / (now_s - since_s))
 
 
 def _first_wanted(entry: JobEntry) -> tuple[int, int]:

@@ -5,9 +5,14 @@ Written before the actions that depend on it are sent (architecture, rule 3 and 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from shared.model import Allotment, Change, Job, JobPhase, Node, NodeService, Plan, Refusal
+from msgspec import Struct
+
+from shared.model import Allotment, Change, Job, JobPhase, Node, NodeService, Plan, Refusal, WebApp
+
+DECLARED = "declared"
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +36,9 @@ class InstanceRecord:
 @dataclass(frozen=True, slots=True)
 class JobRecord:
     """A job and its desired state. `instances` is empty once the job is over. `held`: an operator keeps it from
-    running. `adopted`: the name of the VM that was not started by us ("" for every other job)."""
+    running. `adopted`: the name of the VM that was not started by us ("" for every other job). `profile`: where its
+    stages come from, in words. `measured_mcycles`: the work of one instance when it was complete; `measured_mhz`: the
+    highest speed of one that was seen (0: not measured)."""
 
     job: Job
     request: str
@@ -49,6 +56,9 @@ class JobRecord:
     instances: tuple[InstanceRecord, ...]
     held: bool = False
     adopted: str = ""
+    profile: str = DECLARED
+    measured_mcycles: float = 0.0
+    measured_mhz: float = 0.0
 
     @property
     def key(self) -> tuple[str, str]:
@@ -74,11 +84,58 @@ class NodeRecord:
         return ("node", self.name)
 
 
+class FlowWork(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+    """Requests of a flow that were answered within a window."""
+
+    flow: str
+    served: int
+
+
+class WorkWindow(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+    """What the work profiler learns from: CPU work that the instances of a web application did in `seconds`, in
+    Mcycles, how many there were at its end, and the requests that they answered meanwhile."""
+
+    seconds: float
+    used_mcycles: float
+    instances: int
+    served: tuple[FlowWork, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class WebRecord:
+    """A web application. Its instances are jobs of their own. `removed`: it goes when the last of them is gone."""
+
+    app: WebApp
+    request: str
+    order: int
+    accepted_s: float
+    removed: bool = False
+    windows: tuple[WorkWindow, ...] = ()
+
+    @property
+    def key(self) -> tuple[str, str]:
+        """Kind and name."""
+        return ("web", self.app.name)
+
+
+class Gain(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+    """What a decision predicted for one workload, see `Outlook`, and what was measured when that time had come
+    (None: not measured)."""
+
+    workload: str
+    now: float
+    predicted: float
+    best: float
+    measured: float | None = None
+
+
 @dataclass(frozen=True, slots=True)
 class DecisionRecord:
     """A decision as taken: changes, refusals, and what was dropped because its workload had changed since.
 
     `held` are the changes that the automation level holds back, and `plan` is what carrying them out would take.
+    `gains` and `level` are what the policy predicted; `measured_s`: when it was measured what came of it (None: not
+    yet, or not at all).
     """
 
     number: int
@@ -90,6 +147,9 @@ class DecisionRecord:
     dropped: tuple[Refusal, ...]
     held: tuple[Change, ...]
     plan: Plan
+    gains: Sequence[Gain] = ()
+    level: float | None = None
+    measured_s: float | None = None
 
     @property
     def key(self) -> tuple[str, str]:
@@ -120,4 +180,4 @@ class Deleted:
     key: tuple[str, str]
 
 
-Record = JobRecord | NodeRecord | DecisionRecord | ControlRecord | Deleted
+Record = JobRecord | NodeRecord | WebRecord | DecisionRecord | ControlRecord | Deleted

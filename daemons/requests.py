@@ -9,8 +9,11 @@ from daemons.agenda import Agenda
 from daemons.deciding import Deciding
 from daemons.measure import Measure
 from daemons.names import unknown
+from daemons.profiles import with_stages
+from daemons.records import DECLARED
 from daemons.state import OVER, Cluster, JobEntry, NodeEntry
 from daemons.vm_requests import VmRequests
+from daemons.web import WebApps, could_hold, why_none
 from shared.bus import topology
 from shared.effects import Declare, StartTimer
 from shared.messages import (
@@ -26,10 +29,12 @@ from shared.messages import (
     MoveVm,
     Query,
     RemoveNode,
+    RemoveWeb,
     Reply,
     Request,
     SetDeciding,
     SubmitJob,
+    SubmitWeb,
 )
 from shared.model import Job, JobPhase, Node, NodeCondition, NodeService
 
@@ -47,14 +52,18 @@ Change = (
     | MoveVm
     | AdoptVm
     | ForgetVm
+    | SubmitWeb
+    | RemoveWeb
 )
 
 
 class Requests:
     """Carries out operators' requests on the desired state."""
 
-    def __init__(self, cluster: Cluster, agenda: Agenda, measure: Measure, deciding: Deciding) -> None:
-        self.cluster, self.agenda, self.measure, self.deciding = cluster, agenda, measure, deciding
+    def __init__(
+        self, cluster: Cluster, agenda: Agenda, measure: Measure, deciding: Deciding, web: WebApps
+    ) -> None:
+        self.cluster, self.agenda, self.measure, self.deciding, self.web = cluster, agenda, measure, deciding, web
         self.vms = VmRequests(cluster, agenda, deciding)
         self._done: dict[str, Request] = {}
 
@@ -100,6 +109,10 @@ class Requests:
                 refused = self.vms.adopt(request, now_s)
             case ForgetVm():
                 refused = self.vms.forget(request, now_s)
+            case SubmitWeb():
+                refused = self.web.submit(request, now_s)
+            case RemoveWeb():
+                refused = self.web.remove(request, now_s)
         return refused
 
     # --- jobs -------------------------------------------------------------------------------------------------------
@@ -111,15 +124,24 @@ class Requests:
             if known.request == request.request:
                 return "", ""
             return "duplicate-name", f"there is a job {job.name!r} already; choose another name"
+        if job.app:
+            return "invalid-value", f"app is {job.app!r}, expected nothing: submit a web application instead"
+        if job.name in self.cluster.web_names:
+            return "duplicate-name", f"{job.name!r} is or was a web application; choose another name"
         taken = self.cluster.names_taken(job)
         if taken:
             return "duplicate-name", f"the adopted VM {taken!r} has the name of one of its VMs; choose another name"
+        profile = DECLARED
+        if not job.stages:
+            job, profile = with_stages(job, self.cluster.jobs.values())
+            if not job.stages:
+                return "no-profile", profile
         misfit = fits_nowhere(job, self._inventories(), self.cluster.vm_overhead_mib)
         if misfit:
             return "fits-no-node", misfit
         self.deciding.submissions += 1
         self.agenda.dirty_control = True
-        entry = JobEntry(job, request.request, self.deciding.submissions, now_s)
+        entry = JobEntry(job, request.request, self.deciding.submissions, now_s, profile=profile)
         self.cluster.add_job(entry)
         self.agenda.change(entry)
         self.agenda.place = True
@@ -130,7 +152,7 @@ class Requests:
         return [node.inventory for node in self.cluster.nodes.values() if node.inventory is not None]
 
     def _cancel(self, request: CancelJob, now_s: float) -> tuple[str, str]:
-        entry = self.cluster.jobs.get(request.job)
+        entry = self.cluster.job(request.job)
         if entry is None:
             return "unknown-job", unknown("job", request.job, self.cluster.jobs)
         if entry.phase is JobPhase.CANCELLED:
@@ -220,19 +242,9 @@ def fits_nowhere(job: Job, nodes: list[Node], vm_overhead_mib: float) -> str:
     is known yet)."""
     if not nodes:
         return ""
-    needs = set(job.needs)
-    memory_mib = job.memory_mib + vm_overhead_mib
-    able = [
-        node
-        for node in nodes
-        if node.usable_mib >= memory_mib and needs <= set(node.labels) and job.speed_on_mhz(node) >= job.min_mhz
-    ]
+    able = [node for node in nodes if could_hold(job, node, vm_overhead_mib)]
     if not able:
-        largest_mib, fastest_mhz = max(node.usable_mib for node in nodes), max(job.speed_on_mhz(n) for n in nodes)
-        return (
-            f"an instance needs {memory_mib:g} MiB, {job.min_mhz:g} MHz and labels {sorted(needs)}; none of "
-            f"{len(nodes)} nodes has it all (most memory {largest_mib} MiB, most speed {fastest_mhz:g} MHz)"
-        )
+        return why_none(job, nodes, vm_overhead_mib)
     if job.separate and job.instances > len(able):
         return f"{job.instances} instances must be separate, but only {len(able)} nodes could hold one"
     return ""

@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
+from shared.costs import COSTS, OperationCosts
+
 
 class Automation(StrEnum):
     """How far a cycle decision goes by itself."""
@@ -43,7 +45,8 @@ class ControllerSettings:
     must confirm). max_skew_s: a node whose clock is further off is not acted on. gang_timeout_s: after it a job of
     which not all instances are prepared is taken back, once no operation on it is under way. retry_s, retry_max_s:
     back-off after a failed operation, doubling. arrival_grace_s: how long after a migration the target's word that
-    the VM is not there is not believed.
+    the VM is not there is not believed. scrape_s: how often web applications with counters are read.
+    operation_costs: what policies take operations on VMs to cost.
     """
 
     report_s: float = 5.0
@@ -60,9 +63,11 @@ class ControllerSettings:
     retry_s: float = 15.0
     retry_max_s: float = 900.0
     stall_after_s: float = 900.0
+    scrape_s: float = 5.0
     automation: Automation = Automation.AUTO
     hold_starts: bool = False
     vm_overhead_mib: float = 0.0
+    operation_costs: OperationCosts = COSTS["paper"]
     limits: Limits = Limits()
     placement: PolicyChoice = PolicyChoice("first-fit")
     provisioning: PolicyChoice = PolicyChoice("static")

@@ -16,7 +16,8 @@ def sight_of(cluster: Cluster, entry: JobEntry) -> WorkloadSight:
 
 def sight_after(cluster: Cluster, entry: JobEntry, change: Change) -> WorkloadSight:
     """A job as it is and as a change that has not been made would want it."""
-    phase = JobPhase.SUSPENDED if change.kind is ChangeKind.SUSPEND else JobPhase.RUNNING
+    ends = {ChangeKind.SUSPEND: JobPhase.SUSPENDED, ChangeKind.STOP: JobPhase.WAITING}
+    phase = ends.get(change.kind, JobPhase.RUNNING)
     attempt = entry.attempt + (change.kind is ChangeKind.START)
     return _sight(cluster, entry, phase, attempt, change.allotments)
 

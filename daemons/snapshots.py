@@ -12,6 +12,7 @@ import numpy as np
 
 from daemons.settings import ControllerSettings
 from daemons.sights import is_busy, is_unknown
+from daemons.snapshot_web import constraints_of, flow_columns, running_apps, web_columns
 from daemons.state import Cluster, JobEntry, NodeEntry
 from shared.model import Job, JobPhase, Node, NodeCondition, NodeService, VmState
 from shared.snapshot import InstanceColumns, NodeColumns, Snapshot, StageColumns, WorkloadColumns, WorkloadState
@@ -31,23 +32,29 @@ class SnapshotBuilder:
         self._facts: tuple[Node, ...] | None = None
         self._static: tuple[np.ndarray, ...] = ()
 
-    def build(self, now_s: float) -> Snapshot:
-        """The cluster as it is wanted at `now_s`."""
+    def build(self, now_s: float, at_cycle: bool = True) -> Snapshot:
+        """The cluster as it is wanted at `now_s`; `at_cycle`: for a cycle's decision."""
         nodes = [node for node in self.cluster.nodes.values() if node.inventory is not None]
         rows = {node.name: row for row, node in enumerate(nodes)}
         jobs = sorted((j for j in self.cluster.active.values() if not j.over), key=lambda j: j.order)
+        web = running_apps(self.cluster)
         in_service = [node for node in nodes if node.service is NodeService.IN_SERVICE]
         up = [node for node in in_service if node.condition is NodeCondition.UP]
         return Snapshot(
             now_s,
             self.settings.decide_s,
             self._nodes(nodes),
-            self._workloads(jobs, now_s),
+            self._workloads(jobs, {entry.app.name: row for row, entry in enumerate(web)}, now_s),
             self._instances(jobs, rows),
             _stages(jobs),
             len(up) / len(in_service) if in_service else 1.0,
             max((now_s - node.seen_s for node in up), default=0.0),
             self.cluster.vm_overhead_mib,
+            web_columns(web),
+            flow_columns(web),
+            constraints_of(jobs, web),
+            self.settings.operation_costs,
+            at_cycle,
         )
 
     def _nodes(self, nodes: list[NodeEntry]) -> NodeColumns:
@@ -76,7 +83,7 @@ class SnapshotBuilder:
             tuple(fact.labels for fact in facts),
         )
 
-    def _workloads(self, jobs: list[JobEntry], now_s: float) -> WorkloadColumns:
+    def _workloads(self, jobs: list[JobEntry], apps: dict[str, int], now_s: float) -> WorkloadColumns:
         specs = [entry.job for entry in jobs]
         counts = [len(entry.allotments) or _image_rows(entry) for entry in jobs]
         first = np.zeros(len(jobs), dtype=np.int64)
@@ -110,7 +117,7 @@ class SnapshotBuilder:
             np.array([self._fixed(entry, now_s) for entry in jobs], dtype=np.bool_),
             first,
             tuple(job.needs for job in specs),
-            np.full(len(jobs), -1, dtype=np.int64),
+            ints([apps.get(job.app, -1) if job.app else -1 for job in specs]),
             floats([entry.changed_s for entry in jobs]),
             stages.cumsum() - stages,
             stages,

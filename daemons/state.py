@@ -11,10 +11,12 @@ import math
 from collections import deque
 from dataclasses import dataclass, field
 
-from daemons.records import InstanceRecord, JobRecord, NodeRecord
+from daemons.records import DECLARED, InstanceRecord, JobRecord, NodeRecord
+from daemons.web_entry import WebEntry
 from shared.messages import Report, UnderWay
 from shared.model import (
     INSTANCE_SEPARATOR,
+    INSTANCES_MAX,
     LIVE_STATES,
     ActionKind,
     Allotment,
@@ -26,6 +28,7 @@ from shared.model import (
     VmState,
     VmStatus,
     instance_name,
+    workload_of,
 )
 
 OVER = frozenset({JobPhase.COMPLETED, JobPhase.CANCELLED, JobPhase.FORGOTTEN})
@@ -89,8 +92,11 @@ class Instance:
 
 @dataclass(slots=True, eq=False)
 class JobEntry:
-    """A job's desired state and life. `revision` counts every change that a decision in the making cannot know.
-    `held` and `adopted`: see JobRecord."""
+    """A job's desired state and life, or those of one instance of a web application.
+
+    `revision` counts every change that a decision in the making cannot know. `held`, `adopted`, `profile` and
+    `measured_*`: see JobRecord. `reading`: when it was last looked how fast it is, and its work done then.
+    """
 
     job: Job
     request: str
@@ -114,6 +120,10 @@ class JobEntry:
     held: bool = False
     adopted: str = ""
     changed_s: float = -math.inf
+    profile: str = DECLARED
+    measured_mcycles: float = 0.0
+    measured_mhz: float = 0.0
+    reading: tuple[float, float] | None = None
 
     @property
     def over(self) -> bool:
@@ -145,6 +155,9 @@ class JobEntry:
             instances,
             self.held,
             self.adopted,
+            self.profile,
+            self.measured_mcycles,
+            self.measured_mhz,
         )
 
     @property
@@ -225,6 +238,9 @@ class Cluster:
         self.active: dict[str, JobEntry] = {}
         self.instances: dict[str, Instance] = {}
         self.adopted: dict[str, JobEntry] = {}
+        self.web: dict[str, WebEntry] = {}
+        self.seats: dict[str, dict[int, JobEntry]] = {}  # by web application: its instances that are not over
+        self.web_names: set[str] = set()  # of web applications that are or were there
         self.untold: set[str] = set()  # nodes from the store that have not told what is on them
         self.actions: dict[str, Instance] = {}
         self.migrations = 0
@@ -232,21 +248,33 @@ class Cluster:
 
     # --- jobs ---------------------------------------------------------------------------------------------------
 
+    def job(self, name: str) -> JobEntry | None:
+        """The job of that name, None when there is none; an instance of a web application is no job."""
+        entry = self.jobs.get(name)
+        return None if entry is None or entry.job.app else entry
+
     def add_job(self, entry: JobEntry, records: tuple[InstanceRecord, ...] = ()) -> None:
         """Take a job in, with what the store knew of its instances."""
         self.jobs[entry.job.name] = entry
+        if entry.job.app:
+            self.web_names.add(entry.job.app)
         if entry.over and not records:
             return
-        self.active[entry.job.name] = entry
+        self._activate(entry)
         for index in range(entry.job.instances):
             instance = self._new_instance(entry, index)
             if records:
                 self._restore(instance, records[index])
         self._want(entry, entry.allotments, +1.0)
 
+    def _activate(self, entry: JobEntry) -> None:
+        self.active[entry.job.name] = entry
+        if entry.job.app:
+            self.seats.setdefault(entry.job.app, {})[workload_of(entry.job.name)[1]] = entry
+
     def _new_instance(self, entry: JobEntry, index: int) -> Instance:
         memory_mib = entry.job.memory_mib + self.vm_overhead_mib
-        vm = entry.adopted or instance_name(entry.job.name, index)
+        vm = entry.adopted or (entry.job.name if entry.job.app else instance_name(entry.job.name, index))
         instance = Instance(vm, entry, memory_mib)
         if entry.adopted:
             self.adopted[vm] = entry
@@ -272,20 +300,36 @@ class Cluster:
             self.adopted.pop(instance.vm, None)
         entry.instances = []
         self.active.pop(entry.job.name, None)
+        if entry.job.app:
+            self.seats[entry.job.app].pop(workload_of(entry.job.name)[1], None)
 
     def revive(self, entry: JobEntry) -> None:
         """Make the instances of a retired job again: a VM of it has turned up."""
-        self.active[entry.job.name] = entry
+        self._activate(entry)
         for index in range(entry.job.instances):
             self._new_instance(entry, index).ended = entry.phase is JobPhase.COMPLETED
 
     def names_taken(self, job: Job) -> str:
         """A VM of another job that has the name of an instance of `job` ("": none). Only adopted VMs can."""
+        return self.adopted_as(job.app or job.name, INSTANCES_MAX if job.app else job.instances)
+
+    def adopted_as(self, workload: str, count: int) -> str:
+        """An adopted VM that has the name of one of so many instances of another workload ("": none)."""
         for vm, entry in self.adopted.items():
             name, _, index = vm.rpartition(INSTANCE_SEPARATOR)
-            if name == job.name != entry.job.name and index.isdigit() and int(index) < job.instances:
+            if name == workload != entry.job.name and index.isdigit() and int(index) < count:
                 return vm
         return ""
+
+    def lacking(self) -> bool:
+        """Whether a web application has fewer instances wanted than it must have."""
+        return any(
+            not web.removed and self.seats_wanted(name) < web.app.min_instances for name, web in self.web.items()
+        )
+
+    def seats_wanted(self, app: str) -> int:
+        """How many instances of a web application are wanted."""
+        return sum(entry.phase is JobPhase.RUNNING for entry in self.seats.get(app, {}).values())
 
     def set_allotments(self, entry: JobEntry, allotments: tuple[Allotment, ...]) -> None:
         """Change where a job is wanted; empty: nowhere."""
@@ -356,7 +400,7 @@ class Cluster:
     def _instance_of(self, vm: str) -> Instance | None:
         instance = self.instances.get(vm)
         if instance is None:
-            entry = self.jobs.get(vm.rpartition(INSTANCE_SEPARATOR)[0])
+            entry = self.jobs.get(vm) or self.jobs.get(vm.rpartition(INSTANCE_SEPARATOR)[0])
             if entry is not None and entry.over and not self.names_taken(entry.job):
                 self.revive(entry)
                 instance = self.instances.get(vm)

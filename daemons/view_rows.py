@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
 from msgspec import structs
 
+from daemons.gains import columns_of
 from daemons.records import DecisionRecord
 from daemons.settings import ControllerSettings
 from daemons.sights import is_unknown
@@ -100,7 +101,12 @@ def node_details(cluster: Cluster, node: NodeEntry, now_s: float) -> Row:
 
 def age_of(node: NodeEntry, now_s: float) -> float | None:
     """Seconds since the node's last report of this boot, None before the first."""
-    return now_s - node.seen_s if node.last is not None else None
+    return age_since(node.seen_s if node.last is not None else None, now_s)
+
+
+def age_since(at_s: float | None, now_s: float) -> float | None:
+    """Seconds since then, None for never."""
+    return None if at_s is None else now_s - at_s
 
 
 def silent_since_s(node: NodeEntry) -> float | None:
@@ -142,7 +148,8 @@ def vm_row(cluster: Cluster, node: NodeEntry, status: VmStatus, now_s: float) ->
         "state": status.state.value,
         "busy": status.busy,
         "managed": status.managed,
-        "job": instance.job.job.name if instance is not None else "",
+        "job": instance.job.job.name if instance is not None and not instance.job.job.app else "",
+        "app": instance.job.job.app if instance is not None else "",
         "known": instance is not None or not status.managed,
         "generation": status.generation,
         "attempt": status.attempt,
@@ -150,13 +157,13 @@ def vm_row(cluster: Cluster, node: NodeEntry, status: VmStatus, now_s: float) ->
         "vcpus": status.vcpus,
         "cpu_mhz": status.cpu_mhz,
         "cpu_time_s": status.cpu_time_s,
-        "used_mhz": _used_mhz(node, status.vm),
+        "used_mhz": used_mhz(node, status.vm),
         "node_condition": node.condition.value,
         "report_age_s": age_of(node, now_s),
     }
 
 
-def _used_mhz(node: NodeEntry, vm: str) -> float | None:
+def used_mhz(node: NodeEntry, vm: str) -> float | None:
     """The VM's speed between the node's last two reports."""
     earlier, later = _reading(node.before, vm), _reading(node.last, vm)
     if earlier is None or later is None or node.inventory is None:
@@ -203,6 +210,7 @@ def job_row(entry: JobEntry, now_s: float, blocked: bool, refusal: Row | None) -
         "finished_at_s": entry.finished_s if entry.over else None,
         "goal_at_s": job.goal_s,
         "importance": job.importance,
+        "profile": entry.profile,
         "stalled": entry.stalled and not entry.over,
         "blocked": blocked,
         "back_off_until_s": not_before_s if not entry.over and not_before_s > now_s else None,
@@ -223,10 +231,19 @@ def job_details(cluster: Cluster, entry: JobEntry) -> Row:
     }
 
 
+def _copies(cluster: Cluster, instance: Instance) -> list[tuple[NodeEntry, VmStatus]]:
+    return [(cluster.nodes[name], cluster.nodes[name].vms[instance.vm]) for name in sorted(instance.copies)]
+
+
+def newest_copy(cluster: Cluster, instance: Instance) -> tuple[NodeEntry, VmStatus] | None:
+    """The newest VM or image of an instance and its node, None when there is none."""
+    copies = _copies(cluster, instance)
+    return max(copies, key=lambda copy: (copy[1].generation, copy[1].state in LIVE_STATES), default=None)
+
+
 def _instance(cluster: Cluster, entry: JobEntry, index: int) -> Row:
     instance = entry.instances[index]
-    copies = [(cluster.nodes[name], cluster.nodes[name].vms[instance.vm]) for name in sorted(instance.copies)]
-    newest = max(copies, key=lambda copy: (copy[1].generation, copy[1].state in LIVE_STATES), default=None)
+    copies, newest = _copies(cluster, instance), newest_copy(cluster, instance)
     return {
         "vm": instance.vm,
         "state": newest[1].state.value if newest else "absent",
@@ -278,6 +295,7 @@ def _lists(record: DecisionRecord) -> Mapping[str, Sequence[Any]]:
         "dropped": record.dropped,
         "steps": record.plan.steps,
         "blocked": record.plan.blocked,
+        "gains": record.gains,
     }
 
 
@@ -288,6 +306,9 @@ def _head(record: DecisionRecord) -> Row:
         "term": record.term,
         "policy": record.policy,
         "counts": {key: len(items) for key, items in _lists(record).items()},
+        "level": record.level,
+        "measured_at_s": record.measured_s,
+        "utility": columns_of(record.gains).summary() if len(record.gains) else None,
     }
 
 
@@ -298,12 +319,21 @@ def decision_row(record: DecisionRecord) -> Row:
 
 def decision_view(record: DecisionRecord, limit: int) -> Row:
     """A decision with everything in it, at most `limit` rows of each list."""
-    shown = {"changes": _change, "held": _change, "refusals": _refusal, "dropped": _refusal, "blocked": _refusal}
     lists = {
-        key: [shown.get(key, _step)(item) for item in items[:limit]]  # type: ignore[operator]
+        key: [_SHOWN.get(key, _step)(item) for item in items[:limit]]
         for key, items in _lists(record).items()
     }
     return _head(record) | lists
+
+
+_SHOWN: dict[str, Callable[[Any], Row]] = {
+    "changes": _change,
+    "held": _change,
+    "refusals": _refusal,
+    "dropped": _refusal,
+    "blocked": _refusal,
+    "gains": structs.asdict,
+}
 
 
 def settings_view(settings: ControllerSettings) -> Row:

@@ -29,6 +29,7 @@ from daemons.view_rows import (
     vm_row,
     vms_on,
 )
+from daemons.web_views import app_details, app_row
 from shared.messages import Query
 from shared.model import JobPhase, NodeCondition, NodeService
 
@@ -77,9 +78,13 @@ def status(tables: Tables, _query: Query, now_s: float) -> Row:
             "service": _counts(NodeService, (node.service for node in cluster.nodes.values())),
         },
         "jobs": {
-            "total": len(cluster.jobs),
+            "total": sum(1 for _ in _jobs(cluster)),
             "held": sum(entry.held and not entry.over for entry in cluster.active.values()),
-            "phase": _counts(JobPhase, (entry.phase for entry in cluster.jobs.values())),
+            "phase": _counts(JobPhase, (entry.phase for entry in _jobs(cluster))),
+        },
+        "web_apps": {
+            "total": len(cluster.web),
+            "instances": sum(cluster.seats_wanted(name) for name in cluster.web),
         },
         "vms": {"managed": sum(listed), "unmanaged": len(listed) - sum(listed)},
         "actions": {
@@ -91,6 +96,11 @@ def status(tables: Tables, _query: Query, now_s: float) -> Row:
     }
 
 
+def _jobs(cluster: Cluster) -> Iterable[JobEntry]:
+    """Every job; an instance of a web application is none."""
+    return (entry for entry in cluster.jobs.values() if not entry.job.app)
+
+
 def _counts(codes: type[StrEnum], found: Iterable[StrEnum]) -> dict[str, int]:
     counts = Counter(found)
     return {code.value: counts[code] for code in codes}
@@ -98,7 +108,7 @@ def _counts(codes: type[StrEnum], found: Iterable[StrEnum]) -> dict[str, int]:
 
 def alarms(tables: Tables, now_s: float) -> list[Row]:
     """What is not as it should be now."""
-    found = [*_node_alarms(tables, now_s), *_job_alarms(tables, now_s)]
+    found = [*_node_alarms(tables, now_s), *_job_alarms(tables, now_s), *_web_alarms(tables)]
     trouble, pending = tables.deciding.trouble, tables.deciding.pending
     if trouble is not None:
         found.append(_alarm("decision-trouble", "controller", trouble.at_s, f"{trouble.what}: {trouble.detail}"))
@@ -130,7 +140,18 @@ def _job_alarms(tables: Tables, now_s: float) -> Iterable[Row]:
             yield _alarm("job-stalled", name, entry.progress_s, "no CPU time was used")
         late = entry.wanted_s + tables.settings.gang_timeout_s < now_s and not entry.released
         if name in tables.reconciler.blocked and late:
-            yield _alarm("job-blocked", name, entry.wanted_s, f"{entry.phase.value}, but a step finds no room")
+            what = "web-instance-blocked" if entry.job.app else "job-blocked"
+            yield _alarm(what, name, entry.wanted_s, f"{entry.phase.value}, but a step finds no room")
+
+
+def _web_alarms(tables: Tables) -> Iterable[Row]:
+    cluster = tables.cluster
+    for name, web in sorted(cluster.web.items()):
+        running = sum(seat.released for seat in cluster.seats.get(name, {}).values())
+        if running < web.app.min_instances and not web.removed:
+            yield _alarm("web-too-few", name, None, f"{running} of at least {web.app.min_instances} instances run")
+        if web.scrape_error:
+            yield _alarm("web-not-measured", name, web.measured_at_s, web.scrape_error)
 
 
 def _alarm(what: str, subject: str, since_s: float | None, detail: str) -> Row:
@@ -151,7 +172,7 @@ def node(tables: Tables, query: Query, now_s: float) -> Row:
 def jobs(tables: Tables, query: Query, now_s: float) -> Row:
     """All jobs, or those in the phase that the subject names; ValueError when it names none."""
     phase = JobPhase(query.subject) if query.subject else None
-    found = [entry for entry in tables.cluster.jobs.values() if phase is None or entry.phase is phase]
+    found = [entry for entry in _jobs(tables.cluster) if phase is None or entry.phase is phase]
     found.sort(key=lambda entry: (entry.over, entry.order))
     shown = found[: query.limit]
     reasons = _refusals(tables, {entry.job.name for entry in shown})
@@ -174,6 +195,18 @@ def _refusals(tables: Tables, names: set[str]) -> dict[str, Row]:
     deciding = tables.deciding
     named = (one for one in deciding.refusals if one.workload in names)
     return {one.workload: reason_view(one.reason) | {"at_s": deciding.refused_s} for one in named}
+
+
+def web_apps(tables: Tables, query: Query, now_s: float) -> Row:
+    """All web applications whose names begin with the subject."""
+    found = [web for name, web in sorted(tables.cluster.web.items()) if name.startswith(query.subject)]
+    return {"total": len(found), "apps": [app_row(tables.cluster, web, now_s) for web in found[: query.limit]]}
+
+
+def web_app(tables: Tables, query: Query, now_s: float) -> Row:
+    """One web application. KeyError when there is none of the name."""
+    cluster = tables.cluster
+    return {"app": app_details(cluster, tables.deciding, cluster.web[query.subject], now_s)}
 
 
 def vms(tables: Tables, query: Query, now_s: float) -> Row:
@@ -226,8 +259,8 @@ def doctor(tables: Tables, query: Query, now_s: float) -> Row:
         "queues": tables.in_hand()
         | {"blocked_jobs": len(tables.reconciler.blocked), "touched_jobs": len(tables.agenda.touched)},
         "facts": {
-            "jobs": len(cluster.jobs),
-            "active_jobs": len(cluster.active),
+            "jobs": sum(1 for _ in _jobs(cluster)),
+            "active_jobs": sum(not entry.job.app for entry in cluster.active.values()),
             "instances": len(cluster.instances),
             "history": len(tables.deciding.history),
             "cpu_models": models,
@@ -243,6 +276,8 @@ VIEWS: dict[str, Callable[[Tables, Query, float], dict[str, Any]]] = {
     "node": node,
     "jobs": jobs,
     "job": job,
+    "web-apps": web_apps,
+    "web-app": web_app,
     "vms": vms,
     "plan": plan,
     "plan-history": plan_history,

@@ -42,7 +42,7 @@ class VmRequests:
 
     def hold(self, request: HoldJob, now_s: float) -> Refused:
         """Keep a job from running, or let policies have it again."""
-        entry = self.cluster.jobs.get(request.job)
+        entry = self.cluster.job(request.job)
         if entry is None:
             return "unknown-job", unknown("job", request.job, self.cluster.jobs)
         if entry.over:
@@ -65,7 +65,7 @@ class VmRequests:
         if entry.phase is JobPhase.RUNNING:
             imaged = entry.released or entry.resuming
             entry.phase = JobPhase.SUSPENDED if imaged else JobPhase.WAITING
-            entry.released, entry.resuming, entry.begun_s = False, False, None
+            entry.released, entry.resuming, entry.begun_s, entry.reading = False, False, None, None
             self.cluster.set_allotments(entry, ())
 
     # --- move -------------------------------------------------------------------------------------------------------
@@ -111,6 +111,10 @@ class VmRequests:
             return "labels", f"node {node.name!r} lacks the labels {lacking}"
         if job.separate and any(allotment.node == node.name for allotment in entry.allotments):
             return "not-separate", f"another instance of {job.name!r} is on {node.name!r}; they must be separate"
+        if job.app and any(_is_on(seat, node) for seat in self.cluster.seats[job.app].values()):
+            return "not-separate", f"another instance of {job.app!r} is on {node.name!r}; they must be separate"
+        if (job.rules.pin and node.name not in job.rules.pin) or node.name in job.rules.forbid:
+            return "constraint", f"{job.name!r} may not run on node {node.name!r}"
         most_mhz = job.speed_on_mhz(inventory)
         if cpu_mhz > most_mhz * (1.0 + ROOM_TOLERANCE):
             return "no-cpu", f"it has {cpu_mhz:g} MHz, {most_mhz:g} MHz is the most it can have on {node.name!r}"
@@ -132,6 +136,8 @@ class VmRequests:
             if known.request == request.request:
                 return DONE
             return "duplicate-name", f"there is a job {request.job!r} already; choose another name"
+        if request.job in self.cluster.web_names:
+            return "duplicate-name", f"{request.job!r} is or was a web application; choose another name"
         node = self.cluster.nodes.get(request.node)
         if node is None:
             return "unknown-node", unknown("node", request.node, self.cluster.nodes)
@@ -182,7 +188,7 @@ class VmRequests:
 
     def forget(self, request: ForgetVm, now_s: float) -> Refused:
         """Let go of a job whose VMs all run."""
-        entry = self.cluster.jobs.get(request.job)
+        entry = self.cluster.job(request.job)
         if entry is None:
             return "unknown-job", unknown("job", request.job, self.cluster.jobs)
         if entry.phase is JobPhase.FORGOTTEN:
@@ -203,6 +209,10 @@ class VmRequests:
 
     def _in_hand(self, instance: Instance) -> bool:
         return not (is_busy(self.cluster, instance) or is_unknown(self.cluster, instance))
+
+
+def _is_on(entry: JobEntry, node: NodeEntry) -> bool:
+    return any(allotment.node == node.name for allotment in entry.allotments)
 
 
 def _listed(node: NodeEntry, vm: str) -> VmStatus | None:

@@ -2,7 +2,7 @@
 
 `core.handle(input, now_s)` returns a list of effects. The shell carries them out **in order**; if the process dies
 between two of them the later ones have not happened. Effects that take time (`Publish` with an id, `Write`,
-`TakeLead`, `Compute`, `Operate`, `Observe`, `Power`) come back as the input named in their docstring.
+`TakeLead`, `Compute`, `Operate`, `Observe`, `Power`, `Scrape`) come back as the input named in their docstring.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any
 
 from shared.bus.topology import QueueSpec
 from shared.messages import Message
-from shared.model import Action, GuestChange, Node, NodeSample, Outcome, VmStatus
+from shared.model import Action, FlowSample, GuestChange, Node, NodeSample, Outcome, VmStatus
 
 # --- inputs ------------------------------------------------------------------------------------------------------
 
@@ -116,6 +116,17 @@ class PowerDone:
     detail: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class Scraped:
+    """Answer to `Scrape`: what the counters say of the time since the reading before (no flows: there is none, or no
+    more than one). `error`: why there is no reading ("": there is)."""
+
+    app: str
+    at_s: float
+    flows: tuple[FlowSample, ...] = ()
+    error: str = ""
+
+
 Input = (
     Received
     | Published
@@ -128,6 +139,7 @@ Input = (
     | Written
     | LeadTaken
     | PowerDone
+    | Scraped
 )
 
 # --- effects -----------------------------------------------------------------------------------------------------
@@ -242,6 +254,16 @@ class Power:
 
 
 @dataclass(frozen=True, slots=True)
+class Scrape:
+    """Read the counters of a web application. Comes back as `Scraped`, within a time limit. `percentiles`: for which
+    share of requests (0..1) the response time is wanted, by flow."""
+
+    app: str
+    url: str
+    percentiles: tuple[tuple[str, float], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Exit:
     """This process must not go on (another controller leads): the shell ends it at once, so that its unacknowledged
     deliveries go back to the broker; whoever supervises it starts it anew as a standby."""
@@ -273,4 +295,5 @@ Effect = (
     | TakeLead
     | Compute
     | Power
+    | Scrape
 )

@@ -197,7 +197,8 @@ class Job:
     `stages` hold the declared profile per instance. `goal_s` is the absolute time by which it should be complete
     (None: best effort), `desired_start_s` the earliest start. `separate` puts every instance on a node of its own.
     `checkpoint_mcycles` is how much work the guest does between saves of its own progress (0: it never saves).
-    `needs` are labels that its nodes must have. `job_class` names jobs that are alike, for the job profiler ("": none).
+    `needs` are labels that its nodes must have. `job_class` names jobs that are alike ("": none); a job of a class may
+    be submitted without stages, and gets them from what was measured of jobs of its class when it is accepted.
     `app`: the web application of which this is one instance, named so that it is its VM's name ("": a job).
     """
 
@@ -219,8 +220,12 @@ class Job:
 
     def __post_init__(self) -> None:
         check_name("name", workload_of(self.name)[0] if self.app else self.name)
-        if not 1 <= len(self.stages) <= STAGES_MAX:
+        if not self.stages and not self.job_class:
+            raise InvalidValue("stages", 0, f"1 to {STAGES_MAX} stages, or the class of a job whose stages are known")
+        if len(self.stages) > STAGES_MAX:
             raise InvalidValue("stages", len(self.stages), f"1 to {STAGES_MAX} stages")
+        if self.job_class:
+            check_name("job_class", self.job_class)
         not_negative("submit_s", self.submit_s)
         not_negative("desired_start_s", self.desired_start_s)
         if self.goal_s is not None:

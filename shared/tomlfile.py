@@ -3,7 +3,7 @@
 `load` works for any frozen dataclass whose fields are bool, int, float, str, a string enum, `tuple[X, ...]`,
 `Mapping[str, X]`, another such dataclass (a section), or `Any` (free). `Range` and `Form` in `Annotated` say what is
 allowed, `X | None` that a key may be left out for None, a class's `RULES` how its keys relate. Keys that are left out
-take the defaults of the dataclass.
+take the defaults of the dataclass. A field `class_` is the key `class`.
 """
 
 from __future__ import annotations
@@ -158,7 +158,7 @@ def keys(cls: type[Any], prefix: str = "") -> Iterator[Key]:
     """Every key that a file for `cls` may have, in the order of the dataclass; `*` stands for a name of one's own."""
     hints = get_type_hints(cls, include_extras=True)
     for field in fields(cls):
-        hint, name = hints[field.name], prefix + field.name
+        hint, name = hints[field.name], prefix + _key(field.name)
         if _is_section(hint):
             yield from keys(hint, name + ".")
         elif get_origin(hint) is Mapping and _is_section(get_args(hint)[1]):
@@ -194,6 +194,10 @@ def _lines(text: str) -> dict[str, int]:
 
 def _bare(dotted: str) -> str:
     return re.sub(r"[\s\"']", "", dotted)
+
+
+def _key(field: str) -> str:
+    return field.removesuffix("_")
 
 
 def _is_section(hint: Any) -> bool:
@@ -258,15 +262,15 @@ class _Reader:
             return None
         before = len(self.problems)
         hints = get_type_hints(cls, include_extras=True)
-        own = {field.name: field for field in fields(cls)}
+        own = {_key(field.name): field for field in fields(cls)}
         for key in table:
             if key not in own:
                 self._wrong(_join(path, key), "no such key", self._nearest(key, path, list(own)))
         values: dict[str, Any] = {}
-        for name, field in own.items():
-            dotted = _join(path, name)
-            if name in table:
-                values[name] = self._value(dotted, table[name], hints[name])
+        for key, field in own.items():
+            dotted, name = _join(path, key), field.name
+            if key in table:
+                values[name] = self._value(dotted, table[key], hints[name])
             elif _is_section(hints[name]):
                 values[name] = self.section(dotted, {}, hints[name])
             elif field.default is not MISSING or field.default_factory is not MISSING:

@@ -132,6 +132,12 @@ def _power_done(done: fx.PowerDone) -> Line:
     return Line("info" if done.ok else "warning", "power done", _said(fields))
 
 
+def _scraped(scraped: fx.Scraped) -> Line | None:
+    if not scraped.error:
+        return None
+    return Line("warning", "web application not measured", {"app": scraped.app, "error": scraped.error})
+
+
 _INPUTS: dict[type, Callable[[Any], Line | None]] = {
     fx.Operated: _operated,
     fx.GuestChanged: _guest_changed,
@@ -139,6 +145,7 @@ _INPUTS: dict[type, Callable[[Any], Line | None]] = {
     fx.Written: _written,
     fx.LeadTaken: _lead_taken,
     fx.PowerDone: _power_done,
+    fx.Scraped: _scraped,
     fx.Published: lambda it: None if it.ok else Line("warning", "publish refused", {"publish": it.publish_id}),
 }
 _EFFECTS: dict[type, Callable[[Any], Line | None]] = {

@@ -16,8 +16,8 @@ from shared import effects as fx
 from shared.bus import topology
 from shared.bus.memory import MemoryBroker, MemoryConnection
 from shared.codec import decode, encode
-from shared.errors import BusUnavailable, CodecError, ContractViolation, StaleTerm, StoreUnavailable
-from shared.model import LIVE_STATES, NodeSample, VmStatus
+from shared.errors import BusUnavailable, CodecError, ContractViolation, StaleTerm, StoreUnavailable, TransientError
+from shared.model import LIVE_STATES, FlowSample, NodeSample, VmStatus
 from shared.ports import BusEvent, Confirm, Core, Delivery, Lost, PowerDriver, Store
 from sim_backend.engine import Engine
 from sim_backend.fake_hypervisor import FakeHypervisor
@@ -378,6 +378,7 @@ class ControllerShell(Shell):
 
     `compute` carries out a `Compute` (an exception in it ends the run: the simulator hides no crash); the next
     `failing_computations` of them answer that time ran out. `compute_delay_s`, `power_delay_s`: asked before each.
+    `scrape` gives what is measured of a web application at a URL since it was last asked.
     A core that exits is started anew after a second while `supervised`.
     """
 
@@ -399,6 +400,7 @@ class ControllerShell(Shell):
         self.supervised = True
         self.compute_delay_s: Callable[[], float] = _no_delay
         self.power_delay_s: Callable[[], float] = _no_delay
+        self.scrape: Callable[[fx.Scrape, float], tuple[FlowSample, ...]] = _unmeasured
         self._make_core = make_core
         self._compute_function = compute
         self._unacknowledged_queue = topology.report_queue(name).name
@@ -408,6 +410,7 @@ class ControllerShell(Shell):
             fx.TakeLead: self._take_lead,
             fx.Compute: self._compute,
             fx.Power: self._power,
+            fx.Scrape: self._scrape,
             fx.Exit: self._exit,
         }
 
@@ -450,6 +453,13 @@ class ControllerShell(Shell):
         outcome = self._compute_function(effect.request)
         self._answer(fx.Computed(effect.compute_id, outcome), self.compute_delay_s())
 
+    def _scrape(self, effect: fx.Scrape) -> None:
+        try:
+            flows, error = self.scrape(effect, self.engine.now_s), ""
+        except TransientError as problem:
+            flows, error = (), str(problem)
+        self._answer(fx.Scraped(effect.app, self.engine.now_s, flows, error))
+
     def _exit(self, effect: fx.Exit) -> None:
         del effect
         self.kill()
@@ -475,6 +485,11 @@ class ControllerShell(Shell):
             act()
         else:
             self.engine.at(self.engine.now_s + delay_s, ACTOR_PRIORITY, act)
+
+
+def _unmeasured(effect: fx.Scrape, now_s: float) -> tuple[FlowSample, ...]:
+    del now_s
+    raise TransientError(f"nothing answers at {effect.url}")
 
 
 def _no_delay() -> float:

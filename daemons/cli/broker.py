@@ -17,7 +17,7 @@ from rich.text import Text
 from daemons.cli.output import CommandGroup, emit, output_option
 from daemons.cli.render import listing
 from shared.bus.broker_setup import Account, Executor, ManagementApi, Rabbitmqctl, definitions, differences
-from shared.bus.topology import AGENT_USER_PREFIX, CONTROLLER_USER_PREFIX, OPERATOR_USER_PREFIX
+from shared.bus.topology import AGENT_USER_PREFIX, CONTROLLER_USER_PREFIX, OPERATOR_USER_PREFIX, WEB_USER_PREFIX
 from shared.errors import InvalidInput, Problem
 from shared.model import check_name
 
@@ -53,6 +53,7 @@ def broker() -> None:
 @_list_option("--nodes", "Nodes whose agents get an account and a queue.")
 @_list_option("--controllers", "Controllers that get an account.")
 @_list_option("--operators", "Operators that get an account.")
+@_list_option("--web", "Web applications whose balancers get an account to report with.")
 @click.option("--vhost", default="/", show_default=True, help="The virtual host that holds it all; it is made.")
 @click.option("--host", default="localhost", show_default=True, help="HOST[:PORT] of the broker in the URLs.")
 @click.option("--plain", is_flag=True, help="URLs without TLS (amqp:// in place of amqps://).")
@@ -77,6 +78,7 @@ def setup(
     nodes: tuple[str, ...],
     controllers: tuple[str, ...],
     operators: tuple[str, ...],
+    web: tuple[str, ...],
     vhost: str,
     host: str,
     plain: bool,
@@ -91,6 +93,7 @@ def setup(
         *(AGENT_USER_PREFIX + name for name in nodes),
         *(CONTROLLER_USER_PREFIX + name for name in controllers),
         *(OPERATOR_USER_PREFIX + name for name in operators),
+        *(WEB_USER_PREFIX + name for name in web),
     ]
     accounts = [Account(user, way.new_password()) for user in users]
     present = way.executor.present()

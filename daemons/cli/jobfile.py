@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from datetime import datetime
 from pathlib import Path
 from typing import Annotated, Any, ClassVar
 
 from shared import tomlfile
 from shared.errors import InvalidInput, Problem
-from shared.model import INSTANCES_MAX, STAGES_MAX, Job, Stage
+from shared.model import INSTANCES_MAX, STAGES_MAX, Job, Rules, Stage
 from shared.tomlfile import AtLeast, Form, Range
 
 NUMBER_MAX = 1e15
@@ -19,6 +19,7 @@ SECONDS_MAX = 1e10
 WHEN_WORDS = "a time with its offset from UTC, like 2030-01-31T12:00:00Z"
 
 JobName = Annotated[str, Form(r"[A-Za-z0-9_-]{1,128}", "1 to 128 ASCII letters, digits, '-' or '_'")]
+Group = Annotated[str, Form(r"[A-Za-z0-9_-]{0,128}", "at most 128 ASCII letters, digits, '-' or '_'")]
 Label = Annotated[str, Form(r"\S{1,128}", "1 to 128 characters without spaces")]
 Amount = Annotated[float, Range(0, NUMBER_MAX)]
 Speed = Annotated[float, Range(0.001, NUMBER_MAX)]
@@ -58,6 +59,33 @@ class StartTable:
 
 
 @dataclass(frozen=True, slots=True)
+class RulesTable:
+    """Where instances may run, see `shared.model.Rules`."""
+
+    pin: tuple[JobName, ...] = ()
+    forbid: tuple[JobName, ...] = ()
+    together: Group = ""
+    apart: Group = ""
+    keep: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Unlike:
+    """No name of the array under `key` may be in that under `other`; of two strings, they may not be equal."""
+
+    key: str
+    other: str
+
+    def broken(self, values: Mapping[str, Any]) -> str:
+        """What is expected, "" where that is so."""
+        value, other = values.get(self.key), values.get(self.other)
+        if not value or not other:
+            return ""
+        both = value == other if isinstance(value, str) else {*value} & {*other}
+        return f"nothing that {self.other} has" if both else ""
+
+
+@dataclass(frozen=True, slots=True)
 class Without:
     """The key may not be given beside `other` (dotted keys)."""
 
@@ -84,14 +112,28 @@ class When:
 
 @dataclass(frozen=True, slots=True)
 class HasStages:
-    """A job has stages, but not too many."""
+    """A job has stages, but not too many; one of a class may leave them out."""
 
     key: str = "stages"
 
     def broken(self, values: Mapping[str, Any]) -> str:
         """What is expected, "" where that is so."""
-        good = "stages" not in values or 1 <= len(values["stages"]) <= STAGES_MAX
-        return "" if good else f"1 to {STAGES_MAX} tables [[stages]]"
+        if "stages" not in values or "class" not in values:
+            return ""
+        good = (values["stages"] or values["class"]) and len(values["stages"]) <= STAGES_MAX
+        return "" if good else f"1 to {STAGES_MAX} tables [[stages]], or a class whose jobs are known"
+
+
+@dataclass(frozen=True, slots=True)
+class NeedsStages:
+    """A goal as a factor of the shortest run time is of no use where that is not known."""
+
+    key: str = "goal.factor"
+
+    def broken(self, values: Mapping[str, Any]) -> str:
+        """What is expected, "" where that is so."""
+        unknown = values.get(self.key) is not None and values.get("stages") == ()
+        return "goal.at or goal.within_s, since there are no stages" if unknown else ""
 
 
 def epoch_s(value: Any) -> float | None:
@@ -108,7 +150,8 @@ def epoch_s(value: Any) -> float | None:
 
 @dataclass(frozen=True, slots=True)
 class JobFile:
-    """A file for `trimtab jobs submit`. `template`: the VM template; empty for the hypervisor driver's default."""
+    """A file for `trimtab jobs submit`. `template`: the VM template; empty for the hypervisor driver's default.
+    `class`: of jobs that are alike; then stages may be left out."""
 
     RULES: ClassVar[tuple[Any, ...]] = (
         HasStages(),
@@ -118,11 +161,15 @@ class JobFile:
         Without("start.after_s", "start.at"),
         When("goal.at"),
         When("start.at"),
+        NeedsStages(),
+        Unlike("rules.forbid", "rules.pin"),
+        Unlike("rules.apart", "rules.together"),
         *(AtLeast(f"stages[{index}].max_mhz", f"stages[{index}].min_mhz") for index in range(STAGES_MAX)),
     )
 
     name: JobName
-    stages: tuple[StageTable, ...]
+    stages: tuple[StageTable, ...] = ()
+    class_: Group = ""
     instances: Annotated[int, Range(1, INSTANCES_MAX)] = 1
     vcpus: Annotated[int, Range(1, 4096)] = 1
     separate: bool = False
@@ -132,6 +179,7 @@ class JobFile:
     template: Annotated[str, Form(r"[^\0]{0,4096}", "at most 4096 characters")] = ""
     start: StartTable = field(default_factory=StartTable)
     goal: GoalTable = field(default_factory=GoalTable)
+    rules: RulesTable = field(default_factory=RulesTable)
 
 
 def read_job(path: Path, now_s: float, name: str = "") -> Job:
@@ -155,6 +203,7 @@ def job_of(file: JobFile, now_s: float, where: str, name: str = "") -> Job:
         problems.append(Problem(f"{where}: {key}", "leaves no time for the job", expected))
     if problems:
         raise InvalidInput(*problems)
+    rules = file.rules
     return Job(
         name or file.name,
         stages,
@@ -168,6 +217,8 @@ def job_of(file: JobFile, now_s: float, where: str, name: str = "") -> Job:
         checkpoint_mcycles=file.checkpoint_mcycles,
         needs=file.needs,
         template=file.template,
+        job_class=file.class_,
+        rules=Rules(rules.pin, rules.forbid, rules.together, rules.apart, rules.keep),
     )
 
 
@@ -194,17 +245,21 @@ def _goal_s(goal: GoalTable, start_s: float, now_s: float, run_s: float) -> tupl
 
 
 def understood(job: Job) -> dict[str, Any]:
-    """A job as it was understood, for people and for JSON; times in seconds since the epoch."""
+    """A job as it was understood, for people and for JSON; times in seconds since the epoch. What follows from stages
+    that are not given is None."""
+    known = bool(job.stages)
+    rules = {"pin": list(job.rules.pin), "forbid": list(job.rules.forbid)}
     return {
         "name": job.name,
+        "class": job.job_class,
         "instances": job.instances,
         "separate": job.separate,
         "vcpus": job.vcpus,
-        "memory_mib": job.memory_mib,
-        "work_mcycles": job.work_mcycles,
-        "min_mhz": job.min_mhz,
-        "max_mhz": job.max_mhz,
-        "shortest_run_s": shortest_s(job.stages),
+        "memory_mib": job.memory_mib if known else None,
+        "work_mcycles": job.work_mcycles if known else None,
+        "min_mhz": job.min_mhz if known else None,
+        "max_mhz": job.max_mhz if known else None,
+        "shortest_run_s": shortest_s(job.stages) if known else None,
         "submit_s": job.submit_s,
         "desired_start_s": job.desired_start_s,
         "goal_s": job.goal_s,
@@ -212,6 +267,7 @@ def understood(job: Job) -> dict[str, Any]:
         "checkpoint_mcycles": job.checkpoint_mcycles,
         "needs": list(job.needs),
         "template": job.template,
+        "rules": asdict(job.rules) | rules,
         "stages": [
             {
                 "work_mcycles": stage.work_mcycles,

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any, TypeVar
 
-from daemons.records import DecisionRecord, InstanceRecord, JobRecord
+from daemons.records import DecisionRecord, Gain, InstanceRecord, JobRecord
 from shared.codec import pack, unpack
 from shared.errors import CodecError
 from shared.model import Allotment, Change, Plan, Refusal, Step
@@ -38,6 +38,7 @@ class Stretch:
     blocked: tuple[Refusal, ...] = ()
     allotments: tuple[Allotment, ...] = ()
     instances: tuple[InstanceRecord, ...] = ()
+    gains: tuple[Gain, ...] = ()
 
 
 def to_body(record: Any) -> bytes:
@@ -96,6 +97,7 @@ def _long_parts(record: Any) -> dict[str, tuple[Any, ...]]:
             "held": record.held,
             "steps": record.plan.steps,
             "blocked": record.plan.blocked,
+            "gains": tuple(record.gains),
         }
     if isinstance(record, JobRecord):
         return {"allotments": record.allotments, "instances": record.instances}

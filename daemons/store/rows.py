@@ -8,7 +8,7 @@ from typing import Any
 
 from sqlalchemy import Column, Table
 
-from daemons.records import ControlRecord, DecisionRecord, Deleted, JobRecord, NodeRecord
+from daemons.records import ControlRecord, DecisionRecord, Deleted, JobRecord, NodeRecord, WebRecord
 from daemons.state import OVER
 from daemons.store import schema
 from daemons.store.bodies import from_body, to_body
@@ -82,6 +82,17 @@ def _decision(record: DecisionRecord) -> Row:
         "refusals": len(record.refusals),
         "dropped": len(record.dropped),
         "held": len(record.held),
+        "gains": len(record.gains),
+    }
+
+
+def _web(record: WebRecord) -> Row:
+    return {
+        "name": record.app.name,
+        "accepted_s": record.accepted_s,
+        "removed": record.removed,
+        "min_instances": record.app.min_instances,
+        "max_instances": record.app.max_instances,
     }
 
 
@@ -92,6 +103,7 @@ def _control(record: ControlRecord) -> Row:
 KINDS: Mapping[str, Kind] = {
     "node": Kind(NodeRecord, schema.nodes, _node),
     "job": Kind(JobRecord, schema.jobs, _job),
+    "web": Kind(WebRecord, schema.web, _web),
     "control": Kind(ControlRecord, schema.control, _control),
     "decision": Kind(DecisionRecord, schema.decisions, _decision, int),
 }

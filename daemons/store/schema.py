@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from sqlalchemy import BigInteger, Boolean, Column, Double, Index, Integer, LargeBinary, MetaData, Table, Text
 
-SCHEMA = 1  # the number of the newest migration
+SCHEMA = 2  # the number of the newest migration
 VERSION_TABLE = "trimtab_schema"
 
 metadata = MetaData()
@@ -65,6 +65,18 @@ jobs = Table(
     Index("jobs_finished_s", "finished_s"),
 )
 
+# `removed`: it goes when nothing of its instances, which are rows of `jobs`, is anywhere any more.
+web = Table(
+    "web",
+    metadata,
+    Column("name", Text, primary_key=True),
+    Column("accepted_s", Double, nullable=False),
+    Column("removed", Boolean, nullable=False),
+    Column("min_instances", Integer, nullable=False),
+    Column("max_instances", Integer, nullable=False),
+    Column("body", LargeBinary, nullable=False),
+)
+
 control = Table(
     "control",
     metadata,
@@ -84,6 +96,7 @@ decisions = Table(
     Column("refusals", Integer, nullable=False),
     Column("dropped", Integer, nullable=False),
     Column("held", Integer, nullable=False),
+    Column("gains", Integer, nullable=False, server_default="0"),
     Column("body", LargeBinary, nullable=False),
     Index("decisions_at_s", "at_s"),
 )

@@ -26,6 +26,7 @@ from shared.ports import Clock
 # The newest decisions that a new leader is given: so many, or fewer when they hold more changes and refusals than this.
 IMAGE_DECISIONS_MAX = 50
 IMAGE_ITEMS_MAX = 10_000
+GAINS_PER_ITEM = 4  # a row of what was predicted is so much smaller than a change
 
 
 class SqlStore(Database):
@@ -128,11 +129,13 @@ class SqlStore(Database):
 
 
 def _image(connection: Connection) -> tuple[Any, ...]:
-    """The records of a new leader: control, nodes, jobs in the order of their submission, decisions oldest first."""
-    control, nodes, jobs, decisions = schema.control, schema.nodes, schema.jobs, schema.decisions
+    """The records of a new leader: control, nodes, web applications, jobs in the order of their submission, decisions
+    oldest first."""
+    control, nodes, jobs, decisions, web = schema.control, schema.nodes, schema.jobs, schema.decisions, schema.web
     found = {
         "control": select(control.c.name, control.c.body),
         "node": select(nodes.c.name, nodes.c.body).order_by(nodes.c.name),
+        "web": select(web.c.name, web.c.body).order_by(web.c.name),
         "job": select(jobs.c.name, jobs.c.body).order_by(jobs.c.submission, jobs.c.name),
         "decision": select(decisions.c.number, decisions.c.body)
         .where(decisions.c.number >= _first_decision(connection))
@@ -148,10 +151,10 @@ def _image(connection: Connection) -> tuple[Any, ...]:
 def _first_decision(connection: Connection) -> int:
     """The number of the oldest decision that belongs into the image."""
     decisions = schema.decisions
-    sizes = select(decisions.c.number, decisions.c.changes + decisions.c.refusals)
+    sizes = select(decisions.c.number, decisions.c.changes + decisions.c.refusals, decisions.c.gains)
     first, items = 0, 0
-    for number, size in connection.execute(sizes.order_by(decisions.c.number.desc()).limit(IMAGE_DECISIONS_MAX)):
-        items += size
+    for number, size, gains in connection.execute(sizes.order_by(decisions.c.number.desc()).limit(IMAGE_DECISIONS_MAX)):
+        items += size + gains // GAINS_PER_ITEM
         if first and items > IMAGE_ITEMS_MAX:
             break
         first = number

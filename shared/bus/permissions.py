@@ -21,9 +21,11 @@ from shared.bus.topology import (
     REPORTS,
     REQUESTS,
     RESULTS,
+    WEB_USER_PREFIX,
     ExchangeKind,
     QueueSpec,
     report_key,
+    web_key,
 )
 
 DEFAULT_EXCHANGE_NAME = "amq.default"
@@ -85,14 +87,22 @@ def _operator(user: str) -> Grant:
     )
 
 
+def _web(user: str) -> Grant:
+    app = user.removeprefix(WEB_USER_PREFIX)
+    return Grant(write=_one_of(REPORTS), topic_writes=((REPORTS, _one_of(web_key(app))),))
+
+
 def grant_of(user: str) -> Grant:
     """What a user may do, from its name: an agent writes its own reports, any result and dead letters and reads its
     own queue; an operator writes requests and has queues of its own, `reply.<user>` and `events.<user>` (with an
-    optional further `.<word>`); a controller does everything; anyone else nothing."""
+    optional further `.<word>`); a web application's user writes what is measured of that; a controller does
+    everything; anyone else nothing."""
     if user.startswith(AGENT_USER_PREFIX):
         return _agent(user)
     if user.startswith(OPERATOR_USER_PREFIX):
         return _operator(user)
+    if user.startswith(WEB_USER_PREFIX):
+        return _web(user)
     if user.startswith(CONTROLLER_USER_PREFIX):
         return Grant(EVERYTHING, EVERYTHING, EVERYTHING)
     return Grant()

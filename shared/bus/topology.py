@@ -18,6 +18,7 @@ DEAD_QUEUE = "dead"
 CONTROLLER_USER_PREFIX = "controller."
 AGENT_USER_PREFIX = "agent."
 OPERATOR_USER_PREFIX = "operator."
+WEB_USER_PREFIX = "web."
 
 REPORT_TTL_S = 15.0
 REPORT_QUEUE_LENGTH_MAX = 10_000
@@ -74,10 +75,10 @@ def agent_queue(node: str) -> QueueSpec:
 
 
 def report_queue(controller: str) -> QueueSpec:
-    """The transient queue of reports of one controller; only the newest matter."""
+    """The transient queue of what nodes and web applications report to one controller; only the newest matter."""
     return QueueSpec(
         f"reports.{controller}",
-        ((REPORTS, "report.#"),),
+        ((REPORTS, "report.#"), (REPORTS, "web.#")),
         durable=False,
         ttl_s=REPORT_TTL_S,
         length_max=REPORT_QUEUE_LENGTH_MAX,
@@ -98,3 +99,13 @@ def report_key(node: str) -> str:
 def agent_user(node: str) -> str:
     """The user (and queue name) of a node's agent."""
     return AGENT_USER_PREFIX + node
+
+
+def web_key(app: str) -> str:
+    """Routing key of what is measured of a web application."""
+    return f"web.{app}"
+
+
+def web_user(app: str) -> str:
+    """The user that may say what is measured of a web application."""
+    return WEB_USER_PREFIX + app

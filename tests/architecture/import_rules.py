@@ -64,7 +64,7 @@ CORES = (
     "sim_backend/sharing.py",
     "sim_backend/world.py",
 )
-SHELLS = ("agents/main.py", "daemons/main.py", "daemons/worker.py")
+SHELLS = ("agents/main.py", "daemons/main.py", "daemons/scraping.py", "daemons/worker.py")
 # A core may hold a seeded `random.Random`; the rule on chance sees to the seed.
 IMPURE = frozenset(settings()["importlinter:contract:pure"]["forbidden_modules"].split()) - {"random"}
 IMPURE_OURS = ("shared.bus.rabbitmq", "shared.clock", "shared.config", "shared.logs")

@@ -24,6 +24,7 @@ from shared.bus.topology import (
     event_queue,
     report_key,
     report_queue,
+    web_key,
 )
 from shared.errors import BusUnavailable, PermanentError
 from shared.ports import Bus
@@ -63,6 +64,10 @@ PUBLISHES = {
     "agent: a key that begins like its own": ("agent.n1", REPORTS, report_key("n11")),
     "agent: an event": ("agent.n1", EVENTS, "vm"),
     "agent: straight into a queue": ("agent.n1", REPLIES, CONTROLLER_QUEUE),
+    "web: another's measurements": ("web.shop", REPORTS, web_key("shop2")),
+    "web: a node's report": ("web.shop", REPORTS, report_key("n1")),
+    "web: a result": ("web.shop", RESULTS, CONTROLLER_QUEUE),
+    "web: an operator's request": ("web.shop", REQUESTS, CONTROLLER_QUEUE),
     "operator: a result": ("operator.ann", RESULTS, CONTROLLER_QUEUE),
     "operator: a report": ("operator.ann", REPORTS, report_key("n1")),
     "operator: an order": ("operator.ann", ACTIONS, "n1"),
@@ -94,6 +99,8 @@ CALLS: dict[str, tuple[str, Callable[[Bus], None]]] = {
     "agent: read dead letters": ("agent.n1", lambda bus: bus.consume(DEAD_QUEUE, 1)),
     "agent: make a queue": ("agent.n1", lambda bus: bus.declare(QueueSpec("mine", ()))),
     "agent: make its own queue": ("agent.n1", lambda bus: bus.declare(agent_queue("n1"))),
+    "web: read requests": ("web.shop", lambda bus: bus.consume(CONTROLLER_QUEUE, 1)),
+    "web: make a queue": ("web.shop", lambda bus: bus.declare(QueueSpec("mine", ()))),
     "operator: read requests": ("operator.ann", lambda bus: bus.consume(CONTROLLER_QUEUE, 1)),
     "operator: read orders": ("operator.ann", lambda bus: bus.consume(agent_queue("n1").name, 1)),
     "operator: another's reply queue": ("operator.ann", lambda bus: bus.declare(_reply_queue("operator.bob"))),
@@ -117,12 +124,17 @@ def test_a_call_that_is_not_permitted(case: str, harness: RabbitHarness) -> None
     with pytest.raises(PermanentError, match="ACCESS_REFUSED"):
         call(bus)
 
-    bus.consume(agent_queue("n1").name, 1) if user == "agent.n1" else bus.declare(REPLY)
+    works: dict[str, Callable[[], None]] = {
+        "agent.n1": lambda: bus.consume(agent_queue("n1").name, 1),
+        "operator.ann": lambda: bus.declare(REPLY),
+        "web.shop": lambda: bus.publish(REPORTS, web_key("shop"), b"measured"),
+    }
+    works[user]()
 
 
 def test_what_is_permitted_works(harness: RabbitHarness, controller: Listener) -> None:
     """The same connections that are refused the rest may do their work."""
-    agent, operator = harness.connect("agent.n1"), harness.connect("operator.ann")
+    agent, operator, web = (harness.connect(user) for user in ("agent.n1", "operator.ann", "web.shop"))
 
     agent.publish(REPORTS, report_key("n1"), b"report")
     agent.publish(RESULTS, CONTROLLER_QUEUE, b"result")
@@ -131,9 +143,15 @@ def test_what_is_permitted_works(harness: RabbitHarness, controller: Listener) -
     operator.declare(event_queue("operator.ann"))
     operator.consume(REPLY.name, 1)
     operator.publish(REQUESTS, CONTROLLER_QUEUE, b"request", reply_to=REPLY.name)
+    web.publish(REPORTS, web_key("shop"), b"measured")
 
-    got = {(delivery.body, delivery.sender) for delivery in controller.deliveries(3)}
-    assert got == {(b"report", "agent.n1"), (b"result", "agent.n1"), (b"request", "operator.ann")}
+    got = {(delivery.body, delivery.sender) for delivery in controller.deliveries(4)}
+    assert got == {
+        (b"report", "agent.n1"),
+        (b"result", "agent.n1"),
+        (b"request", "operator.ann"),
+        (b"measured", "web.shop"),
+    }
 
 
 def test_a_forged_sender_is_refused(harness: RabbitHarness, controller: Listener) -> None:

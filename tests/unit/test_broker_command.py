@@ -75,6 +75,16 @@ def test_it_makes_everything_once(broker: Broker, tmp_path: Path) -> None:
     assert broker.held["users"] != users
 
 
+def test_a_web_application_gets_an_account_for_its_measurements_alone(broker: Broker, tmp_path: Path) -> None:
+    assert setup(broker, tmp_path, "--web", "shop").exit_code == 0
+    assert names(broker, "users") == {"web.shop"}
+    assert names(broker, "queues") == {"controller", "dead"}
+    (permission,) = broker.held["permissions"]
+    assert (permission["configure"], permission["write"], permission["read"]) == ("^$", r"^(trimtab\.reports)$", "^$")
+    (limit,) = broker.held["topic_permissions"]
+    assert (limit["exchange"], limit["write"]) == ("trimtab.reports", r"^(web\.shop)$")
+
+
 def test_passwords_are_kept_in_files_alone(broker: Broker, tmp_path: Path) -> None:
     outcome = setup(broker, tmp_path / "new", "--operators", "anna", "--host", "mq:5673", "--vhost", "a b")
     (account,) = json.loads(outcome.stdout)["accounts"]

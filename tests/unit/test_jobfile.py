@@ -8,7 +8,7 @@ import pytest
 
 from daemons.cli.jobfile import read_job, understood
 from shared.errors import InvalidInput, Problem
-from shared.model import Job
+from shared.model import Job, Rules
 from tests.architecture.sources import ROOT
 
 NOW_S = 1_900_000_000.0  # 2030-03-17 17:46:40 UTC
@@ -49,6 +49,20 @@ def test_goals(tmp_path: Path, goal: str, goal_s: float) -> None:
     """A factor counts from the desired start, in times of 100 s at full speed."""
     job = read(tmp_path, f'name = "a"\n{STAGE}[start]\nafter_s = 60\n[goal]\n{goal}\n')
     assert (job.goal_s, job.desired_start_s) == (goal_s, NOW_S + 60)
+
+
+def test_a_job_of_a_class_may_leave_its_stages_out(tmp_path: Path) -> None:
+    job = read(tmp_path, 'name = "a"\nclass = "render"\n[goal]\nwithin_s = 60\n')
+    assert (job.job_class, job.stages, job.goal_s) == ("render", (), NOW_S + 60.0)
+    told = understood(job)
+    assert (told["class"], told["work_mcycles"], told["memory_mib"], told["stages"]) == ("render", None, None, [])
+
+
+def test_where_a_job_may_run(tmp_path: Path) -> None:
+    rules = '[rules]\npin = ["n1", "n2"]\nforbid = ["n3"]\ntogether = "db"\napart = "web"\nkeep = true\n'
+    job = read(tmp_path, f'name = "a"\n{STAGE}{rules}')
+    assert job.rules == Rules(("n1", "n2"), ("n3",), "db", "web", True)
+    assert understood(job)["rules"]["pin"] == ["n1", "n2"]
 
 
 def test_the_shortest_run_time_is_that_of_all_stages(tmp_path: Path) -> None:
@@ -95,7 +109,11 @@ def test_every_problem_at_once(tmp_path: Path) -> None:
     ("text", "key", "expected"),
     [
         ('name = "a"\nstages = []\n', "stages", "1 to 1000 tables [[stages]]"),
-        ('name = "a"\n', "stages", "an array, each a table"),
+        ('name = "a"\n', "stages", "1 to 1000 tables [[stages]], or a class"),
+        ('name = "a"\nclass = "x y"\n', "class", "at most 128 ASCII letters"),
+        ('name = "a"\nclass = "x"\n[goal]\nfactor = 2\n', "goal.factor", "goal.at or goal.within_s"),
+        (f'name = "a"\n{STAGE}[rules]\npin = ["n1", "n2"]\nforbid = ["n2"]\n', "rules.forbid", "nothing that rules."),
+        (f'name = "a"\n{STAGE}[rules]\ntogether = "x"\napart = "x"\n', "rules.apart", "nothing that rules.together"),
         ('name = "a"\nstages = 3\n', "stages", "an array, each a table"),
         (f'name = "a#0"\n{STAGE}', "name", "1 to 128 ASCII letters, digits, '-' or '_'"),
         (f'name = "a"\ninstances = 70_000\n{STAGE}', "instances", "a whole number from 1 to 65536"),

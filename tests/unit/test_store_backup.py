@@ -59,6 +59,7 @@ def test_a_backup_is_one_file_for_its_owner_that_any_client_reads(store: SqlStor
         "nodes": 1,
         "samples": 0,
         "terms": 1,
+        "web": 0,
     }
 
 

@@ -15,23 +15,39 @@ from daemons.records import DecisionRecord
 from daemons.settings import Automation, PolicyChoice
 from shared.codec import decode, encode
 from shared.effects import Compute, Computed, Received
-from shared.messages import QUERIES, ApprovePlan, CancelJob, ConfirmOff, DrainNode, DryRun, HoldJob, Query, SubmitJob
+from shared.messages import (
+    QUERIES,
+    ApprovePlan,
+    CancelJob,
+    ConfirmOff,
+    DrainNode,
+    DryRun,
+    HoldJob,
+    Query,
+    SubmitJob,
+    SubmitWeb,
+)
 from shared.model import (
     ActionKind,
     Change,
     ChangeKind,
+    Flow,
     NodeSample,
     Plan,
     Reason,
     ReasonCode,
     VmState,
     VmStatus,
+    WebApp,
 )
 from tests.unit.desk import OPERATOR, Desk, job
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs/views.md").read_text("utf-8")
 STRANGER = VmStatus("web-7", VmState.RUNNING, memory_mib=500, vcpus=2, cpu_mhz=700.0, managed=False)
+
+
+SHOP = WebApp("shop", (Flow("browse", mean_s=0.1, work_mcycles=5.0),), 500, 1000.0, min_instances=0, max_instances=2)
 
 
 def view(desk: Desk, what: str, subject: str = "", limit: int = 1000) -> Any:
@@ -72,7 +88,7 @@ def documented(heading: str) -> set[str]:
     """The keys in the first column of the tables under a heading."""
     section = PAGE.split(f"\n## {heading}\n", 1)[1].split("\n## ", 1)[0]
     cells = re.findall(r"^\| ([^|]+) \|", section, re.MULTILINE)
-    heads = {"node", "job"}  # `key of ... only`
+    heads = {"node", "job", "app"}  # `key of ... only`
     return {key for cell in cells for key in re.findall(r"`(\w+)`", cell)} - heads
 
 
@@ -81,10 +97,11 @@ def documented(heading: str) -> set[str]:
 
 def test_every_view_has_its_section_and_its_time_and_term() -> None:
     desk = lively()
+    desk.ask(SubmitWeb("web", SHOP))
     headings = {name for line in re.findall(r"^## (.+)$", PAGE, re.MULTILINE) for name in line.split(", ")}
     assert set(QUERIES) <= headings
     for what in QUERIES:
-        data = view(desk, what, {"node": "n1", "job": "a"}.get(what, ""))
+        data = view(desk, what, {"node": "n1", "job": "a", "web-app": "shop"}.get(what, ""))
         assert (data["at_s"], data["term"]) == (desk.now_s, 1)
 
 
@@ -98,7 +115,11 @@ def test_rows_have_the_documented_keys() -> None:
     assert job_keys == documented("jobs, job")
     assert set(view(desk, "jobs")["jobs"][0]) < job_keys
     assert set(view(desk, "nodes")["nodes"][0]) < node_keys
-    assert set(view(desk, "vms")["vms"][0]) == documented("vms") | {"node", "job"}
+    assert set(view(desk, "vms")["vms"][0]) == documented("vms") | {"node", "job", "app"}
+    desk.ask(SubmitWeb("web", SHOP))
+    app_keys = set(view(desk, "web-app", "shop")["app"])
+    assert app_keys == documented("web-apps, web-app")
+    assert set(view(desk, "web-apps")["apps"][0]) < app_keys
     decision = view(desk, "plan")["decision"]
     assert set(decision) - {"counts"} == documented("plan")
     assert set(view(desk, "doctor")) - rest == documented("doctor")
@@ -319,8 +340,11 @@ def test_a_wrong_question_is_refused_with_what_was_meant(what: str, subject: str
     assert said in detail
 
 
+NAMES = ("requests.py", "vm_requests.py", "web.py", "answers.py")
+
+
 def test_every_code_of_a_refusal_is_documented() -> None:
-    sources = [(ROOT / "daemons" / name).read_text("utf-8") for name in ("requests.py", "vm_requests.py", "answers.py")]
+    sources = [(ROOT / "daemons" / name).read_text("utf-8") for name in NAMES]
     codes = {code for text in sources for code in re.findall(r'(?:return |, False, )"([a-z-]+)", ', text)}
     page = (ROOT / "docs/errors.md").read_text("utf-8").split("## Refused requests\n", 1)[1].split("\n## ", 1)[0]
     assert codes == set(re.findall(r"^\| `([a-z-]+)` \|", page, re.MULTILINE))
