@@ -1,0 +1,114 @@
+"""`trimtab sim reproduce PAPER`: the experiments of a paper, its figures beside ours."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+from rich.console import Group, RenderableType
+from rich.progress import Progress
+from rich.table import Table
+
+from daemons.cli.output import CommandGroup, emit, messages, output_option
+from daemons.report.pictures import can_draw
+from shared.errors import InvalidInput, Problem
+from sim_backend.experiments import catalogue
+from sim_backend.experiments.catalogue import PAPERS, Reproduction
+from sim_backend.experiments.claims import Paper
+
+SEEDS_MAX = 1_000
+SEEDS = 5
+
+
+class PaperGroup(CommandGroup):
+    """One command for each paper of the catalogue, imported when needed."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Every paper, sorted."""
+        return sorted({*super().list_commands(ctx), *PAPERS})
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """The command of a paper, None when there is none."""
+        return command_of(catalogue.paper(cmd_name)) if cmd_name in PAPERS else super().get_command(ctx, cmd_name)
+
+
+@click.group(cls=PaperGroup)
+def reproduce() -> None:
+    """Play the experiments of a paper again and put its figures beside ours."""
+
+
+def command_of(paper: Paper) -> click.Command:
+    """`trimtab sim reproduce NAME` for one paper."""
+
+    @click.command(paper.name, help=f"{paper.title}: its experiments, each claim beside what comes out here.")
+    @click.option(
+        "--experiment",
+        "chosen",
+        type=click.Choice(tuple(paper.experiments)),
+        multiple=True,
+        help="Only this one; may be given more than once.",
+    )
+    @click.option(
+        "--seeds", type=click.IntRange(1, SEEDS_MAX), default=SEEDS, show_default=True, help="Runs with seeds 0, 1, ..."
+    )
+    @click.option(
+        "--plots", type=click.Path(file_okay=False, path_type=Path), metavar="FOLDER", help="Draw the figures into it."
+    )
+    @output_option
+    def command(chosen: tuple[str, ...], seeds: int, plots: Path | None) -> None:
+        check_plots(plots)
+        experiments = [key for key in paper.experiments if not chosen or key in chosen]
+        outcome = _with_progress(
+            lambda tell: catalogue.reproduce(paper, experiments, seeds, plots, None, tell), f"reproducing {paper.name}"
+        )
+        emit(outcome.to_json(), lambda: _for_people(paper, outcome))
+
+    return command
+
+
+def check_plots(plots: Path | None) -> None:
+    """Raise `InvalidInput` when pictures are asked for that cannot be drawn or kept."""
+    if plots is None:
+        return
+    if not can_draw():
+        raise InvalidInput(Problem("--plots", "matplotlib is not installed", "pip install 'trimtab[plots]'"))
+    try:
+        plots.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InvalidInput(Problem("--plots", str(error), "a folder that can be written to")) from error
+
+
+def _with_progress(play: Callable[[Callable[[int, int], None]], Reproduction], title: str) -> Reproduction:
+    console = messages()
+    with Progress(console=console, transient=True, disable=not console.is_terminal) as progress:
+        task = progress.add_task(title, total=None)
+        return play(lambda done, total: progress.update(task, completed=done, total=total))
+
+
+def _for_people(paper: Paper, outcome: Reproduction) -> RenderableType:
+    shown: list[RenderableType] = [_table(title, lines) for title, lines in outcome.tables.items()]
+    rows = Table("", "what", "paper", "ours", "holds", "why", title=paper.title)
+    for row in outcome.rows:
+        holds = "-" if row.holds is None else "yes" if row.holds else "NO"
+        rows.add_row(row.id, row.what, _shown(row.paper), _shown(row.ours), holds, row.why)
+    shown.append(rows)
+    judged = [row for row in outcome.rows if row.holds is not None]
+    shown.append(f"{sum(bool(row.holds) for row in judged)} of {len(judged)} claims hold; {outcome.wall_s:.1f} s")
+    shown += [f"drawn: {path}" for path in outcome.pictures]
+    return Group(*shown)
+
+
+def _table(title: str, lines: Sequence[Mapping[str, Any]]) -> Table:
+    columns = list(lines[0]) if lines else []
+    table = Table(*(column.replace("_", " ") for column in columns), title=title)
+    for line in lines:
+        table.add_row(*(_shown(line[column]) for column in columns))
+    return table
+
+
+def _shown(value: object) -> str:
+    if value is None:
+        return "-"
+    return f"{value:,.6g}" if isinstance(value, float) else str(value)

@@ -1,0 +1,39 @@
+"""Runs the work of experiments on all processors; every piece draws from a seed of its own."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from multiprocessing import get_context
+from typing import Any
+
+from sim_backend.experiments.claims import Work
+
+
+def run_all(work: Sequence[Work], workers: int | None = None, tell: Callable[[int], None] | None = None) -> list[Any]:
+    """The results in the order of `work`. `workers`: processes, as many as there are processors where None; with one,
+    or one piece of work, everything runs here. `tell` is given how many pieces are done. Raises what a piece raises."""
+    count = min(len(work), workers or os.cpu_count() or 1)
+    if count <= 1:
+        return [_told(_do(piece), index + 1, tell) for index, piece in enumerate(work)]
+    with ProcessPoolExecutor(count, mp_context=get_context("spawn")) as pool:
+        futures = [pool.submit(_do, piece) for piece in work]
+        try:
+            for done, future in enumerate(as_completed(futures), 1):
+                _told(future.result(), done, tell)
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
+        return [future.result() for future in futures]
+
+
+def _do(piece: Work) -> Any:
+    function, arguments = piece
+    return function(*arguments)
+
+
+def _told(result: Any, done: int, tell: Callable[[int], None] | None) -> Any:
+    if tell is not None:
+        tell(done)
+    return result
