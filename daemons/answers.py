@@ -11,7 +11,7 @@ from daemons.views import VIEWS, Tables
 from shared.bus import topology
 from shared.codec import encode
 from shared.effects import Acknowledge, Computed, Effect, Publish, Received
-from shared.errors import CodecError
+from shared.errors import CodecError, InvalidValue
 from shared.messages import QUERIES, DryRun, Query, Reply
 from shared.model import JobPhase
 
@@ -52,7 +52,10 @@ class Answers:
         code, detail = self._refuse(query)
         if code:
             return Reply(query.request, False, code, detail)
-        return self._answer(query.request, VIEWS[query.what](self.tables, query, now_s), now_s)
+        try:
+            return self._answer(query.request, VIEWS[query.what](self.tables, query, now_s), now_s)
+        except InvalidValue as problem:  # a policy whose state cannot be saved
+            return Reply(query.request, False, "invalid-value", f"{problem}")
 
     def _answer(self, request: str, data: Row, now_s: float) -> Reply:
         reply = Reply(request, True, data={"at_s": now_s, "term": self.tables.agenda.term} | data)
@@ -79,6 +82,8 @@ class Answers:
             return "unknown-node", unknown("node", subject, cluster.nodes)
         if query.what == "plan" and subject and not self._kept(subject):
             return "no-such-plan", f"decision {subject!r} is not kept; plan-history lists those that are"
+        if query.what == "snapshot" and subject and not self.tables.shelf.has(subject):
+            return "invalid-value", f"page {subject!r} is not kept: another snapshot was saved since; ask anew"
         return "", ""
 
     def _kept(self, number: str) -> bool:

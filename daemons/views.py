@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
 from daemons.agenda import Agenda
+from daemons.decide import DecideRequest
 from daemons.deciding import Deciding
 from daemons.leadership import Leadership
 from daemons.reconcile import Reconciler
+from daemons.saved_requests import Shelf, to_bytes
 from daemons.settings import ControllerSettings
 from daemons.state import Cluster, JobEntry
 from daemons.view_rows import (
@@ -30,6 +32,7 @@ from daemons.view_rows import (
     vms_on,
 )
 from daemons.web_views import app_details, app_row
+from shared.effects import Compute
 from shared.messages import Query
 from shared.model import JobPhase, NodeCondition, NodeService
 
@@ -37,7 +40,7 @@ from shared.model import JobPhase, NodeCondition, NodeService
 @dataclass(frozen=True, slots=True)
 class Tables:
     """What views are made of. `in_hand`: what the controller waits for, by name. `dry_running`: a dry run is under
-    way."""
+    way. `shelf`: what was saved last."""
 
     controller: str
     leadership: Leadership
@@ -48,6 +51,7 @@ class Tables:
     reconciler: Reconciler
     in_hand: Callable[[], dict[str, int]]
     dry_running: Callable[[], bool]
+    shelf: Shelf = field(default_factory=Shelf)
 
 
 def status(tables: Tables, _query: Query, now_s: float) -> Row:
@@ -270,6 +274,26 @@ def doctor(tables: Tables, query: Query, now_s: float) -> Row:
     }
 
 
+def snapshot(tables: Tables, query: Query, now_s: float) -> Row:
+    """What would be decided on now, in pages, or a page of what was saved last; ValueError for a page that is not
+    there, `InvalidValue` for a policy's state that cannot be saved."""
+    if not query.subject:
+        tables.shelf.put(query.request, lambda: to_bytes(_request(tables, now_s)))
+        return tables.shelf.page(0)
+    if not tables.shelf.has(query.subject):
+        raise ValueError(query.subject)
+    return tables.shelf.page(int(query.subject.rpartition(".")[2]))
+
+
+def _request(tables: Tables, now_s: float) -> DecideRequest:
+    """What a decision of a cycle would be asked for now; nothing is computed."""
+    tables.deciding.compute(now_s, True)
+    asked = tables.agenda.effects.pop()
+    assert isinstance(asked, Compute)
+    request: DecideRequest = asked.request
+    return request
+
+
 VIEWS: dict[str, Callable[[Tables, Query, float], dict[str, Any]]] = {
     "status": status,
     "nodes": nodes,
@@ -282,4 +306,5 @@ VIEWS: dict[str, Callable[[Tables, Query, float], dict[str, Any]]] = {
     "plan": plan,
     "plan-history": plan_history,
     "doctor": doctor,
+    "snapshot": snapshot,
 }

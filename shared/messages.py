@@ -386,7 +386,20 @@ class Query:
     limit: int = 1000
 
 
-QUERIES = ("status", "nodes", "node", "jobs", "job", "web-apps", "web-app", "vms", "plan", "plan-history", "doctor")
+QUERIES = (
+    "status",
+    "nodes",
+    "node",
+    "jobs",
+    "job",
+    "web-apps",
+    "web-app",
+    "vms",
+    "plan",
+    "plan-history",
+    "doctor",
+    "snapshot",
+)
 
 
 # --- controller -> operator and everyone -------------------------------------------------------------------------

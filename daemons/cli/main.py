@@ -19,6 +19,7 @@ OWN = {
     "nodes": ("daemons.cli.nodes", "List, add, empty and remove nodes."),
     "pause": ("daemons.cli.plan", "Stop deciding."),
     "plan": ("daemons.cli.plan", "Show and approve what was decided."),
+    "snapshot": ("daemons.cli.snapshot", "Save what a decision sees, and decide on it again."),
     "status": ("daemons.cli.status", "Show who leads, what is under way, and what is wrong."),
     "store": ("daemons.cli.store", "Back up, restore, prune and upgrade the controller's store."),
     "unpause": ("daemons.cli.plan", "Decide again; after a restore of the store, act again."),

@@ -1,0 +1,360 @@
+"""A decision's request as bytes and back, so that any decision is computed again elsewhere, bit for bit.
+
+The bytes are gzip; inside are two lines of JSON: who saved it, and the request. Columns are written as they lie in
+memory (little-endian, base64) with their type and length, so no float is rounded. Reading is strict: another schema, a
+key too many or missing, a column of the wrong type or length, a row that points nowhere are refused with their place.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+import zlib
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, fields
+from typing import Any, NoReturn, TypeVar, get_type_hints
+
+import numpy as np
+
+from daemons.decide import DecideRequest
+from daemons.settings import PolicyChoice
+from shared.costs import OperationCosts
+from shared.errors import InvalidInput, InvalidValue, Problem
+from shared.model import Constraint, ConstraintKind, ModelForm
+from shared.snapshot import (
+    Bools,
+    Floats,
+    FlowColumns,
+    InstanceColumns,
+    Ints,
+    NodeColumns,
+    Snapshot,
+    StageColumns,
+    WebColumns,
+    WorkloadColumns,
+    WorkloadState,
+)
+
+SCHEMA = 1  # goes up with every change of what a snapshot or a request consists of
+BYTES_MAX = 1 << 30  # of the JSON in a file
+PART_LENGTH = 4096  # characters of one string on the bus
+PAGE_PARTS = 640  # strings of one page: 2.5 MiB
+COMPRESSION_LEVEL = 3
+_GZIP = 31  # zlib's word for the gzip form
+
+Row = dict[str, Any]
+T = TypeVar("T")
+_TYPES: tuple[tuple[Any, str, str], ...] = ((Floats, "float64", "<f8"), (Ints, "int64", "<i8"), (Bools, "bool", "|b1"))
+_COLUMNS = {
+    "nodes": NodeColumns,
+    "workloads": WorkloadColumns,
+    "instances": InstanceColumns,
+    "stages": StageColumns,
+    "web": WebColumns,
+    "flows": FlowColumns,
+}
+_NUMBERS = ("now_s", "cycle_s", "reporting_frac", "oldest_report_s", "vm_overhead_mib")
+
+
+@dataclass(frozen=True, slots=True)
+class Saved:
+    """A saved request, and in `header` who saved it: program (its version), term, at_s."""
+
+    request: DecideRequest
+    header: Mapping[str, Any]
+
+
+# --- writing ---------------------------------------------------------------------------------------------------------
+
+
+def to_bytes(request: DecideRequest) -> bytes:
+    """The request, compressed. Raises `InvalidValue` for a policy's state or parameters that are no plain data."""
+    snapshot = request.snapshot
+    plain = {
+        "schema": SCHEMA,
+        "snapshot": {
+            **{name: getattr(snapshot, name) for name in _NUMBERS},
+            "at_cycle": snapshot.at_cycle,
+            "costs": {each.name: getattr(snapshot.costs, each.name) for each in fields(OperationCosts)},
+            "constraints": [[each.kind.value, each.members, each.nodes] for each in snapshot.constraints],
+            **{name: _written(getattr(snapshot, name)) for name in _COLUMNS},
+        },
+        "placement": _choice(request.placement, request.placement_state, "placement"),
+        "provisioning": request.provisioning
+        and _choice(request.provisioning, request.provisioning_state, "provisioning"),
+    }
+    if request.provisioning is None and request.provisioning_state is not None:
+        plain["provisioning_state"] = _plain(request.provisioning_state, "provisioning_state")
+    return _packed(plain)
+
+
+def header_bytes(header: Mapping[str, Any]) -> bytes:
+    """The first line of a file, compressed; `to_bytes` follows it."""
+    return _packed(dict(header))
+
+
+def _packed(plain: Row) -> bytes:
+    compress = zlib.compressobj(COMPRESSION_LEVEL, wbits=_GZIP)
+    text = json.dumps(plain, separators=(",", ":")) + "\n"
+    return compress.compress(text.encode("ascii")) + compress.flush()
+
+
+def _written(columns: Any) -> Row:
+    return {name: _column(getattr(columns, name), hint) for name, hint in _hints(type(columns)).items()}
+
+
+def _hints(kind: type) -> dict[str, Any]:
+    hints = get_type_hints(kind)
+    return {each.name: hints[each.name] for each in fields(kind)}
+
+
+def _column(value: Any, hint: Any) -> Any:
+    for known, dtype, stored in _TYPES:
+        if hint == known:
+            raw = np.ascontiguousarray(value).astype(stored, casting="equiv", copy=False)
+            return {"dtype": dtype, "length": len(raw), "data": base64.b64encode(raw.tobytes()).decode("ascii")}
+    return list(value)
+
+
+def _choice(choice: PolicyChoice, state: Any, where: str) -> Row:
+    return {
+        "policy": choice.name,
+        "params": _plain(dict(choice.params), f"{where}.params"),
+        "state": _plain(state, f"{where}.state"),
+    }
+
+
+def _plain(value: Any, where: str) -> Any:
+    """The value, if JSON gives it back as it is."""
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    if isinstance(value, list):
+        return [_plain(item, f"{where}[{index}]") for index, item in enumerate(value)]
+    if isinstance(value, dict) and all(isinstance(key, str) for key in value):
+        return {key: _plain(item, f"{where}.{key}") for key, item in value.items()}
+    raise InvalidValue(where, type(value).__name__, "nothing, numbers, strings, lists or string-keyed dicts")
+
+
+# --- on the bus ------------------------------------------------------------------------------------------------------
+
+
+class Shelf:
+    """The request that was saved last, in pages small enough for the bus, until the next one."""
+
+    def __init__(self) -> None:
+        self._id = ""
+        self._pages: list[list[str]] = []
+
+    def put(self, name: str, make: Callable[[], bytes]) -> None:
+        """Keep what `make` returns, unless what is kept has that name: the same question may come twice."""
+        if self._id != name:
+            text = base64.b64encode(make()).decode("ascii")
+            parts = [text[at : at + PART_LENGTH] for at in range(0, len(text), PART_LENGTH)]
+            self._pages = [parts[at : at + PAGE_PARTS] for at in range(0, len(parts), PAGE_PARTS)]
+            self._id = name
+
+    def has(self, page: str) -> bool:
+        """Whether `page`, a name and a number with a dot between them, is here."""
+        name, _, number = page.rpartition(".")
+        return name == self._id and number.isascii() and number.isdigit() and int(number[:9]) < len(self._pages)
+
+    def page(self, number: int) -> Row:
+        """A page, with what is needed to ask for the others."""
+        return {"id": self._id, "page": number, "pages": len(self._pages), "parts": self._pages[number]}
+
+
+def from_parts(parts: Iterator[str]) -> bytes:
+    """The bytes whose parts, page after page, these are. Raises `InvalidInput`."""
+    try:
+        return base64.b64decode("".join(parts), validate=True)
+    except (binascii.Error, ValueError) as problem:
+        raise InvalidInput(Problem("snapshot", "the answer cannot be read", "base64")) from problem
+
+
+# --- reading ---------------------------------------------------------------------------------------------------------
+
+
+def from_bytes(body: bytes, name: str) -> Saved:
+    """The saved request in a file of that name. Raises `InvalidInput` naming the first thing that is wrong."""
+    header, plain = _lines(body, name)
+    if plain.get("schema") != SCHEMA:
+        by = f"program {header.get('program', 'unknown')}"
+        raise InvalidInput(Problem(name, f"has schema {plain.get('schema')!r}, saved by {by}", f"schema {SCHEMA}"))
+    reader = _Reader(name)
+    try:
+        return Saved(reader.request(plain), header)
+    except InvalidValue as problem:
+        raise InvalidInput(Problem(f"{name}: {problem.field}", f"is {problem.got!r}", problem.expected)) from problem
+
+
+def _lines(body: bytes, name: str) -> tuple[Row, Row]:
+    """The header and the request as JSON."""
+    lines = []
+    rest, room = body, BYTES_MAX
+    for _ in range(2):
+        expand = zlib.decompressobj(wbits=_GZIP)
+        try:
+            text = expand.decompress(rest, room)
+        except zlib.error as problem:
+            what = "is cut off" if not rest else "is no saved request"
+            raise InvalidInput(Problem(name, what, "a file of `trimtab snapshot save`")) from problem
+        if not expand.eof:
+            what = "is too large" if expand.unconsumed_tail else "is cut off"
+            raise InvalidInput(
+                Problem(name, what, f"a whole file of `trimtab snapshot save`, at most {BYTES_MAX} bytes")
+            )
+        rest, room = expand.unused_data, room - len(text) + 1
+        lines.append(_object(text, name))
+    if rest:
+        raise InvalidInput(Problem(name, f"has {len(rest)} bytes after its end", "a file of `trimtab snapshot save`"))
+    return lines[0], lines[1]
+
+
+def _object(text: bytes, name: str) -> Row:
+    try:
+        plain = json.loads(text)
+    except (ValueError, RecursionError) as problem:
+        raise InvalidInput(Problem(name, "holds no JSON", "a file of `trimtab snapshot save`")) from problem
+    if not isinstance(plain, dict):
+        raise InvalidInput(Problem(name, "holds no object", "a file of `trimtab snapshot save`"))
+    return plain
+
+
+class _Reader:
+    """Reads one request; the first thing that is wrong ends it."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def request(self, plain: Row) -> DecideRequest:
+        """The whole request."""
+        wanted = {"schema", "snapshot", "placement", "provisioning"}
+        self._keys("request", plain, wanted | (plain.keys() & {"provisioning_state"}))
+        placement, placement_state = self._choice("placement", plain["placement"])
+        provisioning, provisioning_state = None, plain.get("provisioning_state")
+        if plain["provisioning"] is not None:
+            provisioning, provisioning_state = self._choice("provisioning", plain["provisioning"])
+        return DecideRequest(
+            self._snapshot(plain["snapshot"]), placement, placement_state, provisioning, provisioning_state
+        )
+
+    def _fail(self, where: str, what: str, expected: str) -> NoReturn:
+        raise InvalidInput(Problem(f"{self._name}: {where}", what, expected))
+
+    def _keys(self, where: str, plain: Any, wanted: set[str]) -> None:
+        if not isinstance(plain, dict):
+            self._fail(where, "is no object", "an object")
+        odd = sorted(plain.keys() ^ wanted)
+        if odd:
+            self._fail(f"{where}.{odd[0]}", "is missing" if odd[0] in wanted else "no such key", "each key once")
+
+    def _typed(self, where: str, value: Any, kind: type | tuple[type, ...], words: str) -> Any:
+        if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
+            self._fail(where, f"is {str(value)[:60]}", words)
+        return value
+
+    def _choice(self, where: str, plain: Any) -> tuple[PolicyChoice, Any]:
+        self._keys(where, plain, {"policy", "params", "state"})
+        name = self._typed(f"{where}.policy", plain["policy"], str, "the name of a policy")
+        params = self._typed(f"{where}.params", plain["params"], dict, "an object")
+        return PolicyChoice(name, params), plain["state"]
+
+    # --- the snapshot -----------------------------------------------------------------------------------------------
+
+    def _snapshot(self, plain: Any) -> Snapshot:
+        self._keys("snapshot", plain, {*_NUMBERS, "at_cycle", "costs", "constraints", *_COLUMNS})
+        numbers: dict[str, Any] = {name: self._number(f"snapshot.{name}", plain[name]) for name in _NUMBERS}
+        self._keys("snapshot.costs", plain["costs"], {each.name for each in fields(OperationCosts)})
+        costs = {name: self._number(f"snapshot.costs.{name}", value) for name, value in plain["costs"].items()}
+        columns: dict[str, Any] = {
+            name: self._columns(f"snapshot.{name}", plain[name], kind) for name, kind in _COLUMNS.items()
+        }
+        snapshot = Snapshot(
+            **numbers,
+            **columns,
+            at_cycle=self._typed("snapshot.at_cycle", plain["at_cycle"], bool, "true or false"),
+            costs=OperationCosts(**costs),
+            constraints=self._constraints(plain["constraints"]),
+        )
+        self._rows(snapshot)
+        return snapshot
+
+    def _number(self, where: str, value: Any) -> float:
+        return float(self._typed(where, value, (int, float), "a number"))
+
+    def _columns(self, where: str, plain: Any, kind: type[T]) -> T:
+        hints = _hints(kind)
+        self._keys(where, plain, set(hints))
+        made = {name: self._read(f"{where}.{name}", plain[name], hint) for name, hint in hints.items()}
+        first, *others = made
+        for name in others:
+            if len(made[name]) != len(made[first]):
+                self._fail(f"{where}.{name}", f"has {len(made[name])} rows", f"{len(made[first])}, as {first} has")
+        return kind(**made)
+
+    def _read(self, where: str, plain: Any, hint: Any) -> Any:
+        for known, dtype, stored in _TYPES:
+            if hint == known:
+                return self._array(where, plain, dtype, stored)
+        rows = self._typed(where, plain, list, "a list")
+        if hint == tuple[str, ...]:
+            return self._texts(where, rows)
+        if hint == tuple[ModelForm, ...]:
+            return tuple(ModelForm(each) for each in self._known(where, rows, [form.value for form in ModelForm]))
+        return tuple(self._texts(where, self._typed(where, each, list, "lists of strings")) for each in rows)
+
+    def _known(self, where: str, rows: list[Any], known: list[str]) -> list[str]:
+        for each in rows:
+            if each not in known:
+                self._fail(where, f"has {str(each)[:60]}", "one of " + ", ".join(known))
+        return rows
+
+    def _texts(self, where: str, rows: list[Any]) -> tuple[str, ...]:
+        return tuple(self._typed(where, each, str, "strings") for each in rows)
+
+    def _array(self, where: str, plain: Any, dtype: str, stored: str) -> Any:
+        self._keys(where, plain, {"dtype", "length", "data"})
+        if plain["dtype"] != dtype:
+            self._fail(f"{where}.dtype", f"is {plain['dtype']!r}", dtype)
+        try:
+            raw = base64.b64decode(self._typed(f"{where}.data", plain["data"], str, "base64"), validate=True)
+        except (binascii.Error, ValueError) as problem:
+            raise InvalidInput(Problem(f"{self._name}: {where}.data", "is no base64", "base64")) from problem
+        size = np.dtype(stored).itemsize
+        if plain["length"] * size != len(raw):
+            self._fail(where, f"holds {len(raw)} bytes", f"{plain['length']} values of {size} bytes")
+        if dtype == "bool" and raw.strip(b"\x00\x01"):
+            self._fail(where, "holds other bytes than 0 and 1", "truth values")
+        return np.frombuffer(raw, dtype=stored).astype(dtype)
+
+    def _constraints(self, plain: Any) -> tuple[Constraint, ...]:
+        where = "snapshot.constraints"
+        made = []
+        for row in self._typed(where, plain, list, "a list"):
+            if not isinstance(row, list) or len(row) != 3 or row[0] not in [kind.value for kind in ConstraintKind]:
+                self._fail(where, f"has {str(row)[:60]}", "[kind, members, nodes]")
+            members, nodes = (self._texts(where, self._typed(where, part, list, "a list")) for part in row[1:])
+            made.append(Constraint(ConstraintKind(row[0]), members, nodes))
+        return tuple(made)
+
+    def _rows(self, snapshot: Snapshot) -> None:
+        """Rows that other rows point at are there."""
+        work, nodes = snapshot.workloads, len(snapshot.nodes.names)
+        self._within("workloads.state", work.state, 0, len(WorkloadState))
+        self._within("workloads.instances", work.instances, 0, 1 << 32)
+        self._within("workloads.stages", work.stages, 0, len(snapshot.stages.work_mcycles) + 1)
+        self._within("workloads.first_stage", work.first_stage, 0, len(snapshot.stages.work_mcycles) + 1)
+        self._within("workloads.app", work.app, -1, len(snapshot.web.names))
+        self._within("instances.node", snapshot.instances.node, -1, nodes)
+        self._within("flows.app", snapshot.flows.app, 0, len(snapshot.web.names))
+        held = np.where(work.state == WorkloadState.WAITING.value, 0, work.instances)
+        placed = held > 0
+        self._within("workloads.first_instance", work.first_instance[placed], 0, len(snapshot.instances.node))
+        ends = (work.first_instance + held)[placed]
+        self._within("workloads.instances", ends, 0, len(snapshot.instances.node) + 1)
+        self._within("workloads.stages", work.first_stage + work.stages, 0, len(snapshot.stages.work_mcycles) + 1)
+
+    def _within(self, where: str, rows: Ints, least: int, end: int) -> None:
+        if len(rows) and not (least <= rows.min() and rows.max() < end):
+            self._fail(f"snapshot.{where}", f"has rows from {rows.min()} to {rows.max()}", f"{least} to {end - 1}")

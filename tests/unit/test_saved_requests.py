@@ -1,0 +1,313 @@
+"""Saved requests: what is read is what was written, bit for bit, decisions are the same, and what is wrong is named."""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import json
+import math
+from collections.abc import Callable
+from dataclasses import fields, replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from daemons import decide
+from daemons.decide import DecideRequest
+from daemons.saved_requests import PAGE_PARTS, SCHEMA, Shelf, from_bytes, from_parts, header_bytes, to_bytes
+from daemons.settings import PolicyChoice
+from shared.codec import encode
+from shared.costs import COSTS
+from shared.effects import Compute
+from shared.errors import InvalidInput, InvalidValue
+from shared.messages import DrainNode, DryRun, Query, Reply, SubmitJob
+from shared.model import Constraint, ConstraintKind, VmState, VmStatus
+from shared.snapshot import Snapshot
+from sim_backend.conformance.clusters import random_cluster
+from sim_backend.place_file import read
+from sim_backend.place_snapshot import snapshot_of
+from tests.unit.desk import OPERATOR, Desk, job
+from tests.unit.place_cases import EXAMPLE
+
+HEADER = {"program": "1.2.3", "term": 4, "at_s": 5.0}
+POLICIES = ("first-fit", "edf")
+
+
+def request(snapshot: Snapshot, **changes: Any) -> DecideRequest:
+    made = DecideRequest(snapshot, PolicyChoice("edf", {"preempt": True}), None, PolicyChoice("static"), None)
+    return replace(made, **changes)
+
+
+def example() -> Snapshot:
+    """Every kind of column has rows, and some numbers are odd."""
+    made = snapshot_of(read(EXAMPLE))
+    odd = np.array([0.1, -0.0, math.inf, -math.inf, math.nan, 5e-324, 1e308, 1 / 3, 2.0**53 + 1, 3.0])
+    work = replace(made.workloads, changed_s=odd)
+    return replace(made, workloads=work, now_s=3600.1 + 0.2, costs=COSTS["paper"], at_cycle=False)
+
+
+def again(given: DecideRequest) -> DecideRequest:
+    """The request as it comes back from a file."""
+    saved = from_bytes(header_bytes(HEADER) + to_bytes(given), "f")
+    assert saved.header == HEADER
+    return saved.request
+
+
+def same(one: Any, other: Any) -> None:
+    """Columns of the same types with the same bits, everything else equal."""
+    for each in fields(Snapshot):
+        left, right = getattr(one, each.name), getattr(other, each.name)
+        if hasattr(left, "__dataclass_fields__") and each.name != "costs":
+            for column in fields(left):
+                first, second = getattr(left, column.name), getattr(right, column.name)
+                if isinstance(first, np.ndarray):
+                    assert (first.dtype, first.tobytes()) == (second.dtype, second.tobytes()), column.name
+                    assert not second.flags.writeable
+                else:
+                    assert first == second, column.name
+        else:
+            assert left == right, each.name
+
+
+# --- what is read is what was written --------------------------------------------------------------------------------
+
+
+def test_every_bit_comes_back() -> None:
+    given = request(example(), placement_state={"level": -math.inf, "seen": [1, 0.1, None, "ü", True]})
+    back = again(given)
+    same(given.snapshot, back.snapshot)
+    assert (back.placement, back.placement_state) == (given.placement, given.placement_state)
+    assert (back.provisioning, back.provisioning_state) == (given.provisioning, None)
+    assert to_bytes(back) == to_bytes(given)
+
+
+def test_between_cycles_there_is_no_provisioning() -> None:
+    back = again(request(example(), provisioning=None, provisioning_state={"kept": 3}))
+    assert (back.provisioning, back.provisioning_state) == (None, {"kept": 3})
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize("seed", range(10))
+def test_the_same_decision(policy: str, seed: int) -> None:
+    """On random clusters."""
+    given = request(random_cluster(np.random.default_rng(seed)), placement=PolicyChoice(policy))
+    assert decide.run(again(given)) == decide.run(given)
+
+
+def test_an_empty_cluster() -> None:
+    desk = Desk(nodes=[]).lead()
+    same(again(live(desk)).snapshot, live(desk).snapshot)
+    assert ask(desk, "")["pages"] == 1
+
+
+def test_only_plain_states_can_be_saved() -> None:
+    for state, said in (({"a": (1,)}, "placement.state.a"), ({1: 2}, "placement.state"), ({"a": [{3}]}, "state.a[0]")):
+        with pytest.raises(InvalidValue) as caught:
+            to_bytes(request(example(), placement_state=state))
+        assert said in str(caught.value)
+
+
+FIELDS = """at_cycle constraints costs cycle_s flows instances nodes now_s oldest_report_s reporting_frac stages
+vm_overhead_mib web workloads flows.app flows.c_mhz_s flows.goal flows.load_mhz flows.model flows.names flows.percentile
+flows.rate_per_s flows.t_min_s flows.throughput flows.work_mcycles instances.cpu_mhz instances.node nodes.core_mhz
+nodes.cores nodes.cpu_mhz nodes.draining nodes.free_cpu_mhz nodes.free_memory_mib nodes.labels nodes.memory_mib
+nodes.names nodes.schedulable stages.max_mhz stages.memory_mib stages.min_mhz stages.work_mcycles web.importance
+web.max_instances web.max_mhz web.min_instances web.names workloads.app workloads.changed_s workloads.desired_start_s
+workloads.done_mcycles workloads.first_instance workloads.first_stage workloads.fixed workloads.goal_s
+workloads.importance workloads.instances workloads.max_mhz workloads.memory_mib workloads.min_mhz workloads.names
+workloads.needs workloads.not_before_s workloads.revision workloads.separate workloads.stages workloads.state
+workloads.submit_s workloads.vcpus workloads.work_mcycles"""
+
+
+def test_a_new_column_needs_a_new_schema() -> None:
+    """When this fails because a snapshot has changed: raise SCHEMA by one and put the new columns here."""
+    made = example()
+    names = [each.name for each in fields(Snapshot)]
+    parts = ("nodes", "workloads", "instances", "stages", "web", "flows")
+    columns = [f"{part}.{each.name}" for part in parts for each in fields(getattr(made, part))]
+    assert (SCHEMA, sorted(names) + sorted(columns)) == (1, FIELDS.split())
+
+
+# --- from a live controller ------------------------------------------------------------------------------------------
+
+
+def lively(**settings: Any) -> Desk:
+    """A full cluster: `a` and `gang` run, `big` finds no room, n2 is to be emptied, a stranger is there."""
+    desk = Desk(**settings).lead()
+    desk.vms["n2"]["web-7"] = VmStatus("web-7", VmState.RUNNING, memory_mib=500, vcpus=2, cpu_mhz=700.0, managed=False)
+    desk.report("n2")
+    for number, each in enumerate(
+        (
+            job("a", memory_mib=1500, work=2e4, goal_s=500.0),
+            job("gang", instances=2, memory_mib=1000),
+            job("big", memory_mib=3900, goal_s=900.5),
+        )
+    ):
+        desk.ask(SubmitJob(f"r{number}", each))
+        desk.obey()
+    desk.wait(7.0, reporting=["n1", "n2"])
+    desk.ask(DrainNode("d", "n2", True))
+    return desk
+
+
+def fetch(desk: Desk) -> bytes:
+    """The request as an operator gets it, page by page."""
+    first = ask(desk, "")
+    pages = [ask(desk, f"{first['id']}.{number}") for number in range(1, first["pages"])]
+    return from_parts(part for page in (first, *pages) for part in page["parts"])
+
+
+def ask(desk: Desk, subject: str) -> dict[str, Any]:
+    reply = desk.ask(Query("q", "snapshot", subject))
+    assert reply.done, reply
+    encode(reply)
+    return dict(reply.data)
+
+
+def live(desk: Desk) -> DecideRequest:
+    """The request that the controller makes now."""
+    desk.compute = False
+    desk.say(DryRun("dry"), OPERATOR)
+    made = desk.computations[-1]
+    assert isinstance(made, Compute)
+    desk.compute = True
+    desk.answer(made)
+    return made.request
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_a_live_decision_is_computed_again(policy: str) -> None:
+    """Given a live cluster, when it is saved and decided on elsewhere, then the decision is the controller's own."""
+    desk = lively(placement=PolicyChoice(policy))
+    saved = from_bytes(header_bytes(HEADER) + fetch(desk), "f").request
+    asked = live(desk)
+    same(asked.snapshot, saved.snapshot)
+    outcome = decide.run(saved)
+    assert outcome == decide.run(asked)
+    assert outcome.placement.refusals
+
+
+def test_saving_changes_nothing() -> None:
+    desk = lively()
+    effects, orders, records = len(desk.computations), list(desk.orders), desk.store.records()
+    fetch(desk)
+    assert (len(desk.computations), desk.orders, desk.store.records()) == (effects, orders, records)
+
+
+def test_the_same_question_again_is_the_same_answer() -> None:
+    """A request is sent again when its answer is slow: the pages still belong together."""
+    desk = lively()
+    first = ask(desk, "")
+    desk.wait(60.0, reporting=["n1", "n2"])
+    assert ask(desk, "")["parts"] == first["parts"]
+
+
+def test_a_page_that_is_gone_is_refused() -> None:
+    desk = lively()
+    for subject in ("q.0", "x.1", "q.", "q", "0", "q.²", "q.99999999999999999999"):
+        refused = desk.ask(Query("other", "snapshot", subject))
+        assert (refused.done, refused.code) == (False, "invalid-value"), subject
+    ask(desk, "")
+    assert desk.ask(Query("other", "snapshot", "q.0")).done
+    assert not desk.ask(Query("other", "snapshot", "q.1")).done
+
+
+def test_many_pages_fit_the_bus_and_come_back() -> None:
+    body = np.random.default_rng(1).bytes(6_000_000)
+    shelf = Shelf()
+    shelf.put("id", lambda: body)
+    first = shelf.page(0)
+    assert (first["pages"], len(first["parts"])) == (4, PAGE_PARTS)
+    for number in range(4):
+        assert len(encode(Reply("r", True, data={"at_s": 0.0, "term": 1} | shelf.page(number)))) < 3_000_000
+    assert from_parts(part for number in range(4) for part in shelf.page(number)["parts"]) == body
+    assert [shelf.has(f"id.{number}") for number in (3, 4)] == [True, False]
+
+
+# --- what is wrong ---------------------------------------------------------------------------------------------------
+
+
+def refused(body: bytes) -> str:
+    with pytest.raises(InvalidInput) as caught:
+        from_bytes(body, "f")
+    return str(caught.value)
+
+
+def altered(change: Callable[[dict[str, Any]], Any]) -> bytes:
+    """A file whose JSON was changed."""
+    plain = json.loads(gzip.decompress(to_bytes(request(example()))))
+    change(plain)
+    return header_bytes(HEADER) + gzip.compress(json.dumps(plain).encode())
+
+
+def test_another_schema_is_refused_by_name() -> None:
+    said = refused(altered(lambda plain: plain.update(schema=7)))
+    assert said == "f: has schema 7, saved by program 1.2.3 (expected schema 1)"
+
+
+def test_a_file_that_is_cut_off_is_refused() -> None:
+    whole = header_bytes(HEADER) + to_bytes(request(example()))
+    step = max(1, len(whole) // 97)
+    for length in range(0, len(whole), step):
+        assert "f: is " in refused(whole[:length])
+    assert "is cut off" in refused(whole[:-1])
+    assert "1 bytes after its end" in refused(whole + b"x")
+
+
+def test_a_broken_byte_is_found() -> None:
+    whole = bytearray(header_bytes(HEADER) + to_bytes(request(example())))
+    for at in range(10, len(whole), 211):
+        broken = bytes(whole[:at]) + bytes([whole[at] ^ 0x40]) + bytes(whole[at + 1 :])
+        with pytest.raises(InvalidInput):
+            from_bytes(broken, "f")
+
+
+@pytest.mark.parametrize(
+    "body", [b"", b"{}", b"x" * 100, gzip.compress(b"{}"), gzip.compress(b"[]") * 2, gzip.compress(b"{") * 2]
+)
+def test_what_is_no_saved_request_is_refused(body: bytes) -> None:
+    assert refused(body).startswith("f: ")
+
+
+def column(name: str, **changes: Any) -> Callable[[dict[str, Any]], Any]:
+    part, _, key = name.partition(".")
+    return lambda plain: plain["snapshot"][part][key].update(changes)
+
+
+def whole_numbers(*values: int) -> dict[str, Any]:
+    data = base64.b64encode(np.array(values, dtype="<i8").tobytes()).decode()
+    return {"length": len(values), "data": data}
+
+
+WRONG: tuple[tuple[Callable[[dict[str, Any]], Any], str], ...] = (
+    (column("nodes.cores", **whole_numbers(1)), "snapshot.nodes.cores: has 1 rows (expected 3, as names has)"),
+    (column("nodes.cores", length=2), "snapshot.nodes.cores: holds 24 bytes (expected 2 values of 8 bytes)"),
+    (column("nodes.cores", dtype="float64"), "snapshot.nodes.cores.dtype: is 'float64' (expected int64)"),
+    (column("nodes.cores", data="?"), "snapshot.nodes.cores.data: is no base64"),
+    (column("nodes.draining", data="AAIA"), "snapshot.nodes.draining: holds other bytes than 0 and 1"),
+    (column("instances.node", **whole_numbers(0, 1, 0, 3)), "snapshot.instances.node: has rows from 0 to 3"),
+    (lambda plain: plain["snapshot"]["nodes"].pop("cores"), "snapshot.nodes.cores: is missing"),
+    (lambda plain: plain["snapshot"].update(odd=1), "snapshot.odd: no such key"),
+    (lambda plain: plain["snapshot"].update(now_s="x"), "snapshot.now_s: is x (expected a number)"),
+    (lambda plain: plain["snapshot"].update(at_cycle=1), "snapshot.at_cycle: is 1"),
+    (lambda plain: plain["snapshot"].update(nodes=[]), "snapshot.nodes: is no object"),
+    (lambda plain: plain["snapshot"]["nodes"].update(names=[1, 2, 3]), "snapshot.nodes.names: is 1 (expected strings)"),
+    (lambda plain: plain["snapshot"]["nodes"].update(labels=[1, 2, 3]), "snapshot.nodes.labels: is 1"),
+    (lambda plain: plain["snapshot"]["flows"].update(model=["x"] * 3), "snapshot.flows.model: has x"),
+    (lambda plain: plain["snapshot"]["costs"].update(start_s=-1), "f: start_s: is -1.0"),
+    (lambda plain: plain["snapshot"].update(constraints=[["x", [], []]]), "snapshot.constraints: has ['x'"),
+    (lambda plain: plain["placement"].pop("state"), "placement.state: is missing"),
+    (lambda plain: plain["placement"].update(params=[]), "placement.params: is []"),
+    (lambda plain: plain.pop("provisioning"), "request.provisioning: is missing"),
+)
+
+
+@pytest.mark.parametrize(("change", "said"), WRONG, ids=[said[:40] for _, said in WRONG])
+def test_what_is_wrong_inside_is_named(change: Callable[[dict[str, Any]], Any], said: str) -> None:
+    assert said in refused(altered(change))
+
+
+def test_constraints_come_back() -> None:
+    given = replace(example(), constraints=(Constraint(ConstraintKind.PIN, ("a", "b"), ("n1",)),))
+    assert again(request(given)).snapshot.constraints == given.constraints
