@@ -166,7 +166,9 @@ def _most_mhz(snapshot: Snapshot) -> Floats:
 def _sound(snapshot: Snapshot, limit_mhz: Floats) -> Ints:
     """Rows of the jobs whose numbers make sense: the others have no utility."""
     work = snapshot.workloads
-    sound = (work.app < 0) & (work.importance > 0.0) & np.isfinite(work.importance) & (limit_mhz > 0.0)
+    sound = (
+        _first(work.names) & (work.app < 0) & (work.importance > 0.0) & np.isfinite(work.importance) & (limit_mhz > 0.0)
+    )
     sound &= np.isfinite(work.done_mcycles) & (work.done_mcycles >= 0.0) & (work.instances >= 1)
     sound &= np.isposinf(work.goal_s) | (np.isfinite(work.goal_s) & (work.goal_s > work.desired_start_s))
     stages = snapshot.stages
@@ -175,6 +177,14 @@ def _sound(snapshot: Snapshot, limit_mhz: Floats) -> Ints:
     bad = np.concatenate([[0], (~good).cumsum()])
     sound &= bad[work.first_stage + work.stages] == bad[work.first_stage]
     return sound.nonzero()[0]
+
+
+def _first(names: tuple[str, ...]) -> Bools:
+    """Whether no earlier row has the name, bool[w]: a name stands for its first row."""
+    if len(set(names)) == len(names):
+        return np.ones(len(names), dtype=np.bool_)
+    rows = {name: row for row, name in reversed(list(enumerate(names)))}
+    return np.array([rows[name] == row for row, name in enumerate(names)], dtype=np.bool_)
 
 
 def _slowest_mhz(target: Target) -> Floats:
@@ -189,54 +199,37 @@ class _Delays:
 
     def __init__(self, snapshot: Snapshot) -> None:
         self._snapshot = snapshot
+        self._before = unchanged(snapshot)
         work, costs = snapshot.workloads, snapshot.costs
-        self._started_s = np.full(len(work.names), costs.start_s)
         self._suspended_s = costs.suspend_s_per_mib * work.memory_mib
         self._resumed_s = costs.resume_s_per_mib * work.memory_mib
         self._moved_s = costs.migrate_s_per_mib * work.memory_mib
 
     def of(self, target: Target) -> Floats:
-        """Seconds until each workload runs, float64[w]; 0 for one that runs on as it is."""
-        state = self._snapshot.workloads.state
-        moves = self._moves(target)
-        delay_s = np.where(target.running & (state == WorkloadState.WAITING.value), self._started_s, 0.0)
-        delay_s += np.where(target.running & (state == WorkloadState.SUSPENDED.value), self._resumed_s, 0.0)
-        delay_s += np.where(moves.any, self._moved_s, 0.0)
-        return delay_s + self._waits_s(target, moves.arriving)
+        """Seconds until the last instance of each workload is where it is to be, float64[w]; 0 where nothing moves."""
+        work, owner = self._snapshot.workloads, target.owner
+        state = work.state[owner]
+        waited, suspended = state == WorkloadState.WAITING.value, state == WorkloadState.SUSPENDED.value
+        index = np.arange(len(owner)) - np.searchsorted(owner, owner)
+        home = np.full(len(owner), -1, dtype=np.int64)
+        home[~waited] = self._snapshot.instances.node[(work.first_instance[owner] + index)[~waited]]
+        away = ~waited & (home != target.node)
+        arrives = waited | suspended | away
+        own_s = np.where(waited, self._snapshot.costs.start_s, 0.0)
+        own_s += np.where(suspended, self._resumed_s[owner], 0.0) + np.where(away, self._moved_s[owner], 0.0)
+        delay_s = np.zeros(len(target.running))
+        np.maximum.at(delay_s, owner, own_s + np.where(arrives, self._waits_s(target, arrives)[target.node], 0.0))
+        return delay_s
 
-    def _moves(self, target: Target) -> _Moves:
-        work = self._snapshot.workloads
-        index = np.arange(len(target.owner)) - np.searchsorted(target.owner, target.owner)
-        waited = work.state[target.owner] == WorkloadState.WAITING.value
-        home = np.full(len(target.owner), -1, dtype=np.int64)
-        home[~waited] = self._snapshot.instances.node[(work.first_instance[target.owner] + index)[~waited]]
-        elsewhere = home != target.node
-        away = np.zeros(len(target.running), dtype=np.bool_)
-        away[target.owner[elsewhere & ~waited]] = True
-        suspended = work.state[target.owner] == WorkloadState.SUSPENDED.value
-        return _Moves(away, elsewhere | suspended)
-
-    def _waits_s(self, target: Target, arriving: Bools) -> Floats:
-        """What those that arrive wait for suspends on their nodes: the longest, if not all of them fit without it."""
-        snapshot = self._snapshot
-        work, waits_s = snapshot.workloads, np.zeros(len(target.running))
-        before = unchanged(snapshot)
-        leaving = ~target.running[before.owner] & (work.app[before.owner] < 0) & (before.node >= 0)
-        if not leaving.any() or not arriving.any():
-            return waits_s
+    def _waits_s(self, target: Target, arrives: Bools) -> Floats:
+        """What those that arrive at a node wait for suspends there: the longest, if not all of them fit without it."""
+        snapshot, before = self._snapshot, self._before
+        work = snapshot.workloads
         longest_s, asked_mib = np.zeros(len(snapshot.nodes.names)), np.zeros(len(snapshot.nodes.names))
-        np.maximum.at(longest_s, before.node[leaving], self._suspended_s[before.owner[leaving]])
-        owner, node = target.owner[arriving], target.node[arriving]
-        np.add.at(asked_mib, node, work.memory_mib[owner] + snapshot.vm_overhead_mib)
+        leaving = ~target.running[before.owner] & (work.app[before.owner] < 0) & (before.node >= 0)
+        if leaving.any():
+            np.maximum.at(longest_s, before.node[leaving], self._suspended_s[before.owner[leaving]])
+            owner = target.owner[arrives]
+            np.add.at(asked_mib, target.node[arrives], work.memory_mib[owner] + snapshot.vm_overhead_mib)
         crowded = asked_mib > snapshot.nodes.free_memory_mib * (1.0 + _SLACK)
-        np.maximum.at(waits_s, owner, np.where(crowded, longest_s, 0.0)[node])
-        return waits_s
-
-
-@dataclass(frozen=True, slots=True)
-class _Moves:
-    """any: bool[w], an instance runs on another node than it did or its image lies. arriving: by entry of the target,
-    whether its node must make room for it."""
-
-    any: Bools
-    arriving: Bools
+        return np.where(crowded, longest_s, 0.0)

@@ -8,10 +8,11 @@ from typing import Any
 
 import pytest
 
-from tests.unit.place_cases import case, example, job, node, place, placed, web
+from shared.plugins import names, policy_group
+from tests.unit.place_cases import case, example, experiment_one, job, node, place, placed, web
 
 KEYS = ["placement", "utilities", "level", "changes", "refusals", "evaluations", "wall_s"]
-POLICIES = ("first-fit", "edf")
+POLICIES = names(policy_group("placement"))
 
 
 @pytest.mark.parametrize("policy", POLICIES)
@@ -31,6 +32,23 @@ def test_the_keys_of_the_output(tmp_path: Path, policy: str) -> None:
     for name, mhz in capacity.items():
         assert sum(each["cpu_mhz"] for each in found["placement"].values() if each["node"] == name) <= mhz * (1 + 1e-9)
     assert found["wall_s"] > 0
+
+
+@pytest.mark.parametrize(
+    ("goal_s", "running", "utilities"),
+    [
+        (17, {"J1": 1000.0}, {"J1": 0.7, "J2": 0.6875}),
+        (13, {"J1": 500.0, "J2": 500.0}, {"J1": 0.6581, "J2": 0.6581}),
+    ],
+)
+def test_experiment_one_second_cycle(
+    tmp_path: Path, goal_s: float, running: dict[str, float], utilities: dict[str, float]
+) -> None:
+    """The decisions that apc.txt states, by the policy that is asked when none is named."""
+    found = placed(tmp_path, experiment_one(goal_s))
+    assert {name: held["cpu_mhz"] for name, held in found["placement"].items()} == running
+    assert {name: each["predicted"] for name, each in found["utilities"].items()} == pytest.approx(utilities, abs=5e-5)
+    assert [each["name"] for each in found["refusals"]] == sorted({"J1", "J2"} - set(running))
 
 
 def test_names_and_places_in_the_output(tmp_path: Path) -> None:
@@ -61,6 +79,32 @@ def test_what_gives_way_goes_nowhere(tmp_path: Path) -> None:
         "suspend", "late", "n1", None, None
     )  # fmt: skip
     assert (second["action"], second["name"], second["cpu_mhz"]) == ("start", "soon", 1000.0)
+
+
+def test_a_limit_on_changes_is_kept(tmp_path: Path) -> None:
+    """Two urgent jobs could displace two that run; a file that allows one change gets one."""
+    runs = {"state": "running", "node": "n1", "max_mhz": 500, "work_mcycles": 5000, "goal_s": 10_000}
+    jobs = [job("a", **runs), job("b", **runs), *(job(name, max_mhz=500, goal_s=12) for name in ("c", "d"))]
+    raw = case(nodes=[node(memory_mib=1000)], jobs=[each | {"work_mcycles": 5000} for each in jobs])
+    free = placed(tmp_path, raw)
+    assert sum(each["action"] == "suspend" for each in free["changes"]) == 2
+    kept = placed(tmp_path, raw | {"limits": {"changes_max": 1}})
+    assert sum(each["action"] == "suspend" for each in kept["changes"]) == 1
+
+
+def test_constraints_are_kept(tmp_path: Path) -> None:
+    """Jobs that would all fit on one node."""
+    raw = case(
+        nodes=[node("n1", cpu_mhz=4000), node("n2", cpu_mhz=4000)],
+        jobs=[job("a", goal_s=50), job("b", goal_s=50), job("c", goal_s=50)],
+        constraints=[
+            {"kind": "apart", "members": ["a", "b"]},
+            {"kind": "pin", "members": ["c"], "nodes": ["n2"]},
+        ],
+    )
+    found = placed(tmp_path, raw)["placement"]
+    assert found["a"]["node"] != found["b"]["node"]
+    assert found["c"]["node"] == "n2"
 
 
 def test_nothing_placed_is_status_1_with_the_same_json(tmp_path: Path) -> None:
@@ -103,6 +147,12 @@ def test_wrong_input_is_status_2(tmp_path: Path, content: Any, words: tuple[obje
 @pytest.mark.parametrize("words", [("--tolerance", "nan"), ("--heads", 0), ("--guard", "maybe"), ("--tolerance", -1)])
 def test_wrong_usage_is_status_2(tmp_path: Path, words: tuple[object, ...]) -> None:
     assert place(tmp_path, case(), *words).exit_code == 2
+
+
+def test_the_options_reach_the_policy(tmp_path: Path) -> None:
+    """With a tolerance of nothing the exact optimum is chosen, which differs by 0.0083."""
+    found = placed(tmp_path, experiment_one(17), "--tolerance", 0.001, "--heads", 1, "--guard", "off")
+    assert set(found["placement"]) == {"J1", "J2"}
 
 
 def test_for_people(tmp_path: Path) -> None:
