@@ -94,7 +94,7 @@ def small_instance(seed: int, costs: str | None = None) -> Snapshot:
 def _small_job(rng: np.random.Generator, name: str) -> WorkRow:
     vcpus = int(rng.choice([1, 1, 2]))
     max_mhz = vcpus * CORE_MHZ * float(rng.choice([0.4, 0.6, 1.0]))
-    needs_s = float(rng.choice([600.0, 3000.0, 9000.0, 17_600.0]))
+    needs_s = float(rng.choice([580.0, 3000.0, 9000.0, 17_600.0]))
     done_frac = float(rng.choice([0.0, 0.2, 0.5, 0.9]))
     factor = float(rng.choice([1.3, 1.9, 2.5, 4.0]))
     since_s = needs_s * (done_frac + (factor - 1.0) * float(rng.choice([0.0, 0.0, 0.2, 0.4, 0.8, 1.1])))
