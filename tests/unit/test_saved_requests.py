@@ -21,8 +21,8 @@ from shared.codec import encode
 from shared.costs import COSTS
 from shared.effects import Compute
 from shared.errors import InvalidInput, InvalidValue
-from shared.messages import DrainNode, DryRun, Query, Reply, SubmitJob
-from shared.model import Constraint, ConstraintKind, VmState, VmStatus
+from shared.messages import DrainNode, DryRun, Query, Reply, SubmitJob, SubmitWeb
+from shared.model import Constraint, ConstraintKind, Flow, Rules, VmState, VmStatus, WebApp
 from shared.snapshot import Snapshot
 from sim_backend.conformance.clusters import random_cluster
 from sim_backend.place_file import read
@@ -31,7 +31,10 @@ from tests.unit.desk import OPERATOR, Desk, job
 from tests.unit.place_cases import EXAMPLE
 
 HEADER = {"program": "1.2.3", "term": 4, "at_s": 5.0}
-POLICIES = ("first-fit", "edf")
+POLICIES = ("first-fit", "edf", "apc")
+SHOP = WebApp(
+    "shop", (Flow("buy", mean_s=0.5, work_mcycles=20.0),), 200, 1000.0, max_instances=2, rules=Rules(forbid=("n2",))
+)
 
 
 def request(snapshot: Snapshot, **changes: Any) -> DecideRequest:
@@ -146,6 +149,8 @@ def lively(**settings: Any) -> Desk:
     ):
         desk.ask(SubmitJob(f"r{number}", each))
         desk.obey()
+    desk.ask(SubmitWeb("web", SHOP))
+    desk.obey()
     desk.wait(7.0, reporting=["n1", "n2"])
     desk.ask(DrainNode("d", "n2", True))
     return desk
@@ -186,6 +191,8 @@ def test_a_live_decision_is_computed_again(policy: str) -> None:
     outcome = decide.run(saved)
     assert outcome == decide.run(asked)
     assert outcome.placement.refusals
+    assert saved.snapshot.web.names == ("shop",)
+    assert saved.snapshot.constraints
 
 
 def test_saving_changes_nothing() -> None:
