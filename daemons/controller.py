@@ -335,7 +335,7 @@ class Controller:
             self.agenda.effects.append(self._set_timer("place", start_s))
 
     def _scrape(self, now_s: float) -> None:
-        if any(web.app.metrics_url for web in self.cluster.web.values()):
+        if self.web.has_counters():
             self.agenda.effects += self.web.scrapes(now_s)
             self.agenda.effects.append(self._set_timer("scrape", now_s + self.settings.scrape_s))
 

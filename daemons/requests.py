@@ -60,9 +60,7 @@ Change = (
 class Requests:
     """Carries out operators' requests on the desired state."""
 
-    def __init__(
-        self, cluster: Cluster, agenda: Agenda, measure: Measure, deciding: Deciding, web: WebApps
-    ) -> None:
+    def __init__(self, cluster: Cluster, agenda: Agenda, measure: Measure, deciding: Deciding, web: WebApps) -> None:
         self.cluster, self.agenda, self.measure, self.deciding, self.web = cluster, agenda, measure, deciding, web
         self.vms = VmRequests(cluster, agenda, deciding)
         self._done: dict[str, Request] = {}

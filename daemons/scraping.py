@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from http.client import HTTPException
 from urllib.error import URLError
-from urllib.request import HTTPHandler, HTTPSHandler, OpenerDirector, ProxyHandler, Request
+from urllib.request import HTTPHandler, HTTPSHandler, OpenerDirector, ProxyHandler, Request, UnknownHandler
 
 from prometheus_client.parser import text_string_to_metric_families
 
@@ -140,7 +140,7 @@ class Scraper:
 def http_fetch(monotonic_s: Callable[[], float], limit_s: float = LIMIT_S) -> Fetch:
     """Gets pages over HTTP or HTTPS, without proxies and redirects, in at most about twice `limit_s`."""
     opener = OpenerDirector()
-    for handler in (ProxyHandler({}), HTTPHandler(), HTTPSHandler()):
+    for handler in (ProxyHandler({}), HTTPHandler(), HTTPSHandler(), UnknownHandler()):
         opener.add_handler(handler)
 
     def fetch(url: str) -> str:

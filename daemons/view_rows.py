@@ -319,10 +319,7 @@ def decision_row(record: DecisionRecord) -> Row:
 
 def decision_view(record: DecisionRecord, limit: int) -> Row:
     """A decision with everything in it, at most `limit` rows of each list."""
-    lists = {
-        key: [_SHOWN.get(key, _step)(item) for item in items[:limit]]
-        for key, items in _lists(record).items()
-    }
+    lists = {key: [_SHOWN.get(key, _step)(item) for item in items[:limit]] for key, items in _lists(record).items()}
     return _head(record) | lists
 
 

@@ -193,7 +193,7 @@ class WebApps:
     def loaded(self) -> None:
         """Everything has been taken over."""
         self.untidy = {*self.cluster.web, *self.cluster.seats}
-        self.agenda.scrape = any(web.app.metrics_url for web in self.cluster.web.values())
+        self.agenda.scrape = self.has_counters()
 
     # --- measured ---------------------------------------------------------------------------------------------------
 
@@ -216,6 +216,10 @@ class WebApps:
             self.agenda.happened(now_s, what, answer.app, answer.error)
         if answer.flows:
             self._measured(web, answer.flows, now_s)
+
+    def has_counters(self) -> bool:
+        """Whether an application has counters to be read."""
+        return any(web.app.metrics_url and not web.removed for web in self.cluster.web.values())
 
     def scrapes(self, now_s: float) -> list[Effect]:
         """Ask for the counters of every application that has some, unless an answer is still to come."""
