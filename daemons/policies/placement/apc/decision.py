@@ -8,10 +8,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from daemons.policies.placement.apc.future import Place
 from daemons.policies.placement.apc.problem import RUNNING, SLACK, WAITING, Problem
 from daemons.policies.placement.apc.rules import misplaced
 from daemons.policies.placement.apc.search import Search
-from daemons.policies.placement.apc.state import Place, State
+from daemons.policies.placement.apc.state import State
 from daemons.policies.placement.apc.web import Web, best_mhz
 from daemons.policies.placement.refusals import Deferred
 from daemons.policies.placement.room import repeated
@@ -42,23 +43,30 @@ def finite(value: float) -> float:
 def wishes(state: State) -> list[Wish]:
     """The changes from what is now to the state, those that make room first."""
     problem, found = state.problem, []
-    for row, job in state.jobs.items():
+    speeds = state.columns.mhz.tolist()
+    for row in state.rows:
+        place, mhz = state.places[row], speeds[row]
         was = problem.home[row] if problem.state[row] == RUNNING else None
         if was is not None and not problem.movable[row]:
             continue
-        if job.place is None:
+        if place is None:
             if was is not None:
                 found.append(Wish(row, ChangeKind.SUSPEND, (), 0.0))
         elif was is None:
             kind = ChangeKind.START if problem.state[row] == WAITING else ChangeKind.RESUME
-            found.append(Wish(row, kind, job.place, job.mhz))
-        elif job.place != was:
-            found.append(Wish(row, ChangeKind.MIGRATE, job.place, job.mhz))
-        elif not state.still and any(abs(mhz - job.mhz) > _RESIZED * max(1.0, mhz) for mhz in problem.home_mhz[row]):
-            found.append(Wish(row, ChangeKind.RESIZE, job.place, job.mhz))
+            found.append(Wish(row, kind, place, mhz))
+        elif place != was:
+            found.append(Wish(row, ChangeKind.MIGRATE, place, mhz))
+        elif not state.still and _differ(problem.home_mhz[row], mhz):
+            found.append(Wish(row, ChangeKind.RESIZE, place, mhz))
     found += _of_seats(state)
     found.sort(key=lambda wish: (_ORDER.index(wish.kind), wish.row))
     return found
+
+
+def _differ(had_mhz: Sequence[float], mhz: float) -> bool:
+    """Whether a change of CPU is worth an action."""
+    return max(had_mhz) - mhz > _RESIZED * max(1.0, mhz) or mhz - min(had_mhz) > _RESIZED * max(1.0, mhz)
 
 
 def _of_seats(state: State) -> list[Wish]:
@@ -87,6 +95,8 @@ class Reader:
     web: Web
     state: State
     search: Search | None
+    _free: tuple[Floats, Floats] | None = None
+    _again: frozenset[int] | None = None
 
     def change(self, wish: Wish) -> Change:
         """The change with its reason."""
@@ -109,7 +119,7 @@ class Reader:
         if wish.kind is ChangeKind.MIGRATE and misplaced(self.problem, self.state.rules, row):
             return Reason(ReasonCode.DRAIN, tuple(numbers))
         takes_over = any(
-            other != row and self.state.jobs[other].place != self.problem.home[other]
+            other != row and self.state.places[other] != self.problem.home[other]
             for node in wish.place
             for other in self.state.origin[node]
         )
@@ -129,20 +139,26 @@ class Reader:
 
     # --- refusals ------------------------------------------------------------------------------------------------
 
-    def refused(self) -> list[tuple[int, Reason]]:
-        """By row: whoever waits and is not placed, and whoever should leave its node and does not."""
+    def refused(self) -> list[int]:
+        """Rows of who waits and is not placed, and of who should leave its node and does not."""
         problem, state = self.problem, self.state
-        again = repeated(problem.snapshot.workloads.names)
-        found: list[tuple[int, Reason]] = []
-        for row, was in enumerate(problem.state):
-            if row in again:
-                if was != RUNNING:
-                    found.append((row, Reason(ReasonCode.DUPLICATE, (("name_repeated", 1.0),))))
-            elif was != RUNNING and state.place_of(row) is None:
-                found.append((row, self.why_not(row)))
-            elif was == RUNNING and problem.leaving_any(row) and self._stays(row):
-                found.append((row, self.why_stays(row)))
-        return found
+        draining = any(problem.leaving)
+        return [
+            row
+            for row, was in enumerate(problem.state)
+            if (was != RUNNING and state.place_of(row) is None)
+            or (draining and was == RUNNING and problem.leaving_any(row) and self._stays(row))
+        ]
+
+    def refusal(self, row: int) -> Refusal:
+        """Why a row of `refused` is one."""
+        if self._again is None:
+            self._again = repeated(self.problem.snapshot.workloads.names)
+        if row in self._again:
+            reason = Reason(ReasonCode.DUPLICATE, (("name_repeated", 1.0),))
+        else:
+            reason = self.why_stays(row) if self.problem.state[row] == RUNNING else self.why_not(row)
+        return Refusal(self.problem.snapshot.workloads.names[row], reason)
 
     def _stays(self, row: int) -> bool:
         return not self.problem.movable[row] or self.state.place_of(row) == self.problem.home[row]
@@ -203,11 +219,17 @@ class Reader:
             most = np.minimum(self.problem.req_mhz[row], self.problem.vcpus[row] * nodes.core_mhz)
             return np.nan_to_num(np.minimum(most, nodes.cpu_mhz))
 
+    def _room(self) -> tuple[Floats, Floats]:
+        """Memory and CPU that are free on every node in the end."""
+        if self._free is None:
+            idle = [self.state.idle_mhz(node) for node in range(len(self.state.here))]
+            self._free = np.array(self.state.free_mib), np.array(idle)
+        return self._free
+
     def _crowded(self, row: int, empty: np.ndarray[tuple[int], np.dtype[np.bool_]]) -> Reason:
         """It would fit an empty node: memory, CPU, a group, or that it gains too little is in the way."""
         problem, state = self.problem, self.state
-        free_mib = np.array(state.free_mib)
-        idle = np.array([state.idle_mhz(node) for node in range(len(state.here))])
+        free_mib, idle = self._room()
         memory, tolerance = problem.memory[row], problem.params.tolerance
         numbers = (
             ("needed_mib", memory),
@@ -254,7 +276,7 @@ class Reader:
             return Reason(ReasonCode.NO_NODES, (("nodes", float(len(problem.leaving))),))
         if not allowed.any():
             return self._no_node_allowed(row)
-        free_mib = np.array(self.state.free_mib)
+        free_mib = self._room()[0]
         numbers = (("needed_mib", problem.memory[row]), ("largest_free_mib", finite(float(free_mib[allowed].max()))))
         return Reason(ReasonCode.NO_MEMORY, numbers)
 
@@ -264,13 +286,14 @@ def outlook_of(web: Web) -> Outlook:
     state = web.state
     problem, names = state.problem, state.problem.snapshot.workloads.names
     after = web.utilities()
-    rows = [row for row in sorted(state.jobs) if problem.counted[row]]
+    rows = [row for row in state.rows if problem.counted[row]]
+    predicted = state.utilities()
     level = state.levels.level if state.any_open() else None
     return Outlook(
-        (*(names[row] for row in rows), *(problem.snapshot.web.names[app.row] for app in web.apps)),
-        (*(state.before[row] for row in rows), *(web.before[app.row] for app in web.apps)),
-        (*(state.utility(row) for row in rows), *(after[app.row] for app in web.apps)),
-        (*(problem.top[row] for row in rows), *(app.at(best_mhz(problem, app)) for app in web.apps)),
+        (*[names[row] for row in rows], *(problem.snapshot.web.names[app.row] for app in web.apps)),
+        (*[state.before[row] for row in rows], *(web.before[app.row] for app in web.apps)),
+        (*[predicted[row] for row in rows], *(after[app.row] for app in web.apps)),
+        (*[problem.top[row] for row in rows], *(app.at(best_mhz(problem, app)) for app in web.apps)),
         level,
     )
 
@@ -280,19 +303,11 @@ def decision_of(problem: Problem, web: Web, search: Search | None) -> PlacementD
     state = web.state
     reader, wanted = Reader(problem, web, state, search), wishes(state)
     outlook = outlook_of(web)
-    refusing: list[Refusal] | None = None
-    names = problem.snapshot.workloads.names
-
-    def refusals() -> list[Refusal]:
-        nonlocal refusing
-        if refusing is None:
-            refusing = [Refusal(names[row], reason) for row, reason in reader.refused()]
-        return refusing
-
+    refused = reader.refused()
     changes: Sequence[Change] = Deferred(len(wanted), lambda: [reader.change(wish) for wish in wanted])
     return PlacementDecision(
         changes,
-        tuple(refusals()),
+        Deferred(len(refused), lambda: [reader.refusal(row) for row in refused]),
         state.trials + 1,
         min(outlook.predicted, default=None),
         outlook,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -14,6 +15,8 @@ EXACT_UP_TO = 300  # one Newton step is too coarse for so few jobs
 _REFRESH = 32
 _STEPS_MAX = 40
 _CLOSE = 1e-13
+_NOTHING = (0.0, 0.0, 0.0)
+Change = tuple[int, float, float, float, float]
 
 
 class Levels:
@@ -26,7 +29,9 @@ class Levels:
     def __init__(self, problem: Problem) -> None:
         rows = [row for row, aims in enumerate(problem.aims) if aims]
         self.slot = {row: at for at, row in enumerate(rows)}
-        end_s = problem.now_s + problem.cycle_s
+        self._rows = np.array(rows, dtype=np.int64)
+        self._problem, self._end_s = problem, problem.now_s + problem.cycle_s
+        end_s = self._end_s
         self.b: Floats = np.array([problem.goal_s[row] - end_s for row in rows])
         self.r: Floats = np.array([problem.r_s[row] for row in rows])
         self.weight: Floats = np.array([problem.weight[row] for row in rows])
@@ -37,6 +42,11 @@ class Levels:
         self.level, self.given_mhz = 1.0, 0.0
         self._base = self._need = self._active = self._slope = 0.0
         self._since = 0
+
+    def set_all(self, a: Floats, tb: Floats) -> None:
+        """`set` for all jobs, by row of the workloads."""
+        self.a = a[self._rows]
+        self.tb = np.where(self.a > 0.0, tb[self._rows], 1.0)
 
     def set(self, row: int, a: float, tb: float) -> None:
         """The job's work left in Mcycles, all instances, and best time; a = 0: it is not in the equation."""
@@ -68,28 +78,33 @@ class Levels:
     def _one(self, row: int, a: float, tb: float) -> tuple[float, float, float]:
         """`_sums` of one job at the base."""
         if a <= 0.0:
-            return 0.0, 0.0, 0.0
-        at = self.slot[row]
-        times = 1.0
+            return _NOTHING
+        problem = self._problem
+        r = problem.r_s[row]
         if not self.plain:
-            times = float(self.weight[at]) if self._base > 0.0 else 1.0 / float(self.weight[at])
-        r = float(self.r[at])
-        delay = float(self.b[at]) - r * self._base * times
+            weight = problem.weight[row]
+            r *= weight if self._base > 0.0 else 1.0 / weight
+        delay = problem.goal_s[row] - self._end_s - r * self._base
         if delay <= tb:
             return a / tb, 0.0, 0.0
-        return a / delay, a / delay, a * r * times / (delay * delay)
+        omega = a / delay
+        return omega, omega, omega * r / delay
 
-    def trial(self, changed: list[tuple[int, float, float]], given_mhz: float) -> float:
-        """The level if these jobs had other (row, a, tb); nothing is changed."""
+    def _shifted(self, changed: Sequence[Change]) -> tuple[float, float, float]:
+        """The sums at the base if these jobs had other (row, a, tb, a before, tb before)."""
+        need, active, slope = self._need, self._active, self._slope
+        for row, a, tb, a_was, tb_was in changed:
+            was, now = self._one(row, a_was, tb_was), self._one(row, a, tb)
+            need += now[0] - was[0]
+            active += now[1] - was[1]
+            slope += now[2] - was[2]
+        return need, active, slope
+
+    def trial(self, changed: Sequence[Change], given_mhz: float) -> float:
+        """The level if these jobs had other (row, a, tb, a before, tb before); nothing is changed."""
         if self.exact or not math.isfinite(self._base):
             return self._exact_trial(changed, given_mhz)
-        need, active, slope = self._need, self._active, self._slope
-        for row, a, tb in changed:
-            at = self.slot[row]
-            was = self._one(row, float(self.a[at]), float(self.tb[at]))
-            now = self._one(row, a, tb)
-            need, active, slope = need + now[0] - was[0], active + now[1] - was[1], slope + now[2] - was[2]
-        return self._step(need, active, slope, given_mhz)
+        return self._step(*self._shifted(changed), given_mhz)
 
     def _step(self, need: float, active: float, slope: float, given_mhz: float) -> float:
         gap = given_mhz - need
@@ -97,13 +112,12 @@ class Levels:
             return self._base
         return self._base + gap / slope * (active / (active + gap) if active + gap > 0.0 else 1.0)
 
-    def _exact_trial(self, changed: list[tuple[int, float, float]], given_mhz: float) -> float:
-        saved = [(self.slot[row], self.a[self.slot[row]], self.tb[self.slot[row]]) for row, _, _ in changed]
-        for row, a, tb in changed:
+    def _exact_trial(self, changed: Sequence[Change], given_mhz: float) -> float:
+        for row, a, tb, _, _ in changed:
             self.set(row, a, tb)
         level = self._solved(given_mhz)
-        for at, a, tb in saved:
-            self.a[at], self.tb[at] = a, tb
+        for row, _, _, a, tb in changed:
+            self.set(row, a, tb)
         return level
 
     def _solved(self, given_mhz: float) -> float:
@@ -122,19 +136,13 @@ class Levels:
         weight = None if self.plain else self.weight
         return JobDemand(self.a, self.b, self.r, self.tb, weight).solve(given_mhz).level
 
-    def apply(self, changed: list[tuple[int, float, float]], given_mhz: float, level: float) -> None:
+    def apply(self, changed: Sequence[Change], given_mhz: float, level: float) -> None:
         """Make a trial come true."""
+        for row, a, tb, _, _ in changed:
+            self.set(row, a, tb)
         if self.exact or not math.isfinite(self._base) or self._since >= _REFRESH:
-            for row, a, tb in changed:
-                self.set(row, a, tb)
             self.solve(given_mhz)
             return
         self._since += 1
-        for row, a, tb in changed:
-            at = self.slot[row]
-            was, now = self._one(row, float(self.a[at]), float(self.tb[at])), self._one(row, a, tb)
-            self._need += now[0] - was[0]
-            self._active += now[1] - was[1]
-            self._slope += now[2] - was[2]
-            self.set(row, a, tb)
+        self._need, self._active, self._slope = self._shifted(changed)
         self.given_mhz, self.level = given_mhz, level

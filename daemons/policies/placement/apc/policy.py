@@ -6,10 +6,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from daemons.policies.placement.apc.decision import decision_of
+from daemons.policies.placement.apc.exchange import Exchange
 from daemons.policies.placement.apc.objective import compare
 from daemons.policies.placement.apc.params import parsed
 from daemons.policies.placement.apc.problem import problem_of
-from daemons.policies.placement.apc.rules import misplaced, rules_of
+from daemons.policies.placement.apc.rules import rules_of, to_leave
 from daemons.policies.placement.apc.search import Search
 from daemons.policies.placement.apc.state import State
 from daemons.policies.placement.apc.web import Web, apps_of
@@ -47,8 +48,9 @@ class Apc:
         search = Search(placement, web)
         search.run()
         if snapshot.at_cycle:
+            Exchange(search).run()
             web.equalise(True)
-        if _worse(web) and not any(misplaced(problem, rules, row) for row in (*placement.jobs, *placement.seat_place)):
+        if _worse(web) and not to_leave(problem, rules):
             placement = State(problem, rules, still=True)
             return decision_of(problem, Web(placement, apps_of(problem)), search), None
         return decision_of(problem, web, search), None
@@ -57,8 +59,9 @@ class Apc:
 def _worse(web: Web) -> bool:
     """Whether it would be better to change nothing."""
     state, now = web.state, web.utilities()
-    rows = [row for row in state.jobs if state.problem.counted[row]]
-    after = [state.utility(row) for row in rows] + list(now.values())
+    rows = [row for row in state.rows if state.problem.counted[row]]
+    utilities = state.utilities()
+    after = [utilities[row] for row in rows] + list(now.values())
     before = [state.before[row] for row in rows] + [web.before[row] for row in now]
     order = compare(after, before, state.problem.params.tolerance)
     return order < 0 or (bool(after) and min(after) < min(before) - 1e-9)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from daemons.models.stages import cycle_needs, finish_s, left_by_stage, left_mcycles, stages_of
+from daemons.models.stages import JobStages, cycle_needs, finish_s, left_by_stage, left_mcycles, stages_of
 from daemons.models.utility import utility_at
 from daemons.policies.placement.apc.params import Params
 from daemons.policies.placement.room import repeated
@@ -25,11 +25,28 @@ RUNNING = WorkloadState.RUNNING.value
 SUSPENDED = WorkloadState.SUSPENDED.value
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Columns:
+    """Some of the same as arrays, for what is done to all rows at once; goal_s is inf without a usable goal."""
+
+    cpu_mhz: Floats
+    leaving: Bools
+    movable: Bools
+    aims: Bools
+    goal_s: Floats
+    urgency: Ints
+    req_mhz: Floats
+    least_mhz: Floats
+    left: Floats
+
+
 @dataclass(slots=True, eq=False)
 class Problem:
     """By row of the nodes: cpu_mhz and memory_mib, what workloads that may be changed can use of a node together;
     free_mib, as it is now; core_mhz and most_mhz, its clock and all its CPU; usable, may receive; leaving, to be
     emptied.
+
+    tracked: rows of the jobs that are predicted or may be changed; profiled: rows of `profile`, their stages.
 
     By row of the workloads (numbers of rows that are not `counted` mean nothing):
     state; counted: a job in the prediction; aims: it has a goal; seat; movable: runs and may be changed; may_start:
@@ -52,6 +69,10 @@ class Problem:
     most_mhz: list[float]
     usable: Bools
     leaving: list[bool]
+    tracked: list[int]
+    profiled: Ints
+    profile: JobStages
+    columns: Columns
     state: list[int]
     counted: list[bool]
     aims: list[bool]
@@ -208,60 +229,87 @@ def problem_of(snapshot: Snapshot, params: Params) -> Problem:
         return _build(snapshot, params)
 
 
-def _build(snapshot: Snapshot, params: Params) -> Problem:
-    work, nodes = snapshot.workloads, snapshot.nodes
-    count = len(work.names)
-    sound, jobs = _sound(snapshot)
-    home, home_mhz, known = _places(snapshot)
-    running = np.asarray(work.state == RUNNING)
-    capacity_known = np.isfinite(nodes.cpu_mhz) & np.isfinite(nodes.memory_mib) & ~np.isnan(nodes.core_mhz)
-    capacity_known &= np.isfinite(nodes.free_cpu_mhz) & np.isfinite(nodes.free_memory_mib)
-    usable = nodes.schedulable & ~nodes.draining & capacity_known & (nodes.cpu_mhz > 0.0) & (nodes.core_mhz > 0.0)
-    leaving = nodes.draining & capacity_known
+def _nodes_in_reach(snapshot: Snapshot) -> tuple[Bools, Bools]:
+    """Nodes that may receive, and nodes that are to be emptied, bool[n] each; one of unknown capacity is neither."""
+    nodes = snapshot.nodes
+    known = np.isfinite(nodes.cpu_mhz) & np.isfinite(nodes.memory_mib) & ~np.isnan(nodes.core_mhz)
+    known &= np.isfinite(nodes.free_cpu_mhz) & np.isfinite(nodes.free_memory_mib)
+    usable = nodes.schedulable & ~nodes.draining & known & (nodes.cpu_mhz > 0.0) & (nodes.core_mhz > 0.0)
+    leaving = nodes.draining & known
     again = repeated(nodes.names)
     if again:
         usable[list(again)] = False
         leaving[list(again)] = False
-    in_reach = usable | leaving
-    movable = running & sound & known & ~work.fixed
+    return usable, leaving
+
+
+def _movable(snapshot: Snapshot, sound: Bools, in_reach: Bools, home: list[tuple[int, ...]]) -> Bools:
+    """Rows that run and may be changed, bool[w]."""
+    work = snapshot.workloads
+    movable = np.asarray(work.state == RUNNING) & sound & ~work.fixed
     if not in_reach.all():
         fine = in_reach.tolist()
         for row in movable.nonzero()[0].tolist():
             movable[row] = all(fine[node] for node in home[row])
-    cpu_mhz, memory_mib = _capacity(snapshot, movable)
-    may_start = ~running & sound & ~work.fixed & known
-    may_start &= np.maximum(work.desired_start_s, work.not_before_s) <= snapshot.now_s
-    aims = jobs & np.isfinite(work.goal_s) & (work.goal_s > work.desired_start_s)
-    counted = jobs & (aims | np.isposinf(work.goal_s))
-    limit = _limits_mhz(snapshot)
-    chosen = jobs.nonzero()[0]
+    return np.asarray(movable)
+
+
+def _profiles(snapshot: Snapshot, jobs: Bools) -> _Profiles:
+    """What the stages of the jobs come to in this cycle."""
+    work, count = snapshot.workloads, len(snapshot.workloads.names)
+    limit, chosen = _limits_mhz(snapshot), jobs.nonzero()[0]
     profile = stages_of(work, snapshot.stages, chosen, limit[chosen])
     needs = cycle_needs(profile, snapshot.cycle_s)
-    most = np.minimum(work.max_mhz, limit)
     req, least = work.max_mhz.copy(), work.min_mhz.copy()
-    idle_stage = needs.req_mhz <= 0.0
-    req[chosen] = np.where(idle_stage, work.max_mhz[chosen], needs.req_mhz)
-    least[chosen] = np.where(idle_stage, work.min_mhz[chosen], needs.min_mhz)
+    over = needs.req_mhz <= 0.0
+    req[chosen] = np.where(over, work.max_mhz[chosen], needs.req_mhz)
+    least[chosen] = np.where(over, work.min_mhz[chosen], needs.min_mhz)
     left, best_s = np.zeros(count), np.zeros(count)
     left[chosen], best_s[chosen] = left_mcycles(profile), finish_s(profile)
-    full = np.where(best_s > 0.0, left / np.where(best_s > 0.0, best_s, 1.0), most)
+    ahead = best_s > 0.0
+    full = np.where(ahead, left / np.where(ahead, best_s, 1.0), np.minimum(work.max_mhz, limit))
     stages: list[list[tuple[float, float]] | None] = [None] * count
-    per_stage = left_by_stage(profile)
     several = np.flatnonzero(np.diff(profile.first_stage) > 1)
     if several.size:
+        per_stage = left_by_stage(profile)
         ragged = _ragged_stages(several, profile.first_stage, per_stage, profile.max_mhz, chosen.size)
         for at in several.tolist():
             stages[int(chosen[at])] = ragged[at]
-    r_s = np.where(aims, work.goal_s - work.desired_start_s, 1.0)
-    soonest = snapshot.now_s + best_s
-    top = np.where(aims, utility_at(soonest, work.desired_start_s, work.goal_s, work.importance), 1.0)
-    idle = np.where(
-        aims, utility_at(soonest + snapshot.cycle_s, work.desired_start_s, work.goal_s, work.importance), 1.0
-    )
-    key = np.where(aims, top, np.inf)
-    urgency = np.empty(count, dtype=np.int64)
-    urgency[np.lexsort((work.submit_s, key))] = np.arange(count)
-    costs, mib = snapshot.costs, work.memory_mib
+    return _Profiles(chosen, profile, req, least, left, best_s, full, stages)
+
+
+@dataclass(frozen=True, slots=True)
+class _Profiles:
+    rows: Ints
+    stages: JobStages
+    req_mhz: Floats
+    least_mhz: Floats
+    left: Floats
+    best_s: Floats
+    full_mhz: Floats
+    ragged: list[list[tuple[float, float]] | None]
+
+
+def _build(snapshot: Snapshot, params: Params) -> Problem:
+    work, nodes, costs = snapshot.workloads, snapshot.nodes, snapshot.costs
+    sound, jobs = _sound(snapshot)
+    home, home_mhz, known = _places(snapshot)
+    sound = sound & known
+    usable, leaving = _nodes_in_reach(snapshot)
+    movable = _movable(snapshot, sound, usable | leaving, home)
+    cpu_mhz, memory_mib = _capacity(snapshot, movable)
+    may_start = (work.state != RUNNING) & sound & ~work.fixed
+    may_start &= np.maximum(work.desired_start_s, work.not_before_s) <= snapshot.now_s
+    aims = jobs & np.isfinite(work.goal_s) & (work.goal_s > work.desired_start_s)
+    counted = jobs & (aims | np.isposinf(work.goal_s))
+    found = _profiles(snapshot, jobs)
+    soonest = snapshot.now_s + found.best_s
+    goal = np.where(aims, work.goal_s, np.inf)
+    top = utility_at(soonest, work.desired_start_s, goal, work.importance)
+    idle = utility_at(soonest + snapshot.cycle_s, work.desired_start_s, goal, work.importance)
+    urgency = np.empty(len(top), dtype=np.int64)
+    urgency[np.lexsort((work.submit_s, np.where(aims, top, np.inf)))] = np.arange(len(top))
+    mib, tracked = work.memory_mib, (work.app < 0) & (movable | counted | may_start)
     return Problem(
         snapshot=snapshot,
         params=params,
@@ -274,6 +322,10 @@ def _build(snapshot: Snapshot, params: Params) -> Problem:
         most_mhz=nodes.cpu_mhz.tolist(),
         usable=usable,
         leaving=leaving.tolist(),
+        tracked=tracked.nonzero()[0].tolist(),
+        profiled=found.rows,
+        profile=found.stages,
+        columns=Columns(cpu_mhz, leaving, movable, aims, goal, urgency, found.req_mhz, found.least_mhz, found.left),
         state=work.state.tolist(),
         counted=counted.tolist(),
         aims=aims.tolist(),
@@ -287,14 +339,14 @@ def _build(snapshot: Snapshot, params: Params) -> Problem:
         separate=work.separate.tolist(),
         vcpus=work.vcpus.tolist(),
         memory=(mib + snapshot.vm_overhead_mib).tolist(),
-        req_mhz=req.tolist(),
-        least_mhz=least.tolist(),
-        left=left.tolist(),
-        full_mhz=full.tolist(),
-        stages=stages,
-        best_s=best_s.tolist(),
+        req_mhz=found.req_mhz.tolist(),
+        least_mhz=found.least_mhz.tolist(),
+        left=found.left.tolist(),
+        full_mhz=found.full_mhz.tolist(),
+        stages=found.ragged,
+        best_s=found.best_s.tolist(),
         goal_s=work.goal_s.tolist(),
-        r_s=r_s.tolist(),
+        r_s=np.where(aims, work.goal_s - work.desired_start_s, 1.0).tolist(),
         weight=work.importance.tolist(),
         top=top.tolist(),
         idle=idle.tolist(),

@@ -176,6 +176,13 @@ def rules_of(problem: Problem) -> Rules:
     )
 
 
+def to_leave(problem: Problem, rules: Rules) -> list[int]:
+    """Rows of the workloads that may be changed and are on a node that they should leave."""
+    if len(rules.masks) == 1 and not any(problem.leaving):
+        return []
+    return [row for row, movable in enumerate(problem.movable) if movable and misplaced(problem, rules, row)]
+
+
 def misplaced(problem: Problem, rules: Rules, row: int) -> bool:
     """Whether a running workload is on a node that it should leave: one that is drained, or that it may not be on."""
     return problem.state[row] == RUNNING and any(

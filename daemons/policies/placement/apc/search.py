@@ -1,64 +1,23 @@
-"""The search: idle room is filled, then places are taken from those who are better off, node by node.
-
-Three nested loops (apc.txt section 3.2.1). Over nodes, those with the happiest jobs first; over their jobs, which are
-taken off one by one, the happiest first; over who waits, the unhappiest that fits first. The last loop is run from
-several first jobs, the unhappiest of each memory size.
-"""
+"""What is to be emptied is emptied, then idle room is filled."""
 
 from __future__ import annotations
 
-import math
-from bisect import insort
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
+from daemons.policies.placement.apc.future import Place
 from daemons.policies.placement.apc.objective import better
 from daemons.policies.placement.apc.problem import RUNNING, SLACK, SUSPENDED
-from daemons.policies.placement.apc.rules import misplaced
-from daemons.policies.placement.apc.state import Place, State, Trial
+from daemons.policies.placement.apc.queues import order_of
+from daemons.policies.placement.apc.rules import to_leave
+from daemons.policies.placement.apc.state import State, Trial
 from daemons.policies.placement.apc.web import Web
 from shared.snapshot import Bools, Floats
 
-_WORTH = 0.1  # who comes gets at least this part of its full speed, or does not come
-_LOOKED_AT = 16  # of the unhappiest of one memory size that may not be on a node, before the next size
+WORTH = 0.1  # who comes gets at least this part of its full speed, or does not come
 _PARTIAL = 3
 Arrival = tuple[int, Place, float]
-
-
-class Queues:
-    """Who waits, by where it may be and its memory, the unhappiest first."""
-
-    def __init__(self, state: State, rows: Iterable[int]) -> None:
-        self.state, self.problem = state, state.problem
-        self.of: dict[tuple[int, float], list[tuple[float, int, int]]] = {}
-        for row in rows:
-            self.add(row)
-
-    def key(self, row: int) -> tuple[float, int]:
-        """Order of service: by what it can still reach if it goes on waiting, without a goal last."""
-        problem = self.problem
-        return (problem.idle[row] if problem.aims[row] else math.inf, problem.urgency[row])
-
-    def add(self, row: int) -> None:
-        """It waits from now on."""
-        name = (self.state.rules.mask_of[row], self.problem.memory[row])
-        insort(self.of.setdefault(name, []), (*self.key(row), row))
-
-    def drop(self, row: int) -> None:
-        """It does not wait any more."""
-        name = (self.state.rules.mask_of[row], self.problem.memory[row])
-        self.of[name].remove((*self.key(row), row))
-
-    def firsts(self, node: int, free_mib: float, fits: Callable[[int], bool]) -> Iterator[tuple[float, int, int]]:
-        """The unhappiest of each size that may come to the node now."""
-        lists = self.state.rules.lists
-        for (mask, memory), queue in self.of.items():
-            if queue and memory <= free_mib and lists[mask][node]:
-                for entry in queue[:_LOOKED_AT]:
-                    if fits(entry[2]):
-                        yield entry
-                        break
 
 
 class Search:
@@ -66,32 +25,24 @@ class Search:
 
     def __init__(self, state: State, web: Web) -> None:
         self.state, self.problem, self.web = state, state.problem, web
-        before = [state.before[row] for row in state.jobs if state.problem.counted[row]]
+        before = [state.before[row] for row in state.rows if state.problem.counted[row]]
         self.floor = min([*before, *web.before.values()], default=1.0)
         problem, state_of = self.problem, state.problem.state
         self.free_mib: Floats = np.array(state.free_mib)
-        self.idle_mhz: Floats = np.array([state.idle_mhz(node) for node in range(len(state.here))])
+        self.idle_mhz: Floats = state.idle_of_all()
         self.waiting = [
             row
-            for row in state.jobs
+            for row in state.rows
             if problem.may_start[row] and state_of[row] != RUNNING and row not in state.rules.contradictions
         ]
         self._caps: dict[tuple[float, int], Floats] = {}
-        self.queues = Queues(state, [])
-        self.waiting.sort(key=self.queues.key)
+        self.waiting.sort(key=lambda row: order_of(state, row))
 
     def run(self) -> None:
-        """Fill, then improve until a pass changes nothing, at most `passes` times."""
+        """Empty what is to be emptied, then fill idle room."""
         self.drain()
-        self.fill()
-        if not self.problem.snapshot.at_cycle:
-            return
-        for row in self.waiting:
-            if self.state.jobs[row].place is None and self.problem.k[row] == 1:
-                self.queues.add(row)
-        for _ in range(self.problem.params.passes):
-            if not self.sweep():
-                return
+        if not self.fill_at_once():
+            self.fill()
 
     # --- room ----------------------------------------------------------------------------------------------------
 
@@ -122,7 +73,7 @@ class Search:
 
     def place(self, gone: Sequence[int], come: Sequence[Arrival]) -> Trial | None:
         """A trial, None too where a group forbids a place or there would be too many changes."""
-        state, limit = self.state, self.problem.params.changes_max
+        state = self.state
         if state.rules.groups:
             targets: dict[int, Place | None] = dict.fromkeys(gone)
             targets.update({row: place for row, place, _ in come})
@@ -132,18 +83,78 @@ class Search:
 
             if any(state.rules.clashes(row, place, place_of) for row, place, _ in come):
                 return None
-        trial = state.trial(gone, come)
-        if trial is not None and limit and trial.moves > 0 and state.moves + trial.moves > limit:
+        return self._within_limit(state.trial(gone, come))
+
+    def exchange(self, node: int, gone: Sequence[int], come: Sequence[int]) -> Trial | None:
+        """`place` on one node where all jobs have one instance."""
+        state, k = self.state, self.problem.k
+        if state.rules.groups or any(k[row] > 1 for row in state.here[node]):
+            return self.place(gone, [(row, (node,), 0.0) for row in come])
+        return self._within_limit(state.exchange(node, gone, come))
+
+    def _within_limit(self, trial: Trial | None) -> Trial | None:
+        limit = self.problem.params.changes_max
+        if trial is not None and limit and trial.moves > 0 and self.state.moves + trial.moves > limit:
             return None
         return trial
 
     # --- idle room -----------------------------------------------------------------------------------------------
 
+    def fill_at_once(self) -> bool:
+        """If all who wait fit at full speed, start them all; else nothing."""
+        state, problem = self.state, self.problem
+        if state.still or state.rules.groups or any(problem.k[row] > 1 for row in self.waiting):
+            return False
+        free_mib, idle_mhz = self.free_mib.copy(), self.idle_mhz.copy()
+        shapes: dict[tuple[float, float, float, int, int], list[int]] = {}
+        placed: list[tuple[int, int]] = []
+        for row in self.waiting:
+            memory, caps = problem.memory[row], self.caps(row)
+            if problem.state[row] == SUSPENDED:
+                home = problem.home[row][0]
+                if free_mib[home] >= memory and idle_mhz[home] >= caps[home] and state.rules.on(row, home):
+                    free_mib[home] -= memory
+                    idle_mhz[home] -= caps[home]
+                    placed.append((row, home))
+                    continue
+            shape = (memory, problem.req_mhz[row], problem.least_mhz[row], problem.vcpus[row], state.rules.mask_of[row])
+            shapes.setdefault(shape, []).append(row)
+        for shape in sorted(shapes, reverse=True):
+            rows = shapes[shape]
+            nodes = self._spread_equal(rows, free_mib, idle_mhz)
+            if nodes is None:
+                return False
+            placed += zip(rows, nodes, strict=True)
+        if placed:
+            state.start(placed)
+            self.free_mib, self.idle_mhz = np.array(state.free_mib), state.idle_of_all()
+        return True
+
+    def _spread_equal(self, rows: Sequence[int], free_mib: Floats, idle_mhz: Floats) -> list[int] | None:
+        """Nodes for jobs that are alike, the fastest first; takes the room. None: there is not enough."""
+        row, caps = rows[0], self.caps(rows[0])
+        memory = self.problem.memory[row]
+        fits = self.state.rules.allowed(row) & (caps >= self.problem.least_mhz[row]) & (caps > 0.0)
+        with np.errstate(all="ignore"):
+            slots = np.floor(idle_mhz / caps + SLACK)
+            if memory > 0.0:
+                slots = np.minimum(slots, np.floor(free_mib / memory + SLACK))
+        slots = np.where(fits, np.clip(np.nan_to_num(slots), 0, len(rows)), 0).astype(np.int64)
+        order = np.argsort(-caps, kind="stable")
+        nodes = np.repeat(order, slots[order])[: len(rows)]
+        if nodes.size < len(rows):
+            return None
+        taken = np.bincount(nodes, minlength=len(caps))
+        free_mib -= taken * memory
+        idle_mhz -= taken * caps
+        found: list[int] = nodes.tolist()
+        return found
+
     def fill(self) -> None:
         """Start who waits where there is room, the unhappiest first."""
         struck: set[tuple[object, ...]] = set()
         for row in self.waiting:
-            if self.state.jobs[row].place is not None:
+            if self.state.places[row] is not None:
                 continue
             problem = self.problem
             shape = (
@@ -177,7 +188,7 @@ class Search:
             if trial is not None:
                 self.take(trial)
                 return True
-        least = np.maximum(self.problem.least_mhz[row], _WORTH * caps)
+        least = np.maximum(self.problem.least_mhz[row], WORTH * caps)
         some = (roomy & ~full & (self.idle_mhz >= least)).nonzero()[0]
         best: Trial | None = None
         for node in some[np.argsort(-self.idle_mhz[some], kind="stable")][:_PARTIAL].tolist():
@@ -213,7 +224,7 @@ class Search:
     def fill_gang(self, row: int) -> bool:
         """Place all instances of a job in idle room, as fast as they can all be."""
         fastest = float(self.caps(row)[self.state.rules.allowed(row)].max(initial=0.0))
-        least = max(self.problem.least_mhz[row], _WORTH * fastest)
+        least = max(self.problem.least_mhz[row], WORTH * fastest)
         for part in (1.0, 0.75, 0.5, 0.25, 0.0):
             mhz = max(part * fastest, least)
             place = self.spread(row, mhz, self.free_mib, self.idle_mhz)
@@ -263,10 +274,10 @@ class Search:
     def drain(self) -> None:
         """Move what is on a node that it should leave, as far as there is room."""
         problem, rules = self.problem, self.state.rules
-        for row in [row for row in self.state.jobs if problem.movable[row] and misplaced(problem, rules, row)]:
-            if problem.cool[row] or row in rules.keep or not problem.snapshot.at_cycle:
+        for row in to_leave(problem, rules):
+            if problem.seat[row] or problem.cool[row] or row in rules.keep or not problem.snapshot.at_cycle:
                 continue
-            if self.state.jobs[row].place == problem.home[row]:
+            if self.state.places[row] == problem.home[row]:
                 self.move_off(row)
 
     def move_off(self, row: int) -> None:
@@ -274,7 +285,7 @@ class Search:
         rows = {row}
         for group in self.state.rules.groups.get(row, ()):
             if group.together:
-                rows.update(o for o in group.rows if o in self.state.jobs and self.state.jobs[o].place is not None)
+                rows.update(o for o in group.rows if self.state.place_of(o) is not None)
         if any(not self.problem.movable[member] or self.problem.cool[member] for member in rows):
             return
         for part in (1.0, 0.5, 0.25, 0.0) if any(self.problem.k[member] > 1 for member in rows) else (1.0,):
@@ -291,8 +302,8 @@ class Search:
         come: list[Arrival] = []
         only = None
         for row in rows:
-            place = list(self.state.jobs[row].place or ())
-            least = self.state.limits(row, place[0])[0]
+            place = list(self.state.places[row] or ())
+            least = self.state.division.limits(row, place[0])[0]
             mhz = max(least, part * self.state.jobs[row].mhz) if problem.k[row] > 1 else least
             for index, node in enumerate(place):
                 if not self._together(row) and rules.on(row, node) and not problem.leaving[node]:
@@ -325,173 +336,3 @@ class Search:
             return None
         spare = np.minimum(idle_mhz[nodes], caps[nodes])
         return int(nodes[np.lexsort((free_mib[nodes], -spare))[0]])
-
-    # --- places of others ----------------------------------------------------------------------------------------
-
-    def sweep(self) -> bool:
-        """One pass over the nodes, the ones with the happiest jobs first; whether anything was changed."""
-        happiest = []
-        for node, rows in enumerate(self.state.here):
-            if self.problem.usable[node]:
-                top = max((self.state.jobs[row].top for row in rows if self.may_go(row)), default=math.inf)
-                happiest.append((-top, node))
-        happiest.sort()
-        changed = False
-        for _, node in happiest:
-            best = self.best_at(node)
-            if best is not None:
-                changed = True
-                self.accept(best)
-        return changed
-
-    def accept(self, trial: Trial) -> None:
-        """Make a trial come true, who waits included."""
-        before = {row: self.state.jobs[row].place for row in trial.changed}
-        self.take(trial)
-        for row, was in before.items():
-            now = self.state.jobs[row].place
-            if self.problem.k[row] == 1 and (was is None) != (now is None):
-                (self.queues.add if now is None else self.queues.drop)(row)
-
-    def may_go(self, row: int) -> bool:
-        """Whether a running job may be taken off its node."""
-        problem = self.problem
-        return problem.k[row] == 1 and not (problem.movable[row] and problem.cool[row])
-
-    def best_at(self, node: int) -> Trial | None:
-        """The best change of what runs on a node, None if it is best as it is."""
-        state, best = self.state, None
-        going = [row for row in state.here[node] if self.may_go(row)]
-        level = state.levels.level
-        going.sort(key=lambda row: (-state.jobs[row].utility(level), -self.problem.urgency[row]))
-        for cut in range(len(going) + 1):
-            gone = going[:cut]
-            for come in self.additions(node, gone):
-                for trial in self.variants(node, gone, come):
-                    if not self.guarded(trial) and better(state, trial, best, self.floor):
-                        best = trial
-        return best
-
-    def additions(self, node: int, gone: Sequence[int]) -> Iterator[list[int]]:
-        """Who could come to a node once `gone` have left it: one list for each first job."""
-        state, problem = self.state, self.problem
-        free_mib = (state.free_mib[node] + sum(problem.memory[row] for row in gone)) * (1.0 + SLACK)
-        staying = [row for row in state.here[node] if row not in gone]
-
-        def fits(row: int) -> bool:
-            return self.worth(node, staying, row)
-
-        heads = sorted(self.queues.firsts(node, free_mib, fits))[: problem.params.heads]
-        if gone:
-            yield []
-        for head in heads:
-            yield self.added(node, gone, staying, head[-1], free_mib)
-
-    def added(self, node: int, gone: Sequence[int], staying: Sequence[int], head: int, free_mib: float) -> list[int]:
-        """The add loop: the head, then the unhappiest that fits, again and again; who left may come back."""
-        come, rows = [head], [*staying, head]
-        free_mib -= self.problem.memory[head]
-
-        def fits(row: int) -> bool:
-            return row not in come and self.worth(node, rows, row)
-
-        while True:
-            options = list(self.queues.firsts(node, free_mib, fits))
-            options += [
-                (*self.queues.key(row), row)
-                for row in gone
-                if self.problem.memory[row] <= free_mib and self.state.rules.on(row, node) and fits(row)
-            ]
-            if not options:
-                return come
-            row = min(options)[-1]
-            come.append(row)
-            rows.append(row)
-            free_mib -= self.problem.memory[row]
-
-    def worth(self, node: int, rows: Sequence[int], row: int) -> bool:
-        """Whether the node's CPU is enough for one more job to get a fair part of its speed."""
-        state, problem = self.state, self.problem
-        least, most = state.limits(row, node)
-        if most < least or most <= 0.0:
-            return False
-        room = problem.cpu_mhz[node] - state.seat_mhz[node]
-        rank = problem.urgency[row]
-        for other in rows:
-            if problem.k[other] > 1:
-                room -= state.jobs[other].mhz * (state.jobs[other].place or ()).count(node)
-            else:
-                low, high = state.limits(other, node)
-                room -= high if problem.urgency[other] < rank else low
-        return room >= max(least, _WORTH * most)
-
-    def variants(self, node: int, gone: Sequence[int], come: Sequence[int]) -> Iterator[Trial]:
-        """The trial, and the one in which those that leave go to other nodes where there is room."""
-        arrivals: list[Arrival] = [(row, (node,), 0.0) for row in come]
-        left = [row for row in gone if row not in come]
-        if come or not left:
-            trial = self.place(gone, arrivals)
-            if trial is not None:
-                yield trial
-        moved = self.elsewhere(node, left)
-        if moved:
-            trial = self.place(gone, arrivals + moved)
-            if trial is not None:
-                yield trial
-
-    def elsewhere(self, node: int, left: Sequence[int]) -> list[Arrival]:
-        """Other nodes with idle room for those that left this one."""
-        found: list[Arrival] = []
-        free_mib, idle_mhz = self.free_mib, self.idle_mhz
-        for row in left:
-            if self.problem.movable[row] and row in self.state.rules.keep:
-                continue
-            caps = self.caps(row)
-            fits = (
-                self.roomy(row)
-                if free_mib is self.free_mib
-                else ((free_mib >= self.problem.memory[row] * (1.0 - SLACK)) & self.state.rules.allowed(row))
-            )
-            fits &= idle_mhz >= np.maximum(self.problem.least_mhz[row], _WORTH * caps)
-            fits[node] = False
-            nodes = fits.nonzero()[0]
-            if nodes.size:
-                spare = np.minimum(idle_mhz[nodes], caps[nodes])
-                to = int(nodes[np.lexsort((free_mib[nodes], -spare))[0]])
-                if free_mib is self.free_mib:
-                    free_mib, idle_mhz = free_mib.copy(), idle_mhz.copy()
-                free_mib[to] -= self.problem.memory[row]
-                idle_mhz[to] -= min(idle_mhz[to], caps[to])
-                found.append((row, (to,), 0.0))
-        return found
-
-    def guarded(self, trial: Trial) -> bool:
-        """Whether the guard forbids it: who comes is not more urgent than who is to be suspended (both due times at
-        the newcomer's own predicted utility)."""
-        problem, guard = self.problem, self.problem.params.guard
-        if guard == "off":
-            return False
-        losers = [
-            row
-            for row in trial.gone
-            if problem.state[row] == RUNNING and problem.aims[row] and trial.changed[row].place is None
-        ]
-        if not losers:
-            return False
-        for row in trial.come:
-            if row in trial.gone:
-                continue
-            utility = trial.changed[row].utility(trial.level)
-            for loser in losers:
-                alike = abs(problem.r_s[row] - problem.r_s[loser]) <= 0.01 * problem.r_s[loser]
-                if (guard == "on" or alike) and not self._due_s(row, utility) < self._due_s(loser, utility):
-                    return True
-        return False
-
-    def _due_s(self, row: int, utility: float) -> float:
-        problem = self.problem
-        if not problem.aims[row]:
-            return math.inf
-        weight = problem.weight[row]
-        margin = utility * weight if utility > 0.0 else utility / weight
-        return problem.goal_s[row] - margin * problem.r_s[row]

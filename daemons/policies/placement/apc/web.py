@@ -130,6 +130,7 @@ class Web:
     def __init__(self, state: State, apps: list[App]) -> None:
         self.state, self.problem, self.apps = state, state.problem, apps
         self.target = math.inf
+        self._claims = state.division.claims() if apps else (np.empty(0), np.empty(0))
         self.before = self.utilities()
 
     # --- CPU -----------------------------------------------------------------------------------------------------
@@ -142,9 +143,10 @@ class Web:
     def equalise(self, spare: bool) -> None:
         """Divide all CPU between applications and jobs; `spare`: what jobs do not use goes to the applications too."""
         if not any(app.running for app in self.apps):
-            if any(k > 1 for k in self.problem.k):
+            if any(self.problem.k[row] > 1 for row in self.state.rows):
                 self.state.redivide()
             return
+        self._claims = self.state.division.claims()
         best = max(app.at(math.inf) for app in self.apps if app.running)
         lowest = min(app.at(app.fixed_mhz) for app in self.apps if app.running)
         low, high = max(min(lowest, best), _LOW), best
@@ -165,7 +167,7 @@ class Web:
         """CPU for the instances so that each application has the utility, as far as it can."""
         problem, state = self.problem, self.state
         state.seat_mhz = [0.0] * len(state.seat_mhz)
-        used, least = state.claims()
+        used, least = self._claims
         for app in self.apps:
             for row in app.running:
                 floor = self._limits(row)[0]
@@ -196,7 +198,7 @@ class Web:
         if self.problem.leaving[node]:
             mhz = self.problem.home_mhz[row][0]
             return mhz, mhz
-        least, most = self.state.limits(row, node)
+        least, most = self.state.division.limits(row, node)
         return least, max(least, most)
 
     # --- instances -----------------------------------------------------------------------------------------------
@@ -223,7 +225,7 @@ class Web:
         allowed = state.rules.allowed(row).nonzero()[0].tolist()
         spots = []
         for node in allowed:
-            least, most = state.limits(row, node)
+            least, most = state.division.limits(row, node)
             if node in taken or most < least or problem.memory[row] > state.free_mib[node] * (1.0 + SLACK):
                 continue
             idle = min(state.idle_mhz(node), most)
@@ -273,11 +275,12 @@ class Web:
             state.unseat(row)
             taken = set(self._nodes(app))
             spots = [
-                (-min(state.spare_mhz(node), state.limits(row, node)[1]), node)
+                (-min(state.spare_mhz(node), state.division.limits(row, node)[1]), node)
                 for node in state.rules.allowed(row).nonzero()[0].tolist()
                 if node not in taken
                 and problem.memory[row] <= state.free_mib[node] * (1.0 + SLACK)
-                and state.limits(row, node)[0] <= min(state.limits(row, node)[1], state.spare_mhz(node))
+                and state.division.limits(row, node)[0]
+                <= min(state.division.limits(row, node)[1], state.spare_mhz(node))
                 and not state.rules.clashes(row, (node,), state.place_of)
             ]
             state.seat(row, min(spots)[1] if spots else was)

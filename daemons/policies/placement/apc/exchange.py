@@ -1,0 +1,336 @@
+"""Places are taken from those who are better off, node by node (apc.txt section 3.2.1)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from daemons.policies.placement.apc.future import Place
+from daemons.policies.placement.apc.objective import better
+from daemons.policies.placement.apc.problem import RUNNING, SLACK
+from daemons.policies.placement.apc.queues import Entry, Queues, order_of
+from daemons.policies.placement.apc.search import WORTH, Arrival, Search
+from daemons.policies.placement.apc.state import Trial
+
+_RELIEVED = 4
+
+
+class Exchange:
+    """Three nested loops: over nodes; over jobs there, taken off one by one, the happiest first; over who waits. The
+    last is run from several first jobs, the unhappiest of each memory size.
+
+    Only who can gain more than the tolerance is a first job, nodes where nobody is that much happier are left out, and
+    a later pass goes to changed nodes only. With few jobs all is tried.
+    """
+
+    def __init__(self, search: Search) -> None:
+        self.search, self.state, self.problem = search, search.state, search.problem
+        state, problem = self.state, self.problem
+        self.tolerance = problem.params.tolerance
+        self.exact = state.levels.exact
+        waiting = [row for row in search.waiting if state.places[row] is None and problem.k[row] == 1]
+        self.all = Queues(state, waiting)
+        self.urgent = Queues(state, [row for row in waiting if self.gains(row)])
+        self._dirty: set[int] | None = None
+        self._tried: set[tuple[frozenset[int], frozenset[int]]] = set()
+
+    def run(self) -> None:
+        """Pass after pass until one changes nothing, at most `passes`; with few jobs the unhappiest after each."""
+        for _ in range(self.problem.params.passes):
+            changed = self.sweep()
+            for _ in range(_RELIEVED if self.exact else 0):
+                if not self.relieve():
+                    break
+                changed = True
+            if not changed:
+                return
+
+    def gains(self, row: int) -> bool:
+        """Whether running would make it happier by more than the tolerance."""
+        problem, level = self.problem, self.state.levels.level
+        if not problem.aims[row]:
+            return False
+        if self.exact:
+            return True
+        running = problem.movable[row]
+        delay_s = problem.start_s if not running and not problem.home[row] else problem.resume_s[row]
+        if running:
+            delay_s = problem.migrate_s[row]
+        spared = max(0.0, problem.cycle_s - delay_s) / problem.r_s[row]
+        weight, idle = problem.weight[row], problem.idle[row]
+        best = idle + spared * max(weight, 1.0 / weight)
+        return min(level, best) > min(level, idle) + self.tolerance
+
+    def sweep(self) -> bool:
+        """One pass over the nodes, the ones with the happiest jobs first; whether anything was changed."""
+        jobs, happiest = self.state.jobs, []
+        dirty, self._dirty = self._dirty, set()
+        for node in self.problem.usable.nonzero()[0].tolist():
+            if dirty is not None and not self.exact and node not in dirty:
+                continue
+            top = max((jobs[row].top for row in self.state.here[node]), default=math.inf)
+            happiest.append((-top, node))
+        happiest.sort()
+        changed = False
+        for _, node in happiest:
+            best = self.best_at(node)
+            if best is not None:
+                changed = True
+                self.accept(best)
+        return changed
+
+    def accept(self, trial: Trial) -> None:
+        """Make a trial come true, who waits included."""
+        places = self.state.places
+        before = {row: places[row] for row in trial.changed}
+        self.search.take(trial)
+        if self._dirty is not None:
+            self._dirty.update(trial.nodes)
+        for row, was in before.items():
+            if self.problem.k[row] > 1 or (was is None) == (places[row] is None):
+                continue
+            if places[row] is None:
+                self.all.add(row)
+                if self.gains(row):
+                    self.urgent.add(row)
+            else:
+                self.all.drop(row)
+                self.urgent.drop(row)
+
+    def may_go(self, row: int) -> bool:
+        """Whether a running job may be taken off its node."""
+        problem = self.problem
+        return problem.k[row] == 1 and not (problem.movable[row] and problem.cool[row])
+
+    # --- the unhappiest ------------------------------------------------------------------------------------------
+
+    def relieve(self) -> bool:
+        """Find another place for one of the unhappiest that could be happier, wherever it is now."""
+        state, problem, level = self.state, self.problem, self.state.levels.level
+        rows = [row for row in state.rows if problem.aims[row] and problem.k[row] == 1 and self._may_come(row)]
+        unhappy = sorted((state.utility(row), problem.urgency[row], row) for row in rows)
+        for utility, _, row in unhappy[:_RELIEVED]:
+            if utility + self.tolerance >= min(level, problem.top[row]):
+                continue
+            best = self._better_place(row)
+            if best is not None:
+                self.accept(best)
+                return True
+        return False
+
+    def _may_come(self, row: int) -> bool:
+        problem = self.problem
+        if problem.movable[row]:
+            return not problem.cool[row] and row not in self.state.rules.keep
+        return problem.may_start[row] and row not in self.state.rules.contradictions
+
+    def _better_place(self, row: int) -> Trial | None:
+        state, problem, best = self.state, self.problem, None
+        at = state.places[row]
+        for node in state.rules.allowed(row).nonzero()[0].tolist():
+            if at == (node,):
+                continue
+            going = [other for other in state.here[node] if self.may_go(other)]
+            going.sort(key=lambda other: (-state.utility(other), -problem.urgency[other]))
+            for cut in range(len(going) + 1):
+                gone = going[:cut]
+                free_mib = state.free_mib[node] + sum([problem.memory[other] for other in gone])
+                if problem.memory[row] > free_mib * (1.0 + SLACK):
+                    continue
+                for trial in self._displacing(row, at, node, gone):
+                    if not self.guarded(trial) and better(state, trial, best, self.search.floor):
+                        best = trial
+        return best
+
+    def _displacing(self, row: int, at: Place | None, node: int, gone: Sequence[int]) -> Iterator[Trial]:
+        """The job goes to the node; who leaves it waits, or goes where there is room, the place left for one."""
+        leaving = [*gone] if at is None else [row, *gone]
+        come: list[Arrival] = [(row, (node,), 0.0)]
+        trial = self.search.place(leaving, come)
+        if trial is not None:
+            yield trial
+        left = None if at is None else (at[0], self.problem.memory[row], self.state.jobs[row].mhz)
+        moved = self.elsewhere(node, gone, left) if gone else []
+        if moved:
+            trial = self.search.place(leaving, come + moved)
+            if trial is not None:
+                yield trial
+
+    # --- one node ------------------------------------------------------------------------------------------------
+
+    def best_at(self, node: int) -> Trial | None:
+        """The best change of what runs on a node, None if it is best as it is."""
+        state, problem, level = self.state, self.problem, self.state.levels.level
+        jobs, here = state.jobs, state.here[node]
+        going = [(-jobs[row].utility(level), -problem.urgency[row], row) for row in here if self.may_go(row)]
+        going.sort()
+        lowest = min(level, self.urgent.lowest(node))
+        slow = self._slow(node)
+        happiest = -going[0][0] if going else -math.inf
+        guests = any(not problem.aims[row] for row in here)
+        wanted = lowest < math.inf and (happiest > lowest + self.tolerance or guests)
+        cuts = len(going) if wanted or slow or self.exact else 0
+        if not cuts and state.free_mib[node] < self._smallest():
+            return None
+        best: Trial | None = None
+        self._tried.clear()
+        floor = self.search.floor
+        for cut in range(cuts + 1):
+            gone = [row for _, _, row in going[:cut]]
+            if best is not None and not self.exact:
+                break
+            for come in self.additions(node, gone, slow):
+                for trial in self.variants(node, gone, come):
+                    if not self.guarded(trial) and better(state, trial, best, floor):
+                        best = trial
+        return best
+
+    def _smallest(self) -> float:
+        return self.urgent.least_mib()
+
+    def _slow(self, node: int) -> bool:
+        """Whether somebody there has less CPU than it can use."""
+        most, jobs = self.state.division.tables(node)[1], self.state.jobs
+        return any(jobs[row].mhz < most[row] * (1.0 - SLACK) for row in self.state.here[node])
+
+    def additions(self, node: int, gone: Sequence[int], slow: bool) -> Iterator[list[int]]:
+        """Who could come to a node once `gone` have left it: one list for each first job."""
+        state, memory = self.state, self.problem.memory
+        free_mib = (state.free_mib[node] + sum([memory[row] for row in gone])) * (1.0 + SLACK)
+        staying = [row for row in state.here[node] if row not in gone]
+
+        def fits(row: int) -> bool:
+            return self.worth(node, staying, row)
+
+        heads = sorted(self.urgent.firsts(node, free_mib, fits))[: self.problem.params.heads]
+        if gone and (slow or self.exact):
+            yield []
+        for head in heads:
+            yield self.added(node, gone, staying, head[-1], free_mib)
+
+    def added(self, node: int, gone: Sequence[int], staying: Sequence[int], head: int, free_mib: float) -> list[int]:
+        """The add loop: the head, then the unhappiest that fits, again and again; who left may come back."""
+        memory, on = self.problem.memory, self.state.rules.on
+        come, rows = [head], [*staying, head]
+        free_mib -= memory[head]
+
+        def fits(row: int) -> bool:
+            return row not in come and self.worth(node, rows, row)
+
+        while free_mib >= 0.0:
+            options: list[Entry] = list(self.all.firsts(node, free_mib, fits))
+            for row in gone:
+                if memory[row] <= free_mib and on(row, node) and fits(row):
+                    options.append(order_of(self.state, row))
+            if not options:
+                break
+            row = min(options)[-1]
+            come.append(row)
+            rows.append(row)
+            free_mib -= memory[row]
+        return come
+
+    def worth(self, node: int, rows: Sequence[int], row: int) -> bool:
+        """Whether the node's CPU is enough for one more job to get a fair part of its speed."""
+        state, problem = self.state, self.problem
+        least, most = state.division.tables(node)
+        if most[row] < least[row] or most[row] <= 0.0:
+            return False
+        room = problem.cpu_mhz[node] - state.seat_mhz[node]
+        rank, urgency, k = problem.urgency[row], problem.urgency, problem.k
+        for other in rows:
+            if k[other] > 1:
+                room -= state.used_mhz(other, node)
+            else:
+                room -= most[other] if urgency[other] < rank else least[other]
+        return room >= max(least[row], WORTH * most[row])
+
+    def variants(self, node: int, gone: Sequence[int], come: Sequence[int]) -> Iterator[Trial]:
+        """The trial, and the one in which those that leave go to other nodes where there is room."""
+        left = [row for row in gone if row not in come]
+        new = [row for row in come if row not in gone]
+        key = frozenset(left), frozenset(new)
+        if key in self._tried or not (left or new):
+            return
+        self._tried.add(key)
+        if new and not self._hopeless(left, new):
+            trial = self.search.exchange(node, left, new)
+            if trial is not None:
+                yield trial
+        moved = self.elsewhere(node, left) if left else []
+        if moved:
+            trial = self.search.place(left, [(row, (node,), 0.0) for row in new] + moved)
+            if trial is not None:
+                yield trial
+
+    def _hopeless(self, left: Sequence[int], new: Sequence[int]) -> bool:
+        """Whether somebody who would be suspended is no better off then than all who come are now."""
+        problem, level = self.problem, self.state.levels.level
+        if not left or self.exact:
+            return False
+        lost = min([problem.idle[row] if problem.aims[row] else math.inf for row in left])
+        now = min([problem.idle[row] if problem.aims[row] else math.inf for row in new])
+        return min(lost, level) <= min(now, level) + self.tolerance and lost < math.inf
+
+    def elsewhere(self, node: int, left: Sequence[int], freed: tuple[int, float, float] | None = None) -> list[Arrival]:
+        """Other nodes with idle room for those that left this one; `freed`: a node, MiB and MHz that are free too."""
+        search, problem = self.search, self.problem
+        found: list[Arrival] = []
+        free_mib, idle_mhz = search.free_mib, search.idle_mhz
+        if freed is not None:
+            free_mib, idle_mhz = free_mib.copy(), idle_mhz.copy()
+            free_mib[freed[0]] += freed[1]
+            idle_mhz[freed[0]] += freed[2]
+        for row in left:
+            caps = search.caps(row)
+            fits = free_mib >= problem.memory[row] * (1.0 - SLACK)
+            fits[node] = False
+            if not fits.any():
+                continue
+            fits &= self.state.rules.allowed(row)
+            fits &= (idle_mhz >= np.maximum(problem.least_mhz[row], WORTH * caps)) & (caps > 0.0)
+            nodes = fits.nonzero()[0]
+            if nodes.size:
+                spare = np.minimum(idle_mhz[nodes], caps[nodes])
+                to = int(nodes[np.lexsort((free_mib[nodes], -spare))[0]])
+                if free_mib is search.free_mib:
+                    free_mib, idle_mhz = free_mib.copy(), idle_mhz.copy()
+                free_mib[to] -= problem.memory[row]
+                idle_mhz[to] -= min(idle_mhz[to], caps[to])
+                found.append((row, (to,), 0.0))
+        return found
+
+    # --- the guard -----------------------------------------------------------------------------------------------
+
+    def guarded(self, trial: Trial) -> bool:
+        """Whether the guard forbids it: who comes is not more urgent than who is to be suspended (both due times at
+        the newcomer's own predicted utility)."""
+        problem, guard = self.problem, self.problem.params.guard
+        if guard == "off":
+            return False
+        losers = [
+            row
+            for row in trial.gone
+            if problem.state[row] == RUNNING and problem.aims[row] and trial.changed[row].place is None
+        ]
+        if not losers:
+            return False
+        for row in trial.come:
+            if row in trial.gone:
+                continue
+            utility = trial.changed[row].utility(trial.level)
+            for loser in losers:
+                alike = abs(problem.r_s[row] - problem.r_s[loser]) <= 0.01 * problem.r_s[loser]
+                if (guard == "on" or alike) and not self._due_s(row, utility) < self._due_s(loser, utility):
+                    return True
+        return False
+
+    def _due_s(self, row: int, utility: float) -> float:
+        problem = self.problem
+        if not problem.aims[row]:
+            return math.inf
+        weight = problem.weight[row]
+        margin = utility * weight if utility > 0.0 else utility / weight
+        return problem.goal_s[row] - margin * problem.r_s[row]

@@ -1,0 +1,69 @@
+"""Who waits, in order of service."""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_left, insort
+from collections.abc import Callable, Iterable, Iterator
+
+from daemons.policies.placement.apc.state import State
+
+_LOOKED_AT = 16  # of the unhappiest of one memory size that may not come, before the next size
+Entry = tuple[float, int, int]
+
+
+def order_of(state: State, row: int) -> Entry:
+    """Order of service: by what the job can still reach if it goes on waiting, without a goal last; then the row."""
+    problem = state.problem
+    return (problem.idle[row] if problem.aims[row] else math.inf, problem.urgency[row], row)
+
+
+class Queues:
+    """Who waits, by where it may be and its memory, the unhappiest first."""
+
+    def __init__(self, state: State, rows: Iterable[int]) -> None:
+        self.state = state
+        self._of: dict[tuple[int, float], list[Entry]] = {}
+        for row in rows:
+            self._of.setdefault(self._name(row), []).append(order_of(state, row))
+        for queue in self._of.values():
+            queue.sort()
+
+    def _name(self, row: int) -> tuple[int, float]:
+        return self.state.rules.mask_of[row], self.state.problem.memory[row]
+
+    def add(self, row: int) -> None:
+        """It waits from now on."""
+        insort(self._of.setdefault(self._name(row), []), order_of(self.state, row))
+
+    def drop(self, row: int) -> None:
+        """It does not wait any more."""
+        queue, entry = self._of.get(self._name(row), []), order_of(self.state, row)
+        at = bisect_left(queue, entry)
+        if at < len(queue) and queue[at] == entry:
+            del queue[at]
+
+    def least_mib(self) -> float:
+        """Memory of the smallest who waits; inf if nobody does."""
+        return min((memory for (_, memory), queue in self._of.items() if queue), default=math.inf)
+
+    def lowest(self, node: int) -> float:
+        """What the unhappiest who may be on the node can still reach; inf if nobody waits for it."""
+        lists, found = self.state.rules.lists, math.inf
+        for (mask, _), queue in self._of.items():
+            if queue and queue[0][0] < found and lists[mask][node]:
+                found = queue[0][0]
+        return found
+
+    def firsts(self, node: int, free_mib: float, fits: Callable[[int], bool]) -> Iterator[Entry]:
+        """The unhappiest of each size that may come to the node now."""
+        lists = self.state.rules.lists
+        for (mask, memory), queue in self._of.items():
+            if queue and memory <= free_mib and lists[mask][node]:
+                if fits(queue[0][2]):
+                    yield queue[0]
+                    continue
+                for entry in queue[1:_LOOKED_AT]:
+                    if fits(entry[2]):
+                        yield entry
+                        break
