@@ -108,7 +108,7 @@ FLOW: Fields = {
     "throughput_per_s": number(1e-9, AMOUNT_MAX, None),
     "model": one_of([form.value for form in ModelForm], ModelForm.PROCESSOR_SHARING.value),
     "t_min_s": number(0, SECONDS_MAX, 0.0),
-    "c_mhz_s": number(0, AMOUNT_MAX, None),
+    "c_mhz_s": number(1e-9, AMOUNT_MAX, None),
     "load_mhz": number(0, AMOUNT_MAX, None),
     "rate_per_s": number(0, AMOUNT_MAX, None),
     "work_mcycles": number(1e-9, AMOUNT_MAX, None),

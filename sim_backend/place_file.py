@@ -312,10 +312,9 @@ class _Reader:
         if ("percentile_s" in given) != (flow.get("percentile") is not None) and "percentile" in flow:
             self._wrong(f"{at}.percentile", "and percentile_s go together", "both or neither")
         form = ModelForm(flow["model"]) if "model" in flow else None
-        needed = ("c_mhz_s",) if form is ModelForm.SHIFTED_HYPERBOLA else ("rate_per_s", "work_mcycles")
-        for key in needed if form is not None else ():
+        for key in _needed(form, given):
             if key in flow and flow[key] is None:
-                self._wrong(f"{at}.{key}", "is missing", f"{keys.FLOW[key].words}, for the model {flow['model']}")
+                self._wrong(f"{at}.{key}", "is missing", f"{keys.FLOW[key].words}, for this goal and model")
         rate, work = flow.get("rate_per_s") or 0.0, flow.get("work_mcycles") or 0.0
         return {
             "name": flow.get("name"),
@@ -353,3 +352,12 @@ class _Reader:
         elif kind not in (ConstraintKind.PIN, ConstraintKind.FORBID, None) and nodes:
             self._wrong(f"{at}.nodes", f"is given for {kind}", "nothing: only pin and forbid name nodes")
         return Constraint(ConstraintKind(kind), tuple(members), tuple(nodes)) if kind is not None else None
+
+
+def _needed(form: ModelForm | None, goals: Sequence[str]) -> tuple[str, ...]:
+    """The figures without which the response time, or the rate that CPU can answer, is not known."""
+    if form is None:
+        return ()
+    if "throughput_per_s" in goals:
+        return ("work_mcycles",)
+    return ("c_mhz_s",) if form is ModelForm.SHIFTED_HYPERBOLA else ("rate_per_s", "work_mcycles")

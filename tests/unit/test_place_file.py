@@ -211,6 +211,7 @@ FLOWS = (
     ({"mean_s": 1, "percentile": 0.5, "rate_per_s": 1, "work_mcycles": 1}, "flows[0].percentile: and percentile_s go"),
     ({"mean_s": 1, "rate_per_s": 1}, "flows[0].work_mcycles: is missing"),
     ({"mean_s": 1, "model": "shifted-hyperbola"}, "flows[0].c_mhz_s: is missing"),
+    ({"throughput_per_s": 1, "model": "shifted-hyperbola", "c_mhz_s": 1}, "flows[0].work_mcycles: is missing"),
 )
 
 
@@ -275,7 +276,7 @@ SCHEMA_NAMES = {"cost": "costs", "web": "web_app"}
 BEYOND = re.compile(
     "is the name of|there is no |is given |at most max_|at most the job's work|more than desired_start_s|less than 1, "
     "the goal|the sum of the stages|is missing here and in the job|where it runs, here|runs nowhere|does not fit|names "
-    r"\d|every instance|\d goals|go together|for the model|the nodes that the constraint|as in |exactly one of"
+    r"\d|every instance|\d goals|go together|for this goal and model|the nodes that the constraint|as in |exactly one of"
 )
 
 
@@ -291,8 +292,8 @@ def full() -> dict[str, Any]:
     raw["jobs"][4] |= {"state": "waiting", "node": None, "done_mcycles": 0, "min_mhz": 0, "instances": 1}
     raw["web_apps"][0] |= {"vcpus": 4, "importance": 1.5, "needs": [], "max_mhz": 15600}
     raw["web_apps"][1]["flows"][0] |= {"model": "multi-server", "t_min_s": 0.01, "load_mhz": 2400, "mean_s": None}
-    tabled = {"name": "t", "throughput_per_s": 5, "model": "shifted-hyperbola", "c_mhz_s": 5}
-    raw["web_apps"][1]["flows"].append(tabled)
+    raw["web_apps"][1]["flows"].append({"name": "t", "throughput_per_s": 5, "work_mcycles": 5})
+    raw["web_apps"][1]["flows"].append({"name": "h", "mean_s": 5, "model": "shifted-hyperbola", "c_mhz_s": 5})
     raw["web_apps"][1] |= {"total_max_mhz": 9000}
     raw["operation_costs"] = {"start_s": 1, "suspend_s_per_mib": 0, "resume_s_per_mib": 0, "migrate_s_per_mib": 0}
     raw["vm_overhead_mib"] = 50
