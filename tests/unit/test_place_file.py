@@ -276,7 +276,7 @@ SCHEMA_NAMES = {"cost": "costs", "web": "web_app"}
 BEYOND = re.compile(
     "is the name of|there is no |is given |at most max_|at most the job's work|more than desired_start_s|less than 1, "
     "the goal|the sum of the stages|is missing here and in the job|where it runs, here|runs nowhere|does not fit|names "
-    r"\d|every instance|\d goals|go together|for this goal and model|the nodes that the constraint|as in |exactly one of"
+    r"\d|every instance|\d goals|go together|for this goal and model|the nodes that the constraint|as in |exactly one"
 )
 
 
