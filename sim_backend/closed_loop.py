@@ -22,9 +22,11 @@ from shared.bus.memory import MemoryBroker
 from shared.bus.permissions import grant_of
 from shared.clock import perf_s
 from shared.costs import COSTS, OperationCosts
-from shared.errors import Infeasible
-from shared.messages import AddNode, Reply, Request, SubmitJob
-from shared.model import Job, Node
+from shared.effects import Scrape
+from shared.errors import Infeasible, TransientError
+from shared.messages import AddNode, RemoveWeb, Reply, Request, SubmitJob, SubmitWeb
+from shared.model import FlowSample, Job, Node, WebApp
+from sim_backend.balancer import Balancer
 from sim_backend.engine import Engine, Rank
 from sim_backend.fake_hypervisor import FakeCluster, FakePower
 from sim_backend.figures import ReplayFigures, figures
@@ -33,13 +35,16 @@ from sim_backend.memory_store import MemoryStore
 from sim_backend.operator_client import OperatorClient
 from sim_backend.shells import AgentShell, ControllerShell, Shell, StartableCore
 from sim_backend.truth import Truth
+from sim_backend.web_site import TrueWeb, WebSite
 from sim_backend.world import World
 
 OPERATOR = "operator.sim"
 SCRIPT_PRIORITY = 0
 REPLAY_PERIOD_S = 900.0
+WEB_PERIOD_S = 20.0
 REPLAY_PROBE_S = 86_400.0
 Stages = Sequence[tuple[float, float]]
+Actor = Shell | OperatorClient | Balancer
 MakeAgent = Callable[[str, str, Sequence[Any], AgentSettings], StartableCore]
 MakeController = Callable[[str, ControllerSettings], StartableCore]
 
@@ -65,7 +70,7 @@ class LoopSettings:
 class BusSource:
     """Hands each event of the broker to the actor whose connection it is."""
 
-    def __init__(self, broker: MemoryBroker, actors: Mapping[str, Shell | OperatorClient]) -> None:
+    def __init__(self, broker: MemoryBroker, actors: Mapping[str, Actor]) -> None:
         self._broker = broker
         self._actors = actors
         self.next_due_s = broker.next_due_s
@@ -137,9 +142,11 @@ class ClosedLoop:
         self.agents: dict[str, AgentShell] = {}
         self.controllers: dict[str, ControllerShell] = {}
         self.jobs: dict[str, Job] = {}
+        self.apps: dict[str, WebApp] = {}
+        self.balancers: dict[str, Balancer] = {}
         self.on_host_death: Callable[[str], None] | None = None
-        self.truth = Truth(self.world.completions)
-        self._actors: dict[str, Shell | OperatorClient] = {}
+        self.truth = Truth(self.world.completions, self.apps)
+        self._actors: dict[str, Actor] = {}
         self.cluster_source = ClusterSource(self.cluster, self.agents)
         self.engine.clocks.append(self.broker.advance)
         self.engine.add_source(Rank.WORLD, self.cluster_source)
@@ -177,6 +184,7 @@ class ClosedLoop:
     def _add_controller(self, name: str) -> None:
         power = Power(self.fake_power, self.host_died)
         shell = ControllerShell(name, self.engine, self.broker, self.store, power, self._make_controller, decide.run)
+        shell.scrape = self._scrape
         self.controllers[name] = self._actors[shell.user] = shell
 
     def _make_controller(self, name: str) -> StartableCore:
@@ -198,6 +206,58 @@ class ClosedLoop:
         self.jobs[job.name] = job
         request = SubmitJob(f"submit-{job.name}", job)
         self.engine.at(job.submit_s, SCRIPT_PRIORITY, lambda: self.operator.send(request))
+
+    def submit_web(self, app: WebApp, truth: TrueWeb, at_s: float = 0.0, period_s: float = WEB_PERIOD_S) -> None:
+        """Have the operator submit a web application at `at_s`; what it really is shows from then on, see
+        `measure_web`."""
+        self.apps[app.name] = app
+        request = SubmitWeb(f"submit-{app.name}", app)
+        balancer = self._balancer(app.name, truth, period_s)
+
+        def begin() -> None:
+            self.operator.send(request)
+            balancer.start()
+
+        self.engine.at(at_s, SCRIPT_PRIORITY, begin)
+
+    def measure_web(self, name: str, truth: TrueWeb, period_s: float = WEB_PERIOD_S) -> None:
+        """Let requests come to an application from now on. What is measured of it every `period_s` is pushed, or read
+        when it was submitted with a URL for that."""
+        self._balancer(name, truth, period_s).start()
+
+    def _balancer(self, name: str, truth: TrueWeb, period_s: float) -> Balancer:
+        app = self.apps.get(name)
+        push = app is None or not app.metrics_url
+        site = WebSite(name, truth, self.world)
+        balancer = Balancer(site, self.engine, self.broker, self.cluster.catch_up, period_s, push)
+        self.balancers[name] = self._actors[balancer.user] = balancer
+        return balancer
+
+    def change_web(self, app: WebApp, at_s: float) -> None:
+        """Have the operator submit an application again, changed, at `at_s`."""
+
+        def begin() -> None:
+            self.apps[app.name] = app
+            self.operator.send(SubmitWeb(f"change-{app.name}", app))
+
+        self.engine.at(at_s, SCRIPT_PRIORITY, begin)
+
+    def remove_web(self, name: str, at_s: float) -> None:
+        """Have the operator remove a web application at `at_s`; nobody asks anything of it from then on."""
+        request = RemoveWeb(f"remove-{name}", name)
+
+        def end() -> None:
+            self.operator.send(request)
+            self.balancers[name].stop()
+
+        self.engine.at(at_s, SCRIPT_PRIORITY, end)
+
+    def _scrape(self, effect: Scrape, now_s: float) -> tuple[FlowSample, ...]:
+        del now_s
+        balancer = self.balancers.get(effect.app)
+        if balancer is None or balancer.push:
+            raise TransientError(f"nothing answers at {effect.url}")
+        return balancer.scrape()
 
     def run_until(self, time_s: float) -> None:
         """Let everything up to and including `time_s` happen."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import traceback
 from collections import Counter
 from collections.abc import Callable
@@ -14,8 +15,10 @@ from shared.bus import topology
 from shared.effects import Write
 from shared.messages import CancelJob, DrainNode, Request
 from shared.model import LIVE_STATES
+from sim_backend.app_invariants import unsettled_apps
 from sim_backend.closed_loop import ClosedLoop, LoopSettings
 from sim_backend.fake_hypervisor import Failure, FakeHypervisor
+from sim_backend.fault_apps import FaultApp
 from sim_backend.fault_script import (
     BUS_KINDS,
     HEARTBEAT_S,
@@ -34,6 +37,7 @@ CONVERGE_S = 7_200.0  # within it, after the last fault is put right, every job 
 CONVERGED_CHECK_S = 60.0
 FAULT_PRIORITY = 5
 GARBAGE_USER = "controller.garbage"
+REMOVE_S = 1_800.0  # within it everything of an application is gone
 FAIL_HOW: dict[Fault, Failure] = {
     Fault.OPERATION_REFUSED: "refuse",
     Fault.OPERATION_FAILED: "fail-half-way",
@@ -90,6 +94,11 @@ def replay_command(seed: int, nodes: int, policy: str | None) -> str:
     return f"trimtab sim faults --seeds {seed}-{seed} --nodes {nodes}{chosen}"
 
 
+def _early(sender: str, reason: str) -> bool:
+    """Whether a measurement came before its application, or after it."""
+    return sender.startswith(topology.WEB_USER_PREFIX) and "has not been submitted" in reason
+
+
 def loop_settings(script: FaultScript) -> LoopSettings:
     """The closed loop of a script, as yet without anything planted."""
     return LoopSettings(
@@ -126,18 +135,26 @@ class FaultRun:
         self._write_down()
 
     def run(self) -> None:
-        """Play the script, then let the loop converge, for at least `HORIZON_S` in all."""
+        """Play the script, then let the loop converge, for at least `HORIZON_S` in all: every job is over, and every
+        application that lasts has the instances that it must have. Then those are removed, and nothing is left."""
         self.loop.run_until(REPAIRED_BY_S)
         self._repair_everything()
         self.loop.run_until(HORIZON_S)
         until_s = REPAIRED_BY_S + CONVERGE_S
+        self._converge(until_s)
+        for script in self.script.apps:
+            if script.removed_s == math.inf:
+                self.loop.remove_web(script.app.name, self.loop.engine.now_s)
+        self._converge(until_s + REMOVE_S)
+        for letter in self.loop.broker.dead_letters():
+            if letter.sender != GARBAGE_USER and not _early(letter.sender, letter.reason):
+                self.checker.report("dead-letter", f"{letter.sender} to {letter.queue}: {letter.reason}")
+
+    def _converge(self, until_s: float) -> None:
         while self._open() and self.loop.engine.now_s < until_s:
             self.loop.run_until(self.loop.engine.now_s + CONVERGED_CHECK_S)
         for why in self._open():
             self.checker.report("not-converged", why)
-        for letter in self.loop.broker.dead_letters():
-            if letter.sender != GARBAGE_USER:
-                self.checker.report("dead-letter", f"{letter.sender} to {letter.queue}: {letter.reason}")
 
     def outcome(self, more: tuple[Violation, ...] = (), crash: str = "") -> SeedOutcome:
         """What has been found so far, and `more`."""
@@ -150,9 +167,10 @@ class FaultRun:
         return SeedOutcome(self.script.seed, dict(faults), found, self.loop.engine.now_s, crash)
 
     def _open(self) -> list[str]:
-        accepted = self.checker.jobs.accepted
+        accepted, apps = self.checker.jobs.accepted, self.checker.apps
         missing = [f"{job.name} was never accepted" for job in self.script.jobs if job.name not in accepted]
-        return missing + unsettled(self.loop, accepted)
+        missing += [f"{name} was never accepted" for name in self.loop.apps if name not in apps.accepted]
+        return missing + unsettled(self.loop, accepted) + unsettled_apps(self.loop)
 
     # --- the script -----------------------------------------------------------------------------------------------
 
@@ -161,6 +179,8 @@ class FaultRun:
         for job in script.jobs:
             factor = script.work_factors[job.name]
             loop.submit(job, [(stage.work_mcycles * factor, stage.max_mhz) for stage in job.stages])
+        for each in script.apps:
+            self._write_down_app(each)
         name, at_s = script.cancelled
         if name:
             at_s = max(at_s, loop.jobs[name].submit_s + 1.0)
@@ -170,6 +190,14 @@ class FaultRun:
             self._ask_later(drain.until_s, DrainNode(f"undrain-{number}", drain.node, False))
         for incident in script.incidents:
             self._schedule(incident)
+
+    def _write_down_app(self, script: FaultApp) -> None:
+        loop, name = self.loop, script.app.name
+        loop.submit_web(script.app, script.truth(), script.submit_s)
+        if script.changed is not None and script.changed_s < script.removed_s:
+            loop.change_web(script.changed, script.changed_s)
+        if script.removed_s < math.inf:
+            loop.remove_web(name, script.removed_s)
 
     def _ask_later(self, at_s: float, request: Request) -> None:
         self.loop.engine.at(at_s, FAULT_PRIORITY, lambda: self.loop.operator.send(request))

@@ -15,6 +15,7 @@ from shared.bus.faults import BusFaults, FaultRule, Partition
 from shared.bus.faults import FaultKind as BusFaultKind
 from shared.costs import OperationCosts
 from shared.model import ActionKind, Job, Node, Stage
+from sim_backend.fault_apps import FaultApp, draw_apps, with_rules
 
 JOBS = 20
 NODES_MIN = 5
@@ -107,6 +108,7 @@ class FaultScript:
     nodes: tuple[Node, ...]
     speed_factors: dict[str, float]
     jobs: tuple[Job, ...]
+    apps: tuple[FaultApp, ...]
     work_factors: dict[str, float]
     costs: OperationCosts
     policy: str
@@ -124,8 +126,12 @@ POLICIES = ("first-fit", "edf")
 
 
 def write_script(seed: int, nodes: int = NODES_MIN, policy: str | None = None) -> FaultScript:
-    """The script of a seed for at least `NODES_MIN` nodes; `policy` None: seeds take turns through `POLICIES`."""
+    """The script of a seed for at least `NODES_MIN` nodes; `policy` None: seeds take turns through `POLICIES`.
+
+    The policy changes nothing but the rules on where workloads may run, which some do not know.
+    """
     rng = Random(seed)
+    chosen = policy or POLICIES[seed % len(POLICIES)]
     cluster = tuple(_node(f"n{index}", rng) for index in range(max(nodes, NODES_MIN)))
     jobs = tuple(_job(index, rng) for index in range(JOBS))
     drains = tuple(_drain(turn, cluster, rng) for turn in range(DRAINS))
@@ -140,10 +146,11 @@ def write_script(seed: int, nodes: int = NODES_MIN, policy: str | None = None) -
         seed=seed,
         nodes=cluster,
         speed_factors={node.name: rng.choice((1.0, 1.0, 0.8, 1.1)) for node in cluster},
-        jobs=jobs,
+        jobs=with_rules(seed, jobs, cluster, chosen),
+        apps=draw_apps(seed, cluster, chosen),
         work_factors={job.name: rng.uniform(0.8, 1.3) for job in jobs},
         costs=rng.choice(_COSTS),
-        policy=policy or POLICIES[seed % len(POLICIES)],
+        policy=chosen,
         controllers=CONTROLLERS if standby else CONTROLLERS[:1],
         cancelled=(rng.choice(jobs).name, rng.uniform(300.0, 3_000.0)) if rng.random() < 0.5 else ("", 0.0),
         drains=drains,

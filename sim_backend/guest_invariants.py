@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from shared import effects as fx
 from shared.messages import GuestEvent
-from shared.model import LIVE_STATES, Action, ActionKind, GuestChange, JobPhase, VmState, workload_of
+from shared.model import LIVE_STATES, Action, ActionKind, GuestChange, Job, JobPhase, VmState, workload_of
 from sim_backend.closed_loop import ClosedLoop
 from sim_backend.shells import AgentShell
 
@@ -90,7 +90,7 @@ class GuestChecks:
         """A VM that is wanted where it is, in its newest life, must not be stopped."""
         node, vm = place
         domain = self._loop.cluster.hypervisor(node).domains.get(vm)
-        job, index = workload_of(vm)
+        job, index = self._entry_of(vm)
         record = self._loop.store.get(("job", job))
         if domain is None or domain.state not in LIVE_STATES or domain.generation != action.expects:
             return
@@ -107,13 +107,23 @@ class GuestChecks:
         self._discarded.add(place)
         if image is None or image.generation != action.expects:
             return
-        job = workload_of(vm)[0]
+        job = self._entry_of(vm)[0]
         record = self._loop.store.get(("job", job))
         superseded = self._newest.get(vm, 0) > image.generation
         over = bool(self._loop.world.completions.get(job)) or record is None or record.phase in OVER
         set_back = record is not None and (record.attempt > image.attempt or record.phase is JobPhase.WAITING)
         if not (superseded or over or set_back):
             self._report("image-discarded", f"{vm} generation {image.generation} on {node}")
+
+    def _entry_of(self, vm: str) -> tuple[str, int]:
+        """The workload of a VM as the controller names it, and the instance: one of an application is its own."""
+        workload, index = workload_of(vm)
+        return (vm, 0) if workload in self._loop.apps else (workload, index)
+
+    def _spec_of(self, vm: str) -> Job:
+        workload, index = workload_of(vm)
+        app = self._loop.apps.get(workload)
+        return self._loop.jobs[workload] if app is None else app.seat(index, 0.0)
 
     # --- looking --------------------------------------------------------------------------------------------------
 
@@ -173,12 +183,13 @@ class GuestChecks:
             if domain.state not in LIVE_STATES:
                 continue
             allotted_mhz += domain.cpu_mhz
-            job = self._loop.jobs[workload_of(vm)[0]]
+            job = self._spec_of(vm)
             if not set(job.needs) <= set(node.labels):
                 self._report("labels-ignored", f"{vm} on {name}")
-            if job.separate and (job.name, domain.attempt) in lives:
+            life = (job.app, 0) if job.app else (job.name, domain.attempt)
+            if (job.separate or job.app) and life in lives:
                 self._report("not-separate", f"{vm} on {name}")
-            lives.add((job.name, domain.attempt))
+            lives.add(life)
         if allotted_mhz > node.cpu_mhz + CPU_ROUNDING_MHZ:
             self._report("cpu-over", f"{name}: {allotted_mhz:g} of {node.cpu_mhz:g} MHz")
 

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from agents.journal import Accepted, Finished
-from daemons.records import Deleted, JobRecord
+from daemons.records import Deleted, JobRecord, WebRecord
 from shared import effects as fx
 from shared.messages import (
     AgentBound,
@@ -24,7 +24,8 @@ from shared.messages import (
     Result,
     SubmitJob,
 )
-from shared.model import JobPhase
+from shared.model import INSTANCE_SEPARATOR, JobPhase, workload_of
+from sim_backend.app_invariants import AppChecks
 from sim_backend.closed_loop import ClosedLoop
 from sim_backend.guest_invariants import OVER, GuestChecks
 from sim_backend.shells import AgentShell, ControllerShell
@@ -55,6 +56,7 @@ class Checker:
         self.agents = AgentChecks(self.report)
         self.controllers = ControllerChecks(loop, self.report)
         self.jobs = JobChecks(loop, self.report)
+        self.apps = AppChecks(loop, self.report)
         self.agents.told, self.agents.ordered = self.guests.told, self.controllers.ordered
         self._hook()
 
@@ -73,9 +75,24 @@ class Checker:
             controller.on_effect, controller.on_input = self.controllers.on_effect, self.controllers.on_input
             controller.on_death = self.controllers.on_death
         loop.cluster_source.on_change = self.guests.touch
-        loop.store.on_write = self.jobs.on_write
-        loop.operator.on_reply = self.jobs.on_reply
+        loop.store.on_write = self._write
+        loop.operator.on_reply = self._reply
         loop.engine.after_event = self.guests.look_if_touched
+
+    def _write(self, term: int, records: tuple[object, ...]) -> None:
+        self.jobs.on_write(term, records)
+        for record in records:
+            if isinstance(record, JobRecord):
+                self.apps.job_stored(record)
+            elif isinstance(record, WebRecord):
+                self.apps.app_stored(record.app)
+            elif isinstance(record, Deleted):
+                self.apps.deleted(record.key)
+        self.apps.all_stored()
+
+    def _reply(self, request: Request, reply: Reply) -> None:
+        self.jobs.on_reply(request, reply)
+        self.apps.on_reply(request, reply)
 
     def _agent_effect(self, shell: AgentShell, effect: fx.Effect) -> None:
         if isinstance(effect, TOUCHING):
@@ -230,11 +247,15 @@ class JobChecks:
         for record in records:
             if isinstance(record, JobRecord):
                 self._check_record(record, store.get(record.key))
-            elif isinstance(record, Deleted) and record.key[0] == "job" and store.get(record.key) is not None:
+            elif isinstance(record, Deleted) and store.get(record.key) is not None and is_job(record.key):
                 self._report("job-lost", f"{record.key[1]} was deleted")
 
     def _check_record(self, record: JobRecord, before: JobRecord | None) -> None:
         name = record.job.name
+        if is_seat(name):  # comes and goes with its application
+            if before is not None:
+                self._check_counts(record, before)
+            return
         if record.phase is JobPhase.COMPLETED and not self._loop.world.completions.get(name):
             self._report("completed-early", name)
         if record.phase is JobPhase.CANCELLED and not self._asked_to_cancel(name):
@@ -243,9 +264,14 @@ class JobChecks:
             return
         if before.phase in OVER and record.phase is not before.phase:
             self._report("job-revived", f"{name}: {before.phase} to {record.phase}")
+        self._check_counts(record, before)
+
+    def _check_counts(self, record: JobRecord, before: JobRecord) -> None:
         generations = zip(before.instances, record.instances, strict=False)
         if record.attempt < before.attempt or any(new.generation < old.generation for old, new in generations):
-            self._report("went-back", f"{name}: attempt {before.attempt} to {record.attempt}, or a generation")
+            self._report(
+                "went-back", f"{record.job.name}: attempt {before.attempt} to {record.attempt}, or a generation"
+            )
 
     def _asked_to_cancel(self, job: str) -> bool:
         if job in self._cancelled:
@@ -254,6 +280,16 @@ class JobChecks:
         asked = [*operator.pending.values(), *operator.answered.values()]
         self._cancelled = {request.job for request in asked if isinstance(request, CancelJob)}
         return job in self._cancelled
+
+
+def is_job(key: tuple[str, str]) -> bool:
+    """Whether a record is that of a job, not of an instance of a web application."""
+    return key[0] == "job" and not is_seat(key[1])
+
+
+def is_seat(workload: str) -> bool:
+    """Whether a workload is an instance of a web application: it has the name of its VM."""
+    return INSTANCE_SEPARATOR in workload
 
 
 def term_of(message: AgentBound) -> int:
@@ -266,7 +302,7 @@ def term_of(message: AgentBound) -> int:
 
 def unsettled(loop: ClosedLoop, accepted: set[str]) -> list[str]:
     """Why the loop has not converged; empty when every accepted job is over, in the store and in truth, and no VM,
-    image or operation is left anywhere."""
+    image or operation is left anywhere but VMs of web applications that were not removed."""
     why: list[str] = []
     for name in sorted(accepted):
         record = loop.store.get(("job", name))
@@ -279,8 +315,10 @@ def unsettled(loop: ClosedLoop, accepted: set[str]) -> list[str]:
         elif record.phase is JobPhase.COMPLETED and not loop.world.completions.get(name):
             why.append(f"{name} is said to be completed")
     why += [f"{request} was not answered" for request in loop.operator.pending]
+    lasting = {name for name, balancer in loop.balancers.items() if not balancer.stopped}
     for name, hypervisor in loop.cluster.hypervisors.items():
-        why += [f"{vm} is {domain.state} on {name}" for vm, domain in hypervisor.domains.items()]
+        others = {vm: domain for vm, domain in hypervisor.domains.items() if workload_of(vm)[0] not in lasting}
+        why += [f"{vm} is {domain.state} on {name}" for vm, domain in others.items()]
         why += [f"an image of {vm} is on {name}" for vm in hypervisor.images]
         why += [f"an operation on {vm} is under way on {name}" for vm in hypervisor.operations]
     return why

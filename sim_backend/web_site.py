@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from random import Random
 
-from shared.model import FlowSample, ModelForm, instance_name
+from shared.model import INSTANCE_SEPARATOR, FlowSample, ModelForm
 from sim_backend.demand import Demand
 from sim_backend.world import World
 
@@ -82,13 +82,12 @@ class _Lane:
 
 
 class WebSite:
-    """Application `app` with the possible instances app#0 .. app#(seats - 1) in a world."""
+    """Application `app`, whose instances are the guests app#0, app#1, ... of a world."""
 
-    def __init__(self, app: str, seats: int, truth: TrueWeb, world: World) -> None:
+    def __init__(self, app: str, truth: TrueWeb, world: World) -> None:
         self.app, self.truth = app, truth
         self.looks: list[Look] = []
         self._world = world
-        self._seats = [instance_name(app, index) for index in range(seats)]
         self._lanes = [_Lane(flow) for flow in truth.flows]
         self._chance = Random(truth.seed)
         self._since_s: float | None = None
@@ -98,7 +97,7 @@ class WebSite:
         """What was measured since the last look (nothing at the first), and let the instances work until the next.
         The world must have been brought up to `now_s`."""
         samples: tuple[FlowSample, ...] = ()
-        vms = [vm for vm in self._seats if self._world.executes(vm)]
+        vms = self._world.executing(self.app + INSTANCE_SEPARATOR)
         if self._since_s is not None and now_s > self._since_s:
             samples = self._close(vms, self._since_s, now_s)
         self._since_s = now_s

@@ -7,8 +7,10 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from shared.model import Job, Node, Stage
+from shared.model import Flow, Job, ModelForm, Node, Stage, WebApp
+from sim_backend.demand import daily, uneven
 from sim_backend.traces import ReplayJob
+from sim_backend.web_site import TrueFlow, TrueWeb
 
 TrueStages = tuple[tuple[float, float], ...]
 """The truth about a job: (work in Mcycles per instance, largest useful speed in MHz) of each stage."""
@@ -21,6 +23,11 @@ _PROFILE_SHARES = (0.1, 0.4, 0.5)
 _GOAL_FACTORS = (1.3, 2.5, 4.0)
 _GOAL_SHARES = (0.1, 0.3, 0.6)
 _JOB_MIB = 4_320
+_SEAT_MIB = 2_000  # beside three jobs on a node of the paper
+_PEAK_S = 18_000.0  # when most is asked of the shop
+_BUY_SHARE = 0.2  # of the shop's CPU
+_BROWSE_MCYCLES, _BUY_MCYCLES = 60.0, 200.0
+_UNDERSTATED = 1.1  # true / declared work of a browse
 
 
 def experiment_four(rng: np.random.Generator, count: int = 200, mean_gap_s: float = 150.0) -> list[Job]:
@@ -52,6 +59,37 @@ def experiment_four(rng: np.random.Generator, count: int = 200, mean_gap_s: floa
 def paper_nodes(count: int = 25) -> tuple[Node, ...]:
     """The cluster of apc.txt, section 5.2: 4 cores of 3,900 MHz and 16,000 MiB a node."""
     return tuple(Node(_numbered("node", index, count), 4, 3_900.0, 16_000) for index in range(count))
+
+
+def shop(nodes: Sequence[Node], load_frac: float, seed: int) -> tuple[WebApp, TrueWeb]:
+    """A web application that may run everywhere, and the truth about it: its requests use `load_frac` of the nodes' CPU
+    on average, half as much again by day and half of it by night. One flow has a goal on the mean, and declares a tenth
+    too little work; the other has one on a percentile, and declares none."""
+    cpu_mhz = math.fsum(node.cpu_mhz for node in nodes)
+    app = WebApp(
+        "shop",
+        (
+            Flow("browse", mean_s=0.15, work_mcycles=_BROWSE_MCYCLES, t_min_s=0.03, model=ModelForm.MULTI_SERVER),
+            Flow("buy", percentile=0.95, percentile_s=0.6, t_min_s=0.05, model=ModelForm.MULTI_SERVER),
+        ),
+        _SEAT_MIB,
+        max(node.cpu_mhz for node in nodes),
+        min_instances=max(1, len(nodes) // 5),
+        max_instances=len(nodes),
+        vcpus=max(node.cores for node in nodes),
+    )
+    browse_mcycles = _BROWSE_MCYCLES * _UNDERSTATED
+    asked_mhz = load_frac * cpu_mhz
+    browse = daily((1.0 - _BUY_SHARE) * asked_mhz / browse_mcycles, 0.5, _PEAK_S)
+    buy = daily(_BUY_SHARE * asked_mhz / _BUY_MCYCLES, 0.5, _PEAK_S)
+    truth = TrueWeb(
+        (
+            TrueFlow("browse", uneven(browse, seed, 0.05), browse_mcycles, 0.03),
+            TrueFlow("buy", uneven(buy, seed + 1, 0.1), _BUY_MCYCLES, 0.05, 0.95),
+        ),
+        seed=seed,
+    )
+    return app, truth
 
 
 def replay_workload(jobs: Sequence[ReplayJob]) -> list[Job]:

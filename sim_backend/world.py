@@ -219,10 +219,9 @@ class World:
         guest.wants_mhz, self._now_s = wants_mhz, now_s
         self._ask(guest)
 
-    def executes(self, vm: str) -> bool:
-        """Whether a guest is alive and not paused."""
-        guest = self._guests.get(vm)
-        return guest is not None and guest.running
+    def executing(self, prefix: str) -> list[str]:
+        """The guests that are alive and not paused whose names begin like that, in order of placement."""
+        return [vm for vm, guest in self._guests.items() if guest.running and vm.startswith(prefix)]
 
     def done_without_task_mcycles(self, vm: str, now_s: float) -> float:
         """Work that a guest has done without a task since it came to life, wherever. KeyError when it is not alive."""

@@ -2,23 +2,37 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import click
-from rich.console import RenderableType
+from rich.console import Group, RenderableType
 from rich.text import Text
 
 from daemons.cli.asking import inner, limit_option, tell_each, view
 from daemons.cli.connection import Line, bus_options
 from daemons.cli.output import CommandGroup, emit, output_option
-from daemons.cli.render import listing, record, rows_of
+from daemons.cli.render import listing, record, rows_of, shown
 from daemons.cli.webfile import goal_text, read_web, understood
 from shared.messages import RemoveWeb, SubmitWeb
 from shared.model import WebApp, check_name
 
-COLUMNS = ("name", "running", "instances", "min_instances", "max_instances", "nodes", "cpu_mhz", "utility", "profile")
+COLUMNS = (
+    "name",
+    "running",
+    "min_instances",
+    "max_instances",
+    "nodes",
+    "cpu_mhz",
+    "used_mhz",
+    "utility",
+    "measured_age_s",
+    "profile",
+)
 
 FLOW_COLUMNS = ("name", "goal", "work_mcycles", "t_min_s", "model")
+SEAT_COLUMNS = ("vm", "phase", "node", "state", "wanted_node", "cpu_mhz", "used_mhz", "failures", "back_off_until_s")
 
 
 @click.group(cls=CommandGroup)
@@ -43,7 +57,41 @@ def list_apps(line: Line, limit: int) -> None:
 def show(line: Line, app: str) -> None:
     """Show all that is known of one web application: its goals, what was measured, and its instances."""
     data = view(line, "web-app", app)
-    emit(data, lambda: record(f"web application {app}", inner(data, "app")))
+    emit(data, lambda: _for_people(app, inner(data, "app")))
+
+
+def _for_people(name: str, app: dict[str, Any]) -> RenderableType:
+    flows = [_flow_for_people(flow) for flow in rows_of(app, "flows")]
+    plain = {key: value for key, value in app.items() if key not in ("spec", "flows", "seats")}
+    return Group(
+        record(f"web application {name}", plain),
+        listing("flows", flows, tuple(flows[0]) if flows else ()),
+        listing("instances", rows_of(app, "seats"), SEAT_COLUMNS),
+    )
+
+
+def _flow_for_people(flow: Mapping[str, Any]) -> dict[str, Any]:
+    """Goal beside what was measured; rates as words, since they are per second."""
+    measured = flow.get("measured") or {}
+    share = f"{100 * flow['percentile']:g} % within " if flow.get("percentile") else ""
+    goal_s = flow.get("mean_goal_s") or flow.get("percentile_goal_s")
+    throughput = flow.get("throughput_goal_per_s")
+    return {
+        "name": flow.get("name"),
+        "goal": f"{throughput:g}/s" if throughput else f"{share}{shown('goal_s', goal_s)}",
+        "measured_s": measured.get("percentile_s") if share else measured.get("mean_s"),
+        "utility": flow.get("utility"),
+        "offered": _per_s(measured.get("offered_per_s")),
+        "served": _per_s(measured.get("served_per_s")),
+        "rejected": _per_s(measured.get("rejected_per_s")),
+        "queued": measured.get("queued"),
+        "work_mcycles": flow.get("work_mcycles"),
+        "profile": flow.get("profile"),
+    }
+
+
+def _per_s(rate: float | None) -> str:
+    return "" if rate is None else f"{rate:.4g}/s"
 
 
 def _name(_: click.Context, parameter: click.Parameter, value: str) -> str:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, ClassVar
 
-from daemons.cli.jobfile import JobName, Label, Mib, Seconds, Speed
+from daemons.cli.jobfile import JobName, Label, Mib, RulesTable, Seconds, Speed, Unlike
 from shared import tomlfile
 from shared.model import FLOWS_MAX, INSTANCES_MAX, Flow, ModelForm, Rules, WebApp
 from shared.tomlfile import AtLeast, Form, Range
@@ -17,7 +17,6 @@ GOALS = ("mean_s", "percentile_s", "throughput_per_s")
 GOAL_WORDS = "exactly one goal: mean_s, percentile_s with percentile, or throughput_per_s"
 
 GoalSeconds = Annotated[float, Range(1e-6, 1e6)]
-Group = Annotated[str, Form(r"[A-Za-z0-9_-]{0,128}", "at most 128 ASCII letters, digits, '-' or '_'")]
 MetricsUrl = Annotated[str, Form(r"(https?://\S{1,2000})?", "a URL http://... or https://..., or nothing")]
 
 
@@ -33,17 +32,6 @@ class FlowTable:
     work_mcycles: Annotated[float, Range(1e-6, 1e15)] | None = None
     t_min_s: Seconds = 0.0
     model: ModelForm = ModelForm.PROCESSOR_SHARING
-
-
-@dataclass(frozen=True, slots=True)
-class RulesTable:
-    """Where instances may run, see `shared.model.Rules`."""
-
-    pin: tuple[JobName, ...] = ()
-    forbid: tuple[JobName, ...] = ()
-    together: Group = ""
-    apart: Group = ""
-    keep: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,30 +74,6 @@ class OneGoal:
 
 
 @dataclass(frozen=True, slots=True)
-class NotBoth:
-    """No node is both pinned to and forbidden."""
-
-    key: str = "rules.forbid"
-
-    def broken(self, values: Mapping[str, Any]) -> str:
-        """What is expected, "" where that is so."""
-        both = {*values.get("rules.pin", ())} & {*values.get(self.key, ())}
-        return "no node that rules.pin names too" if both else ""
-
-
-@dataclass(frozen=True, slots=True)
-class OtherGroup:
-    """Nobody shares nodes with those from whom it stays apart."""
-
-    key: str = "rules.apart"
-
-    def broken(self, values: Mapping[str, Any]) -> str:
-        """What is expected, "" where that is so."""
-        group = values.get(self.key)
-        return "another group than rules.together" if group and group == values.get("rules.together") else ""
-
-
-@dataclass(frozen=True, slots=True)
 class WebFile:
     """A file for `trimtab web submit`. Memory, vcpus and max_mhz are of one instance. `metrics_url`: where
     measurements are scraped; empty: they are pushed."""
@@ -117,8 +81,8 @@ class WebFile:
     RULES: ClassVar[tuple[Any, ...]] = (
         HasFlows(),
         AtLeast("max_instances", "min_instances"),
-        NotBoth(),
-        OtherGroup(),
+        Unlike("rules.forbid", "rules.pin"),
+        Unlike("rules.apart", "rules.together"),
         *(OneGoal(index) for index in range(FLOWS_MAX)),
     )
 

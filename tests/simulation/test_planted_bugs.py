@@ -11,10 +11,10 @@ import pytest
 from agents.agent import Agent
 from agents.settings import AgentSettings
 from daemons.controller import Controller
-from daemons.records import Deleted
+from daemons.records import Deleted, JobRecord
 from daemons.settings import ControllerSettings
 from daemons.state import NodeEntry
-from shared.effects import Acknowledge, Effect, Input, Publish, Received, Written
+from shared.effects import Acknowledge, Effect, Input, LeadTaken, Publish, Received, Written
 from shared.messages import Reply, Report
 from shared.model import Action, NodeCondition
 from sim_backend.closed_loop import LoopSettings
@@ -66,10 +66,11 @@ class RashController(Controller):
 class TrustingController(Controller):
     """A new leader that believes what the store says of nodes instead of waiting for them to echo its term."""
 
-    def _load(self, records: tuple[Any, ...], now_s: float) -> None:
-        super()._load(records, now_s)
+    def _lead(self, answer: LeadTaken, now_s: float) -> list[Effect]:
+        effects = super()._lead(answer, now_s)
         for node in self.cluster.nodes.values():
             node.condition, node.echoed = NodeCondition.UP, True
+        return effects
 
 
 class StubbornController(Controller):
@@ -113,17 +114,23 @@ class ImpatientController(Controller):
                 self.cluster.settle(instance)
                 self.agenda.touch(instance.job)
 
-    def _load(self, records: tuple[Any, ...], now_s: float) -> None:
-        super()._load(records, now_s)
+    def _lead(self, answer: LeadTaken, now_s: float) -> list[Effect]:
+        effects = super()._lead(answer, now_s)
         self.cluster.untold.clear()
+        return effects
 
 
 class WastefulController(Controller):
     """Forgets in the store what may be where and that it was ever started: a successor starts it again."""
 
-    def _load_job(self, record: Any, now_s: float) -> None:
-        bare = tuple(replace(instance, may_run_on=(), issued_attempt=0) for instance in record.instances)
-        super()._load_job(replace(record, instances=bare), now_s)
+    def _lead(self, answer: LeadTaken, now_s: float) -> list[Effect]:
+        image = tuple(_bare(record) if isinstance(record, JobRecord) else record for record in answer.image)
+        return super()._lead(replace(answer, image=image), now_s)
+
+
+def _bare(record: JobRecord) -> JobRecord:
+    instances = tuple(replace(instance, may_run_on=(), issued_attempt=0) for instance in record.instances)
+    return replace(record, instances=instances)
 
 
 class TermlessStore(MemoryStore):

@@ -24,13 +24,19 @@ def test_it_ends_in_figures_a_report_and_a_picture(tmp_path: Path) -> None:
     assert answer.exit_code == 0, answer.output
     values = json.loads(answer.stdout)
     assert (values["jobs_submitted"], values["jobs_completed"], values["goals"]) == (6, 6, 6)
-    assert values["actions"]["start"] == 6
+    assert values["actions"]["start"] >= 7  # six jobs, an instance of the web application
+    assert values["web_peak_instances"] >= 1
+    assert values["web_served_per_s"] > 0
+    assert values["web_least_utility"] <= values["web_mean_utility"] <= 1
     assert values["decisions"] >= 6
     assert "3 nodes up" in answer.stderr
     saved = json.loads((folder / "report.json").read_text("utf-8"))
     assert {name: saved[name] for name in values} == values
     series = saved["series"]
-    assert len({len(series[name]) for name in ("times_s", "waiting", "running", "completed", "allotted_mhz")}) == 1
+    assert len({len(values) for name, values in series.items() if name != "capacity_mhz"}) == 1
+    assert {"web_mhz", "web_utility", "jobs_level"} < set(series)
+    assert None in series["jobs_level"]
+    assert max(level for level in series["jobs_level"] if level is not None) <= 1
     assert series["completed"][-1] == 6
     assert max(series["allotted_mhz"]) <= series["capacity_mhz"] == 3 * 4 * 3_900.0
     assert (folder / "run.png").read_bytes().startswith(PNG)
@@ -71,6 +77,18 @@ def test_a_policy_that_is_not_there_is_the_users_mistake(tmp_path: Path) -> None
 
     assert answer.exit_code == 2
     assert "nonesuch" in answer.stderr
+
+
+def test_without_a_web_application(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    answer = CliRunner().invoke(sim, [*SMALL, "--web-load", "0", "--output-folder", str(tmp_path)])
+
+    values = json.loads(answer.stdout)
+    assert values["actions"]["start"] == 6
+    assert not any(name.startswith("web_") and name != "web_load" for name in values)
+    saved = json.loads((tmp_path / "report.json").read_text("utf-8"))
+    assert saved["series"]["web_utility"] == []
+    assert (tmp_path / "run.png").read_bytes().startswith(PNG)
 
 
 def test_a_run_without_any_work_can_be_drawn(tmp_path: Path) -> None:

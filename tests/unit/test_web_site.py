@@ -35,7 +35,7 @@ def truth(demand: Demand, **changes: object) -> TrueWeb:
 
 def looks(site: WebSite, made: World, until_s: float, from_s: float = 0.0) -> list[FlowSample]:
     """Look every period; the samples of the only flow."""
-    found = []
+    found: list[FlowSample] = []
     for step in range(round((until_s - from_s) / PERIOD_S) + 1):
         at_s = from_s + step * PERIOD_S
         made.advance(at_s)
@@ -47,7 +47,7 @@ def test_one_server_answers_as_processor_sharing_does() -> None:
     """Given 10 requests/s of 50 Mcycles on one vCPU of 1,000 MHz, then t = t_min + d / (W - L), and the CPU is L."""
     made = world()
     place(made, 0, "h0", 0.0, vcpus=1)
-    site = WebSite("shop", 3, truth(constant(10.0)), made)
+    site = WebSite("shop", truth(constant(10.0)), made)
 
     samples = looks(site, made, 200.0)
 
@@ -63,7 +63,7 @@ def test_many_servers(form: ModelForm) -> None:
     made = world()
     place(made, 0, "h0", 0.0)
     place(made, 1, "h1", 0.0)
-    site = WebSite("shop", 2, truth(constant(80.0), form=form), made)
+    site = WebSite("shop", truth(constant(80.0), form=form), made)
 
     sample = looks(site, made, 100.0)[-1]
 
@@ -76,7 +76,7 @@ def test_many_servers(form: ModelForm) -> None:
 def test_a_request_never_runs_faster_than_one_core() -> None:
     made = world()
     place(made, 0, "h0", 0.0)
-    site = WebSite("shop", 1, truth(constant(0.1)), made)
+    site = WebSite("shop", truth(constant(0.1)), made)
     assert looks(site, made, 100.0)[-1].mean_s == pytest.approx(0.01 + WORK_MCYCLES / CORE_MHZ, rel=1e-3)
 
 
@@ -88,7 +88,7 @@ def test_instances_are_used_alike_for_what_they_can_have() -> None:
     place(made, 0, "h0", 0.0)
     place(made, 1, "h1", 0.0)
     assert made.available_mhz("shop#0") == pytest.approx(1_000.0)
-    site = WebSite("shop", 2, truth(constant(50.0)), made)
+    site = WebSite("shop", truth(constant(50.0)), made)
 
     sample = looks(site, made, 100.0)[-1]
 
@@ -103,7 +103,7 @@ def test_overload_queues_then_rejects_and_drains_when_it_is_over() -> None:
     away; nothing is lost from the books."""
     made = world()
     place(made, 0, "h0", 0.0, vcpus=1)
-    site = WebSite("shop", 1, truth(steps([(0.0, 30.0), (400.0, 5.0)]), queue_s=15.0), made)
+    site = WebSite("shop", truth(steps([(0.0, 30.0), (400.0, 5.0)]), queue_s=15.0), made)
 
     samples = looks(site, made, 1_000.0)
 
@@ -119,7 +119,7 @@ def test_overload_queues_then_rejects_and_drains_when_it_is_over() -> None:
 
 def test_without_instances_everything_is_rejected() -> None:
     made = world()
-    site = WebSite("shop", 2, truth(constant(10.0)), made)
+    site = WebSite("shop", truth(constant(10.0)), made)
 
     samples = looks(site, made, 60.0)
 
@@ -129,7 +129,7 @@ def test_without_instances_everything_is_rejected() -> None:
 
 def test_instances_that_come_move_pause_and_go() -> None:
     made = world()
-    site = WebSite("shop", 2, truth(constant(10.0)), made)
+    site = WebSite("shop", truth(constant(10.0)), made)
     place(made, 0, "h0", 0.0, vcpus=1)
     first = looks(site, made, 100.0)
     made.move("shop#0", "h1", 105.0)
@@ -154,7 +154,7 @@ def test_noise_is_the_seeds() -> None:
         made = world()
         place(made, 0, "h0", 0.0)
         noisy = truth(constant(20.0), noise_frac=0.1, chance=True, seed=seed)
-        return looks(WebSite("shop", 1, noisy, made), made, 4_000.0)
+        return looks(WebSite("shop", noisy, made), made, 4_000.0)
 
     samples = run(1)
     assert samples == run(1)
@@ -168,7 +168,7 @@ def test_percentiles_have_an_exponential_tail() -> None:
     made = world()
     place(made, 0, "h0", 0.0, vcpus=1)
     flow = TrueFlow("buy", constant(10.0), WORK_MCYCLES, 0.01, percentile=0.95)
-    site = WebSite("shop", 1, truth(constant(0.0), flows=(flow,)), made)
+    site = WebSite("shop", truth(constant(0.0), flows=(flow,)), made)
     sample = looks(site, made, 40.0)[-1]
     assert sample.percentile_s == pytest.approx(0.01 + (sample.mean_s - 0.01) * math.log(20.0))
 
@@ -177,7 +177,7 @@ def test_flows_are_answered_in_proportion() -> None:
     made = world()
     place(made, 0, "h0", 0.0, vcpus=1)
     flows = (TrueFlow("a", constant(6.0), 100.0), TrueFlow("b", constant(30.0), 20.0))
-    site = WebSite("shop", 1, truth(constant(0.0), flows=flows, queue_s=1.0), made)
+    site = WebSite("shop", truth(constant(0.0), flows=flows, queue_s=1.0), made)
     for step in range(10):
         made.advance(step * PERIOD_S)
         samples = site.look(step * PERIOD_S, (step + 1) * PERIOD_S)

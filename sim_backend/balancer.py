@@ -1,0 +1,99 @@
+"""A stand-in for the balancer of a web application: it divides the requests and says what it measures."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from shared.bus import topology
+from shared.bus.memory import MemoryBroker, MemoryConnection
+from shared.codec import encode
+from shared.errors import BusUnavailable
+from shared.messages import WebReport
+from shared.model import FlowSample
+from shared.ports import BusEvent
+from sim_backend.engine import Engine
+from sim_backend.web_site import WebSite
+
+LOOK_PRIORITY = 1  # after what is submitted at the same instant
+
+
+class Balancer:
+    """Looks at the site every `period_s` and pushes what it has measured; what it cannot send is lost.
+
+    `catch_up(now_s)` brings the world up to date. With `push` false nothing is sent: `scrape` answers instead.
+    """
+
+    def __init__(
+        self,
+        site: WebSite,
+        engine: Engine,
+        broker: MemoryBroker,
+        catch_up: Callable[[float], None],
+        period_s: float,
+        push: bool = True,
+    ) -> None:
+        self.user = topology.web_user(site.app)
+        self.site = site
+        self._engine, self._broker, self._catch_up = engine, broker, catch_up
+        self._period_s, self.push = period_s, push
+        self._connection: MemoryConnection | None = None
+        self._seq = 0
+        self._unread: dict[str, list[FlowSample]] = {}
+        self.stopped = False
+
+    def start(self) -> None:
+        """Begin to look, now and from then on."""
+        self._engine.at(self._engine.now_s, LOOK_PRIORITY, self._look)
+
+    def stop(self) -> None:
+        """The application is gone: nothing more is asked of it."""
+        self.stopped = True
+
+    def handle_bus(self, connection: MemoryConnection, event: BusEvent) -> None:
+        """Nothing is sent to it; a connection that ended is noticed when it is used."""
+
+    def scrape(self) -> tuple[FlowSample, ...]:
+        """What was measured since the last scrape."""
+        read, self._unread = self._unread, {}
+        return tuple(_joined(samples) for samples in read.values())
+
+    def _look(self) -> None:
+        if self.stopped:
+            return
+        now_s = self._engine.now_s
+        self._catch_up(now_s)
+        flows = self.site.look(now_s, now_s + self._period_s)
+        if flows and self.push:
+            self._send(flows)
+        elif flows:
+            for sample in flows:
+                self._unread.setdefault(sample.flow, []).append(sample)
+        self._engine.at(now_s + self._period_s, LOOK_PRIORITY, self._look)
+
+    def _send(self, flows: tuple[FlowSample, ...]) -> None:
+        self._seq += 1
+        body = encode(WebReport(self.site.app, self._seq, self._engine.now_s, flows))
+        try:
+            if self._connection is None or self._connection.ended:
+                self._connection = self._broker.connect(self.user)
+            self._connection.publish(topology.REPORTS, topology.web_key(self.site.app), body)
+        except BusUnavailable:
+            self._connection = None
+
+
+def _joined(samples: list[FlowSample]) -> FlowSample:
+    served = sum(sample.served for sample in samples)
+
+    def mean(values: list[float]) -> float:
+        return sum(value * sample.served for value, sample in zip(values, samples, strict=True)) / served
+
+    return FlowSample(
+        samples[0].flow,
+        sum(sample.window_s for sample in samples),
+        sum(sample.offered for sample in samples),
+        served,
+        sum(sample.rejected for sample in samples),
+        samples[-1].queued,
+        mean([sample.mean_s for sample in samples]) if served else 0.0,
+        mean([sample.percentile_s for sample in samples]) if served else 0.0,
+    )

@@ -1,0 +1,207 @@
+"""Web applications and rules in fault runs: what scripts have of them, and that the checks find what is broken."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+from daemons.records import Deleted, JobRecord
+from shared.bus.faults import BusFaults
+from shared.messages import RemoveWeb, Reply, SubmitWeb
+from shared.model import Allotment, JobPhase, Rules
+from sim_backend.app_invariants import unsettled_apps, vms_of
+from sim_backend.fault_apps import RULELESS
+from sim_backend.fault_runs import FaultRun, loop_settings
+from sim_backend.fault_script import HORIZON_S, write_script
+
+SEED = 1
+Plant = Callable[[FaultRun, JobRecord], None]
+
+
+def calm_run(until_s: float, policy: str = "first-fit") -> FaultRun:
+    script = write_script(SEED, policy=policy)
+    quiet = replace(script, incidents=(), drains=(), bus=BusFaults(SEED), cancelled=("", 0.0))
+    run = FaultRun(quiet, loop_settings(quiet))
+    run.loop.run_until(until_s)
+    return run
+
+
+@pytest.fixture
+def run() -> FaultRun:
+    """A run without faults in which an application has an instance and a job runs."""
+    made = calm_run(700.0)
+    assert made.checker.violations == []
+    return made
+
+
+def record_of(run: FaultRun, seat: bool) -> JobRecord:
+    """A record of something that is wanted to run."""
+    return next(
+        record
+        for record in run.loop.store.records()
+        if isinstance(record, JobRecord) and record.phase is JobPhase.RUNNING and bool(record.job.app) is seat
+    )
+
+
+def found(run: FaultRun) -> set[str]:
+    return {violation.invariant for violation in run.checker.violations}
+
+
+def store(run: FaultRun, *records: JobRecord) -> None:
+    for record in records:
+        run.checker.apps.job_stored(record)
+    run.checker.apps.all_stored()
+
+
+# --- scripts ---------------------------------------------------------------------------------------------------------
+
+
+def test_scripts_have_applications_of_every_kind() -> None:
+    scripts = [write_script(seed, policy="apc") for seed in range(60)]
+    apps = [each for script in scripts for each in script.apps]
+    rules = [job.rules for script in scripts for job in script.jobs] + [each.app.rules for each in apps]
+
+    assert all(script.apps[0].removed_s == math.inf for script in scripts)
+    assert {len(script.apps) for script in scripts} == {1, 2}
+    assert any(each.changed is not None for each in apps)
+    assert {bool(each.app.metrics_url) for each in apps} == {True, False}
+    assert {each.app.flows[0].work_mcycles is None for each in apps} == {True, False}
+    for kind in ("pin", "forbid", "together", "apart", "keep"):
+        assert any(getattr(each, kind) for each in rules), kind
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_every_rule_can_be_kept(seed: int) -> None:
+    """Alone, each workload has nodes enough; only policies that know rules are given some."""
+    script = write_script(seed, policy="apc")
+    names = {node.name for node in script.nodes}
+    for job in script.jobs:
+        allowed = {*(job.rules.pin or names)} - {*job.rules.forbid}
+        assert len(allowed) >= (job.instances if job.separate else 1)
+        assert job.rules == Rules() or not job.needs
+    for each in script.apps:
+        assert len({*(each.app.rules.pin or names)} - {*each.app.rules.forbid}) >= each.app.min_instances
+    plain = write_script(seed, policy="first-fit")
+    assert "first-fit" in RULELESS
+    assert all(job.rules == Rules() for job in plain.jobs)
+    assert [replace(job, rules=Rules()) for job in script.jobs] == list(plain.jobs)
+    assert (script.incidents, script.bus) == (plain.incidents, plain.bus)
+
+
+# --- what the checks find --------------------------------------------------------------------------------------------
+
+
+def elsewhere(record: JobRecord) -> JobRecord:
+    """Wanted on another node."""
+    nodes = [f"n{index}" for index in range(5)]
+    node = next(name for name in nodes if name != record.allotments[0].node)
+    return replace(record, allotments=tuple(Allotment(node, each.cpu_mhz) for each in record.allotments))
+
+
+def ruled(record: JobRecord, **rules: object) -> JobRecord:
+    return replace(record, job=replace(record.job, rules=Rules(**rules)))  # type: ignore[arg-type]
+
+
+def test_rules_of_one_workload(run: FaultRun) -> None:
+    job = record_of(run, seat=False)
+    home = job.allotments[0].node
+    away = elsewhere(job).allotments[0].node
+    store(run, ruled(job, pin=(home,), forbid=(away,), keep=True))
+    assert found(run) == set()
+    store(run, ruled(elsewhere(replace(job, attempt=job.attempt + 1)), keep=True))  # begun anew: it may
+    assert found(run) == set()
+
+    for broken in (ruled(job, pin=(away,)), ruled(job, forbid=(home,))):
+        run.checker.violations.clear()
+        store(run, broken)
+        assert found(run) == {"rule-broken"}
+
+
+def test_a_workload_that_is_kept_is_not_moved(run: FaultRun) -> None:
+    job = record_of(run, seat=False)
+    store(run, ruled(job, keep=True))
+    store(run, ruled(elsewhere(job), keep=True))
+    assert found(run) == {"rule-broken"}
+
+
+@pytest.mark.parametrize("kind", ["together", "apart"])
+def test_rules_of_groups(run: FaultRun, kind: str) -> None:
+    """An application and a job: on one node they are together, on two apart; waiting they are neither."""
+    seat, job = record_of(run, seat=True), record_of(run, seat=False)
+    if len({each.node for each in job.allotments}) > 1:
+        job = replace(job, allotments=job.allotments[:1])
+    beside = ruled(replace(job, allotments=seat.allotments), **{kind: "g"})
+    apart = ruled(elsewhere(replace(job, allotments=seat.allotments)), **{kind: "g"})
+    good, bad = (beside, apart) if kind == "together" else (apart, beside)
+    store(run, ruled(seat, **{kind: "g"}), good)
+    assert found(run) == set()
+    store(run, replace(bad, phase=JobPhase.WAITING))
+    assert found(run) == set()
+    store(run, bad)
+    assert found(run) == {"rule-broken"}
+
+
+def test_two_instances_on_one_node_and_more_than_there_may_be(run: FaultRun) -> None:
+    seat = record_of(run, seat=True)
+    app = seat.job.app
+    indices = range(run.loop.apps[app].max_instances + 1)
+    others = [replace(seat, job=replace(seat.job, name=f"{app}#{index}")) for index in indices]
+    store(run, *others)
+    assert found(run) == {"instances-together", "too-many-instances"}
+
+
+def test_an_instance_that_is_suspended(run: FaultRun) -> None:
+    store(run, replace(record_of(run, seat=True), phase=JobPhase.SUSPENDED))
+    assert found(run) == {"instance-phase"}
+
+
+def test_an_application_that_is_forgotten(run: FaultRun) -> None:
+    name = next(name for name in run.loop.apps if vms_of(run.loop, name))
+    run.checker.apps.deleted(("web", name))
+    assert found(run) == {"web-lost", "forgotten-early"}
+
+
+def test_an_application_that_was_accepted_and_is_not_there(run: FaultRun) -> None:
+    other = replace(next(iter(run.loop.apps.values())), name="other")
+    run.checker.apps.on_reply(SubmitWeb("r", other), Reply("r", True))
+    run.checker.apps.on_reply(SubmitWeb("s", other), Reply("s", False, "no-memory"))
+    assert found(run) == {"web-lost", "web-refused"}
+
+
+def test_what_is_left_of_an_application(run: FaultRun) -> None:
+    """Given an instance too few, or something of an application that was removed, then it has not converged."""
+    loop = run.loop
+    assert unsettled_apps(loop) == []
+    name = next(name for name in loop.apps if vms_of(loop, name))
+    loop.apps[name] = replace(loop.apps[name], min_instances=4, max_instances=4)
+    assert len(unsettled_apps(loop)) == 1
+    loop.balancers[name].stop()
+    assert len(unsettled_apps(loop)) == 2
+    loop.operator.send(RemoveWeb("remove", name))
+    loop.run_until(loop.engine.now_s + 120.0)
+    assert [why for why in unsettled_apps(loop) if why.startswith(name)] == []
+    assert vms_of(loop, name) == []
+    assert Deleted(("web", name)).key[1] == name
+    assert loop.store.get(("web", name)) is None
+
+
+def test_a_domain_beside_another_of_its_application_is_found(run: FaultRun) -> None:
+    hypervisor = next(h for h in run.loop.cluster.hypervisors.values() if any(vm.startswith("web") for vm in h.domains))
+    seat = next(domain for vm, domain in hypervisor.domains.items() if vm.startswith("web"))
+    twin = seat.copy(seat.state)
+    twin.memory_mib, twin.cpu_mhz, twin.attempt = 0, 0.0, seat.attempt + 1
+    hypervisor.domains[seat.vm.replace("#", "#9")] = twin
+    run.checker.guests.touch()
+    run.checker.guests.look_if_touched()
+    assert "not-separate" in found(run)
+
+
+def test_without_faults_everything_converges() -> None:
+    run = calm_run(0.0)
+    run.run()
+    assert run.outcome().violations == ()
+    assert run.loop.engine.now_s >= HORIZON_S
+    assert all(balancer.site.looks for balancer in run.loop.balancers.values())
