@@ -164,7 +164,8 @@ def _resume(sight: WorkloadSight, instance: InstanceSight, image: Copy, gang: bo
 
 
 def _adjust(sight: WorkloadSight, instance: InstanceSight, live: Copy, gang: bool, together: bool) -> list[Need]:
-    """Bring a live VM to its node, its CPU and its gang's beat; one operation at a time."""
+    """Bring a live VM to its node, its CPU and its gang's beat; one operation at a time. A VM arrives with the CPU that
+    it left with: what is to have less has less before it moves."""
     if not live.usable:
         return []
 
@@ -176,9 +177,15 @@ def _adjust(sight: WorkloadSight, instance: InstanceSight, live: Copy, gang: boo
         return need(ActionKind.PAUSE)
     if not running and together:
         return need(ActionKind.UNPAUSE)
+    more_mhz = instance.want_mhz - live.cpu_mhz
+    differs = abs(more_mhz) > CPU_TOLERANCE * max(1.0, instance.want_mhz)
+    move: list[Need] = []
     if live.node != instance.want_node and together:
         room = {"memory_mib": instance.memory_mib, "cpu_mhz": instance.want_mhz, "set_mhz": instance.want_mhz}
-        return need(ActionKind.MIGRATE, to_node=instance.want_node, **room)
-    if abs(live.cpu_mhz - instance.want_mhz) > CPU_TOLERANCE * max(1.0, instance.want_mhz):
-        return need(ActionKind.SET_CPU, cpu_mhz=instance.want_mhz - live.cpu_mhz, set_mhz=instance.want_mhz)
+        move = need(ActionKind.MIGRATE, to_node=instance.want_node, **room)
+    if move and not (differs and more_mhz < 0.0):
+        return move
+    if differs:
+        then = move[0] if move else None
+        return need(ActionKind.SET_CPU, cpu_mhz=more_mhz, set_mhz=instance.want_mhz, then=then)
     return []

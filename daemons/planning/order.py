@@ -159,7 +159,7 @@ def plan(needs: Iterable[Need], rooms: Mapping[str, Room], holdings: Mapping[str
     """All needs in waves, assuming that every step succeeds.
 
     `holdings` tells by VM what it holds on its node now (memory, CPU): freed when it is stopped, suspended or has
-    moved. `rooms` is scratch. What never finds room comes back in `blocked`.
+    moved. Both are scratch. What never finds room comes back in `blocked`.
     """
     steps: list[Step] = []
     left = list(needs)
@@ -178,7 +178,7 @@ def plan(needs: Iterable[Need], rooms: Mapping[str, Room], holdings: Mapping[str
         for need in chosen.chosen:
             steps.append(_step(need, number))
             _free(need, rooms, holdings)
-        left = chosen.blocked
+        left = [*chosen.blocked, *(need.then for need in chosen.chosen if need.then is not None)]
         number += 1
     return Plan(tuple(steps), tuple(_refusal(need, rooms) for need in left))
 
@@ -189,6 +189,8 @@ def _free(need: Need, rooms: Mapping[str, Room], holdings: Mapping[str, Room]) -
         return
     if need.kind is ActionKind.SET_CPU and need.cpu_mhz < 0:
         room.cpu_mhz -= need.cpu_mhz
+        if held is not None:
+            held.cpu_mhz += need.cpu_mhz
     elif held is not None and need.kind in (ActionKind.STOP, ActionKind.SUSPEND, ActionKind.MIGRATE):
         room.memory_mib += held.memory_mib
         room.cpu_mhz += held.cpu_mhz

@@ -52,6 +52,7 @@ class Need:
     """An operation that would bring one VM nearer to what is wanted. `expects`: the generation it finds.
 
     `memory_mib` and `cpu_mhz` are what it takes on `to_node` (MIGRATE) or `node`; a SET_CPU takes the difference.
+    `then`: what the VM needs once this is done; for plans, since what is seen afterwards says it again.
     """
 
     kind: ActionKind
@@ -65,6 +66,7 @@ class Need:
     cpu_mhz: float = 0.0
     set_mhz: float = 0.0
     paused: bool = False
+    then: Need | None = None
 
     @property
     def target(self) -> str:

@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
+from daemons.planning import order
 from daemons.planning.diff import diff
-from daemons.planning.sight import Copy, InstanceSight, WorkloadSight
+from daemons.planning.sight import Ceilings, Copy, InstanceSight, Room, WorkloadSight
 from shared.model import ActionKind, JobPhase, VmState
 
 
@@ -78,6 +79,21 @@ def test_an_ended_instance_needs_nothing_and_does_not_hold_up_its_gang() -> None
 
 def test_a_running_vm_moves_to_where_it_is_wanted_then_gets_its_cpu() -> None:
     assert kinds(workload(instance(want="n2", copies=(copy("n1"),)))) == [(ActionKind.MIGRATE, "n1")]
+    assert kinds(workload(instance(want="n2", copies=(copy("n1", cpu_mhz=400.0),)))) == [(ActionKind.MIGRATE, "n1")]
+
+
+def test_a_vm_that_is_to_have_less_has_less_before_it_moves() -> None:
+    """It arrives with the CPU that it left with, and there is only so much where it goes."""
+    sight = workload(instance(want="n2", copies=(copy("n1", cpu_mhz=1500.0),)))
+    (need,) = diff(sight).needs
+    assert (need.kind, need.node, need.cpu_mhz, need.set_mhz) == (ActionKind.SET_CPU, "n1", -500.0, 1000.0)
+    rooms = {"n1": Room(0.0, 0.0), "n2": Room(512.0, 1000.0)}
+    plan = order.plan([need], rooms, {"j#0": Room(512.0, 1500.0)}, Ceilings())
+    assert [(step.kind, step.to_node, step.wave) for step in plan.steps] == [
+        (ActionKind.SET_CPU, "", 0),
+        (ActionKind.MIGRATE, "n2", 1),
+    ]
+    assert (rooms["n1"].cpu_mhz, rooms["n2"].cpu_mhz) == (1500.0, 0.0)
     need = diff(workload(instance(copies=(copy("n1", cpu_mhz=600.0),)))).needs[0]
     assert (need.kind, need.cpu_mhz, need.set_mhz) == (ActionKind.SET_CPU, 400.0, 1000.0)
 
