@@ -242,11 +242,19 @@ class Reader:
         roomy = empty & (free_mib >= memory * (1.0 - SLACK))
         if row in state.rules.groups and roomy.any():
             return Reason(ReasonCode.CONSTRAINT, (("nodes_with_room", float(roomy.sum())), *numbers[:2]))
+        if self.search is not None and row in self.search.blocked:
+            return self._forbidden(self.search.blocked[row], numbers)
         if not roomy.any():
-            return Reason(ReasonCode.NO_MEMORY, numbers)
+            tried = self.search is not None and row in self.search.considered
+            return Reason(ReasonCode.NO_GAIN if tried else ReasonCode.NO_MEMORY, numbers)
         if idle[roomy].max() < self._caps(row)[roomy].max() * (1.0 - SLACK):
             return Reason(ReasonCode.NO_CPU, numbers)
         return Reason(ReasonCode.NO_GAIN, numbers)
+
+    def _forbidden(self, code: ReasonCode, numbers: tuple[tuple[str, float], ...]) -> Reason:
+        if code is ReasonCode.MOVES_LIMIT:
+            numbers = (("changes_max", float(self.problem.params.changes_max)), *numbers)
+        return Reason(code, numbers)
 
     def why_stays(self, row: int) -> Reason:
         """Why a workload stays on a node that it should leave."""

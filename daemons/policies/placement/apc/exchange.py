@@ -13,8 +13,10 @@ from daemons.policies.placement.apc.problem import RUNNING, SLACK
 from daemons.policies.placement.apc.queues import Entry, Queues, order_of
 from daemons.policies.placement.apc.search import WORTH, Arrival, Search
 from daemons.policies.placement.apc.state import Trial
+from shared.model import ReasonCode
 
 _RELIEVED = 4
+_SAME = 1e-9
 
 
 class Exchange:
@@ -33,6 +35,8 @@ class Exchange:
         waiting = [row for row in search.waiting if state.places[row] is None and problem.k[row] == 1]
         self.all = Queues(state, waiting)
         self.urgent = Queues(state, [row for row in waiting if self.gains(row)])
+        guests = any(problem.movable[row] and not problem.aims[row] for row in state.rows)
+        self.eager = Queues(state, [row for row in waiting if self.gains(row, _SAME)]) if guests else self.urgent
         self._dirty: set[int] | None = None
         self._tried: set[tuple[frozenset[int], frozenset[int]]] = set()
 
@@ -47,8 +51,8 @@ class Exchange:
             if not changed:
                 return
 
-    def gains(self, row: int) -> bool:
-        """Whether running would make it happier by more than the tolerance."""
+    def gains(self, row: int, least: float | None = None) -> bool:
+        """Whether running would make it happier by more than `least` (None: the tolerance)."""
         problem, level = self.problem, self.state.levels.level
         if not problem.aims[row]:
             return False
@@ -61,7 +65,7 @@ class Exchange:
         spared = max(0.0, problem.cycle_s - delay_s) / problem.r_s[row]
         weight, idle = problem.weight[row], problem.idle[row]
         best = idle + spared * max(weight, 1.0 / weight)
-        return min(level, best) > min(level, idle) + self.tolerance
+        return min(level, best) > min(level, idle) + (self.tolerance if least is None else least)
 
     def sweep(self) -> bool:
         """One pass over the nodes, the ones with the happiest jobs first; whether anything was changed."""
@@ -95,9 +99,11 @@ class Exchange:
                 self.all.add(row)
                 if self.gains(row):
                     self.urgent.add(row)
+                if self.eager is not self.urgent and self.gains(row, _SAME):
+                    self.eager.add(row)
             else:
-                self.all.drop(row)
-                self.urgent.drop(row)
+                for queues in (self.all, self.urgent, self.eager):
+                    queues.drop(row)
 
     def may_go(self, row: int) -> bool:
         """Whether a running job may be taken off its node."""
@@ -140,7 +146,7 @@ class Exchange:
                 if problem.memory[row] > free_mib * (1.0 + SLACK):
                     continue
                 for trial in self._displacing(row, at, node, gone):
-                    if not self.guarded(trial) and better(state, trial, best, self.search.floor):
+                    if self.preferred(trial, best, self.search.floor):
                         best = trial
         return best
 
@@ -166,13 +172,14 @@ class Exchange:
         jobs, here = state.jobs, state.here[node]
         going = [(-jobs[row].utility(level), -problem.urgency[row], row) for row in here if self.may_go(row)]
         going.sort()
-        lowest = min(level, self.urgent.lowest(node))
+        guests = any(not problem.aims[row] for row in here)
+        heads = self.eager if guests else self.urgent
+        lowest = heads.lowest(node)
         slow = self._slow(node)
         happiest = -going[0][0] if going else -math.inf
-        guests = any(not problem.aims[row] for row in here)
-        wanted = lowest < math.inf and (happiest > lowest + self.tolerance or guests)
+        wanted = lowest < math.inf and (happiest > min(level, lowest) + self.tolerance or guests)
         cuts = len(going) if wanted or slow or self.exact else 0
-        if not cuts and state.free_mib[node] < self._smallest():
+        if not cuts and state.free_mib[node] < heads.least_mib():
             return None
         best: Trial | None = None
         self._tried.clear()
@@ -181,21 +188,27 @@ class Exchange:
             gone = [row for _, _, row in going[:cut]]
             if best is not None and not self.exact:
                 break
-            for come in self.additions(node, gone, slow):
+            for come in self.additions(node, gone, slow, heads):
                 for trial in self.variants(node, gone, come):
-                    if not self.guarded(trial) and better(state, trial, best, floor):
+                    if self.preferred(trial, best, floor):
                         best = trial
         return best
 
-    def _smallest(self) -> float:
-        return self.urgent.least_mib()
+    def preferred(self, trial: Trial, best: Trial | None, floor: float) -> bool:
+        """Whether a trial is better than the best so far, and the guard lets it pass."""
+        if not better(self.state, trial, best, floor):
+            return False
+        if self.guarded(trial):
+            self.search.blocked.update(dict.fromkeys(trial.come, ReasonCode.GUARD))
+            return False
+        return True
 
     def _slow(self, node: int) -> bool:
         """Whether somebody there has less CPU than it can use."""
         most, jobs = self.state.division.tables(node)[1], self.state.jobs
         return any(jobs[row].mhz < most[row] * (1.0 - SLACK) for row in self.state.here[node])
 
-    def additions(self, node: int, gone: Sequence[int], slow: bool) -> Iterator[list[int]]:
+    def additions(self, node: int, gone: Sequence[int], slow: bool, heads: Queues) -> Iterator[list[int]]:
         """Who could come to a node once `gone` have left it: one list for each first job."""
         state, memory = self.state, self.problem.memory
         free_mib = (state.free_mib[node] + sum([memory[row] for row in gone])) * (1.0 + SLACK)
@@ -204,10 +217,11 @@ class Exchange:
         def fits(row: int) -> bool:
             return self.worth(node, staying, row)
 
-        heads = sorted(self.urgent.firsts(node, free_mib, fits))[: self.problem.params.heads]
+        firsts = sorted(heads.firsts(node, free_mib, fits))[: self.problem.params.heads]
         if gone and (slow or self.exact):
             yield []
-        for head in heads:
+        for head in firsts:
+            self.search.considered.add(head[-1])
             yield self.added(node, gone, staying, head[-1], free_mib)
 
     def added(self, node: int, gone: Sequence[int], staying: Sequence[int], head: int, free_mib: float) -> list[int]:

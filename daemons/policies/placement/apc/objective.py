@@ -34,6 +34,15 @@ def utilities(state: State, trial: Trial | None, rows: Sequence[int]) -> list[fl
     return found
 
 
+def _yields(state: State, trial: Trial) -> bool:
+    """Whether only jobs without a goal give way, to jobs that have one and gain by it."""
+    aims, changed = state.problem.aims, trial.changed
+    losers = [row for row in trial.gone if changed[row].place is None]
+    if not losers or any(aims[row] for row in losers):
+        return False
+    return any(aims[row] and changed[row].utility(trial.level) > state.utility(row) + _SAME for row in trial.come)
+
+
 def better(state: State, new: Trial, old: Trial | None, floor: float) -> bool:
     """Whether a trial is to be preferred to another, or to the state as it is.
 
@@ -46,6 +55,8 @@ def better(state: State, new: Trial, old: Trial | None, floor: float) -> bool:
     order = compare(mine, other, tolerance)
     if order:
         return order > 0
+    if old is None and _yields(state, new):
+        return min(mine) >= min(min(other), floor) - _SAME
     moves = 0 if old is None else old.moves
     if new.moves != moves:
         return new.moves < moves and min(mine) >= min(min(other), floor) - _SAME

@@ -7,6 +7,7 @@ from typing import Any
 
 from daemons.policies.placement.apc.decision import decision_of
 from daemons.policies.placement.apc.exchange import Exchange
+from daemons.policies.placement.apc.gangs import Gangs
 from daemons.policies.placement.apc.objective import compare
 from daemons.policies.placement.apc.params import parsed
 from daemons.policies.placement.apc.problem import problem_of
@@ -48,7 +49,9 @@ class Apc:
         search = Search(placement, web)
         search.run()
         if snapshot.at_cycle:
-            Exchange(search).run()
+            exchange = Exchange(search)
+            Gangs(search, exchange).run()
+            exchange.run()
             web.equalise(True)
         if _worse(web) and not to_leave(problem, rules):
             placement = State(problem, rules, still=True)

@@ -13,6 +13,7 @@ from daemons.policies.placement.apc.queues import order_of
 from daemons.policies.placement.apc.rules import to_leave
 from daemons.policies.placement.apc.state import State, Trial
 from daemons.policies.placement.apc.web import Web
+from shared.model import ReasonCode
 from shared.snapshot import Bools, Floats
 
 WORTH = 0.1  # who comes gets at least this part of its full speed, or does not come
@@ -21,7 +22,8 @@ Arrival = tuple[int, Place, float]
 
 
 class Search:
-    """One search; `run` improves the state it was made for. `floor`: the smallest utility if nothing is changed."""
+    """One search; `run` improves the state it was made for. `floor`: the smallest utility if nothing is changed.
+    `blocked`: rows for whom something good was forbidden; `considered`: rows for whom others might have given way."""
 
     def __init__(self, state: State, web: Web) -> None:
         self.state, self.problem, self.web = state, state.problem, web
@@ -35,6 +37,8 @@ class Search:
             for row in state.rows
             if problem.may_start[row] and state_of[row] != RUNNING and row not in state.rules.contradictions
         ]
+        self.blocked: dict[int, ReasonCode] = {}
+        self.considered: set[int] = set()
         self._caps: dict[tuple[float, int], Floats] = {}
         self.waiting.sort(key=lambda row: order_of(state, row))
 
@@ -95,6 +99,7 @@ class Search:
     def _within_limit(self, trial: Trial | None) -> Trial | None:
         limit = self.problem.params.changes_max
         if trial is not None and limit and trial.moves > 0 and self.state.moves + trial.moves > limit:
+            self.blocked.update(dict.fromkeys(trial.come, ReasonCode.MOVES_LIMIT))
             return None
         return trial
 

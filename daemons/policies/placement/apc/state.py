@@ -212,10 +212,13 @@ class State:
             for row in come:
                 delay_s[row] = problem.delay_s(row, self.places[row] or (), waits)
         self.columns, self.jobs = self._futures(mhz, delay_s)
-        mine = self.columns.placed & (problem.columns.movable | ~self._of_jobs())
-        mine &= problem.snapshot.workloads.app < 0
-        given = self.columns.mhz * problem.snapshot.workloads.instances
-        self._weigh(self.fixed_mhz + float(given[mine].sum()))
+        self.weigh()
+
+    def weigh(self) -> None:
+        """Solve the level exactly for all the CPU that is given."""
+        problem, work = self.problem, self.problem.snapshot.workloads
+        mine = self.columns.placed & (problem.columns.movable | ~self._of_jobs()) & (work.app < 0)
+        self._weigh(self.fixed_mhz + float((self.columns.mhz * work.instances)[mine].sum()))
 
     def _stays(self, row: int) -> bool:
         return self.problem.state[row] == RUNNING and self.places[row] == self.problem.home[row]
@@ -287,9 +290,8 @@ class State:
     def exchange(self, node: int, gone: Sequence[int], come: Sequence[int]) -> Trial | None:
         """`trial` where all that happens is on one node, and all jobs there and those that come have one instance."""
         problem, jobs, origin = self.problem, self.jobs, self.origin[node]
-        if self.seats_coming_mib[node] or any(
-            self.problem.home[row] != (node,) for row in gone if problem.movable[row]
-        ):
+        moving = (row for row in (*gone, *come) if problem.movable[row])
+        if self.seats_coming_mib[node] or any(problem.home[row] != (node,) for row in moving):
             return self.trial(gone, [(row, (node,), 0.0) for row in come])
         self.trials += 1
         rows = [row for row in self.here[node] if row not in gone]

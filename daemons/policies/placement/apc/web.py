@@ -145,6 +145,8 @@ class Web:
         if not any(app.running for app in self.apps):
             if any(self.problem.k[row] > 1 for row in self.state.rows):
                 self.state.redivide()
+            else:
+                self.state.weigh()
             return
         self._claims = self.state.division.claims()
         best = max(app.at(math.inf) for app in self.apps if app.running)
