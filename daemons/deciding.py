@@ -106,15 +106,18 @@ class Deciding:
     def compute(self, now_s: float, cycle: bool) -> int:
         """Have a decision on the state as it is computed; returns the id of its answer."""
         self._asked += 1
-        request = DecideRequest(
+        self.agenda.effects.append(Compute(self._asked, self.request(now_s, cycle), self.settings.decide_limit_s))
+        return self._asked
+
+    def request(self, now_s: float, cycle: bool) -> DecideRequest:
+        """What a decision now would be asked for."""
+        return DecideRequest(
             self.builder.build(now_s, cycle),
             self.settings.placement,
             self._states.get("placement"),
             self.settings.provisioning if cycle else None,
             self._states.get("provisioning"),
         )
-        self.agenda.effects.append(Compute(self._asked, request, self.settings.decide_limit_s))
-        return self._asked
 
     def _worth(self) -> bool:
         """Between cycles only a job that waits, a web application with fewer instances than it must have or a node

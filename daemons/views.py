@@ -9,7 +9,6 @@ from enum import StrEnum
 from typing import Any
 
 from daemons.agenda import Agenda
-from daemons.decide import DecideRequest
 from daemons.deciding import Deciding
 from daemons.leadership import Leadership
 from daemons.reconcile import Reconciler
@@ -32,7 +31,6 @@ from daemons.view_rows import (
     vms_on,
 )
 from daemons.web_views import app_details, app_row
-from shared.effects import Compute
 from shared.messages import Query
 from shared.model import JobPhase, NodeCondition, NodeService
 
@@ -278,20 +276,12 @@ def snapshot(tables: Tables, query: Query, now_s: float) -> Row:
     """What would be decided on now, in pages, or a page of what was saved last; ValueError for a page that is not
     there, `InvalidValue` for a policy's state that cannot be saved."""
     if not query.subject:
-        tables.shelf.put(query.request, lambda: to_bytes(_request(tables, now_s)))
+        tables.shelf.put(query.request, lambda: to_bytes(tables.deciding.request(now_s, True)))
         return tables.shelf.page(0)
     if not tables.shelf.has(query.subject):
         raise ValueError(query.subject)
     return tables.shelf.page(int(query.subject.rpartition(".")[2]))
 
-
-def _request(tables: Tables, now_s: float) -> DecideRequest:
-    """What a decision of a cycle would be asked for now; nothing is computed."""
-    tables.deciding.compute(now_s, True)
-    asked = tables.agenda.effects.pop()
-    assert isinstance(asked, Compute)
-    request: DecideRequest = asked.request
-    return request
 
 
 VIEWS: dict[str, Callable[[Tables, Query, float], dict[str, Any]]] = {
