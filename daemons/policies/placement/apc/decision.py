@@ -17,7 +17,8 @@ from daemons.policies.placement.apc.web import Web, best_mhz
 from daemons.policies.placement.refusals import Deferred
 from daemons.policies.placement.room import repeated
 from daemons.policies.placement.waiting import FIXED, objection, profile_problem
-from shared.model import Allotment, Change, ChangeKind, Outlook, PlacementDecision, Reason, ReasonCode, Refusal
+from shared.decision import Change, ChangeKind, Outlook, PlacementDecision, Reason, ReasonCode, Refusal
+from shared.model import Allotment
 from shared.snapshot import Floats
 
 _LARGEST = 1e300

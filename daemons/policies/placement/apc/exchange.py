@@ -13,7 +13,7 @@ from daemons.policies.placement.apc.problem import RUNNING, SLACK
 from daemons.policies.placement.apc.queues import Entry, Queues, order_of
 from daemons.policies.placement.apc.search import WORTH, Arrival, Search
 from daemons.policies.placement.apc.state import Trial
-from shared.model import ReasonCode
+from shared.decision import ReasonCode
 
 _RELIEVED = 4
 _SAME = 1e-9
@@ -37,6 +37,7 @@ class Exchange:
         self.urgent = Queues(state, [row for row in waiting if self.gains(row)])
         guests = any(problem.movable[row] and not problem.aims[row] for row in state.rows)
         self.eager = Queues(state, [row for row in waiting if self.gains(row, _SAME)]) if guests else self.urgent
+        self._least_mib = 0.0
         self._dirty: set[int] | None = None
         self._tried: set[tuple[frozenset[int], frozenset[int]]] = set()
 
@@ -51,8 +52,8 @@ class Exchange:
             if not changed:
                 return
 
-    def gains(self, row: int, least: float | None = None) -> bool:
-        """Whether running would make it happier by more than `least` (None: the tolerance)."""
+    def gains(self, row: int, least: float | None = None, wait_s: float = 0.0) -> bool:
+        """Whether running would make it happier by more than `least` (None: the tolerance) after a wait."""
         problem, level = self.problem, self.state.levels.level
         if not problem.aims[row]:
             return False
@@ -62,7 +63,7 @@ class Exchange:
         delay_s = problem.start_s if not running and not problem.home[row] else problem.resume_s[row]
         if running:
             delay_s = problem.migrate_s[row]
-        spared = max(0.0, problem.cycle_s - delay_s) / problem.r_s[row]
+        spared = max(0.0, problem.cycle_s - delay_s - wait_s) / problem.r_s[row]
         weight, idle = problem.weight[row], problem.idle[row]
         best = idle + spared * max(weight, 1.0 / weight)
         return min(level, best) > min(level, idle) + (self.tolerance if least is None else least)
@@ -78,6 +79,7 @@ class Exchange:
             happiest.append((-top, node))
         happiest.sort()
         changed = False
+        self._least_mib = self.all.least_mib()
         for _, node in happiest:
             best = self.best_at(node)
             if best is not None:
@@ -218,11 +220,24 @@ class Exchange:
             return self.worth(node, staying, row)
 
         firsts = sorted(heads.firsts(node, free_mib, fits))[: self.problem.params.heads]
-        if gone and (slow or self.exact):
+        can_move = self._can_move(gone)
+        if gone and (slow or self.exact) and can_move:
             yield []
-        for head in firsts:
-            self.search.considered.add(head[-1])
-            yield self.added(node, gone, staying, head[-1], free_mib)
+        wait_s = 0.0 if can_move else self._wait_s(node, gone)
+        for *_, head in firsts:
+            self.search.considered.add(head)
+            if wait_s == 0.0 or self.gains(head, None if heads is self.urgent else _SAME, wait_s):
+                yield self.added(node, gone, staying, head, free_mib)
+
+    def _can_move(self, gone: Sequence[int]) -> bool:
+        """Whether any node has the memory for one of those that leave."""
+        memory, most = self.problem.memory, self.search.most_free_mib
+        return any(memory[row] <= most for row in gone)
+
+    def _wait_s(self, node: int, gone: Sequence[int]) -> float:
+        """How long who takes the place of these waits for their suspends."""
+        suspend_s, origin = self.problem.suspend_s, self.state.origin[node]
+        return max([suspend_s[row] for row in gone if row in origin], default=0.0)
 
     def added(self, node: int, gone: Sequence[int], staying: Sequence[int], head: int, free_mib: float) -> list[int]:
         """The add loop: the head, then the unhappiest that fits, again and again; who left may come back."""
@@ -233,7 +248,7 @@ class Exchange:
         def fits(row: int) -> bool:
             return row not in come and self.worth(node, rows, row)
 
-        while free_mib >= 0.0:
+        while free_mib >= self._least_mib or any(memory[row] <= free_mib for row in gone if row not in come):
             options: list[Entry] = list(self.all.firsts(node, free_mib, fits))
             for row in gone:
                 if memory[row] <= free_mib and on(row, node) and fits(row):
@@ -273,7 +288,7 @@ class Exchange:
             trial = self.search.exchange(node, left, new)
             if trial is not None:
                 yield trial
-        moved = self.elsewhere(node, left) if left else []
+        moved = self.elsewhere(node, left) if self._can_move(left) else []
         if moved:
             trial = self.search.place(left, [(row, (node,), 0.0) for row in new] + moved)
             if trial is not None:

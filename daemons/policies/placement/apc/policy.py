@@ -15,7 +15,7 @@ from daemons.policies.placement.apc.rules import rules_of, to_leave
 from daemons.policies.placement.apc.search import Search
 from daemons.policies.placement.apc.state import State
 from daemons.policies.placement.apc.web import Web, apps_of
-from shared.model import PlacementDecision
+from shared.decision import PlacementDecision
 from shared.ports import Needs
 from shared.snapshot import Snapshot
 

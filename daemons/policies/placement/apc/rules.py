@@ -9,7 +9,8 @@ import numpy as np
 
 from daemons.policies.placement.apc.problem import RUNNING, Problem
 from daemons.policies.placement.room import repeated
-from shared.model import Constraint, ConstraintKind, Reason, ReasonCode
+from shared.decision import Reason, ReasonCode
+from shared.model import Constraint, ConstraintKind
 from shared.snapshot import Bools, Snapshot
 
 Place = tuple[int, ...]

@@ -13,7 +13,7 @@ from daemons.policies.placement.apc.queues import order_of
 from daemons.policies.placement.apc.rules import to_leave
 from daemons.policies.placement.apc.state import State, Trial
 from daemons.policies.placement.apc.web import Web
-from shared.model import ReasonCode
+from shared.decision import ReasonCode
 from shared.snapshot import Bools, Floats
 
 WORTH = 0.1  # who comes gets at least this part of its full speed, or does not come
@@ -37,6 +37,7 @@ class Search:
             for row in state.rows
             if problem.may_start[row] and state_of[row] != RUNNING and row not in state.rules.contradictions
         ]
+        self.most_free_mib = float(self.free_mib.max(initial=0.0))
         self.blocked: dict[int, ReasonCode] = {}
         self.considered: set[int] = set()
         self._caps: dict[tuple[float, int], Floats] = {}
@@ -74,6 +75,7 @@ class Search:
         for node in touched:
             self.free_mib[node] = state.free_mib[node]
             self.idle_mhz[node] = state.idle_mhz(node)
+        self.most_free_mib = float(self.free_mib.max(initial=0.0))
 
     def place(self, gone: Sequence[int], come: Sequence[Arrival]) -> Trial | None:
         """A trial, None too where a group forbids a place or there would be too many changes."""
@@ -133,6 +135,7 @@ class Search:
         if placed:
             state.start(placed)
             self.free_mib, self.idle_mhz = np.array(state.free_mib), state.idle_of_all()
+            self.most_free_mib = float(self.free_mib.max(initial=0.0))
         return True
 
     def _spread_equal(self, rows: Sequence[int], free_mib: Floats, idle_mhz: Floats) -> list[int] | None:
