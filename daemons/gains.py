@@ -17,7 +17,7 @@ from daemons.state import JobEntry
 from shared.model import Outlook
 from shared.snapshot import Floats, Snapshot
 
-DECIMALS = 6  # more of a prediction is noise, and would not compress
+DECIMALS = 4  # more of a prediction is noise, and would not compress
 
 
 @dataclass(frozen=True, slots=True)

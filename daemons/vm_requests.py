@@ -115,6 +115,9 @@ class VmRequests:
             return "not-separate", f"another instance of {job.app!r} is on {node.name!r}; they must be separate"
         if (job.rules.pin and node.name not in job.rules.pin) or node.name in job.rules.forbid:
             return "constraint", f"{job.name!r} may not run on node {node.name!r}"
+        group = self._group_broken(entry, node)
+        if group:
+            return "constraint", f"{job.name!r} and {group!r} are to be kept together, or apart"
         most_mhz = job.speed_on_mhz(inventory)
         if cpu_mhz > most_mhz * (1.0 + ROOM_TOLERANCE):
             return "no-cpu", f"it has {cpu_mhz:g} MHz, {most_mhz:g} MHz is the most it can have on {node.name!r}"
@@ -126,6 +129,20 @@ class VmRequests:
         if cpu_mhz * (1.0 - ROOM_TOLERANCE) > free_mhz:
             return "no-cpu", f"it has {cpu_mhz:g} MHz, {max(0.0, free_mhz):g} MHz are free on {node.name!r}"
         return DONE
+
+    def _group_broken(self, entry: JobEntry, node: NodeEntry) -> str:
+        """A workload that an instance on the node would be too near to, or too far from ("": none)."""
+        rules = entry.job.rules
+        if not (rules.together or rules.apart):
+            return ""
+        for other in self.cluster.active.values():
+            near = any(allotment.node == node.name for allotment in other.allotments)
+            far = any(allotment.node != node.name for allotment in other.allotments) and other is not entry
+            if near and rules.apart and other.job.rules.apart == rules.apart:
+                return other.job.name
+            if far and rules.together and other.job.rules.together == rules.together:
+                return other.job.name
+        return ""
 
     # --- adopt and forget -------------------------------------------------------------------------------------------
 

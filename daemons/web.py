@@ -23,6 +23,9 @@ from shared.model import FlowSample, Job, JobPhase, Node, WebApp
 Refused = tuple[str, str]
 DONE: Refused = ("", "")
 _URL = re.compile(r"https?://[^\s/?#]+(/\S*)?")
+COUNT_MAX = 10**12  # requests of one sample
+TIME_MAX_S = 1e9
+WINDOW_MIN_S = 1e-3
 SCRAPE_LOST_S = 30.0  # an answer that has not come by then will not
 
 
@@ -235,7 +238,7 @@ class WebApps:
 
     def _measured(self, web: WebEntry, flows: Iterable[FlowSample], now_s: float) -> None:
         known = {flow.name for flow in web.app.flows}
-        sample = Sample(now_s, tuple(one for one in flows if one.flow in known))
+        sample = Sample(now_s, tuple(one for one in flows if one.flow in known and _is_possible(one)))
         if not sample.flows:
             return
         web.samples.append(sample)
@@ -257,6 +260,13 @@ class WebApps:
             web.open_mcycles += done - before if attempt == seat.attempt else done
             counted[seat.job.name] = (seat.attempt, done)
         web.counted = counted
+
+
+def _is_possible(sample: FlowSample) -> bool:
+    """Whether a sample can be of this world: sums of such stay within every bound."""
+    counts = (sample.offered, sample.served, sample.rejected, sample.queued)
+    times_s = (sample.window_s, sample.mean_s, sample.percentile_s)
+    return max(counts) <= COUNT_MAX and max(times_s) <= TIME_MAX_S and sample.window_s >= WINDOW_MIN_S
 
 
 def misfit_of(app: WebApp, cluster: Cluster) -> str:

@@ -13,6 +13,7 @@ RECENT_S = 60.0  # what is called "now" of a flow: the samples of so long, at le
 SAMPLES_MAX = 64
 WINDOW_S = 60.0  # CPU readings and samples do not begin and end together: over so long it does not matter
 WINDOWS_MAX = 64
+UTILITY_MIN = -1e12  # of a goal that nothing can meet: finite, since it is shown and stored
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,8 +141,8 @@ def flow_utility(flow: Flow, measured: Measured) -> float | None:
         served = measured.served_per_s
         full = measured.rejected_per_s > 0.0 or measured.queued > 0
         if served <= 0.0:
-            return -(flow.throughput_per_s * measured.window_s) if full else None
-        utility = 1.0 - flow.throughput_per_s / served
+            return max(-(flow.throughput_per_s * measured.window_s), UTILITY_MIN) if full else None
+        utility = max(1.0 - flow.throughput_per_s / served, UTILITY_MIN)
         return utility if full else max(0.0, utility)
     goal_s, response_s = (
         (flow.mean_s, measured.mean_s) if flow.mean_s is not None else (flow.percentile_s, measured.percentile_s)
@@ -149,7 +150,7 @@ def flow_utility(flow: Flow, measured: Measured) -> float | None:
     assert goal_s is not None
     if response_s is None and measured.served_per_s <= 0.0 and measured.offered_per_s > 0.0:
         response_s = measured.window_s
-    return None if response_s is None else (goal_s - response_s) / goal_s
+    return None if response_s is None else max((goal_s - response_s) / goal_s, UTILITY_MIN)
 
 
 def _together(samples: Sequence[FlowSample]) -> Measured:

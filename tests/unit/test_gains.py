@@ -67,7 +67,7 @@ def test_figures_that_are_not_finite_are_left_out_and_the_rest_is_rounded() -> N
     names = ("a", "b", "c", "d")
     outlook = Outlook(names, (0.1, -math.inf, 0.3, 0.4), (0.123456789, 0.2, math.nan, 0.4), (1.0, 1.0, 1.0, 0.5))
     gains = gains_of(outlook)
-    assert tuple(gains) == (Gain("a", 0.1, 0.123457, 1.0), Gain("d", 0.4, 0.4, 0.5))
+    assert tuple(gains) == (Gain("a", 0.1, 0.1235, 1.0), Gain("d", 0.4, 0.4, 0.5))
     assert gains[-1:] == (Gain("d", 0.4, 0.4, 0.5),)
     assert not gains_of(None)
 

@@ -209,6 +209,22 @@ def test_a_decision_that_brings_two_instances_to_one_node_is_stale() -> None:
     assert reply.code == "not-separate"
 
 
+def test_a_vm_is_not_moved_against_the_rules() -> None:
+    desk = led(["n1", "n2", "n3"])
+    desk.compute = False
+    rules = {"a": Rules(forbid=("n3",)), "b": Rules(apart="x"), "c": Rules(apart="x"), "d": Rules(together="y")}
+    nodes = {"a": "n1", "b": "n1", "c": "n2", "d": "n2", "e": "n2"}
+    for name in nodes:
+        given = rules.get(name, Rules(together="y"))
+        desk.ask(SubmitJob(name, job(name, memory_mib=500, rules=given)))
+        assert decide(desk, (name, ChangeKind.START, nodes[name])) == []
+    desk.obey()
+    moves = {"a#0": "n3", "b#0": "n2", "d#0": "n1"}
+    assert [desk.ask(MoveVm(vm, vm, node)).code for vm, node in moves.items()] == ["constraint"] * 3
+    for vm, node in {"a#0": "n2", "b#0": "n3"}.items():
+        assert desk.ask(MoveVm(f"{vm} to {node}", vm, node)).done
+
+
 @pytest.mark.parametrize("change", [GuestChange.ENDED, GuestChange.VANISHED])
 def test_a_guest_that_ends_is_lost_not_complete(change: GuestChange) -> None:
     """It is started again after a back-off that grows while it keeps ending."""

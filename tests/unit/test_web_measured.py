@@ -107,6 +107,33 @@ def test_a_minute_of_samples_is_taken_together() -> None:
 
 
 @pytest.mark.parametrize(
+    "sample",
+    [
+        FlowSample("browse", 10.0, served=1 << 62, mean_s=0.1),
+        FlowSample("browse", 10.0, offered=1 << 62),
+        FlowSample("browse", 1e-300, served=1),
+        FlowSample("browse", 1e300, served=1),
+        FlowSample("browse", 10.0, served=1, mean_s=1e308),
+        FlowSample("browse", 10.0, served=1, percentile_s=1e308),
+    ],
+)
+def test_a_sample_that_cannot_be_is_left_out(sample: FlowSample) -> None:
+    """Whatever a balancer says, views can be shown and windows stored."""
+    desk = desk_with(shop())
+    say(desk, 1, sample)
+    assert entry(desk).measured_at_s is None
+    say(desk, 2, FlowSample("browse", 1e-3, served=10**12, mean_s=1e9, percentile_s=1e9))
+    assert view(desk)["utility"] < -1e8
+    assert np.isfinite(snapshot(desk).flows.load_mhz).all()
+
+
+def test_a_goal_that_nothing_can_meet_has_a_finite_utility() -> None:
+    desk = desk_with(shop(Flow("browse", mean_s=1e-300, work_mcycles=1.0)))
+    say(desk, 1, FlowSample("browse", 10.0, served=1, mean_s=1e9))
+    assert view(desk)["utility"] == -1e12
+
+
+@pytest.mark.parametrize(
     ("flow", "measured", "utility"),
     [
         (Flow("f", mean_s=0.2), {"mean_s": 0.05}, 0.75),
