@@ -15,7 +15,7 @@ import numpy as np
 from benchmarks import place_hbal
 from benchmarks.place_clusters import fitting, loaded
 from benchmarks.runner import Figure
-from shared.model import PlacementDecision
+from shared.decision import PlacementDecision
 from shared.plugins import find_policy
 from shared.snapshot import Snapshot
 from tests.simulation.place_instances import small_instance

@@ -14,7 +14,7 @@ import numpy as np
 
 from benchmarks.runner import Figure
 from shared.clock import perf_s
-from shared.model import ChangeKind, PlacementDecision
+from shared.decision import ChangeKind, PlacementDecision
 from shared.snapshot import Snapshot, WorkloadState
 from sim_backend.conformance.clusters import NodeRow, WorkRow, rows_of, snapshot
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from daemons.gains import standing
 from daemons.settings import PolicyChoice
-from shared.model import PlacementDecision, ProvisioningDecision
+from shared.decision import PlacementDecision, ProvisioningDecision
 from shared.plugins import find_policy
 from shared.ports import Needs
 from shared.snapshot import Snapshot

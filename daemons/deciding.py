@@ -21,12 +21,9 @@ from daemons.sights import rooms_of, sight_after
 from daemons.snapshots import SnapshotBuilder
 from daemons.state import Cluster, JobEntry
 from daemons.web_entry import utility_of
-from shared.effects import Compute
-from shared.model import (
+from shared.decision import (
     Change,
     ChangeKind,
-    JobPhase,
-    NodeService,
     PlacementDecision,
     Plan,
     ProvisioningDecision,
@@ -34,6 +31,8 @@ from shared.model import (
     ReasonCode,
     Refusal,
 )
+from shared.effects import Compute
+from shared.model import JobPhase, NodeService
 
 MEASURED_CYCLES = 1.5  # later than so many cycles it is not what was predicted any more
 

@@ -14,7 +14,7 @@ from daemons.models.outlook import Forecast, unchanged
 from daemons.models.utility import utility_at
 from daemons.records import DecisionRecord, Gain
 from daemons.state import JobEntry
-from shared.model import Outlook
+from shared.decision import Outlook
 from shared.snapshot import Floats, Snapshot
 
 DECIMALS = 4  # more of a prediction is noise, and would not compress

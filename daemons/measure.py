@@ -13,16 +13,7 @@ from daemons.agenda import Agenda
 from daemons.settings import ControllerSettings
 from daemons.state import Cluster, Instance, JobEntry, NodeEntry
 from shared.messages import GuestEvent, Report, Result
-from shared.model import (
-    LIVE_STATES,
-    ActionKind,
-    GuestChange,
-    JobPhase,
-    NodeCondition,
-    Outcome,
-    VmState,
-    VmStatus,
-)
+from shared.model import LIVE_STATES, ActionKind, GuestChange, JobPhase, NodeCondition, Outcome, VmState, VmStatus
 
 _VM = attrgetter("vm")
 # Looking a member up costs more than all else in a line.

@@ -12,7 +12,8 @@ from daemons.models.work_profiler import UsageSample, WorkWindows, estimate
 from daemons.records import DECLARED, WorkWindow
 from daemons.state import JobEntry
 from daemons.web_entry import WorkEstimate
-from shared.model import Job, JobPhase, Stage, WebApp
+from shared.model import Job, JobPhase, Stage
+from shared.webapp import WebApp
 
 HALF_WIDTH_MAX_FRAC = 1.0  # an estimate that could as well be nothing is none
 SPEED_MIN_MHZ = 1e-3

@@ -18,15 +18,7 @@ from daemons.state import Cluster, InFlight, Instance, JobEntry
 from shared.bus import topology
 from shared.effects import Publish
 from shared.messages import Order, Result
-from shared.model import (
-    LIVE_STATES,
-    Action,
-    ActionKind,
-    Allotment,
-    JobPhase,
-    Outcome,
-    VmSpec,
-)
+from shared.model import LIVE_STATES, Action, ActionKind, Allotment, JobPhase, Outcome, VmSpec
 
 
 class Reconciler:

@@ -10,7 +10,9 @@ from dataclasses import dataclass
 
 from msgspec import Struct
 
-from shared.model import Allotment, Change, Job, JobPhase, Node, NodeService, Plan, Refusal, WebApp
+from shared.decision import Change, Plan, Refusal
+from shared.model import Allotment, Job, JobPhase, Node, NodeService
+from shared.webapp import WebApp
 
 DECLARED = "declared"
 

@@ -21,7 +21,7 @@ from daemons.decide import DecideRequest
 from daemons.settings import PolicyChoice
 from shared.costs import OperationCosts
 from shared.errors import InvalidInput, InvalidValue, Problem
-from shared.model import Constraint, ConstraintKind, ModelForm
+from shared.model import Constraint, ConstraintKind
 from shared.snapshot import (
     Bools,
     Floats,
@@ -35,6 +35,7 @@ from shared.snapshot import (
     WorkloadColumns,
     WorkloadState,
 )
+from shared.webapp import ModelForm
 
 SCHEMA = 1  # goes up with every change of what a snapshot or a request consists of
 BYTES_MAX = 1 << 30  # of the JSON in a file

@@ -18,7 +18,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from shared.effects import Scrape, Scraped
 from shared.errors import TransientError
-from shared.model import FLOWS_MAX, FlowSample
+from shared.webapp import FLOWS_MAX, FlowSample
 
 LIMIT_S = 3.0  # for one page, from the first byte sent to the last received
 PAGE_BYTES_MAX = 4 << 20

@@ -6,7 +6,8 @@ from collections.abc import Iterable
 
 from daemons.planning.sight import Copy, InstanceSight, Need, Room, WorkloadSight
 from daemons.state import Cluster, Instance, JobEntry
-from shared.model import Allotment, Change, ChangeKind, JobPhase, NodeCondition
+from shared.decision import Change, ChangeKind
+from shared.model import Allotment, JobPhase, NodeCondition
 
 
 def sight_of(cluster: Cluster, entry: JobEntry) -> WorkloadSight:

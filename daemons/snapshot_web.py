@@ -9,8 +9,9 @@ import numpy as np
 
 from daemons.state import Cluster, JobEntry
 from daemons.web_entry import WebEntry
-from shared.model import Constraint, ConstraintKind, Flow, Rules, WebApp
+from shared.model import Constraint, ConstraintKind, Rules
 from shared.snapshot import NO_FLOWS, NO_WEB, Floats, FlowColumns, Ints, WebColumns
+from shared.webapp import Flow, WebApp
 
 
 @dataclass(frozen=True, slots=True)

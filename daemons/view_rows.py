@@ -15,19 +15,9 @@ from daemons.records import DecisionRecord
 from daemons.settings import ControllerSettings
 from daemons.sights import is_unknown
 from daemons.state import Cluster, Instance, JobEntry, NodeEntry
+from shared.decision import Change, Reason, Refusal, Step
 from shared.messages import Report
-from shared.model import (
-    LIVE_STATES,
-    Change,
-    JobPhase,
-    NodeCondition,
-    NodeSample,
-    Reason,
-    Refusal,
-    Step,
-    VmState,
-    VmStatus,
-)
+from shared.model import LIVE_STATES, JobPhase, NodeCondition, NodeSample, VmState, VmStatus
 
 Row = dict[str, Any]
 

@@ -283,7 +283,6 @@ def snapshot(tables: Tables, query: Query, now_s: float) -> Row:
     return tables.shelf.page(int(query.subject.rpartition(".")[2]))
 
 
-
 VIEWS: dict[str, Callable[[Tables, Query, float], dict[str, Any]]] = {
     "status": status,
     "nodes": nodes,

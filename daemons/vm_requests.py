@@ -10,21 +10,10 @@ from daemons.deciding import Deciding
 from daemons.names import unknown
 from daemons.sights import is_busy, is_unknown
 from daemons.state import Cluster, Instance, JobEntry, NodeEntry
+from shared.decision import Change, ChangeKind, Reason, ReasonCode
 from shared.errors import InvalidValue
 from shared.messages import AdoptVm, ForgetVm, HoldJob, MoveVm
-from shared.model import (
-    LIVE_STATES,
-    Allotment,
-    Change,
-    ChangeKind,
-    Job,
-    JobPhase,
-    Reason,
-    ReasonCode,
-    Stage,
-    VmState,
-    VmStatus,
-)
+from shared.model import LIVE_STATES, Allotment, Job, JobPhase, Stage, VmState, VmStatus
 
 Refused = tuple[str, str]
 DONE: Refused = ("", "")

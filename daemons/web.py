@@ -18,7 +18,8 @@ from daemons.state import Cluster, JobEntry
 from daemons.web_entry import Sample, WebEntry
 from shared.effects import Effect, Scrape, Scraped
 from shared.messages import RemoveWeb, SubmitWeb, WebReport
-from shared.model import FlowSample, Job, JobPhase, Node, WebApp
+from shared.model import Job, JobPhase, Node
+from shared.webapp import FlowSample, WebApp
 
 Refused = tuple[str, str]
 DONE: Refused = ("", "")

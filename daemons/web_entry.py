@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from daemons.records import FlowWork, WebRecord, WorkWindow
-from shared.model import Flow, FlowSample, WebApp
+from shared.webapp import Flow, FlowSample, WebApp
 
 RECENT_S = 60.0  # what is called "now" of a flow: the samples of so long, at least the last one
 SAMPLES_MAX = 64

@@ -13,7 +13,8 @@ from daemons.snapshot_web import flow_now
 from daemons.state import Cluster, JobEntry
 from daemons.view_rows import Row, age_since, newest_copy, used_mhz
 from daemons.web_entry import WebEntry, flow_utility, utility_of
-from shared.model import Flow, JobPhase
+from shared.model import JobPhase
+from shared.webapp import Flow
 
 
 def app_row(cluster: Cluster, web: WebEntry, now_s: float) -> Row:

@@ -12,7 +12,8 @@ from typing import Any
 
 from shared.bus.topology import QueueSpec
 from shared.messages import Message
-from shared.model import Action, FlowSample, GuestChange, Node, NodeSample, Outcome, VmStatus
+from shared.model import Action, GuestChange, Node, NodeSample, Outcome, VmStatus
+from shared.webapp import FlowSample
 
 # --- inputs ------------------------------------------------------------------------------------------------------
 

@@ -10,19 +10,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from shared.model import (
-    Action,
-    ActionKind,
-    FlowSample,
-    GuestChange,
-    Job,
-    Node,
-    NodeSample,
-    Outcome,
-    VmStatus,
-    WebApp,
-)
+from shared.model import Action, ActionKind, GuestChange, Job, Node, NodeSample, Outcome, VmStatus
 from shared.scalars import Number, Text, Whole
+from shared.webapp import FlowSample, WebApp
 
 
 @dataclass(frozen=True, slots=True)

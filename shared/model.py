@@ -9,7 +9,6 @@ No numpy here: agents import this module.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
@@ -21,11 +20,11 @@ from shared.scalars import Number, Text, Whole
 NAME_LENGTH_MAX = 128
 INSTANCES_MAX = 65_536
 STAGES_MAX = 1_000
-FLOWS_MAX = 100
 INSTANCE_SEPARATOR = "#"
 
 
-def _positive(field: str, value: float) -> None:
+def positive(field: str, value: float) -> None:
+    """Raise `InvalidValue` unless `value` is finite and above 0."""
     if not (math.isfinite(value) and value > 0):
         raise InvalidValue(field, value, "a finite number above 0")
 
@@ -36,7 +35,8 @@ def not_negative(field: str, value: float) -> None:
         raise InvalidValue(field, value, "a finite number, 0 or above")
 
 
-def _whole(field: str, value: int, least: int, most: int) -> None:
+def whole(field: str, value: int, least: int, most: int) -> None:
+    """Raise `InvalidValue` unless `value` is a whole number from `least` to `most`."""
     if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
         raise InvalidValue(field, value, f"a whole number from {least} to {most}")
 
@@ -82,10 +82,10 @@ class Node:
 
     def __post_init__(self) -> None:
         check_name("name", self.name)
-        _whole("cores", self.cores, 1, 65_536)
-        _positive("core_mhz", self.core_mhz)
-        _whole("memory_mib", self.memory_mib, 0, 1 << 40)
-        _whole("reserve_mib", self.reserve_mib, 0, self.memory_mib)
+        whole("cores", self.cores, 1, 65_536)
+        positive("core_mhz", self.core_mhz)
+        whole("memory_mib", self.memory_mib, 0, 1 << 40)
+        whole("reserve_mib", self.reserve_mib, 0, self.memory_mib)
 
     @property
     def cpu_mhz(self) -> float:
@@ -183,11 +183,11 @@ class Stage:
 
     def __post_init__(self) -> None:
         not_negative("work_mcycles", self.work_mcycles)
-        _positive("max_mhz", self.max_mhz)
+        positive("max_mhz", self.max_mhz)
         not_negative("min_mhz", self.min_mhz)
         if self.min_mhz > self.max_mhz:
             raise InvalidValue("min_mhz", self.min_mhz, f"at most max_mhz = {self.max_mhz}")
-        _whole("memory_mib", self.memory_mib, 0, 1 << 40)
+        whole("memory_mib", self.memory_mib, 0, 1 << 40)
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,9 +232,9 @@ class Job:
             not_negative("goal_s", self.goal_s)
             if self.goal_s <= self.desired_start_s:
                 raise InvalidValue("goal_s", self.goal_s, f"after desired_start_s = {self.desired_start_s}")
-        _whole("instances", self.instances, 1, INSTANCES_MAX)
-        _whole("vcpus", self.vcpus, 1, 4096)
-        _positive("importance", self.importance)
+        whole("instances", self.instances, 1, INSTANCES_MAX)
+        whole("vcpus", self.vcpus, 1, 4096)
+        positive("importance", self.importance)
         not_negative("checkpoint_mcycles", self.checkpoint_mcycles)
 
     @property
@@ -260,122 +260,6 @@ class Job:
     def speed_on_mhz(self, node: Node) -> float:
         """The most CPU one instance can use on `node`: never more than vcpus x core_mhz (architecture, CPU)."""
         return min(self.max_mhz, self.vcpus * node.core_mhz, node.cpu_mhz)
-
-
-class ModelForm(StrEnum):
-    """Registered forms of the response time of a web application against its CPU (docs/models.md)."""
-
-    SHIFTED_HYPERBOLA = "shifted-hyperbola"  # t_min + c / (w - load)
-    PROCESSOR_SHARING = "processor-sharing"  # t_min + d / (w - rate d)
-    MULTI_SERVER = "multi-server"  # as many servers as vCPUs
-
-
-@dataclass(frozen=True, slots=True)
-class Flow:
-    """A kind of request of a web application and its goal; exactly one of the three goals is given.
-
-    mean_s: the mean response time. percentile and percentile_s: the share of requests (between 0 and 1) that is to be
-    answered within so long. throughput_per_s: requests answered a second. work_mcycles: CPU work of one request (None:
-    the work profiler estimates it). t_min_s: the part of the response time that more CPU does not shorten.
-    """
-
-    name: str
-    mean_s: float | None = None
-    percentile: float = 0.0
-    percentile_s: float | None = None
-    throughput_per_s: float | None = None
-    work_mcycles: float | None = None
-    t_min_s: float = 0.0
-    model: ModelForm = ModelForm.PROCESSOR_SHARING
-
-    def __post_init__(self) -> None:
-        check_name("name", self.name)
-        goals = {
-            "mean_s": self.mean_s,
-            "percentile_s": self.percentile_s,
-            "throughput_per_s": self.throughput_per_s,
-        }
-        given = {key: value for key, value in goals.items() if value is not None}
-        if len(given) != 1:
-            raise InvalidValue("goals", len(given), "exactly one of mean_s, percentile_s and throughput_per_s")
-        for key, value in given.items():
-            _positive(key, value)
-        if (self.percentile_s is None) != (self.percentile == 0.0) or not 0.0 <= self.percentile < 1.0:
-            raise InvalidValue("percentile", self.percentile, "above 0 and below 1 beside percentile_s, else nothing")
-        if self.work_mcycles is not None:
-            _positive("work_mcycles", self.work_mcycles)
-        not_negative("t_min_s", self.t_min_s)
-
-
-@dataclass(frozen=True, slots=True)
-class FlowSample:
-    """What was measured of a flow over `window_s` seconds: requests that arrived, were answered, were rejected, and are
-    queued before the instances at its end; of those answered the mean response time (0 when there is none) and the
-    one that `percentile` of the flow names (0: not measured)."""
-
-    flow: str
-    window_s: float
-    offered: int = 0
-    served: int = 0
-    rejected: int = 0
-    queued: int = 0
-    mean_s: float = 0.0
-    percentile_s: float = 0.0
-
-    def __post_init__(self) -> None:
-        _positive("window_s", self.window_s)
-        for key in ("offered", "served", "rejected", "queued"):
-            _whole(key, getattr(self, key), 0, 1 << 62)
-        not_negative("mean_s", self.mean_s)
-        not_negative("percentile_s", self.percentile_s)
-
-
-@dataclass(frozen=True, slots=True)
-class WebApp:
-    """A web application of `min_instances` to `max_instances` equal VMs, at most one on a node, behind a balancer.
-
-    memory_mib, vcpus, max_mhz: of one instance. metrics_url: where its measurements are scraped ("": they are pushed).
-    The rest as for a Job.
-    """
-
-    name: str
-    flows: tuple[Flow, ...]
-    memory_mib: int
-    max_mhz: float
-    min_instances: int = 1
-    max_instances: int = 1
-    vcpus: int = 1
-    importance: float = 1.0
-    needs: tuple[str, ...] = ()
-    template: str = ""
-    metrics_url: str = ""
-    rules: Rules = field(default_factory=Rules)
-
-    def __post_init__(self) -> None:
-        check_name("name", self.name)
-        _whole("flows", len(self.flows), 1, FLOWS_MAX)
-        if len({flow.name for flow in self.flows}) < len(self.flows):
-            raise InvalidValue("flows", [flow.name for flow in self.flows], "names that differ")
-        _whole("memory_mib", self.memory_mib, 0, 1 << 40)
-        _positive("max_mhz", self.max_mhz)
-        _whole("max_instances", self.max_instances, 1, INSTANCES_MAX)
-        _whole("min_instances", self.min_instances, 0, self.max_instances)
-        _whole("vcpus", self.vcpus, 1, 4096)
-        _positive("importance", self.importance)
-
-    def seat(self, index: int, submit_s: float) -> Job:
-        """Instance `index` as a workload of its own: without work and goal, it runs until it is stopped."""
-        return Job(
-            instance_name(self.name, index),
-            (Stage(0.0, self.max_mhz, 0.0, self.memory_mib),),
-            submit_s,
-            vcpus=self.vcpus,
-            importance=self.importance,
-            needs=self.needs,
-            template=self.template,
-            app=self.name,
-            rules=self.rules,
-        )
 
 
 class JobPhase(StrEnum):
@@ -523,149 +407,3 @@ class GuestChange(StrEnum):
     ENDED = "ended"
     VANISHED = "vanished"
     ARRIVED = "arrived"  # came in by migration
-
-
-# --- decisions and plans ---------------------------------------------------------------------------------------
-
-
-class ChangeKind(StrEnum):
-    """What a decision wants done to a workload."""
-
-    START = "start"
-    RESUME = "resume"
-    SUSPEND = "suspend"
-    MIGRATE = "migrate"
-    RESIZE = "resize"
-    STOP = "stop"  # an instance of a web application: not wanted any more, until it is started again
-
-
-class ReasonCode(StrEnum):
-    """Why a policy wants a change, or does not make one. Rendered with the numbers that go with it."""
-
-    ARRIVAL_ORDER = "arrival-order"
-    EARLIER_GOAL = "earlier-goal"  # its goal comes first
-    LATER_GOAL = "later-goal"  # gives way to an earlier goal
-    DRAIN = "drain"  # its node is being emptied
-    KEEP = "keep"  # nothing better
-    NO_MEMORY = "no-memory"  # no eligible node has the memory free
-    NO_CPU = "no-cpu"  # no eligible node has the CPU free
-    TOO_FEW_NODES = "too-few-nodes"  # fewer eligible nodes than instances that must be separate
-    FITS_NO_NODE = "fits-no-node"  # larger than any node, even empty
-    NO_NODES = "no-nodes"  # none in service and known
-    LABELS = "labels"  # no node has the labels it needs
-    NOT_YET = "not-yet"  # before its desired start, or its back-off after a failure
-    UNKNOWN_NODE = "unknown-node"  # an instance is on a node that is silent
-    BAD_PROFILE = "bad-profile"  # a number in its profile is not finite or out of range
-    STALE = "stale"  # the workload changed after the snapshot
-    HELD = "held"  # automation level advise or confirm, or deciding is paused
-    OPERATOR = "operator"  # an operator asked for it
-    HIGHER_UTILITY = "higher-utility"  # the smallest utilities grow
-    GIVES_WAY = "gives-way"  # its place serves a workload that is worse off
-    LOAD = "load"  # a web application's demand asks for more, or less
-    IDLE_ROOM = "idle-room"  # there is room that nobody uses
-    NO_GAIN = "no-gain"  # what it would displace is not better off by the tolerance
-    GUARD = "guard"  # it would displace a job that is no less urgent
-    MOVES_LIMIT = "moves-limit"  # as many changes as a cycle may make
-    COOL_DOWN = "cool-down"  # moved a short while ago
-    CONSTRAINT = "constraint"  # pin, forbid, keep, together or apart leaves no node
-    CONTRADICTION = "contradiction"  # its constraints cannot all hold
-    NO_DEMAND = "no-demand"  # more instances would not raise its utility
-    DUPLICATE = "duplicate"  # its name is taken by another workload
-
-
-@dataclass(frozen=True, slots=True)
-class Reason:
-    """A code and the numbers behind it: ("needed_mib", 4320.0), ("largest_free_mib", 3040.0)."""
-
-    code: ReasonCode
-    numbers: tuple[tuple[str, float], ...] = ()
-
-    def __str__(self) -> str:
-        return self.code.value + "".join(f" {name}={value:g}" for name, value in self.numbers)
-
-
-@dataclass(frozen=True, slots=True)
-class Change:
-    """A change that a decision makes to one workload, of the revision that the snapshot showed.
-
-    `allotments` has one entry per instance for START, RESUME, MIGRATE and RESIZE, none for SUSPEND and STOP.
-    """
-
-    workload: str
-    revision: int
-    kind: ChangeKind
-    allotments: tuple[Allotment, ...]
-    reason: Reason
-
-
-@dataclass(frozen=True, slots=True)
-class Refusal:
-    """A change that was asked for or possible and is not made, and why."""
-
-    workload: str
-    reason: Reason
-
-
-@dataclass(frozen=True, slots=True)
-class Step:
-    """One VM's operation in a plan. `wave` counts from 0: steps of a wave may run together, waves run in order.
-
-    `group` is the workload: steps of one wave and group that start VMs are all done or none.
-    """
-
-    kind: ActionKind
-    workload: str
-    vm: str
-    node: str
-    to_node: str = ""
-    memory_mib: int = 0
-    cpu_mhz: float = 0.0
-    wave: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class Plan:
-    """Steps in an order in which every intermediate state is feasible, and what cannot be done at all."""
-
-    steps: tuple[Step, ...]
-    blocked: tuple[Refusal, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Outlook:
-    """What a policy predicts for workloads and web applications by name, one entry each in every sequence.
-
-    now: the utility if nothing is changed, predicted: under the decision, best: what is reachable at full speed from
-    now on; all at the end of the cycle (apc.txt section 4.4). level: the jobs' common level (None: there are no jobs).
-    """
-
-    names: Sequence[str] = ()
-    now: Sequence[float] = ()
-    predicted: Sequence[float] = ()
-    best: Sequence[float] = ()
-    level: float | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class PlacementDecision:
-    """What a placement policy wants changed, and why everything else that could be wished for is not.
-
-    `changes` and `refusals` are sequences that may build their items when read. A workload in neither is kept as it is.
-    `evaluations` counts the placements tried, `predicted_utility` is the smallest predicted one (None: not computed),
-    `outlook` the prediction for each workload (None: not computed).
-    """
-
-    changes: Sequence[Change] = ()
-    refusals: Sequence[Refusal] = ()
-    evaluations: int = 0
-    predicted_utility: float | None = None
-    outlook: Outlook | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class ProvisioningDecision:
-    """The names of the nodes that are to be in service until the next decision, and why."""
-
-    in_service: tuple[str, ...]
-    reason: Reason
-    predicted_cost: float | None = None

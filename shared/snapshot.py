@@ -15,7 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shared.costs import COSTS, OperationCosts
-from shared.model import Constraint, ModelForm
+from shared.model import Constraint
+from shared.webapp import ModelForm
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]

@@ -7,7 +7,8 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from shared.messages import RemoveWeb, Reply, Request, SubmitWeb
-from shared.model import INSTANCE_SEPARATOR, LIVE_STATES, JobPhase, VmState, WebApp, workload_of
+from shared.model import INSTANCE_SEPARATOR, LIVE_STATES, JobPhase, VmState, workload_of
+from shared.webapp import WebApp
 from sim_backend.closed_loop import ClosedLoop
 
 Nodes = tuple[str, ...]

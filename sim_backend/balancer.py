@@ -9,8 +9,8 @@ from shared.bus.memory import MemoryBroker, MemoryConnection
 from shared.codec import encode
 from shared.errors import BusUnavailable
 from shared.messages import WebReport
-from shared.model import FlowSample
 from shared.ports import BusEvent
+from shared.webapp import FlowSample
 from sim_backend.engine import Engine
 from sim_backend.web_site import WebSite
 

@@ -25,7 +25,8 @@ from shared.costs import COSTS, OperationCosts
 from shared.effects import Scrape
 from shared.errors import Infeasible, TransientError
 from shared.messages import AddNode, RemoveWeb, Reply, Request, SubmitJob, SubmitWeb
-from shared.model import FlowSample, Job, Node, WebApp
+from shared.model import Job, Node
+from shared.webapp import FlowSample, WebApp
 from sim_backend.balancer import Balancer
 from sim_backend.engine import Engine, Rank
 from sim_backend.fake_hypervisor import FakeCluster, FakePower

@@ -28,17 +28,9 @@ import numpy as np
 
 from shared.clock import perf_s
 from shared.costs import OperationCosts
+from shared.decision import Change, ChangeKind, PlacementDecision
 from shared.errors import ContractViolation
-from shared.model import (
-    INSTANCE_SEPARATOR,
-    ActionKind,
-    Change,
-    ChangeKind,
-    Job,
-    Node,
-    PlacementDecision,
-    instance_name,
-)
+from shared.model import INSTANCE_SEPARATOR, ActionKind, Job, Node, instance_name
 from shared.plugins import find_policy
 from shared.ports import Policy
 from shared.snapshot import Floats, Ints, Snapshot, WorkloadState

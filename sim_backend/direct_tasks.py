@@ -9,8 +9,9 @@ from typing import Any
 
 import numpy as np
 
+from shared.decision import ChangeKind, PlacementDecision
 from shared.errors import Infeasible, InvalidInput, Problem
-from shared.model import ActionKind, ChangeKind, Job, Node, PlacementDecision
+from shared.model import ActionKind, Job, Node
 from shared.snapshot import Floats, Ints, Snapshot, WorkloadState
 from sim_backend.direct_columns import Hold
 

@@ -8,7 +8,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from random import Random
 
-from shared.model import Flow, Job, ModelForm, Node, Rules, WebApp
+from shared.model import Job, Node, Rules
+from shared.webapp import Flow, ModelForm, WebApp
 from sim_backend.demand import steps
 from sim_backend.web_site import TrueFlow, TrueWeb
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from shared.model import INSTANCES_MAX, NAME_LENGTH_MAX, ConstraintKind, ModelForm
+from shared.model import INSTANCES_MAX, NAME_LENGTH_MAX, ConstraintKind
+from shared.webapp import ModelForm
 from sim_backend.json_file import Field, flag, number, one_of, rows, table, text, texts, whole
 
 AMOUNT_MAX = 1e15

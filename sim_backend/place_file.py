@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from shared.costs import COSTS, OperationCosts
-from shared.model import STAGES_MAX, Constraint, ConstraintKind, ModelForm, instance_name
+from shared.model import STAGES_MAX, Constraint, ConstraintKind, instance_name
+from shared.webapp import ModelForm
 from sim_backend import place_fields as keys
 from sim_backend.json_file import Checker, Row, parse_file
 

@@ -17,8 +17,9 @@ from shared.bus import topology
 from shared.bus.memory import MemoryBroker, MemoryConnection
 from shared.codec import decode, encode
 from shared.errors import BusUnavailable, CodecError, ContractViolation, StaleTerm, StoreUnavailable, TransientError
-from shared.model import LIVE_STATES, FlowSample, NodeSample, VmStatus
+from shared.model import LIVE_STATES, NodeSample, VmStatus
 from shared.ports import BusEvent, Confirm, Core, Delivery, Lost, PowerDriver, Store
+from shared.webapp import FlowSample
 from sim_backend.engine import Engine
 from sim_backend.fake_hypervisor import FakeHypervisor
 from sim_backend.memory_journal import MemoryJournal

@@ -6,7 +6,8 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from shared import effects as fx
-from shared.model import INSTANCE_SEPARATOR, Action, ActionKind, GuestChange, Job, Outcome, WebApp, workload_of
+from shared.model import INSTANCE_SEPARATOR, Action, ActionKind, GuestChange, Job, Outcome, workload_of
+from shared.webapp import WebApp
 from sim_backend.figures import BusyNodes, JobRun
 from sim_backend.shells import AgentShell
 

@@ -11,8 +11,9 @@ from itertools import pairwise
 import numpy as np
 
 from shared.errors import InvalidValue
-from shared.model import Flow, Job, WebApp
+from shared.model import Job
 from shared.snapshot import NO_FLOWS, NO_WEB, FlowColumns, WebColumns
+from shared.webapp import Flow, WebApp
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from random import Random
 
-from shared.model import INSTANCE_SEPARATOR, FlowSample, ModelForm
+from shared.model import INSTANCE_SEPARATOR
+from shared.webapp import FlowSample, ModelForm
 from sim_backend.demand import Demand
 from sim_backend.world import World
 
@@ -91,6 +92,8 @@ class WebSite:
         self._lanes = [_Lane(flow) for flow in truth.flows]
         self._chance = Random(truth.seed)
         self._since_s: float | None = None
+        self._available_mhz = 0.0  # at the last look
+        self._owed_mcycles = 0.0  # CPU that answered requests have not used yet
         self._done: dict[str, float] = {}  # work of each instance when last looked at
 
     def look(self, now_s: float, next_s: float) -> tuple[FlowSample, ...]:
@@ -115,26 +118,34 @@ class WebSite:
             lane.offered += arrived
             lane.waiting += arrived
         todo = self._waiting_mcycles()
-        served_frac = min(1.0, done_mcycles / todo) if todo > 0.0 else 0.0
-        if served_frac > 1.0 - 1e-9:  # what rounding leaves is no queue
-            served_frac = 1.0
-        served = [lane.waiting * served_frac for lane in self._lanes]
+        available_mhz = math.fsum(self._world.available_mhz(vm) for vm in vms)
+        answered = self._answered(todo, done_mcycles, min(self._available_mhz, available_mhz) * window_s)
+        served = [lane.waiting * (answered / todo if todo > 0.0 else 0.0) for lane in self._lanes]
         for lane, count in zip(self._lanes, served, strict=True):
             lane.served += count
             lane.waiting -= count
-        available_mhz = math.fsum(self._world.available_mhz(vm) for vm in vms)
         rejected = self._reject(available_mhz)
-        used_mhz = done_mcycles / window_s
-        wait_s = (before_mcycles + self._waiting_mcycles()) / 2 / used_mhz if used_mhz > 0.0 else 0.0
+        busy_mhz = answered / window_s
+        wait_s = (before_mcycles + self._waiting_mcycles()) / 2 / busy_mhz if busy_mhz > 0.0 else 0.0
         means = [
-            flow.flow.t_min_s + wait_s + self._excess_s(flow.flow.work_mcycles, vms, available_mhz, used_mhz)
+            lane.flow.t_min_s + wait_s + self._excess_s(lane.flow.work_mcycles, vms, available_mhz, busy_mhz)
             if count > 0.0 and vms
             else None
-            for flow, count in zip(self._lanes, served, strict=True)
+            for lane, count in zip(self._lanes, served, strict=True)
         ]
         per_s = sum(served) / window_s, rejected / window_s
-        self.looks.append(Look(now_s, len(vms), available_mhz, used_mhz, tuple(means), *per_s))
+        self.looks.append(Look(now_s, len(vms), available_mhz, done_mcycles / window_s, tuple(means), *per_s))
         return tuple(self._sample(lane, mean, window_s) for lane, mean in zip(self._lanes, means, strict=True))
+
+    def _answered(self, todo: float, done_mcycles: float, could_mcycles: float) -> float:
+        """Mcycles of requests answered. Where an instance did not get through its part and others could have, the
+        router sent it to them in time; the CPU for that is used later."""
+        paid = min(self._owed_mcycles, done_mcycles)
+        self._owed_mcycles -= paid
+        if todo > BUSY_MAX * could_mcycles:
+            return min(todo, done_mcycles - paid)
+        self._owed_mcycles += max(0.0, todo - (done_mcycles - paid))
+        return todo
 
     def _work_done(self, vms: Sequence[str], now_s: float) -> float:
         """Work of all instances since the last look. What one did that is gone by now was for nothing: its requests are
@@ -190,8 +201,8 @@ class WebSite:
         for lane in self._lanes:
             lane.rate_per_s = self._arrivals(lane.flow.demand((now_s + next_s) / 2) * length_s) / length_s
         available = {vm: self._world.available_mhz(vm) for vm in vms}
-        total_mhz = math.fsum(available.values())
-        asked_mhz = self._waiting_mcycles() / length_s
+        total_mhz = self._available_mhz = math.fsum(available.values())
+        asked_mhz = (self._waiting_mcycles() + self._owed_mcycles) / length_s
         asked_mhz += math.fsum(lane.rate_per_s * lane.flow.work_mcycles for lane in self._lanes)
         busy = min(BUSY_MAX, asked_mhz / total_mhz) if total_mhz > 0.0 else 0.0
         for vm, mhz in available.items():

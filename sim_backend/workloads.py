@@ -7,7 +7,8 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from shared.model import Flow, Job, ModelForm, Node, Stage, WebApp
+from shared.model import Job, Node, Stage
+from shared.webapp import Flow, ModelForm, WebApp
 from sim_backend.demand import daily, uneven
 from sim_backend.traces import ReplayJob
 from sim_backend.web_site import TrueFlow, TrueWeb
@@ -74,7 +75,7 @@ def shop(nodes: Sequence[Node], load_frac: float, seed: int) -> tuple[WebApp, Tr
         ),
         _SEAT_MIB,
         max(node.cpu_mhz for node in nodes),
-        min_instances=max(1, len(nodes) // 5),
+        min_instances=max(1, 2 * len(nodes) // 3),
         max_instances=len(nodes),
         vcpus=max(node.cores for node in nodes),
     )

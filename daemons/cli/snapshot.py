@@ -25,9 +25,9 @@ from daemons.saved_requests import from_bytes, from_parts, header_bytes
 from daemons.settings import PolicyChoice
 from daemons.view_rows import decision_view
 from shared.clock import SystemClock
+from shared.decision import Plan
 from shared.errors import InvalidInput, Problem
 from shared.messages import Query
-from shared.model import Plan
 from shared.plugins import find_policy
 
 DISTRIBUTION = "trimtab"

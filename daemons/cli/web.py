@@ -16,7 +16,8 @@ from daemons.cli.output import CommandGroup, emit, output_option
 from daemons.cli.render import listing, record, rows_of, shown
 from daemons.cli.webfile import goal_text, read_web, understood
 from shared.messages import RemoveWeb, SubmitWeb
-from shared.model import WebApp, check_name
+from shared.model import check_name
+from shared.webapp import WebApp
 
 COLUMNS = (
     "name",

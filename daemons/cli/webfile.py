@@ -10,8 +10,9 @@ from typing import Annotated, Any, ClassVar
 
 from daemons.cli.jobfile import JobName, Label, Mib, RulesTable, Seconds, Speed, Unlike
 from shared import tomlfile
-from shared.model import FLOWS_MAX, INSTANCES_MAX, Flow, ModelForm, Rules, WebApp
+from shared.model import INSTANCES_MAX, Rules
 from shared.tomlfile import AtLeast, Form, Range
+from shared.webapp import FLOWS_MAX, Flow, ModelForm, WebApp
 
 GOALS = ("mean_s", "percentile_s", "throughput_per_s")
 GOAL_WORDS = "exactly one goal: mean_s, percentile_s with percentile, or throughput_per_s"
@@ -22,7 +23,7 @@ MetricsUrl = Annotated[str, Form(r"(https?://\S{1,2000})?", "a URL http://... or
 
 @dataclass(frozen=True, slots=True)
 class FlowTable:
-    """A kind of request and its goal, see `shared.model.Flow`."""
+    """A kind of request and its goal, see `shared.webapp.Flow`."""
 
     name: JobName
     mean_s: GoalSeconds | None = None

@@ -17,8 +17,8 @@ from daemons.models.level import JobDemand
 from daemons.models.stages import JobStages, finish_s, outlook, stages_of
 from daemons.models.utility import utility_at
 from daemons.models.web_utility import app_utilities
+from shared.decision import Change, ChangeKind, Outlook
 from shared.errors import InvalidValue
-from shared.model import Change, ChangeKind, Outlook
 from shared.snapshot import Bools, Floats, Ints, Snapshot, WorkloadState
 
 _SLACK = 1e-9  # sums of memory are rounded

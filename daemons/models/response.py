@@ -22,8 +22,8 @@ from typing import Protocol
 import numpy as np
 
 from shared.errors import InvalidValue
-from shared.model import ModelForm
 from shared.snapshot import Floats
+from shared.webapp import ModelForm
 
 _STEPS_MAX = 100
 _MHZ_MAX = 1e200  # stands for no limit where a logarithm is taken

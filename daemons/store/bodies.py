@@ -14,8 +14,9 @@ from typing import Any, TypeVar
 
 from daemons.records import DecisionRecord, Gain, InstanceRecord, JobRecord
 from shared.codec import pack, unpack
+from shared.decision import Change, Plan, Refusal, Step
 from shared.errors import CodecError
-from shared.model import Allotment, Change, Plan, Refusal, Step
+from shared.model import Allotment
 
 T = TypeVar("T")
 

@@ -16,8 +16,9 @@ from rich.text import Text
 from daemons.cli.output import REFUSED, emit, messages, output_option
 from daemons.models.outlook import Target, after, outlook_of, unchanged
 from shared.clock import SystemClock
+from shared.decision import ChangeKind, PlacementDecision
 from shared.errors import InvalidInput, Problem
-from shared.model import ChangeKind, PlacementDecision, instance_name
+from shared.model import instance_name
 from shared.plugins import find_policy
 from shared.snapshot import Snapshot, WorkloadState
 from sim_backend.place_file import PlaceFile, read, seat_name

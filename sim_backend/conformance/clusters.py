@@ -9,7 +9,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from shared.model import ChangeKind, PlacementDecision, Stage
+from shared.decision import ChangeKind, PlacementDecision
+from shared.model import Stage
 from shared.snapshot import InstanceColumns, NodeColumns, Snapshot, StageColumns, WorkloadColumns, WorkloadState
 
 _FLOATS = (

@@ -14,8 +14,8 @@ from typing import Any
 import msgpack  # type: ignore[import-untyped]
 import numpy as np
 
+from shared.decision import ChangeKind, PlacementDecision
 from shared.errors import ContractViolation
-from shared.model import ChangeKind, PlacementDecision
 from shared.ports import Needs, Policy
 from shared.snapshot import Snapshot, WorkloadState
 from sim_backend.conformance.clusters import NodeRow, WorkRow, after, random_cluster, rows_of, snapshot

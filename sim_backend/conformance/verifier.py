@@ -9,7 +9,8 @@ import math
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
 
-from shared.model import Allotment, Change, ChangeKind, PlacementDecision, ProvisioningDecision, Reason
+from shared.decision import Change, ChangeKind, PlacementDecision, ProvisioningDecision, Reason
+from shared.model import Allotment
 from shared.snapshot import Snapshot, WorkloadState
 from sim_backend.conformance.clusters import WorkRow, rows_of
 

@@ -8,7 +8,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from shared.costs import COSTS
-from shared.model import Job, Node, Outlook
+from shared.decision import Outlook
+from shared.model import Job, Node
 from sim_backend.direct import run_direct
 from sim_backend.direct_tasks import Pass
 from sim_backend.experiments.apc_settings import CYCLE_S, Rival

@@ -9,7 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from shared.model import Flow, Job, ModelForm, Node, Stage, WebApp
+from shared.model import Job, Node, Stage
+from shared.webapp import Flow, ModelForm, WebApp
 from sim_backend.web_loads import FlowLoad, WebLoad
 from sim_backend.workloads import experiment_four, paper_nodes
 

@@ -41,6 +41,8 @@ PURE_LIBRARY = (
 PURE_VALUES = (
     "msgspec",
     "shared.bus.topology",
+    "shared.costs",
+    "shared.decision",
     "shared.effects",
     "shared.errors",
     "shared.messages",
@@ -48,8 +50,17 @@ PURE_VALUES = (
     "shared.ports",
     "shared.scalars",
     "shared.snapshot",
+    "shared.webapp",
 )
-POLICY_VALUES = ("shared.costs", "shared.errors", "shared.model", "shared.ports", "shared.snapshot")
+POLICY_VALUES = (
+    "shared.costs",
+    "shared.decision",
+    "shared.errors",
+    "shared.model",
+    "shared.ports",
+    "shared.snapshot",
+    "shared.webapp",
+)
 
 # Cores: state machines and virtual worlds. Every module directly in agents/ and daemons/ is one unless named in SHELLS.
 CORES = (

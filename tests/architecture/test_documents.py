@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from shared import errors
+from shared.decision import ReasonCode
 from shared.errors import TrimtabError
-from shared.model import Outcome, ReasonCode
+from shared.model import Outcome
 from tests.architecture.sources import PACKAGES, ROOT, tree_sources
 
 LINK = re.compile(r"\[[^\]]*\]\(([^)#\s]+)(?:#[^)]*)?\)")

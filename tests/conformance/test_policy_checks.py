@@ -11,17 +11,9 @@ import pytest
 
 from daemons.policies.placement.first_fit import FirstFit
 from daemons.policies.provisioning.static import Static
+from shared.decision import Change, ChangeKind, PlacementDecision, ProvisioningDecision, Reason, ReasonCode, Refusal
 from shared.errors import ContractViolation
-from shared.model import (
-    Allotment,
-    Change,
-    ChangeKind,
-    PlacementDecision,
-    ProvisioningDecision,
-    Reason,
-    ReasonCode,
-    Refusal,
-)
+from shared.model import Allotment
 from shared.ports import Needs
 from shared.snapshot import Snapshot, WorkloadState
 from sim_backend.conformance import policy_checks as checks

@@ -19,19 +19,10 @@ from hypothesis import strategies as st
 
 from shared.codec import decode, decode_strictly, encode, pack, unpack
 from shared.costs import OperationCosts
+from shared.decision import PlacementDecision, Plan, ProvisioningDecision
 from shared.errors import CodecError
 from shared.messages import MESSAGES, Message, Report
-from shared.model import (
-    Job,
-    Node,
-    NodeSample,
-    PlacementDecision,
-    Plan,
-    ProvisioningDecision,
-    Stage,
-    VmState,
-    VmStatus,
-)
+from shared.model import Job, Node, NodeSample, Stage, VmState, VmStatus
 
 NAMES = st.text("abcXYZ019-_", min_size=1, max_size=12)
 WHOLE = st.integers(-(1 << 63), (1 << 63) - 1)

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shared.model import PlacementDecision
+from shared.decision import PlacementDecision
 from shared.plugins import find_policy
 from shared.snapshot import Snapshot
 from sim_backend.conformance.clusters import after, random_cluster

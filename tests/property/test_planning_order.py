@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 from daemons.planning import order
 from daemons.planning.sight import Ceilings, Need, Room
-from shared.model import ActionKind, Plan
+from shared.decision import Plan
+from shared.model import ActionKind
 
 CAPACITY_MIB = 10.0
 NODES = ("a", "b", "c", "d")

@@ -8,8 +8,9 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from shared.costs import COSTS
-from shared.model import Constraint, ConstraintKind, ModelForm, Stage
+from shared.model import Constraint, ConstraintKind, Stage
 from shared.snapshot import FlowColumns, Snapshot, WebColumns, WorkloadState
+from shared.webapp import ModelForm
 from sim_backend.conformance.clusters import NodeRow, WorkRow, snapshot
 
 NOW_S, CYCLE_S = 200_000.0, 600.0

@@ -19,8 +19,9 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from shared.model import ActionKind, ModelForm
+from shared.model import ActionKind
 from shared.snapshot import Snapshot, WorkloadState
+from shared.webapp import ModelForm
 
 Places = tuple[tuple[int, float], ...]
 Placement = Mapping[int, Places]

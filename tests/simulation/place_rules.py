@@ -6,7 +6,8 @@ import math
 from collections import Counter
 from collections.abc import Iterator
 
-from shared.model import Change, ChangeKind, Constraint, ConstraintKind, PlacementDecision, Refusal
+from shared.decision import Change, ChangeKind, PlacementDecision, Refusal
+from shared.model import Constraint, ConstraintKind
 from shared.snapshot import Snapshot, WorkloadState
 from tests.simulation.place_judge import Placement, Places, current, held, is_job, speed_limits
 

@@ -15,8 +15,9 @@ from hypothesis import strategies as st
 
 from benchmarks.plain_replay import plain_replay
 from shared.costs import COSTS, OperationCosts
+from shared.decision import Change, ChangeKind, PlacementDecision, Reason, ReasonCode
 from shared.errors import ContractViolation, Infeasible, InvalidInput, UnknownPolicy
-from shared.model import Allotment, Change, ChangeKind, Job, Node, PlacementDecision, Reason, ReasonCode, Stage
+from shared.model import Allotment, Job, Node, Stage
 from shared.plugins import find_policy
 from shared.ports import Needs
 from shared.snapshot import Snapshot, WorkloadState
@@ -146,7 +147,7 @@ def test_first_fit_is_the_plain_replay(jobs: list[ReplayJob], window_s: float) -
     assert ours.mean_turnaround_s == plain.mean_turnaround_s
 
 
-@pytest.mark.parametrize("policy", ["first-fit", "edf"])
+@pytest.mark.parametrize("policy", ["first-fit", "edf", "apc"])
 @pytest.mark.parametrize("costs", ["none", "paper"])
 def test_contention_keeps_every_rule(policy: str, costs: str) -> None:
     """Many jobs on few nodes: every decision is sound, every job is completed, the snapshot's room adds up."""

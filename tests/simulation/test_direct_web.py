@@ -11,23 +11,12 @@ import numpy as np
 import pytest
 
 from shared.costs import COSTS, OperationCosts
+from shared.decision import Change, ChangeKind, PlacementDecision, Reason, ReasonCode
 from shared.errors import ContractViolation, InvalidInput, InvalidValue
-from shared.model import (
-    Allotment,
-    Change,
-    ChangeKind,
-    Flow,
-    Job,
-    ModelForm,
-    Node,
-    PlacementDecision,
-    Reason,
-    ReasonCode,
-    Stage,
-    WebApp,
-)
+from shared.model import Allotment, Job, Node, Stage
 from shared.ports import Needs
 from shared.snapshot import Snapshot, WorkloadState
+from shared.webapp import Flow, ModelForm, WebApp
 from sim_backend.direct import run_direct
 from sim_backend.direct_tasks import Pass
 from sim_backend.figures import ReplayFigures

@@ -8,7 +8,7 @@ import math
 import pytest
 
 from daemons.models.outlook import outlook_of
-from shared.model import Outlook, PlacementDecision
+from shared.decision import Outlook, PlacementDecision
 from shared.plugins import find_policy
 from shared.snapshot import Snapshot
 from tests.simulation.place_instances import mixed_instance, small_instance

@@ -9,18 +9,8 @@ import numpy as np
 import pytest
 
 from shared.costs import COSTS
-from shared.model import (
-    Allotment,
-    Change,
-    ChangeKind,
-    Constraint,
-    ConstraintKind,
-    PlacementDecision,
-    Reason,
-    ReasonCode,
-    Refusal,
-    Stage,
-)
+from shared.decision import Change, ChangeKind, PlacementDecision, Reason, ReasonCode, Refusal
+from shared.model import Allotment, Constraint, ConstraintKind, Stage
 from shared.snapshot import Snapshot, WorkloadState
 from sim_backend.conformance.clusters import NodeRow, WorkRow, snapshot
 from tests.simulation.place_instances import CYCLE_S, NOW_S, experiment_one, small_instance

@@ -12,7 +12,8 @@ import numpy as np
 import pytest
 
 from shared.costs import COSTS
-from shared.model import ChangeKind, Constraint, ConstraintKind, PlacementDecision, ReasonCode
+from shared.decision import ChangeKind, PlacementDecision, ReasonCode
+from shared.model import Constraint, ConstraintKind
 from shared.plugins import find_policy
 from shared.snapshot import Snapshot, WorkloadState
 from sim_backend.conformance.clusters import NodeRow, WorkRow, snapshot

@@ -14,18 +14,7 @@ from daemons.settings import ControllerSettings
 from shared import effects as fx
 from shared.bus import topology
 from shared.messages import AddNode, GuestEvent, Happened, Hello, Message, Order, Reply, Report, Request, Result
-from shared.model import (
-    Action,
-    ActionKind,
-    GuestChange,
-    Job,
-    Node,
-    NodeSample,
-    Outcome,
-    Stage,
-    VmState,
-    VmStatus,
-)
+from shared.model import Action, ActionKind, GuestChange, Job, Node, NodeSample, Outcome, Stage, VmState, VmStatus
 from sim_backend.memory_store import MemoryStore
 
 OPERATOR = "operator.test"

@@ -10,20 +10,8 @@ from typing import Any
 from daemons.records import ControlRecord, DecisionRecord, Deleted, InstanceRecord, JobRecord, NodeRecord
 from daemons.store import SqlStore
 from shared.clock import ManualClock
-from shared.model import (
-    Allotment,
-    Change,
-    ChangeKind,
-    Job,
-    JobPhase,
-    Node,
-    NodeService,
-    Plan,
-    Reason,
-    ReasonCode,
-    Refusal,
-    Stage,
-)
+from shared.decision import Change, ChangeKind, Plan, Reason, ReasonCode, Refusal
+from shared.model import Allotment, Job, JobPhase, Node, NodeService, Stage
 from shared.ports import Store
 from sim_backend.memory_store import MemoryStore
 

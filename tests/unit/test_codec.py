@@ -14,6 +14,7 @@ import pytest
 
 from shared.bus.topology import BODY_BYTES_MAX
 from shared.codec import decode, encode, pack, unpack
+from shared.decision import Change, ChangeKind, PlacementDecision, Reason, ReasonCode
 from shared.errors import CodecError
 from shared.messages import (
     MESSAGES,
@@ -28,24 +29,7 @@ from shared.messages import (
     Result,
     SubmitJob,
 )
-from shared.model import (
-    Action,
-    ActionKind,
-    Allotment,
-    Change,
-    ChangeKind,
-    Job,
-    Node,
-    NodeSample,
-    Outcome,
-    PlacementDecision,
-    Reason,
-    ReasonCode,
-    Stage,
-    VmSpec,
-    VmState,
-    VmStatus,
-)
+from shared.model import Action, ActionKind, Allotment, Job, Node, NodeSample, Outcome, Stage, VmSpec, VmState, VmStatus
 
 STATUS = VmStatus("job#0", VmState.RUNNING, 1, 1, 4320, 1, 3900.0, 12.5)
 ACTION = Action("a-1", ActionKind.START, "n1", "job#0", 7, "boot", 60.0, spec=VmSpec("job#0", 1, 1, 4320, 1, 3900.0))

@@ -7,8 +7,8 @@ import math
 import pytest
 
 from daemons.policies.placement.edf import EarliestDeadlineFirst
+from shared.decision import ChangeKind, PlacementDecision, Reason, ReasonCode
 from shared.errors import InvalidInput
-from shared.model import ChangeKind, PlacementDecision, Reason, ReasonCode
 from shared.snapshot import WorkloadState
 from sim_backend.conformance.clusters import NodeRow, WorkRow, after, snapshot
 

@@ -8,8 +8,9 @@ import pickle
 import pytest
 
 from daemons.policies.placement.first_fit import FirstFit
+from shared.decision import ChangeKind, PlacementDecision, Reason, ReasonCode
 from shared.errors import InvalidInput
-from shared.model import Allotment, ChangeKind, PlacementDecision, Reason, ReasonCode
+from shared.model import Allotment
 from shared.snapshot import Snapshot, WorkloadState
 from sim_backend.conformance.clusters import NodeRow, WorkRow, snapshot
 

@@ -16,8 +16,10 @@ from daemons.records import Gain
 from daemons.settings import Automation, PolicyChoice
 from daemons.store.bodies import from_body, to_body
 from shared import effects as fx
+from shared.decision import Outlook
 from shared.messages import ApprovePlan, DryRun, Query, SubmitJob, SubmitWeb, WebReport
-from shared.model import Flow, FlowSample, GuestChange, Job, Outlook, WebApp
+from shared.model import GuestChange, Job
+from shared.webapp import Flow, FlowSample, WebApp
 from tests.unit.desk import Desk, job
 from tests.unit.store_samples import decision_record
 

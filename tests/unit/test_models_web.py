@@ -10,8 +10,8 @@ import pytest
 from daemons.models.response import FlowFigures, Hyperbola, MultiServer, model_of
 from daemons.models.web_utility import AppUtility, FlowUtility, app_utilities, flow_utility, throughput_utility
 from shared.errors import InvalidValue
-from shared.model import ModelForm
 from shared.snapshot import FlowColumns, WebColumns
+from shared.webapp import ModelForm
 
 INF, NAN = float("inf"), float("nan")
 FIVE = flow_utility(Hyperbola(16_500.0, 30_000.0), goal_s=1.0, t_min_s=0.175)

@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 
 from daemons.models.outlook import Forecast, Target, after, outlook_of, unchanged
+from shared.decision import Change, ChangeKind, Outlook, Reason, ReasonCode
 from shared.errors import InvalidValue
-from shared.model import Allotment, Change, ChangeKind, Outlook, Reason, ReasonCode
+from shared.model import Allotment
 from shared.snapshot import Snapshot
 from sim_backend.place_file import check
 from sim_backend.place_snapshot import snapshot_of

@@ -15,8 +15,9 @@ import pytest
 
 from shared.costs import COSTS, OperationCosts
 from shared.errors import InvalidInput
-from shared.model import Constraint, ConstraintKind, ModelForm
+from shared.model import Constraint, ConstraintKind
 from shared.snapshot import WorkloadState
+from shared.webapp import ModelForm
 from sim_backend import place_fields
 from sim_backend.json_file import Field, parse_file
 from sim_backend.place_file import check, read

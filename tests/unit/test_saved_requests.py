@@ -22,8 +22,9 @@ from shared.costs import COSTS
 from shared.effects import Compute
 from shared.errors import InvalidInput, InvalidValue
 from shared.messages import DrainNode, DryRun, Query, Reply, SubmitJob, SubmitWeb
-from shared.model import Constraint, ConstraintKind, Flow, Rules, VmState, VmStatus, WebApp
+from shared.model import Constraint, ConstraintKind, Rules, VmState, VmStatus
 from shared.snapshot import Snapshot
+from shared.webapp import Flow, WebApp
 from sim_backend.conformance.clusters import random_cluster
 from sim_backend.place_file import read
 from sim_backend.place_snapshot import snapshot_of

@@ -13,7 +13,7 @@ from daemons.scraping import PAGE_BYTES_MAX, Scraper, between, http_fetch, read_
 from shared.clock import SystemClock
 from shared.effects import Scrape
 from shared.errors import TransientError
-from shared.model import FLOWS_MAX, FlowSample
+from shared.webapp import FLOWS_MAX, FlowSample
 
 
 def page(served: int, rejected: int = 0, fast: int = 0, slow: int = 0, seconds: float = 0.0, queued: int = 0) -> str:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from shared.model import ChangeKind, PlacementDecision, Reason, ReasonCode
+from shared.decision import ChangeKind, PlacementDecision, Reason, ReasonCode
 from shared.plugins import find_policy
 from shared.snapshot import Snapshot, WebColumns, WorkloadState
 from sim_backend.conformance.clusters import NodeRow, WorkRow, snapshot

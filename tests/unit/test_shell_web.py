@@ -18,7 +18,7 @@ from shared.bus import topology
 from shared.codec import encode
 from shared.errors import TransientError
 from shared.messages import Query, RemoveWeb, SubmitWeb, WebReport
-from shared.model import Flow, FlowSample, WebApp
+from shared.webapp import Flow, FlowSample, WebApp
 from sim_backend.closed_loop import ClosedLoop, LoopSettings
 from tests.unit.shell_rig import FAST, RealRig, wait_for
 

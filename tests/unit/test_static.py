@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from daemons.policies.provisioning.static import Static
+from shared.decision import Reason, ReasonCode
 from shared.errors import InvalidInput
-from shared.model import Reason, ReasonCode
 from sim_backend.conformance.clusters import NodeRow, snapshot
 
 SEEN = snapshot([NodeRow(name) for name in ("c", "a", "b")], [])

@@ -21,9 +21,10 @@ from daemons.store.bodies import STRETCH_WEIGHT_MAX, from_body, to_body
 from daemons.store.schema import SCHEMA
 from daemons.store.sql import IMAGE_DECISIONS_MAX, IMAGE_ITEMS_MAX
 from shared.clock import ManualClock
+from shared.decision import Change, ChangeKind, Plan, Reason, ReasonCode, Step
 from shared.errors import CodecError, ContractViolation, InvalidInput, StaleTerm, StoreUnavailable
 from shared.model import ActionKind as Kind
-from shared.model import Allotment, Change, ChangeKind, JobPhase, Plan, Reason, ReasonCode, Step
+from shared.model import Allotment, JobPhase
 from tests.unit.store_samples import CONTROL, decision_record, job_record, node_record, sqlite_url
 
 LIMIT_BYTES = 512 * 1024

@@ -19,7 +19,8 @@ from daemons.store.bodies import to_body
 from daemons.store.schema import SCHEMA
 from daemons.store.sql import GAINS_PER_ITEM, IMAGE_ITEMS_MAX
 from shared.errors import InvalidInput
-from shared.model import Flow, ModelForm, Rules, WebApp
+from shared.model import Rules
+from shared.webapp import Flow, ModelForm, WebApp
 from tests.unit.store_samples import CONTROL, decision_record, job_record, node_record, sqlite_url
 
 APP = WebApp(

@@ -14,6 +14,7 @@ from daemons.names import nearest
 from daemons.records import DecisionRecord
 from daemons.settings import Automation, PolicyChoice
 from shared.codec import decode, encode
+from shared.decision import Change, ChangeKind, Plan, Reason, ReasonCode
 from shared.effects import Compute, Computed, Received
 from shared.messages import (
     QUERIES,
@@ -27,19 +28,8 @@ from shared.messages import (
     SubmitJob,
     SubmitWeb,
 )
-from shared.model import (
-    ActionKind,
-    Change,
-    ChangeKind,
-    Flow,
-    NodeSample,
-    Plan,
-    Reason,
-    ReasonCode,
-    VmState,
-    VmStatus,
-    WebApp,
-)
+from shared.model import ActionKind, NodeSample, VmState, VmStatus
+from shared.webapp import Flow, WebApp
 from tests.unit.desk import OPERATOR, Desk, job
 
 ROOT = Path(__file__).parents[2]

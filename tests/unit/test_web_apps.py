@@ -10,6 +10,7 @@ import pytest
 
 from daemons.settings import PolicyChoice
 from daemons.state import JobEntry
+from shared.decision import Change, ChangeKind, Reason, ReasonCode
 from shared.messages import (
     CancelJob,
     ConfirmOff,
@@ -22,19 +23,8 @@ from shared.messages import (
     SubmitJob,
     SubmitWeb,
 )
-from shared.model import (
-    ActionKind,
-    Allotment,
-    Change,
-    ChangeKind,
-    Flow,
-    GuestChange,
-    JobPhase,
-    Reason,
-    ReasonCode,
-    Rules,
-    WebApp,
-)
+from shared.model import ActionKind, Allotment, GuestChange, JobPhase, Rules
+from shared.webapp import Flow, WebApp
 from tests.unit.desk import Desk, job
 
 REASON = Reason(ReasonCode.LOAD)

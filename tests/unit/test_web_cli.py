@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from shared.model import ModelForm
+from shared.webapp import ModelForm
 from sim_backend.demand import constant
 from sim_backend.web_site import TrueFlow, TrueWeb
 from tests.unit.operator_rig import Rig

@@ -13,16 +13,9 @@ from daemons.web_entry import Measured, WebEntry, flow_utility, utility_of
 from shared import effects as fx
 from shared.bus import topology
 from shared.messages import Query, RemoveWeb, SubmitJob, SubmitWeb, WebReport
-from shared.model import (
-    Constraint,
-    ConstraintKind,
-    Flow,
-    FlowSample,
-    ModelForm,
-    Rules,
-    WebApp,
-)
+from shared.model import Constraint, ConstraintKind, Rules
 from shared.snapshot import Snapshot
+from shared.webapp import Flow, FlowSample, ModelForm, WebApp
 from tests.unit.desk import Desk, job
 
 BROWSE = Flow("browse", mean_s=0.2, work_mcycles=10.0, t_min_s=0.01)

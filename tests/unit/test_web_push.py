@@ -8,7 +8,7 @@ from typing import Any
 from shared.bus.topology import REPORTS
 from shared.codec import decode
 from shared.messages import WebReport
-from shared.model import FlowSample
+from shared.webapp import FlowSample
 from tests.architecture.sources import ROOT
 
 WINDOW = {"flow": "browse", "window_s": 20.0, "offered": 812, "served": 810, "mean_s": 0.021}

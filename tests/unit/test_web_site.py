@@ -7,7 +7,8 @@ from dataclasses import replace
 
 import pytest
 
-from shared.model import FlowSample, ModelForm, Node
+from shared.model import Node
+from shared.webapp import FlowSample, ModelForm
 from sim_backend.demand import Demand, constant, steps
 from sim_backend.web_site import BUSY_MAX, TrueFlow, TrueWeb, WebSite
 from sim_backend.world import World
@@ -143,10 +144,27 @@ def test_instances_that_come_move_pause_and_go() -> None:
     looks(site, made, 400.0, 320.0)
 
     assert [s.served for s in (*first, *moved)] == [200] * 10
-    assert paused[0].served == 0  # what the paused one did not finish waits, the other has not been given any
-    assert paused[0].queued == 200
-    assert [s.served for s in paused[-2:]] == [200, 200]
+    assert [s.served for s in paused] == [200] * 5  # the router sent to the other what the paused one did not finish
     assert [look.instances for look in site.looks] == [1] * 20
+
+
+def test_work_that_an_instance_loses_to_others_is_sent_elsewhere() -> None:
+    """Given a job that comes to one host between two looks, then nobody waits, and the CPU adds up later."""
+    made = world()
+    made.add_task("job", [(1e9, 4_000.0)], 1)
+    place(made, 0, "h0", 0.0)
+    place(made, 1, "h1", 0.0)
+    site = WebSite("shop", truth(constant(80.0)), made)
+    calm = looks(site, made, 40.0)[-1]
+    made.place("job#0", "h0", 45.0, 3_000.0, math.inf, 4, 100)
+
+    disturbed, after = looks(site, made, 80.0, 60.0)
+
+    assert (disturbed.served, disturbed.queued) == (after.served, after.queued) == (1_600, 0)
+    assert calm.mean_s < disturbed.mean_s == pytest.approx(after.mean_s)
+    assert site.looks[2].used_mhz < 4_000.0 < site.looks[3].used_mhz
+    done = sum(made.done_without_task_mcycles(f"shop#{index}", 80.0) for index in range(2))
+    assert done == pytest.approx(80.0 * 80.0 * WORK_MCYCLES)
 
 
 def test_noise_is_the_seeds() -> None:

@@ -8,7 +8,8 @@ import pytest
 
 from daemons.cli.webfile import goal_text, read_web, understood
 from shared.errors import InvalidInput, Problem
-from shared.model import Flow, ModelForm, Rules, WebApp
+from shared.model import Rules
+from shared.webapp import Flow, ModelForm, WebApp
 from tests.architecture.sources import ROOT
 
 TOP = 'name = "shop"\nmemory_mib = 500\nmax_mhz = 2_000\n'

@@ -14,8 +14,8 @@ from daemons.policies.placement.refusals import refusals
 from daemons.policies.placement.room import Fit, Room, Shape, repeated, shape_of
 from daemons.policies.placement.seats import fill_seats
 from daemons.policies.placement.waiting import Pending, asking, profile_problem, screen
+from shared.decision import Change, ChangeKind, PlacementDecision, Reason, ReasonCode
 from shared.errors import InvalidInput, Problem
-from shared.model import Change, ChangeKind, PlacementDecision, Reason, ReasonCode
 from shared.ports import Needs
 from shared.snapshot import Floats, Ints, Snapshot, WorkloadState
 

@@ -10,8 +10,8 @@ from daemons.policies.placement.refusals import refusals
 from daemons.policies.placement.room import Room, shape_of
 from daemons.policies.placement.seats import fill_seats
 from daemons.policies.placement.waiting import Pending, asking, screen
+from shared.decision import PlacementDecision, Reason, ReasonCode
 from shared.errors import InvalidInput, Problem
-from shared.model import PlacementDecision, Reason, ReasonCode
 from shared.ports import Needs
 from shared.snapshot import Snapshot
 

@@ -9,7 +9,8 @@ import numpy as np
 from daemons.policies.placement.refusals import why_not
 from daemons.policies.placement.room import Fit, Room, Shape, repeated, shape_of, spread
 from daemons.policies.placement.waiting import FIXED, profile_problem
-from shared.model import Allotment, Change, ChangeKind, Reason, ReasonCode
+from shared.decision import Change, ChangeKind, Reason, ReasonCode
+from shared.model import Allotment
 from shared.snapshot import Floats, Ints, Snapshot, WorkloadState
 
 # Equal allotments come again and again; a lookup costs a fifth of making one.

@@ -9,7 +9,7 @@ from typing import Any, TypeVar, overload
 import numpy as np
 
 from daemons.policies.placement.room import SLACK, Room, Shape, shape_of
-from shared.model import Reason, ReasonCode, Refusal
+from shared.decision import Reason, ReasonCode, Refusal
 from shared.snapshot import Bools, Floats, Ints
 
 T = TypeVar("T")

@@ -8,7 +8,7 @@ from daemons.policies.placement.moves import Homes, allotments, change
 from daemons.policies.placement.refusals import why_not
 from daemons.policies.placement.room import Room, shape_of
 from daemons.policies.placement.waiting import screen
-from shared.model import Change, ChangeKind, Reason, ReasonCode
+from shared.decision import Change, ChangeKind, Reason, ReasonCode
 from shared.snapshot import Ints, WorkloadState
 
 

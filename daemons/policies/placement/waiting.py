@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from daemons.policies.placement.room import Shape, repeated
-from shared.model import Reason, ReasonCode
+from shared.decision import Reason, ReasonCode
 from shared.snapshot import Bools, Ints, Snapshot, WorkloadState
 
 _FEW = 8

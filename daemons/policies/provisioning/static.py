@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from shared.decision import ProvisioningDecision, Reason, ReasonCode
 from shared.errors import InvalidInput, Problem
-from shared.model import ProvisioningDecision, Reason, ReasonCode
 from shared.ports import Needs
 from shared.snapshot import Snapshot
 

@@ -1,0 +1,152 @@
+"""What policies and planning answer: changes with reasons, refusals, plans and predictions, as frozen values."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from shared.model import ActionKind, Allotment
+
+
+class ChangeKind(StrEnum):
+    """What a decision wants done to a workload."""
+
+    START = "start"
+    RESUME = "resume"
+    SUSPEND = "suspend"
+    MIGRATE = "migrate"
+    RESIZE = "resize"
+    STOP = "stop"  # an instance of a web application: not wanted any more, until it is started again
+
+
+class ReasonCode(StrEnum):
+    """Why a policy wants a change, or does not make one. Rendered with the numbers that go with it."""
+
+    ARRIVAL_ORDER = "arrival-order"
+    EARLIER_GOAL = "earlier-goal"  # its goal comes first
+    LATER_GOAL = "later-goal"  # gives way to an earlier goal
+    DRAIN = "drain"  # its node is being emptied
+    KEEP = "keep"  # nothing better
+    NO_MEMORY = "no-memory"  # no eligible node has the memory free
+    NO_CPU = "no-cpu"  # no eligible node has the CPU free
+    TOO_FEW_NODES = "too-few-nodes"  # fewer eligible nodes than instances that must be separate
+    FITS_NO_NODE = "fits-no-node"  # larger than any node, even empty
+    NO_NODES = "no-nodes"  # none in service and known
+    LABELS = "labels"  # no node has the labels it needs
+    NOT_YET = "not-yet"  # before its desired start, or its back-off after a failure
+    UNKNOWN_NODE = "unknown-node"  # an instance is on a node that is silent
+    BAD_PROFILE = "bad-profile"  # a number in its profile is not finite or out of range
+    STALE = "stale"  # the workload changed after the snapshot
+    HELD = "held"  # automation level advise or confirm, or deciding is paused
+    OPERATOR = "operator"  # an operator asked for it
+    HIGHER_UTILITY = "higher-utility"  # the smallest utilities grow
+    GIVES_WAY = "gives-way"  # its place serves a workload that is worse off
+    LOAD = "load"  # a web application's demand asks for more, or less
+    IDLE_ROOM = "idle-room"  # there is room that nobody uses
+    NO_GAIN = "no-gain"  # what it would displace is not better off by the tolerance
+    GUARD = "guard"  # it would displace a job that is no less urgent
+    MOVES_LIMIT = "moves-limit"  # as many changes as a cycle may make
+    COOL_DOWN = "cool-down"  # moved a short while ago
+    CONSTRAINT = "constraint"  # pin, forbid, keep, together or apart leaves no node
+    CONTRADICTION = "contradiction"  # its constraints cannot all hold
+    NO_DEMAND = "no-demand"  # more instances would not raise its utility
+    DUPLICATE = "duplicate"  # its name is taken by another workload
+
+
+@dataclass(frozen=True, slots=True)
+class Reason:
+    """A code and the numbers behind it: ("needed_mib", 4320.0), ("largest_free_mib", 3040.0)."""
+
+    code: ReasonCode
+    numbers: tuple[tuple[str, float], ...] = ()
+
+    def __str__(self) -> str:
+        return self.code.value + "".join(f" {name}={value:g}" for name, value in self.numbers)
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """A change that a decision makes to one workload, of the revision that the snapshot showed.
+
+    `allotments` has one entry per instance for START, RESUME, MIGRATE and RESIZE, none for SUSPEND and STOP.
+    """
+
+    workload: str
+    revision: int
+    kind: ChangeKind
+    allotments: tuple[Allotment, ...]
+    reason: Reason
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """A change that was asked for or possible and is not made, and why."""
+
+    workload: str
+    reason: Reason
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One VM's operation in a plan. `wave` counts from 0: steps of a wave may run together, waves run in order.
+
+    `group` is the workload: steps of one wave and group that start VMs are all done or none.
+    """
+
+    kind: ActionKind
+    workload: str
+    vm: str
+    node: str
+    to_node: str = ""
+    memory_mib: int = 0
+    cpu_mhz: float = 0.0
+    wave: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Steps in an order in which every intermediate state is feasible, and what cannot be done at all."""
+
+    steps: tuple[Step, ...]
+    blocked: tuple[Refusal, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Outlook:
+    """What a policy predicts for workloads and web applications by name, one entry each in every sequence.
+
+    now: the utility if nothing is changed, predicted: under the decision, best: what is reachable at full speed from
+    now on; all at the end of the cycle (apc.txt section 4.4). level: the jobs' common level (None: there are no jobs).
+    """
+
+    names: Sequence[str] = ()
+    now: Sequence[float] = ()
+    predicted: Sequence[float] = ()
+    best: Sequence[float] = ()
+    level: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PlacementDecision:
+    """What a placement policy wants changed, and why everything else that could be wished for is not.
+
+    `changes` and `refusals` are sequences that may build their items when read. A workload in neither is kept as it is.
+    `evaluations` counts the placements tried, `predicted_utility` is the smallest predicted one (None: not computed),
+    `outlook` the prediction for each workload (None: not computed).
+    """
+
+    changes: Sequence[Change] = ()
+    refusals: Sequence[Refusal] = ()
+    evaluations: int = 0
+    predicted_utility: float | None = None
+    outlook: Outlook | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ProvisioningDecision:
+    """The names of the nodes that are to be in service until the next decision, and why."""
+
+    in_service: tuple[str, ...]
+    reason: Reason
+    predicted_cost: float | None = None

@@ -1,0 +1,130 @@
+"""Web applications: what a user writes of one, checked when made, and what is measured of it. No numpy here.
+
+Units are in the names, as in `shared.model`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from shared.errors import InvalidValue
+from shared.model import INSTANCES_MAX, Job, Rules, Stage, check_name, instance_name, not_negative, positive, whole
+
+FLOWS_MAX = 100
+
+
+class ModelForm(StrEnum):
+    """Registered forms of the response time of a web application against its CPU (docs/models.md)."""
+
+    SHIFTED_HYPERBOLA = "shifted-hyperbola"  # t_min + c / (w - load)
+    PROCESSOR_SHARING = "processor-sharing"  # t_min + d / (w - rate d)
+    MULTI_SERVER = "multi-server"  # as many servers as vCPUs
+
+
+@dataclass(frozen=True, slots=True)
+class Flow:
+    """A kind of request of a web application and its goal; exactly one of the three goals is given.
+
+    mean_s: the mean response time. percentile and percentile_s: the share of requests (between 0 and 1) that is to be
+    answered within so long. throughput_per_s: requests answered a second. work_mcycles: CPU work of one request (None:
+    the work profiler estimates it). t_min_s: the part of the response time that more CPU does not shorten.
+    """
+
+    name: str
+    mean_s: float | None = None
+    percentile: float = 0.0
+    percentile_s: float | None = None
+    throughput_per_s: float | None = None
+    work_mcycles: float | None = None
+    t_min_s: float = 0.0
+    model: ModelForm = ModelForm.PROCESSOR_SHARING
+
+    def __post_init__(self) -> None:
+        check_name("name", self.name)
+        goals = {
+            "mean_s": self.mean_s,
+            "percentile_s": self.percentile_s,
+            "throughput_per_s": self.throughput_per_s,
+        }
+        given = {key: value for key, value in goals.items() if value is not None}
+        if len(given) != 1:
+            raise InvalidValue("goals", len(given), "exactly one of mean_s, percentile_s and throughput_per_s")
+        for key, value in given.items():
+            positive(key, value)
+        if (self.percentile_s is None) != (self.percentile == 0.0) or not 0.0 <= self.percentile < 1.0:
+            raise InvalidValue("percentile", self.percentile, "above 0 and below 1 beside percentile_s, else nothing")
+        if self.work_mcycles is not None:
+            positive("work_mcycles", self.work_mcycles)
+        not_negative("t_min_s", self.t_min_s)
+
+
+@dataclass(frozen=True, slots=True)
+class FlowSample:
+    """What was measured of a flow over `window_s` seconds: requests that arrived, were answered, were rejected, and are
+    queued before the instances at its end; of those answered the mean response time (0 when there is none) and the
+    one that `percentile` of the flow names (0: not measured)."""
+
+    flow: str
+    window_s: float
+    offered: int = 0
+    served: int = 0
+    rejected: int = 0
+    queued: int = 0
+    mean_s: float = 0.0
+    percentile_s: float = 0.0
+
+    def __post_init__(self) -> None:
+        positive("window_s", self.window_s)
+        for key in ("offered", "served", "rejected", "queued"):
+            whole(key, getattr(self, key), 0, 1 << 62)
+        not_negative("mean_s", self.mean_s)
+        not_negative("percentile_s", self.percentile_s)
+
+
+@dataclass(frozen=True, slots=True)
+class WebApp:
+    """A web application of `min_instances` to `max_instances` equal VMs, at most one on a node, behind a balancer.
+
+    memory_mib, vcpus, max_mhz: of one instance. metrics_url: where its measurements are scraped ("": they are pushed).
+    The rest as for a Job.
+    """
+
+    name: str
+    flows: tuple[Flow, ...]
+    memory_mib: int
+    max_mhz: float
+    min_instances: int = 1
+    max_instances: int = 1
+    vcpus: int = 1
+    importance: float = 1.0
+    needs: tuple[str, ...] = ()
+    template: str = ""
+    metrics_url: str = ""
+    rules: Rules = field(default_factory=Rules)
+
+    def __post_init__(self) -> None:
+        check_name("name", self.name)
+        whole("flows", len(self.flows), 1, FLOWS_MAX)
+        if len({flow.name for flow in self.flows}) < len(self.flows):
+            raise InvalidValue("flows", [flow.name for flow in self.flows], "names that differ")
+        whole("memory_mib", self.memory_mib, 0, 1 << 40)
+        positive("max_mhz", self.max_mhz)
+        whole("max_instances", self.max_instances, 1, INSTANCES_MAX)
+        whole("min_instances", self.min_instances, 0, self.max_instances)
+        whole("vcpus", self.vcpus, 1, 4096)
+        positive("importance", self.importance)
+
+    def seat(self, index: int, submit_s: float) -> Job:
+        """Instance `index` as a workload of its own: without work and goal, it runs until it is stopped."""
+        return Job(
+            instance_name(self.name, index),
+            (Stage(0.0, self.max_mhz, 0.0, self.memory_mib),),
+            submit_s,
+            vcpus=self.vcpus,
+            importance=self.importance,
+            needs=self.needs,
+            template=self.template,
+            app=self.name,
+            rules=self.rules,
+        )
