@@ -173,6 +173,11 @@ class Bench:
         return self.answers
 
 
+def relabelled(status: VmStatus, generation: int, attempt: int, managed: bool = True) -> VmStatus:
+    """The same VM with other metadata."""
+    return structs.replace(status, generation=generation, attempt=attempt, managed=managed)
+
+
 def settled(status: VmStatus | None) -> VmStatus | None:
     """A status without its counters, which go on."""
     if status is None:
