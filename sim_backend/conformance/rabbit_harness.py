@@ -19,7 +19,7 @@ from shared.clock import SystemClock
 from shared.errors import ContractViolation
 from shared.ports import Bus
 
-USERS = ("controller.a", "controller.b", "agent.n1", "agent.n2", "operator.ann")
+USERS = ("controller.a", "controller.b", "agent.n1", "agent.n2", "operator.ann", "web.shop")
 PASSWORD = "secret"  # of the users that the harness makes on a broker under test
 DEAD_MAX = 100
 
