@@ -25,14 +25,17 @@ from tests.unit.store_samples import decision_record
 
 
 class Prophet(Desk):
-    """A desk whose policy changes nothing and predicts `outlook` at every cycle."""
+    """A desk whose policy predicts `outlook` at every cycle, and changes nothing unless it `acts`."""
 
     outlook: Outlook | None = None
+    acts = True
 
     def answer(self, effect: fx.Compute) -> None:
         """First-fit's decision, with the prediction."""
         outcome = decide.run(effect.request)
         placement = replace(outcome.placement, outlook=self.outlook)
+        if not self.acts:
+            placement = replace(placement, changes=())
         computed = fx.Computed(effect.compute_id, replace(outcome, placement=placement))
         self.carry(self.controller.handle(computed, self.now_s))
 
@@ -177,6 +180,10 @@ def test_a_decision_that_waits_for_approval_can_still_be_approved() -> None:
     desk.wait(95.0, reporting=["n1", "n2"])
     view = desk.ask(Query("q", "plan")).data
     assert (view["waiting_approval"], view["decision"]["number"]) == (True, before)
+    desk.acts = False  # the next decision holds nothing: this one still waits, with what was measured
+    cycle(desk)
+    view = desk.ask(Query("q", "plan")).data
+    assert (view["waiting_approval"], view["decision"]["measured_at_s"]) == (True, desk.now_s)
     assert desk.ask(ApprovePlan("ok", before)).done
 
 
@@ -226,7 +233,7 @@ def told(desk: Desk, name: str) -> Mapping[str, Any]:
 def test_a_job_without_stages_gets_those_of_its_class() -> None:
     """Given five jobs that used 100 s of CPU in 200 s each, then another one is taken to need 100,000 Mcycles; its
     speed is at least what the others declared, its memory the most of theirs."""
-    desk = Desk(placement=PolicyChoice("first-fit")).lead()
+    desk = Desk(placement=PolicyChoice("first-fit"), decide_s=10_000.0).lead()
     refused = desk.ask(SubmitJob("x", classless("x")))
     assert (refused.code, refused.detail.split(" ")[0]) == ("no-profile", "0")
     for number in range(1, 6):
