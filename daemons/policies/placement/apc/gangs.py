@@ -49,13 +49,13 @@ class Gangs:
     def _victims(self, row: int) -> list[int]:
         """Who is better off, the happiest first."""
         state, problem = self.state, self.problem
-        least = state.utility(row) + problem.params.tolerance
+        least = min(state.utility(row), problem.idle[row]) + problem.params.tolerance
         found = [
             other
             for here in state.here
             for other in here
             if not (problem.movable[other] and problem.cool[other])
-            and (state.utility(other) > least or not problem.aims[other])
+            and (problem.idle[other] > least or not problem.aims[other])
         ]
         return sorted(dict.fromkeys(found), key=lambda other: (-problem.idle[other], other))
 

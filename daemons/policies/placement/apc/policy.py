@@ -19,6 +19,8 @@ from shared.decision import PlacementDecision
 from shared.ports import Needs
 from shared.snapshot import Snapshot
 
+_SAME = 1e-9
+
 
 class Apc:
     """Places jobs and web applications so that the smallest utilities are as large as can be (docs/policies.md).
@@ -60,11 +62,15 @@ class Apc:
 
 
 def _worse(web: Web) -> bool:
-    """Whether it would be better to change nothing."""
+    """Whether it would be better to change nothing: the smallest utility falls, or those that change, in ascending
+    order, are worse with and without the tolerance (many small gains below it may outweigh a loss above it)."""
     state, now = web.state, web.utilities()
     rows = [row for row in state.rows if state.problem.counted[row]]
     utilities = state.utilities()
     after = [utilities[row] for row in rows] + list(now.values())
     before = [state.before[row] for row in rows] + [web.before[row] for row in now]
-    order = compare(after, before, state.problem.params.tolerance)
-    return order < 0 or (bool(after) and min(after) < min(before) - 1e-9)
+    if min(after, default=1.0) < min(before, default=1.0) - _SAME:
+        return True
+    differ = [at for at, (new, old) in enumerate(zip(after, before, strict=True)) if new != old]
+    after, before = [after[at] for at in differ], [before[at] for at in differ]
+    return compare(after, before, state.problem.params.tolerance) < 0 and compare(after, before, _SAME) < 0

@@ -1,0 +1,118 @@
+"""What the search keeps up to date is what a naive prediction says of the same placement."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from benchmarks.place_clusters import loaded
+from daemons.models.outlook import outlook_of
+from daemons.policies.placement.apc.params import Params
+from daemons.policies.placement.apc.problem import RUNNING, problem_of
+from daemons.policies.placement.apc.rules import rules_of
+from daemons.policies.placement.apc.state import State, Trial
+from shared.plugins import find_policy
+from shared.snapshot import Snapshot
+from tests.simulation.place_instances import mixed_instance, small_instance
+from tests.simulation.place_judge import Places, counts, is_job, predict
+
+NEAR = 1e-9
+
+
+def _state(seen: Snapshot) -> State:
+    problem = problem_of(seen, Params())
+    return State(problem, rules_of(problem))
+
+
+def _random_trial(state: State, rng: np.random.Generator) -> Trial | None:
+    """Some jobs leave a random node, some come, as far as its memory goes; they may be jobs of several instances."""
+    problem = state.problem
+    node = int(rng.integers(len(state.here)))
+    gone = [row for row in state.here[node] if rng.random() < 0.5]
+    free_mib = state.free_mib[node] + sum(problem.memory[row] * state.places[row].count(node) for row in gone)
+    come = []
+    for row in rng.permutation(state.rows).tolist():
+        k = problem.k[row]
+        waits = (problem.may_start[row] or problem.movable[row]) and (state.places[row] is None or row in gone)
+        if waits and problem.memory[row] * k <= free_mib and problem.usable[node] and rng.random() < 0.6:
+            free_mib -= problem.memory[row] * k
+            least, most = state.division.limits(row, node)
+            if most >= least:
+                come.append((row, (node,) * k, least))
+    if not gone and not come:
+        return None
+    singles = all(problem.k[row] == 1 for row in (*gone, *state.here[node], *(row for row, _, _ in come)))
+    if singles and problem.usable[node] and rng.random() < 0.5:
+        return state.exchange(node, gone, [row for row, _, _ in come])
+    return state.trial(gone, come)
+
+
+def _placement(state: State) -> dict[int, Places]:
+    found: dict[int, Places] = {}
+    for row, was in enumerate(state.problem.state):
+        place = state.place_of(row)
+        if place is None or not place:
+            continue
+        if not state.problem.movable[row] and was == RUNNING:
+            found[row] = tuple(zip(place, state.problem.home_mhz[row], strict=True))
+        elif is_job(state.problem.snapshot, row):
+            found[row] = tuple((node, state.jobs[row].mhz) for node in place)
+    return found
+
+
+def _agrees(state: State, seen: Snapshot) -> None:
+    judged = predict(seen, _placement(state))
+    for row, name in enumerate(seen.workloads.names):
+        if counts(seen, row):
+            assert state.utility(row) == pytest.approx(judged.utilities[name], rel=1e-7, abs=1e-7), name
+    if judged.level is not None:
+        assert state.levels.level == pytest.approx(judged.level, rel=1e-7, abs=1e-7)
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_trials_lead_to_what_is_predicted_naively(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    seen = mixed_instance(seed, constrained=False) if seed % 2 else small_instance(seed)
+    state, applied = _state(seen), 0
+    for _ in range(12):
+        trial = _random_trial(state, rng)
+        if trial is None:
+            continue
+        foretold = {row: job.utility(trial.level) for row, job in trial.changed.items()}
+        state.apply(trial)
+        applied += 1
+        for row, utility in foretold.items():
+            assert state.utility(row) == pytest.approx(utility, rel=NEAR, abs=NEAR)
+        _agrees(state, seen)
+        for node, rows in enumerate(state.here):
+            used = sum(state.problem.memory[row] * state.places[row].count(node) for row in rows)
+            seats = sum(state.problem.memory[row] for row, at in state.seat_place.items() if at == node)
+            assert state.free_mib[node] == pytest.approx(state.problem.memory_mib[node] - used - seats)
+    assert applied
+
+
+@pytest.mark.parametrize("costs", ["paper", "none"])
+def test_one_newton_step_at_a_time_ends_at_the_exact_level(costs: str) -> None:
+    """With more jobs than are solved exactly each time, the final prediction is that of the shared model."""
+    from dataclasses import replace
+
+    from shared.costs import COSTS
+
+    seen = replace(loaded(120, 600), costs=COSTS[costs])
+    decision, _ = find_policy("placement", "apc").decide(seen, None, {"guard": "off"})
+    told, naive = decision.outlook, outlook_of(seen, decision.changes)
+    assert decision.evaluations > 50
+    assert told.names == naive.names
+    for mine, others in ((told.predicted, naive.predicted), (told.now, naive.now), (told.best, naive.best)):
+        np.testing.assert_allclose(mine, others, rtol=1e-9, atol=1e-9)
+    assert told.level == pytest.approx(naive.level, rel=1e-9)
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_outlook_is_that_of_the_shared_model(seed: int) -> None:
+    seen = mixed_instance(200 + seed)
+    decision, _ = find_policy("placement", "apc").decide(seen, None, {})
+    told, naive = decision.outlook, outlook_of(seen, decision.changes)
+    assert dict(zip(told.names, told.predicted, strict=True)) == pytest.approx(
+        dict(zip(naive.names, naive.predicted, strict=True)), rel=1e-7, abs=1e-7
+    )
