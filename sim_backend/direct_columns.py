@@ -150,8 +150,6 @@ class Workloads:
         if now_s is not None:
             self._floats[_CHANGED, row] = now_s
             self._fixed[row] = True
-        if state is WorkloadState.WAITING:
-            del self._placed[row]
 
     def release(self, row: int) -> None:
         """No operation on the job is under way any more."""

@@ -108,11 +108,11 @@ def test_it_takes_what_it_is_given_and_jobs_share_the_rest() -> None:
     """Given 3,500 of 4,000 MHz to the application, then a job does 500 Mcycles/s until it is less."""
     wishes = {
         0: [(START, "shop#0", [("n0", 3_500.0)]), (START, "a", [("n0", 500.0)])],
-        20: [(RESIZE, "shop#0", [("n0", 3_000.0)]), (RESIZE, "a", [("n0", 1_000.0)])],
+        20: [(RESIZE, "shop#0", [("n0", 3_000.0)])],  # the job gets all of the rest, though it was given 500
     }
     outcome, _ = told([job("a", 20)], wishes)
     assert outcome.runs[0].end_s == 20 + (20_000 - 20 * 500) / 1_000
-    assert outcome.operations == {"resize": 2, "start": 2}
+    assert outcome.operations == {"resize": 1, "start": 2}
 
 
 def test_a_stop_gives_the_room_back_and_it_can_start_again() -> None:

@@ -59,8 +59,8 @@ def test_the_fewest_are_started_before_any_job_and_the_others_left(policy: str) 
 @pytest.mark.parametrize("policy", POLICIES)
 def test_what_runs_counts_and_bars_its_node(policy: str) -> None:
     """Given one instance on the first node, then the second goes elsewhere, although the first node has room."""
-    nodes = [NodeRow("n0"), NodeRow("n1")]
-    decision = decide(policy, seen(nodes, [seat(0), seat(1, node=0)], least=2))
+    nodes = [NodeRow("n0"), NodeRow("n1"), NodeRow("n2")]
+    decision = decide(policy, seen(nodes, [seat(0), seat(1, node=0), seat(2)], least=2))
     assert made(decision) == {"shop#0": ("start", ["n1"])}
 
 
