@@ -59,14 +59,14 @@ def _app(index: int, nodes: Sequence[Node], ruled: bool, rng: Random) -> FaultAp
         f"web{index}",
         (flow,),
         rng.choice((200, 300, 500)),
-        rng.choice((800.0, 1_500.0, 2_000.0)),
+        rng.choice((400.0, 600.0, 900.0)),  # two of them leave CPU for jobs without a goal, which come last
         rng.choice((1, 1, 2)),
         rng.choice((2, 3, 4)),
         vcpus=2,
         metrics_url="http://balancer.test/metrics" if rng.random() < 0.3 else "",
         rules=_app_rules(nodes, rng) if ruled else Rules(),
     )
-    rates = tuple((600.0 * turn, rng.uniform(0.0, 1_200.0) / work) for turn in range(20))
+    rates = tuple((600.0 * turn, rng.uniform(0.0, 800.0) / work) for turn in range(20))
     changed = replace(app, max_instances=rng.choice((2, 4)), memory_mib=rng.choice((200, 400)))
     return FaultApp(
         app,

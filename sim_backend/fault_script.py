@@ -122,7 +122,7 @@ class FaultScript:
     action_ttl_s: float
 
 
-POLICIES = ("first-fit", "edf")
+POLICIES = ("first-fit", "edf", "apc")
 
 
 def write_script(seed: int, nodes: int = NODES_MIN, policy: str | None = None) -> FaultScript:
