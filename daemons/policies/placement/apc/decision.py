@@ -58,7 +58,7 @@ def wishes(state: State) -> list[Wish]:
             found.append(Wish(row, kind, place, mhz))
         elif place != was:
             found.append(Wish(row, ChangeKind.MIGRATE, place, mhz))
-        elif not state.still and _differ(problem.home_mhz[row], mhz):
+        elif not state.still and mhz > 0.0 and _differ(problem.home_mhz[row], mhz):
             found.append(Wish(row, ChangeKind.RESIZE, place, mhz))
     found += _of_seats(state)
     found.sort(key=lambda wish: (_ORDER.index(wish.kind), wish.row))
@@ -170,6 +170,8 @@ class Reader:
         first = objection(problem.snapshot, row)
         if first is not None:
             return first
+        if not problem.sound[row]:
+            return Reason(ReasonCode.BAD_PROFILE, (("out_of_range", 1.0),))
         if not problem.may_start[row]:
             return Reason(ReasonCode.UNKNOWN_NODE, (("instances", float(problem.k[row])),))
         if row in rules.contradictions:
@@ -267,7 +269,7 @@ class Reader:
             return bad
         if problem.cool[row]:
             changed_s = problem.snapshot.workloads.changed_s.item(row)
-            return Reason(ReasonCode.COOL_DOWN, (("until_s", changed_s + problem.params.cool_down_s),))
+            return Reason(ReasonCode.COOL_DOWN, (("until_s", finite(changed_s + problem.params.cool_down_s)),))
         if row in self.state.rules.keep:
             return Reason(ReasonCode.CONSTRAINT, (("keep", 1.0),))
         if not problem.movable[row]:

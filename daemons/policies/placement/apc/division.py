@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from daemons.policies.placement.apc.future import Place
-from daemons.policies.placement.apc.problem import LEAST_MHZ, RUNNING, SLACK
+from daemons.policies.placement.apc.problem import LARGEST, LEAST_MHZ, RUNNING, SLACK
 from shared.snapshot import Bools, Floats, Ints
 
 if TYPE_CHECKING:
@@ -103,7 +103,7 @@ class Division:
         state, problem = self.state, self.problem
         mhz = np.array([min(home, default=0.0) for home in problem.home_mhz], dtype=np.float64)
         mhz[problem.snapshot.workloads.state != RUNNING] = 0.0
-        np.nan_to_num(mhz, copy=False)
+        mhz = np.where((mhz >= 0.0) & (mhz < LARGEST), mhz, 0.0)
         rows = [row for here in state.here for row in here]
         if any(problem.k[row] > 1 for row in rows):
             for row, given in self._with_gangs().items():

@@ -9,8 +9,9 @@ from daemons.policies.placement.apc.search import Search
 from daemons.policies.placement.apc.state import Trial
 from shared.snapshot import Floats
 
-_TRIED = 16  # of those that wait, the unhappiest first
-_SPARED = 64  # victims that are looked at again: whether it goes without them
+_TRIED = 8  # of those that wait, the unhappiest first
+_VICTIMS = 512  # the happiest: more would take too long to choose from
+_SPARED = 32  # victims that are looked at again: whether it goes without them
 _PARTS = (1.0, 0.5, 0.25)
 
 
@@ -57,7 +58,7 @@ class Gangs:
             if not (problem.movable[other] and problem.cool[other])
             and (problem.idle[other] > least or not problem.aims[other])
         ]
-        return sorted(dict.fromkeys(found), key=lambda other: (-problem.idle[other], other))
+        return sorted(dict.fromkeys(found), key=lambda other: (-problem.idle[other], other))[:_VICTIMS]
 
     def _room(self, victims: Sequence[int]) -> tuple[Floats, Floats]:
         """Memory and CPU that are free without them."""

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
+
 from daemons.policies.placement.apc.decision import decision_of
 from daemons.policies.placement.apc.exchange import Exchange
 from daemons.policies.placement.apc.gangs import Gangs
 from daemons.policies.placement.apc.objective import compare
-from daemons.policies.placement.apc.params import parsed
+from daemons.policies.placement.apc.params import Params, parsed
 from daemons.policies.placement.apc.problem import problem_of
 from daemons.policies.placement.apc.rules import rules_of, to_leave
 from daemons.policies.placement.apc.search import Search
@@ -40,12 +42,16 @@ class Apc:
         """The next placement; `state` is not used. Raises `InvalidInput` as `check_params` does, nothing else."""
         del state
         wanted = parsed(params, self.name)
+        with np.errstate(all="ignore"):  # what is not a number in a snapshot is dealt with where it matters
+            return self._decided(snapshot, wanted), None
+
+    def _decided(self, snapshot: Snapshot, wanted: Params) -> PlacementDecision:
         problem = problem_of(snapshot, wanted)
         rules = rules_of(problem)
         placement = State(problem, rules)
         web = Web(placement, apps_of(problem))
         if not snapshot.at_cycle and not wanted.event_driven_start:
-            return decision_of(problem, web, None), None
+            return decision_of(problem, web, None)
         if snapshot.at_cycle:
             web.settle()
         search = Search(placement, web)
@@ -57,8 +63,8 @@ class Apc:
             web.equalise(True)
         if _worse(web) and not to_leave(problem, rules):
             placement = State(problem, rules, still=True)
-            return decision_of(problem, Web(placement, apps_of(problem)), search), None
-        return decision_of(problem, web, search), None
+            return decision_of(problem, Web(placement, apps_of(problem)), search)
+        return decision_of(problem, web, search)
 
 
 def _worse(web: Web) -> bool:

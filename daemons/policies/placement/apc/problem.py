@@ -19,6 +19,7 @@ from shared.snapshot import Bools, Floats, Ints, Snapshot, WorkloadState
 
 LEAST_MHZ = 1.0  # what runs is given at least this: a VM of no weight at all cannot be asked for
 SLACK = 1e-9  # sums of floats are rounded
+LARGEST = 1e100  # larger numbers are taken for wrong: their products would not be numbers
 
 WAITING = WorkloadState.WAITING.value
 RUNNING = WorkloadState.RUNNING.value
@@ -49,13 +50,14 @@ class Problem:
     tracked: rows of the jobs that are predicted or may be changed; profiled: rows of `profile`, their stages.
 
     By row of the workloads (numbers of rows that are not `counted` mean nothing):
-    state; counted: a job in the prediction; aims: it has a goal; seat; movable: runs and may be changed; may_start:
-    waits or is suspended and may be placed now; cool: it was changed a short while ago; home, home_mhz: node and MHz of
-    each instance now, or of each image; k: instances; separate; vcpus; memory_mib; req_mhz, least_mhz: speed limits of
-    this cycle; left: work left; full_mhz: speed of the stage it is in; stages: (work, full speed) of what is left where
-    that is more than one stage; best_s: time to complete at full speed; goal_s; r_s: relative goal; weight: importance;
-    top: utility at full speed from now on; idle: what it can still reach if it does not run in this cycle; urgency: the
-    rank by `top`, jobs without a goal last; suspend_s, resume_s, migrate_s: what operations take.
+    sound: its profile can be used; state; counted: a job in the prediction; aims: it has a goal; seat; movable: runs
+    and may be changed; may_start: waits or is suspended and may be placed now; cool: it was changed a short while ago;
+    home, home_mhz: node and MHz of each instance now, or of each image; k: instances; separate; vcpus; memory (MiB);
+    req_mhz, least_mhz: speed limits of this cycle; left: work left; full_mhz: speed of the stage it is in; stages:
+    (work, full speed) of what is left where that is more than one stage; best_s: time to complete at full speed;
+    goal_s; r_s: relative goal; weight: importance; top: utility at full speed from now on; idle: what it can still
+    reach if it does not run in this cycle; urgency: the rank by `top`, jobs without a goal last; suspend_s, resume_s,
+    migrate_s: what operations take.
     """
 
     snapshot: Snapshot
@@ -73,6 +75,7 @@ class Problem:
     profiled: Ints
     profile: JobStages
     columns: Columns
+    sound: list[bool]
     state: list[int]
     counted: list[bool]
     aims: list[bool]
@@ -144,21 +147,21 @@ def _sound(snapshot: Snapshot) -> tuple[Bools, Bools]:
     """Rows whose profile can be used, and of these the jobs that a utility can be stated for, bool[w] each."""
     work = snapshot.workloads
     with np.errstate(all="ignore"):
-        total = work.submit_s + work.desired_start_s + work.not_before_s + work.max_mhz + work.min_mhz
-        total = total + work.memory_mib + work.work_mcycles + work.done_mcycles + work.importance
-        sound = np.isfinite(total) & (work.max_mhz > 0.0) & (work.importance > 0.0) & (work.vcpus >= 1)
+        total = np.abs(work.submit_s) + np.abs(work.desired_start_s) + np.abs(work.not_before_s) + work.max_mhz
+        total += work.min_mhz + work.memory_mib + work.work_mcycles + work.done_mcycles + work.importance
+        sound = (total < LARGEST) & (work.max_mhz > 0.0) & (work.importance > 1.0 / LARGEST) & (work.vcpus >= 1)
         sound &= (work.min_mhz >= 0.0) & (work.memory_mib >= 0.0) & (work.work_mcycles >= 0.0)
         sound &= (work.done_mcycles >= 0.0) & (work.min_mhz <= work.max_mhz) & (work.instances >= 1)
-        sound &= work.goal_s > -np.inf
+        sound &= (np.abs(work.goal_s) < LARGEST) | np.isposinf(work.goal_s)
     again = repeated(work.names)
     if again:
         sound[list(again)] = False
     columns = snapshot.stages
     if columns.work_mcycles.size:
         with np.errstate(all="ignore"):
-            fine = np.isfinite(columns.work_mcycles) & (columns.work_mcycles >= 0.0)
-            fine &= np.isfinite(columns.max_mhz) & (columns.max_mhz > 0.0)
-            fine &= np.isfinite(columns.min_mhz) & (columns.min_mhz >= 0.0)
+            fine = (columns.work_mcycles >= 0.0) & (columns.work_mcycles < LARGEST)
+            fine &= (columns.max_mhz > 1.0 / LARGEST) & (columns.max_mhz < LARGEST)
+            fine &= (columns.min_mhz >= 0.0) & (columns.min_mhz < LARGEST)
         bad = np.concatenate([[0], (~fine).cumsum()])
         sound &= bad[work.first_stage + work.stages] == bad[work.first_stage]
     return sound, sound & (work.app < 0)
@@ -181,7 +184,8 @@ def _places(snapshot: Snapshot) -> tuple[list[tuple[int, ...]], list[tuple[float
         where = tuple(nodes[first : first + k])
         home.append(where)
         home_mhz.append(tuple(mhz[first : first + k]))
-        if len(where) != k or min(where) < 0 or max(where) >= count:
+        given = home_mhz[-1]
+        if len(where) != k or min(where) < 0 or max(where) >= count or not 0.0 <= min(given) <= sum(given) < LARGEST:
             known[row] = False
     return home, home_mhz, known
 
@@ -232,8 +236,8 @@ def problem_of(snapshot: Snapshot, params: Params) -> Problem:
 def _nodes_in_reach(snapshot: Snapshot) -> tuple[Bools, Bools]:
     """Nodes that may receive, and nodes that are to be emptied, bool[n] each; one of unknown capacity is neither."""
     nodes = snapshot.nodes
-    known = np.isfinite(nodes.cpu_mhz) & np.isfinite(nodes.memory_mib) & ~np.isnan(nodes.core_mhz)
-    known &= np.isfinite(nodes.free_cpu_mhz) & np.isfinite(nodes.free_memory_mib)
+    known = (nodes.cpu_mhz < LARGEST) & (nodes.memory_mib < LARGEST) & ~np.isnan(nodes.core_mhz)
+    known &= (np.abs(nodes.free_cpu_mhz) < LARGEST) & (np.abs(nodes.free_memory_mib) < LARGEST)
     usable = nodes.schedulable & ~nodes.draining & known & (nodes.cpu_mhz > 0.0) & (nodes.core_mhz > 0.0)
     leaving = nodes.draining & known
     again = repeated(nodes.names)
@@ -294,7 +298,7 @@ def _build(snapshot: Snapshot, params: Params) -> Problem:
     work, nodes, costs = snapshot.workloads, snapshot.nodes, snapshot.costs
     sound, jobs = _sound(snapshot)
     home, home_mhz, known = _places(snapshot)
-    sound = sound & known
+    profiles_sound, sound = sound, sound & known
     usable, leaving = _nodes_in_reach(snapshot)
     movable = _movable(snapshot, sound, usable | leaving, home)
     cpu_mhz, memory_mib = _capacity(snapshot, movable)
@@ -326,6 +330,7 @@ def _build(snapshot: Snapshot, params: Params) -> Problem:
         profiled=found.rows,
         profile=found.stages,
         columns=Columns(cpu_mhz, leaving, movable, aims, goal, urgency, found.req_mhz, found.least_mhz, found.left),
+        sound=profiles_sound.tolist(),
         state=work.state.tolist(),
         counted=counted.tolist(),
         aims=aims.tolist(),

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
-from bisect import bisect_left, insort
-from collections.abc import Callable, Iterable, Iterator
+from bisect import bisect_left, bisect_right, insort
+from collections.abc import Callable, Iterator, Sequence
 
 from daemons.policies.placement.apc.state import State
 
-_LOOKED_AT = 16  # of the unhappiest of one memory size that may not come, before the next size
+_LOOKED_AT = 16  # of the unhappiest of one size that may not come, before the next size
+_SIZES = 16  # more memory sizes than these are put together with their neighbours
 Entry = tuple[float, int, int]
 
 
@@ -21,8 +22,11 @@ def order_of(state: State, row: int) -> Entry:
 class Queues:
     """Who waits, by where it may be and its memory, the unhappiest first."""
 
-    def __init__(self, state: State, rows: Iterable[int]) -> None:
-        self.state = state
+    def __init__(self, state: State, rows: Sequence[int]) -> None:
+        self.state, self._memory = state, state.problem.memory
+        sizes = sorted({self._memory[row] for row in rows})
+        step = max(1, -(-len(sizes) // _SIZES))
+        self._sizes = sizes[::step]
         self._of: dict[tuple[int, float], list[Entry]] = {}
         for row in rows:
             self._of.setdefault(self._name(row), []).append(order_of(state, row))
@@ -30,7 +34,10 @@ class Queues:
             queue.sort()
 
     def _name(self, row: int) -> tuple[int, float]:
-        return self.state.rules.mask_of[row], self.state.problem.memory[row]
+        """Its mask of nodes, and the least memory of those that it is put together with."""
+        memory = self._memory[row]
+        at = bisect_right(self._sizes, memory)
+        return self.state.rules.mask_of[row], self._sizes[at - 1] if at else min(memory, 0.0)
 
     def add(self, row: int) -> None:
         """It waits from now on."""
@@ -44,7 +51,7 @@ class Queues:
             del queue[at]
 
     def least_mib(self) -> float:
-        """Memory of the smallest who waits; inf if nobody does."""
+        """No one who waits has less memory; inf if nobody does."""
         return min((memory for (_, memory), queue in self._of.items() if queue), default=math.inf)
 
     def lowest(self, node: int) -> float:
@@ -57,13 +64,10 @@ class Queues:
 
     def firsts(self, node: int, free_mib: float, fits: Callable[[int], bool]) -> Iterator[Entry]:
         """The unhappiest of each size that may come to the node now."""
-        lists = self.state.rules.lists
-        for (mask, memory), queue in self._of.items():
-            if queue and memory <= free_mib and lists[mask][node]:
-                if fits(queue[0][2]):
-                    yield queue[0]
-                    continue
-                for entry in queue[1:_LOOKED_AT]:
-                    if fits(entry[2]):
+        lists, memory = self.state.rules.lists, self._memory
+        for (mask, least_mib), queue in self._of.items():
+            if queue and least_mib <= free_mib and lists[mask][node]:
+                for entry in queue[:_LOOKED_AT] if len(queue) > _LOOKED_AT else queue:
+                    if memory[entry[2]] <= free_mib and fits(entry[2]):
                         yield entry
                         break

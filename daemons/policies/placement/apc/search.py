@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -38,6 +39,7 @@ class Search:
             if problem.may_start[row] and state_of[row] != RUNNING and row not in state.rules.contradictions
         ]
         self.most_free_mib = float(self.free_mib.max(initial=0.0))
+        self._no_way: dict[int, float] = {}
         self.blocked: dict[int, ReasonCode] = {}
         self.considered: set[int] = set()
         self._caps: dict[tuple[float, int], Floats] = {}
@@ -209,8 +211,12 @@ class Search:
 
     def _make_way(self, row: int) -> bool:
         """Memory for a job by stopping an instance of a web application that can do without."""
-        node = self.web.give_way(self.problem.memory[row], self.state.rules.allowed(row).tolist())
+        memory, mask = self.problem.memory[row], self.state.rules.mask_of[row]
+        if memory >= self._no_way.get(mask, math.inf):
+            return False
+        node = self.web.give_way(memory, self.state.rules.allowed(row).tolist())
         if node is None:
+            self._no_way[mask] = memory
             return False
         self.free_mib[node], self.idle_mhz[node] = self.state.free_mib[node], self.state.idle_mhz(node)
         return True

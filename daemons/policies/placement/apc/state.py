@@ -10,7 +10,7 @@ import numpy as np
 from daemons.policies.placement.apc.division import Division
 from daemons.policies.placement.apc.future import Future, FutureColumns, Place, columns_of, future_of
 from daemons.policies.placement.apc.level import Levels
-from daemons.policies.placement.apc.problem import RUNNING, SUSPENDED, WAITING, Problem
+from daemons.policies.placement.apc.problem import LARGEST, RUNNING, SUSPENDED, WAITING, Problem
 from daemons.policies.placement.apc.rules import Rules
 from shared.snapshot import Bools, Floats
 
@@ -57,6 +57,7 @@ class State:
         self.origin: list[list[int]] = [[] for _ in range(count)]
         self.seat_place: dict[int, int] = {}
         self.seat_given: dict[int, float] = {}
+        self.seats_here: list[list[int]] = [[] for _ in range(count)]
         self.seats_coming_mib = [0.0] * count
         self.seat_mhz = [0.0] * count
         self.free_mib = list(problem.memory_mib)
@@ -98,14 +99,14 @@ class State:
                     self.origin[node].append(row)
                 for node in home:
                     self.free_mib[node] -= problem.memory[row]
-        total: Floats = np.nan_to_num(np.array(mhz))
-        return total
+        total = np.array(mhz, dtype=np.float64)
+        return np.where((total >= 0.0) & (total < LARGEST), total, 0.0)
 
     def _slowest(self, total_mhz: Floats) -> Floats:
         """MHz of the slowest instance, float64[w]."""
         mhz = total_mhz.copy()
         for row in (self.problem.snapshot.workloads.instances > 1).nonzero()[0].tolist():
-            mhz[row] = min(self.problem.home_mhz[row], default=0.0)
+            mhz[row] = min(self.problem.home_mhz[row], default=0.0) if mhz[row] > 0.0 else 0.0
         return mhz
 
     def _futures(self, mhz: Floats, delay_s: Floats) -> tuple[FutureColumns, Futures]:
@@ -123,6 +124,7 @@ class State:
         """An instance of a web application runs on a node from now on; its CPU is `seat_given`."""
         problem = self.problem
         self.seat_place[row], self.seat_given[row] = node, 0.0
+        self.seats_here[node].append(row)
         self.free_mib[node] -= problem.memory[row]
         if problem.home[row] != (node,) or not problem.movable[row]:
             self.seats_coming_mib[node] += problem.memory[row]
@@ -131,6 +133,7 @@ class State:
     def unseat(self, row: int) -> None:
         """An instance of a web application does not run any more."""
         problem, node = self.problem, self.seat_place.pop(row)
+        self.seats_here[node].remove(row)
         self.seat_mhz[node] -= self.seat_given.pop(row)
         self.free_mib[node] += problem.memory[row]
         if problem.home[row] != (node,) or not problem.movable[row]:
@@ -197,7 +200,7 @@ class State:
         """CPU of the node beyond the least that all there must have."""
         limits = self.division.limits
         least = sum(limits(row, node)[0] * (self.places[row] or ()).count(node) for row in self.here[node])
-        seats = sum(limits(row, node)[0] for row, at in self.seat_place.items() if at == node)
+        seats = sum(limits(row, node)[0] for row in self.seats_here[node])
         return self.problem.cpu_mhz[node] - least - seats
 
     def redivide(self) -> None:

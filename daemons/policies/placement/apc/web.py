@@ -72,9 +72,16 @@ def _models(snapshot: Snapshot) -> Sequence[AppUtility | None]:
     core_mhz = snapshot.nodes.core_mhz
     vcpu_mhz = float(core_mhz[np.isfinite(core_mhz)].max(initial=0.0)) or 1.0
     try:
-        return app_utilities(snapshot.web, snapshot.flows, vcpu_mhz)
-    except InvalidValue:
+        models: Sequence[AppUtility] = app_utilities(snapshot.web, snapshot.flows, vcpu_mhz)
+    except (InvalidValue, ArithmeticError):
         return [_model(snapshot, app, vcpu_mhz) for app in range(len(snapshot.web.names))]
+    return [model if _is_sound(model) else None for model in models]
+
+
+def _is_sound(model: AppUtility) -> bool:
+    """Whether it can be asked for utilities."""
+    ends = np.asarray(model.utility(np.array([0.0, 1.0, 1e6, np.inf])))
+    return bool(np.isfinite(ends).all()) and math.isfinite(model.importance) and model.max_mhz >= 0.0
 
 
 def _model(snapshot: Snapshot, app: int, vcpu_mhz: float) -> AppUtility | None:
@@ -94,9 +101,10 @@ def _model(snapshot: Snapshot, app: int, vcpu_mhz: float) -> AppUtility | None:
         },
     )
     try:
-        return app_utilities(snapshot.web, alone, vcpu_mhz)[app]
-    except InvalidValue:
+        model: AppUtility = app_utilities(snapshot.web, alone, vcpu_mhz)[app]
+    except (InvalidValue, ArithmeticError):
         return None
+    return model if _is_sound(model) else None
 
 
 def best_mhz(problem: Problem, app: App) -> float:
