@@ -14,6 +14,7 @@ import numpy as np
 
 from benchmarks import place_hbal
 from benchmarks.place_clusters import fitting, loaded
+from benchmarks.place_hbal import cpu_s
 from benchmarks.runner import Figure
 from shared.decision import PlacementDecision
 from shared.plugins import find_policy
@@ -48,7 +49,7 @@ def _decide(seen: Snapshot, params: Mapping[str, Any], policy: str = "apc") -> P
 
 
 def _quality() -> Iterator[Figure]:
-    bench = f"smallest utility within {WITHIN} of the optimum"
+    bench = "near the optimum"
     small = [(seen, best_min_utility(seen)[0]) for seen in map(small_instance, SMALL)]
 
     def share(decide: Callable[[Snapshot], PlacementDecision]) -> float:
@@ -67,23 +68,18 @@ def _quality() -> Iterator[Figure]:
             yield Figure(bench, what, share(partial(_decide, params=params)), "of clusters", least=least)
 
 
-def _cpu_s() -> float:
-    used = resource.getrusage(resource.RUSAGE_SELF)
-    return used.ru_utime + used.ru_stime
-
-
 def _median_s(seen: Snapshot, params: Mapping[str, Any], policy: str = "apc") -> float:
     """CPU time from built columns to the decision: others' work on the machine does not count."""
     taken_s = []
     for _ in range(ROUNDS):
-        begun_s = _cpu_s()
+        begun_s = cpu_s(resource.RUSAGE_SELF)
         _decide(seen, params, policy)
-        taken_s.append(_cpu_s() - begun_s)
+        taken_s.append(cpu_s(resource.RUSAGE_SELF) - begun_s)
     return median(taken_s)
 
 
 def _growth() -> Iterator[Figure]:
-    bench = f"loaded clusters, median of {ROUNDS}"
+    bench = "loaded"
     most = {(1000, 4): 0.6, (1000, 1): 0.4}
     taken_s: dict[tuple[int, int], float] = {}
     for nodes, jobs in ((400, 2000), (1000, 5000), (2000, 10_000)):
@@ -112,15 +108,15 @@ def _peak_mib(seen: Snapshot) -> float:
 
 
 def _fitting() -> Iterator[Figure]:
-    bench = "everything fits: 1000 nodes, 3000 jobs"
+    bench = "all fits"
     for what, running in (("all wait", 0), ("a third waits", 2000), ("all run", 3000)):
         seen = fitting(1000, running, 3000 - running)
-        yield Figure(bench, what, _median_s(seen, FOUR), "s of CPU time", most=0.06)
+        yield Figure(bench, f"1000 nodes, 3000 jobs, {what}", _median_s(seen, FOUR), "s of CPU time", most=0.06)
 
 
 def _gain(seen: Snapshot) -> Iterator[Figure]:
     """What displacing is worth: the worst tenth of utilities beside that of filling idle room only."""
-    bench = f"{len(seen.nodes.names)} loaded nodes, mean utility of the worst tenth"
+    bench = "worst tenth"
     filled = judge_decision(seen, _decide(replace(seen, at_cycle=False), FOUR))
     yield Figure(bench, "as it is", _worst_tenth(predict(seen, current(seen))), "")
     yield Figure(bench, "only idle room filled", _worst_tenth(predict(seen, filled)), "")
