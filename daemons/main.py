@@ -22,6 +22,7 @@ from shared import effects as fx
 from shared import startup
 from shared.bus import topology
 from shared.config import ControllerConfig
+from shared.costs import OperationCosts
 from shared.errors import InvalidInput, Problem, StaleTerm, StoreUnavailable, TransientError
 from shared.lanes import Lane
 from shared.messages import Happened, Report
@@ -287,12 +288,19 @@ def settings_of(config: ControllerConfig, has_power: bool) -> ControllerSettings
         fence_after_s=timeouts.fence_after_s if has_power else None,
         max_skew_s=timeouts.max_skew_s,
         probe_s=periods.probe_s,
+        scrape_s=periods.scrape_s,
         gang_timeout_s=timeouts.gang_timeout_s,
         action_ttl_s=timeouts.action_ttl_s,
         stall_after_s=timeouts.stall_after_s,
         automation=Automation(config.automation.level.value),
         hold_starts=config.automation.hold_starts,
         vm_overhead_mib=float(config.memory.vm_overhead_mib),
+        operation_costs=OperationCosts(
+            config.operation_costs.start_s,
+            config.operation_costs.suspend_s_per_mib,
+            config.operation_costs.resume_s_per_mib,
+            config.operation_costs.migrate_s_per_mib,
+        ),
         limits=Limits(
             config.limits.actions_per_node,
             config.limits.migrations_per_node,

@@ -11,6 +11,7 @@ from enum import StrEnum
 from typing import Annotated, Any, ClassVar
 
 from shared.bus.rabbitmq_values import Tls
+from shared.costs import COSTS
 from shared.tomlfile import Above, AtLeast, Form, NamedIn, Range, Rule, keys, load, parse
 
 __all__ = ["AgentConfig", "Automation", "ControllerConfig", "LogFormat", "LogLevel", "keys", "load", "parse"]
@@ -81,6 +82,7 @@ class Periods:
     web_adjust_s: Period = 20.0
     decide_s: Period = 900.0
     probe_s: Period = 2.0
+    scrape_s: Period = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,6 +140,17 @@ class Memory:
 
 
 @dataclass(frozen=True, slots=True)
+class Costs:
+    """What policies take operations on VMs to cost: seconds, and seconds per MiB of the VM's memory. The defaults are
+    those of the paper (apc.txt, Table 1)."""
+
+    start_s: Annotated[float, Range(0, 86_400)] = COSTS["paper"].start_s
+    suspend_s_per_mib: Annotated[float, Range(0, 1000)] = COSTS["paper"].suspend_s_per_mib
+    resume_s_per_mib: Annotated[float, Range(0, 1000)] = COSTS["paper"].resume_s_per_mib
+    migrate_s_per_mib: Annotated[float, Range(0, 1000)] = COSTS["paper"].migrate_s_per_mib
+
+
+@dataclass(frozen=True, slots=True)
 class Kept:
     """Days that history is kept; jobs count from when they were over. Samples of five minutes become hourly ones after
     `fine_samples_days`."""
@@ -184,6 +197,7 @@ class ControllerConfig:
     automation: Deciding = field(default_factory=Deciding)
     policies: Policies = field(default_factory=Policies)
     memory: Memory = field(default_factory=Memory)
+    operation_costs: Costs = field(default_factory=Costs)
     store: StoreFile = field(default_factory=StoreFile)
     bus: Bus = field(default_factory=Bus)
     log: Log = field(default_factory=Log)
