@@ -159,7 +159,6 @@ def rows_of(seen: Snapshot) -> tuple[list[NodeRow], list[WorkRow]]:
         state, first = WorkloadState(work.state.item(index)), work.first_instance.item(index)
         count = 0 if state is WorkloadState.WAITING else work.instances.item(index)
         here = slice(first, first + count)
-        of = work.first_stage.item(index)
         row = WorkRow(
             name,
             state,
@@ -170,12 +169,17 @@ def rows_of(seen: Snapshot) -> tuple[list[NodeRow], list[WorkRow]]:
             revision=work.revision.item(index),
             needs=work.needs[index],
             places=tuple(zip(at.node[here].tolist(), at.cpu_mhz[here].tolist(), strict=True)),
-            stages=tuple(_stage_of(seen, each) for each in range(of, of + work.stages.item(index))),
+            stages=_several_stages(seen, work.first_stage.item(index), work.stages.item(index)),
             app=work.app.item(index),
             **{field: getattr(work, field).item(index) for field in _FLOATS},
         )
         workloads.append(row)
     return _node_rows(seen, workloads), workloads
+
+
+def _several_stages(seen: Snapshot, first: int, count: int) -> tuple[Stage, ...]:
+    """The stages of a job; () for a job of one, which is what its row says."""
+    return tuple(_stage_of(seen, row) for row in range(first, first + count)) if count > 1 else ()
 
 
 def _stage_of(seen: Snapshot, row: int) -> Stage:
