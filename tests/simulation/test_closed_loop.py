@@ -17,7 +17,7 @@ from sim_backend.closed_loop import ClosedLoop, LoopSettings, replay
 from sim_backend.operator_client import OperatorClient
 
 NODES = tuple(Node(f"n{index}", 2, 1_000.0, 2_000) for index in range(3))
-SETTINGS = LoopSettings(ControllerSettings(), AgentSettings())
+SETTINGS = LoopSettings(ControllerSettings(placement=PolicyChoice("first-fit")), AgentSettings())
 
 
 def job(name: str, submit_s: float = 10.0, run_s: float = 300.0, **more: object) -> Job:

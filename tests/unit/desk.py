@@ -10,7 +10,7 @@ from msgspec import structs
 from daemons import decide
 from daemons.controller import Controller
 from daemons.records import Deleted
-from daemons.settings import ControllerSettings
+from daemons.settings import ControllerSettings, PolicyChoice
 from shared import effects as fx
 from shared.bus import topology
 from shared.messages import AddNode, GuestEvent, Happened, Hello, Message, Order, Reply, Report, Request, Result
@@ -26,13 +26,14 @@ def job(name: str = "j", *, work: float = 1e6, instances: int = 1, memory_mib: i
 
 
 class Desk:
-    """Runs a controller to the end of each instant; keeps what it sent.
+    """Runs a controller to the end of each instant; keeps what it sent. It places first-fit unless told otherwise.
 
     `boots`, `seqs` and `vms` are what the nodes' agents would say; a test changes them and calls `report`.
     """
 
     def __init__(self, nodes: Iterable[str] = ("n1", "n2"), store: MemoryStore | None = None, **settings: Any) -> None:
         self.store = store or MemoryStore(Deleted)
+        settings.setdefault("placement", PolicyChoice("first-fit"))
         self.controller = Controller("a", ControllerSettings(**settings))
         self.now_s = 0.0
         self.orders: list[Action] = []

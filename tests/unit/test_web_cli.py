@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from daemons.settings import PolicyChoice
 from shared.webapp import ModelForm
 from sim_backend.demand import constant
 from sim_backend.web_site import TrueFlow, TrueWeb
@@ -27,7 +28,7 @@ work_mcycles = 50
 
 @pytest.fixture
 def rig() -> Rig:
-    made = Rig()
+    made = Rig(placement=PolicyChoice("first-fit"))
     made.run(30.0)
     return made
 
