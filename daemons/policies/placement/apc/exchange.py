@@ -16,6 +16,7 @@ from daemons.policies.placement.apc.state import Trial
 from shared.decision import ReasonCode
 
 _RELIEVED = 4
+_PROMISING = 24
 _SAME = 1e-9
 
 
@@ -45,12 +46,19 @@ class Exchange:
         """Pass after pass until one changes nothing, at most `passes`; with few jobs the unhappiest after each."""
         for _ in range(self.problem.params.passes):
             changed = self.sweep()
-            for _ in range(_RELIEVED if self.exact else 0):
-                if not self.relieve():
-                    break
-                changed = True
+            if self.exact:
+                changed |= self.relieve_some()
             if not changed:
-                return
+                break
+        if not self.exact:
+            self.relieve_some()
+
+    def relieve_some(self) -> bool:
+        """`relieve` a few times; whether it ever did anything."""
+        for done in range(_RELIEVED):
+            if not self.relieve():
+                return done > 0
+        return True
 
     def gains(self, row: int, least: float | None = None, wait_s: float = 0.0) -> bool:
         """Whether running would make it happier by more than `least` (None: the tolerance) after a wait."""
@@ -118,11 +126,12 @@ class Exchange:
         """Find another place for one of the unhappiest that could be happier, wherever it is now."""
         state, problem, level = self.state, self.problem, self.state.levels.level
         rows = [row for row in state.rows if problem.aims[row] and problem.k[row] == 1 and self._may_come(row)]
-        unhappy = sorted((state.utility(row), problem.urgency[row], row) for row in rows)
-        for utility, _, row in unhappy[:_RELIEVED]:
-            if utility + self.tolerance >= min(level, problem.top[row]):
-                continue
-            best = self._better_place(row)
+        utilities = state.utilities()
+        unhappy = sorted((utilities[row], problem.urgency[row], row) for row in rows)
+        could = [row for utility, _, row in unhappy if utility + self.tolerance < min(level, problem.top[row])]
+        nodes = self._promising()
+        for row in could[:_RELIEVED]:
+            best = self._better_place(row, nodes)
             if best is not None:
                 self.accept(best)
                 return True
@@ -134,11 +143,23 @@ class Exchange:
             return not problem.cool[row] and row not in self.state.rules.keep
         return problem.may_start[row] and row not in self.state.rules.contradictions
 
-    def _better_place(self, row: int) -> Trial | None:
+    def _promising(self) -> list[int]:
+        """Usable nodes, of many those where somebody could best wait."""
+        usable: list[int] = self.problem.usable.nonzero()[0].tolist()
+        if self.exact:
+            return usable
+        idle, aims = self.problem.idle, self.problem.aims
+        spare = [
+            (-max((idle[row] if aims[row] else math.inf for row in self.state.here[node]), default=math.inf), node)
+            for node in usable
+        ]
+        return [node for _, node in sorted(spare)[:_PROMISING]]
+
+    def _better_place(self, row: int, nodes: Sequence[int]) -> Trial | None:
         state, problem, best = self.state, self.problem, None
         at = state.places[row]
-        for node in state.rules.allowed(row).nonzero()[0].tolist():
-            if at == (node,):
+        for node in nodes:
+            if at == (node,) or not state.rules.on(row, node):
                 continue
             going = [other for other in state.here[node] if self.may_go(other)]
             going.sort(key=lambda other: (-state.utility(other), -problem.urgency[other]))
