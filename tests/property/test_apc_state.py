@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -11,6 +13,7 @@ from daemons.policies.placement.apc.params import Params
 from daemons.policies.placement.apc.problem import RUNNING, problem_of
 from daemons.policies.placement.apc.rules import rules_of
 from daemons.policies.placement.apc.state import State, Trial
+from shared.costs import COSTS
 from shared.plugins import find_policy
 from shared.snapshot import Snapshot
 from tests.simulation.place_instances import mixed_instance, small_instance
@@ -94,10 +97,6 @@ def test_trials_lead_to_what_is_predicted_naively(seed: int) -> None:
 @pytest.mark.parametrize("costs", ["paper", "none"])
 def test_one_newton_step_at_a_time_ends_at_the_exact_level(costs: str) -> None:
     """With more jobs than are solved exactly each time, the final prediction is that of the shared model."""
-    from dataclasses import replace
-
-    from shared.costs import COSTS
-
     seen = replace(loaded(120, 600), costs=COSTS[costs])
     decision, _ = find_policy("placement", "apc").decide(seen, None, {"guard": "off"})
     told, naive = decision.outlook, outlook_of(seen, decision.changes)
@@ -116,3 +115,35 @@ def test_outlook_is_that_of_the_shared_model(seed: int) -> None:
     assert dict(zip(told.names, told.predicted, strict=True)) == pytest.approx(
         dict(zip(naive.names, naive.predicted, strict=True)), rel=1e-7, abs=1e-7
     )
+
+
+def test_sums_are_kept_up_to_date_job_by_job() -> None:
+    """Between two exact solutions the sums at the level near by are what summing up anew gives."""
+    rng = np.random.default_rng(1)
+    state = _state(replace(loaded(120, 600), costs=COSTS["paper"]))
+    levels, applied = state.levels, 0
+    assert not levels.exact
+    while applied < 25:
+        trial = _random_trial(state, rng)
+        if trial is None:
+            continue
+        state.apply(trial)
+        applied += 1
+        anew = levels._sums(levels._base)
+        assert (levels._need, levels._active, levels._slope) == pytest.approx(anew, rel=1e-9)
+    foretold = levels.level
+    assert levels.solve(levels.given_mhz) == pytest.approx(foretold, abs=1e-3)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_one_node_is_divided_as_all_are(seed: int) -> None:
+    state = _state(small_instance(seed) if seed % 2 else loaded(20, 100, seed))
+    everywhere = state.division.all()
+    for node, rows in enumerate(state.here):
+        given = state.division.node(node, list(reversed(rows)), {})
+        assert given == pytest.approx({row: everywhere[row] for row in rows})
+        least, most = zip(*(state.division.limits(row, node) for row in rows), strict=True) if rows else ((), ())
+        assert sum(everywhere[row] for row in rows) == pytest.approx(
+            min(sum(most), state.problem.cpu_mhz[node]) if rows else 0.0
+        )
+        assert all(low <= everywhere[row] for low, row in zip(least, rows, strict=True))

@@ -119,13 +119,20 @@ class Reader:
             return Reason(ReasonCode.GIVES_WAY, tuple(numbers))
         if wish.kind is ChangeKind.MIGRATE and misplaced(self.problem, self.state.rules, row):
             return Reason(ReasonCode.DRAIN, tuple(numbers))
-        takes_over = any(
-            other != row and self.state.places[other] != self.problem.home[other]
-            for node in wish.place
-            for other in self.state.origin[node]
-        )
-        code = ReasonCode.HIGHER_UTILITY if takes_over or self.problem.state[row] == RUNNING else ReasonCode.IDLE_ROOM
-        return Reason(code, tuple(numbers))
+        if wish.kind is ChangeKind.RESIZE and self._gave(row):
+            return Reason(ReasonCode.GIVES_WAY, tuple(numbers))
+        takes = self.problem.state[row] == RUNNING or any(self._gave(other) for other in self._neighbours(wish))
+        return Reason(ReasonCode.HIGHER_UTILITY if takes else ReasonCode.IDLE_ROOM, tuple(numbers))
+
+    def _neighbours(self, wish: Wish) -> list[int]:
+        """Who ran on the nodes where it comes."""
+        return [other for node in wish.place for other in self.state.origin[node] if other != wish.row]
+
+    def _gave(self, row: int) -> bool:
+        """Whether a running job was moved, suspended or given less CPU."""
+        had_mhz = min(self.problem.home_mhz[row])
+        moved = self.state.places[row] != self.problem.home[row]
+        return moved or self.state.jobs[row].mhz < had_mhz * (1.0 - _RESIZED)
 
     def _of_load(self, row: int, wish: Wish) -> Reason:
         """About an instance of a web application: the utility of that."""
