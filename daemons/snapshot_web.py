@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -35,7 +36,7 @@ def flow_now(web: WebEntry, flow: Flow) -> FlowNow:
         return FlowNow(rate_per_s, flow.work_mcycles, "declared")
     known = web.estimates.get(flow.name)
     if known is not None:
-        sure = f"±{100.0 * known.half_width_frac:.0f} %"
+        sure = f"±{100.0 * known.half_width_frac:.0f} %" if math.isfinite(known.half_width_frac) else "as an average"
         return FlowNow(rate_per_s, known.work_mcycles, f"profiled {sure}, {known.windows} windows")
     return FlowNow(rate_per_s, _cautious_mcycles(web.app, flow, rate_per_s), "unknown")
 

@@ -32,7 +32,7 @@ class Measured:
 @dataclass(frozen=True, slots=True)
 class WorkEstimate:
     """CPU work of one request in Mcycles as the work profiler estimates it from so many windows; `half_width_frac`:
-    how far off it may be, as a part of it."""
+    how far off it may be, as a part of it (inf: an average over flows that were not told apart)."""
 
     work_mcycles: float
     half_width_frac: float
