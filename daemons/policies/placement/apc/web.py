@@ -161,10 +161,15 @@ class Web:
         lowest = min(app.at(app.fixed_mhz) for app in self.apps if app.running)
         low, high = max(min(lowest, best), _LOW), best
         if self._gap(high) < 0.0:
-            high = low if self._gap(low) <= 0.0 else float(brentq(self._gap, low, high, xtol=1e-13, rtol=1e-14))
+            high = low if self._gap(low) <= 0.0 else self._crossing(low, high)
         self.target = high
         self._give(high, spare)
         self.state.redivide()
+
+    def _crossing(self, low: float, high: float) -> float:
+        """Where the gap changes its sign. Where it jumps there is no root: the nearest found serves as well."""
+        found, _ = brentq(self._gap, low, high, xtol=1e-13, rtol=1e-14, full_output=True, disp=False)
+        return float(found)
 
     def _gap(self, utility: float) -> float:
         """By how much the jobs' level is above `utility` if that is what the applications have."""
