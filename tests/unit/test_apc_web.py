@@ -151,3 +151,21 @@ def test_even_parts_up_to_bounds() -> None:
     assert filled(7.0, np.array([1.0, 5.0, 5.0])).tolist() == [1.0, 3.0, 3.0]
     assert filled(20.0, np.array([1.0, 5.0])).tolist() == [1.0, 5.0]
     assert filled(0.0, np.array([1.0, 5.0])).tolist() == [0.0, 0.0]
+
+
+def test_the_fewest_instances_start_between_cycles_where_cpu_is_idle() -> None:
+    """An application that lost its instances does not wait for the next cycle; what runs is not touched."""
+    nodes = [replace(NODE, name=f"n{i}") for i in range(3)]
+    busy = [
+        _job(f"j{i}", 9000.0, state=RUNNING, max_mhz=4000.0, vcpus=4, places=((i, 4000.0 - 700.0 * i),))
+        for i in range(2)
+    ]
+    seen = _seen(nodes[:2], [*busy, *(_seat(index) for index in range(3))], least=2, at_cycle=False)
+    found = _changes(_decide(seen))
+    assert set(found) == {"web#0"}
+    assert (found["web#0"].kind, found["web#0"].allotments[0].node) == (ChangeKind.START, "n1")
+    assert found["web#0"].allotments[0].cpu_mhz == pytest.approx(700.0)
+    assert _changes(_decide(seen, event_driven_start=False)) == {}
+    roomy = _seen(nodes, [*busy, *(_seat(index) for index in range(3))], least=2, at_cycle=False)
+    given = {name: change.allotments[0] for name, change in _changes(_decide(roomy)).items()}
+    assert {name: one.node for name, one in given.items()} == {"web#0": "n2", "web#1": "n1"}

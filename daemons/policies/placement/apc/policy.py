@@ -54,6 +54,8 @@ class Apc:
             return decision_of(problem, web, None)
         if snapshot.at_cycle:
             web.settle()
+        else:
+            web.start_idle()
         search = Search(placement, web)
         search.run()
         if snapshot.at_cycle:

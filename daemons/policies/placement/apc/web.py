@@ -213,6 +213,9 @@ class Web:
         if self.problem.leaving[node]:
             mhz = self.problem.home_mhz[row][0]
             return mhz, mhz
+        return self._limits_at(row, node)
+
+    def _limits_at(self, row: int, node: int) -> tuple[float, float]:
         least, most = self.state.division.limits(row, node)
         return least, max(least, most)
 
@@ -229,6 +232,22 @@ class Web:
             grown = [self._grow(app) for app in self.apps]
             if not any(grown):
                 return
+
+    def start_idle(self) -> None:
+        """Start what applications lack of their fewest instances where CPU is idle; nothing else is touched."""
+        state = self.state
+        for app in self.apps:
+            least = self.problem.snapshot.web.min_instances.item(app.row)
+            for row in self._waiting(app):
+                if self._count(app) >= least:
+                    break
+                for node in self._spots(app, 0.0):
+                    low, high = self._limits_at(row, node)
+                    mhz = min(state.idle_mhz(node), high)
+                    if mhz >= max(low, LEAST_MHZ) and self._start(app, row, node):
+                        state.seat_given[row] = mhz
+                        state.seat_mhz[node] += mhz
+                        break
 
     def _spots(self, app: App, least_mhz: float) -> list[int]:
         """Nodes that may take another instance and have so much CPU idle, the idlest first."""
