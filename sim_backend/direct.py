@@ -3,7 +3,7 @@
 Time jumps from event to event. Within one instant: completions and ends of operations, then arrivals, then one
 scheduling pass. Cycles begin at 0 and every `cycle_s`. A pass is made
 - at a cycle, when any job or web application is there; for an event-driven policy only when a job waits, is suspended
-  or gets less CPU than it could use, when there is a web application, or when the passes are watched;
+  or gets less CPU than it could use, when there is a web application, or where every cycle is asked for;
 - for an event-driven policy also when a job arrived or ended, an operation that took time ended, or a job may start
   from now on, if a job waits or is suspended or a web application has fewer instances than it must have.
 
@@ -59,13 +59,14 @@ def run_direct(
     event_driven: bool | None = None,
     stop_after: int | None = None,
     watch: Callable[[Pass], None] | None = None,
+    every_cycle: bool = False,
 ) -> ReplayFigures:
     """Replay `jobs` on `nodes` under a placement policy, given as such or by its registered name.
 
     The figures are the world's truth over [0, window_s]; operations on instances of `web_apps` are counted among them.
     `true_stages` by job name where the truth differs from what is declared. An infinite window ends when nothing more
     can happen, any window when `stop_after` jobs are completed. `event_driven`: instead of what the policy says.
-    `watch` is given every pass.
+    `watch` is given every pass; `every_cycle`: there is one at each cycle with a job, even where nothing could change.
     Raises `UnknownPolicy`; `Infeasible` for a job that no set of the empty nodes could hold; `InvalidInput` for two
     jobs, nodes or web applications of one name, or no nodes; `ContractViolation` when the policy asks for what may not
     be done.
@@ -75,7 +76,7 @@ def run_direct(
     check_input(jobs, nodes, [load.app.name for load in web_apps])
     submitted = [job for job in jobs if job.submit_s < window_s]
     engine = _Engine(submitted, nodes, true_stages or {}, chosen, costs, cycle_s, dict(params or {}), web_apps)
-    engine.watch = watch
+    engine.watch, engine.every_cycle = watch, every_cycle
     if event_driven is not None:
         engine.event_driven = event_driven
     end_s = engine.run(window_s, stop_after)
@@ -104,6 +105,7 @@ class _Engine:
         self.policy, self.policy_state, self.params = policy, None, params
         self.costs, self.cycle_s, self.event_driven = costs, cycle_s, policy.event_driven
         self.watch: Callable[[Pass], None] | None = None
+        self.every_cycle = False
         self.loads, self.web = web_apps, web_columns(web_apps)
         self.last_step_s = max((load.steps[-1][0] for load in web_apps), default=0.0)
         seats = [seat for load in web_apps for seat in load.seats()]
@@ -167,7 +169,7 @@ class _Engine:
 
     def _due(self, event: bool, cycle_due: bool) -> bool:
         wish = self.not_running > 0
-        if cycle_due and (not self.event_driven or self.slow or self.seats or self.watch is not None):
+        if cycle_due and (not self.event_driven or self.slow or self.seats or self.every_cycle):
             return bool(self.tasks or self.seats)
         return self.event_driven and (cycle_due or event) and (wish or self._seats_missing())
 

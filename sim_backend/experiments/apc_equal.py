@@ -124,20 +124,26 @@ def _lag_s(ran: Ran) -> float:
 
 
 def _deciding(runs: Sequence[Ran]) -> list[Row]:
-    """Figure 11: how long a decision takes when all jobs fit, and when some wait."""
-    full = [mean([c.decide_s for c in ran.cycles if c.jobs > c.placed]) * 1e3 for ran in runs]
-    fits = [mean([c.decide_s for c in ran.cycles if c.jobs == c.placed]) * 1e3 for ran in runs]
-    shorter = all(b <= a or math.isnan(a) for a, b in zip(full, fits, strict=True))
+    """Figure 11: how much work a decision is when all jobs fit, and when some wait."""
+    crowded = [[cycle for cycle in ran.cycles if cycle.jobs > cycle.placed] for ran in runs]
+    fits = [[cycle for cycle in ran.cycles if cycle.jobs == cycle.placed] for ran in runs]
+    tried = [mean([mean([float(c.tried) for c in cycles]) for cycles in each]) for each in (crowded, fits)]
+    took_ms = [mean([mean([c.decide_s for c in cycles]) for cycles in each]) * 1e3 for each in (crowded, fits)]
     return [
         Row(
-            "two.time", "time of a decision while jobs wait (ms; the paper: 3.2 GHz Xeon)", 1500.0, round(mean(full), 2)
+            "two.tried",
+            "placements tried in a decision when all jobs fit, against when some wait",
+            "a shortcut",
+            f"{tried[1]:.1f} against {tried[0]:.1f}",
+            tried[1] < tried[0],
         ),
         Row(
-            "two.time.fits",
-            "time of a decision when all jobs fit (ms): shorter",
-            "shorter",
-            round(mean(fits), 2),
-            shorter,
+            "two.time",
+            "time of a decision when all jobs fit, against when some wait (ms; the paper: 3.2 GHz Xeon)",
+            "shorter / 1500",
+            f"{took_ms[1]:.1f} against {took_ms[0]:.1f}",
+            None,
+            "depends on the machine and on what else it does",
         ),
     ]
 

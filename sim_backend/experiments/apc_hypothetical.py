@@ -62,6 +62,7 @@ def play_one(scenario: str, rival: Rival = APC) -> Played:
         params=rival.params,
         event_driven=rival.by_events,
         watch=passes.append,
+        every_cycle=True,
     )
     lines = tuple(line for each in passes for line in _lines(each))
     return Played(scenario, lines, {run.name: run.end_s for run in outcome.runs})

@@ -38,13 +38,13 @@ def _saved(folder: Path, number: str, title: str, draw: Callable[[Axes], None], 
     """One figure with one pair of axes, as figure-NUMBER.png."""
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(8, 5), dpi=120, layout="constrained")
+    figure = Figure(figsize=(10, 5), dpi=120, layout="constrained")
     axes = figure.subplots()
     draw(axes)
     axes.set_title(f"apc.txt, figure {number}: {title}")
     axes.grid(alpha=FILL_ALPHA)
     if legend:
-        axes.legend(loc="best", fontsize="small")
+        axes.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0), fontsize="small")  # beside the picture, not over it
     path = folder / f"apc-figure-{number}.png"
     figure.savefig(path)
     return path
@@ -221,6 +221,8 @@ def _draw_17(
             places = [RANDOM_FACTORS.index(apc_random.factor_of(run)) + (shift - 1) * 0.25 for run in runs]
             axes.plot(places, [of(run) for run in runs], ".", color=colour, markersize=2, label=rival.label)
         axes.axhline(0.0, color=BLACK, linewidth=0.8)
+        if gap_s in apc_random.CROWDED_S:  # FCFS is late by many times the relative goal
+            axes.set_yscale("symlog", linthresh=1e4 if unit == "s" else 1.0)
         axes.set_xticks(range(len(RANDOM_FACTORS)), [f"{factor:g}" for factor in RANDOM_FACTORS])
         axes.set_title(f"a job every {gap_s:g} s", fontsize="small")
         axes.set_xlabel("relative goal factor")

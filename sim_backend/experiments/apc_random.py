@@ -66,7 +66,7 @@ class Outcome:
 
 def play_four(seed: int, gap_s: float, rival: Rival, completions: int = COMPLETIONS) -> Outcome:
     """Jobs arrive until so many are completed; operations cost nothing."""
-    ran = play(jobs_four(seed, gap_s), cluster(), rival, costs="none", stop_after=completions)
+    ran = play(jobs_four(seed, gap_s), cluster(), rival, costs="none", stop_after=completions, every_cycle=False)
     return Outcome(seed, gap_s, rival.label, tuple(ran.completed), ran.placement_changes)
 
 

@@ -22,7 +22,7 @@ class Cycle:
     """What one pass at a cycle came to. Utilities are predicted ones, None where the policy predicts none.
 
     jobs, placed: in the system, and running from now on. level: the jobs' common one; mean, least: over the jobs. web
-    and web_mhz: of the web application. decide_s: how long deciding took.
+    and web_mhz: of the web application. tried: placements evaluated; decide_s: how long deciding took.
     """
 
     at_s: float
@@ -35,6 +35,7 @@ class Cycle:
     least: float | None
     web: float | None
     operations: Mapping[str, int]
+    tried: int
     decide_s: float
 
 
@@ -107,6 +108,7 @@ def _cycle(seen: Pass) -> Cycle:
         min(jobs, default=None),
         web[0] if web else None,
         dict(seen.operations),
+        seen.decision.evaluations,
         seen.decide_s,
     )
 
@@ -119,22 +121,22 @@ def play(
     costs: str = "paper",
     web_apps: Sequence[WebLoad] = (),
     stop_after: int | None = None,
-    window_s: float = math.inf,
-    cycle_s: float = CYCLE_S,
+    every_cycle: bool = True,
 ) -> Ran:
-    """Play one rival on these jobs. Raises as `run_direct` does."""
+    """Play one rival on these jobs. Without `every_cycle` those at which nothing could change may be missing. Raises as
+    `run_direct` does."""
     recorder = _Recorder()
     outcome = run_direct(
         jobs,
         nodes,
         policy=rival.policy,
         costs=COSTS[costs],
-        window_s=window_s,
-        cycle_s=cycle_s,
+        cycle_s=CYCLE_S,
         params=rival.params,
         web_apps=web_apps,
         event_driven=rival.by_events,
         stop_after=stop_after,
         watch=recorder,
+        every_cycle=every_cycle,
     )
     return Ran(outcome.runs, dict(recorder.operations), recorder.moved_and_resumed, tuple(recorder.cycles))

@@ -83,7 +83,7 @@ def within(
         id,
         what,
         paper,
-        round(mean(values), 6) if values else None,
+        float(f"{mean(values):.6g}") if values else None,
         holds,
         "; ".join(filter(None, (spread, asked, why))),
     )

@@ -187,10 +187,10 @@ def test_other_policies_keep_the_fewest_instances(policy: str) -> None:
 
 
 def test_passes_are_watched() -> None:
-    """Given a watcher, then every cycle is decided, and each pass tells what is in the system and what was done."""
+    """Given a watcher, then each pass tells what is there and what was done; every cycle where that is asked for."""
     passes: list[Pass] = []
     jobs = [job("a", 25), job("b", 20, 5.0)]
-    run_direct(jobs, NODES, policy="first-fit", costs=FREE, cycle_s=10.0, watch=passes.append)
+    run_direct(jobs, NODES, policy="first-fit", costs=FREE, cycle_s=10.0, watch=passes.append, every_cycle=True)
     assert [(p.seen.now_s, p.seen.at_cycle, p.jobs, p.placed, p.jobs_mhz) for p in passes] == [
         (0.0, True, 1, 1, 1_000.0),
         (5.0, False, 2, 2, 2_000.0),
@@ -198,6 +198,9 @@ def test_passes_are_watched() -> None:
         (20.0, True, 2, 2, 2_000.0),
     ]
     assert [p.operations for p in passes] == [{"start": 1}, {"start": 1}, {}, {}]
+    few: list[Pass] = []
+    run_direct(jobs, NODES, policy="first-fit", costs=FREE, cycle_s=10.0, watch=few.append)
+    assert [p.seen.now_s for p in few] == [0.0, 5.0]  # at 10 s and 20 s both run at full speed
 
 
 def test_cycles_alone() -> None:
