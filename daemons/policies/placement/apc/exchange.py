@@ -18,6 +18,7 @@ from shared.decision import ReasonCode
 _RELIEVED = 4
 _PROMISING = 24
 _SAME = 1e-9
+_ALIKE = 0.01  # relative goals this near to each other, relative, are equal to the guard
 
 
 class Exchange:
@@ -357,8 +358,8 @@ class Exchange:
     def guarded(self, trial: Trial) -> bool:
         """Whether the guard forbids it: who comes is not more urgent than who is to be suspended (both due times at
         the newcomer's own predicted utility)."""
-        problem, guard = self.problem, self.problem.params.guard
-        if guard == "off":
+        problem = self.problem
+        if problem.params.guard == "off":
             return False
         losers = [
             row
@@ -367,15 +368,18 @@ class Exchange:
         ]
         if not losers:
             return False
-        for row in trial.come:
-            if row in trial.gone:
-                continue
-            utility = trial.changed[row].utility(trial.level)
-            for loser in losers:
-                alike = abs(problem.r_s[row] - problem.r_s[loser]) <= 0.01 * problem.r_s[loser]
-                if (guard == "on" or alike) and not self._due_s(row, utility) < self._due_s(loser, utility):
-                    return True
-        return False
+        return any(self._alike(row, loser, trial) for row in trial.come for loser in losers)
+
+    def _alike(self, row: int, loser: int, trial: Trial) -> bool:
+        """Whether a job takes the place of another that is no less urgent, so that the guard objects."""
+        problem, places = self.problem, self.state.places
+        job, had = trial.changed.get(row), places[loser] or ()
+        if job is None or job.place is None or job.place == places[row] or set(job.place).isdisjoint(had):
+            return False
+        if problem.params.guard == "equal" and abs(problem.r_s[row] - problem.r_s[loser]) > _ALIKE * problem.r_s[loser]:
+            return False
+        utility = job.utility(trial.level)
+        return not self._due_s(row, utility) < self._due_s(loser, utility)
 
     def _due_s(self, row: int, utility: float) -> float:
         problem = self.problem
