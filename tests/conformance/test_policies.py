@@ -15,6 +15,7 @@ EVERY = [(role, name, check) for role in CHECKS for name in names(policy_group(r
 PARAMS: dict[tuple[str, str, str], dict[str, object]] = {
     ("provisioning", "static", "two"): {"nodes": 2},
     ("placement", "edf", "gentle"): {"preempt": False},
+    ("placement", "apc", "plain"): {"guard": "off", "heads": 1},
 }
 
 
