@@ -213,6 +213,9 @@ def _node_rows(seen: Snapshot, workloads: Sequence[WorkRow]) -> list[NodeRow]:
     ]
 
 
+_AFTER = {ChangeKind.SUSPEND: WorkloadState.SUSPENDED, ChangeKind.STOP: WorkloadState.WAITING}
+
+
 def after(seen: Snapshot, decision: PlacementDecision) -> Snapshot:
     """The same cluster at the same moment with every change made; a name stands for its first row."""
     nodes, workloads = rows_of(seen)
@@ -220,10 +223,12 @@ def after(seen: Snapshot, decision: PlacementDecision) -> Snapshot:
     work_of = {row.name: index for index, row in reversed(list(enumerate(workloads)))}
     for change in decision.changes:
         index = work_of[change.workload]
-        state = WorkloadState.SUSPENDED if change.kind is ChangeKind.SUSPEND else WorkloadState.RUNNING
+        state = _AFTER.get(change.kind, WorkloadState.RUNNING)
         places = tuple((node_of[given.node], given.cpu_mhz) for given in change.allotments)
         row = workloads[index]
-        workloads[index] = replace(row, state=state, places=places or row.places, revision=row.revision + 1)
+        if state is WorkloadState.SUSPENDED:
+            places = row.places  # where the images lie
+        workloads[index] = replace(row, state=state, places=places, revision=row.revision + 1)
     return snapshot(nodes, workloads, seen.now_s, seen.vm_overhead_mib)
 
 

@@ -22,7 +22,9 @@ _FROM = {
     ChangeKind.SUSPEND: WorkloadState.RUNNING,
     ChangeKind.MIGRATE: WorkloadState.RUNNING,
     ChangeKind.RESIZE: WorkloadState.RUNNING,
+    ChangeKind.STOP: WorkloadState.RUNNING,
 }
+_EMPTYING = (ChangeKind.SUSPEND, ChangeKind.STOP)
 
 
 def verify(snapshot: Snapshot, decision: PlacementDecision) -> list[str]:
@@ -112,9 +114,11 @@ class _Verifier:
             yield f"{of} though it is {row.state.name.lower()}"
         if change.kind in _PLACING and max(row.desired_start_s, row.not_before_s) > self.snapshot.now_s:
             yield f"{of} before its time"
-        if change.kind is not ChangeKind.SUSPEND and not sound_profile(row):
+        if change.kind not in _EMPTYING and not sound_profile(row):
             yield f"{of} though its profile is bad"
-        wanted = 0 if change.kind is ChangeKind.SUSPEND else row.instances
+        if change.kind is ChangeKind.STOP and row.app < 0:
+            yield f"{of} though it is a job"
+        wanted = 0 if change.kind in _EMPTYING else row.instances
         if len(change.allotments) != wanted:
             yield f"{of} with {len(change.allotments)} allotments instead of {wanted}"
         yield from self._allotments_problems(of, change, row)

@@ -165,6 +165,13 @@ def test_every_decision_is_feasible(params: Mapping[str, Any]) -> None:
         assert found >= worst - NEAR * max(1.0, abs(worst)) or _has_to_leave(seen, params), f"seed {seed}"
 
 
+@pytest.mark.parametrize("seed", [1268, 2332])
+def test_gangs_on_a_node_that_is_emptied_keep_their_cpu_elsewhere_too(seed: int) -> None:
+    """An instance of an application that moves off such a node is not given CPU that a gang's other instances hold."""
+    seen = mixed_instance(seed)
+    judge_decision(seen, decide(seen, {}))
+
+
 def _has_to_leave(seen: Snapshot, params: Mapping[str, Any]) -> bool:
     """Whether something must move off a node that is emptied or that a constraint forbids: that may cost utility."""
     return any(change.reason.code is ReasonCode.DRAIN for change in decide(seen, params).changes)

@@ -189,8 +189,8 @@ class Division:
             for row in rows:
                 low, high = self.limits(row, node)
                 count = (state.places[row] or ()).count(node)
-                if problem.leaving[node]:
-                    low = high = max(problem.home_mhz[row], default=0.0)
+                if any(problem.leaving[at] for at in state.places[row] or ()):  # all its instances keep their speed
+                    low = high = min(problem.home_mhz[row], default=0.0)
                 most[node] += max(low, high) * count
                 least[node] += low * count
         return np.array(most), np.array(least)
