@@ -69,5 +69,5 @@ class ControllerSettings:
     vm_overhead_mib: float = 0.0
     operation_costs: OperationCosts = COSTS["paper"]
     limits: Limits = Limits()
-    placement: PolicyChoice = PolicyChoice("first-fit")
+    placement: PolicyChoice = PolicyChoice("apc")
     provisioning: PolicyChoice = PolicyChoice("static")

@@ -127,7 +127,7 @@ class Deciding:
 class Policies:
     """The policy of each role, and tables of parameters by policy name: [policies.params.NAME]."""
 
-    placement: Registered = "first-fit"
+    placement: Registered = "apc"
     provisioning: Registered = "static"
     params: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 

@@ -28,7 +28,7 @@ def test_an_empty_file_gives_the_defaults_of_the_design() -> None:
     assert (config.periods.report_s, config.periods.reconcile_s) == (5, 5)
     assert (config.periods.web_adjust_s, config.periods.decide_s, config.periods.probe_s) == (20, 900, 2)
     assert (config.timeouts.silent_after_s, config.timeouts.max_skew_s) == (15, 2)
-    assert (config.policies.placement, config.policies.provisioning) == ("first-fit", "static")
+    assert (config.policies.placement, config.policies.provisioning) == ("apc", "static")
     assert parse("", AgentConfig) == AgentConfig()
 
 
