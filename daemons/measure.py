@@ -18,6 +18,7 @@ from shared.model import LIVE_STATES, ActionKind, GuestChange, JobPhase, NodeCon
 _VM = attrgetter("vm")
 # Looking a member up costs more than all else in a line.
 _RUNNING, _SUSPENDED, _UP = VmState.RUNNING, VmState.SUSPENDED, NodeCondition.UP
+USAGE_S = 30.0  # over so long the use of CPU is told; reports in between are not kept: what is touched costs time
 BRINGING = frozenset({ActionKind.START, ActionKind.RESUME, ActionKind.MIGRATE, ActionKind.ADOPT})
 # Outcomes that the agent answers without asking its hypervisor: they say nothing about the VM.
 UNASKED = frozenset({Outcome.OLDER_TERM, Outcome.OTHER_BOOT, Outcome.EXPIRED, Outcome.BUSY, Outcome.INTERRUPTED})
@@ -47,7 +48,9 @@ class Measure:
         for event in report.events:
             self.guest_event(node, event, now_s)
         node.report_seq, node.seen_s = report.seq, now_s
-        node.last, node.before = report, node.last
+        last, node.last = node.last, report
+        if last is not None and (node.before is None or last.clock_s - node.before.clock_s >= USAGE_S):
+            node.before = last
         self._skew(node, now_s - report.clock_s, now_s)
         if report.inventory is not None and report.inventory != node.inventory:
             node.inventory = report.inventory
@@ -132,7 +135,6 @@ class Measure:
             or instance is None
             or status.state is not _RUNNING
             or _differs(before, status)
-            or node.name not in instance.copies
         ):
             return False
         node.vms[vm] = status

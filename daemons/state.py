@@ -168,8 +168,9 @@ class JobEntry:
 
 @dataclass(slots=True, eq=False)
 class NodeEntry:
-    """What is known and wanted of a node. `vms` is its last word, corrected by later results and events; `last` and
-    `before` are its last two reports of this boot. `back_s`: when it reported although it was taken for off."""
+    """What is known and wanted of a node. `vms` is its last word, corrected by later results and events; `last` is its
+    last report of this boot, `before` an earlier one that its use of CPU is told from. `back_s`: when it reported
+    although it was taken for off."""
 
     name: str
     service: NodeService = NodeService.IN_SERVICE
@@ -363,6 +364,8 @@ class Cluster:
             return
         instance.may_run_on.add(name)
         instance.sought = False
+        if instance.vm in node.vms:  # a VM that is there and ours is a copy, also one listed before its job was known
+            instance.copies.add(name)
         node.claimed[instance.vm] = instance
         node.committed_mib += instance.memory_mib
         node.committed_mhz += instance.cpu_mhz

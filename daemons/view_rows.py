@@ -154,7 +154,7 @@ def vm_row(cluster: Cluster, node: NodeEntry, status: VmStatus, now_s: float) ->
 
 
 def used_mhz(node: NodeEntry, vm: str) -> float | None:
-    """The VM's speed between the node's last two reports."""
+    """The VM's speed between the node's last report and the one that is kept for it."""
     earlier, later = _reading(node.before, vm), _reading(node.last, vm)
     if earlier is None or later is None or node.inventory is None:
         return None
