@@ -130,12 +130,7 @@ class Measure:
         thing than its counters has changed, or may have."""
         vm = status.vm
         before, instance = node.vms.get(vm), node.claimed.get(vm)
-        if (
-            before is None
-            or instance is None
-            or status.state is not _RUNNING
-            or _differs(before, status)
-        ):
+        if before is None or instance is None or status.state is not _RUNNING or _differs(before, status):
             return False
         node.vms[vm] = status
         self.account(instance, node, status, now_s)
