@@ -32,7 +32,7 @@ def _random_trial(state: State, rng: np.random.Generator) -> Trial | None:
     problem = state.problem
     node = int(rng.integers(len(state.here)))
     gone = [row for row in state.here[node] if rng.random() < 0.5]
-    free_mib = state.free_mib[node] + sum(problem.memory[row] * state.places[row].count(node) for row in gone)
+    free_mib = state.free_mib[node] + sum(problem.memory[row] * (state.places[row] or ()).count(node) for row in gone)
     come = []
     for row in rng.permutation(state.rows).tolist():
         k = problem.k[row]
@@ -88,7 +88,7 @@ def test_trials_lead_to_what_is_predicted_naively(seed: int) -> None:
             assert state.utility(row) == pytest.approx(utility, rel=NEAR, abs=NEAR)
         _agrees(state, seen)
         for node, rows in enumerate(state.here):
-            used = sum(state.problem.memory[row] * state.places[row].count(node) for row in rows)
+            used = sum(state.problem.memory[row] * (state.places[row] or ()).count(node) for row in rows)
             seats = sum(state.problem.memory[row] for row, at in state.seat_place.items() if at == node)
             assert state.free_mib[node] == pytest.approx(state.problem.memory_mib[node] - used - seats)
     assert applied

@@ -11,12 +11,19 @@ from hypothesis import strategies as st
 
 from daemons.models.level import JobDemand
 from daemons.models.utility import FORMS, UtilityForm, completion_at, unweighted, utility_at, weighted
+from shared.snapshot import Floats
 
 steady = settings(deadline=None, derandomize=True)
 forms = pytest.mark.parametrize("form", FORMS.values(), ids=FORMS)
 margins = st.floats(-1e6, 1.0) | st.floats(-40.0, 1.0) | st.sampled_from([-20.0, 0.0, 1.0])
 importances = st.floats(0.1, 10.0)
 Row = tuple[float, float, float, float]
+
+
+def _columns(jobs: list[Row]) -> tuple[Floats, Floats, Floats, Floats]:
+    """Rows (a, b, r, tb) as four columns."""
+    a, b, r, tb = (np.array(column) for column in zip(*jobs, strict=True))
+    return a, b, r, tb
 
 
 @forms
@@ -115,7 +122,7 @@ def _naive_level(jobs: list[Row], omega_g: float) -> float:
 @example(jobs=[(1000.0, 100.0, 100.0, 50.0)] * 2, part=0.5)
 @example(jobs=[(1.0, 0.0, 1.0, 0.5), (1e9, 1e6, 1.0, 1e6)], part=0.9)
 def test_the_level_as_by_bisection(jobs: list[Row], part: float) -> None:
-    arrays = [np.array(column) for column in zip(*jobs, strict=True)]
+    arrays = _columns(jobs)
     demand = JobDemand(*arrays)
     omega_g = part * demand.full_mhz
 
@@ -138,7 +145,7 @@ def test_the_level_as_by_bisection(jobs: list[Row], part: float) -> None:
 def test_any_form_and_importance_spends_just_what_is_given(
     form: UtilityForm, jobs: list[Row], part: float, data: st.DataObject
 ) -> None:
-    arrays = [np.array(column) for column in zip(*jobs, strict=True)]
+    arrays = _columns(jobs)
     weights = np.array(data.draw(st.lists(importances, min_size=len(jobs), max_size=len(jobs))))
     demand = JobDemand(*arrays, importance=weights, form=form)
     omega_g = part * demand.full_mhz
@@ -158,7 +165,7 @@ def test_any_form_and_importance_spends_just_what_is_given(
 def test_speeds_of_a_level_give_the_utility_of_that_level(
     form: UtilityForm, jobs: list[Row], level: float, data: st.DataObject
 ) -> None:
-    arrays = a, b, r, _ = [np.array(column) for column in zip(*jobs, strict=True)]
+    arrays = a, b, r, _ = _columns(jobs)
     weights = np.array(data.draw(st.lists(importances, min_size=len(jobs), max_size=len(jobs))))
     demand = JobDemand(*arrays, importance=weights, form=form)
 
@@ -170,7 +177,7 @@ def test_speeds_of_a_level_give_the_utility_of_that_level(
 @steady
 @given(jobs=cases, low=st.floats(-1e4, 1.0), high=st.floats(-1e4, 1.0))
 def test_a_higher_level_never_costs_less(jobs: list[Row], low: float, high: float) -> None:
-    demand = JobDemand(*[np.array(column) for column in zip(*jobs, strict=True)])
+    demand = JobDemand(*_columns(jobs))
     low, high = sorted((low, high))
 
     assert demand.sum_and_slope(low)[0] <= demand.sum_and_slope(high)[0] * (1.0 + 1e-14)
@@ -180,11 +187,11 @@ def test_a_higher_level_never_costs_less(jobs: list[Row], low: float, high: floa
 @steady
 @given(jobs=cases, part=st.floats(1e-3, 1.5), data=st.data())
 def test_jobs_that_want_nothing_change_nothing(jobs: list[Row], part: float, data: st.DataObject) -> None:
-    plain = JobDemand(*[np.array(column) for column in zip(*jobs, strict=True)])
+    plain = JobDemand(*_columns(jobs))
     idle = [(0.0, 5.0, 10.0, 0.0), (70.0, np.inf, np.inf, 7.0)]
     mixed = [*jobs, *idle]
     order = data.draw(st.permutations(range(len(mixed))))
-    among = JobDemand(*[np.array(column) for column in zip(*[mixed[i] for i in order], strict=True)])
+    among = JobDemand(*_columns([mixed[i] for i in order]))
     omega_g = part * plain.full_mhz
 
     one, other = plain.solve(omega_g), among.solve(omega_g)

@@ -128,4 +128,4 @@ def test_figures_out_of_range_are_refused() -> None:
             FinishedJob("a", *figures)
     for wrong in ({"work_quantile": 1.1}, {"speed_quantile": math.nan}, {"half_life": 0.0}, {"jobs_min": 0}):
         with pytest.raises(InvalidValue):
-            ProfileParams(**wrong)  # type: ignore[arg-type]
+            ProfileParams(**wrong)

@@ -8,6 +8,7 @@ import pytest
 from daemons.models.level import level_of
 from daemons.models.sampled_utility import LEVELS, interpolate, sample
 from shared.errors import InvalidValue
+from shared.snapshot import Floats
 
 
 def test_figure_3() -> None:
@@ -38,12 +39,12 @@ def test_no_cell_is_left() -> None:
     assert found.tolist() == pytest.approx([110.0, 450.0])
 
 
-def _jobs(n: int) -> list[np.ndarray]:
+def _jobs(n: int) -> tuple[Floats, Floats, Floats, Floats]:
     rng = np.random.default_rng(11)
     work = rng.uniform(1e5, 1e8, n)
     best_s = work / rng.choice([1560.0, 2340.0, 3900.0], n)
     goal_s = best_s * rng.choice([1.3, 2.5, 4.0], n)
-    return [work, goal_s - rng.uniform(0.0, 2.0, n) * best_s, goal_s, best_s]
+    return work, goal_s - rng.uniform(0.0, 2.0, n) * best_s, goal_s, best_s
 
 
 def test_cells_hold_the_target_or_the_highest_utility() -> None:

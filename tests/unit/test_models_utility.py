@@ -8,13 +8,15 @@ import pytest
 from daemons.models.level import JobDemand, level_of
 from daemons.models.utility import FORMS, completion_at, form_of, unweighted, utility_at, weighted
 from shared.errors import InvalidValue
+from shared.snapshot import Floats
 
 INF, NAN = float("inf"), float("nan")
 
 
-def _arrays(*rows: tuple[float, float, float, float]) -> list[np.ndarray]:
+def _arrays(*rows: tuple[float, float, float, float]) -> tuple[Floats, Floats, Floats, Floats]:
     """Rows (a, b, r, tb) as four columns."""
-    return [np.array(column, dtype=np.float64) for column in np.reshape(rows, (-1, 4)).T]
+    a, b, r, tb = (np.array(column, dtype=np.float64) for column in np.reshape(rows, (-1, 4)).T)
+    return a, b, r, tb
 
 
 def test_utility_of_the_papers_jobs() -> None:

@@ -276,7 +276,7 @@ ARRIVE = (ChangeKind.START, ChangeKind.RESUME, ChangeKind.MIGRATE)
 
 def waits(cluster: Snapshot, target: Target, before: Target, row: int) -> float:
     work, longest = cluster.workloads, 0.0
-    here = {}
+    here: dict[int, list[int]] = {}
     for owner, at in zip(target.owner.tolist(), target.node.tolist(), strict=True):
         same = [n for o, n in zip(before.owner.tolist(), before.node.tolist(), strict=True) if o == owner]
         if at not in same:

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import jsonschema
+import jsonschema  # type: ignore[import-untyped]  # it has no types of its own
 import numpy as np
 import pytest
 
@@ -26,7 +26,25 @@ from tests.unit.place_cases import EXAMPLE, case, example, job, node, snapshot, 
 
 SCHEMA = json.loads((EXAMPLE.parents[1] / "docs/snapshot.schema.json").read_text("utf-8"))
 VALIDATOR = jsonschema.Draft202012Validator(SCHEMA)
-ODD_VALUES = (None, "x", "a b", "", -1, 0, 1.5, 2.0, 1e18, True, [], ["x"], [1], ["x", "x"], {}, {"x": 1}, [{}])
+ODD_VALUES: tuple[Any, ...] = (
+    None,
+    "x",
+    "a b",
+    "",
+    -1,
+    0,
+    1.5,
+    2.0,
+    1e18,
+    True,
+    [],
+    ["x"],
+    [1],
+    ["x", "x"],
+    {},
+    {"x": 1},
+    [{}],
+)
 
 
 def problems(raw: Any) -> list[str]:
@@ -139,7 +157,7 @@ def test_a_draining_node_takes_nothing() -> None:
 
 # --- what can be wrong -----------------------------------------------------------------------------------------------
 
-GANG = {"instances": 2, "state": "running"}
+GANG: dict[str, Any] = {"instances": 2, "state": "running"}
 WRONG: tuple[tuple[dict[str, Any], str], ...] = (
     ({"nodes": [node(), node()]}, "nodes[1].name: 'n1' is the name of nodes[0] too (expected names that differ)"),
     ({"jobs": [job(), job()]}, "jobs[1].name: 'j' is the name of jobs[0] too (expected names that differ)"),

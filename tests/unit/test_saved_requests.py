@@ -179,7 +179,8 @@ def live(desk: Desk) -> DecideRequest:
     assert isinstance(made, Compute)
     desk.compute = True
     desk.answer(made)
-    return made.request
+    request: DecideRequest = made.request
+    return request
 
 
 @pytest.mark.parametrize("policy", POLICIES)

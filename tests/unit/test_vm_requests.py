@@ -178,7 +178,7 @@ def test_a_vm_whose_gang_is_partly_unknown_is_not_moved() -> None:
 
 def with_stranger(**fields: object) -> Desk:
     desk = Desk().lead()
-    desk.vms["n1"]["web-7"] = structs.replace(STRANGER, **fields)  # type: ignore[arg-type]
+    desk.vms["n1"]["web-7"] = structs.replace(STRANGER, **fields)
     desk.report("n1")
     return desk
 
