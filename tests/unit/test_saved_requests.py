@@ -273,7 +273,9 @@ def test_a_broken_byte_is_found() -> None:
 
 
 @pytest.mark.parametrize(
-    "body", [b"", b"{}", b"x" * 100, gzip.compress(b"{}"), gzip.compress(b"[]") * 2, gzip.compress(b"{") * 2]
+    "body",
+    [b"", b"{}", b"x" * 100, gzip.compress(b"{}"), gzip.compress(b"[]") * 2, gzip.compress(b"{") * 2],
+    ids=["empty", "plain", "letters", "one line", "no header", "broken"],
 )
 def test_what_is_no_saved_request_is_refused(body: bytes) -> None:
     assert refused(body).startswith("f: ")
