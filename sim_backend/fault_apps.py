@@ -92,8 +92,8 @@ def _app_rules(nodes: Sequence[Node], rng: Random) -> Rules:
 
 
 def with_rules(seed: int, jobs: Sequence[Job], nodes: Sequence[Node], policy: str) -> tuple[Job, ...]:
-    """The jobs, some of them with rules where the policy knows them. Each could run if it were alone: rules are given
-    only to jobs that need no label, groups only to those of one instance."""
+    """The jobs, some of them with rules where the policy knows them. Each could run beside the applications: rules are
+    given only to jobs that need no label, groups and `keep` only to those of one instance."""
     if policy in RULELESS:
         return tuple(jobs)
     rng = Random(f"rules:{seed}")
@@ -109,10 +109,10 @@ def _job_rules(job: Job, nodes: Sequence[Node], rng: Random) -> Rules:
         return Rules(pin=tuple(rng.sample(names, max(2, job.instances))))
     if how < 0.25:
         return Rules(forbid=(rng.choice(names),))
-    if how < 0.35:
-        return Rules(keep=True)
     if job.instances > 1 or how > 0.7:
         return Rules()
+    if how < 0.35:
+        return Rules(keep=True)
     if how < 0.5:
         return Rules(apart="front")
     if how < 0.6:
