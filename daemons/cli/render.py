@@ -35,6 +35,8 @@ def shown(key: str, value: Any) -> str:
 
 
 def _number(key: str, value: float) -> str:
+    if key.endswith("_per_s"):
+        return f"{value:.4g}/s"
     if key.endswith("_s"):
         return time_text(value) if value > EPOCH_S else duration_text(value)
     if key.endswith("_frac"):

@@ -74,6 +74,7 @@ CORES = (
     "sim_backend/memory_*.py",
     "sim_backend/sharing.py",
     "sim_backend/world.py",
+    "sim_backend/world_parts.py",
 )
 SHELLS = ("agents/main.py", "daemons/main.py", "daemons/scraping.py", "daemons/worker.py")
 # A core may hold a seeded `random.Random`; the rule on chance sees to the seed.

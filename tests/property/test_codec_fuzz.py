@@ -22,7 +22,8 @@ from shared.costs import OperationCosts
 from shared.decision import PlacementDecision, Plan, ProvisioningDecision
 from shared.errors import CodecError
 from shared.messages import MESSAGES, Message, Report
-from shared.model import Job, Node, NodeSample, Stage, VmState, VmStatus
+from shared.model import Job, Node, NodeSample, Rules, Stage, VmState, VmStatus
+from shared.webapp import Flow, FlowSample, ModelForm, WebApp
 
 NAMES = st.text("abcXYZ019-_", min_size=1, max_size=12)
 WHOLE = st.integers(-(1 << 63), (1 << 63) - 1)
@@ -49,6 +50,26 @@ ANYTHING = st.recursive(
 )
 
 STAGES = st.builds(Stage, st.floats(0, 1e12), st.floats(10, 1e5), st.floats(0, 10), st.integers(0, 1 << 20))
+RULES = st.builds(
+    Rules,
+    pin=st.lists(st.sampled_from(["n1", "n2"]), max_size=2).map(tuple),
+    forbid=st.lists(st.sampled_from(["n3", "n4"]), max_size=2).map(tuple),
+    together=st.sampled_from(["", "near"]),
+    apart=st.sampled_from(["", "far"]),
+    keep=st.booleans(),
+)
+FLOW_PARTS: dict[str, st.SearchStrategy[Any]] = {
+    "name": NAMES,
+    "work_mcycles": st.none() | POSITIVE,
+    "t_min_s": st.floats(0, 10),
+    "model": st.sampled_from(ModelForm),
+}
+FLOWS = st.one_of(
+    st.builds(Flow, mean_s=POSITIVE, **FLOW_PARTS),
+    st.builds(Flow, percentile=st.floats(0.01, 0.99), percentile_s=POSITIVE, **FLOW_PARTS),
+    st.builds(Flow, throughput_per_s=POSITIVE, **FLOW_PARTS),
+)
+COUNTS = st.integers(0, 1 << 62)
 # Values that check themselves need strategies that know their ranges.
 KNOWN: dict[Any, st.SearchStrategy[Any]] = {
     bool: st.booleans(),
@@ -81,6 +102,36 @@ KNOWN: dict[Any, st.SearchStrategy[Any]] = {
         checkpoint_mcycles=st.floats(0, 1e12),
         needs=st.lists(TEXT, max_size=3).map(tuple),
         template=TEXT,
+        job_class=st.just("") | NAMES,
+        rules=RULES,
+    ),
+    Rules: RULES,
+    Flow: FLOWS,
+    FlowSample: st.builds(
+        FlowSample,
+        flow=TEXT,
+        window_s=POSITIVE,
+        offered=COUNTS,
+        served=COUNTS,
+        rejected=COUNTS,
+        queued=COUNTS,
+        mean_s=st.floats(0, 1e6),
+        percentile_s=st.floats(0, 1e6),
+    ),
+    WebApp: st.builds(
+        WebApp,
+        name=NAMES,
+        flows=st.lists(FLOWS, min_size=1, max_size=3, unique_by=lambda flow: flow.name).map(tuple),
+        memory_mib=st.integers(0, 1 << 40),
+        max_mhz=POSITIVE,
+        min_instances=st.integers(0, 3),
+        max_instances=st.integers(3, 65_536),
+        vcpus=st.integers(1, 4096),
+        importance=POSITIVE,
+        needs=st.lists(TEXT, max_size=3).map(tuple),
+        template=TEXT,
+        metrics_url=TEXT,
+        rules=RULES,
     ),
     OperationCosts: st.builds(OperationCosts, *[st.floats(0, 1e6)] * 4),
 }
@@ -439,4 +490,6 @@ def _wrong_for(hint: Any) -> list[Any]:
         return [None, 1, True, "", "abc", {}, 1.5, [[]], [None], [b"x"]]
     if issubclass(hint, Enum):
         return [None, 0, 1, True, "", "no-such-value", [], {}, [next(iter(hint)).value]]
-    return [None, 1, True, "", "abc", [], [[]], 1.5, {"no such field": 1}]
+    wrong: list[Any] = [None, 1, True, "", "abc", [[]], 1.5, {"no such field": 1}]
+    all_optional = _is_row(hint) and not any(required for _, required in _declared(hint))
+    return wrong if all_optional else [*wrong, []]  # an empty row is all defaults
