@@ -254,7 +254,7 @@ def test_an_action_that_no_frame_can_carry_is_refused_with_the_state_of_its_vm(l
     remote.begin(start(), 0.0)
     remote.inventory()
     lab.control.advance(3.6)
-    remote.poll(0.0)
+    assert outcomes(remote) == [Outcome.OK]
     remote.begin(act(ActionKind.SET_CPU, cpu_mhz=math.nan), 0.0)
     (answer,) = news(remote)
     assert isinstance(answer, Operated)
