@@ -49,7 +49,7 @@ class Measure:
             self.guest_event(node, event, now_s)
         node.report_seq, node.seen_s = report.seq, now_s
         last, node.last = node.last, report
-        if last is not None and (node.before is None or last.clock_s - node.before.clock_s >= USAGE_S):
+        if last is not None and _is_due(node.before, last):
             node.before = last
         self._skew(node, now_s - report.clock_s, now_s)
         if report.inventory is not None and report.inventory != node.inventory:
@@ -368,6 +368,11 @@ class Measure:
         node.unmanaged_mib = 0.0
         self._heard(node)
         self.agenda.change_node(node)
+
+
+def _is_due(before: Report | None, last: Report) -> bool:
+    """Whether the report that the use of CPU is told from is to be a newer one: it is old, or VMs have come or gone."""
+    return before is None or len(before.vms) != len(last.vms) or last.clock_s - before.clock_s >= USAGE_S
 
 
 def _differs(before: VmStatus, after: VmStatus) -> bool:
