@@ -164,7 +164,7 @@ class Deciding:
         return records + self._decided(outcome.placement, now_s)
 
     def _measure(self, standing: Mapping[str, float], now_s: float) -> list[DecisionRecord]:
-        """Put beside what the cycle before predicted for now what has come of it."""
+        """Put beside what the cycle before predicted for this moment what has come of it."""
         before = next((record for record in self.history if len(record.gains)), None)
         late_s = MEASURED_CYCLES * self.settings.decide_s
         if before is None or before.measured_s is not None or now_s > before.at_s + late_s:

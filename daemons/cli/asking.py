@@ -12,10 +12,18 @@ from rich.text import Text
 from daemons.cli.connection import Line
 from daemons.cli.output import REFUSED, emit, messages
 from shared.messages import Query, Reply, Request
+from shared.model import check_name
 
 ROWS_MAX = 10_000
 
 
+def _name(_: click.Context, parameter: click.Parameter, value: str) -> str:
+    if value:
+        check_name(parameter.human_readable_name, value)
+    return value
+
+
+name_option = click.option("--name", default="", callback=_name, help="Another name than the one in the file.")
 limit_option = click.option(
     "--limit", type=click.IntRange(1, ROWS_MAX), default=1000, show_default=True, help="Most rows to show."
 )

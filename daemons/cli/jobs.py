@@ -9,13 +9,13 @@ import click
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from daemons.cli.asking import inner, limit_option, tell_each, view
+from daemons.cli.asking import inner, limit_option, name_option, tell_each, view
 from daemons.cli.connection import Line, bus_options
 from daemons.cli.jobfile import read_job, understood
 from daemons.cli.output import CommandGroup, emit, output_option
 from daemons.cli.render import listing, record, rows_of, shown, time_text
 from shared.messages import CancelJob, SubmitJob
-from shared.model import Job, JobPhase, check_name
+from shared.model import Job, JobPhase
 
 COLUMNS = ("name", "phase", "held", "instances", "nodes", "progress_pct", "goal_at_s", "waits_for", "back_off_until_s")
 
@@ -63,15 +63,9 @@ def _why(values: dict[str, Any]) -> str:
     return "; ".join(reasons) or "for the next decision"
 
 
-def _name(_: click.Context, parameter: click.Parameter, value: str) -> str:
-    if value:
-        check_name(parameter.human_readable_name, value)
-    return value
-
-
 @jobs.command()
 @click.argument("file", type=click.Path(path_type=Path))
-@click.option("--name", default="", callback=_name, help="Another name than the one in the file.")
+@name_option
 @click.option("--dry-run", is_flag=True, help="Only show the job as it is understood; nothing is sent.")
 @bus_options
 @output_option

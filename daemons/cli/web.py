@@ -10,13 +10,12 @@ import click
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from daemons.cli.asking import inner, limit_option, tell_each, view
+from daemons.cli.asking import inner, limit_option, name_option, tell_each, view
 from daemons.cli.connection import Line, bus_options
 from daemons.cli.output import CommandGroup, emit, output_option
 from daemons.cli.render import listing, record, rows_of, shown
 from daemons.cli.webfile import goal_text, read_web, understood
 from shared.messages import RemoveWeb, SubmitWeb
-from shared.model import check_name
 from shared.webapp import WebApp
 
 COLUMNS = (
@@ -82,28 +81,18 @@ def _flow_for_people(flow: Mapping[str, Any]) -> dict[str, Any]:
         "goal": f"{throughput:g}/s" if throughput else f"{share}{shown('goal_s', goal_s)}",
         "measured_s": measured.get("percentile_s") if share else measured.get("mean_s"),
         "utility": flow.get("utility"),
-        "offered": _per_s(measured.get("offered_per_s")),
-        "served": _per_s(measured.get("served_per_s")),
-        "rejected": _per_s(measured.get("rejected_per_s")),
+        "offered": shown("offered_per_s", measured.get("offered_per_s")),
+        "served": shown("served_per_s", measured.get("served_per_s")),
+        "rejected": shown("rejected_per_s", measured.get("rejected_per_s")),
         "queued": measured.get("queued"),
         "work_mcycles": flow.get("work_mcycles"),
         "profile": flow.get("profile"),
     }
 
 
-def _per_s(rate: float | None) -> str:
-    return "" if rate is None else f"{rate:.4g}/s"
-
-
-def _name(_: click.Context, parameter: click.Parameter, value: str) -> str:
-    if value:
-        check_name(parameter.human_readable_name, value)
-    return value
-
-
 @web.command()
 @click.argument("file", type=click.Path(path_type=Path))
-@click.option("--name", default="", callback=_name, help="Another name than the one in the file.")
+@name_option
 @click.option("--dry-run", is_flag=True, help="Only show the application as it is understood; nothing is sent.")
 @bus_options
 @output_option
