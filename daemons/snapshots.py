@@ -15,7 +15,7 @@ from daemons.sights import is_busy, is_unknown
 from daemons.snapshot_web import constraints_of, flow_columns, running_apps, web_columns
 from daemons.state import Cluster, JobEntry, NodeEntry
 from shared.model import Job, JobPhase, Node, NodeCondition, NodeService, VmState
-from shared.snapshot import InstanceColumns, NodeColumns, Snapshot, StageColumns, WorkloadColumns, WorkloadState
+from shared.snapshot import InstanceColumns, NodeColumns, Snapshot, WorkloadColumns, WorkloadState, stage_columns
 
 STATES = {
     JobPhase.WAITING: WorkloadState.WAITING,
@@ -46,7 +46,7 @@ class SnapshotBuilder:
             self._nodes(nodes),
             self._workloads(jobs, {entry.app.name: row for row, entry in enumerate(web)}, now_s),
             self._instances(jobs, rows),
-            _stages(jobs),
+            stage_columns([stage for entry in jobs if not entry.job.app for stage in entry.job.stages]),
             len(up) / len(in_service) if in_service else 1.0,
             max((now_s - node.seen_s for node in up), default=0.0),
             self.cluster.vm_overhead_mib,
@@ -161,16 +161,6 @@ class SnapshotBuilder:
 def _stage_count(job: Job) -> int:
     """An instance of a web application has no work that could be told in stages."""
     return 0 if job.app else len(job.stages)
-
-
-def _stages(jobs: list[JobEntry]) -> StageColumns:
-    every = [stage for entry in jobs if not entry.job.app for stage in entry.job.stages]
-    return StageColumns(
-        np.array([stage.work_mcycles for stage in every], dtype=np.float64),
-        np.array([stage.max_mhz for stage in every], dtype=np.float64),
-        np.array([stage.min_mhz for stage in every], dtype=np.float64),
-        np.array([stage.memory_mib for stage in every], dtype=np.float64),
-    )
 
 
 def _image_rows(entry: JobEntry) -> int:

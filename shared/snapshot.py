@@ -8,6 +8,7 @@ it may have.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from enum import IntEnum
 
@@ -15,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shared.costs import COSTS, OperationCosts
-from shared.model import Constraint
+from shared.model import Constraint, Stage
 from shared.webapp import ModelForm
 
 Floats = NDArray[np.float64]
@@ -110,6 +111,16 @@ class StageColumns:
     max_mhz: Floats
     min_mhz: Floats
     memory_mib: Floats
+
+
+def stage_columns(stages: Sequence[Stage]) -> StageColumns:
+    """One row per stage, in the order given."""
+    return StageColumns(
+        np.array([stage.work_mcycles for stage in stages], dtype=np.float64),
+        np.array([stage.max_mhz for stage in stages], dtype=np.float64),
+        np.array([stage.min_mhz for stage in stages], dtype=np.float64),
+        np.array([stage.memory_mib for stage in stages], dtype=np.float64),
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,9 +14,9 @@ from shared.snapshot import (
     InstanceColumns,
     Ints,
     NodeColumns,
-    StageColumns,
     WorkloadColumns,
     WorkloadState,
+    stage_columns,
 )
 
 _FLOATS = (
@@ -116,13 +116,7 @@ class Workloads:
         first = [end - count for end, count in zip(accumulate(counts), counts, strict=True)]
         app = [apps.index(job.app) if job.app else -1 for job in jobs]
         self._ints = np.array([zeros, zeros, vcpus, instances, app, first, counts], dtype=np.int64)
-        every = [stage for job in jobs if not job.app for stage in job.stages]
-        self.stages = StageColumns(
-            np.array([stage.work_mcycles for stage in every], dtype=np.float64),
-            np.array([stage.max_mhz for stage in every], dtype=np.float64),
-            np.array([stage.min_mhz for stage in every], dtype=np.float64),
-            np.array([stage.memory_mib for stage in every], dtype=np.float64),
-        )
+        self.stages = stage_columns([stage for job in jobs if not job.app for stage in job.stages])
         self._separate = np.array([job.separate for job in jobs], dtype=np.bool_)
         self._fixed = np.zeros(len(jobs), dtype=np.bool_)
         self._names = [job.name for job in jobs]
