@@ -1,0 +1,95 @@
+"""What a deadline window is decided on, in units of its decision interval (batch-provisioning.txt section 4.1)."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from dataclasses import dataclass, fields
+
+import numpy as np
+from numpy.typing import NDArray
+
+from shared.errors import InvalidValue
+from shared.model import not_negative, positive, whole
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+INTERVALS_MAX = 10_000
+SERVERS_MAX = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class DeadlineProblem:
+    """A job processing period of `d` intervals, decided on at s = 1..d-1; all times are in intervals.
+
+    arrivals: float64[d, k], the rate of the Poisson arrivals within interval s at the moment tau in [0, 1] is
+    sum_i arrivals[s, i] P_i(2 tau - 1) with the Legendre polynomials P_i, so that arrivals[s, 0] (>= 0) is the expected
+    number of arrivals; zero from the end of submission on. service: mean of the exponential service times (> 0).
+    servers_min, servers_max: sizes to choose from, 1 <= servers_min <= servers_max. slots: jobs that one server executes
+    at a time. confidence: the least probability (above 0, below 1) that all jobs are done by the deadline.
+    price: float64[d], what one server costs in interval s; may be negative. removal_price: float64[d], what a server
+    costs that is removed at the decision point s, until it is released. deploy: share of an interval (0..1) that passes
+    before an added server serves; it costs from the decision on. penalty: of each job that misses the deadline (>= 0).
+    """
+
+    arrivals: Floats
+    service: float
+    servers_min: int
+    servers_max: int
+    confidence: float
+    price: Floats
+    removal_price: Floats
+    deploy: float = 0.0
+    penalty: float = 0.0
+    slots: int = 1
+
+    def __post_init__(self) -> None:
+        for name in ("arrivals", "price", "removal_price"):
+            array = np.array(getattr(self, name), dtype=np.float64)
+            if not np.isfinite(array).all():
+                raise InvalidValue(name, float(array[~np.isfinite(array)][0]), "finite numbers")
+            array.setflags(write=False)
+            object.__setattr__(self, name, array)
+        intervals = self.price.shape[0] if self.price.ndim == 1 else 0
+        whole("intervals", intervals, 2, INTERVALS_MAX)
+        if self.arrivals.ndim != 2 or self.arrivals.shape[0] != intervals or not self.arrivals.shape[1]:
+            raise InvalidValue("arrivals", self.arrivals.shape, f"a row for each of the {intervals} intervals")
+        if self.removal_price.shape != (intervals,):
+            raise InvalidValue("removal_price", self.removal_price.shape, f"one for each of {intervals} intervals")
+        if (self.arrivals[:, 0] < 0.0).any():
+            raise InvalidValue("arrivals", float(self.arrivals[:, 0].min()), "rates of 0 or above")
+        positive("service", self.service)
+        whole("servers_min", self.servers_min, 1, SERVERS_MAX)
+        whole("servers_max", self.servers_max, self.servers_min, SERVERS_MAX)
+        whole("slots", self.slots, 1, SERVERS_MAX)
+        not_negative("penalty", self.penalty)
+        if not 0.0 < self.confidence < 1.0:
+            raise InvalidValue("confidence", self.confidence, "a probability above 0 and below 1")
+        if not 0.0 <= self.deploy <= 1.0:
+            raise InvalidValue("deploy", self.deploy, "a share of an interval, from 0 to 1")
+
+    @property
+    def intervals(self) -> int:
+        """d, the number of intervals from the begin of the period to the deadline."""
+        return int(self.price.shape[0])
+
+    @property
+    def submission_end(self) -> int:
+        """u, the first interval from which on nothing arrives (0..d)."""
+        arriving = np.flatnonzero(self.arrivals[:, 0])
+        return int(arriving[-1]) + 1 if arriving.size else 0
+
+    def needed(self, jobs: int) -> int:
+        """w of equation 4.7: so many servers are enough for `jobs` when nothing arrives any more."""
+        return min(self.servers_max, max(self.servers_min, math.ceil(jobs / self.slots)))
+
+    def digest(self) -> str:
+        """A name for these inputs: 64 hexadecimal digits, equal for equal problems."""
+        sha = hashlib.sha256()
+        for field in fields(self):
+            value = getattr(self, field.name)
+            array = isinstance(value, np.ndarray)
+            sha.update(f"{field.name}={value.shape if array else value!r};".encode())
+            sha.update(value.tobytes() if array else b"")
+        return sha.hexdigest()
