@@ -24,10 +24,10 @@ class DeadlineProblem:
     """A job processing period of `d` intervals, decided on at s = 1..d-1; all times are in intervals.
 
     arrivals: float64[d, k], the rate of the Poisson arrivals within interval s at the moment tau in [0, 1] is
-    sum_i arrivals[s, i] P_i(2 tau - 1) with the Legendre polynomials P_i, so that arrivals[s, 0] (>= 0) is the expected
-    number of arrivals; zero from the end of submission on. service: mean of the exponential service times (> 0).
-    servers_min, servers_max: sizes to choose from, 1 <= servers_min <= servers_max. slots: jobs that one server executes
-    at a time. confidence: the least probability (above 0, below 1) that all jobs are done by the deadline.
+    sum_i arrivals[s, i] P_i(2 tau - 1) with the Legendre polynomials P_i, so that arrivals[s, 0] (>= 0) is the
+    expected number of arrivals; zero from the end of submission on. service: mean of the exponential service times
+    (> 0). servers_min, servers_max: sizes to choose from, 1 <= servers_min <= servers_max. slots: jobs that one server
+    executes at a time. confidence: the least probability (above 0, below 1) that all jobs are done by the deadline.
     price: float64[d], what one server costs in interval s; may be negative. removal_price: float64[d], what a server
     costs that is removed at the decision point s, until it is released. deploy: share of an interval (0..1) that passes
     before an added server serves; it costs from the decision on. penalty: of each job that misses the deadline (>= 0).

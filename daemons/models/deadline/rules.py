@@ -1,4 +1,4 @@
-"""Rules for sizes as tables: what a policy would do at every decision point, for every size and every number of jobs."""
+"""Rules for sizes as tables: what is done at every decision point, for every size and every number of jobs."""
 
 from __future__ import annotations
 
