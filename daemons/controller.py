@@ -62,7 +62,7 @@ from shared.messages import (
     Result,
     WebReport,
 )
-from shared.model import Action, JobPhase, NodeCondition
+from shared.model import Action, JobPhase, NodeCondition, PowerOperation
 
 HELLO_WAIT_MAX_S = 60.0
 # Said once: making a union or looking up a member costs more than the test in which it stands.
@@ -282,7 +282,7 @@ class Controller:
 
     def _powered(self, event: PowerDone, now_s: float) -> None:
         node = self.cluster.nodes.get(event.node)
-        if node is None or event.operation != "fence":
+        if node is None or event.operation is not PowerOperation.FENCE:
             return
         node.fencing = False
         if event.ok and node.condition is not NodeCondition.UP:
@@ -362,7 +362,7 @@ class Controller:
         node.fencing = True
         node.silent_s = now_s  # if the proof fails, ask again after the same wait
         self.agenda.happened(now_s, "fencing", node.name)
-        self.agenda.effects.append(Power(node.name, "fence"))
+        self.agenda.effects.append(Power(node.name, PowerOperation.FENCE))
         return math.inf
 
     def _greet(self, now_s: float) -> None:

@@ -13,7 +13,7 @@ from daemons.gains import standing
 from daemons.settings import PolicyChoice
 from shared.decision import PlacementDecision, ProvisioningDecision
 from shared.plugins import find_policy
-from shared.ports import Needs
+from shared.ports import Needs, Shelf
 from shared.snapshot import Snapshot
 
 
@@ -41,7 +41,11 @@ class DecideOutcome:
     standing: Mapping[str, float] = field(default_factory=dict)
 
 
-def run(request: DecideRequest) -> DecideOutcome:
+def no_tables(_spec: Any) -> None:
+    """A shelf on which nothing lies."""
+
+
+def run(request: DecideRequest, shelf: Shelf = no_tables) -> DecideOutcome:
     """Decide. Raises what a policy raises; a policy whose demands on the data are not met is not asked."""
     snapshot = request.snapshot
     provisioned: ProvisioningDecision | None = None
@@ -51,7 +55,9 @@ def run(request: DecideRequest) -> DecideOutcome:
         lacking = unmet(policy.needs, snapshot)
         if lacking:
             return _skipped(request, lacking)
-        provisioned, provisioning_state = policy.decide(snapshot, provisioning_state, request.provisioning.params)
+        provisioned, provisioning_state = policy.decide(
+            snapshot, provisioning_state, request.provisioning.params, shelf
+        )
         snapshot = _in_service(snapshot, provisioned)
     policy = find_policy("placement", request.placement.name)
     lacking = unmet(policy.needs, snapshot)

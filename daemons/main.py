@@ -27,7 +27,7 @@ from shared.errors import InvalidInput, Problem, StaleTerm, StoreUnavailable, Tr
 from shared.lanes import Lane
 from shared.messages import Happened, Report
 from shared.model import NodeSample
-from shared.ports import Bus, PowerDriver, Store
+from shared.ports import Bus, PowerAnswer, PowerDriver, Store
 from shared.pump import Link
 from shared.sdnotify import Notifier
 from shared.shell import Shell, Times
@@ -228,7 +228,7 @@ class ControllerShell(Shell):
         lane = self._power_lanes.get(effect.node)
         if lane is None:
             lane = self._power_lanes[effect.node] = self.lane(f"power {effect.node}")
-        lane.do(partial(self._power_up_or_off, self._power, effect))
+        lane.do(partial(self._operate_power, self._power, effect))
 
     def _scrape(self, effect: fx.Scrape) -> None:
         """One lane for each web application: none waits for another that does not answer."""
@@ -239,13 +239,12 @@ class ControllerShell(Shell):
         lane, scraper = self._scrapers[effect.app]
         lane.do(lambda: self.post(scraper.scrape(effect)))
 
-    def _power_up_or_off(self, power: PowerDriver, effect: fx.Power) -> None:
-        operation = power.fence if effect.operation == "fence" else power.wake
+    def _operate_power(self, power: PowerDriver, effect: fx.Power) -> None:
         try:
-            done, detail = operation(effect.node), ""
+            answer = power.operate(effect.operation, effect.node, effect.mac_addresses)
         except TransientError as error:
-            done, detail = False, str(error)
-        self.post(fx.PowerDone(effect.node, effect.operation, done, detail))
+            answer = PowerAnswer(False, str(error))
+        self.post(fx.PowerDone(effect.node, effect.operation, answer.ok, answer.detail))
 
 
 def _can_be_noted(event: fx.Input) -> bool:

@@ -30,6 +30,7 @@ from shared.messages import (
     Query,
     RemoveNode,
     RemoveWeb,
+    RepairNode,
     Reply,
     Request,
     SetDeciding,
@@ -45,6 +46,7 @@ Change = (
     | AddNode
     | RemoveNode
     | DrainNode
+    | RepairNode
     | ConfirmOff
     | ApprovePlan
     | SetDeciding
@@ -93,6 +95,8 @@ class Requests:
                 refused = self._remove_node(request, now_s)
             case DrainNode():
                 refused = self._drain(request, now_s)
+            case RepairNode():
+                refused = self._repair(request, now_s)
             case ConfirmOff():
                 refused = self._confirm_off(request, now_s)
             case ApprovePlan():
@@ -202,6 +206,16 @@ class Requests:
             self.agenda.change_node(node)
             self.agenda.place = True
             self.agenda.happened(now_s, "node-draining" if request.on else "node-undrained", request.node)
+        return "", ""
+
+    def _repair(self, request: RepairNode, now_s: float) -> tuple[str, str]:
+        node, refused = self._node(request.node)
+        if node is None:
+            return refused
+        if node.service is NodeService.FAILED:
+            node.service = NodeService.STANDBY
+            self.agenda.change_node(node)
+            self.agenda.happened(now_s, "node-repaired", request.node)
         return "", ""
 
     def _confirm_off(self, request: ConfirmOff, now_s: float) -> tuple[str, str]:

@@ -213,7 +213,7 @@ def job_details(cluster: Cluster, entry: JobEntry) -> Row:
     spec = asdict(entry.job)
     spec["stages"] = [asdict(stage) for stage in entry.job.stages]
     spec["rules"] |= {"pin": list(entry.job.rules.pin), "forbid": list(entry.job.rules.forbid)}
-    spec["needs"] = list(entry.job.needs)
+    spec["needs"], spec["after"] = list(entry.job.needs), list(entry.job.after)
     return {
         "spec": spec,
         "request": entry.request,

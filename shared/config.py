@@ -12,6 +12,7 @@ from typing import Annotated, Any, ClassVar
 
 from shared.bus.rabbitmq_values import Tls
 from shared.costs import COSTS
+from shared.model import SleepMode
 from shared.tomlfile import Above, AtLeast, Form, NamedIn, Range, Rule, keys, load, parse
 
 __all__ = ["AgentConfig", "Automation", "ControllerConfig", "LogFormat", "LogLevel", "keys", "load", "parse"]
@@ -21,6 +22,11 @@ Duration = Annotated[float, Range(1, 604_800)]
 Days = Annotated[float, Range(0, 36_500)]
 Count = Annotated[int, Range(1, 100_000)]
 Mib = Annotated[int, Range(0, 1 << 30)]
+Hour = Annotated[str, Form(r"([01][0-9]|2[0-3]):[0-5][0-9]", "a local time of day, HH:MM")]
+Zone = Annotated[str, Form(r"[A-Za-z][A-Za-z0-9_+/-]{0,63}", "a time zone such as Europe/Berlin or UTC")]
+Watts = Annotated[float, Range(0, 1_000_000)]
+Money = Annotated[float, Range(0, 1e12)]
+Command = tuple[Annotated[str, Form(r"[^\0]{1,4096}", "a program or an argument")], ...]
 Name = Annotated[str, Form(r"[A-Za-z0-9_-]{0,128}", "at most 128 ASCII letters, digits, '-' or '_'")]
 Registered = Annotated[str, Form(r"[A-Za-z0-9_.-]{1,128}", "a registered name: letters, digits, '-', '_' or '.'")]
 Url = Annotated[str, Form(r"(amqps?://\S+)?", "a URL amqp://... or amqps://..., or nothing", secret=True)]
@@ -132,6 +138,135 @@ class Policies:
     params: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
 
+class Removal(StrEnum):
+    """What becomes of a window's running jobs where a node leaves service."""
+
+    CHECKPOINT = "checkpoint"  # they are moved, or suspended to disk
+    WAIT = "wait"  # the node stays until they are done
+    LOSE = "lose"  # they begin anew from what they have saved themselves
+
+
+class Weekday(StrEnum):
+    """A day of the week."""
+
+    MON, TUE, WED, THU, FRI, SAT, SUN = "mon", "tue", "wed", "thu", "fri", "sat", "sun"
+
+
+class PriceShape(StrEnum):
+    """How the price of energy goes over the day."""
+
+    UNIFORM = "uniform"
+    INCREASING = "increasing"
+    DECREASING = "decreasing"
+    QUADRATIC_1 = "quadratic-1"  # low in the middle of the day
+    QUADRATIC_2 = "quadratic-2"  # high in the middle
+    SERIES = "series"  # from a file
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """A deadline that the jobs of a queue share (empty: the queue is named as the window). Jobs are submitted from
+    `submit_from` until `submit_until` and are to be done by `deadline`, all by local time; a time of day that is not
+    after the one before it is meant on the next day. It opens on `days`. `confidence`: that all are done by then.
+
+    `penalty` for each job that is not, in the currency of the prices; `weight` against other windows when nodes are
+    short. `jobs_per_node`: how many a node executes at a time (0: as many as fit by CPU and memory). `service_s` and
+    `arrivals_per_day`: what is taken as true until enough was measured.
+    """
+
+    submit_from: Hour
+    submit_until: Hour
+    deadline: Hour
+    timezone: Zone
+    queue: Name = ""
+    days: tuple[Weekday, ...] = tuple(Weekday)
+    confidence: Annotated[float, Range(0.5, 0.999999999)] = 0.9999
+    penalty: Money = 0.0
+    weight: Annotated[float, Range(1e-6, 1e6)] = 1.0
+    nodes_min: Annotated[int, Range(1, 10_000)] = 1
+    nodes_max: Annotated[int, Range(1, 10_000)] = 10_000
+    jobs_per_node: Annotated[int, Range(0, 10_000)] = 0
+    service_s: Duration = 1_200.0
+    arrivals_per_day: Annotated[float, Range(0, 10_000_000)] = 0.0
+    removal: Removal = Removal.CHECKPOINT
+    analyser: Registered = "batch-deadline"
+    analyser_params: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Prices:
+    """What energy costs per kWh, on the average over the day where it has a shape, `ratio` being highest over lowest.
+
+    Of a series, `file` is a CSV with the begin of each period in its first column, by the clock of the time zone, and
+    the price in `column`, times `factor` (0.001 where the file gives it per MWh). `per_utility`: what an hour of a web
+    application at a utility lower by one is worth, for what taking a node costs besides (0: not counted).
+    """
+
+    shape: PriceShape = PriceShape.UNIFORM
+    per_kwh: Annotated[float, Range(-1e6, 1e6)] = 0.30
+    ratio: Annotated[float, Range(1, 1000)] = 3.0
+    currency: Annotated[str, Form(r"\S{1,16}", "a currency, say EUR")] = "EUR"
+    timezone: Zone = "UTC"
+    file: Annotated[str, Form(r"(/[^\0]+)?", "an absolute path")] = ""
+    column: Annotated[str, Form(r"[^\0]{1,128}", "the title of a column")] = "price"
+    factor: Annotated[float, Range(1e-9, 1e9)] = 1.0
+    read_every_s: Duration = 900.0
+    per_utility: Money = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class PowerDraw:
+    """What a node draws: without load, at full CPU, asleep or off. `curve_w`: at evenly spaced loads from none to full,
+    goes before the first two."""
+
+    idle_w: Watts = 100.0
+    peak_w: Watts = 200.0
+    off_w: Watts = 5.0
+    curve_w: tuple[Watts, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class PowerExec:
+    """The programs of the power driver `exec` with their arguments; `{node}` in them is the node's name, `{mac}` its
+    first hardware address. Exit status 0: done. Empty: it does not do that."""
+
+    wake: Command = ()
+    sleep: Command = ()
+    fence: Command = ()
+    link: Command = ()
+    delink: Command = ()
+    limit_s: Duration = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class PowerKeys:
+    """How nodes leave power and come back. `sleep`: how, where the agents see to it. A node that has been out of
+    service for `standby_s` is put to sleep; one that is not back after `wake_limit_s` has failed, one that is not empty
+    after `drain_limit_s` returns to service. `keep_nodes` are always in service, `never` those that must not leave it
+    (that of the broker, say). `deploy_s`, `remove_s`: how long that takes, until it was measured. At most so many are
+    woken or put to sleep in a minute; every sleeping node is woken once in `wake_test_days` to see that it can be (0:
+    never). `broadcast`: where wake-on-LAN packets go. `draw`: by node type; "default" for every other.
+    """
+
+    driver: Registered = "none"
+    sleep: SleepMode = SleepMode.SUSPEND
+    standby_s: Annotated[float, Range(0, 604_800)] = 300.0
+    deploy_s: Annotated[float, Range(0, 86_400)] = 25.0
+    remove_s: Annotated[float, Range(0, 86_400)] = 30.0
+    wake_limit_s: Duration = 600.0
+    drain_limit_s: Duration = 3_600.0
+    keep_nodes: Annotated[int, Range(0, 100_000)] = 1
+    never: tuple[Name, ...] = ()
+    wakes_per_minute: Count = 10
+    sleeps_per_minute: Count = 10
+    wake_test_days: Days = 7.0
+    broadcast: Annotated[str, Form(r"[0-9a-fA-F.:]{1,64}(:[0-9]{1,5})?", "an address, or address:port")] = (
+        "255.255.255.255:9"
+    )
+    exec: PowerExec = field(default_factory=PowerExec)
+    draw: Mapping[str, PowerDraw] = field(default_factory=dict)
+
+
 @dataclass(frozen=True, slots=True)
 class Memory:
     """What a VM takes beyond its own memory."""
@@ -198,6 +333,9 @@ class ControllerConfig:
     policies: Policies = field(default_factory=Policies)
     memory: Memory = field(default_factory=Memory)
     operation_costs: Costs = field(default_factory=Costs)
+    windows: Mapping[str, Window] = field(default_factory=dict)
+    prices: Prices = field(default_factory=Prices)
+    power: PowerKeys = field(default_factory=PowerKeys)
     store: StoreFile = field(default_factory=StoreFile)
     bus: Bus = field(default_factory=Bus)
     log: Log = field(default_factory=Log)

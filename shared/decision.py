@@ -52,6 +52,15 @@ class ReasonCode(StrEnum):
     CONTRADICTION = "contradiction"  # its constraints cannot all hold
     NO_DEMAND = "no-demand"  # more instances would not raise its utility
     DUPLICATE = "duplicate"  # its name is taken by another workload
+    AFTER = "after"  # a job that must be completed before it is not
+    PROMISE = "promise"  # a deadline window needs so many nodes to keep its promise
+    CHEAPER = "cheaper"  # so many nodes are expected to cost least
+    NEEDED = "needed"  # jobs with goals or web applications would fall too low with fewer
+    SPARE = "spare"  # fewer nodes are enough for everything
+    OUT_OF_REACH = "out-of-reach"  # not even all nodes keep the promise
+    NO_TABLES = "no-tables"  # tables are still being computed
+    LIMIT = "limit"  # as many nodes woken, or put to sleep, as a minute may see
+    PROTECTED = "protected"  # the node must not leave service
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,9 +153,33 @@ class PlacementDecision:
 
 
 @dataclass(frozen=True, slots=True)
+class WindowSize:
+    """How many nodes a deadline window is given, counted in reference nodes.
+
+    jobs: in its queue. nodes: given now; wanted: what its policy asked for (more where nodes were short). breach: the
+    probability (0..1) that its deadline is missed with nodes_min, nodes_min + 1, ... nodes from now on. predicted_cost:
+    from now to the deadline, in the currency of the prices (None: not computed).
+    """
+
+    window: str
+    jobs: int
+    nodes: int
+    wanted: int
+    breach: tuple[float, ...]
+    reason: Reason
+    predicted_cost: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class ProvisioningDecision:
-    """The names of the nodes that are to be in service until the next decision, and why."""
+    """The names of the nodes that are to be in service until the next decision, and why.
+
+    `windows` says what each open deadline window is given. `refused`: smaller sizes that were tried and would have let
+    jobs with goals or web applications fall too low, with the smallest utility predicted for each.
+    """
 
     in_service: tuple[str, ...]
     reason: Reason
     predicted_cost: float | None = None
+    windows: tuple[WindowSize, ...] = ()
+    refused: tuple[tuple[int, float], ...] = ()

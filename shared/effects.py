@@ -2,7 +2,8 @@
 
 `core.handle(input, now_s)` returns a list of effects. The shell carries them out **in order**; if the process dies
 between two of them the later ones have not happened. Effects that take time (`Publish` with an id, `Write`,
-`TakeLead`, `Compute`, `Operate`, `Observe`, `Power`, `Scrape`) come back as the input named in their docstring.
+`TakeLead`, `Compute`, `Operate`, `Observe`, `Power`, `ReadPrices`, `Scrape`) come back as the input named in their
+docstring.
 """
 
 from __future__ import annotations
@@ -12,7 +13,16 @@ from typing import Any
 
 from shared.bus.topology import QueueSpec
 from shared.messages import Message
-from shared.model import Action, GuestChange, Node, NodeSample, Outcome, VmStatus
+from shared.model import (
+    Action,
+    GuestChange,
+    Node,
+    NodeSample,
+    Outcome,
+    PowerOperation,
+    SleepMode,
+    VmStatus,
+)
 from shared.webapp import FlowSample
 
 # --- inputs ------------------------------------------------------------------------------------------------------
@@ -109,10 +119,11 @@ class LeadTaken:
 
 @dataclass(frozen=True, slots=True)
 class PowerDone:
-    """Answer to `Power`: for `fence`, `ok` means the node is proven off."""
+    """Answer to `Power`: for FENCE, `ok` means the node is proven off; for the others that it was done or begun.
+    `detail`: why not, or what the driver's command printed."""
 
     node: str
-    operation: str
+    operation: PowerOperation
     ok: bool
     detail: str = ""
 
@@ -125,6 +136,17 @@ class Scraped:
     app: str
     at_s: float
     flows: tuple[FlowSample, ...] = ()
+    error: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class PricesRead:
+    """Answer to `ReadPrices`: the begin of each period in seconds since the epoch, rising, and its price per kWh.
+    `until_s`: the end of the last one. `error`: why there is none ("": there is)."""
+
+    starts_s: tuple[float, ...] = ()
+    per_kwh: tuple[float, ...] = ()
+    until_s: float = 0.0
     error: str = ""
 
 
@@ -141,6 +163,7 @@ Input = (
     | LeadTaken
     | PowerDone
     | Scraped
+    | PricesRead
 )
 
 # --- effects -----------------------------------------------------------------------------------------------------
@@ -248,10 +271,23 @@ class Compute:
 
 @dataclass(frozen=True, slots=True)
 class Power:
-    """Ask the power driver for `operation` (`fence`, `wake`) on a node. Comes back as `PowerDone`."""
+    """Ask the power driver for an operation on a node. Comes back as `PowerDone`. `mac_addresses`: the node's."""
 
     node: str
-    operation: str
+    operation: PowerOperation
+    mac_addresses: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class SleepHost:
+    """The agent's own host goes to sleep or is switched off. Nothing comes back."""
+
+    mode: SleepMode
+
+
+@dataclass(frozen=True, slots=True)
+class ReadPrices:
+    """Read the price series that is configured. Comes back as `PricesRead`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -296,5 +332,7 @@ Effect = (
     | TakeLead
     | Compute
     | Power
+    | SleepHost
+    | ReadPrices
     | Scrape
 )

@@ -10,9 +10,66 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from shared.model import Action, ActionKind, GuestChange, Job, Node, NodeSample, Outcome, VmStatus
+from shared.model import Action, ActionKind, GuestChange, Node, NodeSample, Outcome, SleepMode, VmStatus
+from shared.operator_messages import (
+    QUERIES as QUERIES,
+)
+from shared.operator_messages import (
+    AddNode as AddNode,
+)
+from shared.operator_messages import (
+    AdoptVm as AdoptVm,
+)
+from shared.operator_messages import (
+    ApprovePlan as ApprovePlan,
+)
+from shared.operator_messages import (
+    CancelJob as CancelJob,
+)
+from shared.operator_messages import (
+    ConfirmOff as ConfirmOff,
+)
+from shared.operator_messages import (
+    DrainNode as DrainNode,
+)
+from shared.operator_messages import (
+    DryRun as DryRun,
+)
+from shared.operator_messages import (
+    ForgetVm as ForgetVm,
+)
+from shared.operator_messages import (
+    HoldJob as HoldJob,
+)
+from shared.operator_messages import (
+    MoveVm as MoveVm,
+)
+from shared.operator_messages import (
+    Query as Query,
+)
+from shared.operator_messages import (
+    RemoveNode as RemoveNode,
+)
+from shared.operator_messages import (
+    RemoveWeb as RemoveWeb,
+)
+from shared.operator_messages import (
+    RepairNode as RepairNode,
+)
+from shared.operator_messages import (
+    Request as Request,
+)
+from shared.operator_messages import (
+    SetDeciding as SetDeciding,
+)
+from shared.operator_messages import (
+    SubmitJob as SubmitJob,
+)
+from shared.operator_messages import (
+    SubmitWeb as SubmitWeb,
+)
 from shared.scalars import Number, Text, Whole
-from shared.webapp import FlowSample, WebApp
+from shared.webapp import FlowSample
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +155,23 @@ class Result:
     detail: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class SleepAnswer:
+    """Whether the host goes to sleep as it was asked to (`ok`), or why not. `seq`: see Report."""
+
+    KIND: ClassVar[str] = "sleep-answer"
+    VERSION: ClassVar[int] = 1
+    OLDEST: ClassVar[int] = 1
+
+    node: str
+    boot_id: str
+    seq: int
+    clock_s: float
+    request: str
+    ok: bool
+    detail: str = ""
+
+
 # --- web application -> controller -------------------------------------------------------------------------------
 
 
@@ -156,6 +230,23 @@ class EventsSeen:
     events_seen: int
 
 
+@dataclass(frozen=True, slots=True)
+class GoToSleep:
+    """Suspend or switch off the agent's own host. Refused for an older term, another boot, after `expires_at_s`
+    (agent's clock) and while any VM is alive on it, ours or not."""
+
+    KIND: ClassVar[str] = "go-to-sleep"
+    VERSION: ClassVar[int] = 1
+    OLDEST: ClassVar[int] = 1
+
+    request: str
+    node: str
+    term: int
+    boot_id: str
+    expires_at_s: float
+    mode: SleepMode
+
+
 # --- controller -> itself ----------------------------------------------------------------------------------------
 
 
@@ -169,227 +260,6 @@ class Probe:
 
     controller: str
     number: int
-
-
-# --- operator -> controller --------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class SubmitJob:
-    """Submit a job. The same `request` id again is the same submission."""
-
-    KIND: ClassVar[str] = "submit-job"
-    VERSION: ClassVar[int] = 1
-    OLDEST: ClassVar[int] = 1
-
-    request: str
-    job: Job
-
-
-@dataclass(frozen=True, slots=True)
-class CancelJob:
-    """Stop a job's VMs, discard its images and end it as cancelled."""
-
-    KIND: ClassVar[str] = "cancel-job"
-    VERSION: ClassVar[int] = 1
-    OLDEST: ClassVar[int] = 1
-
-    request: str
-    job: str
-
-
-@dataclass(frozen=True, slots=True)
-class AddNode:
-    """Let a node take part. Its facts come from its agent's inventory."""
-
-    KIND: ClassVar[str] = "add-node"
-    VERSION: ClassVar[int] = 1
-    OLDEST: ClassVar[int] = 1
-
-    request: str
-    node: str
-
-
-@dataclass(frozen=True, slots=True)
-class RemoveNode:
-    """Take an empty node out; refused while a VM is or may be on it."""
-
-    KIND: ClassVar[str] = "remove-node"
-    VERSION: ClassVar[int] = 1
-    OLDEST: ClassVar[int] = 1
-
-    request: str
-    node: str
-
-
-@dataclass(frozen=True, slots=True)
-class DrainNode:
-    """Empty a node (`on`) or let it take VMs again (not `on`)."""
-
-    KIND: ClassVar[str] = "drain-node"
-    VERSION: ClassVar[int] = 1
-    OLDEST: ClassVar[int] = 1
-
-    request: str
-    node: str
-    on: bool
-
-
-@dataclass(frozen=True, slots=True)
-class ConfirmOff:
-    """An operator's word that a silent node is off: its VMs are lost and may be restarted elsewhere."""
-
-    KIND: ClassVar[str] = "confirm-off"
-    VERSION: ClassVar[int] = 1
-    OLDEST: ClassVar[int] = 1
-
-    request: str
-    node: str
-
-
-@dataclass(frozen=True, slots=True)
-class ApprovePlan:
-    """Carry out the plan of the cycle decision that waits (automation level `confirm`)."""
-
-    KIND: ClassVar[str] = "approve-plan"
-    VERSION: ClassVar[int] = 1
-    OLDEST: ClassVar[int] = 1
-
-    request: str
-    decision: int
-
-
-@dataclass(frozen=True, slots=True)
-class SetDeciding:
-    """Stop (`on` false) or resume deciding; what was decided goes on converging. After a restore of the store the
-    controller only observes: `on` lets it act again too."""
-
-    KIND: ClassVar[str] = "set-deciding"
-    VERSION: ClassVar[int] = 1
-    OLDEST: ClassVar[int] = 1
-
-    request: str
-    on: bool
-
-
-@dataclass(frozen=True, slots=True)
-class HoldJob:
-    """Suspend a job's VMs to disk and keep them so (`on`), or let policies resume them (not `on`)."""
-
-    KIND: ClassVar[str] = "hold-job"
-    VERSION: ClassVar[int] = 1
-    OLDEST: ClassVar[int] = 1
-
-    request: str
-    job: str
-    on: bool
-
-
-@dataclass(frozen=True, slots=True)
-class MoveVm:
-    """Migrate one VM to a node, keeping its CPU; refused where it does not fit or the node takes no VMs."""
-
-    KIND: ClassVar[str] = "move-vm"
-    VERSION: ClassVar[int] = 1
-    OLDEST: ClassVar[int] = 1
-
-    request: str
-    vm: str
-    node: str
-
-
-@dataclass(frozen=True, slots=True)
-class AdoptVm:
-    """Take over a running VM that is not ours as a job of one instance without declared work (best effort). It keeps
-    its name; the job is complete when its guest ends, and is over when the VM is lost: it cannot be started anew."""
-
-    KIND: ClassVar[str] = "adopt-vm"
-    VERSION: ClassVar[int] = 1
-    OLDEST: ClassVar[int] = 1
-
-    request: str
-    node: str
-    vm: str
-    job: str
-
-
-@dataclass(frozen=True, slots=True)
-class ForgetVm:
-    """Let go of a job's VMs without stopping them: they are counted from then on, never touched."""
-
-    KIND: ClassVar[str] = "forget-vm"
-    VERSION: ClassVar[int] = 1
-    OLDEST: ClassVar[int] = 1
-
-    request: str
-    job: str
-
-
-@dataclass(frozen=True, slots=True)
-class SubmitWeb:
-    """Submit a web application, or change the one of that name to what is given now. The same `request` id again is
-    the same submission."""
-
-    KIND: ClassVar[str] = "submit-web"
-    VERSION: ClassVar[int] = 1
-    OLDEST: ClassVar[int] = 1
-
-    request: str
-    app: WebApp
-
-
-@dataclass(frozen=True, slots=True)
-class RemoveWeb:
-    """Stop every instance of a web application and forget it."""
-
-    KIND: ClassVar[str] = "remove-web"
-    VERSION: ClassVar[int] = 1
-    OLDEST: ClassVar[int] = 1
-
-    request: str
-    app: str
-
-
-@dataclass(frozen=True, slots=True)
-class DryRun:
-    """Decide on the state as it is and answer with changes, refusals and plan; nothing is carried out or stored."""
-
-    KIND: ClassVar[str] = "dry-run"
-    VERSION: ClassVar[int] = 1
-    OLDEST: ClassVar[int] = 1
-
-    request: str
-
-
-@dataclass(frozen=True, slots=True)
-class Query:
-    """Ask for a view: `what` is one of `QUERIES`, `subject` a name where the view is of one thing, `limit` the most
-    rows (1 to 10,000). The answer is in `Reply.data`, plain data (docs/views.md has the keys)."""
-
-    KIND: ClassVar[str] = "query"
-    VERSION: ClassVar[int] = 1
-    OLDEST: ClassVar[int] = 1
-
-    request: str
-    what: str
-    subject: str = ""
-    limit: int = 1000
-
-
-QUERIES = (
-    "status",
-    "nodes",
-    "node",
-    "jobs",
-    "job",
-    "web-apps",
-    "web-app",
-    "vms",
-    "plan",
-    "plan-history",
-    "doctor",
-    "snapshot",
-)
 
 
 # --- controller -> operator and everyone -------------------------------------------------------------------------
@@ -426,41 +296,26 @@ class Happened:
     detail: str = ""
 
 
-AgentMessage = Report | Result | GuestEvent
-AgentBound = Hello | Order | EventsSeen
-Request = (
-    SubmitJob
-    | CancelJob
-    | AddNode
-    | RemoveNode
-    | DrainNode
-    | ConfirmOff
-    | ApprovePlan
-    | SetDeciding
-    | HoldJob
-    | MoveVm
-    | AdoptVm
-    | ForgetVm
-    | SubmitWeb
-    | RemoveWeb
-    | DryRun
-    | Query
-)
+AgentMessage = Report | Result | GuestEvent | SleepAnswer
+AgentBound = Hello | Order | EventsSeen | GoToSleep
 Message = AgentMessage | WebReport | AgentBound | Probe | Request | Reply | Happened
 
 MESSAGES: tuple[type[Message], ...] = (
     Report,
     Result,
     GuestEvent,
+    SleepAnswer,
     Hello,
     Order,
     EventsSeen,
+    GoToSleep,
     Probe,
     SubmitJob,
     CancelJob,
     AddNode,
     RemoveNode,
     DrainNode,
+    RepairNode,
     ConfirmOff,
     ApprovePlan,
     SetDeciding,

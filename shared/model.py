@@ -69,7 +69,8 @@ class Node:
     """A host as its agent's inventory describes it.
 
     `core_mhz` is the base clock times the node type's factor; `memory_mib` is all memory, `reserve_mib` the part kept
-    for the host itself. `labels` are what the node has, matched against what a workload needs.
+    for the host itself. `labels` are what the node has, matched against what a workload needs. `node_type` names nodes
+    that are alike ("": none); `mac_addresses` are those of its network interfaces, by which it may be woken.
     """
 
     name: str
@@ -79,6 +80,8 @@ class Node:
     reserve_mib: int = 0
     labels: tuple[str, ...] = ()
     cpu_model: str = ""
+    node_type: str = ""
+    mac_addresses: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         check_name("name", self.name)
@@ -107,11 +110,31 @@ class NodeCondition(StrEnum):
 
 
 class NodeService(StrEnum):
-    """What the controller wants of a node."""
+    """Where a node is on its way into service and out of it."""
 
     IN_SERVICE = "in-service"
-    DRAINING = "draining"
-    STANDBY = "standby"
+    DRAINING = "draining"  # being emptied
+    STANDBY = "standby"  # empty and up, takes no VMs
+    OFF = "off"  # asleep or switched off, as it should be
+    WAKING = "waking"  # asked to come up and not back yet
+    FAILED = "failed"  # did not come back in time: out until an operator has repaired it
+
+
+class PowerOperation(StrEnum):
+    """What a power driver can be asked to do to a node."""
+
+    WAKE = "wake"
+    SLEEP = "sleep"  # put to sleep or switch off an empty node, gently
+    FENCE = "fence"  # cut its power, and prove that it is off
+    LINK = "link"  # tell whoever else schedules on the nodes that this one may be used
+    DELINK = "delink"  # or may not be used any more
+
+
+class SleepMode(StrEnum):
+    """How a node goes out of power through its agent."""
+
+    SUSPEND = "suspend"  # to RAM
+    OFF = "off"
 
 
 class NodeSample(Struct, frozen=True, array_like=True, forbid_unknown_fields=True, gc=False):
@@ -200,6 +223,8 @@ class Job:
     `needs` are labels that its nodes must have. `job_class` names jobs that are alike ("": none); a job of a class may
     be submitted without stages, and gets them from what was measured of jobs of its class when it is accepted.
     `app`: the web application of which this is one instance, named so that it is its VM's name ("": a job).
+    `queue`: the deadline window whose deadline is its own too ("": none); such a job has no goal of its own. `after`:
+    jobs that must be completed before it is started.
     """
 
     name: str
@@ -217,6 +242,8 @@ class Job:
     job_class: str = ""
     app: str = ""
     rules: Rules = field(default_factory=Rules)
+    queue: str = ""
+    after: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         check_name("name", workload_of(self.name)[0] if self.app else self.name)
@@ -232,10 +259,21 @@ class Job:
             not_negative("goal_s", self.goal_s)
             if self.goal_s <= self.desired_start_s:
                 raise InvalidValue("goal_s", self.goal_s, f"after desired_start_s = {self.desired_start_s}")
+        self._check_queue()
         whole("instances", self.instances, 1, INSTANCES_MAX)
         whole("vcpus", self.vcpus, 1, 4096)
         positive("importance", self.importance)
         not_negative("checkpoint_mcycles", self.checkpoint_mcycles)
+
+    def _check_queue(self) -> None:
+        if self.queue:
+            check_name("queue", self.queue)
+            if self.goal_s is not None:
+                raise InvalidValue("goal_s", self.goal_s, f"none: the deadline is that of queue {self.queue!r}")
+        for name in self.after:
+            check_name("after", name)
+        if self.name in self.after or len(set(self.after)) < len(self.after):
+            raise InvalidValue("after", self.after, "other jobs, each once")
 
     @property
     def work_mcycles(self) -> float:

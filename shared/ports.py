@@ -10,7 +10,7 @@ from typing import Any, Protocol, runtime_checkable
 from shared.bus.topology import QueueSpec
 from shared.effects import Effect as Effect
 from shared.effects import GuestChanged, Input, LeadTaken, Operated
-from shared.model import Action, Node, NodeSample, VmStatus
+from shared.model import Action, Node, NodeSample, PowerOperation, VmStatus
 
 
 class Core(Protocol):
@@ -184,15 +184,34 @@ class Store(Protocol):
         ...
 
 
-class PowerDriver(Protocol):
-    """Wakes nodes and proves them off."""
+@dataclass(frozen=True, slots=True)
+class PowerAnswer:
+    """How a power operation went: `detail` says why not, or what the driver's command printed (at most 4 KiB)."""
 
-    def fence(self, node: str) -> bool:
-        """Cut the node's power. True only when it is proven off; idempotent."""
+    ok: bool
+    detail: str = ""
+
+
+class PowerDriver(Protocol):
+    """Brings nodes into power and out of it, and proves them off."""
+
+    @property
+    def name(self) -> str:
+        """The driver's registered name: durations are learnt by it."""
         ...
 
-    def wake(self, node: str) -> bool:
-        """Bring the node up. True when the request was sent; idempotent."""
+    @property
+    def does(self) -> frozenset[PowerOperation]:
+        """The operations that it can be asked for."""
+        ...
+
+    def operate(self, operation: PowerOperation, node: str, mac_addresses: Sequence[str]) -> PowerAnswer:
+        """Carry out one operation, within a time limit of the driver's own; idempotent, also after a crash half-way.
+
+        FENCE is ok only when the node is proven off; the others when they were done or are under way, so that the
+        node's agent, or its silence, tells the rest. One at a time for each node. Raises TransientError when it could
+        not even be tried, ContractViolation for an operation that it does not do.
+        """
         ...
 
 
@@ -234,4 +253,59 @@ class Policy(Protocol):
 
     def decide(self, snapshot: Any, state: Any, params: Mapping[str, Any]) -> tuple[Any, Any]:
         """From a `Snapshot` to (`PlacementDecision` or `ProvisioningDecision`, new state)."""
+        ...
+
+
+class Shelf(Protocol):
+    """Where provisioning policies find tables that take long to compute."""
+
+    def __call__(self, spec: Any, /) -> Any:
+        """The `SizeTable` of a `TableSpec` (daemons.models.deadline.rules), None while it is not there yet; that it
+        was asked for is noted, so that it will be."""
+        ...
+
+
+class ProvisioningPolicy(Protocol):
+    """A policy that decides how many nodes are in service, and which; otherwise as `Policy`."""
+
+    @property
+    def name(self) -> str:
+        """The name in configuration and on the command line."""
+        ...
+
+    @property
+    def needs(self) -> Needs:
+        """Without these the loop keeps the last decision and says why."""
+        ...
+
+    @property
+    def event_driven(self) -> bool:
+        """False: sizes change at cycles only."""
+        ...
+
+    def check_params(self, params: Mapping[str, Any]) -> None:
+        """Raise `InvalidInput` for parameters that it does not know or cannot use; asked once, at start-up."""
+        ...
+
+    def decide(self, snapshot: Any, state: Any, params: Mapping[str, Any], shelf: Shelf) -> tuple[Any, Any]:
+        """From a `Snapshot` to (`ProvisioningDecision`, new state). Pure but for what `shelf` remembers."""
+        ...
+
+
+class Analyser(Protocol):
+    """The objective analyser of a deadline window (batch-provisioning.txt section 3.2.3): metric in, probability of
+    breach by number of servers out. Pure; found by name among the entry points `trimtab.analysers`."""
+
+    @property
+    def name(self) -> str:
+        """The name in the configuration of windows."""
+        ...
+
+    def check_params(self, params: Mapping[str, Any]) -> None:
+        """Raise `InvalidInput` for parameters that it does not know or cannot use; asked once, at start-up."""
+        ...
+
+    def breach(self, window: Any, servers: Sequence[int], params: Mapping[str, Any]) -> Sequence[float]:
+        """Of a `WindowView`: the probability (0..1) that its objective is missed with each number of reference nodes
+        from now on; never rises with their number."""
         ...

@@ -157,6 +157,76 @@ class FlowColumns:
     work_mcycles: Floats
 
 
+@dataclass(frozen=True, slots=True)
+class PowerColumns:
+    """One row per node, in the order of the node columns.
+
+    wanted: in service by the last decision. available: could be in service within a cycle (up or asleep; not failed,
+    not kept out by an operator, not silent without our will). must_stay: never to be taken out. on: not asleep and not
+    waking. deploy_s: how long it is expected to take until it serves if it were wanted now (0: in service); remove_s:
+    until it is out of service and asleep. idle_w, peak_w, off_w: power drawn without load, at full CPU, asleep.
+    types: the node types ("": none).
+    """
+
+    wanted: Bools
+    available: Bools
+    must_stay: Bools
+    on: Bools
+    deploy_s: Floats
+    remove_s: Floats
+    idle_w: Floats
+    peak_w: Floats
+    off_w: Floats
+    types: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class WindowView:
+    """A deadline window at a decision point (batch-provisioning.txt section 4.1).
+
+    interval: index s of the decision point in its period of `intervals`, counted back from the deadline so that the
+    time left is never taken for longer than it is; 0 where it is not open yet. opens_s: seconds until it opens (0: it
+    is open). interval_s: their length. jobs: n, in its queue now and not blocked. arrivals: float64[intervals, k],
+    expected ones as in `daemons.models.deadline.problem`, the release of blocked jobs among them. service_s: mean
+    service time of a job on a slot of the reference node; slots: how many it executes at a time. nodes: reference nodes
+    that serve it now. rate: float64[nodes of the cluster], how many reference nodes each node is worth for its jobs (0:
+    it cannot hold them). deploy_s, remove_s: of its nodes, learnt. analyser: which one tells its probability of breach.
+    """
+
+    name: str
+    interval_s: float
+    interval: int
+    intervals: int
+    opens_s: float
+    jobs: int
+    arrivals: Floats
+    service_s: float
+    slots: int
+    nodes: int
+    nodes_min: int
+    nodes_max: int
+    confidence: float
+    penalty: float
+    weight: float
+    rate: Floats
+    deploy_s: float = 0.0
+    remove_s: float = 0.0
+    analyser: str = "batch-deadline"
+
+
+@dataclass(frozen=True, slots=True)
+class PriceView:
+    """What nodes cost in the intervals that begin now. per_kwh: float64[h], price of energy in `currency`; may be
+    negative. added: float64[h], what taking one node for an interval costs besides. known: how many of the intervals
+    have known prices; the rest is a forecast."""
+
+    interval_s: float
+    per_kwh: Floats
+    added: Floats
+    known: int
+    currency: str = ""
+
+
 _NO_FLOATS: Floats = np.empty(0)
 _NO_INTS: Ints = np.empty(0, dtype=np.int64)
 NO_WEB = WebColumns((), _NO_INTS, _NO_INTS, _NO_FLOATS, _NO_FLOATS)
@@ -173,14 +243,26 @@ NO_FLOWS = FlowColumns(
     _NO_FLOATS,
     _NO_FLOATS,
 )
-Columns = NodeColumns | WorkloadColumns | InstanceColumns | StageColumns | WebColumns | FlowColumns
+Columns = (
+    NodeColumns
+    | WorkloadColumns
+    | InstanceColumns
+    | StageColumns
+    | WebColumns
+    | FlowColumns
+    | PowerColumns
+    | WindowView
+    | PriceView
+)
 
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
     """What a policy sees. `now_s` absolute; `reporting_frac` share of nodes in service that are up (0..1);
     `oldest_report_s` age of the oldest report of an up node. `at_cycle`: a cycle's decision; else something happened
-    between cycles. `costs`: what operations on VMs take. Every array is read-only: writing raises ValueError.
+    between cycles. `costs`: what operations on VMs take. `power` (None: all nodes are up and may serve), `windows`
+    (open ones and those that open next) and `prices` (None: every node costs the same at any time) are for
+    provisioning. Every array is read-only: writing raises ValueError.
     """
 
     now_s: float
@@ -197,10 +279,16 @@ class Snapshot:
     constraints: tuple[Constraint, ...] = ()
     costs: OperationCosts = COSTS["none"]
     at_cycle: bool = True
+    power: PowerColumns | None = None
+    windows: tuple[WindowView, ...] = ()
+    prices: PriceView | None = None
 
     def __post_init__(self) -> None:
         for columns in (self.nodes, self.workloads, self.instances, self.stages, self.web, self.flows):
             freeze(columns)
+        for part in (self.power, self.prices, *self.windows):
+            if part is not None:
+                freeze(part)
 
 
 def freeze(columns: Columns) -> None:
@@ -213,5 +301,15 @@ def freeze(columns: Columns) -> None:
 
 _COLUMNS = {
     kind: tuple(column.name for column in fields(kind))
-    for kind in (NodeColumns, WorkloadColumns, InstanceColumns, StageColumns, WebColumns, FlowColumns)
+    for kind in (
+        NodeColumns,
+        WorkloadColumns,
+        InstanceColumns,
+        StageColumns,
+        WebColumns,
+        FlowColumns,
+        PowerColumns,
+        WindowView,
+        PriceView,
+    )
 }

@@ -25,7 +25,8 @@ from shared.costs import COSTS, OperationCosts
 from shared.effects import Scrape
 from shared.errors import Infeasible, TransientError
 from shared.messages import AddNode, RemoveWeb, Reply, Request, SubmitJob, SubmitWeb
-from shared.model import Job, Node
+from shared.model import Job, Node, PowerOperation
+from shared.ports import PowerAnswer
 from shared.webapp import FlowSample, WebApp
 from sim_backend.balancer import Balancer
 from sim_backend.engine import Engine, Rank
@@ -111,19 +112,16 @@ class Power:
     """The power driver of the loop: a host that is cut off takes its agent with it."""
 
     def __init__(self, power: FakePower, host_dies: Callable[[str], None]) -> None:
+        self.name, self.does = power.name, power.does
         self._power = power
         self._host_dies = host_dies
 
-    def fence(self, node: str) -> bool:
-        """Cut the node's power; true when it is proven off."""
-        done = self._power.fence(node)
-        if done:
+    def operate(self, operation: PowerOperation, node: str, mac_addresses: Sequence[str]) -> PowerAnswer:
+        """Carry out one operation; a fenced host is proven off."""
+        answer = self._power.operate(operation, node, mac_addresses)
+        if answer.ok and operation is PowerOperation.FENCE:
             self._host_dies(node)
-        return done
-
-    def wake(self, node: str) -> bool:
-        """Ask the node to come up."""
-        return self._power.wake(node)
+        return answer
 
 
 class ClosedLoop:

@@ -7,14 +7,25 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from heapq import heappop, heappush
 from typing import Literal
 
 from shared.costs import COSTS, OperationCosts
 from shared.effects import GuestChanged, Operated
 from shared.errors import ContractViolation, TransientError
-from shared.model import LIVE_STATES, Action, ActionKind, GuestChange, Node, Outcome, VmState, VmStatus
+from shared.model import (
+    LIVE_STATES,
+    Action,
+    ActionKind,
+    GuestChange,
+    Node,
+    Outcome,
+    PowerOperation,
+    VmState,
+    VmStatus,
+)
+from shared.ports import PowerAnswer
 from sim_backend import fake_operations
 from sim_backend.fake_site import Domain, Operation, Site
 from sim_backend.world import World
@@ -366,8 +377,16 @@ class FakePower:
 
     def __init__(self, cluster: FakeCluster, clock: Callable[[], float] | None = None) -> None:
         self.cluster, self._clock = cluster, clock
+        self.name, self.does = "fake", frozenset({PowerOperation.FENCE, PowerOperation.WAKE})
         self._failing: dict[str, float] = {}
         self._boots = 0
+
+    def operate(self, operation: PowerOperation, node: str, mac_addresses: Sequence[str]) -> PowerAnswer:
+        """Carry out one operation at once."""
+        del mac_addresses
+        if operation not in self.does:
+            raise ContractViolation(f"{self.name} does not {operation}")
+        return PowerAnswer(self.fence(node) if operation is PowerOperation.FENCE else self.wake(node))
 
     def fail_fence(self, node: str, times: float = math.inf) -> None:
         """Let the next `times` fences of a node fail (0: none any more)."""

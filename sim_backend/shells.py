@@ -477,10 +477,9 @@ class ControllerShell(Shell):
         life = self.lives
 
         def act() -> None:
-            operation = self.power.fence if effect.operation == "fence" else self.power.wake
-            done = operation(effect.node)
+            answer = self.power.operate(effect.operation, effect.node, effect.mac_addresses)
             if self.lives == life:
-                self.feed(fx.PowerDone(effect.node, effect.operation, done))
+                self.feed(fx.PowerDone(effect.node, effect.operation, answer.ok, answer.detail))
 
         if delay_s <= 0.0:
             act()

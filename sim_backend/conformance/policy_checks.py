@@ -16,7 +16,7 @@ import numpy as np
 
 from shared.decision import ChangeKind, PlacementDecision
 from shared.errors import ContractViolation
-from shared.ports import Needs, Policy
+from shared.ports import Needs, Shelf
 from shared.snapshot import Snapshot, WorkloadState
 from sim_backend.conformance.clusters import NodeRow, WorkRow, after, random_cluster, rows_of, snapshot
 from sim_backend.conformance.verifier import verify, verify_provisioning
@@ -27,11 +27,13 @@ _NAN, _INF = math.nan, math.inf
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """A policy under test, with the parameters to give it and the seed of the clusters."""
+    """A policy under test, with the parameters to give it and the seed of the clusters. `shelf`: for a provisioning
+    policy."""
 
-    policy: Policy
+    policy: Any
     params: Mapping[str, Any]
     seed: int = 0
+    shelf: Shelf | None = None
 
     def clusters(self) -> Iterator[Snapshot]:
         """Random clusters, the same for the same seed, and a few at the edges."""
@@ -43,10 +45,12 @@ class Subject:
 
     def decide(self, seen: Snapshot, state: Any = None) -> tuple[Any, Any]:
         """One decision; anything it raises is a broken contract."""
+        given = (self.shelf,) if self.shelf is not None else ()
         try:
-            return self.policy.decide(seen, state, self.params)
+            decided: tuple[Any, Any] = self.policy.decide(seen, state, self.params, *given)
         except Exception as error:
             raise ContractViolation(f"{self.policy.name}: raises {error!r} for {seen}") from error
+        return decided
 
     def expect(self, holds: bool, rule: str, seen: Snapshot) -> None:
         """Raise `ContractViolation` unless the rule holds."""

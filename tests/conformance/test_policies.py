@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from daemons.decide import no_tables
 from shared.plugins import find_policy, names, policy_group
 from sim_backend.conformance.policy_checks import CHECKS, PLACEMENT_STEADY, Check, Subject
 
@@ -21,7 +22,7 @@ PARAMS: dict[tuple[str, str, str], dict[str, object]] = {
 
 def _run(role: str, name: str, check: Check, params: dict[str, object]) -> None:
     for seed in range(3):
-        check(Subject(find_policy(role, name), params, seed))
+        check(Subject(find_policy(role, name), params, seed, no_tables if role == "provisioning" else None))
 
 
 @pytest.mark.parametrize(("role", "name", "check"), EVERY)

@@ -9,12 +9,13 @@ from typing import Any
 import numpy as np
 import pytest
 
+from daemons.decide import no_tables
 from daemons.policies.placement.first_fit import FirstFit
 from daemons.policies.provisioning.static import Static
 from shared.decision import Change, ChangeKind, PlacementDecision, ProvisioningDecision, Reason, ReasonCode, Refusal
 from shared.errors import ContractViolation
 from shared.model import Allotment
-from shared.ports import Needs
+from shared.ports import Needs, Shelf
 from shared.snapshot import Snapshot, WorkloadState
 from sim_backend.conformance import policy_checks as checks
 from sim_backend.conformance.clusters import NodeRow, WorkRow, after, random_cluster, rows_of, snapshot
@@ -214,13 +215,15 @@ def test_sizes() -> None:
     class Inventive(Static):
         """One node too many."""
 
-        def decide(self, snapshot: Snapshot, state: Any, params: Mapping[str, Any]) -> tuple[ProvisioningDecision, Any]:
-            decision, state = super().decide(snapshot, state, params)
+        def decide(
+            self, snapshot: Snapshot, state: Any, params: Mapping[str, Any], shelf: Shelf
+        ) -> tuple[ProvisioningDecision, Any]:
+            decision, state = super().decide(snapshot, state, params, shelf)
             return replace(decision, in_service=(*decision.in_service, "n99")), state
 
-    checks.check_sizes(Subject(Static(), {}))
+    checks.check_sizes(Subject(Static(), {}, shelf=no_tables))
     with pytest.raises(ContractViolation, match="no such node"):
-        checks.check_sizes(Subject(Inventive(), {}))
+        checks.check_sizes(Subject(Inventive(), {}, shelf=no_tables))
 
 
 NODES = [NodeRow("n0", cores=2, memory_mib=2000.0), NodeRow("n1", cores=2, memory_mib=2000.0, labels=("ssd",))]

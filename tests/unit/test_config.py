@@ -224,9 +224,11 @@ def test_every_listed_key_exists_and_says_what_it_holds(cls: type[ControllerConf
     assert len({key.name for key in listed}) == len(listed) > 10
     for key in listed:
         assert key.holds != "anything", key
-        found = problems(f"{key.name.replace('*', 'x')} = {{}}" if key.holds != "a table" else f"{key.name} = 1", cls)
-        assert len(found) == 1
-        assert key.holds in found[0]
+        name = key.name.replace("*", "x")
+        found = problems(f"{name} = {{}}" if key.holds != "a table" else f"{name} = 1", cls)
+        told = [problem for problem in found if "is missing" not in problem]
+        assert len(told) == 1
+        assert key.holds in told[0]
 
 
 @settings(deadline=None)

@@ -239,11 +239,11 @@ def test_a_power_driver_is_asked_and_only_its_proof_counts() -> None:
     desk.obey()
     desk.wait(60.0, reporting=["n2"])
     assert [(power.node, power.operation) for power in desk.powers] == [("n1", "fence")]
-    desk.feed(PowerDone("n1", "fence", False, "no answer"))
+    desk.feed(PowerDone("n1", desk.powers[0].operation, False, "no answer"))
     assert desk.orders == []
     desk.wait(60.0, reporting=["n2"])
     assert len(desk.powers) > 1
-    desk.feed(PowerDone("n1", "fence", True))
+    desk.feed(PowerDone("n1", desk.powers[0].operation, True))
     assert kinds(desk) == [(ActionKind.START, "n2")]
 
 

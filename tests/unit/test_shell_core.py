@@ -19,6 +19,7 @@ from shared.clock import ManualClock, SystemClock
 from shared.errors import BusUnavailable, ContractViolation
 from shared.lanes import Lane
 from shared.messages import Probe
+from shared.model import PowerOperation
 from shared.ports import Bus
 from shared.pump import Link, backoff_s
 from shared.sdnotify import Notifier
@@ -73,8 +74,8 @@ def test_what_has_come_in_goes_before_timers_that_are_due() -> None:
         fx.StopTimer("never"),
     ]
     shell, core = scripted(first, stop_at("late"), ManualClock(100.0))
-    shell.post(fx.PowerDone("n1", "fence", True))
-    shell.post(fx.PowerDone("n2", "fence", True))
+    shell.post(fx.PowerDone("n1", PowerOperation.FENCE, True))
+    shell.post(fx.PowerDone("n2", PowerOperation.FENCE, True))
 
     status = shell.run()
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from daemons.decide import no_tables
 from daemons.policies.provisioning.static import Static
 from shared.decision import Reason, ReasonCode
 from shared.errors import InvalidInput
@@ -20,7 +21,7 @@ SEEN = snapshot([NodeRow(name) for name in ("c", "a", "b")], [])
 )
 def test_first_nodes_in_row_order(params: dict[str, Any], names: str) -> None:
     """Named in row order, with the numbers in the reason."""
-    decision, state = Static().decide(SEEN, None, params)
+    decision, state = Static().decide(SEEN, None, params, no_tables)
     assert decision.in_service == tuple(names)
     assert decision.reason == Reason(ReasonCode.KEEP, (("in_service", float(len(names))), ("nodes", 3.0)))
     assert state is None
@@ -32,4 +33,4 @@ def test_bad_parameters(params: dict[str, Any]) -> None:
     with pytest.raises(InvalidInput):
         Static().check_params(params)
     with pytest.raises(InvalidInput):
-        Static().decide(SEEN, None, params)
+        Static().decide(SEEN, None, params, no_tables)

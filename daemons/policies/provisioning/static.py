@@ -7,7 +7,7 @@ from typing import Any
 
 from shared.decision import ProvisioningDecision, Reason, ReasonCode
 from shared.errors import InvalidInput, Problem
-from shared.ports import Needs
+from shared.ports import Needs, Shelf
 from shared.snapshot import Snapshot
 
 
@@ -32,9 +32,11 @@ class Static:
         if problems:
             raise InvalidInput(*problems)
 
-    def decide(self, snapshot: Snapshot, state: Any, params: Mapping[str, Any]) -> tuple[ProvisioningDecision, None]:
+    def decide(
+        self, snapshot: Snapshot, state: Any, params: Mapping[str, Any], shelf: Shelf
+    ) -> tuple[ProvisioningDecision, None]:
         """Name the nodes; fewer than `nodes` when there are fewer. Raises `InvalidInput` as `check_params` does."""
-        del state
+        del state, shelf
         self.check_params(params)
         names = tuple(dict.fromkeys(snapshot.nodes.names))
         chosen = names[: params.get("nodes")]

@@ -1,0 +1,259 @@
+"""What operators ask of a controller, as messages of the bus; `shared/messages.py` has the others and the rules."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from shared.model import Job
+from shared.webapp import WebApp
+
+
+@dataclass(frozen=True, slots=True)
+class SubmitJob:
+    """Submit a job. The same `request` id again is the same submission."""
+
+    KIND: ClassVar[str] = "submit-job"
+    VERSION: ClassVar[int] = 1
+    OLDEST: ClassVar[int] = 1
+
+    request: str
+    job: Job
+
+
+@dataclass(frozen=True, slots=True)
+class CancelJob:
+    """Stop a job's VMs, discard its images and end it as cancelled."""
+
+    KIND: ClassVar[str] = "cancel-job"
+    VERSION: ClassVar[int] = 1
+    OLDEST: ClassVar[int] = 1
+
+    request: str
+    job: str
+
+
+@dataclass(frozen=True, slots=True)
+class AddNode:
+    """Let a node take part. Its facts come from its agent's inventory."""
+
+    KIND: ClassVar[str] = "add-node"
+    VERSION: ClassVar[int] = 1
+    OLDEST: ClassVar[int] = 1
+
+    request: str
+    node: str
+
+
+@dataclass(frozen=True, slots=True)
+class RemoveNode:
+    """Take an empty node out; refused while a VM is or may be on it."""
+
+    KIND: ClassVar[str] = "remove-node"
+    VERSION: ClassVar[int] = 1
+    OLDEST: ClassVar[int] = 1
+
+    request: str
+    node: str
+
+
+@dataclass(frozen=True, slots=True)
+class DrainNode:
+    """Empty a node (`on`) or let it take VMs again (not `on`)."""
+
+    KIND: ClassVar[str] = "drain-node"
+    VERSION: ClassVar[int] = 1
+    OLDEST: ClassVar[int] = 1
+
+    request: str
+    node: str
+    on: bool
+
+
+@dataclass(frozen=True, slots=True)
+class RepairNode:
+    """An operator's word that a node that failed to come into service may be tried again."""
+
+    KIND: ClassVar[str] = "repair-node"
+    VERSION: ClassVar[int] = 1
+    OLDEST: ClassVar[int] = 1
+
+    request: str
+    node: str
+
+
+@dataclass(frozen=True, slots=True)
+class ConfirmOff:
+    """An operator's word that a silent node is off: its VMs are lost and may be restarted elsewhere."""
+
+    KIND: ClassVar[str] = "confirm-off"
+    VERSION: ClassVar[int] = 1
+    OLDEST: ClassVar[int] = 1
+
+    request: str
+    node: str
+
+
+@dataclass(frozen=True, slots=True)
+class ApprovePlan:
+    """Carry out the plan of the cycle decision that waits (automation level `confirm`)."""
+
+    KIND: ClassVar[str] = "approve-plan"
+    VERSION: ClassVar[int] = 1
+    OLDEST: ClassVar[int] = 1
+
+    request: str
+    decision: int
+
+
+@dataclass(frozen=True, slots=True)
+class SetDeciding:
+    """Stop (`on` false) or resume deciding; what was decided goes on converging. After a restore of the store the
+    controller only observes: `on` lets it act again too."""
+
+    KIND: ClassVar[str] = "set-deciding"
+    VERSION: ClassVar[int] = 1
+    OLDEST: ClassVar[int] = 1
+
+    request: str
+    on: bool
+
+
+@dataclass(frozen=True, slots=True)
+class HoldJob:
+    """Suspend a job's VMs to disk and keep them so (`on`), or let policies resume them (not `on`)."""
+
+    KIND: ClassVar[str] = "hold-job"
+    VERSION: ClassVar[int] = 1
+    OLDEST: ClassVar[int] = 1
+
+    request: str
+    job: str
+    on: bool
+
+
+@dataclass(frozen=True, slots=True)
+class MoveVm:
+    """Migrate one VM to a node, keeping its CPU; refused where it does not fit or the node takes no VMs."""
+
+    KIND: ClassVar[str] = "move-vm"
+    VERSION: ClassVar[int] = 1
+    OLDEST: ClassVar[int] = 1
+
+    request: str
+    vm: str
+    node: str
+
+
+@dataclass(frozen=True, slots=True)
+class AdoptVm:
+    """Take over a running VM that is not ours as a job of one instance without declared work (best effort). It keeps
+    its name; the job is complete when its guest ends, and is over when the VM is lost: it cannot be started anew."""
+
+    KIND: ClassVar[str] = "adopt-vm"
+    VERSION: ClassVar[int] = 1
+    OLDEST: ClassVar[int] = 1
+
+    request: str
+    node: str
+    vm: str
+    job: str
+
+
+@dataclass(frozen=True, slots=True)
+class ForgetVm:
+    """Let go of a job's VMs without stopping them: they are counted from then on, never touched."""
+
+    KIND: ClassVar[str] = "forget-vm"
+    VERSION: ClassVar[int] = 1
+    OLDEST: ClassVar[int] = 1
+
+    request: str
+    job: str
+
+
+@dataclass(frozen=True, slots=True)
+class SubmitWeb:
+    """Submit a web application, or change the one of that name to what is given now. The same `request` id again is
+    the same submission."""
+
+    KIND: ClassVar[str] = "submit-web"
+    VERSION: ClassVar[int] = 1
+    OLDEST: ClassVar[int] = 1
+
+    request: str
+    app: WebApp
+
+
+@dataclass(frozen=True, slots=True)
+class RemoveWeb:
+    """Stop every instance of a web application and forget it."""
+
+    KIND: ClassVar[str] = "remove-web"
+    VERSION: ClassVar[int] = 1
+    OLDEST: ClassVar[int] = 1
+
+    request: str
+    app: str
+
+
+@dataclass(frozen=True, slots=True)
+class DryRun:
+    """Decide on the state as it is and answer with changes, refusals and plan; nothing is carried out or stored."""
+
+    KIND: ClassVar[str] = "dry-run"
+    VERSION: ClassVar[int] = 1
+    OLDEST: ClassVar[int] = 1
+
+    request: str
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """Ask for a view: `what` is one of `QUERIES`, `subject` a name where the view is of one thing, `limit` the most
+    rows (1 to 10,000). The answer is in `Reply.data`, plain data (docs/views.md has the keys)."""
+
+    KIND: ClassVar[str] = "query"
+    VERSION: ClassVar[int] = 1
+    OLDEST: ClassVar[int] = 1
+
+    request: str
+    what: str
+    subject: str = ""
+    limit: int = 1000
+
+
+QUERIES = (
+    "status",
+    "nodes",
+    "node",
+    "jobs",
+    "job",
+    "web-apps",
+    "web-app",
+    "vms",
+    "plan",
+    "plan-history",
+    "doctor",
+    "snapshot",
+)
+
+Request = (
+    SubmitJob
+    | CancelJob
+    | AddNode
+    | RemoveNode
+    | DrainNode
+    | RepairNode
+    | ConfirmOff
+    | ApprovePlan
+    | SetDeciding
+    | HoldJob
+    | MoveVm
+    | AdoptVm
+    | ForgetVm
+    | SubmitWeb
+    | RemoveWeb
+    | DryRun
+    | Query
+)
