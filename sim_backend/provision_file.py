@@ -1,0 +1,262 @@
+"""Reads a file for `trimtab sim provision`: a period with a deadline, checked as a whole.
+
+`read` raises `InvalidInput` with every problem of the file and of the price series that it names.
+"""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from itertools import pairwise
+from pathlib import Path
+from typing import Annotated, Any, ClassVar
+
+import numpy as np
+from numpy.polynomial import Polynomial
+from numpy.typing import NDArray
+
+from shared.errors import InvalidInput, Problem
+from shared.tomlfile import Above, AtLeast, Range, load
+from sim_backend.provision_series import Wanted, mean_prices, parse_start
+
+SECONDS_MAX = 1e9
+SECONDS_PER_HOUR = 3600.0
+ARRIVALS_MAX = 100_000
+TERMS_MAX = 10
+SERVERS_MAX = 1_000
+INTERVALS_MAX = 10_000
+_NODES = 64  # of the quadrature that counts arrivals, in each interval
+
+Positive = Annotated[float, Range(1e-6, SECONDS_MAX)]
+NotNegative = Annotated[float, Range(0.0, SECONDS_MAX)]
+
+
+class Shape(StrEnum):
+    """How the price of a server changes over the period."""
+
+    UNIFORM = "uniform"
+    INCREASING = "increasing"
+    DECREASING = "decreasing"
+    QUADRATIC_1 = "quadratic-1"
+    QUADRATIC_2 = "quadratic-2"
+    SERIES = "series"
+
+
+@dataclass(frozen=True, slots=True)
+class Period:
+    """submission_end, deadline: in intervals of interval_s from the begin of the period."""
+
+    interval_s: Positive
+    submission_end: Annotated[int, Range(0, INTERVALS_MAX)]
+    deadline: Annotated[int, Range(2, INTERVALS_MAX)]
+
+
+@dataclass(frozen=True, slots=True)
+class Servers:
+    """slots: jobs that one server executes at a time."""
+
+    max: Annotated[int, Range(1, SERVERS_MAX)]
+    min: Annotated[int, Range(1, SERVERS_MAX)] = 1
+    deploy_s: NotNegative = 25.0
+    remove_s: NotNegative = 30.0
+    slots: Annotated[int, Range(1, 1_000)] = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Arrivals:
+    """Gaps of mean mean_s a(x) at the time x in s; profile: the coefficients of a, lowest power first."""
+
+    mean_s: Positive
+    profile: tuple[float, ...] = (1.0,)
+
+
+@dataclass(frozen=True, slots=True)
+class Service:
+    """mean_s: of the exponential service times."""
+
+    mean_s: Positive
+
+
+@dataclass(frozen=True, slots=True)
+class Promise:
+    """confidence: least probability that all jobs are done by the deadline. guarded: whether the cost-aware methods
+    leave out sizes after which it may be lost."""
+
+    confidence: Annotated[float, Range(1e-9, 1.0 - 1e-12)]
+    guarded: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Price:
+    """ratio: largest to least price of a shape of mean 1. A series: a CSV file beside the scenario, the column, the
+    time zone of its first column, and when the period starts there; watts: what one server takes (0: prices are
+    used as they are)."""
+
+    shape: Shape = Shape.UNIFORM
+    ratio: Annotated[float, Range(1.0, 1e6)] = 3.0
+    file: str = ""
+    column: str = ""
+    time_zone: str = "UTC"
+    start: Any = ""
+    watts: Annotated[float, Range(0.0, 1e6)] = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class PositiveProfile:
+    """a(x) is above 0 from the begin of the period to the end of submission, and there are not too many arrivals."""
+
+    key: str = "arrivals.profile"
+
+    def broken(self, values: Mapping[str, Any]) -> str:
+        """What is expected of the profile, "" where that is so or what it is held against is not good."""
+        needed = ("arrivals.profile", "arrivals.mean_s", "period.interval_s", "period.submission_end")
+        if any(key not in values for key in needed):
+            return ""
+        terms, mean_s, interval_s, end = (values[key] for key in needed)
+        if not 1 <= len(terms) <= TERMS_MAX:
+            return f"1 to {TERMS_MAX} coefficients"
+        at_s, least = lowest(terms, end * interval_s)
+        if not least > 0.0:
+            return f"rates that are not negative: a(x) above 0 (it is {least:g} at x = {at_s:g} s)"
+        count = expected_arrivals(terms, mean_s, interval_s, end)
+        return "" if count <= ARRIVALS_MAX else f"at most {ARRIVALS_MAX} arrivals (there are {count:.3g})"
+
+
+@dataclass(frozen=True, slots=True)
+class Scenario:
+    """A period with a deadline, as its file says."""
+
+    RULES: ClassVar[tuple[Any, ...]] = (
+        Above("period.deadline", "period.submission_end"),
+        AtLeast("servers.max", "servers.min"),
+        AtLeast("period.interval_s", "servers.deploy_s"),
+        PositiveProfile(),
+    )
+
+    period: Period
+    servers: Servers
+    arrivals: Arrivals
+    service: Service
+    promise: Promise
+    price: Price = field(default_factory=Price)
+
+    @property
+    def submission_end_s(self) -> float:
+        """When nothing arrives any more, in s from the begin of the period."""
+        return self.period.submission_end * self.period.interval_s
+
+    def gap_factor(self, at_s: NDArray[np.float64]) -> NDArray[np.float64]:
+        """a(x) at times in s from the begin of the period."""
+        values: NDArray[np.float64] = Polynomial(self.arrivals.profile)(at_s)
+        return values
+
+    def rate_per_interval(self, at: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Arrivals per interval as a Poisson process, at times in intervals."""
+        interval_s = self.period.interval_s
+        return interval_s / (self.arrivals.mean_s * self.gap_factor(at * interval_s))
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """A scenario with what its price series holds: `prices`, float64[deadline], of one server in each interval; None
+    for a shape."""
+
+    scenario: Scenario
+    prices: NDArray[np.float64] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Loose:
+    """The same file with nothing checked, for the series that a file with other problems names."""
+
+    period: Any = None
+    servers: Any = None
+    arrivals: Any = None
+    service: Any = None
+    promise: Any = None
+    price: Any = None
+
+
+def read(path: Path) -> Given:
+    """The scenario at `path`. Raises `InvalidInput` naming each problem with its place."""
+    problems: list[Problem] = []
+    scenario: Scenario | None = None
+    try:
+        scenario = load(path, Scenario)
+    except InvalidInput as error:
+        problems += error.problems
+    prices: NDArray[np.float64] | None = None
+    try:
+        prices = _series(path)
+    except InvalidInput as error:
+        problems += [problem for problem in error.problems if problem not in problems]
+    if problems or scenario is None:
+        raise InvalidInput(*problems)
+    return Given(scenario, prices)
+
+
+def _series(path: Path) -> NDArray[np.float64] | None:
+    """The prices that a file names; None where its shape is another or too little else is known."""
+    loose = load(path, _Loose)
+    price, period = loose.price, loose.period
+    if not isinstance(price, dict) or price.get("shape") != Shape.SERIES:
+        return None
+    start = _start(price, path)
+    interval_s, intervals = (_number(period, key) for key in ("interval_s", "deadline"))
+    strings = [price.get(key, "UTC") for key in ("file", "column", "time_zone")]
+    if not interval_s or not 0 < intervals <= INTERVALS_MAX or not all(isinstance(each, str) for each in strings):
+        return None  # told by the checks of these keys
+    wanted = Wanted(path.parent / strings[0], strings[1], strings[2], start, interval_s, int(intervals))
+    watts = _number(price, "watts")
+    # A price per MWh becomes one per server and interval.
+    return mean_prices(wanted, str(path)) * (watts / 1e6 * interval_s / SECONDS_PER_HOUR if watts else 1.0)
+
+
+def _start(price: Mapping[str, Any], path: Path) -> datetime.datetime:
+    """When the period starts. Raises `InvalidInput` for every key that a series must have and that is not there."""
+    problems = [
+        Problem(f"{path}: price.{key}", "is missing", what)
+        for key, what in (("file", "a CSV file beside the scenario"), ("column", "the name of a column"))
+        if price.get(key) in (None, "")
+    ]
+    raw = price.get("start", "")
+    start = raw if isinstance(raw, datetime.datetime) else parse_start(raw)
+    if start is None:
+        what = f"is {str(raw)[:60]!r}" if raw != "" else "is missing"
+        problems.append(Problem(f"{path}: price.start", what, "a time such as 2022-01-10T08:00"))
+    if problems or start is None:
+        raise InvalidInput(*problems)
+    return start
+
+
+def _number(table: Any, key: str) -> float:
+    """A number of a table that nobody has checked; 0 where it is none that can be used."""
+    value = table.get(key) if isinstance(table, dict) else None
+    good = isinstance(value, int | float) and not isinstance(value, bool) and 0 < value < SECONDS_MAX
+    return float(value) if good and value is not None else 0.0
+
+
+# --- arrivals ---------------------------------------------------------------------------------------------------------
+
+
+def lowest(terms: Sequence[float], until_s: float) -> tuple[float, float]:
+    """Where in [0, until_s] a polynomial is lowest, and its value there."""
+    curve = Polynomial(list(terms))
+    turns = [float(root.real) for root in curve.deriv().roots() if abs(root.imag) < 1e-9 * (1.0 + abs(root.real))]
+    places = [0.0, until_s, *(turn for turn in turns if 0.0 < turn < until_s)]
+    values = [(float(curve(at_s)), at_s) for at_s in places]
+    least, at_s = min(values)
+    return at_s, least
+
+
+def expected_arrivals(terms: Sequence[float], mean_s: float, interval_s: float, end: int) -> float:
+    """Mean number of arrivals of a Poisson process of rate 1 / (mean_s a(x)) up to the end of submission."""
+    curve = Polynomial(list(terms))
+    nodes, weights = np.polynomial.legendre.leggauss(_NODES)
+    total = 0.0
+    for begin, until in pairwise(np.linspace(0.0, end * interval_s, min(max(end, 1), 256) + 1)):
+        middle, half = (begin + until) / 2.0, (until - begin) / 2.0
+        total += half * float(weights @ (1.0 / (mean_s * curve(middle + half * nodes))))
+    return total
