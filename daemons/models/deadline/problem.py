@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, fields
 
 import numpy as np
+from numpy.polynomial import legendre
 from numpy.typing import NDArray
 
 from shared.errors import InvalidValue
@@ -17,6 +19,8 @@ Ints = NDArray[np.int64]
 
 INTERVALS_MAX = 10_000
 SERVERS_MAX = 10_000
+RATE_TOLERANCE = 1e-6  # a polynomial that touches 0 may fall below by so much of the interval's mean
+_MOMENTS = np.cos(np.pi * np.arange(65) / 64)  # of an interval, from 1 (its end) to -1
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +63,9 @@ class DeadlineProblem:
             raise InvalidValue("removal_price", self.removal_price.shape, f"one for each of {intervals} intervals")
         if (self.arrivals[:, 0] < 0.0).any():
             raise InvalidValue("arrivals", float(self.arrivals[:, 0].min()), "rates of 0 or above")
+        least = lowest_rate(self.arrivals)
+        if (least < -RATE_TOLERANCE * self.arrivals[:, 0]).any():
+            raise InvalidValue("arrivals", float(least.min()), "rates of 0 or above at every moment")
         positive("service", self.service)
         whole("servers_min", self.servers_min, 1, SERVERS_MAX)
         whole("servers_max", self.servers_max, self.servers_min, SERVERS_MAX)
@@ -93,3 +100,32 @@ class DeadlineProblem:
             sha.update(f"{field.name}={value.shape if array else value!r};".encode())
             sha.update(value.tobytes() if array else b"")
         return sha.hexdigest()
+
+
+def lowest_rate(arrivals: Floats) -> Floats:
+    """float64[d]: the lowest of the rates within each interval; arrivals as in `DeadlineProblem`."""
+    rates = legendre.legval(_MOMENTS, arrivals.T)
+    return np.asarray(rates.min(axis=1), dtype=np.float64)
+
+
+def arrivals_from_rate(rate: Callable[[Floats], Floats], intervals: int, submission_end: int, order: int = 8) -> Floats:
+    """`arrivals` for a `DeadlineProblem`: float64[intervals, order], the Legendre projection of a rate.
+
+    rate: for moments (in intervals, float64[m]) the arrivals per interval; asked within 0..submission_end. Smooth rates
+    are met to about (4 L)**-order, L: how many intervals away they stop to be smooth. Where the projection would fall
+    below 0 the interval has its mean rate. Raises `InvalidValue` for rates below 0 or not finite.
+    """
+    whole("intervals", intervals, 2, INTERVALS_MAX)
+    whole("submission_end", submission_end, 0, intervals)
+    whole("order", order, 1, 32)
+    places, weights = legendre.leggauss(order + 16)
+    moments = np.arange(submission_end)[:, None] + (places + 1.0) / 2.0
+    rates = np.asarray(rate(moments.ravel()), dtype=np.float64).reshape(moments.shape)
+    bad = ~(np.isfinite(rates) & (rates >= 0.0))
+    if bad.any():
+        raise InvalidValue("arrivals", float(rates[bad][0]), "rates of 0 or above at every moment")
+    scale = (2.0 * np.arange(order) + 1.0) / 2.0
+    arrivals = np.zeros((intervals, order))
+    arrivals[:submission_end] = rates @ (weights[:, None] * legendre.legvander(places, order - 1)) * scale
+    arrivals[lowest_rate(arrivals) < 0.0, 1:] = 0.0
+    return arrivals
