@@ -10,6 +10,7 @@ from __future__ import annotations
 import base64
 import binascii
 import json
+import math
 import zlib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, fields
@@ -29,15 +30,19 @@ from shared.snapshot import (
     InstanceColumns,
     Ints,
     NodeColumns,
+    PowerColumns,
+    PriceView,
     Snapshot,
     StageColumns,
     WebColumns,
+    WindowView,
     WorkloadColumns,
     WorkloadState,
 )
 from shared.webapp import ModelForm
 
-SCHEMA = 1  # goes up with every change of what a snapshot or a request consists of
+SCHEMA = 2  # goes up with every change of what a snapshot or a request consists of
+SCHEMAS = (1, 2)  # that can be read; 1: without what provisioning sees
 BYTES_MAX = 1 << 30  # of the JSON in a file
 PART_LENGTH = 4096  # characters of one string on the bus
 PAGE_PARTS = 640  # strings of one page: 2.5 MiB
@@ -55,6 +60,7 @@ _COLUMNS = {
     "web": WebColumns,
     "flows": FlowColumns,
 }
+_LATER = {2: ("power", "windows", "prices")}  # parts by the schema that brought them
 _NUMBERS = ("now_s", "cycle_s", "reporting_frac", "oldest_report_s", "vm_overhead_mib")
 
 
@@ -80,6 +86,9 @@ def to_bytes(request: DecideRequest) -> bytes:
             "costs": {each.name: getattr(snapshot.costs, each.name) for each in fields(OperationCosts)},
             "constraints": [[each.kind.value, each.members, each.nodes] for each in snapshot.constraints],
             **{name: _written(getattr(snapshot, name)) for name in _COLUMNS},
+            "power": snapshot.power and _written(snapshot.power),
+            "windows": [_written(window) for window in snapshot.windows],
+            "prices": snapshot.prices and _written(snapshot.prices),
         },
         "placement": _choice(request.placement, request.placement_state, "placement"),
         "provisioning": request.provisioning
@@ -114,8 +123,9 @@ def _column(value: Any, hint: Any) -> Any:
     for known, dtype, stored in _TYPES:
         if hint == known:
             raw = np.ascontiguousarray(value).astype(stored, casting="equiv", copy=False)
-            return {"dtype": dtype, "length": len(raw), "data": base64.b64encode(raw.tobytes()).decode("ascii")}
-    return list(value)
+            wide = {"columns": raw.shape[1]} if raw.ndim == 2 else {}
+            return {"dtype": dtype, "length": len(raw), **wide, "data": base64.b64encode(raw.tobytes()).decode("ascii")}
+    return value if hint in (int, float, str) else list(value)
 
 
 def _choice(choice: PolicyChoice, state: Any, where: str) -> Row:
@@ -179,9 +189,9 @@ def from_parts(parts: Iterator[str]) -> bytes:
 def from_bytes(body: bytes, name: str) -> Saved:
     """The saved request in a file of that name. Raises `InvalidInput` naming the first thing that is wrong."""
     header, plain = _lines(body, name)
-    if plain.get("schema") != SCHEMA:
-        by = f"program {header.get('program', 'unknown')}"
-        raise InvalidInput(Problem(name, f"has schema {plain.get('schema')!r}, saved by {by}", f"schema {SCHEMA}"))
+    if plain.get("schema") not in SCHEMAS:
+        by, known = f"program {header.get('program', 'unknown')}", " or ".join(map(str, SCHEMAS))
+        raise InvalidInput(Problem(name, f"has schema {plain.get('schema')!r}, saved by {by}", f"schema {known}"))
     reader = _Reader(name)
     try:
         return Saved(reader.request(plain), header)
@@ -237,7 +247,11 @@ class _Reader:
         if plain["provisioning"] is not None:
             provisioning, provisioning_state = self._choice("provisioning", plain["provisioning"])
         return DecideRequest(
-            self._snapshot(plain["snapshot"]), placement, placement_state, provisioning, provisioning_state
+            self._snapshot(plain["snapshot"], plain["schema"]),
+            placement,
+            placement_state,
+            provisioning,
+            provisioning_state,
         )
 
     def _fail(self, where: str, what: str, expected: str) -> NoReturn:
@@ -263,8 +277,9 @@ class _Reader:
 
     # --- the snapshot -----------------------------------------------------------------------------------------------
 
-    def _snapshot(self, plain: Any) -> Snapshot:
-        self._keys("snapshot", plain, {*_NUMBERS, "at_cycle", "costs", "constraints", *_COLUMNS})
+    def _snapshot(self, plain: Any, schema: int) -> Snapshot:
+        later = [part for since, parts in _LATER.items() if since <= schema for part in parts]
+        self._keys("snapshot", plain, {*_NUMBERS, "at_cycle", "costs", "constraints", *_COLUMNS, *later})
         numbers: dict[str, Any] = {name: self._number(f"snapshot.{name}", plain[name]) for name in _NUMBERS}
         self._keys("snapshot.costs", plain["costs"], {each.name for each in fields(OperationCosts)})
         costs = {name: self._number(f"snapshot.costs.{name}", value) for name, value in plain["costs"].items()}
@@ -277,9 +292,25 @@ class _Reader:
             at_cycle=self._typed("snapshot.at_cycle", plain["at_cycle"], bool, "true or false"),
             costs=OperationCosts(**costs),
             constraints=self._constraints(plain["constraints"]),
+            power=self._part("snapshot.power", plain.get("power"), PowerColumns),
+            windows=self._windows(plain.get("windows", [])),
+            prices=self._part("snapshot.prices", plain.get("prices"), PriceView),
         )
         self._rows(snapshot)
         return snapshot
+
+    def _windows(self, plain: Any) -> tuple[WindowView, ...]:
+        rows = self._typed("snapshot.windows", plain, list, "a list")
+        made = (self._part(f"snapshot.windows[{at}]", row, WindowView) for at, row in enumerate(rows))
+        return tuple(window for window in made if window is not None)
+
+    def _part(self, where: str, plain: Any, kind: type[T]) -> T | None:
+        """A value of columns, of which not all need to have the same length, and numbers."""
+        if plain is None:
+            return None
+        hints = _hints(kind)
+        self._keys(where, plain, set(hints))
+        return kind(**{name: self._read(f"{where}.{name}", plain[name], hint) for name, hint in hints.items()})
 
     def _number(self, where: str, value: Any) -> float:
         return float(self._typed(where, value, (int, float), "a number"))
@@ -298,6 +329,10 @@ class _Reader:
         for known, dtype, stored in _TYPES:
             if hint == known:
                 return self._array(where, plain, dtype, stored)
+        if hint is float:
+            return self._number(where, plain)
+        if hint in (int, str):
+            return self._typed(where, plain, hint, "a whole number" if hint is int else "a string")
         rows = self._typed(where, plain, list, "a list")
         if hint == tuple[str, ...]:
             return self._texts(where, rows)
@@ -315,7 +350,8 @@ class _Reader:
         return tuple(self._typed(where, each, str, "strings") for each in rows)
 
     def _array(self, where: str, plain: Any, dtype: str, stored: str) -> Any:
-        self._keys(where, plain, {"dtype", "length", "data"})
+        two = isinstance(plain, dict) and "columns" in plain
+        self._keys(where, plain, {"dtype", "length", "data"} | ({"columns"} if two else set()))
         if plain["dtype"] != dtype:
             self._fail(f"{where}.dtype", f"is {plain['dtype']!r}", dtype)
         try:
@@ -323,11 +359,12 @@ class _Reader:
         except (binascii.Error, ValueError) as problem:
             raise InvalidInput(Problem(f"{self._name}: {where}.data", "is no base64", "base64")) from problem
         size = np.dtype(stored).itemsize
-        if plain["length"] * size != len(raw):
-            self._fail(where, f"holds {len(raw)} bytes", f"{plain['length']} values of {size} bytes")
+        shape = [self._typed(where, plain[key], int, "a count") for key in ("length", "columns")[: 1 + two]]
+        if min(shape) < 0 or math.prod(shape) * size != len(raw):
+            self._fail(where, f"holds {len(raw)} bytes", f"{' x '.join(map(str, shape))} values of {size} bytes")
         if dtype == "bool" and raw.strip(b"\x00\x01"):
             self._fail(where, "holds other bytes than 0 and 1", "truth values")
-        return np.frombuffer(raw, dtype=stored).astype(dtype)
+        return np.frombuffer(raw, dtype=stored).astype(dtype).reshape(shape)
 
     def _constraints(self, plain: Any) -> tuple[Constraint, ...]:
         where = "snapshot.constraints"
@@ -349,12 +386,28 @@ class _Reader:
         self._within("workloads.app", work.app, -1, len(snapshot.web.names))
         self._within("instances.node", snapshot.instances.node, -1, nodes)
         self._within("flows.app", snapshot.flows.app, 0, len(snapshot.web.names))
+        self._provisioning_rows(snapshot)
         held = np.where(work.state == WorkloadState.WAITING.value, 0, work.instances)
         placed = held > 0
         self._within("workloads.first_instance", work.first_instance[placed], 0, len(snapshot.instances.node))
         ends = (work.first_instance + held)[placed]
         self._within("workloads.instances", ends, 0, len(snapshot.instances.node) + 1)
         self._within("workloads.stages", work.first_stage + work.stages, 0, len(snapshot.stages.work_mcycles) + 1)
+
+    def _provisioning_rows(self, snapshot: Snapshot) -> None:
+        """Columns by node have as many rows as there are nodes; intervals have arrivals."""
+        nodes, power = len(snapshot.nodes.names), snapshot.power
+        if power is not None:
+            for name in _hints(PowerColumns):
+                self._long(f"power.{name}", len(getattr(power, name)), nodes)
+        for at, window in enumerate(snapshot.windows):
+            self._long(f"windows[{at}].rate", len(window.rate), nodes)
+            self._long(f"windows[{at}].arrivals", window.arrivals.shape[0], window.intervals)
+            self._long(f"windows[{at}].arrivals.shape", window.arrivals.ndim, 2)
+
+    def _long(self, where: str, got: int, wanted: int) -> None:
+        if got != wanted:
+            self._fail(f"snapshot.{where}", f"has {got} rows", f"{wanted}")
 
     def _within(self, where: str, rows: Ints, least: int, end: int) -> None:
         if len(rows) and not (least <= rows.min() and rows.max() < end):

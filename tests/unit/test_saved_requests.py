@@ -23,7 +23,7 @@ from shared.effects import Compute
 from shared.errors import InvalidInput, InvalidValue
 from shared.messages import DrainNode, DryRun, Query, Reply, SubmitJob, SubmitWeb
 from shared.model import Constraint, ConstraintKind, Rules, VmState, VmStatus
-from shared.snapshot import Snapshot
+from shared.snapshot import PowerColumns, PriceView, Snapshot, WindowView
 from shared.webapp import Flow, WebApp
 from sim_backend.conformance.clusters import random_cluster
 from sim_backend.place_file import read
@@ -51,6 +51,19 @@ def example() -> Snapshot:
     return replace(made, workloads=work, now_s=3600.1 + 0.2, costs=COSTS["paper"], at_cycle=False)
 
 
+def provisioned() -> Snapshot:
+    """With power, two windows and prices."""
+    made = example()
+    count = len(made.nodes.names)
+    some, odd = np.arange(count) % 2 == 0, np.array([0.1, math.inf, -0.0])[:count] / 3
+    power = PowerColumns(some, ~some, some, ~some, odd, -odd, odd, odd * 2, odd / 7, ("big",) * count)
+    window = WindowView(
+        "night", 900.0, 3, 5, 0.0, 7, np.linspace(0.1, 2.3, 15).reshape(5, 3), 480.5, 2, 1, 1, 9, 0.9999, 0.1, 2.0, odd
+    )
+    prices = PriceView(900.0, np.array([0.1, -0.3, math.nan]), np.array([0.0, -0.0, 1 / 3]), 2, "EUR")
+    return replace(made, power=power, windows=(window, replace(window, name="day", opens_s=1 / 3)), prices=prices)
+
+
 def again(given: DecideRequest) -> DecideRequest:
     """The request as it comes back from a file."""
     saved = from_bytes(header_bytes(HEADER) + to_bytes(given), "f")
@@ -62,16 +75,25 @@ def same(one: Any, other: Any) -> None:
     """Columns of the same types with the same bits, everything else equal."""
     for each in fields(Snapshot):
         left, right = getattr(one, each.name), getattr(other, each.name)
-        if hasattr(left, "__dataclass_fields__") and each.name != "costs":
-            for column in fields(left):
-                first, second = getattr(left, column.name), getattr(right, column.name)
-                if isinstance(first, np.ndarray):
-                    assert (first.dtype, first.tobytes()) == (second.dtype, second.tobytes()), column.name
-                    assert not second.flags.writeable
-                else:
-                    assert first == second, column.name
+        if each.name == "windows":
+            assert len(left) == len(right)
+            for first, second in zip(left, right, strict=True):
+                same_columns(first, second)
+        elif hasattr(left, "__dataclass_fields__") and each.name != "costs":
+            same_columns(left, right)
         else:
             assert left == right, each.name
+
+
+def same_columns(left: Any, right: Any) -> None:
+    for column in fields(left):
+        first, second = getattr(left, column.name), getattr(right, column.name)
+        if isinstance(first, np.ndarray):
+            told = (first.dtype, first.shape, first.tobytes())
+            assert told == (second.dtype, second.shape, second.tobytes()), column.name
+            assert not second.flags.writeable
+        else:
+            assert (type(first), first) == (type(second), second), column.name
 
 
 # --- what is read is what was written --------------------------------------------------------------------------------
@@ -84,6 +106,23 @@ def test_every_bit_comes_back() -> None:
     assert (back.placement, back.placement_state) == (given.placement, given.placement_state)
     assert (back.provisioning, back.provisioning_state) == (given.provisioning, None)
     assert to_bytes(back) == to_bytes(given)
+
+
+def test_what_provisioning_sees_comes_back() -> None:
+    given = request(provisioned())
+    same(given.snapshot, again(given).snapshot)
+    assert to_bytes(again(given)) == to_bytes(given)
+
+
+def test_an_older_file_is_read() -> None:
+    """Given a file of schema 1, when it is read, then it says nothing of power, windows and prices."""
+
+    def older(plain: dict[str, Any]) -> None:
+        plain["schema"] = 1
+        for part in ("power", "windows", "prices"):
+            del plain["snapshot"][part]
+
+    same(from_bytes(altered(older), "f").request.snapshot, example())
 
 
 def test_between_cycles_there_is_no_provisioning() -> None:
@@ -112,25 +151,32 @@ def test_only_plain_states_can_be_saved() -> None:
         assert said in str(caught.value)
 
 
-FIELDS = """at_cycle constraints costs cycle_s flows instances nodes now_s oldest_report_s reporting_frac stages
-vm_overhead_mib web workloads flows.app flows.c_mhz_s flows.goal flows.load_mhz flows.model flows.names flows.percentile
-flows.rate_per_s flows.t_min_s flows.throughput flows.work_mcycles instances.cpu_mhz instances.node nodes.core_mhz
-nodes.cores nodes.cpu_mhz nodes.draining nodes.free_cpu_mhz nodes.free_memory_mib nodes.labels nodes.memory_mib
-nodes.names nodes.schedulable stages.max_mhz stages.memory_mib stages.min_mhz stages.work_mcycles web.importance
-web.max_instances web.max_mhz web.min_instances web.names workloads.app workloads.changed_s workloads.desired_start_s
+FIELDS = """at_cycle constraints costs cycle_s flows instances nodes now_s oldest_report_s power prices reporting_frac
+stages vm_overhead_mib web windows workloads flows.app flows.c_mhz_s flows.goal flows.load_mhz flows.model
+flows.names flows.percentile flows.rate_per_s flows.t_min_s flows.throughput flows.work_mcycles
+instances.cpu_mhz instances.node nodes.core_mhz nodes.cores nodes.cpu_mhz nodes.draining nodes.free_cpu_mhz
+nodes.free_memory_mib nodes.labels nodes.memory_mib nodes.names nodes.schedulable power.available
+power.deploy_s power.idle_w power.must_stay power.off_w power.on power.peak_w power.remove_s power.types
+power.wanted prices.added prices.currency prices.interval_s prices.known prices.per_kwh stages.max_mhz
+stages.memory_mib stages.min_mhz stages.work_mcycles web.importance web.max_instances web.max_mhz
+web.min_instances web.names windows.analyser windows.arrivals windows.confidence windows.deploy_s
+windows.interval windows.interval_s windows.intervals windows.jobs windows.name windows.nodes
+windows.nodes_max windows.nodes_min windows.opens_s windows.penalty windows.rate windows.remove_s
+windows.service_s windows.slots windows.weight workloads.app workloads.changed_s workloads.desired_start_s
 workloads.done_mcycles workloads.first_instance workloads.first_stage workloads.fixed workloads.goal_s
-workloads.importance workloads.instances workloads.max_mhz workloads.memory_mib workloads.min_mhz workloads.names
-workloads.needs workloads.not_before_s workloads.revision workloads.separate workloads.stages workloads.state
-workloads.submit_s workloads.vcpus workloads.work_mcycles"""
+workloads.importance workloads.instances workloads.max_mhz workloads.memory_mib workloads.min_mhz
+workloads.names workloads.needs workloads.not_before_s workloads.revision workloads.separate
+workloads.stages workloads.state workloads.submit_s workloads.vcpus workloads.work_mcycles"""
 
 
 def test_a_new_column_needs_a_new_schema() -> None:
     """When this fails because a snapshot has changed: raise SCHEMA by one and put the new columns here."""
     made = example()
     names = [each.name for each in fields(Snapshot)]
-    parts = ("nodes", "workloads", "instances", "stages", "web", "flows")
-    columns = [f"{part}.{each.name}" for part in parts for each in fields(getattr(made, part))]
-    assert (SCHEMA, sorted(names) + sorted(columns)) == (1, FIELDS.split())
+    parts = {part: type(getattr(made, part)) for part in ("nodes", "workloads", "instances", "stages", "web", "flows")}
+    parts |= {"power": PowerColumns, "windows": WindowView, "prices": PriceView}
+    columns = [f"{part}.{each.name}" for part, kind in parts.items() for each in fields(kind)]
+    assert (SCHEMA, sorted(names) + sorted(columns)) == (2, FIELDS.split())
 
 
 # --- from a live controller ------------------------------------------------------------------------------------------
@@ -243,16 +289,16 @@ def refused(body: bytes) -> str:
     return str(caught.value)
 
 
-def altered(change: Callable[[dict[str, Any]], Any]) -> bytes:
+def altered(change: Callable[[dict[str, Any]], Any], of: Snapshot | None = None) -> bytes:
     """A file whose JSON was changed."""
-    plain = json.loads(gzip.decompress(to_bytes(request(example()))))
+    plain = json.loads(gzip.decompress(to_bytes(request(example() if of is None else of))))
     change(plain)
     return header_bytes(HEADER) + gzip.compress(json.dumps(plain).encode())
 
 
 def test_another_schema_is_refused_by_name() -> None:
     said = refused(altered(lambda plain: plain.update(schema=7)))
-    assert said == "f: has schema 7, saved by program 1.2.3 (expected schema 1)"
+    assert said == "f: has schema 7, saved by program 1.2.3 (expected schema 1 or 2)"
 
 
 def test_a_file_that_is_cut_off_is_refused() -> None:
@@ -317,6 +363,27 @@ WRONG: tuple[tuple[Callable[[dict[str, Any]], Any], str], ...] = (
 @pytest.mark.parametrize(("change", "said"), WRONG, ids=[said[:40] for _, said in WRONG])
 def test_what_is_wrong_inside_is_named(change: Callable[[dict[str, Any]], Any], said: str) -> None:
     assert said in refused(altered(change))
+
+
+PROVISIONING: tuple[tuple[Callable[[dict[str, Any]], Any], str], ...] = (
+    (column("power.wanted", length=1, data="AQ=="), "snapshot.power.wanted: has 1 rows (expected 3)"),
+    (lambda plain: plain["snapshot"]["power"].update(types={}), "snapshot.power.types: is {}"),
+    (lambda plain: plain["snapshot"].pop("power"), "snapshot.power: is missing"),
+    (lambda plain: plain["snapshot"]["windows"][1].update(jobs=1.5), "snapshot.windows[1].jobs: is 1.5"),
+    (lambda plain: plain["snapshot"]["windows"][0].update(name=1), "snapshot.windows[0].name: is 1"),
+    (lambda plain: plain["snapshot"]["windows"][0].update(intervals=6), "snapshot.windows[0].arrivals: has 5 rows"),
+    (
+        lambda plain: plain["snapshot"]["windows"][0]["arrivals"].update(columns=2),
+        "windows[0].arrivals: holds 120 bytes",
+    ),
+    (lambda plain: plain["snapshot"]["windows"][0]["arrivals"].update(length=-5, columns=-3), "arrivals: holds 120"),
+    (lambda plain: plain["snapshot"]["prices"].update(known=True), "snapshot.prices.known: is True"),
+)
+
+
+@pytest.mark.parametrize(("change", "said"), PROVISIONING, ids=[said[:40] for _, said in PROVISIONING])
+def test_what_is_wrong_for_provisioning_is_named(change: Callable[[dict[str, Any]], Any], said: str) -> None:
+    assert said in refused(altered(change, provisioned()))
 
 
 def test_constraints_come_back() -> None:
