@@ -26,13 +26,13 @@ class ArrivalProcess:
     expected: float
 
 
-def thesis_arrivals(scenario: Scenario) -> ArrivalProcess:
-    """next = x + z a(x), z exponential, x the arrival before (0 at first); the first one after the end of submission
-    and all later ones do not count (batch-provisioning.txt section 5.1.1)."""
+def thesis_arrivals(scenario: Scenario, begin: float = 0.0) -> ArrivalProcess:
+    """next = x + z a(x), z exponential, x the arrival before (`begin`, in intervals, at first); the first one after the
+    end of submission and all later ones do not count (batch-provisioning.txt section 5.1.1)."""
     mean_s, end_s, interval_s = scenario.arrivals.mean_s, scenario.submission_end_s, scenario.period.interval_s
 
     def draw(rng: np.random.Generator, runs: int) -> Floats:
-        at_s = np.zeros(runs)
+        at_s = np.full(runs, begin * interval_s)
         found: list[Floats] = []
         while at_s.size and np.isfinite(at_s).any():
             known = np.isfinite(at_s)
@@ -40,7 +40,7 @@ def thesis_arrivals(scenario: Scenario) -> ArrivalProcess:
             at_s = np.where(known, at_s + rng.exponential(mean_s, runs) * factor, np.inf)
             at_s[at_s > end_s] = np.inf
             found.append(at_s)
-        return np.column_stack(found) / interval_s
+        return np.column_stack(found) / interval_s if found else np.full((runs, 0), np.inf)
 
     return ArrivalProcess(draw, _expected(scenario))
 

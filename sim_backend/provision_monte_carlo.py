@@ -137,8 +137,8 @@ def _play(
         added[1] += more
         cost += period.price[interval] * size + period.removal_price[interval] * np.maximum(before - size, 0)
         tally.note(interval, size, jobs)
-        events = _events(arriving, places / period.service, rng)
-        _advance(jobs, period.slots * np.minimum(size, before), period.slots * size, events, places, period.deploy, rng)
+        events = events_of(arriving, places / period.service, rng)
+        advance(jobs, period.slots * np.minimum(size, before), period.slots * size, events, places, period.deploy, rng)
         before = size
     tally.note_end(jobs, cost, added)
 
@@ -173,7 +173,7 @@ def _by_interval(times: Floats, intervals: int) -> Iterator[NDArray[np.float32]]
         yield np.clip(share, 0.0, None)
 
 
-def _events(arriving: NDArray[np.float32], rate: float, rng: np.random.Generator) -> NDArray[np.int32]:
+def events_of(arriving: NDArray[np.float32], rate: float, rng: np.random.Generator) -> NDArray[np.int32]:
     """The arrivals of an interval, and what may be completions, `rate` of them on average.
 
     int32[runs, k], ascending: the moment of each event in the interval as the bits of a float32, the last bit of
@@ -188,7 +188,7 @@ def _events(arriving: NDArray[np.float32], rate: float, rng: np.random.Generator
     return both
 
 
-def _advance(
+def advance(
     jobs: Ints, first: Ints, later: Ints, events: Ints, places: int, deploy: float, rng: np.random.Generator
 ) -> None:
     """Change the numbers of jobs by the events of one interval: column by column, runs with many events first."""

@@ -1,0 +1,72 @@
+"""A scenario of a period with a deadline as the models take it, and as the simulation of chance takes it."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from daemons.models.deadline.problem import DeadlineProblem, arrivals_from_rate
+from daemons.models.deadline.shapes import shape_prices
+from sim_backend.provision_file import Given, Scenario
+from sim_backend.provision_monte_carlo import Period
+
+ORDER = 12  # of the polynomials that stand for the rate within an interval
+
+Floats = NDArray[np.float64]
+
+
+def problem_of(given: Given, shape: str | None = None) -> DeadlineProblem:
+    """The problem that a scenario states; `shape`: of the prices, in place of its own."""
+    scenario = given.scenario
+    interval_s = scenario.period.interval_s
+    service = scenario.service.mean_s / interval_s
+    price, removal, most = _prices(given, shape)
+    return DeadlineProblem(
+        arrivals=arrivals_from_rate(
+            scenario.rate_per_interval, scenario.period.deadline, scenario.period.submission_end, ORDER
+        ),
+        service=service,
+        servers_min=scenario.servers.min,
+        servers_max=scenario.servers.max,
+        confidence=scenario.promise.confidence,
+        price=price,
+        removal_price=removal,
+        deploy=scenario.servers.deploy_s / interval_s,
+        penalty=service * max(most, 0.0),
+        slots=scenario.servers.slots,
+    )
+
+
+def period_of(problem: DeadlineProblem) -> Period:
+    """The same for `provision_monte_carlo`."""
+    return Period(
+        problem.service, problem.servers_min, problem.deploy, problem.price, problem.removal_price, problem.slots
+    )
+
+
+def _prices(given: Given, shape: str | None) -> tuple[Floats, Floats, float]:
+    """Price and removal price of every interval, and the highest price."""
+    scenario = given.scenario
+    remove = scenario.servers.remove_s / scenario.period.interval_s
+    if given.prices is not None and shape is None:
+        return given.prices, removal_prices(given.prices, remove), float(given.prices.max())
+    named = scenario.price.shape.value if shape is None else shape
+    return shape_prices(named, scenario.price.ratio, scenario.period.deadline, remove)
+
+
+def removal_prices(price: Floats, remove: float) -> Floats:
+    """What a server costs from each decision point for `remove` intervals, never past the deadline, at prices that are
+    constant within an interval."""
+    intervals = len(price)
+    summed = np.concatenate([[0.0], np.cumsum(price)])
+    begins = np.arange(intervals, dtype=np.float64)
+    ends = np.minimum(begins + remove, intervals)
+    edges = np.arange(intervals + 1, dtype=np.float64)
+    return np.asarray(np.interp(ends, edges, summed) - summed[:-1], dtype=np.float64)
+
+
+def poisson_mean(scenario: Scenario) -> float:
+    """Expected number of arrivals under the rate 1 / (mean_s a(x))."""
+    period = scenario.period
+    rates = arrivals_from_rate(scenario.rate_per_interval, period.deadline, period.submission_end, ORDER)
+    return float(rates[:, 0].sum())
