@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from msgspec import Struct
 
-from shared.decision import Change, Plan, Refusal
+from shared.decision import Change, Plan, Reason, Refusal, WindowSize
 from shared.model import Allotment, Job, JobPhase, Node, NodeService
 from shared.webapp import WebApp
 
@@ -71,7 +71,8 @@ class JobRecord:
 @dataclass(frozen=True, slots=True)
 class NodeRecord:
     """A node that takes part. `events_seen`: every guest event up to that number is in the store.
-    `off_boot_id`: the boot that was proven off, whose late messages mean nothing ("" while it is not off)."""
+    `off_boot_id`: the boot that was proven off, whose late messages mean nothing ("" while it is not off). `wanted`,
+    `held`, `since_s`, `detail`, `sleeping`, `linked`, `woken_s`: see NodeEntry."""
 
     name: str
     service: NodeService
@@ -79,11 +80,41 @@ class NodeRecord:
     boot_id: str
     off_boot_id: str
     inventory: Node | None
+    wanted: bool = True
+    held: bool = False
+    since_s: float = 0.0
+    detail: str = ""
+    sleeping: bool = False
+    linked: bool = True
+    woken_s: float = 0.0
 
     @property
     def key(self) -> tuple[str, str]:
         """Kind and name."""
         return ("node", self.name)
+
+
+@dataclass(frozen=True, slots=True)
+class DurationRecord:
+    """How long it took to bring nodes of a power driver and node type into service (`what`: "deploy") or out of it
+    ("remove"): the mean of `count` times in seconds and their standard deviation; older ones count less and less."""
+
+    driver: str
+    node_type: str
+    what: str
+    count: int
+    mean_s: float
+    deviation_s: float
+
+    @property
+    def name(self) -> str:
+        """What it is of."""
+        return f"{self.driver}/{self.node_type}/{self.what}"
+
+    @property
+    def key(self) -> tuple[str, str]:
+        """Kind, and what it is of."""
+        return ("duration", self.name)
 
 
 class FlowWork(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
@@ -132,12 +163,29 @@ class Gain(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
 
 
 @dataclass(frozen=True, slots=True)
+class Provisioned:
+    """What a decision changed of the nodes that are to be in service: names `added` and `removed`; `dropped` are those
+    that had changed since. `held`: the automation level holds it back. The rest is as the policy said."""
+
+    added: tuple[str, ...]
+    removed: tuple[str, ...]
+    held: bool
+    reason: Reason
+    policy: str = ""
+    dropped: tuple[str, ...] = ()
+    in_service: int = 0
+    windows: tuple[WindowSize, ...] = ()
+    refused: tuple[tuple[int, float], ...] = ()
+    predicted_cost: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class DecisionRecord:
     """A decision as taken: changes, refusals, and what was dropped because its workload had changed since.
 
     `held` are the changes that the automation level holds back, and `plan` is what carrying them out would take.
     `gains` and `level` are what the policy predicted; `measured_s`: when it was measured what came of it (None: not
-    yet, or not at all).
+    yet, or not at all). `provisioning`: what it says of nodes (None: nothing).
     """
 
     number: int
@@ -152,6 +200,7 @@ class DecisionRecord:
     gains: Sequence[Gain] = ()
     level: float | None = None
     measured_s: float | None = None
+    provisioning: Provisioned | None = None
 
     @property
     def key(self) -> tuple[str, str]:
@@ -176,10 +225,60 @@ class ControlRecord:
 
 
 @dataclass(frozen=True, slots=True)
+class WindowRecord:
+    """What is kept of a deadline window."""
+
+    name: str
+
+    @property
+    def key(self) -> tuple[str, str]:
+        """Kind and name."""
+        return ("window", self.name)
+
+
+@dataclass(frozen=True, slots=True)
+class CostRecord:
+    """What a cycle cost: the `span_s` seconds from `at_s` on. All but the currency may be summed over cycles.
+
+    kwh, cost: energy of all nodes and its price in `currency`; static_kwh, static_cost: with the same load and every
+    node on. in_service_node_s, node_s: seconds of nodes in service, and of all nodes. node_starts: nodes that came into
+    service. misses, penalty: jobs of windows that were not done by their deadline, and what that costs.
+    """
+
+    at_s: float
+    span_s: float
+    currency: str = ""
+    kwh: float = 0.0
+    cost: float = 0.0
+    static_kwh: float = 0.0
+    static_cost: float = 0.0
+    in_service_node_s: float = 0.0
+    node_s: float = 0.0
+    node_starts: int = 0
+    misses: int = 0
+    penalty: float = 0.0
+
+    @property
+    def key(self) -> tuple[str, str]:
+        """Kind and begin."""
+        return ("cost", repr(self.at_s))
+
+
+@dataclass(frozen=True, slots=True)
 class Deleted:
     """Removes the record of a key."""
 
     key: tuple[str, str]
 
 
-Record = JobRecord | NodeRecord | WebRecord | DecisionRecord | ControlRecord | Deleted
+Record = (
+    JobRecord
+    | NodeRecord
+    | WebRecord
+    | WindowRecord
+    | DurationRecord
+    | CostRecord
+    | DecisionRecord
+    | ControlRecord
+    | Deleted
+)

@@ -170,7 +170,13 @@ class JobEntry:
 class NodeEntry:
     """What is known and wanted of a node. `vms` is its last word, corrected by later results and events; `last` is its
     last report of this boot, `before` an earlier one that its use of CPU is told from. `back_s`: when it reported
-    although it was taken for off."""
+    although it was taken for off.
+
+    `wanted`: in service by the last decision that was carried out; `held`: an operator keeps it out. `service` is how
+    far it is, since `since_s`; `detail` says why it failed. `sleeping`: it was asked to go to sleep, and may be asleep.
+    `linked`: whoever else schedules on it may use it. `woken_s`: when it was last seen to wake (0: never). `changes`
+    counts what a decision in the making cannot know of it.
+    """
 
     name: str
     service: NodeService = NodeService.IN_SERVICE
@@ -205,6 +211,19 @@ class NodeEntry:
     silent_s: float | None = None
     off_s: float = 0.0
     fencing: bool = False
+    wanted: bool = True
+    held: bool = False
+    since_s: float = 0.0
+    detail: str = ""
+    sleeping: bool = False
+    linked: bool = True
+    woken_s: float = 0.0
+    changes: int = 0
+
+    @property
+    def asleep(self) -> bool:
+        """Silent by our will: asleep, on the way there or not back yet. It holds no VM."""
+        return self.sleeping or self.service in (NodeService.OFF, NodeService.WAKING)
 
     @property
     def usable(self) -> bool:
@@ -218,7 +237,21 @@ class NodeEntry:
 
     def record(self) -> NodeRecord:
         """The node as the store keeps it."""
-        return NodeRecord(self.name, self.service, self.events_seen, self.boot_id, self.off_boot_id, self.inventory)
+        return NodeRecord(
+            self.name,
+            self.service,
+            self.events_seen,
+            self.boot_id,
+            self.off_boot_id,
+            self.inventory,
+            self.wanted,
+            self.held,
+            self.since_s,
+            self.detail,
+            self.sleeping,
+            self.linked,
+            self.woken_s,
+        )
 
     def room_mib(self) -> float:
         """Memory that no VM holds or may hold."""
