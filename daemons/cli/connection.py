@@ -136,6 +136,15 @@ class Line:
         """Seconds since the epoch."""
         return self._clock.now_s()
 
+    def sleep(self, seconds: float) -> None:
+        """Wait so long, keeping the connection alive."""
+        until_s = self._clock.monotonic_s() + seconds
+        while (left_s := until_s - self._clock.monotonic_s()) > 0.0:
+            if self._bus is None:
+                self._clock.sleep(left_s)
+            else:
+                self._events(left_s)
+
     def new_id(self) -> str:
         """An id for a new request."""
         return self._access.new_id()

@@ -16,6 +16,7 @@ OWN = {
     "doctor": ("daemons.cli.doctor", "Check the installation."),
     "events": ("daemons.cli.events", "Print everything that happens, one event per line."),
     "jobs": ("daemons.cli.jobs", "Submit, watch and cancel jobs."),
+    "load": ("daemons.cli.load", "Submit jobs by an arrival profile."),
     "nodes": ("daemons.cli.nodes", "List, add, empty and remove nodes."),
     "pause": ("daemons.cli.plan", "Stop deciding."),
     "plan": ("daemons.cli.plan", "Show and approve what was decided."),
