@@ -8,6 +8,7 @@ from enum import StrEnum
 from typing import Any
 
 from shared.costs import COSTS, OperationCosts
+from shared.model import PowerOperation, SleepMode
 
 
 class Automation(StrEnum):
@@ -37,6 +38,57 @@ class PolicyChoice:
 
 
 @dataclass(frozen=True, slots=True)
+class Draw:
+    """Watts that a node draws: without load, at full CPU, asleep or off; `curve_w` at evenly spaced loads from none to
+    full goes before the first two (empty: a line)."""
+
+    idle_w: float = 100.0
+    peak_w: float = 200.0
+    off_w: float = 5.0
+    curve_w: tuple[float, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class PowerSettings:
+    """How nodes leave service and power and come back.
+
+    driver: the name that durations are learnt by; does: what it can be asked for. through_agents: nodes go to sleep
+    through their agents, in the way `sleep`. needs_mac: it wakes only nodes whose hardware address is known. standby_s:
+    out of service for so long, a node is put to sleep. wake_limit_s: not back by then, it has failed. drain_limit_s:
+    not empty by then, it returns to service. keep_nodes: so many are always in service. never: names of those that
+    must not leave it. deploy_s, remove_s: taken for true until measured. wakes_per_minute, sleeps_per_minute: at most.
+    wake_test_days: a sleeping node is woken once in so many (0: never). draws: by node type, "default" for the others.
+    """
+
+    driver: str = "none"
+    does: frozenset[PowerOperation] = frozenset()
+    through_agents: bool = False
+    sleep: SleepMode = SleepMode.SUSPEND
+    needs_mac: bool = False
+    standby_s: float = 300.0
+    deploy_s: float = 25.0
+    remove_s: float = 30.0
+    wake_limit_s: float = 600.0
+    drain_limit_s: float = 3_600.0
+    keep_nodes: int = 1
+    never: frozenset[str] = frozenset()
+    wakes_per_minute: int = 10
+    sleeps_per_minute: int = 10
+    wake_test_days: float = 7.0
+    draws: Mapping[str, Draw] = field(default_factory=dict)
+
+    @property
+    def can_sleep(self) -> bool:
+        """Nodes can be put to sleep, and woken again."""
+        sleeps = self.through_agents or PowerOperation.SLEEP in self.does
+        return sleeps and PowerOperation.WAKE in self.does
+
+    def draw_of(self, node_type: str) -> Draw:
+        """What a node of the type draws."""
+        return self.draws.get(node_type) or self.draws.get("default") or Draw()
+
+
+@dataclass(frozen=True, slots=True)
 class ControllerSettings:
     """Periods and limits of the controller, all in seconds unless named otherwise.
 
@@ -46,7 +98,7 @@ class ControllerSettings:
     which not all instances are prepared is taken back, once no operation on it is under way. retry_s, retry_max_s:
     back-off after a failed operation, doubling. arrival_grace_s: how long after a migration the target's word that
     the VM is not there is not believed. scrape_s: how often web applications with counters are read.
-    operation_costs: what policies take operations on VMs to cost.
+    operation_costs: what policies take operations on VMs to cost. power: how nodes leave service and come back.
     """
 
     report_s: float = 5.0
@@ -71,3 +123,4 @@ class ControllerSettings:
     limits: Limits = Limits()
     placement: PolicyChoice = PolicyChoice("apc")
     provisioning: PolicyChoice = PolicyChoice("static")
+    power: PowerSettings = field(default_factory=PowerSettings)

@@ -330,4 +330,10 @@ def settings_view(settings: ControllerSettings) -> Row:
     for role in ("placement", "provisioning"):
         choice = getattr(settings, role)
         plain[role] = {"name": choice.name, "params": {key: str(value) for key, value in choice.params.items()}}
+    power = settings.power
+    plain["power"] |= {
+        "does": sorted(operation.value for operation in power.does),
+        "sleep": power.sleep.value,
+        "never": sorted(power.never),
+    }
     return plain
