@@ -15,7 +15,7 @@ from typing import Any, Protocol, runtime_checkable
 from daemons.controller import Controller
 from daemons.leadership import Role
 from daemons.scraping import Scraper, http_fetch
-from daemons.settings import Automation, ControllerSettings, Limits, PolicyChoice
+from daemons.settings import Automation, ControllerSettings, Draw, Limits, PolicyChoice, PowerSettings
 from daemons.store import Batch, History, Pruned, Retention, SqlStore
 from daemons.worker import Worker
 from shared import effects as fx
@@ -26,7 +26,7 @@ from shared.costs import OperationCosts
 from shared.errors import InvalidInput, Problem, StaleTerm, StoreUnavailable, TransientError
 from shared.lanes import Lane
 from shared.messages import Happened, Report
-from shared.model import NodeSample
+from shared.model import NodeSample, PowerOperation
 from shared.ports import Bus, PowerAnswer, PowerDriver, Store
 from shared.pump import Link
 from shared.sdnotify import Notifier
@@ -275,16 +275,42 @@ def link_of(name: str, connect: startup.Connect) -> Link:
     return Link(connect, set_up, frozenset({reports.name}))
 
 
-def settings_of(config: ControllerConfig, has_power: bool) -> ControllerSettings:
-    """What the core is told. Without a power driver nothing is fenced: an operator confirms that a node is off."""
+def power_settings(config: ControllerConfig, driver: PowerDriver | None) -> PowerSettings:
+    """How nodes leave power and come back. Never those of the controller and, as far as its address tells, the
+    broker. Nodes go to sleep through their agents where the driver can only wake them."""
+    keys, address = config.power, startup.broker_host(config.bus.url)
+    does = frozenset(driver.does) if driver is not None else frozenset()
+    return PowerSettings(
+        driver=driver.name if driver is not None else "none",
+        does=does,
+        through_agents=PowerOperation.WAKE in does and PowerOperation.SLEEP not in does,
+        sleep=keys.sleep,
+        needs_mac=driver is not None and driver.name == "wake-on-lan",
+        standby_s=keys.standby_s,
+        deploy_s=keys.deploy_s,
+        remove_s=keys.remove_s,
+        wake_limit_s=keys.wake_limit_s,
+        drain_limit_s=keys.drain_limit_s,
+        keep_nodes=keys.keep_nodes,
+        never=frozenset((*keys.never, startup.host_name(), address, address.split(".", 1)[0])) - {""},
+        wakes_per_minute=keys.wakes_per_minute,
+        sleeps_per_minute=keys.sleeps_per_minute,
+        wake_test_days=keys.wake_test_days,
+        draws={name: Draw(**asdict(draw)) for name, draw in keys.draw.items()},
+    )
+
+
+def settings_of(config: ControllerConfig, driver: PowerDriver | None = None) -> ControllerSettings:
+    """What the core is told. Without a driver that can prove nodes off an operator confirms it."""
     periods, timeouts, policies = config.periods, config.timeouts, config.policies
+    power = power_settings(config, driver)
     return ControllerSettings(
         report_s=periods.report_s,
         reconcile_s=periods.reconcile_s,
         decide_s=periods.decide_s,
         decide_limit_s=timeouts.decide_limit_s,
         silent_after_s=timeouts.silent_after_s,
-        fence_after_s=timeouts.fence_after_s if has_power else None,
+        fence_after_s=timeouts.fence_after_s if PowerOperation.FENCE in power.does else None,
         max_skew_s=timeouts.max_skew_s,
         probe_s=periods.probe_s,
         scrape_s=periods.scrape_s,
@@ -308,6 +334,7 @@ def settings_of(config: ControllerConfig, has_power: bool) -> ControllerSettings
         ),
         placement=PolicyChoice(policies.placement, policies.params.get(policies.placement, {})),
         provisioning=PolicyChoice(policies.provisioning, policies.params.get(policies.provisioning, {})),
+        power=power,
     )
 
 
@@ -333,7 +360,7 @@ def build(
 ) -> ControllerShell:
     """A controller's shell from its configuration. Raises InvalidInput for a policy or parameters that cannot work."""
     name = name_of(config)
-    core = Controller(name, settings_of(config, power is not None))
+    core = Controller(name, settings_of(config, power))
     return ControllerShell(
         core,
         link_of(name, connect),

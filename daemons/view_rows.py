@@ -331,7 +331,7 @@ def settings_view(settings: ControllerSettings) -> Row:
         choice = getattr(settings, role)
         plain[role] = {"name": choice.name, "params": {key: str(value) for key, value in choice.params.items()}}
     power = settings.power
-    plain["power"] |= {
+    plain["power"] = asdict(power) | {
         "does": sorted(operation.value for operation in power.does),
         "sleep": power.sleep.value,
         "never": sorted(power.never),

@@ -124,6 +124,11 @@ def bus_user(url: str) -> str:
         raise InvalidInput(Problem("bus.url", "cannot be used", error.expected)) from error
 
 
+def broker_host(url: str) -> str:
+    """The host that a broker's URL names ("": there is no URL). Raises as `bus_user` does."""
+    return parse_url(url).host if bus_user(url) else ""
+
+
 def broker(url: str, tls: Tls | None = None) -> Connect:
     """Connects to the broker of a URL; `amqps://` is verified as `tls` says. Raises InvalidInput when there is no
     usable URL (processes need a broker), or when `tls` cannot be used or would not be heeded."""

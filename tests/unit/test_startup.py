@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -19,7 +20,8 @@ from shared import config, startup
 from shared.bus.rabbitmq_values import Tls
 from shared.config import AgentConfig, ControllerConfig
 from shared.errors import InvalidInput, StoreUnavailable
-from shared.model import Node
+from shared.model import Node, PowerOperation
+from shared.ports import PowerAnswer
 from sim_backend.fake_hypervisor import FakeHypervisor
 from sim_backend.memory_store import MemoryStore
 from tests.unit.shell_rig import InlineDecider
@@ -141,6 +143,31 @@ def test_a_driver_of_this_machine_has_its_boot(tmp_path: Path) -> None:
     assert len(startup.boot_id()) > 8
 
 
+class Rack:
+    """Sockets that can be switched."""
+
+    name = "rack"
+    does = frozenset({PowerOperation.WAKE, PowerOperation.FENCE})
+
+    def operate(self, operation: PowerOperation, node: str, mac_addresses: Sequence[str]) -> PowerAnswer:
+        return PowerAnswer(operation in self.does, f"{node} {mac_addresses}")
+
+
+def test_a_controller_is_told_how_nodes_leave_power() -> None:
+    more = '[power]\nstandby_s = 7.0\nnever = ["gate"]\nkeep_nodes = 2\n[power.draw.old]\nidle_w = 90.0\n'
+    power = daemons_main.settings_of(controller_config(more=more), Rack()).power
+
+    assert (power.driver, power.does, power.through_agents, power.can_sleep) == ("rack", Rack.does, True, True)
+    assert (power.standby_s, power.keep_nodes, power.draw_of("old").idle_w, power.draw_of("new").peak_w) == (
+        7.0,
+        2,
+        90.0,
+        200.0,
+    )
+    assert {"gate", startup.host_name()} <= power.never
+    assert not daemons_main.settings_of(controller_config()).power.can_sleep
+
+
 def test_a_controller_is_told_what_its_file_says() -> None:
     more = (
         "[periods]\nreport_s = 1.0\ndecide_s = 300.0\n[timeouts]\nfence_after_s = 99.0\n[automation]\n"
@@ -149,12 +176,12 @@ def test_a_controller_is_told_what_its_file_says() -> None:
     )
     parsed = controller_config(more=more)
 
-    settings = daemons_main.settings_of(parsed, has_power=True)
+    settings = daemons_main.settings_of(parsed, Rack())
 
     assert (settings.report_s, settings.decide_s, settings.fence_after_s) == (1.0, 300.0, 99.0)
     assert (settings.automation, settings.hold_starts) == (Automation.CONFIRM, True)
     assert (settings.limits.actions_total, settings.vm_overhead_mib, settings.placement.name) == (77, 32.0, "edf")
-    assert daemons_main.settings_of(parsed, has_power=False).fence_after_s is None
+    assert daemons_main.settings_of(parsed).fence_after_s is None
 
 
 def test_a_controller_keeps_history_as_long_as_its_file_says() -> None:
@@ -165,7 +192,7 @@ def test_a_controller_keeps_history_as_long_as_its_file_says() -> None:
 
 
 def test_the_defaults_of_the_file_are_safe_ones() -> None:
-    settings = daemons_main.settings_of(controller_config(), has_power=False)
+    settings = daemons_main.settings_of(controller_config())
 
     assert settings.automation is Automation.ADVISE
     assert settings.probe_s == ControllerSettings().probe_s
