@@ -70,6 +70,10 @@ def _load_job(record: JobRecord, cluster: Cluster, deciding: Deciding, now_s: fl
         profile=record.profile,
         measured_mcycles=record.measured_mcycles,
         measured_mhz=record.measured_mhz,
+        awaits=record.awaits,
+        ran_mcycles=record.ran_mcycles,
+        runs_since_s=record.runs_since_s,
+        ran_on=record.ran_on,
     )
     cluster.add_job(entry, record.instances)
     if entry.job.name in cluster.active:

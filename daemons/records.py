@@ -40,7 +40,10 @@ class JobRecord:
     """A job and its desired state. `instances` is empty once the job is over. `held`: an operator keeps it from
     running. `adopted`: the name of the VM that was not started by us ("" for every other job). `profile`: where its
     stages come from, in words. `measured_mcycles`: the work of one instance when it was complete; `measured_mhz`: the
-    highest speed of one that was seen (0: not measured)."""
+    highest speed of one that was seen (0: not measured). `awaits`: of the jobs that it is `after`, those that are not
+    completed. Of a job of a queue: `ran_mcycles`, the seconds that it ran times the speed that it can have there, up to
+    `runs_since_s`, from when on it runs (None: it does not); `ran_on`, the type of its nodes (None: it has not run; "":
+    none, or several)."""
 
     job: Job
     request: str
@@ -61,6 +64,10 @@ class JobRecord:
     profile: str = DECLARED
     measured_mcycles: float = 0.0
     measured_mhz: float = 0.0
+    awaits: tuple[str, ...] = ()
+    ran_mcycles: float = 0.0
+    runs_since_s: float | None = None
+    ran_on: str | None = None
 
     @property
     def key(self) -> tuple[str, str]:
@@ -224,11 +231,63 @@ class ControlRecord:
         return ("control", "")
 
 
+class CountedDay(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+    """Jobs that came in during one period of a deadline window, by slots of its submission period.
+
+    weekday: 0 Monday .. 6. starts_s: local time of day at which slot 0 begins, in seconds. slot_s: length of a slot.
+    exposure: how often a slot came by (2 where the clock went back, 0 where nobody looked).
+    """
+
+    opens_s: float
+    weekday: int
+    starts_s: float
+    slot_s: float
+    counts: tuple[int, ...]
+    exposure: tuple[float, ...]
+
+
+class ServedJob(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+    """A completed job of a window's queue. mcycles: the seconds that it ran times the speed that it can have there;
+    node_type "": none, or several."""
+
+    finished_s: float
+    mcycles: float
+    node_type: str
+    job_class: str
+
+
 @dataclass(frozen=True, slots=True)
 class WindowRecord:
-    """What is kept of a deadline window."""
+    """A deadline window's forecast, frozen for a period, and what the next one is made of.
+
+    opens_s, submit_until_s, deadline_s: the period. rates: jobs that are expected to come in during each slot of its
+    submission period; spread: relative variance of their sum. mcycles, mcycles_error, mcycles_cv: of a job of the
+    queue, with the relative standard error of the mean. releases: expected releases of blocked jobs in each interval of
+    the period. arrivals_factor, service_factor: by how much the forecast was raised since it was made. from_s: since
+    when what happens is compared with it. arrivals_margin, service_margin: remembered for later periods (1: none).
+    missed: jobs of the last period that ended which were not done by its deadline; missed_s: that deadline (0: none).
+    days, served: history, oldest first.
+    """
 
     name: str
+    opens_s: float = 0.0
+    submit_until_s: float = 0.0
+    deadline_s: float = 0.0
+    rates: tuple[float, ...] = ()
+    spread: float = 0.0
+    mcycles: float = 0.0
+    mcycles_error: float = 0.0
+    mcycles_cv: float = 1.0
+    releases: tuple[float, ...] = ()
+    arrivals_factor: float = 1.0
+    service_factor: float = 1.0
+    from_s: float = 0.0
+    arrivals_margin: float = 1.0
+    service_margin: float = 1.0
+    missed: int = 0
+    missed_s: float = 0.0
+    days: tuple[CountedDay, ...] = ()
+    served: tuple[ServedJob, ...] = ()
 
     @property
     def key(self) -> tuple[str, str]:

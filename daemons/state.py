@@ -94,8 +94,9 @@ class Instance:
 class JobEntry:
     """A job's desired state and life, or those of one instance of a web application.
 
-    `revision` counts every change that a decision in the making cannot know. `held`, `adopted`, `profile` and
-    `measured_*`: see JobRecord. `reading`: when it was last looked how fast it is, and its work done then.
+    `revision` counts every change that a decision in the making cannot know. `held`, `adopted`, `profile`,
+    `measured_*`, `awaits`, `ran_*` and `runs_since_s`: see JobRecord. `reading`: when it was last looked how fast it
+    is, and its work done then.
     """
 
     job: Job
@@ -124,6 +125,10 @@ class JobEntry:
     measured_mcycles: float = 0.0
     measured_mhz: float = 0.0
     reading: tuple[float, float] | None = None
+    awaits: tuple[str, ...] = ()
+    ran_mcycles: float = 0.0
+    runs_since_s: float | None = None
+    ran_on: str | None = None
 
     @property
     def over(self) -> bool:
@@ -158,6 +163,10 @@ class JobEntry:
             self.profile,
             self.measured_mcycles,
             self.measured_mhz,
+            self.awaits,
+            self.ran_mcycles,
+            self.runs_since_s,
+            self.ran_on,
         )
 
     @property
