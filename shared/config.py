@@ -296,6 +296,7 @@ class Kept:
     jobs_days: Days = 30.0
     fine_samples_days: Days = 7.0
     samples_days: Days = 400.0
+    costs_days: Days = 400.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -102,6 +102,7 @@ def _days(name: str, what: str) -> Callable[[Callable[..., None]], Callable[...,
 @_days("jobs", "a job is kept after it is over")
 @_days("fine_samples", "samples of five minutes are kept before they become hourly")
 @_days("samples", "samples are kept at all")
+@_days("costs", "what cycles cost is kept")
 @_store_options
 def prune(opened: _Opened, **days: float | None) -> None:
     """Delete history that is older than it is to be kept.

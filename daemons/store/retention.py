@@ -34,6 +34,7 @@ class Retention:
     jobs_days: float = 30.0
     fine_samples_days: float = 7.0
     samples_days: float = 400.0
+    costs_days: float = 400.0
 
     def __post_init__(self) -> None:
         for name in self.__slots__:
@@ -53,6 +54,7 @@ class Pruned:
     jobs: int
     samples: int
     samples_thinned: int
+    costs: int = 0
 
 
 def prune(transaction: Transaction, retention: Retention, now_s: float) -> Pruned:
@@ -71,6 +73,7 @@ def prune(transaction: Transaction, retention: Retention, now_s: float) -> Prune
         gone(jobs, jobs.c.finished_s, retention.jobs_days, jobs.c.idle),
         gone(schema.samples, schema.samples.c.from_s, retention.samples_days),
         _thin(transaction, slot_s(now_s - retention.fine_samples_days * DAY_S, COARSE_S)),
+        gone(schema.costs, schema.costs.c.at_s, retention.costs_days),
     )
 
 

@@ -3,12 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from sqlalchemy import Column, Table
 
-from daemons.records import ControlRecord, DecisionRecord, Deleted, JobRecord, NodeRecord, WebRecord
+from daemons.records import (
+    ControlRecord,
+    CostRecord,
+    DecisionRecord,
+    Deleted,
+    DurationRecord,
+    JobRecord,
+    NodeRecord,
+    WebRecord,
+    WindowRecord,
+)
 from daemons.state import OVER
 from daemons.store import schema
 from daemons.store.bodies import from_body, to_body
@@ -19,12 +29,14 @@ Row = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """Where records of one class are kept. `columns` gives the plain columns, `key` the primary key from the name."""
+    """Where records of one class are kept. `columns` gives the plain columns, `key` the primary key from the name.
+    `packed`: there is a body beside them."""
 
     cls: type[Any]
     table: Table
     columns: Callable[[Any], Row]
     key: Callable[[str], Any] = str
+    packed: bool = True
 
     @property
     def key_column(self) -> Column[Any]:
@@ -100,22 +112,30 @@ def _control(record: ControlRecord) -> Row:
     return {"name": record.key[1], "deciding": record.deciding}
 
 
+def _named(record: WindowRecord | DurationRecord) -> Row:
+    return {"name": record.name}
+
+
 KINDS: Mapping[str, Kind] = {
     "node": Kind(NodeRecord, schema.nodes, _node),
     "job": Kind(JobRecord, schema.jobs, _job),
     "web": Kind(WebRecord, schema.web, _web),
+    "window": Kind(WindowRecord, schema.windows, _named),
+    "duration": Kind(DurationRecord, schema.durations, _named),
     "control": Kind(ControlRecord, schema.control, _control),
     "decision": Kind(DecisionRecord, schema.decisions, _decision, int),
+    "cost": Kind(CostRecord, schema.costs, asdict, float, packed=False),
 }
 
 
 def to_row(record: Any) -> Row:
     """The row of a record. Raises `CodecError`, naming the record, for what the codec refuses."""
-    kind, name = record.key
+    name = record.key[1]
+    kind = KINDS[record.key[0]]
     try:
-        return {**KINDS[kind].columns(record), "body": to_body(record)}
+        return kind.columns(record) | ({"body": to_body(record)} if kind.packed else {})
     except CodecError as problem:
-        raise CodecError(f"{kind} {name!r}: {problem}") from problem
+        raise CodecError(f"{record.key[0]} {name!r}: {problem}") from problem
 
 
 def from_row(kind: str, name: Any, body: bytes) -> Any:

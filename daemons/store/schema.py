@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from sqlalchemy import BigInteger, Boolean, Column, Double, Index, Integer, LargeBinary, MetaData, Table, Text
 
-SCHEMA = 2  # the number of the newest migration
+SCHEMA = 3  # the number of the newest migration
 VERSION_TABLE = "trimtab_schema"
 
 metadata = MetaData()
@@ -75,6 +75,14 @@ web = Table(
     Column("min_instances", Integer, nullable=False),
     Column("max_instances", Integer, nullable=False),
     Column("body", LargeBinary, nullable=False),
+)
+
+# What is kept of a deadline window, and how long bringing nodes into service and out of it has taken.
+windows = Table(
+    "windows", metadata, Column("name", Text, primary_key=True), Column("body", LargeBinary, nullable=False)
+)
+durations = Table(
+    "durations", metadata, Column("name", Text, primary_key=True), Column("body", LargeBinary, nullable=False)
 )
 
 control = Table(
@@ -153,4 +161,22 @@ samples = Table(
     Column("net_rx_bytes", BigInteger, nullable=False),
     Column("net_tx_bytes", BigInteger, nullable=False),
     Index("samples_from_s", "from_s"),
+)
+
+# One row per cycle; it has no body.
+costs = Table(
+    "costs",
+    metadata,
+    Column("at_s", Double, primary_key=True, autoincrement=False),
+    Column("span_s", Double, nullable=False),
+    Column("currency", Text, nullable=False),
+    Column("kwh", Double, nullable=False),
+    Column("cost", Double, nullable=False),
+    Column("static_kwh", Double, nullable=False),
+    Column("static_cost", Double, nullable=False),
+    Column("in_service_node_s", Double, nullable=False),
+    Column("node_s", Double, nullable=False),
+    Column("node_starts", Integer, nullable=False),
+    Column("misses", Integer, nullable=False),
+    Column("penalty", Double, nullable=False),
 )

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import Connection, bindparam, delete, select
+from sqlalchemy import BigInteger, Connection, bindparam, cast, delete, func, select
 
-from daemons.records import DecisionRecord
+from daemons.records import CostRecord, DecisionRecord
 from daemons.store import backup as backups
 from daemons.store import history, retention, schema
 from daemons.store.backup import Restored
@@ -27,6 +27,9 @@ from shared.ports import Clock
 IMAGE_DECISIONS_MAX = 50
 IMAGE_ITEMS_MAX = 10_000
 GAINS_PER_ITEM = 4  # a row of what was predicted is so much smaller than a change
+# What cycles cost is given for so long, short cycles put together.
+IMAGE_COSTS_S = 100 * 86_400.0
+COST_SPAN_S = 900.0
 
 
 class SqlStore(Database):
@@ -47,15 +50,16 @@ class SqlStore(Database):
     def take_lead(self, controller: str) -> LeadTaken:
         """Raise the term by one for this controller and read what a leader needs, in one transaction.
 
-        The image holds control, every node and job, and the newest decisions, at least one. An empty store is given
-        its tables first.
+        The image holds control, every node, job, web application and window, the newest decisions, at least one, and
+        what the last `IMAGE_COSTS_S` cost, cycles within one span of `COST_SPAN_S` as one. An empty store is given its
+        tables first.
         """
         self.make_file()
         with self.writing(check=False) as connection:
             self.make_tables(connection)
             term = self.locked_lead(connection)[0] + 1
             self.set_lead(connection, term, controller, self._clock.now_s())
-            image = _image(connection)
+            image = _image(connection) + _costs(connection)
         return LeadTaken(term, image)
 
     def write(self, term: int, records: tuple[Any, ...]) -> None:
@@ -129,13 +133,15 @@ class SqlStore(Database):
 
 
 def _image(connection: Connection) -> tuple[Any, ...]:
-    """The records of a new leader: control, nodes, web applications, jobs in the order of their submission, decisions
-    oldest first."""
+    """The records of a new leader: control, nodes, web applications, windows, durations, jobs in the order of their
+    submission, decisions oldest first."""
     control, nodes, jobs, decisions, web = schema.control, schema.nodes, schema.jobs, schema.decisions, schema.web
     found = {
         "control": select(control.c.name, control.c.body),
         "node": select(nodes.c.name, nodes.c.body).order_by(nodes.c.name),
         "web": select(web.c.name, web.c.body).order_by(web.c.name),
+        "window": select(schema.windows).order_by(schema.windows.c.name),
+        "duration": select(schema.durations).order_by(schema.durations.c.name),
         "job": select(jobs.c.name, jobs.c.body).order_by(jobs.c.submission, jobs.c.name),
         "decision": select(decisions.c.number, decisions.c.body)
         .where(decisions.c.number >= _first_decision(connection))
@@ -146,6 +152,22 @@ def _image(connection: Connection) -> tuple[Any, ...]:
         for kind, statement in found.items()
         for name, body in connection.execute(statement).all()
     )
+
+
+def _costs(connection: Connection) -> tuple[CostRecord, ...]:
+    """What the last days that are stored cost, oldest first."""
+    costs = schema.costs.c
+    newest_s = connection.execute(select(func.max(costs.at_s))).scalar()
+    if newest_s is None:
+        return ()
+    sums = [func.sum(column).label(name) for name, column in costs.items() if name not in ("at_s", "currency")]
+    # not every SQLite knows `floor`, and a cast rounds in PostgreSQL
+    quotient = costs.at_s / COST_SPAN_S
+    span = cast(quotient, BigInteger) if connection.dialect.name == "sqlite" else func.floor(quotient)
+    names = ["at_s", "currency", *(column.name for column in sums)]
+    wanted = select(func.min(costs.at_s), costs.currency, *sums).where(costs.at_s > newest_s - IMAGE_COSTS_S)
+    rows = connection.execute(wanted.group_by(span, costs.currency).order_by(func.min(costs.at_s)))
+    return tuple(CostRecord(**dict(zip(names, row, strict=True))) for row in rows)
 
 
 def _first_decision(connection: Connection) -> int:

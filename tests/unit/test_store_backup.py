@@ -52,7 +52,9 @@ def test_a_backup_is_one_file_for_its_owner_that_any_client_reads(store: SqlStor
     assert counts == {
         "actions": 0,
         "control": 1,
+        "costs": 0,
         "decisions": 1,
+        "durations": 0,
         "events": 2,
         "jobs": 2,
         "lead": 1,
@@ -60,6 +62,7 @@ def test_a_backup_is_one_file_for_its_owner_that_any_client_reads(store: SqlStor
         "samples": 0,
         "terms": 1,
         "web": 0,
+        "windows": 0,
     }
 
 
