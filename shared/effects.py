@@ -129,6 +129,15 @@ class PowerDone:
 
 
 @dataclass(frozen=True, slots=True)
+class SleepEnded:
+    """Answer to `SleepHost`, where the process lives to hear it: the host has slept and is awake again (`ok`), or did
+    not go to sleep in time, and why."""
+
+    ok: bool
+    detail: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Scraped:
     """Answer to `Scrape`: what the counters say of the time since the reading before (no flows: there is none, or no
     more than one). `error`: why there is no reading ("": there is)."""
@@ -162,6 +171,7 @@ Input = (
     | Written
     | LeadTaken
     | PowerDone
+    | SleepEnded
     | Scraped
     | PricesRead
 )
@@ -280,7 +290,7 @@ class Power:
 
 @dataclass(frozen=True, slots=True)
 class SleepHost:
-    """The agent's own host goes to sleep or is switched off. Nothing comes back."""
+    """The agent's own host goes to sleep or is switched off. Comes back as `SleepEnded` in a process that lives on."""
 
     mode: SleepMode
 

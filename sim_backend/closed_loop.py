@@ -25,17 +25,18 @@ from shared.costs import COSTS, OperationCosts
 from shared.effects import Scrape
 from shared.errors import Infeasible, TransientError
 from shared.messages import AddNode, RemoveWeb, Reply, Request, SubmitJob, SubmitWeb
-from shared.model import Job, Node, PowerOperation
-from shared.ports import PowerAnswer
+from shared.model import Job, Node, PowerOperation, SleepMode
 from shared.webapp import FlowSample, WebApp
+from sim_backend.agent_shell import AgentShell
 from sim_backend.balancer import Balancer
 from sim_backend.engine import Engine, Rank
-from sim_backend.fake_hypervisor import FakeCluster, FakePower
+from sim_backend.fake_hypervisor import FakeCluster
+from sim_backend.fake_power import DOES, Down, FakePower, PowerTimes
 from sim_backend.figures import ReplayFigures, figures
 from sim_backend.memory_journal import MemoryJournal
 from sim_backend.memory_store import MemoryStore
 from sim_backend.operator_client import OperatorClient
-from sim_backend.shells import AgentShell, ControllerShell, Shell, StartableCore
+from sim_backend.shells import ControllerShell, Shell, StartableCore
 from sim_backend.truth import Truth
 from sim_backend.web_site import TrueWeb, WebSite
 from sim_backend.world import World
@@ -55,12 +56,16 @@ MakeController = Callable[[str, ControllerSettings], StartableCore]
 class LoopSettings:
     """What a closed loop is made of. `make_agent` and `make_controller` may be replaced by faulty variants.
 
-    `controllers`: names, the first connects first. `start_agents_s`: when the agents begin.
+    `controllers`: names, the first connects first. `power_does`: what the power driver can be asked for; `power_times`
+    and `seed`: how long hosts truly take.
     """
 
     controller: ControllerSettings = field(default_factory=ControllerSettings)
     agent: AgentSettings = field(default_factory=AgentSettings)
     controllers: tuple[str, ...] = ("a",)
+    power_times: PowerTimes = field(default_factory=PowerTimes)
+    power_does: frozenset[PowerOperation] = DOES
+    seed: int = 0
     costs: OperationCosts = COSTS["none"]
     faults: BusFaults | None = None
     speed_factors: Mapping[str, float] = field(default_factory=dict)
@@ -108,22 +113,6 @@ class ClusterSource:
         return bool(ready)
 
 
-class Power:
-    """The power driver of the loop: a host that is cut off takes its agent with it."""
-
-    def __init__(self, power: FakePower, host_dies: Callable[[str], None]) -> None:
-        self.name, self.does = power.name, power.does
-        self._power = power
-        self._host_dies = host_dies
-
-    def operate(self, operation: PowerOperation, node: str, mac_addresses: Sequence[str]) -> PowerAnswer:
-        """Carry out one operation; a fenced host is proven off."""
-        answer = self._power.operate(operation, node, mac_addresses)
-        if answer.ok and operation is PowerOperation.FENCE:
-            self._host_dies(node)
-        return answer
-
-
 class ClosedLoop:
     """A whole system in virtual time.
 
@@ -137,7 +126,7 @@ class ClosedLoop:
         self.world = World()
         self.cluster = FakeCluster(self.world, settings.costs)
         self.store = settings.make_store()
-        self.fake_power = FakePower(self.cluster, lambda: self.engine.now_s)
+        self.fake_power = self._make_power()
         self.agents: dict[str, AgentShell] = {}
         self.controllers: dict[str, ControllerShell] = {}
         self.jobs: dict[str, Job] = {}
@@ -168,6 +157,18 @@ class ClosedLoop:
             setup.declare(topology.agent_queue(node.name))
         setup.close()
 
+    def _make_power(self) -> FakePower:
+        settings, engine = self.settings, self.engine
+
+        def later(at_s: float, call: Callable[[], None]) -> None:
+            engine.at(at_s, SCRIPT_PRIORITY, call)
+
+        power = FakePower(
+            self.cluster, lambda: engine.now_s, later, settings.power_times, settings.seed, settings.power_does
+        )
+        power.on_down, power.on_up = self._host_down, self._host_up
+        return power
+
     def _add_agent(self, node: Node) -> None:
         name = node.name
         self.cluster.add_node(node, self.settings.speed_factors.get(name, 1.0))
@@ -176,13 +177,15 @@ class ClosedLoop:
         )
         self.agents[name] = self._actors[shell.user] = shell
         shell.on_effect, shell.on_input = self.truth.on_effect, self.truth.on_input
+        shell.sleep_host = partial(self._sleep_host, name)
 
     def _make_agent(self, node: str, boot_id: str, records: Sequence[Any]) -> StartableCore:
         return self.settings.make_agent(node, boot_id, records, self.settings.agent)
 
     def _add_controller(self, name: str) -> None:
-        power = Power(self.fake_power, self.host_died)
-        shell = ControllerShell(name, self.engine, self.broker, self.store, power, self._make_controller, decide.run)
+        shell = ControllerShell(
+            name, self.engine, self.broker, self.store, self.fake_power, self._make_controller, decide.run
+        )
         shell.scrape = self._scrape
         self.controllers[name] = self._actors[shell.user] = shell
 
@@ -265,6 +268,7 @@ class ClosedLoop:
     def host_dies(self, name: str) -> None:
         """A host stops with everything on it, its agent included."""
         self.cluster.hypervisor(name).host_dies(self.engine.now_s)
+        self.fake_power.died(name)
         self.host_died(name)
 
     def host_died(self, name: str) -> None:
@@ -274,10 +278,30 @@ class ClosedLoop:
             self.on_host_death(name)
         self.truth.host_died(name, self.engine.now_s)
 
+    def _sleep_host(self, name: str, mode: SleepMode, fails: Callable[[str], None]) -> None:
+        self.fake_power.sleep(name, mode, fails)
+
+    def _host_down(self, name: str, how: Down) -> None:
+        if how is Down.CUT:
+            self.host_died(name)
+        elif how is Down.SUSPENDED:
+            self.agents[name].host_sleeps()
+        else:
+            self.agents[name].kill()
+
+    def _host_up(self, name: str, boot_id: str, resumed: bool) -> None:
+        agent = self.agents[name]
+        if resumed:
+            agent.host_wakes()
+        else:
+            agent.boot_id = boot_id
+            agent.restart()
+
     def host_returns(self, name: str, boot_id: str) -> None:
         """A dead host comes up again, empty but for saved images, and its agent starts."""
         agent = self.agents[name]
         agent.hypervisor.host_returns(boot_id)
+        self.fake_power.returned(name)
         agent.boot_id = boot_id
         agent.restart()
 

@@ -13,7 +13,8 @@ from shared.effects import GuestChanged, Operated
 from shared.errors import Infeasible, InvalidValue, TrimtabError
 from shared.model import Action, Node, Outcome
 from sim_backend.fake_guests import Guests
-from sim_backend.fake_hypervisor import FakeCluster, FakeHypervisor, FakePower
+from sim_backend.fake_hypervisor import FakeCluster, FakeHypervisor
+from sim_backend.fake_power import FakePower
 from sim_backend.fake_site import Domain, Operation
 from sim_backend.fake_wire import Answer, Call, Control, Order, What
 from sim_backend.world import World

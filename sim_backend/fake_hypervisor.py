@@ -5,9 +5,8 @@
 
 from __future__ import annotations
 
-import math
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from heapq import heappop, heappush
 from typing import Literal
 
@@ -21,11 +20,9 @@ from shared.model import (
     GuestChange,
     Node,
     Outcome,
-    PowerOperation,
     VmState,
     VmStatus,
 )
-from shared.ports import PowerAnswer
 from sim_backend import fake_operations
 from sim_backend.fake_site import Domain, Operation, Site
 from sim_backend.world import World
@@ -367,50 +364,6 @@ class FakeCluster:
         if home is None:
             raise ContractViolation(f"{vm} ended but is nowhere")
         return home
-
-
-class FakePower:
-    """`shared.ports.PowerDriver` over a fake cluster. Power is cut at `clock()`, or at the time the cluster is at.
-
-    Fencing may be scripted to fail; waking brings a dead host back under a boot id of its own.
-    """
-
-    def __init__(self, cluster: FakeCluster, clock: Callable[[], float] | None = None) -> None:
-        self.cluster, self._clock = cluster, clock
-        self.name, self.does = "fake", frozenset({PowerOperation.FENCE, PowerOperation.WAKE})
-        self._failing: dict[str, float] = {}
-        self._boots = 0
-
-    def operate(self, operation: PowerOperation, node: str, mac_addresses: Sequence[str]) -> PowerAnswer:
-        """Carry out one operation at once."""
-        del mac_addresses
-        if operation not in self.does:
-            raise ContractViolation(f"{self.name} does not {operation}")
-        return PowerAnswer(self.fence(node) if operation is PowerOperation.FENCE else self.wake(node))
-
-    def fail_fence(self, node: str, times: float = math.inf) -> None:
-        """Let the next `times` fences of a node fail (0: none any more)."""
-        self._failing[node] = times
-
-    def fence(self, node: str) -> bool:
-        """Cut the node's power: its guests are gone. False when scripted to fail or the node is unknown."""
-        hypervisor = self.cluster.hypervisors.get(node)
-        if hypervisor is None:
-            return False
-        if self._failing.get(node, 0) > 0:
-            self._failing[node] -= 1
-            return False
-        hypervisor.host_dies(self.cluster.now_s if self._clock is None else self._clock())
-        return True
-
-    def wake(self, node: str) -> bool:
-        """Bring a node up again; false when it is unknown."""
-        hypervisor = self.cluster.hypervisors.get(node)
-        if hypervisor is None:
-            return False
-        self._boots += 1
-        hypervisor.host_returns(f"woken-{self._boots}")
-        return True
 
 
 def _always(_a: str, _b: str) -> bool:

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from shared import effects as fx
 from shared.messages import GuestEvent
 from shared.model import LIVE_STATES, Action, ActionKind, GuestChange, Job, JobPhase, VmState, workload_of
+from sim_backend.agent_shell import AgentShell
 from sim_backend.closed_loop import ClosedLoop
-from sim_backend.shells import AgentShell
 
 OVER = frozenset({JobPhase.COMPLETED, JobPhase.CANCELLED, JobPhase.FORGOTTEN})
 CPU_ROUNDING_MHZ = 1e-6

@@ -25,10 +25,11 @@ from shared.messages import (
     SubmitJob,
 )
 from shared.model import INSTANCE_SEPARATOR, JobPhase, workload_of
+from sim_backend.agent_shell import AgentShell
 from sim_backend.app_invariants import AppChecks
 from sim_backend.closed_loop import ClosedLoop
 from sim_backend.guest_invariants import OVER, GuestChecks
-from sim_backend.shells import AgentShell, ControllerShell
+from sim_backend.shells import ControllerShell
 
 TOUCHING = (fx.Operate, fx.Abort, fx.Forget)
 

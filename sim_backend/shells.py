@@ -17,16 +17,12 @@ from shared.bus import topology
 from shared.bus.memory import MemoryBroker, MemoryConnection
 from shared.codec import decode, encode
 from shared.errors import BusUnavailable, CodecError, ContractViolation, StaleTerm, StoreUnavailable, TransientError
-from shared.model import LIVE_STATES, NodeSample, VmStatus
 from shared.ports import BusEvent, Confirm, Core, Delivery, Lost, PowerDriver, Store
 from shared.webapp import FlowSample
 from sim_backend.engine import Engine
-from sim_backend.fake_hypervisor import FakeHypervisor
-from sim_backend.memory_journal import MemoryJournal
 
 ACTOR_PRIORITY = 9  # delayed answers come after everything scripted for the same instant
 CONTROLLER_PREFETCH = 1000
-AGENT_PREFETCH = 100
 EXIT_RESTART_S = 1.0  # how soon a supervisor starts a process anew that ended itself
 RECONNECT_S = 1.0
 RECONNECT_MAX_S = 16.0
@@ -295,83 +291,6 @@ class Shell(ABC):
 
     def _stop_timer(self, effect: fx.StopTimer) -> None:
         self.engine.stop_timer(self.user, effect.name)
-
-
-class AgentShell(Shell):
-    """Runs an agent's core on one fake hypervisor. `boot_id` changes when its host comes back."""
-
-    def __init__(
-        self,
-        node: str,
-        engine: Engine,
-        broker: MemoryBroker,
-        hypervisor: FakeHypervisor,
-        journal: MemoryJournal,
-        make_core: Callable[[str, str, Sequence[Any]], StartableCore],
-        boot_id: str = "boot-1",
-    ) -> None:
-        super().__init__(topology.agent_user(node), engine, broker)
-        self.node = node
-        self.boot_id = boot_id
-        self.hypervisor = hypervisor
-        self.journal = journal
-        self._make_core = make_core
-        self._queue = topology.agent_queue(node).name
-        self._carry |= {
-            fx.Operate: self._operate,
-            fx.Abort: self._abort,
-            fx.Forget: self._forget,
-            fx.Observe: self._observe,
-            fx.WriteJournal: self._write_journal,
-        }
-
-    def poll_hypervisor(self) -> None:
-        """Feed what the hypervisor has to say; while the agent is dead nobody hears it."""
-        if self.frozen:
-            self._held.append(self.poll_hypervisor)
-            return
-        for event in self.hypervisor.poll(self.engine.now_s):
-            self.feed(event)
-
-    def kill(self) -> None:
-        """End the process; operations under way go on without it."""
-        super().kill()
-        self.hypervisor.forget_answers()
-
-    def _new_core(self) -> StartableCore:
-        self.hypervisor.forget_answers()
-        return self._make_core(self.node, self.boot_id, self.journal.records())
-
-    def _set_up(self, connection: MemoryConnection) -> None:
-        connection.consume(self._queue, AGENT_PREFETCH)
-
-    def _operate(self, effect: fx.Operate) -> None:
-        self.hypervisor.begin(effect.action, self.engine.now_s)
-
-    def _abort(self, effect: fx.Abort) -> None:
-        self.hypervisor.abort(effect.vm, self.engine.now_s)
-
-    def _forget(self, effect: fx.Forget) -> None:
-        self.hypervisor.forget(effect.vm, self.engine.now_s)
-
-    def _observe(self, effect: fx.Observe) -> None:
-        del effect
-        vms = self.hypervisor.vms(self.engine.now_s)
-        self._answer(fx.Observed(node_sample(vms), vms, self.hypervisor.inventory()))
-
-    def _write_journal(self, effect: fx.WriteJournal) -> None:
-        try:
-            self.journal.append(effect.record)
-        except StoreUnavailable:
-            self.kill()  # an agent that cannot remember must not go on
-
-
-def node_sample(vms: Sequence[VmStatus]) -> NodeSample:
-    """What a sampler would read on a node that holds these VMs and nothing else."""
-    if not vms:
-        return NodeSample()
-    memory_mib = float(sum(vm.memory_mib for vm in vms if vm.state in LIVE_STATES))
-    return NodeSample(memory_used_mib=memory_mib)
 
 
 class ControllerShell(Shell):

@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 from shared import effects as fx
 from shared.model import INSTANCE_SEPARATOR, Action, ActionKind, GuestChange, Job, Outcome, workload_of
 from shared.webapp import WebApp
+from sim_backend.agent_shell import AgentShell
 from sim_backend.figures import BusyNodes, JobRun
-from sim_backend.shells import AgentShell
 
 BRINGING = frozenset({ActionKind.START, ActionKind.RESUME, ActionKind.MIGRATE})
 COUNTED = frozenset({*BRINGING, ActionKind.SUSPEND})

@@ -13,6 +13,7 @@ from shared.bus import topology
 from shared.bus.faults import BusFaults, FaultKind
 from shared.effects import Effect, Operate
 from shared.model import Action, ActionKind, VmState
+from sim_backend.agent_shell import AgentShell
 from sim_backend.commands.faults import faults
 from sim_backend.fake_hypervisor import FakeHypervisor
 from sim_backend.fake_site import Domain
@@ -27,7 +28,6 @@ from sim_backend.fault_script import (
     Fault,
     write_script,
 )
-from sim_backend.shells import AgentShell
 
 SEEDS = range(20)
 

@@ -12,7 +12,8 @@ from shared.effects import GuestChanged, Operated
 from shared.errors import ContractViolation, TransientError
 from shared.model import Action, ActionKind, GuestChange, Node, Outcome, VmSpec, VmState
 from shared.ports import PowerDriver
-from sim_backend.fake_hypervisor import FakeCluster, FakeHypervisor, FakePower
+from sim_backend.fake_hypervisor import FakeCluster, FakeHypervisor
+from sim_backend.fake_power import FakePower
 from sim_backend.world import World
 
 NODE = Node("n1", cores=2, core_mhz=1_000.0, memory_mib=4_000)

@@ -1,0 +1,143 @@
+"""Runs the core of an agent in virtual time, on a fake hypervisor and a host that may go to sleep under it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from shared import effects as fx
+from shared.bus import topology
+from shared.bus.memory import MemoryBroker, MemoryConnection
+from shared.errors import StoreUnavailable
+from shared.model import LIVE_STATES, NodeSample, SleepMode, VmStatus
+from sim_backend.engine import Engine
+from sim_backend.fake_hypervisor import FakeHypervisor
+from sim_backend.memory_journal import MemoryJournal
+from sim_backend.shells import Shell, StartableCore
+
+AGENT_PREFETCH = 100
+
+
+class AgentShell(Shell):
+    """Runs an agent's core on one fake hypervisor. `boot_id` changes when its host comes back.
+
+    `sleep_host(mode, fails)` puts the host to sleep, or calls `fails(why)`.
+    """
+
+    def __init__(
+        self,
+        node: str,
+        engine: Engine,
+        broker: MemoryBroker,
+        hypervisor: FakeHypervisor,
+        journal: MemoryJournal,
+        make_core: Callable[[str, str, Sequence[Any]], StartableCore],
+        boot_id: str = "boot-1",
+    ) -> None:
+        super().__init__(topology.agent_user(node), engine, broker)
+        self.node = node
+        self.boot_id = boot_id
+        self.hypervisor = hypervisor
+        self.journal = journal
+        self.asleep = False
+        self.sleep_host: Callable[[SleepMode, Callable[[str], None]], None] = _sleepless
+        self._make_core = make_core
+        self._queue = topology.agent_queue(node).name
+        self._carry |= {
+            fx.Operate: self._operate,
+            fx.Abort: self._abort,
+            fx.Forget: self._forget,
+            fx.Observe: self._observe,
+            fx.WriteJournal: self._write_journal,
+            fx.SleepHost: self._sleep_host,
+        }
+
+    def poll_hypervisor(self) -> None:
+        """Feed what the hypervisor has to say; while the agent is dead nobody hears it."""
+        if self.frozen:
+            self._held.append(self.poll_hypervisor)
+            return
+        for event in self.hypervisor.poll(self.engine.now_s):
+            self.feed(event)
+
+    def kill(self) -> None:
+        """End the process; operations under way go on without it."""
+        self.asleep = False
+        super().kill()
+        self.hypervisor.forget_answers()
+
+    def thaw(self) -> None:
+        """Let a frozen process go on, unless its host sleeps."""
+        if not self.asleep:
+            super().thaw()
+
+    def host_sleeps(self) -> None:
+        """The host is suspended and the process with it, unnoticed; its connection breaks."""
+        if self.core is None:
+            return
+        self.asleep = self.frozen = True
+        if self.connection is not None:
+            self.connection.kill()
+
+    def host_wakes(self) -> None:
+        """The host is resumed: the process goes on, late, and connects anew. One that did not run is started."""
+        if self.core is None:
+            self.restart()
+            return
+        if not self.asleep:
+            return
+        self.asleep = False
+        self.connection = None
+        connected = self._connect()
+        self.thaw()
+        if connected:
+            self.feed(fx.Reconnected())
+        self.feed(fx.SleepEnded(True))
+
+    def _new_core(self) -> StartableCore:
+        self.hypervisor.forget_answers()
+        return self._make_core(self.node, self.boot_id, self.journal.records())
+
+    def _set_up(self, connection: MemoryConnection) -> None:
+        connection.consume(self._queue, AGENT_PREFETCH)
+
+    def _operate(self, effect: fx.Operate) -> None:
+        self.hypervisor.begin(effect.action, self.engine.now_s)
+
+    def _abort(self, effect: fx.Abort) -> None:
+        self.hypervisor.abort(effect.vm, self.engine.now_s)
+
+    def _forget(self, effect: fx.Forget) -> None:
+        self.hypervisor.forget(effect.vm, self.engine.now_s)
+
+    def _observe(self, effect: fx.Observe) -> None:
+        del effect
+        vms = self.hypervisor.vms(self.engine.now_s)
+        self._answer(fx.Observed(node_sample(vms), vms, self.hypervisor.inventory()))
+
+    def _sleep_host(self, effect: fx.SleepHost) -> None:
+        life = self.lives
+
+        def fails(why: str) -> None:
+            if self.lives == life:
+                self.feed(fx.SleepEnded(False, why))
+
+        self.sleep_host(effect.mode, fails)
+
+    def _write_journal(self, effect: fx.WriteJournal) -> None:
+        try:
+            self.journal.append(effect.record)
+        except StoreUnavailable:
+            self.kill()  # an agent that cannot remember must not go on
+
+
+def _sleepless(mode: SleepMode, fails: Callable[[str], None]) -> None:
+    fails(f"nothing can {mode.value} this host")
+
+
+def node_sample(vms: Sequence[VmStatus]) -> NodeSample:
+    """What a sampler would read on a node that holds these VMs and nothing else."""
+    if not vms:
+        return NodeSample()
+    memory_mib = float(sum(vm.memory_mib for vm in vms if vm.state in LIVE_STATES))
+    return NodeSample(memory_used_mib=memory_mib)
