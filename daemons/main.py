@@ -17,6 +17,7 @@ from daemons.leadership import Role
 from daemons.scraping import Scraper, http_fetch
 from daemons.settings import Automation, ControllerSettings, Draw, Limits, PolicyChoice, PowerSettings
 from daemons.store import Batch, History, Pruned, Retention, SqlStore
+from daemons.window_settings import windows_of
 from daemons.worker import Worker
 from shared import effects as fx
 from shared import startup
@@ -335,6 +336,7 @@ def settings_of(config: ControllerConfig, driver: PowerDriver | None = None) -> 
         placement=PolicyChoice(policies.placement, policies.params.get(policies.placement, {})),
         provisioning=PolicyChoice(policies.provisioning, policies.params.get(policies.provisioning, {})),
         power=power,
+        windows=windows_of(config.windows),
     )
 
 

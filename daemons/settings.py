@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
+from daemons.local_time import DailyPeriods
 from shared.costs import COSTS, OperationCosts
 from shared.model import PowerOperation, SleepMode
 
@@ -88,6 +89,38 @@ class PowerSettings:
         return self.draws.get(node_type) or self.draws.get("default") or Draw()
 
 
+class Removal(StrEnum):
+    """What becomes of a window's running jobs where a node leaves service."""
+
+    CHECKPOINT = "checkpoint"  # they are moved, or suspended to disk
+    WAIT = "wait"  # the node stays until they are done
+    LOSE = "lose"  # they begin anew from what they have saved themselves
+
+
+@dataclass(frozen=True, slots=True)
+class WindowSettings:
+    """A deadline that the jobs of a queue share.
+
+    confidence: least probability that all are done by it; penalty: of each that is not, in the currency of the prices;
+    weight: against other windows when nodes are short. nodes_min, nodes_max: in reference nodes. jobs_per_node: how
+    many a node executes at a time (0: as many as fit). service_s, arrivals_per_day: taken for true until measured.
+    """
+
+    name: str
+    queue: str
+    periods: DailyPeriods
+    confidence: float = 0.9999
+    penalty: float = 0.0
+    weight: float = 1.0
+    nodes_min: int = 1
+    nodes_max: int = 10_000
+    jobs_per_node: int = 0
+    service_s: float = 1_200.0
+    arrivals_per_day: float = 0.0
+    removal: Removal = Removal.CHECKPOINT
+    analyser: PolicyChoice = PolicyChoice("batch-deadline")
+
+
 @dataclass(frozen=True, slots=True)
 class ControllerSettings:
     """Periods and limits of the controller, all in seconds unless named otherwise.
@@ -99,6 +132,7 @@ class ControllerSettings:
     back-off after a failed operation, doubling. arrival_grace_s: how long after a migration the target's word that
     the VM is not there is not believed. scrape_s: how often web applications with counters are read.
     operation_costs: what policies take operations on VMs to cost. power: how nodes leave service and come back.
+    windows: deadlines that queues of jobs share.
     """
 
     report_s: float = 5.0
@@ -124,3 +158,4 @@ class ControllerSettings:
     placement: PolicyChoice = PolicyChoice("apc")
     provisioning: PolicyChoice = PolicyChoice("static")
     power: PowerSettings = field(default_factory=PowerSettings)
+    windows: tuple[WindowSettings, ...] = ()

@@ -12,7 +12,7 @@ from msgspec import structs
 
 from daemons.gains import columns_of
 from daemons.records import DecisionRecord
-from daemons.settings import ControllerSettings
+from daemons.settings import ControllerSettings, WindowSettings
 from daemons.sights import is_unknown
 from daemons.state import Cluster, Instance, JobEntry, NodeEntry
 from shared.decision import Change, Reason, Refusal, Step
@@ -323,6 +323,13 @@ _SHOWN: dict[str, Callable[[Any], Row]] = {
 }
 
 
+def _window(window: WindowSettings) -> Row:
+    periods = asdict(window.periods) | {"days": list(window.periods.days)}
+    params = {key: f"{value}" for key, value in window.analyser.params.items()}
+    analyser = {"name": window.analyser.name, "params": params}
+    return asdict(window) | {"periods": periods, "removal": window.removal.value, "analyser": analyser}
+
+
 def settings_view(settings: ControllerSettings) -> Row:
     """Every setting by name, as plain data; null for what is switched off."""
     plain = {key: None if value == math.inf else value for key, value in asdict(settings).items()}
@@ -330,6 +337,7 @@ def settings_view(settings: ControllerSettings) -> Row:
     for role in ("placement", "provisioning"):
         choice = getattr(settings, role)
         plain[role] = {"name": choice.name, "params": {key: str(value) for key, value in choice.params.items()}}
+    plain["windows"] = [_window(window) for window in settings.windows]
     power = settings.power
     plain["power"] = asdict(power) | {
         "does": sorted(operation.value for operation in power.does),
