@@ -6,10 +6,9 @@ import numpy as np
 import pytest
 
 from daemons.models.deadline.evaluation import evaluate
-from daemons.models.deadline.optimal import OptimalResult, optimal, optimal_table
+from daemons.models.deadline.optimal import optimal
 from daemons.models.deadline.problem import DeadlineProblem, arrivals_from_rate
 from daemons.models.deadline.shapes import shape_prices
-from shared.errors import InvalidValue
 
 DEADLINE, SUBMISSION_END, INTERVAL_S = 92, 64, 900.0
 
