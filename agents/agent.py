@@ -28,6 +28,7 @@ from agents.outbox import TIMER as PUBLISH_TIMER
 from agents.outbox import Outbox
 from agents.recovery import judge
 from agents.settings import AgentSettings
+from agents.sleeping import Sleeping
 from shared.bus import topology
 from shared.effects import (
     Abort,
@@ -45,13 +46,14 @@ from shared.effects import (
     Published,
     Received,
     Reconnected,
+    SleepEnded,
     StartTimer,
     StopTimer,
     TimerFired,
     WriteJournal,
 )
 from shared.errors import ContractViolation
-from shared.messages import EventsSeen, GuestEvent, Hello, Order, Report, Result, UnderWay
+from shared.messages import EventsSeen, GoToSleep, GuestEvent, Hello, Order, Report, Result, UnderWay
 from shared.model import LIVE_STATES, Action, GuestChange, Node, Outcome, VmState, VmStatus
 
 REPORT_TIMER = "report"
@@ -84,6 +86,9 @@ class Agent:
         self._doubtful: dict[str, bool] = dict.fromkeys(self._state.accepted, False)
         self._inventory: Node | None = None
         self._last: Mapping[str, VmStatus] = {}
+        self._sleeping = Sleeping(
+            node, boot_id, self._state, self._outbox, settings.outcome_keep_s, self._next_seq, self._write
+        )
 
     # --- inputs ---------------------------------------------------------------------------------------------------
 
@@ -109,7 +114,7 @@ class Agent:
         if isinstance(event, Operated):
             return self._operated(event, now_s)
         if isinstance(event, Published):
-            return self._published(event)
+            return self._published(event, now_s)
         if isinstance(event, TimerFired):
             return self._timer(event.name, now_s)
         if isinstance(event, Observed):
@@ -118,20 +123,29 @@ class Agent:
             return self._guest_changed(event, now_s)
         if isinstance(event, Reconnected):
             return self._outbox.resend(now_s)
+        if isinstance(event, SleepEnded):
+            return self._sleep_ended(event, now_s)
         raise ContractViolation(f"{type(event).__name__} is not an input of agents")
 
     def _received(self, received: Received, now_s: float) -> list[Effect]:
         message = received.message
         if not received.sender.startswith(topology.CONTROLLER_USER_PREFIX):
             return _dead(received, f"{received.sender} may not order agents about")
-        if not isinstance(message, Order | Hello | EventsSeen):
+        if not isinstance(message, Order | Hello | EventsSeen | GoToSleep):
             return _dead(received, f"a {message.KIND} is not for agents")
-        if isinstance(message, Order) and message.action.node != self.node:
-            return _dead(received, f"the order is for node {message.action.node}, this is {self.node}")
+        node = _addressee(message)
+        if node not in ("", self.node):
+            return _dead(received, f"the order is for node {node}, this is {self.node}")
         effects: list[Effect] = []
         term = message.action.term if isinstance(message, Order) else message.term
         if term > self._state.term:
             self._write(TermSeen(term), effects)
+        if isinstance(message, GoToSleep):
+            _acknowledge(received.delivery, effects)
+            if self._sleeping.asked(message, now_s, effects):
+                effects.append(self._observe(full=False))
+                self._sleeping.look(self._seq)
+            return effects
         self._events_seen(message.events_seen, now_s, effects)
         if isinstance(message, Order):
             self._order(message.action, received.delivery, now_s, effects)
@@ -142,11 +156,12 @@ class Agent:
             effects.append(self._observe(full=not self._is_older(term)))
         return effects
 
-    def _published(self, published: Published) -> list[Effect]:
+    def _published(self, published: Published, now_s: float) -> list[Effect]:
         effects: list[Effect] = []
         key = self._outbox.confirm(published.publish_id, published.ok)
         if isinstance(key, str) and key in self._state.unreported:
             self._write(Reported(key), effects)
+        self._sleeping.published(key, now_s, effects)
         return effects
 
     def _timer(self, name: str, now_s: float) -> list[Effect]:
@@ -196,6 +211,8 @@ class Agent:
         doing = self._state.busy.get(action.vm)
         if doing is not None:
             return Outcome.BUSY, f"{doing} is under way"
+        if self._sleeping.decided:
+            return Outcome.REFUSED, "the host is going to sleep"
         return None
 
     def _is_older(self, term: int) -> bool:
@@ -271,6 +288,14 @@ class Agent:
             detail,
         )
 
+    def _sleep_ended(self, ended: SleepEnded, now_s: float) -> list[Effect]:
+        """Awake again, or still: either way what is here is told at once."""
+        effects: list[Effect] = []
+        self._sleeping.ended(ended, now_s, effects)
+        effects.append(self._observe(full=ended.ok))
+        effects.append(StartTimer(REPORT_TIMER, now_s + self.settings.report_s))
+        return effects
+
     # --- guest events ---------------------------------------------------------------------------------------------
 
     def _guest_changed(self, changed: GuestChanged, now_s: float) -> list[Effect]:
@@ -337,6 +362,7 @@ class Agent:
                 self._miss(vm, images.get(vm), now_s, effects)
         late = tuple(done for vm, done in fresh.items() if done and vm not in domains and vm not in images)
         effects.append(self._report(asked, reading, late, now_s))
+        self._sleeping.seen(asked.seq, reading, bool(fresh), now_s, effects)
         if not self._asked:
             self._news.clear()
         self._last = domains
@@ -426,6 +452,13 @@ def _acknowledge(delivery: int | None, effects: list[Effect]) -> None:
 
 def _dead(received: Received, reason: str) -> list[Effect]:
     return [] if received.delivery is None else [DeadLetter(received.delivery, reason)]
+
+
+def _addressee(message: Order | Hello | EventsSeen | GoToSleep) -> str:
+    """The node that an order or a request names; empty for what is said to all."""
+    if isinstance(message, Order):
+        return message.action.node
+    return message.node if isinstance(message, GoToSleep) else ""
 
 
 def _under_way(action: Action) -> UnderWay:

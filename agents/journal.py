@@ -91,8 +91,24 @@ class Baseline:
     over: tuple[tuple[str, int], ...]
 
 
+@dataclass(frozen=True, slots=True)
+class SleepAgreed:
+    """A request to sleep was agreed to: the same one again, from a queue, is not done again."""
+
+    request: str
+
+
 JournalRecord = (
-    AgentStarted | TermSeen | Accepted | Finished | Reported | GuestNoted | EventsForgotten | VmSeen | Baseline
+    AgentStarted
+    | TermSeen
+    | Accepted
+    | Finished
+    | Reported
+    | GuestNoted
+    | EventsForgotten
+    | VmSeen
+    | SleepAgreed
+    | Baseline
 )
 RECORDS: tuple[type[JournalRecord], ...] = (
     AgentStarted,
@@ -103,6 +119,7 @@ RECORDS: tuple[type[JournalRecord], ...] = (
     GuestNoted,
     EventsForgotten,
     VmSeen,
+    SleepAgreed,
     Baseline,
 )
 
@@ -113,7 +130,7 @@ class JournalState:
     `accepted`: unfinished actions by id, `busy`: their ids by VM. `finished`: results by action id, `unreported`: those
     of them that the broker has not taken. `events`: guest events by number that no controller has acknowledged.
     `live`: the last journaled status of VMs that should be live here. `over`: the generation of lives whose end has
-    been noted, by VM.
+    been noted, by VM. `slept`: the last request to sleep that was agreed to.
     """
 
     __slots__ = (
@@ -127,6 +144,7 @@ class JournalState:
         "last_event",
         "live",
         "over",
+        "slept",
         "starts",
         "term",
         "unreported",
@@ -135,6 +153,7 @@ class JournalState:
     def __init__(self, records: Iterable[JournalRecord] = ()) -> None:
         self.starts = 0
         self.boot_id = ""
+        self.slept = ""
         self.term = 0
         self.last_event = 0
         self.clock_s = 0.0
@@ -166,6 +185,8 @@ class JournalState:
             self._see(record.status.vm, record.status)
         elif isinstance(record, TermSeen):
             self.term = max(self.term, record.term)
+        elif isinstance(record, SleepAgreed):
+            self.slept = record.request
         elif isinstance(record, AgentStarted):
             self.starts, self.boot_id = record.start, record.boot_id
         else:
@@ -180,6 +201,8 @@ class JournalState:
                 records.append(Reported(action))
         records.extend(GuestNoted(event) for event in self.events.values())
         records.extend(Accepted(action) for action in self.accepted.values())
+        if self.slept:
+            records.append(SleepAgreed(self.slept))
         live, over = tuple(self.live.values()), tuple(self.over.items())
         records.append(Baseline(self.starts, self.boot_id, self.term, self.last_event, self.clock_s, live, over))
         return tuple(records)

@@ -6,21 +6,22 @@ from dataclasses import dataclass
 
 from shared.bus import topology
 from shared.effects import Effect, Publish, StartTimer
-from shared.messages import GuestEvent, Result
+from shared.messages import GuestEvent, Result, SleepAnswer
 
 TIMER = "publish"
-Key = str | int  # an action's id or an event's number
+Key = str | int  # an action's id, an event's number, or `sleep:` and the id of a request
+Load = Result | GuestEvent | SleepAnswer
 
 
 @dataclass(frozen=True, slots=True)
 class _Sent:
     key: Key
-    message: Result | GuestEvent
+    message: Load
     at_s: float
 
 
 class Outbox:
-    """Unconfirmed results and guest events, oldest first.
+    """Unconfirmed results, guest events and answers, oldest first.
 
     Every publishing has an id of its own, growing within the life of the process; only the last one of a message
     counts. It holds no more than the orders and guests of one silence of the broker. The timer is armed while
@@ -36,7 +37,7 @@ class Outbox:
         self._sent: dict[int, _Sent] = {}
         self._armed = False
 
-    def send(self, key: Key, message: Result | GuestEvent, now_s: float, effects: list[Effect]) -> None:
+    def send(self, key: Key, message: Load, now_s: float, effects: list[Effect]) -> None:
         """Publish a message (again), until confirmed."""
         self.drop(key)
         self._last_id = number = self._last_id + 1

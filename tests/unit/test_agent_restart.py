@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from agents.agent import Agent
-from agents.journal import OVER_KEPT_MAX, RECORDS, AgentStarted, GuestNoted, JournalState, VmSeen, compact
+from agents.journal import OVER_KEPT_MAX, RECORDS, AgentStarted, GuestNoted, JournalState, SleepAgreed, VmSeen, compact
 from agents.recovery import judge
 from agents.settings import AgentSettings
 from shared.effects import (
@@ -351,7 +351,7 @@ def busy_rig() -> Rig:
 
 
 def contents(state: JournalState) -> dict[str, object]:
-    fields = ("starts", "boot_id", "term", "last_event", "clock_s", "accepted", "busy", "events", "live")
+    fields = ("starts", "boot_id", "term", "last_event", "clock_s", "accepted", "busy", "events", "live", "slept")
     found: dict[str, object] = {field: getattr(state, field) for field in fields}
     for ordered in ("finished", "unreported", "over"):
         found[ordered] = list(getattr(state, ordered).items())
@@ -359,7 +359,7 @@ def contents(state: JournalState) -> dict[str, object]:
 
 
 def test_a_compacted_journal_says_the_same() -> None:
-    records = busy_rig().records
+    records = [*busy_rig().records, SleepAgreed("s1")]
     assert {type(record) for record in (*records, *compact(records))} == set(RECORDS)
 
     for cut in range(len(records) + 1):
