@@ -81,6 +81,7 @@ CORES = (
 SHELLS = (
     "agents/main.py",
     "daemons/main.py",
+    "daemons/price_feed.py",
     "daemons/scraping.py",
     "daemons/window_settings.py",
     "daemons/worker.py",
