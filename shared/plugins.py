@@ -10,6 +10,7 @@ from shared.errors import Problem, UnknownPolicy
 
 HYPERVISORS = "trimtab.hypervisors"
 COMMANDS = "trimtab.commands"
+POWER = "trimtab.power"
 POLICY_ROLES = ("admission", "coordination", "provisioning", "placement")
 
 
