@@ -2,7 +2,8 @@
 
 Arrivals: a Gamma-Poisson model for each slot of a day. Counts of a weekday's slot are shrunk towards the slot's mean
 over all weekdays, times how much busier that weekday is; slots' means towards the mean of all slots, that towards what
-is declared. Days differ by a factor of mean 1 beyond Poisson; its variance is the `spread`. Work: Kaplan-Meier, so that unfinished jobs count with what they have got.
+is declared. Days differ by a factor of mean 1 beyond Poisson; its variance is the `spread`. Work: Kaplan-Meier, so that
+unfinished jobs count with what they have got.
 """
 
 from __future__ import annotations
