@@ -89,6 +89,21 @@ class PowerSettings:
         return self.draws.get(node_type) or self.draws.get("default") or Draw()
 
 
+@dataclass(frozen=True, slots=True)
+class PriceSettings:
+    """What energy costs: per_kwh on the average over the day of a shape of the thesis, of which `ratio` is highest over
+    lowest; "series": as `ReadPrices` says, every read_every_s. `timezone`: whose clock tells the time of day.
+    per_utility: what an hour of a web application at a utility lower by one is worth (0: not counted)."""
+
+    shape: str = "uniform"
+    per_kwh: float = 0.30
+    ratio: float = 3.0
+    currency: str = "EUR"
+    timezone: str = "UTC"
+    read_every_s: float = 900.0
+    per_utility: float = 0.0
+
+
 class Removal(StrEnum):
     """What becomes of a window's running jobs where a node leaves service."""
 
@@ -132,7 +147,7 @@ class ControllerSettings:
     back-off after a failed operation, doubling. arrival_grace_s: how long after a migration the target's word that
     the VM is not there is not believed. scrape_s: how often web applications with counters are read.
     operation_costs: what policies take operations on VMs to cost. power: how nodes leave service and come back.
-    windows: deadlines that queues of jobs share.
+    windows: deadlines that queues of jobs share. prices: what energy costs.
     """
 
     report_s: float = 5.0
@@ -159,3 +174,4 @@ class ControllerSettings:
     provisioning: PolicyChoice = PolicyChoice("static")
     power: PowerSettings = field(default_factory=PowerSettings)
     windows: tuple[WindowSettings, ...] = ()
+    prices: PriceSettings = PriceSettings()
