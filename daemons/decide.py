@@ -4,17 +4,22 @@ policies by name, so it runs in a worker process, inline in a simulation, or on 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
-import numpy as np
-
 from daemons.gains import standing
+from daemons.models.deadline.rules import TableSpec
+from daemons.needed import TOLERANCE, cover, rows, with_nodes
+from daemons.policies.provisioning.analysers import Asked
+from daemons.policies.provisioning.breaches import BreachSpec
 from daemons.settings import PolicyChoice
 from shared.decision import PlacementDecision, ProvisioningDecision
-from shared.plugins import find_policy
+from shared.plugins import find_policy, load, names
 from shared.ports import Needs, Shelf
 from shared.snapshot import Snapshot
+
+ANALYSERS = "trimtab.analysers"
+Spec = TableSpec | BreachSpec
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +36,8 @@ class DecideRequest:
 @dataclass(frozen=True, slots=True)
 class DecideOutcome:
     """The decisions and the policies' new states. `skipped`: why the data did not suffice ("": it did). `standing`: the
-    utility of every job at the time of the snapshot; only at cycles."""
+    utility of every job at the time of the snapshot; only at cycles. `missing`: the tables that were asked for and are
+    not there, for a `PrepareRequest`."""
 
     placement: PlacementDecision
     placement_state: Any
@@ -39,6 +45,22 @@ class DecideOutcome:
     provisioning_state: Any
     skipped: str = ""
     standing: Mapping[str, float] = field(default_factory=dict)
+    missing: tuple[Spec, ...] = field(default=(), compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class PrepareRequest:
+    """Have tables computed, so that later decisions find them."""
+
+    specs: tuple[Spec, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """How many tables are there now, and why the others are not."""
+
+    count: int
+    failed: tuple[str, ...] = ()
 
 
 def no_tables(_spec: Any) -> None:
@@ -48,24 +70,54 @@ def no_tables(_spec: Any) -> None:
 def run(request: DecideRequest, shelf: Shelf = no_tables) -> DecideOutcome:
     """Decide. Raises what a policy raises; a policy whose demands on the data are not met is not asked."""
     snapshot = request.snapshot
+    placing = find_policy("placement", request.placement.name)
+    state, params = request.placement_state, request.placement.params
     provisioned: ProvisioningDecision | None = None
     provisioning_state = request.provisioning_state
+    noting = _Noting(shelf)
     if request.provisioning is not None:
         policy = find_policy("provisioning", request.provisioning.name)
-        lacking = unmet(policy.needs, snapshot)
+        lacking = unmet(policy.needs, snapshot) or unmet(placing.needs, snapshot)
         if lacking:
             return _skipped(request, lacking)
-        provisioned, provisioning_state = policy.decide(
-            snapshot, provisioning_state, request.provisioning.params, shelf
-        )
-        snapshot = _in_service(snapshot, provisioned)
-    policy = find_policy("placement", request.placement.name)
-    lacking = unmet(policy.needs, snapshot)
+        choices = request.provisioning.params
+        provisioned, provisioning_state = policy.decide(snapshot, provisioning_state, choices, noting)
+        if not getattr(policy, "covers_all", False):
+            tolerance = float(choices.get("tolerance", TOLERANCE))
+            provisioned = cover(snapshot, provisioned, lambda seen: placing.decide(seen, state, params)[0], tolerance)
+        snapshot = with_nodes(snapshot, rows(snapshot, provisioned.in_service), at_last=False)
+    lacking = unmet(placing.needs, snapshot)
     if lacking:
         return _skipped(request, lacking)
-    placed, placement_state = policy.decide(snapshot, request.placement_state, request.placement.params)
+    placed, placement_state = placing.decide(snapshot, state, params)
     now = standing(request.snapshot) if request.snapshot.at_cycle else {}
-    return DecideOutcome(placed, placement_state, provisioned, provisioning_state, standing=now)
+    return DecideOutcome(
+        placed, placement_state, provisioned, provisioning_state, standing=now, missing=tuple(noting.missing.values())
+    )
+
+
+class _Noting:
+    """A shelf that notes what it does not have, and asks the analysers of windows."""
+
+    def __init__(self, shelf: Shelf) -> None:
+        self._shelf = shelf
+        self.missing: dict[str, Spec] = {}
+
+    def __call__(self, spec: Any, /) -> Any:
+        if isinstance(spec, Asked):
+            if spec.window.analyser not in names(ANALYSERS):
+                return None
+            return load(ANALYSERS, spec.window.analyser)().breach(spec.window, spec.nodes, {})
+        table = self._shelf(spec)
+        if table is None and isinstance(spec, TableSpec | BreachSpec):
+            self.missing.setdefault(_name(spec), spec)
+        return table
+
+
+def _name(spec: Spec) -> str:
+    if isinstance(spec, BreachSpec):
+        return spec.digest()
+    return f"{spec.method} {spec.guarded} {spec.problem.digest()}"
 
 
 def check(placement: PolicyChoice, provisioning: PolicyChoice) -> bool:
@@ -88,10 +140,3 @@ def unmet(needs: Needs, snapshot: Snapshot) -> str:
 
 def _skipped(request: DecideRequest, why: str) -> DecideOutcome:
     return DecideOutcome(PlacementDecision(), request.placement_state, None, request.provisioning_state, why)
-
-
-def _in_service(snapshot: Snapshot, decision: ProvisioningDecision) -> Snapshot:
-    wanted = frozenset(decision.in_service)
-    inside = np.array([name in wanted for name in snapshot.nodes.names], dtype=np.bool_)
-    nodes = replace(snapshot.nodes, schedulable=snapshot.nodes.schedulable & inside)
-    return replace(snapshot, nodes=nodes)

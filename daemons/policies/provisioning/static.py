@@ -5,40 +5,51 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from shared.decision import ProvisioningDecision, Reason, ReasonCode
-from shared.errors import InvalidInput, Problem
+import numpy as np
+
+from daemons.policies.provisioning import choice
+from daemons.policies.provisioning.chances import chances_of
+from daemons.policies.provisioning.memory import Memory
+from daemons.policies.provisioning.params import COUNT, check
+from daemons.policies.provisioning.sized import Sight, Wish, is_open, sights, told_of
+from shared.decision import ProvisioningDecision, Reason, ReasonCode, WindowSize
 from shared.ports import Needs, Shelf
-from shared.snapshot import Snapshot
+from shared.snapshot import Bools, Snapshot
 
 
 class Static:
-    """The first `nodes` nodes in row order are in service, all of them when `nodes` is None or not given."""
+    """The first `nodes` available nodes in row order are in service, all of them when `nodes` is None or not given, and
+    with them those that must stay."""
 
     name = "static"
     needs = Needs()
     event_driven = False
+    covers_all = True  # nothing is added for jobs with goals and web applications
 
     def check_params(self, params: Mapping[str, Any]) -> None:
         """Raise `InvalidInput` for a parameter other than `nodes`, or a `nodes` that is neither None nor a count."""
-        where = f"policy {self.name}"
-        problems = [
-            Problem(f"{where}: {key}", "there is no such parameter", "nodes") for key in params if key != "nodes"
-        ]
-        count = params.get("nodes")
-        if count is not None and (isinstance(count, bool) or not isinstance(count, int) or count < 0):
-            problems.append(
-                Problem(f"{where}: nodes", f"{count!r} is no number of nodes", "a whole number, 0 or above")
-            )
-        if problems:
-            raise InvalidInput(*problems)
+        check(self.name, params, {"nodes": COUNT})
 
     def decide(
         self, snapshot: Snapshot, state: Any, params: Mapping[str, Any], shelf: Shelf
-    ) -> tuple[ProvisioningDecision, None]:
+    ) -> tuple[ProvisioningDecision, Any]:
         """Name the nodes; fewer than `nodes` when there are fewer. Raises `InvalidInput` as `check_params` does."""
-        del state, shelf
         self.check_params(params)
-        names = tuple(dict.fromkeys(snapshot.nodes.names))
-        chosen = names[: params.get("nodes")]
-        numbers = (("in_service", float(len(chosen))), ("nodes", float(len(names))))
-        return ProvisioningDecision(chosen, Reason(ReasonCode.KEEP, numbers)), None
+        usable = choice.available(snapshot)
+        chosen = (
+            usable & (np.cumsum(usable) <= params.get("nodes", None)) if params.get("nodes") is not None else usable
+        )
+        chosen = chosen | choice.staying(snapshot)
+        numbers = (("in_service", float(chosen.sum())), ("nodes", float(len(set(snapshot.nodes.names)))))
+        memory = Memory(state)
+        told = tuple(_told(sight, chosen, shelf) for sight in sights(snapshot, memory) if is_open(sight.window))
+        reason = Reason(ReasonCode.KEEP, numbers)
+        kept = memory.state() if snapshot.windows else None
+        return ProvisioningDecision(choice.names(snapshot, chosen), reason, windows=told), kept
+
+
+def _told(sight: Sight, chosen: Bools, shelf: Shelf) -> WindowSize:
+    """A window with what the nodes in service are worth to it."""
+    size = int(choice.rates(sight.window.rate)[chosen].sum() + choice.ENOUGH)
+    chances = None if sight.posed is None else chances_of(sight.window, sight.posed, shelf)
+    return told_of(Wish(sight, size, ReasonCode.KEEP, chances), size)

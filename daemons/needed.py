@@ -1,0 +1,183 @@
+"""How many nodes jobs with goals and web applications need besides those of the deadline windows: the fewest with which
+placement predicts no smaller utility below 0 than with all of them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from daemons.policies.provisioning import choice
+from shared.decision import ChangeKind, PlacementDecision, ProvisioningDecision, Reason, ReasonCode
+from shared.snapshot import Bools, Snapshot, WorkloadState
+
+TOLERANCE = 0.01
+Place = Callable[[Snapshot], PlacementDecision]
+_PLACING = frozenset({ChangeKind.START, ChangeKind.RESUME, ChangeKind.MIGRATE, ChangeKind.RESIZE})
+
+
+def cover(snapshot: Snapshot, decision: ProvisioningDecision, place: Place, tolerance: float) -> ProvisioningDecision:
+    """The decision with as many other nodes as are needed, in the order in which they are chosen.
+
+    place: what the placement policy makes of a snapshot, asked O(log n) times. A size is refused when the smallest
+    utility of jobs with goals and web applications is below 0 and lower by `tolerance` than with all nodes; where
+    nothing is predicted, when something of them finds no place that does with all (then the utility in `refused` is
+    minus their number). Without deadline windows jobs without a goal count as those with one where nothing else would
+    give them a node.
+    """
+    base = rows(snapshot, decision.in_service)
+    more = choice.others(snapshot, base)
+    judge = _Judge(snapshot, place)
+    if not more.size or not judge.needs_any:
+        return decision
+    best = judge.standing(_with(base, more))
+    refused: list[tuple[int, float]] = []
+
+    def enough(count: int) -> bool:
+        fewer = judge.standing(_with(base, more[:count]))
+        lower = fewer.below(best, tolerance)
+        if lower is not None:
+            refused.append((int(base.sum()) + count, lower))
+        return lower is None
+
+    count = _fewest(more.size, int(choice.wanted(snapshot)[more].sum()), enough)
+    if not count:
+        return replace(decision, refused=tuple(refused))
+    chosen = _with(base, more[:count])
+    numbers = (("in_service", float(chosen.sum())), ("others", float(count)), ("tried", float(judge.tried)))
+    return replace(
+        decision,
+        in_service=choice.names(snapshot, chosen),
+        reason=Reason(ReasonCode.NEEDED, numbers),
+        refused=tuple(sorted(refused)),
+    )
+
+
+def rows(snapshot: Snapshot, names: tuple[str, ...]) -> Bools:
+    """bool[n]: the first row of each name."""
+    wanted = frozenset(names)
+    inside = np.array([name in wanted for name in snapshot.nodes.names], dtype=np.bool_)
+    return inside & choice.available(replace(snapshot, power=None))
+
+
+def with_nodes(snapshot: Snapshot, chosen: Bools, at_last: bool) -> Snapshot:
+    """The cluster with only the chosen nodes in service, the others being emptied where jobs may leave them. `at_last`:
+    once those that are not in service yet have come."""
+    nodes, power = snapshot.nodes, snapshot.power
+    open_now = nodes.schedulable if power is None or not at_last else power.available
+    kept_out = nodes.draining if power is None else nodes.draining & ~power.available
+    draining = np.where(chosen, kept_out, nodes.draining | ~_held(snapshot))
+    return replace(snapshot, nodes=replace(nodes, schedulable=open_now & chosen, draining=draining))
+
+
+def _with(base: Bools, more: np.ndarray) -> Bools:
+    chosen = base.copy()
+    chosen[more] = True
+    return chosen
+
+
+def _fewest(most: int, present: int, enough: Callable[[int], bool]) -> int:
+    """The least from 0 to `most` that is enough, if more are never worse; `most` is. Asks about `present` early."""
+    if enough(0):
+        return 0
+    low, high = 0, most
+    if 0 < present < most:
+        low, high = (low, present) if enough(present) else (present, high)
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if enough(middle) else (middle, high)
+    return high
+
+
+def _held(snapshot: Snapshot) -> Bools:
+    """bool[n]: nodes with an instance of a job that must not be changed now."""
+    work, held = snapshot.workloads, np.zeros(len(snapshot.nodes.names), dtype=np.bool_)
+    for row in np.flatnonzero(work.fixed & (work.state == WorkloadState.RUNNING.value)).tolist():
+        first = work.first_instance[row]
+        places = snapshot.instances.node[first : first + work.instances[row]]
+        held[places[places >= 0]] = True
+    return held
+
+
+@dataclass(frozen=True, slots=True)
+class _Standing:
+    """What becomes of those that count: the smallest utility (None: nothing is predicted), which jobs have a place in
+    service, and how many instances of each web application."""
+
+    utility: float | None
+    jobs: frozenset[str]
+    instances: Counter[int]
+
+    def below(self, best: _Standing, tolerance: float) -> float | None:
+        """The utility, or minus the number without a place, where that is too low beside the best; else None."""
+        if self.utility is not None and best.utility is not None:
+            if self.utility < 0.0 and self.utility < best.utility - tolerance:
+                return self.utility
+        elif best.utility is not None:
+            return -1.0
+        lacking = len(best.jobs - self.jobs) + (best.instances - self.instances).total()
+        return -float(lacking) if lacking else None
+
+
+class _Judge:
+    """Places those that count on parts of the cluster. `tried`: how often."""
+
+    def __init__(self, snapshot: Snapshot, place: Place) -> None:
+        self._snapshot, self._place, self.tried = snapshot, place, 0
+        work = snapshot.workloads
+        job = work.app < 0
+        self._goals = job & np.isfinite(work.goal_s)
+        self._free = job & ~self._goals & (not snapshot.windows)
+        self._apps = ~job
+        names = np.array(work.names, dtype=object)
+        self._named = frozenset(names[self._goals].tolist()) | frozenset(snapshot.web.names)
+
+    @property
+    def needs_any(self) -> bool:
+        """Whether anything asks for nodes."""
+        return bool(self._goals.any() or self._free.any() or self._apps.any())
+
+    def standing(self, chosen: Bools) -> _Standing:
+        """What the placement policy makes of the cluster with only these nodes."""
+        self.tried += 1
+        seen = with_nodes(self._snapshot, chosen, at_last=True)
+        decision = self._place(seen)
+        outlook = decision.outlook
+        places = _places(seen, decision)
+        if outlook is None:
+            counted = self._goals | self._free | self._apps
+            return _Standing(None, *self._placed(places, chosen, counted))
+        known = [
+            utility
+            for name, utility in zip(outlook.names, outlook.predicted, strict=True)
+            if name in self._named and np.isfinite(utility)
+        ]
+        return _Standing(min(known, default=0.0), *self._placed(places, chosen, self._free))
+
+    def _placed(
+        self, places: dict[int, list[int]], chosen: Bools, counted: Bools
+    ) -> tuple[frozenset[str], Counter[int]]:
+        work = self._snapshot.workloads
+        inside = [row for row, nodes in places.items() if counted[row] and all(chosen[node] for node in nodes)]
+        jobs = frozenset(work.names[row] for row in inside if work.app[row] < 0)
+        return jobs, Counter(int(work.app[row]) for row in inside if work.app[row] >= 0)
+
+
+def _places(snapshot: Snapshot, decision: PlacementDecision) -> dict[int, list[int]]:
+    """The nodes of every workload that runs once the decision is made, by rows; unknown nodes are left out."""
+    work = snapshot.workloads
+    node_rows = {name: row for row, name in reversed(list(enumerate(snapshot.nodes.names)))}
+    work_rows = {name: row for row, name in reversed(list(enumerate(work.names)))}
+    places: dict[int, list[int]] = {}
+    for row in np.flatnonzero(work.state == WorkloadState.RUNNING.value).tolist():
+        first = work.first_instance[row]
+        found = snapshot.instances.node[first : first + work.instances[row]]
+        places[row] = [node for node in found.tolist() if node >= 0]
+    for change in decision.changes:
+        row = work_rows[change.workload]
+        places.pop(row, None)
+        if change.kind in _PLACING:
+            places[row] = [node_rows[given.node] for given in change.allotments]
+    return places

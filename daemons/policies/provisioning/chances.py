@@ -1,0 +1,56 @@
+"""The probability of breach of a window by its number of reference nodes, from what lies on the shelf."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from daemons.policies.provisioning.analysers import Asked, BatchDeadline
+from daemons.policies.provisioning.breaches import BreachSpec, BreachTable, without_prices
+from daemons.policies.provisioning.windows import Posed
+from shared.ports import Shelf
+from shared.snapshot import WindowView
+
+SHOWN = 50
+AROUND = 10  # sizes above the chosen one that are shown
+Chances = Callable[[Sequence[int]], tuple[float, ...]]
+
+
+def chances_of(window: WindowView, problem: Posed, shelf: Shelf) -> Chances | None:
+    """What tells the probabilities for sizes in ascending order; they never rise. None while they are not known."""
+    if window.analyser != BatchDeadline.name:
+        return _of_analyser(window, shelf)
+    table = shelf(BreachSpec(without_prices(problem.problem, least=1)))
+    if not isinstance(table, BreachTable):
+        return None
+    interval = min(window.interval, window.intervals - 1)
+    nothing = not window.jobs and not window.arrivals[interval:, 0].any()
+
+    def chances(nodes: Sequence[int]) -> tuple[float, ...]:
+        servers = np.asarray(nodes, dtype=np.int64) // problem.unit
+        found = np.where(servers < 1, 0.0 if nothing else 1.0, table.at(interval, window.jobs, servers.tolist()))
+        return tuple(found.tolist())
+
+    return chances
+
+
+def _of_analyser(window: WindowView, shelf: Shelf) -> Chances | None:
+    if shelf(Asked(window, (max(window.nodes_min, 1),))) is None:
+        return None
+
+    def chances(nodes: Sequence[int]) -> tuple[float, ...]:
+        found = np.asarray(shelf(Asked(window, tuple(nodes))), dtype=np.float64)
+        bounded = np.clip(np.nan_to_num(found, nan=1.0), 0.0, 1.0)
+        return tuple(np.minimum.accumulate(bounded).tolist())
+
+    return chances
+
+
+def shown(window: WindowView, size: int, most: int) -> range:
+    """The sizes whose probabilities a decision tells: from the least on, at most `SHOWN` around the one chosen."""
+    least = max(window.nodes_min, 1)
+    last = min(max(most, least), max(size, least) + AROUND)
+    if last - least < SHOWN:
+        last = min(max(most, least), least + SHOWN - 1)
+    return range(max(least, last - SHOWN + 1), last + 1)

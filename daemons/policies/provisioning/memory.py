@@ -1,0 +1,55 @@
+"""What provisioning policies remember from one decision to the next, as plain data."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from daemons.policies.provisioning.outlay import period_price
+from shared.snapshot import Snapshot, WindowView
+
+SAME = 1.5  # intervals: deadlines that differ by less are of one period
+
+
+class Memory:
+    """The prices of each period, so that tables stay valid while they are about the same, and which windows wanted
+    fewer nodes at the decision point before. A state of another policy is as none."""
+
+    def __init__(self, state: Any) -> None:
+        known = state if isinstance(state, dict) else {}
+        self._before: list[dict[str, Any]] = [each for each in known.get("periods", []) if isinstance(each, dict)]
+        self._now: list[dict[str, Any]] = []
+        self._at_s = 0.0
+
+    def state(self) -> dict[str, Any]:
+        """What is to be remembered."""
+        return {"periods": self._now}
+
+    def price(self, snapshot: Snapshot, window: WindowView) -> list[float]:
+        """What a reference node costs in each interval of the period; to be asked first, once for each window."""
+        self._at_s = snapshot.now_s
+        kept = self._find(self._before, window)
+        price = period_price(snapshot, window, kept["price"] if kept else None)
+        self._now.append({"window": window.name, "deadline_s": self._deadline_s(window), "price": price, "fewer": -1})
+        return price
+
+    def wanted_fewer(self, window: WindowView) -> bool:
+        """Whether the window wanted fewer nodes at the decision point before this one."""
+        kept = self._find(self._before, window)
+        return kept is not None and 0 <= kept["fewer"] < window.interval
+
+    def want_fewer(self, window: WindowView) -> None:
+        """The window wants fewer nodes, and does not get its wish yet."""
+        before, now = self._find(self._before, window), self._find(self._now, window)
+        if now is not None:
+            again = before is not None and before["fewer"] >= 0
+            now["fewer"] = before["fewer"] if before is not None and again else window.interval
+
+    def _deadline_s(self, window: WindowView) -> float:
+        return self._at_s + window.opens_s + (window.intervals - window.interval) * window.interval_s
+
+    def _find(self, periods: list[dict[str, Any]], window: WindowView) -> dict[str, Any] | None:
+        for each in periods:
+            near = abs(each["deadline_s"] - self._deadline_s(window)) < SAME * window.interval_s
+            if each["window"] == window.name and near and len(each["price"]) == window.intervals:
+                return each
+        return None

@@ -1,0 +1,88 @@
+"""A deadline window as a problem: what its nodes cost, how many there may be, how long they take to come and go."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from daemons.models.deadline.problem import DeadlineProblem
+from daemons.policies.provisioning.choice import ENOUGH, available, rates
+from shared.errors import InvalidValue
+from shared.snapshot import Floats, Snapshot, WindowView
+
+SIZES_MAX = 100  # more sizes are decided on in units of several nodes: tables would take too long
+STEPS = 20  # of an interval: times to come and go are rounded up to such a part, so that tables stay valid
+
+
+@dataclass(frozen=True, slots=True)
+class Posed:
+    """A window's problem. unit: reference nodes that one server of the problem stands for."""
+
+    problem: DeadlineProblem
+    unit: int
+
+    def servers(self, nodes: int) -> int:
+        """The servers that so many reference nodes are, at least."""
+        return nodes // self.unit
+
+    def nodes(self, servers: int) -> int:
+        """The reference nodes that so many servers are."""
+        return servers * self.unit
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Reference nodes that a window may have: by its configuration, of all nodes and of those that are available."""
+
+    least: int
+    most: int
+    reachable: int
+
+
+def limits_of(snapshot: Snapshot, window: WindowView) -> Limits:
+    """`reachable` is 0 where no node can serve the window now, `most` where none ever can."""
+    rate = rates(window.rate)
+    all_nodes = math.floor(float(rate.sum()) + ENOUGH)
+    now = math.floor(float(rate[available(snapshot)].sum()) + ENOUGH)
+    least = max(window.nodes_min, 1)
+    highest = max(window.nodes_max, least)
+    most, reachable = min(highest, all_nodes), min(highest, now)
+    return Limits(min(least, max(reachable, 0)), most, reachable)
+
+
+def posed(window: WindowView, price: list[float], most: int) -> Posed | None:
+    """The problem with up to `most` reference nodes (>= 1), None where the window's numbers cannot be worked with."""
+    unit = math.ceil(most / SIZES_MAX)
+    prices = np.array(price) * unit
+    removal = removal_prices(prices, _rounded(window.remove_s / window.interval_s))
+    try:
+        service = window.service_s / window.interval_s
+        problem = DeadlineProblem(
+            window.arrivals,
+            service,
+            max(1, min(math.ceil(window.nodes_min / unit), most // unit)),
+            most // unit,
+            window.confidence,
+            prices,
+            removal,
+            min(_rounded(window.deploy_s / window.interval_s), 1.0),
+            window.penalty if window.penalty > 0.0 else max(0.0, service * float(prices.max())),
+            window.slots * unit,
+        )
+    except (InvalidValue, ValueError, OverflowError):
+        return None
+    return Posed(problem, unit)
+
+
+def removal_prices(price: Floats, remove: float) -> Floats:
+    """float64[d]: what a server costs from each decision point for `remove` intervals, never past the deadline."""
+    sums = np.concatenate([[0.0], np.cumsum(price)])
+    begins = np.arange(len(price), dtype=np.float64)
+    ends = np.minimum(begins + remove, float(len(price)))
+    return np.asarray(np.interp(ends, np.arange(len(sums)), sums) - sums[:-1], dtype=np.float64)
+
+
+def _rounded(intervals: float) -> float:
+    return math.ceil(intervals * STEPS - 1e-9) / STEPS if math.isfinite(intervals) and intervals > 0.0 else 0.0
