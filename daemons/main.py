@@ -14,6 +14,7 @@ from typing import Any, Protocol, runtime_checkable
 
 from daemons.controller import Controller
 from daemons.leadership import Role
+from daemons.power import make_driver
 from daemons.scraping import Scraper, http_fetch
 from daemons.settings import Automation, ControllerSettings, Draw, Limits, PolicyChoice, PowerSettings
 from daemons.store import Batch, History, Pruned, Retention, SqlStore
@@ -376,7 +377,8 @@ def build(
 
 
 def _run(path: Path, config: ControllerConfig) -> int:
-    shell = build(config, startup.broker(config.bus.url, config.bus.tls), startup.seed())
+    connect, power = startup.broker(config.bus.url, config.bus.tls), make_driver(config.power)
+    shell = build(config, connect, startup.seed(), power=power)
     shell.on_reload = lambda: startup.relog(lambda: DAEMON.read(path))
     shell.heed_signals()
     return shell.run()

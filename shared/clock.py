@@ -64,6 +64,11 @@ class ManualClock:
         return self._now_s
 
 
+def suspended_s() -> float:
+    """Seconds that this host has spent suspended since it was booted."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME) - time.clock_gettime(time.CLOCK_MONOTONIC)
+
+
 def perf_s() -> float:
     """Seconds since some fixed moment at the highest resolution there is: for `wall_s` in outputs."""
     return time.perf_counter()
