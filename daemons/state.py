@@ -184,7 +184,8 @@ class NodeEntry:
     `wanted`: in service by the last decision that was carried out; `held`: an operator keeps it out. `service` is how
     far it is, since `since_s`; `detail` says why it failed. `sleeping`: it was asked to go to sleep, and may be asleep.
     `linked`: whoever else schedules on it may use it. `woken_s`: when it was last seen to wake (0: never). `changes`
-    counts what a decision in the making cannot know of it.
+    counts what a decision in the making cannot know of it. `cpu_sum`: its load (0..1), summed over
+    so many reports since its energy was last counted.
     """
 
     name: str
@@ -228,6 +229,8 @@ class NodeEntry:
     linked: bool = True
     woken_s: float = 0.0
     changes: int = 0
+    cpu_sum: float = 0.0
+    cpu_readings: int = 0
 
     @property
     def asleep(self) -> bool:
