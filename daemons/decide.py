@@ -110,11 +110,12 @@ class _Noting:
             return load(ANALYSERS, spec.window.analyser)().breach(spec.window, spec.nodes, {})
         table = self._shelf(spec)
         if table is None and isinstance(spec, TableSpec | BreachSpec):
-            self.missing.setdefault(_name(spec), spec)
+            self.missing.setdefault(name_of(spec), spec)
         return table
 
 
-def _name(spec: Spec) -> str:
+def name_of(spec: Spec) -> str:
+    """A name for what the table depends on; equal for equal specs."""
     if isinstance(spec, BreachSpec):
         return spec.digest()
     return f"{spec.method} {spec.guarded} {spec.problem.digest()}"

@@ -13,11 +13,14 @@ from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
 from daemons.controller import Controller
+from daemons.decide import PrepareRequest
 from daemons.leadership import Role
 from daemons.power import make_driver
 from daemons.scraping import Scraper, http_fetch
 from daemons.settings import Automation, ControllerSettings, Draw, Limits, PolicyChoice, PowerSettings
 from daemons.store import Batch, History, Pruned, Retention, SqlStore
+from daemons.store.engine import parse_url
+from daemons.tables import DEFAULT_FOLDER, Server
 from daemons.window_settings import windows_of
 from daemons.worker import Worker
 from shared import effects as fx
@@ -37,6 +40,7 @@ from shared.shell import Shell, Times
 PREFETCH = 1000
 DEFAULT_CONFIG = "/etc/trimtab/controller.toml"
 NO_POWER = "no power driver"
+NO_TABLES = "nobody computes tables"
 HISTORY_S = 5.0  # how often what has gathered goes to the store
 FIRST_PRUNE_S = 300.0  # after the start: a controller that takes over has other things to write first
 PRUNE_S = 86_400.0
@@ -78,10 +82,10 @@ class Archive(Protocol):
 class ControllerShell(Shell):
     """Runs a controller's core.
 
-    The store is written in one lane, in order; decisions are computed in another, one at a time; each node that is
-    fenced or woken, and each web application whose counters are read, has a lane of its own. While the controller
-    leads, and the store is an `Archive`, history goes to it every five seconds and at the end, and what is older than
-    `keep` is deleted once a day.
+    The store is written in one lane, in order; decisions are computed in another, one at a time, and in a third by
+    `preparer` the tables that they lacked; each node that is fenced or woken, and each web application whose counters
+    are read, has a lane of its own. While the controller leads, and the store is an `Archive`, history goes to it every
+    five seconds and at the end, and what is older than `keep` is deleted once a day.
     """
 
     def __init__(
@@ -96,14 +100,17 @@ class ControllerShell(Shell):
         clock: Times | None = None,
         notifier: Notifier | None = None,
         keep: Retention | None = None,
+        preparer: Decider | None = None,
     ) -> None:
         super().__init__("controller", core, link, seed, clock, notifier, {"controller": core.name})
         self.controller = core
         self._store = store
         self._decider = decider
+        self._preparer = preparer
         self._power = power
         self._store_lane = self.lane("store")
         self._decide_lane = self.lane("decide")
+        self._prepare_lane = self.lane("prepare")
         self._power_lanes: dict[str, Lane] = {}
         self._scrapers: dict[str, tuple[Lane, Scraper]] = {}
         self._archive = store if isinstance(store, Archive) else None
@@ -116,7 +123,7 @@ class ControllerShell(Shell):
             fx.Declare: self._declare,
             fx.Write: lambda effect: self._store_lane.do(partial(self._write, effect)),
             fx.TakeLead: lambda effect: self._store_lane.do(partial(self._take_lead, effect)),
-            fx.Compute: lambda effect: self._decide_lane.do(partial(self._compute, effect)),
+            fx.Compute: self._begin_to_compute,
             fx.Power: self._ask_power,
             fx.Scrape: self._scrape,
         }
@@ -130,6 +137,8 @@ class ControllerShell(Shell):
 
     def _close(self) -> None:
         self._decider.close()
+        if self._preparer is not None:
+            self._preparer.close()
         if self._leads():
             self._append(math.inf)
         super()._close()
@@ -218,9 +227,17 @@ class ControllerShell(Shell):
         if self.exit_status is None:
             self._decider.warm()
 
-    def _compute(self, effect: fx.Compute) -> None:
+    def _begin_to_compute(self, effect: fx.Compute) -> None:
+        if not isinstance(effect.request, PrepareRequest):
+            self._decide_lane.do(partial(self._compute, self._decider, effect))
+        elif self._preparer is not None:
+            self._prepare_lane.do(partial(self._compute, self._preparer, effect))
+        else:
+            self.post(fx.Computed(effect.compute_id, None, NO_TABLES))
+
+    def _compute(self, by: Decider, effect: fx.Compute) -> None:
         if self.exit_status is None:
-            outcome, error = self._decider.compute(effect.request, effect.limit_s)
+            outcome, error = by.compute(effect.request, effect.limit_s)
             self.post(fx.Computed(effect.compute_id, outcome, error))
 
     def _ask_power(self, effect: fx.Power) -> None:
@@ -362,18 +379,26 @@ def build(
     power: PowerDriver | None = None,
 ) -> ControllerShell:
     """A controller's shell from its configuration. Raises InvalidInput for a policy or parameters that cannot work."""
-    name = name_of(config)
+    name, tables = name_of(config), Server(tables_folder(config.store.url))
     core = Controller(name, settings_of(config, power))
     return ControllerShell(
         core,
         link_of(name, connect),
         make_store(config.store.url),
-        Worker() if decider is None else decider,
+        Worker(tables) if decider is None else decider,
         power,
         seed=seed,
         notifier=Notifier(),
         keep=Retention(**asdict(config.store.retention)),
+        preparer=Worker(tables),
     )
+
+
+def tables_folder(store_url: str) -> Path:
+    """Where tables lie: beside the file of the store, else where a package puts such a file."""
+    url = parse_url(store_url)
+    beside = Path(url.database or "").parent / Path(DEFAULT_FOLDER).name
+    return beside if url.drivername == "sqlite" else Path(DEFAULT_FOLDER)
 
 
 def _run(path: Path, config: ControllerConfig) -> int:

@@ -16,6 +16,7 @@ from daemons import decide
 from daemons.controller import Controller
 from daemons.records import Deleted
 from daemons.settings import ControllerSettings, Limits, PolicyChoice
+from daemons.tables import MemoryShelf
 from shared.bus import topology
 from shared.bus.faults import BusFaults
 from shared.bus.memory import MemoryBroker
@@ -26,6 +27,7 @@ from shared.effects import Scrape
 from shared.errors import Infeasible, TransientError
 from shared.messages import AddNode, RemoveWeb, Reply, Request, SubmitJob, SubmitWeb
 from shared.model import Job, Node, PowerOperation, SleepMode
+from shared.ports import Shelf
 from shared.webapp import FlowSample, WebApp
 from sim_backend.agent_shell import AgentShell
 from sim_backend.balancer import Balancer
@@ -57,7 +59,7 @@ class LoopSettings:
     """What a closed loop is made of. `make_agent` and `make_controller` may be replaced by faulty variants.
 
     `controllers`: names, the first connects first. `power_does`: what the power driver can be asked for; `power_times`
-    and `seed`: how long hosts truly take.
+    and `seed`: how long hosts truly take. `shelf`: of the tables for sizes; loops may share one.
     """
 
     controller: ControllerSettings = field(default_factory=ControllerSettings)
@@ -72,6 +74,7 @@ class LoopSettings:
     make_agent: MakeAgent = Agent
     make_controller: MakeController = Controller
     make_store: Callable[[], MemoryStore] = lambda: MemoryStore(Deleted)
+    shelf: Shelf = field(default_factory=MemoryShelf)
 
 
 class BusSource:
@@ -134,6 +137,7 @@ class ClosedLoop:
         self.balancers: dict[str, Balancer] = {}
         self.on_host_death: Callable[[str], None] | None = None
         self.truth = Truth(self.world.completions, self.apps)
+        self._decide = partial(decide.run, shelf=settings.shelf)
         self._actors: dict[str, Actor] = {}
         self.cluster_source = ClusterSource(self.cluster, self.agents)
         self.engine.clocks.append(self.broker.advance)
@@ -184,7 +188,7 @@ class ClosedLoop:
 
     def _add_controller(self, name: str) -> None:
         shell = ControllerShell(
-            name, self.engine, self.broker, self.store, self.fake_power, self._make_controller, decide.run
+            name, self.engine, self.broker, self.store, self.fake_power, self._make_controller, self._decide
         )
         shell.scrape = self._scrape
         self.controllers[name] = self._actors[shell.user] = shell

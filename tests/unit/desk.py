@@ -11,10 +11,12 @@ from daemons import decide
 from daemons.controller import Controller
 from daemons.records import Deleted
 from daemons.settings import ControllerSettings, PolicyChoice
+from daemons.tables import MemoryShelf
 from shared import effects as fx
 from shared.bus import topology
 from shared.messages import AddNode, GuestEvent, Happened, Hello, Message, Order, Reply, Report, Request, Result
 from shared.model import Action, ActionKind, GuestChange, Job, Node, NodeSample, Outcome, Stage, VmState, VmStatus
+from shared.ports import Shelf
 from sim_backend.memory_store import MemoryStore
 
 OPERATOR = "operator.test"
@@ -47,6 +49,7 @@ class Desk:
         self.timers: dict[str, float] = {}
         self.store_fails: tuple[bool, str] | None = None
         self.compute = True
+        self.shelf: Shelf = MemoryShelf()
         self.computations: list[fx.Compute] = []
         self.nodes = {name: Node(name, 4, 1000.0, 4000) for name in nodes}
         self.boots = dict.fromkeys(self.nodes, "boot-1")
@@ -113,7 +116,7 @@ class Desk:
 
     def answer(self, effect: fx.Compute) -> None:
         """Give a computation its result."""
-        computed = fx.Computed(effect.compute_id, decide.run(effect.request))
+        computed = fx.Computed(effect.compute_id, decide.run(effect.request, self.shelf))
         self.carry(self.controller.handle(computed, self.now_s))
 
     def _write(self, effect: fx.Write) -> None:
