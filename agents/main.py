@@ -8,17 +8,20 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
+from urllib.parse import urlsplit
 
 from agents.agent import OBSERVES_MAX, Agent
+from agents.collectors.network import mac_addresses
 from agents.collectors.node import NodeSampler
 from agents.disk_journal import DiskJournal
+from agents.power.host import OtherHost, OwnHost
 from agents.settings import AgentSettings
 from shared import effects as fx
 from shared import plugins, startup
 from shared.bus import topology
 from shared.config import AgentConfig
 from shared.errors import InvalidInput, Problem, StoreUnavailable, TransientError
-from shared.model import Node, NodeSample
+from shared.model import Node, NodeSample, SleepMode
 from shared.ports import Bus, Hypervisor, Journal, Sampler
 from shared.pump import Link
 from shared.sdnotify import Notifier
@@ -40,6 +43,14 @@ class GroupJournal(Journal, Protocol):
         ...
 
 
+class Host(Protocol):
+    """The machine that the VMs are on."""
+
+    def sleep(self, mode: SleepMode) -> fx.SleepEnded:
+        """Go to sleep; returns when it is awake again, or why it does not sleep."""
+        ...
+
+
 @runtime_checkable
 class Boots(Protocol):
     """A hypervisor whose host is not this machine and has boots of its own."""
@@ -51,7 +62,8 @@ class Boots(Protocol):
 
 
 class AgentShell(Shell):
-    """Runs an agent's core. The hypervisor and the sampler are called in a lane of their own, one call at a time.
+    """Runs an agent's core. The hypervisor and the sampler are called in a lane of their own, one call at a time; the
+    host is put to sleep in another.
 
     `shape` turns the driver's inventory into the node that the agent reports. Call `wake` when the hypervisor has
     something to say.
@@ -67,6 +79,7 @@ class AgentShell(Shell):
         journal: GroupJournal,
         *,
         seed: int,
+        host: Host | None = None,
         shape: Callable[[Node], Node] = lambda node: node,
         clock: Times | None = None,
         notifier: Notifier | None = None,
@@ -75,17 +88,20 @@ class AgentShell(Shell):
         self.hypervisor = hypervisor
         self._sampler = sampler
         self._journal = journal
+        self._host: Host = host or OtherHost()
         self._shape = shape
         self._owed = 0
         self._sample = NodeSample()
         self._troubles: dict[str, str] = {}
         self._lane = self.lane("hypervisor", self._due_in_s, self._poll)
+        self._sleep_lane = self.lane("sleep")
         self._carry |= {
             fx.Operate: lambda effect: self._lane.do(partial(self._begin, effect)),
             fx.Abort: lambda effect: self._lane.do(partial(self._call, self.hypervisor.abort, effect.vm)),
             fx.Forget: lambda effect: self._lane.do(partial(self._call, self.hypervisor.forget, effect.vm)),
             fx.Observe: lambda _effect: self._lane.do(self._observe),
             fx.WriteJournal: lambda effect: self._write_journal([effect]),
+            fx.SleepHost: lambda effect: self._sleep_lane.do(lambda: self.post(self._host.sleep(effect.mode))),
         }
 
     def wake(self) -> None:
@@ -175,14 +191,23 @@ def _set_up(bus: Bus, node: str) -> None:
     bus.consume(topology.agent_queue(node).name, PREFETCH)
 
 
-def shape_of(config: AgentConfig, node: str) -> Callable[[Node], Node]:
-    """What turns the hypervisor's inventory into this node: its name, its type's clock, its reserve, its labels."""
+def shape_of(config: AgentConfig, node: str, macs: tuple[str, ...] = ()) -> Callable[[Node], Node]:
+    """What turns the hypervisor's inventory into this node: its name, its type with that one's clock, its reserve, its
+    labels, the addresses of its network cards."""
 
     def shape(found: Node) -> Node:
         labels = tuple(dict.fromkeys((*found.labels, *config.node.labels)))
         reserve_mib = min(config.reserve_mib, found.memory_mib)
         core_mhz = found.core_mhz * config.core_mhz_factor
-        return replace(found, name=node, core_mhz=core_mhz, reserve_mib=reserve_mib, labels=labels)
+        return replace(
+            found,
+            name=node,
+            core_mhz=core_mhz,
+            reserve_mib=reserve_mib,
+            labels=labels,
+            node_type=config.node.type or found.node_type,
+            mac_addresses=macs or found.mac_addresses,
+        )
 
     return shape
 
@@ -195,6 +220,11 @@ def find_hypervisor(name: str) -> MakeHypervisor:
         raise InvalidInput(Problem("hypervisor.driver", f"there is no {name!r}", f"one of {known}"))
     make: MakeHypervisor = plugins.load(plugins.HYPERVISORS, name)
     return make
+
+
+def is_here(hypervisor: Hypervisor, uri: str) -> bool:
+    """Whether a hypervisor's host is this machine."""
+    return not isinstance(hypervisor, Boots) and not urlsplit(uri).netloc
 
 
 class _Wake:
@@ -218,6 +248,7 @@ def build(config: AgentConfig, connect: startup.Connect, make: MakeHypervisor, s
     wake = _Wake()
     hypervisor = make(config.hypervisor.uri, wake)
     boot_id = hypervisor.boot_id if isinstance(hypervisor, Boots) else startup.boot_id()
+    here = is_here(hypervisor, config.hypervisor.uri)
     settings = AgentSettings(report_s=config.periods.report_s, operation_timeout_s=config.timeouts.operation_timeout_s)
     shell = AgentShell(
         node,
@@ -227,7 +258,8 @@ def build(config: AgentConfig, connect: startup.Connect, make: MakeHypervisor, s
         NodeSampler(IMAGES if Path(IMAGES).is_dir() else str(journal.path.parent)),
         journal,
         seed=seed,
-        shape=shape_of(config, node),
+        host=OwnHost() if here else OtherHost(),
+        shape=shape_of(config, node, mac_addresses() if here else ()),
         notifier=Notifier(),
     )
     wake.target = shell.wake

@@ -8,7 +8,18 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from shared import effects as fx
-from shared.messages import GuestEvent, Happened, Hello, Message, Order, Report, Request, Result
+from shared.messages import (
+    GoToSleep,
+    GuestEvent,
+    Happened,
+    Hello,
+    Message,
+    Order,
+    Report,
+    Request,
+    Result,
+    SleepAnswer,
+)
 from shared.model import Action, Outcome
 
 
@@ -60,6 +71,12 @@ def _message(message: Message, how: str, sender: str) -> Line | None:
     if isinstance(message, Happened):
         fields = {"what": message.what, "subject": message.subject, "term": message.term, "detail": message.detail}
         return Line("info", "happened", _said(fields)) if how == "sent" else None
+    if isinstance(message, GoToSleep):
+        fields = {"node": message.node, "request": message.request, "mode": message.mode.value, "term": message.term}
+        return Line("info", f"go to sleep {how}", fields)
+    if isinstance(message, SleepAnswer):
+        fields = {"node": message.node, "request": message.request, "ok": message.ok, "detail": message.detail}
+        return Line("info", f"sleep answer {how}", _said(fields))
     if isinstance(message, Hello):
         return Line("info", f"hello {how}", {"term": message.term})
     if isinstance(message, Request):
@@ -132,6 +149,12 @@ def _power_done(done: fx.PowerDone) -> Line:
     return Line("info" if done.ok else "warning", "power done", _said(fields))
 
 
+def _sleep_ended(ended: fx.SleepEnded) -> Line:
+    if ended.ok:
+        return Line("info", "awake again")
+    return Line("warning", "the host did not go to sleep", _said({"detail": ended.detail}))
+
+
 def _scraped(scraped: fx.Scraped) -> Line | None:
     if not scraped.error:
         return None
@@ -145,6 +168,7 @@ _INPUTS: dict[type, Callable[[Any], Line | None]] = {
     fx.Written: _written,
     fx.LeadTaken: _lead_taken,
     fx.PowerDone: _power_done,
+    fx.SleepEnded: _sleep_ended,
     fx.Scraped: _scraped,
     fx.Published: lambda it: None if it.ok else Line("warning", "publish refused", {"publish": it.publish_id}),
 }
@@ -154,6 +178,7 @@ _EFFECTS: dict[type, Callable[[Any], Line | None]] = {
     fx.Forget: lambda it: Line("info", "definition removed", {"vm": it.vm}),
     fx.DeadLetter: lambda it: Line("warning", "delivery refused", {"delivery": it.delivery, "reason": it.reason}),
     fx.Power: lambda it: Line("warning", "power asked", {"node": it.node, "operation": it.operation}),
+    fx.SleepHost: lambda it: Line("warning", "the host goes to sleep", {"mode": it.mode.value}),
     fx.TakeLead: lambda it: Line("info", "taking the lead", {"controller": it.controller}),
     fx.Compute: lambda it: Line("debug", "decision asked", {"compute": it.compute_id, "limit_s": it.limit_s}),
     fx.Exit: lambda it: Line("warning", "exit", {"reason": it.reason}),

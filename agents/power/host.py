@@ -1,0 +1,91 @@
+"""Suspends this host or switches it off, through systemd-logind: no privilege but what its polkit rule gives."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from shared import clock
+from shared.effects import SleepEnded
+from shared.model import SleepMode
+
+COMMANDS = {
+    mode: ("systemctl", "--no-ask-password", "--no-wall", verb)
+    for mode, verb in ((SleepMode.SUSPEND, "suspend"), (SleepMode.OFF, "poweroff"))
+}
+ASK_LIMIT_S = 30.0
+SLEEP_LIMIT_S = 60.0  # as long as the host is awake: it counts no time in which it is suspended
+LOOK_S = 0.25
+SUSPENDED_MIN_S = 0.5  # the two clocks that tell are not read at one instant
+DETAIL_CHARS_MAX = 1_000
+
+Ask = Callable[[Sequence[str], float], str]
+
+
+class SteadyClock(Protocol):
+    """Time that nobody sets, and a way to let it pass."""
+
+    def monotonic_s(self) -> float:
+        """Seconds since some fixed moment, without those in which the host was suspended."""
+        ...
+
+    def sleep(self, seconds: float) -> None:
+        """Block this thread for so long."""
+        ...
+
+
+class OwnHost:
+    """This machine. `ask(command, limit_s)` runs a command and returns why it failed ("": it did not)."""
+
+    def __init__(
+        self,
+        ask: Ask | None = None,
+        suspended_s: Callable[[], float] = clock.suspended_s,
+        steady: SteadyClock | None = None,
+    ) -> None:
+        self._ask = ask or ask_system
+        self._suspended_s = suspended_s
+        self._clock: SteadyClock = steady or clock.SystemClock()
+
+    def sleep(self, mode: SleepMode) -> SleepEnded:
+        """Go to sleep; returns when the host is awake again, or when it has not gone to sleep in time."""
+        before_s = self._suspended_s()
+        why = self._ask(COMMANDS[mode], ASK_LIMIT_S)
+        if why:
+            return SleepEnded(False, why)
+        until_s = self._clock.monotonic_s() + SLEEP_LIMIT_S
+        while self._clock.monotonic_s() < until_s:
+            if self._suspended_s() - before_s >= SUSPENDED_MIN_S:
+                return SleepEnded(True)
+            self._clock.sleep(LOOK_S)
+        return SleepEnded(False, f"the host is still awake {SLEEP_LIMIT_S:g} s after it was told to {mode.value}")
+
+
+class OtherHost:
+    """A machine that is not this one: this process cannot put it to sleep."""
+
+    def sleep(self, mode: SleepMode) -> SleepEnded:
+        """Refuse."""
+        return SleepEnded(False, f"the hypervisor's host is not this machine: it cannot {mode.value} it")
+
+
+def ask_system(command: Sequence[str], limit_s: float) -> str:
+    """Run a command without input; returns why it failed, with the end of what it printed."""
+    try:
+        done = subprocess.run(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            timeout=limit_s,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        return f"{command[0]} did not answer within {limit_s:g} s"
+    except OSError as error:
+        return f"{command[0]} cannot be run: {error.strerror or error}"
+    if done.returncode == 0:
+        return ""
+    said = done.stdout.decode(errors="replace").strip()[-DETAIL_CHARS_MAX:]
+    return said or f"{command[0]} ended with status {done.returncode}"
