@@ -5,6 +5,7 @@ One agenda lives as long as its controller leads; the controller empties it afte
 
 from __future__ import annotations
 
+from daemons.records import Record
 from daemons.state import JobEntry, NodeEntry
 from daemons.web_entry import WebEntry
 from shared.bus import topology
@@ -18,6 +19,7 @@ class Agenda:
     `term` is the controller's; while not `acting` no order may be issued. `effects` go out at once. `stored` go out
     when everything dirty now is in the store: orders, replies and acknowledgements. `touched` jobs are to be
     reconciled, `dirty` ones to be stored. `scrape`: web applications are to be measured from now on.
+    `deploy`: nodes may be able to take another step into service or out of it. `records` are to be stored as they are.
     """
 
     def __init__(self) -> None:
@@ -32,6 +34,8 @@ class Agenda:
         self.dirty_web: dict[str, WebEntry] = {}
         self.removed_web: list[str] = []
         self.scrape = False
+        self.deploy = False
+        self.records: list[Record] = []
         self.dirty_control = False
         self.place = False
         self.cycle = False

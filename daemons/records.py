@@ -264,9 +264,10 @@ class WindowRecord:
     submission period; spread: relative variance of their sum. mcycles, mcycles_error, mcycles_cv: of a job of the
     queue, with the relative standard error of the mean. releases: expected releases of blocked jobs in each interval of
     the period. arrivals_factor, service_factor: by how much the forecast was raised since it was made. from_s: since
-    when what happens is compared with it. arrivals_margin, service_margin: remembered for later periods (1: none).
-    missed: jobs of the last period that ended which were not done by its deadline; missed_s: that deadline (0: none).
-    days, served: history, oldest first.
+    when what happens is compared with it; since_s: since when jobs have been counted. arrivals_margin, service_margin:
+    remembered for later periods (1: none). danger_s: when it was last told that the promise is in danger (0: it is
+    not). missed: jobs of the last period that ended which were not done by its deadline; missed_s: that deadline (0:
+    none). days, served: history, oldest first.
     """
 
     name: str
@@ -282,6 +283,8 @@ class WindowRecord:
     arrivals_factor: float = 1.0
     service_factor: float = 1.0
     from_s: float = 0.0
+    since_s: float = 0.0
+    danger_s: float = 0.0
     arrivals_margin: float = 1.0
     service_margin: float = 1.0
     missed: int = 0

@@ -1,0 +1,72 @@
+"""What policies see of deadline windows: those that are open, and those that open within a day."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from daemons.state import NodeEntry
+from daemons.window_entry import WindowEntry
+from daemons.window_nodes import Worth
+from daemons.windows import WindowBook
+from shared.snapshot import WindowView
+
+ENOUGH = 1e-9
+Expected = Callable[[str, str], float]
+
+
+def window_views(
+    book: WindowBook, nodes: Sequence[NodeEntry], now_s: float, expected_s: Expected
+) -> tuple[WindowView, ...]:
+    """A view of each window, in the order of the configuration. expected_s(node type, "deploy" or "remove"): how long
+    nodes of a type take to come into service or to leave it."""
+    near = [entry for entry in book.entries.values() if entry.is_near(now_s)]
+    shared = sum(entry.is_open(now_s) for entry in near) > 1
+    return tuple(_view(book, entry, nodes, now_s, expected_s, shared) for entry in near)
+
+
+def _view(
+    book: WindowBook, entry: WindowEntry, nodes: Sequence[NodeEntry], now_s: float, expected_s: Expected, shared: bool
+) -> WindowView:
+    settings = entry.settings
+    worth = book.worth(entry, nodes)
+    is_open = entry.is_open(now_s)
+    types = {node.inventory.node_type for node, rate in zip(nodes, worth.rate, strict=True) if rate and node.inventory}
+    return WindowView(
+        name=settings.name,
+        interval_s=entry.interval_s,
+        interval=entry.interval_at(now_s) if is_open else 0,
+        intervals=entry.intervals,
+        opens_s=max(0.0, entry.record.opens_s - now_s),
+        jobs=entry.jobs_at(),
+        arrivals=entry.arrivals(),
+        service_s=service_s(entry, worth),
+        slots=worth.slots,
+        nodes=_nodes(book, entry, nodes, worth, shared),
+        nodes_min=settings.nodes_min,
+        nodes_max=settings.nodes_max,
+        confidence=settings.confidence,
+        penalty=settings.penalty,
+        weight=settings.weight,
+        rate=worth.rate,
+        deploy_s=max((expected_s(kind, "deploy") for kind in types), default=0.0),
+        remove_s=max((expected_s(kind, "remove") for kind in types), default=0.0),
+        analyser=settings.analyser.name,
+    )
+
+
+def service_s(entry: WindowEntry, worth: Worth) -> float:
+    """Mean service time of a job on a slot of the reference node: as declared where nothing is known."""
+    if entry.service_mcycles <= 0.0 or worth.speed_mhz <= 0.0:
+        return entry.settings.service_s * entry.record.service_factor
+    return entry.service_mcycles / worth.speed_mhz
+
+
+def _nodes(book: WindowBook, entry: WindowEntry, nodes: Sequence[NodeEntry], worth: Worth, shared: bool) -> int:
+    """Reference nodes in service; where several windows share them, those that this one was given."""
+    serving = np.array([node.schedulable for node in nodes], dtype=np.bool_)
+    count = math.floor(float(worth.rate[serving].sum()) + ENOUGH) if len(nodes) else 0
+    given = book.sizes.get(entry.settings.name)
+    return min(count, given.nodes) if shared and given is not None else count
