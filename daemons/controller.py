@@ -8,13 +8,15 @@ acknowledge deliveries. A controller that finds another leading ends its process
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from daemons import decide
 from daemons.agenda import Agenda
 from daemons.answers import Answers
 from daemons.deciding import Deciding
+from daemons.deployment import Deployment
+from daemons.emptying import Emptying
 from daemons.leadership import Leadership, Role
 from daemons.loading import load
 from daemons.measure import Measure
@@ -23,10 +25,12 @@ from daemons.reconcile import Reconciler
 from daemons.records import Deleted, Record
 from daemons.requests import Requests
 from daemons.settings import ControllerSettings
-from daemons.state import Cluster, NodeEntry
+from daemons.state import Cluster, JobEntry, NodeEntry
 from daemons.views import Tables
+from daemons.watch import Watch
 from daemons.web import WebApps
 from shared.bus import topology
+from shared.decision import Change
 from shared.effects import (
     Acknowledge,
     Computed,
@@ -35,7 +39,6 @@ from shared.effects import (
     Exit,
     Input,
     LeadTaken,
-    Power,
     PowerDone,
     Publish,
     Published,
@@ -51,7 +54,6 @@ from shared.messages import (
     DryRun,
     EventsSeen,
     GuestEvent,
-    Hello,
     Message,
     Order,
     Probe,
@@ -60,13 +62,13 @@ from shared.messages import (
     Report,
     Request,
     Result,
+    SleepAnswer,
     WebReport,
 )
 from shared.model import Action, JobPhase, NodeCondition, PowerOperation
 
-HELLO_WAIT_MAX_S = 60.0
 # Said once: making a union or looking up a member costs more than the test in which it stands.
-_OF_AGENTS = (Report, Result, GuestEvent)
+_OF_AGENTS = (Report, Result, GuestEvent, SleepAnswer)
 _LEADING = Role.LEADING
 
 
@@ -80,8 +82,10 @@ class Controller:
         self.cluster = Cluster(settings.vm_overhead_mib)
         self.agenda = Agenda()
         self.measure = Measure(self.cluster, self.agenda, settings)
+        self.watch = Watch(self.cluster, self.agenda, self.measure, settings)
         self.reconciler = self.make_reconciler()
-        self.deciding = Deciding(self.cluster, self.agenda, settings)
+        self.deployment = self._make_deployment()
+        self.deciding = Deciding(self.cluster, self.agenda, settings, self.deployment)
         self.web = WebApps(self.cluster, self.agenda, self.deciding, settings)
         self.requests = Requests(self.cluster, self.agenda, self.measure, self.deciding, self.web)
         self.answers = Answers(self._tables())
@@ -98,11 +102,25 @@ class Controller:
             "silence": self._check_silence,
             "hello": self._greet,
             "scrape": self._scrape,
+            "deploy": self._deploy_soon,
+            "windows": self._windows_due,
         }
 
     def make_reconciler(self) -> Reconciler:
         """The part that issues orders."""
         return Reconciler(self.cluster, self.agenda, self.settings)
+
+    def _make_deployment(self) -> Deployment:
+        """The part that brings nodes into service and out of it."""
+
+        def lose(entry: JobEntry, now_s: float) -> None:
+            self.reconciler.take_back(entry, now_s, keep_images=False)
+
+        def apply(changes: Sequence[Change], now_s: float) -> object:
+            return self.deciding.apply(changes, now_s)
+
+        emptying = Emptying(self.cluster, self.agenda, self.settings, lose, apply)
+        return Deployment(self.cluster, self.agenda, self.settings, emptying)
 
     def _tables(self) -> Tables:
         return Tables(
@@ -158,6 +176,8 @@ class Controller:
             or agenda.dirty_web
             or agenda.removed_web
             or agenda.scrape
+            or agenda.deploy
+            or agenda.records
             or self._records
         )
 
@@ -172,9 +192,12 @@ class Controller:
             return []
         self.agenda.term = answer.term
         load(answer.image, self.cluster, self.deciding, self.web, now_s)
+        self.deployment.loaded(now_s)
         self.agenda.happened(now_s, "leading", self.name)
+        self.deciding.windows.tick(now_s)
+        self._set_windows_timer(now_s)
         effects: list[Effect] = [
-            self._set_timer("decide", now_s + self.settings.decide_s),
+            self._set_timer("decide", self.deciding.windows.next_cycle_s(now_s)),
             self._set_timer("silence", now_s + self.settings.silent_after_s),
             self._set_timer("hello", now_s),
         ]
@@ -240,6 +263,9 @@ class Controller:
         if isinstance(message, WebReport):
             self.web.report(message, now_s)
             return None
+        if isinstance(message, SleepAnswer):
+            self.deployment.sleep_answer(message, now_s)
+            return None
         assert isinstance(message, Request)
         return self.requests.handle(message, now_s)
 
@@ -249,7 +275,7 @@ class Controller:
             return [Exit(f"{report.node} has seen term {report.term}, this is {self.agenda.term}")]
         self.measure.report(node, report, now_s)
         if not node.echoed and node.condition is not NodeCondition.OFF and now_s >= node.hello_s + node.hello_wait_s:
-            return [self._hello(node, now_s)]
+            return [self.watch.hello(node, now_s)]
         if report.events and report.events[0].event <= node.events_seen:
             seen = EventsSeen(self.agenda.term, node.events_seen)
             return [Publish(topology.ACTIONS, node.name, seen)]
@@ -281,8 +307,11 @@ class Controller:
         return []
 
     def _powered(self, event: PowerDone, now_s: float) -> None:
+        if event.operation is not PowerOperation.FENCE:
+            self.deployment.powered(event, now_s)
+            return
         node = self.cluster.nodes.get(event.node)
-        if node is None or event.operation is not PowerOperation.FENCE:
+        if node is None:
             return
         node.fencing = False
         if event.ok and node.condition is not NodeCondition.UP:
@@ -302,7 +331,12 @@ class Controller:
 
     def _settle(self, now_s: float) -> None:
         agenda = self.agenda
+        if agenda.deploy or self.deployment.emptied():
+            due_s = self.deployment.run(now_s)
+            if due_s < math.inf:
+                agenda.effects.append(self._set_timer("deploy", max(due_s, now_s)))
         self.reconciler.run(now_s)
+        self.deciding.windows.note(agenda.dirty_jobs.values(), now_s)
         if self.web.untidy:
             self.web.tidy(now_s)
         if agenda.scrape:
@@ -320,12 +354,24 @@ class Controller:
         if due_s < math.inf:
             agenda.effects.append(self._set_timer("settle", max(due_s, now_s)))
 
+    def _deploy_soon(self, _now_s: float) -> None:
+        self.agenda.deploy = True
+
     def _place(self, now_s: float) -> None:
         cycle, self.agenda.cycle = self.agenda.cycle, False
         self._ask(now_s, cycle)
 
+    def _windows_due(self, now_s: float) -> None:
+        self.deciding.windows.due(now_s)
+        self._set_windows_timer(now_s)
+
+    def _set_windows_timer(self, now_s: float) -> None:
+        due_s = self.deciding.windows.next_due_s(now_s)
+        if due_s < math.inf:
+            self.agenda.effects.append(self._set_timer("windows", due_s))
+
     def _cycle(self, now_s: float) -> None:
-        self.agenda.effects.append(self._set_timer("decide", now_s + self.settings.decide_s))
+        self.agenda.effects.append(self._set_timer("decide", self.deciding.windows.next_cycle_s(now_s)))
         self._ask(now_s, True)
 
     def _ask(self, now_s: float, cycle: bool) -> None:
@@ -340,47 +386,11 @@ class Controller:
             self.agenda.effects.append(self._set_timer("scrape", now_s + self.settings.scrape_s))
 
     def _check_silence(self, now_s: float) -> None:
-        """Note nodes that have fallen silent, ask for proof after a while, and come back when the next is due."""
-        due_s = now_s + self.settings.silent_after_s
-        for node in self.cluster.nodes.values():
-            if node.condition is NodeCondition.UP:
-                at_s = node.seen_s + self.settings.silent_after_s
-                if at_s <= now_s:
-                    self.measure.silent(node, now_s)
-                else:
-                    due_s = min(due_s, at_s)
-            if node.condition is NodeCondition.UNKNOWN and not node.fencing:
-                due_s = min(due_s, self._fence_when_due(node, now_s))
-        self.agenda.effects.append(self._set_timer("silence", due_s))
-
-    def _fence_when_due(self, node: NodeEntry, now_s: float) -> float:
-        after_s = self.settings.fence_after_s
-        if not self.agenda.acting or after_s is None or node.silent_s is None or not node.boot_id:
-            return math.inf
-        if now_s < node.silent_s + after_s:
-            return node.silent_s + after_s
-        node.fencing = True
-        node.silent_s = now_s  # if the proof fails, ask again after the same wait
-        self.agenda.happened(now_s, "fencing", node.name)
-        self.agenda.effects.append(Power(node.name, PowerOperation.FENCE))
-        return math.inf
+        self.agenda.effects.append(self._set_timer("silence", self.watch.check(now_s)))
 
     def _greet(self, now_s: float) -> None:
-        """Say hello to every node that has not echoed this term, less and less often."""
-        waiting = False
-        for node in self.cluster.nodes.values():
-            if node.echoed or node.condition is NodeCondition.OFF:
-                continue
-            waiting = True
-            if now_s >= node.hello_s + node.hello_wait_s:
-                self.agenda.effects.append(self._hello(node, now_s))
-        if waiting:
+        if self.watch.greet(now_s):
             self.agenda.effects.append(self._set_timer("hello", now_s + self.settings.reconcile_s))
-
-    def _hello(self, node: NodeEntry, now_s: float) -> Effect:
-        node.hello_s = now_s
-        node.hello_wait_s = min(HELLO_WAIT_MAX_S, max(self.settings.reconcile_s, 2 * node.hello_wait_s))
-        return Publish(topology.ACTIONS, node.name, Hello(self.agenda.term, node.events_seen))
 
     # --- the store --------------------------------------------------------------------------------------------------
 
@@ -398,13 +408,14 @@ class Controller:
                 records.append(node.record())
         records += [entry.record() for entry in agenda.dirty_jobs.values()]
         records += self._records
+        records += agenda.records
         if agenda.dirty_control:
             records.append(self.deciding.control())
         waiting, agenda.stored = agenda.stored, []
         agenda.removed_nodes, agenda.dirty_nodes, agenda.dirty_jobs = [], {}, {}
         agenda.removed_web, agenda.dirty_web = [], {}
         agenda.dirty_control = False
-        self._records = []
+        self._records, agenda.records = [], []
         self._write_id += 1
         self._writes[self._write_id] = waiting
         agenda.effects.append(Write(self._write_id, agenda.term, tuple(records)))
@@ -418,6 +429,7 @@ class Controller:
             or agenda.removed_nodes
             or agenda.dirty_web
             or agenda.removed_web
+            or agenda.records
             or self._records
         )
 

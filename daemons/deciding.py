@@ -6,21 +6,28 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from daemons.agenda import Agenda
 from daemons.decide import DecideOutcome, DecideRequest
+from daemons.deployment import Deployment, Wish
 from daemons.gains import columns_of, gains_of, utility_of_completed, with_measured
 from daemons.history import History
 from daemons.planning import order
 from daemons.planning.diff import diff
 from daemons.planning.sight import Need, Room
+from daemons.preparing import Preparing
 from daemons.reconcile import ceilings_of, look_at_speed
-from daemons.records import ControlRecord, DecisionRecord
+from daemons.records import ControlRecord, DecisionRecord, Provisioned
 from daemons.settings import Automation, ControllerSettings
 from daemons.sights import rooms_of, sight_after
+from daemons.snapshot_power import power_columns
+from daemons.snapshot_windows import window_views
 from daemons.snapshots import SnapshotBuilder
 from daemons.state import Cluster, JobEntry
+from daemons.staying import is_empty
 from daemons.web_entry import utility_of
+from daemons.windows import WindowBook
 from shared.decision import (
     Change,
     ChangeKind,
@@ -52,9 +59,14 @@ class Deciding:
     `refusals` are those of the last computation, made at `refused_s`; `trouble` is why it brought no decision.
     """
 
-    def __init__(self, cluster: Cluster, agenda: Agenda, settings: ControllerSettings) -> None:
-        self.cluster, self.agenda, self.settings = cluster, agenda, settings
+    def __init__(self, cluster: Cluster, agenda: Agenda, settings: ControllerSettings, deployment: Deployment) -> None:
+        self.cluster, self.agenda, self.settings, self.deployment = cluster, agenda, settings, deployment
         self.builder = SnapshotBuilder(cluster, settings)
+        self.builder.power = partial(power_columns, deployment)
+        self.windows = WindowBook(cluster, agenda, settings)
+        self.builder.stays = self.windows.stays
+        self.builder.windows = lambda nodes, now_s: window_views(self.windows, nodes, now_s, self._takes_s)
+        self.preparing = Preparing(agenda, self._compute)
         self.enabled = True
         self.decisions = 0
         self.submissions = 0
@@ -70,6 +82,12 @@ class Deciding:
         self._again = False
         self._again_cycle = False
         self._states: dict[str, object] = {}
+        self._seen: dict[str, int] = {}  # of nodes, when the decision under way was asked for
+        self._pending_seen: dict[str, int] = {}
+
+    def _takes_s(self, node_type: str, what: str) -> float:
+        """How long nodes of a type take to come into service or to leave it."""
+        return self.deployment.durations.expected_s(self.settings.power.driver, node_type, what)
 
     def control(self) -> ControlRecord:
         """The switches as the store keeps them."""
@@ -90,9 +108,11 @@ class Deciding:
             self._again, self._again_cycle = True, self._again_cycle or cycle
             return
         if cycle:
+            self.windows.cycle(now_s)
             self._look_at_speeds(now_s)
         elif not self._worth():
             return
+        self._seen = self.deployment.seen()
         self._open, self._open_cycle = self.compute(now_s, cycle), cycle
 
     def _look_at_speeds(self, now_s: float) -> None:
@@ -104,8 +124,11 @@ class Deciding:
 
     def compute(self, now_s: float, cycle: bool) -> int:
         """Have a decision on the state as it is computed; returns the id of its answer."""
+        return self._compute(self.request(now_s, cycle), self.settings.decide_limit_s)
+
+    def _compute(self, request: object, limit_s: float) -> int:
         self._asked += 1
-        self.agenda.effects.append(Compute(self._asked, self.request(now_s, cycle), self.settings.decide_limit_s))
+        self.agenda.effects.append(Compute(self._asked, request, limit_s))
         return self._asked
 
     def request(self, now_s: float, cycle: bool) -> DecideRequest:
@@ -120,18 +143,19 @@ class Deciding:
 
     def _worth(self) -> bool:
         """Between cycles only a job that waits, a web application with fewer instances than it must have or a node
-        that is to be emptied is worth a decision."""
-        if any(node.service is NodeService.DRAINING for node in self.cluster.nodes.values()):
+        that is yet to be emptied is worth a decision."""
+        nodes = self.cluster.nodes.values()
+        if any(node.service is NodeService.DRAINING and not is_empty(node) for node in nodes):
             return True
         idle = (JobPhase.WAITING, JobPhase.SUSPENDED)
-        waits = (e.phase in idle and not e.held and not e.job.app for e in self.cluster.active.values())
+        waits = (e.phase in idle and not (e.held or e.awaits or e.job.app) for e in self.cluster.active.values())
         return any(waits) or self.cluster.lacking()
 
     def next_start_s(self, now_s: float) -> float:
         """When the next job may be changed that may not yet: its desired start, its back-off (inf: none)."""
         due_s = math.inf
         for entry in self.cluster.active.values():
-            if not (entry.over or entry.held):
+            if not (entry.over or entry.held or entry.awaits):
                 at_s = max(entry.not_before_s, entry.job.desired_start_s)
                 if now_s < at_s < due_s:
                     due_s = at_s
@@ -144,6 +168,7 @@ class Deciding:
     ) -> list[DecisionRecord]:
         """Take a computation's answer; returns the records to store."""
         if compute_id != self._open:
+            self.preparing.answered(compute_id, outcome, error, now_s)
             return []
         self._open = None
         if self._again:
@@ -156,12 +181,14 @@ class Deciding:
             self._fail(now_s, "decision-skipped", f"{compute_id}", outcome.skipped)
             return []
         self.trouble = None
+        self.preparing.lacked(outcome.missing, now_s)
         self.refusals, self.refused_s = outcome.placement.refusals, now_s
         self._states = {"placement": outcome.placement_state, "provisioning": outcome.provisioning_state}
         records = self._measure(outcome.standing, now_s) if self._open_cycle else []
+        provisioned = self._provision(outcome.provisioning, now_s) if outcome.provisioning is not None else None
         if outcome.provisioning is not None:
-            self._provision(outcome.provisioning, now_s)
-        return records + self._decided(outcome.placement, now_s)
+            self.windows.decided(outcome.provisioning, now_s)
+        return records + self._decided(outcome.placement, provisioned, now_s)
 
     def _measure(self, standing: Mapping[str, float], now_s: float) -> list[DecisionRecord]:
         """Put beside what the cycle before predicted for this moment what has come of it."""
@@ -186,18 +213,33 @@ class Deciding:
         self.trouble = Trouble(now_s, what, detail)
         self.agenda.happened(now_s, what, subject, detail)
 
-    def _provision(self, decision: ProvisioningDecision, now_s: float) -> None:
-        wanted = frozenset(decision.in_service)
-        for node in self.cluster.nodes.values():
-            if node.service is NodeService.DRAINING or node.inventory is None:
-                continue
-            service = NodeService.IN_SERVICE if node.name in wanted else NodeService.STANDBY
-            if service is not node.service:
-                node.service = service
-                self.agenda.change_node(node)
-                self.agenda.happened(now_s, f"node-{service}", node.name, str(decision.reason))
+    def _provision(self, decision: ProvisioningDecision, now_s: float) -> Provisioned:
+        """Make it the desired state where the automation level lets it; what it says of nodes that have changed since
+        it was asked for is dropped."""
+        wish = self.deployment.wish(decision.in_service, self._seen)
+        held = self.settings.automation is not Automation.AUTO
+        if not held:
+            self.deployment.apply(wish, now_s)
+        if wish:
+            what = "nodes-proposed" if held else "nodes-decided"
+            changes = f"{len(wish.added)} into service, {len(wish.removed)} out of it"
+            self.agenda.happened(now_s, what, self.settings.provisioning.name, f"{changes}: {decision.reason}")
+        return Provisioned(
+            wish.added,
+            wish.removed,
+            held,
+            decision.reason,
+            self.settings.provisioning.name,
+            wish.dropped,
+            len(decision.in_service),
+            decision.windows,
+            decision.refused,
+            decision.predicted_cost,
+        )
 
-    def _decided(self, decision: PlacementDecision, now_s: float) -> list[DecisionRecord]:
+    def _decided(
+        self, decision: PlacementDecision, provisioned: Provisioned | None, now_s: float
+    ) -> list[DecisionRecord]:
         if not decision.changes and not self._open_cycle:
             return []  # nothing new between cycles is not worth a record
         self.decisions += 1
@@ -220,10 +262,11 @@ class Deciding:
             self.plan(held),
             gains_of(decision.outlook if self._open_cycle else None),
             _finite(decision.outlook.level) if self._open_cycle and decision.outlook is not None else None,
+            provisioning=provisioned,
         )
         self.history.add(record)
-        if held and self.settings.automation is Automation.CONFIRM:
-            self.pending = record
+        if (held or _wish_of(provisioned)) and self.settings.automation is Automation.CONFIRM:
+            self.pending, self._pending_seen = record, self._seen
         self.agenda.happened(now_s, "decided", f"{record.number}", f"{len(free)} changes, {len(held)} held")
         return [record]
 
@@ -231,8 +274,13 @@ class Deciding:
         """Carry out the held changes of the decision that waits; false when it is not that one."""
         if self.pending is None or self.pending.number != number:
             return False
-        changes, self.pending = self.pending.held, None
-        self.apply(changes, now_s)
+        record, self.pending = self.pending, None
+        wish = _wish_of(record.provisioning)
+        seen, now = self._pending_seen, self.deployment.seen()
+        same = {name for name in (*wish.added, *wish.removed) if seen.get(name) == now.get(name)}
+        added, removed = (tuple(n for n in names if n in same) for names in (wish.added, wish.removed))
+        self.deployment.apply(Wish(added, removed), now_s)
+        self.apply(record.held, now_s)
         return True
 
     def plan(self, changes: Sequence[Change]) -> Plan:
@@ -312,6 +360,13 @@ class Deciding:
         entry.wanted_rank = self._ranks
         entry.revision += 1
         self.agenda.change(entry)
+
+
+def _wish_of(provisioned: Provisioned | None) -> Wish:
+    """What waits for an operator's word."""
+    if provisioned is None or not provisioned.held:
+        return Wish((), ())
+    return Wish(provisioned.added, provisioned.removed)
 
 
 def _finite(level: float | None) -> float | None:

@@ -3,10 +3,19 @@
 from __future__ import annotations
 
 from daemons.deciding import Deciding
-from daemons.records import ControlRecord, DecisionRecord, JobRecord, NodeRecord, Record, WebRecord
+from daemons.records import (
+    ControlRecord,
+    DecisionRecord,
+    DurationRecord,
+    JobRecord,
+    NodeRecord,
+    Record,
+    WebRecord,
+    WindowRecord,
+)
 from daemons.state import Cluster, JobEntry, NodeEntry
 from daemons.web import WebApps
-from shared.model import JobPhase, NodeCondition
+from shared.model import JobPhase, NodeCondition, NodeService
 
 
 def load(records: tuple[Record, ...], cluster: Cluster, deciding: Deciding, web: WebApps, now_s: float) -> None:
@@ -22,18 +31,21 @@ def load(records: tuple[Record, ...], cluster: Cluster, deciding: Deciding, web:
             decisions.append(record)
         elif isinstance(record, WebRecord):
             web.load(record)
+        elif isinstance(record, DurationRecord):
+            deciding.deployment.durations.load(record)
+        elif isinstance(record, WindowRecord):
+            deciding.windows.load(record)
     for decision in sorted(decisions, key=lambda decision: decision.number):
         deciding.history.add(decision)
     for record in records:
         if isinstance(record, JobRecord):
             _load_job(record, cluster, deciding, now_s)
     web.loaded()
+    deciding.windows.loaded()
 
 
 def _load_node(record: NodeRecord, cluster: Cluster, now_s: float) -> None:
-    if not record.off_boot_id:
-        cluster.untold.add(record.name)
-    cluster.nodes[record.name] = NodeEntry(
+    node = cluster.nodes[record.name] = NodeEntry(
         record.name,
         record.service,
         NodeCondition.OFF if record.off_boot_id else NodeCondition.UNKNOWN,
@@ -44,7 +56,23 @@ def _load_node(record: NodeRecord, cluster: Cluster, now_s: float) -> None:
         seen_s=now_s,
         silent_s=now_s,
         off_s=now_s,
+        wanted=record.wanted,
+        held=record.held or _was_drained(record),
+        since_s=record.since_s,
+        detail=record.detail,
+        sleeping=record.sleeping,
+        linked=record.linked,
+        woken_s=record.woken_s,
     )
+    if node.asleep or node.service is NodeService.FAILED:
+        node.silent_s = None  # nothing was on it: there is nothing to be told or proven
+    elif not record.off_boot_id:
+        cluster.untold.add(record.name)
+
+
+def _was_drained(record: NodeRecord) -> bool:
+    """Whether an operator had it emptied when that was not yet told from leaving service by a decision."""
+    return record.service is NodeService.DRAINING and record.wanted and record.linked
 
 
 def _load_job(record: JobRecord, cluster: Cluster, deciding: Deciding, now_s: float) -> None:

@@ -13,11 +13,22 @@ from daemons.agenda import Agenda
 from daemons.settings import ControllerSettings
 from daemons.state import Cluster, Instance, JobEntry, NodeEntry
 from shared.messages import GuestEvent, Report, Result
-from shared.model import LIVE_STATES, ActionKind, GuestChange, JobPhase, NodeCondition, Outcome, VmState, VmStatus
+from shared.model import (
+    LIVE_STATES,
+    ActionKind,
+    GuestChange,
+    JobPhase,
+    NodeCondition,
+    NodeService,
+    Outcome,
+    VmState,
+    VmStatus,
+)
 
 _VM = attrgetter("vm")
 # Looking a member up costs more than all else in a line.
 _RUNNING, _SUSPENDED, _UP = VmState.RUNNING, VmState.SUSPENDED, NodeCondition.UP
+_AWAY = frozenset({NodeService.OFF, NodeService.WAKING})
 USAGE_S = 30.0  # over so long the use of CPU is told; reports in between are not kept: what is touched costs time
 BRINGING = frozenset({ActionKind.START, ActionKind.RESUME, ActionKind.MIGRATE, ActionKind.ADOPT})
 # Outcomes that the agent answers without asking its hypervisor: they say nothing about the VM.
@@ -38,16 +49,21 @@ class Measure:
             if report.clock_s <= node.off_s + self.settings.max_skew_s:
                 return  # said before it was proven off
             node.off_boot_id, node.condition = "", NodeCondition.UNKNOWN
-            node.back_s = now_s
-            self.agenda.happened(now_s, "off-node-reports", node.name, "it was taken for off and is not")
+            if not node.asleep:
+                node.back_s = now_s
+                self.agenda.happened(now_s, "off-node-reports", node.name, "it was taken for off and is not")
             self.agenda.change_node(node)
         if report.boot_id != node.boot_id:
             self._new_boot(node, report, now_s)
+        elif node.service in _AWAY and report.clock_s <= node.since_s - self.settings.max_skew_s:
+            return  # said before it fell asleep
         elif report.seq <= node.report_seq:
             return
         for event in report.events:
             self.guest_event(node, event, now_s)
         node.report_seq, node.seen_s = report.seq, now_s
+        node.cpu_sum += report.sample.cpu_frac
+        node.cpu_readings += 1
         last, node.last = node.last, report
         if last is not None and _is_due(node.before, last):
             node.before = last
@@ -64,7 +80,7 @@ class Measure:
             self._up(node, now_s)
 
     def _new_boot(self, node: NodeEntry, report: Report, now_s: float) -> None:
-        if node.boot_id:
+        if node.boot_id and not node.asleep:
             self.agenda.happened(now_s, "node-rebooted", node.name)
         node.boot_id, node.off_boot_id = report.boot_id, ""
         node.condition, node.echoed = NodeCondition.UNKNOWN, False
@@ -88,7 +104,7 @@ class Measure:
         node.echoed, node.condition = True, NodeCondition.UP
         node.silent_s, node.hello_wait_s = None, 0.0
         self.agenda.happened(now_s, "node-up", node.name)
-        self.agenda.place = True
+        self.agenda.place = self.agenda.deploy = True
         self._touch_all(node)
 
     def _touch_all(self, node: NodeEntry) -> None:
@@ -343,9 +359,12 @@ class Measure:
     # --- nodes falling silent and proven off ------------------------------------------------------------------------
 
     def silent(self, node: NodeEntry, now_s: float) -> None:
-        """No report in time: nothing on the node may be assumed any more."""
-        node.condition, node.silent_s = NodeCondition.UNKNOWN, now_s
-        self.agenda.happened(now_s, "node-silent", node.name)
+        """No report in time: nothing on the node may be assumed any more. Of one that was sent to sleep, and holds no
+        VM, nothing else was expected."""
+        node.condition, node.silent_s = NodeCondition.UNKNOWN, None if node.asleep else now_s
+        if not node.asleep:
+            self.agenda.happened(now_s, "node-silent", node.name)
+        self.agenda.deploy = True
         self._touch_all(node)
 
     def proven_off(self, node: NodeEntry, now_s: float) -> None:
@@ -353,6 +372,7 @@ class Measure:
         node.condition, node.off_boot_id, node.echoed = NodeCondition.OFF, node.boot_id, False
         node.fencing, node.off_s = False, now_s
         node.under_way.clear()
+        self.agenda.deploy = True
         self.agenda.happened(now_s, "node-off", node.name)
         self._touch_all(node)
         for instance in [*node.flights.values(), *node.claimed.values()]:

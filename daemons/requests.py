@@ -133,6 +133,9 @@ class Requests:
         taken = self.cluster.names_taken(job)
         if taken:
             return "duplicate-name", f"the adopted VM {taken!r} has the name of one of its VMs; choose another name"
+        refused = self.deciding.windows.refuse(job, now_s)
+        if refused[0]:
+            return refused
         profile = DECLARED
         if not job.stages:
             job, profile = with_stages(job, self.cluster.jobs.values())
@@ -143,7 +146,8 @@ class Requests:
             return "fits-no-node", misfit
         self.deciding.submissions += 1
         self.agenda.dirty_control = True
-        entry = JobEntry(job, request.request, self.deciding.submissions, now_s, profile=profile)
+        awaits = self.deciding.windows.successors.awaited(job)
+        entry = JobEntry(job, request.request, self.deciding.submissions, now_s, profile=profile, awaits=awaits)
         self.cluster.add_job(entry)
         self.agenda.change(entry)
         self.agenda.place = True
@@ -190,6 +194,7 @@ class Requests:
         if node.claimed or node.vms or node.wanted_mib > 0 or node.flights:
             return "node-not-empty", f"{len(node.claimed)} VMs and {len(node.vms)} images may be on it; drain it first"
         del self.cluster.nodes[request.node]
+        self.deciding.deployment.work.forget(request.node)
         self.agenda.removed_nodes.append(request.node)
         for entry in self.cluster.heard(request.node):
             self.agenda.touch(entry)
@@ -200,22 +205,16 @@ class Requests:
         node, refused = self._node(request.node)
         if node is None:
             return refused
-        service = NodeService.DRAINING if request.on else NodeService.IN_SERVICE
-        if node.service is not service:
-            node.service = service
-            self.agenda.change_node(node)
-            self.agenda.place = True
-            self.agenda.happened(now_s, "node-draining" if request.on else "node-undrained", request.node)
+        self.deciding.deployment.hold(node, request.on, now_s)
         return "", ""
 
     def _repair(self, request: RepairNode, now_s: float) -> tuple[str, str]:
         node, refused = self._node(request.node)
         if node is None:
             return refused
-        if node.service is NodeService.FAILED:
-            node.service = NodeService.STANDBY
-            self.agenda.change_node(node)
-            self.agenda.happened(now_s, "node-repaired", request.node)
+        if node.service is not NodeService.FAILED:
+            return "not-failed", f"node {request.node!r} has not failed, it is {node.service}"
+        self.deciding.deployment.repair(node, now_s)
         return "", ""
 
     def _confirm_off(self, request: ConfirmOff, now_s: float) -> tuple[str, str]:
@@ -238,6 +237,7 @@ class Requests:
     def _set_deciding(self, request: SetDeciding, now_s: float) -> tuple[str, str]:
         if request.on and not self.agenda.acting:
             self.agenda.acting, self.agenda.dirty_control, self.agenda.place = True, True, True
+            self.agenda.deploy = True
             for entry in self.cluster.active.values():
                 self.agenda.touch(entry)
             self.agenda.happened(now_s, "acting", "controller")

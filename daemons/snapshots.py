@@ -7,6 +7,7 @@ O(nodes + active jobs + their instances) for each snapshot; columns that rarely 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -15,7 +16,16 @@ from daemons.sights import is_busy, is_unknown
 from daemons.snapshot_web import constraints_of, flow_columns, running_apps, web_columns
 from daemons.state import Cluster, JobEntry, NodeEntry
 from shared.model import Job, JobPhase, Node, NodeCondition, NodeService, VmState
-from shared.snapshot import InstanceColumns, NodeColumns, Snapshot, WorkloadColumns, WorkloadState, stage_columns
+from shared.snapshot import (
+    InstanceColumns,
+    NodeColumns,
+    PowerColumns,
+    Snapshot,
+    WindowView,
+    WorkloadColumns,
+    WorkloadState,
+    stage_columns,
+)
 
 STATES = {
     JobPhase.WAITING: WorkloadState.WAITING,
@@ -25,10 +35,15 @@ STATES = {
 
 
 class SnapshotBuilder:
-    """Builds snapshots of one cluster; remembers the columns of node facts."""
+    """Builds snapshots of one cluster; remembers the columns of node facts. `power` makes the columns about service
+    and power (None: there are none), `windows` the views of deadline windows; `stays` tells whether a running job must
+    be left where it is until it is done. Jobs that wait for others are not shown."""
 
     def __init__(self, cluster: Cluster, settings: ControllerSettings) -> None:
         self.cluster, self.settings = cluster, settings
+        self.power: Callable[[Sequence[NodeEntry]], PowerColumns] | None = None
+        self.windows: Callable[[Sequence[NodeEntry], float], tuple[WindowView, ...]] | None = None
+        self.stays: Callable[[JobEntry], bool] | None = None
         self._facts: tuple[Node, ...] | None = None
         self._static: tuple[np.ndarray, ...] = ()
 
@@ -36,7 +51,7 @@ class SnapshotBuilder:
         """The cluster as it is wanted at `now_s`; `at_cycle`: for a cycle's decision."""
         nodes = [node for node in self.cluster.nodes.values() if node.inventory is not None]
         rows = {node.name: row for row, node in enumerate(nodes)}
-        jobs = sorted((j for j in self.cluster.active.values() if not j.over), key=lambda j: j.order)
+        jobs = sorted((j for j in self.cluster.active.values() if not (j.over or j.awaits)), key=lambda j: j.order)
         web = running_apps(self.cluster)
         in_service = [node for node in nodes if node.service is NodeService.IN_SERVICE]
         up = [node for node in in_service if node.condition is NodeCondition.UP]
@@ -55,6 +70,8 @@ class SnapshotBuilder:
             constraints_of(jobs, web),
             self.settings.operation_costs,
             at_cycle,
+            self.power(nodes) if self.power is not None else None,
+            self.windows(nodes, now_s) if self.windows is not None else (),
         )
 
     def _nodes(self, nodes: list[NodeEntry]) -> NodeColumns:
@@ -126,7 +143,7 @@ class SnapshotBuilder:
     def _fixed(self, entry: JobEntry, now_s: float) -> bool:
         """Whether a decision now could only make things worse: something is under way, unknown or just failed, or an
         operator holds the job."""
-        if entry.held:
+        if entry.held or (self.stays is not None and self.stays(entry)):
             return True
         if entry.phase is JobPhase.WAITING:
             return not entry.clear

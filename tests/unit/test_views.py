@@ -391,7 +391,7 @@ def test_a_dry_run_answers_with_the_decision_and_changes_nothing() -> None:
     assert [change["kind"] for change in data["decision"]["changes"]] == ["migrate"]
     assert [(step["kind"], step["to_node"]) for step in data["decision"]["steps"]] == [("migrate", "n2")]
     assert [refused["workload"] for refused in data["decision"]["refusals"]] == ["big"]
-    assert (data["skipped"], data["in_service"]) == ("", ["n1", "n2"])
+    assert (data["skipped"], data["in_service"]) == ("", ["n2"])
     assert (view(desk, "jobs"), view(desk, "plan-history"), desk.store.records()) == before
     assert desk.orders == []
 
