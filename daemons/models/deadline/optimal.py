@@ -14,10 +14,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from daemons.models.deadline.capacity import all_sizes
+from daemons.models.deadline.costs import cost_table
 from daemons.models.deadline.evaluation import evaluate
 from daemons.models.deadline.kernels import Chain, count_bound
+from daemons.models.deadline.lp import lp_table
 from daemons.models.deadline.problem import DeadlineProblem, Floats, Ints
 from daemons.models.deadline.rules import SizeTable
+from daemons.models.deadline.threshold import threshold_table
 from shared.errors import InvalidValue
 
 GAP = 5e-5
@@ -29,6 +32,7 @@ PAIRS_MAX = 300
 """So many pairs of a size and a larger one (25 sizes) are carried exactly through the time to deploy."""
 SOLVES_MAX = 60
 TRIES_MAX = 4
+FAR_GAPS = 5.0
 HALVINGS = 6
 
 
@@ -93,14 +97,38 @@ def optimal(problem: DeadlineProblem, gap: float = GAP) -> OptimalResult:
         if search.kept is None:
             break
         result = _result(problem, search.kept, search.bound)
-        if recursion.exact:
-            return result
-        result = _evaluated(problem, result)
+        if not recursion.exact:
+            result = _evaluated(problem, result)
         if result.keeps:
-            return result
+            return _or_other(problem, result, search.gap)
         allowed *= min(0.999, (1.0 - problem.confidence) / result.miss_probability)
     result = _result(problem, recursion.solve(np.full(problem.intervals, search.most)), -math.inf)
     return result if recursion.exact else _evaluated(problem, result)
+
+
+def best_for(problem: DeadlineProblem, multiplier: float) -> OptimalResult:
+    """The rule of least expected server cost + penalty + `multiplier` (0 or above) x miss probability, whether it keeps
+    the promise or not, with the lower bound that this gives. Raises `InvalidValue` for the multiplier."""
+    if not 0.0 <= multiplier < math.inf:
+        raise InvalidValue("multiplier", multiplier, "a finite number of 0 or above")
+    solution = _Recursion(problem).solve(np.full(problem.intervals, multiplier))
+    return _result(problem, solution, solution.dual(1.0 - problem.confidence))
+
+
+def _or_other(problem: DeadlineProblem, result: OptimalResult, gap: float) -> OptimalResult:
+    """Where the rules for multipliers jump far over what is allowed, a rule of another kind may come nearer to it."""
+    if result.expected_server_cost + result.expected_penalty - result.lower_bound <= FAR_GAPS * gap:
+        return result
+    others = [
+        threshold_table(problem),
+        threshold_table(problem, delayed=True),
+        cost_table(problem, guarded=True),
+        cost_table(problem, fast=True, guarded=True),
+        lp_table(problem, guarded=True),
+    ]
+    found = [_evaluated(problem, replace(result, table=table)) for table in others]
+    kept = [result, *(each for each in found if each.keeps)]
+    return min(kept, key=lambda each: each.expected_server_cost + each.expected_penalty)
 
 
 def _evaluated(problem: DeadlineProblem, result: OptimalResult) -> OptimalResult:
@@ -133,7 +161,7 @@ class _Search:
         self.recursion = recursion
         self.allowed = allowed
         self.gap = gap * recursion.scale
-        self.most = 1e4 * recursion.scale / self.allowed
+        self.most = 1e4 * (recursion.scale + recursion.problem.penalty * recursion.jobs_max) / self.allowed
         self.low: _Solution | None = None
         self.high: _Solution | None = None
         self.kept: _Solution | None = None
@@ -245,8 +273,7 @@ class _Recursion:
         self.sizes = all_sizes(problem)
         self.jobs_max = max(count_bound(float(problem.arrivals[:, 0].sum()), UNREACHED), problem.slots, 1)
         self.chain = Chain(problem, self.jobs_max)
-        arrivals = float(problem.arrivals[:, 0].sum())
-        self.scale = float(np.abs(problem.price).sum()) * problem.servers_max + problem.penalty * arrivals or 1.0
+        self.scale = float(np.abs(problem.price).sum()) * problem.servers_max or 1.0
         self.exact = problem.deploy == 0.0 or self.sizes.size * (self.sizes.size - 1) <= 2 * PAIRS_MAX
         self._late = problem.penalty > 0.0
 
