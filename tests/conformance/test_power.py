@@ -6,6 +6,7 @@ import socket
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -72,7 +73,9 @@ def exec_(tmp_path: Path) -> Iterator[PowerHarness]:
     script, notes = tmp_path / "power", tmp_path / "notes"
     script.write_text(f'#!/bin/sh\necho "$1 $2"\n[ "$2" = n1 ] || exit 3\necho "$1 $2 $3" >> {notes}\n')
     script.chmod(0o755)
-    commands = {operation.value: (str(script), operation.value, "{node}", "{mac}") for operation in PowerOperation}
+    commands: dict[str, Any] = {
+        operation.value: (str(script), operation.value, "{node}", "{mac}") for operation in PowerOperation
+    }
     driver = make_driver(PowerKeys(driver="exec", exec=PowerExec(**commands)))
 
     def done(operation: PowerOperation, node: str) -> bool:
