@@ -138,11 +138,11 @@ class _Run:
         self, interval: int, mass: Floats, chosen: _Chosen, kept: Floats, added: dict[tuple[int, int, int], Floats]
     ) -> None:
         """Sum the distribution by what serves from now on; by (flag, before, after) in `added` where servers come."""
-        later = (chosen.sizes > self.places) & (interval > 0) & (self.deploy > 0.0)
+        later = (chosen.sizes > self.places) & (mass > NEGLECTED) & (interval > 0) & (self.deploy > 0.0)
         at_once = np.where(later, 0.0, mass)
         place = (chosen.remembered * self.count + chosen.sizes) * self.jobs.size + self.jobs
         kept += np.bincount(place.ravel(), weights=at_once.ravel(), minlength=kept.size).reshape(kept.shape)
-        before, jobs = np.nonzero(later & (mass > 1e-3 * NEGLECTED))
+        before, jobs = np.nonzero(later)
         after, flags = chosen.sizes[before, jobs], chosen.remembered[before, jobs]
         for flag, p, q, n in zip(flags.tolist(), before.tolist(), after.tolist(), jobs.tolist(), strict=True):
             key = (flag, p, q)
@@ -158,7 +158,8 @@ class _Run:
         rows = self.chain.forward(interval, rows, sizes, 0.0, self.deploy)
         keys = np.array(list(added), dtype=np.int64)
         moved = self.chain.forward(interval, np.array(list(added.values())), self.sizes[keys[:, 1]], 0.0, self.deploy)
-        np.add.at(rows, keys[:, 0] * self.count + keys[:, 2], moved)
+        for place, row in zip((keys[:, 0] * self.count + keys[:, 2]).tolist(), moved, strict=True):
+            rows[place] += row
         if self.deploy < 1.0:
             rows = self.chain.forward(interval, rows, sizes, self.deploy, 1.0)
         return rows.reshape(kept.shape)

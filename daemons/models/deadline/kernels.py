@@ -11,12 +11,13 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
-from numpy.polynomial import Polynomial
 from numpy.polynomial.legendre import leg2poly
 from numpy.typing import NDArray
 from scipy import fft  # type: ignore[import-untyped]  # scipy has no types of its own
+from scipy.special import comb  # type: ignore[import-untyped]
 
 from daemons.models.deadline.problem import DeadlineProblem, Floats, Ints
 
@@ -27,11 +28,13 @@ NEGLECTED = 1e-16
 PIECE_EVENTS = 250.0  # events of the uniformised chain in one piece: e**-250 is far from underflow
 PIECE_EXCESS = 3.0  # of the rate's polynomial with absolute coefficients over the rate: exp(3) of digits lost at most
 BLOCK_ELEMENTS = 8_192  # of a block of rows: its last coefficients stay in the cache
-KEPT_FACTORS = 1 << 23
+KEPT_FACTORS = 1 << 22
+FAR_ELEMENTS = 1 << 18
 _CHERNOFF = np.concatenate([1.0 + np.geomspace(1e-4, 1.0, 160), np.geomspace(2.0, 1e12, 160)[1:]])
 _LOG_CHERNOFF = np.log(_CHERNOFF)
 
 
+@lru_cache(maxsize=1 << 16)
 def count_bound(mean: float, neglected: float = NEGLECTED) -> int:
     """A count that a Poisson variable of this mean exceeds with a probability of at most `neglected` (Chernoff)."""
     if mean <= 0.0:
@@ -75,7 +78,10 @@ class Chain:
         self.problem = problem
         self.jobs_max = jobs_max
         self._factors: dict[tuple[bytes, int, float], Complexes] = {}
-        self._powers: dict[int, Floats] = {}
+        self._spans: dict[tuple[int, int, float, float], list[Piece]] = {}
+        order = problem.arrivals.shape[1]
+        powers = np.array([np.pad(leg2poly(row[: i + 1]), (0, order - 1 - i)) for i, row in enumerate(np.eye(order))])
+        self._powers = problem.arrivals @ powers
 
     def error_bound(self, interval: int, servers: int, begin: float = 0.0, end: float = 1.0) -> float:
         """Largest error of `backward`, as a share of the largest absolute value, and of `forward`, of the mass, by what
@@ -111,16 +117,15 @@ class Chain:
         """
         up = count_bound(self.arrivals(interval, begin, end))
         wide = np.zeros((mass.shape[0], self.jobs_max + up + 1))
+        far = np.array(mass, dtype=np.float64)
         for rows, reach in self._blocks(servers, begin, end, up):
             kept = min(reach, self.jobs_max) + 1
-            inner = np.zeros((rows.size, kept + up))
-            inner[:, :kept] = mass[rows, :kept]
-            if inner.any():
-                wide[rows, : kept + up] += self._series(interval, inner, servers[rows], begin, end, back=False)
-            far = mass[rows].copy()
-            far[:, :kept] = 0.0
-            if far.any():
-                wide[rows] += self._far_forward(interval, far, servers[rows], begin, end, wide.shape[1])
+            near = rows[mass[rows, :kept].any(axis=1)]
+            if near.size:
+                inner = np.pad(mass[near, :kept], ((0, 0), (0, up)))
+                wide[near, : kept + up] += self._series(interval, inner, servers[near], begin, end, back=False)
+            far[rows, :kept] = 0.0
+        self._far_forward(interval, far, wide, servers, begin, end)
         result = wide[:, : self.jobs_max + 1]
         result[:, -1] += wide[:, self.jobs_max + 1 :].sum(axis=1)
         return result
@@ -129,35 +134,37 @@ class Chain:
         """Expected number of arrivals from the moment `begin` to the moment `end` of the interval."""
         if begin == 0.0 and end == 1.0:
             return float(self.problem.arrivals[interval, 0])
-        power = self._power(interval).integ()
-        return max(0.0, float(power(2.0 * end - 1.0) - power(2.0 * begin - 1.0)) / 2.0)
+        rate = self._rate(interval, begin, end - begin)
+        return max(0.0, float((rate / np.arange(1, rate.size + 1)).sum()))
 
-    def _power(self, interval: int) -> Polynomial:
-        if interval not in self._powers:
-            self._powers[interval] = np.asarray(leg2poly(self.problem.arrivals[interval]), dtype=np.float64)
-        return Polynomial(self._powers[interval])
+    def _rate(self, interval: int, begin: float, step: float) -> Floats:
+        return step * _inserted(self._powers[interval], 2.0 * begin - 1.0, 2.0 * step)
 
     def _events(self, servers: int, begin: float, end: float) -> float:
         return self.problem.slots * servers * (end - begin) / self.problem.service
 
     def _pieces(self, interval: int, servers: int, begin: float, end: float) -> list[Piece]:
         """The span in pieces, in the order of time."""
-        power = self._power(interval)
-        events = self._events(servers, begin, end)
-        count = max(1, math.ceil((events + self.arrivals(interval, begin, end)) / PIECE_EVENTS))
-        while True:
-            step = (end - begin) / count
-            pieces = [self._piece(power, begin + step * i, step, events / count) for i in range(count)]
-            excesses = [_terms(piece.rate, piece.events)[0] for piece in pieces]
-            if max(excesses) <= PIECE_EXCESS:
-                return pieces
-            count *= 2
+        key = (interval, servers, begin, end)
+        if key not in self._spans:
+            events = self._events(servers, begin, end)
+            count = max(1, math.ceil((events + self.arrivals(interval, begin, end)) / PIECE_EVENTS))
+            pieces = self._split(interval, begin, end, events, count)
+            while max(_terms(piece.rate, piece.events)[0] for piece in pieces) > PIECE_EXCESS:
+                count *= 2
+                pieces = self._split(interval, begin, end, events, count)
+            self._spans[key] = pieces
+        return self._spans[key]
 
-    def _piece(self, power: Polynomial, begin: float, step: float, events: float) -> Piece:
-        rate = step * _inserted(power, 2.0 * begin - 1.0, 2.0 * step)
-        rest = np.cumsum(np.abs(rate[::-1]))[::-1]
-        rate = rate[: max(1, int((rest > NEGLECTED).sum()))]
-        return Piece(rate, step, events, _terms(rate, events)[1])
+    def _split(self, interval: int, begin: float, end: float, events: float, count: int) -> list[Piece]:
+        step = (end - begin) / count
+        pieces = []
+        for place in range(count):
+            rate = self._rate(interval, begin + step * place, step)
+            rest = np.cumsum(np.abs(rate[::-1]))[::-1]
+            rate = rate[: max(1, int((rest > NEGLECTED).sum()))]
+            pieces.append(Piece(rate, step, events / count, _terms(rate, events / count)[1]))
+        return pieces
 
     def _blocks(self, servers: Ints, begin: float, end: float, up: int) -> Iterator[tuple[Ints, int]]:
         """Rows of similar sizes, and how many jobs from which on their servers stay busy all the time."""
@@ -184,55 +191,76 @@ class Chain:
         jobs = np.arange(start.shape[1])
         busy = np.minimum(jobs, self.problem.slots * servers[:, None]) / self.problem.service
         for piece in reversed(pieces) if back else pieces:
-            rate = _inserted(Polynomial(piece.rate), 1.0, -1.0) if back else piece.rate
+            rate = _inserted(piece.rate, 1.0, -1.0) if back else piece.rate
             leave = busy * piece.share
             start = _sum_of_series(start, rate, leave, piece.events - leave, piece, back)
         return start
 
-    def _far_factor(self, servers: Ints, length: int, share: float) -> Complexes:
-        """Transform of the departures: kept, since it is the same in every interval."""
+    def _departing(self, servers: Ints, length: int, share: float) -> Complexes:
+        """Transform of the departures of each row: kept, since it is the same in every interval."""
         key = (servers.tobytes(), length, share)
         if key not in self._factors:
             turn = np.exp(-2j * np.pi * np.arange(length // 2 + 1) / length)
             rate = self.problem.slots * share / self.problem.service
-            if sum(factor.size for factor in self._factors.values()) > KEPT_FACTORS:
+            if servers.size * turn.size + sum(factor.size for factor in self._factors.values()) > KEPT_FACTORS:
                 self._factors.clear()
-            self._factors[key] = np.exp(rate * servers[:, None] * (turn - 1.0))
+            sizes, places = np.unique(servers, return_inverse=True)
+            self._factors[key] = np.exp(rate * sizes[:, None] * (turn - 1.0))[places]
         return self._factors[key]
 
     def _far(self, interval: int, rows: Floats, servers: Ints, begin: float, end: float, back: bool) -> Floats:
+        """Rows moved by the net count, on a circle that is long enough to tell what moved below the first column."""
         down = count_bound(self._events(int(servers.max()), begin, end))
         up = count_bound(self.arrivals(interval, begin, end))
         length = fft.next_fast_len(rows.shape[1] + up + down, real=True)
         length += length % 2
         turn = np.exp(2j * np.pi * np.arange(length // 2 + 1) / length)
         come = np.exp(self.arrivals(interval, begin, end) * (turn - 1.0))
-        factor = self._far_factor(servers, length, end - begin) * come
-        moved = fft.rfft(rows, length, axis=1) * (factor if back else factor.conj())
+        moved = fft.rfft(rows, length, axis=1)
+        departing = self._departing(servers, length, end - begin)
+        if back:
+            moved *= departing
+            moved *= come
+        else:
+            moved *= departing.conj()
+            moved *= come.conj()
         return np.asarray(fft.irfft(moved, length, axis=1), dtype=np.float64)
 
     def _far_backward(self, interval: int, wide: Floats, servers: Ints, begin: float, end: float) -> Floats:
         result = np.empty((wide.shape[0], self.jobs_max + 1))
-        step = max(1, (1 << 20) // wide.shape[1])
         if self._reach(int(servers.min()), begin, end) >= self.jobs_max:
             return result
+        step = max(1, FAR_ELEMENTS // wide.shape[1])
         for first in range(0, wide.shape[0], step):
             part = slice(first, first + step)
             far = self._far(interval, wide[part], servers[part], begin, end, back=True)
             result[part] = far[:, : self.jobs_max + 1]
         return result
 
-    def _far_forward(self, interval: int, far: Floats, servers: Ints, begin: float, end: float, width: int) -> Floats:
-        moved = self._far(interval, far, servers, begin, end, back=False)[:, :width]
-        # rounding of the transform, not probability
-        moved[moved < 1e-3 * NEGLECTED * far.sum(axis=1, keepdims=True)] = 0.0
-        return moved
+    def _far_forward(self, interval: int, far: Floats, wide: Floats, servers: Ints, begin: float, end: float) -> None:
+        """Add to `wide` where the probability `far` goes, from jobs with which the servers stay busy."""
+        filled = np.flatnonzero(far.any(axis=1))
+        step = max(1, FAR_ELEMENTS // wide.shape[1])
+        up = wide.shape[1] - far.shape[1]
+        for first in range(0, filled.size, step):
+            rows = filled[first : first + step]
+            columns = np.flatnonzero(far[rows].any(axis=0))
+            low, high = int(columns[0]), int(columns[-1]) + 1
+            moved = self._far(interval, far[rows, low:high], servers[rows], begin, end, back=False)
+            # rounding of the transform, not probability
+            moved[moved < 1e-3 * NEGLECTED * far[rows].sum(axis=1, keepdims=True)] = 0.0
+            down = min(low, moved.shape[1] - (high - low + up))
+            wide[rows, low : high + up] += moved[:, : high - low + up]
+            if down:
+                wide[rows, low - down : low] += moved[:, -down:]
 
 
-def _inserted(power: Polynomial, offset: float, slope: float) -> Floats:
-    """Coefficients of the polynomial at offset + slope r."""
-    inserted = power(Polynomial([offset, slope]))
-    return np.atleast_1d(np.asarray(getattr(inserted, "coef", inserted), dtype=np.float64))
+def _inserted(power: Floats, offset: float, slope: float) -> Floats:
+    """Coefficients (ascending) in r of the polynomial at offset + slope r."""
+    ranks = np.arange(power.size)
+    away = ranks - ranks[:, None]
+    lifted = np.where(away >= 0, comb(ranks, ranks[:, None]) * offset ** np.maximum(away, 0), 0.0)
+    return np.asarray((lifted @ power) * slope**ranks, dtype=np.float64)
 
 
 def _sum_of_series(start: Floats, rate: Floats, leave: Floats, stay: Floats, piece: Piece, back: bool) -> Floats:
