@@ -222,7 +222,7 @@ def find_hypervisor(name: str) -> MakeHypervisor:
     return make
 
 
-def is_here(hypervisor: Hypervisor, uri: str) -> bool:
+def is_here(hypervisor: object, uri: str) -> bool:
     """Whether a hypervisor's host is this machine."""
     return not isinstance(hypervisor, Boots) and not urlsplit(uri).netloc
 

@@ -70,6 +70,26 @@ FLOWS = st.one_of(
     st.builds(Flow, throughput_per_s=POSITIVE, **FLOW_PARTS),
 )
 COUNTS = st.integers(0, 1 << 62)
+JOB_PARTS: dict[str, st.SearchStrategy[Any]] = {
+    "name": NAMES,
+    "stages": st.lists(STAGES, min_size=1, max_size=3).map(tuple),
+    "submit_s": st.floats(0, 1e10),
+    "desired_start_s": st.floats(0, 1e9),
+    "instances": st.integers(1, 65_536),
+    "vcpus": st.integers(1, 4096),
+    "importance": POSITIVE,
+    "separate": st.booleans(),
+    "checkpoint_mcycles": st.floats(0, 1e12),
+    "needs": st.lists(TEXT, max_size=3).map(tuple),
+    "template": TEXT,
+    "job_class": st.just("") | NAMES,
+    "rules": RULES,
+    "after": st.lists(st.sampled_from(["p1", "p2", "p3"]), max_size=2, unique=True).map(tuple),
+}
+JOBS = st.one_of(
+    st.builds(Job, goal_s=st.none() | st.floats(1.1e9, 1e12), **JOB_PARTS),
+    st.builds(Job, queue=NAMES, **JOB_PARTS),
+)
 # Values that check themselves need strategies that know their ranges.
 KNOWN: dict[Any, st.SearchStrategy[Any]] = {
     bool: st.booleans(),
@@ -87,24 +107,10 @@ KNOWN: dict[Any, st.SearchStrategy[Any]] = {
         reserve_mib=st.integers(0, 100),
         labels=st.lists(TEXT, max_size=3).map(tuple),
         cpu_model=TEXT,
+        node_type=TEXT,
+        mac_addresses=st.lists(TEXT, max_size=3).map(tuple),
     ),
-    Job: st.builds(
-        Job,
-        name=NAMES,
-        stages=st.lists(STAGES, min_size=1, max_size=3).map(tuple),
-        submit_s=st.floats(0, 1e10),
-        desired_start_s=st.floats(0, 1e9),
-        goal_s=st.none() | st.floats(1.1e9, 1e12),
-        instances=st.integers(1, 65_536),
-        vcpus=st.integers(1, 4096),
-        importance=POSITIVE,
-        separate=st.booleans(),
-        checkpoint_mcycles=st.floats(0, 1e12),
-        needs=st.lists(TEXT, max_size=3).map(tuple),
-        template=TEXT,
-        job_class=st.just("") | NAMES,
-        rules=RULES,
-    ),
+    Job: JOBS,
     Rules: RULES,
     Flow: FLOWS,
     FlowSample: st.builds(
