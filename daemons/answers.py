@@ -111,7 +111,19 @@ class Answers:
         policy = self.tables.settings.placement.name
         refusals = tuple(placement.refusals)
         gains = gains_of(placement.outlook)
-        record = DecisionRecord(0, now_s, self.tables.agenda.term, policy, changes, refusals, (), (), plan, gains)
+        record = DecisionRecord(
+            0,
+            now_s,
+            self.tables.agenda.term,
+            policy,
+            changes,
+            refusals,
+            (),
+            (),
+            plan,
+            gains,
+            provisioning=self.tables.deciding.proposed(outcome.provisioning),
+        )
         return {
             "decision": decision_view(record, DRY_RUN_ROWS),
             "skipped": outcome.skipped,

@@ -224,6 +224,15 @@ class Deciding:
             what = "nodes-proposed" if held else "nodes-decided"
             changes = f"{len(wish.added)} into service, {len(wish.removed)} out of it"
             self.agenda.happened(now_s, what, self.settings.provisioning.name, f"{changes}: {decision.reason}")
+        return self._provisioned(decision, wish, held)
+
+    def proposed(self, decision: ProvisioningDecision | None) -> Provisioned | None:
+        """What a decision on the nodes as they are now would change, if it were carried out."""
+        if decision is None:
+            return None
+        return self._provisioned(decision, self.deployment.wish(decision.in_service, self.deployment.seen()), True)
+
+    def _provisioned(self, decision: ProvisioningDecision, wish: Wish, held: bool) -> Provisioned:
         return Provisioned(
             wish.added,
             wish.removed,

@@ -10,7 +10,9 @@ from typing import Any
 
 from msgspec import structs
 
+from daemons.deployment import Deployment
 from daemons.gains import columns_of
+from daemons.power_views import provisioning_counts, provisioning_view, service_details, service_row
 from daemons.records import DecisionRecord
 from daemons.settings import ControllerSettings, WindowSettings
 from daemons.sights import is_unknown
@@ -33,7 +35,7 @@ def node_row(node: NodeEntry, now_s: float) -> Row:
     return {
         "name": node.name,
         "condition": node.condition.value,
-        "service": node.service.value,
+        **service_row(node),
         "schedulable": node.schedulable,
         "clock_skewed": node.skewed,
         "skew_s": min(node.skews_s, default=None),
@@ -72,21 +74,27 @@ def _memory(node: NodeEntry, sample: NodeSample | None) -> Row:
     }
 
 
-def node_details(cluster: Cluster, node: NodeEntry, now_s: float) -> Row:
+def node_details(cluster: Cluster, deployment: Deployment, node: NodeEntry, now_s: float) -> Row:
     """A node with all that is known of it."""
     facts = node.inventory
-    return node_row(node, now_s) | {
-        "boot_id": node.boot_id,
-        "off_boot_id": node.off_boot_id,
-        "silent_since_s": silent_since_s(node),
-        "fencing": node.fencing,
-        "memory_mib": facts.memory_mib if facts else None,
-        "reserve_mib": facts.reserve_mib if facts else None,
-        "cpu_model": facts.cpu_model if facts else None,
-        "sample": structs.asdict(node.last.sample) if node.last is not None else None,
-        "vm_list": [vm_row(cluster, node, status, now_s) for status in vms_on(node)],
-        "action_list": [_action(instance) for _, instance in sorted(node.flights.items())],
-    }
+    return (
+        node_row(node, now_s)
+        | service_details(deployment, node)
+        | {
+            "boot_id": node.boot_id,
+            "off_boot_id": node.off_boot_id,
+            "silent_since_s": silent_since_s(node),
+            "fencing": node.fencing,
+            "memory_mib": facts.memory_mib if facts else None,
+            "reserve_mib": facts.reserve_mib if facts else None,
+            "cpu_model": facts.cpu_model if facts else None,
+            "node_type": facts.node_type if facts else None,
+            "mac_addresses": list(facts.mac_addresses) if facts else None,
+            "sample": structs.asdict(node.last.sample) if node.last is not None else None,
+            "vm_list": [vm_row(cluster, node, status, now_s) for status in vms_on(node)],
+            "action_list": [_action(instance) for _, instance in sorted(node.flights.items())],
+        }
+    )
 
 
 def age_of(node: NodeEntry, now_s: float) -> float | None:
@@ -304,13 +312,17 @@ def _head(record: DecisionRecord) -> Row:
 
 def decision_row(record: DecisionRecord) -> Row:
     """A decision in the list of all."""
-    return _head(record) | {"kinds": dict(Counter(change.kind.value for change in record.changes))}
+    counts = provisioning_counts(record.provisioning)
+    return _head(record) | {
+        "provisioning": counts,
+        "kinds": dict(Counter(change.kind.value for change in record.changes)),
+    }
 
 
 def decision_view(record: DecisionRecord, limit: int) -> Row:
     """A decision with everything in it, at most `limit` rows of each list."""
     lists = {key: [_SHOWN.get(key, _step)(item) for item in items[:limit]] for key, items in _lists(record).items()}
-    return _head(record) | lists
+    return _head(record) | {"provisioning": provisioning_view(record.provisioning, limit)} | lists
 
 
 _SHOWN: dict[str, Callable[[Any], Row]] = {

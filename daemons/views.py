@@ -10,7 +10,9 @@ from typing import Any
 
 from daemons.agenda import Agenda
 from daemons.deciding import Deciding
+from daemons.forecast_views import forecast, stranded_jobs, window_alarms
 from daemons.leadership import Leadership
+from daemons.power_views import durations_view, service_alarms
 from daemons.reconcile import Reconciler
 from daemons.saved_requests import Shelf, to_bytes
 from daemons.settings import ControllerSettings
@@ -31,8 +33,12 @@ from daemons.view_rows import (
     vms_on,
 )
 from daemons.web_views import app_details, app_row
+from shared.decision import Reason, ReasonCode
 from shared.messages import Query
 from shared.model import JobPhase, NodeCondition, NodeService
+
+
+NAMES_SHOWN = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +117,8 @@ def _counts(codes: type[StrEnum], found: Iterable[StrEnum]) -> dict[str, int]:
 def alarms(tables: Tables, now_s: float) -> list[Row]:
     """What is not as it should be now."""
     found = [*_node_alarms(tables, now_s), *_job_alarms(tables, now_s), *_web_alarms(tables)]
+    windows = tables.deciding.windows
+    found += [_alarm(*each) for each in (*window_alarms(windows, now_s), *stranded_jobs(windows))]
     trouble, pending = tables.deciding.trouble, tables.deciding.pending
     if trouble is not None:
         found.append(_alarm("decision-trouble", "controller", trouble.at_s, f"{trouble.what}: {trouble.detail}"))
@@ -122,7 +130,11 @@ def alarms(tables: Tables, now_s: float) -> list[Row]:
 
 
 def _node_alarms(tables: Tables, now_s: float) -> Iterable[Row]:
+    for what, name, since_s, why in service_alarms(tables.cluster.nodes.values()):
+        yield _alarm(what, name, since_s, why)
     for name, node in sorted(tables.cluster.nodes.items()):
+        if node.asleep or node.service is NodeService.FAILED:
+            continue  # nothing is to be heard of it
         if node.condition is NodeCondition.UNKNOWN:
             vms = f"{len(node.claimed)} VMs are or may be on it"
             yield _alarm("node-silent", name, silent_since_s(node), vms)
@@ -168,7 +180,9 @@ def nodes(tables: Tables, query: Query, now_s: float) -> Row:
 
 def node(tables: Tables, query: Query, now_s: float) -> Row:
     """One node. KeyError when there is none of the name."""
-    return {"node": node_details(tables.cluster, tables.cluster.nodes[query.subject], now_s)}
+    return {
+        "node": node_details(tables.cluster, tables.deciding.deployment, tables.cluster.nodes[query.subject], now_s)
+    }
 
 
 def jobs(tables: Tables, query: Query, now_s: float) -> Row:
@@ -189,7 +203,12 @@ def job(tables: Tables, query: Query, now_s: float) -> Row:
 
 
 def _job(tables: Tables, entry: JobEntry, now_s: float, reasons: dict[str, Row]) -> Row:
-    return job_row(entry, now_s, entry.job.name in tables.reconciler.blocked, reasons.get(entry.job.name))
+    refusal = reasons.get(entry.job.name)
+    if entry.awaits:
+        numbers = (("jobs", float(len(entry.awaits))),)
+        names = ", ".join(entry.awaits[:NAMES_SHOWN])
+        refusal = reason_view(Reason(ReasonCode.AFTER, numbers)) | {"text": f"after {names}", "at_s": now_s}
+    return job_row(entry, now_s, entry.job.name in tables.reconciler.blocked, refusal)
 
 
 def _refusals(tables: Tables, names: set[str]) -> dict[str, Row]:
@@ -237,6 +256,11 @@ def plan_history(tables: Tables, query: Query, _now_s: float) -> Row:
     return {"total": len(kept), "decisions": [decision_row(record) for record in kept[: query.limit]]}
 
 
+def forecasts(tables: Tables, query: Query, now_s: float) -> Row:
+    """Deadline windows whose names begin with the subject, and the prices to come."""
+    return forecast(tables.deciding, query.subject, query.limit, now_s)
+
+
 def doctor(tables: Tables, query: Query, now_s: float) -> Row:
     """Facts from which `trimtab doctor` judges."""
     cluster = tables.cluster
@@ -268,6 +292,7 @@ def doctor(tables: Tables, query: Query, now_s: float) -> Row:
             "cpu_models": models,
             "mixed_cpu_models": len(models) > 1,
             "unknown_vms": sorted(strays)[: query.limit],
+            "durations": durations_view(tables.deciding.deployment),
         },
     }
 
@@ -294,6 +319,7 @@ VIEWS: dict[str, Callable[[Tables, Query, float], dict[str, Any]]] = {
     "vms": vms,
     "plan": plan,
     "plan-history": plan_history,
+    "forecast": forecasts,
     "doctor": doctor,
     "snapshot": snapshot,
 }

@@ -11,10 +11,22 @@ from daemons.cli.asking import inner, limit_option, tell_each, view
 from daemons.cli.connection import Line, bus_options
 from daemons.cli.output import CommandGroup, emit, output_option
 from daemons.cli.render import listing, record, rows_of, shown
-from shared.messages import AddNode, ConfirmOff, DrainNode, RemoveNode
+from shared.messages import AddNode, ConfirmOff, DrainNode, RemoveNode, RepairNode
 from shared.model import check_name
 
-COLUMNS = ("name", "condition", "service", "report_age_s", "vms", "unmanaged_vms", "cpu", "memory", "actions", "labels")
+COLUMNS = (
+    "name",
+    "condition",
+    "service",
+    "wanted",
+    "report_age_s",
+    "vms",
+    "unmanaged_vms",
+    "cpu",
+    "memory",
+    "actions",
+    "labels",
+)
 
 
 def _names(_: click.Context, parameter: click.Parameter, value: tuple[str, ...]) -> tuple[str, ...]:
@@ -86,7 +98,7 @@ def remove(line: Line, nodes: tuple[str, ...]) -> None:
 @bus_options
 @output_option
 def drain(line: Line, nodes: tuple[str, ...]) -> None:
-    """Move everything off nodes, and place nothing there."""
+    """Move everything off nodes, and keep them out of service, up and awake."""
     tell_each(line, nodes, lambda request, name: DrainNode(request, name, True), "node {} is being emptied")
 
 
@@ -95,8 +107,17 @@ def drain(line: Line, nodes: tuple[str, ...]) -> None:
 @bus_options
 @output_option
 def undrain(line: Line, nodes: tuple[str, ...]) -> None:
-    """Let nodes take VMs again."""
+    """Let nodes come into service again."""
     tell_each(line, nodes, lambda request, name: DrainNode(request, name, False), "node {} takes VMs again")
+
+
+@nodes.command()
+@_several
+@bus_options
+@output_option
+def repair(line: Line, nodes: tuple[str, ...]) -> None:
+    """Let nodes be tried again that failed to come into service."""
+    tell_each(line, nodes, RepairNode, "node {} may come into service again")
 
 
 @nodes.command("confirm-off")
