@@ -17,6 +17,7 @@ from daemons.answers import Answers
 from daemons.deciding import Deciding
 from daemons.deployment import Deployment
 from daemons.emptying import Emptying
+from daemons.energy import Energy
 from daemons.leadership import Leadership, Role
 from daemons.loading import load
 from daemons.measure import Measure
@@ -40,6 +41,7 @@ from shared.effects import (
     Input,
     LeadTaken,
     PowerDone,
+    PricesRead,
     Publish,
     Published,
     Received,
@@ -86,6 +88,8 @@ class Controller:
         self.reconciler = self.make_reconciler()
         self.deployment = self._make_deployment()
         self.deciding = Deciding(self.cluster, self.agenda, settings, self.deployment)
+        self.energy = Energy(self.cluster, self.agenda, settings)
+        self.deciding.builder.prices = self.energy.prices.view
         self.web = WebApps(self.cluster, self.agenda, self.deciding, settings)
         self.requests = Requests(self.cluster, self.agenda, self.measure, self.deciding, self.web)
         self.answers = Answers(self._tables())
@@ -104,6 +108,7 @@ class Controller:
             "scrape": self._scrape,
             "deploy": self._deploy_soon,
             "windows": self._windows_due,
+            "prices": self.energy.prices.due,
         }
 
     def make_reconciler(self) -> Reconciler:
@@ -194,6 +199,7 @@ class Controller:
         load(answer.image, self.cluster, self.deciding, self.web, now_s)
         self.deployment.loaded(now_s)
         self.agenda.happened(now_s, "leading", self.name)
+        self.energy.begin(answer.image, now_s)
         self.deciding.windows.tick(now_s)
         self._set_windows_timer(now_s)
         effects: list[Effect] = [
@@ -291,6 +297,8 @@ class Controller:
                 self._records += self.deciding.computed(event.compute_id, event.outcome, event.error, now_s)
         elif isinstance(event, PowerDone):
             self._powered(event, now_s)
+        elif isinstance(event, PricesRead):
+            self.energy.prices.read(event, now_s)
         elif isinstance(event, Scraped):
             self.web.scraped(event, now_s)
         elif isinstance(event, Reconnected):
@@ -343,6 +351,7 @@ class Controller:
             agenda.scrape = False
             if "scrape" not in self._timers:
                 agenda.effects.append(self._set_timer("scrape", now_s))
+        self.energy.changed(agenda.dirty_nodes.values(), now_s)
         self._write()
         if agenda.place:
             agenda.place = False
@@ -372,6 +381,7 @@ class Controller:
 
     def _cycle(self, now_s: float) -> None:
         self.agenda.effects.append(self._set_timer("decide", self.deciding.windows.next_cycle_s(now_s)))
+        self.energy.cycle(now_s)
         self._ask(now_s, True)
 
     def _ask(self, now_s: float, cycle: bool) -> None:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, fields, replace
 
 import numpy as np
 
+from daemons.agenda import Agenda
 from daemons.local_time import local_text
 from daemons.models.power_curve import DEFAULT, Draws, curve_of
 from daemons.prices import PriceBook
@@ -40,8 +41,9 @@ class _Meter:
 class Energy:
     """Keeps a meter for each node. `days`: what each local day cost, by its date and currency, oldest first."""
 
-    def __init__(self, cluster: Cluster, prices: PriceBook, settings: ControllerSettings) -> None:
-        self.cluster, self.prices, self.cycle_s = cluster, prices, settings.decide_s
+    def __init__(self, cluster: Cluster, agenda: Agenda, settings: ControllerSettings) -> None:
+        self.cluster, self.agenda, self.cycle_s = cluster, agenda, settings.decide_s
+        self.prices = PriceBook(agenda, settings)
         draws = {DEFAULT: Draw(), **settings.power.draws}
         self._draws = Draws(
             {name: curve_of(draw.idle_w, draw.peak_w, draw.off_w, draw.curve_w) for name, draw in draws.items()}
@@ -53,13 +55,15 @@ class Energy:
     # --- metering ---------------------------------------------------------------------------------------------------
 
     def begin(self, records: Iterable[object], now_s: float) -> None:
-        """Meter from now on; `records` are what the store has of earlier cycles, among others."""
+        """Meter from now on, and have prices read; `records` are what the store has of earlier cycles, among others."""
         for record in records:
             if isinstance(record, CostRecord):
                 self._count(record)
         self._sum = CostRecord(now_s, 0.0, self.prices.settings.currency)
         self._meters = {}
         self._follow(self.cluster.nodes.values(), now_s)
+        if self.prices.is_read:
+            self.prices.due(now_s)
 
     def changed(self, nodes: Collection[NodeEntry], now_s: float) -> None:
         """Nodes may have changed their state at this moment."""
@@ -79,7 +83,7 @@ class Energy:
         self._add(misses=jobs, penalty=penalty)
 
     def cycle(self, now_s: float) -> CostRecord:
-        """What it cost since the last cycle."""
+        """What it cost since the last cycle; it is to be stored."""
         self._close(list(self._meters.values()), now_s)
         for name, meter in list(self._meters.items()):
             if self.cluster.nodes.get(name) is not meter.node:
@@ -89,6 +93,7 @@ class Energy:
         record = replace(self._sum, at_s=begun_s, span_s=now_s - begun_s)
         self._sum = CostRecord(now_s, 0.0, record.currency)
         self._count(record)
+        self.agenda.records.append(record)
         return record
 
     def watts(self) -> float:

@@ -15,7 +15,7 @@ from daemons.agenda import Agenda
 from daemons.local_time import local_text, time_of_day_s
 from daemons.models.prices import DAY_S, DAY_STEPS, PriceSeries, completed, day_prices, joined
 from daemons.settings import ControllerSettings
-from shared.effects import Effect, PricesRead, ReadPrices
+from shared.effects import PricesRead, ReadPrices, StartTimer
 from shared.errors import InvalidValue
 from shared.snapshot import Floats, PriceView
 
@@ -56,12 +56,13 @@ class PriceBook:
 
     # --- the feed ---------------------------------------------------------------------------------------------------
 
-    def ask(self, now_s: float) -> list[Effect]:
-        """Have the feed read, unless an answer is still to come."""
-        effects: list[Effect] = [] if self._asked_s is not None else [ReadPrices()]
-        self._asked_s = now_s if self._asked_s is None else self._asked_s
+    def due(self, now_s: float) -> None:
+        """Have the feed read, unless an answer is still to come, and again after a while."""
+        if self._asked_s is None:
+            self._asked_s = now_s
+            self.agenda.effects.append(ReadPrices())
+        self.agenda.effects.append(StartTimer("prices", now_s + self.settings.read_every_s))
         self.look(now_s)
-        return effects
 
     def read(self, answer: PricesRead, now_s: float) -> None:
         """Take over what the feed says."""
@@ -122,8 +123,9 @@ class PriceBook:
 
     # --- asked for --------------------------------------------------------------------------------------------------
 
-    def view(self, now_s: float, interval_s: float) -> PriceView:
-        """Prices in the intervals that begin now, for the next `AHEAD_S`."""
+    def view(self, now_s: float, interval_s: float | None = None) -> PriceView:
+        """Prices in the intervals that begin now, for the next `AHEAD_S`; they are as long as cycles if not said."""
+        interval_s = interval_s or self.cycle_s
         self.look(now_s)
         count = max(1, min(INTERVALS_MAX, math.ceil(AHEAD_S / interval_s)))
         begins = now_s + interval_s * np.arange(count, dtype=np.float64)

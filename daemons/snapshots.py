@@ -20,6 +20,7 @@ from shared.snapshot import (
     InstanceColumns,
     NodeColumns,
     PowerColumns,
+    PriceView,
     Snapshot,
     WindowView,
     WorkloadColumns,
@@ -36,13 +37,14 @@ STATES = {
 
 class SnapshotBuilder:
     """Builds snapshots of one cluster; remembers the columns of node facts. `power` makes the columns about service
-    and power (None: there are none), `windows` the views of deadline windows; `stays` tells whether a running job must
-    be left where it is until it is done. Jobs that wait for others are not shown."""
+    and power (None: there are none), `windows` the views of deadline windows, `prices` tells what nodes cost; `stays`
+    tells whether a running job must be left where it is until it is done. Jobs that wait for others are not shown."""
 
     def __init__(self, cluster: Cluster, settings: ControllerSettings) -> None:
         self.cluster, self.settings = cluster, settings
         self.power: Callable[[Sequence[NodeEntry]], PowerColumns] | None = None
         self.windows: Callable[[Sequence[NodeEntry], float], tuple[WindowView, ...]] | None = None
+        self.prices: Callable[[float], PriceView] | None = None
         self.stays: Callable[[JobEntry], bool] | None = None
         self._facts: tuple[Node, ...] | None = None
         self._static: tuple[np.ndarray, ...] = ()
@@ -72,6 +74,7 @@ class SnapshotBuilder:
             at_cycle,
             self.power(nodes) if self.power is not None else None,
             self.windows(nodes, now_s) if self.windows is not None else (),
+            self.prices(now_s) if self.prices is not None and at_cycle else None,
         )
 
     def _nodes(self, nodes: list[NodeEntry]) -> NodeColumns:

@@ -298,7 +298,8 @@ class ControllerShell(Shell):
 
     `compute` carries out a `Compute` (an exception in it ends the run: the simulator hides no crash); the next
     `failing_computations` of them answer that time ran out. `compute_delay_s`, `power_delay_s`: asked before each.
-    `scrape` gives what is measured of a web application at a URL since it was last asked.
+    `scrape` gives what is measured of a web application at a URL since it was last asked, `read_prices` what the feed
+    of prices says at a moment.
     A core that exits is started anew after a second while `supervised`.
     """
 
@@ -321,6 +322,7 @@ class ControllerShell(Shell):
         self.compute_delay_s: Callable[[], float] = _no_delay
         self.power_delay_s: Callable[[], float] = _no_delay
         self.scrape: Callable[[fx.Scrape, float], tuple[FlowSample, ...]] = _unmeasured
+        self.read_prices: Callable[[float], fx.PricesRead] = _no_prices
         self._make_core = make_core
         self._compute_function = compute
         self._unacknowledged_queue = topology.report_queue(name).name
@@ -331,6 +333,7 @@ class ControllerShell(Shell):
             fx.Compute: self._compute,
             fx.Power: self._power,
             fx.Scrape: self._scrape,
+            fx.ReadPrices: lambda _: self._answer(self.read_prices(self.engine.now_s)),
             fx.Exit: self._exit,
         }
 
@@ -409,6 +412,11 @@ class ControllerShell(Shell):
 def _unmeasured(effect: fx.Scrape, now_s: float) -> tuple[FlowSample, ...]:
     del now_s
     raise TransientError(f"nothing answers at {effect.url}")
+
+
+def _no_prices(now_s: float) -> fx.PricesRead:
+    del now_s
+    return fx.PricesRead(error="there is no feed of prices")
 
 
 def _no_delay() -> float:

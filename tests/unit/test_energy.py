@@ -8,7 +8,6 @@ from daemons.agenda import Agenda
 from daemons.energy import DAYS_KEPT, Energy
 from daemons.measure import Measure
 from daemons.models.prices import DAY_S
-from daemons.prices import PriceBook
 from daemons.records import CostRecord
 from daemons.settings import ControllerSettings, Draw, PowerSettings, PriceSettings
 from daemons.state import Cluster, NodeEntry
@@ -30,8 +29,8 @@ class Rig:
         self.cluster = Cluster(0.0)
         self.agenda = Agenda()
         self.measure = Measure(self.cluster, self.agenda, self.settings)
-        self.book = PriceBook(self.agenda, self.settings)
-        self.energy = Energy(self.cluster, self.book, self.settings)
+        self.energy = Energy(self.cluster, self.agenda, self.settings)
+        self.book = self.energy.prices
         self.n1, self.n2 = self.add("n1"), self.add("n2", "big")
         self.seq = 0
         self.energy.begin((), NOW_S)
@@ -65,6 +64,7 @@ def test_a_cycle_costs_what_nodes_drew_at_their_mean_load(rig: Rig) -> None:
         rig.report(rig.n1, load, at + 1.0)
     record = rig.energy.cycle(NOW_S + HOUR_S)
     assert record == CostRecord(NOW_S, HOUR_S, "CHF", 0.35, 0.175, 0.35, 0.175, 2 * HOUR_S, 2 * HOUR_S)
+    assert rig.agenda.records == [record]
 
 
 def test_loads_count_in_the_cycle_in_which_they_were_reported(rig: Rig) -> None:

@@ -12,7 +12,7 @@ from daemons.agenda import Agenda
 from daemons.models.prices import DAY_S
 from daemons.prices import AHEAD_S, LOST_S, PriceBook
 from daemons.settings import ControllerSettings, PriceSettings
-from shared.effects import PricesRead, Publish, ReadPrices
+from shared.effects import PricesRead, Publish, ReadPrices, StartTimer
 from shared.messages import Happened
 
 HOUR_S = 3600.0
@@ -80,11 +80,14 @@ def test_a_shape_on_a_day_on_which_the_clock_is_changed(day: tuple[int, int, int
 
 
 def test_a_feed_is_known_first_and_forecast_after(book: PriceBook) -> None:
-    assert book.ask(NOW_S) == [ReadPrices()]
-    assert book.ask(NOW_S + 1.0) == []  # the answer is still to come
+    book.due(NOW_S)
+    assert book.agenda.effects == [ReadPrices(), StartTimer("prices", NOW_S + 900.0)]
+    book.due(NOW_S + 1.0)  # the answer is still to come
+    assert book.agenda.effects[2:] == [StartTimer("prices", NOW_S + 901.0)]
     book.read(hourly(-10, 11), NOW_S + 2.0)
     assert told(book) == []
-    assert book.ask(NOW_S + 900.0) == [ReadPrices()]
+    book.due(NOW_S + 900.0)
+    assert book.agenda.effects[:1] == [ReadPrices()]
 
     view = book.view(NOW_S, CYCLE_S)
 
@@ -142,7 +145,7 @@ def test_nothing_at_all_is_told_and_the_configured_price_taken(book: PriceBook) 
 
 
 def test_a_feed_that_never_answers(book: PriceBook) -> None:
-    book.ask(NOW_S)
+    book.due(NOW_S)
     book.look(NOW_S + LOST_S / 2)
     assert told(book) == []
     book.look(NOW_S + LOST_S)
