@@ -16,6 +16,7 @@ from daemons.controller import Controller
 from daemons.decide import PrepareRequest
 from daemons.leadership import Role
 from daemons.power import make_driver
+from daemons.price_feed import PriceFeed, feed_of, prices_of
 from daemons.scraping import Scraper, http_fetch
 from daemons.settings import Automation, ControllerSettings, Draw, Limits, PolicyChoice, PowerSettings
 from daemons.store import Batch, History, Pruned, Retention, SqlStore
@@ -40,6 +41,7 @@ from shared.shell import Shell, Times
 PREFETCH = 1000
 DEFAULT_CONFIG = "/etc/trimtab/controller.toml"
 NO_POWER = "no power driver"
+NO_FEED = "no file of prices is configured"
 NO_TABLES = "nobody computes tables"
 HISTORY_S = 5.0  # how often what has gathered goes to the store
 FIRST_PRUNE_S = 300.0  # after the start: a controller that takes over has other things to write first
@@ -101,6 +103,7 @@ class ControllerShell(Shell):
         notifier: Notifier | None = None,
         keep: Retention | None = None,
         preparer: Decider | None = None,
+        feed: PriceFeed | None = None,
     ) -> None:
         super().__init__("controller", core, link, seed, clock, notifier, {"controller": core.name})
         self.controller = core
@@ -108,9 +111,11 @@ class ControllerShell(Shell):
         self._decider = decider
         self._preparer = preparer
         self._power = power
+        self._feed_of_prices = feed
         self._store_lane = self.lane("store")
         self._decide_lane = self.lane("decide")
         self._prepare_lane = self.lane("prepare")
+        self._price_lane = self.lane("prices")
         self._power_lanes: dict[str, Lane] = {}
         self._scrapers: dict[str, tuple[Lane, Scraper]] = {}
         self._archive = store if isinstance(store, Archive) else None
@@ -126,6 +131,7 @@ class ControllerShell(Shell):
             fx.Compute: self._begin_to_compute,
             fx.Power: self._ask_power,
             fx.Scrape: self._scrape,
+            fx.ReadPrices: lambda _: self._price_lane.do(self._read_prices),
         }
         self._decide_lane.do(self._warm)
 
@@ -258,6 +264,10 @@ class ControllerShell(Shell):
         lane, scraper = self._scrapers[effect.app]
         lane.do(lambda: self.post(scraper.scrape(effect)))
 
+    def _read_prices(self) -> None:
+        feed = self._feed_of_prices
+        self.post(fx.PricesRead(error=NO_FEED) if feed is None else feed.read())
+
     def _operate_power(self, power: PowerDriver, effect: fx.Power) -> None:
         try:
             answer = power.operate(effect.operation, effect.node, effect.mac_addresses)
@@ -355,6 +365,7 @@ def settings_of(config: ControllerConfig, driver: PowerDriver | None = None) -> 
         provisioning=PolicyChoice(policies.provisioning, policies.params.get(policies.provisioning, {})),
         power=power,
         windows=windows_of(config.windows),
+        prices=prices_of(config.prices),
     )
 
 
@@ -391,6 +402,7 @@ def build(
         notifier=Notifier(),
         keep=Retention(**asdict(config.store.retention)),
         preparer=Worker(tables),
+        feed=feed_of(config.prices),
     )
 
 

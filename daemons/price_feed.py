@@ -1,4 +1,5 @@
-"""Reads the file of prices: CSV, plain or gzip, with the begin of each period in its first column."""
+"""Prices as they are configured, and the file of prices: CSV, plain or gzip, with the begin of each period in its first
+column."""
 
 from __future__ import annotations
 
@@ -15,8 +16,11 @@ from itertools import pairwise
 from pathlib import Path
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
+from daemons.local_time import check_zone
+from daemons.settings import PriceSettings
+from shared.config import Prices, PriceShape
 from shared.effects import PricesRead
-from shared.errors import InvalidInput, Problem
+from shared.errors import InvalidInput, InvalidValue, Problem
 
 BYTES_MAX = 64 << 20
 PROBLEMS_MAX = 20
@@ -26,6 +30,37 @@ PRICE_MAX = 1e9
 TIME_MAX_S = 1e11
 GZIP_MAGIC = b"\x1f\x8b"
 EXPECTED_TIME = "ISO 8601 (2026-10-25T02:00, with an offset or by the clock) or seconds since 1970"
+
+
+def prices_of(table: Prices) -> PriceSettings:
+    """Settings of the table [prices]. Raises `InvalidInput`, naming the keys, for what cannot work."""
+    problems = []
+    try:
+        check_zone("timezone", table.timezone)
+    except InvalidValue as error:
+        problems.append(Problem("prices.timezone", f"is {error.got!r}", error.expected))
+    if table.shape is PriceShape.SERIES and not table.file:
+        problems.append(Problem("prices.file", "is empty", 'a file of prices, since prices.shape is "series"'))
+    if table.shape is not PriceShape.SERIES and table.file:
+        problems.append(Problem("prices.shape", f"is {table.shape.value!r}", '"series", since prices.file is given'))
+    if problems:
+        raise InvalidInput(*problems)
+    return PriceSettings(
+        table.shape.value,
+        table.per_kwh,
+        table.ratio,
+        table.currency,
+        table.timezone,
+        table.read_every_s,
+        table.per_utility,
+    )
+
+
+def feed_of(table: Prices) -> PriceFeed | None:
+    """The feed that the table [prices] names; None where prices have a shape."""
+    if table.shape is not PriceShape.SERIES:
+        return None
+    return PriceFeed(table.file, table.column, table.timezone, table.factor)
 
 
 @dataclass(frozen=True, slots=True)
