@@ -67,6 +67,10 @@ class World:
         """Memory of the guests on a host."""
         return self._host(host).memory_mib
 
+    def used_mhz(self, host: str) -> float:
+        """True CPU that the guests on a host are given now."""
+        return math.fsum(guest.share_mhz for guest in self._host(host).guests.values())
+
     # --- tasks ---------------------------------------------------------------------------------------------------
 
     def add_task(
