@@ -11,7 +11,7 @@ from typing import Any
 
 from agents.agent import Agent
 from agents.disk_journal import DiskJournal
-from agents.main import AgentShell
+from agents.main import AgentShell, Host
 from agents.main import link_of as agent_link
 from agents.settings import AgentSettings
 from daemons import decide
@@ -250,6 +250,7 @@ class RealRig:
         self.lock = threading.RLock()
         self.hypervisors: dict[str, LockedHypervisor] = {}
         self.journals: dict[str, DiskJournal] = {}
+        self.hosts: dict[str, Host] = {}
         self.running: list[Running] = []
         self._requests = 0
         setup = self.bus.connect("controller.setup")
@@ -273,7 +274,9 @@ class RealRig:
             journal = self.journals[node] = DiskJournal(self.folder / f"{node}.journal")
         core = Agent(node, "boot-1", journal.records(), AGENT)
         link = agent_link(node, lambda: self._connect(topology.agent_user(node)))
-        shell = AgentShell(node, core, link, hypervisor, StillSampler(), journal, seed=1, clock=self.clock)
+        shell = AgentShell(
+            node, core, link, hypervisor, StillSampler(), journal, seed=1, host=self.hosts.get(node), clock=self.clock
+        )
         return self._started(shell)
 
     def controller(self, name: str = "a", decider: Decider | None = None, settings: Any = FAST) -> Running:
