@@ -37,7 +37,6 @@ from shared.decision import Reason, ReasonCode
 from shared.messages import Query
 from shared.model import JobPhase, NodeCondition, NodeService
 
-
 NAMES_SHOWN = 5
 
 

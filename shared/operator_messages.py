@@ -234,6 +234,7 @@ QUERIES = (
     "vms",
     "plan",
     "plan-history",
+    "forecast",
     "doctor",
     "snapshot",
 )

@@ -136,6 +136,31 @@ class NeedsStages:
         return "goal.at or goal.within_s, since there are no stages" if unknown else ""
 
 
+@dataclass(frozen=True, slots=True)
+class NoGoal:
+    """A job of a queue has no goal of its own."""
+
+    key: str
+
+    def broken(self, values: Mapping[str, Any]) -> str:
+        """What is expected, "" where that is so."""
+        both = values.get(self.key) is not None and values.get("queue")
+        return "no goal beside queue: its deadline is that of the queue" if both else ""
+
+
+@dataclass(frozen=True, slots=True)
+class AfterOthers:
+    """A job does not wait for itself, nor twice for one job."""
+
+    key: str = "after"
+
+    def broken(self, values: Mapping[str, Any]) -> str:
+        """What is expected, "" where that is so."""
+        names = values.get(self.key) or ()
+        good = values.get("name") not in names and len({*names}) == len(names)
+        return "" if good else "other jobs, each once"
+
+
 def epoch_s(value: Any) -> float | None:
     """A time as seconds since the epoch; None for anything that is no time with an offset."""
     if isinstance(value, str):
@@ -151,7 +176,8 @@ def epoch_s(value: Any) -> float | None:
 @dataclass(frozen=True, slots=True)
 class JobFile:
     """A file for `trimtab jobs submit`. `template`: the VM template; empty for the hypervisor driver's default.
-    `class`: of jobs that are alike; then stages may be left out."""
+    `class`: of jobs that are alike; then stages may be left out. `queue`: of a deadline window; its deadline is
+    the goal then. `after`: jobs that must be completed before it is started."""
 
     RULES: ClassVar[tuple[Any, ...]] = (
         HasStages(),
@@ -162,6 +188,8 @@ class JobFile:
         When("goal.at"),
         When("start.at"),
         NeedsStages(),
+        *(NoGoal(f"goal.{key}") for key in ("at", "within_s", "factor")),
+        AfterOthers(),
         Unlike("rules.forbid", "rules.pin"),
         Unlike("rules.apart", "rules.together"),
         *(AtLeast(f"stages[{index}].max_mhz", f"stages[{index}].min_mhz") for index in range(STAGES_MAX)),
@@ -180,6 +208,8 @@ class JobFile:
     start: StartTable = field(default_factory=StartTable)
     goal: GoalTable = field(default_factory=GoalTable)
     rules: RulesTable = field(default_factory=RulesTable)
+    queue: Group = ""
+    after: tuple[JobName, ...] = ()
 
 
 def read_job(path: Path, now_s: float, name: str = "") -> Job:
@@ -219,6 +249,8 @@ def job_of(file: JobFile, now_s: float, where: str, name: str = "") -> Job:
         template=file.template,
         job_class=file.class_,
         rules=Rules(rules.pin, rules.forbid, rules.together, rules.apart, rules.keep),
+        queue=file.queue,
+        after=file.after,
     )
 
 
@@ -266,6 +298,8 @@ def understood(job: Job) -> dict[str, Any]:
         "importance": job.importance,
         "checkpoint_mcycles": job.checkpoint_mcycles,
         "needs": list(job.needs),
+        "queue": job.queue,
+        "after": list(job.after),
         "template": job.template,
         "rules": asdict(job.rules) | rules,
         "stages": [

@@ -86,6 +86,7 @@ def _understood(job: Job) -> RenderableType:
 
 def _accepted(job: Job) -> str:
     goal = "best effort" if job.goal_s is None else f"to be complete by {time_text(job.goal_s)}"
+    goal = f"to be complete by the deadline of queue {job.queue}" if job.queue else goal
     return f"job {job.name} is submitted, {goal}"
 
 

@@ -15,6 +15,7 @@ OWN = {
     "decide": ("daemons.cli.plan", "Say what would be decided now, and why."),
     "doctor": ("daemons.cli.doctor", "Check the installation."),
     "events": ("daemons.cli.events", "Print everything that happens, one event per line."),
+    "forecast": ("daemons.cli.forecast", "Show deadline windows: what is expected, and how their promises stand."),
     "jobs": ("daemons.cli.jobs", "Submit, watch and cancel jobs."),
     "load": ("daemons.cli.load", "Submit jobs by an arrival profile."),
     "nodes": ("daemons.cli.nodes", "List, add, empty and remove nodes."),
