@@ -12,7 +12,7 @@ from daemons.models.deadline.capacity import capacity
 from daemons.models.deadline.costs import cost_steps, cost_table
 from daemons.models.deadline.evaluation import evaluate
 from daemons.models.deadline.problem import DeadlineProblem
-from daemons.models.deadline.rules import SizeTable, TableSpec
+from daemons.models.deadline.rules import METHODS, SizeTable, TableSpec
 from daemons.models.deadline.shapes import SHAPES
 from daemons.models.deadline.tables import build
 from shared.errors import InvalidValue
@@ -138,6 +138,12 @@ def test_another_start() -> None:
     assert later.mean_servers[0] == 5.0
     assert later.mean_jobs[0] == 30.0
     assert later.mean_jobs[1] == pytest.approx(30.0 + problem.arrivals[0, 0] - 5.0 / problem.service, abs=1e-9)
+    rest = evaluate(problem, table, servers=5, jobs=30, interval=60)
+    assert rest.mean_jobs[:60].tolist() == [0.0] * 60
+    assert rest.mean_jobs[60] == 30.0
+    assert rest.expected_server_cost < later.expected_server_cost
+    with pytest.raises(InvalidValue, match="interval"):
+        evaluate(problem, table, interval=INTERVALS)
     for servers, jobs, deploy in ((6, 0, 0.1), (0, 0, 0.1), (5, -1, 0.1), (5, 0, 1.5), (5, 0, np.nan)):
         with pytest.raises(InvalidValue):
             evaluate(problem, table, deploy, servers, jobs)
@@ -155,6 +161,17 @@ def test_deployment_costs_more_and_misses_more() -> None:
 def test_sizes_outside_the_problem_are_refused() -> None:
     with pytest.raises(InvalidValue, match="sizes"):
         evaluate(PROBLEMS["uniform"], SizeTable(1, np.full((INTERVALS, 5, 1), 6, dtype=np.uint16)))
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_every_method_has_a_table(method: str) -> None:
+    short = replace(PROBLEMS["uniform"], arrivals=np.full((6, 1), 0.3), price=np.ones(6), removal_price=np.zeros(6))
+
+    table = build(TableSpec(method, short))
+
+    assert table.sizes.shape[:2] == (6, 5)
+    assert table.delayed == (method == "delayed-threshold")
+    assert 0.0 <= evaluate(short, table).miss_probability <= 1.0
 
 
 def test_an_unknown_method_is_refused() -> None:

@@ -42,8 +42,10 @@ def evaluate(
     deploy: float | None = None,
     servers: int | None = None,
     jobs: int = 0,
+    interval: int = 0,
 ) -> Evaluation:
-    """Carry `table` out from time 0 with `servers` (`servers_min` by default) in service and `jobs` in the system.
+    """Carry `table` out from the decision point `interval` (0..d-1) on, with `servers` (`servers_min` by default) in
+    service and `jobs` in the system; what was before counts as 0.
 
     Row 0 of the table is in force from time 0, without deployment or removal. Added servers cost at once and serve
     after `deploy` (share of an interval, 0..1; the problem's by default); removed servers stop at once and cost
@@ -54,12 +56,13 @@ def evaluate(
         raise InvalidValue("deploy", begin, "a share of an interval, from 0 to 1")
     start = problem.servers_min if servers is None else servers
     whole("servers", start, problem.servers_min, problem.servers_max)
-    whole("jobs", jobs, 0, 10**9)
-    run = _Run(problem, table, begin, jobs + count_bound(float(problem.arrivals[:, 0].sum())))
+    whole("jobs", jobs, 0, 10**6)
+    whole("interval", interval, 0, problem.intervals - 1)
+    run = _Run(problem, table, begin, jobs + count_bound(float(problem.arrivals[interval:, 0].sum())))
     mass = np.zeros((2 if table.delayed else 1, run.count, run.jobs.size))
     mass[0, start - problem.servers_min, jobs] = 1.0
-    for interval in range(problem.intervals):
-        mass = run.step(interval, mass)
+    for place in range(interval, problem.intervals):
+        mass = run.step(place, mass)
     return run.result(mass)
 
 

@@ -78,7 +78,7 @@ class Chain:
         self.problem = problem
         self.jobs_max = jobs_max
         self._factors: dict[tuple[bytes, int, float], Complexes] = {}
-        self._spans: dict[tuple[int, int, float, float], list[Piece]] = {}
+        self._spans: dict[tuple[int, int, float, float, bool], list[Piece]] = {}
         order = problem.arrivals.shape[1]
         powers = np.array([np.pad(leg2poly(row[: i + 1]), (0, order - 1 - i)) for i, row in enumerate(np.eye(order))])
         self._powers = problem.arrivals @ powers
@@ -86,10 +86,14 @@ class Chain:
     def error_bound(self, interval: int, servers: int, begin: float = 0.0, end: float = 1.0) -> float:
         """Largest error of `backward`, as a share of the largest absolute value, and of `forward`, of the mass, by what
         is cut and by rounding (jobs far below jobs_max; the Fourier part adds rounding of the same order)."""
-        pieces = self._pieces(interval, servers, begin, end)
         eps = float(np.finfo(np.float64).eps)
-        series = sum(NEGLECTED + math.exp(_terms(piece.rate, piece.events)[0]) * piece.terms * eps for piece in pieces)
-        return 3.0 * NEGLECTED + series
+        worst = 0.0
+        for back in (False, True):
+            pieces = self._pieces(interval, servers, begin, end, back)
+            excesses = [_terms(piece.rate, piece.events)[0] for piece in pieces]
+            series = [math.exp(excess) * piece.terms * eps for piece, excess in zip(pieces, excesses, strict=True)]
+            worst = max(worst, sum(series) + len(pieces) * NEGLECTED)
+        return worst + 3.0 * NEGLECTED
 
     def backward(self, interval: int, values: Floats, servers: Ints, begin: float = 0.0, end: float = 1.0) -> Floats:
         """Expected values at the moment `begin` of the interval of `values` at its moment `end`.
@@ -138,32 +142,33 @@ class Chain:
         return max(0.0, float((rate / np.arange(1, rate.size + 1)).sum()))
 
     def _rate(self, interval: int, begin: float, step: float) -> Floats:
-        return step * _inserted(self._powers[interval], 2.0 * begin - 1.0, 2.0 * step)
+        return abs(step) * _inserted(self._powers[interval], 2.0 * begin - 1.0, 2.0 * step)
 
     def _events(self, servers: int, begin: float, end: float) -> float:
         return self.problem.slots * servers * (end - begin) / self.problem.service
 
-    def _pieces(self, interval: int, servers: int, begin: float, end: float) -> list[Piece]:
-        """The span in pieces, in the order of time."""
-        key = (interval, servers, begin, end)
+    def _pieces(self, interval: int, servers: int, begin: float, end: float, back: bool) -> list[Piece]:
+        """The span in pieces, in the order of time; `back`: against it, from the end to the begin."""
+        key = (interval, servers, begin, end, back)
         if key not in self._spans:
             events = self._events(servers, begin, end)
             count = max(1, math.ceil((events + self.arrivals(interval, begin, end)) / PIECE_EVENTS))
-            pieces = self._split(interval, begin, end, events, count)
+            first, span = (end, begin - end) if back else (begin, end - begin)
+            pieces = self._split(interval, first, span, events, count)
             while max(_terms(piece.rate, piece.events)[0] for piece in pieces) > PIECE_EXCESS:
                 count *= 2
-                pieces = self._split(interval, begin, end, events, count)
+                pieces = self._split(interval, first, span, events, count)
             self._spans[key] = pieces
         return self._spans[key]
 
-    def _split(self, interval: int, begin: float, end: float, events: float, count: int) -> list[Piece]:
-        step = (end - begin) / count
+    def _split(self, interval: int, first: float, span: float, events: float, count: int) -> list[Piece]:
+        step = span / count
         pieces = []
         for place in range(count):
-            rate = self._rate(interval, begin + step * place, step)
+            rate = self._rate(interval, first + step * place, step)
             rest = np.cumsum(np.abs(rate[::-1]))[::-1]
             rate = rate[: max(1, int((rest > NEGLECTED).sum()))]
-            pieces.append(Piece(rate, step, events / count, _terms(rate, events / count)[1]))
+            pieces.append(Piece(rate, abs(step), events / count, _terms(rate, events / count)[1]))
         return pieces
 
     def _blocks(self, servers: Ints, begin: float, end: float, up: int) -> Iterator[tuple[Ints, int]]:
@@ -187,13 +192,10 @@ class Chain:
         return self.problem.slots * servers + count_bound(self._events(servers, begin, end))
 
     def _series(self, interval: int, start: Floats, servers: Ints, begin: float, end: float, back: bool) -> Floats:
-        pieces = self._pieces(interval, int(servers.max()), begin, end)
         jobs = np.arange(start.shape[1])
         busy = np.minimum(jobs, self.problem.slots * servers[:, None]) / self.problem.service
-        for piece in reversed(pieces) if back else pieces:
-            rate = _inserted(piece.rate, 1.0, -1.0) if back else piece.rate
-            leave = busy * piece.share
-            start = _sum_of_series(start, rate, leave, piece.events - leave, piece, back)
+        for piece in self._pieces(interval, int(servers.max()), begin, end, back):
+            start = _sum_of_series(start, busy * piece.share, piece, back)
         return start
 
     def _departing(self, servers: Ints, length: int, share: float) -> Complexes:
@@ -263,10 +265,11 @@ def _inserted(power: Floats, offset: float, slope: float) -> Floats:
     return np.asarray((lifted @ power) * slope**ranks, dtype=np.float64)
 
 
-def _sum_of_series(start: Floats, rate: Floats, leave: Floats, stay: Floats, piece: Piece, back: bool) -> Floats:
+def _sum_of_series(start: Floats, leave: Floats, piece: Piece, back: bool) -> Floats:
     """The coefficients w of the uniformised chain's power series, (k + 1) w[k+1] = M w[k] + U (sum_i rate[i] w[k-i])
     with the departures M and the arrivals U, summed at the end of the piece."""
-    order = rate.size
+    order = piece.rate.size
+    stay = piece.events - leave
     ring = np.zeros((order + 1, *start.shape))
     flat = ring.reshape(order + 1, -1)
     ring[0] = start * piece.weight
@@ -279,7 +282,7 @@ def _sum_of_series(start: Floats, rate: Floats, leave: Floats, stay: Floats, pie
     for k in range(piece.terms):
         now, new = ring[k % (order + 1)], ring[(k + 1) % (order + 1)]
         coefficients[(k + 1) % (order + 1)] = 0.0
-        coefficients[(k - lags) % (order + 1)] = rate
+        coefficients[(k - lags) % (order + 1)] = piece.rate
         np.dot(coefficients, flat, out=coming)
         np.multiply(stay, now, out=new)
         if back:
