@@ -122,7 +122,7 @@ class Answers:
             (),
             plan,
             gains,
-            provisioning=self.tables.deciding.proposed(outcome.provisioning),
+            provisioning=self.tables.deciding.proposed(outcome.provisioning, now_s),
         )
         return {
             "decision": decision_view(record, DRY_RUN_ROWS),

@@ -110,9 +110,9 @@ class Deciding:
         if cycle:
             self.windows.cycle(now_s)
             self._look_at_speeds(now_s)
+            self._seen = self.deployment.seen(now_s)
         elif not self._worth():
             return
-        self._seen = self.deployment.seen()
         self._open, self._open_cycle = self.compute(now_s, cycle), cycle
 
     def _look_at_speeds(self, now_s: float) -> None:
@@ -216,7 +216,7 @@ class Deciding:
     def _provision(self, decision: ProvisioningDecision, now_s: float) -> Provisioned:
         """Make it the desired state where the automation level lets it; what it says of nodes that have changed since
         it was asked for is dropped."""
-        wish = self.deployment.wish(decision.in_service, self._seen)
+        wish = self.deployment.wish(decision.in_service, self._seen, now_s)
         held = self.settings.automation is not Automation.AUTO
         if not held:
             self.deployment.apply(wish, now_s)
@@ -226,11 +226,13 @@ class Deciding:
             self.agenda.happened(now_s, what, self.settings.provisioning.name, f"{changes}: {decision.reason}")
         return self._provisioned(decision, wish, held)
 
-    def proposed(self, decision: ProvisioningDecision | None) -> Provisioned | None:
+    def proposed(self, decision: ProvisioningDecision | None, now_s: float) -> Provisioned | None:
         """What a decision on the nodes as they are now would change, if it were carried out."""
         if decision is None:
             return None
-        return self._provisioned(decision, self.deployment.wish(decision.in_service, self.deployment.seen()), True)
+        return self._provisioned(
+            decision, self.deployment.wish(decision.in_service, self.deployment.seen(now_s), now_s), True
+        )
 
     def _provisioned(self, decision: ProvisioningDecision, wish: Wish, held: bool) -> Provisioned:
         return Provisioned(
@@ -285,7 +287,7 @@ class Deciding:
             return False
         record, self.pending = self.pending, None
         wish = _wish_of(record.provisioning)
-        seen, now = self._pending_seen, self.deployment.seen()
+        seen, now = self._pending_seen, self.deployment.seen(now_s)
         same = {name for name in (*wish.added, *wish.removed) if seen.get(name) == now.get(name)}
         added, removed = (tuple(n for n in names if n in same) for names in (wish.added, wish.removed))
         self.deployment.apply(Wish(added, removed), now_s)

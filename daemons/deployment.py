@@ -8,7 +8,7 @@ store and what agents report. A node that holds or may hold a VM is never put to
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Set
 from dataclasses import dataclass
 
 from daemons.agenda import Agenda
@@ -54,19 +54,24 @@ class Deployment:
 
     # --- what is wanted ---------------------------------------------------------------------------------------------
 
-    def seen(self) -> dict[str, int]:
+    def seen(self, now_s: float) -> dict[str, int]:
         """What a decision that is asked for now knows of the nodes that it may dispose of; for `wish`."""
+        self.work.pass_time(now_s, self._due_s)
         nodes = self.cluster.nodes.values()
         return {node.name: node.changes for node in nodes if is_available(node, self.power)}
 
-    def staying(self) -> frozenset[str]:
-        """Names of the nodes that must stay in service, those among them that could not be emptied of late."""
-        return staying(self.cluster, self.power) | self.work.staying()
+    def staying(self, named: Set[str] = frozenset()) -> frozenset[str]:
+        """Names of the nodes that must stay in service when those `named` are wanted there, those among them that could
+        not be emptied of late."""
+        late = self.work.staying()
+        return staying(self.cluster, self.power, named | late) | late
 
-    def wish(self, in_service: Iterable[str], seen: dict[str, int]) -> Wish:
+    def wish(self, in_service: Iterable[str], seen: dict[str, int], now_s: float) -> Wish:
         """What would have to change so that these and no others are wanted, but for nodes that it could not dispose of
         and those that must stay in service."""
-        named, stay = frozenset(in_service), self.staying()
+        self.work.pass_time(now_s, self._due_s)
+        named = frozenset(in_service)
+        stay = self.staying(named)
         added: list[str] = []
         removed: list[str] = []
         dropped: list[str] = []
@@ -83,7 +88,8 @@ class Deployment:
     def apply(self, wish: Wish, now_s: float) -> None:
         """Make it the desired state; what stays in service by then is not removed any more."""
         self.work.pass_time(now_s, self._due_s)
-        stay = self.staying()
+        nodes = self.cluster.nodes.values()
+        stay = self.staying({*wish.added, *(node.name for node in nodes if node.wanted)} - {*wish.removed})
         for name in wish.added:
             self._want(name, True)
         for name in wish.removed:
@@ -386,8 +392,6 @@ class Deployment:
     def _enter(self, node: NodeEntry, now_s: float) -> bool:
         """Into service, once whoever else schedules on it has been told."""
         way = self.work.way(node)
-        if way.power is not None and way.power is not PowerOperation.WAKE:
-            return False
         if not node.linked and PowerOperation.LINK in self.power.does:
             if way.entering_s is None:
                 way.entering_s = self.work.elapsed_s
@@ -395,6 +399,8 @@ class Deployment:
             if self.work.elapsed_s >= limit_s:
                 return self._fail(node, f"it could not be linked: {way.detail}", now_s)
             self._at(min(self.work.ask(node, PowerOperation.LINK), limit_s), now_s)
+            return False
+        if way.power is PowerOperation.DELINK:
             return False
         if way.woke:
             self._learn(node, DEPLOY)

@@ -55,9 +55,7 @@ class Measure:
             self.agenda.change_node(node)
         if report.boot_id != node.boot_id:
             self._new_boot(node, report, now_s)
-        elif node.service in _AWAY and report.clock_s <= node.since_s - self.settings.max_skew_s:
-            return  # said before it fell asleep
-        elif report.seq <= node.report_seq:
+        elif report.seq <= node.report_seq or (node.condition is not _UP and self._is_old(node, report)):
             return
         for event in report.events:
             self.guest_event(node, event, now_s)
@@ -78,6 +76,10 @@ class Measure:
         self._inventory(node, report, now_s)
         if not node.echoed or node.condition is not _UP:
             self._up(node, now_s)
+
+    def _is_old(self, node: NodeEntry, report: Report) -> bool:
+        """Whether a node that is taken for asleep said this before it was."""
+        return node.service in _AWAY and report.clock_s <= node.since_s - self.settings.max_skew_s
 
     def _new_boot(self, node: NodeEntry, report: Report, now_s: float) -> None:
         if node.boot_id and not node.asleep:

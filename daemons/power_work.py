@@ -71,10 +71,9 @@ class PowerWork:
         self._last_s = now_s
 
     def pass_time(self, now_s: float, due_s: float) -> None:
-        """Count the time since the last call, at most until a while after what was due."""
+        """Count the time since the last call, at most until a while after what was due (inf: nothing was)."""
         if self._last_s is not None:
-            expected_s = (due_s if due_s < math.inf else self._last_s) - self._last_s
-            self.elapsed_s += min(now_s - self._last_s, max(expected_s, 0.0) + JUMP_S)
+            self.elapsed_s += min(now_s - self._last_s, max(due_s - self._last_s, 0.0) + JUMP_S)
         self._last_s = now_s
 
     def way(self, node: NodeEntry) -> Way:

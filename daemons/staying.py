@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Set
+
 from daemons.settings import PowerSettings
 from daemons.state import Cluster, NodeEntry
 from shared.model import LIVE_STATES, NodeCondition, NodeService, VmState
@@ -22,22 +24,24 @@ def is_available(node: NodeEntry, power: PowerSettings) -> bool:
     return node.usable or (node.asleep and can_wake(node, power))
 
 
-def staying(cluster: Cluster, power: PowerSettings) -> frozenset[str]:
-    """Names of the nodes that must stay in service: the protected ones, and so many that enough are kept.
+def staying(cluster: Cluster, power: PowerSettings, named: Set[str] = frozenset()) -> frozenset[str]:
+    """Names of the nodes that must stay in service when those `named` are wanted there: the protected ones, and of the
+    others so many that enough are kept.
 
-    Of the others those that serve already come first, then those that draw least for their CPU.
+    Of these, those that serve already come first, then those that draw least for their CPU.
     """
     able = [node for node in cluster.nodes.values() if is_available(node, power)]
 
-    def rank(node: NodeEntry) -> tuple[bool, bool, bool, float, str]:
+    def rank(node: NodeEntry) -> tuple[bool, bool, float, str]:
         facts = node.inventory
         assert facts is not None
         watts = power.draw_of(facts.node_type).peak_w / facts.cpu_mhz
-        serves = node.service is NodeService.IN_SERVICE
-        return node.name not in power.never, not serves, not node.wanted, watts, node.name
+        return node.service is not NodeService.IN_SERVICE, not node.wanted, watts, node.name
 
-    kept = {node.name for node in sorted(able, key=rank)[: power.keep_nodes]}
-    return frozenset(kept | {node.name for node in cluster.nodes.values() if node.name in power.never})
+    protected = {node.name for node in cluster.nodes.values() if node.name in power.never}
+    kept = [node.name for node in able if node.name in protected or node.name in named]
+    more = [node.name for node in sorted(able, key=rank) if node.name not in kept]
+    return frozenset(protected.union(more[: max(power.keep_nodes - len(kept), 0)]))
 
 
 def is_empty(node: NodeEntry) -> bool:
