@@ -26,7 +26,7 @@ def main(rounds: int, only: str, json_file: str | None) -> None:
         click.echo(f"{bench.name}: {rounds} rounds of {len(bench.cases)} cases", err=True)
         measured += measure(bench, rounds)
     found: list[Figure] = []
-    for figure in figures(lambda text: click.echo(f"the wire: {text}", err=True), only):
+    for figure in figures(lambda text: click.echo(text, err=True), only):
         click.echo(
             f"  {figure.what}: {figure.value:,.4g} {figure.unit}", err=True
         )  # a later failure leaves it standing

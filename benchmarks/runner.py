@@ -11,7 +11,7 @@ from statistics import median
 from shared.clock import perf_s
 
 BENCHES = ("replay_bench", "log_bench")
-FIGURES = ("wire_bench", "place_bench")  # modules with `figures(say) -> Iterator[Figure]`
+FIGURES = ("wire_bench", "place_bench", "provision_bench")  # modules with `figures(say) -> Iterator[Figure]`
 
 
 @dataclass(frozen=True, slots=True)

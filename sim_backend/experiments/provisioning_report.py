@@ -11,6 +11,7 @@ import numpy as np
 
 from daemons.models.deadline.capacity import breach, capacity
 from daemons.models.deadline.evaluation import Evaluation, evaluate
+from daemons.models.deadline.optimal import optimal
 from daemons.models.deadline.problem import DeadlineProblem
 from daemons.models.deadline.rules import SizeTable, TableSpec
 from daemons.models.deadline.tables import build
@@ -113,14 +114,7 @@ def report_of(given: Given, policies: Sequence[str], runs: int, seed: int, tell:
 def policy_report(problem: DeadlineProblem, name: str, guarded: bool = False) -> tuple[SizeTable, PolicyReport]:
     """The sizes of one policy and what is to be expected of them."""
     begun_s = perf_s()
-    bound: float | None = None
-    if name == "optimal":
-        from daemons.models.deadline.optimal import optimal
-
-        best = optimal(problem)
-        table, bound = best.table, best.lower_bound if math.isfinite(best.lower_bound) else None
-    else:
-        table = build(TableSpec(name, problem, guarded and name in GUARDED))
+    table, bound = table_of(problem, name, guarded)
     found: Evaluation = evaluate(problem, table)
     return table, PolicyReport(
         table.value_at_0,
@@ -133,6 +127,14 @@ def policy_report(problem: DeadlineProblem, name: str, guarded: bool = False) ->
         perf_s() - begun_s,
         bound,
     )
+
+
+def table_of(problem: DeadlineProblem, name: str, guarded: bool = False) -> tuple[SizeTable, float | None]:
+    """The sizes of one policy and, of `optimal`, what every policy that keeps the promise costs at least."""
+    if name == "optimal":
+        best = optimal(problem)
+        return best.table, best.lower_bound if math.isfinite(best.lower_bound) else None
+    return build(TableSpec(name, problem, guarded and name in GUARDED)), None
 
 
 def why_infeasible(problem: DeadlineProblem) -> str:
