@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import os
 import re
+import shutil
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping
@@ -16,7 +17,12 @@ import click
 from rich.table import Table
 
 from daemons.cli.output import REFUSED, emit, output_option
+from daemons.power import make_driver
+from daemons.power.exec import commands
 from shared import plugins
+from shared.config import ControllerConfig, load
+from shared.errors import InvalidInput
+from shared.model import PowerOperation
 
 DISTRIBUTION = "trimtab"
 IMPORT_NAMES = ("agents", "daemons", "shared", "sim_backend")
@@ -37,13 +43,18 @@ class Check:
 
 
 @click.command()
+@click.option(
+    "--config",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Check what the controller's configuration in this file needs of this machine, too.",
+)
 @output_option
-def doctor() -> None:
+def doctor(config: Path | None) -> None:
     """Check the installation: Python, dependencies, import names, plug-ins, data, working folder.
 
     Exit status 1 when a check fails.
     """
-    checks = list(examine())
+    checks = [*examine(), *(configuration(config) if config is not None else ())]
     ok = all(check.ok for check in checks)
     emit({"checks": [asdict(check) for check in checks], "ok": ok}, lambda: _table(checks))
     if not ok:
@@ -115,8 +126,13 @@ def _folder(package: str) -> str | None:
 
 
 def _plugins() -> Iterator[Check]:
-    """Every registered command, hypervisor driver and policy can be imported."""
-    for group in (plugins.COMMANDS, plugins.HYPERVISORS, *map(plugins.policy_group, plugins.POLICY_ROLES)):
+    """Every registered command, driver and policy can be imported."""
+    for group in (
+        plugins.COMMANDS,
+        plugins.HYPERVISORS,
+        plugins.POWER,
+        *map(plugins.policy_group, plugins.POLICY_ROLES),
+    ):
         for point in sorted(metadata.entry_points(group=group), key=lambda point: point.name):
             yield plugin(point)
 
@@ -142,6 +158,35 @@ def data(folder: str) -> Check:
     if not (Path(folder).is_dir() and os.access(folder, os.R_OK | os.X_OK)):
         return Check("data", True, f"{DATA_VARIABLE} = {folder}: not a readable folder", fix, warning=True)
     return Check("data", True, f"{DATA_VARIABLE} = {folder}")
+
+
+def configuration(path: Path) -> Iterator[Check]:
+    """The controller's file can be read, and the power driver that it names can work on this machine."""
+    try:
+        config = load(path, ControllerConfig)
+        driver = make_driver(config.power)
+    except InvalidInput as error:
+        yield Check("configuration", False, str(error), f"mend {path}")
+        return
+    yield Check("configuration", True, str(path))
+    does = ", ".join(sorted(driver.does)) or "nothing"
+    unproven = driver.name != "none" and PowerOperation.FENCE not in driver.does
+    fix = (
+        "it proves no node off: of a silent one an operator must say so (`trimtab nodes confirm-off`)"
+        if unproven
+        else ""
+    )
+    yield Check("power driver", True, f"{driver.name} does {does}", fix, warning=unproven)
+    if driver.name == "exec":
+        for operation, command in commands(config.power.exec).items():
+            yield program(operation, command[0])
+
+
+def program(operation: PowerOperation, name: str) -> Check:
+    """Whether a program of the power driver can be run here, as far as the caller's rights tell."""
+    found = shutil.which(name)
+    fix = "" if found else "install it, make it executable, or give its whole path in [power.exec]"
+    return Check(f"power {operation}", found is not None, found or f"{name}: no program that can be run", fix)
 
 
 def working_folder(folder: Path) -> Check:
