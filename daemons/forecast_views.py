@@ -144,7 +144,7 @@ def window_alarms(book: WindowBook, now_s: float) -> Iterable[tuple[str, str, fl
     for name, entry in book.entries.items():
         record = entry.record
         size = book.sizes.get(name)
-        if entry.is_open(now_s) and record.danger_s:
+        if entry.is_open(now_s) and record.danger_s is not None:
             chance = endangered(size, entry.settings.nodes_min, entry.settings.confidence) if size else None
             words = f"misses its deadline with probability {chance:.3g}" if chance is not None else "nodes are too few"
             yield "promise-in-danger", name, record.danger_s, f"{entry.jobs_at()} jobs; {words}"

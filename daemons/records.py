@@ -265,8 +265,8 @@ class WindowRecord:
     queue, with the relative standard error of the mean. releases: expected releases of blocked jobs in each interval of
     the period. arrivals_factor, service_factor: by how much the forecast was raised since it was made. from_s: since
     when what happens is compared with it; since_s: since when jobs have been counted. arrivals_margin, service_margin:
-    remembered for later periods (1: none). danger_s: when it was last told that the promise is in danger (0: it is
-    not). missed: jobs of the last period that ended which were not done by its deadline; missed_s: that deadline (0:
+    remembered for later periods (1: none). danger_s: when it was last told that the promise is in danger (None: it
+    is not). missed: jobs of the last period that ended which were not done by its deadline; missed_s: that deadline (0:
     none). days, served: history, oldest first.
     """
 
@@ -284,7 +284,7 @@ class WindowRecord:
     service_factor: float = 1.0
     from_s: float = 0.0
     since_s: float = 0.0
-    danger_s: float = 0.0
+    danger_s: float | None = None
     arrivals_margin: float = 1.0
     service_margin: float = 1.0
     missed: int = 0

@@ -19,6 +19,7 @@ from daemons.models.arrivals import (
     CountedDays,
     Floats,
     WorkEstimate,
+    busier_at_most,
     count_band,
     left_work_band,
     most_likely_at_most,
@@ -206,15 +207,15 @@ class WindowEntry:
         mean, low, high = self.arrival_band(now_s)
         if low <= came <= high:
             return []
-        at_most = most_likely_at_most(float(came))
         told = f"{came} jobs came in since the forecast was made, {mean:.1f} were expected ({low:.0f} to {high:.0f})"
         spread = self.record.spread / (1.0 + self.record.spread * came)
         if mean > 1e-6 * came:
-            factor = self.record.arrivals_factor * at_most / mean
+            factor = self.record.arrivals_factor * busier_at_most(came, mean, self.record.spread)
             self.change(arrivals_factor=factor, spread=spread, from_s=now_s)
         else:  # nothing was foreseen that could be raised
             slots = max((now_s - self.record.from_s) / self.interval_s, 1.0)
-            self.change(rates=(at_most / slots,) * self.slots, arrivals_factor=1.0, spread=spread, from_s=now_s)
+            rate = most_likely_at_most(came) / slots
+            self.change(rates=(rate,) * self.slots, arrivals_factor=1.0, spread=spread, from_s=now_s)
         self.arrived_since = 0
         return [told]
 

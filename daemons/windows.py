@@ -196,7 +196,7 @@ class WindowBook:
                 submit_until_s=period.submit_until_s,
                 deadline_s=period.deadline_s,
                 since_s=since_s,
-                danger_s=0.0,
+                danger_s=None,
             )
             entry.begin(period)
             self._freeze(entry, now_s)
@@ -303,10 +303,10 @@ class WindowBook:
             breach = endangered(size, entry.settings.nodes_min, entry.settings.confidence)
             told_s = entry.record.danger_s
             if breach is None:
-                if told_s:
-                    entry.change(danger_s=0.0)
+                if told_s is not None:
+                    entry.change(danger_s=None)
                     self.agenda.happened(now_s, "promise-kept-again", size.window, f"{size.nodes} nodes are enough")
-            elif not told_s or now_s >= told_s + TOLD_FRAC * self.settings.decide_s:
+            elif told_s is None or now_s >= told_s + TOLD_FRAC * self.settings.decide_s:
                 entry.change(danger_s=now_s)
                 words = f"{size.jobs} jobs, {size.nodes} nodes: misses its deadline with probability {breach:.3g}"
                 self.agenda.happened(now_s, "promise-in-danger", size.window, words)

@@ -127,6 +127,13 @@ def most_likely_at_most(count: float, sure: float = SURE) -> float:
     return float(special.gammaincinv(count + 1.0, sure))
 
 
+def busier_at_most(count: float, expected: float, spread: float) -> float:
+    """By how much a day is busier than was expected (> 0), at the most, where `count` came so far: the upper bound of
+    its factor, taking days to differ at least as they do before anything is known."""
+    days = 1.0 / max(spread, SPREAD_PRIOR)
+    return float(special.gammaincinv(days + count, SURE)) / (days + expected)
+
+
 @dataclass(frozen=True, slots=True)
 class WorkEstimate:
     """Of the work of a job: mean, the mean's relative standard error, coefficient of variation, completed jobs."""
