@@ -37,7 +37,7 @@ def test_mean_and_margin() -> None:
 
 
 def test_old_times_count_less_and_less() -> None:
-    durations = learnt(*[300.0] * COUNT_MAX, *[20.0] * 400)
+    durations = learnt(*[300.0] * COUNT_MAX, *[20.0] * 1000)
     assert durations.expected_s("wol", "old", DEPLOY) == pytest.approx(20.0, rel=0.05)
 
 
