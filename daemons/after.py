@@ -19,6 +19,7 @@ class Successors:
     def __init__(self, cluster: Cluster, agenda: Agenda) -> None:
         self.cluster, self.agenda = cluster, agenda
         self._of: dict[str, dict[str, JobEntry]] = {}  # by predecessor: who waits for it
+        self._lost: set[str] = set()  # predecessors of which it was told that they will never be completed
 
     def refuse(self, job: Job) -> tuple[str, str]:
         """Why the job cannot wait for what it names, code and words ("": it can)."""
@@ -52,6 +53,8 @@ class Successors:
             if successor.over:
                 continue
             if entry.phase is not JobPhase.COMPLETED:
+                if name in self._lost:
+                    continue
                 why = f"job {name!r}, which it waits for, is {entry.phase}"
                 self.agenda.happened(now_s, "job-waits-for-ever", successor.job.name, why)
                 continue
@@ -62,6 +65,8 @@ class Successors:
                 self.agenda.happened(now_s, "job-released", successor.job.name, f"after {name}")
         if entry.phase is JobPhase.COMPLETED:
             self._of.pop(name, None)
+        elif waiting:
+            self._lost.add(name)
 
     def stranded(self, entry: JobEntry) -> str:
         """A job that it waits for and that will never be completed ("": none)."""

@@ -37,6 +37,7 @@ SIZES_MAX = 200  # jobs by which it is told how much room one takes
 MARGIN_MAX = 4.0
 MARGIN_END = 1.02
 NEXT_S = DAY_S  # a window is shown to policies for so long before it opens
+CHECKED_FRAC = 0.5  # of an interval: in less time nothing is told by what happens
 GRACE_FRAC = 0.01  # of an interval: a decision that is so late still counts as in time
 
 
@@ -203,6 +204,8 @@ class WindowEntry:
         return self._check_arrivals(now_s) + self._check_work(running, speeds)
 
     def _check_arrivals(self, now_s: float) -> list[str]:
+        if now_s - self.record.from_s < CHECKED_FRAC * self.interval_s:
+            return []
         came = self.arrived_since
         mean, low, high = self.arrival_band(now_s)
         if low <= came <= high:
