@@ -35,6 +35,7 @@ class WindowBook:
         self.successors = Successors(cluster, agenda)
         self.sizes: dict[str, WindowSize] = {}
         self._speeds_mhz: dict[str, float] = {}  # of running jobs
+        self._worth: dict[str, tuple[object, Worth]] = {}  # by window: what it was made of, and the worth
 
     def __bool__(self) -> bool:
         return bool(self.entries)
@@ -277,7 +278,15 @@ class WindowBook:
 
     def worth(self, entry: WindowEntry, nodes: Sequence[NodeEntry]) -> Worth:
         """What each of the nodes is worth to it."""
-        return worth_of(nodes, self.size(entry), entry.settings.jobs_per_node, self.type_speeds(entry))
+        size, speeds = self.size(entry), self.type_speeds(entry)
+        key = (tuple(node.inventory for node in nodes), size, speeds)
+        known = self._worth.get(entry.settings.name)
+        if known is None or known[0] != key:
+            known = self._worth[entry.settings.name] = (
+                key,
+                worth_of(nodes, size, entry.settings.jobs_per_node, speeds),
+            )
+        return known[1]
 
     def type_speeds(self, entry: WindowEntry) -> dict[str, float]:
         """How fast nodes of each type are for its jobs, against what their clocks say."""
