@@ -88,7 +88,7 @@ class Controller:
         self.reconciler = self.make_reconciler()
         self.deployment = self._make_deployment()
         self.deciding = Deciding(self.cluster, self.agenda, settings, self.deployment)
-        self.energy = Energy(self.cluster, self.agenda, settings)
+        self.energy = Energy(self.cluster, self.agenda, settings, self.deciding.windows.entries)
         self.deciding.builder.prices = self.energy.prices.view
         self.web = WebApps(self.cluster, self.agenda, self.deciding, settings)
         self.requests = Requests(self.cluster, self.agenda, self.measure, self.deciding, self.web)
@@ -136,6 +136,7 @@ class Controller:
             self.agenda,
             self.deciding,
             self.reconciler,
+            self.energy,
             lambda: {"unconfirmed": len(self._unconfirmed), "writes_open": len(self._writes)},
             lambda: self.answers.dry_running,
         )

@@ -6,7 +6,7 @@ draws then, waking as much as without load. Beside it stands what the same load 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, fields, replace
 
 import numpy as np
@@ -18,6 +18,7 @@ from daemons.prices import PriceBook
 from daemons.records import CostRecord
 from daemons.settings import ControllerSettings, Draw
 from daemons.state import Cluster, NodeEntry
+from daemons.window_entry import WindowEntry
 from shared.model import NodeCondition, NodeService
 
 DAYS_KEPT = 100
@@ -41,14 +42,22 @@ class _Meter:
 class Energy:
     """Keeps a meter for each node. `days`: what each local day cost, by its date and currency, oldest first."""
 
-    def __init__(self, cluster: Cluster, agenda: Agenda, settings: ControllerSettings) -> None:
+    def __init__(
+        self,
+        cluster: Cluster,
+        agenda: Agenda,
+        settings: ControllerSettings,
+        windows: Mapping[str, WindowEntry] | None = None,
+    ) -> None:
         self.cluster, self.agenda, self.cycle_s = cluster, agenda, settings.decide_s
+        self.windows = {} if windows is None else windows
         self.prices = PriceBook(agenda, settings)
         draws = {DEFAULT: Draw(), **settings.power.draws}
         self._draws = Draws(
             {name: curve_of(draw.idle_w, draw.peak_w, draw.off_w, draw.curve_w) for name, draw in draws.items()}
         )
         self._meters: dict[str, _Meter] = {}
+        self._deadlines_s: dict[str, float] = {}
         self._sum = CostRecord(0.0, 0.0)
         self.days: dict[tuple[str, str], CostRecord] = {}
 
@@ -61,6 +70,7 @@ class Energy:
                 self._count(record)
         self._sum = CostRecord(now_s, 0.0, self.prices.settings.currency)
         self._meters = {}
+        self._deadlines_s = {name: entry.record.missed_s for name, entry in self.windows.items()}
         self._follow(self.cluster.nodes.values(), now_s)
         if self.prices.is_read:
             self.prices.due(now_s)
@@ -78,13 +88,10 @@ class Energy:
             self._close(due, now_s)
         self._follow(nodes, now_s)
 
-    def missed(self, jobs: int, penalty: float) -> None:
-        """So many jobs of a deadline window were not done by its deadline, at a penalty for all of them together."""
-        self._add(misses=jobs, penalty=penalty)
-
     def cycle(self, now_s: float) -> CostRecord:
         """What it cost since the last cycle; it is to be stored."""
         self._close(list(self._meters.values()), now_s)
+        self._look_at_deadlines()
         for name, meter in list(self._meters.items()):
             if self.cluster.nodes.get(name) is not meter.node:
                 del self._meters[name]
@@ -100,6 +107,14 @@ class Energy:
         """What all nodes draw now, by their last reports."""
         meters = list(self._meters.values())
         return float(self._drawn(meters, np.array([_load(meter.node) for meter in meters]))[0].sum())
+
+    def _look_at_deadlines(self) -> None:
+        """Count the jobs of windows that were not done by a deadline since the last look."""
+        for name, entry in self.windows.items():
+            if entry.record.missed_s != self._deadlines_s.get(name):
+                self._deadlines_s[name] = entry.record.missed_s
+                missed = entry.record.missed
+                self._add(misses=missed, penalty=missed * entry.settings.penalty)
 
     def _follow(self, nodes: Iterable[NodeEntry], now_s: float) -> None:
         for node in nodes:

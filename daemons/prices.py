@@ -134,10 +134,8 @@ class PriceBook:
         return PriceView(interval_s, per_kwh, added, self._known(now_s, interval_s, count), self.settings.currency)
 
     def _known(self, now_s: float, interval_s: float, count: int) -> int:
-        if not self.is_read:
-            return count
-        known_s = now_s if self.series is None else self.series.known_until(now_s)
-        return min(count, int((known_s - now_s) / interval_s))
+        known_s = self.known_until(now_s)
+        return count if known_s is None else min(count, int((known_s - now_s) / interval_s))
 
     def kw_cost(self, from_s: float, to_s: float) -> float:
         """What one kW costs from one moment to another."""
@@ -149,6 +147,12 @@ class PriceBook:
     def price(self, at_s: float) -> float:
         """The price of a kWh at a moment."""
         return float(self._complete(at_s, at_s + STEP_S).per_kwh[0])
+
+    def known_until(self, at_s: float) -> float | None:
+        """Until when prices are known that follow each other from a moment on (None: for ever)."""
+        if not self.is_read:
+            return None
+        return at_s if self.series is None else self.series.known_until(at_s)
 
     def _complete(self, from_s: float, until_s: float) -> PriceSeries:
         """A price for every moment, made again only now and then."""

@@ -9,7 +9,9 @@ from enum import StrEnum
 from typing import Any
 
 from daemons.agenda import Agenda
+from daemons.cost_views import costs_view
 from daemons.deciding import Deciding
+from daemons.energy import Energy
 from daemons.forecast_views import forecast, stranded_jobs, window_alarms
 from daemons.leadership import Leadership
 from daemons.power_views import durations_view, service_alarms
@@ -52,6 +54,7 @@ class Tables:
     agenda: Agenda
     deciding: Deciding
     reconciler: Reconciler
+    energy: Energy
     in_hand: Callable[[], dict[str, int]]
     dry_running: Callable[[], bool]
     shelf: Shelf = field(default_factory=Shelf)
@@ -121,6 +124,9 @@ def alarms(tables: Tables, now_s: float) -> list[Row]:
     trouble, pending = tables.deciding.trouble, tables.deciding.pending
     if trouble is not None:
         found.append(_alarm("decision-trouble", "controller", trouble.at_s, f"{trouble.what}: {trouble.detail}"))
+    prices = tables.energy.prices
+    if prices.trouble:
+        found.append(_alarm("prices-stale", "prices", prices.trouble_s, prices.trouble))
     if pending is not None:
         found.append(_alarm("plan-waiting", f"{pending.number}", pending.at_s, f"{len(pending.held)} changes"))
     if not tables.agenda.acting:
@@ -260,6 +266,11 @@ def forecasts(tables: Tables, query: Query, now_s: float) -> Row:
     return forecast(tables.deciding, query.subject, query.limit, now_s)
 
 
+def costs(tables: Tables, query: Query, now_s: float) -> Row:
+    """What the energy of the last days cost, `limit` of them."""
+    return costs_view(tables.energy, query.limit, now_s)
+
+
 def doctor(tables: Tables, query: Query, now_s: float) -> Row:
     """Facts from which `trimtab doctor` judges."""
     cluster = tables.cluster
@@ -319,6 +330,7 @@ VIEWS: dict[str, Callable[[Tables, Query, float], dict[str, Any]]] = {
     "plan": plan,
     "plan-history": plan_history,
     "forecast": forecasts,
+    "costs": costs,
     "doctor": doctor,
     "snapshot": snapshot,
 }

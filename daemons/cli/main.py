@@ -12,6 +12,7 @@ from shared import plugins
 # Where each command of our own is, and what `trimtab --help` says of it: it is imported only when it is run.
 OWN = {
     "broker": ("daemons.cli.broker", "Prepare the broker."),
+    "costs": ("daemons.cli.costs", "Show what the energy of the nodes costs, day by day."),
     "decide": ("daemons.cli.plan", "Say what would be decided now, and why."),
     "doctor": ("daemons.cli.doctor", "Check the installation."),
     "events": ("daemons.cli.events", "Print everything that happens, one event per line."),

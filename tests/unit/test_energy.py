@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from daemons.agenda import Agenda
 from daemons.energy import DAYS_KEPT, Energy
+from daemons.local_time import weekly
 from daemons.measure import Measure
 from daemons.models.prices import DAY_S
 from daemons.records import CostRecord
-from daemons.settings import ControllerSettings, Draw, PowerSettings, PriceSettings
+from daemons.settings import ControllerSettings, Draw, PowerSettings, PriceSettings, WindowSettings
 from daemons.state import Cluster, NodeEntry
+from daemons.window_entry import WindowEntry
 from shared.effects import PricesRead
 from shared.messages import Report
 from shared.model import Node, NodeCondition, NodeSample, NodeService
@@ -164,12 +168,21 @@ def test_nodes_come_and_go(rig: Rig) -> None:
     assert rig.energy.cycle(NOW_S + 2 * HOUR_S).kwh == pytest.approx(0.1 + 0.1)
 
 
-def test_jobs_that_missed_their_deadline_count(rig: Rig) -> None:
-    rig.energy.missed(3, 4.5)
-    rig.energy.missed(1, 0.5)
-    record = rig.energy.cycle(NOW_S + HOUR_S)
-    assert (record.misses, record.penalty) == (4, 5.0)
-    assert rig.energy.cycle(NOW_S + 2 * HOUR_S).misses == 0
+def test_jobs_that_missed_a_deadline_count_once(rig: Rig) -> None:
+    """Given what a window says of its last deadline, then a new leader counts it no more, and the next one does."""
+    windows = {}
+    for name, penalty in (("night", 1.5), ("day", 0.0)):
+        periods = weekly("UTC", "22:00", "02:00", "06:00", range(7))
+        windows[name] = WindowEntry(WindowSettings(name, name, periods, penalty=penalty), HOUR_S)
+    windows["night"].record = replace(windows["night"].record, missed=9, missed_s=NOW_S - DAY_S)
+    energy = Energy(rig.cluster, rig.agenda, rig.settings, windows)
+    energy.begin((), NOW_S)
+    assert energy.cycle(NOW_S + HOUR_S).misses == 0
+    for missed, entry in zip((3, 1), windows.values(), strict=True):
+        entry.record = replace(entry.record, missed=missed, missed_s=NOW_S + HOUR_S)
+    record = energy.cycle(NOW_S + 2 * HOUR_S)
+    assert (record.misses, record.penalty) == (4, 4.5)
+    assert energy.cycle(NOW_S + 3 * HOUR_S).misses == 0
 
 
 def test_a_clock_that_jumps_does_not_cost_a_year(rig: Rig) -> None:

@@ -1,0 +1,48 @@
+"""`trimtab costs`: what the energy of the cluster costs, day by day."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import click
+from rich.console import Group, RenderableType
+
+from daemons.cli.asking import view
+from daemons.cli.connection import Line, bus_options
+from daemons.cli.output import emit, output_option
+from daemons.cli.render import listing, record, rows_of
+
+DAYS_MAX = 100  # so many are kept
+COLUMNS = (
+    "day",
+    "kwh",
+    "cost",
+    "static_cost",
+    "saved",
+    "saved_frac",
+    "node_starts",
+    "mean_in_service",
+    "mean_nodes",
+    "misses",
+    "penalty",
+    "currency",
+)
+
+
+@click.command()
+@click.option("--days", type=click.IntRange(1, DAYS_MAX), default=14, show_default=True, help="The last so many days.")
+@bus_options
+@output_option
+def costs(line: Line, days: int) -> None:
+    """Show what the energy of the nodes costs, day by day, and what it would with every node on."""
+    data = view(line, "costs", limit=days)
+    emit(data, lambda: _shown(data))
+
+
+def _shown(data: Mapping[str, Any]) -> RenderableType:
+    rows: Sequence[Mapping[str, Any]] = rows_of(data, "days")
+    sums = [{"day": "sum", **row} for row in rows_of(data, "sums")]
+    now = data.get("now")
+    parts = [listing("costs", [*rows, *sums], COLUMNS)]
+    return Group(*parts, record("now", now)) if isinstance(now, Mapping) else Group(*parts)
