@@ -1,0 +1,169 @@
+"""`trimtab sim days`: days of a log's jobs with a deadline every morning, under real prices, by every policy."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import date, datetime
+from pathlib import Path
+from typing import Any
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+import click
+import numpy as np
+from rich.console import RenderableType
+from rich.progress import Progress
+from rich.table import Table
+
+from daemons.cli.output import emit, messages, output_option
+from daemons.price_feed import PriceFeed
+from daemons.settings import Draw
+from shared.clock import perf_s
+from shared.errors import InvalidInput, Problem
+from shared.plugins import find_policy
+from sim_backend.experiments.days import DAY_S, Days, DaysOutcome, days_of, run_days
+from sim_backend.experiments.pool import run_all
+from sim_backend.traces import read_swf
+
+POLICIES = (
+    "static",
+    "threshold",
+    "delayed-threshold",
+    "cost-aware",
+    "cost-aware-monotone",
+    "cost-aware-fast",
+    "lp",
+    "optimal",
+)
+COLUMNS = (
+    "policy",
+    "cost",
+    "saved_frac",
+    "kwh",
+    "misses",
+    "missed_days",
+    "node_starts",
+    "mean_up",
+    "mean_turnaround_s",
+)
+SHOWN = (
+    "policy",
+    "cost",
+    "below threshold",
+    "kWh",
+    "jobs late",
+    "days missed",
+    "node starts",
+    "nodes up",
+    "turnaround s",
+)
+BASE = "threshold"
+DAYS_MAX = 1_000
+
+
+@click.command()
+@click.argument("log", type=click.Path(path_type=Path))
+@click.option("--prices", type=click.Path(path_type=Path), required=True, help="CSV of the price of every hour.")
+@click.option("--column", default="price_eur_per_mwh", show_default=True, help="The column of the price.")
+@click.option("--factor", type=float, default=0.001, show_default=True, help="What makes it a price per kWh.")
+@click.option("--timezone", default="UTC", show_default=True, help="Whose clock the times of the prices are of.")
+@click.option("--from", "from_day", type=click.DateTime(("%Y-%m-%d",)), required=True, help="The first day's prices.")
+@click.option("--first-day", type=click.IntRange(1), default=7, show_default=True, help="The first day of the log.")
+@click.option("--days", "count", type=click.IntRange(1, DAYS_MAX), default=30, show_default=True, help="How many.")
+@click.option("--nodes", type=click.IntRange(1, 1_000), default=6, show_default=True, help="Nodes of one job each.")
+@click.option(
+    "--confidence", type=click.FloatRange(0.5, 0.999999), default=0.99, show_default=True, help="The promise."
+)
+@click.option("--policies", default=",".join(POLICIES), help="Their names with commas between them; all of them.")
+@click.option(
+    "--seed", type=click.IntRange(0), default=0, show_default=True, help="Of the time that nodes take to wake."
+)
+@output_option
+def days(
+    log: Path,
+    prices: Path,
+    column: str,
+    factor: float,
+    timezone: str,
+    from_day: datetime,
+    first_day: int,
+    count: int,
+    nodes: int,
+    confidence: float,
+    policies: str,
+    seed: int,
+) -> None:
+    """Play days of a LOG's jobs (SWF), each a whole node for its run time, that are to be done by 7 in the morning."""
+    names = [name.strip() for name in policies.split(",") if name.strip()]
+    for name in names:
+        find_policy("provisioning", name)
+    begun_s = perf_s()
+    starts_s, per_kwh = _prices(prices, column, factor, timezone, from_day.date(), count)
+    played = days_of(
+        read_swf(log),
+        first_day,
+        count,
+        nodes=nodes,
+        starts_s=starts_s,
+        per_kwh=per_kwh,
+        confidence=confidence,
+        draw=Draw(),
+        seed=seed,
+    )
+    outcomes = _play(played, names)
+    values = {"policies": {each.policy: _row(each, outcomes) for each in outcomes}, "wall_s": perf_s() - begun_s}
+    emit(values, lambda: _for_people(played, outcomes))
+
+
+def _prices(
+    path: Path, column: str, factor: float, timezone: str, first: date, count: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """Begins of the hours in seconds since the first midnight, and their prices, to the end of the last night."""
+    try:
+        zone = ZoneInfo(timezone)
+    except (ZoneInfoNotFoundError, ValueError) as error:
+        raise InvalidInput(
+            Problem("--timezone", f"there is no {timezone!r}", "a zone such as Europe/Berlin")
+        ) from error
+    read = PriceFeed(str(path), column, timezone, factor).read()
+    if read.error:
+        raise InvalidInput(Problem("--prices", read.error, "a series without gaps"))
+    begin_s = datetime(first.year, first.month, first.day, tzinfo=zone).timestamp()
+    starts_s = np.array(read.starts_s) - begin_s
+    inside = (starts_s >= 0.0) & (starts_s < (count + 1) * DAY_S)
+    if not inside.any() or starts_s[inside][0] > 0.0 or read.until_s - begin_s < (count + 1) * DAY_S:
+        expected = f"prices from {first} on for {count + 1} days"
+        raise InvalidInput(Problem(str(path), "does not cover the days", expected))
+    return starts_s[inside], np.array(read.per_kwh)[inside]
+
+
+def _play(played: Days, names: Sequence[str]) -> list[DaysOutcome]:
+    console = messages()
+    with Progress(console=console, transient=True, disable=not console.is_terminal) as progress:
+        task = progress.add_task("policies", total=len(names))
+        return run_all(
+            [(run_days, (played, name)) for name in names], tell=lambda done: progress.update(task, completed=done)
+        )
+
+
+def _row(outcome: DaysOutcome, outcomes: Sequence[DaysOutcome]) -> dict[str, Any]:
+    base = next((each.cost for each in outcomes if each.policy == BASE), None)
+    saved = 1.0 - outcome.cost / base if base else None
+    return outcome.to_json() | {"saved_frac": saved}
+
+
+def _for_people(played: Days, outcomes: Sequence[DaysOutcome]) -> RenderableType:
+    table = Table(
+        *COLUMNS.values(), title=f"{len(played.submits_s)} jobs in {played.days} days on {played.nodes} nodes"
+    )
+    for outcome in outcomes:
+        row = _row(outcome, outcomes)
+        table.add_row(*(_shown(name, row[name]) for name in COLUMNS))
+    return table
+
+
+def _shown(name: str, value: Any) -> str:
+    if value is None:
+        return ""
+    if name == "saved_frac":
+        return f"{value:.1%}"
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
