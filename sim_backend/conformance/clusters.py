@@ -11,7 +11,17 @@ from numpy.typing import NDArray
 
 from shared.decision import ChangeKind, PlacementDecision
 from shared.model import Stage
-from shared.snapshot import InstanceColumns, NodeColumns, Snapshot, StageColumns, WorkloadColumns, WorkloadState
+from shared.snapshot import (
+    InstanceColumns,
+    NodeColumns,
+    PowerColumns,
+    PriceView,
+    Snapshot,
+    StageColumns,
+    WindowView,
+    WorkloadColumns,
+    WorkloadState,
+)
 
 _FLOATS = (
     *("submit_s", "desired_start_s", "goal_s", "not_before_s", "work_mcycles", "done_mcycles"),
@@ -311,3 +321,56 @@ def _settled(
         return replace(job, state=WorkloadState.SUSPENDED, places=tuple(places))
     free[:] = trial
     return replace(job, state=WorkloadState.RUNNING, places=tuple(places))
+
+
+_PROFILES = ((0.0, 0.0, 0.0, 0.0, 0.0, 0.0), (2.0, 1.0, 3.0, 0.0, 0.0, 0.0), (0.5, 4.0, 4.0, 0.5, 0.0, 0.0))
+
+
+def provisioned(rng: np.random.Generator, seen: Snapshot) -> Snapshot:
+    """The cluster with power, up to three deadline windows and, mostly, prices: nodes in every state, some that must
+    stay, some of little or no use to a window, windows at any decision point or not open yet. Few problems are
+    different, so that their tables are soon all there."""
+    count = len(seen.nodes.names)
+    usable = rng.random(count) < 0.8
+    power = PowerColumns(
+        wanted=rng.random(count) < 0.5,
+        available=usable,
+        must_stay=usable & (rng.random(count) < 0.15),
+        on=rng.random(count) < 0.6,
+        deploy_s=rng.choice([0.0, 25.0, 400.0], count),
+        remove_s=np.full(count, 30.0),
+        idle_w=np.full(count, 100.0),
+        peak_w=np.where(rng.random(count) < 0.2, 350.0, 200.0),
+        off_w=np.full(count, 5.0),
+        types=("",) * count,
+    )
+    windows = tuple(_random_window(rng, index, count) for index in range(int(rng.integers(0, 4))))
+    prices = None
+    if rng.random() < 0.7:
+        per_kwh = np.array([[0.3] * 8, [0.1, 0.1, 0.5, 0.5, 0.2, -0.05, 0.3, 0.3]][int(rng.integers(0, 2))])
+        prices = PriceView(900.0, per_kwh, np.zeros(8), 6, "EUR")
+    return replace(seen, power=power, windows=windows, prices=prices)
+
+
+def _random_window(rng: np.random.Generator, index: int, nodes: int) -> WindowView:
+    begun, alike = rng.random() < 0.8, rng.random() < 0.8
+    arrivals = np.zeros((6, 2))
+    arrivals[:, 0] = _PROFILES[int(rng.integers(0, len(_PROFILES)))]
+    return WindowView(
+        name=f"w{index}",
+        interval_s=900.0,
+        interval=int(rng.choice([0, 3, 6])) if begun else 0,
+        intervals=6,
+        opens_s=0.0 if begun else 1800.0,
+        jobs=int(rng.integers(0, 12)) if begun else 0,
+        arrivals=arrivals,
+        service_s=600.0,
+        slots=2,
+        nodes=int(rng.integers(0, 4)),
+        nodes_min=1,
+        nodes_max=3,
+        confidence=0.99,
+        penalty=0.0,
+        weight=float(rng.choice([1.0, 5.0])),
+        rate=rng.choice([0.0, 1.0, 1.0] if alike else [0.0, 0.5, 1.0, 2.0], nodes),
+    )

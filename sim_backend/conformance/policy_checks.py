@@ -1,13 +1,14 @@
 """What every policy must do: run each of `CHECKS[role]` on an instance, with a seed.
 
 A check that fails raises `ContractViolation` with the seed and the broken rule. `verify` and `verify_provisioning` are
-the rules for a single decision, `PLACEMENT_STEADY` what holds besides for a placement policy that never preempts.
+the rules for a single decision, `PLACEMENT_STEADY` what holds besides for a placement policy that never preempts,
+`PROVISIONING_MONOTONE` for one whose sizes follow from the number of jobs alone.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
@@ -17,8 +18,8 @@ import numpy as np
 from shared.decision import ChangeKind, PlacementDecision
 from shared.errors import ContractViolation
 from shared.ports import Needs, Shelf
-from shared.snapshot import Snapshot, WorkloadState
-from sim_backend.conformance.clusters import NodeRow, WorkRow, after, random_cluster, rows_of, snapshot
+from shared.snapshot import PriceView, Snapshot, WorkloadState
+from sim_backend.conformance.clusters import NodeRow, WorkRow, after, provisioned, random_cluster, rows_of, snapshot
 from sim_backend.conformance.verifier import verify, verify_provisioning
 
 _CLUSTERS = 40
@@ -41,7 +42,11 @@ class Subject:
         yield snapshot([], [])
         yield snapshot([NodeRow("n0")], [])
         yield snapshot([], [WorkRow("j0")])
-        yield from (random_cluster(rng) for _ in range(_CLUSTERS))
+        for _ in range(_CLUSTERS):
+            seen = random_cluster(rng)
+            yield seen
+            if self.shelf is not None:
+                yield provisioned(rng, seen)
 
     def decide(self, seen: Snapshot, state: Any = None) -> tuple[Any, Any]:
         """One decision; anything it raises is a broken contract."""
@@ -61,16 +66,17 @@ class Subject:
 Check = Callable[[Subject], None]
 
 
+def _values(seen: Snapshot) -> list[Any]:
+    known = (seen.nodes, seen.workloads, seen.instances, seen.stages, seen.power, seen.prices, *seen.windows)
+    return [getattr(part, field.name) for part in known if part is not None for field in fields(part)]
+
+
 def _contents(seen: Snapshot) -> list[Any]:
-    columns = [(part, field.name) for part in (seen.nodes, seen.workloads, seen.instances) for field in fields(part)]
-    values = [getattr(part, name) for part, name in columns]
-    return [value.tobytes() if isinstance(value, np.ndarray) else value for value in values]
+    return [value.tobytes() if isinstance(value, np.ndarray) else value for value in _values(seen)]
 
 
 def _frozen(seen: Snapshot) -> bool:
-    parts = (seen.nodes, seen.workloads, seen.instances)
-    arrays = [value for part in parts for f in fields(part) if isinstance(value := getattr(part, f.name), np.ndarray)]
-    return not any(array.flags.writeable for array in arrays)
+    return not any(value.flags.writeable for value in _values(seen) if isinstance(value, np.ndarray))
 
 
 def _said(decision: Any) -> Any:
@@ -104,7 +110,8 @@ def check_same_again(subject: Subject) -> None:
     """The same arguments give the same decision and state, from an equal copy of the snapshot too."""
     for seen in subject.clusters():
         first, state = subject.decide(seen)
-        twin = replace(seen, nodes=_copied(seen.nodes), workloads=_copied(seen.workloads))
+        windows = tuple(_copied(window) for window in seen.windows)
+        twin = replace(seen, nodes=_copied(seen.nodes), workloads=_copied(seen.workloads), windows=windows)
         for other in (seen, twin):
             again, state_again = subject.decide(other)
             subject.expect(_said(first) == _said(again), f"it decided {first}, then {again}", seen)
@@ -248,11 +255,66 @@ def check_none_stopped(subject: Subject) -> None:
 
 
 def check_sizes(subject: Subject) -> None:
-    """`verify_provisioning` finds nothing wrong with any decision; without nodes none is in service."""
+    """`verify_provisioning` finds nothing wrong with any decision, nor with those at the decision points that follow;
+    without nodes none is in service."""
     for seen in subject.clusters():
-        decision, _ = subject.decide(seen)
-        wrong = verify_provisioning(seen, decision)
-        subject.expect(not wrong, "; ".join(wrong), seen)
+        state, now = None, seen
+        for _ in range(3):
+            decision, state = subject.decide(now, state)
+            wrong = verify_provisioning(now, decision)
+            subject.expect(not wrong, "; ".join(wrong), now)
+            now = _next(now, decision.in_service)
+
+
+def _next(seen: Snapshot, in_service: Sequence[str]) -> Snapshot:
+    """One decision point later; the nodes that were named are wanted."""
+    wanted = frozenset(in_service)
+    power = seen.power and replace(
+        seen.power, wanted=np.array([name in wanted for name in seen.nodes.names], dtype=bool)
+    )
+    windows = tuple(
+        replace(window, interval=min(window.interval + 1, window.intervals)) if window.opens_s <= 0.0 else window
+        for window in seen.windows
+    )
+    return replace(seen, now_s=seen.now_s + 900.0, power=power, windows=windows)
+
+
+def check_bad_windows(subject: Subject) -> None:
+    """Numbers of windows, nodes and prices that cannot be are borne: the decision is sound."""
+    rng = np.random.default_rng(subject.seed)
+    for seen in (provisioned(rng, random_cluster(rng)) for _ in range(4)):
+        odd = np.full(len(seen.nodes.names), _NAN)
+        power = seen.power and replace(seen.power, peak_w=odd, deploy_s=odd)
+        prices = PriceView(900.0, np.array([_NAN, _INF, 1e300]), np.array([-_INF, 0.0]), 0)
+        for window in seen.windows:
+            for changed in (
+                replace(window, rate=odd),
+                replace(window, rate=-np.ones(len(odd))),
+                replace(window, service_s=_NAN),
+                replace(window, service_s=0.0),
+                replace(window, arrivals=window.arrivals * _NAN),
+                replace(window, arrivals=-window.arrivals - 1.0),
+                replace(window, deploy_s=_NAN, remove_s=_INF),
+                replace(window, jobs=-3, nodes=-1),
+                replace(window, nodes_min=9, nodes_max=2),
+                window,
+            ):
+                now = replace(seen, power=power, windows=(changed, *seen.windows[1:2]), prices=prices)
+                wrong = verify_provisioning(now, subject.decide(now)[0])
+                subject.expect(not wrong, "; ".join(wrong), now)
+
+
+def check_more_jobs(subject: Subject) -> None:
+    """More jobs never make a window want fewer nodes."""
+    rng = np.random.default_rng(subject.seed)
+    for seen in (provisioned(rng, random_cluster(rng)) for _ in range(_CLUSTERS)):
+        before = [0] * len(seen.windows)
+        for jobs in range(0, 24, 3):
+            now = replace(seen, windows=tuple(replace(window, jobs=jobs) for window in seen.windows))
+            sizes = [size.wanted for size in subject.decide(now)[0].windows]
+            grown = all(one <= other for one, other in zip(before, sizes, strict=False))
+            subject.expect(grown, f"with {jobs} jobs it wants {sizes}, with fewer {before}", now)
+            before = sizes
 
 
 _EVERY: tuple[Check, ...] = (check_declarations, check_input_unchanged, check_same_again, check_state_survives)
@@ -266,6 +328,7 @@ CHECKS: dict[str, tuple[Check, ...]] = {
         check_names_repeated,
         check_past_goals,
     ),
-    "provisioning": (*_EVERY, check_sizes),
+    "provisioning": (*_EVERY, check_sizes, check_bad_windows),
 }
 PLACEMENT_STEADY: tuple[Check, ...] = (check_settles, check_none_stopped)
+PROVISIONING_MONOTONE: tuple[Check, ...] = (check_more_jobs,)

@@ -8,10 +8,19 @@ from __future__ import annotations
 import math
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
+from itertools import pairwise
 
-from shared.decision import Change, ChangeKind, PlacementDecision, ProvisioningDecision, Reason
+from shared.decision import (
+    Change,
+    ChangeKind,
+    PlacementDecision,
+    ProvisioningDecision,
+    Reason,
+    ReasonCode,
+    WindowSize,
+)
 from shared.model import Allotment
-from shared.snapshot import Snapshot, WorkloadState
+from shared.snapshot import Snapshot, WindowView, WorkloadState
 from sim_backend.conformance.clusters import WorkRow, rows_of
 
 _TOLERANCE = 1e-6
@@ -41,14 +50,56 @@ def verify(snapshot: Snapshot, decision: PlacementDecision) -> list[str]:
 
 
 def verify_provisioning(snapshot: Snapshot, decision: ProvisioningDecision) -> list[str]:
-    """Every rule that the decision breaks: nodes known and named once, finite reason and cost; [] for a sound one."""
+    """Every rule that the decision breaks; [] for a sound one.
+
+    Nodes known, named once and available; those named that must stay. One size for each open window, in their order,
+    within what it may have and its nodes can give; with less than it wants only where nodes are short. Probabilities
+    from 0 to 1 that never rise; finite reasons and costs.
+    """
     known = set(snapshot.nodes.names)
     found = [f"{name}: there is no such node" for name in decision.in_service if name not in known]
     found += [f"{name}: named {count} times" for name, count in Counter(decision.in_service).items() if count > 1]
     found += _reason_problems("decision", decision.reason)
     if decision.predicted_cost is not None and not math.isfinite(decision.predicted_cost):
         found.append("the predicted cost is not finite")
+    found += [f"refused {size}: {utility}" for size, utility in decision.refused if not math.isfinite(utility)]
+    named = frozenset(decision.in_service)
+    first = {name: row for row, name in reversed(list(enumerate(snapshot.nodes.names)))}
+    if snapshot.power is not None:
+        for name, row in first.items():
+            usable = bool(snapshot.power.available[row])
+            if name in named and not usable:
+                found.append(f"{name}: not available")
+            if usable and snapshot.power.must_stay[row] and name not in named:
+                found.append(f"{name}: must stay")
+    wanted = [window for window in snapshot.windows if not window.opens_s > 0.0]
+    if [window.name for window in wanted] != [size.window for size in decision.windows]:
+        return [*found, f"sizes for {[size.window for size in decision.windows]}"]
+    for window, size in zip(wanted, decision.windows, strict=True):
+        found += _size_problems(snapshot, window, size, [first[name] for name in named if name in first])
     return found
+
+
+def _size_problems(snapshot: Snapshot, window: WindowView, size: WindowSize, rows: list[int]) -> Iterator[str]:
+    rate = [float(each) if math.isfinite(each) and each > 0.0 else 0.0 for each in window.rate]
+    all_rows = {name: row for row, name in reversed(list(enumerate(snapshot.nodes.names)))}.values()
+    usable = [row for row in all_rows if snapshot.power is None or snapshot.power.available[row]]
+    reachable = sum(rate[row] for row in usable)
+    given = sum(rate[row] for row in rows)
+    name = f"window {window.name}"
+    if not 0 <= size.nodes <= given + _TOLERANCE:
+        yield f"{name}: given {size.nodes}, but its nodes are worth {given:g}"
+    most = max(window.nodes_max, window.nodes_min)
+    if not min(window.nodes_min, int(reachable + _TOLERANCE)) <= size.wanted <= most:
+        yield f"{name}: wants {size.wanted}, may have {window.nodes_min} to {most} of {reachable:g}"
+    if not size.nodes <= size.wanted or (size.nodes < size.wanted and size.reason.code is not ReasonCode.OUT_OF_REACH):
+        yield f"{name}: given {size.nodes} of {size.wanted} because of {size.reason}"
+    falls = all(one >= other for one, other in pairwise(size.breach))
+    if not falls or not all(0.0 <= chance <= 1.0 for chance in size.breach):
+        yield f"{name}: probabilities {size.breach}"
+    if size.predicted_cost is not None and not math.isfinite(size.predicted_cost):
+        yield f"{name}: the predicted cost is not finite"
+    yield from _reason_problems(name, size.reason)
 
 
 def sound_profile(row: WorkRow) -> bool:

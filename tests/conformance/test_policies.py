@@ -9,20 +9,26 @@ from typing import Any
 import pytest
 
 from daemons.decide import no_tables
+from daemons.tables import MemoryShelf
 from shared.plugins import find_policy, names, policy_group
-from sim_backend.conformance.policy_checks import CHECKS, PLACEMENT_STEADY, Check, Subject
+from shared.ports import Shelf
+from sim_backend.conformance.policy_checks import CHECKS, PLACEMENT_STEADY, PROVISIONING_MONOTONE, Check, Subject
 
 EVERY = [(role, name, check) for role in CHECKS for name in names(policy_group(role)) for check in CHECKS[role]]
 PARAMS: dict[tuple[str, str, str], dict[str, object]] = {
     ("provisioning", "static", "two"): {"nodes": 2},
+    ("provisioning", "cost-aware", "unguarded"): {"guarded": False},
     ("placement", "edf", "gentle"): {"preempt": False},
     ("placement", "apc", "plain"): {"guard": "off", "heads": 1},
 }
 
 
-def _run(role: str, name: str, check: Check, params: dict[str, object]) -> None:
+SHELF = MemoryShelf()  # the same tables are asked for again and again
+
+
+def _run(role: str, name: str, check: Check, params: dict[str, object], shelf: Shelf = SHELF) -> None:
     for seed in range(3):
-        check(Subject(find_policy(role, name), params, seed, no_tables if role == "provisioning" else None))
+        check(Subject(find_policy(role, name), params, seed, shelf if role == "provisioning" else None))
 
 
 @pytest.mark.parametrize(("role", "name", "check"), EVERY)
@@ -44,6 +50,19 @@ def test_first_fit_is_steady(check: Check) -> None:
     """First-fit stops nothing and has nothing left to do after its decision."""
     _run("placement", "first-fit", check, {})
     _run("placement", "edf", check, {"preempt": False})
+
+
+@pytest.mark.parametrize("check", CHECKS["provisioning"])
+def test_without_tables(check: Check) -> None:
+    """Each check of a policy that decides by tables, while there are none."""
+    _run("provisioning", "cost-aware", check, {}, no_tables)
+
+
+@pytest.mark.parametrize("check", PROVISIONING_MONOTONE)
+@pytest.mark.parametrize("name", ["static", "threshold", "cost-aware-monotone"])
+def test_more_jobs_never_mean_fewer_nodes(name: str, check: Check) -> None:
+    """Of the policies that promise it."""
+    _run("provisioning", name, check, {})
 
 
 def test_roles_are_covered() -> None:
