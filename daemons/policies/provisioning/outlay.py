@@ -10,6 +10,7 @@ from shared.snapshot import Floats, Snapshot, WindowView
 
 WATTS = 200.0  # of a busy node of which nothing is known
 JOULES_PER_KWH = 3.6e6
+PRICE_MAX = 1e9
 CHANGED = 0.05  # of the mean price: prices that differ by less on the average are the same
 
 
@@ -30,11 +31,16 @@ def seen_price(snapshot: Snapshot, window: WindowView) -> Floats:
     count, prices = window.intervals - window.interval, snapshot.prices
     if prices is None or not len(prices.per_kwh) or count <= 0:
         return np.ones(max(count, 0))
-    per_kwh, added = np.nan_to_num(prices.per_kwh), np.nan_to_num(prices.added)
+    per_kwh, added = _usable(prices.per_kwh), _usable(prices.added)
     energy_kwh = watts(snapshot, window) * prices.interval_s / JOULES_PER_KWH
     one = energy_kwh * per_kwh + (added if len(added) == len(per_kwh) else 0.0)
     scaled = one * window.interval_s / prices.interval_s
     return averages(scaled, prices.interval_s, window.opens_s, window.interval_s, count)
+
+
+def _usable(values: Floats) -> Floats:
+    """The values as numbers that can be worked with."""
+    return np.clip(np.nan_to_num(values), -PRICE_MAX, PRICE_MAX)
 
 
 def watts(snapshot: Snapshot, window: WindowView) -> float:
@@ -44,7 +50,7 @@ def watts(snapshot: Snapshot, window: WindowView) -> float:
         return WATTS
     drawn = snapshot.power.peak_w[rate > 0.0] / rate[rate > 0.0]
     drawn = drawn[np.isfinite(drawn)]
-    return float(np.median(drawn)) if drawn.size else WATTS
+    return min(float(np.median(drawn)), PRICE_MAX) if drawn.size else WATTS
 
 
 def period_price(snapshot: Snapshot, window: WindowView, kept: list[float] | None) -> list[float]:
