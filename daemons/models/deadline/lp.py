@@ -69,8 +69,8 @@ def jobs_to_leave(problem: DeadlineProblem) -> Floats:
 
 
 def _table(problem: DeadlineProblem, guarded: bool) -> SizeTable:
-    capacities = capacity(problem)
-    jobs = np.arange(jobs_decided_on(problem, capacities) + 1)
+    most = capacity(problem, np.array([problem.servers_max]))
+    jobs = np.arange(jobs_decided_on(problem, most) + 1)
     left = jobs_to_leave(problem)
     finished = 1.0 - math.exp(-1.0 / problem.service)
     served = np.clip((jobs - left[:, None]) / finished, 0.0, jobs)
@@ -78,11 +78,11 @@ def _table(problem: DeadlineProblem, guarded: bool) -> SizeTable:
     wanted[problem.price < 0.0] = problem.servers_max
     chosen = np.clip(wanted, problem.servers_min, problem.servers_max).astype(np.int64)
     if guarded:
-        chosen = np.maximum(chosen, _guarded(problem, capacities[:, -1], int(jobs[-1])))
+        chosen = np.maximum(chosen, _guarded(problem, most[:, 0], int(jobs[-1])))
     needed = np.clip(np.ceil(jobs / problem.slots), problem.servers_min, problem.servers_max).astype(np.int64)
     for interval in range(1, problem.intervals):
         forced = needed if interval >= problem.submission_end else np.full_like(needed, problem.servers_max)
-        chosen[interval] = np.where(jobs >= capacities[interval, -1], forced, chosen[interval])
+        chosen[interval] = np.where(jobs >= most[interval, 0], forced, chosen[interval])
     sizes = all_sizes(problem)
     table = np.repeat(chosen[:, None, :], sizes.size, axis=1).astype(np.uint16)
     table[0] = sizes[:, None]
