@@ -132,3 +132,23 @@ def test_single_problems(tmp_path: Path, text: str, key: str, expected: str) -> 
     found = problems(tmp_path, text)
     (problem,) = found.values() if not key else [found[key]]
     assert problem.expected.startswith(expected), problem
+
+
+def test_a_job_of_a_queue_and_one_after_others(tmp_path: Path) -> None:
+    job = read(tmp_path, f'name = "a"\nqueue = "night"\nafter = ["b", "c"]\n{STAGE}')
+    assert (job.queue, job.after) == ("night", ("b", "c"))
+    assert (understood(job)["queue"], understood(job)["after"]) == ("night", ["b", "c"])
+
+
+@pytest.mark.parametrize(
+    ("text", "key"),
+    [
+        ('queue = "night"\n{stage}[goal]\nwithin_s = 60\n', "goal.within_s"),
+        ('queue = "no dots."\n{stage}', "queue"),
+        ('after = ["a"]\n{stage}', "after"),
+        ('after = ["b", "b"]\n{stage}', "after"),
+    ],
+)
+def test_queues_and_predecessors_that_cannot_be(tmp_path: Path, text: str, key: str) -> None:
+    """A goal beside a queue, a queue that is no name, a job after itself, one named twice."""
+    assert list(problems(tmp_path, 'name = "a"\n' + text.format(stage=STAGE))) == [key]
