@@ -3,6 +3,7 @@ placement predicts no smaller utility below 0 than with all of them."""
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -14,6 +15,7 @@ from shared.decision import ChangeKind, PlacementDecision, ProvisioningDecision,
 from shared.snapshot import Bools, Snapshot, WorkloadState
 
 TOLERANCE = 0.01
+LEAST = -1e6  # a utility as low as can be told: a job that does not run at all has one without end
 Place = Callable[[Snapshot], PlacementDecision]
 _PLACING = frozenset({ChangeKind.START, ChangeKind.RESUME, ChangeKind.MIGRATE, ChangeKind.RESIZE})
 
@@ -23,9 +25,9 @@ def cover(snapshot: Snapshot, decision: ProvisioningDecision, place: Place, tole
 
     place: what the placement policy makes of a snapshot, asked O(log n) times. A size is refused when the smallest
     utility of jobs with goals and web applications is below 0 and lower by `tolerance` than with all nodes; where
-    nothing is predicted, when something of them finds no place that does with all (then the utility in `refused` is
-    minus their number). Without deadline windows jobs without a goal count as those with one where nothing else would
-    give them a node.
+    nothing is predicted, when some of them find no place that do with all; also when some cannot leave their nodes.
+    Then the utility in `refused` is minus their number. Jobs without goals count where there are no deadline windows:
+    beside windows they are theirs.
     """
     base = rows(snapshot, decision.in_service)
     more = choice.others(snapshot, base)
@@ -104,11 +106,12 @@ def _held(snapshot: Snapshot) -> Bools:
 @dataclass(frozen=True, slots=True)
 class _Standing:
     """What becomes of those that count: the smallest utility (None: nothing is predicted), which jobs have a place in
-    service, and how many instances of each web application."""
+    service, how many instances of each web application, and what stays on nodes that are to be emptied."""
 
     utility: float | None
     jobs: frozenset[str]
     instances: Counter[int]
+    stuck: frozenset[str]
 
     def below(self, best: _Standing, tolerance: float) -> float | None:
         """The utility, or minus the number without a place, where that is too low beside the best; else None."""
@@ -118,6 +121,7 @@ class _Standing:
         elif best.utility is not None:
             return -1.0
         lacking = len(best.jobs - self.jobs) + (best.instances - self.instances).total()
+        lacking += len(self.stuck - best.stuck)
         return -float(lacking) if lacking else None
 
 
@@ -146,15 +150,21 @@ class _Judge:
         decision = self._place(seen)
         outlook = decision.outlook
         places = _places(seen, decision)
+        all_counted = self._goals | self._free | self._apps
+        stuck = self._stuck(places, seen.nodes.draining, all_counted)
         if outlook is None:
-            counted = self._goals | self._free | self._apps
-            return _Standing(None, *self._placed(places, chosen, counted))
+            return _Standing(None, *self._placed(places, chosen, all_counted), stuck)
         known = [
-            utility
+            max(utility, LEAST)
             for name, utility in zip(outlook.names, outlook.predicted, strict=True)
-            if name in self._named and np.isfinite(utility)
+            if name in self._named and not math.isnan(utility)
         ]
-        return _Standing(min(known, default=0.0), *self._placed(places, chosen, self._free))
+        return _Standing(min(known, default=0.0), *self._placed(places, chosen, self._free), stuck)
+
+    def _stuck(self, places: dict[int, list[int]], draining: Bools, counted: Bools) -> frozenset[str]:
+        names = self._snapshot.workloads.names
+        stuck = (row for row, nodes in places.items() if counted[row] and any(draining[node] for node in nodes))
+        return frozenset(names[row] for row in stuck)
 
     def _placed(
         self, places: dict[int, list[int]], chosen: Bools, counted: Bools
