@@ -121,8 +121,10 @@ def test_the_monotone_rule_never_takes_fewer_for_more_jobs() -> None:
     assert all((np.diff(sizes[:, :m], axis=1) >= 0).all() for sizes, m in zip(monotone, most, strict=True))
 
 
-def test_equal_costs_change_nothing() -> None:
-    flat = thesis_problem(price=np.zeros(INTERVALS), removal_price=np.zeros(INTERVALS), penalty=0.0)
+@pytest.mark.parametrize("later_price", [0.0, 1e-12])
+def test_costs_equal_up_to_rounding_change_nothing(later_price: float) -> None:
+    price = np.where(np.arange(INTERVALS) > 0, later_price, 1.0)
+    flat = thesis_problem(price=price, removal_price=np.zeros(INTERVALS), penalty=0.0)
     table = cost_table(flat)
     most = capacity(flat)[:, -1]
 
