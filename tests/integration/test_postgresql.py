@@ -10,6 +10,7 @@ import tempfile
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
 import psycopg
@@ -17,6 +18,7 @@ import pytest
 from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
 
+from daemons.records import WindowRecord
 from daemons.store import ActionEntry, Retention, SqlStore
 from daemons.store.retention import DAY_S
 from daemons.store.schema import SCHEMA, VERSION_TABLE, metadata
@@ -26,6 +28,7 @@ from shared.messages import Happened
 from sim_backend.conformance.store_checks import CHECKS
 from sim_backend.conformance.store_harness import StoreHarness
 from tests.unit.store_samples import CONTROL, SqlStoreHarness, decision_record, job_record, node_record, sqlite_url
+from tests.unit.test_store_costs import CYCLE, DURATION, SECOND, make_second_version
 from tests.unit.test_store_history import use
 
 PACKAGE = "postgresql"
@@ -130,6 +133,28 @@ def test_the_migrations_make_the_tables_that_the_store_uses(kind: str, url: str,
         with store.writing() as connection:
             context = MigrationContext.configure(connection, opts={"version_table": VERSION_TABLE})
             assert compare_metadata(context, metadata) == []
+
+
+def test_a_store_of_the_second_version_is_brought_up_to_date_and_loads(url: str) -> None:
+    make_second_version(url.replace("postgresql://", "postgresql+psycopg://"))
+    with closing(SqlStore(url, ManualClock(NOW_S))) as store:
+        with pytest.raises(InvalidInput, match="trimtab store upgrade"):
+            store.take_lead("a")
+        assert store.upgrade() == (2, SCHEMA)
+        assert store.take_lead("a").image == SECOND
+
+
+def test_costs_are_the_same_in_both_databases(store: SqlStore, tmp_path: Path) -> None:
+    """Short cycles, of which some begin just when a quarter of an hour does, are put together alike."""
+    cycles = tuple(replace(CYCLE, at_s=NOW_S + 150.0 * at, span_s=150.0) for at in range(40))
+    kept = (DURATION, WindowRecord("night"), *cycles)
+    with closing(SqlStore(sqlite_url(tmp_path / "store.db"), ManualClock(NOW_S))) as lite:
+        for one in (store, lite):
+            one.write(one.take_lead("a").term, kept)
+        image = store.take_lead("b").image
+        assert image == lite.take_lead("b").image
+        assert len(image) == 2 + 7
+        assert store.prune(Retention(costs_days=0.0)).costs == lite.prune(Retention(costs_days=0.0)).costs == 0
 
 
 def test_controllers_that_meet_an_empty_store_make_its_tables_once(url: str) -> None:
