@@ -13,7 +13,7 @@ from daemons.local_time import local_text
 from daemons.models.arrivals import WorkEstimate, count_band
 from daemons.snapshot_windows import service_s
 from daemons.window_entry import WindowEntry
-from daemons.windows import WindowBook, endangered
+from daemons.windows import WindowBook, breach_from, endangered
 from shared.decision import WindowSize
 from shared.snapshot import PriceView, WindowView
 
@@ -102,7 +102,8 @@ def _breach(given: WindowSize | None, nodes_min: int) -> list[Row]:
     """The probability to miss the deadline by number of nodes, as the last decision told it."""
     if given is None:
         return []
-    return [{"nodes": nodes_min + index, "breach": chance} for index, chance in enumerate(given.breach)]
+    first = breach_from(given, nodes_min)
+    return [{"nodes": first + index, "breach": chance} for index, chance in enumerate(given.breach)]
 
 
 def _tables(deciding: Deciding, given: WindowSize | None) -> str:

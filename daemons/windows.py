@@ -326,12 +326,18 @@ def endangered(size: WindowSize, nodes_min: int, confidence: float) -> float | N
     """The probability to miss the deadline where that is more than the window allows, None where it is not: as large as
     it may be or as nodes are left for it, the window is too small."""
     allowed = 1.0 - confidence
+    short = size.reason.code is ReasonCode.OUT_OF_REACH or size.wanted > size.nodes
     if not size.breach:
-        return 1.0 if size.reason.code is ReasonCode.OUT_OF_REACH else None
-    given = size.breach[min(max(size.nodes - nodes_min, 0), len(size.breach) - 1)]
-    if size.reason.code is ReasonCode.OUT_OF_REACH or (size.wanted > size.nodes and given > allowed):
+        return 1.0 if short else None
+    given = size.breach[min(max(size.nodes - breach_from(size, nodes_min), 0), len(size.breach) - 1)]
+    if short and given > allowed:
         return given
     return size.breach[-1] if size.breach[-1] > allowed else None
+
+
+def breach_from(size: WindowSize, nodes_min: int) -> int:
+    """The number of nodes that the first of the probabilities of breach is told for."""
+    return int(dict(size.reason.numbers).get("breach_from", max(nodes_min, 1)))
 
 
 def _saved_frac(job: JobEntry) -> float:

@@ -335,6 +335,8 @@ def test_a_jump_of_the_clock_ends_periods() -> None:
         (sized(nodes=1, wanted=2, breach=(0.3, 1e-9)), 0.3),
         (sized(nodes=1, wanted=1, breach=(0.3, 1e-9)), None),
         (sized(breach=()), None),
+        (WindowSize("night", 1, 3, 4, (1e-9,), Reason(ReasonCode.OUT_OF_REACH, (("breach_from", 3.0),))), None),
+        (WindowSize("night", 1, 4, 5, (0.4, 0.1), Reason(ReasonCode.PROMISE, (("breach_from", 3.0),))), 0.1),
         (WindowSize("night", 1, 0, 0, (), Reason(ReasonCode.OUT_OF_REACH)), 1.0),
     ],
 )
