@@ -98,6 +98,7 @@ class FakePower:
         self._chance: dict[str, tuple[float, Random]] = {}
         self._states: dict[str, HostPower] = {}
         self._turn: dict[str, int] = {}
+        self._asleep: set[str] = set()
         self._failing: dict[str, float] = {}
         self._wakes: dict[str, _WakeFault] = {}
         self._sleeps: dict[str, list[SleepFault]] = {}
@@ -128,6 +129,10 @@ class FakePower:
         if self.cluster.hypervisors[node].up:
             return state if state is HostPower.FALLING else HostPower.UP
         return state if state in (HostPower.SUSPENDED, HostPower.WAKING) else HostPower.OFF
+
+    def sleeps(self, node: str) -> bool:
+        """Whether a host is down because it was put to sleep, or switched off, or comes up from there."""
+        return node in self._asleep and not self.cluster.hypervisors[node].up
 
     # --- scripts --------------------------------------------------------------------------------------------------
 
@@ -205,6 +210,7 @@ class FakePower:
 
     def died(self, node: str) -> None:
         """A host has stopped by itself: what was under way with its power is over."""
+        self._asleep.discard(node)
         self._goes(node, HostPower.OFF)
 
     def returned(self, node: str) -> None:
@@ -254,6 +260,7 @@ class FakePower:
             live = [vm for vm, domain in hypervisor.domains.items() if domain.state in AWAKE_STATES]
             self.asleep_with += [(now_s, node, vm) for vm in live]
         hypervisor.host_dies(now_s)
+        (self._asleep.discard if how is Down.CUT else self._asleep.add)(node)
         self._goes(node, HostPower.SUSPENDED if how is Down.SUSPENDED else HostPower.OFF)
         if self.on_down is not None:
             self.on_down(node, how)

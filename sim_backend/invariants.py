@@ -14,6 +14,7 @@ from shared.messages import (
     AgentBound,
     CancelJob,
     EventsSeen,
+    GoToSleep,
     GuestEvent,
     Hello,
     Message,
@@ -297,7 +298,7 @@ def term_of(message: AgentBound) -> int:
     """The term that a message to an agent carries."""
     if isinstance(message, Order):
         return message.action.term
-    assert isinstance(message, Hello | EventsSeen)
+    assert isinstance(message, Hello | EventsSeen | GoToSleep)
     return message.term
 
 

@@ -41,7 +41,8 @@ class Shell(ABC):
 
     Hooks, called just before the thing itself: `on_input(shell, input)`, `on_effect(shell, effect)`.
     `die_after_effects`, `freeze_after_effects`: the process dies or stands still after so many more (None: never);
-    `freeze_before`: it stands still just before its next effect of that class.
+    `freeze_before`: it stands still just before its next effect of that class. `clock_off_s`: by so much its machine's
+    clock is ahead.
     """
 
     def __init__(self, user: str, engine: Engine, broker: MemoryBroker) -> None:
@@ -54,11 +55,13 @@ class Shell(ABC):
         self.freeze_after_effects: int | None = None
         self.freeze_before: type[fx.Effect] | None = None
         self.frozen = False
+        self.clock_off_s = 0.0
         self.lives = 0
         self.on_input: Callable[[Any, fx.Input], None] | None = None
         self.on_effect: Callable[[Any, fx.Effect], None] | None = None
         self.on_freeze: Callable[[Any], None] | None = None
         self.on_death: Callable[[Any], None] | None = None
+        self._latest_s = 0.0
         self._inbox: deque[fx.Input] = deque()
         self._held: list[Callable[[], None]] = []
         self._working = False
@@ -71,6 +74,11 @@ class Shell(ABC):
             fx.StartTimer: self._start_timer,
             fx.StopTimer: self._stop_timer,
         }
+
+    def now_s(self) -> float:
+        """What its clock says: never less than before in one life, as `shared.clock.SystemClock` has it."""
+        self._latest_s = max(self._latest_s, self.engine.now_s + self.clock_off_s)
+        return self._latest_s
 
     # --- life -----------------------------------------------------------------------------------------------------
 
@@ -86,7 +94,8 @@ class Shell(ABC):
         core = self.core = self._new_core()
         self._reconnect_s = RECONNECT_S
         self._connect()
-        self._work(core.start(self.engine.now_s))
+        self._latest_s = 0.0
+        self._work(core.start(self.now_s()))
 
     def kill(self) -> None:
         """End the process here and now: nothing more is carried out, its connection breaks."""
@@ -196,7 +205,7 @@ class Shell(ABC):
                 event = self._inbox.popleft()
                 if self.on_input is not None:
                     self.on_input(self, event)
-                self._carry_out(self.core.handle(event, self.engine.now_s))
+                self._carry_out(self.core.handle(event, self.now_s()))
         finally:
             self._working = False
 
@@ -287,7 +296,11 @@ class Shell(ABC):
 
     def _start_timer(self, effect: fx.StartTimer) -> None:
         name = effect.name
-        self.engine.start_timer(self.user, name, effect.at_s, lambda: self.feed(fx.TimerFired(name)))
+        at_s = effect.at_s - self._latest_s + self.engine.now_s if self._is_off() else effect.at_s
+        self.engine.start_timer(self.user, name, at_s, lambda: self.feed(fx.TimerFired(name)))
+
+    def _is_off(self) -> bool:
+        return self._latest_s != self.engine.now_s
 
     def _stop_timer(self, effect: fx.StopTimer) -> None:
         self.engine.stop_timer(self.user, effect.name)
