@@ -34,28 +34,17 @@ POLICIES = (
     "lp",
     "optimal",
 )
-COLUMNS = (
-    "policy",
-    "cost",
-    "saved_frac",
-    "kwh",
-    "misses",
-    "missed_days",
-    "node_starts",
-    "mean_up",
-    "mean_turnaround_s",
-)
-SHOWN = (
-    "policy",
-    "cost",
-    "below threshold",
-    "kWh",
-    "jobs late",
-    "days missed",
-    "node starts",
-    "nodes up",
-    "turnaround s",
-)
+COLUMNS = {
+    "policy": "policy",
+    "cost": "cost",
+    "saved_frac": "below threshold",
+    "kwh": "kWh",
+    "misses": "jobs late",
+    "missed_days": "days missed",
+    "node_starts": "node starts",
+    "mean_up": "nodes up",
+    "mean_turnaround_s": "turnaround s",
+}
 BASE = "threshold"
 DAYS_MAX = 1_000
 
@@ -152,9 +141,8 @@ def _row(outcome: DaysOutcome, outcomes: Sequence[DaysOutcome]) -> dict[str, Any
 
 
 def _for_people(played: Days, outcomes: Sequence[DaysOutcome]) -> RenderableType:
-    table = Table(
-        *COLUMNS.values(), title=f"{len(played.submits_s)} jobs in {played.days} days on {played.nodes} nodes"
-    )
+    what = f"{len(played.submits_s)} jobs in {played.days} days on {played.nodes} nodes"
+    table = Table(*COLUMNS.values(), title=what)
     for outcome in outcomes:
         row = _row(outcome, outcomes)
         table.add_row(*(_shown(name, row[name]) for name in COLUMNS))
