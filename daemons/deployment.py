@@ -23,6 +23,7 @@ from shared.messages import SleepAnswer
 from shared.model import NodeCondition, NodeService, PowerOperation
 
 DAY_S = 86_400.0
+SOON_S = 0.001
 LOOK_S = 30.0  # how often it is looked whether what keeps a node awake has gone
 SLEEP_LIMIT_S = 180.0  # a node that goes on reporting for so long after it was asked to sleep does not
 _UP, _OFF = NodeCondition.UP, NodeCondition.OFF
@@ -222,8 +223,9 @@ class Deployment:
         return False
 
     def _at(self, elapsed_s: float, now_s: float) -> None:
-        """Look again when so much time has passed."""
-        self._due_s = min(self._due_s, now_s + max(elapsed_s - self.work.elapsed_s, 0.0))
+        """Look again when so much time has passed, and later than now: a sum of times may fall short of it by less than
+        the clock can tell."""
+        self._due_s = min(self._due_s, now_s + max(elapsed_s - self.work.elapsed_s, SOON_S))
 
     def _go(self, node: NodeEntry, service: NodeService, now_s: float, detail: str = "") -> bool:
         node.service, node.since_s, node.sleeping = service, now_s, False
