@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import date, datetime
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ from rich.table import Table
 
 from daemons.cli.output import emit, messages, output_option
 from daemons.price_feed import PriceFeed
-from daemons.settings import Draw
+from daemons.settings import Draw, Removal
 from shared.clock import perf_s
 from shared.errors import InvalidInput, Problem
 from shared.plugins import find_policy
@@ -36,6 +37,7 @@ POLICIES = (
 )
 COLUMNS = {
     "policy": "policy",
+    "removal": "jobs on leaving nodes",
     "cost": "cost",
     "saved_frac": "below threshold",
     "kwh": "kWh",
@@ -43,6 +45,7 @@ COLUMNS = {
     "missed_days": "days missed",
     "node_starts": "node starts",
     "mean_up": "nodes up",
+    "mean_busy": "nodes busy",
     "mean_turnaround_s": "turnaround s",
 }
 BASE = "threshold"
@@ -64,6 +67,15 @@ DAYS_MAX = 1_000
 )
 @click.option("--policies", default=",".join(POLICIES), help="Their names with commas between them; all of them.")
 @click.option(
+    "--removal",
+    "removals",
+    type=click.Choice(tuple(each.value for each in Removal)),
+    multiple=True,
+    default=(Removal.CHECKPOINT.value,),
+    show_default=True,
+    help="What becomes of jobs on nodes that leave service; may be given more than once.",
+)
+@click.option(
     "--seed", type=click.IntRange(0), default=0, show_default=True, help="Of the time that nodes take to wake."
 )
 @output_option
@@ -79,6 +91,7 @@ def days(
     nodes: int,
     confidence: float,
     policies: str,
+    removals: tuple[str, ...],
     seed: int,
 ) -> None:
     """Play days of a LOG's jobs (SWF), each a whole node for its run time, that are to be done by 7 in the morning."""
@@ -98,8 +111,8 @@ def days(
         draw=Draw(),
         seed=seed,
     )
-    outcomes = _play(played, names)
-    values = {"policies": {each.policy: _row(each, outcomes) for each in outcomes}, "wall_s": perf_s() - begun_s}
+    outcomes = _play([replace(played, removal=Removal(each)) for each in dict.fromkeys(removals)], names)
+    values = {"rows": [_row(each, outcomes) for each in outcomes], "wall_s": perf_s() - begun_s}
     emit(values, lambda: _for_people(played, outcomes))
 
 
@@ -125,16 +138,16 @@ def _prices(
     return starts_s[inside], np.array(read.per_kwh)[inside]
 
 
-def _play(played: Days, names: Sequence[str]) -> list[DaysOutcome]:
+def _play(settings: Sequence[Days], names: Sequence[str]) -> list[DaysOutcome]:
     console = messages()
+    work = [(run_days, (each, name)) for name in names for each in settings]
     with Progress(console=console, transient=True, disable=not console.is_terminal) as progress:
-        task = progress.add_task("policies", total=len(names))
-        return run_all(
-            [(run_days, (played, name)) for name in names], tell=lambda done: progress.update(task, completed=done)
-        )
+        task = progress.add_task("policies", total=len(work))
+        return run_all(work, tell=lambda done: progress.update(task, completed=done))
 
 
 def _row(outcome: DaysOutcome, outcomes: Sequence[DaysOutcome]) -> dict[str, Any]:
+    """What is saved is told against the first of the threshold policy's."""
     base = next((each.cost for each in outcomes if each.policy == BASE), None)
     saved = 1.0 - outcome.cost / base if base else None
     return outcome.to_json() | {"saved_frac": saved}

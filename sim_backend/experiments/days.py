@@ -22,6 +22,7 @@ from daemons.settings import (
     PolicyChoice,
     PowerSettings,
     PriceSettings,
+    Removal,
     WindowSettings,
 )
 from shared.bus import topology
@@ -52,7 +53,8 @@ ALARMS = ("promise-in-danger", "deadline-missed", "forecast-left-band", "node-fa
 @dataclass(frozen=True, slots=True)
 class Days:
     """What every policy is put to. submits_s, runs_s: of the jobs in order, in seconds since the first midnight; each
-    takes a whole node. starts_s, per_kwh: the series of prices. service_s, arrivals_per_day: what is configured."""
+    takes a whole node. starts_s, per_kwh: the series of prices. service_s, arrivals_per_day: what is configured.
+    removal: what becomes of running jobs where a node leaves service (batch-provisioning.txt section 6.3, item 5)."""
 
     days: int
     nodes: int
@@ -63,17 +65,21 @@ class Days:
     service_s: float
     arrivals_per_day: float
     confidence: float = 0.99
+    removal: Removal = Removal.CHECKPOINT
     draw: Draw = field(default_factory=Draw)
     seed: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class DaysOutcome:
-    """What a policy brought. cost in the currency of the prices; missed_days: deadlines that at least one job missed;
-    node_starts: nodes that were woken; mean_up: nodes that were not asleep, mean_busy: of those with a job; alarms:
-    events by kind."""
+    """What a policy brought, `removal` being what becomes of jobs on nodes that leave service.
+
+    cost in the currency of the prices; missed_days: deadlines that at least one job missed; node_starts: nodes that
+    were woken; mean_up: nodes that were not asleep, mean_busy: of those with a job; alarms: events by kind.
+    """
 
     policy: str
+    removal: str
     cost: float
     kwh: float
     jobs: int
@@ -138,6 +144,7 @@ def run_days(days: Days, policy: str, params: Mapping[str, Any] | None = None) -
     turnarounds_s = [_end_s(loop, job, end_s) - job.submit_s for job in jobs]
     return DaysOutcome(
         policy,
+        days.removal.value,
         meter.cost,
         meter.kwh,
         len(jobs),
@@ -171,6 +178,7 @@ def _settings(days: Days, provisioning: PolicyChoice) -> LoopSettings:
         every_day,
         days.confidence,
         nodes_max=days.nodes,
+        removal=days.removal,
         service_s=days.service_s,
         arrivals_per_day=days.arrivals_per_day,
     )
