@@ -47,10 +47,12 @@ def _of_analyser(window: WindowView, shelf: Shelf) -> Chances | None:
     return chances
 
 
-def shown(window: WindowView, size: int, most: int) -> range:
-    """The sizes whose probabilities a decision tells: from the least on, at most `SHOWN` around the one chosen."""
+def shown(window: WindowView, size: int, most: int, chances: Chances) -> range:
+    """The sizes whose probabilities a decision tells: from the least on, at most `SHOWN`; above the one chosen, and the
+    first that keeps the promise, only a few."""
     least = max(window.nodes_min, 1)
-    last = min(max(most, least), max(size, least) + AROUND)
-    if last - least < SHOWN:
-        last = min(max(most, least), least + SHOWN - 1)
+    sizes = range(least, max(most, least) + 1)
+    kept = np.asarray(chances(sizes)) <= 1.0 - window.confidence
+    enough = least + int(kept.argmax()) if kept.any() else sizes[-1]
+    last = min(sizes[-1], max(max(size, enough) + AROUND, least + SHOWN - 1))
     return range(max(least, last - SHOWN + 1), last + 1)

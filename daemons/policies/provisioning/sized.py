@@ -167,7 +167,7 @@ def told_of(wish: Wish, size: int) -> WindowSize:
     numbers = {"jobs": window.jobs, "interval": window.interval, "present": window.nodes, "wanted": wish.nodes}
     breaches: tuple[float, ...] = ()
     if wish.chances is not None:
-        listed = shown(window, size, limits.most)
+        listed = shown(window, size, limits.reachable, wish.chances)
         breaches = wish.chances(listed)
         if listed[0] != max(window.nodes_min, 1):
             numbers["breach_from"] = listed[0]
