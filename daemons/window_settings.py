@@ -6,9 +6,11 @@ from collections.abc import Mapping
 
 from daemons.local_time import check_zone, weekly
 from daemons.settings import PolicyChoice, Removal, WindowSettings
+from shared import plugins
 from shared.config import Weekday, Window
 from shared.errors import InvalidInput, InvalidValue, Problem
 
+ANALYSERS = "trimtab.analysers"
 _DAYS = tuple(Weekday)
 
 
@@ -43,10 +45,23 @@ def _problems(name: str, table: Window) -> list[Problem]:
         found.append(Problem(f"{where}.nodes_min", f"is {table.nodes_min}", expected))
     if not table.days:
         found.append(Problem(f"{where}.days", "is empty", "at least one day of the week"))
-    elif not found and _settings(name, table).periods.overlaps():
+    found += _analyser(where, table)
+    if table.days and not found and _settings(name, table).periods.overlaps():
         expected = "a time before it opens again, at submit_from"
         found.append(Problem(f"{where}.deadline", f"is {table.deadline} of the next day or the one after", expected))
     return found
+
+
+def _analyser(where: str, table: Window) -> list[Problem]:
+    """What is wrong with the choice of an analyser and its parameters."""
+    known = plugins.names(ANALYSERS)
+    if table.analyser not in known:
+        return [Problem(f"{where}.analyser", f"there is no {table.analyser!r}", f"one of {', '.join(known)}")]
+    try:
+        plugins.load(ANALYSERS, table.analyser)().check_params(table.analyser_params)
+    except InvalidInput as error:
+        return [Problem(f"{where}.analyser_params: {each.where}", each.what, each.expected) for each in error.problems]
+    return []
 
 
 def _settings(name: str, table: Window) -> WindowSettings:

@@ -56,6 +56,7 @@ def test_settings_of_a_file_have_its_windows() -> None:
         ('deadline = "06:00"|deadline = "19:00"', "windows.night.deadline", "before it opens again"),
         ("Europe/Berlin|Europe/Atlantis", "windows.night.timezone", "a time zone such as"),
         ("timezone =|nodes_min = 5\nnodes_max = 4\ntimezone =", "windows.night.nodes_min", "at most nodes_max = 4"),
+        ('timezone =|analyser = "oracle"\ntimezone =', "windows.night.analyser", "batch-deadline"),
         ("timezone =|days = []\ntimezone =", "windows.night.days", "at least one day"),
     ],
 )
