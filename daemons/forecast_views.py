@@ -77,6 +77,10 @@ def _arrivals(entry: WindowEntry, now_s: float) -> Row:
         "left_high": float(most[0]),
         "releases_left": math.fsum(record.releases[entry.row_of(now_s) :]) if record.releases else 0.0,
         "raised_by": record.arrivals_factor,
+        "slots": [
+            {"from_at_s": from_s, "expected": mean, "low": low, "high": high, "came": came}
+            for from_s, mean, low, high, came in entry.slot_bands()
+        ],
     }
 
 

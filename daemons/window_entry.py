@@ -11,6 +11,7 @@ from bisect import bisect_right
 from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from itertools import groupby
 
 import numpy as np
 
@@ -191,6 +192,20 @@ class WindowEntry:
             found[:, 0] += releases
         return found
 
+    def slot_bands(self, band: float = 0.95) -> list[tuple[float, float, float, float, int]]:
+        """For each slot of the submission period that comes by: when it begins, jobs expected in it by the forecast, and
+        the band of their number; how many came in."""
+        declared = self.settings.arrivals_per_day / self.slots
+        spread = profile_of(self._history(), self._weekday(), declared).slot_spread
+        rows = []
+        for slot, stretches in groupby(sorted(self._stretches, key=_by_slot), key=lambda stretch: stretch.slot):
+            parts = list(stretches)
+            mean = self._rate(slot) * self.record.arrivals_factor * math.fsum(part.to_s - part.from_s for part in parts)
+            index = min(slot, self.slots - 1)
+            low, high = count_band(np.array([mean]), spread[index : index + 1], band)
+            rows.append((parts[0].from_s, mean, float(low[0]), float(high[0]), self.counts[index]))
+        return rows
+
     # --- the band ---------------------------------------------------------------------------------------------------
 
     def arrival_band(self, now_s: float) -> tuple[float, float, float]:
@@ -260,6 +275,10 @@ class WindowEntry:
     def served(self, job: ServedJob) -> None:
         """A job of the queue is complete."""
         self.change(served=(*self.record.served, job)[-SERVED_MAX:])
+
+
+def _by_slot(stretch: Stretch) -> tuple[int, float]:
+    return stretch.slot, stretch.from_s
 
 
 def _margin(margin: float, factor: float) -> float:

@@ -43,6 +43,7 @@ def _window(row: Mapping[str, Any]) -> RenderableType:
     period = row.get("period") or {}
     local = {key.removesuffix("_local"): value for key, value in period.items() if key.endswith("_local")}
     breaches = [{**each, "breach": f"{each['breach']:.3g}"} for each in rows_of(row, "breach")]
+    plain["arrivals"] = {key: value for key, value in (row.get("arrivals") or {}).items() if key != "slots"}
     plain["confidence"] = f"{row.get('confidence')}"
     table = record(f"window {row.get('name')}", local | plain)
     return Group(table, listing("chance to miss the deadline", breaches, BREACHES)) if breaches else table

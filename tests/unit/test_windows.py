@@ -409,6 +409,9 @@ def test_the_view_shows_the_forecast() -> None:
     assert row["period"]["deadline_local"] == "1970-01-01 12:00 +0000"
     assert (row["jobs"], row["arrivals"]["counted"], row["arrivals"]["left_expected"]) == (1, 1, pytest.approx(6.0))
     assert row["arrivals"]["left_low"] < 6.0 < row["arrivals"]["left_high"]
+    slots = row["arrivals"]["slots"]
+    assert (len(slots), slots[1]["from_at_s"], slots[0]["came"], slots[1]["came"]) == (24, QUARTER_S, 1, 0)
+    assert slots[0]["low"] <= slots[0]["expected"] <= slots[0]["high"]
     assert row["service"]["mean_s"] == 600.0
     assert row["service"]["low_s"] < 600.0 < row["service"]["high_s"]
     assert row["breach"] == [{"nodes": 1, "breach": 0.5}, {"nodes": 2, "breach": 0.2}]
