@@ -197,6 +197,8 @@ class NodeEntry:
     report_seq: int = 0
     vm_seq: dict[str, int] = field(default_factory=dict)
     seen_s: float = 0.0
+    cpu_sum: float = 0.0  # beside what every report writes too: it costs no more memory to touch
+    cpu_readings: int = 0
     last: Report | None = None
     before: Report | None = None
     back_s: float | None = None
@@ -229,8 +231,6 @@ class NodeEntry:
     linked: bool = True
     woken_s: float = 0.0
     changes: int = 0
-    cpu_sum: float = 0.0
-    cpu_readings: int = 0
 
     @property
     def asleep(self) -> bool:
