@@ -330,7 +330,7 @@ def test_a_wrong_question_is_refused_with_what_was_meant(what: str, subject: str
     assert said in detail
 
 
-NAMES = ("requests.py", "vm_requests.py", "web.py", "answers.py")
+NAMES = ("requests.py", "vm_requests.py", "web.py", "answers.py", "windows.py", "after.py")
 
 
 def test_every_code_of_a_refusal_is_documented() -> None:
