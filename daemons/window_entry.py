@@ -193,8 +193,8 @@ class WindowEntry:
         return found
 
     def slot_bands(self, band: float = 0.95) -> list[tuple[float, float, float, float, int]]:
-        """For each slot of the submission period that comes by: when it begins, jobs expected in it by the forecast, the
-        band of their number, and how many came in."""
+        """For each slot of the submission period that comes by: when it begins, jobs expected in it by the forecast,
+        the band of their number, and how many came in."""
         declared = self.settings.arrivals_per_day / self.slots
         spread = profile_of(self._history(), self._weekday(), declared).slot_spread
         rows = []
