@@ -18,6 +18,7 @@ from daemons.prices import PriceBook
 from daemons.records import CostRecord
 from daemons.settings import ControllerSettings, Draw
 from daemons.state import Cluster, NodeEntry
+from daemons.web_loss import WebLoss
 from daemons.window_entry import WindowEntry
 from shared.model import NodeCondition, NodeService
 
@@ -52,6 +53,9 @@ class Energy:
         self.cluster, self.agenda, self.cycle_s = cluster, agenda, settings.decide_s
         self.windows = {} if windows is None else windows
         self.prices = PriceBook(agenda, settings)
+        self.web_loss = WebLoss(cluster, agenda, settings.prices) if settings.prices.per_utility > 0.0 else None
+        if self.web_loss is not None:
+            self.prices.added = self.web_loss.added
         draws = {DEFAULT: Draw(), **settings.power.draws}
         self._draws = Draws(
             {name: curve_of(draw.idle_w, draw.peak_w, draw.off_w, draw.curve_w) for name, draw in draws.items()}
@@ -92,6 +96,8 @@ class Energy:
         """What it cost since the last cycle; it is to be stored."""
         self._close(list(self._meters.values()), now_s)
         self._look_at_deadlines()
+        if self.web_loss is not None:
+            self.web_loss.note(now_s)
         for name, meter in list(self._meters.items()):
             if self.cluster.nodes.get(name) is not meter.node:
                 del self._meters[name]
