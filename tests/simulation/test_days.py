@@ -1,0 +1,142 @@
+"""Days of jobs with a deadline each morning, under prices that change: what is measured is what truly happened."""
+
+from __future__ import annotations
+
+import json
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+from daemons.settings import Removal
+from shared.errors import InvalidInput
+from sim_backend.cli import sim
+from sim_backend.experiments.days import DAY_S, DEADLINE_S, OPENS_S, Days, DaysOutcome, days_of, run_days
+from sim_backend.traces import SwfJob
+
+NODES = 4
+HOURS = 72
+
+
+def small(**others: Any) -> Days:
+    """Two days of 140 jobs of a quarter of an hour; power costs three times as much by day as by night."""
+    rng = np.random.default_rng(7)
+    submits_s = np.sort(np.concatenate([day * DAY_S + OPENS_S + rng.uniform(0.0, 50_000.0, 140) for day in range(2)]))
+    hours = np.arange(HOURS) % 24
+    given: dict[str, Any] = {
+        "days": 2,
+        "nodes": NODES,
+        "submits_s": submits_s,
+        "runs_s": rng.exponential(900.0, submits_s.size),
+        "starts_s": np.arange(HOURS) * 3_600.0,
+        "per_kwh": np.where((hours >= 7) & (hours < 22), 0.3, 0.1),
+        "service_s": 900.0,
+        "arrivals_per_day": 140.0,
+    }
+    return Days(**(given | others))
+
+
+@cache
+def outcome(policy: str, removal: Removal = Removal.CHECKPOINT) -> DaysOutcome:
+    return run_days(small(removal=removal), policy)
+
+
+def test_static_leaves_every_node_on() -> None:
+    """Energy of four nodes over the whole time, by load: it can be told beforehand."""
+    days, found = small(), outcome("static")
+    hours = ((days.days - 1) * DAY_S + DEADLINE_S + 3_600.0) / 3_600.0
+    idle_kwh = NODES * hours * days.draw.idle_w / 1_000.0
+    busy_kwh = days.runs_s.sum() / 3_600.0 * (days.draw.peak_w - days.draw.idle_w) / 1_000.0
+    assert (found.node_starts, found.misses) == (0, 0)
+    assert found.kwh == pytest.approx(idle_kwh + busy_kwh, rel=0.01)
+    assert found.mean_up == pytest.approx(NODES, rel=0.01)
+
+
+@pytest.mark.parametrize("policy", ["threshold", "cost-aware"])
+def test_nodes_sleep_and_the_deadline_is_kept(policy: str) -> None:
+    """Less is spent than with all nodes on, no job is late, and jobs wait longer for it."""
+    found, static = outcome(policy), outcome("static")
+    assert found.misses == 0
+    assert found.node_starts > 0
+    assert found.mean_up < 0.8 * NODES
+    assert found.cost < 0.8 * static.cost
+    assert found.mean_turnaround_s > static.mean_turnaround_s
+
+
+def test_the_cost_aware_work_by_night() -> None:
+    """They pay less for a kilowatt-hour than a policy that does not look at prices."""
+    aware, simple = outcome("cost-aware"), outcome("threshold")
+    assert aware.cost / aware.kwh < simple.cost / simple.kwh
+    assert aware.cost < simple.cost
+
+
+def test_work_that_is_lost_is_done_again() -> None:
+    """With jobs that begin anew nodes are busy for longer, and with nodes that wait for them they are not."""
+    lost, waited, saved = (outcome("threshold", each) for each in (Removal.LOSE, Removal.WAIT, Removal.CHECKPOINT))
+    assert lost.mean_busy > waited.mean_busy
+    assert saved.mean_busy == pytest.approx(waited.mean_busy, rel=0.05)
+    assert (waited.misses, saved.misses) == (0, 0)
+
+
+def test_the_same_days_bring_the_same() -> None:
+    again, first = run_days(small(), "threshold").to_json(), outcome("threshold").to_json()
+    assert again | {"wall_s": 0} == first | {"wall_s": 0}
+
+
+def swf(number: int, submit_s: float, run_s: float) -> SwfJob:
+    return SwfJob(number, submit_s, 0.0, run_s, 1, 1, run_s, 1, 1, number)
+
+
+def test_days_of_a_log() -> None:
+    """Jobs that come before 8 are submitted at 8; those of the days before say what is configured."""
+    log = [swf(1, 100.0, 50.0), swf(2, DAY_S + 3_600.0, 10.0), swf(3, DAY_S + 40_000.0, 20.0), swf(4, 2 * DAY_S, 5.0)]
+    prices: dict[str, Any] = {"nodes": 1, "starts_s": np.zeros(1), "per_kwh": np.zeros(1)}
+    days = days_of(log, 1, 1, **prices)
+    assert days.submits_s.tolist() == [OPENS_S, 40_000.0]
+    assert days.runs_s.tolist() == [10.0, 20.0]
+    assert (days.service_s, days.arrivals_per_day) == (50.0, 1.0)
+    with pytest.raises(InvalidInput, match="no jobs"):
+        days_of(log, 9, 1, **prices)
+
+
+LOG = "\n".join(
+    f"{number} {(number // 20) * 86_400 + (number % 20) * 4_000} 0 600 1 -1 -1 1 600 -1 1 1 -1 -1 -1 -1 -1 -1"
+    for number in range(60)
+)
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> list[str]:
+    """A log of three days and prices of two."""
+    (tmp_path / "log.swf").write_text(LOG)
+    rows = [f"2017-01-0{5 + hour // 24}T{hour % 24:02d}:00,{30 + hour % 24}" for hour in range(48)]
+    (tmp_path / "prices.csv").write_text("hour,price_eur_per_mwh\n" + "\n".join(rows) + "\n")
+    return [str(tmp_path / "log.swf"), "--prices", str(tmp_path / "prices.csv"), "--first-day", "1", "--days", "1"]
+
+
+def test_the_command(files: list[str]) -> None:
+    """A row for each policy, cheaper ones told against threshold."""
+    words = ["days", *files, "--from", "2017-01-05", "--nodes", "2", "--policies", "threshold,static"]
+    done = CliRunner().invoke(sim, [*words, "--output", "json"])
+    assert done.exit_code == 0, done.output
+    rows = json.loads(done.stdout)["rows"]
+    assert [(row["policy"], row["jobs"]) for row in rows] == [("threshold", 20), ("static", 20)]
+    assert rows[0]["saved_frac"] == 0.0 > rows[1]["saved_frac"]
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["--from", "2017-01-06"], "does not cover"),
+        (["--from", "2017-01-05", "--timezone", "Nowhere"], "Nowhere"),
+        (["--from", "2017-01-05", "--column", "cost"], "cost"),
+        (["--from", "2017-01-05", "--policies", "cheapest"], "cheapest"),
+    ],
+)
+def test_what_cannot_be_is_refused(files: list[str], words: list[str], told: str) -> None:
+    done = CliRunner().invoke(sim, ["days", *files, *words])
+    assert done.exit_code == 2
+    assert told in done.output
