@@ -30,6 +30,7 @@ from daemons.models.arrivals import (
 from daemons.records import CountedDay, ServedJob, WindowRecord
 from daemons.settings import WindowSettings
 from daemons.state import JobEntry
+from daemons.window_nodes import JobSize
 from shared.model import Job
 
 DAYS_MAX = 60
@@ -43,7 +44,8 @@ GRACE_FRAC = 0.01  # of an interval: a decision that is so late still counts as 
 
 
 class WindowEntry:
-    """One window. `live`: jobs of its queue that are not over; `jobs_seen`: the last ones that were submitted."""
+    """One window. `live`: jobs of its queue that are not over; `jobs_seen`: the last ones that were submitted, of which
+    `jobs_seen_new` are not part of `size` yet, the usual one (None: no job is known)."""
 
     def __init__(self, settings: WindowSettings, interval_s: float) -> None:
         self.settings, self.interval_s = settings, interval_s
@@ -51,6 +53,8 @@ class WindowEntry:
         self.dirty = False
         self.live: dict[str, JobEntry] = {}
         self.jobs_seen: deque[Job] = deque(maxlen=SIZES_MAX)
+        self.jobs_seen_new = False
+        self.size: JobSize | None = None
         self.counts: list[int] = []
         self.arrived_since = 0
         self._stretches: tuple[Stretch, ...] = ()

@@ -17,6 +17,8 @@ from daemons.models.arrivals import Floats
 from daemons.state import NodeEntry
 from shared.model import Job, Node
 
+LIKE_FRAC = 0.1
+
 
 @dataclass(frozen=True, slots=True)
 class JobSize:
@@ -27,6 +29,12 @@ class JobSize:
     max_mhz: float = math.inf
     vcpus: int = 1
     needs: frozenset[str] = frozenset()
+
+    def is_like(self, other: JobSize) -> bool:
+        """Whether both are the same but for a tenth."""
+        near = math.isclose(self.memory_mib, other.memory_mib, rel_tol=LIKE_FRAC)
+        near = near and math.isclose(self.max_mhz, other.max_mhz, rel_tol=LIKE_FRAC)
+        return near and (self.vcpus, self.needs) == (other.vcpus, other.needs)
 
     def speed_on_mhz(self, node: Node) -> float:
         """The most CPU that one can use on the node."""

@@ -95,6 +95,7 @@ class WindowBook:
     def _count(self, window: WindowEntry, job: JobEntry) -> None:
         window.arrived(job.accepted_s, job.job.instances)
         window.jobs_seen.append(job.job)
+        window.jobs_seen_new = True
         if not job.over:
             window.live[job.job.name] = job
 
@@ -273,8 +274,13 @@ class WindowBook:
         return [node for node in self.cluster.nodes.values() if node.inventory is not None]
 
     def size(self, entry: WindowEntry) -> JobSize:
-        """What a job of its queue takes."""
-        return size_of(entry.jobs_seen, self.settings.vm_overhead_mib)
+        """What a job of its queue takes; it stands while it is about right, as the forecast does."""
+        if entry.jobs_seen_new:
+            entry.jobs_seen_new = False
+            fresh = size_of(entry.jobs_seen, self.settings.vm_overhead_mib)
+            if entry.size is None or not fresh.is_like(entry.size):
+                entry.size = fresh
+        return entry.size if entry.size is not None else JobSize(self.settings.vm_overhead_mib)
 
     def worth(self, entry: WindowEntry, nodes: Sequence[NodeEntry]) -> Worth:
         """What each of the nodes is worth to it."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
+
 import numpy as np
 import pytest
 
@@ -104,6 +106,20 @@ def test_faster_nodes_are_worth_more() -> None:
     desk.ask_job(Job("fast", (Stage(1e6, 2000.0, memory_mib=1000),), queue="night"))
 
     assert desk.view().rate.tolist() == [1.0, 2.0]
+
+
+def test_the_usual_size_of_jobs_stands_while_it_is_about_right() -> None:
+    """Given jobs of which five fit a node, then a few slightly smaller ones change nothing, many larger ones do."""
+    desk = WindowDesk()
+    desk.nodes |= {name: Node(name, 8, 1000.0, 5000) for name in desk.nodes}
+    desk.lead()
+    slots = []
+    for count, memory_mib in ((5, 1000), (8, 910), (20, 2500)):
+        for _ in range(count):
+            desk.submit(memory_mib=memory_mib)
+        slots.append(desk.view().slots)
+
+    assert slots == [5, 5, 2]
 
 
 def test_jobs_per_node_may_be_configured() -> None:
@@ -325,6 +341,23 @@ def test_a_jump_of_the_clock_ends_periods() -> None:
     assert desk.window.opens_s == 3 * DAY_S
     assert desk.told("deadline-missed") == ["1 jobs were not done"]
     assert desk.view().interval == 10
+
+
+def test_a_day_of_25_hours() -> None:
+    """Given a window of the whole day on which the clock is put back, then it has four intervals more, and the slots of
+    the hour that comes twice are remembered to have come twice."""
+    day = datetime(2026, 10, 24, 22, tzinfo=UTC).timestamp()
+    window = night(times=("00:00", "12:00", "00:00"), zone="Europe/Berlin")
+    desk = WindowDesk(window)
+    desk.now_s = day
+    desk.lead()
+    desk.submit("a")
+    intervals = desk.view().intervals
+    desk.pass_time(25 * HOUR_S)
+
+    assert (intervals, desk.view().intervals) == (100, 96)
+    assert desk.window.days[0].exposure == (*(1.0,) * 8, *(2.0,) * 4, *(1.0,) * 36)
+    assert desk.told("deadline-missed") == ["1 jobs were not done"]
 
 
 @pytest.mark.parametrize(

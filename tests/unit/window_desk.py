@@ -21,8 +21,9 @@ NODES = ("n1", "n2")
 def night(**fields: Any) -> WindowSettings:
     """Submission from midnight to 06:00 UTC, to be done by noon; a job an hour each of 600 s is declared."""
     given: dict[str, Any] = {"arrivals_per_day": 6.0, "service_s": 600.0} | fields
+    zone = given.pop("zone", "UTC")
     times = given.pop("times", ("00:00", "06:00", "12:00"))
-    return WindowSettings("night", "night", weekly("UTC", times[0], times[1], times[2], range(7)), **given)
+    return WindowSettings("night", "night", weekly(zone, times[0], times[1], times[2], range(7)), **given)
 
 
 class WindowDesk(Desk):
