@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import datetime
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from itertools import pairwise
@@ -19,7 +19,6 @@ from numpy.typing import NDArray
 
 from shared.errors import InvalidInput, Problem
 from shared.tomlfile import Above, AtLeast, Range, load
-from sim_backend.provision_series import Wanted, mean_prices, parse_start
 
 SECONDS_MAX = 1e9
 SECONDS_PER_HOUR = 3600.0
@@ -27,6 +26,7 @@ ARRIVALS_MAX = 100_000
 TERMS_MAX = 10
 SERVERS_MAX = 1_000
 INTERVALS_MAX = 10_000
+REMOVE_S = 30.0
 _NODES = 64  # of the quadrature that counts arrivals, in each interval
 
 Positive = Annotated[float, Range(1e-6, SECONDS_MAX)]
@@ -60,7 +60,7 @@ class Servers:
     max: Annotated[int, Range(1, SERVERS_MAX)]
     min: Annotated[int, Range(1, SERVERS_MAX)] = 1
     deploy_s: NotNegative = 25.0
-    remove_s: NotNegative = 30.0
+    remove_s: NotNegative = REMOVE_S
     slots: Annotated[int, Range(1, 1_000)] = 1
 
 
@@ -159,12 +159,43 @@ class Scenario:
 
 
 @dataclass(frozen=True, slots=True)
+class Wanted:
+    """Which prices: a column of a CSV file whose first column has times, by the clock of `time_zone` where they have no
+    offset; `intervals` intervals of interval_s from `start` on that clock. remove_s: as in `Servers`."""
+
+    file: Path
+    column: str
+    time_zone: str
+    start: datetime.datetime
+    interval_s: float
+    intervals: int
+    remove_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Paid:
+    """float64[deadline] each, per server: `price` of an interval, `removal_price` of the time from its begin until a
+    removed server is released. highest: the highest price of the period, per interval."""
+
+    price: NDArray[np.float64]
+    removal_price: NDArray[np.float64]
+    highest: float
+
+    def times(self, factor: float) -> Paid:
+        """In another unit."""
+        return Paid(self.price * factor, self.removal_price * factor, self.highest * factor)
+
+
+Pay = Callable[[Wanted, str], Paid]
+"""Reads a price series; the name of the scenario is for the problems that it raises as `InvalidInput`."""
+
+
+@dataclass(frozen=True, slots=True)
 class Given:
-    """A scenario with what its price series holds: `prices`, float64[deadline], of one server in each interval; None
-    for a shape."""
+    """A scenario, with what its price series says; None for a shape."""
 
     scenario: Scenario
-    prices: NDArray[np.float64] | None = None
+    paid: Paid | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,25 +210,25 @@ class _Loose:
     price: Any = None
 
 
-def read(path: Path) -> Given:
-    """The scenario at `path`. Raises `InvalidInput` naming each problem with its place."""
+def read(path: Path, pay: Pay) -> Given:
+    """The scenario at `path`; `pay` reads its price series. Raises `InvalidInput` with each problem and its place."""
     problems: list[Problem] = []
     scenario: Scenario | None = None
     try:
         scenario = load(path, Scenario)
     except InvalidInput as error:
         problems += error.problems
-    prices: NDArray[np.float64] | None = None
+    paid: Paid | None = None
     try:
-        prices = _series(path)
+        paid = _series(path, pay)
     except InvalidInput as error:
         problems += [problem for problem in error.problems if problem not in problems]
     if problems or scenario is None:
         raise InvalidInput(*problems)
-    return Given(scenario, prices)
+    return Given(scenario, paid)
 
 
-def _series(path: Path) -> NDArray[np.float64] | None:
+def _series(path: Path, pay: Pay) -> Paid | None:
     """The prices that a file names; None where its shape is another or too little else is known."""
     loose = load(path, _Loose)
     price, period = loose.price, loose.period
@@ -208,10 +239,11 @@ def _series(path: Path) -> NDArray[np.float64] | None:
     strings = [price.get(key, "UTC") for key in ("file", "column", "time_zone")]
     if not interval_s or not 0 < intervals <= INTERVALS_MAX or not all(isinstance(each, str) for each in strings):
         return None  # told by the checks of these keys
-    wanted = Wanted(path.parent / strings[0], strings[1], strings[2], start, interval_s, int(intervals))
+    remove_s = _number(loose.servers, "remove_s", REMOVE_S)
+    wanted = Wanted(path.parent / strings[0], strings[1], strings[2], start, interval_s, int(intervals), remove_s)
     watts = _number(price, "watts")
     # A price per MWh becomes one per server and interval.
-    return mean_prices(wanted, str(path)) * (watts / 1e6 * interval_s / SECONDS_PER_HOUR if watts else 1.0)
+    return pay(wanted, str(path)).times(watts / 1e6 * interval_s / SECONDS_PER_HOUR if watts else 1.0)
 
 
 def _start(price: Mapping[str, Any], path: Path) -> datetime.datetime:
@@ -222,7 +254,7 @@ def _start(price: Mapping[str, Any], path: Path) -> datetime.datetime:
         if price.get(key) in (None, "")
     ]
     raw = price.get("start", "")
-    start = raw if isinstance(raw, datetime.datetime) else parse_start(raw)
+    start = _moment(raw)
     if start is None:
         what = f"is {str(raw)[:60]!r}" if raw != "" else "is missing"
         problems.append(Problem(f"{path}: price.start", what, "a time such as 2022-01-10T08:00"))
@@ -231,11 +263,21 @@ def _start(price: Mapping[str, Any], path: Path) -> datetime.datetime:
     return start
 
 
-def _number(table: Any, key: str) -> float:
+def _number(table: Any, key: str, default: float = 0.0) -> float:
     """A number of a table that nobody has checked; 0 where it is none that can be used."""
-    value = table.get(key) if isinstance(table, dict) else None
+    value = table.get(key, default) if isinstance(table, dict) else default
     good = isinstance(value, int | float) and not isinstance(value, bool) and 0 < value < SECONDS_MAX
     return float(value) if good and value is not None else 0.0
+
+
+def _moment(raw: object) -> datetime.datetime | None:
+    """A time in TOML or in ISO 8601; None where it is none."""
+    if isinstance(raw, datetime.datetime):
+        return raw
+    try:
+        return datetime.datetime.fromisoformat(raw) if isinstance(raw, str) else None
+    except ValueError:
+        return None
 
 
 # --- arrivals ---------------------------------------------------------------------------------------------------------

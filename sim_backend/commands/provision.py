@@ -14,7 +14,7 @@ from rich.text import Text
 from daemons.cli.output import REFUSED, emit, messages, output_option
 from daemons.models.deadline.rules import METHODS
 from sim_backend.experiments.provisioning_report import PolicyReport, ProvisionReport, report_of
-from sim_backend.provision_file import read
+from sim_backend.experiments.provisioning_series import read_scenario
 from sim_backend.provision_monte_carlo import Outcome
 
 RUNS_MAX = 10_000_000
@@ -41,7 +41,7 @@ def policy_names(text: str | None) -> tuple[str, ...]:
 @output_option
 def provision(scenario: Path, runs: int | None, seed: int, policies: tuple[str, ...] | None) -> None:
     """Say how many servers each policy has in service in the period with a deadline that SCENARIO.toml describes."""
-    given = read(scenario)
+    given = read_scenario(scenario)
     report = _with_status(lambda tell: report_of(given, policies or METHODS, runs or 0, seed, tell))
     emit(report.to_json(), lambda: for_people(report))
     if report.infeasible:

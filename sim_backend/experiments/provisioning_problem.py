@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from daemons.models.deadline.problem import DeadlineProblem, arrivals_from_rate
 from daemons.models.deadline.shapes import shape_prices
-from sim_backend.provision_file import Given, Scenario
+from sim_backend.provision_file import Given
 from sim_backend.provision_monte_carlo import Period
 
 ORDER = 12  # of the polynomials that stand for the rate within an interval
@@ -48,25 +48,7 @@ def _prices(given: Given, shape: str | None) -> tuple[Floats, Floats, float]:
     """Price and removal price of every interval, and the highest price."""
     scenario = given.scenario
     remove = scenario.servers.remove_s / scenario.period.interval_s
-    if given.prices is not None and shape is None:
-        return given.prices, removal_prices(given.prices, remove), float(given.prices.max())
+    if given.paid is not None and shape is None:
+        return given.paid.price, given.paid.removal_price, given.paid.highest
     named = scenario.price.shape.value if shape is None else shape
     return shape_prices(named, scenario.price.ratio, scenario.period.deadline, remove)
-
-
-def removal_prices(price: Floats, remove: float) -> Floats:
-    """What a server costs from each decision point for `remove` intervals, never past the deadline, at prices that are
-    constant within an interval."""
-    intervals = len(price)
-    summed = np.concatenate([[0.0], np.cumsum(price)])
-    begins = np.arange(intervals, dtype=np.float64)
-    ends = np.minimum(begins + remove, intervals)
-    edges = np.arange(intervals + 1, dtype=np.float64)
-    return np.asarray(np.interp(ends, edges, summed) - summed[:-1], dtype=np.float64)
-
-
-def poisson_mean(scenario: Scenario) -> float:
-    """Expected number of arrivals under the rate 1 / (mean_s a(x))."""
-    period = scenario.period
-    rates = arrivals_from_rate(scenario.rate_per_interval, period.deadline, period.submission_end, ORDER)
-    return float(rates[:, 0].sum())

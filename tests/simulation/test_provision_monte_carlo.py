@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from sim_backend.experiments.provisioning_series import read_scenario
 from sim_backend.provision_arrivals import ArrivalProcess, poisson_arrivals, thesis_arrivals
-from sim_backend.provision_file import Scenario, read
+from sim_backend.provision_file import Scenario
 from sim_backend.provision_monte_carlo import Period, Sizes, simulate, wilson
 
 EXAMPLE = Path(__file__).parents[2] / "examples/provision-thesis.toml"
@@ -29,7 +30,7 @@ class Table:
 @pytest.fixture(scope="module")
 def scenario() -> Scenario:
     """The thesis's."""
-    return read(EXAMPLE).scenario
+    return read_scenario(EXAMPLE).scenario
 
 
 def moments(process: ArrivalProcess, runs: int) -> tuple[float, float, NDArray[np.float64]]:

@@ -9,7 +9,8 @@ import pytest
 
 from daemons.models.deadline.capacity import capacity
 from sim_backend.experiments.provisioning_problem import problem_of
-from sim_backend.provision_file import Scenario, read
+from sim_backend.experiments.provisioning_series import read_scenario
+from sim_backend.provision_file import Scenario
 from sim_backend.provision_probing import (
     capacity_by_chance,
     finished_share,
@@ -18,7 +19,7 @@ from sim_backend.provision_probing import (
     steps_by_chance,
 )
 
-GIVEN = read(Path(__file__).parents[2] / "examples/provision-thesis.toml")
+GIVEN = read_scenario(Path(__file__).parents[2] / "examples/provision-thesis.toml")
 
 
 @pytest.fixture(scope="module")

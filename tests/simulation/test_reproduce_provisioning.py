@@ -11,8 +11,8 @@ import pytest
 from sim_backend.experiments import provisioning_costs, provisioning_rows, provisioning_runs
 from sim_backend.experiments.catalogue import Reproduction, paper, reproduce
 from sim_backend.experiments.claims import Row
+from sim_backend.experiments.provisioning_series import read_scenario
 from sim_backend.experiments.provisioning_settings import AWARE, HEURISTIC, SHAPES, thesis
-from sim_backend.provision_file import read
 
 # What the thesis says and what is not so, each with its reason in the row.
 NOT_SO = {
@@ -38,7 +38,7 @@ def by_id(rows: Sequence[Row]) -> Mapping[str, Row]:
 
 def test_the_settings_are_the_example() -> None:
     """What is played is what examples/provision-thesis.toml says, but for the price."""
-    example = read(Path(__file__).parents[2] / "examples/provision-thesis.toml").scenario
+    example = read_scenario(Path(__file__).parents[2] / "examples/provision-thesis.toml").scenario
     ours = thesis().scenario
     for part in ("period", "servers", "arrivals", "service", "promise"):
         assert getattr(ours, part) == getattr(example, part)

@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 
 from shared.errors import InvalidInput, Problem
-from sim_backend.provision_file import Given, expected_arrivals, lowest, read
-from sim_backend.provision_series import Wanted, mean_prices
+from sim_backend.experiments.provisioning_problem import problem_of
+from sim_backend.experiments.provisioning_series import paid, read_scenario
+from sim_backend.provision_file import Given, Wanted, expected_arrivals, lowest
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 THESIS = EXAMPLES / "provision-thesis.toml"
@@ -39,13 +40,13 @@ def series(start: str = "2022-01-10T00:00", zone: str = "UTC", column: str = "eu
 def problems(path: Path) -> dict[str, Problem]:
     """By key or, of the series, by line."""
     with pytest.raises(InvalidInput) as caught:
-        read(path)
+        read_scenario(path)
     return {problem.where.rpartition(": ")[2]: problem for problem in caught.value.problems}
 
 
 def test_the_thesis() -> None:
     """Every key of the example."""
-    scenario = read(THESIS).scenario
+    scenario = read_scenario(THESIS).scenario
     assert (scenario.period.interval_s, scenario.period.submission_end, scenario.period.deadline) == (900, 64, 92)
     assert (scenario.servers.min, scenario.servers.max, scenario.servers.deploy_s) == (1, 5, 25)
     assert scenario.submission_end_s == 57_600
@@ -57,12 +58,12 @@ def test_the_thesis() -> None:
 
 def test_a_day_of_real_prices() -> None:
     """Given the example with a series, then an interval costs what 250 W do, also where the price is below 0."""
-    given = read(EXAMPLES / "provision-day-ahead.toml")
-    assert given.prices is not None
-    assert given.prices.shape == (92,)
-    assert given.prices[0] == pytest.approx(124.54 * 250e-6 / 4)  # 8:00 of the Saturday
-    assert given.prices[4 * 7] == pytest.approx(-35.00 * 250e-6 / 4)  # 15:00
-    assert given.prices[-1] == pytest.approx(143.14 * 250e-6 / 4)  # 6:45 of the Sunday
+    given = read_scenario(EXAMPLES / "provision-day-ahead.toml")
+    assert given.paid is not None
+    assert given.paid.price.shape == (92,)
+    assert given.paid.price[0] == pytest.approx(124.54 * 250e-6 / 4)  # 8:00 of the Saturday
+    assert given.paid.price[4 * 7] == pytest.approx(-35.00 * 250e-6 / 4)  # 15:00
+    assert given.paid.price[-1] == pytest.approx(143.14 * 250e-6 / 4)  # 6:45 of the Sunday
 
 
 @pytest.mark.parametrize(
@@ -97,7 +98,7 @@ def test_a_problem_names_its_key(tmp_path: Path, old: str, new: str, key: str) -
 def test_rates_are_not_negative_within_submission_alone(tmp_path: Path) -> None:
     """Given a profile that is below 0 after the end of submission only, then it is good."""
     path = changed(tmp_path, ("profile = [2.0, -1.04167e-4, 1.80845e-9]", "profile = [2.0, -3e-5]"))
-    assert isinstance(read(path), Given)
+    assert isinstance(read_scenario(path), Given)
     assert lowest([2.0, -3e-5], 57_600.0) == pytest.approx((57_600.0, 0.272))
     assert lowest([2.0, -1.04167e-4, 1.80845e-9], 57_600.0) == pytest.approx((28_800.077, 0.49999), abs=1e-2)
 
@@ -119,13 +120,13 @@ def test_all_problems_at_once(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("csv", "said"),
     [
-        (HOURS.replace("2022-01-10T05:00,5.5\n", ""), "a gap between 2022-01-10T04:00+00:00 and 2022-01-10T06:00"),
+        (HOURS.replace("2022-01-10T05:00,5.5\n", ""), "7200 s from 2022-01-10T04:00 to 2022-01-10T06:00"),
         (HOURS.replace("05:00,5.5", "05:00,"), "no price at 2022-01-10T05:00"),
         (HOURS.replace("05:00,5.5", "05:00,nan"), "no price at 2022-01-10T05:00"),
-        (HOURS.replace("05:00,5.5", "03:00,5.5"), "the time goes back"),
-        (HOURS.replace("2022-01-10T05", "5"), "no time in the first column"),
+        (HOURS.replace("05:00,5.5", "03:00,5.5"), "goes back"),
+        (HOURS.replace("2022-01-10T05", "5"), "is no time"),
         (HOURS[: HOURS.index("2022-01-10T20")], "only"),
-        ("", "holds no price"),
+        ("", "has 0 prices"),
     ],
 )
 def test_prices_with_gaps(tmp_path: Path, csv: str, said: str) -> None:
@@ -140,12 +141,19 @@ def changed_where(found: dict[str, Problem]) -> list[Problem]:
     return [problem for problem in found.values() if "scenario.toml" not in problem.where]
 
 
-def test_gaps_outside_the_period_do_not_matter(tmp_path: Path) -> None:
-    """Given a day of 92 quarters from midnight, then a gap after 23:00 is none."""
-    csv = "hour,eur\n" + HOURS.replace("T23:00,23.5", "T23:00,")
-    given = read(changed(tmp_path, series(), csv=csv))
-    assert given.prices is not None
-    assert given.prices[:5] == pytest.approx([0.5, 0.5, 0.5, 0.5, 1.5])
+def test_the_price_of_a_removed_server(tmp_path: Path) -> None:
+    """Given removal that takes longer than an interval, then it is paid for at the prices of that time, and not past
+    the deadline; a late job costs its service at the highest price."""
+    given = read_scenario(changed(tmp_path, series(), ("remove_s = 30", "remove_s = 1000")))
+    assert given.paid is not None
+    assert given.paid.price[:5] == pytest.approx([0.5, 0.5, 0.5, 0.5, 1.5])
+    assert given.paid.removal_price[0] == pytest.approx(0.5 * 1000 / 900)
+    assert given.paid.removal_price[3] == pytest.approx((0.5 * 900 + 1.5 * 100) / 900)
+    assert given.paid.removal_price[91] == pytest.approx(22.5)
+    problem = problem_of(given)
+    assert problem.penalty == pytest.approx(1200 / 900 * 22.5)
+    assert problem.removal_price is not given.paid.removal_price
+    assert problem_of(given, "uniform").penalty == pytest.approx(1200 / 900)
 
 
 @pytest.mark.parametrize(
@@ -178,7 +186,8 @@ def test_days_on_which_the_clock_changes(tmp_path: Path) -> None:
     path = tmp_path / "prices.csv.gz"
     path.write_bytes(gzip.compress(("hour,eur\n" + "\n".join(lines)).encode()))
     start = datetime.datetime.fromisoformat("2022-10-30T00:00")
-    wanted = Wanted(path, "eur", "Europe/Brussels", start, 3600.0, 25)
-    assert mean_prices(wanted, "x.toml") == pytest.approx(list(range(25)))
-    half = Wanted(path, "eur", "Europe/Brussels", start, 5400.0, 4)
-    assert mean_prices(half, "x.toml") == pytest.approx([1 / 3, 5 / 3, 10 / 3, 14 / 3])
+    wanted = Wanted(path, "eur", "Europe/Brussels", start, 3600.0, 25, 0.0)
+    assert paid(wanted, "x.toml").price == pytest.approx(list(range(25)))
+    half = Wanted(path, "eur", "Europe/Brussels", start, 5400.0, 4, 5400.0)
+    assert paid(half, "x.toml").price == pytest.approx([1 / 3, 5 / 3, 10 / 3, 14 / 3])
+    assert paid(half, "x.toml").removal_price == pytest.approx([1 / 3, 5 / 3, 10 / 3, 14 / 3])

@@ -1,0 +1,47 @@
+"""Scenarios of periods with a deadline, with the price series that they name."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from pathlib import Path
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+import numpy as np
+
+from daemons.models.prices import PriceSeries
+from daemons.price_feed import read_prices
+from shared.errors import InvalidInput, Problem
+from sim_backend.provision_file import Given, Paid, Wanted, read
+
+
+def read_scenario(path: Path) -> Given:
+    """The scenario at `path`. Raises `InvalidInput` with every problem of it and of its price series."""
+    return read(path, paid)
+
+
+def paid(wanted: Wanted, scenario: str) -> Paid:
+    """What a server costs in each interval and once it is removed. Raises `InvalidInput`, with `scenario` as the name
+    of the file that asks for it, for a series that cannot be read or that has not all of the period."""
+    try:
+        zone = ZoneInfo(wanted.time_zone)
+    except (ZoneInfoNotFoundError, ValueError, OSError) as error:
+        what = f"is {wanted.time_zone[:60]!r}"
+        problem = Problem(f"{scenario}: price.time_zone", what, "a time zone such as Europe/Brussels")
+        raise InvalidInput(problem) from error
+    found = read_prices(wanted.file, wanted.column, wanted.time_zone)
+    series = PriceSeries(np.array(found.starts_s), np.array(found.per_kwh), found.until_s)
+    start = wanted.start if wanted.start.tzinfo else wanted.start.replace(tzinfo=zone)
+    begin_s = start.timestamp()
+    end_s = begin_s + wanted.interval_s * wanted.intervals
+
+    def at(moment_s: float) -> str:
+        return datetime.fromtimestamp(moment_s, zone).isoformat(timespec="minutes")
+
+    if begin_s < series.from_s or end_s > series.until_s:
+        held = f"has prices from {at(series.from_s)} to {at(series.until_s)} only"
+        raise InvalidInput(Problem(str(wanted.file), held, f"prices from {at(begin_s)} to {at(end_s)}"))
+    edges = begin_s + wanted.interval_s * np.arange(wanted.intervals + 1, dtype=np.float64)
+    removed = series.integrals(edges[:-1], np.minimum(edges[:-1] + wanted.remove_s, end_s))
+    inside = series.between(begin_s, end_s)
+    highest = float(series.per_kwh.max() if inside is None else inside.per_kwh.max())
+    return Paid(series.integrals(edges[:-1], edges[1:]) / wanted.interval_s, removed / wanted.interval_s, highest)
