@@ -412,11 +412,13 @@ class Deployment:
         return self._go(node, NodeService.IN_SERVICE, now_s)
 
     def _fail(self, node: NodeEntry, why: str, now_s: float) -> bool:
-        """Out of everything until an operator says that it is repaired; a new decision finds another for it."""
+        """Out of everything until an operator says that it is repaired; a new decision finds another for one that was
+        wanted."""
         node.detail = why[:DETAIL_MAX]
         node.changes += 1
         node.silent_s = None
-        self.agenda.place = self.agenda.cycle = True
+        if node.wanted:
+            self.agenda.place = self.agenda.cycle = True
         return self._go(node, NodeService.FAILED, now_s, node.detail)
 
     # --- the wake test ----------------------------------------------------------------------------------------------

@@ -39,7 +39,9 @@ def staying(cluster: Cluster, power: PowerSettings, named: Set[str] = frozenset(
         return node.service is not NodeService.IN_SERVICE, not node.wanted, watts, node.name
 
     protected = {node.name for node in cluster.nodes.values() if node.name in power.never}
-    kept = [node.name for node in able if node.name in protected or node.name in named]
+    kept = {node.name for node in able if node.name in protected or node.name in named}
+    if len(kept) >= power.keep_nodes:
+        return frozenset(protected)
     more = [node.name for node in sorted(able, key=rank) if node.name not in kept]
     return frozenset(protected.union(more[: max(power.keep_nodes - len(kept), 0)]))
 
