@@ -42,10 +42,10 @@ class Subject:
         yield snapshot([], [])
         yield snapshot([NodeRow("n0")], [])
         yield snapshot([], [WorkRow("j0")])
-        for _ in range(_CLUSTERS):
+        for index in range(_CLUSTERS):
             seen = random_cluster(rng)
             yield seen
-            if self.shelf is not None:
+            if self.shelf is not None and index % 3 == 0:
                 yield provisioned(rng, seen)
 
     def decide(self, seen: Snapshot, state: Any = None) -> tuple[Any, Any]:
