@@ -26,6 +26,8 @@ ARRIVALS_MAX = 100_000
 TERMS_MAX = 10
 SERVERS_MAX = 1_000
 INTERVALS_MAX = 10_000
+TABLE_MIB_MAX = 1_024
+_SIZE_BYTES = 2
 REMOVE_S = 30.0
 _NODES = 64  # of the quadrature that counts arrivals, in each interval
 
@@ -125,6 +127,30 @@ class PositiveProfile:
 
 
 @dataclass(frozen=True, slots=True)
+class SmallTables:
+    """The sizes of a policy, by interval, servers and jobs that can be done, fit in memory."""
+
+    key: str = "servers.max"
+
+    def broken(self, values: Mapping[str, Any]) -> str:
+        """What is expected, "" where that is so or what it is held against is not good."""
+        needed = (
+            "servers.max",
+            "servers.min",
+            "servers.slots",
+            "period.interval_s",
+            "period.deadline",
+            "service.mean_s",
+        )
+        if any(key not in values for key in needed):
+            return ""
+        most, least, slots, interval_s, deadline, mean_s = (values[key] for key in needed)
+        jobs = slots * most * (deadline * interval_s / mean_s + 1.0)
+        size_mib = _SIZE_BYTES * deadline * (most - least + 1) * jobs / 2**20
+        return "" if size_mib <= TABLE_MIB_MAX else f"tables of at most {TABLE_MIB_MAX} MiB (they take {size_mib:,.0f})"
+
+
+@dataclass(frozen=True, slots=True)
 class Scenario:
     """A period with a deadline, as its file says."""
 
@@ -133,6 +159,7 @@ class Scenario:
         AtLeast("servers.max", "servers.min"),
         AtLeast("period.interval_s", "servers.deploy_s"),
         PositiveProfile(),
+        SmallTables(),
     )
 
     period: Period

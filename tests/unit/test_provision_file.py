@@ -80,6 +80,8 @@ def test_a_day_of_real_prices() -> None:
         ("min = 1", "min = 6", "servers.max"),
         ("min = 1", "min = 0", "servers.min"),
         ("deploy_s = 25", "deploy_s = 901", "period.interval_s"),
+        ("max = 5", "max = 1000", "servers.max"),
+        ("max = 5", "max = 20\nslots = 1000", "servers.max"),
         ("confidence = 0.9999", "confidence = 1", "promise.confidence"),
         ("confidence = 0.9999", "confidence = 0.0", "promise.confidence"),
         ('shape = "increasing"', 'shape = "cubic"', "price.shape"),
@@ -101,6 +103,13 @@ def test_rates_are_not_negative_within_submission_alone(tmp_path: Path) -> None:
     assert isinstance(read_scenario(path), Given)
     assert lowest([2.0, -3e-5], 57_600.0) == pytest.approx((57_600.0, 0.272))
     assert lowest([2.0, -1.04167e-4, 1.80845e-9], 57_600.0) == pytest.approx((28_800.077, 0.49999), abs=1e-2)
+
+
+def test_many_servers_whose_number_is_fixed(tmp_path: Path) -> None:
+    """Given no sizes to choose from, then tables are small."""
+    path = changed(tmp_path, ("max = 5", "max = 900"), ("min = 1", "min = 900"))
+    assert read_scenario(path).scenario.servers.max == 900
+    assert read_scenario(changed(tmp_path, ("max = 5", "max = 200"))).scenario.servers.max == 200
 
 
 def test_all_problems_at_once(tmp_path: Path) -> None:
