@@ -183,6 +183,9 @@ class Deployment:
     def loaded(self, now_s: float) -> None:
         """A new leader has read everything: limits on what is under way begin anew."""
         self.work.begin(now_s)
+        for node in self.cluster.nodes.values():
+            if node.sleeping:
+                self.work.way(node).expires_s = now_s + self.settings.action_ttl_s
         self.agenda.deploy = True
 
     # --- converging -------------------------------------------------------------------------------------------------

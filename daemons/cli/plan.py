@@ -14,7 +14,7 @@ from daemons.cli.output import CommandGroup, emit, output_option
 from daemons.cli.render import listing, record, rows_of
 from shared.messages import ApprovePlan, DryRun, SetDeciding
 
-HISTORY_COLUMNS = ("number", "decided_at_s", "policy", "kinds", "counts")
+HISTORY_COLUMNS = ("number", "decided_at_s", "policy", "kinds", "provisioning", "counts")
 HISTORY_MAX = 200
 
 

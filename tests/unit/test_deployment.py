@@ -502,3 +502,30 @@ def test_a_sleeping_node_that_an_operator_says_is_off_can_still_be_woken(desk: P
     desk.go(10.0)
     desk.comes_back("n3")
     assert (desk.service("n3"), desk.happenings("off-node-reports")) == (IN_SERVICE, [])
+
+
+def test_a_successor_tells_another_scheduler_again_what_it_may_not_have_heard() -> None:
+    desk = PowerDesk(settings=power(does=LINKS))
+    desk.lead()
+    desk.want("n1", "n2")
+    assert desk.asked(PowerOperation.DELINK) == ["n3"]
+    after = desk.succeeded()
+    after.go(10.0)
+    assert (after.service("n3"), after.asked(PowerOperation.DELINK)) == (DRAINING, ["n3"])
+    after.powered()
+    assert after.service("n3") is STANDBY
+    last = after.succeeded()
+    last.go(10.0)
+    last.want("n1", "n2", "n3")
+    assert last.asked(PowerOperation.LINK) == ["n3"]
+
+
+def test_an_answer_about_sleep_of_an_older_leaders_request_counts_once(desk: PowerDesk) -> None:
+    desk.want("n1", "n2")
+    desk.go(65.0)
+    after = desk.succeeded()
+    after.go(5.0)
+    after.sleeps = desk.sleeps
+    after.agree("n3", False, "an older term")
+    after.agree("n3", False, "an older term")
+    assert details(after, "sleep-failed") == [("n3", "an older term")]
