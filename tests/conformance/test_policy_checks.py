@@ -11,8 +11,19 @@ import pytest
 
 from daemons.decide import no_tables
 from daemons.policies.placement.first_fit import FirstFit
+from daemons.policies.provisioning.rules import Threshold
 from daemons.policies.provisioning.static import Static
-from shared.decision import Change, ChangeKind, PlacementDecision, ProvisioningDecision, Reason, ReasonCode, Refusal
+from daemons.tables import MemoryShelf
+from shared.decision import (
+    Change,
+    ChangeKind,
+    PlacementDecision,
+    ProvisioningDecision,
+    Reason,
+    ReasonCode,
+    Refusal,
+    WindowSize,
+)
 from shared.errors import ContractViolation
 from shared.model import Allotment
 from shared.ports import Needs, Shelf
@@ -224,6 +235,89 @@ def test_sizes() -> None:
     checks.check_sizes(Subject(Static(), {}, shelf=no_tables))
     with pytest.raises(ContractViolation, match="no such node"):
         checks.check_sizes(Subject(Inventive(), {}, shelf=no_tables))
+
+
+class Sizing(Threshold):
+    """Heuristic 1 but for what is planted."""
+
+    def __init__(self, bug: Callable[[Snapshot, ProvisioningDecision], ProvisioningDecision]) -> None:
+        self._bug = bug
+
+    def decide(
+        self, snapshot: Snapshot, state: Any, params: Mapping[str, Any], shelf: Shelf
+    ) -> tuple[ProvisioningDecision, Any]:
+        decision, state = super().decide(snapshot, state, params, shelf)
+        return self._bug(snapshot, decision), state
+
+
+def all_nodes(seen: Snapshot, decision: ProvisioningDecision) -> ProvisioningDecision:
+    """Names also what is not available."""
+    return replace(decision, in_service=tuple(dict.fromkeys(seen.nodes.names)))
+
+
+def no_nodes(seen: Snapshot, decision: ProvisioningDecision) -> ProvisioningDecision:
+    """Names nothing, not even what must stay."""
+    del seen
+    return replace(decision, in_service=(), windows=tuple(replace(size, nodes=0) for size in decision.windows))
+
+
+def sized(change: Callable[[WindowSize], WindowSize]) -> Callable[..., ProvisioningDecision]:
+    """Changes what is said of the first window."""
+
+    def bug(seen: Snapshot, decision: ProvisioningDecision) -> ProvisioningDecision:
+        del seen
+        first = tuple(change(size) for size in decision.windows[:1])
+        return replace(decision, windows=(*first, *decision.windows[1:]))
+
+    return bug
+
+
+def one_window_less(seen: Snapshot, decision: ProvisioningDecision) -> ProvisioningDecision:
+    """Says nothing of the first window."""
+    del seen
+    return replace(decision, windows=decision.windows[1:])
+
+
+SIZE_BUGS: dict[str, Callable[..., ProvisioningDecision]] = {
+    "not available": all_nodes,
+    "must stay": no_nodes,
+    "its nodes are worth": sized(lambda size: replace(size, nodes=size.nodes + 9, wanted=size.wanted + 9)),
+    "may have": sized(lambda size: replace(size, nodes=0, wanted=99)),
+    "because of": sized(lambda size: replace(size, nodes=max(size.nodes - 1, 0), reason=WHY)),
+    "probabilities": sized(lambda size: replace(size, breach=(0.1, 0.2))),
+    "cost is not finite": sized(lambda size: replace(size, predicted_cost=float("inf"))),
+    "sizes for": one_window_less,
+}
+SHELF = MemoryShelf()
+
+
+@pytest.mark.parametrize("rule", SIZE_BUGS)
+def test_sizes_of_windows(rule: str) -> None:
+    """A provisioning policy that breaks a rule for windows is told by that rule."""
+    checks.check_sizes(Subject(Threshold(), {}, shelf=SHELF))
+    with pytest.raises(ContractViolation, match=rule):
+        checks.check_sizes(Subject(Sizing(SIZE_BUGS[rule]), {}, shelf=SHELF))
+
+
+def test_fewer_nodes_for_more_jobs() -> None:
+    """A policy that gives a window fewer nodes for more jobs is found."""
+
+    def bug(size: WindowSize) -> WindowSize:
+        return replace(size, wanted=max(size.wanted - size.jobs, 0))
+
+    with pytest.raises(ContractViolation, match="with fewer"):
+        checks.check_more_jobs(Subject(Sizing(sized(bug)), {}, shelf=SHELF))
+
+
+def test_windows_with_odd_numbers() -> None:
+    """A policy that cannot bear numbers that are none is found."""
+
+    def bug(seen: Snapshot, decision: ProvisioningDecision) -> ProvisioningDecision:
+        [int(rate) for window in seen.windows for rate in window.rate]
+        return decision
+
+    with pytest.raises(ContractViolation, match="raises"):
+        checks.check_bad_windows(Subject(Sizing(bug), {}, shelf=SHELF))
 
 
 NODES = [NodeRow("n0", cores=2, memory_mib=2000.0), NodeRow("n1", cores=2, memory_mib=2000.0, labels=("ssd",))]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -13,6 +14,7 @@ from daemons.models.deadline.capacity import breach
 from daemons.models.deadline.rules import TableSpec
 from daemons.policies.provisioning.analysers import BatchDeadline
 from daemons.policies.provisioning.breaches import BreachSpec
+from daemons.policies.provisioning.chances import shown
 from daemons.policies.provisioning.memory import Memory
 from daemons.policies.provisioning.outlay import averages, period_price
 from daemons.policies.provisioning.windows import limits_of, posed, removal_prices
@@ -157,6 +159,26 @@ def test_no_node_for_a_window() -> None:
     assert (given.nodes, given.wanted, given.reason.code.value) == (0, 0, "no-nodes")
     gone = power(available=[False] * 4)
     assert size("cost-aware", cluster(window(), powers=gone)).nodes == 0
+
+
+def test_numbers_that_cannot_be_used_change_nothing() -> None:
+    given = size("cost-aware", cluster(window(nodes=2, service_s=-1.0)))
+    assert (given.nodes, given.reason.code.value, given.breach) == (2, "bad-profile", ())
+    closed = window(nodes=2, service_s=-1.0, opens_s=60.0)
+    assert decided("cost-aware", cluster(closed)).in_service == ()
+
+
+def test_what_is_shown_reaches_to_the_first_size_that_keeps_the_promise() -> None:
+    """Given that 200 of 300 nodes are needed, when three are there, then the probabilities end a little above 200."""
+    view = window(nodes=3, nodes_max=300, nodes_min=2)
+
+    def chances(nodes: Sequence[int]) -> tuple[float, ...]:
+        return tuple(0.0 if each >= 200 else 0.9 for each in nodes)
+
+    assert shown(view, 3, 300, chances) == range(161, 211)
+    assert shown(view, 260, 300, chances) == range(221, 271)
+    assert shown(view, 3, 40, chances) == range(2, 41)
+    assert shown(view, 3, 0, chances) == range(2, 3)
 
 
 def test_limits_follow_what_is_there() -> None:

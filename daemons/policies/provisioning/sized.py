@@ -85,10 +85,11 @@ class Sized:
     def _wish(self, sight: Sight, memory: Memory, params: Mapping[str, Any], shelf: Shelf) -> Wish:
         window, problem = sight.window, sight.posed
         if problem is None:
-            return Wish(sight, sight.present, ReasonCode.NO_NODES, None)
+            code = ReasonCode.BAD_PROFILE if sight.limits.most else ReasonCode.NO_NODES
+            return Wish(sight, sight.present if is_open(window) else 0, code, None)
         chances = chances_of(window, problem, shelf)
         table = shelf(self._spec(problem.problem, params))
-        if window.opens_s > 0.0:
+        if not is_open(window):
             return Wish(sight, 0, ReasonCode.NOT_YET, None)
         if not isinstance(table, SizeTable):
             return Wish(sight, _without_table(sight, problem), ReasonCode.NO_TABLES, chances)
