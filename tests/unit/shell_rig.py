@@ -18,6 +18,7 @@ from daemons import decide
 from daemons.controller import Controller
 from daemons.main import ControllerShell, Decider
 from daemons.main import link_of as controller_link
+from daemons.price_feed import PriceFeed
 from daemons.records import Deleted
 from daemons.settings import ControllerSettings
 from shared import logs
@@ -279,11 +280,17 @@ class RealRig:
         )
         return self._started(shell)
 
-    def controller(self, name: str = "a", decider: Decider | None = None, settings: Any = FAST) -> Running:
+    def controller(
+        self,
+        name: str = "a",
+        decider: Decider | None = None,
+        settings: Any = FAST,
+        feed: PriceFeed | None = None,
+    ) -> Running:
         """Start a controller on what the store holds."""
         link = controller_link(name, lambda: self._connect(topology.CONTROLLER_USER_PREFIX + name))
         core = Controller(name, settings)
-        shell = ControllerShell(core, link, self.store, decider or InlineDecider(), seed=1, clock=self.clock)
+        shell = ControllerShell(core, link, self.store, decider or InlineDecider(), seed=1, clock=self.clock, feed=feed)
         return self._started(shell)
 
     def start(self) -> None:

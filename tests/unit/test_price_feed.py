@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import gzip
 import os
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from zoneinfo import ZoneInfo
 
 import pytest
 
-from daemons.price_feed import PriceFeed, read_prices
+from daemons.price_feed import PriceFeed, feed_of, prices_of, read_prices
+from daemons.settings import PriceSettings
+from shared.config import ControllerConfig, Prices, parse
 from shared.effects import PricesRead
 from shared.errors import InvalidInput
+from tests.unit.shell_rig import FAST, RealRig, wait_for
 
 TITLES = "hour,other,price\n"
 HOUR_S = 3600.0
@@ -195,3 +199,48 @@ def test_a_feed_reads_a_file_again_only_when_it_has_changed(path: Path) -> None:
 
     path.write_text("nonsense", "utf-8")
     assert "no column 'price'" in feed.read().error
+
+
+# --- as configured -----------------------------------------------------------------------------------------------
+
+
+def table(more: str) -> Prices:
+    return parse(f"[prices]\n{more}\n", ControllerConfig).prices
+
+
+def test_a_table_of_prices_is_what_the_core_is_told() -> None:
+    prices = table('shape = "series"\nfile = "/p.csv"\ncolumn = "price"\nfactor = 0.001\ntimezone = "Europe/Brussels"')
+    assert prices_of(prices) == PriceSettings("series", 0.30, 3.0, "EUR", "Europe/Brussels", 900.0, 0.0)
+    assert "/p.csv" in feed_of(prices).read().error  # type: ignore[union-attr]
+    assert feed_of(table("")) is None
+    assert prices_of(table("")) == PriceSettings()
+
+
+@pytest.mark.parametrize(
+    ("more", "key"),
+    [
+        ('shape = "series"', "prices.file"),
+        ('file = "/p.csv"', "prices.shape"),
+        ('timezone = "Europe/Nowhere"', "prices.timezone"),
+    ],
+)
+def test_a_table_that_cannot_work_is_refused_by_its_key(more: str, key: str) -> None:
+    with pytest.raises(InvalidInput) as error:
+        prices_of(table(more))
+    assert [problem.where for problem in error.value.problems] == [key]
+
+
+def test_the_controller_reads_the_file_in_a_lane_of_its_own(path: Path, tmp_path: Path) -> None:
+    """Given a real controller with a feed, then it knows the prices of the file soon after it leads."""
+    rig = RealRig(tmp_path, nodes=1)
+    begin_s = rig.clock.now_s() // HOUR_S * HOUR_S
+    path.write_text(TITLES + "".join(f"{begin_s + HOUR_S * at},x,{at}\n" for at in range(48)), "utf-8")
+    settings = replace(FAST, prices=PriceSettings(shape="series"))
+    feed = PriceFeed(str(path), "price", "UTC", 0.5)
+    running = rig.controller(settings=settings, feed=feed)
+    try:
+        book = running.shell.controller.energy.prices  # type: ignore[attr-defined]
+        wait_for(lambda: book.series is not None)
+        assert book.series.per_kwh.tolist() == [0.5 * at for at in range(48)]
+    finally:
+        rig.end()
