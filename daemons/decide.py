@@ -24,13 +24,15 @@ Spec = TableSpec | BreachSpec
 
 @dataclass(frozen=True, slots=True)
 class DecideRequest:
-    """What to decide on and with which policies; `provisioning` is None between cycles."""
+    """What to decide on and with which policies; `provisioning` is None between cycles. `analysers`: the parameters of
+    the windows' analysers, by window."""
 
     snapshot: Snapshot
     placement: PolicyChoice
     placement_state: Any
     provisioning: PolicyChoice | None
     provisioning_state: Any
+    analysers: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +76,7 @@ def run(request: DecideRequest, shelf: Shelf = no_tables) -> DecideOutcome:
     state, params = request.placement_state, request.placement.params
     provisioned: ProvisioningDecision | None = None
     provisioning_state = request.provisioning_state
-    noting = _Noting(shelf)
+    noting = Noting(shelf, request.analysers)
     if request.provisioning is not None:
         policy = find_policy("provisioning", request.provisioning.name)
         lacking = unmet(policy.needs, snapshot) or unmet(placing.needs, snapshot)
@@ -96,18 +98,20 @@ def run(request: DecideRequest, shelf: Shelf = no_tables) -> DecideOutcome:
     )
 
 
-class _Noting:
+class Noting:
     """A shelf that notes what it does not have, and asks the analysers of windows."""
 
-    def __init__(self, shelf: Shelf) -> None:
-        self._shelf = shelf
+    def __init__(self, shelf: Shelf, params: Mapping[str, Mapping[str, Any]]) -> None:
+        self._shelf, self._params = shelf, params
         self.missing: dict[str, Spec] = {}
 
     def __call__(self, spec: Any, /) -> Any:
+        """The table, or what the analyser of a window says; None where neither is known."""
         if isinstance(spec, Asked):
             if spec.window.analyser not in names(ANALYSERS):
                 return None
-            return load(ANALYSERS, spec.window.analyser)().breach(spec.window, spec.nodes, {})
+            params = self._params.get(spec.window.name, {})
+            return load(ANALYSERS, spec.window.analyser)().breach(spec.window, spec.nodes, params)
         table = self._shelf(spec)
         if table is None and isinstance(spec, TableSpec | BreachSpec):
             self.missing.setdefault(name_of(spec), spec)

@@ -139,6 +139,7 @@ class Deciding:
             self._states.get("placement"),
             self.settings.provisioning if cycle else None,
             self._states.get("provisioning"),
+            {window.name: window.analyser.params for window in self.settings.windows if window.analyser.params},
         )
 
     def _worth(self) -> bool:

@@ -94,6 +94,8 @@ def to_bytes(request: DecideRequest) -> bytes:
         "provisioning": request.provisioning
         and _choice(request.provisioning, request.provisioning_state, "provisioning"),
     }
+    if request.analysers:
+        plain["analysers"] = _plain({name: dict(params) for name, params in request.analysers.items()}, "analysers")
     if request.provisioning is None and request.provisioning_state is not None:
         plain["provisioning_state"] = _plain(request.provisioning_state, "provisioning_state")
     return _packed(plain)
@@ -241,18 +243,16 @@ class _Reader:
     def request(self, plain: Row) -> DecideRequest:
         """The whole request."""
         wanted = {"schema", "snapshot", "placement", "provisioning"}
-        self._keys("request", plain, wanted | (plain.keys() & {"provisioning_state"}))
+        self._keys("request", plain, wanted | (plain.keys() & {"provisioning_state", "analysers"}))
         placement, placement_state = self._choice("placement", plain["placement"])
         provisioning, provisioning_state = None, plain.get("provisioning_state")
         if plain["provisioning"] is not None:
             provisioning, provisioning_state = self._choice("provisioning", plain["provisioning"])
-        return DecideRequest(
-            self._snapshot(plain["snapshot"], plain["schema"]),
-            placement,
-            placement_state,
-            provisioning,
-            provisioning_state,
-        )
+        snapshot = self._snapshot(plain["snapshot"], plain["schema"])
+        analysers = self._typed("analysers", plain.get("analysers", {}), dict, "an object")
+        for name, params in analysers.items():
+            self._typed(f"analysers.{name}", params, dict, "an object")
+        return DecideRequest(snapshot, placement, placement_state, provisioning, provisioning_state, analysers)
 
     def _fail(self, where: str, what: str, expected: str) -> NoReturn:
         raise InvalidInput(Problem(f"{self._name}: {where}", what, expected))

@@ -12,9 +12,11 @@ import pytest
 from daemons import decide
 from daemons.decide import DecideOutcome, DecideRequest
 from daemons.needed import cover, with_nodes
+from daemons.policies.provisioning.analysers import Asked
 from daemons.settings import PolicyChoice
 from daemons.tables import MemoryShelf
 from shared.decision import Outlook, PlacementDecision, ProvisioningDecision, Reason, ReasonCode
+from shared.errors import InvalidInput
 from shared.snapshot import Snapshot, WorkloadState
 from sim_backend.conformance.clusters import WorkRow
 from tests.unit.provisioning_cases import cluster, power, window
@@ -206,6 +208,16 @@ def test_a_node_on_its_way_out_that_is_wanted_again_is_not_emptied() -> None:
 def test_between_cycles_nothing_is_provisioned() -> None:
     outcome = decide.run(DecideRequest(cluster(), PolicyChoice("apc"), None, None, {"kept": 1}), SHELF)
     assert (outcome.provisioning, outcome.provisioning_state, outcome.missing) == (None, {"kept": 1}, ())
+
+
+def test_an_analyser_is_asked_with_its_parameters() -> None:
+    """Given an analyser that takes no parameters, when the window's configuration has some, then they reach it."""
+    seen, asked = cluster(window()), Asked(window(), (1, 2))
+    noting = decide.Noting(SHELF, {"night": {"odd": 1}})
+    with pytest.raises(InvalidInput, match="odd"):
+        noting(asked)
+    known = decide.Noting(SHELF, {})(asked)
+    assert list(known) == pytest.approx(run(seen).provisioning.windows[0].breach[:2])  # type: ignore[union-attr]
 
 
 def test_an_analyser_that_nobody_knows_tells_nothing() -> None:

@@ -114,6 +114,13 @@ def test_what_provisioning_sees_comes_back() -> None:
     assert to_bytes(again(given)) == to_bytes(given)
 
 
+def test_parameters_of_analysers_come_back() -> None:
+    given = request(provisioned(), analysers={"night": {"margin": 0.5, "of": ["a"]}})
+    assert again(given).analysers == given.analysers
+    assert again(request(provisioned())).analysers == {}
+    assert "analysers.night: is 1" in refused(altered(lambda plain: plain.update(analysers={"night": 1})))
+
+
 def test_an_older_file_is_read() -> None:
     """Given a file of schema 1, when it is read, then it says nothing of power, windows and prices."""
 
