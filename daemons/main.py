@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from functools import partial
 from operator import attrgetter
@@ -27,7 +27,7 @@ from daemons.worker import Worker
 from shared import effects as fx
 from shared import startup
 from shared.bus import topology
-from shared.config import ControllerConfig
+from shared.config import ControllerConfig, PowerDraw
 from shared.costs import OperationCosts
 from shared.errors import InvalidInput, Problem, StaleTerm, StoreUnavailable, TransientError
 from shared.lanes import Lane
@@ -325,8 +325,20 @@ def power_settings(config: ControllerConfig, driver: PowerDriver | None) -> Powe
         wakes_per_minute=keys.wakes_per_minute,
         sleeps_per_minute=keys.sleeps_per_minute,
         wake_test_days=keys.wake_test_days,
-        draws={name: Draw(**asdict(draw)) for name, draw in keys.draw.items()},
+        draws=_draws(keys.draw),
     )
+
+
+def _draws(tables: Mapping[str, PowerDraw]) -> dict[str, Draw]:
+    """What nodes draw; where there is a curve, its ends without load and at full CPU."""
+    short = [name for name, table in tables.items() if len(table.curve_w) == 1]
+    if short:
+        raise InvalidInput(*(Problem(f"power.draw.{name}.curve_w", "has one figure", "two at least") for name in short))
+    draws = {}
+    for name, table in tables.items():
+        curve_w = table.curve_w or (table.idle_w, table.peak_w)
+        draws[name] = Draw(curve_w[0], curve_w[-1], table.off_w, table.curve_w)
+    return draws
 
 
 def settings_of(config: ControllerConfig, driver: PowerDriver | None = None) -> ControllerSettings:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import click
@@ -11,7 +11,7 @@ from rich.console import Group, RenderableType
 from daemons.cli.asking import view
 from daemons.cli.connection import Line, bus_options
 from daemons.cli.output import emit, output_option
-from daemons.cli.render import listing, record, rows_of
+from daemons.cli.render import listing, record, rows_of, shown
 
 DAYS_MAX = 100  # so many are kept
 COLUMNS = (
@@ -20,7 +20,6 @@ COLUMNS = (
     "cost",
     "static_cost",
     "saved",
-    "saved_frac",
     "node_starts",
     "mean_in_service",
     "mean_nodes",
@@ -41,8 +40,13 @@ def costs(line: Line, days: int) -> None:
 
 
 def _shown(data: Mapping[str, Any]) -> RenderableType:
-    rows: Sequence[Mapping[str, Any]] = rows_of(data, "days")
-    sums = [{"day": "sum", **row} for row in rows_of(data, "sums")]
+    rows = [*rows_of(data, "days"), *({"day": "sum", **row} for row in rows_of(data, "sums"))]
     now = data.get("now")
-    parts = [listing("costs", [*rows, *sums], COLUMNS)]
+    parts = [listing("costs", [_brief(row) for row in rows], COLUMNS)]
     return Group(*parts, record("now", now)) if isinstance(now, Mapping) else Group(*parts)
+
+
+def _brief(row: Mapping[str, Any]) -> dict[str, Any]:
+    """A row with what was saved and its share as one."""
+    saved, share = shown("saved", row.get("saved")), shown("saved_frac", row.get("saved_frac"))
+    return {**row, "saved": saved if share == "-" else f"{saved} ({share})"}

@@ -6,12 +6,14 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 
+from daemons.cli.main import main
 from daemons.records import CostRecord
 from daemons.settings import PriceSettings
 from shared.effects import Effect, PricesRead, ReadPrices, TimerFired
 from tests.unit.desk import Desk
-from tests.unit.operator_rig import Rig
+from tests.unit.operator_rig import URL, Rig
 from tests.unit.test_views import documented, view
 
 DAY_S = 86_400.0
@@ -104,3 +106,6 @@ def test_the_command() -> None:
     assert day["cost"] == pytest.approx(0.30 * day["kwh"])
     assert day["cost"] == pytest.approx(day["static_cost"])
     assert day["mean_in_service"] == day["mean_nodes"] > 0.0
+    text = CliRunner().invoke(main, ["costs", "--url", URL], obj=rig.access).output
+    for words in ("1970-01-01", "sum", "(0.0 %)", "uniform"):
+        assert words in text

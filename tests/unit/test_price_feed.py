@@ -11,8 +11,9 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
+from daemons.main import settings_of
 from daemons.price_feed import PriceFeed, feed_of, prices_of, read_prices
-from daemons.settings import PriceSettings
+from daemons.settings import Draw, PriceSettings
 from shared.config import ControllerConfig, Prices, parse
 from shared.effects import PricesRead
 from shared.errors import InvalidInput
@@ -228,6 +229,16 @@ def test_a_table_that_cannot_work_is_refused_by_its_key(more: str, key: str) -> 
     with pytest.raises(InvalidInput) as error:
         prices_of(table(more))
     assert [problem.where for problem in error.value.problems] == [key]
+
+
+def test_a_curve_goes_before_idle_and_peak() -> None:
+    draw = "[power.draw.{}]\nidle_w = 1.0\npeak_w = 2.0\noff_w = 3.0\ncurve_w = {}\n"
+    bus = '[bus]\nurl = "amqps://controller.a:p@broker/"\n'
+    config = parse(draw.format("old", "[]") + draw.format("new", "[70.0, 90.0, 95.0]") + bus, ControllerConfig)
+    draws = settings_of(config).power.draws
+    assert draws == {"old": Draw(1.0, 2.0, 3.0), "new": Draw(70.0, 95.0, 3.0, (70.0, 90.0, 95.0))}
+    with pytest.raises(InvalidInput, match=r"power\.draw\.short\.curve_w"):
+        settings_of(parse(draw.format("short", "[70.0]") + bus, ControllerConfig))
 
 
 def test_the_controller_reads_the_file_in_a_lane_of_its_own(path: Path, tmp_path: Path) -> None:
