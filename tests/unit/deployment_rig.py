@@ -8,10 +8,10 @@ from typing import Any
 from daemons.settings import PolicyChoice, PowerSettings
 from shared import effects as fx
 from shared.bus import topology
-from shared.messages import GoToSleep, SleepAnswer
+from shared.messages import GoToSleep, SleepAnswer, SubmitJob
 from shared.model import NodeService, PowerOperation
 from sim_backend.memory_store import MemoryStore
-from tests.unit.desk import Desk
+from tests.unit.desk import Desk, job
 
 WAKES = frozenset({PowerOperation.WAKE})
 LINKS = WAKES | {PowerOperation.LINK, PowerOperation.DELINK}
@@ -111,3 +111,15 @@ class PowerDesk(Desk):
         after.carry(after.controller.start(after.now_s))
         after.settle()
         return after
+
+
+def running(desk: PowerDesk, name: str = "j") -> str:
+    """A job that runs; returns its node."""
+    desk.ask(SubmitJob(f"submit-{name}", job(name)))
+    (start,) = desk.obey()
+    return start.node
+
+
+def details(desk: PowerDesk, what: str) -> list[tuple[str, str]]:
+    """Whom events of a kind were about, and what they said."""
+    return [(event.subject, event.detail) for event in desk.happenings(what)]
