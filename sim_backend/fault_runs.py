@@ -31,6 +31,7 @@ from sim_backend.fault_script import (
     write_script,
 )
 from sim_backend.invariants import Checker, Violation, unsettled
+from sim_backend.power_runs import PowerFaults, with_power
 from sim_backend.shells import ControllerShell
 
 CONVERGE_S = 7_200.0  # within it, after the last fault is put right, every job must be over and nothing left behind
@@ -101,7 +102,7 @@ def _early(sender: str, reason: str) -> bool:
 
 def loop_settings(script: FaultScript) -> LoopSettings:
     """The closed loop of a script, as yet without anything planted."""
-    return LoopSettings(
+    settings = LoopSettings(
         controller=replace(
             CONTROLLER,
             placement=PolicyChoice(script.policy),
@@ -114,6 +115,7 @@ def loop_settings(script: FaultScript) -> LoopSettings:
         faults=script.bus,
         speed_factors=script.speed_factors,
     )
+    return settings if script.power is None else with_power(settings, script.power, script.seed)
 
 
 class FaultRun:
@@ -132,6 +134,7 @@ class FaultRun:
         for controller in self.loop.controllers.values():
             controller.compute_delay_s = lambda: script.compute_s
             controller.power_delay_s = lambda: 2.0
+        self.power: PowerFaults | None = None
         self._write_down()
 
     def run(self) -> None:
@@ -146,6 +149,8 @@ class FaultRun:
             if script.removed_s == math.inf:
                 self.loop.remove_web(script.app.name, self.loop.engine.now_s)
         self._converge(until_s + REMOVE_S)
+        if self.power is not None:
+            self.power.check()
         for letter in self.loop.broker.dead_letters():
             if letter.sender != GARBAGE_USER and not _early(letter.sender, letter.reason):
                 self.checker.report("dead-letter", f"{letter.sender} to {letter.queue}: {letter.reason}")
@@ -190,6 +195,8 @@ class FaultRun:
             self._ask_later(drain.until_s, DrainNode(f"undrain-{number}", drain.node, False))
         for incident in script.incidents:
             self._schedule(incident)
+        if script.power is not None:
+            self.power = PowerFaults(loop, script.power, self.checker.report, self.done, self._leader)
 
     def _write_down_app(self, script: FaultApp) -> None:
         loop, name = self.loop, script.app.name
@@ -221,7 +228,9 @@ class FaultRun:
             agent.hypervisor.clear_failures()
             agent.journal.full = False
             self.loop.fake_power.fail_fence(name, 0)
-            if not agent.hypervisor.up:
+            if self.loop.fake_power.sleeps(name):
+                pass  # on purpose
+            elif not agent.hypervisor.up:
                 self._return(name, self._boots[name])
             elif not agent.alive:
                 agent.restart()
@@ -234,6 +243,8 @@ class FaultRun:
                 controller.restart()
         self.loop.store.available = True
         self._apart.clear()
+        if self.power is not None:
+            self.power.repair()
 
     # --- processes ------------------------------------------------------------------------------------------------
 

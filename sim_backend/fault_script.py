@@ -16,6 +16,7 @@ from shared.bus.faults import FaultKind as BusFaultKind
 from shared.costs import OperationCosts
 from shared.model import ActionKind, Job, Node, Stage
 from sim_backend.fault_apps import FaultApp, draw_apps, with_rules
+from sim_backend.fault_power import FaultPower, draw_power, with_goals
 
 JOBS = 20
 NODES_MIN = 5
@@ -120,6 +121,7 @@ class FaultScript:
     compute_s: float
     gang_timeout_s: float
     action_ttl_s: float
+    power: FaultPower | None = None
 
 
 POLICIES = ("first-fit", "edf", "apc")
@@ -139,6 +141,7 @@ def write_script(seed: int, nodes: int = NODES_MIN, policy: str | None = None) -
     standby = any(kind in NEEDS_STANDBY for kind in kinds)
     moments = [(job.submit_s, "") for job in jobs] + [(drain.from_s, drain.node) for drain in drains]
     names = [node.name for node in cluster]
+    power = draw_power(seed, cluster)
     incidents = tuple(
         sorted((_incident(kind, names, moments, rng) for kind in kinds), key=lambda incident: incident.at_s)
     )
@@ -146,7 +149,7 @@ def write_script(seed: int, nodes: int = NODES_MIN, policy: str | None = None) -
         seed=seed,
         nodes=cluster,
         speed_factors={node.name: rng.choice((1.0, 1.0, 0.8, 1.1)) for node in cluster},
-        jobs=with_rules(seed, jobs, cluster, chosen),
+        jobs=with_rules(seed, jobs if power is None else with_goals(jobs), cluster, chosen),
         apps=draw_apps(seed, cluster, chosen),
         work_factors={job.name: rng.uniform(0.8, 1.3) for job in jobs},
         costs=rng.choice(_COSTS),
@@ -159,6 +162,7 @@ def write_script(seed: int, nodes: int = NODES_MIN, policy: str | None = None) -
         compute_s=rng.choice((0.0, 0.0, 0.4, 3.0)),
         gang_timeout_s=rng.choice((30.0, 120.0)),
         action_ttl_s=rng.choice((60.0, 150.0)),
+        power=power,
     )
 
 

@@ -15,6 +15,7 @@ JOINERS = (
     "sim_backend.commands",
     "sim_backend.experiments",
     "sim_backend.fault_runs",
+    "sim_backend.power_runs",
     "sim_backend.invariants",
     "sim_backend.shells",
 )

@@ -86,10 +86,8 @@ JOB_PARTS: dict[str, st.SearchStrategy[Any]] = {
     "rules": RULES,
     "after": st.lists(st.sampled_from(["p1", "p2", "p3"]), max_size=2, unique=True).map(tuple),
 }
-JOBS = st.one_of(
-    st.builds(Job, goal_s=st.none() | st.floats(1.1e9, 1e12), **JOB_PARTS),
-    st.builds(Job, queue=NAMES, **JOB_PARTS),
-)
+GOALS = st.none() | st.floats(1.1e9, 1e12)
+JOBS = st.one_of(st.builds(Job, goal_s=GOALS, **JOB_PARTS), st.builds(Job, queue=NAMES, **JOB_PARTS))
 # Values that check themselves need strategies that know their ranges.
 KNOWN: dict[Any, st.SearchStrategy[Any]] = {
     bool: st.booleans(),
