@@ -163,6 +163,17 @@ def test_a_file_that_goes_back_keeps_what_is_known(book: PriceBook) -> None:
     assert (view.per_kwh[0], view.per_kwh[24]) == (100.0, 0.1)
 
 
+def test_a_file_that_is_corrected_is_taken_at_once_and_the_same_again_is_no_news(book: PriceBook) -> None:
+    """Given a view of prices, when a file says others, then the next view has them; one that went back is told once."""
+    book.read(hourly(0, 3), NOW_S)
+    assert book.view(NOW_S).per_kwh[0] == 0.1
+    shorter = hourly(0, 2, price=7.0)
+    for at in range(3):
+        book.read(shorter, NOW_S + at)
+    assert book.view(NOW_S).per_kwh[0] == 7.0
+    assert told(book) == ["prices-went-back"]
+
+
 def test_a_file_that_begins_after_what_is_known_leaves_a_gap_that_is_forecast(book: PriceBook) -> None:
     book.read(hourly(-2, 3), NOW_S)
     book.read(hourly(2, 1), NOW_S + 60.0)
