@@ -125,10 +125,10 @@ def test_what_an_hour_demands_is_remembered_smoothly() -> None:
     """Given 60 requests a second on one day and 10 at the same hour of the next, then 45 are expected there."""
     desk = Desk(prices=PriceSettings(per_utility=10.0), decide_s=HOUR_S).lead()
     desk.ask(SubmitWeb("w", SHOP))
-    for rate, now_s in ((60.0, 100.0), (10.0, 86_500.0)):
-        desk.now_s = now_s
-        measured(desk, rate)
-        desk.controller.energy.cycle(now_s)
+    measured(desk, 60.0)
+    desk.controller.energy.cycle(desk.now_s)
+    desk.now_s = 86_500.0
+    measured(desk, 10.0)  # the cycle is due, too
     web, flows = columns([0.1], [0.0])
     web = WebColumns(web.names, web.min_instances, web.max_instances, np.array([8000.0]), web.importance)
     (smooth,) = hourly_losses(web, flows, 1000.0, np.array([[45.0]]), 8_000.0, 4_000.0)
