@@ -192,8 +192,23 @@ def test_many_nodes_are_decided_on_in_units() -> None:
     view = window(nodes=250, rate=np.ones(250), nodes_max=250, slots=2)
     made = posed(view, [0.5] * INTERVALS, 250)
     assert made is not None
-    assert (made.unit, made.problem.servers_max, made.problem.slots) == (3, 83, 6)
-    assert made.problem.price[0] == 1.5
+    assert (made.unit, made.batch, made.problem.servers_max, made.problem.slots) == (4, 1.0, 62, 8)
+    assert made.problem.price[0] == 2.0
+
+
+def test_many_jobs_are_decided_on_in_batches() -> None:
+    """Given 1,000 nodes of four slots, or jobs of a second each, then tables stay small, and what is to be done is the
+    same."""
+    for count, slots, service_s in ((1000, 4, 480.0), (60, 1, 1.0), (20, 3, 100.0)):
+        view = window(count=count, nodes_max=count, slots=slots, service_s=service_s, jobs=count)
+        made = posed(view, [0.5] * INTERVALS, count)
+        assert made is not None
+        of, work = made.problem, view.arrivals.sum() * service_s / 900.0 / slots
+        assert of.arrivals.sum() * of.service / of.slots * made.unit == pytest.approx(work)
+        busiest = of.slots * of.servers_max * of.intervals / of.service
+        assert busiest <= 8_000.0 or of.service >= 0.5
+        assert made.jobs(count) * made.batch >= count - 1e-6
+    assert posed(window(jobs=7), [0.5] * INTERVALS, 4).batch == 1.0  # type: ignore[union-attr]
 
 
 def test_static_tells_the_probability_too() -> None:

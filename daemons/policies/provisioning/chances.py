@@ -29,7 +29,9 @@ def chances_of(window: WindowView, problem: Posed, shelf: Shelf) -> Chances | No
 
     def chances(nodes: Sequence[int]) -> tuple[float, ...]:
         servers = np.asarray(nodes, dtype=np.int64) // problem.unit
-        found = np.where(servers < 1, 0.0 if nothing else 1.0, table.at(interval, window.jobs, servers.tolist()))
+        found = np.where(
+            servers < 1, 0.0 if nothing else 1.0, table.at(interval, problem.jobs(window.jobs), servers.tolist())
+        )
         return tuple(found.tolist())
 
     return chances

@@ -16,8 +16,10 @@ DIGITS = 9
 def available(snapshot: Snapshot) -> Bools:
     """bool[n]: may be in service. A name that comes twice stands for its first row."""
     names = snapshot.nodes.names
-    first = {name: row for row, name in reversed(list(enumerate(names)))}
-    once = np.array([first[name] == row for row, name in enumerate(names)], dtype=np.bool_)
+    once = np.ones(len(names), dtype=np.bool_)
+    if len(set(names)) < len(names):
+        first = {name: row for row, name in reversed(list(enumerate(names)))}
+        once = np.array([first[name] == row for row, name in enumerate(names)], dtype=np.bool_)
     return once if snapshot.power is None else once & snapshot.power.available
 
 

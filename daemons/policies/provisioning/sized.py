@@ -94,7 +94,7 @@ class Sized:
         if not isinstance(table, SizeTable):
             return Wish(sight, _without_table(sight, problem), ReasonCode.NO_TABLES, chances)
         servers = problem.servers(sight.present)
-        size = table.size(sight.interval, servers, max(window.jobs, 0))
+        size = table.size(sight.interval, servers, problem.jobs(window.jobs))
         if table.delayed and size < servers and not memory.wanted_fewer(sight.window):
             size = servers
             memory.want_fewer(sight.window)
@@ -187,7 +187,7 @@ def _without_table(sight: Sight, problem: Posed) -> int:
     that are expected would not be done by it."""
     window, limits, of = sight.window, sight.limits, problem.problem
     left = window.intervals - sight.interval
-    jobs = max(window.jobs, 0)
+    jobs = problem.jobs(window.jobs)
     busiest = of.slots * of.servers_max * left / of.service
     if left * (of.servers_max - of.servers_min + 1) * busiest <= CHEAP:
         kept = breach(of, sight.interval, jobs) <= 1.0 - of.confidence

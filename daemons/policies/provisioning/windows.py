@@ -12,16 +12,26 @@ from daemons.policies.provisioning.choice import ENOUGH, available, rates
 from shared.errors import InvalidValue
 from shared.snapshot import Floats, Snapshot, WindowView
 
-SIZES_MAX = 100  # more sizes are decided on in units of several nodes: tables would take too long
+SIZES_MAX = 64  # more sizes are decided on in units of several nodes: tables would take too long
+JOBS_MAX = 8_000  # and more jobs in batches
+JOBS_LEAST = 200
+ELEMENTS_MAX = 50_000_000  # intervals x sizes x jobs of a table
+LONGEST = 0.5  # intervals that a batch may be served for, because it is one
 STEPS = 20  # of an interval: times to come and go are rounded up to such a part, so that tables stay valid
 
 
 @dataclass(frozen=True, slots=True)
 class Posed:
-    """A window's problem. unit: reference nodes that one server of the problem stands for."""
+    """A window's problem. unit: reference nodes that one server of the problem stands for; batch: jobs that one of its
+    jobs stands for. What comes and goes in batches varies more: their sizes are on the safe side."""
 
     problem: DeadlineProblem
     unit: int
+    batch: float = 1.0
+
+    def jobs(self, jobs: int) -> int:
+        """The jobs of the problem that so many jobs are, at most."""
+        return math.ceil(max(jobs, 0) / self.batch - ENOUGH)
 
     def servers(self, nodes: int) -> int:
         """The servers that so many reference nodes are, at least."""
@@ -59,21 +69,34 @@ def posed(window: WindowView, price: list[float], most: int) -> Posed | None:
     removal = removal_prices(prices, _rounded(window.remove_s / window.interval_s))
     try:
         service = window.service_s / window.interval_s
+        slots, longer, batch = _batches(window.slots * unit, most // unit, window.intervals, service)
         problem = DeadlineProblem(
-            window.arrivals,
-            service,
+            window.arrivals / batch,
+            service * longer,
             max(1, min(math.ceil(window.nodes_min / unit), most // unit)),
             most // unit,
             window.confidence,
             prices,
             removal,
             min(_rounded(window.deploy_s / window.interval_s), 1.0),
-            window.penalty if window.penalty > 0.0 else max(0.0, service * float(prices.max())),
-            window.slots * unit,
+            batch * (window.penalty if window.penalty > 0.0 else max(0.0, service * float(prices.max()))),
+            slots,
         )
-    except (InvalidValue, ValueError, OverflowError):
+    except (InvalidValue, ValueError, OverflowError, ZeroDivisionError):
         return None
-    return Posed(problem, unit)
+    return Posed(problem, unit, batch)
+
+
+def _batches(slots: int, servers: int, intervals: int, service: float) -> tuple[int, float, float]:
+    """Slots of a server, how much longer service takes, and jobs in a batch, so that there are not too many jobs:
+    batches have several slots each, or one for longer."""
+    limit = min(JOBS_MAX, max(JOBS_LEAST, ELEMENTS_MAX // (intervals * servers)))
+    wanted = slots * servers * intervals / service / limit
+    if not wanted > 1.0:
+        return slots, 1.0, 1.0
+    fewer = max(1, math.floor(slots / wanted))
+    longer = max(1.0, min(wanted * fewer / slots, LONGEST / service))
+    return fewer, longer, slots / fewer * longer
 
 
 def removal_prices(price: Floats, remove: float) -> Floats:
