@@ -113,7 +113,8 @@ class AgentShell(Shell):
     def _observe(self, effect: fx.Observe) -> None:
         del effect
         vms = self.hypervisor.vms(self.engine.now_s)
-        self._answer(fx.Observed(node_sample(vms), vms, self.hypervisor.inventory()))
+        used_frac = self.hypervisor.cluster.world.used_frac(self.node)
+        self._answer(fx.Observed(node_sample(vms, used_frac), vms, self.hypervisor.inventory()))
 
     def _sleep_host(self, effect: fx.SleepHost) -> None:
         life = self.lives
@@ -135,9 +136,9 @@ def _sleepless(mode: SleepMode, fails: Callable[[str], None]) -> None:
     fails(f"nothing can {mode.value} this host")
 
 
-def node_sample(vms: Sequence[VmStatus]) -> NodeSample:
-    """What a sampler would read on a node that holds these VMs and nothing else."""
+def node_sample(vms: Sequence[VmStatus], used_frac: float) -> NodeSample:
+    """What a sampler would read on a node that holds these VMs and nothing else, and gives them so much of its CPU."""
     if not vms:
         return NodeSample()
     memory_mib = float(sum(vm.memory_mib for vm in vms if vm.state in LIVE_STATES))
-    return NodeSample(memory_used_mib=memory_mib)
+    return NodeSample(cpu_frac=used_frac, memory_used_mib=memory_mib)

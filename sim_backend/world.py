@@ -67,9 +67,10 @@ class World:
         """Memory of the guests on a host."""
         return self._host(host).memory_mib
 
-    def used_mhz(self, host: str) -> float:
-        """True CPU that the guests on a host are given now."""
-        return math.fsum(guest.share_mhz for guest in self._host(host).guests.values())
+    def used_frac(self, host: str) -> float:
+        """The share of a host's CPU that its guests are given now."""
+        home = self._host(host)
+        return min(1.0, math.fsum(guest.share_mhz for guest in home.guests.values()) / home.capacity_mhz)
 
     # --- tasks ---------------------------------------------------------------------------------------------------
 

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from agents.settings import AgentSettings
 from daemons.local_time import DailyPeriods
+from daemons.records import CostRecord
 from daemons.settings import (
     ControllerSettings,
     Draw,
@@ -74,14 +75,17 @@ class Days:
 class DaysOutcome:
     """What a policy brought, `removal` being what becomes of jobs on nodes that leave service.
 
-    cost in the currency of the prices; missed_days: deadlines that at least one job missed; node_starts: nodes that
-    were woken; mean_up: nodes that were not asleep, mean_busy: of those with a job; alarms: events by kind.
+    cost in the currency of the prices; metered_*: what the controller's own history says of it. missed_days: deadlines
+    that at least one job missed; node_starts: nodes that were woken; mean_up: nodes that were not asleep, mean_busy: of
+    those with a job; alarms: events by kind.
     """
 
     policy: str
     removal: str
     cost: float
     kwh: float
+    metered_cost: float
+    metered_kwh: float
     jobs: int
     misses: int
     missed_days: int
@@ -139,6 +143,7 @@ def run_days(days: Days, policy: str, params: Mapping[str, Any] | None = None) -
     end_s = (days.days - 1) * DAY_S + DEADLINE_S + 3_600.0
     loop.engine.at(0.0, SCRIPT_PRIORITY, meter.look)
     loop.run_until(end_s)
+    metered = [record for record in loop.store.records() if isinstance(record, CostRecord)]
     late_s = [_late_s(loop, job, end_s) for job in jobs]
     missed = [math.floor(job.submit_s / DAY_S) for job, late in zip(jobs, late_s, strict=True) if late > 0.0]
     turnarounds_s = [_end_s(loop, job, end_s) - job.submit_s for job in jobs]
@@ -147,6 +152,8 @@ def run_days(days: Days, policy: str, params: Mapping[str, Any] | None = None) -
         days.removal.value,
         meter.cost,
         meter.kwh,
+        math.fsum(record.cost for record in metered),
+        math.fsum(record.kwh for record in metered),
         len(jobs),
         len(missed),
         len(set(missed)),
@@ -230,8 +237,8 @@ class _Meter:
             if self.loop.fake_power.state(name) in (HostPower.SUSPENDED, HostPower.OFF):
                 watts += draw.off_w
                 continue
-            used = self.loop.world.used_mhz(name) / CORE_MHZ
-            watts += draw.idle_w + (draw.peak_w - draw.idle_w) * min(1.0, used)
+            used = self.loop.world.used_frac(name)
+            watts += draw.idle_w + (draw.peak_w - draw.idle_w) * used
             self.up_s += METER_S
             self.busy_s += METER_S * (used > 0.0)
         kwh = watts * METER_S / 3.6e6

@@ -81,6 +81,14 @@ def test_work_that_is_lost_is_done_again() -> None:
     assert (waited.misses, saved.misses) == (0, 0)
 
 
+@pytest.mark.parametrize("policy", ["static", "threshold", "cost-aware"])
+def test_the_history_says_what_it_truly_cost(policy: str) -> None:
+    """What the controller meters from reports is within 2 % of the truth."""
+    found = outcome(policy)
+    assert found.metered_kwh == pytest.approx(found.kwh, rel=0.02)
+    assert found.metered_cost == pytest.approx(found.cost, rel=0.02)
+
+
 def test_the_same_days_bring_the_same() -> None:
     again, first = run_days(small(), "threshold").to_json(), outcome("threshold").to_json()
     assert again | {"wall_s": 0} == first | {"wall_s": 0}
