@@ -89,13 +89,13 @@ def wait_for(ready: Callable[[], T], timeout_s: float, what: str = "what was wai
         CLOCK.sleep(PAUSE_S)
 
 
-def toml(sections: Mapping[str, Any]) -> str:
-    """A configuration file: plain values first, then one table per section."""
-    lines = [f"{key} = {_word(value)}" for key, value in sections.items() if not isinstance(value, Mapping)]
+def toml(sections: Mapping[str, Any], within: str = "") -> str:
+    """A configuration file: plain values first, then one table per section, which may have sections of its own."""
+    lines = [f"{key} = {_word(value)}\n" for key, value in sections.items() if not isinstance(value, Mapping)]
     for name, section in sections.items():
         if isinstance(section, Mapping):
-            lines += [f"[{name}]", *(f"{key} = {_word(value)}" for key, value in section.items())]
-    return "\n".join(lines) + "\n"
+            lines.append(f"[{within}{name}]\n" + toml(section, f"{within}{name}."))
+    return "".join(lines)
 
 
 def _word(value: Any) -> str:
@@ -289,6 +289,7 @@ class Lab:
         url = store or f"sqlite:///{folder}/controller.db"
         self.controllers = {name: self._controller(name, url, controller or {}) for name in controllers}
         self.operator = Operator(user_url(broker, OPERATOR))
+        self.tenders: list[Callable[[], object]] = []
         self._fake: FakeControl | None = None
 
     @property
@@ -330,7 +331,9 @@ class Lab:
             process.end()
 
     def tend(self) -> None:
-        """Start again what asked for it by ending with 75."""
+        """Start again what asked for it by ending with 75, and call what a test has put among `tenders`."""
+        for tender in self.tenders:
+            tender()
         for process in (*self.agents.values(), *self.controllers.values()):
             if self.supervised and process.lives and process.exit_status == BEGIN_ANEW:
                 process.start()

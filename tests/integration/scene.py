@@ -255,7 +255,11 @@ def says(process: Process, text: str) -> bool:
 
 @contextmanager
 def scene(
-    broker: PrivateBroker, via: Mapping[str, int] | None = None, begin: bool = True, **options: Any
+    broker: PrivateBroker,
+    via: Mapping[str, int] | None = None,
+    begin: bool = True,
+    kind: type[Scene] = Scene,
+    **options: Any,
 ) -> Iterator[Scene]:
     """A cluster of three nodes; `options` as of `Lab`. `via`: other ports by which agents reach the broker.
 
@@ -265,7 +269,7 @@ def scene(
     vhost = f"scene-{os.getpid()}-{next(_NUMBERS)}"
     url = broker.url("any", PASSWORD, vhost)
     with lab(url, options.pop("nodes", NODES), **{"costs": COSTS, **options}) as made:
-        whole = Scene(made, broker, vhost)
+        whole = kind(made, broker, vhost)
         for node, port in (via or {}).items():
             file = made.folder / f"agent-{node}.toml"
             file.write_text(file.read_text().replace(f":{broker.amqp}/", f":{port}/"))
