@@ -48,7 +48,8 @@ def test_configuration_is_accepted(two: Lab) -> None:
 
 
 def test_toml() -> None:
-    sections = merged({"a": {"x": 1, "y": 2.5}, "name": "n"}, {"a": {"x": True}, "b": {"c": {"d": [1]}, "words": ['"', "\\"]}})
+    inner = {"c": {"d": [1]}, "words": ['"', "\\"]}
+    sections = merged({"a": {"x": 1, "y": 2.5}, "name": "n"}, {"a": {"x": True}, "b": inner})
     assert tomllib.loads(toml(sections)) == sections
     assert sections["a"] == {"x": True, "y": 2.5}
     assert user_url("amqps://a:p@host/v", "agent.n1") == "amqps://agent.n1:p@host/v"
