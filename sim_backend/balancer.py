@@ -72,7 +72,7 @@ class Balancer:
 
     def _send(self, flows: tuple[FlowSample, ...]) -> None:
         self._seq += 1
-        body = encode(WebReport(self.site.app, self._seq, self._engine.now_s, flows))
+        body = encode(WebReport(self.site.app, self._seq, self._engine.clock_s, flows))
         try:
             if self._connection is None or self._connection.ended:
                 self._connection = self._broker.connect(self.user)

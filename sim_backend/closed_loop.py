@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -59,7 +59,8 @@ class LoopSettings:
     """What a closed loop is made of. `make_agent` and `make_controller` may be replaced by faulty variants.
 
     `controllers`: names, the first connects first. `power_does`: what the power driver can be asked for; `power_times`
-    and `seed`: how long hosts truly take. `shelf`: of the tables for sizes; loops may share one.
+    and `seed`: how long hosts truly take. `shelf`: of the tables for sizes; loops may share one. `epoch_s`: what clocks
+    show when the run begins.
     """
 
     controller: ControllerSettings = field(default_factory=ControllerSettings)
@@ -73,6 +74,7 @@ class LoopSettings:
     speed_factors: Mapping[str, float] = field(default_factory=dict)
     make_agent: MakeAgent = Agent
     make_controller: MakeController = Controller
+    epoch_s: float = 0.0
     make_store: Callable[[], MemoryStore] = lambda: MemoryStore(Deleted)
     shelf: Shelf = field(default_factory=MemoryShelf)
 
@@ -124,7 +126,7 @@ class ClosedLoop:
 
     def __init__(self, nodes: Sequence[Node], settings: LoopSettings) -> None:
         self.settings = settings
-        self.engine = Engine()
+        self.engine = Engine(epoch_s=settings.epoch_s)
         self.broker = MemoryBroker(0.0, settings.faults, grant_of)
         self.world = World()
         self.cluster = FakeCluster(self.world, settings.costs)
@@ -206,11 +208,14 @@ class ClosedLoop:
     # --- driving --------------------------------------------------------------------------------------------------
 
     def submit(self, job: Job, true_stages: Stages | None = None) -> None:
-        """Have the operator submit a job at `job.submit_s`; `true_stages`: its real (work, speed) if they differ."""
+        """Have the operator submit a job at `job.submit_s`; `true_stages`: its real (work, speed) if they differ.
+
+        The times of the job count from the beginning of the run; the controller gets them by the world's clocks.
+        """
         stages = true_stages or [(stage.work_mcycles, stage.max_mhz) for stage in job.stages]
         self.world.add_task(job.name, stages, job.instances, job.checkpoint_mcycles)
         self.jobs[job.name] = job
-        request = SubmitJob(f"submit-{job.name}", job)
+        request = SubmitJob(f"submit-{job.name}", _by_clock(job, self.engine.epoch_s))
         self.engine.at(job.submit_s, SCRIPT_PRIORITY, lambda: self.operator.send(request))
 
     def submit_web(self, app: WebApp, truth: TrueWeb, at_s: float = 0.0, period_s: float = WEB_PERIOD_S) -> None:
@@ -320,6 +325,14 @@ class ClosedLoop:
             wall_s=wall_s,
             operations=self.truth.operations,
         )
+
+
+def _by_clock(job: Job, epoch_s: float) -> Job:
+    """The job with its times on clocks that show `epoch_s` when the run begins."""
+    if not epoch_s:
+        return job
+    goal_s = None if job.goal_s is None else job.goal_s + epoch_s
+    return replace(job, submit_s=job.submit_s + epoch_s, desired_start_s=job.desired_start_s + epoch_s, goal_s=goal_s)
 
 
 def replay(

@@ -49,6 +49,7 @@ class _Timer:
 class Engine:
     """An event loop over virtual time. `now_s` never decreases; nothing in it reads a clock.
 
+    `epoch_s`: what the clocks of the world show when `now_s` is 0; processes see `clock_s`, the rest counts from 0.
     `clocks` are told the time at the beginning of each instant, before anything acts; `after_event` is called after
     each event.
     """
@@ -62,11 +63,12 @@ class Engine:
         "_world",
         "after_event",
         "clocks",
+        "epoch_s",
         "now_s",
     )
 
-    def __init__(self, start_s: float = 0.0) -> None:
-        self.now_s = start_s
+    def __init__(self, start_s: float = 0.0, epoch_s: float = 0.0) -> None:
+        self.now_s, self.epoch_s = start_s, epoch_s
         self.clocks: list[Callable[[float], None]] = []
         self.after_event: Callable[[], None] | None = None
         self._sequence = count()
@@ -75,6 +77,11 @@ class Engine:
         self._timers: dict[str, dict[str, _Timer]] = {}
         self._world: list[Source] = []
         self._answers: list[Source] = []
+
+    @property
+    def clock_s(self) -> float:
+        """What a right clock of the world shows, in seconds since 1970."""
+        return self.epoch_s + self.now_s
 
     def add_source(self, rank: Rank, source: Source) -> None:
         """Ask `source` from now on, after those of the same rank that were added before."""

@@ -12,12 +12,13 @@ from random import Random
 
 from shared.model import Job, Node, SleepMode, Stage
 from sim_backend.fake_power import PowerTimes
+from sim_backend.fault_clocks import FaultWindow, draw_window
 
 SHARE, TURN = 5, 2  # of so many seeds in a row, the one with that remainder
 QUEUE = "batch"
-OPENS_S, CLOSES_S, DEADLINE_S = 60.0, 3_600.0, 5_400.0
 JOBS = (10, 16, 26)  # few, so that nodes sleep; and so many that the promise is in danger
 JOB_S = 330.0
+ASKED_S = 300.0  # so long before its end a queue is asked for the last time
 GOAL_S = 3_000.0
 FROM_S, UNTIL_S, REPAIRED_S = 120.0, 4_000.0, 4_500.0
 INCIDENTS_MIN, INCIDENTS_MAX = 4, 7
@@ -59,6 +60,7 @@ class FaultPower:
     """The part of a script about power. `jobs` are those of the window's queue, `work_factors` true work / declared."""
 
     policy: str
+    window: FaultWindow
     jobs: tuple[Job, ...]
     work_factors: dict[str, float]
     sleep: SleepMode
@@ -68,18 +70,20 @@ class FaultPower:
     incidents: tuple[PowerIncident, ...]
 
 
-def draw_power(seed: int, nodes: Sequence[Node]) -> FaultPower | None:
-    """What the script of a seed has of it; None for most."""
+def draw_power(seed: int, nodes: Sequence[Node], window: FaultWindow | None = None) -> FaultPower | None:
+    """What the script of a seed has of it; None for most. `window`: in place of the one that is drawn."""
     if seed % SHARE != TURN:
         return None
     rng, turn = Random(f"power {seed}"), seed // SHARE
-    jobs = tuple(_job(number, rng) for number in range(rng.choice(JOBS)))
+    window = window or draw_window(seed, turn)
+    jobs = tuple(_job(number, window, rng) for number in range(rng.choice(JOBS)))
     every = list(PowerFault)
     kinds = [every[(turn * ROTATED + at) % len(every)] for at in range(ROTATED)]
     kinds += rng.choices(every, k=rng.randint(INCIDENTS_MIN, INCIDENTS_MAX) - ROTATED)
     names = [node.name for node in nodes]
     return FaultPower(
         policy=POLICIES[turn % len(POLICIES)],
+        window=window,
         jobs=jobs,
         work_factors={job.name: rng.uniform(0.7, 1.4) for job in jobs},
         sleep=rng.choice((SleepMode.SUSPEND, SleepMode.OFF)),
@@ -95,10 +99,11 @@ def with_goals(jobs: Sequence[Job]) -> tuple[Job, ...]:
     return tuple(job if job.goal_s is not None else replace(job, goal_s=job.desired_start_s + GOAL_S) for job in jobs)
 
 
-def _job(number: int, rng: Random) -> Job:
+def _job(number: int, window: FaultWindow, rng: Random) -> Job:
     work_mcycles = JOB_S * 1_000.0 * rng.uniform(0.6, 1.5)
     stage = Stage(work_mcycles, 1_000.0, 0.0, rng.choice((300, 600)))
-    return Job(f"w{number:02}", (stage,), submit_s=rng.uniform(OPENS_S + 30.0, CLOSES_S - 300.0), queue=QUEUE)
+    submit_s = rng.uniform(window.opens_s + 30.0, window.closes_s - ASKED_S)
+    return Job(f"w{number:02}", (stage,), submit_s=submit_s, queue=QUEUE)
 
 
 def _incident(kind: PowerFault, nodes: Sequence[str], rng: Random) -> PowerIncident:

@@ -14,15 +14,7 @@ from shared.messages import Happened, RepairNode
 from shared.model import NodeService
 from sim_backend.closed_loop import ClosedLoop, LoopSettings
 from sim_backend.fake_power import DOES, SleepFault
-from sim_backend.fault_power import (
-    CLOSES_S,
-    DEADLINE_S,
-    OPENS_S,
-    QUEUE,
-    FaultPower,
-    PowerFault,
-    PowerIncident,
-)
+from sim_backend.fault_power import QUEUE, FaultPower, PowerFault, PowerIncident
 from sim_backend.shells import ControllerShell
 
 LOOK_S = 5.0
@@ -30,13 +22,17 @@ PRIORITY = 5
 KILLED_S = 20.0
 HOUR_S = 3_600.0
 PER_KWH = (0.21, 0.35, -0.02, 0.28, 0.31, 0.12)
-ALARMS = frozenset({"promise-in-danger", "deadline-missed"})
+ALARM_S = 600.0  # so soon after a deadline it must be told that it was missed
+MISSED, CLOSED = "deadline-missed", "queue-closed"
 DEPLOYING = frozenset({NodeService.DRAINING, NodeService.WAKING, NodeService.STANDBY})
 
 
 def with_power(settings: LoopSettings, power: FaultPower, seed: int) -> LoopSettings:
     """The settings of a loop with a deadline window and nodes that sleep."""
-    periods = DailyPeriods("UTC", int(OPENS_S), int(CLOSES_S), int(DEADLINE_S), tuple(range(7)))
+    times = power.window
+    periods = DailyPeriods(
+        times.zone, times.opens_local_s, times.closes_local_s, times.deadline_local_s, tuple(range(7))
+    )
     window = WindowSettings(
         QUEUE,
         QUEUE,
@@ -63,7 +59,7 @@ def with_power(settings: LoopSettings, power: FaultPower, seed: int) -> LoopSett
         windows=(window,),
         prices=PriceSettings(shape="series", read_every_s=120.0),
     )
-    return replace(settings, controller=controller, power_times=power.times, seed=seed)
+    return replace(settings, controller=controller, power_times=power.times, seed=seed, epoch_s=float(times.epoch_s))
 
 
 class PowerFaults:
@@ -79,7 +75,7 @@ class PowerFaults:
         leader: Callable[[], ControllerShell],
     ) -> None:
         self.loop, self.power = loop, power
-        self.events: Counter[str] = Counter()
+        self.alarms_s: list[float] = []  # when it was told that a deadline was missed
         self._report, self._done, self._leader = report, done, leader
         self._prices_stop = self._prices_back = False
         for shell in loop.controllers.values():
@@ -90,6 +86,13 @@ class PowerFaults:
             loop.submit(job, [(stage.work_mcycles * factor, stage.max_mhz) for stage in job.stages])
         for incident in power.incidents:
             self._at(incident.at_s, incident)
+        if power.window.change is not None:
+            loop.engine.at(float(power.window.change_s), PRIORITY, self._clocks_changed)
+
+    def _clocks_changed(self) -> None:
+        change = self.power.window.change
+        if change is not None:
+            self._done[change.value] += 1
 
     def repair(self) -> None:
         """Everything is put right, and an operator says so."""
@@ -101,12 +104,28 @@ class PowerFaults:
         self._mend_nodes()
 
     def check(self) -> None:
-        """No node has slept with a VM on it; no promise was broken in silence. Asked after the deadline."""
+        """No node has slept with a VM on it; no promise was broken in silence; no job was turned away by an open queue.
+        Asked at the end."""
+        self.loop.run_until(max(self.loop.engine.now_s, self.power.window.deadline_s + ALARM_S))
         for at_s, node, vm in self.loop.fake_power.asleep_with:
             self._report("asleep-with-vm", f"{node} with {vm} at {at_s:.1f} s")
         late = [job.name for job in self.power.jobs if self._is_late(job.name)]
-        if late and not self.events.keys() & ALARMS:
-            self._report("promise-silent", f"{len(late)} jobs missed the deadline, {late[0]} among them, and no alarm")
+        if late and not self._alarmed():
+            told = ", ".join(f"at {at_s:.0f} s" for at_s in self.alarms_s) or "never"
+            self._report("promise-silent", f"{len(late)} jobs missed the deadline, {late[0]} among them; told {told}")
+        if all(incident.kind is not PowerFault.CLOCK_JUMPS for incident in self.power.incidents):
+            self._check_refused()
+
+    def _alarmed(self) -> bool:
+        """Whether the broken promise was told, and in time."""
+        return any(at_s <= self.power.window.deadline_s + ALARM_S for at_s in self.alarms_s)
+
+    def _check_refused(self) -> None:
+        """Jobs come a while before the submission ends: what keeps them up has to be longer than that."""
+        for job in self.power.jobs:
+            reply = self.loop.operator.replies.get(f"submit-{job.name}")
+            if reply is not None and reply.code == CLOSED:
+                self._report("queue-closed", f"{job.name} was turned away: {reply.detail}")
 
     def _mend_nodes(self) -> None:
         """Nodes that have failed are repaired by an operator, whenever that happens from now on."""
@@ -122,12 +141,13 @@ class PowerFaults:
         if record is None:
             return False
         ends = self.loop.world.completions.get(job)
-        return not ends or ends[0][1] > DEADLINE_S
+        return not ends or ends[0][1] > self.power.window.deadline_s
 
     def _hearing(self, then: Callable[[Any, fx.Effect], None] | None) -> Callable[[Any, fx.Effect], None]:
         def hear(shell: Any, effect: fx.Effect) -> None:
-            if isinstance(effect, fx.Publish) and isinstance(effect.message, Happened):
-                self.events[effect.message.what] += 1
+            message = effect.message if isinstance(effect, fx.Publish) else None
+            if isinstance(message, Happened) and message.what == MISSED:
+                self.alarms_s.append(self.loop.engine.now_s)
             if then is not None:
                 then(shell, effect)
 
@@ -137,8 +157,9 @@ class PowerFaults:
         if self._prices_stop:
             return fx.PricesRead(error="the file is gone")
         known = 1 if self._prices_back else len(PER_KWH)
-        starts = tuple(number * HOUR_S for number in range(known))
-        return fx.PricesRead(starts, PER_KWH[:known], known * HOUR_S)
+        first = self.power.window.epoch_s // HOUR_S
+        starts = tuple((first + number) * HOUR_S for number in range(known))
+        return fx.PricesRead(starts, PER_KWH[:known], (first + known) * HOUR_S)
 
     # --- incidents --------------------------------------------------------------------------------------------------
 

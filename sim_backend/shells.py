@@ -77,7 +77,7 @@ class Shell(ABC):
 
     def now_s(self) -> float:
         """What its clock says: never less than before in one life, as `shared.clock.SystemClock` has it."""
-        self._latest_s = max(self._latest_s, self.engine.now_s + self.clock_off_s)
+        self._latest_s = max(self._latest_s, self.engine.clock_s + self.clock_off_s)
         return self._latest_s
 
     # --- life -----------------------------------------------------------------------------------------------------
@@ -312,7 +312,7 @@ class ControllerShell(Shell):
     `compute` carries out a `Compute` (an exception in it ends the run: the simulator hides no crash); the next
     `failing_computations` of them answer that time ran out. `compute_delay_s`, `power_delay_s`: asked before each.
     `scrape` gives what is measured of a web application at a URL since it was last asked, `read_prices` what the feed
-    of prices says at a moment.
+    of prices says at a moment of the world's clocks.
     A core that exits is started anew after a second while `supervised`.
     """
 
@@ -346,7 +346,7 @@ class ControllerShell(Shell):
             fx.Compute: self._compute,
             fx.Power: self._power,
             fx.Scrape: self._scrape,
-            fx.ReadPrices: lambda _: self._answer(self.read_prices(self.engine.now_s)),
+            fx.ReadPrices: lambda _: self._answer(self.read_prices(self.engine.clock_s)),
             fx.Exit: self._exit,
         }
 
@@ -394,7 +394,7 @@ class ControllerShell(Shell):
             flows, error = self.scrape(effect, self.engine.now_s), ""
         except TransientError as problem:
             flows, error = (), str(problem)
-        self._answer(fx.Scraped(effect.app, self.engine.now_s, flows, error))
+        self._answer(fx.Scraped(effect.app, self.engine.clock_s, flows, error))
 
     def _exit(self, effect: fx.Exit) -> None:
         del effect
