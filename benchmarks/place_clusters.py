@@ -123,4 +123,5 @@ def _jobs(
         changed_s=np.full(count, -math.inf),
         first_stage=np.arange(count),
         stages=ones,
+        queued=none > 0.0,
     )

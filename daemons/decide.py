@@ -9,7 +9,7 @@ from typing import Any
 
 from daemons.gains import standing
 from daemons.models.deadline.rules import TableSpec
-from daemons.needed import TOLERANCE, cover, rows, with_nodes
+from daemons.needed import TOLERANCE, Before, cover, rows, with_nodes
 from daemons.policies.provisioning.analysers import Asked
 from daemons.policies.provisioning.breaches import BreachSpec
 from daemons.settings import PolicyChoice
@@ -83,10 +83,15 @@ def run(request: DecideRequest, shelf: Shelf = no_tables) -> DecideOutcome:
         if lacking:
             return _skipped(request, lacking)
         choices = request.provisioning.params
-        provisioned, provisioning_state = policy.decide(snapshot, provisioning_state, choices, noting)
+        own, before = _unpacked(provisioning_state)
+        provisioned, provisioning_state = policy.decide(snapshot, own, choices, noting)
         if not getattr(policy, "covers_all", False):
             tolerance = float(choices.get("tolerance", TOLERANCE))
-            provisioned = cover(snapshot, provisioned, lambda seen: placing.decide(seen, state, params)[0], tolerance)
+            covered = cover(
+                snapshot, provisioned, lambda seen: placing.decide(seen, state, params)[0], tolerance, before
+            )
+            provisioned = covered.decision
+            provisioning_state = {_POLICY: provisioning_state, _OTHERS: [covered.others, covered.nodes]}
         snapshot = with_nodes(snapshot, rows(snapshot, provisioned.in_service), at_last=False)
     lacking = unmet(placing.needs, snapshot)
     if lacking:
@@ -96,6 +101,19 @@ def run(request: DecideRequest, shelf: Shelf = no_tables) -> DecideOutcome:
     return DecideOutcome(
         placed, placement_state, provisioned, provisioning_state, standing=now, missing=tuple(noting.missing.values())
     )
+
+
+_POLICY, _OTHERS = "policy", "others"  # parts of the state that is kept for provisioning
+
+
+def _unpacked(state: Any) -> tuple[Any, Before | None]:
+    """The policy's own state and how many nodes were enough for others, where that is kept beside it."""
+    if not isinstance(state, dict) or state.keys() != {_POLICY, _OTHERS}:
+        return state, None
+    match state[_OTHERS]:
+        case [int(others), int(nodes)]:
+            return state[_POLICY], Before(others, nodes)
+    return state[_POLICY], None
 
 
 class Noting:

@@ -64,7 +64,7 @@ class Deciding:
         self.builder = SnapshotBuilder(cluster, settings)
         self.builder.power = partial(power_columns, deployment)
         self.windows = WindowBook(cluster, agenda, settings)
-        self.builder.stays = self.windows.stays
+        self.builder.stays, self.builder.queued = self.windows.stays, self.windows.queued
         self.builder.windows = lambda nodes, now_s: window_views(self.windows, nodes, now_s, self._takes_s)
         self.preparing = Preparing(agenda, self._compute)
         self.enabled = True

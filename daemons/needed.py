@@ -1,5 +1,5 @@
-"""How many nodes jobs with goals and web applications need besides those of the deadline windows: the fewest with which
-placement predicts no smaller utility below 0 than with all of them."""
+"""How many nodes all that is of no window's queue needs besides those of the deadline windows: the fewest with which
+placement predicts no smaller utility below 0 than with all of them, and finds a place for jobs without goals."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import numpy as np
 
 from daemons.policies.provisioning import choice
 from shared.decision import ChangeKind, PlacementDecision, ProvisioningDecision, Reason, ReasonCode
-from shared.snapshot import Bools, Snapshot, WorkloadState
+from shared.snapshot import Bools, Ints, Snapshot, WorkloadState
 
 TOLERANCE = 0.01
 LEAST = -1e6  # a utility as low as can be told: a job that does not run at all has one without end
@@ -20,22 +20,57 @@ Place = Callable[[Snapshot], PlacementDecision]
 _PLACING = frozenset({ChangeKind.START, ChangeKind.RESUME, ChangeKind.MIGRATE, ChangeKind.RESIZE})
 
 
-def cover(snapshot: Snapshot, decision: ProvisioningDecision, place: Place, tolerance: float) -> ProvisioningDecision:
-    """The decision with as many other nodes as are needed, in the order in which they are chosen.
+@dataclass(frozen=True, slots=True)
+class Before:
+    """What was enough at a decision: so many other nodes, and so many nodes in all."""
+
+    others: int
+    nodes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Covered(Before):
+    """A decision with other nodes, and what was enough."""
+
+    decision: ProvisioningDecision
+
+
+def cover(
+    snapshot: Snapshot, decision: ProvisioningDecision, place: Place, tolerance: float, before: Before | None = None
+) -> Covered:
+    """The decision with as many other nodes as are needed, in the order in which they are chosen. As many as were
+    enough at the decision `before` are kept for one more, unless the windows have so many nodes themselves now.
 
     place: what the placement policy makes of a snapshot, asked O(log n) times. A size is refused when the smallest
     utility of jobs with goals and web applications is below 0 and lower by `tolerance` than with all nodes; where
     nothing is predicted, when some of them find no place that do with all; also when some cannot leave their nodes.
-    Then the utility in `refused` is minus their number. Jobs without goals count where there are no deadline windows:
-    beside windows they are theirs.
+    Then the utility in `refused` is minus their number. Jobs without goals count unless they are of an open window's
+    queue; they need a place besides the jobs that the window's own nodes execute.
     """
     base = rows(snapshot, decision.in_service)
     more = choice.others(snapshot, base)
-    judge = _Judge(snapshot, place)
-    if not more.size or not judge.needs_any:
-        return decision
-    best = judge.standing(_with(base, more))
     refused: list[tuple[int, float]] = []
+    judge = _Judge(snapshot, place, base)
+    needed = _needed(snapshot, judge, more, tolerance, refused)
+    kept = 0 if before is None else min(before.others, before.nodes - int(base.sum()), more.size)
+    count = max(needed, kept)
+    decision = replace(decision, refused=tuple(sorted(refused)))
+    if count:
+        chosen = _with(base, more[:count])
+        numbers = [("in_service", float(chosen.sum())), ("others", float(count)), ("tried", float(judge.tried))]
+        if count > needed:
+            numbers.append(("needed", float(needed)))
+        reason = Reason(ReasonCode.NEEDED, tuple(numbers))
+        decision = replace(decision, in_service=choice.names(snapshot, chosen), reason=reason)
+    return Covered(needed, int(base.sum()) + needed, decision)
+
+
+def _needed(snapshot: Snapshot, judge: _Judge, more: Ints, tolerance: float, refused: list[tuple[int, float]]) -> int:
+    """How many of the nodes are needed; sizes of the cluster that are not enough go to `refused`."""
+    base = judge.base
+    if not more.size or not judge.needs_any:
+        return 0
+    best = judge.standing(_with(base, more))
 
     def enough(count: int) -> bool:
         fewer = judge.standing(_with(base, more[:count]))
@@ -44,17 +79,7 @@ def cover(snapshot: Snapshot, decision: ProvisioningDecision, place: Place, tole
             refused.append((int(base.sum()) + count, lower))
         return lower is None
 
-    count = _fewest(more.size, int(choice.wanted(snapshot)[more].sum()), enough)
-    if not count:
-        return replace(decision, refused=tuple(refused))
-    chosen = _with(base, more[:count])
-    numbers = (("in_service", float(chosen.sum())), ("others", float(count)), ("tried", float(judge.tried)))
-    return replace(
-        decision,
-        in_service=choice.names(snapshot, chosen),
-        reason=Reason(ReasonCode.NEEDED, numbers),
-        refused=tuple(sorted(refused)),
-    )
+    return _fewest(more.size, int(choice.wanted(snapshot)[more].sum()), enough)
 
 
 def rows(snapshot: Snapshot, names: tuple[str, ...]) -> Bools:
@@ -72,6 +97,25 @@ def with_nodes(snapshot: Snapshot, chosen: Bools, at_last: bool) -> Snapshot:
     kept_out = nodes.draining if power is None else nodes.draining & ~power.available
     draining = np.where(chosen, kept_out, nodes.draining | ~_held(snapshot))
     return replace(snapshot, nodes=replace(nodes, schedulable=open_now & chosen, draining=draining))
+
+
+def _set_aside(snapshot: Snapshot, gone: Bools) -> Snapshot:
+    """The cluster in which these workloads hold nothing and are not placed."""
+    work, nodes = snapshot.workloads, snapshot.nodes
+    free_mhz, free_mib = nodes.free_cpu_mhz.copy(), nodes.free_memory_mib.copy()
+    for row in np.flatnonzero(gone & (work.state == WorkloadState.RUNNING.value)).tolist():
+        first = work.first_instance[row]
+        here = slice(first, first + work.instances[row])
+        places = snapshot.instances.node[here]
+        there = places >= 0
+        np.add.at(free_mhz, places[there], snapshot.instances.cpu_mhz[here][there])
+        np.add.at(free_mib, places[there], work.memory_mib[row] + snapshot.vm_overhead_mib)
+    state = np.where(gone, WorkloadState.WAITING.value, work.state)
+    return replace(
+        snapshot,
+        nodes=replace(nodes, free_cpu_mhz=free_mhz, free_memory_mib=free_mib),
+        workloads=replace(work, state=state, fixed=work.fixed | gone),
+    )
 
 
 def _with(base: Bools, more: np.ndarray) -> Bools:
@@ -126,17 +170,20 @@ class _Standing:
 
 
 class _Judge:
-    """Places those that count on parts of the cluster. `tried`: how often."""
+    """Places those that count on parts of the cluster. `tried`: how often; `base`: the nodes of windows."""
 
-    def __init__(self, snapshot: Snapshot, place: Place) -> None:
-        self._snapshot, self._place, self.tried = snapshot, place, 0
+    def __init__(self, snapshot: Snapshot, place: Place, base: Bools) -> None:
+        self._snapshot, self._place, self.base, self.tried = snapshot, place, base, 0
         work = snapshot.workloads
         job = work.app < 0
         self._goals = job & np.isfinite(work.goal_s)
-        self._free = job & ~self._goals & (not snapshot.windows)
+        self._free = job & ~self._goals & ~work.queued
         self._apps = ~job
         names = np.array(work.names, dtype=object)
         self._named = frozenset(names[self._goals].tolist()) | frozenset(snapshot.web.names)
+        self._beside: Snapshot | None = None  # what jobs without goals share with those of queues
+        if (work.queued & job).any() and self._free.any():
+            self._beside = _set_aside(snapshot, work.queued & job & ~self._within_base())
 
     @property
     def needs_any(self) -> bool:
@@ -145,21 +192,40 @@ class _Judge:
 
     def standing(self, chosen: Bools) -> _Standing:
         """What the placement policy makes of the cluster with only these nodes."""
+        demands = self._goals | self._apps
+        if self._beside is None:
+            return self._placing(self._snapshot, chosen, demands | self._free)
+        free = self._placing(self._beside, chosen, self._free)
+        if not demands.any():
+            return replace(free, utility=0.0)
+        found = self._placing(self._snapshot, chosen, demands)
+        return replace(found, jobs=found.jobs | free.jobs, stuck=found.stuck | free.stuck)
+
+    def _placing(self, snapshot: Snapshot, chosen: Bools, counted: Bools) -> _Standing:
         self.tried += 1
-        seen = with_nodes(self._snapshot, chosen, at_last=True)
+        seen = with_nodes(snapshot, chosen, at_last=True)
         decision = self._place(seen)
         outlook = decision.outlook
         places = _places(seen, decision)
-        all_counted = self._goals | self._free | self._apps
-        stuck = self._stuck(places, seen.nodes.draining, all_counted)
+        stuck = self._stuck(places, seen.nodes.draining, counted)
         if outlook is None:
-            return _Standing(None, *self._placed(places, chosen, all_counted), stuck)
+            return _Standing(None, *self._placed(places, chosen, counted), stuck)
         known = [
             max(utility, LEAST)
             for name, utility in zip(outlook.names, outlook.predicted, strict=True)
             if name in self._named and not math.isnan(utility)
         ]
-        return _Standing(min(known, default=0.0), *self._placed(places, chosen, self._free), stuck)
+        return _Standing(min(known, default=0.0), *self._placed(places, chosen, counted & self._free), stuck)
+
+    def _within_base(self) -> Bools:
+        """bool[w]: runs, and on nodes of windows only."""
+        work = self._snapshot.workloads
+        inside = work.state == WorkloadState.RUNNING.value
+        for row in np.flatnonzero(inside).tolist():
+            first = work.first_instance[row]
+            places = self._snapshot.instances.node[first : first + work.instances[row]]
+            inside[row] = bool(self.base[places[places >= 0]].all())
+        return np.asarray(inside)
 
     def _stuck(self, places: dict[int, list[int]], draining: Bools, counted: Bools) -> frozenset[str]:
         names = self._snapshot.workloads.names

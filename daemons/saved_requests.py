@@ -61,6 +61,7 @@ _COLUMNS = {
     "flows": FlowColumns,
 }
 _LATER = {2: ("power", "windows", "prices")}  # parts by the schema that brought them
+_LATER_ROWS = {2: ("queued",)}  # truth values of workloads by the schema that brought them: false before
 _NUMBERS = ("now_s", "cycle_s", "reporting_frac", "oldest_report_s", "vm_overhead_mib")
 
 
@@ -284,7 +285,7 @@ class _Reader:
         self._keys("snapshot.costs", plain["costs"], {each.name for each in fields(OperationCosts)})
         costs = {name: self._number(f"snapshot.costs.{name}", value) for name, value in plain["costs"].items()}
         columns: dict[str, Any] = {
-            name: self._columns(f"snapshot.{name}", plain[name], kind) for name, kind in _COLUMNS.items()
+            name: self._columns(f"snapshot.{name}", plain[name], kind, schema) for name, kind in _COLUMNS.items()
         }
         snapshot = Snapshot(
             **numbers,
@@ -315,11 +316,14 @@ class _Reader:
     def _number(self, where: str, value: Any) -> float:
         return float(self._typed(where, value, (int, float), "a number"))
 
-    def _columns(self, where: str, plain: Any, kind: type[T]) -> T:
-        hints = _hints(kind)
+    def _columns(self, where: str, plain: Any, kind: type[T], schema: int) -> T:
+        later = {name for since, rows in _LATER_ROWS.items() if since > schema for name in rows}
+        hints = {name: hint for name, hint in _hints(kind).items() if name not in later}
         self._keys(where, plain, set(hints))
         made = {name: self._read(f"{where}.{name}", plain[name], hint) for name, hint in hints.items()}
         first, *others = made
+        if kind is WorkloadColumns:
+            made |= {name: np.zeros(len(made[first]), dtype=np.bool_) for name in later}
         for name in others:
             if len(made[name]) != len(made[first]):
                 self._fail(f"{where}.{name}", f"has {len(made[name])} rows", f"{len(made[first])}, as {first} has")
@@ -402,6 +406,7 @@ class _Reader:
                 self._long(f"power.{name}", len(getattr(power, name)), nodes)
         for at, window in enumerate(snapshot.windows):
             self._long(f"windows[{at}].rate", len(window.rate), nodes)
+            self._long(f"windows[{at}].taken", len(window.taken), nodes)
             self._long(f"windows[{at}].arrivals", window.arrivals.shape[0], window.intervals)
             self._long(f"windows[{at}].arrivals.shape", window.arrivals.ndim, 2)
 

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from daemons.state import NodeEntry
+from daemons.snapshot_web import flow_now
+from daemons.state import Cluster, NodeEntry
 from daemons.window_entry import WindowEntry
-from daemons.window_nodes import Worth
+from daemons.window_nodes import Worth, taken_of
 from daemons.windows import WindowBook
-from shared.snapshot import WindowView
+from shared.snapshot import Floats, WindowView
 
 ENOUGH = 1e-9
 Expected = Callable[[str, str], float]
@@ -24,14 +26,51 @@ def window_views(
     nodes of a type take to come into service or to leave it."""
     near = [entry for entry in book.entries.values() if entry.is_near(now_s)]
     shared = sum(entry.is_open(now_s) for entry in near) > 1
-    return tuple(_view(book, entry, nodes, now_s, expected_s, shared) for entry in near)
+    others = held_by_others(book, nodes, now_s) if near else {}
+    return tuple(_view(book, entry, nodes, now_s, expected_s, shared, others) for entry in near)
+
+
+Held = dict[str, tuple[float, float]]
+"""By node: CPU in MHz and memory in MiB."""
+
+
+def held_by_others(book: WindowBook, nodes: Sequence[NodeEntry], now_s: float) -> Held:
+    """What is held on nodes by what is of no open window's queue. CPU that an application is allotted beyond its load
+    is not: its instances leave it to others."""
+    cluster = book.cluster
+    uses = {name: _used_frac(cluster, name) for name in cluster.web}
+    mhz: dict[str, float] = defaultdict(float)
+    mib: dict[str, float] = defaultdict(float, {node.name: node.unmanaged_mib for node in nodes if node.unmanaged_mib})
+    for job in cluster.active.values():
+        if not job.over and job.allotments and not book.queued(job, now_s):
+            for given in job.allotments:
+                mhz[given.node] += given.cpu_mhz * uses.get(job.job.app, 1.0)
+                mib[given.node] += job.job.memory_mib + cluster.vm_overhead_mib
+    return {name: (mhz[name], held_mib) for name, held_mib in mib.items()}
+
+
+def _used_frac(cluster: Cluster, app: str) -> float:
+    """How much of the CPU that an application is allotted its load takes, at most 1."""
+    seats = cluster.seats.get(app, {}).values()
+    allotted_mhz = sum(given.cpu_mhz for seat in seats for given in seat.allotments)
+    web = cluster.web[app]
+    flows = [flow_now(web, flow) for flow in web.app.flows]
+    load_mhz = sum(flow.rate_per_s * flow.work_mcycles for flow in flows)
+    return min(1.0, load_mhz / allotted_mhz) if allotted_mhz > 0.0 else 1.0
 
 
 def _view(
-    book: WindowBook, entry: WindowEntry, nodes: Sequence[NodeEntry], now_s: float, expected_s: Expected, shared: bool
+    book: WindowBook,
+    entry: WindowEntry,
+    nodes: Sequence[NodeEntry],
+    now_s: float,
+    expected_s: Expected,
+    shared: bool,
+    others: Held,
 ) -> WindowView:
     settings = entry.settings
     worth = book.worth(entry, nodes)
+    taken = _taken(book, entry, nodes, others)
     is_open = entry.is_open(now_s)
     types = {node.inventory.node_type for node, rate in zip(nodes, worth.rate, strict=True) if rate and node.inventory}
     return WindowView(
@@ -44,13 +83,14 @@ def _view(
         arrivals=entry.arrivals(),
         service_s=service_s(entry, worth),
         slots=worth.slots,
-        nodes=_nodes(book, entry, nodes, worth, shared),
+        nodes=_nodes(book, entry, nodes, worth, taken, shared),
         nodes_min=settings.nodes_min,
         nodes_max=settings.nodes_max,
         confidence=settings.confidence,
         penalty=settings.penalty,
         weight=settings.weight,
         rate=worth.rate,
+        taken=taken,
         deploy_s=max((expected_s(kind, "deploy") for kind in types), default=0.0),
         remove_s=max((expected_s(kind, "remove") for kind in types), default=0.0),
         analyser=settings.analyser.name,
@@ -64,9 +104,23 @@ def service_s(entry: WindowEntry, worth: Worth) -> float:
     return entry.service_mcycles / worth.speed_mhz
 
 
-def _nodes(book: WindowBook, entry: WindowEntry, nodes: Sequence[NodeEntry], worth: Worth, shared: bool) -> int:
-    """Reference nodes in service; where several windows share them, those that this one was given."""
+def _taken(book: WindowBook, entry: WindowEntry, nodes: Sequence[NodeEntry], others: Held) -> Floats:
+    """float64[n]: the share of each node that others hold."""
+    size, per_node = book.size(entry), entry.settings.jobs_per_node
+    taken = np.zeros(len(nodes))
+    for row, node in enumerate(nodes):
+        if node.name in others and node.inventory is not None:
+            taken[row] = taken_of(node.inventory, size, per_node, *others[node.name])
+    return taken
+
+
+def _nodes(
+    book: WindowBook, entry: WindowEntry, nodes: Sequence[NodeEntry], worth: Worth, taken: Floats, shared: bool
+) -> int:
+    """Reference nodes in service besides what others hold, who may come to these from others; where several windows
+    share them, those that this one was given."""
     serving = np.array([node.schedulable for node in nodes], dtype=np.bool_)
-    count = math.floor(float(worth.rate[serving].sum()) + ENOUGH) if len(nodes) else 0
+    left = float(worth.rate[serving].sum() - (worth.rate * taken).sum()) if len(nodes) else 0.0
+    count = max(0, math.floor(left + ENOUGH))
     given = book.sizes.get(entry.settings.name)
     return min(count, given.nodes) if shared and given is not None else count

@@ -38,7 +38,8 @@ STATES = {
 class SnapshotBuilder:
     """Builds snapshots of one cluster; remembers the columns of node facts. `power` makes the columns about service
     and power (None: there are none), `windows` the views of deadline windows, `prices` tells what nodes cost; `stays`
-    tells whether a running job must be left where it is until it is done. Jobs that wait for others are not shown."""
+    tells whether a running job must be left where it is until it is done, `queued` whether the window of its queue is
+    open. Jobs that wait for others are not shown."""
 
     def __init__(self, cluster: Cluster, settings: ControllerSettings) -> None:
         self.cluster, self.settings = cluster, settings
@@ -46,6 +47,7 @@ class SnapshotBuilder:
         self.windows: Callable[[Sequence[NodeEntry], float], tuple[WindowView, ...]] | None = None
         self.prices: Callable[[float], PriceView] | None = None
         self.stays: Callable[[JobEntry], bool] | None = None
+        self.queued: Callable[[JobEntry, float], bool] | None = None
         self._facts: tuple[Node, ...] | None = None
         self._static: tuple[np.ndarray, ...] = ()
 
@@ -141,6 +143,7 @@ class SnapshotBuilder:
             floats([entry.changed_s for entry in jobs]),
             stages.cumsum() - stages,
             stages,
+            np.array([self.queued is not None and self.queued(entry, now_s) for entry in jobs], dtype=np.bool_),
         )
 
     def _fixed(self, entry: JobEntry, now_s: float) -> bool:

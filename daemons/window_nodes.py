@@ -85,6 +85,19 @@ def worth_of(
     return Worth(power / reference, slots[index], speed_mhz[index], name)
 
 
+def taken_of(node: Node, size: JobSize, jobs_per_node: int, used_mhz: float, used_mib: float) -> float:
+    """The share (0..1) of a node's slots for jobs that is lost to others which use so much of it."""
+    slots = float(_slots(node, size, jobs_per_node))
+    left = 1.0
+    for one, whole, used in (
+        (size.speed_on_mhz(node), node.cpu_mhz, used_mhz),
+        (size.memory_mib, float(node.usable_mib), used_mib),
+    ):
+        if one > 0.0 and slots > 0.0:
+            left = min(left, max(whole - used, 0.0) / one / min(slots, whole / one))
+    return 1.0 - left
+
+
 def _slots(node: Node, size: JobSize, jobs_per_node: int) -> int:
     """How many jobs the node executes at a time, each at full speed."""
     fit = math.floor(node.usable_mib / size.memory_mib) if size.memory_mib > 0.0 else node.cores

@@ -306,6 +306,11 @@ class WindowBook:
         window = self.by_queue.get(job.job.queue) if job.job.queue else None
         return window is not None and window.settings.removal is Removal.WAIT and job.phase is JobPhase.RUNNING
 
+    def queued(self, job: JobEntry, now_s: float) -> bool:
+        """Whether the window of its queue is open, and sees to its nodes."""
+        window = self.by_queue.get(job.job.queue) if job.job.queue else None
+        return window is not None and window.is_open(now_s)
+
     # --- decisions --------------------------------------------------------------------------------------------------
 
     def decided(self, decision: ProvisioningDecision, now_s: float) -> None:

@@ -63,7 +63,8 @@ class WorkloadColumns:
     operation on it is under way). importance: > 0. revision: to be copied into a `Change`. needs: tuple of tuples.
     app: row in the web columns for an instance of a web application (it has no work, goal or stages, and no two of one
     application share a node), -1 for a job. changed_s: when it was last started, resumed, moved or suspended (-inf:
-    never). stages: their number, 0 for an instance of a web application.
+    never). stages: their number, 0 for an instance of a web application. queued: of the queue of a deadline window that
+    is open: it has the nodes of that.
     """
 
     names: tuple[str, ...]
@@ -89,6 +90,7 @@ class WorkloadColumns:
     changed_s: Floats
     first_stage: Ints
     stages: Ints
+    queued: Bools
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,7 +192,9 @@ class WindowView:
     expected ones as in `daemons.models.deadline.problem`, the release of blocked jobs among them. service_s: mean
     service time of a job on a slot of the reference node; slots: how many it executes at a time. nodes: reference nodes
     that serve it now. rate: float64[nodes of the cluster], how many reference nodes each node is worth for its jobs (0:
-    it cannot hold them). deploy_s, remove_s: of its nodes, learnt. analyser: which one tells its probability of breach.
+    it cannot hold them). taken: float64[nodes of the cluster], the share (0..1) of each rate that workloads hold which
+    are of no open window's queue; `nodes` is without it. deploy_s, remove_s: of its nodes, learnt. analyser: which one
+    tells its probability of breach.
     """
 
     name: str
@@ -209,6 +213,7 @@ class WindowView:
     penalty: float
     weight: float
     rate: Floats
+    taken: Floats
     deploy_s: float = 0.0
     remove_s: float = 0.0
     analyser: str = "batch-deadline"

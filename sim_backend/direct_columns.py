@@ -169,6 +169,7 @@ class Workloads:
             separate=self._separate.take(rows),
             fixed=self._fixed.take(rows),
             needs=tuple(map(self._needs.__getitem__, live)),
+            queued=np.zeros(len(live), dtype=np.bool_),
             **dict(zip(_FLOATS, floats, strict=True)),
             **dict(zip(_INTS, ints, strict=True)),
         )

@@ -138,6 +138,7 @@ def _columns(rows: list[Row]) -> WorkloadColumns:
         changed_s=np.full(count, -np.inf),
         first_stage=stages.cumsum() - stages,
         stages=stages,
+        queued=np.zeros(count, dtype=np.bool_),
     )
 
 

@@ -71,6 +71,7 @@ class WorkRow:
     stages: tuple[Stage, ...] = ()
     app: int = -1
     changed_s: float = -math.inf
+    queued: bool = False
 
 
 def _floats(values: Iterable[float]) -> NDArray[np.float64]:
@@ -157,6 +158,7 @@ def _workload_columns(rows: Sequence[WorkRow]) -> WorkloadColumns:
         app=_ints(row.app for row in rows),
         first_stage=_ints(sum(stages[:index]) for index in range(len(rows))),
         stages=_ints(stages),
+        queued=_bools(row.queued for row in rows),
         **{name: _floats(getattr(row, name) for row in rows) for name in _FLOATS},
     )
 
@@ -181,6 +183,7 @@ def rows_of(seen: Snapshot) -> tuple[list[NodeRow], list[WorkRow]]:
             places=tuple(zip(at.node[here].tolist(), at.cpu_mhz[here].tolist(), strict=True)),
             stages=_several_stages(seen, work.first_stage.item(index), work.stages.item(index)),
             app=work.app.item(index),
+            queued=work.queued.item(index),
             **{field: getattr(work, field).item(index) for field in _FLOATS},
         )
         workloads.append(row)
@@ -373,4 +376,5 @@ def _random_window(rng: np.random.Generator, index: int, nodes: int) -> WindowVi
         penalty=0.0,
         weight=float(rng.choice([1.0, 5.0])),
         rate=rng.choice([0.0, 1.0, 1.0] if alike else [0.0, 0.5, 1.0, 2.0], nodes),
+        taken=rng.choice([0.0, 0.0, 0.0, 0.25, 1.0], nodes),
     )

@@ -6,6 +6,7 @@ Deliberately naive, workload by workload; it shares no code with the policies.
 from __future__ import annotations
 
 import math
+import operator
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
 from itertools import pairwise
@@ -85,13 +86,15 @@ def _size_problems(snapshot: Snapshot, window: WindowView, size: WindowSize, row
     all_rows = {name: row for row, name in reversed(list(enumerate(snapshot.nodes.names)))}.values()
     usable = [row for row in all_rows if snapshot.power is None or snapshot.power.available[row]]
     reachable = sum(rate[row] for row in usable)
+    taken = [min(max(float(each), 0.0), 1.0) if math.isfinite(each) else 0.0 for each in window.taken]
+    left = reachable - min(sum(map(operator.mul, rate, taken)), max(reachable - 1.0, 0.0))
     given = sum(rate[row] for row in rows)
     name = f"window {window.name}"
     if not 0 <= size.nodes <= given + _TOLERANCE:
         yield f"{name}: given {size.nodes}, but its nodes are worth {given:g}"
     most = max(window.nodes_max, window.nodes_min)
-    if not min(window.nodes_min, int(reachable + _TOLERANCE)) <= size.wanted <= most:
-        yield f"{name}: wants {size.wanted}, may have {window.nodes_min} to {most} of {reachable:g}"
+    if not min(window.nodes_min, int(left + _TOLERANCE)) <= size.wanted <= most:
+        yield f"{name}: wants {size.wanted}, may have {window.nodes_min} to {most} of {left:g}"
     if not size.nodes <= size.wanted or (size.nodes < size.wanted and size.reason.code is not ReasonCode.OUT_OF_REACH):
         yield f"{name}: given {size.nodes} of {size.wanted} because of {size.reason}"
     falls = all(one >= other for one, other in pairwise(size.breach))

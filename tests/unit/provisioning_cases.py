@@ -35,8 +35,10 @@ def window(name: str = "night", count: int = 4, **changes: Any) -> WindowView:
         penalty=0.0,
         weight=1.0,
         rate=np.ones(count),
+        taken=np.zeros(count),
     )
-    return replace(made, **changes)
+    made = replace(made, **changes)
+    return made if "taken" in changes else replace(made, taken=np.zeros(len(made.rate)))
 
 
 def power(nodes: int = 4, **changes: Any) -> PowerColumns:

@@ -6,12 +6,13 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+import msgpack  # type: ignore[import-untyped]
 import numpy as np
 import pytest
 
 from daemons import decide
 from daemons.decide import DecideOutcome, DecideRequest
-from daemons.needed import cover, with_nodes
+from daemons.needed import Before, cover, with_nodes
 from daemons.policies.provisioning.analysers import Asked
 from daemons.settings import PolicyChoice
 from daemons.tables import MemoryShelf
@@ -59,7 +60,7 @@ class Predicts:
 
 def covered(utilities: Sequence[float], nodes: int, tolerance: float = 0.01, **powers: Any) -> ProvisioningDecision:
     seen = cluster(nodes=nodes, jobs=[due("j", 5000.0)], powers=power(nodes, **powers))
-    return cover(seen, NOTHING, Predicts(utilities), tolerance)
+    return cover(seen, NOTHING, Predicts(utilities), tolerance).decision
 
 
 # --- the search ------------------------------------------------------------------------------------------------------
@@ -82,12 +83,59 @@ def test_tolerance() -> None:
     assert len(covered([-1.0, -0.9, -0.85, -0.8, -0.8], 4, 0.2).in_service) == 0
 
 
+def test_fewer_are_taken_when_they_were_enough_twice() -> None:
+    """Given that three others were enough and now one is, then three stay for one more decision; more come at once."""
+    three, one, two = [-1.0] * 3 + [0.5] * 2, [-1.0] + [0.5] * 4, [-1.0] * 2 + [0.5] * 3
+    seen = cluster(nodes=4, jobs=[due("j", 5000.0)], powers=power(4))
+    before: Before | None = None
+    sizes = []
+    for utilities in (three, one, one, two, one, three, one, two):
+        made = cover(seen, NOTHING, Predicts(utilities), 0.01, before)
+        before = Before(made.others, made.nodes)
+        sizes.append(len(made.decision.in_service))
+    assert sizes == [3, 3, 1, 2, 2, 3, 3, 2]
+
+
+def test_kept_nodes_are_told_apart() -> None:
+    seen = cluster(nodes=4, jobs=[due("j", 5000.0)], powers=power(4))
+    made = cover(seen, NOTHING, Predicts([-1.0] + [0.5] * 4), 0.01, Before(3, 3))
+    assert dict(made.decision.reason.numbers) == {"in_service": 3.0, "others": 3.0, "tried": 4.0, "needed": 1.0}
+    assert (made.others, made.nodes) == (1, 1)
+
+
+def test_nodes_that_a_window_took_over_are_not_kept_twice() -> None:
+    """Given two others beside one node of windows, when the windows want three, then no other is kept."""
+    seen = cluster(nodes=4, jobs=[due("j", 5000.0)], powers=power(4))
+    base = replace(NOTHING, in_service=("n0", "n1", "n2"))
+    assert cover(seen, base, Predicts([0.5] * 5), 0.01, Before(2, 3)).decision == base
+    assert len(cover(seen, NOTHING, Predicts([0.5] * 5), 0.01, Before(2, 3)).decision.in_service) == 2
+
+
+def test_what_was_enough_is_part_of_the_state() -> None:
+    """Given a decision with three others, when they are no longer needed, then the state of it, packed and unpacked,
+    keeps them for one decision, and those of policies that know nothing of it are none."""
+    urgent, idle = cluster(jobs=[due(f"j{i}", 2400.0) for i in range(12)]), cluster()
+    state: Any = {"periods": []}
+    sizes = []
+    for seen in (urgent, idle, idle):
+        request = DecideRequest(seen, PolicyChoice("apc"), None, PolicyChoice("threshold"), state)
+        outcome = decide.run(request, SHELF)
+        assert outcome.provisioning is not None
+        sizes.append(len(outcome.provisioning.in_service))
+        state = msgpack.unpackb(msgpack.packb(outcome.provisioning_state))
+    assert sizes == [3, 3, 0]
+    assert state["policy"] == {"periods": []}
+    outcome = decide.run(replace(request, provisioning_state={"policy": None, "others": ["x"]}), SHELF)
+    assert outcome.provisioning is not None
+    assert outcome.provisioning.in_service == ()
+
+
 @pytest.mark.parametrize("least", [0, 1, 2, 77, 499, 511, 512])
 def test_few_placements_are_tried(least: int) -> None:
     utilities = [-1.0] * least + [0.5] * (513 - least)
     seen = cluster(nodes=512, jobs=[due("j", 5000.0)], powers=power(512, wanted=np.arange(512) < 500))
     place = Predicts(utilities)
-    assert len(cover(seen, NOTHING, place, 0.01).in_service) == least
+    assert len(cover(seen, NOTHING, place, 0.01).decision.in_service) == least
     assert len(place.asked) <= 13
 
 
@@ -99,14 +147,14 @@ def test_what_is_found_is_enough_where_more_is_worse() -> None:
 
 def test_nobody_asks_for_nodes() -> None:
     place = Predicts([0.0] * 5)
-    assert cover(cluster(), NOTHING, place, 0.01) == NOTHING
+    assert cover(cluster(), NOTHING, place, 0.01).decision == NOTHING
     assert place.asked == []
 
 
 def test_jobs_of_windows_do_not_count() -> None:
-    """Given a job without a goal beside a window, then its utility is nobody's concern."""
-    seen = cluster(window(), jobs=[WorkRow("j")])
-    assert cover(seen, NOTHING, Predicts([-1.0, 0.0, 0.0, 0.0, 0.0]), 0.01) == NOTHING
+    """Given a job of the queue of an open window, then its utility is nobody's concern."""
+    seen = cluster(window(), jobs=[WorkRow("j", queued=True)])
+    assert cover(seen, NOTHING, Predicts([-1.0, 0.0, 0.0, 0.0, 0.0]), 0.01).decision == NOTHING
 
 
 def test_others_join_in_the_order_of_choice() -> None:
@@ -131,10 +179,41 @@ def test_patient_jobs_share_fewer_nodes() -> None:
 
 
 @pytest.mark.parametrize("placement", ["edf", "first-fit"])
-def test_jobs_without_goals_are_served_where_there_are_no_windows(placement: str) -> None:
+def test_jobs_without_goals_are_served_beside_windows_too(placement: str) -> None:
     jobs = [WorkRow(f"j{i}", memory_mib=2000.0) for i in range(8)]
     assert len(in_service(cluster(jobs=jobs), placement)) == 2
-    assert len(in_service(cluster(window(jobs=0, interval=7), jobs=jobs), placement)) == 1
+    assert len(in_service(cluster(window(jobs=0, interval=7), jobs=jobs), placement)) == 2
+    of_window = [replace(job, queued=True) for job in jobs]
+    assert len(in_service(cluster(window(jobs=0, interval=7), jobs=of_window), placement)) == 1
+
+
+@pytest.mark.parametrize("placement", ["apc", "edf", "first-fit"])
+def test_a_gang_beside_a_window_that_waits(placement: str) -> None:
+    """Given a window whose jobs fill its node, and more of them that wait, when a gang comes that needs two nodes, then
+    they are added to that of the window, and none for its jobs."""
+    running = [full(f"q{i}", 0) for i in range(4)]
+    waiting = [WorkRow(f"w{i}", memory_mib=2000.0, queued=True) for i in range(8)]
+    gang = WorkRow("gang", memory_mib=2000.0, instances=8, submit_s=900.0)
+    view = window(count=6, jobs=0, interval=7)
+    assert len(in_service(cluster(view, nodes=6, jobs=[*running, *waiting, gang]), placement)) == 3
+    assert len(in_service(cluster(view, nodes=6, jobs=[*running, *waiting]), placement)) == 1
+
+
+@pytest.mark.parametrize("placement", ["apc", "edf", "first-fit"])
+def test_jobs_of_a_window_on_nodes_for_others_bring_no_more_of_them(placement: str) -> None:
+    """Given jobs of a window that have also filled the node that a job without a goal was meant to have, then no other
+    one comes for it."""
+    running = [full(f"q{i}", i // 4) for i in range(8)]
+    waits = WorkRow("job", memory_mib=2000.0, submit_s=900.0)
+    seen = cluster(
+        window(count=6, jobs=0, interval=7), nodes=6, jobs=[*running, waits], powers=power(6, wanted=np.arange(6) < 2)
+    )
+    assert len(in_service(seen, placement)) == 2
+
+
+def full(name: str, node: int, **changes: Any) -> WorkRow:
+    """A job of a window that runs on a quarter of the node."""
+    return WorkRow(name, RUNNING, memory_mib=2000.0, places=((node, 1000.0),), **{"queued": True} | changes)
 
 
 def test_windows_come_first_and_the_rest_on_top() -> None:

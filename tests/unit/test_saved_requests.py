@@ -57,8 +57,11 @@ def provisioned() -> Snapshot:
     count = len(made.nodes.names)
     some, odd = np.arange(count) % 2 == 0, np.array([0.1, math.inf, -0.0])[:count] / 3
     power = PowerColumns(some, ~some, some, ~some, odd, -odd, odd, odd * 2, odd / 7, ("big",) * count)
+    arrivals = np.linspace(0.1, 2.3, 15).reshape(5, 3)
     window = WindowView(
-        "night", 900.0, 3, 5, 0.0, 7, np.linspace(0.1, 2.3, 15).reshape(5, 3), 480.5, 2, 1, 1, 9, 0.9999, 0.1, 2.0, odd
+        *("night", 900.0, 3, 5, 0.0, 7, arrivals, 480.5, 2, 1, 1, 9, 0.9999, 0.1, 2.0),
+        rate=odd,
+        taken=np.array([0.0, 0.25, 1 / 3])[:count],
     )
     prices = PriceView(900.0, np.array([0.1, -0.3, math.nan]), np.array([0.0, -0.0, 1 / 3]), 2, "EUR")
     return replace(made, power=power, windows=(window, replace(window, name="day", opens_s=1 / 3)), prices=prices)
@@ -122,12 +125,15 @@ def test_parameters_of_analysers_come_back() -> None:
 
 
 def test_an_older_file_is_read() -> None:
-    """Given a file of schema 1, when it is read, then it says nothing of power, windows and prices."""
+    """Given a file of schema 1, when it is read, then it says nothing of power, windows, their queues
+    and prices."""
 
     def older(plain: dict[str, Any]) -> None:
         plain["schema"] = 1
         for part in ("power", "windows", "prices"):
             del plain["snapshot"][part]
+
+        del plain["snapshot"]["workloads"]["queued"]
 
     same(from_bytes(altered(older), "f").request.snapshot, example())
 
@@ -158,22 +164,24 @@ def test_only_plain_states_can_be_saved() -> None:
         assert said in str(caught.value)
 
 
-FIELDS = """at_cycle constraints costs cycle_s flows instances nodes now_s oldest_report_s power prices reporting_frac
-stages vm_overhead_mib web windows workloads flows.app flows.c_mhz_s flows.goal flows.load_mhz flows.model
-flows.names flows.percentile flows.rate_per_s flows.t_min_s flows.throughput flows.work_mcycles
-instances.cpu_mhz instances.node nodes.core_mhz nodes.cores nodes.cpu_mhz nodes.draining nodes.free_cpu_mhz
-nodes.free_memory_mib nodes.labels nodes.memory_mib nodes.names nodes.schedulable power.available
-power.deploy_s power.idle_w power.must_stay power.off_w power.on power.peak_w power.remove_s power.types
-power.wanted prices.added prices.currency prices.interval_s prices.known prices.per_kwh stages.max_mhz
-stages.memory_mib stages.min_mhz stages.work_mcycles web.importance web.max_instances web.max_mhz
-web.min_instances web.names windows.analyser windows.arrivals windows.confidence windows.deploy_s
-windows.interval windows.interval_s windows.intervals windows.jobs windows.name windows.nodes
-windows.nodes_max windows.nodes_min windows.opens_s windows.penalty windows.rate windows.remove_s
-windows.service_s windows.slots windows.weight workloads.app workloads.changed_s workloads.desired_start_s
+FIELDS = """at_cycle constraints costs cycle_s flows instances nodes now_s oldest_report_s power prices
+reporting_frac stages vm_overhead_mib web windows workloads flows.app flows.c_mhz_s flows.goal
+flows.load_mhz flows.model flows.names flows.percentile flows.rate_per_s flows.t_min_s flows.throughput
+flows.work_mcycles instances.cpu_mhz instances.node nodes.core_mhz nodes.cores nodes.cpu_mhz
+nodes.draining nodes.free_cpu_mhz nodes.free_memory_mib nodes.labels nodes.memory_mib nodes.names
+nodes.schedulable power.available power.deploy_s power.idle_w power.must_stay power.off_w power.on
+power.peak_w power.remove_s power.types power.wanted prices.added prices.currency prices.interval_s
+prices.known prices.per_kwh stages.max_mhz stages.memory_mib stages.min_mhz stages.work_mcycles
+web.importance web.max_instances web.max_mhz web.min_instances web.names windows.analyser
+windows.arrivals windows.confidence windows.deploy_s windows.interval windows.interval_s
+windows.intervals windows.jobs windows.name windows.nodes windows.nodes_max windows.nodes_min
+windows.opens_s windows.penalty windows.rate windows.remove_s windows.service_s windows.slots
+windows.taken windows.weight workloads.app workloads.changed_s workloads.desired_start_s
 workloads.done_mcycles workloads.first_instance workloads.first_stage workloads.fixed workloads.goal_s
 workloads.importance workloads.instances workloads.max_mhz workloads.memory_mib workloads.min_mhz
-workloads.names workloads.needs workloads.not_before_s workloads.revision workloads.separate
-workloads.stages workloads.state workloads.submit_s workloads.vcpus workloads.work_mcycles"""
+workloads.names workloads.needs workloads.not_before_s workloads.queued workloads.revision
+workloads.separate workloads.stages workloads.state workloads.submit_s workloads.vcpus
+workloads.work_mcycles"""
 
 
 def test_a_new_column_needs_a_new_schema() -> None:

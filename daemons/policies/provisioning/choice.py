@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from shared.snapshot import Bools, Floats, Ints, Snapshot
+from shared.snapshot import Bools, Floats, Ints, Snapshot, WindowView
 
 ENOUGH = 1e-9  # of a reference node: sums of rates are rounded
 LOAD_STEPS = 10.0  # loads that differ by less than a tenth are alike
@@ -39,6 +39,17 @@ def rates(rate: Floats) -> Floats:
     return np.where(np.isfinite(rate) & (rate > 0.0), rate, 0.0)
 
 
+def held(window: WindowView) -> Floats:
+    """float64[n]: reference nodes on each node that workloads of no window hold."""
+    return rates(window.rate) * np.clip(np.nan_to_num(window.taken), 0.0, 1.0)
+
+
+def lost(held_by_others: float, all_there: float) -> float:
+    """How many of the reference nodes there are others take from a window, wherever they run now: they may be moved to
+    its nodes. One is always left."""
+    return min(held_by_others, max(all_there - 1.0, 0.0))
+
+
 def unit_costs(snapshot: Snapshot, worth: Floats) -> Floats:
     """float64[n]: watts at full load by unit of work; a node that is not in service also costs until it serves."""
     watts, extra = np.ones(len(worth)), np.zeros(len(worth))
@@ -63,12 +74,12 @@ def ordered(snapshot: Snapshot, worth: Floats, first: Bools) -> Ints:
 
 def for_windows(snapshot: Snapshot, sizes: Sequence[int]) -> tuple[Bools, bool]:
     """bool[n]: the nodes that must stay and those that give every window of the snapshot so many reference nodes, and
-    whether they do; a node may serve several windows, each with a share of it."""
+    whether they do; a node may serve several windows, each with a share of it. What others hold comes on top."""
     usable = available(snapshot)
     chosen = staying(snapshot)
     left = usable.astype(np.float64)
     eligible = [rates(window.rate) * usable for window in snapshot.windows]
-    enough = True
+    enough, counted = True, np.zeros(len(usable), dtype=np.bool_)
     for index in sorted(range(len(sizes)), key=lambda index: (int((eligible[index] > 0.0).sum()), index)):
         need, rate = float(sizes[index]), eligible[index]
         if need <= ENOUGH:
@@ -76,6 +87,9 @@ def for_windows(snapshot: Snapshot, sizes: Sequence[int]) -> tuple[Bools, bool]:
         order = ordered(snapshot, rate, chosen & (left > 0.0))
         order = order[rate[order] * left[order] > 0.0]
         gives = np.cumsum(rate[order] * left[order])
+        by_others = held(snapshot.windows[index])
+        need += lost(float(by_others[~counted].sum()), float(gives[-1]) if order.size else 0.0)
+        counted |= by_others > 0.0
         if not order.size or gives[-1] < need - ENOUGH:
             enough = False
         count = min(int(np.searchsorted(gives, need - ENOUGH)) + 1, order.size)

@@ -133,7 +133,7 @@ def sights(snapshot: Snapshot, memory: Memory) -> list[Sight]:
     seen = []
     for window in snapshot.windows:
         limits = limits_of(snapshot, window)
-        most = limits.reachable or limits.most
+        most = limits.available or limits.most  # whatever others hold: tables stay valid
         price = memory.price(snapshot, window)
         seen.append(Sight(window, limits, posed(window, price, most) if most else None))
     return seen

@@ -50,7 +50,7 @@ class Static:
 
 def _told(sight: Sight, chosen: Bools, shelf: Shelf) -> WindowSize:
     """A window with what the nodes in service are worth to it."""
-    worth = int(choice.rates(sight.window.rate)[chosen].sum() + choice.ENOUGH)
-    size = min(worth, sight.limits.most)
+    worth = float(choice.rates(sight.window.rate)[chosen].sum()) + choice.ENOUGH
+    size = min(int(worth - choice.lost(float(choice.held(sight.window).sum()), worth)), sight.limits.most)
     chances = None if sight.posed is None else chances_of(sight.window, sight.posed, shelf)
     return told_of(Wish(sight, max(size, sight.limits.least), ReasonCode.KEEP, chances), size)

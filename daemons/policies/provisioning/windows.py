@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from daemons.models.deadline.problem import DeadlineProblem
-from daemons.policies.provisioning.choice import ENOUGH, available, rates
+from daemons.policies.provisioning.choice import ENOUGH, available, held, lost, rates
 from shared.errors import InvalidValue
 from shared.snapshot import Floats, Snapshot, WindowView
 
@@ -44,22 +44,25 @@ class Posed:
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Reference nodes that a window may have: by its configuration, of all nodes and of those that are available."""
+    """Reference nodes that a window may have: by its configuration, of all nodes, of those that are available, and of
+    these besides what others hold."""
 
     least: int
     most: int
+    available: int
     reachable: int
 
 
 def limits_of(snapshot: Snapshot, window: WindowView) -> Limits:
-    """`reachable` is 0 where no node can serve the window now, `most` where none ever can."""
+    """`available` and `reachable` are 0 where no node can serve the window now, `most` where none ever can."""
     rate = rates(window.rate)
     all_nodes = math.floor(float(rate.sum()) + ENOUGH)
-    now = math.floor(float(rate[available(snapshot)].sum()) + ENOUGH)
+    now = float(rate[available(snapshot)].sum()) + ENOUGH
+    left = math.floor(now - lost(float(held(window).sum()), now))
     least = max(window.nodes_min, 1)
     highest = max(window.nodes_max, least)
-    most, reachable = min(highest, all_nodes), min(highest, now)
-    return Limits(min(least, max(reachable, 0)), most, reachable)
+    reachable = min(highest, left)
+    return Limits(min(least, reachable), min(highest, all_nodes), min(highest, math.floor(now)), reachable)
 
 
 def posed(window: WindowView, price: list[float], most: int) -> Posed | None:
