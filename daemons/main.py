@@ -27,12 +27,13 @@ from daemons.worker import Worker
 from shared import effects as fx
 from shared import startup
 from shared.bus import topology
-from shared.config import ControllerConfig, PowerDraw
+from shared.config import ControllerConfig, Policies, PowerDraw
 from shared.costs import OperationCosts
-from shared.errors import InvalidInput, Problem, StaleTerm, StoreUnavailable, TransientError
+from shared.errors import InvalidInput, Problem, StaleTerm, StoreUnavailable, TransientError, UnknownPolicy
 from shared.lanes import Lane
 from shared.messages import Happened, Report
 from shared.model import NodeSample, PowerOperation
+from shared.plugins import find_policy
 from shared.ports import Bus, PowerAnswer, PowerDriver, Store
 from shared.pump import Link
 from shared.sdnotify import Notifier
@@ -373,12 +374,16 @@ def settings_of(config: ControllerConfig, driver: PowerDriver | None = None) -> 
             config.limits.actions_total,
             config.limits.migrations_total,
         ),
-        placement=PolicyChoice(policies.placement, policies.params.get(policies.placement, {})),
-        provisioning=PolicyChoice(policies.provisioning, policies.params.get(policies.provisioning, {})),
+        placement=_choice(policies, policies.placement),
+        provisioning=_choice(policies, policies.provisioning),
         power=power,
         windows=windows_of(config.windows),
         prices=prices_of(config.prices),
     )
+
+
+def _choice(policies: Policies, name: str) -> PolicyChoice:
+    return PolicyChoice(name, policies.params.get(name, {}))
 
 
 def name_of(config: ControllerConfig) -> str:
@@ -425,6 +430,38 @@ def tables_folder(store_url: str) -> Path:
     return beside if url.drivername == "sqlite" else Path(DEFAULT_FOLDER)
 
 
+def check(config: ControllerConfig) -> None:
+    """Raise InvalidInput with everything that a controller could not start with, but for a broker that is not named."""
+    policies = config.policies
+    looks: tuple[Callable[[], object], ...] = (
+        lambda: name_of(config),
+        lambda: config.bus.url and startup.broker(config.bus.url, config.bus.tls),
+        lambda: _check_policy("placement", _choice(policies, policies.placement)),
+        lambda: _check_policy("provisioning", _choice(policies, policies.provisioning)),
+        lambda: windows_of(config.windows),
+        lambda: prices_of(config.prices),
+        lambda: make_driver(config.power),
+        lambda: _draws(config.power.draw),
+    )
+    problems: dict[Problem, None] = {}
+    for look in looks:
+        try:
+            look()
+        except InvalidInput as error:
+            problems |= dict.fromkeys(error.problems)
+    if problems:
+        raise InvalidInput(*problems)
+
+
+def _check_policy(role: str, choice: PolicyChoice) -> None:
+    try:
+        policy = find_policy(role, choice.name)
+    except UnknownPolicy as error:
+        named = (Problem(f"policies.{role}", each.what, each.expected) for each in error.problems)
+        raise InvalidInput(*named) from error
+    policy.check_params(choice.params)
+
+
 def _run(path: Path, config: ControllerConfig) -> int:
     connect, power = startup.broker(config.bus.url, config.bus.tls), make_driver(config.power)
     shell = build(config, connect, startup.seed(), power=power)
@@ -433,7 +470,7 @@ def _run(path: Path, config: ControllerConfig) -> int:
     return shell.run()
 
 
-DAEMON = startup.Daemon("trimtab-controller", ControllerConfig, DEFAULT_CONFIG, _run)
+DAEMON = startup.Daemon("trimtab-controller", ControllerConfig, DEFAULT_CONFIG, _run, check)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

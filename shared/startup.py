@@ -40,17 +40,26 @@ C = TypeVar("C", bound=HasLog)
 
 
 class Daemon(Generic[C]):
-    """A daemon's command: `run(config)` builds it from its file and runs it; returns the exit status.
+    """A daemon's command: `run(path, config)` builds it from its file and runs it; returns the exit status. `check`
+    raises InvalidInput with everything that the keys do not tell one by one.
 
     Exit status: 0 asked to stop, 1 refused, 2 the configuration or a file is unusable (every problem is printed),
     70 a defect, 75 to be started again.
     """
 
-    def __init__(self, name: str, kind: type[C], default: str, run: Callable[[Path, C], int]) -> None:
+    def __init__(
+        self,
+        name: str,
+        kind: type[C],
+        default: str,
+        run: Callable[[Path, C], int],
+        check: Callable[[C], object] = bool,
+    ) -> None:
         self.name = name
         self._kind = kind
         self._default = default
         self._run = run
+        self._check = check
 
     def main(self, arguments: Sequence[str] | None = None) -> int:
         """Parse the arguments, read the file and run; see the class for what is returned."""
@@ -61,6 +70,7 @@ class Daemon(Generic[C]):
         path = Path(given.config)
         try:
             settings = self.read(path)
+            self._check(settings)
         except InvalidInput as error:
             print(error, file=sys.stderr)
             return UNREADABLE

@@ -19,6 +19,7 @@ from rich.table import Table
 from daemons.cli.output import REFUSED, emit, output_option
 from daemons.power import make_driver
 from daemons.power.exec import commands
+from daemons.price_feed import feed_of
 from shared import plugins
 from shared.config import ControllerConfig, load
 from shared.errors import InvalidInput
@@ -180,6 +181,11 @@ def configuration(path: Path) -> Iterator[Check]:
     if driver.name == "exec":
         for operation, command in commands(config.power.exec).items():
             yield program(operation, command[0])
+    feed = feed_of(config.prices)
+    if feed is not None:
+        wrong = feed.read().error
+        fix = "mend it or put a new one in its place; until then prices are forecasts" if wrong else ""
+        yield Check("prices", not wrong, wrong or config.prices.file, fix)
 
 
 def program(operation: PowerOperation, name: str) -> Check:

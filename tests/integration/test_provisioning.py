@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+import subprocess
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -23,7 +25,7 @@ from tests.integration.provisioning_scene import (
     plant,
     write_prices,
 )
-from tests.integration.scene import LIMIT_S, SOON_S
+from tests.integration.scene import LIMIT_S, SOON_S, TRIMTAB
 
 JOBS = tuple(f"j{number:02}" for number in range(16))
 WORK_S = 5.0  # in truth
@@ -258,3 +260,90 @@ def test_a_load_by_a_profile(broker: PrivateBroker, tmp_path: Path) -> None:
         assert row["service"]["jobs_measured"] == len(jobs)
         assert (row["jobs"], sum(slot["came"] for slot in row["arrivals"]["slots"])) == (0, len(jobs))
         assert town.do("forecast", "nowhere", "--output", "json").data["windows"] == []
+
+
+# --- what cannot be -------------------------------------------------------------------------------------------------
+
+RANGES = """
+[windows.night]
+submit_from = "18:00"
+submit_until = "25:00"
+deadline = "06:00"
+timezone = "UTC"
+confidence = 1
+nodes_min = 0
+[prices]
+shape = "cubic"
+[power]
+sleep = "nap"
+exec.wake = "reboot"
+"""
+MEANING = """
+[policies]
+provisioning = "treshold"
+[windows.night]
+submit_from = "18:00"
+submit_until = "02:00"
+deadline = "06:00"
+timezone = "Europe/Nowhere"
+nodes_min = 5
+nodes_max = 2
+analyser = "crystal-ball"
+[windows.day]
+queue = "night"
+submit_from = "08:00"
+submit_until = "12:00"
+deadline = "11:00"
+timezone = "UTC"
+[prices]
+shape = "series"
+timezone = "Mars/Olympus"
+[power]
+driver = "exce"
+[power.draw.big]
+curve_w = [100]
+"""
+BAD = {
+    "out of range": (
+        RANGES,
+        [
+            "windows.night.submit_until",
+            "windows.night.confidence",
+            "windows.night.nodes_min",
+            "prices.shape",
+            "power.sleep",
+            "power.exec.wake",
+        ],
+    ),
+    "without a meaning": (
+        MEANING,
+        [
+            "policies.provisioning",
+            "windows.night.timezone",
+            "windows.night.nodes_min",
+            "windows.night.analyser",
+            "windows.day.deadline",
+            "windows.day.queue",
+            "prices.timezone",
+            "prices.file",
+            "power.driver",
+            "power.draw.big.curve_w",
+        ],
+    ),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+@pytest.mark.parametrize("more", [(), ("--check",)], ids=["start", "check"])
+def test_a_configuration_that_cannot_be(case: str, more: tuple[str, ...], tmp_path: Path) -> None:
+    """Exit status 2 before anything is tried, and every key that is wrong, at once."""
+    text, keys = BAD[case]
+    file = tmp_path / "controller.toml"
+    file.write_text(text + '[bus]\nurl = "amqp://controller.c1:secret@127.0.0.1:1/"\n')
+
+    command = [str(Path(TRIMTAB).with_name("trimtab-controller")), "--config", str(file), *more]
+    said = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S, check=False)
+
+    assert said.returncode == 2, said
+    places = [line.removeprefix(f"{file}:").partition(" (expected ")[0] for line in said.stderr.splitlines()]
+    assert [re.sub(r"^\d+: ", "", place).partition(":")[0] for place in places] == keys

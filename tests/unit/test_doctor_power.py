@@ -51,6 +51,20 @@ def test_a_driver_that_proves_nothing_off_is_a_warning(tmp_path: Path) -> None:
     assert "confirm-off" in found["power driver"].fix
 
 
+def test_a_file_of_prices_with_a_gap_fails(tmp_path: Path) -> None:
+    file = tmp_path / "prices.csv"
+    file.write_text("hour,price\n2026-01-01T00:00,1\n2026-01-01T01:00,1\n2026-01-01T03:00,1\n")
+    text = f'[prices]\nshape = "series"\nfile = "{file}"\n'
+
+    check = checks(tmp_path, text)["prices"]
+    assert not check.ok
+    assert str(file) in check.detail
+    assert "forecasts" in check.fix
+
+    file.write_text(file.read_text().replace("T03", "T02"))
+    assert checks(tmp_path, text)["prices"].ok
+
+
 @pytest.mark.parametrize(
     "text",
     [
