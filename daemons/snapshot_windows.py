@@ -8,8 +8,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from daemons.snapshot_web import flow_now
-from daemons.state import Cluster, NodeEntry
+from daemons.state import NodeEntry
 from daemons.window_entry import WindowEntry
 from daemons.window_nodes import Worth, taken_of
 from daemons.windows import WindowBook
@@ -35,28 +34,17 @@ Held = dict[str, tuple[float, float]]
 
 
 def held_by_others(book: WindowBook, nodes: Sequence[NodeEntry], now_s: float) -> Held:
-    """What is held on nodes by what is of no open window's queue. CPU that an application is allotted beyond its load
-    is not: its instances leave it to others."""
+    """What is held on nodes by what is of no open window's queue. All CPU allotted counts, used or not: placement gives
+    jobs of queues only what is left."""
     cluster = book.cluster
-    uses = {name: _used_frac(cluster, name) for name in cluster.web}
     mhz: dict[str, float] = defaultdict(float)
     mib: dict[str, float] = defaultdict(float, {node.name: node.unmanaged_mib for node in nodes if node.unmanaged_mib})
     for job in cluster.active.values():
         if not job.over and job.allotments and not book.queued(job, now_s):
             for given in job.allotments:
-                mhz[given.node] += given.cpu_mhz * uses.get(job.job.app, 1.0)
+                mhz[given.node] += given.cpu_mhz
                 mib[given.node] += job.job.memory_mib + cluster.vm_overhead_mib
     return {name: (mhz[name], held_mib) for name, held_mib in mib.items()}
-
-
-def _used_frac(cluster: Cluster, app: str) -> float:
-    """How much of the CPU that an application is allotted its load takes, at most 1."""
-    seats = cluster.seats.get(app, {}).values()
-    allotted_mhz = sum(given.cpu_mhz for seat in seats for given in seat.allotments)
-    web = cluster.web[app]
-    flows = [flow_now(web, flow) for flow in web.app.flows]
-    load_mhz = sum(flow.rate_per_s * flow.work_mcycles for flow in flows)
-    return min(1.0, load_mhz / allotted_mhz) if allotted_mhz > 0.0 else 1.0
 
 
 def _view(

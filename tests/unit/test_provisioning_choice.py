@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 import numpy as np
@@ -100,3 +101,37 @@ def test_a_repeated_name_is_its_first_row() -> None:
 def test_without_power_all_may_serve() -> None:
     seen = replace(cluster(window()), power=None)
     assert chosen(seen, 2) == ("n0", "n1")
+
+
+# --- what others hold ------------------------------------------------------------------------------------------------
+
+
+def test_jobs_with_goals_on_a_windows_nodes_bring_it_more() -> None:
+    """Given six goal jobs on six of the eight slots of two nodes, when the window needs two nodes, then it has two
+    others besides, wherever the six are."""
+    seen = cluster(window(taken=[0.75, 0.75, 0.0, 0.0]), powers=power(wanted=[True, True, False, False]))
+    assert chosen(seen, 2) == ("n0", "n1", "n2", "n3")
+    elsewhere = cluster(window(taken=[0.0, 0.0, 0.75, 0.75]), powers=power(wanted=[True, True, False, False]))
+    assert chosen(elsewhere, 2) == ("n0", "n1", "n2", "n3")
+    assert len(chosen(seen, 1)) == 3
+    assert chosen(seen, 0) == ()
+
+
+def test_others_never_take_all() -> None:
+    """A window may have one node however much others hold, and not two."""
+    seen = cluster(window(taken=np.ones(4)))
+    assert len(chosen(seen, 1)) == 4
+    assert not choice.for_windows(seen, [2])[1]
+
+
+def test_what_others_hold_is_counted_once() -> None:
+    """Given two windows on the same nodes, a fourth of each held by others, then these get one node for both."""
+    quarter = np.full(6, 0.25)
+    views = [window(name, count=6, rate=np.ones(6), taken=quarter) for name in ("a", "b")]
+    assert len(chosen(cluster(*views, nodes=6), 2, 2)) == 6
+    assert len(chosen(cluster(views[0], nodes=6), 2)) == 4
+
+
+def test_numbers_of_others_that_cannot_be_used_are_none() -> None:
+    seen = cluster(window(taken=[math.nan, -1.0, math.inf, 0.0]))
+    assert choice.held(seen.windows[0]).tolist() == [0.0, 0.0, 1.0, 0.0]

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from daemons.decide import no_tables
+from daemons.decide import name_of, no_tables
 from daemons.models.deadline.capacity import breach
 from daemons.models.deadline.rules import TableSpec
 from daemons.policies.provisioning.analysers import BatchDeadline
@@ -185,7 +185,33 @@ def test_limits_follow_what_is_there() -> None:
     seen = cluster(window(nodes_min=2, nodes_max=9), powers=power(available=[True, True, False, False]))
     limits = limits_of(seen, seen.windows[0])
     assert (limits.least, limits.most, limits.reachable) == (2, 4, 2)
+    shared = window(nodes_min=2, nodes_max=9, taken=[0.75, 0.5, 0.5, 0.0])
+    limits = limits_of(cluster(shared), shared)
+    assert (limits.least, limits.most, limits.available, limits.reachable) == (2, 4, 4, 2)
     assert size("threshold", replace(seen, windows=(window(jobs=30, nodes_max=9),))).nodes == 2
+
+
+def test_what_others_hold_needs_no_new_tables() -> None:
+    """Given tables that are there, when others take half of the nodes, then the size is told by the same tables, and is
+    what is left."""
+    asked: list[str] = []
+
+    def shelf(spec: Any) -> Any:
+        asked.append(name_of(spec))
+        return SHELF(spec)
+
+    sizes = []
+    for taken in (0.0, 0.5):
+        seen = cluster(window(jobs=30, nodes=2, taken=np.full(4, taken)))
+        decision = decided("threshold", seen, shelf=shelf)
+        sizes.append((decision.windows[0].nodes, len(decision.in_service)))
+    assert sizes == [(4, 4), (2, 4)]
+    assert len(set(asked)) * 2 == len(asked)
+
+
+def test_a_fixed_number_of_nodes_is_worth_less_beside_others() -> None:
+    for taken, nodes in ((0.0, 4), (0.3, 2), (1.0, 1)):
+        assert size("static", cluster(window(taken=np.full(4, taken)))).nodes == nodes
 
 
 def test_many_nodes_are_decided_on_in_units() -> None:
