@@ -25,16 +25,17 @@ class Way:
     """What one controller knows of a node's way; all times count its elapsed seconds.
 
     from_s: in its present service. asked_s: when it was last wanted otherwise (None: not seen, or learnt). woke: it was
-    asleep on the way. power: what its driver is doing. retry_s: not to be asked before. detail: what a driver said
-    last. request, expires_s (agent's clock), answered, sleep_asked_s: of its going to sleep. stays_until_s: it could
-    not be emptied. delinked: whoever else schedules on it has been told; entering_s: since when that is tried the other
-    way.
+    asleep on the way. power: what its driver is doing. last: what it was asked for last, not to be asked for again
+    before retry_s. detail: what a driver said last. request, expires_s (agent's clock), answered, sleep_asked_s: of its
+    going to sleep. stays_until_s: it could not be emptied. delinked: whoever else schedules on it has been told;
+    entering_s: since when that is tried the other way.
     """
 
     from_s: float = 0.0
     asked_s: float | None = None
     woke: bool = False
     power: PowerOperation | None = None
+    last: PowerOperation | None = None
     retry_s: float = 0.0
     failures: int = 0
     detail: str = ""
@@ -101,6 +102,8 @@ class PowerWork:
         way = self.way(node)
         if way.power is not None:
             return math.inf
+        if way.last is not operation:
+            way.last, way.retry_s, way.failures = operation, 0.0, 0
         if self.elapsed_s < way.retry_s:
             return way.retry_s
         way.power = operation

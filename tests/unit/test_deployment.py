@@ -359,6 +359,29 @@ def test_another_scheduler_is_told_before_a_node_leaves_and_before_it_counts() -
     assert (desk.service("n3"), desk.asked(PowerOperation.LINK)) == (IN_SERVICE, ["n3", "n3"])
 
 
+def test_a_woken_node_is_linked_at_once() -> None:
+    """That it was woken with success says nothing of when to link it."""
+    desk = PowerDesk(settings=power(does=LINKS))
+    desk.lead()
+    desk.want("n1", "n2")
+    desk.powered()
+    desk.go(70.0)
+    desk.agree("n3")
+    desk.go(30.0)
+    desk.want("n1", "n2", "n3")
+    desk.powered()
+
+    desk.comes_back("n3")
+    assert (desk.service("n3"), desk.asked(PowerOperation.LINK)) == (WAKING, ["n3"])
+    desk.powered(ok=False)
+    desk.go(5.0)
+    assert desk.asked(PowerOperation.LINK) == ["n3"]
+    desk.go(15.0)
+    assert desk.asked(PowerOperation.LINK) == ["n3", "n3"]
+    desk.powered()
+    assert desk.service("n3") is IN_SERVICE
+
+
 def test_a_node_that_cannot_be_linked_has_failed() -> None:
     desk = PowerDesk(settings=power(does=LINKS))
     desk.lead()
