@@ -14,6 +14,7 @@ from shared.messages import GuestEvent, Result
 from shared.model import LIVE_STATES, Action, GuestChange, VmState, VmStatus
 
 OVER_KEPT_MAX = 1024  # ended lives remembered; one forgotten too early costs a second event, which changes nothing
+SLEPT_KEPT_MAX = 256  # requests agreed to and remembered: more than a host can follow before the first of them expires
 SEQ_NO_WORD = 0  # the seq of a result that says nothing about its VM
 
 
@@ -130,7 +131,7 @@ class JournalState:
     `accepted`: unfinished actions by id, `busy`: their ids by VM. `finished`: results by action id, `unreported`: those
     of them that the broker has not taken. `events`: guest events by number that no controller has acknowledged.
     `live`: the last journaled status of VMs that should be live here. `over`: the generation of lives whose end has
-    been noted, by VM. `slept`: the last request to sleep that was agreed to.
+    been noted, by VM. `slept`: the last requests to sleep that were agreed to, oldest first: one may come again, late.
     """
 
     __slots__ = (
@@ -153,7 +154,7 @@ class JournalState:
     def __init__(self, records: Iterable[JournalRecord] = ()) -> None:
         self.starts = 0
         self.boot_id = ""
-        self.slept = ""
+        self.slept: dict[str, None] = {}
         self.term = 0
         self.last_event = 0
         self.clock_s = 0.0
@@ -186,7 +187,7 @@ class JournalState:
         elif isinstance(record, TermSeen):
             self.term = max(self.term, record.term)
         elif isinstance(record, SleepAgreed):
-            self.slept = record.request
+            self._sleep(record.request)
         elif isinstance(record, AgentStarted):
             self.starts, self.boot_id = record.start, record.boot_id
         else:
@@ -201,8 +202,7 @@ class JournalState:
                 records.append(Reported(action))
         records.extend(GuestNoted(event) for event in self.events.values())
         records.extend(Accepted(action) for action in self.accepted.values())
-        if self.slept:
-            records.append(SleepAgreed(self.slept))
+        records.extend(SleepAgreed(request) for request in self.slept)
         live, over = tuple(self.live.values()), tuple(self.over.items())
         records.append(Baseline(self.starts, self.boot_id, self.term, self.last_event, self.clock_s, live, over))
         return tuple(records)
@@ -242,6 +242,12 @@ class JournalState:
         self.over[vm] = event.status.generation
         if len(self.over) > OVER_KEPT_MAX:
             del self.over[next(iter(self.over))]
+
+    def _sleep(self, request: str) -> None:
+        self.slept.pop(request, None)
+        self.slept[request] = None
+        if len(self.slept) > SLEPT_KEPT_MAX:
+            del self.slept[next(iter(self.slept))]
 
     def _forget_events(self, through: int) -> None:
         for number in [number for number in self.events if number <= through]:

@@ -112,7 +112,7 @@ class Sleeping:
             return f"expired {now_s - request.expires_at_s:.1f} s ago"
         if request.expires_at_s > now_s + self._keep_s:
             return f"expires more than {self._keep_s:g} s from now"
-        if request.request == self._state.slept:
+        if request.request in self._state.slept:
             return "was agreed to before, and is over"
         return ""
 

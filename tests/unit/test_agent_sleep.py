@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from agents.journal import JournalState, SleepAgreed
+from agents.journal import SLEPT_KEPT_MAX, JournalState, SleepAgreed
 from shared.bus import topology
 from shared.effects import (
     Acknowledge,
@@ -187,7 +187,29 @@ def test_the_same_request_again_is_not_done_twice() -> None:
     rig.restart()
     rig.observed()
     assert "before" in answer(rig.send(ASKED)).detail
-    assert JournalState(JournalState(rig.records).compact()).slept == "s1"
+    assert JournalState(JournalState(rig.records).compact()).slept == {"s1": None}
+
+
+def test_nor_is_an_earlier_request_that_comes_again_after_a_later_one() -> None:
+    rig, effects = agreed_rig()
+    rig.confirm(effects)
+    rig.handle(SleepEnded(True))
+    rig.observed()
+    rig.send(replace(ASKED, request="s2"))
+    rig.confirm(rig.observed())
+    rig.handle(SleepEnded(True))
+
+    rig.restart()
+    rig.observed()
+
+    assert "before" in answer(rig.send(ASKED)).detail
+    assert list(JournalState(JournalState(rig.records).compact()).slept) == ["s1", "s2"]
+
+
+def test_only_so_many_requests_are_remembered() -> None:
+    state = JournalState(SleepAgreed(f"s{number}") for number in (0, *range(1000), 999))
+
+    assert list(state.slept) == [f"s{number}" for number in range(1000 - SLEPT_KEPT_MAX, 1000)]
 
 
 def test_a_process_that_died_before_the_host_slept_stays_awake_and_can_be_asked_again() -> None:
