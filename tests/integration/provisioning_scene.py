@@ -82,10 +82,10 @@ class Switchboard:
             elif operation == "wake" and not is_up:
                 self.lab.power_on(node)
 
-    def sections(self, **keys: Any) -> dict[str, Any]:
-        """The section [power] that uses it."""
+    def sections(self, *does: str, **keys: Any) -> dict[str, Any]:
+        """The section [power] that uses it for these operations, besides to wake and to put to sleep."""
         draw = {"default": {"idle_w": IDLE_W, "peak_w": PEAK_W, "off_w": OFF_W}}
-        programs = {name: [str(self.program), name, "{node}"] for name in ("wake", "sleep")}
+        programs = {name: [str(self.program), name, "{node}"] for name in ("wake", "sleep", *does)}
         times = {"standby_s": 1.0, "deploy_s": CYCLE_S, "remove_s": CYCLE_S, "wake_test_days": 0.0}
         return {"power": {"driver": "exec", **times, **keys, "exec": {**programs, "limit_s": 10.0}, "draw": draw}}
 
@@ -202,9 +202,12 @@ def plant(
     window: Callable[[Day], Mapping[str, Any]] | None = None,
     power: Mapping[str, Any] | None = None,
     controller: Mapping[str, Any] | None = None,
+    does: Sequence[str] = (),
+    holds: bool = False,
 ) -> Iterator[Plant]:
-    """Three nodes of four cores. `window`: keys of [windows.night] besides its times."""
-    switches, day, prices = Switchboard(folder), Day.now(), folder / "prices.csv"
+    """Three nodes of four cores. `window`: keys of [windows.night] besides its times; `does`, `holds`: as of
+    `Switchboard`."""
+    switches, day, prices = Switchboard(folder, holds), Day.now(), folder / "prices.csv"
     write_prices(prices, -48)
     keys = {"nodes_max": 3, "confidence": 0.8, **(window(day) if window is not None else {})}
     sections = merged(
@@ -213,7 +216,7 @@ def plant(
         {"policies": {"provisioning": "threshold"}},
         {"windows": {WINDOW: day.section(**keys)}},
         prices_section(prices),
-        switches.sections(**(power or {})),
+        switches.sections(*does, **(power or {})),
         controller or {},
     )
     with scene(broker, begin=False, kind=Plant, controller=sections) as made:

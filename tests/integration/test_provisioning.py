@@ -39,10 +39,10 @@ def cautious(day: Day) -> Mapping[str, Any]:
 
 def test_a_day_of_a_window(broker: PrivateBroker, tmp_path: Path) -> None:
     """Idle nodes leave service and fall asleep; jobs bring them back; all is done in time, and the command says so."""
-    with plant(broker, tmp_path, window=cautious) as town:
+    with plant(broker, tmp_path, window=cautious, does=("link", "delink")) as town:
         asleep = town.rest(2)
         (awake,) = set(town.lab.nodes) - set(asleep)
-        assert sorted(town.switches.asked("sleep")) == asleep
+        assert sorted(town.switches.asked("delink")) == sorted(town.switches.asked("sleep")) == asleep
         assert not any(town.truth_up(node) for node in asleep)
         assert (town.service("off"), town.service("in-service")) == (asleep, [awake])
         quiet = town.wait_for(town.with_tables, SOON_S, "tables")
@@ -52,7 +52,7 @@ def test_a_day_of_a_window(broker: PrivateBroker, tmp_path: Path) -> None:
         town.submit_all(JOBS, WORK_S)
         woken = town.until_heard("node-waking")["subject"]
         town.wait_for(lambda: woken in serving(town), SOON_S, f"{woken} in service")
-        assert woken in town.switches.asked("wake")
+        assert [what for what, node in town.switches.orders if node == woken] == ["delink", "sleep", "wake", "link"]
         busy = town.forecast()
         assert busy["arrivals"]["counted"] == len(JOBS)
         assert busy["nodes_wanted"] >= 2
@@ -168,6 +168,28 @@ def test_a_controller_that_dies_while_a_node_wakes(broker: PrivateBroker, tmp_pa
         assert (second_life(town, "tables-missing"), tables(town)) == (0, made)
         assert second_life(town, "decided") > 1
         assert not town.heard("deadline-missed")
+
+
+@pytest.mark.acceptance
+def test_a_controller_that_dies_while_nodes_fall_asleep(broker: PrivateBroker, tmp_path: Path) -> None:
+    """They fell silent while nobody looked: the next life takes it for what was asked, and wakes them for a job."""
+    with plant(broker, tmp_path, window=foreseen, holds=True) as town:
+        town.wait_for(lambda: len(town.switches.asked("sleep")) == 2, SOON_S, "the orders to sleep")
+        going = sorted(town.switches.asked("sleep"))
+        assert town.service("standby") == going
+        controller = town.lab.controllers["c1"]
+        controller.kill()
+        town.switches.holds = False
+        town.wait_for(lambda: not any(map(town.truth_up, going)), SOON_S, "silence")
+        controller.start()
+
+        assert town.rest(2) == going
+        assert town.service("off") == going
+        assert sorted(town.switches.asked("sleep")) == going
+        assert alarms(town) == set()
+        town.submit_all(FEW, WORK_S)
+        town.wait_for(lambda: set(serving(town)) & set(going), SOON_S, "one of them in service")
+        town.all_done_once(*FEW)
 
 
 def tables(town: Plant) -> dict[str, int]:
