@@ -134,7 +134,7 @@ def test_a_node_that_does_not_wake(broker: PrivateBroker, tmp_path: Path) -> Non
         assert town.run("nodes", "repair", "n9").status == 1
 
 
-FEW = JOBS[:3]
+FEW, SIX = JOBS[:3], JOBS[:6]
 
 
 def foreseen(day: Day) -> Mapping[str, Any]:
@@ -202,6 +202,32 @@ def second_life(town: Plant, what: str) -> int:
     log = town.lab.controllers["c1"].log.read_text().partition("--- life 2")[2]
     lines = [json.loads(line) for line in log.splitlines() if line.startswith("{")]
     return sum(line["event"] == "happened" and line["what"] == what for line in lines)
+
+
+@pytest.mark.acceptance
+def test_a_node_whose_jobs_run_leaves_service(broker: PrivateBroker, tmp_path: Path) -> None:
+    """An operator gives the window one node instead of two: its jobs go over, none twice, and the node falls asleep."""
+
+    def two(_day: Day) -> Mapping[str, Any]:
+        return {"nodes_min": 2, "nodes_max": 2}
+
+    with plant(broker, tmp_path, window=two) as town:
+        town.rest(1)
+        town.submit_all(SIX, 12.0)
+        homes = town.running(*(f"{job}#0" for job in SIX))
+        assert len(set(homes.values())) == 2
+        controller = town.lab.controllers["c1"]
+        assert controller.stop() == 0
+        file = town.lab.folder / "controller-c1.toml"
+        file.write_text(file.read_text().replace("nodes_min = 2", "nodes_min = 1").replace("_max = 2", "_max = 1"))
+        controller.start()
+
+        (left,) = set(town.rest(2)) & set(homes.values())
+        assert any(town.begun(left, kind) for kind in ("migrate", "suspend"))
+        assert not town.heard("drain-failed")
+        assert not town.heard("work-lost")
+        town.all_done_once(*SIX)
+        assert town.completions() == {job: [1] for job in SIX}
 
 
 @pytest.mark.acceptance
