@@ -6,7 +6,7 @@ Pure, as `fault_script` is. Some seeds have a deadline window, a provisioning po
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import StrEnum
 from random import Random
 
@@ -19,7 +19,6 @@ QUEUE = "batch"
 JOBS = (10, 16, 26)  # few, so that nodes sleep; and so many that the promise is in danger
 JOB_S = 330.0
 ASKED_S = 300.0  # so long before its end a queue is asked for the last time
-GOAL_S = 3_000.0
 FROM_S, UNTIL_S, REPAIRED_S = 120.0, 4_000.0, 4_500.0
 INCIDENTS_MIN, INCIDENTS_MAX = 4, 7
 ROTATED = 3
@@ -92,11 +91,6 @@ def draw_power(seed: int, nodes: Sequence[Node], window: FaultWindow | None = No
         removal=rng.choice(("checkpoint", "checkpoint", "wait", "lose")),
         incidents=tuple(sorted((_incident(kind, names, rng) for kind in kinds), key=lambda each: each.at_s)),
     )
-
-
-def with_goals(jobs: Sequence[Job]) -> tuple[Job, ...]:
-    """The jobs, those without a goal with one: beside deadline windows nodes are kept for jobs with goals only."""
-    return tuple(job if job.goal_s is not None else replace(job, goal_s=job.desired_start_s + GOAL_S) for job in jobs)
 
 
 def _job(number: int, window: FaultWindow, rng: Random) -> Job:

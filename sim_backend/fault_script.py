@@ -16,7 +16,7 @@ from shared.bus.faults import FaultKind as BusFaultKind
 from shared.costs import OperationCosts
 from shared.model import ActionKind, Job, Node, Stage
 from sim_backend.fault_apps import FaultApp, draw_apps, with_rules
-from sim_backend.fault_power import FaultPower, draw_power, with_goals
+from sim_backend.fault_power import FaultPower, draw_power
 
 JOBS = 20
 NODES_MIN = 5
@@ -149,7 +149,7 @@ def write_script(seed: int, nodes: int = NODES_MIN, policy: str | None = None) -
         seed=seed,
         nodes=cluster,
         speed_factors={node.name: rng.choice((1.0, 1.0, 0.8, 1.1)) for node in cluster},
-        jobs=with_rules(seed, jobs if power is None else with_goals(jobs), cluster, chosen),
+        jobs=with_rules(seed, jobs, cluster, chosen),
         apps=draw_apps(seed, cluster, chosen),
         work_factors={job.name: rng.uniform(0.8, 1.3) for job in jobs},
         costs=rng.choice(_COSTS),
