@@ -85,7 +85,7 @@ def run(request: DecideRequest, shelf: Shelf = no_tables) -> DecideOutcome:
         choices = request.provisioning.params
         own, before = _unpacked(provisioning_state)
         provisioned, provisioning_state = policy.decide(snapshot, own, choices, noting)
-        if not getattr(policy, "covers_all", False):
+        if not policy.covers_all:
             tolerance = float(choices.get("tolerance", TOLERANCE))
             covered = cover(
                 snapshot, provisioned, lambda seen: placing.decide(seen, state, params)[0], tolerance, before

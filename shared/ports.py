@@ -283,6 +283,11 @@ class ProvisioningPolicy(Protocol):
         """False: sizes change at cycles only."""
         ...
 
+    @property
+    def covers_all(self) -> bool:
+        """Whether its answer stands; else nodes are added for what is of no window's queue."""
+        ...
+
     def check_params(self, params: Mapping[str, Any]) -> None:
         """Raise `InvalidInput` for parameters that it does not know or cannot use; asked once, at start-up."""
         ...

@@ -23,6 +23,7 @@ from daemons.models.outlook import outlook_of
 from daemons.records import DecisionRecord
 from daemons.saved_requests import from_bytes, from_parts, header_bytes
 from daemons.settings import PolicyChoice
+from daemons.tables import MemoryShelf
 from daemons.view_rows import decision_view
 from shared.clock import SystemClock
 from shared.decision import Plan
@@ -94,7 +95,7 @@ def decide(file: Path, policy: str | None, limit: int) -> None:
     find_policy("placement", request.placement.name).check_params(request.placement.params)
     clock = SystemClock()
     begun_s = clock.monotonic_s()
-    outcome = deciding.run(request)
+    outcome = deciding.run(request, MemoryShelf())
     values = _values(request, outcome, limit)
     values |= {"saved": dict(saved.header), "wall_s": clock.monotonic_s() - begun_s}
     emit(values, lambda: _for_people(values))

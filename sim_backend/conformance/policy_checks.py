@@ -95,6 +95,8 @@ def check_declarations(subject: Subject) -> None:
     subject.expect(isinstance(needs, Needs) and 0 <= needs.reporting_frac <= 1, f"its needs are {needs}", seen)
     subject.expect(needs.report_age_s >= 0, f"its needs are {needs}", seen)
     subject.expect(isinstance(policy.event_driven, bool), "event_driven is no bool", seen)
+    if subject.shelf is not None:
+        subject.expect(isinstance(getattr(policy, "covers_all", None), bool), "covers_all is no bool", seen)
 
 
 def check_input_unchanged(subject: Subject) -> None:

@@ -67,6 +67,7 @@ class Sized:
     by_price: ClassVar[bool] = True
     needs = Needs()
     event_driven = False
+    covers_all = False
     known: ClassVar[Mapping[str, Check]] = {"tolerance": TOLERANCE}
 
     def check_params(self, params: Mapping[str, Any]) -> None:
