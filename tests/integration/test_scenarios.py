@@ -39,7 +39,10 @@ def test_an_operators_day(town: Scene) -> None:
 
     status = town.do("status", "--output", "json").data
     assert (status["leader"], status["term"], status["alarms"]) == ("c1", 1, [])
-    assert status["nodes"]["service"] == {"draining": 1, "in-service": 2, "standby": 0}
+    assert {name: count for name, count in status["nodes"]["service"].items() if count} == {
+        "draining": 1,
+        "in-service": 2,
+    }
     town.do("jobs", "cancel", "long")
     town.wait_for(lambda: not any(vm.startswith("long#") for _, vm in town.domains()), SOON_S, "the end of long")
     town.all_done_once("short")
