@@ -38,25 +38,9 @@ from shared.messages import (
     SubmitWeb,
 )
 from shared.model import Job, JobPhase, Node, NodeCondition, NodeService
+from shared.operator_messages import Change
 
 REMEMBERED_MAX = 1_000
-Change = (
-    SubmitJob
-    | CancelJob
-    | AddNode
-    | RemoveNode
-    | DrainNode
-    | RepairNode
-    | ConfirmOff
-    | ApprovePlan
-    | SetDeciding
-    | HoldJob
-    | MoveVm
-    | AdoptVm
-    | ForgetVm
-    | SubmitWeb
-    | RemoveWeb
-)
 
 
 class Requests:

@@ -235,11 +235,12 @@ QUERIES = (
     "plan",
     "plan-history",
     "forecast",
+    "costs",
     "doctor",
     "snapshot",
 )
 
-Request = (
+Change = (
     SubmitJob
     | CancelJob
     | AddNode
@@ -255,6 +256,5 @@ Request = (
     | ForgetVm
     | SubmitWeb
     | RemoveWeb
-    | DryRun
-    | Query
 )
+Request = Change | DryRun | Query

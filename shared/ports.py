@@ -224,12 +224,13 @@ class Needs:
     report_age_s: float = float("inf")
 
 
-class Policy(Protocol):
-    """A pure decision. One class per policy, without state of its own; found by name in its role's registry.
+class AnyPolicy(Protocol):
+    """A pure decision of any role. One class per policy, without state of its own; found by name in its role's
+    registry.
 
-    `decide` never changes its arguments, uses no clock, I/O or global random state, returns the same for the same
-    arguments, and names every workload it does not serve in a refusal. `state` is what it returned last time
-    (None the first time) and must survive a round trip through msgpack.
+    `decide` never changes its arguments, uses no clock, I/O or global random state and returns the same for the same
+    arguments. `state` is what it returned last time (None the first time) and must survive a round trip through
+    msgpack.
     """
 
     @property
@@ -244,15 +245,19 @@ class Policy(Protocol):
 
     @property
     def event_driven(self) -> bool:
-        """Whether it also acts when a job arrives or ends, not only at each cycle."""
+        """Whether it also acts when a job arrives or ends, not only at each cycle; sizes change at cycles only."""
         ...
 
     def check_params(self, params: Mapping[str, Any]) -> None:
         """Raise `InvalidInput` for parameters that it does not know or cannot use; asked once, at start-up."""
         ...
 
+
+class Policy(AnyPolicy, Protocol):
+    """A policy that names every workload it does not serve in a refusal."""
+
     def decide(self, snapshot: Any, state: Any, params: Mapping[str, Any]) -> tuple[Any, Any]:
-        """From a `Snapshot` to (`PlacementDecision` or `ProvisioningDecision`, new state)."""
+        """From a `Snapshot` to (`PlacementDecision`, new state)."""
         ...
 
 
@@ -265,31 +270,12 @@ class Shelf(Protocol):
         ...
 
 
-class ProvisioningPolicy(Protocol):
-    """A policy that decides how many nodes are in service, and which; otherwise as `Policy`."""
-
-    @property
-    def name(self) -> str:
-        """The name in configuration and on the command line."""
-        ...
-
-    @property
-    def needs(self) -> Needs:
-        """Without these the loop keeps the last decision and says why."""
-        ...
-
-    @property
-    def event_driven(self) -> bool:
-        """False: sizes change at cycles only."""
-        ...
+class ProvisioningPolicy(AnyPolicy, Protocol):
+    """A policy that decides how many nodes are in service, and which."""
 
     @property
     def covers_all(self) -> bool:
         """Whether its answer stands; else nodes are added for what is of no window's queue."""
-        ...
-
-    def check_params(self, params: Mapping[str, Any]) -> None:
-        """Raise `InvalidInput` for parameters that it does not know or cannot use; asked once, at start-up."""
         ...
 
     def decide(self, snapshot: Any, state: Any, params: Mapping[str, Any], shelf: Shelf) -> tuple[Any, Any]:

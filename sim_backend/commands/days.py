@@ -16,6 +16,7 @@ from rich.progress import Progress
 from rich.table import Table
 
 from daemons.cli.output import emit, messages, output_option
+from daemons.models.deadline.rules import METHODS
 from daemons.price_feed import PriceFeed
 from daemons.settings import Draw, Removal
 from shared.clock import perf_s
@@ -25,16 +26,6 @@ from sim_backend.experiments.days import DAY_S, Days, DaysOutcome, days_of, run_
 from sim_backend.experiments.pool import run_all
 from sim_backend.traces import read_swf
 
-POLICIES = (
-    "static",
-    "threshold",
-    "delayed-threshold",
-    "cost-aware",
-    "cost-aware-monotone",
-    "cost-aware-fast",
-    "lp",
-    "optimal",
-)
 COLUMNS = {
     "policy": "policy",
     "removal": "jobs on leaving nodes",
@@ -65,7 +56,7 @@ DAYS_MAX = 1_000
 @click.option(
     "--confidence", type=click.FloatRange(0.5, 0.999999), default=0.99, show_default=True, help="The promise."
 )
-@click.option("--policies", default=",".join(POLICIES), help="Their names with commas between them; all of them.")
+@click.option("--policies", default=",".join(METHODS), help="Their names with commas between them; all of them.")
 @click.option(
     "--removal",
     "removals",

@@ -13,6 +13,7 @@ from daemons.history import ITEMS_MAX, KEPT_MAX, History
 from daemons.names import nearest
 from daemons.records import DecisionRecord
 from daemons.settings import Automation, PolicyChoice
+from daemons.views import VIEWS
 from shared.codec import decode, encode
 from shared.decision import Change, ChangeKind, Plan, Reason, ReasonCode
 from shared.effects import Compute, Computed, Received
@@ -89,6 +90,7 @@ def test_every_view_has_its_section_and_its_time_and_term() -> None:
     desk = lively()
     desk.ask(SubmitWeb("web", SHOP))
     headings = {name for line in re.findall(r"^## (.+)$", PAGE, re.MULTILINE) for name in line.split(", ")}
+    assert set(QUERIES) == set(VIEWS)
     assert set(QUERIES) <= headings
     for what in QUERIES:
         data = view(desk, what, {"node": "n1", "job": "a", "web-app": "shop"}.get(what, ""))
