@@ -57,6 +57,7 @@ DAYS_MAX = 1_000
     "--confidence", type=click.FloatRange(0.5, 0.999999), default=0.99, show_default=True, help="The promise."
 )
 @click.option("--policies", default=",".join(METHODS), help="Their names with commas between them; all of them.")
+@click.option("--service-s", type=click.FloatRange(1.0), help="Draw run times, exponential with this mean.")
 @click.option(
     "--removal",
     "removals",
@@ -82,6 +83,7 @@ def days(
     nodes: int,
     confidence: float,
     policies: str,
+    service_s: float | None,
     removals: tuple[str, ...],
     seed: int,
 ) -> None:
@@ -95,6 +97,7 @@ def days(
         read_swf(log),
         first_day,
         count,
+        service_s,
         nodes=nodes,
         starts_s=starts_s,
         per_kwh=per_kwh,

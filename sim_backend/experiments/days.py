@@ -102,9 +102,10 @@ class DaysOutcome:
         return asdict(self) | {"alarms": dict(self.alarms)}
 
 
-def days_of(log: Sequence[SwfJob], first_day: int, days: int, **others: Any) -> Days:
+def days_of(log: Sequence[SwfJob], first_day: int, days: int, service_s: float | None = None, **others: Any) -> Days:
     """The jobs that a log has in `days` days from its `first_day`-th on, without those that took no time. What comes
-    while the queue is closed is submitted when it opens. The days before say what is configured.
+    while the queue is closed is submitted when it opens. The days before say what is configured. `service_s`: run times
+    are drawn, exponential with this mean, by the seed (None: they are the log's).
 
     Raises `InvalidInput` when there are no jobs before, or none in those days.
     """
@@ -118,11 +119,14 @@ def days_of(log: Sequence[SwfJob], first_day: int, days: int, **others: Any) -> 
     closed = submits_s % DAY_S < OPENS_S
     submits_s = np.where(closed, np.floor(submits_s / DAY_S) * DAY_S + OPENS_S, submits_s)
     order = np.argsort(submits_s, kind="stable")
+    mean_s = math.fsum(before) / len(before)
+    if service_s is not None:
+        mean_s, runs_s = service_s, np.random.default_rng(others.get("seed", 0)).exponential(service_s, runs_s.size)
     return Days(
         days=days,
         submits_s=submits_s[order],
         runs_s=runs_s[order],
-        service_s=math.fsum(before) / len(before),
+        service_s=mean_s,
         arrivals_per_day=len(before) / first_day,
         **others,
     )
