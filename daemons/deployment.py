@@ -338,6 +338,8 @@ class Deployment:
         heard_of = now_s - node.seen_s < self.settings.silent_after_s
         if node.condition is _OFF:
             return self._fail(node, "it fell silent in standby", now_s)
+        if self.work.way(node).answered and not heard_of:
+            return self._go(node, NodeService.OFF, now_s, "it had agreed to sleep")
         if heard_of or not node.wanted:
             self._at(self.work.elapsed_s + self.settings.silent_after_s, now_s)
             return False
@@ -353,8 +355,8 @@ class Deployment:
         ):
             return self._go(node, NodeService.OFF, now_s)
         expired = node.last is not None and node.last.clock_s > way.expires_s + self.settings.max_skew_s
-        limit_s = way.sleep_asked_s + SLEEP_LIMIT_S
-        if node.condition is _UP and self.work.elapsed_s >= limit_s:
+        reported_s = self.work.elapsed_s - (now_s - node.seen_s)
+        if node.condition is _UP and reported_s >= way.sleep_asked_s + SLEEP_LIMIT_S:
             self._awake(node, "sleep-failed", "it goes on reporting", now_s)
         elif node.condition is _UP and expired and not way.answered and way.power is None:
             self._awake(node, "sleep-failed", "it did not answer", now_s)

@@ -52,7 +52,7 @@ class Way:
     def restart(self, elapsed_s: float) -> None:
         """Its service has changed."""
         self.from_s, self.retry_s, self.failures, self.detail = elapsed_s, 0.0, 0, ""
-        self.entering_s = None
+        self.entering_s, self.answered = None, False
 
 
 class PowerWork:

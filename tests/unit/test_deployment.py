@@ -234,6 +234,32 @@ def test_a_node_that_goes_on_reporting_was_not_put_to_sleep(desk: PowerDesk, ans
     assert desk.service("n3") is IN_SERVICE
 
 
+def test_silence_that_takes_long_to_be_noted_is_still_the_silence_of_a_sleeping_node() -> None:
+    """Given reports so rare that a node counts as up for as long as it may take to fall asleep, when it has agreed and
+    is silent, then it has not gone on reporting: it sleeps."""
+    desk = PowerDesk(settings=power(), silent_after_s=185.0)
+    desk.lead()
+    desk.want("n1", "n2")
+    desk.go(65.0)
+    desk.agree("n3")
+    desk.go(400.0)
+    assert (desk.service("n3"), desk.happenings("sleep-failed")) == (OFF, [])
+
+
+def test_a_node_that_falls_asleep_after_all_is_asleep(desk: PowerDesk) -> None:
+    desk.want("n1", "n2")
+    desk.go(65.0)
+    desk.agree("n3")
+    desk.up.append("n3")
+    desk.go(200.0)
+    assert len(desk.happenings("sleep-failed")) == 1
+    desk.up.remove("n3")
+    desk.go(20.0)
+    assert desk.service("n3") is OFF
+    desk.want("n1", "n2", "n3")
+    assert (desk.service("n3"), desk.asked(PowerOperation.WAKE)) == (WAKING, ["n3"])
+
+
 def test_a_node_that_may_be_falling_asleep_is_not_given_work(desk: PowerDesk) -> None:
     desk.want("n1", "n2")
     desk.go(65.0)
