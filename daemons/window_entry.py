@@ -22,6 +22,7 @@ from daemons.models.arrivals import (
     WorkEstimate,
     busier_at_most,
     count_band,
+    joined_work,
     left_work_band,
     most_likely_at_most,
     profile_of,
@@ -39,6 +40,7 @@ SIZES_MAX = 200  # jobs by which it is told how much room one takes
 MARGIN_MAX = 4.0
 MARGIN_END = 1.02
 NEXT_S = DAY_S  # a window is shown to policies for so long before it opens
+MOVED_FRAC = 0.2  # a forecast of work that would change by less stands: new ones need new tables
 CHECKED_FRAC = 0.5  # of an interval: in less time nothing is told by what happens
 GRACE_FRAC = 0.01  # of an interval: a decision that is so late still counts as in time
 
@@ -248,10 +250,14 @@ class WindowEntry:
         ]
         period = work_of(done, running, 0.0)
         forecast = WorkEstimate(self.service_mcycles, record.mcycles_error, record.mcycles_cv, 0)
-        if not left_work_band(period, forecast):
+        made = WorkEstimate(record.mcycles, record.mcycles_error, record.mcycles_cv, 0)
+        likely = joined_work(made, period)
+        factor = likely.mean * (1.0 + likely.error) / record.mcycles if record.mcycles > 0.0 else 1.0
+        moved = abs(factor / record.service_factor - 1.0) > MOVED_FRAC
+        too_high = factor < record.service_factor > 1.0
+        if not moved or not (too_high or left_work_band(period, forecast)):
             return []
-        raised = period.mean * (1.0 + 2.0 * period.error)
-        self.change(service_factor=raised / record.mcycles)
+        self.change(service_factor=max(factor, 1.0) if too_high else factor)
         low, high = forecast.band()
         return [f"jobs take {period.mean:.6g} Mcycles, {forecast.mean:.6g} were expected ({low:.6g} to {high:.6g})"]
 

@@ -27,6 +27,7 @@ WEEKDAY_DAYS = 2.0
 SPREAD_DAYS = 1.0
 SPREAD_PRIOR = 0.25  # of a day's number, relative variance: half as much again or less is nothing special
 DECLARED_JOBS = 5.0  # the declared service time weighs as so many completed jobs
+KNOWN_JOBS_MAX = 100.0  # more than so many jobs of earlier periods do not speak against those of this one
 TYPE_JOBS = 10.0  # nodes of a type are as fast as their clock says, by so many jobs
 BAND = 0.999  # what lies outside of such a band was not foreseen
 SURE = 0.975  # of what is taken instead, on the safe side
@@ -189,6 +190,17 @@ def left_work_band(period: WorkEstimate, forecast: WorkEstimate, least_jobs: int
         return False
     error = math.hypot(forecast.cv / math.sqrt(period.jobs), forecast.error)
     return abs(period.mean / forecast.mean - 1.0) > float(special.ndtri((1.0 + BAND) / 2.0)) * error
+
+
+def joined_work(forecast: WorkEstimate, period: WorkEstimate) -> WorkEstimate:
+    """What is likely in the light of a period: its jobs beside those that the forecast rests on, by its own error and
+    at most `KNOWN_JOBS_MAX`, so that a few long jobs do not outweigh all that was known."""
+    known = (forecast.cv / forecast.error) ** 2 if forecast.error > 0.0 else DECLARED_JOBS
+    known = min(max(known, DECLARED_JOBS), KNOWN_JOBS_MAX)
+    jobs = known + period.jobs
+    mean = (known * forecast.mean + period.jobs * period.mean) / jobs
+    cv = math.sqrt((known * forecast.cv**2 + period.jobs * period.cv**2) / jobs)
+    return WorkEstimate(mean, cv / math.sqrt(jobs), cv, period.jobs)
 
 
 def type_speeds(work: Sequence[float], types: Sequence[str], classes: Sequence[str]) -> dict[str, float]:

@@ -22,7 +22,7 @@ from daemons.settings import Draw, Removal
 from shared.clock import perf_s
 from shared.errors import InvalidInput, Problem
 from shared.plugins import find_policy
-from sim_backend.experiments.days import DAY_S, Days, DaysOutcome, days_of, run_days
+from sim_backend.experiments.days import DAY_S, Days, DaysOutcome, days_of, least_cost, run_days
 from sim_backend.experiments.pool import run_all
 from sim_backend.traces import read_swf
 
@@ -106,7 +106,8 @@ def days(
         seed=seed,
     )
     outcomes = _play([replace(played, removal=Removal(each)) for each in dict.fromkeys(removals)], names)
-    values = {"rows": [_row(each, outcomes) for each in outcomes], "wall_s": perf_s() - begun_s}
+    rows = [_row(each, outcomes) for each in outcomes]
+    values = {"rows": rows, "least_cost": least_cost(played), "wall_s": perf_s() - begun_s}
     emit(values, lambda: _for_people(played, outcomes))
 
 
@@ -149,7 +150,8 @@ def _row(outcome: DaysOutcome, outcomes: Sequence[DaysOutcome]) -> dict[str, Any
 
 def _for_people(played: Days, outcomes: Sequence[DaysOutcome]) -> RenderableType:
     what = f"{len(played.submits_s)} jobs in {played.days} days on {played.nodes} nodes"
-    table = Table(*COLUMNS.values(), title=what)
+    bound = f"nobody who does all work in time could pay less than {least_cost(played):.4g}"
+    table = Table(*COLUMNS.values(), title=what, caption=bound)
     for outcome in outcomes:
         row = _row(outcome, outcomes)
         table.add_row(*(_shown(name, row[name]) for name in COLUMNS))

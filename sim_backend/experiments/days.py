@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.optimize import linprog  # type: ignore[import-untyped]
 
 from agents.settings import AgentSettings
 from daemons.local_time import DailyPeriods
@@ -169,6 +170,46 @@ def run_days(days: Days, policy: str, params: Mapping[str, Any] | None = None) -
         {what: events[what] for what in ALARMS if events[what]},
         perf_s() - begun_s,
     )
+
+
+def least_cost(days: Days) -> float:
+    """What the days cost at least, whoever decides and whatever is known beforehand: a bound below every policy that
+    does all work by its deadline and keeps one node on.
+
+    Work may be split at will and is there from the end of the hour in which it is submitted, nodes fall asleep and wake
+    in no time: one linear program for each day, hours by how many nodes are busy in them.
+    """
+    total = 0.0
+    end_s = (days.days - 1) * DAY_S + DEADLINE_S + 3_600.0
+    hours = np.arange(math.ceil(end_s / 3_600.0))
+    rows = np.searchsorted(days.starts_s, hours * 3_600.0, "right") - 1
+    price, spans = days.per_kwh[rows], np.minimum(end_s - hours * 3_600.0, 3_600.0) / 3_600.0
+    draw = days.draw
+    total += float(price @ spans) * (draw.idle_w + (days.nodes - 1) * draw.off_w) / 1_000.0
+    for day in range(days.days):
+        first, last = day * 24 + int(OPENS_S // 3_600), day * 24 + int(DEADLINE_S // 3_600)
+        mine = days.submits_s // DAY_S == day
+        came_h = np.bincount((days.submits_s[mine] // 3_600).astype(np.int64) - first, days.runs_s[mine], last - first)
+        total += _least_of_day(price[first:last], came_h / 3_600.0, days)
+    return total
+
+
+def _least_of_day(price: Floats, came_h: Floats, days: Days) -> float:
+    """The work of a day at the hours that suit best: of an hour, the node that is on anyway, and the others."""
+    draw, count = days.draw, price.size
+    busy_kw = (draw.peak_w - draw.idle_w) / 1_000.0
+    more_kw = (draw.peak_w - draw.off_w) / 1_000.0
+    served = np.tril(np.ones((count, count)))
+    found = linprog(
+        np.concatenate([price * busy_kw, price * more_kw]),
+        A_ub=np.hstack([served, served]),
+        b_ub=np.cumsum(came_h),
+        A_eq=np.ones((1, 2 * count)),
+        b_eq=[min(came_h.sum(), days.nodes * (count - 1.0))],
+        bounds=[(0.0, 1.0)] * count + [(0.0, days.nodes - 1.0)] * count,
+        method="highs",
+    )
+    return float(found.fun) if found.success else 0.0
 
 
 def _nodes(days: Days) -> list[Node]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pytest
 from scipy import stats  # type: ignore[import-untyped]  # scipy has no types of its own
@@ -10,6 +12,7 @@ from daemons.models.arrivals import (
     CountedDays,
     WorkEstimate,
     count_band,
+    joined_work,
     left_work_band,
     most_likely_at_most,
     profile_of,
@@ -163,3 +166,16 @@ def test_types_of_nodes_are_compared_by_jobs_of_a_class() -> None:
     few = type_speeds([100.0, 200.0], ["fast", "slow"], ["short", "short"])
     assert few["fast"] / few["slow"] < 1.1
     assert type_speeds([100.0], [""], ["short"]) == {}
+
+
+def test_a_few_long_jobs_do_not_outweigh_what_was_known() -> None:
+    """Given a forecast that rests on 100 jobs, when 20 jobs of a period are five times as long, then two thirds more
+    are likely; when there are 2,000 of them, nearly all of it. One that rests on nothing counts as five jobs."""
+    forecast = WorkEstimate(600.0, 0.1, 1.0, 0)
+    likely = joined_work(forecast, WorkEstimate(3_000.0, 0.2, 1.0, 20))
+    assert likely.mean == pytest.approx(1_000.0)
+    assert likely.error == pytest.approx(1.0 / math.sqrt(120.0))
+    assert joined_work(forecast, WorkEstimate(3_000.0, 0.2, 1.0, 2_000)).mean == pytest.approx(2_886.0, rel=1e-3)
+    assert joined_work(WorkEstimate(600.0, 2.0, 1.0, 0), WorkEstimate(1_200.0, 1.0, 1.0, 5)).mean == pytest.approx(
+        900.0
+    )

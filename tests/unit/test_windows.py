@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 import numpy as np
 import pytest
 
+from daemons.records import ServedJob
 from daemons.settings import Removal
 from daemons.windows import endangered
 from shared.decision import ProvisioningDecision, Reason, ReasonCode, WindowSize
@@ -267,7 +268,24 @@ def test_longer_jobs_than_foreseen_raise_the_service_time() -> None:
     desk.pass_time(QUARTER_S)
 
     assert any("Mcycles" in told for told in desk.told("forecast-left-band"))
-    assert desk.view().service_s > max(before_s, 2400.0)
+    assert desk.view().service_s > 2.5 * before_s
+
+
+def test_a_raised_service_time_is_lowered_when_short_jobs_follow() -> None:
+    """Given a few long jobs in the morning, when many short ones have been done since, then what was raised is lowered
+    again, and not below what was foreseen."""
+    desk = WindowDesk(night(arrivals_per_day=400.0, jobs_per_node=8), nodes=("n1", "n2", "n3", "n4"))
+    desk.lead()
+    desk.entry.change(mcycles=6e5, mcycles_error=0.1, mcycles_cv=1.0)
+    served = [ServedJob(desk.entry.record.opens_s + 60.0, 6e6, "", "") for _ in range(10)]
+    desk.entry.change(served=tuple(served))
+    desk.pass_time(QUARTER_S)
+    raised = desk.entry.record.service_factor
+    assert raised > 1.5
+    served += [ServedJob(desk.entry.record.opens_s + 120.0, 5e5, "", "") for _ in range(300)]
+    desk.entry.change(served=tuple(served))
+    desk.pass_time(QUARTER_S)
+    assert 1.0 <= desk.entry.record.service_factor < 0.8 * raised
 
 
 # --- deadlines and promises ------------------------------------------------------------------------------------------
