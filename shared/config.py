@@ -170,7 +170,7 @@ class Window:
     after the one before it is meant on the next day. It opens on `days`. `confidence`: that all are done by then.
 
     `penalty` for each job that is not, in the currency of the prices; `weight` against other windows when nodes are
-    short. `jobs_per_node`: how many a node executes at a time (0: as many as fit by CPU and memory). `service_s` and
+    short. `jobs_per_node`: how many sizes count on a node to execute at a time (0: as many as fit). `service_s` and
     `arrivals_per_day`: what is taken as true until enough was measured.
     """
 
