@@ -99,6 +99,7 @@ def sums(town: Plant) -> dict[str, Any]:
     return dict(rows[0]) if rows else {"kwh": 1.0, "static_kwh": 1.0}
 
 
+@pytest.mark.acceptance
 def test_a_node_that_does_not_wake(broker: PrivateBroker, tmp_path: Path) -> None:
     """It has failed, with what its power said; the other one takes its place; an operator has it tried again."""
 
@@ -285,6 +286,7 @@ LOAD: Mapping[str, Any] = {
 }
 
 
+@pytest.mark.acceptance
 def test_a_load_by_a_profile(broker: PrivateBroker, tmp_path: Path) -> None:
     """What `trimtab load` submits is what the window counts, learns from, and has done."""
     profile = tmp_path / "load.toml"

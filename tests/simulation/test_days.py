@@ -73,6 +73,7 @@ def test_the_cost_aware_work_by_night() -> None:
     assert aware.cost < simple.cost
 
 
+@pytest.mark.acceptance
 def test_work_that_is_lost_is_done_again() -> None:
     """With jobs that begin anew nodes are busy for longer, and with nodes that wait for them they are not."""
     lost, waited, saved = (outcome("threshold", each) for each in (Removal.LOSE, Removal.WAIT, Removal.CHECKPOINT))

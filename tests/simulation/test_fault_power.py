@@ -56,6 +56,7 @@ def last_end_s(run: FaultRun) -> float:
     return max(run.loop.world.completions[job.name][0][1] for job in run.script.power.jobs)
 
 
+@pytest.mark.acceptance
 @pytest.mark.parametrize("seed", power_seeds(turn for turn in range(4, 10) if turn % CLOCKS_SHARE != CLOCKS_TURN))
 def test_every_invariant_holds(seed: int) -> None:
     outcome = run_seed(seed)
@@ -63,6 +64,7 @@ def test_every_invariant_holds(seed: int) -> None:
     assert (outcome.violations, outcome.crash) == ((), ""), f"trimtab sim faults --seeds {seed}-{seed}"
 
 
+@pytest.mark.acceptance
 def test_every_kind_is_scripted_and_happens() -> None:
     seeds = power_seeds(range(4, 4 + KINDS // ROTATED))
     scripted: set[str] = set()

@@ -113,7 +113,7 @@ def turns(sizes: list[int]) -> int:
     return sum(one * other < 0 for one, other in pairwise(steps_made))
 
 
-@pytest.mark.parametrize("provisioning", ["threshold", "cost-aware"])
+@pytest.mark.parametrize("provisioning", [pytest.param("threshold", marks=pytest.mark.acceptance), "cost-aware"])
 def test_goals_and_a_deadline_are_both_kept(provisioning: str) -> None:
     """Given jobs with goals that hold a node and a half, then there are more nodes for the window's, without any that
     come and go, and as few as before when those are done."""
@@ -149,7 +149,7 @@ def test_a_window_beside_a_web_application() -> None:
     assert utility > 0.3
 
 
-@pytest.mark.parametrize("placement", ["apc", "edf", "first-fit"])
+@pytest.mark.parametrize("placement", ["apc", "first-fit"])
 def test_gangs_without_a_goal_beside_a_window(placement: str) -> None:
     """Given a gang that needs three nodes while the window's are full, then it runs within two cycles, and the nodes go
     when it is done."""
@@ -167,7 +167,7 @@ def test_gangs_without_a_goal_beside_a_window(placement: str) -> None:
     assert loop.sizes[-1] == 1
 
 
-@pytest.mark.parametrize("placement", ["apc", "first-fit"])
+@pytest.mark.parametrize("placement", ["apc", pytest.param("first-fit", marks=pytest.mark.acceptance)])
 def test_jobs_that_missed_their_deadline_are_done_before_the_next_period(placement: str) -> None:
     """Given jobs with four times the work that was declared, when the deadline has passed with some left, then nodes
     are in service for these until they are done."""
