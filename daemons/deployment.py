@@ -56,7 +56,7 @@ class Deployment:
     # --- what is wanted ---------------------------------------------------------------------------------------------
 
     def seen(self, now_s: float) -> dict[str, int]:
-        """What a decision that is asked for now knows of the nodes that it may dispose of; for `wish`."""
+        """What a decision that is asked for at `now_s` knows of the nodes that it may dispose of; for `wish`."""
         self.work.pass_time(now_s, self._due_s)
         nodes = self.cluster.nodes.values()
         return {node.name: node.changes for node in nodes if is_available(node, self.power)}

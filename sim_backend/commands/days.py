@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import date, datetime
 from pathlib import Path
@@ -108,7 +108,7 @@ def days(
     outcomes = _play([replace(played, removal=Removal(each)) for each in dict.fromkeys(removals)], names)
     rows = [_row(each, outcomes) for each in outcomes]
     values = {"rows": rows, "least_cost": least_cost(played), "wall_s": perf_s() - begun_s}
-    emit(values, lambda: _for_people(played, outcomes))
+    emit(values, lambda: _for_people(played, values))
 
 
 def _prices(
@@ -148,12 +148,11 @@ def _row(outcome: DaysOutcome, outcomes: Sequence[DaysOutcome]) -> dict[str, Any
     return outcome.to_json() | {"saved_frac": saved}
 
 
-def _for_people(played: Days, outcomes: Sequence[DaysOutcome]) -> RenderableType:
+def _for_people(played: Days, values: Mapping[str, Any]) -> RenderableType:
     what = f"{len(played.submits_s)} jobs in {played.days} days on {played.nodes} nodes"
-    bound = f"nobody who does all work in time could pay less than {least_cost(played):.4g}"
+    bound = f"nobody who does all work in time could pay less than {values['least_cost']:.4g}"
     table = Table(*COLUMNS.values(), title=what, caption=bound)
-    for outcome in outcomes:
-        row = _row(outcome, outcomes)
+    for row in values["rows"]:
         table.add_row(*(_shown(name, row[name]) for name in COLUMNS))
     return table
 
