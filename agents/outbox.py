@@ -6,11 +6,11 @@ from dataclasses import dataclass
 
 from shared.bus import topology
 from shared.effects import Effect, Publish, StartTimer
-from shared.messages import GuestEvent, Result, SleepAnswer
+from shared.messages import GuestEvent, Result, SetUpAnswer, SleepAnswer
 
 TIMER = "publish"
-Key = str | int  # an action's id, an event's number, or `sleep:` and the id of a request
-Load = Result | GuestEvent | SleepAnswer
+Key = str | int  # an action's id, an event's number, or `sleep:` or `setup:` and the id of a request
+Load = Result | GuestEvent | SleepAnswer | SetUpAnswer
 
 
 @dataclass(frozen=True, slots=True)

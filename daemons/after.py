@@ -8,8 +8,9 @@ from __future__ import annotations
 import math
 
 from daemons.agenda import Agenda
+from daemons.entries import JobEntry
 from daemons.names import unknown
-from daemons.state import Cluster, JobEntry
+from daemons.state import Cluster
 from shared.model import Job, JobPhase
 
 

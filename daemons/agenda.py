@@ -5,8 +5,8 @@ One agenda lives as long as its controller leads; the controller empties it afte
 
 from __future__ import annotations
 
+from daemons.entries import JobEntry, NodeEntry
 from daemons.records import Record
-from daemons.state import JobEntry, NodeEntry
 from daemons.web_entry import WebEntry
 from shared.bus import topology
 from shared.effects import Effect, Publish

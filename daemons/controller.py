@@ -18,15 +18,15 @@ from daemons.deciding import Deciding
 from daemons.deployment import Deployment
 from daemons.emptying import Emptying
 from daemons.energy import Energy
+from daemons.entries import JobEntry
 from daemons.leadership import Leadership, Role
 from daemons.loading import load
 from daemons.measure import Measure
-from daemons.planning.validate import NodeNow, validate
+from daemons.outgoing import Outgoing
 from daemons.reconcile import Reconciler
-from daemons.records import Deleted, Record
 from daemons.requests import Requests
 from daemons.settings import ControllerSettings
-from daemons.state import Cluster, JobEntry, NodeEntry
+from daemons.state import Cluster
 from daemons.views import Tables
 from daemons.watch import Watch
 from daemons.web import WebApps
@@ -49,7 +49,6 @@ from shared.effects import (
     Scraped,
     StartTimer,
     TimerFired,
-    Write,
     Written,
 )
 from shared.messages import (
@@ -57,7 +56,6 @@ from shared.messages import (
     EventsSeen,
     GuestEvent,
     Message,
-    Order,
     Probe,
     Query,
     Reply,
@@ -67,7 +65,7 @@ from shared.messages import (
     SleepAnswer,
     WebReport,
 )
-from shared.model import Action, JobPhase, NodeCondition, PowerOperation
+from shared.model import JobPhase, NodeCondition, PowerOperation
 
 # Said once: making a union or looking up a member costs more than the test in which it stands.
 _OF_AGENTS = (Report, Result, GuestEvent, SleepAnswer)
@@ -92,12 +90,8 @@ class Controller:
         self.deciding.builder.prices = self.energy.prices.view
         self.web = WebApps(self.cluster, self.agenda, self.deciding, settings)
         self.requests = Requests(self.cluster, self.agenda, self.measure, self.deciding, self.web)
+        self.outgoing = Outgoing(self.cluster, self.agenda, self.deciding, self.reconciler)
         self.answers = Answers(self._tables())
-        self._writes: dict[int, list[Effect]] = {}
-        self._write_id = 0
-        self._records: list[Record] = []
-        self._unconfirmed: dict[int, Publish] = {}
-        self._publish_id = 0
         self._timers: dict[str, float] = {}
         self._timed: dict[str, Callable[[float], None]] = {
             "settle": self._settle,
@@ -137,7 +131,7 @@ class Controller:
             self.deciding,
             self.reconciler,
             self.energy,
-            lambda: {"unconfirmed": len(self._unconfirmed), "writes_open": len(self._writes)},
+            self.outgoing.counts,
             lambda: self.answers.dry_running,
         )
 
@@ -152,7 +146,7 @@ class Controller:
         elif isinstance(event, TimerFired):
             early = self._timer(event.name, now_s)
         elif isinstance(event, Written):
-            early = self._written(event, now_s)
+            early = self.outgoing.written(event, now_s)
         elif isinstance(event, LeadTaken):
             early = self._lead(event, now_s)
         else:
@@ -175,16 +169,10 @@ class Controller:
             agenda.touched
             or agenda.dirty_jobs
             or agenda.stored
-            or agenda.dirty_nodes
             or agenda.place
-            or agenda.dirty_control
-            or agenda.removed_nodes
-            or agenda.dirty_web
-            or agenda.removed_web
             or agenda.scrape
             or agenda.deploy
-            or agenda.records
-            or self._records
+            or self.outgoing.changed
         )
 
     def _set_timer(self, name: str, at_s: float) -> Effect:
@@ -292,10 +280,10 @@ class Controller:
 
     def _answered(self, event: Input, now_s: float) -> list[Effect]:
         if isinstance(event, Published):
-            return self._published(event, now_s)
+            return self.outgoing.published(event, now_s)
         if isinstance(event, Computed):
             if not self.answers.computed(event, now_s):
-                self._records += self.deciding.computed(event.compute_id, event.outcome, event.error, now_s)
+                self.outgoing.records += self.deciding.computed(event.compute_id, event.outcome, event.error, now_s)
         elif isinstance(event, PowerDone):
             self._powered(event, now_s)
         elif isinstance(event, PricesRead):
@@ -303,16 +291,7 @@ class Controller:
         elif isinstance(event, Scraped):
             self.web.scraped(event, now_s)
         elif isinstance(event, Reconnected):
-            return list(self._unconfirmed.values())
-        return []
-
-    def _published(self, event: Published, now_s: float) -> list[Effect]:
-        publish = self._unconfirmed.pop(event.publish_id, None)
-        if publish is None or event.ok:
-            return []
-        if isinstance(publish.message, Order) and now_s < publish.message.action.expires_at_s:
-            self._unconfirmed[event.publish_id] = publish  # the agent knows an action by its id: twice is once
-            return [publish]
+            return self.outgoing.again()
         return []
 
     def _powered(self, event: PowerDone, now_s: float) -> None:
@@ -353,7 +332,7 @@ class Controller:
             if "scrape" not in self._timers:
                 agenda.effects.append(self._set_timer("scrape", now_s))
         self.energy.changed(agenda.dirty_nodes.values(), now_s)
-        self._write()
+        self.outgoing.write()
         if agenda.place:
             agenda.place = False
             if self.event_driven or agenda.cycle:
@@ -402,87 +381,6 @@ class Controller:
     def _greet(self, now_s: float) -> None:
         if self.watch.greet(now_s):
             self.agenda.effects.append(self._set_timer("hello", now_s + self.settings.reconcile_s))
-
-    # --- the store --------------------------------------------------------------------------------------------------
-
-    def _write(self) -> None:
-        """Write everything that changed, on condition of the term; what waits for it goes out when it is stored."""
-        agenda = self.agenda
-        if not (agenda.stored or self._changed()):
-            return
-        records: list[Record] = [Deleted(("node", name)) for name in agenda.removed_nodes]
-        records += [Deleted(("web", name)) for name in agenda.removed_web]
-        records += [web.record() for web in agenda.dirty_web.values()]
-        for node in agenda.dirty_nodes.values():
-            _contiguous(node)
-            if node.name in self.cluster.nodes:
-                records.append(node.record())
-        records += [entry.record() for entry in agenda.dirty_jobs.values()]
-        records += self._records
-        records += agenda.records
-        if agenda.dirty_control:
-            records.append(self.deciding.control())
-        waiting, agenda.stored = agenda.stored, []
-        agenda.removed_nodes, agenda.dirty_nodes, agenda.dirty_jobs = [], {}, {}
-        agenda.removed_web, agenda.dirty_web = [], {}
-        agenda.dirty_control = False
-        self._records, agenda.records = [], []
-        self._write_id += 1
-        self._writes[self._write_id] = waiting
-        agenda.effects.append(Write(self._write_id, agenda.term, tuple(records)))
-
-    def _changed(self) -> bool:
-        agenda = self.agenda
-        return bool(
-            agenda.dirty_jobs
-            or agenda.dirty_nodes
-            or agenda.dirty_control
-            or agenda.removed_nodes
-            or agenda.dirty_web
-            or agenda.removed_web
-            or agenda.records
-            or self._records
-        )
-
-    def _written(self, answer: Written, now_s: float) -> list[Effect]:
-        waiting = self._writes.pop(answer.write_id, [])
-        if not answer.ok:
-            return [Exit("another controller has raised the term" if answer.stale else f"store: {answer.detail}")]
-        effects: list[Effect] = []
-        for effect in waiting:
-            if isinstance(effect, Publish) and isinstance(effect.message, Order):
-                effects += self._order(effect, effect.message.action, now_s)
-            else:
-                effects.append(effect)
-        return effects
-
-    def _order(self, publish: Publish, action: Action, now_s: float) -> list[Effect]:
-        """The last look before an order leaves."""
-        target = self._node_now(action.to_node) if action.to_node else None
-        refused = validate(action, self._node_now(action.node), target, now_s)
-        if not self.agenda.acting:
-            refused = "the controller only observes"
-        if refused:
-            self.agenda.happened(now_s, "action-not-sent", action.vm, f"{action.id} {action.kind}: {refused}")
-            self.reconciler.unsent(action)
-            return []
-        self._publish_id += 1
-        confirmed = Publish(publish.exchange, publish.routing_key, publish.message, self._publish_id)
-        self._unconfirmed[self._publish_id] = confirmed
-        return [confirmed]
-
-    def _node_now(self, name: str) -> NodeNow:
-        node = self.cluster.nodes.get(name)
-        if node is None:
-            return NodeNow(False, "", 0.0)
-        return NodeNow(node.usable, node.boot_id, node.room_mib())
-
-
-def _contiguous(node: NodeEntry) -> None:
-    """Move the mark up to which every guest event is stored (with this write)."""
-    while node.events_seen + 1 in node.events_above:
-        node.events_seen += 1
-        node.events_above.discard(node.events_seen)
 
 
 def describe(controller: Controller) -> dict[str, Any]:

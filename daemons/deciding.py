@@ -11,6 +11,7 @@ from functools import partial
 from daemons.agenda import Agenda
 from daemons.decide import DecideOutcome, DecideRequest
 from daemons.deployment import Deployment, Wish
+from daemons.entries import JobEntry
 from daemons.gains import columns_of, gains_of, utility_of_completed, with_measured
 from daemons.history import History
 from daemons.planning import order
@@ -24,7 +25,7 @@ from daemons.sights import rooms_of, sight_after
 from daemons.snapshot_power import power_columns
 from daemons.snapshot_windows import window_views
 from daemons.snapshots import SnapshotBuilder
-from daemons.state import Cluster, JobEntry
+from daemons.state import Cluster
 from daemons.staying import is_empty
 from daemons.web_entry import utility_of
 from daemons.windows import WindowBook

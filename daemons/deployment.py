@@ -14,9 +14,10 @@ from dataclasses import dataclass
 from daemons.agenda import Agenda
 from daemons.durations import DEPLOY, REMOVE, Durations
 from daemons.emptying import Emptying
+from daemons.entries import NodeEntry
 from daemons.power_work import DETAIL_MAX, PowerWork
 from daemons.settings import ControllerSettings
-from daemons.state import Cluster, NodeEntry
+from daemons.state import Cluster
 from daemons.staying import can_wake, is_available, is_empty, keeps_awake, staying
 from shared.effects import PowerDone
 from shared.messages import SleepAnswer

@@ -6,9 +6,10 @@ import math
 from collections.abc import Callable, Sequence
 
 from daemons.agenda import Agenda
+from daemons.entries import JobEntry, NodeEntry
 from daemons.settings import ControllerSettings, Removal
 from daemons.sights import is_busy, is_unknown
-from daemons.state import Cluster, JobEntry, NodeEntry
+from daemons.state import Cluster
 from shared.decision import Change, ChangeKind, Reason, ReasonCode
 from shared.model import JobPhase
 

@@ -12,12 +12,13 @@ from dataclasses import dataclass, fields, replace
 import numpy as np
 
 from daemons.agenda import Agenda
+from daemons.entries import NodeEntry
 from daemons.local_time import local_text
 from daemons.models.power_curve import DEFAULT, Draws, curve_of
 from daemons.prices import PriceBook
 from daemons.records import CostRecord
 from daemons.settings import ControllerSettings, Draw
-from daemons.state import Cluster, NodeEntry
+from daemons.state import Cluster
 from daemons.web_loss import WebLoss
 from daemons.window_entry import WindowEntry
 from shared.model import NodeCondition, NodeService

@@ -10,10 +10,10 @@ from typing import overload
 
 import numpy as np
 
+from daemons.entries import JobEntry
 from daemons.models.outlook import Forecast, unchanged
 from daemons.models.utility import utility_at
 from daemons.records import DecisionRecord, Gain
-from daemons.state import JobEntry
 from shared.decision import Outlook
 from shared.snapshot import Floats, Snapshot
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from daemons.deciding import Deciding
+from daemons.entries import JobEntry, NodeEntry
 from daemons.records import (
     ControlRecord,
     DecisionRecord,
@@ -13,7 +14,7 @@ from daemons.records import (
     WebRecord,
     WindowRecord,
 )
-from daemons.state import Cluster, JobEntry, NodeEntry
+from daemons.state import Cluster
 from daemons.web import WebApps
 from shared.model import JobPhase, NodeCondition, NodeService
 
@@ -63,6 +64,10 @@ def _load_node(record: NodeRecord, cluster: Cluster, now_s: float) -> None:
         sleeping=record.sleeping,
         linked=record.linked,
         woken_s=record.woken_s,
+        environment=record.environment,
+        given=record.given,
+        handover=record.handover,
+        setup_request=record.setup_request,
     )
     if node.asleep or node.service is NodeService.FAILED:
         node.silent_s = None  # nothing was on it: there is nothing to be told or proven
@@ -102,6 +107,7 @@ def _load_job(record: JobRecord, cluster: Cluster, deciding: Deciding, now_s: fl
         ran_mcycles=record.ran_mcycles,
         runs_since_s=record.runs_since_s,
         ran_on=record.ran_on,
+        user=record.user,
     )
     cluster.add_job(entry, record.instances)
     if entry.job.name in cluster.active:

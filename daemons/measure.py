@@ -10,8 +10,9 @@ from __future__ import annotations
 from operator import attrgetter
 
 from daemons.agenda import Agenda
+from daemons.entries import Instance, JobEntry, NodeEntry
 from daemons.settings import ControllerSettings
-from daemons.state import Cluster, Instance, JobEntry, NodeEntry
+from daemons.state import Cluster
 from shared.messages import GuestEvent, Report, Result
 from shared.model import (
     LIVE_STATES,

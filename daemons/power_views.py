@@ -7,8 +7,8 @@ from dataclasses import asdict
 from typing import Any
 
 from daemons.deployment import Deployment
+from daemons.entries import NodeEntry
 from daemons.records import Provisioned
-from daemons.state import NodeEntry
 from daemons.staying import keeps_awake
 from shared.decision import WindowSize
 from shared.model import NodeService

@@ -7,8 +7,8 @@ from collections import deque
 from dataclasses import dataclass
 
 from daemons.agenda import Agenda
+from daemons.entries import NodeEntry
 from daemons.settings import ControllerSettings
-from daemons.state import NodeEntry
 from shared.bus import topology
 from shared.effects import Power, PowerDone, Publish
 from shared.messages import GoToSleep

@@ -6,11 +6,11 @@ import math
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
+from daemons.entries import JobEntry
 from daemons.models.job_profiler import JOBS_MAX, ClassHistory, FinishedJob, JobHistory, ProfileParams, profile_of
 from daemons.models.job_profiler import Standing as ClassStanding
 from daemons.models.work_profiler import UsageSample, WorkWindows, estimate
 from daemons.records import DECLARED, WorkWindow
-from daemons.state import JobEntry
 from daemons.web_entry import WorkEstimate
 from shared.model import Job, JobPhase, Stage
 from shared.webapp import WebApp

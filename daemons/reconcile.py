@@ -9,12 +9,13 @@ from __future__ import annotations
 import math
 
 from daemons.agenda import Agenda
+from daemons.entries import InFlight, Instance, JobEntry
 from daemons.planning import order
 from daemons.planning.diff import diff
 from daemons.planning.sight import Ceilings, Difference, Need, Room
 from daemons.settings import ControllerSettings, Limits
 from daemons.sights import is_busy, rooms_of, sight_of
-from daemons.state import Cluster, InFlight, Instance, JobEntry
+from daemons.state import Cluster
 from shared.bus import topology
 from shared.effects import Publish
 from shared.messages import Order, Result

@@ -10,8 +10,9 @@ from dataclasses import dataclass
 
 from msgspec import Struct
 
+from shared.agreement import Agreement, EnvironmentState
 from shared.decision import Change, Plan, Reason, Refusal, WindowSize
-from shared.model import Allotment, Job, JobPhase, Node, NodeService
+from shared.model import Allotment, Handover, Job, JobPhase, Node, NodeService
 from shared.webapp import WebApp
 
 DECLARED = "declared"
@@ -43,7 +44,7 @@ class JobRecord:
     highest speed of one that was seen (0: not measured). `awaits`: of the jobs that it is `after`, those that are not
     completed. Of a job of a queue: `ran_mcycles`, the seconds that it ran times the speed that it can have there, up to
     `runs_since_s`, from when on it runs (None: it does not); `ran_on`, the type of its nodes (None: it has not run; "":
-    none, or several)."""
+    none, or several). `user`: the broker user that submitted it ("": not known)."""
 
     job: Job
     request: str
@@ -68,6 +69,7 @@ class JobRecord:
     ran_mcycles: float = 0.0
     runs_since_s: float | None = None
     ran_on: str | None = None
+    user: str = ""
 
     @property
     def key(self) -> tuple[str, str]:
@@ -79,7 +81,8 @@ class JobRecord:
 class NodeRecord:
     """A node that takes part. `events_seen`: every guest event up to that number is in the store.
     `off_boot_id`: the boot that was proven off, whose late messages mean nothing ("" while it is not off). `wanted`,
-    `held`, `since_s`, `detail`, `sleeping`, `linked`, `woken_s`: see NodeEntry."""
+    `held`, `since_s`, `detail`, `sleeping`, `linked`, `woken_s`, `environment`, `given`, `handover`, `setup_request`:
+    see NodeEntry."""
 
     name: str
     service: NodeService
@@ -94,6 +97,10 @@ class NodeRecord:
     sleeping: bool = False
     linked: bool = True
     woken_s: float = 0.0
+    environment: str = ""
+    given: str = ""
+    handover: Handover = Handover.SETTLED
+    setup_request: str = ""
 
     @property
     def key(self) -> tuple[str, str]:
@@ -327,6 +334,40 @@ class CostRecord:
 
 
 @dataclass(frozen=True, slots=True)
+class EnvironmentRecord:
+    """An environment. `wanted`: the state that it is on its way to. `consents`: names of environments that its owner
+    lets it be coordinated with; `partner`: the one that it is coordinated with ("": none), until `parts_s` (None: no
+    end in sight). `size`: units that it is to have. `started_s`: when its timers began. `provisioned_s`, `managed_s`:
+    when they last fired. The rest counts what happened to it: `adjustments` of its size, jobs `killed` and `suspended`
+    for others, the node-hours of work that was lost so, and the setups that were carried out for it."""
+
+    agreement: Agreement
+    request: str
+    order: int
+    created_s: float
+    state: EnvironmentState
+    wanted: EnvironmentState
+    detail: str = ""
+    consents: tuple[str, ...] = ()
+    partner: str = ""
+    parts_s: float | None = None
+    size: int = 0
+    started_s: float = 0.0
+    provisioned_s: float = 0.0
+    managed_s: float = 0.0
+    adjustments: int = 0
+    killed: int = 0
+    suspended: int = 0
+    lost_node_hours: float = 0.0
+    setups: int = 0
+
+    @property
+    def key(self) -> tuple[str, str]:
+        """Kind and name."""
+        return ("environment", self.agreement.name)
+
+
+@dataclass(frozen=True, slots=True)
 class Deleted:
     """Removes the record of a key."""
 
@@ -340,6 +381,7 @@ Record = (
     | WindowRecord
     | DurationRecord
     | CostRecord
+    | EnvironmentRecord
     | DecisionRecord
     | ControlRecord
     | Deleted

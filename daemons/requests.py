@@ -7,11 +7,12 @@ from __future__ import annotations
 
 from daemons.agenda import Agenda
 from daemons.deciding import Deciding
+from daemons.entries import OVER, JobEntry, NodeEntry
 from daemons.measure import Measure
 from daemons.names import unknown
 from daemons.profiles import with_stages
 from daemons.records import DECLARED
-from daemons.state import OVER, Cluster, JobEntry, NodeEntry
+from daemons.state import Cluster
 from daemons.vm_requests import VmRequests
 from daemons.web import WebApps, could_hold, why_none
 from shared.bus import topology

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from daemons.entries import Instance, JobEntry
 from daemons.planning.sight import Copy, InstanceSight, Need, Room, WorkloadSight
-from daemons.state import Cluster, Instance, JobEntry
+from daemons.state import Cluster
 from shared.decision import Change, ChangeKind
 from shared.model import Allotment, JobPhase, NodeCondition
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from daemons.deployment import Deployment
 from daemons.durations import DEPLOY, REMOVE
-from daemons.state import NodeEntry
+from daemons.entries import NodeEntry
 from daemons.staying import AWAY, is_available
 from shared.model import NodeService
 from shared.snapshot import PowerColumns

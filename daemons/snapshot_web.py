@@ -8,7 +8,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from daemons.state import Cluster, JobEntry
+from daemons.entries import JobEntry
+from daemons.state import Cluster
 from daemons.web_entry import WebEntry
 from shared.model import Constraint, ConstraintKind, Rules
 from shared.snapshot import NO_FLOWS, NO_WEB, Floats, FlowColumns, Ints, WebColumns

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from daemons.state import NodeEntry
+from daemons.entries import NodeEntry
 from daemons.window_entry import WindowEntry
 from daemons.window_nodes import Worth, taken_of
 from daemons.windows import WindowBook

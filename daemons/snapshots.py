@@ -11,10 +11,11 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
+from daemons.entries import JobEntry, NodeEntry
 from daemons.settings import ControllerSettings
 from daemons.sights import is_busy, is_unknown
 from daemons.snapshot_web import constraints_of, flow_columns, running_apps, web_columns
-from daemons.state import Cluster, JobEntry, NodeEntry
+from daemons.state import Cluster
 from shared.model import Job, JobPhase, Node, NodeCondition, NodeService, VmState
 from shared.snapshot import (
     InstanceColumns,

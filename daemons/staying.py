@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Set
 
+from daemons.entries import NodeEntry
 from daemons.settings import PowerSettings
-from daemons.state import Cluster, NodeEntry
+from daemons.state import Cluster
 from shared.model import LIVE_STATES, NodeCondition, NodeService, VmState
 
 AWAY = frozenset({NodeService.OFF, NodeService.WAKING})

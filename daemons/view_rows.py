@@ -11,12 +11,13 @@ from typing import Any
 from msgspec import structs
 
 from daemons.deployment import Deployment
+from daemons.entries import Instance, JobEntry, NodeEntry
 from daemons.gains import columns_of
 from daemons.power_views import provisioning_counts, provisioning_view, service_details, service_row
 from daemons.records import DecisionRecord
 from daemons.settings import ControllerSettings, WindowSettings
 from daemons.sights import is_unknown
-from daemons.state import Cluster, Instance, JobEntry, NodeEntry
+from daemons.state import Cluster
 from shared.decision import Change, Reason, Refusal, Step
 from shared.messages import Report
 from shared.model import LIVE_STATES, JobPhase, NodeCondition, NodeSample, VmState, VmStatus

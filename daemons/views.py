@@ -12,13 +12,14 @@ from daemons.agenda import Agenda
 from daemons.cost_views import costs_view
 from daemons.deciding import Deciding
 from daemons.energy import Energy
+from daemons.entries import JobEntry
 from daemons.forecast_views import forecast, stranded_jobs, window_alarms
 from daemons.leadership import Leadership
 from daemons.power_views import durations_view, service_alarms
 from daemons.reconcile import Reconciler
 from daemons.saved_requests import Shelf, to_bytes
 from daemons.settings import ControllerSettings
-from daemons.state import Cluster, JobEntry
+from daemons.state import Cluster
 from daemons.view_rows import (
     Row,
     age_of,

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from daemons.agenda import Agenda
 from daemons.deciding import Deciding
+from daemons.entries import Instance, JobEntry, NodeEntry
 from daemons.names import unknown
 from daemons.sights import is_busy, is_unknown
-from daemons.state import Cluster, Instance, JobEntry, NodeEntry
+from daemons.state import Cluster
 from shared.decision import Change, ChangeKind, Reason, ReasonCode
 from shared.errors import InvalidValue
 from shared.messages import AdoptVm, ForgetVm, HoldJob, MoveVm

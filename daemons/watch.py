@@ -6,9 +6,10 @@ from __future__ import annotations
 import math
 
 from daemons.agenda import Agenda
+from daemons.entries import NodeEntry
 from daemons.measure import Measure
 from daemons.settings import ControllerSettings
-from daemons.state import Cluster, NodeEntry
+from daemons.state import Cluster
 from shared.bus import topology
 from shared.effects import Effect, Power, Publish
 from shared.messages import Hello

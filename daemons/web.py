@@ -10,11 +10,12 @@ from dataclasses import replace
 
 from daemons.agenda import Agenda
 from daemons.deciding import Deciding
+from daemons.entries import JobEntry
 from daemons.names import unknown
 from daemons.profiles import estimates_of
 from daemons.records import WebRecord
 from daemons.settings import ControllerSettings
-from daemons.state import Cluster, JobEntry
+from daemons.state import Cluster
 from daemons.web_entry import Sample, WebEntry
 from shared.effects import Effect, Scrape, Scraped
 from shared.messages import RemoveWeb, SubmitWeb, WebReport

@@ -8,9 +8,10 @@ from dataclasses import asdict
 from typing import Any
 
 from daemons.deciding import Deciding
+from daemons.entries import JobEntry
 from daemons.gains import columns_of
 from daemons.snapshot_web import flow_now
-from daemons.state import Cluster, JobEntry
+from daemons.state import Cluster
 from daemons.view_rows import Row, age_since, newest_copy, used_mhz
 from daemons.web_entry import WebEntry, flow_utility, utility_of
 from shared.model import JobPhase

@@ -15,6 +15,7 @@ from itertools import groupby
 
 import numpy as np
 
+from daemons.entries import JobEntry
 from daemons.local_time import DAY_S, Period, Stretch
 from daemons.models.arrivals import (
     CountedDays,
@@ -30,7 +31,6 @@ from daemons.models.arrivals import (
 )
 from daemons.records import CountedDay, ServedJob, WindowRecord
 from daemons.settings import WindowSettings
-from daemons.state import JobEntry
 from daemons.window_nodes import JobSize
 from shared.model import Job
 

@@ -13,8 +13,8 @@ from statistics import median
 
 import numpy as np
 
+from daemons.entries import NodeEntry
 from daemons.models.arrivals import Floats
-from daemons.state import NodeEntry
 from shared.model import Job, Node
 
 LIKE_FRAC = 0.1

@@ -11,11 +11,12 @@ from collections.abc import Iterable, Sequence
 
 from daemons.after import Successors
 from daemons.agenda import Agenda
+from daemons.entries import JobEntry, NodeEntry
 from daemons.local_time import local_text
 from daemons.models.arrivals import type_speeds
 from daemons.records import ServedJob, WindowRecord
 from daemons.settings import ControllerSettings, Removal
-from daemons.state import Cluster, JobEntry, NodeEntry
+from daemons.state import Cluster
 from daemons.window_entry import WindowEntry
 from daemons.window_nodes import JobSize, Worth, size_of, worth_of
 from shared.decision import ProvisioningDecision, ReasonCode, WindowSize

@@ -61,6 +61,10 @@ class ReasonCode(StrEnum):
     NO_TABLES = "no-tables"  # tables are still being computed
     LIMIT = "limit"  # as many nodes woken, or put to sleep, as a minute may see
     PROTECTED = "protected"  # the node must not leave service
+    ENVIRONMENT = "environment"  # its environment is not running
+    ENTITLEMENT = "entitlement"  # its environment has no unit left for it
+    RECLAIMED = "reclaimed"  # its environment's units are taken back
+    ADJUSTMENT = "adjustment"  # mean CPU use of a web application's instances asks for more, or fewer
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,8 +2,8 @@
 
 `core.handle(input, now_s)` returns a list of effects. The shell carries them out **in order**; if the process dies
 between two of them the later ones have not happened. Effects that take time (`Publish` with an id, `Write`,
-`TakeLead`, `Compute`, `Operate`, `Observe`, `Power`, `ReadPrices`, `Scrape`) come back as the input named in their
-docstring.
+`TakeLead`, `Compute`, `Operate`, `Observe`, `Power`, `SetUpHost`, `Balance`, `ReadPrices`, `Scrape`) come back as the
+input named in their docstring.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from shared.agreement import Setup
 from shared.bus.topology import QueueSpec
 from shared.messages import Message
 from shared.model import (
@@ -20,6 +21,7 @@ from shared.model import (
     NodeSample,
     Outcome,
     PowerOperation,
+    SetupStep,
     SleepMode,
     VmStatus,
 )
@@ -138,6 +140,26 @@ class SleepEnded:
 
 
 @dataclass(frozen=True, slots=True)
+class HostSetUp:
+    """Answer to `SetUpHost`: `ok`, and what the command printed, or why it failed (at most 4 KiB)."""
+
+    request: str
+    ok: bool
+    output: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Balanced:
+    """Answer to `Balance`: the balancer serves these instances and no others (`ok`), or why not. `drained`: of those
+    that were to be drained, the ones that have no request left."""
+
+    app: str
+    ok: bool
+    drained: tuple[str, ...] = ()
+    detail: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Scraped:
     """Answer to `Scrape`: what the counters say of the time since the reading before (no flows: there is none, or no
     more than one). `error`: why there is no reading ("": there is)."""
@@ -172,6 +194,8 @@ Input = (
     | LeadTaken
     | PowerDone
     | SleepEnded
+    | HostSetUp
+    | Balanced
     | Scraped
     | PricesRead
 )
@@ -296,6 +320,34 @@ class SleepHost:
 
 
 @dataclass(frozen=True, slots=True)
+class SetUpHost:
+    """Carry out a setup policy on the agent's own host. Comes back as `HostSetUp`."""
+
+    request: str
+    environment: str
+    step: SetupStep
+    setup: Setup
+
+
+@dataclass(frozen=True, slots=True)
+class Backend:
+    """One instance of a web application before a load balancer: its VM, the node it is on, and whether it is to take no
+    new requests any more (`drain`)."""
+
+    vm: str
+    node: str
+    drain: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Balance:
+    """Have the load balancer of a web application serve these instances and no others. Comes back as `Balanced`."""
+
+    app: str
+    backends: tuple[Backend, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class ReadPrices:
     """Read the price series that is configured. Comes back as `PricesRead`."""
 
@@ -343,6 +395,8 @@ Effect = (
     | Compute
     | Power
     | SleepHost
+    | SetUpHost
+    | Balance
     | ReadPrices
     | Scrape
 )

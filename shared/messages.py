@@ -10,9 +10,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from shared.model import Action, ActionKind, GuestChange, Node, NodeSample, Outcome, SleepMode, VmStatus
+from shared.agreement import Setup
+from shared.model import Action, ActionKind, GuestChange, Node, NodeSample, Outcome, SetupStep, SleepMode, VmStatus
 from shared.operator_messages import (
     QUERIES as QUERIES,
+)
+from shared.operator_messages import (
+    ActivateEnvironment as ActivateEnvironment,
 )
 from shared.operator_messages import (
     AddNode as AddNode,
@@ -28,6 +32,18 @@ from shared.operator_messages import (
 )
 from shared.operator_messages import (
     ConfirmOff as ConfirmOff,
+)
+from shared.operator_messages import (
+    ConsentEnvironment as ConsentEnvironment,
+)
+from shared.operator_messages import (
+    CreateEnvironment as CreateEnvironment,
+)
+from shared.operator_messages import (
+    DeactivateEnvironment as DeactivateEnvironment,
+)
+from shared.operator_messages import (
+    DestroyEnvironment as DestroyEnvironment,
 )
 from shared.operator_messages import (
     DrainNode as DrainNode,
@@ -58,6 +74,9 @@ from shared.operator_messages import (
 )
 from shared.operator_messages import (
     Request as Request,
+)
+from shared.operator_messages import (
+    ResizeEnvironment as ResizeEnvironment,
 )
 from shared.operator_messages import (
     SetDeciding as SetDeciding,
@@ -172,6 +191,24 @@ class SleepAnswer:
     detail: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class SetUpAnswer:
+    """How a setup of the node went: `ok`, or `output` says why not; else it is what its command printed (at most 4
+    KiB). `seq`: see Report."""
+
+    KIND: ClassVar[str] = "set-up-answer"
+    VERSION: ClassVar[int] = 1
+    OLDEST: ClassVar[int] = 1
+
+    node: str
+    boot_id: str
+    seq: int
+    clock_s: float
+    request: str
+    ok: bool
+    output: str = ""
+
+
 # --- web application -> controller -------------------------------------------------------------------------------
 
 
@@ -247,6 +284,26 @@ class GoToSleep:
     mode: SleepMode
 
 
+@dataclass(frozen=True, slots=True)
+class SetUpNode:
+    """Carry out a setup policy on the agent's own host: `step` of the hand-over of the node to or from `environment`.
+    The same `request` again is answered as it was. Refused for an older term, another boot, after `expires_at_s`
+    (agent's clock), while a VM of ours is alive on it, and for a command that the agent does not know."""
+
+    KIND: ClassVar[str] = "set-up-node"
+    VERSION: ClassVar[int] = 1
+    OLDEST: ClassVar[int] = 1
+
+    request: str
+    node: str
+    term: int
+    boot_id: str
+    expires_at_s: float
+    environment: str
+    step: SetupStep
+    setup: Setup
+
+
 # --- controller -> itself ----------------------------------------------------------------------------------------
 
 
@@ -296,8 +353,8 @@ class Happened:
     detail: str = ""
 
 
-AgentMessage = Report | Result | GuestEvent | SleepAnswer
-AgentBound = Hello | Order | EventsSeen | GoToSleep
+AgentMessage = Report | Result | GuestEvent | SleepAnswer | SetUpAnswer
+AgentBound = Hello | Order | EventsSeen | GoToSleep | SetUpNode
 Message = AgentMessage | WebReport | AgentBound | Probe | Request | Reply | Happened
 
 MESSAGES: tuple[type[Message], ...] = (
@@ -305,10 +362,12 @@ MESSAGES: tuple[type[Message], ...] = (
     Result,
     GuestEvent,
     SleepAnswer,
+    SetUpAnswer,
     Hello,
     Order,
     EventsSeen,
     GoToSleep,
+    SetUpNode,
     Probe,
     SubmitJob,
     CancelJob,
@@ -326,6 +385,12 @@ MESSAGES: tuple[type[Message], ...] = (
     WebReport,
     SubmitWeb,
     RemoveWeb,
+    CreateEnvironment,
+    ActivateEnvironment,
+    DeactivateEnvironment,
+    DestroyEnvironment,
+    ResizeEnvironment,
+    ConsentEnvironment,
     DryRun,
     Query,
     Reply,

@@ -70,7 +70,8 @@ class Node:
 
     `core_mhz` is the base clock times the node type's factor; `memory_mib` is all memory, `reserve_mib` the part kept
     for the host itself. `labels` are what the node has, matched against what a workload needs. `node_type` names nodes
-    that are alike ("": none); `mac_addresses` are those of its network interfaces, by which it may be woken.
+    that are alike ("": none); `mac_addresses` are those of its network interfaces, by which it may be woken. `os_type`,
+    `os_version`: of the system that it runs, such as "debian" and "12" ("": not known).
     """
 
     name: str
@@ -82,6 +83,8 @@ class Node:
     cpu_model: str = ""
     node_type: str = ""
     mac_addresses: tuple[str, ...] = ()
+    os_type: str = ""
+    os_version: str = ""
 
     def __post_init__(self) -> None:
         check_name("name", self.name)
@@ -118,6 +121,23 @@ class NodeService(StrEnum):
     OFF = "off"  # asleep or switched off, as it should be
     WAKING = "waking"  # asked to come up and not back yet
     FAILED = "failed"  # did not come back in time: out until an operator has repaired it
+
+
+class Handover(StrEnum):
+    """How far a node is on its way from one environment to the next."""
+
+    SETTLED = "settled"  # it serves who has it
+    EMPTYING = "emptying"  # what runs on it leaves
+    RELEASING = "releasing"  # the setup policy of who had it is carried out
+    ACQUIRING = "acquiring"  # the setup policy of who gets it is carried out
+    FAILED = "failed"  # a setup policy failed for good: nobody gets it until an operator has repaired it
+
+
+class SetupStep(StrEnum):
+    """On which side of a change of hands a setup policy is carried out."""
+
+    RELEASE = "release"
+    ACQUIRE = "acquire"
 
 
 class PowerOperation(StrEnum):
@@ -224,7 +244,8 @@ class Job:
     be submitted without stages, and gets them from what was measured of jobs of its class when it is accepted.
     `app`: the web application of which this is one instance, named so that it is its VM's name ("": a job).
     `queue`: the deadline window whose deadline is its own too ("": none); such a job has no goal of its own. `after`:
-    jobs that must be completed before it is started.
+    jobs that must be completed before it is started. `environment`: the batch environment that it is submitted to ("":
+    none); it runs on the units of that and nowhere else.
     """
 
     name: str
@@ -244,6 +265,7 @@ class Job:
     rules: Rules = field(default_factory=Rules)
     queue: str = ""
     after: tuple[str, ...] = ()
+    environment: str = ""
 
     def __post_init__(self) -> None:
         check_name("name", workload_of(self.name)[0] if self.app else self.name)
@@ -266,7 +288,13 @@ class Job:
         not_negative("checkpoint_mcycles", self.checkpoint_mcycles)
 
     def _check_queue(self) -> None:
+        if self.environment:
+            check_name("environment", self.environment)
         if self.queue:
+            if self.environment:
+                raise InvalidValue(
+                    "queue", self.queue, f"none: its nodes are those of environment {self.environment!r}"
+                )
             check_name("queue", self.queue)
             if self.goal_s is not None:
                 raise InvalidValue("goal_s", self.goal_s, f"none: the deadline is that of queue {self.queue!r}")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
+from shared.agreement import Agreement
 from shared.model import Job
 from shared.webapp import WebApp
 
@@ -198,6 +199,82 @@ class RemoveWeb:
 
 
 @dataclass(frozen=True, slots=True)
+class CreateEnvironment:
+    """Create an environment by its agreement. The same `request` id again is the same creation."""
+
+    KIND: ClassVar[str] = "create-environment"
+    VERSION: ClassVar[int] = 1
+    OLDEST: ClassVar[int] = 1
+
+    request: str
+    agreement: Agreement
+
+
+@dataclass(frozen=True, slots=True)
+class ActivateEnvironment:
+    """Allot an environment its lower bound and let it serve."""
+
+    KIND: ClassVar[str] = "activate-environment"
+    VERSION: ClassVar[int] = 1
+    OLDEST: ClassVar[int] = 1
+
+    request: str
+    environment: str
+
+
+@dataclass(frozen=True, slots=True)
+class DeactivateEnvironment:
+    """Suspend an environment's jobs, stop its web instances and give its units back; its workloads wait for it."""
+
+    KIND: ClassVar[str] = "deactivate-environment"
+    VERSION: ClassVar[int] = 1
+    OLDEST: ClassVar[int] = 1
+
+    request: str
+    environment: str
+
+
+@dataclass(frozen=True, slots=True)
+class DestroyEnvironment:
+    """End an environment with all its workloads and give its units back."""
+
+    KIND: ClassVar[str] = "destroy-environment"
+    VERSION: ClassVar[int] = 1
+    OLDEST: ClassVar[int] = 1
+
+    request: str
+    environment: str
+
+
+@dataclass(frozen=True, slots=True)
+class ResizeEnvironment:
+    """Change an environment's bounds to these; `upper` None: undefined."""
+
+    KIND: ClassVar[str] = "resize-environment"
+    VERSION: ClassVar[int] = 1
+    OLDEST: ClassVar[int] = 1
+
+    request: str
+    environment: str
+    lower: int
+    upper: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ConsentEnvironment:
+    """Consent that an environment is coordinated with `partner` (`on`), or withdraw that with notice (not `on`)."""
+
+    KIND: ClassVar[str] = "consent-environment"
+    VERSION: ClassVar[int] = 1
+    OLDEST: ClassVar[int] = 1
+
+    request: str
+    environment: str
+    partner: str
+    on: bool
+
+
+@dataclass(frozen=True, slots=True)
 class DryRun:
     """Decide on the state as it is and answer with changes, refusals and plan; nothing is carried out or stored."""
 
@@ -256,5 +333,11 @@ Change = (
     | ForgetVm
     | SubmitWeb
     | RemoveWeb
+    | CreateEnvironment
+    | ActivateEnvironment
+    | DeactivateEnvironment
+    | DestroyEnvironment
+    | ResizeEnvironment
+    | ConsentEnvironment
 )
 Request = Change | DryRun | Query

@@ -7,10 +7,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
+from shared.agreement import Setup
 from shared.bus.topology import QueueSpec
+from shared.coordination import GroupSizes, GroupView, Moment
+from shared.effects import Backend, Balanced, GuestChanged, HostSetUp, Input, LeadTaken, Operated
 from shared.effects import Effect as Effect
-from shared.effects import GuestChanged, Input, LeadTaken, Operated
-from shared.model import Action, Node, NodeSample, PowerOperation, VmStatus
+from shared.model import Action, Node, NodeSample, PowerOperation, SetupStep, VmStatus
 
 
 class Core(Protocol):
@@ -215,6 +217,30 @@ class PowerDriver(Protocol):
         ...
 
 
+class SetupDriver(Protocol):
+    """Carries out setup policies on the agent's own host."""
+
+    def set_up(self, request: str, environment: str, step: SetupStep, setup: Setup) -> HostSetUp:
+        """Carry out one, within its time limit; idempotent, also after a crash half-way. Never raises for anything that
+        the setup says: a command that the host does not know, fails or takes too long is an answer."""
+        ...
+
+
+class LoadBalancer(Protocol):
+    """Spreads the requests to web applications over their instances."""
+
+    @property
+    def name(self) -> str:
+        """The driver's registered name."""
+        ...
+
+    def set_backends(self, app: str, backends: Sequence[Backend]) -> Balanced:
+        """Serve an application by these instances and no others, from now on; the same again changes nothing. One that
+        is drained gets no new requests and keeps those that it has. Raises TransientError when the balancer could not
+        be reached: everything stays as it was."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class Needs:
     """What a policy demands of the data before it may act: the share of nodes reporting (0..1) and the age in
@@ -280,6 +306,31 @@ class ProvisioningPolicy(AnyPolicy, Protocol):
 
     def decide(self, snapshot: Any, state: Any, params: Mapping[str, Any], shelf: Shelf) -> tuple[Any, Any]:
         """From a `Snapshot` to (`ProvisioningDecision`, new state). Pure but for what `shelf` remembers."""
+        ...
+
+
+class CoordinationPolicy(Protocol):
+    """How many units each environment of a group has (phoenixcloud.txt section 5). Pure, without state, and cheap: it
+    is asked in the controller itself, at every change of a web environment's demand. Found by name in its role's
+    registry.
+    """
+
+    @property
+    def name(self) -> str:
+        """The name in agreements and scenarios: their `model`."""
+        ...
+
+    def objection(self, lower: int, upper: int | None) -> str:
+        """Why an agreement of this model cannot have these bounds ("": it can)."""
+        ...
+
+    def firm(self, lower: int, upper: int | None) -> int:
+        """Up to how many units an environment with these bounds comes before others."""
+        ...
+
+    def decide(self, group: GroupView, moment: Moment) -> GroupSizes:
+        """The sizes that the parties of a group are to have from now on, as if the provider had no other group. It
+        never names more units for a group than the upper bounds of its parties together."""
         ...
 
 

@@ -232,6 +232,21 @@ class PriceView:
     currency: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class EnvironmentColumns:
+    """Who may run where. `names`: of the running environments. `node`: int64[nodes], the row in `names` of the
+    environment whose workloads may be placed on a node, `POOL` for a node of nobody's, `NOBODY` for one on its way from
+    one to another; a node that is being taken from an environment is draining. `workload`: int64[workloads], the row of
+    its environment, POOL for none, NOBODY where its environment is not running. `quota`: int64[names], how many VMs an
+    environment of granularity `vm` may run at a time, on nodes of nobody's (-1: one of granularity `node`)."""
+
+    names: tuple[str, ...]
+    node: Ints
+    workload: Ints
+    quota: Ints
+
+
+POOL, NOBODY = -1, -2
 _NO_FLOATS: Floats = np.empty(0)
 _NO_INTS: Ints = np.empty(0, dtype=np.int64)
 NO_WEB = WebColumns((), _NO_INTS, _NO_INTS, _NO_FLOATS, _NO_FLOATS)
@@ -258,6 +273,7 @@ Columns = (
     | PowerColumns
     | WindowView
     | PriceView
+    | EnvironmentColumns
 )
 
 
@@ -316,5 +332,6 @@ _COLUMNS = {
         PowerColumns,
         WindowView,
         PriceView,
+        EnvironmentColumns,
     )
 }

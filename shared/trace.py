@@ -18,6 +18,8 @@ from shared.messages import (
     Report,
     Request,
     Result,
+    SetUpAnswer,
+    SetUpNode,
     SleepAnswer,
 )
 from shared.model import Action, Outcome
@@ -77,6 +79,19 @@ def _message(message: Message, how: str, sender: str) -> Line | None:
     if isinstance(message, SleepAnswer):
         fields = {"node": message.node, "request": message.request, "ok": message.ok, "detail": message.detail}
         return Line("info", f"sleep answer {how}", _said(fields))
+    if isinstance(message, SetUpNode):
+        fields = {
+            "node": message.node,
+            "request": message.request,
+            "environment": message.environment,
+            "step": message.step.value,
+            "policy": message.setup.policy.value,
+            "term": message.term,
+        }
+        return Line("info", f"set up {how}", fields)
+    if isinstance(message, SetUpAnswer):
+        fields = {"node": message.node, "request": message.request, "ok": message.ok, "output": message.output}
+        return Line("info", f"set up answer {how}", _said(fields))
     if isinstance(message, Hello):
         return Line("info", f"hello {how}", {"term": message.term})
     if isinstance(message, Request):

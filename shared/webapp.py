@@ -87,7 +87,7 @@ class WebApp:
     """A web application of `min_instances` to `max_instances` equal VMs, at most one on a node, behind a balancer.
 
     memory_mib, vcpus, max_mhz: of one instance. metrics_url: where its measurements are scraped ("": they are pushed).
-    The rest as for a Job.
+    environment: the web environment that it is submitted to ("": none). The rest as for a Job.
     """
 
     name: str
@@ -102,6 +102,7 @@ class WebApp:
     template: str = ""
     metrics_url: str = ""
     rules: Rules = field(default_factory=Rules)
+    environment: str = ""
 
     def __post_init__(self) -> None:
         check_name("name", self.name)
@@ -114,6 +115,8 @@ class WebApp:
         whole("min_instances", self.min_instances, 0, self.max_instances)
         whole("vcpus", self.vcpus, 1, 4096)
         positive("importance", self.importance)
+        if self.environment:
+            check_name("environment", self.environment)
 
     def seat(self, index: int, submit_s: float) -> Job:
         """Instance `index` as a workload of its own: without work and goal, it runs until it is stopped."""
@@ -127,4 +130,5 @@ class WebApp:
             template=self.template,
             app=self.name,
             rules=self.rules,
+            environment=self.environment,
         )

@@ -23,6 +23,7 @@ from shared.messages import (
     Report,
     Request,
     Result,
+    SetUpNode,
     SubmitJob,
 )
 from shared.model import INSTANCE_SEPARATOR, JobPhase, workload_of
@@ -298,7 +299,7 @@ def term_of(message: AgentBound) -> int:
     """The term that a message to an agent carries."""
     if isinstance(message, Order):
         return message.action.term
-    assert isinstance(message, Hello | EventsSeen | GoToSleep)
+    assert isinstance(message, Hello | EventsSeen | GoToSleep | SetUpNode)
     return message.term
 
 

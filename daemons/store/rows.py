@@ -8,6 +8,7 @@ from typing import Any
 
 from sqlalchemy import Column, Table
 
+from daemons.entries import OVER
 from daemons.records import (
     ControlRecord,
     CostRecord,
@@ -19,7 +20,6 @@ from daemons.records import (
     WebRecord,
     WindowRecord,
 )
-from daemons.state import OVER
 from daemons.store import schema
 from daemons.store.bodies import from_body, to_body
 from shared.errors import CodecError, ContractViolation

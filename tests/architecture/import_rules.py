@@ -42,7 +42,9 @@ PURE_LIBRARY = (
 )
 PURE_VALUES = (
     "msgspec",
+    "shared.agreement",
     "shared.bus.topology",
+    "shared.coordination",
     "shared.costs",
     "shared.decision",
     "shared.effects",
@@ -56,6 +58,8 @@ PURE_VALUES = (
     "shared.webapp",
 )
 POLICY_VALUES = (
+    "shared.agreement",
+    "shared.coordination",
     "shared.costs",
     "shared.decision",
     "shared.errors",

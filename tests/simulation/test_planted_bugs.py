@@ -11,9 +11,9 @@ import pytest
 from agents.agent import Agent
 from agents.settings import AgentSettings
 from daemons.controller import Controller
+from daemons.entries import NodeEntry
 from daemons.records import Deleted, JobRecord
 from daemons.settings import ControllerSettings
-from daemons.state import NodeEntry
 from shared.effects import Acknowledge, Effect, Input, LeadTaken, Publish, Received, Written
 from shared.messages import Reply, Report
 from shared.model import Action, NodeCondition
@@ -76,12 +76,18 @@ class TrustingController(Controller):
 class StubbornController(Controller):
     """Goes on whatever tells it that another leads: the store, agents, or its probes that do not come back."""
 
+    def __init__(self, name: str, settings: ControllerSettings) -> None:
+        super().__init__(name, settings)
+        written = self.outgoing.written
+
+        def believed(answer: Written, now_s: float) -> list[Effect]:
+            return written(replace(answer, ok=True), now_s)
+
+        self.outgoing.written = believed  # type: ignore[method-assign]
+
     def _timer(self, name: str, now_s: float) -> list[Effect]:
         self.leadership._returned_s = now_s
         return super()._timer(name, now_s)
-
-    def _written(self, answer: Written, now_s: float) -> list[Effect]:
-        return super()._written(replace(answer, ok=True), now_s)
 
     def _report(self, report: Report, now_s: float) -> list[Effect]:
         return super()._report(replace(report, term=min(report.term, self.agenda.term)), now_s)

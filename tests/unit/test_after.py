@@ -8,7 +8,8 @@ import pytest
 
 from daemons.after import Successors
 from daemons.agenda import Agenda
-from daemons.state import Cluster, JobEntry
+from daemons.entries import JobEntry
+from daemons.state import Cluster
 from shared.errors import InvalidValue
 from shared.messages import ConfirmOff, Query
 from tests.unit.desk import job

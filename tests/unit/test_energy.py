@@ -8,12 +8,13 @@ import pytest
 
 from daemons.agenda import Agenda
 from daemons.energy import DAYS_KEPT, Energy
+from daemons.entries import NodeEntry
 from daemons.local_time import weekly
 from daemons.measure import Measure
 from daemons.models.prices import DAY_S
 from daemons.records import CostRecord
 from daemons.settings import ControllerSettings, Draw, PowerSettings, PriceSettings, WindowSettings
-from daemons.state import Cluster, NodeEntry
+from daemons.state import Cluster
 from daemons.window_entry import WindowEntry
 from shared.effects import PricesRead
 from shared.messages import Report

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from daemons.entries import JobEntry
 from daemons.settings import PolicyChoice
-from daemons.state import JobEntry
 from shared.decision import Change, ChangeKind, Reason, ReasonCode
 from shared.messages import (
     CancelJob,

@@ -1,0 +1,97 @@
+"""What coordination policies see and answer: frozen values, pure Python. Units are nodes, or VMs of one template.
+
+A group is an environment with its partner, if it has one: they share what both of them may have.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from shared.agreement import BatchTerms, WorkloadType
+
+
+class Moment(StrEnum):
+    """When a group's policy is asked (phoenixcloud.txt section 5). Within one instant in this order, after jobs that
+    end and before jobs that arrive: DEMAND, PROVISION, MANAGE."""
+
+    START = "start"  # the group begins, or an environment has joined or left it
+    DEMAND = "demand"  # the web environment needs more or fewer units; with `on-demand` also: jobs have arrived
+    PROVISION = "provision"  # the provider's timer, every lease unit
+    MANAGE = "manage"  # the batch manager's timer, every lease unit
+
+
+@dataclass(frozen=True, slots=True)
+class Party:
+    """One environment of a group, in units.
+
+    lower, upper (None: undefined): of its agreement. owned: what it has, what is on its way to it among it. idle: of
+    these, on how many nothing runs. wanted: what the instances of a web environment need now (0 for batch). queued:
+    what all waiting jobs of a batch environment need together (Q); biggest: what the largest of them needs. batch: its
+    terms.
+    """
+
+    name: str
+    workload: WorkloadType
+    lower: int
+    upper: int | None = None
+    owned: int = 0
+    idle: int = 0
+    wanted: int = 0
+    queued: int = 0
+    biggest: int = 0
+    batch: BatchTerms = field(default_factory=BatchTerms)
+
+
+@dataclass(frozen=True, slots=True)
+class GroupView:
+    """At most one batch and one web environment, at least one of them."""
+
+    parties: tuple[Party, ...]
+
+    @property
+    def lower(self) -> int:
+        """The coordinated resources: units that nobody else may have."""
+        return sum(party.lower for party in self.parties)
+
+    def of(self, workload: WorkloadType) -> Party | None:
+        """Its environment of a type, None when there is none."""
+        return next((party for party in self.parties if party.workload is workload), None)
+
+
+@dataclass(frozen=True, slots=True)
+class GroupSizes:
+    """How many units each party of a group is to have, in the order of its parties, and a reason for people. What a
+    batch environment loses of units that are not idle it frees by its agreement's `on_reclaim`, at once."""
+
+    sizes: tuple[int, ...]
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """What one group has of the provider and asks of it. Nodes are told apart by class: those of one class are alike in
+    all that agreements may demand of a node; every tuple has one entry per class.
+
+    lower: nobody else may have these. firm: up to here it comes first. held: what its parties have. idle: of those,
+    what nothing runs on. wished: how many it asks for in all. fits: which classes will do.
+    """
+
+    group: str
+    lower: int
+    firm: int
+    held: tuple[int, ...]
+    idle: tuple[int, ...]
+    wished: int
+    fits: tuple[bool, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Grants:
+    """What the provider answers, one entry per claim: units of each class that it gives from those that nobody has;
+    idle units of each class that it takes back from a group that borrowed them; and how many more such a group must
+    give back within one lease unit, whatever runs on them."""
+
+    given: tuple[tuple[int, ...], ...]
+    taken: tuple[tuple[int, ...], ...]
+    owed: tuple[int, ...]
