@@ -20,6 +20,7 @@ class Agenda:
     when everything dirty now is in the store: orders, replies and acknowledgements. `touched` jobs are to be
     reconciled, `dirty` ones to be stored. `scrape`: web applications are to be measured from now on.
     `deploy`: nodes may be able to take another step into service or out of it. `records` are to be stored as they are.
+    `coordinate`: environments whose need of units may have changed.
     """
 
     def __init__(self) -> None:
@@ -39,6 +40,7 @@ class Agenda:
         self.dirty_control = False
         self.place = False
         self.cycle = False
+        self.coordinate: set[str] = set()
 
     def touch(self, entry: JobEntry) -> None:
         """Reconcile the job at the end of this instant."""
