@@ -6,6 +6,7 @@ One agenda lives as long as its controller leads; the controller empties it afte
 from __future__ import annotations
 
 from daemons.entries import JobEntry, NodeEntry
+from daemons.environment_entry import EnvironmentEntry
 from daemons.records import Record
 from daemons.web_entry import WebEntry
 from shared.bus import topology
@@ -34,6 +35,7 @@ class Agenda:
         self.removed_nodes: list[str] = []
         self.dirty_web: dict[str, WebEntry] = {}
         self.removed_web: list[str] = []
+        self.dirty_environments: dict[str, EnvironmentEntry] = {}
         self.scrape = False
         self.deploy = False
         self.records: list[Record] = []
@@ -54,6 +56,10 @@ class Agenda:
     def change_node(self, node: NodeEntry) -> None:
         """Store the node."""
         self.dirty_nodes[node.name] = node
+
+    def change_environment(self, entry: EnvironmentEntry) -> None:
+        """Store the environment."""
+        self.dirty_environments[entry.name] = entry
 
     def happened(self, now_s: float, what: str, subject: str, detail: str = "") -> None:
         """Tell everyone who listens."""

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from daemons.deciding import Deciding
 from daemons.entries import JobEntry, NodeEntry
+from daemons.environment_entry import EnvironmentEntry
 from daemons.records import (
     ControlRecord,
     DecisionRecord,
     DurationRecord,
+    EnvironmentRecord,
     JobRecord,
     NodeRecord,
     Record,
@@ -28,6 +30,8 @@ def load(records: tuple[Record, ...], cluster: Cluster, deciding: Deciding, web:
         elif isinstance(record, ControlRecord):
             deciding.enabled, deciding.decisions = record.deciding, record.decisions
             deciding.submissions, deciding.agenda.acting = record.submissions, record.acting
+        elif isinstance(record, EnvironmentRecord):
+            cluster.environments[record.agreement.name] = EnvironmentEntry.of(record)
         elif isinstance(record, DecisionRecord):
             decisions.append(record)
         elif isinstance(record, WebRecord):

@@ -45,6 +45,7 @@ class Outgoing:
             or agenda.removed_nodes
             or agenda.dirty_web
             or agenda.removed_web
+            or agenda.dirty_environments
             or agenda.records
             or self.records
         )
@@ -57,6 +58,7 @@ class Outgoing:
         records: list[Record] = [Deleted(("node", name)) for name in agenda.removed_nodes]
         records += [Deleted(("web", name)) for name in agenda.removed_web]
         records += [web.record() for web in agenda.dirty_web.values()]
+        records += [entry.record() for entry in agenda.dirty_environments.values()]
         for node in agenda.dirty_nodes.values():
             _contiguous(node)
             if node.name in self.cluster.nodes:
@@ -68,7 +70,7 @@ class Outgoing:
             records.append(self.deciding.control())
         waiting, agenda.stored = agenda.stored, []
         agenda.removed_nodes, agenda.dirty_nodes, agenda.dirty_jobs = [], {}, {}
-        agenda.removed_web, agenda.dirty_web = [], {}
+        agenda.removed_web, agenda.dirty_web, agenda.dirty_environments = [], {}, {}
         agenda.dirty_control = False
         self.records, agenda.records = [], []
         self._write_id += 1

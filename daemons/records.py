@@ -339,7 +339,8 @@ class EnvironmentRecord:
     lets it be coordinated with; `partner`: the one that it is coordinated with ("": none), until `parts_s` (None: no
     end in sight). `size`: units that it is to have. `started_s`: when its timers began. `provisioned_s`, `managed_s`:
     when they last fired. The rest counts what happened to it: `adjustments` of its size, jobs `killed` and `suspended`
-    for others, the node-hours of work that was lost so, and the setups that were carried out for it."""
+    for others, the node-hours of work that was lost so, and the setups that were carried out for it. `offered`: the web
+    environment that it could be coordinated with ("": none). `ended_s`: when it was destroyed (0: it is not)."""
 
     agreement: Agreement
     request: str
@@ -360,6 +361,8 @@ class EnvironmentRecord:
     suspended: int = 0
     lost_node_hours: float = 0.0
     setups: int = 0
+    offered: str = ""
+    ended_s: float = 0.0
 
     @property
     def key(self) -> tuple[str, str]:

@@ -7,7 +7,10 @@ never promised twice; an instance is started only when the ledger says that it i
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from daemons.entries import WANTED, InFlight, Instance, JobEntry, NodeEntry
+from daemons.environment_entry import EnvironmentEntry
 from daemons.records import InstanceRecord
 from daemons.web_entry import WebEntry
 from shared.model import (
@@ -35,6 +38,8 @@ class Cluster:
         self.instances: dict[str, Instance] = {}
         self.adopted: dict[str, JobEntry] = {}
         self.web: dict[str, WebEntry] = {}
+        self.environments: dict[str, EnvironmentEntry] = {}
+        self._by_environment: dict[str, dict[str, JobEntry]] = {}  # its jobs and instances that are not retired
         self.seats: dict[str, dict[int, JobEntry]] = {}  # by web application: its instances that are not over
         self.web_names: set[str] = set()  # of web applications that are or were there
         self.untold: set[str] = set()  # nodes from the store that have not told what is on them
@@ -65,6 +70,8 @@ class Cluster:
 
     def _activate(self, entry: JobEntry) -> None:
         self.active[entry.job.name] = entry
+        if entry.job.environment:
+            self._by_environment.setdefault(entry.job.environment, {})[entry.job.name] = entry
         if entry.job.app:
             self.seats.setdefault(entry.job.app, {})[workload_of(entry.job.name)[1]] = entry
 
@@ -96,8 +103,13 @@ class Cluster:
             self.adopted.pop(instance.vm, None)
         entry.instances = []
         self.active.pop(entry.job.name, None)
+        self._by_environment.get(entry.job.environment, {}).pop(entry.job.name, None)
         if entry.job.app:
             self.seats[entry.job.app].pop(workload_of(entry.job.name)[1], None)
+
+    def jobs_of(self, environment: str) -> Collection[JobEntry]:
+        """The jobs and web instances of an environment that are not over, or that are or may be somewhere still."""
+        return self._by_environment.get(environment, {}).values()
 
     def revive(self, entry: JobEntry) -> None:
         """Make the instances of a retired job again: a VM of it has turned up."""

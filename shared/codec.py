@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import MISSING, fields, is_dataclass
 from enum import Enum
 from functools import cache
@@ -98,6 +98,13 @@ def _plain(value: Any, _: Any = None, depth: int = 0) -> Any:
     if depth < PLAIN_DEPTH_MAX and isinstance(value, dict) and len(value) <= KEYS_MAX:
         return {_text(key): _plain(item, None, depth + 1) for key, item in value.items()}
     raise _WrongError(f"plain data, at most {PLAIN_DEPTH_MAX} levels deep")
+
+
+def _params(value: Any, _: Any = None) -> Any:
+    """A map of plain data by name."""
+    if not isinstance(value, Mapping):
+        raise _WrongError("a map")
+    return _plain(dict(value))
 
 
 # --- types -------------------------------------------------------------------------------------------------------
@@ -288,7 +295,7 @@ def _row_writer(hint: type[msgspec.Struct]) -> Writer:
 # --- by type -----------------------------------------------------------------------------------------------------
 
 
-_SCALARS: dict[Any, Any] = {bool: _bool, int: _int, float: _float, str: _text, Any: _plain}
+_SCALARS: dict[Any, Any] = {bool: _bool, int: _int, float: _float, str: _text, Any: _plain, Mapping[str, Any]: _params}
 _FORMS: tuple[tuple[Callable[[Any], bool], Callable[[Any], Reader], Callable[[Any], Writer]], ...] = (
     (_is_enum, _enum_reader, _enum_writer),
     (_is_optional, _optional_reader, _optional_writer),

@@ -25,8 +25,8 @@ Transaction = Callable[[], AbstractContextManager[Connection]]
 @dataclass(frozen=True, slots=True)
 class Retention:
     """Days (0 or above) that history is kept. Jobs count from when they were over, and stay while a VM or image of
-    theirs is or may be anywhere; the newest decision always stays. Samples of five minutes become hourly ones after
-    `fine_samples_days`."""
+    theirs is or may be anywhere; destroyed environments are kept as long as jobs; the newest decision always stays.
+    Samples of five minutes become hourly ones after `fine_samples_days`."""
 
     events_days: float = 30.0
     actions_days: float = 30.0
@@ -55,6 +55,7 @@ class Pruned:
     samples: int
     samples_thinned: int
     costs: int = 0
+    environments: int = 0
 
 
 def prune(transaction: Transaction, retention: Retention, now_s: float) -> Pruned:
@@ -74,6 +75,7 @@ def prune(transaction: Transaction, retention: Retention, now_s: float) -> Prune
         gone(schema.samples, schema.samples.c.from_s, retention.samples_days),
         _thin(transaction, slot_s(now_s - retention.fine_samples_days * DAY_S, COARSE_S)),
         gone(schema.costs, schema.costs.c.at_s, retention.costs_days),
+        gone(schema.environments, schema.environments.c.ended_s, retention.jobs_days),
     )
 
 

@@ -15,6 +15,7 @@ from daemons.records import (
     DecisionRecord,
     Deleted,
     DurationRecord,
+    EnvironmentRecord,
     JobRecord,
     NodeRecord,
     WebRecord,
@@ -22,6 +23,7 @@ from daemons.records import (
 )
 from daemons.store import schema
 from daemons.store.bodies import from_body, to_body
+from shared.agreement import EnvironmentState
 from shared.errors import CodecError, ContractViolation
 
 Row = dict[str, Any]
@@ -108,6 +110,16 @@ def _web(record: WebRecord) -> Row:
     }
 
 
+def _environment(record: EnvironmentRecord) -> Row:
+    destroyed = record.state is EnvironmentState.DESTROYED
+    return {
+        "name": record.agreement.name,
+        "owner": record.agreement.owner,
+        "state": record.state.value,
+        "ended_s": record.ended_s if destroyed else None,
+    }
+
+
 def _control(record: ControlRecord) -> Row:
     return {"name": record.key[1], "deciding": record.deciding}
 
@@ -120,6 +132,7 @@ KINDS: Mapping[str, Kind] = {
     "node": Kind(NodeRecord, schema.nodes, _node),
     "job": Kind(JobRecord, schema.jobs, _job),
     "web": Kind(WebRecord, schema.web, _web),
+    "environment": Kind(EnvironmentRecord, schema.environments, _environment),
     "window": Kind(WindowRecord, schema.windows, _named),
     "duration": Kind(DurationRecord, schema.durations, _named),
     "control": Kind(ControlRecord, schema.control, _control),

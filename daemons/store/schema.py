@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from sqlalchemy import BigInteger, Boolean, Column, Double, Index, Integer, LargeBinary, MetaData, Table, Text
 
-SCHEMA = 3  # the number of the newest migration
+SCHEMA = 4  # the number of the newest migration
 VERSION_TABLE = "trimtab_schema"
 
 metadata = MetaData()
@@ -74,6 +74,17 @@ web = Table(
     Column("removed", Boolean, nullable=False),
     Column("min_instances", Integer, nullable=False),
     Column("max_instances", Integer, nullable=False),
+    Column("body", LargeBinary, nullable=False),
+)
+
+# `ended_s`: when it was destroyed.
+environments = Table(
+    "environments",
+    metadata,
+    Column("name", Text, primary_key=True),
+    Column("owner", Text, nullable=False),
+    Column("state", Text, nullable=False),
+    Column("ended_s", Double),
     Column("body", LargeBinary, nullable=False),
 )
 

@@ -50,9 +50,9 @@ class SqlStore(Database):
     def take_lead(self, controller: str) -> LeadTaken:
         """Raise the term by one for this controller and read what a leader needs, in one transaction.
 
-        The image holds control, every node, job, web application and window, the newest decisions, at least one, and
-        what the last `IMAGE_COSTS_S` cost, cycles within one span of `COST_SPAN_S` as one. An empty store is given its
-        tables first.
+        The image holds control, every node, environment, job, web application and window, the newest decisions, at
+        least one, and what the last `IMAGE_COSTS_S` cost, cycles within one span of `COST_SPAN_S` as one. An empty
+        store is given its tables first.
         """
         self.make_file()
         with self.writing(check=False) as connection:
@@ -133,12 +133,14 @@ class SqlStore(Database):
 
 
 def _image(connection: Connection) -> tuple[Any, ...]:
-    """The records of a new leader: control, nodes, web applications, windows, durations, jobs in the order of their
-    submission, decisions oldest first."""
+    """The records of a new leader: control, nodes, environments, web applications, windows, durations, jobs in the
+    order of their submission, decisions oldest first."""
     control, nodes, jobs, decisions, web = schema.control, schema.nodes, schema.jobs, schema.decisions, schema.web
+    environments = schema.environments
     found = {
         "control": select(control.c.name, control.c.body),
         "node": select(nodes.c.name, nodes.c.body).order_by(nodes.c.name),
+        "environment": select(environments.c.name, environments.c.body).order_by(environments.c.name),
         "web": select(web.c.name, web.c.body).order_by(web.c.name),
         "window": select(schema.windows).order_by(schema.windows.c.name),
         "duration": select(schema.durations).order_by(schema.durations.c.name),

@@ -17,6 +17,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from shared.agreement import (
+    Agreement,
+    Granularity,
+    Relationship,
+    Scheduling,
+    Setup,
+    SetupPolicy,
+    VmTemplate,
+    WorkloadType,
+)
 from shared.codec import decode, decode_strictly, encode, pack, unpack
 from shared.costs import OperationCosts
 from shared.decision import PlacementDecision, Plan, ProvisioningDecision
@@ -88,6 +98,31 @@ JOB_PARTS: dict[str, st.SearchStrategy[Any]] = {
 }
 GOALS = st.none() | st.floats(1.1e9, 1e12)
 JOBS = st.one_of(st.builds(Job, goal_s=GOALS, **JOB_PARTS), st.builds(Job, queue=NAMES, **JOB_PARTS))
+SETUPS = st.one_of(
+    st.builds(Setup, st.just(SetupPolicy.EXEC), NAMES, POSITIVE, st.booleans(), st.booleans()),
+    st.builds(Setup, st.sampled_from((SetupPolicy.NOOP, SetupPolicy.WIPE)), st.just(""), POSITIVE),
+)
+AGREEMENT_PARTS: dict[str, st.SearchStrategy[Any]] = {
+    "name": NAMES,
+    "owner": NAMES,
+    "workload": st.sampled_from(WorkloadType),
+    "lower": st.integers(0, 9),
+    "upper": st.none() | st.integers(9, 65_536),
+    "relationship": st.sampled_from(Relationship),
+    "os_type": TEXT.map(lambda text: text or "linux"),
+    "os_version": TEXT,
+    "lease_s": POSITIVE,
+    "coordinated_with": st.just("") | st.just("the-other"),
+    "shares": st.booleans(),
+    "notice_s": st.floats(0, 1e9),
+    "scheduling": st.builds(Scheduling, NAMES, st.dictionaries(TEXT, PLAIN, max_size=3)),
+    "users": st.lists(NAMES, max_size=3, unique=True).map(tuple),
+}
+VMS = st.builds(VmTemplate, NAMES, st.integers(1, 4096), st.integers(1, 1 << 40), POSITIVE)
+AGREEMENTS = st.one_of(
+    st.builds(Agreement, setup=SETUPS, **AGREEMENT_PARTS),
+    st.builds(Agreement, granularity=st.just(Granularity.VM), template=VMS, **AGREEMENT_PARTS),
+)
 # Values that check themselves need strategies that know their ranges.
 KNOWN: dict[Any, st.SearchStrategy[Any]] = {
     bool: st.booleans(),
@@ -108,6 +143,8 @@ KNOWN: dict[Any, st.SearchStrategy[Any]] = {
         node_type=TEXT,
         mac_addresses=st.lists(TEXT, max_size=3).map(tuple),
     ),
+    Setup: SETUPS,
+    Agreement: AGREEMENTS,
     Job: JOBS,
     Rules: RULES,
     Flow: FLOWS,

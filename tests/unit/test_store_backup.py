@@ -55,6 +55,7 @@ def test_a_backup_is_one_file_for_its_owner_that_any_client_reads(store: SqlStor
         "costs": 0,
         "decisions": 1,
         "durations": 0,
+        "environments": 0,
         "events": 2,
         "jobs": 2,
         "lead": 1,
