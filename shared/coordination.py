@@ -88,10 +88,10 @@ class Claim:
 
 @dataclass(frozen=True, slots=True)
 class Grants:
-    """What the provider answers, one entry per claim: units of each class that it gives from those that nobody has;
-    idle units of each class that it takes back from a group that borrowed them; and how many more such a group must
+    """What the provider answers, one entry per claim, of each class. given: units for it, of those that nobody has or
+    that the same answer takes back. taken: idle units that it gives back at once. owed: further units that it must
     give back within one lease unit, whatever runs on them."""
 
     given: tuple[tuple[int, ...], ...]
     taken: tuple[tuple[int, ...], ...]
-    owed: tuple[int, ...]
+    owed: tuple[tuple[int, ...], ...]
