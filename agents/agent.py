@@ -28,6 +28,7 @@ from agents.outbox import TIMER as PUBLISH_TIMER
 from agents.outbox import Outbox
 from agents.recovery import judge
 from agents.settings import AgentSettings
+from agents.setup import SettingUp
 from agents.sleeping import Sleeping
 from shared.bus import topology
 from shared.effects import (
@@ -37,6 +38,7 @@ from shared.effects import (
     Effect,
     Forget,
     GuestChanged,
+    HostSetUp,
     Input,
     Observe,
     Observed,
@@ -53,8 +55,8 @@ from shared.effects import (
     WriteJournal,
 )
 from shared.errors import ContractViolation
-from shared.messages import EventsSeen, GoToSleep, GuestEvent, Hello, Order, Report, Result, UnderWay
-from shared.model import LIVE_STATES, Action, GuestChange, Node, Outcome, VmState, VmStatus
+from shared.messages import EventsSeen, GoToSleep, GuestEvent, Hello, Order, Report, Result, SetUpNode, UnderWay
+from shared.model import LIVE_STATES, Action, ActionKind, GuestChange, Node, Outcome, VmState, VmStatus
 
 REPORT_TIMER = "report"
 LIMIT_TIMER = "limit:"
@@ -87,7 +89,23 @@ class Agent:
         self._inventory: Node | None = None
         self._last: Mapping[str, VmStatus] = {}
         self._sleeping = Sleeping(
-            node, boot_id, self._state, self._outbox, settings.outcome_keep_s, self._next_seq, self._write
+            node,
+            boot_id,
+            self._state,
+            self._outbox,
+            settings.outcome_keep_s,
+            self._next_seq,
+            self._write,
+            lambda: self._setup.running,
+        )
+        self._setup = SettingUp(
+            node,
+            boot_id,
+            self._state,
+            self._outbox,
+            self._next_seq,
+            self._write,
+            lambda: self._sleeping.decided,
         )
 
     # --- inputs ---------------------------------------------------------------------------------------------------
@@ -105,6 +123,7 @@ class Agent:
         effects.append(StartTimer(REPORT_TIMER, now_s + self.settings.report_s))
         for action in self._state.accepted:
             effects.append(StartTimer(LIMIT_TIMER + action, now_s + self.settings.operation_timeout_s))
+        self._setup.start(now_s, effects)
         return effects
 
     def handle(self, event: Input, now_s: float) -> list[Effect]:
@@ -125,13 +144,15 @@ class Agent:
             return self._outbox.resend(now_s)
         if isinstance(event, SleepEnded):
             return self._sleep_ended(event, now_s)
+        if isinstance(event, HostSetUp):
+            return self._setup.done(event, now_s)
         raise ContractViolation(f"{type(event).__name__} is not an input of agents")
 
     def _received(self, received: Received, now_s: float) -> list[Effect]:
         message = received.message
         if not received.sender.startswith(topology.CONTROLLER_USER_PREFIX):
             return _dead(received, f"{received.sender} may not order agents about")
-        if not isinstance(message, Order | Hello | EventsSeen | GoToSleep):
+        if not isinstance(message, Order | Hello | EventsSeen | GoToSleep | SetUpNode):
             return _dead(received, f"a {message.KIND} is not for agents")
         node = _addressee(message)
         if node not in ("", self.node):
@@ -140,11 +161,9 @@ class Agent:
         term = message.action.term if isinstance(message, Order) else message.term
         if term > self._state.term:
             self._write(TermSeen(term), effects)
-        if isinstance(message, GoToSleep):
+        if isinstance(message, GoToSleep | SetUpNode):
             _acknowledge(received.delivery, effects)
-            if self._sleeping.asked(message, now_s, effects):
-                effects.append(self._observe(full=False))
-                self._sleeping.look(self._seq)
+            self._asked_of_host(message, now_s, effects)
             return effects
         self._events_seen(message.events_seen, now_s, effects)
         if isinstance(message, Order):
@@ -155,6 +174,16 @@ class Agent:
             # One of an older term gets a report too: it tells its sender of the newer one.
             effects.append(self._observe(full=not self._is_older(term)))
         return effects
+
+    def _asked_of_host(self, request: GoToSleep | SetUpNode, now_s: float, effects: list[Effect]) -> None:
+        """A request that a fresh reading decides, unless it can be answered at once."""
+        if isinstance(request, GoToSleep):
+            if self._sleeping.asked(request, now_s, effects):
+                effects.append(self._observe(full=False))
+                self._sleeping.look(self._seq)
+        elif self._setup.asked(request, now_s, effects):
+            effects.append(self._observe(full=False))
+            self._setup.look(self._seq)
 
     def _published(self, published: Published, now_s: float) -> list[Effect]:
         effects: list[Effect] = []
@@ -213,6 +242,8 @@ class Agent:
             return Outcome.BUSY, f"{doing} is under way"
         if self._sleeping.decided:
             return Outcome.REFUSED, "the host is going to sleep"
+        if self._setup.running and action.kind is not ActionKind.DISCARD_IMAGE:
+            return Outcome.REFUSED, "the host is being set up"
         return None
 
     def _is_older(self, term: int) -> bool:
@@ -363,6 +394,7 @@ class Agent:
         late = tuple(done for vm, done in fresh.items() if done and vm not in domains and vm not in images)
         effects.append(self._report(asked, reading, late, now_s))
         self._sleeping.seen(asked.seq, reading, bool(fresh), now_s, effects)
+        self._setup.seen(asked.seq, reading, bool(fresh), now_s, effects)
         if not self._asked:
             self._news.clear()
         self._last = domains
@@ -454,11 +486,11 @@ def _dead(received: Received, reason: str) -> list[Effect]:
     return [] if received.delivery is None else [DeadLetter(received.delivery, reason)]
 
 
-def _addressee(message: Order | Hello | EventsSeen | GoToSleep) -> str:
+def _addressee(message: Order | Hello | EventsSeen | GoToSleep | SetUpNode) -> str:
     """The node that an order or a request names; empty for what is said to all."""
     if isinstance(message, Order):
         return message.action.node
-    return message.node if isinstance(message, GoToSleep) else ""
+    return message.node if isinstance(message, GoToSleep | SetUpNode) else ""
 
 
 def _under_way(action: Action) -> UnderWay:

@@ -10,11 +10,12 @@ import heapq
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from shared.messages import GuestEvent, Result
+from shared.messages import GuestEvent, Result, SetUpAnswer, SetUpNode
 from shared.model import LIVE_STATES, Action, GuestChange, VmState, VmStatus
 
 OVER_KEPT_MAX = 1024  # ended lives remembered; one forgotten too early costs a second event, which changes nothing
 SLEPT_KEPT_MAX = 256  # requests agreed to and remembered: more than a host can follow before the first of them expires
+SETUPS_KEPT_MAX = 256  # setups that have ended and are remembered; likewise
 SEQ_NO_WORD = 0  # the seq of a result that says nothing about its VM
 
 
@@ -99,6 +100,20 @@ class SleepAgreed:
     request: str
 
 
+@dataclass(frozen=True, slots=True)
+class SetUpBegun:
+    """The host will be set up next."""
+
+    request: SetUpNode
+
+
+@dataclass(frozen=True, slots=True)
+class SetUpEnded:
+    """How a setup ended, or why it was refused; nothing of it is under way any more."""
+
+    answer: SetUpAnswer
+
+
 JournalRecord = (
     AgentStarted
     | TermSeen
@@ -109,6 +124,8 @@ JournalRecord = (
     | EventsForgotten
     | VmSeen
     | SleepAgreed
+    | SetUpBegun
+    | SetUpEnded
     | Baseline
 )
 RECORDS: tuple[type[JournalRecord], ...] = (
@@ -121,6 +138,8 @@ RECORDS: tuple[type[JournalRecord], ...] = (
     EventsForgotten,
     VmSeen,
     SleepAgreed,
+    SetUpBegun,
+    SetUpEnded,
     Baseline,
 )
 
@@ -132,6 +151,8 @@ class JournalState:
     of them that the broker has not taken. `events`: guest events by number that no controller has acknowledged.
     `live`: the last journaled status of VMs that should be live here. `over`: the generation of lives whose end has
     been noted, by VM. `slept`: the last requests to sleep that were agreed to, oldest first: one may come again, late.
+    `setting_up`: the setup of the host that was begun and has not ended. `ended_setups`: the answers to the last
+    requests for one by id, oldest first.
     """
 
     __slots__ = (
@@ -140,11 +161,13 @@ class JournalState:
         "boot_id",
         "busy",
         "clock_s",
+        "ended_setups",
         "events",
         "finished",
         "last_event",
         "live",
         "over",
+        "setting_up",
         "slept",
         "starts",
         "term",
@@ -155,6 +178,8 @@ class JournalState:
         self.starts = 0
         self.boot_id = ""
         self.slept: dict[str, None] = {}
+        self.setting_up: SetUpNode | None = None
+        self.ended_setups: dict[str, SetUpAnswer] = {}
         self.term = 0
         self.last_event = 0
         self.clock_s = 0.0
@@ -188,6 +213,10 @@ class JournalState:
             self.term = max(self.term, record.term)
         elif isinstance(record, SleepAgreed):
             self._sleep(record.request)
+        elif isinstance(record, SetUpBegun):
+            self.setting_up = record.request
+        elif isinstance(record, SetUpEnded):
+            self._end_setup(record.answer)
         elif isinstance(record, AgentStarted):
             self.starts, self.boot_id = record.start, record.boot_id
         else:
@@ -203,6 +232,9 @@ class JournalState:
         records.extend(GuestNoted(event) for event in self.events.values())
         records.extend(Accepted(action) for action in self.accepted.values())
         records.extend(SleepAgreed(request) for request in self.slept)
+        records.extend(SetUpEnded(answer) for answer in self.ended_setups.values())
+        if self.setting_up is not None:
+            records.append(SetUpBegun(self.setting_up))
         live, over = tuple(self.live.values()), tuple(self.over.items())
         records.append(Baseline(self.starts, self.boot_id, self.term, self.last_event, self.clock_s, live, over))
         return tuple(records)
@@ -248,6 +280,13 @@ class JournalState:
         self.slept[request] = None
         if len(self.slept) > SLEPT_KEPT_MAX:
             del self.slept[next(iter(self.slept))]
+
+    def _end_setup(self, answer: SetUpAnswer) -> None:
+        if self.setting_up is not None and self.setting_up.request == answer.request:
+            self.setting_up = None
+        self.ended_setups[answer.request] = answer
+        if len(self.ended_setups) > SETUPS_KEPT_MAX:
+            del self.ended_setups[next(iter(self.ended_setups))]
 
     def _forget_events(self, through: int) -> None:
         for number in [number for number in self.events if number <= through]:

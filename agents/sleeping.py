@@ -27,7 +27,8 @@ class _Step(Enum):
 
 
 class Sleeping:
-    """The part of an agent that puts its host to sleep. `keep_s`: a request that expires later than that is refused."""
+    """The part of an agent that puts its host to sleep. `keep_s`: a request that expires later than that is refused.
+    `set_up`: whether the host is being set up."""
 
     def __init__(
         self,
@@ -38,10 +39,11 @@ class Sleeping:
         keep_s: float,
         next_seq: Callable[[], int],
         write: Write,
+        set_up: Callable[[], bool] = lambda: False,
     ) -> None:
         self._node, self._boot_id = node, boot_id
         self._state, self._outbox, self._keep_s = state, outbox, keep_s
-        self._next_seq, self._write = next_seq, write
+        self._next_seq, self._write, self._set_up = next_seq, write, set_up
         self._step = _Step.LOOKING
         self._request: GoToSleep | None = None
         self._seq = 0
@@ -114,6 +116,8 @@ class Sleeping:
             return f"expires more than {self._keep_s:g} s from now"
         if request.request in self._state.slept:
             return "was agreed to before, and is over"
+        if self._set_up():
+            return "the host is being set up"
         return ""
 
     def _open_business(self, news: bool) -> str:
