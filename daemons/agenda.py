@@ -21,7 +21,8 @@ class Agenda:
     when everything dirty now is in the store: orders, replies and acknowledgements. `touched` jobs are to be
     reconciled, `dirty` ones to be stored. `scrape`: web applications are to be measured from now on.
     `deploy`: nodes may be able to take another step into service or out of it. `records` are to be stored as they are.
-    `coordinate`: environments whose need of units may have changed.
+    `coordinate`: environments whose need of units may have changed. `adjust`: the number of instances of web
+    applications is to be looked at from now on.
     """
 
     def __init__(self) -> None:
@@ -43,6 +44,7 @@ class Agenda:
         self.place = False
         self.cycle = False
         self.coordinate: set[str] = set()
+        self.adjust = False
 
     def touch(self, entry: JobEntry) -> None:
         """Reconcile the job at the end of this instant."""

@@ -150,7 +150,8 @@ class WorkWindow(Struct, frozen=True, array_like=True, forbid_unknown_fields=Tru
 
 @dataclass(frozen=True, slots=True)
 class WebRecord:
-    """A web application. Its instances are jobs of their own. `removed`: it goes when the last of them is gone."""
+    """A web application. Its instances are jobs of their own. `removed`: it goes when the last of them is gone.
+    `wanted_instances`: how many there are to be until the next cycle (None: placement alone says)."""
 
     app: WebApp
     request: str
@@ -158,6 +159,7 @@ class WebRecord:
     accepted_s: float
     removed: bool = False
     windows: tuple[WorkWindow, ...] = ()
+    wanted_instances: int | None = None
 
     @property
     def key(self) -> tuple[str, str]:

@@ -104,6 +104,24 @@ class PriceSettings:
     per_utility: float = 0.0
 
 
+@dataclass(frozen=True, slots=True)
+class BalancerSettings:
+    """How web applications' load balancer is kept up to date. driver: "none": nobody tells it anything. An instance is
+    not stopped before its requests are done, or drain_limit_s have passed; retry_s, retry_max_s: back-off after a
+    failure, doubling; poll_s: how often it is asked whether one is drained."""
+
+    driver: str = "none"
+    drain_limit_s: float = 60.0
+    poll_s: float = 5.0
+    retry_s: float = 5.0
+    retry_max_s: float = 300.0
+
+    @property
+    def tells(self) -> bool:
+        """There is a balancer to be told."""
+        return self.driver != "none"
+
+
 class Removal(StrEnum):
     """What becomes of a window's running jobs where a node leaves service."""
 
@@ -147,7 +165,8 @@ class ControllerSettings:
     back-off after a failed operation, doubling. arrival_grace_s: how long after a migration the target's word that
     the VM is not there is not believed. scrape_s: how often web applications with counters are read.
     operation_costs: what policies take operations on VMs to cost. power: how nodes leave service and come back.
-    windows: deadlines that queues of jobs share. prices: what energy costs.
+    windows: deadlines that queues of jobs share. prices: what energy costs. web_adjust_s: how often the number of web
+    instances is looked at. balancer: how their load balancer is kept up to date.
     """
 
     report_s: float = 5.0
@@ -175,3 +194,5 @@ class ControllerSettings:
     power: PowerSettings = field(default_factory=PowerSettings)
     windows: tuple[WindowSettings, ...] = ()
     prices: PriceSettings = PriceSettings()
+    web_adjust_s: float = 20.0
+    balancer: BalancerSettings = BalancerSettings()

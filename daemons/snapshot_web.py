@@ -52,14 +52,15 @@ def _cautious_mcycles(app: WebApp, flow: Flow, rate_per_s: float) -> float:
     return most_mhz * spare_s / (1.0 + rate_per_s * spare_s)
 
 
-def web_columns(apps: list[WebEntry]) -> WebColumns:
+def web_columns(apps: list[WebEntry], at_cycle: bool = True) -> WebColumns:
     """One row per application that is not being removed."""
     if not apps:
         return NO_WEB
+    sizes = [web.sizes(at_cycle) for web in apps]
     return WebColumns(
         tuple(web.app.name for web in apps),
-        _ints([web.app.min_instances for web in apps]),
-        _ints([web.app.max_instances for web in apps]),
+        _ints([least for least, _ in sizes]),
+        _ints([most for _, most in sizes]),
         _floats([web.app.max_instances * web.app.max_mhz for web in apps]),
         _floats([web.app.importance for web in apps]),
     )

@@ -70,7 +70,7 @@ class SnapshotBuilder:
             len(up) / len(in_service) if in_service else 1.0,
             max((now_s - node.seen_s for node in up), default=0.0),
             self.cluster.vm_overhead_mib,
-            web_columns(web),
+            web_columns(web, at_cycle),
             flow_columns(web),
             constraints_of(jobs, web),
             self.settings.operation_costs,

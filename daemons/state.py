@@ -132,7 +132,7 @@ class Cluster:
     def lacking(self) -> bool:
         """Whether a web application has fewer instances wanted than it must have."""
         return any(
-            not web.removed and self.seats_wanted(name) < web.app.min_instances for name, web in self.web.items()
+            not web.removed and self.seats_wanted(name) < web.sizes(False)[0] for name, web in self.web.items()
         )
 
     def seats_wanted(self, app: str) -> int:

@@ -58,6 +58,8 @@ class WebApps:
             web = self.cluster.web[app.name] = WebEntry(app, request.request, self.deciding.submissions, now_s)
         else:
             self._change(web, request)
+        web.fit()
+        self._needs(web)
         self._tell(web, now_s, what)
         self._fit_seats(web, now_s)
         if app.metrics_url:
@@ -77,9 +79,17 @@ class WebApps:
         return ("fits-no-node", misfit) if misfit else DONE
 
     def _change(self, web: WebEntry, request: SubmitWeb) -> None:
+        if web.app.environment != request.app.environment:
+            self._needs(web)  # of the environment that it leaves
         if web.app.flows != request.app.flows:
             web.forget()
         web.app, web.request = request.app, request.request
+
+    def _needs(self, web: WebEntry) -> None:
+        """Note that more or fewer instances are needed, or others."""
+        if web.app.environment:
+            self.agenda.coordinate.add(web.app.environment)
+        self.agenda.adjust = self.agenda.adjust or web.adjusts
 
     def _tell(self, web: WebEntry, now_s: float, what: str) -> None:
         self.agenda.dirty_web[web.app.name] = web
@@ -96,6 +106,7 @@ class WebApps:
             for seat in list(self.cluster.seats.get(request.app, {}).values()):
                 self._end(seat, now_s)
             self.untidy.add(request.app)
+            self._needs(web)
             self._tell(web, now_s, "web-removing")
         return DONE
 
@@ -192,6 +203,8 @@ class WebApps:
         """Take an application over from the store."""
         web = WebEntry(record.app, record.request, record.order, record.accepted_s, record.removed)
         web.windows.extend(record.windows)
+        web.wanted_instances = record.wanted_instances
+        web.fit()
         web.estimates = estimates_of(web.app, web.windows)
         self.cluster.web[record.app.name] = web
 
@@ -199,6 +212,7 @@ class WebApps:
         """Everything has been taken over."""
         self.untidy = {*self.cluster.web, *self.cluster.seats}
         self.agenda.scrape = self.has_counters()
+        self.agenda.adjust = any(web.adjusts for web in self.cluster.web.values())
 
     # --- measured ---------------------------------------------------------------------------------------------------
 

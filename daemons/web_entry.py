@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -47,6 +48,17 @@ class Sample:
     flows: tuple[FlowSample, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class CpuReading:
+    """A counter of CPU time of one instance: which life of which VM on which node, its own clock, and what it says."""
+
+    node: str
+    boot_id: str
+    generation: int
+    clock_s: float
+    cpu_time_s: float
+
+
 @dataclass(slots=True, eq=False)
 class WebEntry:
     """A web application that takes part. Its instances are jobs of their own (`Cluster.seats`).
@@ -54,6 +66,10 @@ class WebEntry:
     `seq`: of the last report. `asked_s`: since when an answer of its scrape is waited for (None: it is not).
     `scrape_error`: why the last one failed. `counted`: attempt and work done of each instance when last looked at.
     `open_*`: the window that is being filled.
+
+    `wanted_instances`: see WebRecord. `modelled`: the last cycle's policy predicted its response time, and has chosen
+    the number `chosen`. `looked_s`, `looked`: when the use of its instances' CPU was last looked at, and their counters
+    then, by VM.
     """
 
     app: WebApp
@@ -72,10 +88,46 @@ class WebEntry:
     open_mcycles: float = 0.0
     open_served: dict[str, int] = field(default_factory=dict)
     used_mhz: float | None = None
+    wanted_instances: int | None = None
+    modelled: bool = False
+    chosen: int | None = None
+    looked_s: float = -math.inf
+    looked: dict[str, CpuReading] = field(default_factory=dict)
 
     def record(self) -> WebRecord:
         """The application as the store keeps it."""
-        return WebRecord(self.app, self.request, self.order, self.accepted_s, self.removed, tuple(self.windows))
+        return WebRecord(
+            self.app,
+            self.request,
+            self.order,
+            self.accepted_s,
+            self.removed,
+            tuple(self.windows),
+            self.wanted_instances,
+        )
+
+    @property
+    def adjusts(self) -> bool:
+        """Whether the use of CPU says, between cycles or always, how many instances there are to be."""
+        return bool(self.app.environment) or not self.app.flows
+
+    def fit(self) -> None:
+        """Keep the number of instances within what the application says now; it begins with the fewest, at least 1."""
+        app = self.app
+        if not self.adjusts:
+            self.wanted_instances = self.chosen = None
+            return
+        wanted = max(1, app.min_instances) if self.wanted_instances is None else self.wanted_instances
+        self.wanted_instances = min(max(wanted, app.min_instances), app.max_instances)
+
+    def sizes(self, at_cycle: bool) -> tuple[int, int]:
+        """The fewest and the most instances that a decision may want. Without a goal they are the same; with one the
+        policy chooses at each cycle, if it knows how, and in between what it has chosen, adjusted, is the least."""
+        app, wanted = self.app, self.wanted_instances
+        if wanted is None or (app.flows and at_cycle and self.modelled):
+            return app.min_instances, app.max_instances
+        return wanted, app.max_instances if app.flows else wanted
+
 
     @property
     def measured_at_s(self) -> float | None:

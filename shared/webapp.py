@@ -87,7 +87,8 @@ class WebApp:
     """A web application of `min_instances` to `max_instances` equal VMs, at most one on a node, behind a balancer.
 
     memory_mib, vcpus, max_mhz: of one instance. metrics_url: where its measurements are scraped ("": they are pushed).
-    environment: the web environment that it is submitted to ("": none). The rest as for a Job.
+    flows: empty: it has no goal, and the use of CPU alone says how many instances run. environment: the web environment
+    that it is submitted to ("": none). The rest as for a Job.
     """
 
     name: str
@@ -106,7 +107,7 @@ class WebApp:
 
     def __post_init__(self) -> None:
         check_name("name", self.name)
-        whole("flows", len(self.flows), 1, FLOWS_MAX)
+        whole("flows", len(self.flows), 0, FLOWS_MAX)
         if len({flow.name for flow in self.flows}) < len(self.flows):
             raise InvalidValue("flows", [flow.name for flow in self.flows], "names that differ")
         whole("memory_mib", self.memory_mib, 0, 1 << 40)
