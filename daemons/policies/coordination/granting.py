@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
-from daemons.policies.coordination.matching import Assigned, Matching, Mover
+from daemons.policies.coordination.matching import Assigned, Matching, Mover, bits
 from shared.coordination import Claim, Grants
 
 Row = list[int]
@@ -50,13 +50,13 @@ class _Lender:
 class _Instead:
     """A lender that gives a unit of one class instead of one of another."""
 
+    fits = 0  # nothing is assigned to it
+
     def __init__(self, lender: _Lender) -> None:
         self.lender = lender
 
     def targets(self, source: int) -> int:
-        if not self.lender.stock[source]:
-            return 0
-        return sum(1 << kind for kind, units in enumerate(self.lender.lent) if units)
+        return bits(self.lender.lent) if self.lender.stock[source] else 0
 
     def limit(self, source: int, target: int) -> int:
         return min(self.lender.stock[source], self.lender.lent[target])
@@ -71,9 +71,10 @@ class _Exchange:
 
     def __init__(self, lender: _Lender) -> None:
         self.lender = lender
+        self.fits = lender.group.fits
 
     def targets(self, source: int) -> int:
-        return self.lender.group.fits if self.lender.stock[source] else 0
+        return self.fits if self.lender.stock[source] else 0
 
     def limit(self, source: int, target: int) -> int:
         del target
@@ -83,6 +84,40 @@ class _Exchange:
         self.lender.stock[source] -= units
         self.lender.swapped[source] += units
         self.lender.group.units[target] += units
+
+
+class _Source:
+    """What lenders have to give of each class while each keeps what is its own. keeps: by group."""
+
+    def __init__(self, lenders: Sequence[_Lender], room: Row) -> None:
+        self.lenders, self.room = lenders, room
+        givers = [number for number, units in enumerate(room) if units > 0]
+        classes = range(len(lenders[0].stock)) if lenders else range(0)
+        self.givers = [[number for number in givers if lenders[number].stock[kind]] for kind in classes]
+        self.ends = bits([len(numbers) for numbers in self.givers])
+
+    def last(self, kind: int) -> int:
+        """The last lender that can give a unit of the class, there being one."""
+        return self.givers[kind][-1]
+
+    def most(self, kind: int) -> int:
+        """How many units of the class it can give."""
+        number = self.last(kind)
+        return min(self.room[number], self.lenders[number].stock[kind])
+
+    def call(self, kind: int, units: int) -> None:
+        """Call units of the class back from it."""
+        number = self.last(kind)
+        self.lenders[number].call(kind, units)
+        self.room[number] -= units
+        for other, numbers in enumerate(self.givers):
+            while numbers and not self._can_give(numbers[-1], other):
+                numbers.pop()
+            if not numbers:
+                self.ends &= ~(1 << other)
+
+    def _can_give(self, number: int, kind: int) -> bool:
+        return self.room[number] > 0 and self.lenders[number].stock[kind] > 0
 
 
 class _Desk:
@@ -98,40 +133,33 @@ class _Desk:
             _Lender([have - idle for have, idle in zip(claim.held, claim.idle, strict=True)], group)
             for claim, group in zip(claims, groups, strict=True)
         ]
-        self.short: dict[str, Row] = {}
+        self.short = self._wishes()
         self.met = [0] * len(claims)
 
     def answer(self) -> Grants:
-        self.short = self._wishes()
-        for what in ("lower", "reserve"):
-            self._serve(what)
-        for what in ("lower", "reserve"):
-            self._call(what, self.idle)
+        self._serve("lower")
+        self._serve("reserve")
+        self._call("lower", self.idle)
+        self._call("reserve", self.idle)
         self._serve("firm")
         self._call("firm", self.idle)
         self._serve("beyond")
-        given = [self._give(index) for index in range(len(self.claims))]
+        given = tuple(self._give(index) for index in range(len(self.claims)))
+        taken = tuple(lender.called() for lender in self.idle)
         for what in ("lower", "reserve", "firm"):
             self._call(what, self.busy)
-        return Grants(
-            tuple(given),
-            tuple(lender.called() for lender in self.idle),
-            tuple(lender.called() for lender in self.busy),
-        )
+        return Grants(given, taken, tuple(lender.called() for lender in self.busy))
 
     def _wishes(self) -> dict[str, Row]:
         """How many units each group lacks, by what they are for."""
-        known = list(zip(self.claims, self.held, strict=True))
-        firm = [max(claim.lower, claim.firm) for claim in self.claims]
-        return {
-            "lower": [max(0, min(claim.wished, claim.lower) - held) for claim, held in known],
-            "reserve": [max(0, claim.lower - max(claim.wished, held)) for claim, held in known],
-            "firm": [
-                max(0, min(claim.wished, top) - max(claim.lower, held))
-                for (claim, held), top in zip(known, firm, strict=True)
-            ],
-            "beyond": [max(0, claim.wished - max(top, held)) for (claim, held), top in zip(known, firm, strict=True)],
-        }
+        short: dict[str, Row] = {"lower": [], "reserve": [], "firm": [], "beyond": []}
+        for claim, held in zip(self.claims, self.held, strict=True):
+            first, top = claim.lower, max(claim.lower, claim.firm)
+            short["lower"].append(max(0, min(claim.wished, first) - held))
+            short["reserve"].append(max(0, first - max(claim.wished, held)))
+            short["firm"].append(max(0, min(claim.wished, top) - max(first, held)))
+            short["beyond"].append(max(0, claim.wished - max(top, held)))
+        return short
 
     def _serve(self, what: str) -> None:
         """From units that are free."""
@@ -146,35 +174,38 @@ class _Desk:
 
     def _call(self, what: str, lenders: Sequence[_Lender]) -> None:
         """From units that others hold."""
-        for index in range(len(self.claims)):
-            if self.short[what][index]:
-                self._call_for(what, index, lenders, beyond_lower=False)
-            if what == "lower" and self.short[what][index]:
-                exchanges = [_Exchange(lender) for lender in lenders]
-                self._meet(what, index, self.matching.assign(index, self.short[what][index], exchanges))
-                self._call_for(what, index, lenders, beyond_lower=True)
+        self._call_from(what, self._source(lenders, beyond_lower=False), ())
+        if what != "lower" or not any(self.short[what]):
+            return
+        exchanges = [_Exchange(lender) for lender in self.idle]
+        if lenders is self.busy:
+            exchanges += [_Exchange(lender) for lender in self.busy]
+        for index, units in enumerate(self.short[what]):
+            if units:
+                self._meet(what, index, self.matching.assign(index, units, exchanges))
+        for beyond_lower in (False, True):
+            self._call_from(what, self._source(lenders, beyond_lower=beyond_lower), exchanges)
 
-    def _call_for(self, what: str, index: int, lenders: Sequence[_Lender], *, beyond_lower: bool) -> None:
-        instead: list[Mover] = [_Instead(lender) for lender in lenders if any(lender.lent)]
-        while self.short[what][index]:
-            ends = list(self._ends(lenders, beyond_lower))
-            path = self.matching.path(index, [any(row) for row in zip(*ends, strict=True)], instead) if ends else []
-            if not path:
-                return
-            kind = path[-1][2]
-            lender = next(number for number in reversed(range(len(ends))) if ends[number][kind])
-            units = min(self.short[what][index], ends[lender][kind])
-            units = self.matching.follow(index, path, units)
-            lenders[lender].call(kind, units)
-            self.matching.spare[kind] += units
-            self._meet(what, index, units)
-
-    def _ends(self, lenders: Sequence[_Lender], beyond_lower: bool) -> Iterator[Row]:
-        """How many units of each class each group could give now."""
+    def _source(self, lenders: Sequence[_Lender], *, beyond_lower: bool) -> _Source:
+        room = []
         for index, claim in enumerate(self.claims):
             keeps = claim.lower if beyond_lower else max(claim.lower, claim.firm)
-            more = self.held[index] - keeps - sum(self.idle[index].lent) - sum(self.busy[index].lent)
-            yield [min(stock, more) if more > 0 else 0 for stock in lenders[index].stock]
+            room.append(self.held[index] - keeps - sum(self.idle[index].lent) - sum(self.busy[index].lent))
+        return _Source(lenders, room)
+
+    def _call_from(self, what: str, source: _Source, exchanges: Sequence[Mover]) -> None:
+        for index in range(len(self.claims)):
+            while source.ends and self.short[what][index]:
+                instead = [_Instead(lender) for lender in source.lenders if any(lender.lent)]
+                path = self.matching.path(index, source.ends, [*instead, *exchanges])
+                if not path:
+                    break
+                kind = path[-1][2]
+                units = min(self.short[what][index], source.most(kind))
+                units = self.matching.follow(index, path, units)
+                source.call(kind, units)
+                self.matching.spare[kind] += units
+                self._meet(what, index, units)
 
     def _give(self, index: int) -> tuple[int, ...]:
         """Of what is assigned, as much as is wished; the rest stays reserved."""
