@@ -17,7 +17,14 @@ from rich.text import Text
 from daemons.cli.output import CommandGroup, emit, output_option
 from daemons.cli.render import listing
 from shared.bus.broker_setup import Account, Executor, ManagementApi, Rabbitmqctl, definitions, differences
-from shared.bus.topology import AGENT_USER_PREFIX, CONTROLLER_USER_PREFIX, OPERATOR_USER_PREFIX, WEB_USER_PREFIX
+from shared.bus.topology import (
+    AGENT_USER_PREFIX,
+    CONTROLLER_USER_PREFIX,
+    OPERATOR_USER_PREFIX,
+    OWNER_USER_PREFIX,
+    USER_USER_PREFIX,
+    WEB_USER_PREFIX,
+)
 from shared.errors import InvalidInput, Problem
 from shared.model import check_name
 
@@ -53,6 +60,8 @@ def broker() -> None:
 @_list_option("--nodes", "Nodes whose agents get an account and a queue.")
 @_list_option("--controllers", "Controllers that get an account.")
 @_list_option("--operators", "Operators that get an account.")
+@_list_option("--owners", "Owners of environments that get an account.")
+@_list_option("--users", "Users of environments that get an account.")
 @_list_option("--web", "Web applications whose balancers get an account to report with.")
 @click.option("--vhost", default="/", show_default=True, help="The virtual host that holds it all; it is made.")
 @click.option("--host", default="localhost", show_default=True, help="HOST[:PORT] of the broker in the URLs.")
@@ -78,6 +87,8 @@ def setup(
     nodes: tuple[str, ...],
     controllers: tuple[str, ...],
     operators: tuple[str, ...],
+    owners: tuple[str, ...],
+    users: tuple[str, ...],
     web: tuple[str, ...],
     vhost: str,
     host: str,
@@ -89,13 +100,15 @@ def setup(
 ) -> None:
     """Make the exchanges, queues, accounts and permissions; what is there already stays, with all its messages."""
     way = context.find_object(Setup) or Setup(_executor(management))
-    users = [
+    people = [
         *(AGENT_USER_PREFIX + name for name in nodes),
         *(CONTROLLER_USER_PREFIX + name for name in controllers),
         *(OPERATOR_USER_PREFIX + name for name in operators),
+        *(OWNER_USER_PREFIX + name for name in owners),
+        *(USER_USER_PREFIX + name for name in users),
         *(WEB_USER_PREFIX + name for name in web),
     ]
-    accounts = [Account(user, way.new_password()) for user in users]
+    accounts = [Account(user, way.new_password()) for user in people]
     present = way.executor.present()
     there = set() if new_passwords else {user["name"] for user in present.get("users", ())}
     wanted = definitions(vhost, accounts, nodes)

@@ -19,7 +19,6 @@ import click
 from shared import tomlfile
 from shared.bus import topology
 from shared.bus.rabbitmq_values import Tls
-from shared.bus.topology import QueueSpec
 from shared.clock import SystemClock
 from shared.codec import decode, encode
 from shared.errors import BusUnavailable, InvalidInput, PermanentError, Problem, TransientError
@@ -37,6 +36,13 @@ RECONNECT_S = 0.5
 RECONNECT_MAX_S = 30.0
 EVENT_POLL_S = 1.0
 PREFETCH = 1000
+
+_ASKERS = (
+    topology.OPERATOR_USER_PREFIX,
+    topology.OWNER_USER_PREFIX,
+    topology.USER_USER_PREFIX,
+    topology.CONTROLLER_USER_PREFIX,
+)
 
 Timeout = Annotated[float, Range(0.1, TIMEOUT_MAX_S)]
 Url = Annotated[str, Form(r"(amqps?://\S+)?", "a URL amqp://... or amqps://..., or nothing", secret=True)]
@@ -238,12 +244,13 @@ class Line:
 
     def _connect(self) -> Bus:
         bus = self._access.connect(self._config.bus)
-        if not bus.user.startswith((topology.OPERATOR_USER_PREFIX, topology.CONTROLLER_USER_PREFIX)):
+        if not bus.user.startswith(_ASKERS):
             bus.close()
             what = f"the user {bus.user!r} may not ask the controller"
-            raise InvalidInput(Problem("--url", what, f"a user {topology.OPERATOR_USER_PREFIX}NAME"))
-        self._replies = f"reply.{bus.user}.{self.new_id()}"
-        bus.declare(QueueSpec(self._replies, (), durable=False, exclusive=True))
+            raise InvalidInput(Problem("--url", what, "a user operator.NAME, owner.NAME or user.NAME"))
+        answers = topology.reply_queue(bus.user, self.new_id())
+        self._replies = answers.name
+        bus.declare(answers)
         bus.consume(self._replies, PREFETCH, acknowledged=False)
         self._bus = bus
         return bus

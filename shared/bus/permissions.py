@@ -17,10 +17,12 @@ from shared.bus.topology import (
     EVENTS,
     EXCHANGES,
     OPERATOR_USER_PREFIX,
+    OWNER_USER_PREFIX,
     REPLIES,
     REPORTS,
     REQUESTS,
     RESULTS,
+    USER_USER_PREFIX,
     WEB_USER_PREFIX,
     ExchangeKind,
     QueueSpec,
@@ -92,15 +94,24 @@ def _web(user: str) -> Grant:
     return Grant(write=_one_of(REPORTS), topic_writes=((REPORTS, _one_of(web_key(app))),))
 
 
+def _asker(user: str) -> Grant:
+    if user.count(".") != 1 or user.endswith("."):  # else what is its own would be another's too
+        return Grant()
+    own = rf"reply\.{re.escape(user)}(\.[^.]+)?"
+    return Grant(configure=f"^{own}$", write=f"^({re.escape(REQUESTS)}|{own})$", read=f"^{own}$")
+
+
 def grant_of(user: str) -> Grant:
     """What a user may do, from its name: an agent writes its own reports, any result and dead letters and reads its
     own queue; an operator writes requests and has queues of its own, `reply.<user>` and `events.<user>` (with an
-    optional further `.<word>`); a web application's user writes what is measured of that; a controller does
-    everything; anyone else nothing."""
+    optional further `.<word>`); owners and users of environments write requests and have `reply.<user>` alone; a web
+    application's user writes what is measured of that; a controller does everything; anyone else nothing."""
     if user.startswith(AGENT_USER_PREFIX):
         return _agent(user)
     if user.startswith(OPERATOR_USER_PREFIX):
         return _operator(user)
+    if user.startswith((OWNER_USER_PREFIX, USER_USER_PREFIX)):
+        return _asker(user)
     if user.startswith(WEB_USER_PREFIX):
         return _web(user)
     if user.startswith(CONTROLLER_USER_PREFIX):

@@ -19,6 +19,8 @@ CONTROLLER_USER_PREFIX = "controller."
 AGENT_USER_PREFIX = "agent."
 OPERATOR_USER_PREFIX = "operator."
 WEB_USER_PREFIX = "web."
+OWNER_USER_PREFIX = "owner."
+USER_USER_PREFIX = "user."
 
 REPORT_TTL_S = 15.0
 REPORT_QUEUE_LENGTH_MAX = 10_000
@@ -99,6 +101,16 @@ def report_key(node: str) -> str:
 def agent_user(node: str) -> str:
     """The user (and queue name) of a node's agent."""
     return AGENT_USER_PREFIX + node
+
+
+def reply_queue(user: str, word: str = "") -> QueueSpec:
+    """A user's own queue of answers; `word` tells several of one user apart."""
+    return QueueSpec(f"reply.{user}.{word}" if word else f"reply.{user}", (), durable=False, exclusive=True)
+
+
+def is_reply_queue_of(user: str, queue: str) -> bool:
+    """Whether a queue is one that `reply_queue` makes for the user; a user's name is of two words."""
+    return queue == f"reply.{user}" or queue.startswith(f"reply.{user}.")
 
 
 def web_key(app: str) -> str:

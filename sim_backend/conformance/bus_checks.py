@@ -1,8 +1,9 @@
 """What every `shared.ports.Bus` must do, checked from outside: run each of `CHECKS` on a `BusHarness` of its own.
 
 Each check wants a broker without queues but the dead queue, without messages, and with the users `controller.a`,
-`controller.b`, `agent.n1`, `agent.n2` and `operator.ann` of the permission table. A check that fails raises
-`ContractViolation`. A refused call is made on a connection of its own, since a broker may end it for that.
+`controller.b`, `agent.n1`, `agent.n2`, `operator.ann`, `owner.kim`, `owner.lee` and `user.joe` of the permission table.
+A check that fails raises `ContractViolation`. A refused call is made on a connection of its own, since a broker may end
+it for that.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ from shared.bus.topology import (
 from shared.errors import BusUnavailable, PermanentError
 from shared.ports import Bus, Delivery
 from sim_backend.conformance.bus_harness import BusHarness, Listener, expect, expect_refusal
+from sim_backend.conformance.bus_permission_checks import check_permissions
 
 QUEUE = agent_queue("n1")
 REPLY_QUEUE = QueueSpec("reply.operator.ann", (), durable=False, exclusive=True)
@@ -422,42 +424,13 @@ def check_restart_keeps_what_is_durable(harness: BusHarness) -> None:
     expect("what survived", again.bodies(4), [b"0", b"1", b"2", b"3"])
 
 
-def check_permissions(harness: BusHarness) -> None:
-    """An agent writes its own reports and results and reads its own queue; an operator asks and reads its answers."""
-    if not harness.enforces_permissions:
-        return
-    controller = harness.connect("controller.a")
-    for spec in (QUEUE, agent_queue("n2"), CONTROLLER):
-        controller.declare(spec)
-    refused: tuple[tuple[str, Callable[[Bus], None]], ...] = (
-        ("agent.n1", lambda bus: bus.publish(REPORTS, report_key("n2"), b"")),
-        ("agent.n1", lambda bus: bus.publish(ACTIONS, "n1", b"")),
-        ("agent.n1", lambda bus: bus.publish(REQUESTS, CONTROLLER_QUEUE, b"")),
-        ("agent.n1", lambda bus: bus.publish(EVENTS, "vm", b"")),
-        ("agent.n1", lambda bus: bus.publish(REPLIES, agent_queue("n2").name, b"")),
-        ("agent.n1", lambda bus: bus.consume(agent_queue("n2").name, 1)),
-        ("agent.n1", lambda bus: bus.consume(CONTROLLER_QUEUE, 1)),
-        ("agent.n1", lambda bus: bus.declare(QueueSpec("mine", ()))),
-        ("operator.ann", lambda bus: bus.publish(RESULTS, CONTROLLER_QUEUE, b"")),
-        ("operator.ann", lambda bus: bus.publish(ACTIONS, "n1", b"")),
-        ("operator.ann", lambda bus: bus.consume(CONTROLLER_QUEUE, 1)),
-        ("operator.ann", lambda bus: bus.declare(replace(REPLY_QUEUE, name="reply.operator.bob"))),
-    )
-    for user, call in refused:
-        bus = harness.connect(user)
-        expect_refusal(f"what {user} may not", PermanentError, partial(call, bus))
-    agent, operator = harness.connect("agent.n1"), harness.connect("operator.ann")
-    agent.publish(REPORTS, report_key("n1"), b"")
-    agent.publish(RESULTS, CONTROLLER_QUEUE, b"")
-    agent.consume(QUEUE.name, 1)
-    operator.publish(REQUESTS, CONTROLLER_QUEUE, b"")
-    operator.declare(QueueSpec("events.operator.ann", ((EVENTS, "#"),), durable=False, exclusive=True))
-    operator.consume("events.operator.ann", 1)
-    _listen(harness, "controller.b", CONTROLLER_QUEUE).bodies(2)
-
-
-CHECKS: tuple[Callable[[BusHarness], None], ...] = tuple(
-    check for name, check in sorted(globals().items()) if name.startswith("check_")
+CHECKS: tuple[Callable[[BusHarness], None], ...] = (
+    *(
+        check
+        for name, check in sorted(globals().items())
+        if name.startswith("check_") and check is not check_permissions
+    ),
+    check_permissions,
 )
 
 

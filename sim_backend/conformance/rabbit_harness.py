@@ -19,7 +19,17 @@ from shared.clock import SystemClock
 from shared.errors import ContractViolation
 from shared.ports import Bus
 
-USERS = ("controller.a", "controller.b", "agent.n1", "agent.n2", "operator.ann", "web.shop")
+USERS = (
+    "controller.a",
+    "controller.b",
+    "agent.n1",
+    "agent.n2",
+    "operator.ann",
+    "web.shop",
+    "owner.kim",
+    "owner.lee",
+    "user.joe",
+)
 PASSWORD = "secret"  # of the users that the harness makes on a broker under test
 DEAD_MAX = 100
 

@@ -75,6 +75,15 @@ def test_it_makes_everything_once(broker: Broker, tmp_path: Path) -> None:
     assert broker.held["users"] != users
 
 
+def test_owners_and_users_of_environments_may_ask_and_read_their_answers_alone(broker: Broker, tmp_path: Path) -> None:
+    assert setup(broker, tmp_path, "--owners", "kim", "--users", "joe,ann").exit_code == 0
+    assert names(broker, "users") == {"owner.kim", "user.joe", "user.ann"}
+    kim = next(one for one in broker.held["permissions"] if one["user"] == "owner.kim")
+    own = r"reply\.owner\.kim(\.[^.]+)?"
+    assert (kim["configure"], kim["read"]) == (f"^{own}$", f"^{own}$")
+    assert kim["write"] == rf"^(trimtab\.requests|{own})$"
+
+
 def test_a_web_application_gets_an_account_for_its_measurements_alone(broker: Broker, tmp_path: Path) -> None:
     assert setup(broker, tmp_path, "--web", "shop").exit_code == 0
     assert names(broker, "users") == {"web.shop"}

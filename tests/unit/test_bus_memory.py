@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from shared.bus.memory import MemoryBroker
@@ -14,6 +16,7 @@ from shared.bus.topology import (
     DEAD_BODY_BYTES_MAX,
     DEAD_QUEUE,
     EVENTS,
+    EXCHANGES,
     REPLIES,
     REPORTS,
     REQUESTS,
@@ -21,6 +24,7 @@ from shared.bus.topology import (
     QueueSpec,
     agent_queue,
     event_queue,
+    reply_queue,
     report_queue,
 )
 from shared.errors import BusUnavailable, ContractViolation, InvalidValue, PermanentError
@@ -265,6 +269,18 @@ def test_a_reply_queue_that_comes_and_goes_is_found_each_time() -> None:
         ("agent.n1", REPLIES, "agent.n1", False),
         ("operator.ann", REQUESTS, CONTROLLER_QUEUE, True),
         ("operator.ann", RESULTS, CONTROLLER_QUEUE, False),
+        ("owner.kim", REQUESTS, CONTROLLER_QUEUE, True),
+        ("owner.kim", RESULTS, CONTROLLER_QUEUE, False),
+        ("owner.kim", REPORTS, "report.n1", False),
+        ("owner.kim", ACTIONS, "n1", False),
+        ("owner.kim", EVENTS, "vm", False),
+        ("owner.kim", DEAD, DEAD_QUEUE, False),
+        ("owner.kim", REPLIES, "reply.owner.lee", False),
+        ("owner.kim.a", REQUESTS, CONTROLLER_QUEUE, False),
+        ("owner.", REQUESTS, CONTROLLER_QUEUE, False),
+        ("user.joe", REQUESTS, CONTROLLER_QUEUE, True),
+        ("user.joe", RESULTS, CONTROLLER_QUEUE, False),
+        ("user.joe", ACTIONS, "n1", False),
         ("controller.a", ACTIONS, "n1", True),
         ("controller.a", REPLIES, "reply.operator.ann", True),
         ("nobody", REQUESTS, CONTROLLER_QUEUE, False),
@@ -286,6 +302,17 @@ def test_who_may_publish(user: str, exchange: str, routing_key: str, allowed: bo
         ("operator.ann", "reply.operator.ann.4711", True),
         ("operator.ann", "reply.operator.anna", False),
         ("operator.ann", CONTROLLER_QUEUE, False),
+        ("owner.kim", "reply.owner.kim", True),
+        ("owner.kim", "reply.owner.kim.4711", True),
+        ("owner.kim", "reply.owner.kim.a.4711", False),
+        ("owner.kim", "reply.owner.kima", False),
+        ("owner.kim", "reply.owner.lee", False),
+        ("owner.kim", "reply.user.kim", False),
+        ("owner.kim", "events.owner.kim", False),
+        ("owner.kim", CONTROLLER_QUEUE, False),
+        ("owner.kim", "agent.n1", False),
+        ("user.joe", "reply.user.joe.1", True),
+        ("user.joe", "reply.owner.joe", False),
         ("controller.b", CONTROLLER_QUEUE, True),
         ("nobody", "nobody", False),
     ],
@@ -296,7 +323,8 @@ def test_who_may_consume(user: str, queue: str, allowed: bool) -> None:
 
 
 def test_who_may_declare() -> None:
-    """Agents make nothing; operators their own queues, bound to events alone; controllers anything."""
+    """Agents make nothing; operators their own queues, bound to events alone, owners and users to nothing;
+    controllers anything."""
     events = event_queue("operator.ann")
     spying = QueueSpec(events.name, ((REPORTS, "#"),), durable=False, exclusive=True)
     assert [grant_of(user).may_declare(events) for user in ("agent.n1", "operator.ann", "controller.a")] == [
@@ -304,6 +332,11 @@ def test_who_may_declare() -> None:
         True,
         True,
     ]
+    for user in ("owner.kim", "user.joe"):
+        assert grant_of(user).may_declare(reply_queue(user, "1"))
+        assert not grant_of(user).may_declare(event_queue(user))
+        for source in EXCHANGES:
+            assert not grant_of(user).may_declare(replace(reply_queue(user), bindings=((source, "#"),)))
     assert not grant_of("operator.ann").may_declare(spying)
     assert not grant_of("operator.bob").may_declare(events)
     assert not grant_of("agent.n1").may_declare(QUEUE)
