@@ -1,23 +1,28 @@
-"""Answers to those who only ask: views of what is known, and decisions that nothing follows from."""
+"""Answers to those who only ask: views of what is known, and decisions that nothing follows from; and to those who may
+not ask."""
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+from daemons import roles
 from daemons.decide import DecideOutcome
 from daemons.gains import gains_of
 from daemons.names import unknown
 from daemons.records import DecisionRecord
+from daemons.roles import Refused, Who
+from daemons.state import Cluster
 from daemons.view_rows import Row, decision_view
 from daemons.views import VIEWS, Tables
 from shared.bus import topology
 from shared.codec import encode
 from shared.effects import Acknowledge, Computed, Effect, Publish, Received
 from shared.errors import CodecError, InvalidValue
-from shared.messages import QUERIES, DryRun, Query, Reply
+from shared.messages import QUERIES, DryRun, Query, Reply, Request
 from shared.model import JobPhase
 
 LIMIT_MAX = 10_000
 DRY_RUN_ROWS = 10_000
-Refused = tuple[str, str]
 
 
 class Answers:
@@ -32,13 +37,24 @@ class Answers:
         """A dry run is under way."""
         return self._dry is not None
 
-    def ask(self, message: Query | DryRun, received: Received, now_s: float) -> list[Effect]:
+    def refused(self, message: Request, received: Received, asker: Who, now_s: float) -> list[Effect] | None:
+        """What goes to somebody who may not ask for this; None when it may."""
+        code, detail = roles.refusal(asker, message, self.tables.cluster)
+        if not code:
+            return None
+        self.tables.agenda.happened(now_s, "message-refused", received.sender, f"{code}: {detail}")
+        effects = _taken(received)
+        if received.reply_to:
+            effects.append(_reply(received.reply_to, Reply(message.request, False, code, detail)))
+        return effects
+
+    def ask(self, message: Query | DryRun, received: Received, asker: Who, now_s: float) -> list[Effect]:
         """Take a question; a dry run's answer comes later."""
-        effects: list[Effect] = [] if received.delivery is None else [Acknowledge(received.delivery)]
+        effects = _taken(received)
         if not received.reply_to:
             return effects
         if isinstance(message, Query):
-            return [*effects, _reply(received.reply_to, self._view(message, now_s))]
+            return [*effects, _reply(received.reply_to, self._view(message, asker, now_s))]
         if self._dry is None:
             self._dry = (self.tables.deciding.compute(now_s, True), message, received.reply_to)
         elif self._dry[1:] != (message, received.reply_to):  # else the same question came twice
@@ -48,12 +64,14 @@ class Answers:
 
     # --- views ------------------------------------------------------------------------------------------------------
 
-    def _view(self, query: Query, now_s: float) -> Reply:
-        code, detail = self._refuse(query)
+    def _view(self, query: Query, asker: Who, now_s: float) -> Reply:
+        tables = replace(self.tables, cluster=roles.seen(asker, self.tables.cluster))
+        code, detail = self._refuse(query, tables.cluster)
         if code:
             return Reply(query.request, False, code, detail)
         try:
-            return self._answer(query.request, VIEWS[query.what](self.tables, query, now_s), now_s)
+            data = roles.shown(asker, query.what, VIEWS[query.what](tables, query, now_s))
+            return self._answer(query.request, data, now_s)
         except InvalidValue as problem:  # a policy whose state cannot be saved
             return Reply(query.request, False, "invalid-value", f"{problem}")
 
@@ -65,8 +83,8 @@ class Answers:
             return Reply(request, False, "too-large", f"ask for fewer rows: {problem}")
         return reply
 
-    def _refuse(self, query: Query) -> Refused:
-        cluster, subject = self.tables.cluster, query.subject
+    def _refuse(self, query: Query, cluster: Cluster) -> Refused:
+        subject = query.subject
         if query.what not in VIEWS:
             return "unknown-query", f"{unknown('view', query.what, QUERIES)}; there are {', '.join(QUERIES)}"
         if not 1 <= query.limit <= LIMIT_MAX:
@@ -135,3 +153,7 @@ class Answers:
 
 def _reply(reply_to: str, reply: Reply) -> Effect:
     return Publish(topology.REPLIES, reply_to, reply)
+
+
+def _taken(received: Received) -> list[Effect]:
+    return [] if received.delivery is None else [Acknowledge(received.delivery)]

@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from daemons import decide
+from daemons import decide, roles
 from daemons.agenda import Agenda
 from daemons.answers import Answers
 from daemons.deciding import Deciding
@@ -25,6 +25,7 @@ from daemons.measure import Measure
 from daemons.outgoing import Outgoing
 from daemons.reconcile import Reconciler
 from daemons.requests import Requests
+from daemons.roles import who
 from daemons.settings import ControllerSettings
 from daemons.state import Cluster
 from daemons.views import Tables
@@ -211,22 +212,27 @@ class Controller:
             if received.delivery is not None:
                 self.leadership.held.append(received)
             return []
-        refused = self._refuse(received.sender, message)
+        refused = self._refuse(received.sender, message, received.reply_to)
         if refused:
             self.agenda.happened(now_s, "message-refused", received.sender, refused)
             return [] if received.delivery is None else [DeadLetter(received.delivery, refused)]
         if isinstance(message, Report):
             return self._report(message, now_s)
-        if isinstance(message, Query | DryRun):
-            return self.answers.ask(message, received, now_s)
-        reply = self._handle_message(message, now_s)
+        asker = who(received.sender)
+        if isinstance(message, Request) and asker is not None:
+            refusal = self.answers.refused(message, received, asker, now_s)
+            if refusal is not None:
+                return refusal
+            if isinstance(message, Query | DryRun):
+                return self.answers.ask(message, received, asker, now_s)
+        reply = self._handle_message(message, received.sender, now_s)
         if received.delivery is not None:
             self.agenda.stored.append(Acknowledge(received.delivery))
         if reply is not None and received.reply_to:
             self.agenda.stored.append(Publish(topology.REPLIES, received.reply_to, reply))
         return []
 
-    def _refuse(self, sender: str, message: Message) -> str:
+    def _refuse(self, sender: str, message: Message, reply_to: str) -> str:
         """Why the sender may not say this ("": it may)."""
         if isinstance(message, _OF_AGENTS):
             if sender != topology.agent_user(message.node):
@@ -241,12 +247,15 @@ class Controller:
                 return f"web application {message.app} has not been submitted"
             return ""
         if isinstance(message, Request):
-            if sender.startswith((topology.OPERATOR_USER_PREFIX, topology.CONTROLLER_USER_PREFIX)):
-                return ""
-            return f"{sender} may not ask for {message.KIND}"
+            asker = who(sender)
+            if asker is None:
+                return f"{sender} may not ask for {message.KIND}"
+            if asker.role is not roles.Role.PROVIDER and reply_to and not topology.is_reply_queue_of(sender, reply_to):
+                return f"{sender} may not have answers sent to {reply_to}"  # where it may not write itself
+            return ""
         return f"{message.KIND} is not for a controller"
 
-    def _handle_message(self, message: Message, now_s: float) -> Reply | None:
+    def _handle_message(self, message: Message, sender: str, now_s: float) -> Reply | None:
         if isinstance(message, Result):
             instance = self.measure.result(self.cluster.nodes[message.node], message, now_s)
             if instance is not None:
@@ -262,7 +271,7 @@ class Controller:
             self.deployment.sleep_answer(message, now_s)
             return None
         assert isinstance(message, Request)
-        return self.requests.handle(message, now_s)
+        return self.requests.handle(message, now_s, sender)
 
     def _report(self, report: Report, now_s: float) -> list[Effect]:
         node = self.cluster.nodes[report.node]

@@ -52,12 +52,13 @@ class Requests:
         self.vms = VmRequests(cluster, agenda, deciding)
         self._done: dict[str, Request] = {}
 
-    def handle(self, request: Request, now_s: float) -> Reply:
-        """Do it, or say why not; a refusal changes nothing, and neither does a request that was done already."""
+    def handle(self, request: Request, now_s: float, sender: str) -> Reply:
+        """Do it, or say why not; a refusal changes nothing, and neither does a request that was done already. `sender`
+        may ask for it (`daemons.roles`)."""
         assert not isinstance(request, Query | DryRun)
         if self._done.get(request.request) == request:
             return Reply(request.request, True)
-        code, detail = self._handle(request, now_s)
+        code, detail = self._handle(request, now_s, sender)
         if not code:
             self._remember(request)
         return Reply(request.request, not code, code, detail)
@@ -68,10 +69,10 @@ class Requests:
         if len(self._done) > REMEMBERED_MAX:
             del self._done[next(iter(self._done))]
 
-    def _handle(self, request: Change, now_s: float) -> tuple[str, str]:
+    def _handle(self, request: Change, now_s: float, sender: str) -> tuple[str, str]:
         match request:
             case SubmitJob():
-                refused = self._submit(request, now_s)
+                refused = self._submit(request, now_s, sender)
             case CancelJob():
                 refused = self._cancel(request, now_s)
             case AddNode():
@@ -104,7 +105,7 @@ class Requests:
 
     # --- jobs -------------------------------------------------------------------------------------------------------
 
-    def _submit(self, request: SubmitJob, now_s: float) -> tuple[str, str]:
+    def _submit(self, request: SubmitJob, now_s: float, sender: str) -> tuple[str, str]:
         job = request.job
         known = self.cluster.jobs.get(job.name)
         if known is not None:
@@ -132,7 +133,8 @@ class Requests:
         self.deciding.submissions += 1
         self.agenda.dirty_control = True
         awaits = self.deciding.windows.successors.awaited(job)
-        entry = JobEntry(job, request.request, self.deciding.submissions, now_s, profile=profile, awaits=awaits)
+        order = self.deciding.submissions
+        entry = JobEntry(job, request.request, order, now_s, profile=profile, awaits=awaits, user=sender)
         self.cluster.add_job(entry)
         self.agenda.change(entry)
         self.agenda.place = True

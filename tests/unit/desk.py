@@ -152,7 +152,7 @@ class Desk:
     def say(self, message: Message, sender: str) -> int:
         """Deliver a message on the controllers' queue."""
         number = self.delivery()
-        self.feed(fx.Received(number, sender, message, "replies"))
+        self.feed(fx.Received(number, sender, message, f"reply.{sender}"))
         return number
 
     def ask(self, request: Request) -> Reply:

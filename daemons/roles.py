@@ -1,0 +1,227 @@
+"""Who may ask what of the controller, and what each sees (phoenixcloud.txt section 4): the resource provider, owners of
+environments (service providers), and their users. Pure; who sends is the broker's word.
+
+What somebody may not see looks as if it did not exist.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from copy import copy
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+from daemons.entries import JobEntry
+from daemons.environment_entry import EnvironmentEntry
+from daemons.names import unknown
+from daemons.state import Cluster
+from daemons.web_entry import WebEntry
+from shared.bus import topology
+from shared.errors import InvalidValue
+from shared.messages import Query, Request
+from shared.model import Job, check_name
+from shared.operator_messages import (
+    ActivateEnvironment,
+    CancelJob,
+    ConsentEnvironment,
+    CreateEnvironment,
+    DeactivateEnvironment,
+    DestroyEnvironment,
+    HoldJob,
+    RemoveWeb,
+    ResizeEnvironment,
+    SubmitJob,
+    SubmitWeb,
+)
+from shared.webapp import WebApp
+
+Refused = tuple[str, str]
+ALLOWED: Refused = ("", "")
+
+
+class Role(StrEnum):
+    """What somebody is to the provider's cluster."""
+
+    PROVIDER = "provider"
+    OWNER = "owner"
+    USER = "user"
+
+
+PREFIXES = (
+    (topology.OPERATOR_USER_PREFIX, Role.PROVIDER),
+    (topology.CONTROLLER_USER_PREFIX, Role.PROVIDER),
+    (topology.OWNER_USER_PREFIX, Role.OWNER),
+    (topology.USER_USER_PREFIX, Role.USER),
+)
+ON_ENVIRONMENTS = (
+    ActivateEnvironment,
+    DeactivateEnvironment,
+    DestroyEnvironment,
+    ResizeEnvironment,
+    ConsentEnvironment,
+)
+REQUESTS: dict[Role, tuple[type[Any], ...]] = {
+    Role.OWNER: (CreateEnvironment, *ON_ENVIRONMENTS, SubmitJob, CancelJob, HoldJob, SubmitWeb, RemoveWeb),
+    Role.USER: (SubmitJob, CancelJob),
+}
+VIEWS: dict[Role, tuple[str, ...]] = {
+    Role.OWNER: ("environments", "environment", "jobs", "job", "web-apps", "web-app"),
+    Role.USER: ("environments", "jobs", "job"),
+}
+USER_COLUMNS = ("name", "state")  # what a user sees of an environment
+
+
+@dataclass(frozen=True, slots=True)
+class Who:
+    """Who asks. name: the part of `sender` after the role."""
+
+    role: Role
+    name: str
+    sender: str
+
+    def owns(self, environment: EnvironmentEntry | None) -> bool:
+        """Whether an environment is its own."""
+        return self.role is Role.OWNER and environment is not None and environment.agreement.owner == self.name
+
+    def sees_environment(self, environment: EnvironmentEntry) -> bool:
+        """Its own, or one that it may submit to."""
+        users = environment.agreement.users if self.role is Role.USER else ()
+        return self.role is Role.PROVIDER or self.owns(environment) or self.name in users
+
+    def sees_job(self, entry: JobEntry, cluster: Cluster) -> bool:
+        """A user's own jobs, those of an owner's environments; instances of web applications are none."""
+        if self.role is Role.USER:
+            return entry.user == self.sender and not entry.job.app
+        environment = cluster.environments.get(entry.job.environment)
+        return self.role is Role.PROVIDER or (self.owns(environment) and not entry.job.app)
+
+    def sees_app(self, web: WebEntry, cluster: Cluster) -> bool:
+        """Those of an owner's environments."""
+        return self.role is Role.PROVIDER or self.owns(cluster.environments.get(web.app.environment))
+
+
+def who(sender: str) -> Who | None:
+    """Who a sender is; None for one that may ask nothing."""
+    for prefix, role in PREFIXES:
+        name = sender.removeprefix(prefix)
+        if name != sender and (role is Role.PROVIDER or _is_name(name)):
+            return Who(role, name, sender)
+    return None
+
+
+def _is_name(name: str) -> bool:
+    try:
+        check_name("name", name)
+    except InvalidValue:
+        return False
+    return True
+
+
+# --- requests -------------------------------------------------------------------------------------------------------
+
+
+def refusal(asker: Who, request: Request, cluster: Cluster) -> Refused:
+    """Why it may not ask for this, code and words; ("", "") when it may."""
+    if asker.role is Role.PROVIDER:
+        return ALLOWED
+    if isinstance(request, Query):
+        views = VIEWS[asker.role]
+        return ALLOWED if request.what in views else _not_allowed(asker, f"the view {request.what!r}", views)
+    kinds = REQUESTS[asker.role]
+    if not isinstance(request, kinds):
+        return _not_allowed(asker, request.KIND, ("query", *(kind.KIND for kind in kinds)))
+    match request:
+        case CreateEnvironment():
+            return _creates(asker, request.agreement.owner)
+        case CancelJob() | HoldJob():
+            return _of(asker, request.job, cluster)
+        case SubmitJob():
+            return _submits(asker, request.job, cluster)
+        case SubmitWeb():
+            return _serves(asker, request.app, cluster)
+        case RemoveWeb():
+            web = cluster.web.get(request.app)
+            if web is not None and asker.sees_app(web, cluster):
+                return ALLOWED
+            return "unknown-web-app", unknown("web application", request.app, _apps(asker, cluster))
+        case _:
+            assert isinstance(request, ON_ENVIRONMENTS)
+            return _environment(asker, request.environment, cluster)
+
+
+def _not_allowed(asker: Who, what: str, instead: Iterable[str]) -> Refused:
+    return "not-allowed", f"{asker.sender} may not ask for {what}, only for {', '.join(instead)}"
+
+
+def _creates(asker: Who, owner: str) -> Refused:
+    if owner == asker.name:
+        return ALLOWED
+    return "not-allowed", f"owner is {owner!r}, but {asker.sender} may only create environments of owner {asker.name!r}"
+
+
+def _environment(asker: Who, name: str, cluster: Cluster) -> Refused:
+    environment = cluster.environments.get(name)
+    if environment is not None and asker.sees_environment(environment):
+        return ALLOWED
+    known = [key for key, each in cluster.environments.items() if asker.sees_environment(each)]
+    return "unknown-environment", unknown("environment", name, known)
+
+
+def _into(asker: Who, name: str, cluster: Cluster) -> Refused:
+    if not name:
+        return "not-allowed", f"{asker.sender} may only submit to environments: name one"
+    return _environment(asker, name, cluster)
+
+
+def _of(asker: Who, name: str, cluster: Cluster) -> Refused:
+    entry = cluster.job(name)
+    if entry is not None and asker.sees_job(entry, cluster):
+        return ALLOWED
+    known = [key for key, each in cluster.jobs.items() if asker.sees_job(each, cluster)]
+    return "unknown-job", unknown("job", name, known)
+
+
+def _submits(asker: Who, job: Job, cluster: Cluster) -> Refused:
+    refused = _into(asker, job.environment, cluster)
+    for name in job.after:
+        if refused[0]:
+            break
+        code, why = _of(asker, name, cluster)
+        refused = (code, f"after: {why}; submit that one first" if code else "")
+    return refused
+
+
+def _serves(asker: Who, app: WebApp, cluster: Cluster) -> Refused:
+    there = cluster.web.get(app.name)
+    if there is not None and not asker.sees_app(there, cluster):  # what is submitted takes the place of what is there
+        return "duplicate-name", f"{app.name!r} is or was a web application; choose another name"
+    return _into(asker, app.environment, cluster)
+
+
+def _apps(asker: Who, cluster: Cluster) -> list[str]:
+    return [name for name, each in cluster.web.items() if asker.sees_app(each, cluster)]
+
+
+# --- views ----------------------------------------------------------------------------------------------------------
+
+
+def seen(asker: Who, cluster: Cluster) -> Cluster:
+    """The cluster as somebody sees it, for views alone: without the jobs, web applications and environments of
+    others."""
+    if asker.role is Role.PROVIDER:
+        return cluster
+    part = copy(cluster)
+    part.jobs = {name: each for name, each in cluster.jobs.items() if asker.sees_job(each, cluster)}
+    part.active = {name: each for name, each in cluster.active.items() if name in part.jobs}
+    part.web = {name: each for name, each in cluster.web.items() if asker.sees_app(each, cluster)}
+    part.environments = {name: each for name, each in cluster.environments.items() if asker.sees_environment(each)}
+    return part
+
+
+def shown(asker: Who, what: str, data: dict[str, Any]) -> dict[str, Any]:
+    """A view as somebody is to have it: of environments that it may use, a user gets names and states."""
+    if asker.role is not Role.USER or what != "environments":
+        return data
+    rows = [{key: row[key] for key in USER_COLUMNS} for row in data["environments"]]
+    return {"total": data["total"], "environments": rows}
