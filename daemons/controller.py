@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from daemons import decide, roles
+from daemons.adjusting import Adjusting
 from daemons.agenda import Agenda
 from daemons.answers import Answers
 from daemons.deciding import Deciding
@@ -90,6 +91,7 @@ class Controller:
         self.energy = Energy(self.cluster, self.agenda, settings, self.deciding.windows.entries)
         self.deciding.builder.prices = self.energy.prices.view
         self.web = WebApps(self.cluster, self.agenda, self.deciding, settings)
+        self.adjusting = Adjusting(self.cluster, self.agenda, settings, self.deciding.apply)
         self.requests = Requests(self.cluster, self.agenda, self.measure, self.deciding, self.web)
         self.outgoing = Outgoing(self.cluster, self.agenda, self.deciding, self.reconciler)
         self.answers = Answers(self._tables())
@@ -101,6 +103,7 @@ class Controller:
             "silence": self._check_silence,
             "hello": self._greet,
             "scrape": self._scrape,
+            "adjust": self._adjust,
             "deploy": self._deploy_soon,
             "windows": self._windows_due,
             "prices": self.energy.prices.due,
@@ -172,6 +175,7 @@ class Controller:
             or agenda.stored
             or agenda.place
             or agenda.scrape
+            or agenda.adjust
             or agenda.deploy
             or self.outgoing.changed
         )
@@ -293,6 +297,8 @@ class Controller:
         if isinstance(event, Computed):
             if not self.answers.computed(event, now_s):
                 self.outgoing.records += self.deciding.computed(event.compute_id, event.outcome, event.error, now_s)
+                if isinstance(event.outcome, decide.DecideOutcome):
+                    self.adjusting.decided(event.outcome)
         elif isinstance(event, PowerDone):
             self._powered(event, now_s)
         elif isinstance(event, PricesRead):
@@ -340,6 +346,10 @@ class Controller:
             agenda.scrape = False
             if "scrape" not in self._timers:
                 agenda.effects.append(self._set_timer("scrape", now_s))
+        if agenda.adjust:
+            agenda.adjust = False
+            if "adjust" not in self._timers:
+                agenda.effects.append(self._set_timer("adjust", now_s + self.settings.web_adjust_s))
         self.energy.changed(agenda.dirty_nodes.values(), now_s)
         self.outgoing.write()
         if agenda.place:
@@ -383,6 +393,11 @@ class Controller:
         if self.web.has_counters():
             self.agenda.effects += self.web.scrapes(now_s)
             self.agenda.effects.append(self._set_timer("scrape", now_s + self.settings.scrape_s))
+
+    def _adjust(self, now_s: float) -> None:
+        if self.adjusting.needed():
+            self.adjusting.tick(now_s, self.deciding.enabled and self.agenda.acting)
+            self.agenda.effects.append(self._set_timer("adjust", now_s + self.settings.web_adjust_s))
 
     def _check_silence(self, now_s: float) -> None:
         self.agenda.effects.append(self._set_timer("silence", self.watch.check(now_s)))
