@@ -28,7 +28,7 @@ class FixedBounds:
     def decide(self, group: GroupView, moment: Moment) -> GroupSizes:
         """The sizes in units, in the order of the parties. O(1)."""
         size, web, batch = group.lower, group.of(WorkloadType.WEB), group.of(WorkloadType.BATCH)
-        serving = 0 if web is None else web.owned
+        serving = 0 if web is None else min(web.owned, size)
         working = 0 if batch is None else batch.owned
         if moment in (Moment.START, Moment.DEMAND) and web is not None:
             serving = min(web.wanted, size)
@@ -59,16 +59,14 @@ class FixedLowerBound:
         own, web, batch = group.lower, group.of(WorkloadType.WEB), group.of(WorkloadType.BATCH)
         bounded = all(party.upper is not None for party in group.parties)
         most = sum(party.upper or 0 for party in group.parties) if bounded else math.inf
-        serving = 0 if web is None else web.owned
+        serving = 0 if web is None else int(min(web.owned, most))
         if moment in (Moment.START, Moment.DEMAND) and web is not None:
             serving = int(min(web.wanted, most))
         if batch is None:
             return _sizes(group, serving, 0)
         working, reason = batch.owned, ""
-        if moment is Moment.START:
-            working = max(0, own - serving)
-        elif moment is Moment.PROVISION:
-            working += max(0, own - working - serving)
+        if moment in (Moment.START, Moment.PROVISION):
+            working = max(working, own - serving)
         elif moment is Moment.MANAGE:
             working, reason = managed(batch)
         return _sizes(group, serving, int(min(working, most - serving)), reason)

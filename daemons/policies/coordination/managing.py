@@ -17,7 +17,7 @@ def managed(batch: Party) -> tuple[int, str]:
     terms, owned = batch.batch, batch.owned
     ratio = batch.queued / owned if owned else (math.inf if batch.queued else 0.0)
     if ratio > terms.request_ratio:
-        more = batch.queued - owned
+        more = max(0, batch.queued - owned)  # less is queued when U is below 1
         return owned + more, f"DR1 = {more}: {batch.queued} queued, {owned} owned"
     if batch.biggest > owned:
         more = batch.biggest - batch.idle
