@@ -1,0 +1,30 @@
+"""`trimtab sim coordinate`: batch jobs and a web demand that share nodes, under a coordination model."""
+
+from __future__ import annotations
+
+import contextlib
+from pathlib import Path
+
+import click
+
+from daemons.cli.output import emit, messages, output_option, two_columns
+from sim_backend.coordinate_file import Given, read
+from sim_backend.coordinate_runs import coordinate as play
+
+
+@click.command()
+@click.argument("scenario", metavar="SCENARIO.toml", type=click.Path(path_type=Path))
+@output_option
+def coordinate(scenario: Path) -> None:
+    """Play a log of batch jobs beside the demand of a web environment, as SCENARIO.toml says who has which nodes."""
+    console = messages()
+    with console.status("reading and playing") if console.is_terminal else contextlib.nullcontext():
+        given = read(scenario)
+        outcome = play(given.jobs, given.demand, given.scenario.setting())
+    emit(outcome.to_json(), lambda: two_columns(_title(given), outcome.to_json()))
+
+
+def _title(given: Given) -> str:
+    setting = given.scenario.setting()
+    both = setting.batch_lower + setting.web_lower
+    return f"{setting.model}, {both} nodes" if both else setting.model

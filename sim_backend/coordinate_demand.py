@@ -1,0 +1,107 @@
+"""Reads a series of how many nodes a web side needs: a CSV file with the columns t_s and vms, plain or gzip."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import io
+import math
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+
+from shared.errors import InvalidInput, Problem
+from sim_backend.coordinate_values import WebDemand
+
+FILE_BYTES_MAX = 64 << 20
+PROBLEMS_MAX = 20
+DAY_S = 86_400.0
+VMS_MAX = 1e6
+_GZIP_MAGIC = b"\x1f\x8b"
+_EXPECTED = "a CSV file with columns t_s and vms, plain or gzip"
+_ROUNDING = 1e-9  # that a product may be above a whole number without counting as more
+
+
+def read_steps(path: Path, scale: float, period_s: float | None = None) -> WebDemand:
+    """The step function in a file, times `scale` and rounded up. period_s: after which it begins anew; where None the
+    smallest number of whole days in which all its times lie. Raises `InvalidInput` with one `Problem` for each broken
+    line (at most 20), or for a file that cannot be read or holds nothing."""
+    problems: list[Problem] = []
+    times_s: list[float] = []
+    nodes: list[int] = []
+    for found in _rows(path):
+        if isinstance(found, Problem):
+            problems.append(found)
+            if len(problems) == PROBLEMS_MAX:
+                break
+            continue
+        line, at_s, vms = found
+        if times_s and at_s <= times_s[-1]:
+            problems.append(Problem(f"{path}:{line}", f"t_s {at_s:g} after {times_s[-1]:g}", "times that increase"))
+            if len(problems) == PROBLEMS_MAX:
+                break
+        times_s.append(at_s)
+        nodes.append(math.ceil(vms * scale - _ROUNDING))
+    if not problems and not times_s:
+        problems.append(Problem(str(path), "there is no row in this file", _EXPECTED))
+    if not problems and period_s is not None and times_s[-1] >= period_s:
+        problems.append(Problem(str(path), f"goes on until {times_s[-1]:g} s", f"times below period_s = {period_s:g}"))
+    if problems:
+        raise InvalidInput(*problems)
+    return WebDemand(times_s, nodes, period_s or DAY_S * (times_s[-1] // DAY_S + 1))
+
+
+def _rows(path: Path) -> Iterator[tuple[int, float, float] | Problem]:
+    """Line, time and value of each row, or what is wrong with it."""
+    rows = csv.reader(io.StringIO(_text(path)))
+    try:
+        heading = [word.strip() for word in next(rows, [])]
+        if "t_s" not in heading or "vms" not in heading:
+            yield Problem(f"{path}:1", f"columns {', '.join(heading[:8])[:60]!a}", "t_s and vms")
+            return
+        time_at, vms_at = heading.index("t_s"), heading.index("vms")
+        for row in rows:
+            if row:
+                yield _row(path, rows.line_num, row, time_at, vms_at)
+    except csv.Error as error:
+        yield Problem(f"{path}:{rows.line_num}", str(error), _EXPECTED)
+
+
+def _row(path: Path, line: int, row: list[str], time_at: int, vms_at: int) -> tuple[int, float, float] | Problem:
+    if len(row) <= max(time_at, vms_at):
+        return Problem(f"{path}:{line}", f"{len(row)} columns", "t_s and vms in every row")
+    at_s, vms = _number(row[time_at]), _number(row[vms_at])
+    if not 0.0 <= at_s <= 1e10:
+        return Problem(f"{path}:{line}", f"t_s is {row[time_at][:40]!a}", "seconds, 0 or above")
+    if not 0.0 <= vms <= VMS_MAX:
+        return Problem(f"{path}:{line}", f"vms is {row[vms_at][:40]!a}", f"a number from 0 to {VMS_MAX:g}")
+    return line, at_s, vms
+
+
+def _number(text: str) -> float:
+    """NaN for what is none."""
+    try:
+        return float(text) if "_" not in text else math.nan
+    except ValueError:
+        return math.nan
+
+
+def _text(path: Path) -> str:
+    """A file's text, unpacked where it is compressed."""
+    try:
+        if not path.is_file():
+            what = "not a file" if path.exists() else "no such file"
+            raise InvalidInput(Problem(str(path), what, _EXPECTED))
+        with path.open("rb") as file:
+            packed = file.read(2) == _GZIP_MAGIC
+            file.seek(0)
+            content = (gzip.GzipFile(fileobj=file) if packed else file).read(FILE_BYTES_MAX + 1)
+        if len(content) > FILE_BYTES_MAX:
+            raise InvalidInput(Problem(str(path), "too large", f"at most {FILE_BYTES_MAX} bytes unpacked"))
+        return content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise InvalidInput(Problem(str(path), "not UTF-8", _EXPECTED)) from error
+    except (gzip.BadGzipFile, EOFError, zlib.error) as error:
+        raise InvalidInput(Problem(str(path), f"broken gzip data: {error}", _EXPECTED)) from error
+    except (OSError, ValueError) as error:
+        raise InvalidInput(Problem(str(path), str(error), _EXPECTED)) from error
