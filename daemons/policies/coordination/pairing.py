@@ -7,6 +7,8 @@ from itertools import pairwise
 
 from shared.agreement import Agreement, WorkloadType
 
+_ONLY_TWO = "only two environments share their units"
+
 
 def objections(a: Agreement, b: Agreement) -> tuple[str, ...]:
     """Why the two cannot share their units, one sentence each; none: they can. Who consents is not asked here."""
@@ -31,29 +33,34 @@ def consents(agreement: Agreement, other: Agreement, granted: Sequence[str] = ()
 
 def entangled(agreement: Agreement, others: Sequence[Agreement], partners: Mapping[str, str] | None = None) -> str:
     """Why its `coordinated_with` cannot be, in words ("": it can): who is named has another partner, or names another;
-    who names is named by a third; or names go round in a circle.
+    another environment of the same owner names one of the two; or names go round in a circle.
 
     others: all other environments that are not destroyed; partners: the partner that each has now. A name of no
-    environment is no reason: it may be created later.
+    environment is no reason: it may be created later. Neither is what other owners name: they could stand in the way
+    without anybody's consent. What other owners have agreed among themselves is not told.
     """
-    names = {other.name: other.coordinated_with for other in others if other.name != agreement.name}
-    names[agreement.name] = agreement.coordinated_with
-    taken = {name: partner for name, partner in (partners or {}).items() if partner}
     mine, named = agreement.name, agreement.coordinated_with
-    chain = _chain(names, mine)
-    if len(chain) > 3 and chain[0] == chain[-1]:
-        return f"coordination goes round in a circle: {_told(chain)}; only two environments share their units"
-    if named and names.get(named, "") not in ("", mine):
-        return f"{mine!r} names {named!r}, which names {names[named]!r}: only two environments share their units"
-    if named and taken.get(named, mine) != mine:
-        return f"{mine!r} names {named!r}, which is coordinated with {taken[named]!r} already"
-    if named and taken.get(mine, named) != named:
-        return f"{mine!r} names {named!r}, and is coordinated with {taken[mine]!r}"
-    rivals = [name for name, other in names.items() if other in (mine, named) and other and name not in (mine, named)]
-    if named and rivals:
-        return (
-            f"{rivals[0]!r} names {names[rivals[0]]!r}: only two environments share their units, {mine!r} and {named!r}"
-        )
+    if not named:
+        return ""
+    known = {other.name: other for other in others} | {mine: agreement}
+    taken = {name: partner for name, partner in (partners or {}).items() if partner}
+    circle = _circle(known, mine)
+    if circle and all(known[name].owner == agreement.owner for name in circle):
+        return f"coordination goes round in a circle: {_told(circle)}; {_ONLY_TWO}"
+    wanted = taken.get(named) or (known[named].coordinated_with if named in known else "")
+    if wanted not in ("", mine):
+        ours = named in known and known[named].owner == agreement.owner
+        third = repr(wanted) if ours else "another environment"
+        return f"{mine!r} names {named!r}, which is coordinated with {third}: {_ONLY_TWO}"
+    if taken.get(mine, named) != named:
+        return f"{mine!r} names {named!r}, and is coordinated with {taken[mine]!r}: {_ONLY_TWO}"
+    for other in others:
+        if (
+            other.owner == agreement.owner
+            and other.name not in (mine, named)
+            and other.coordinated_with in (mine, named)
+        ):
+            return f"{other.name!r} names {other.coordinated_with!r}, and {mine!r} names {named!r}: {_ONLY_TWO}"
     return ""
 
 
@@ -95,12 +102,12 @@ def _system(agreement: Agreement) -> str:
     return f"{agreement.os_type} {agreement.os_version}".strip()
 
 
-def _chain(names: Mapping[str, str], start: str) -> list[str]:
-    """Who names whom from there on, until nobody is named or somebody comes again."""
+def _circle(known: Mapping[str, Agreement], start: str) -> list[str]:
+    """Who names whom from there on until it is itself, of three or more; empty when names do not lead back."""
     chain = [start]
-    while (following := names.get(chain[-1], "")) and following not in chain:
-        chain.append(following)
-    return [*chain, following] if following else chain
+    while (name := known[chain[-1]].coordinated_with) in known and name not in chain:
+        chain.append(name)
+    return [*chain, start] if name == start and len(chain) > 2 else []
 
 
 def _told(chain: Sequence[str]) -> str:
