@@ -8,9 +8,13 @@ from daemons.records import EnvironmentRecord
 from shared.agreement import Agreement, EnvironmentState, Granularity, WorkloadType
 
 
+NOT_BEGUN = -1.0  # of a group's timers
+
+
 @dataclass(slots=True, eq=False)
 class EnvironmentEntry:
-    """An environment's agreement and life; the fields are those of EnvironmentRecord."""
+    """An environment's agreement and life; the fields are those of EnvironmentRecord. `started_s` is `NOT_BEGUN` from
+    its activation until its group's policy has been asked for its size."""
 
     agreement: Agreement
     request: str
@@ -23,7 +27,7 @@ class EnvironmentEntry:
     partner: str = ""
     parts_s: float | None = None
     size: int = 0
-    started_s: float = 0.0
+    started_s: float = NOT_BEGUN
     provisioned_s: float = 0.0
     managed_s: float = 0.0
     adjustments: int = 0
@@ -33,12 +37,13 @@ class EnvironmentEntry:
     setups: int = 0
     offered: str = ""
     ended_s: float = 0.0
+    declined: set[str] = field(default_factory=set)
 
     @classmethod
     def of(cls, record: EnvironmentRecord) -> EnvironmentEntry:
         """The environment as a store knew it."""
-        names = [name for name in EnvironmentRecord.__slots__ if name != "consents"]
-        return cls(**{name: getattr(record, name) for name in names}, consents=set(record.consents))
+        fields = {name: getattr(record, name) for name in EnvironmentRecord.__slots__}
+        return cls(**fields | {"consents": set(record.consents), "declined": set(record.declined)})
 
     def record(self) -> EnvironmentRecord:
         """The environment as the store keeps it."""
@@ -64,6 +69,7 @@ class EnvironmentEntry:
             self.setups,
             self.offered,
             self.ended_s,
+            tuple(sorted(self.declined)),
         )
 
     @property
@@ -95,6 +101,11 @@ class EnvironmentEntry:
     def serves(self) -> bool:
         """It is activated: it has units, or they are on their way to it."""
         return self.wanted is EnvironmentState.RUNNING
+
+    @property
+    def begun(self) -> bool:
+        """Its group's policy has been asked: its size counts, its timers run."""
+        return self.started_s >= 0.0
 
     @property
     def destroyed(self) -> bool:

@@ -52,6 +52,7 @@ FULL = environment_record(
     lost_node_hours=7.25,
     setups=8,
     offered="other",
+    declined=("third",),
 )
 
 
