@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 from daemons.records import EnvironmentRecord
 from shared.agreement import Agreement, EnvironmentState, Granularity, WorkloadType
 
-
 NOT_BEGUN = -1.0  # of a group's timers
 
 

@@ -338,12 +338,12 @@ class CostRecord:
 @dataclass(frozen=True, slots=True)
 class EnvironmentRecord:
     """An environment. `wanted`: the state that it is on its way to. `consents`: names of environments that its owner
-    lets it be coordinated with; `partner`: the one that it is coordinated with ("": none), until `parts_s` (None: no
-    end in sight). `size`: units that it is to have. `started_s`: when its timers began (negative: they do not run). `provisioned_s`, `managed_s`:
-    when they last fired. The rest counts what happened to it: `adjustments` of its size, jobs `killed` and `suspended`
-    for others, the node-hours of work that was lost so, and the setups that were carried out for it. `offered`: the web
-    environment that it could be coordinated with ("": none). `ended_s`: when it was destroyed (0: it is not). `declined`:
-    names of environments that its owner does not let it be coordinated with any more."""
+    lets it be coordinated with; `declined`: those that it does not any more; `offered`: the web environment that it
+    could be coordinated with; `partner`: the one that it is coordinated with ("": none), until `parts_s` (None: no end
+    in sight). `size`: units that it is to have. `started_s`: when its timers began (negative: they do not run).
+    `provisioned_s`, `managed_s`: when they last fired. `ended_s`: when it was destroyed (0: it is not). The rest counts
+    what happened to it: `adjustments` of its size, jobs `killed` and `suspended` for others, the node-hours of work
+    that was lost so, and the setups that were carried out for it."""
 
     agreement: Agreement
     request: str
