@@ -20,9 +20,9 @@ class Agenda:
     `term` is the controller's; while not `acting` no order may be issued. `effects` go out at once. `stored` go out
     when everything dirty now is in the store: orders, replies and acknowledgements. `touched` jobs are to be
     reconciled, `dirty` ones to be stored. `scrape`: web applications are to be measured from now on.
-    `deploy`: nodes may be able to take another step into service or out of it. `records` are to be stored as they are.
-    `coordinate`: environments whose need of units may have changed. `adjust`: the number of instances of web
-    applications is to be looked at from now on.
+    `deploy`: nodes may be able to take another step into service or out of it, or from one environment to the next.
+    `records` are to be stored as they are. `coordinate`: environments whose need of units may have changed. `adjust`:
+    the number of instances of web applications is to be looked at from now on.
     """
 
     def __init__(self) -> None:

@@ -64,13 +64,14 @@ from shared.messages import (
     Report,
     Request,
     Result,
+    SetUpAnswer,
     SleepAnswer,
     WebReport,
 )
 from shared.model import JobPhase, NodeCondition, PowerOperation
 
 # Said once: making a union or looking up a member costs more than the test in which it stands.
-_OF_AGENTS = (Report, Result, GuestEvent, SleepAnswer)
+_OF_AGENTS = (Report, Result, GuestEvent, SleepAnswer, SetUpAnswer)
 _LEADING = Role.LEADING
 
 
@@ -273,6 +274,9 @@ class Controller:
             return None
         if isinstance(message, SleepAnswer):
             self.deployment.sleep_answer(message, now_s)
+            return None
+        if isinstance(message, SetUpAnswer):
+            self.deployment.handovers.answer(message, now_s)
             return None
         assert isinstance(message, Request)
         return self.requests.handle(message, now_s, sender)

@@ -15,13 +15,14 @@ from daemons.agenda import Agenda
 from daemons.durations import DEPLOY, REMOVE, Durations
 from daemons.emptying import Emptying
 from daemons.entries import NodeEntry
+from daemons.handover import Handovers
 from daemons.power_work import DETAIL_MAX, PowerWork
 from daemons.settings import ControllerSettings
 from daemons.state import Cluster
 from daemons.staying import can_wake, is_available, is_empty, keeps_awake, staying
 from shared.effects import PowerDone
 from shared.messages import SleepAnswer
-from shared.model import NodeCondition, NodeService, PowerOperation
+from shared.model import Handover, NodeCondition, NodeService, PowerOperation
 
 DAY_S = 86_400.0
 SOON_S = 0.001
@@ -51,6 +52,7 @@ class Deployment:
         self.durations = Durations(settings.power)
         self.work = PowerWork(agenda, settings)
         self.emptying = emptying
+        self.handovers = Handovers(cluster, agenda, settings, self.need)
         self._emptying: list[NodeEntry] = []
         self._due_s = math.inf
 
@@ -108,6 +110,11 @@ class Deployment:
         self.agenda.change_node(node)
         self.agenda.deploy = True
 
+    def need(self, node: NodeEntry, now_s: float) -> None:
+        """The node is to be in service, whatever was decided, unless an operator keeps it out."""
+        self.work.pass_time(now_s, self._due_s)
+        self._want(node.name, True)
+
     def hold(self, node: NodeEntry, on: bool, now_s: float) -> None:
         """An operator keeps the node out of service, or does not any more."""
         if node.held is on:
@@ -125,7 +132,8 @@ class Deployment:
             self._go(node, NodeService.DRAINING, now_s, "an operator keeps it out")
 
     def repair(self, node: NodeEntry, now_s: float) -> None:
-        """An operator's word that a failed node may be tried again."""
+        """An operator's word that a node which failed may be tried again."""
+        self.handovers.repair(node, now_s)
         if node.service is not NodeService.FAILED:
             return
         self.work.pass_time(now_s, self._due_s)
@@ -134,6 +142,11 @@ class Deployment:
         node.changes += 1
         self._go(node, NodeService.STANDBY if node.condition is _UP else NodeService.OFF, now_s)
         self.agenda.place = self.agenda.cycle = True
+
+    def forget(self, name: str) -> None:
+        """The node takes part no more."""
+        self.work.forget(name)
+        self.handovers.forget(name)
 
     def waking_s(self, node: NodeEntry) -> float:
         """How long a node has been on its way from sleep."""
@@ -187,19 +200,24 @@ class Deployment:
         for node in self.cluster.nodes.values():
             if node.sleeping:
                 self.work.way(node).expires_s = now_s + self.settings.action_ttl_s
+        self.handovers.loaded(now_s)
         self.agenda.deploy = True
 
     # --- converging -------------------------------------------------------------------------------------------------
 
     def emptied(self) -> bool:
         """Whether a node that was to be emptied is empty now."""
-        return any(is_empty(node) and node.service is NodeService.DRAINING for node in self._emptying)
+        return self.handovers.emptied() or any(
+            is_empty(node) and node.service is NodeService.DRAINING for node in self._emptying
+        )
 
     def run(self, now_s: float) -> float:
         """Take every step that may be taken now; returns when to look again (inf: when something happens)."""
         self.work.pass_time(now_s, self._due_s)
-        self.agenda.deploy = False
         self._due_s = math.inf
+        handover_due_s = self.handovers.run(now_s)
+        self.agenda.deploy = False
+        self._due_s = min(self._due_s, handover_due_s)
         if not self.agenda.acting:
             return math.inf
         moving = [node for node in self.cluster.nodes.values() if not _rests(node)]
@@ -413,7 +431,9 @@ class Deployment:
         if way.woke:
             self._learn(node, DEPLOY)
         way.asked_s = None
-        node.linked, way.delinked, node.detail = True, False, ""
+        node.linked, way.delinked = True, False
+        if node.handover is not Handover.FAILED:
+            node.detail = ""
         self.agenda.place = True
         return self._go(node, NodeService.IN_SERVICE, now_s)
 

@@ -244,7 +244,7 @@ class NodeEntry:
     @property
     def schedulable(self) -> bool:
         """New VMs may be placed on it."""
-        return self.usable and self.service is NodeService.IN_SERVICE and self.inventory is not None
+        return self.usable and self.service is NodeService.IN_SERVICE and self.inventory is not None and self.in_hand
 
     @property
     def in_hand(self) -> bool:

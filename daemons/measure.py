@@ -91,6 +91,7 @@ class Measure:
         node.last = node.before = None
         node.vm_seq.clear()
         node.skews_s.clear()
+        self.agenda.deploy = True
         self.agenda.change_node(node)
 
     def _skew(self, node: NodeEntry, reading_s: float, now_s: float) -> None:
@@ -100,7 +101,7 @@ class Measure:
         if skewed != node.skewed:
             node.skewed = skewed
             self.agenda.happened(now_s, "clock-skewed" if skewed else "clock-good", node.name)
-            self.agenda.place = True
+            self.agenda.place = self.agenda.deploy = True
             self._touch_all(node)
 
     def _up(self, node: NodeEntry, now_s: float) -> None:

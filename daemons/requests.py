@@ -38,7 +38,7 @@ from shared.messages import (
     SubmitJob,
     SubmitWeb,
 )
-from shared.model import Job, JobPhase, Node, NodeCondition, NodeService
+from shared.model import Handover, Job, JobPhase, Node, NodeCondition, NodeService
 from shared.operator_messages import Change
 
 REMEMBERED_MAX = 1_000
@@ -180,8 +180,11 @@ class Requests:
             return refused
         if node.claimed or node.vms or node.wanted_mib > 0 or node.flights:
             return "node-not-empty", f"{len(node.claimed)} VMs and {len(node.vms)} images may be on it; drain it first"
+        if (node.environment or not node.in_hand) and node.condition is not NodeCondition.OFF:
+            whose = node.environment or node.given
+            return "node-in-environment", f"node {request.node!r} is environment {whose!r}'s; have it given back first"
         del self.cluster.nodes[request.node]
-        self.deciding.deployment.work.forget(request.node)
+        self.deciding.deployment.forget(request.node)
         self.agenda.removed_nodes.append(request.node)
         for entry in self.cluster.heard(request.node):
             self.agenda.touch(entry)
@@ -199,7 +202,7 @@ class Requests:
         node, refused = self._node(request.node)
         if node is None:
             return refused
-        if node.service is not NodeService.FAILED:
+        if node.service is not NodeService.FAILED and node.handover is not Handover.FAILED:
             return "not-failed", f"node {request.node!r} has not failed, it is {node.service}"
         self.deciding.deployment.repair(node, now_s)
         return "", ""

@@ -164,6 +164,7 @@ class ControllerSettings:
     which not all instances are prepared is taken back, once no operation on it is under way. retry_s, retry_max_s:
     back-off after a failed operation, doubling. arrival_grace_s: how long after a migration the target's word that
     the VM is not there is not believed. scrape_s: how often web applications with counters are read.
+    setup_tries: how often a setup of a node is tried before an operator must see to it.
     operation_costs: what policies take operations on VMs to cost. power: how nodes leave service and come back.
     windows: deadlines that queues of jobs share. prices: what energy costs. web_adjust_s: how often the number of web
     instances is looked at. balancer: how their load balancer is kept up to date.
@@ -179,6 +180,7 @@ class ControllerSettings:
     probe_s: float = 2.0
     gang_timeout_s: float = 120.0
     action_ttl_s: float = 60.0
+    setup_tries: int = 3
     arrival_grace_s: float = 10.0
     retry_s: float = 15.0
     retry_max_s: float = 900.0

@@ -26,8 +26,8 @@ def is_available(node: NodeEntry, power: PowerSettings) -> bool:
 
 
 def staying(cluster: Cluster, power: PowerSettings, named: Set[str] = frozenset()) -> frozenset[str]:
-    """Names of the nodes that must stay in service when those `named` are wanted there: the protected ones, and of the
-    others so many that enough are kept.
+    """Names of the nodes that must stay in service when those `named` are wanted there: the protected ones, those of
+    environments, and of the others so many that enough are kept.
 
     Of these, those that serve already come first, then those that draw least for their CPU.
     """
@@ -39,12 +39,17 @@ def staying(cluster: Cluster, power: PowerSettings, named: Set[str] = frozenset(
         watts = power.draw_of(facts.node_type).peak_w / facts.cpu_mhz
         return node.service is not NodeService.IN_SERVICE, not node.wanted, watts, node.name
 
-    protected = {node.name for node in cluster.nodes.values() if node.name in power.never}
+    protected = {node.name for node in cluster.nodes.values() if node.name in power.never or is_bound(node)}
     kept = {node.name for node in able if node.name in protected or node.name in named}
     if len(kept) >= power.keep_nodes:
         return frozenset(protected)
     more = [node.name for node in sorted(able, key=rank) if node.name not in kept]
     return frozenset(protected.union(more[: max(power.keep_nodes - len(kept), 0)]))
+
+
+def is_bound(node: NodeEntry) -> bool:
+    """Whether an environment has the node, or it is on its way from one to another: it is not to leave service."""
+    return bool(node.given) or not node.in_hand
 
 
 def is_empty(node: NodeEntry) -> bool:
@@ -57,6 +62,8 @@ def keeps_awake(node: NodeEntry, power: PowerSettings) -> str:
     not be resumed elsewhere."""
     if node.name in power.never:
         return "it is named among those that never are"
+    if is_bound(node):
+        return "an environment has it, or it changes hands"
     if not can_wake(node, power):
         return "it could not be woken"
     if not node.usable or node.last is None:

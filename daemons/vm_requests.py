@@ -94,7 +94,7 @@ class VmRequests:
         """Why an instance of the job cannot be wanted on the node as well."""
         job, inventory = entry.job, node.inventory
         if not node.schedulable or inventory is None:
-            skewed = ", its clock is off" if node.skewed else ""
+            skewed = ", its clock is off" if node.skewed else "" if node.in_hand else ", it changes hands"
             return "node-not-schedulable", f"node {node.name!r} is {node.condition} and {node.service}{skewed}"
         lacking = sorted(set(job.needs) - set(inventory.labels))
         if lacking:
@@ -150,6 +150,9 @@ class VmRequests:
             return "unknown-node", unknown("node", request.node, self.cluster.nodes)
         if not node.usable or node.inventory is None or node.last is None:
             return "node-not-usable", f"node {request.node!r} is {node.condition}; its VMs are not known for certain"
+        if node.environment or not node.in_hand:
+            whose = node.environment or node.given
+            return "node-in-environment", f"node {request.node!r} is environment {whose!r}'s; an adopted VM has none"
         if request.vm in self.cluster.instances:
             owner = self.cluster.instances[request.vm].job.job.name
             return "vm-known", f"{request.vm} is a VM of job {owner!r}"
