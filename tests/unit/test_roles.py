@@ -1,0 +1,339 @@
+"""Who may ask what of the controller, tried: every request and every view, by provider, owners, users, strangers."""
+
+from __future__ import annotations
+
+from typing import Any, get_args
+
+import pytest
+
+from daemons.environment_entry import EnvironmentEntry
+from daemons.roles import REQUESTS, VIEWS, Role, Who, refusal, seen, who
+from shared.agreement import EnvironmentState
+from shared.effects import Received
+from shared.messages import QUERIES, DryRun, Query, Reply, Request
+from shared.operator_messages import (
+    ActivateEnvironment,
+    AddNode,
+    AdoptVm,
+    ApprovePlan,
+    CancelJob,
+    Change,
+    ConfirmOff,
+    ConsentEnvironment,
+    CreateEnvironment,
+    DeactivateEnvironment,
+    DestroyEnvironment,
+    DrainNode,
+    ForgetVm,
+    HoldJob,
+    MoveVm,
+    RemoveNode,
+    RemoveWeb,
+    RepairNode,
+    ResizeEnvironment,
+    SetDeciding,
+    SubmitJob,
+    SubmitWeb,
+)
+from tests.unit.desk import Desk, job
+from tests.unit.environment_cases import agreement
+from tests.unit.test_web_apps import shop
+
+KIM, LEE, JOE, ANN = "owner.kim", "owner.lee", "user.joe", "user.ann"
+FOREIGN = ("lee", "ann")  # what is in every name that kim and joe must never read
+STRANGERS = ("agent.n1", "web.kimshop", "owner.", "owner.kim.x", "user.", "user.a b", "kim", "")
+
+# By owner: her environments, a job and an application in them, and the job of a user.
+OWN = {"batch": "kimbatch", "web": "kimweb", "job": "kimjob", "app": "kimshop", "user": "joejob", "owner": "kim"}
+OTHERS = {"batch": "leebatch", "web": "leeweb", "job": "leejob", "app": "leeshop", "user": "annjob", "owner": "lee"}
+NOBODYS = {"batch": "nobatch", "web": "noweb", "job": "nojob", "app": "noshop", "user": "nojob2", "owner": "nobody"}
+
+
+def environment(name: str, owner: str, workload: str, users: tuple[str, ...]) -> EnvironmentEntry:
+    terms = agreement(name, workload, owner=owner, users=users)
+    running = EnvironmentState.RUNNING
+    return EnvironmentEntry(terms, f"create-{name}", 1, 0.0, state=running, wanted=running)
+
+
+@pytest.fixture
+def desk() -> Desk:
+    """Two owners with an environment of each kind, a user each, and what all of them have submitted."""
+    made = Desk().lead()
+    for names, users in ((OWN, ("joe",)), (OTHERS, ("ann",))):
+        for kind in ("batch", "web"):
+            entry = environment(names[kind], names["owner"], kind, users)
+            made.controller.cluster.environments[entry.name] = entry
+        owner, user = f"owner.{names['owner']}", f"user.{users[0]}"
+        good(made, SubmitJob(names["job"], job(names["job"], environment=names["batch"])), owner)
+        good(made, SubmitJob(names["user"], job(names["user"], environment=names["batch"])), user)
+        good(made, SubmitWeb(names["app"], shop(names["app"], environment=names["web"])), owner)
+    good(made, SubmitJob("poolleejob", job("poolleejob")), "operator.test")
+    return made
+
+
+def said(desk: Desk, request: Request, sender: str) -> Reply:
+    desk.say(request, sender)
+    return desk.replies[-1]
+
+
+def good(desk: Desk, request: Request, sender: str) -> Reply:
+    reply = said(desk, request, sender)
+    assert reply.done, reply
+    return reply
+
+
+def asks(names: dict[str, str]) -> dict[type[Any], Request]:
+    """One request of every kind, for what has these names."""
+    batch = names["batch"]
+    return {
+        type(each): each
+        for each in (
+            SubmitJob("r", job("fresh", environment=batch)),
+            CancelJob("r", names["job"]),
+            HoldJob("r", names["job"], True),
+            SubmitWeb("r", shop("freshapp", environment=names["web"])),
+            RemoveWeb("r", names["app"]),
+            CreateEnvironment("r", agreement("another", owner=names["owner"])),
+            ActivateEnvironment("r", batch),
+            DeactivateEnvironment("r", batch),
+            DestroyEnvironment("r", batch),
+            ResizeEnvironment("r", batch, 2),
+            ConsentEnvironment("r", batch, "leeweb", True),
+            AddNode("r", "n9"),
+            RemoveNode("r", "n1"),
+            DrainNode("r", "n1", True),
+            RepairNode("r", "n1"),
+            ConfirmOff("r", "n1"),
+            ApprovePlan("r", 1),
+            SetDeciding("r", False),
+            MoveVm("r", f"{names['job']}#0", "n2"),
+            AdoptVm("r", "n1", "vm", "adopted"),
+            ForgetVm("r", names["job"]),
+            DryRun("r"),
+        )
+    }
+
+
+KINDS = tuple(asks(OWN))
+
+
+def known(desk: Desk) -> tuple[Any, ...]:
+    """Everything that a request could have changed."""
+    cluster, deciding = desk.controller.cluster, desk.controller.deciding
+    return (
+        [entry.record() for entry in cluster.jobs.values()],
+        [node.record() for node in cluster.nodes.values()],
+        {name: (web.app, web.removed) for name, web in cluster.web.items()},
+        [entry.record() for entry in cluster.environments.values()],
+        deciding.enabled,
+        deciding.submissions,
+        len(desk.computations),
+    )
+
+
+def test_every_kind_of_request_is_tried() -> None:
+    assert set(KINDS) == {*get_args(Change), DryRun}
+
+
+def test_who_somebody_is_follows_from_the_account() -> None:
+    assert who("operator.anna") == Who(Role.PROVIDER, "anna", "operator.anna")
+    assert who("controller.a") == Who(Role.PROVIDER, "a", "controller.a")
+    assert who("owner.kim") == Who(Role.OWNER, "kim", "owner.kim")
+    assert who("user.joe-2") == Who(Role.USER, "joe-2", "user.joe-2")
+    assert [who(sender) for sender in STRANGERS] == [None] * len(STRANGERS)
+
+
+# --- requests ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("names", [OWN, OTHERS, NOBODYS], ids=lambda names: names["owner"])
+def test_the_provider_may_ask_for_everything(desk: Desk, names: dict[str, str], kind: type[Any]) -> None:
+    for sender in ("operator.test", "controller.b"):
+        asker = who(sender)
+        assert asker is not None
+        assert refusal(asker, asks(names)[kind], desk.controller.cluster) == ("", "")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_an_owner_may_change_what_is_hers(desk: Desk, kind: type[Any]) -> None:
+    asker = who(KIM)
+    assert asker is not None
+    code, detail = refusal(asker, asks(OWN)[kind], desk.controller.cluster)
+    assert code == ("" if kind in REQUESTS[Role.OWNER] else "not-allowed"), detail
+
+
+CODES = {
+    SubmitJob: "unknown-environment",
+    SubmitWeb: "unknown-environment",
+    CancelJob: "unknown-job",
+    HoldJob: "unknown-job",
+    RemoveWeb: "unknown-web-app",
+    CreateEnvironment: "not-allowed",
+    **dict.fromkeys(
+        (
+            ActivateEnvironment,
+            DeactivateEnvironment,
+            DestroyEnvironment,
+            ResizeEnvironment,
+            ConsentEnvironment,
+        ),
+        "unknown-environment",
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("sender", [KIM, JOE])
+def test_what_is_somebody_elses_looks_as_if_it_did_not_exist(desk: Desk, sender: str, kind: type[Any]) -> None:
+    """The answer is the same but for the name that was asked for, nothing changes, and it is told."""
+    before = known(desk)
+    told = len(desk.happenings("message-refused"))
+    asker = who(sender)
+    assert asker is not None
+
+    theirs, nothing = (said(desk, asks(names)[kind], sender) for names in (OTHERS, NOBODYS))
+
+    expected = CODES.get(kind, "not-allowed") if kind in REQUESTS[asker.role] else "not-allowed"
+    assert (theirs.done, theirs.code, theirs.data) == (False, expected, None)
+    assert (nothing.done, nothing.code) == (False, expected)
+    assert _anonymous(theirs.detail) == _anonymous(nothing.detail)
+    assert known(desk) == before
+    assert desk.dead == []
+    assert [event.subject for event in desk.happenings("message-refused")[told:]] == [sender, sender]
+
+
+def _anonymous(text: str) -> str:
+    for names in (OTHERS, NOBODYS):
+        for name in sorted(names.values(), key=len, reverse=True):
+            text = text.replace(f"'{name}'", "it")
+    return text
+
+
+def test_a_user_submits_where_an_agreement_names_it_and_cancels_its_own(desk: Desk) -> None:
+    for kind in (SubmitJob, CancelJob):
+        code = "" if kind is SubmitJob else "unknown-job"  # the job is its owner's
+        asker = who(JOE)
+        assert asker is not None
+        assert refusal(asker, asks(OWN)[kind], desk.controller.cluster)[0] == code
+    desk.controller.cluster.environments["kimbatch"].agreement = agreement("kimbatch", owner="kim")
+    assert said(desk, SubmitJob("r1", job("late", environment="kimbatch")), JOE).code == "unknown-environment"
+    good(desk, CancelJob("r2", "joejob"), JOE)  # submitted while it could
+    assert desk.controller.cluster.jobs["joejob"].over
+
+
+def test_who_submitted_a_job_outlives_the_controller(desk: Desk) -> None:
+    users = {name: entry.record().user for name, entry in desk.controller.cluster.jobs.items() if not entry.job.app}
+    assert users == {"kimjob": KIM, "joejob": JOE, "leejob": LEE, "annjob": ANN, "poolleejob": "operator.test"}
+
+
+def test_the_pool_is_the_providers(desk: Desk) -> None:
+    for sender in (KIM, JOE):
+        assert said(desk, SubmitJob("r", job("mine")), sender).code == "not-allowed"
+    assert said(desk, SubmitWeb("r", shop("mine")), KIM).code == "not-allowed"
+    assert said(desk, CancelJob("r", "poolleejob"), KIM).code == "unknown-job"
+
+
+def test_an_instance_of_an_application_is_no_job(desk: Desk) -> None:
+    assert said(desk, CancelJob("r", "kimshop#0"), KIM).code == "unknown-job"
+
+
+def test_an_application_does_not_take_the_place_of_somebody_elses(desk: Desk) -> None:
+    before = known(desk)
+    reply = said(desk, SubmitWeb("r", shop("leeshop", most=9, environment="kimweb")), KIM)
+    assert (reply.done, reply.code) == (False, "duplicate-name")
+    assert known(desk) == before
+    asker = who(KIM)
+    assert asker is not None
+    moved = SubmitWeb("r", shop("kimshop", environment="leeweb"))
+    assert refusal(asker, moved, desk.controller.cluster)[0] == "unknown-environment"
+
+
+def test_a_job_waits_for_no_job_of_others(desk: Desk) -> None:
+    theirs, nothing = (
+        said(desk, SubmitJob("r", job("next", environment="kimbatch", after=(name,))), KIM)
+        for name in ("leejob", "nojob")
+    )
+    assert (theirs.code, nothing.code) == ("unknown-job", "unknown-job")
+    assert _anonymous(theirs.detail) == "after: there is no job it; nearest: 'joejob', 'kimjob'; submit that one first"
+    good(desk, SubmitJob("r", job("next", environment="kimbatch", after=("joejob",))), KIM)
+
+
+# --- views ------------------------------------------------------------------------------------------------------------
+
+SUBJECTS = {"environment": "batch", "job": "job", "web-app": "app"}
+
+
+@pytest.mark.parametrize("what", [*QUERIES, "nonsense"])
+@pytest.mark.parametrize("sender", [KIM, JOE])
+def test_a_view_shows_what_is_ones_own_or_nothing(desk: Desk, sender: str, what: str) -> None:
+    asker = who(sender)
+    assert asker is not None
+    own = OWN["user"] if (what, sender) == ("job", JOE) else OWN.get(SUBJECTS.get(what, ""), "")
+
+    reply = said(desk, Query("q", what, own), sender)
+
+    assert (reply.done, reply.code) == ((True, "") if what in VIEWS[asker.role] else (False, "not-allowed"))
+    if reply.done:
+        assert not any(name in str(reply.data) for name in FOREIGN), reply.data
+        assert (own or ("joejob" if what == "jobs" else "kim")) in str(reply.data)
+    else:
+        assert reply.data is None
+
+
+@pytest.mark.parametrize("what", SUBJECTS)
+@pytest.mark.parametrize("sender", [KIM, JOE])
+def test_a_view_of_somebody_elses_thing_is_one_of_nothing(desk: Desk, sender: str, what: str) -> None:
+    theirs, nothing = (said(desk, Query("q", what, names[SUBJECTS[what]]), sender) for names in (OTHERS, NOBODYS))
+    assert not theirs.done
+    assert theirs.code == nothing.code
+    assert _anonymous(theirs.detail) == _anonymous(nothing.detail)
+    assert not any(name in _anonymous(theirs.detail) for name in FOREIGN)
+
+
+def test_lists_count_what_is_ones_own(desk: Desk) -> None:
+    jobs = good(desk, Query("q", "jobs", limit=1), KIM).data
+    assert (jobs["total"], [row["name"] for row in jobs["jobs"]]) == (2, ["kimjob"])
+    jobs = good(desk, Query("q", "jobs"), JOE).data
+    assert (jobs["total"], [row["name"] for row in jobs["jobs"]]) == (1, ["joejob"])
+    apps = good(desk, Query("q", "web-apps"), KIM).data
+    assert (apps["total"], [row["name"] for row in apps["apps"]]) == (1, ["kimshop"])
+
+
+def test_the_provider_sees_the_cluster_itself(desk: Desk) -> None:
+    """Nothing is copied for it: views of all cost what they cost."""
+    asker = who("operator.test")
+    assert asker is not None
+    assert seen(asker, desk.controller.cluster) is desk.controller.cluster
+
+
+# --- the controller ---------------------------------------------------------------------------------------------------
+
+
+def test_a_sender_of_no_role_is_not_answered(desk: Desk) -> None:
+    """Its requests are dead letters; those of a role that may not ask are acknowledged and answered."""
+    before, answers = known(desk), len(desk.replies)
+    for sender in STRANGERS:
+        number = desk.say(CancelJob("r", "kimjob"), sender)
+        assert desk.dead[-1][0] == number
+        assert number not in desk.acknowledged
+    assert (len(desk.replies), known(desk)) == (answers, before)
+    number = desk.say(CancelJob("r", "leejob"), KIM)
+    assert number in desk.acknowledged
+    assert len(desk.replies) == answers + 1
+
+
+@pytest.mark.parametrize(
+    "queue", ["controller", "agent.n1", "reply.owner.lee.1", "reply.owner.kimmy", "reply.operator.x"]
+)
+def test_answers_go_to_the_askers_own_queue_alone(desk: Desk, queue: str) -> None:
+    """The controller may write where the asker may not: it is not to be made to."""
+    answers = len(desk.replies)
+    for request in (Query("q", "jobs"), CancelJob("r", "leejob"), CancelJob("r", "kimjob")):
+        number = desk.delivery()
+        desk.feed(Received(number, KIM, request, queue))
+        assert desk.dead[-1] == (number, f"{KIM} may not have answers sent to {queue}")
+    assert len(desk.replies) == answers
+    assert not desk.controller.cluster.jobs["kimjob"].over
+    desk.feed(Received(desk.delivery(), KIM, Query("q", "jobs"), "reply.owner.kim.77"))
+    assert len(desk.replies) == answers + 1
