@@ -1,12 +1,19 @@
 """One decision, computed: provisioning, then placement on what it leaves in service. Pure but for finding the
-policies by name, so it runs in a worker process, inline in a simulation, or on a saved request, with one result."""
+policies by name, so it runs in a worker process, inline in a simulation, or on a saved request, with one result.
+
+Where there are environments, placement is asked once for the pool and once for each environment with nodes of its own
+(`daemons.groups`); provisioning is about the pool alone, and the nodes of environments stay in service.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
+import numpy as np
+
+from daemons import groups
 from daemons.gains import standing
 from daemons.models.deadline.rules import TableSpec
 from daemons.needed import TOLERANCE, Before, cover, rows, with_nodes
@@ -16,7 +23,7 @@ from daemons.settings import PolicyChoice
 from shared.decision import PlacementDecision, ProvisioningDecision
 from shared.plugins import find_policy, load, names
 from shared.ports import Needs, Shelf
-from shared.snapshot import Snapshot
+from shared.snapshot import POOL, Snapshot
 
 ANALYSERS = "trimtab.analysers"
 Spec = TableSpec | BreachSpec
@@ -25,7 +32,8 @@ Spec = TableSpec | BreachSpec
 @dataclass(frozen=True, slots=True)
 class DecideRequest:
     """What to decide on and with which policies; `provisioning` is None between cycles. `analysers`: the parameters of
-    the windows' analysers, by window."""
+    the windows' analysers, by window. `scheduling`: the placement policies of environments with nodes of their own, by
+    name; `placement` is for all else."""
 
     snapshot: Snapshot
     placement: PolicyChoice
@@ -33,13 +41,15 @@ class DecideRequest:
     provisioning: PolicyChoice | None
     provisioning_state: Any
     analysers: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    scheduling: Mapping[str, PolicyChoice] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class DecideOutcome:
     """The decisions and the policies' new states. `skipped`: why the data did not suffice ("": it did). `standing`: the
     utility of every job at the time of the snapshot; only at cycles. `missing`: the tables that were asked for and are
-    not there, for a `PrepareRequest`."""
+    not there, for a `PrepareRequest`. `lacking`, `failed`: by environment ("": the pool), why its part brought no
+    decision while others did: the data did not suffice, or its policy raised."""
 
     placement: PlacementDecision
     placement_state: Any
@@ -48,6 +58,8 @@ class DecideOutcome:
     skipped: str = ""
     standing: Mapping[str, float] = field(default_factory=dict)
     missing: tuple[Spec, ...] = field(default=(), compare=False)
+    lacking: Mapping[str, str] = field(default_factory=dict)
+    failed: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,13 +82,21 @@ def no_tables(_spec: Any) -> None:
 
 
 def run(request: DecideRequest, shelf: Shelf = no_tables) -> DecideOutcome:
-    """Decide. Raises what a policy raises; a policy whose demands on the data are not met is not asked."""
+    """Decide. A policy whose demands on the data are not met is not asked. Raises what a policy raises; where there are
+    environments, what the policies of some parts raise is told in `failed` and the others' decisions stand."""
+    noting = Noting(shelf, request.analysers)
+    if request.snapshot.environments is None:
+        own = _state_of(request.placement_state, "", request.placement)
+        return _decided(replace(request, placement_state=own), noting)
+    return _by_part(request, noting)
+
+
+def _decided(request: DecideRequest, noting: Noting) -> DecideOutcome:
     snapshot = request.snapshot
     placing = find_policy("placement", request.placement.name)
     state, params = request.placement_state, request.placement.params
     provisioned: ProvisioningDecision | None = None
     provisioning_state = request.provisioning_state
-    noting = Noting(shelf, request.analysers)
     if request.provisioning is not None:
         policy = find_policy("provisioning", request.provisioning.name)
         lacking = unmet(policy.needs, snapshot) or unmet(placing.needs, snapshot)
@@ -101,6 +121,91 @@ def run(request: DecideRequest, shelf: Shelf = no_tables) -> DecideOutcome:
     return DecideOutcome(
         placed, placement_state, provisioned, provisioning_state, standing=now, missing=tuple(noting.missing.values())
     )
+
+
+# --- parts -----------------------------------------------------------------------------------------------------------
+
+
+def _by_part(request: DecideRequest, noting: Noting) -> DecideOutcome:
+    shares = groups.parts(request.snapshot)
+    answers: list[DecideOutcome] = []
+    states: dict[str, Any] = {}
+    lacking: dict[str, str] = {}
+    failed: dict[str, str] = {}
+    for part in shares:
+        own = _of_part(request, part)
+        states[part.environment] = [own.placement.name, own.placement_state]
+        try:
+            if not _is_asked(own, part):
+                continue
+            answer = _decided(own, noting)
+        except Exception as problem:  # noqa: BLE001  a policy may raise anything; the controller is told
+            failed[part.environment] = f"{type(problem).__name__}: {problem}"
+            continue
+        if answer.skipped:
+            lacking[part.environment] = answer.skipped
+            continue
+        states[part.environment] = [own.placement.name, answer.placement_state]
+        answers.append(replace(answer, placement=groups.give_way(part, answer.placement)))
+    state = {_PARTS: states}
+    if lacking and not answers and not failed:
+        return _skipped(replace(request, placement_state=state), next(iter(lacking.values())))
+    pool = next((one for one in answers if one.provisioning is not None), None)
+    return DecideOutcome(
+        groups.merge(shares, [one.placement for one in answers]),
+        state,
+        None if pool is None else _with_held(request.snapshot, pool.provisioning),
+        request.provisioning_state if pool is None else pool.provisioning_state,
+        standing={name: utility for one in answers for name, utility in one.standing.items()},
+        missing=tuple(noting.missing.values()),
+        lacking=lacking,
+        failed=failed,
+    )
+
+
+_PARTS = "environments"  # the state that is kept for placement where there are several parts: [policy, state] by name
+
+
+def _of_part(request: DecideRequest, part: groups.Part) -> DecideRequest:
+    """What is asked for one part; provisioning for the pool only."""
+    name = part.environment
+    choice = request.scheduling.get(name, request.placement) if name else request.placement
+    state = _state_of(request.placement_state, name, choice)
+    own = replace(request, snapshot=part.snapshot, placement=choice, placement_state=state)
+    return own if not name else replace(own, provisioning=None, provisioning_state=None)
+
+
+def _is_asked(own: DecideRequest, part: groups.Part) -> bool:
+    """Whether the part's policy has something to say now."""
+    if not part.environment and own.snapshot.at_cycle:
+        return True
+    event_driven = own.snapshot.at_cycle or find_policy("placement", own.placement.name).event_driven
+    return bool(event_driven and part.snapshot.workloads.names)
+
+
+def _state_of(state: Any, name: str, choice: PolicyChoice) -> Any:
+    """The state of a part's policy; None where it is another policy than the one that left it."""
+    if not isinstance(state, dict) or state.keys() != {_PARTS}:
+        return None if name else state
+    match state[_PARTS].get(name):
+        case [choice.name, own]:
+            return own
+    return None
+
+
+def _with_held(snapshot: Snapshot, decision: ProvisioningDecision | None) -> ProvisioningDecision | None:
+    """The decision with the nodes of environments, and those on their way from one to another, in service as well."""
+    held = snapshot.environments
+    if decision is None or held is None:
+        return decision
+    kept = (held.node != POOL) | held.leaving
+    if snapshot.power is not None:
+        kept |= snapshot.power.must_stay
+    chosen = frozenset(decision.in_service) | {snapshot.nodes.names[row] for row in np.flatnonzero(kept).tolist()}
+    return replace(decision, in_service=tuple(name for name in dict.fromkeys(snapshot.nodes.names) if name in chosen))
+
+
+# --- provisioning ----------------------------------------------------------------------------------------------------
 
 
 _POLICY, _OTHERS = "policy", "others"  # parts of the state that is kept for provisioning

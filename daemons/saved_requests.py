@@ -24,7 +24,9 @@ from shared.costs import OperationCosts
 from shared.errors import InvalidInput, InvalidValue, Problem
 from shared.model import Constraint, ConstraintKind
 from shared.snapshot import (
+    NOBODY,
     Bools,
+    EnvironmentColumns,
     Floats,
     FlowColumns,
     InstanceColumns,
@@ -41,8 +43,8 @@ from shared.snapshot import (
 )
 from shared.webapp import ModelForm
 
-SCHEMA = 2  # goes up with every change of what a snapshot or a request consists of
-SCHEMAS = (1, 2)  # that can be read; 1: without what provisioning sees
+SCHEMA = 3  # goes up with every change of what a snapshot or a request consists of
+SCHEMAS = (1, 2, 3)  # that can be read; 1: without what provisioning sees; 2: without environments
 BYTES_MAX = 1 << 30  # of the JSON in a file
 PART_LENGTH = 4096  # characters of one string on the bus
 PAGE_PARTS = 640  # strings of one page: 2.5 MiB
@@ -60,7 +62,7 @@ _COLUMNS = {
     "web": WebColumns,
     "flows": FlowColumns,
 }
-_LATER = {2: ("power", "windows", "prices")}  # parts by the schema that brought them
+_LATER = {2: ("power", "windows", "prices"), 3: ("environments",)}  # parts by the schema that brought them
 _LATER_ROWS = {2: ("queued",)}  # truth values of workloads by the schema that brought them: false before
 _NUMBERS = ("now_s", "cycle_s", "reporting_frac", "oldest_report_s", "vm_overhead_mib")
 
@@ -90,6 +92,7 @@ def to_bytes(request: DecideRequest) -> bytes:
             "power": snapshot.power and _written(snapshot.power),
             "windows": [_written(window) for window in snapshot.windows],
             "prices": snapshot.prices and _written(snapshot.prices),
+            "environments": snapshot.environments and _written(snapshot.environments),
         },
         "placement": _choice(request.placement, request.placement_state, "placement"),
         "provisioning": request.provisioning
@@ -97,6 +100,11 @@ def to_bytes(request: DecideRequest) -> bytes:
     }
     if request.analysers:
         plain["analysers"] = _plain({name: dict(params) for name, params in request.analysers.items()}, "analysers")
+    if request.scheduling:
+        plain["scheduling"] = {
+            name: {"policy": choice.name, "params": _plain(dict(choice.params), f"scheduling.{name}.params")}
+            for name, choice in request.scheduling.items()
+        }
     if request.provisioning is None and request.provisioning_state is not None:
         plain["provisioning_state"] = _plain(request.provisioning_state, "provisioning_state")
     return _packed(plain)
@@ -244,7 +252,8 @@ class _Reader:
     def request(self, plain: Row) -> DecideRequest:
         """The whole request."""
         wanted = {"schema", "snapshot", "placement", "provisioning"}
-        self._keys("request", plain, wanted | (plain.keys() & {"provisioning_state", "analysers"}))
+        optional = {"provisioning_state", "analysers"} | ({"scheduling"} if plain["schema"] >= 3 else set())
+        self._keys("request", plain, wanted | (plain.keys() & optional))
         placement, placement_state = self._choice("placement", plain["placement"])
         provisioning, provisioning_state = None, plain.get("provisioning_state")
         if plain["provisioning"] is not None:
@@ -253,7 +262,10 @@ class _Reader:
         analysers = self._typed("analysers", plain.get("analysers", {}), dict, "an object")
         for name, params in analysers.items():
             self._typed(f"analysers.{name}", params, dict, "an object")
-        return DecideRequest(snapshot, placement, placement_state, provisioning, provisioning_state, analysers)
+        scheduling = self._scheduling(plain.get("scheduling", {}))
+        return DecideRequest(
+            snapshot, placement, placement_state, provisioning, provisioning_state, analysers, scheduling
+        )
 
     def _fail(self, where: str, what: str, expected: str) -> NoReturn:
         raise InvalidInput(Problem(f"{self._name}: {where}", what, expected))
@@ -272,9 +284,16 @@ class _Reader:
 
     def _choice(self, where: str, plain: Any) -> tuple[PolicyChoice, Any]:
         self._keys(where, plain, {"policy", "params", "state"})
+        return self._policy(where, plain), plain["state"]
+
+    def _policy(self, where: str, plain: Row) -> PolicyChoice:
         name = self._typed(f"{where}.policy", plain["policy"], str, "the name of a policy")
-        params = self._typed(f"{where}.params", plain["params"], dict, "an object")
-        return PolicyChoice(name, params), plain["state"]
+        return PolicyChoice(name, self._typed(f"{where}.params", plain["params"], dict, "an object"))
+
+    def _scheduling(self, plain: Any) -> dict[str, PolicyChoice]:
+        for name, each in self._typed("scheduling", plain, dict, "an object").items():
+            self._keys(f"scheduling.{name}", each, {"policy", "params"})
+        return {name: self._policy(f"scheduling.{name}", each) for name, each in plain.items()}
 
     # --- the snapshot -----------------------------------------------------------------------------------------------
 
@@ -296,6 +315,7 @@ class _Reader:
             power=self._part("snapshot.power", plain.get("power"), PowerColumns),
             windows=self._windows(plain.get("windows", [])),
             prices=self._part("snapshot.prices", plain.get("prices"), PriceView),
+            environments=self._part("snapshot.environments", plain.get("environments"), EnvironmentColumns),
         )
         self._rows(snapshot)
         return snapshot
@@ -391,6 +411,7 @@ class _Reader:
         self._within("instances.node", snapshot.instances.node, -1, nodes)
         self._within("flows.app", snapshot.flows.app, 0, len(snapshot.web.names))
         self._provisioning_rows(snapshot)
+        self._environment_rows(snapshot)
         held = np.where(work.state == WorkloadState.WAITING.value, 0, work.instances)
         placed = held > 0
         self._within("workloads.first_instance", work.first_instance[placed], 0, len(snapshot.instances.node))
@@ -409,6 +430,17 @@ class _Reader:
             self._long(f"windows[{at}].taken", len(window.taken), nodes)
             self._long(f"windows[{at}].arrivals", window.arrivals.shape[0], window.intervals)
             self._long(f"windows[{at}].arrivals.shape", window.arrivals.ndim, 2)
+
+    def _environment_rows(self, snapshot: Snapshot) -> None:
+        """Every node and every workload has its environment."""
+        held = snapshot.environments
+        if held is None:
+            return
+        nodes, work, names = len(snapshot.nodes.names), len(snapshot.workloads.names), len(held.names)
+        for name, rows in (("node", nodes), ("leaving", nodes), ("workload", work), ("quota", names)):
+            self._long(f"environments.{name}", len(getattr(held, name)), rows)
+        self._within("environments.node", held.node, NOBODY, names)
+        self._within("environments.workload", held.workload, NOBODY, names)
 
     def _long(self, where: str, got: int, wanted: int) -> None:
         if got != wanted:

@@ -5,10 +5,12 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import numpy as np
 
 from daemons.entries import NodeEntry
+from daemons.snapshot_environments import is_nobodys
 from daemons.window_entry import WindowEntry
 from daemons.window_nodes import Worth, taken_of
 from daemons.windows import WindowBook
@@ -57,7 +59,7 @@ def _view(
     others: Held,
 ) -> WindowView:
     settings = entry.settings
-    worth = book.worth(entry, nodes)
+    worth = _of_nobody(book.worth(entry, nodes), nodes)
     taken = _taken(book, entry, nodes, others)
     is_open = entry.is_open(now_s)
     types = {node.inventory.node_type for node, rate in zip(nodes, worth.rate, strict=True) if rate and node.inventory}
@@ -83,6 +85,13 @@ def _view(
         remove_s=max((expected_s(kind, "remove") for kind in types), default=0.0),
         analyser=settings.analyser.name,
     )
+
+
+def _of_nobody(worth: Worth, nodes: Sequence[NodeEntry]) -> Worth:
+    """Nodes that an environment has or is to have are worth nothing to windows."""
+    if all(is_nobodys(node) for node in nodes):
+        return worth
+    return replace(worth, rate=worth.rate * np.array([is_nobodys(node) for node in nodes], dtype=np.float64))
 
 
 def service_s(entry: WindowEntry, worth: Worth) -> float:

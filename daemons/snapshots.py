@@ -14,10 +14,12 @@ import numpy as np
 from daemons.entries import JobEntry, NodeEntry
 from daemons.settings import ControllerSettings
 from daemons.sights import is_busy, is_unknown
+from daemons.snapshot_environments import environment_columns
 from daemons.snapshot_web import constraints_of, flow_columns, running_apps, web_columns
 from daemons.state import Cluster
 from shared.model import Job, JobPhase, Node, NodeCondition, NodeService, VmState
 from shared.snapshot import (
+    EnvironmentColumns,
     InstanceColumns,
     NodeColumns,
     PowerColumns,
@@ -58,12 +60,13 @@ class SnapshotBuilder:
         rows = {node.name: row for row, node in enumerate(nodes)}
         jobs = sorted((j for j in self.cluster.active.values() if not (j.over or j.awaits)), key=lambda j: j.order)
         web = running_apps(self.cluster)
+        environments = environment_columns(self.cluster, nodes, jobs)
         in_service = [node for node in nodes if node.service is NodeService.IN_SERVICE]
         up = [node for node in in_service if node.condition is NodeCondition.UP]
         return Snapshot(
             now_s,
             self.settings.decide_s,
-            self._nodes(nodes),
+            self._nodes(nodes, environments),
             self._workloads(jobs, {entry.app.name: row for row, entry in enumerate(web)}, now_s),
             self._instances(jobs, rows),
             stage_columns([stage for entry in jobs if not entry.job.app for stage in entry.job.stages]),
@@ -78,9 +81,10 @@ class SnapshotBuilder:
             self.power(nodes) if self.power is not None else None,
             self.windows(nodes, now_s) if self.windows is not None else (),
             self.prices(now_s) if self.prices is not None and at_cycle else None,
+            environments,
         )
 
-    def _nodes(self, nodes: list[NodeEntry]) -> NodeColumns:
+    def _nodes(self, nodes: list[NodeEntry], environments: EnvironmentColumns | None) -> NodeColumns:
         facts = tuple(node.inventory for node in nodes if node.inventory is not None)
         if facts != self._facts:
             self._facts = facts
@@ -93,6 +97,7 @@ class SnapshotBuilder:
         cores, core_mhz, cpu_mhz, memory_mib = self._static
         held_mhz = np.array([node.wanted_mhz for node in nodes], dtype=np.float64)
         held_mib = np.array([node.wanted_mib + node.unmanaged_mib for node in nodes], dtype=np.float64)
+        draining = np.array([node.service is NodeService.DRAINING for node in nodes], dtype=np.bool_)
         return NodeColumns(
             tuple(fact.name for fact in facts),
             cores,
@@ -102,7 +107,7 @@ class SnapshotBuilder:
             cpu_mhz - held_mhz,
             memory_mib - held_mib,
             np.array([node.schedulable for node in nodes], dtype=np.bool_),
-            np.array([node.service is NodeService.DRAINING for node in nodes], dtype=np.bool_),
+            draining if environments is None else draining | environments.leaving,
             tuple(fact.labels for fact in facts),
         )
 

@@ -238,12 +238,14 @@ class EnvironmentColumns:
     environment whose workloads may be placed on a node, `POOL` for a node of nobody's, `NOBODY` for one on its way from
     one to another; a node that is being taken from an environment is draining. `workload`: int64[workloads], the row of
     its environment, POOL for none, NOBODY where its environment is not running. `quota`: int64[names], how many VMs an
-    environment of granularity `vm` may run at a time, on nodes of nobody's (-1: one of granularity `node`)."""
+    environment of granularity `vm` may run at a time, on nodes of nobody's (-1: one of granularity `node`). `leaving`:
+    bool[nodes], given to another: draining, and what finds no place elsewhere gives way at once."""
 
     names: tuple[str, ...]
     node: Ints
     workload: Ints
     quota: Ints
+    leaving: Bools
 
 
 POOL, NOBODY = -1, -2
@@ -283,7 +285,8 @@ class Snapshot:
     `oldest_report_s` age of the oldest report of an up node. `at_cycle`: a cycle's decision; else something happened
     between cycles. `costs`: what operations on VMs take. `power` (None: all nodes are up and may serve), `windows`
     (open ones and those that open next) and `prices` (None: every node costs the same at any time) are for
-    provisioning. Every array is read-only: writing raises ValueError.
+    provisioning. `environments` (None: there are none) parts it; a placement policy sees one part of it, where this is
+    None again. Every array is read-only: writing raises ValueError.
     """
 
     now_s: float
@@ -303,11 +306,12 @@ class Snapshot:
     power: PowerColumns | None = None
     windows: tuple[WindowView, ...] = ()
     prices: PriceView | None = None
+    environments: EnvironmentColumns | None = None
 
     def __post_init__(self) -> None:
         for columns in (self.nodes, self.workloads, self.instances, self.stages, self.web, self.flows):
             freeze(columns)
-        for part in (self.power, self.prices, *self.windows):
+        for part in (self.power, self.prices, self.environments, *self.windows):
             if part is not None:
                 freeze(part)
 

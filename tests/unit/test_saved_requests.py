@@ -23,7 +23,7 @@ from shared.effects import Compute
 from shared.errors import InvalidInput, InvalidValue
 from shared.messages import DrainNode, DryRun, Query, Reply, SubmitJob, SubmitWeb
 from shared.model import Constraint, ConstraintKind, Rules, VmState, VmStatus
-from shared.snapshot import PowerColumns, PriceView, Snapshot, WindowView
+from shared.snapshot import NOBODY, POOL, EnvironmentColumns, PowerColumns, PriceView, Snapshot, WindowView
 from shared.webapp import Flow, WebApp
 from sim_backend.conformance.clusters import random_cluster
 from sim_backend.place_file import read
@@ -65,6 +65,16 @@ def provisioned() -> Snapshot:
     )
     prices = PriceView(900.0, np.array([0.1, -0.3, math.nan]), np.array([0.0, -0.0, 1 / 3]), 2, "EUR")
     return replace(made, power=power, windows=(window, replace(window, name="day", opens_s=1 / 3)), prices=prices)
+
+
+def parted() -> Snapshot:
+    """With two environments, one of whose units are VMs, and a node on its way."""
+    made = provisioned()
+    nodes, work = np.arange(len(made.nodes.names)), np.arange(len(made.workloads.names))
+    held = EnvironmentColumns(
+        ("batch", "shop"), nodes % 4 + NOBODY, work % 3 + POOL, np.array([-1, 2]), np.array(nodes % 2 == 1)
+    )
+    return replace(made, environments=held)
 
 
 def again(given: DecideRequest) -> DecideRequest:
@@ -124,13 +134,46 @@ def test_parameters_of_analysers_come_back() -> None:
     assert "analysers.night: is 1" in refused(altered(lambda plain: plain.update(analysers={"night": 1})))
 
 
+def test_environments_come_back() -> None:
+    given = request(parted(), scheduling={"batch": PolicyChoice("edf", {"preempt": False})})
+    same(given.snapshot, again(given).snapshot)
+    assert again(given).scheduling == given.scheduling
+    assert to_bytes(again(given)) == to_bytes(given)
+    assert decide.run(again(given)) == decide.run(given)
+
+
+def test_environments_that_point_nowhere_are_refused() -> None:
+    held = parted().environments
+    assert held is not None
+    for name, wrong in (
+        ("node", replace(held, node=held.node[1:])),
+        ("workload", replace(held, workload=held.workload + 9)),
+        ("quota", replace(held, quota=held.quota[1:])),
+        ("leaving", replace(held, leaving=held.leaving[1:])),
+    ):
+        body = to_bytes(request(replace(parted(), environments=wrong)))
+        assert f"environments.{name}" in refused(header_bytes(HEADER) + body)
+
+
+def test_a_file_without_environments_is_read() -> None:
+    """Given a file of schema 2, when it is read, then there are none; and there can be no policies of theirs."""
+
+    def older(plain: dict[str, Any]) -> None:
+        plain["schema"] = 2
+        del plain["snapshot"]["environments"]
+
+    same(from_bytes(altered(older, provisioned()), "f").request.snapshot, provisioned())
+    assert "scheduling" in refused(altered(lambda plain: plain.update(schema=2, scheduling={})))
+    assert "scheduling.x.params" in refused(altered(lambda plain: plain.update(scheduling={"x": {"policy": "edf"}})))
+
+
 def test_an_older_file_is_read() -> None:
-    """Given a file of schema 1, when it is read, then it says nothing of power, windows, their queues
-    and prices."""
+    """Given a file of schema 1, when it is read, then it says nothing of power, windows, their queues, prices
+    and environments."""
 
     def older(plain: dict[str, Any]) -> None:
         plain["schema"] = 1
-        for part in ("power", "windows", "prices"):
+        for part in ("power", "windows", "prices", "environments"):
             del plain["snapshot"][part]
 
         del plain["snapshot"]["workloads"]["queued"]
@@ -164,8 +207,9 @@ def test_only_plain_states_can_be_saved() -> None:
         assert said in str(caught.value)
 
 
-FIELDS = """at_cycle constraints costs cycle_s flows instances nodes now_s oldest_report_s power prices
-reporting_frac stages vm_overhead_mib web windows workloads flows.app flows.c_mhz_s flows.goal
+FIELDS = """at_cycle constraints costs cycle_s environments flows instances nodes now_s oldest_report_s power prices
+reporting_frac stages vm_overhead_mib web windows workloads environments.leaving environments.names environments.node
+environments.quota environments.workload flows.app flows.c_mhz_s flows.goal
 flows.load_mhz flows.model flows.names flows.percentile flows.rate_per_s flows.t_min_s flows.throughput
 flows.work_mcycles instances.cpu_mhz instances.node nodes.core_mhz nodes.cores nodes.cpu_mhz
 nodes.draining nodes.free_cpu_mhz nodes.free_memory_mib nodes.labels nodes.memory_mib nodes.names
@@ -189,9 +233,9 @@ def test_a_new_column_needs_a_new_schema() -> None:
     made = example()
     names = [each.name for each in fields(Snapshot)]
     parts = {part: type(getattr(made, part)) for part in ("nodes", "workloads", "instances", "stages", "web", "flows")}
-    parts |= {"power": PowerColumns, "windows": WindowView, "prices": PriceView}
+    parts |= {"power": PowerColumns, "windows": WindowView, "prices": PriceView, "environments": EnvironmentColumns}
     columns = [f"{part}.{each.name}" for part, kind in parts.items() for each in fields(kind)]
-    assert (SCHEMA, sorted(names) + sorted(columns)) == (2, FIELDS.split())
+    assert (SCHEMA, sorted(names) + sorted(columns)) == (3, FIELDS.split())
 
 
 # --- from a live controller ------------------------------------------------------------------------------------------
@@ -313,7 +357,7 @@ def altered(change: Callable[[dict[str, Any]], Any], of: Snapshot | None = None)
 
 def test_another_schema_is_refused_by_name() -> None:
     said = refused(altered(lambda plain: plain.update(schema=7)))
-    assert said == "f: has schema 7, saved by program 1.2.3 (expected schema 1 or 2)"
+    assert said == "f: has schema 7, saved by program 1.2.3 (expected schema 1 or 2 or 3)"
 
 
 def test_a_file_that_is_cut_off_is_refused() -> None:
