@@ -146,21 +146,18 @@ def test_who_somebody_is_follows_from_the_account() -> None:
 # --- requests ---------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("names", [OWN, OTHERS, NOBODYS], ids=lambda names: names["owner"])
-def test_the_provider_may_ask_for_everything(desk: Desk, names: dict[str, str], kind: type[Any]) -> None:
-    for sender in ("operator.test", "controller.b"):
-        asker = who(sender)
-        assert asker is not None
-        assert refusal(asker, asks(names)[kind], desk.controller.cluster) == ("", "")
+def test_the_provider_may_ask_for_everything_and_an_owner_for_what_is_hers(desk: Desk) -> None:
+    for kind in KINDS:
+        for names in (OWN, OTHERS, NOBODYS):
+            for sender in ("operator.test", "controller.b"):
+                assert refused(desk, asks(names)[kind], sender) == ""
+        assert refused(desk, asks(OWN)[kind], KIM) == ("" if kind in REQUESTS[Role.OWNER] else "not-allowed")
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_an_owner_may_change_what_is_hers(desk: Desk, kind: type[Any]) -> None:
-    asker = who(KIM)
+def refused(desk: Desk, request: Request, sender: str) -> str:
+    asker = who(sender)
     assert asker is not None
-    code, detail = refusal(asker, asks(OWN)[kind], desk.controller.cluster)
-    assert code == ("" if kind in REQUESTS[Role.OWNER] else "not-allowed"), detail
+    return refusal(asker, request, desk.controller.cluster)[0]
 
 
 CODES = {
@@ -183,24 +180,23 @@ CODES = {
 }
 
 
-@pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("sender", [KIM, JOE])
-def test_what_is_somebody_elses_looks_as_if_it_did_not_exist(desk: Desk, sender: str, kind: type[Any]) -> None:
+def test_what_is_somebody_elses_looks_as_if_it_did_not_exist(desk: Desk, sender: str) -> None:
     """The answer is the same but for the name that was asked for, nothing changes, and it is told."""
     before = known(desk)
-    told = len(desk.happenings("message-refused"))
-    asker = who(sender)
-    assert asker is not None
+    role = Role.OWNER if sender == KIM else Role.USER
+    for kind in KINDS:
+        told = len(desk.happenings("message-refused"))
 
-    theirs, nothing = (said(desk, asks(names)[kind], sender) for names in (OTHERS, NOBODYS))
+        theirs, nothing = (said(desk, asks(names)[kind], sender) for names in (OTHERS, NOBODYS))
 
-    expected = CODES.get(kind, "not-allowed") if kind in REQUESTS[asker.role] else "not-allowed"
-    assert (theirs.done, theirs.code, theirs.data) == (False, expected, None)
-    assert (nothing.done, nothing.code) == (False, expected)
-    assert _anonymous(theirs.detail) == _anonymous(nothing.detail)
-    assert known(desk) == before
+        expected = CODES[kind] if kind in REQUESTS[role] else "not-allowed"
+        assert (theirs.done, theirs.code, theirs.data) == (False, expected, None)
+        assert (nothing.done, nothing.code) == (False, expected)
+        assert _anonymous(theirs.detail) == _anonymous(nothing.detail)
+        assert known(desk) == before
+        assert [event.subject for event in desk.happenings("message-refused")[told:]] == [sender, sender]
     assert desk.dead == []
-    assert [event.subject for event in desk.happenings("message-refused")[told:]] == [sender, sender]
 
 
 def _anonymous(text: str) -> str:
@@ -211,11 +207,8 @@ def _anonymous(text: str) -> str:
 
 
 def test_a_user_submits_where_an_agreement_names_it_and_cancels_its_own(desk: Desk) -> None:
-    for kind in (SubmitJob, CancelJob):
-        code = "" if kind is SubmitJob else "unknown-job"  # the job is its owner's
-        asker = who(JOE)
-        assert asker is not None
-        assert refusal(asker, asks(OWN)[kind], desk.controller.cluster)[0] == code
+    assert refused(desk, asks(OWN)[SubmitJob], JOE) == ""
+    assert refused(desk, asks(OWN)[CancelJob], JOE) == "unknown-job"  # it is the owner's
     desk.controller.cluster.environments["kimbatch"].agreement = agreement("kimbatch", owner="kim")
     assert said(desk, SubmitJob("r1", job("late", environment="kimbatch")), JOE).code == "unknown-environment"
     good(desk, CancelJob("r2", "joejob"), JOE)  # submitted while it could
@@ -243,10 +236,7 @@ def test_an_application_does_not_take_the_place_of_somebody_elses(desk: Desk) ->
     reply = said(desk, SubmitWeb("r", shop("leeshop", most=9, environment="kimweb")), KIM)
     assert (reply.done, reply.code) == (False, "duplicate-name")
     assert known(desk) == before
-    asker = who(KIM)
-    assert asker is not None
-    moved = SubmitWeb("r", shop("kimshop", environment="leeweb"))
-    assert refusal(asker, moved, desk.controller.cluster)[0] == "unknown-environment"
+    assert refused(desk, SubmitWeb("r", shop("kimshop", environment="leeweb")), KIM) == "unknown-environment"
 
 
 def test_a_job_waits_for_no_job_of_others(desk: Desk) -> None:
@@ -264,31 +254,30 @@ def test_a_job_waits_for_no_job_of_others(desk: Desk) -> None:
 SUBJECTS = {"environment": "batch", "job": "job", "web-app": "app"}
 
 
-@pytest.mark.parametrize("what", [*QUERIES, "nonsense"])
 @pytest.mark.parametrize("sender", [KIM, JOE])
-def test_a_view_shows_what_is_ones_own_or_nothing(desk: Desk, sender: str, what: str) -> None:
-    asker = who(sender)
-    assert asker is not None
-    own = OWN["user"] if (what, sender) == ("job", JOE) else OWN.get(SUBJECTS.get(what, ""), "")
+def test_a_view_shows_what_is_ones_own_or_nothing(desk: Desk, sender: str) -> None:
+    views = VIEWS[Role.OWNER if sender == KIM else Role.USER]
+    for what in (*QUERIES, "nonsense"):
+        own = OWN["user"] if (what, sender) == ("job", JOE) else OWN.get(SUBJECTS.get(what, ""), "")
 
-    reply = said(desk, Query("q", what, own), sender)
+        reply = said(desk, Query("q", what, own), sender)
 
-    assert (reply.done, reply.code) == ((True, "") if what in VIEWS[asker.role] else (False, "not-allowed"))
-    if reply.done:
-        assert not any(name in str(reply.data) for name in FOREIGN), reply.data
-        assert (own or ("joejob" if what == "jobs" else "kim")) in str(reply.data)
-    else:
-        assert reply.data is None
+        assert (reply.done, reply.code) == ((True, "") if what in views else (False, "not-allowed"))
+        if reply.done:
+            assert not any(name in str(reply.data) for name in FOREIGN), reply.data
+            assert (own or ("joejob" if what == "jobs" else "kim")) in str(reply.data)
+        else:
+            assert reply.data is None
 
 
-@pytest.mark.parametrize("what", SUBJECTS)
 @pytest.mark.parametrize("sender", [KIM, JOE])
-def test_a_view_of_somebody_elses_thing_is_one_of_nothing(desk: Desk, sender: str, what: str) -> None:
-    theirs, nothing = (said(desk, Query("q", what, names[SUBJECTS[what]]), sender) for names in (OTHERS, NOBODYS))
-    assert not theirs.done
-    assert theirs.code == nothing.code
-    assert _anonymous(theirs.detail) == _anonymous(nothing.detail)
-    assert not any(name in _anonymous(theirs.detail) for name in FOREIGN)
+def test_a_view_of_somebody_elses_thing_is_one_of_nothing(desk: Desk, sender: str) -> None:
+    for what, kind in SUBJECTS.items():
+        theirs, nothing = (said(desk, Query("q", what, names[kind]), sender) for names in (OTHERS, NOBODYS))
+        assert not theirs.done
+        assert theirs.code == nothing.code
+        assert _anonymous(theirs.detail) == _anonymous(nothing.detail)
+        assert not any(name in _anonymous(theirs.detail) for name in FOREIGN)
 
 
 def test_lists_count_what_is_ones_own(desk: Desk) -> None:
@@ -323,16 +312,14 @@ def test_a_sender_of_no_role_is_not_answered(desk: Desk) -> None:
     assert len(desk.replies) == answers + 1
 
 
-@pytest.mark.parametrize(
-    "queue", ["controller", "agent.n1", "reply.owner.lee.1", "reply.owner.kimmy", "reply.operator.x"]
-)
-def test_answers_go_to_the_askers_own_queue_alone(desk: Desk, queue: str) -> None:
+def test_answers_go_to_the_askers_own_queue_alone(desk: Desk) -> None:
     """The controller may write where the asker may not: it is not to be made to."""
     answers = len(desk.replies)
-    for request in (Query("q", "jobs"), CancelJob("r", "leejob"), CancelJob("r", "kimjob")):
-        number = desk.delivery()
-        desk.feed(Received(number, KIM, request, queue))
-        assert desk.dead[-1] == (number, f"{KIM} may not have answers sent to {queue}")
+    for queue in ("controller", "agent.n1", "reply.owner.lee.1", "reply.owner.kimmy", "reply.operator.x"):
+        for request in (Query("q", "jobs"), CancelJob("r", "leejob"), CancelJob("r", "kimjob")):
+            number = desk.delivery()
+            desk.feed(Received(number, KIM, request, queue))
+            assert desk.dead[-1] == (number, f"{KIM} may not have answers sent to {queue}")
     assert len(desk.replies) == answers
     assert not desk.controller.cluster.jobs["kimjob"].over
     desk.feed(Received(desk.delivery(), KIM, Query("q", "jobs"), "reply.owner.kim.77"))
