@@ -29,7 +29,8 @@ _WORTH = 0.1
 @dataclass(slots=True, eq=False)
 class App:
     """An application: its utility against CPU (None: its figures are not sound), its rows, those that run and may be
-    changed, CPU that others of its instances hold, and how many of those there are."""
+    changed, CPU that others of its instances hold, and how many of those there are. One without a goal is content
+    whatever it gets, and is given all that its instances can use and nobody else is entitled to."""
 
     row: int
     utility: AppUtility | None
@@ -46,6 +47,8 @@ class App:
         """CPU that instances which may be changed need together for a utility."""
         if self.utility is None:
             return 0.0
+        if not self.utility.flows:
+            return math.inf
         return max(0.0, float(self.utility.mhz(utility)) - self.fixed_mhz)
 
 
