@@ -358,7 +358,7 @@ class Controller:
         self.outgoing.write()
         if agenda.place:
             agenda.place = False
-            if self.event_driven or agenda.cycle:
+            if agenda.cycle or self._acts_on_events():
                 agenda.effects.append(self._set_timer("place", now_s))
         due_s = self.reconciler.next_due_s()
         if self.reconciler.blocked:
@@ -390,8 +390,12 @@ class Controller:
     def _ask(self, now_s: float, cycle: bool) -> None:
         self.deciding.ask(now_s, cycle)
         start_s = self.deciding.next_start_s(now_s)
-        if self.event_driven and start_s < math.inf:
+        if start_s < math.inf and self._acts_on_events():
             self.agenda.effects.append(self._set_timer("place", start_s))
+
+    def _acts_on_events(self) -> bool:
+        """Whether a placement policy, its own or an environment's, is asked between cycles too."""
+        return self.event_driven or self.deciding.acts_on_events()
 
     def _scrape(self, now_s: float) -> None:
         if self.web.has_counters():

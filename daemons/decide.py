@@ -21,7 +21,7 @@ from daemons.policies.provisioning.analysers import Asked
 from daemons.policies.provisioning.breaches import BreachSpec
 from daemons.settings import PolicyChoice
 from shared.decision import PlacementDecision, ProvisioningDecision
-from shared.plugins import find_policy, load, names
+from shared.plugins import find_policy, load, names, policy_group
 from shared.ports import Needs, Shelf
 from shared.snapshot import POOL, Snapshot
 
@@ -177,10 +177,9 @@ def _of_part(request: DecideRequest, part: groups.Part) -> DecideRequest:
 
 def _is_asked(own: DecideRequest, part: groups.Part) -> bool:
     """Whether the part's policy has something to say now."""
-    if not part.environment and own.snapshot.at_cycle:
-        return True
-    event_driven = own.snapshot.at_cycle or find_policy("placement", own.placement.name).event_driven
-    return bool(event_driven and part.snapshot.workloads.names)
+    if own.snapshot.at_cycle:
+        return not part.environment or bool(part.snapshot.workloads.names)
+    return acts_on_events(own.placement) and bool(part.snapshot.workloads.names)
 
 
 def _state_of(state: Any, name: str, choice: PolicyChoice) -> Any:
@@ -252,7 +251,13 @@ def check(placement: PolicyChoice, provisioning: PolicyChoice) -> bool:
     """Whether placement acts on events too; raises `UnknownPolicy` or `InvalidInput` for a choice that cannot work."""
     for role, choice in (("provisioning", provisioning), ("placement", placement)):
         find_policy(role, choice.name).check_params(choice.params)
-    return bool(find_policy("placement", placement.name).event_driven)
+    return acts_on_events(placement)
+
+
+def acts_on_events(placement: PolicyChoice) -> bool:
+    """Whether a placement policy is asked between cycles too; one that is not known (any more) is asked at none."""
+    known = placement.name in names(policy_group("placement"))
+    return known and bool(find_policy("placement", placement.name).event_driven)
 
 
 def unmet(needs: Needs, snapshot: Snapshot) -> str:

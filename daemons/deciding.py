@@ -9,19 +9,21 @@ from dataclasses import dataclass
 from functools import partial
 
 from daemons.agenda import Agenda
-from daemons.decide import DecideOutcome, DecideRequest
+from daemons.decide import DecideOutcome, DecideRequest, acts_on_events
 from daemons.deployment import Deployment, Wish
 from daemons.entries import JobEntry
 from daemons.gains import columns_of, gains_of, utility_of_completed, with_measured
 from daemons.history import History
+from daemons.homes import home_of, takes
 from daemons.planning import order
 from daemons.planning.diff import diff
 from daemons.planning.sight import Need, Room
 from daemons.preparing import Preparing
 from daemons.reconcile import ceilings_of, look_at_speed
 from daemons.records import ControlRecord, DecisionRecord, Provisioned
-from daemons.settings import Automation, ControllerSettings
+from daemons.settings import Automation, ControllerSettings, PolicyChoice
 from daemons.sights import rooms_of, sight_after
+from daemons.snapshot_environments import is_leaving
 from daemons.snapshot_power import power_columns
 from daemons.snapshot_windows import window_views
 from daemons.snapshots import SnapshotBuilder
@@ -141,16 +143,31 @@ class Deciding:
             self.settings.provisioning if cycle else None,
             self._states.get("provisioning"),
             {window.name: window.analyser.params for window in self.settings.windows if window.analyser.params},
+            self._scheduling(),
         )
+
+    def _scheduling(self) -> dict[str, PolicyChoice]:
+        """The placement policies of the environments with nodes of their own."""
+        terms = {e.name: e.agreement.scheduling for e in self.cluster.environments.values() if e.running and e.by_node}
+        return {name: PolicyChoice(wanted.policy, wanted.params) for name, wanted in terms.items()}
+
+    def acts_on_events(self) -> bool:
+        """Whether the policy of an environment is asked between cycles too."""
+        return any(acts_on_events(choice) for choice in self._scheduling().values())
 
     def _worth(self) -> bool:
         """Between cycles only a job that waits, a web application with fewer instances than it must have or a node
         that is yet to be emptied is worth a decision."""
         nodes = self.cluster.nodes.values()
-        if any(node.service is NodeService.DRAINING and not is_empty(node) for node in nodes):
+        if any((node.service is NodeService.DRAINING or is_leaving(node)) and not is_empty(node) for node in nodes):
             return True
         idle = (JobPhase.WAITING, JobPhase.SUSPENDED)
-        waits = (e.phase in idle and not (e.held or e.awaits or e.job.app) for e in self.cluster.active.values())
+        waits = (
+            e.phase in idle
+            and not (e.held or e.awaits or e.job.app)
+            and home_of(self.cluster, e.job.environment) is not None
+            for e in self.cluster.active.values()
+        )
         return any(waits) or self.cluster.lacking()
 
     def next_start_s(self, now_s: float) -> float:
@@ -183,6 +200,7 @@ class Deciding:
             self._fail(now_s, "decision-skipped", f"{compute_id}", outcome.skipped)
             return []
         self.trouble = None
+        self._told_by_part(compute_id, outcome, now_s)
         self.preparing.lacked(outcome.missing, now_s)
         self.refusals, self.refused_s = outcome.placement.refusals, now_s
         self._states = {"placement": outcome.placement_state, "provisioning": outcome.provisioning_state}
@@ -214,6 +232,12 @@ class Deciding:
     def _fail(self, now_s: float, what: str, subject: str, detail: str) -> None:
         self.trouble = Trouble(now_s, what, detail)
         self.agenda.happened(now_s, what, subject, detail)
+
+    def _told_by_part(self, compute_id: int, outcome: DecideOutcome, now_s: float) -> None:
+        """Why some environments have no decision although others have."""
+        for what, reasons in (("decision-skipped", outcome.lacking), ("decision-failed", outcome.failed)):
+            for name, why in reasons.items():
+                self._fail(now_s, what, name or f"{compute_id}", why)
 
     def _provision(self, decision: ProvisioningDecision, now_s: float) -> Provisioned:
         """Make it the desired state where the automation level lets it; what it says of nodes that have changed since
@@ -336,9 +360,16 @@ class Deciding:
             return False  # jobs are suspended, instances of web applications stopped
         ends = change.kind in (ChangeKind.SUSPEND, ChangeKind.STOP)
         counts = len(change.allotments) == (0 if ends else entry.job.instances)
-        known = all(allotment.node in self.cluster.nodes for allotment in change.allotments)
+        known = all(self._may_be_on(entry, allotment.node) for allotment in change.allotments)
         clear = change.kind is not ChangeKind.START or entry.clear
         return entry.phase in expected[change.kind] and counts and known and clear
+
+    def _may_be_on(self, entry: JobEntry, name: str) -> bool:
+        """Whether it is wanted on the node already, or the node serves its environment: it may have been handed over
+        since the decision was asked for."""
+        here = any(allotment.node == name for allotment in entry.allotments)
+        node = self.cluster.nodes.get(name)
+        return node is not None and (here or takes(self.cluster, node, entry.job.environment))
 
     def _crowded(self, changes: Sequence[Change]) -> frozenset[str]:
         """Changes that would bring two instances of a web application to one node: the other has come there since."""

@@ -10,6 +10,7 @@ import math
 
 from daemons.agenda import Agenda
 from daemons.entries import InFlight, Instance, JobEntry
+from daemons.homes import takes
 from daemons.planning import order
 from daemons.planning.diff import diff
 from daemons.planning.sight import Ceilings, Difference, Need, Room
@@ -82,7 +83,12 @@ class Reconciler:
                 self.take_back(entry, now_s, keep_images=not difference.lost)
             difference = diff(sight_of(self.cluster, entry))
         self._note_due(entry, difference, now_s)
-        return tuple(need for need in difference.needs if not self._resting(need, now_s))
+        return tuple(n for n in difference.needs if not (self._resting(n, now_s) or self._misplaced(n, entry)))
+
+    def _misplaced(self, need: Need, entry: JobEntry) -> bool:
+        """Whether it would bring a VM to a node that has been handed over since, or is on its way to another."""
+        comes = need.kind in (ActionKind.START, ActionKind.RESUME, ActionKind.MIGRATE)
+        return comes and not takes(self.cluster, self.cluster.nodes.get(need.target), entry.job.environment)
 
     def _resting(self, need: Need, now_s: float) -> bool:
         """Whether the VM's back-off holds the need back; a start has the back-off of its attempt."""
@@ -115,7 +121,13 @@ class Reconciler:
         longer, there is nothing to take back yet: the agent's limit and the order's expiry bound it."""
         if entry.phase is not JobPhase.RUNNING or entry.released or difference.together:
             return False
-        return now_s >= self._deadline_s(entry) and not any(is_busy(self.cluster, i) for i in entry.instances)
+        late = now_s >= self._deadline_s(entry) or self._has_lost_its_place(entry)
+        return late and not any(is_busy(self.cluster, i) for i in entry.instances)
+
+    def _has_lost_its_place(self, entry: JobEntry) -> bool:
+        """Whether a node that it is wanted on is to be emptied for another environment, or has been."""
+        nodes = (self.cluster.nodes.get(allotment.node) for allotment in entry.allotments)
+        return any(not takes(self.cluster, node, entry.job.environment) for node in nodes if node is not None)
 
     def _deadline_s(self, entry: JobEntry) -> float:
         if entry.begun_s is not None:

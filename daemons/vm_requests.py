@@ -8,6 +8,7 @@ from __future__ import annotations
 from daemons.agenda import Agenda
 from daemons.deciding import Deciding
 from daemons.entries import Instance, JobEntry, NodeEntry
+from daemons.homes import takes
 from daemons.names import unknown
 from daemons.sights import is_busy, is_unknown
 from daemons.state import Cluster
@@ -20,6 +21,25 @@ Refused = tuple[str, str]
 DONE: Refused = ("", "")
 ROOM_TOLERANCE = 1e-9  # sums of floats
 BY_OPERATOR = Reason(ReasonCode.OPERATOR)
+
+
+def rest(cluster: Cluster, entry: JobEntry) -> None:
+    """What runs of a job is suspended; what has not come together yet waits, or goes back to its images."""
+    if entry.phase is JobPhase.RUNNING:
+        imaged = entry.released or entry.resuming
+        entry.phase = JobPhase.SUSPENDED if imaged else JobPhase.WAITING
+        entry.released, entry.resuming, entry.begun_s, entry.reading = False, False, None, None
+        cluster.set_allotments(entry, ())
+
+
+def cancel(cluster: Cluster, agenda: Agenda, entry: JobEntry, now_s: float) -> None:
+    """Stop a job's VMs, discard its images and end it."""
+    entry.phase, entry.finished_s = JobPhase.CANCELLED, now_s
+    cluster.set_allotments(entry, ())
+    entry.revision += 1
+    agenda.change(entry)
+    agenda.place = True
+    agenda.happened(now_s, "job-cancelled", entry.job.name)
 
 
 class VmRequests:
@@ -43,20 +63,12 @@ class VmRequests:
             return "job-not-running", f"job {request.job!r} is being adopted; try again when it runs"
         entry.held = request.on
         if request.on:
-            self._rest(entry)
+            rest(self.cluster, entry)
         entry.revision += 1
         self.agenda.change(entry)
         self.agenda.place = True
         self.agenda.happened(now_s, "job-held" if request.on else "job-unheld", request.job)
         return DONE
-
-    def _rest(self, entry: JobEntry) -> None:
-        """What runs is suspended; what has not come together yet waits, or goes back to its images."""
-        if entry.phase is JobPhase.RUNNING:
-            imaged = entry.released or entry.resuming
-            entry.phase = JobPhase.SUSPENDED if imaged else JobPhase.WAITING
-            entry.released, entry.resuming, entry.begun_s, entry.reading = False, False, None, None
-            self.cluster.set_allotments(entry, ())
 
     # --- move -------------------------------------------------------------------------------------------------------
 
@@ -93,6 +105,9 @@ class VmRequests:
     def _misfit(self, entry: JobEntry, node: NodeEntry, cpu_mhz: float) -> Refused:
         """Why an instance of the job cannot be wanted on the node as well."""
         job, inventory = entry.job, node.inventory
+        if node.in_hand and not takes(self.cluster, node, job.environment):
+            whose, own = node.environment or "nobody", job.environment or "none"
+            return "node-in-environment", f"node {node.name!r} is {whose}'s, {job.name!r} is of environment {own}"
         if not node.schedulable or inventory is None:
             skewed = ", its clock is off" if node.skewed else "" if node.in_hand else ", it changes hands"
             return "node-not-schedulable", f"node {node.name!r} is {node.condition} and {node.service}{skewed}"
