@@ -13,7 +13,7 @@ from daemons.names import unknown
 from daemons.profiles import with_stages
 from daemons.records import DECLARED
 from daemons.state import Cluster
-from daemons.vm_requests import VmRequests
+from daemons.vm_requests import VmRequests, cancel
 from daemons.web import WebApps, could_hold, why_none
 from shared.bus import topology
 from shared.effects import Declare, StartTimer
@@ -152,12 +152,7 @@ class Requests:
             return "", ""
         if entry.phase in OVER:
             return "job-over", f"job {request.job!r} is {entry.phase} already"
-        entry.phase, entry.finished_s = JobPhase.CANCELLED, now_s
-        self.cluster.set_allotments(entry, ())
-        entry.revision += 1
-        self.agenda.change(entry)
-        self.agenda.place = True
-        self.agenda.happened(now_s, "job-cancelled", request.job)
+        cancel(self.cluster, self.agenda, entry, now_s)
         return "", ""
 
     # --- nodes ------------------------------------------------------------------------------------------------------
