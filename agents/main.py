@@ -13,16 +13,18 @@ from urllib.parse import urlsplit
 from agents.agent import OBSERVES_MAX, Agent
 from agents.collectors.network import mac_addresses
 from agents.collectors.node import NodeSampler
+from agents.collectors.system import os_of
 from agents.disk_journal import DiskJournal
 from agents.power.host import OtherHost, OwnHost
 from agents.settings import AgentSettings
+from agents.setups.host import OtherSetups, OwnSetups
 from shared import effects as fx
 from shared import plugins, startup
 from shared.bus import topology
 from shared.config import AgentConfig
 from shared.errors import InvalidInput, Problem, StoreUnavailable, TransientError
 from shared.model import Node, NodeSample, SleepMode
-from shared.ports import Bus, Hypervisor, Journal, Sampler
+from shared.ports import Bus, Hypervisor, Journal, Sampler, SetupDriver
 from shared.pump import Link
 from shared.sdnotify import Notifier
 from shared.shell import BEGIN_ANEW, Shell, StartableCore, Times
@@ -63,7 +65,7 @@ class Boots(Protocol):
 
 class AgentShell(Shell):
     """Runs an agent's core. The hypervisor and the sampler are called in a lane of their own, one call at a time; the
-    host is put to sleep in another.
+    host is put to sleep in another, and set up in a third.
 
     `shape` turns the driver's inventory into the node that the agent reports. Call `wake` when the hypervisor has
     something to say.
@@ -80,6 +82,7 @@ class AgentShell(Shell):
         *,
         seed: int,
         host: Host | None = None,
+        setups: SetupDriver | None = None,
         shape: Callable[[Node], Node] = lambda node: node,
         clock: Times | None = None,
         notifier: Notifier | None = None,
@@ -89,12 +92,14 @@ class AgentShell(Shell):
         self._sampler = sampler
         self._journal = journal
         self._host: Host = host or OtherHost()
+        self._setups: SetupDriver = setups or OtherSetups()
         self._shape = shape
         self._owed = 0
         self._sample = NodeSample()
         self._troubles: dict[str, str] = {}
         self._lane = self.lane("hypervisor", self._due_in_s, self._poll)
         self._sleep_lane = self.lane("sleep")
+        self._setup_lane = self.lane("setup")
         self._carry |= {
             fx.Operate: lambda effect: self._lane.do(partial(self._begin, effect)),
             fx.Abort: lambda effect: self._lane.do(partial(self._call, self.hypervisor.abort, effect.vm)),
@@ -102,6 +107,7 @@ class AgentShell(Shell):
             fx.Observe: lambda _effect: self._lane.do(self._observe),
             fx.WriteJournal: lambda effect: self._write_journal([effect]),
             fx.SleepHost: lambda effect: self._sleep_lane.do(lambda: self.post(self._host.sleep(effect.mode))),
+            fx.SetUpHost: lambda effect: self._setup_lane.do(partial(self._set_up, effect)),
         }
 
     def wake(self) -> None:
@@ -127,6 +133,13 @@ class AgentShell(Shell):
             self._journal.append_all([effect.record for effect in effects])
         except StoreUnavailable as error:
             self.end(BEGIN_ANEW, str(error))  # an agent that cannot remember must not go on
+
+    def _set_up(self, effect: fx.SetUpHost) -> None:
+        """In the lane for setups."""
+        self.log.info("setup begun", request=effect.request, environment=effect.environment, step=effect.step.value)
+        ended = self._setups.set_up(effect.request, effect.environment, effect.step, effect.setup)
+        self.log.info("setup ended", request=effect.request, ok=ended.ok, output=ended.output)
+        self.post(ended)
 
     # --- in the hypervisor's lane -----------------------------------------------------------------------------------
 
@@ -191,9 +204,11 @@ def _set_up(bus: Bus, node: str) -> None:
     bus.consume(topology.agent_queue(node).name, PREFETCH)
 
 
-def shape_of(config: AgentConfig, node: str, macs: tuple[str, ...] = ()) -> Callable[[Node], Node]:
+def shape_of(
+    config: AgentConfig, node: str, macs: tuple[str, ...] = (), system: tuple[str, str] = ("", "")
+) -> Callable[[Node], Node]:
     """What turns the hypervisor's inventory into this node: its name, its type with that one's clock, its reserve, its
-    labels, the addresses of its network cards."""
+    labels, the addresses of its network cards, the type and version of its operating system."""
 
     def shape(found: Node) -> Node:
         labels = tuple(dict.fromkeys((*found.labels, *config.node.labels)))
@@ -207,6 +222,8 @@ def shape_of(config: AgentConfig, node: str, macs: tuple[str, ...] = ()) -> Call
             labels=labels,
             node_type=config.node.type or found.node_type,
             mac_addresses=macs or found.mac_addresses,
+            os_type=system[0] or found.os_type,
+            os_version=system[1] if system[0] else found.os_version,
         )
 
     return shape
@@ -244,6 +261,7 @@ def build(config: AgentConfig, connect: startup.Connect, make: MakeHypervisor, s
     user = startup.bus_user(config.bus.url)
     if user and user != topology.agent_user(node):
         raise InvalidInput(Problem("bus.url", f"has the user {user!r}", f"{topology.agent_user(node)!r}"))
+    own = OwnSetups(node, config.setup, f"{config.journal.path}.setup.lock")
     journal = DiskJournal(config.journal.path)
     wake = _Wake()
     hypervisor = make(config.hypervisor.uri, wake)
@@ -259,7 +277,8 @@ def build(config: AgentConfig, connect: startup.Connect, make: MakeHypervisor, s
         journal,
         seed=seed,
         host=OwnHost() if here else OtherHost(),
-        shape=shape_of(config, node, mac_addresses() if here else ()),
+        setups=own if here or isinstance(hypervisor, Boots) else OtherSetups(),
+        shape=shape_of(config, node, mac_addresses(), os_of()) if here else shape_of(config, node),
         notifier=Notifier(),
     )
     wake.target = shell.wake

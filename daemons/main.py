@@ -358,6 +358,7 @@ def settings_of(config: ControllerConfig, driver: PowerDriver | None = None) -> 
         scrape_s=periods.scrape_s,
         gang_timeout_s=timeouts.gang_timeout_s,
         action_ttl_s=timeouts.action_ttl_s,
+        setup_tries=config.setup.tries,
         stall_after_s=timeouts.stall_after_s,
         automation=Automation(config.automation.level.value),
         hold_starts=config.automation.hold_starts,

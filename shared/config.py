@@ -268,6 +268,13 @@ class PowerKeys:
 
 
 @dataclass(frozen=True, slots=True)
+class Handing:
+    """Nodes that change hands: how often a setup is tried before an operator must see to it."""
+
+    tries: Annotated[int, Range(1, 100)] = 3
+
+
+@dataclass(frozen=True, slots=True)
 class Memory:
     """What a VM takes beyond its own memory."""
 
@@ -337,6 +344,7 @@ class ControllerConfig:
     windows: Mapping[str, Window] = field(default_factory=dict)
     prices: Prices = field(default_factory=Prices)
     power: PowerKeys = field(default_factory=PowerKeys)
+    setup: Handing = field(default_factory=Handing)
     store: StoreFile = field(default_factory=StoreFile)
     bus: Bus = field(default_factory=Bus)
     log: Log = field(default_factory=Log)
@@ -396,6 +404,26 @@ class JournalFile:
 
 
 @dataclass(frozen=True, slots=True)
+class SetupCommand:
+    """A program with its arguments, and how long it may take; `{node}`, `{environment}` and `{step}` in them are filled
+    in."""
+
+    run: Command
+    limit_s: Duration = 600.0
+
+
+@dataclass(frozen=True, slots=True)
+class SetupKeys:
+    """What may be done to this host when it changes hands. `wipe`: programs that remove what its last holder left, run
+    one after the other, all within `wipe_limit_s` (empty: wiping is refused). `commands`: those that agreements may
+    name."""
+
+    wipe: tuple[Command, ...] = ()
+    wipe_limit_s: Duration = 3_600.0
+    commands: Mapping[str, SetupCommand] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
 class AgentConfig:
     """The agent's file; the same file may serve every node when names are left to the hosts."""
 
@@ -406,6 +434,7 @@ class AgentConfig:
     periods: AgentPeriods = field(default_factory=AgentPeriods)
     timeouts: AgentTimeouts = field(default_factory=AgentTimeouts)
     hypervisor: HypervisorChoice = field(default_factory=HypervisorChoice)
+    setup: SetupKeys = field(default_factory=SetupKeys)
     journal: JournalFile = field(default_factory=JournalFile)
     bus: Bus = field(default_factory=Bus)
     log: Log = field(default_factory=Log)

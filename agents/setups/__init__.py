@@ -1,0 +1,1 @@
+"""What is done to the agent's own host when it changes hands."""
