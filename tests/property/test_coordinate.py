@@ -38,7 +38,7 @@ def setting(seed: int, model: str, on_reclaim: OnReclaim) -> Setting:
     """Terms of a seed."""
     rng = Random(1_000 + seed)
     terms = BatchTerms(
-        rng.choice((1.0, 1.2, 2.0)), rng.choice((0.0, 0.2, 0.4)), rng.choice((0.3, 0.5, 0.9)), on_reclaim
+        rng.choice((0.5, 1.2, 2.0)), rng.choice((0.0, 0.2, 0.4)), rng.choice((0.3, 0.5, 0.9)), on_reclaim
     )
     lower = {"fb": (NODES, 0), "dedicated": (rng.randint(0, NODES), NODES)}.get(model, (rng.randint(0, 8), 0))
     return Setting(model, *lower, HORIZON_S, rng.choice((20.0, 35.0, 60.0)), terms)

@@ -180,7 +180,7 @@ class Naive:
         above = queued > 0 if self.batch == 0 else queued / self.batch > terms.request_ratio
         below = queued == 0 if self.batch == 0 else queued / self.batch < terms.release_ratio
         if above:
-            self.batch = queued
+            self.batch = max(self.batch, queued)
         elif sizes and max(sizes) > self.batch:
             self.batch += max(sizes) - idle
         elif below:
