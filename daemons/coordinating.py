@@ -1,0 +1,217 @@
+"""The coordination driver: asks the policies of groups of environments when something has changed and when their timers
+fire, and has their answers carried out (phoenixcloud.txt section 5).
+
+Everything that must outlive a controller is in the records of environments and nodes: sizes, who is to have which node,
+and since when the timers run. A new leader goes on with the same phase.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+
+from daemons.agenda import Agenda
+from daemons.coordination_groups import Group, Key, grouped, made, of_names
+from daemons.environment_entry import NOT_BEGUN, EnvironmentEntry
+from daemons.reclaiming import Reclaiming
+from daemons.settings import ControllerSettings
+from daemons.sharing import Give, Sharing
+from daemons.state import Cluster
+from daemons.unit_views import UnitsWanted, like, party_of, queue_of
+from shared.agreement import UNITS_MAX
+from shared.coordination import GroupView, Moment
+from shared.errors import UnknownPolicy
+from shared.model import JobPhase, whole
+
+ASKED_BY_ARRIVALS = frozenset({"on-demand"})  # models that are asked when jobs have arrived
+_TIMERS = (Moment.PROVISION, Moment.MANAGE)
+
+
+class Coordinating:
+    """Keeps one group for every environment that serves, or pair of them. `units_wanted(name, cluster)`: what the
+    instances of a web environment need; `give(node, environment, now_s)` says who is to have a node."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        agenda: Agenda,
+        settings: ControllerSettings,
+        reclaiming: Reclaiming,
+        units_wanted: UnitsWanted,
+        give: Give,
+    ) -> None:
+        self.cluster, self.agenda, self.settings = cluster, agenda, settings
+        self.sharing = Sharing(cluster, agenda, settings.power, reclaiming, give)
+        self._units_wanted, self._give = units_wanted, give
+        self._groups: dict[Key, Group] = {}
+        self._unknown: set[Key] = set()
+        self._wanted: dict[str, int] = {}
+        self._loaded = False
+        self._due_s = math.inf
+        self._pending = False
+
+    @property
+    def due(self) -> bool:
+        """Whether there is reason to look now."""
+        return self.agenda.acting and (self._pending or bool(self.agenda.coordinate))
+
+    @property
+    def groups(self) -> list[Group]:
+        """All groups, in the order in which they get what they wish for."""
+        return list(self._groups.values())
+
+    # --- what is heard ----------------------------------------------------------------------------------------------
+
+    def changed(self, name: str, now_s: float) -> None:
+        """An environment has begun or ceased to serve, has got or lost its partner, or its agreement is another one."""
+        del now_s
+        self._pending = True
+        self.agenda.coordinate.add(name)
+
+    def demand(self, environment: str, now_s: float) -> None:
+        """A web environment may need more or fewer units."""
+        del now_s
+        self.agenda.coordinate.add(environment)
+
+    def loaded(self, now_s: float) -> None:
+        """A new leader has read everything: groups that had begun go on as they were."""
+        del now_s
+        self._loaded = self._pending = True
+
+    def wake(self, now_s: float) -> None:
+        """The time to look has come."""
+        del now_s
+        self._pending = True
+
+    # --- converging -------------------------------------------------------------------------------------------------
+
+    def run(self, now_s: float) -> float:
+        """Ask whom there is reason to ask, in the order of `Moment`; returns when to look again (inf: when something
+        happens)."""
+        agenda = self.agenda
+        if not agenda.acting:
+            return math.inf
+        asked = agenda.coordinate | self._arrived()
+        if not (asked or self._pending or agenda.dirty_environments or now_s >= self._due_s):
+            return self._due_s
+        agenda.coordinate, self._pending = set(), False
+        self._regroup(now_s)
+        if not self._groups:
+            self._due_s = math.inf
+            return math.inf
+        for group in of_names(self.groups, asked | self._other_demand()):
+            self._ask(group, Moment.DEMAND, now_s)
+        for moment in _TIMERS:
+            for group in self.groups:
+                if now_s >= group.next_s(moment):
+                    self._ask(group, moment, now_s)
+        self.sharing.share(self.groups, now_s)
+        ticks_s = min(group.next_s(moment) for group in self.groups for moment in _TIMERS)
+        self._due_s = min(ticks_s, now_s + self.settings.reconcile_s)
+        return self._due_s
+
+    def _arrived(self) -> set[str]:
+        """Environments whose model is asked when jobs have arrived, and to which some have."""
+        asks = {name for group in self.groups for name in group.names if group.policy.name in ASKED_BY_ARRIVALS}
+        if not asks:
+            return asks
+        entries = self.agenda.dirty_jobs.values()
+        return {job.job.environment for job in entries if job.phase is JobPhase.WAITING} & asks
+
+    def _other_demand(self) -> set[str]:
+        """Web environments that need another number of units than when it was last looked."""
+        names = [entry.name for group in self.groups for entry in group.entries if not entry.batch]
+        before, self._wanted = self._wanted, {name: self._units_wanted(name, self.cluster) for name in names}
+        return {name for name in names if self._wanted[name] != before.get(name)}
+
+    # --- groups -----------------------------------------------------------------------------------------------------
+
+    def _regroup(self, now_s: float) -> None:
+        """Form the groups that there are to be; those that are new begin."""
+        serving = {name: entry for name, entry in self.cluster.environments.items() if entry.serves}
+        self._give_up(serving, now_s)
+        before, goes_on, self._loaded = self._groups, self._loaded, False
+        self._groups, new = {}, []
+        for key, entries in grouped(serving).items():
+            group = before.get(key) or self._made(key, entries, now_s)
+            if group is None:
+                continue
+            self._groups[key] = group
+            if key not in before and not (goes_on and group.begun()):
+                new.append(group)
+        for group in new:
+            group.begin(now_s)
+            self._ask(group, Moment.START, now_s)
+
+    def _made(self, key: Key, entries: tuple[EnvironmentEntry, ...], now_s: float) -> Group | None:
+        try:
+            group = made(entries)
+        except UnknownPolicy as problem:
+            if key not in self._unknown:
+                self._unknown.add(key)
+                self.agenda.happened(now_s, "coordination-failed", entries[0].name, f"{problem}")
+            return None
+        self._unknown.discard(key)
+        return group
+
+    def _give_up(self, serving: Iterable[str], now_s: float) -> None:
+        """What does not serve has no units."""
+        for name, entry in self.cluster.environments.items():
+            if name not in serving and (entry.size or entry.begun):
+                if entry.size:
+                    self.agenda.happened(now_s, "environment-sized", name, f"{entry.size} to 0: it does not serve")
+                entry.size = 0
+                entry.started_s = NOT_BEGUN
+                entry.provisioned_s = entry.managed_s = 0.0
+                self.agenda.change_environment(entry)
+        for node in self.cluster.nodes.values():
+            if node.given and node.given not in serving:
+                self._give(node, "", now_s)
+
+    # --- asking -----------------------------------------------------------------------------------------------------
+
+    def _ask(self, group: Group, moment: Moment, now_s: float) -> None:
+        """Ask a group's policy and carry out its answer."""
+        if moment in _TIMERS:
+            group.fired(moment, now_s)
+        for entry in group.entries:
+            self.agenda.change_environment(entry)
+        answer = self._answer(group, moment, now_s)
+        if answer is not None:
+            group.wish = answer
+        self.sharing.share(self.groups, now_s, group if moment is Moment.PROVISION else None)
+
+    def _answer(self, group: Group, moment: Moment, now_s: float) -> tuple[int, ...] | None:
+        view = self.view(group, now_s, arrived=moment not in _TIMERS)
+        try:
+            answer = group.policy.decide(view, moment)
+            for size, _ in zip(answer.sizes, group.entries, strict=True):
+                whole("sizes", size, 0, UNITS_MAX)
+        except Exception as problem:  # noqa: BLE001 - a policy may raise anything: its environments keep what they have
+            self.agenda.happened(now_s, "coordination-failed", group.name, f"{group.policy.name}: {problem}")
+            return None
+        group.why = f"{moment.value}: {answer.reason}" if answer.reason else moment.value
+        return self._with_pending(group, moment, answer.sizes)
+
+    def view(self, group: Group, now_s: float, *, arrived: bool = True) -> GroupView:
+        """A group as its policy sees it; arrived: with jobs that came in at this instant."""
+        stock = self.sharing.stock(now_s)
+        parties = []
+        for entry in group.entries:
+            node = like(entry, self.cluster, stock)
+            queue = queue_of(entry, self.cluster, node, now_s, arrived=arrived)
+            parties.append(party_of(entry, self.cluster, stock, self._units_wanted, queue))
+        return GroupView(tuple(parties))
+
+    @staticmethod
+    def _with_pending(group: Group, moment: Moment, sizes: tuple[int, ...]) -> tuple[int, ...]:
+        """What a web environment still waits for when a timer fires is wished for still, before what a batch
+        environment wishes beyond what it has."""
+        web, batch = group.web, group.batch
+        if moment not in _TIMERS or web is None or group.wish[web] <= sizes[web] or not group.short:
+            return sizes
+        wish = list(sizes)
+        wish[web] = group.wish[web]
+        if batch is not None and sum(wish) > group.most:
+            wish[batch] = max(min(sizes[batch], group.sizes[batch]), int(group.most) - wish[web])
+        return tuple(wish)

@@ -1,0 +1,274 @@
+"""Shares the provider's units between groups: asks the arbiter, sets what environments are to have, and which nodes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from daemons.agenda import Agenda
+from daemons.coordination_groups import Group
+from daemons.entries import NodeEntry
+from daemons.environment_entry import EnvironmentEntry
+from daemons.policies.coordination.granting import grant
+from daemons.reclaiming import Reclaiming
+from daemons.settings import PowerSettings
+from daemons.state import Cluster
+from daemons.unit_choice import Tenant, Unit, arriving, evicted, fitted, idle_first, pending
+from daemons.unit_views import Stock, nodes_for, slots, stock_of, tenants, vm_room, vms_used
+from shared.agreement import VmTemplate
+from shared.coordination import Claim, Grants
+from shared.model import JobPhase
+
+Give = Callable[[NodeEntry, str, float], None]
+
+
+class Sharing:
+    """Gives groups what they wish for as far as they may have it. `give(node, environment, now_s)` says who is to have
+    a node ("": nobody)."""
+
+    def __init__(
+        self, cluster: Cluster, agenda: Agenda, power: PowerSettings, reclaiming: Reclaiming, give: Give
+    ) -> None:
+        self.cluster, self.agenda, self.power = cluster, agenda, power
+        self.reclaiming, self._give = reclaiming, give
+
+    def stock(self, now_s: float) -> Stock:
+        """The nodes as they stand."""
+        return stock_of(self.cluster, self.power, now_s)
+
+    def share(self, groups: Sequence[Group], now_s: float, due: Group | None = None) -> None:
+        """Let every group have what it may; `due`: a group whose timer has fired, which gives back what it owes."""
+        stock = self.stock(now_s)
+        self._share_vms([group for group in groups if not group.by_node], groups, stock, now_s, due)
+        self._share_nodes([group for group in groups if group.by_node], groups, stock, now_s, due)
+
+    # --- nodes ------------------------------------------------------------------------------------------------------
+
+    def _share_nodes(
+        self, groups: Sequence[Group], everyone: Sequence[Group], stock: Stock, now_s: float, due: Group | None
+    ) -> None:
+        if not groups:
+            return
+        kept = self._kept_for_vms([group for group in everyone if not group.by_node], stock)
+        stock.free = [unit for unit in stock.free if unit.name not in kept]
+        grants = grant([self._claim(group, stock) for group in groups], stock.counted(stock.free))
+        moving = _Moves()
+        for index, group in enumerate(groups):
+            for kind, units in enumerate(grants.taken[index]):
+                stock.free += self._idle_of(group, kind, units, stock)
+            if group is due:
+                for kind, units in enumerate(grants.owed[index]):
+                    moving.left += self._forced_out(group, kind, units, stock, now_s)
+        moving.left += [unit for unit in stock.free if self.cluster.nodes[unit.name].given]
+        for index, group in enumerate(groups):
+            self._allot(group, grants, index, stock, moving, now_s)
+        for name, environment in moving.ends().items():
+            self._give(self.cluster.nodes[name], environment, now_s)
+
+    def _claim(self, group: Group, stock: Stock) -> Claim:
+        units = [unit for name in group.names for unit in stock.held.get(name, ())]
+        return Claim(
+            group.name,
+            group.lower,
+            group.firm,
+            stock.counted(units),
+            stock.counted(unit for unit in units if unit.idle),
+            sum(group.wish),
+            stock.fits(group.entries[0].agreement),
+        )
+
+    def _idle_of(self, group: Group, kind: int, count: int, stock: Stock) -> list[Unit]:
+        """So many idle nodes of a class are not the group's any more, the batch environment's first."""
+        gone: list[Unit] = []
+        for entry in group.entries:
+            held = [unit for unit in stock.held.get(entry.name, ()) if unit.kind == kind]
+            gone += _out(stock, entry.name, idle_first(held, entry.name)[: count - len(gone)])
+        return gone
+
+    def _forced_out(self, group: Group, kind: int, count: int, stock: Stock, now_s: float) -> list[Unit]:
+        """So many nodes of a class are not the group's any more, whatever runs on them."""
+        gone: list[Unit] = []
+        for entry in group.entries:
+            held = [unit for unit in stock.held.get(entry.name, ()) if unit.kind == kind]
+            gone += _out(stock, entry.name, self._leaving(entry, held, count - len(gone), now_s, forced=True))
+        return gone
+
+    def _leaving(
+        self, entry: EnvironmentEntry, held: Sequence[Unit], count: int, now_s: float, *, forced: bool = False
+    ) -> list[Unit]:
+        """Nodes that an environment gives up: idle ones, then those of a batch environment's jobs, which give way. A
+        web environment gives up others only when it is `forced`, and at most as many as there are."""
+        gone = idle_first(held, entry.name)[: max(0, count)]
+        more = count - len(gone)
+        if more <= 0:
+            return gone
+        busy = {unit.name: unit for unit in held if not unit.idle}
+        if entry.batch:
+            jobs, freed = evicted(tenants(entry, self.cluster), sorted(busy), more)
+            self.reclaiming.jobs(entry, jobs, now_s)
+            names: Sequence[str] = freed[:more]
+        else:
+            crowd = {name: len(self.cluster.nodes[name].claimed) for name in busy}
+            names = sorted(busy, key=lambda name: (crowd[name], name))[:more] if forced else ()
+            self.reclaiming.instances(names, entry.name, now_s)
+        return gone + [busy[name] for name in names]
+
+    def _allot(self, group: Group, grants: Grants, index: int, stock: Stock, moving: _Moves, now_s: float) -> None:
+        """Size a group's environments, and say which nodes they give up and which ones they get."""
+        names = arriving(stock.free, group.names, grants.given[index])
+        spare = [unit for unit in stock.free if unit.name in names]
+        stock.free = [unit for unit in stock.free if unit.name not in names]
+        held = [len(stock.held.get(name, ())) for name in group.names]
+        total = sum(held) + len(spare)
+        self._size(group, held, total, now_s)
+        for entry in group.entries:
+            own = stock.held.get(entry.name, [])
+            spare += _out(stock, entry.name, self._leaving(entry, own, len(own) - entry.size, now_s))
+        missing = min(sum(group.wish), group.lower) - total
+        for party in _web_first(group):
+            entry = group.entries[party]
+            lacks = entry.size - len(stock.held.get(entry.name, ()))
+            if missing > 0 and not entry.batch and lacks > len(spare) and group.batch is not None:
+                spare += self._from_partner(group, min(missing, lacks - len(spare)), stock, now_s)
+            comes = sorted(spare, key=lambda unit: unit.holder != entry.name)[: max(0, lacks)]
+            stock.held.setdefault(entry.name, []).extend(comes)
+            moving.to(entry.name, comes)
+            spare = [unit for unit in spare if unit not in comes]
+        moving.left += spare
+
+    def _from_partner(self, group: Group, count: int, stock: Stock, now_s: float) -> list[Unit]:
+        """Nodes have been lost and there are no others: what the group has of its lower bound is the web environment's
+        first."""
+        assert group.batch is not None
+        batch = group.entries[group.batch]
+        return _out(stock, batch.name, self._leaving(batch, stock.held.get(batch.name, []), count, now_s))
+
+    # --- VMs --------------------------------------------------------------------------------------------------------
+
+    def _share_vms(
+        self, groups: Sequence[Group], everyone: Sequence[Group], stock: Stock, now_s: float, due: Group | None
+    ) -> None:
+        """Their units are slots on nodes of no environment. Those of one template are shared at a time."""
+        templates = {group.entries[0].agreement.template: None for group in groups}
+        for template in templates:
+            if template is None:
+                continue
+            alike = [group for group in groups if group.entries[0].agreement.template == template]
+            free = self._vm_slots(template, groups, everyone, stock)
+            grants = grant([self._vm_claim(group) for group in alike], (free,))
+            for index, group in enumerate(alike):
+                back = grants.taken[index][0] + (grants.owed[index][0] if group is due else 0)
+                total = sum(group.sizes) - back + grants.given[index][0]
+                self._size(group, group.sizes, total, now_s)
+                for entry in group.entries:
+                    self._within_quota(entry, now_s)
+
+    def _vm_slots(self, template: VmTemplate, groups: Sequence[Group], everyone: Sequence[Group], stock: Stock) -> int:
+        """How many VMs of a template have room besides all that environments have, on the nodes that are not kept for
+        lower bounds of others."""
+        promised = sum(
+            max(0, group.lower - sum(len(stock.held.get(name, ())) for name in group.names))
+            for group in everyone
+            if group.by_node
+        )
+        room = vm_room(self.cluster, stock, template)[promised:]
+        taken = sum(sum(group.sizes) * _part(group.entries[0].agreement.template, template) for group in groups)
+        return max(0, int(sum(room) - taken))
+
+    def _vm_claim(self, group: Group) -> Claim:
+        size = sum(group.sizes)
+        used = sum(min(entry.size, vms_used(entry, self.cluster)) for entry in group.entries)
+        return Claim(group.name, group.lower, group.firm, (size,), (size - used,), sum(group.wish), (True,))
+
+    def _within_quota(self, entry: EnvironmentEntry, now_s: float) -> None:
+        """Jobs give way where more VMs run than there are units."""
+        if not entry.batch:
+            return
+        runs = [job for job in self.cluster.jobs_of(entry.name) if job.phase is JobPhase.RUNNING]
+        more = sum(job.job.instances for job in runs) - entry.size
+        if more > 0:
+            crowd = [
+                Tenant(job.job.name, job.wanted_s, job.order, frozenset(one.vm for one in job.instances))
+                for job in runs
+            ]
+            jobs, _ = evicted(crowd, [one.vm for job in runs for one in job.instances], more)
+            self.reclaiming.jobs(entry, jobs, now_s)
+
+    def _kept_for_vms(self, groups: Sequence[Group], stock: Stock) -> frozenset[str]:
+        """Nodes of no environment that hold the VMs of those whose units are VMs, as many as they have or none else may
+        have."""
+        kept = 0
+        roomy: dict[str, int] = {}
+        for template in {group.entries[0].agreement.template: None for group in groups}:
+            if template is None:
+                continue
+            alike = [group for group in groups if group.entries[0].agreement.template == template]
+            vms = sum(max(group.lower, sum(group.sizes)) for group in alike)
+            kept += nodes_for(vm_room(self.cluster, stock, template), vms)
+            for unit in stock.free:
+                facts = self.cluster.nodes[unit.name].inventory
+                memory_mib = template.memory_mib + self.cluster.vm_overhead_mib
+                roomy[unit.name] = slots(facts, memory_mib, template.max_mhz) if facts is not None else 0
+        order = sorted(stock.free, key=lambda unit: (-roomy.get(unit.name, 0), unit.empty, unit.name))
+        return frozenset(unit.name for unit in order[:kept])
+
+    # --- sizes ------------------------------------------------------------------------------------------------------
+
+    def _size(self, group: Group, held: Sequence[int], total: int, now_s: float) -> None:
+        """Note how many units each environment of a group is to have, of `total` that the group has."""
+        web, batch = group.web, group.batch
+        sizes = fitted(group.wish, held, total, group.lower, 0 if web is None else web)
+        for entry, size in zip(group.entries, sizes, strict=True):
+            if size != entry.size:
+                self.agenda.happened(now_s, "environment-sized", entry.name, f"{entry.size} to {size}: {group.why}")
+                entry.size = size
+                entry.adjustments += 1
+                self.agenda.change_environment(entry)
+                self.agenda.place = True
+        group.wish = pending(group.wish, sizes, group.firm, batch)
+        if web is not None:
+            self._tell_short(group, group.entries[web], group.wish[web] - sizes[web], now_s)
+
+    def _tell_short(self, group: Group, entry: EnvironmentEntry, short: int, now_s: float) -> None:
+        if short == group.short:
+            return
+        group.short = short
+        told = f"waits for {short} more units, {entry.size} granted" if short else ""
+        if short:
+            self.agenda.happened(now_s, "environment-waits", entry.name, told)
+        if entry.running:
+            entry.detail = told
+            self.agenda.change_environment(entry)
+
+
+class _Moves:
+    """Which nodes change hands. left: those that nobody is to have unless they are given to somebody after all."""
+
+    def __init__(self) -> None:
+        self.left: list[Unit] = []
+        self._to: dict[str, str] = {}
+
+    def to(self, environment: str, units: Sequence[Unit]) -> None:
+        """The environment is to have these."""
+        self._to.update((unit.name, environment) for unit in units)
+
+    def ends(self) -> dict[str, str]:
+        """Who is to have each of them, in the order in which it was decided."""
+        return {unit.name: "" for unit in self.left} | self._to
+
+
+def _out(stock: Stock, environment: str, units: list[Unit]) -> list[Unit]:
+    """They are not the environment's any more."""
+    names = {unit.name for unit in units}
+    if names:
+        stock.held[environment] = [unit for unit in stock.held[environment] if unit.name not in names]
+    return units
+
+
+def _web_first(group: Group) -> list[int]:
+    return sorted(range(len(group.entries)), key=lambda party: group.entries[party].batch)
+
+
+def _part(other: VmTemplate | None, template: VmTemplate) -> float:
+    """How many VMs of a template take the room of one of another template."""
+    assert other is not None
+    return max(other.memory_mib / max(1, template.memory_mib), other.max_mhz / template.max_mhz)

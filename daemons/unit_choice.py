@@ -1,0 +1,114 @@
+"""Pure: which nodes an environment is given, which it gives up, and whose jobs give way."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from daemons.policies.coordination.victims import victims
+
+
+@dataclass(frozen=True, slots=True)
+class Unit:
+    """A node as it stands in a choice between nodes. kind: its class. holder: whose workloads may run on it now ("":
+    those of no environment). settled: it is not on its way from one holder to another. awake: in service and up.
+    idle: nothing of who is to have it runs on it, or is wanted there; empty: no VM of ours is or may be on it.
+    images: saved VMs lie on it."""
+
+    name: str
+    kind: int = 0
+    holder: str = ""
+    settled: bool = True
+    awake: bool = True
+    idle: bool = True
+    empty: bool = True
+    images: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Tenant:
+    """A job that would have to give way. nodes: where it is or is wanted. arrival: its place in the queue."""
+
+    name: str
+    start_s: float
+    arrival: int
+    nodes: frozenset[str]
+
+
+def arriving(free: Sequence[Unit], environments: Sequence[str], counts: Sequence[int]) -> tuple[str, ...]:
+    """Names of counts[k] units of each class k, those first that the environments have still, then those that take
+    least to be handed over."""
+
+    def trouble(unit: Unit) -> tuple[bool, bool, bool, bool, bool, str]:
+        return (
+            unit.holder not in environments,
+            not unit.awake,
+            not unit.empty,
+            not unit.settled,
+            unit.images,
+            unit.name,
+        )
+
+    left = list(counts)
+    chosen = []
+    for unit in sorted(free, key=trouble):
+        if left[unit.kind] > 0:
+            left[unit.kind] -= 1
+            chosen.append(unit.name)
+    return tuple(chosen)
+
+
+def idle_first(units: Sequence[Unit], environment: str) -> list[Unit]:
+    """The idle ones in the order in which they are given up: those that have not come yet, then those without saved
+    VMs; the last by name first."""
+    last_first = sorted((unit for unit in units if unit.idle), key=lambda unit: unit.name, reverse=True)
+    return sorted(last_first, key=lambda unit: (unit.holder == environment and unit.awake, unit.images))
+
+
+def evicted(tenants: Sequence[Tenant], nodes: Sequence[str], needed: int) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Whose jobs give way, in the order of phoenixcloud.txt section 5.1, until at least `needed` of the nodes have
+    nobody left, and which nodes these are, first those that nobody is on any more; a job that is on none of them is
+    spared. O(n log n)."""
+    if needed <= 0:
+        return (), ()
+    within = frozenset(nodes)
+    asked = [tenant for tenant in tenants if tenant.nodes & within]
+    crowd = Counter(name for tenant in asked for name in tenant.nodes)
+    sizes = [len(tenant.nodes) for tenant in asked]
+    order = victims(sizes, [tenant.start_s for tenant in asked], [tenant.arrival for tenant in asked], sum(sizes))
+    left: list[Tenant] = []
+    freed = sorted(name for name in within if name not in crowd)
+    for index in order:
+        if len(freed) >= needed:
+            break
+        tenant = asked[index]
+        left.append(tenant)
+        crowd.subtract(tenant.nodes)
+        freed += sorted(name for name in tenant.nodes if name in within and crowd[name] == 0)
+    return tuple(tenant.name for tenant in left if not tenant.nodes.isdisjoint(freed)), tuple(freed)
+
+
+def fitted(wish: Sequence[int], held: Sequence[int], total: int, lower: int, first: int) -> tuple[int, ...]:
+    """The sizes of a group's parties when it has `total` units in all, of which each party holds `held` now: its wish
+    as far as the units go, and as far as its lower bound, where they are yet to come. What is not granted is cut where
+    it is not held, else anywhere; the party `first` is cut last."""
+    sizes = list(wish)
+    excess = sum(wish) - max(total, min(sum(wish), lower))
+    order = sorted(range(len(sizes)), key=lambda party: party == first)
+    for kept in (held, [0] * len(sizes)):
+        for party in order:
+            cut = max(0, min(excess, sizes[party] - kept[party]))
+            sizes[party] -= cut
+            excess -= cut
+    return tuple(sizes)
+
+
+def pending(wish: Sequence[int], sizes: Sequence[int], firm: int, batch: int | None) -> tuple[int, ...]:
+    """What still stands of a wish that was not granted: of a web environment all of it, of the batch environment, whose
+    index is `batch`, as far as the group's firm bound goes; beyond that its manager asks again."""
+    if batch is None:
+        return tuple(wish)
+    others = sum(wish) - wish[batch]
+    stands = max(sizes[batch], min(wish[batch], firm - others))
+    return tuple(stands if party == batch else size for party, size in enumerate(wish))
