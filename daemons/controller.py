@@ -12,18 +12,21 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from daemons import decide, roles
-from daemons.adjusting import Adjusting
+from daemons.adjusting import Adjusting, units_wanted
 from daemons.agenda import Agenda
 from daemons.answers import Answers
+from daemons.coordinating import Coordinating
 from daemons.deciding import Deciding
 from daemons.deployment import Deployment
 from daemons.emptying import Emptying
 from daemons.energy import Energy
 from daemons.entries import JobEntry
+from daemons.environments import TIMER, Environments
 from daemons.leadership import Leadership, Role
 from daemons.loading import load
 from daemons.measure import Measure
 from daemons.outgoing import Outgoing
+from daemons.reclaiming import Reclaiming
 from daemons.reconcile import Reconciler
 from daemons.requests import Requests
 from daemons.roles import who
@@ -93,7 +96,12 @@ class Controller:
         self.deciding.builder.prices = self.energy.prices.view
         self.web = WebApps(self.cluster, self.agenda, self.deciding, settings)
         self.adjusting = Adjusting(self.cluster, self.agenda, settings, self.deciding.apply)
-        self.requests = Requests(self.cluster, self.agenda, self.measure, self.deciding, self.web)
+        self.coordinating = self._make_coordinating()
+        self.environments = Environments(
+            self.cluster, self.agenda, self.deciding, self.web, self.deployment.handovers.give
+        )
+        self.environments.changed = self.coordinating.changed
+        self.requests = Requests(self.cluster, self.agenda, self.measure, self.deciding, self.web, self.environments)
         self.outgoing = Outgoing(self.cluster, self.agenda, self.deciding, self.reconciler)
         self.answers = Answers(self._tables())
         self._timers: dict[str, float] = {}
@@ -106,6 +114,8 @@ class Controller:
             "scrape": self._scrape,
             "adjust": self._adjust,
             "deploy": self._deploy_soon,
+            "coordinate": self.coordinating.wake,
+            TIMER: self._environments_due,
             "windows": self._windows_due,
             "prices": self.energy.prices.due,
         }
@@ -125,6 +135,12 @@ class Controller:
 
         emptying = Emptying(self.cluster, self.agenda, self.settings, lose, apply)
         return Deployment(self.cluster, self.agenda, self.settings, emptying)
+
+    def _make_coordinating(self) -> Coordinating:
+        """The part that sizes environments and says which nodes they are to have."""
+        reclaiming = Reclaiming(self.cluster, self.agenda, self.deciding.apply, self.reconciler.take_back)
+        give = self.deployment.handovers.give
+        return Coordinating(self.cluster, self.agenda, self.settings, reclaiming, units_wanted, give)
 
     def _tables(self) -> Tables:
         return Tables(
@@ -178,6 +194,7 @@ class Controller:
             or agenda.scrape
             or agenda.adjust
             or agenda.deploy
+            or self.coordinating.due
             or self.outgoing.changed
         )
 
@@ -193,6 +210,8 @@ class Controller:
         self.agenda.term = answer.term
         load(answer.image, self.cluster, self.deciding, self.web, now_s)
         self.deployment.loaded(now_s)
+        self.environments.loaded(now_s)
+        self.coordinating.loaded(now_s)
         self.agenda.happened(now_s, "leading", self.name)
         self.energy.begin(answer.image, now_s)
         self.deciding.windows.tick(now_s)
@@ -344,6 +363,7 @@ class Controller:
                 agenda.effects.append(self._set_timer("deploy", max(due_s, now_s)))
         self.reconciler.run(now_s)
         self.deciding.windows.note(agenda.dirty_jobs.values(), now_s)
+        self._coordinate(now_s)
         if self.web.untidy:
             self.web.tidy(now_s)
         if agenda.scrape:
@@ -365,6 +385,25 @@ class Controller:
             due_s = min(due_s, now_s + self.settings.reconcile_s)
         if due_s < math.inf:
             agenda.effects.append(self._set_timer("settle", max(due_s, now_s)))
+
+    def _coordinate(self, now_s: float) -> None:
+        """After the jobs that end at this instant, and before what is written: sizes, who is to have which node and
+        whose jobs give way are stored together."""
+        self.environments.pair(now_s)
+        due_s = self.coordinating.run(now_s)
+        if due_s < math.inf and due_s != self._timers.get("coordinate"):
+            self.agenda.effects.append(self._set_timer("coordinate", due_s))
+        self.environments.run(now_s)
+        self._set_environments_timer()
+
+    def _environments_due(self, now_s: float) -> None:
+        self.environments.due(now_s)
+        self._set_environments_timer()
+
+    def _set_environments_timer(self) -> None:
+        due_s = self.environments.next_due_s()
+        if due_s < math.inf and due_s != self._timers.get(TIMER):
+            self.agenda.effects.append(self._set_timer(TIMER, due_s))
 
     def _deploy_soon(self, _now_s: float) -> None:
         self.agenda.deploy = True

@@ -8,10 +8,13 @@ from __future__ import annotations
 from daemons.agenda import Agenda
 from daemons.deciding import Deciding
 from daemons.entries import OVER, JobEntry, NodeEntry
+from daemons.environment_checks import Known, nodes_of, refuse_app, refuse_job
+from daemons.environments import Ask, Environments
 from daemons.measure import Measure
 from daemons.names import unknown
 from daemons.profiles import with_stages
 from daemons.records import DECLARED
+from daemons.roles import Role, who
 from daemons.state import Cluster
 from daemons.vm_requests import VmRequests, cancel
 from daemons.web import WebApps, could_hold, why_none
@@ -47,8 +50,17 @@ REMEMBERED_MAX = 1_000
 class Requests:
     """Carries out operators' requests on the desired state."""
 
-    def __init__(self, cluster: Cluster, agenda: Agenda, measure: Measure, deciding: Deciding, web: WebApps) -> None:
+    def __init__(
+        self,
+        cluster: Cluster,
+        agenda: Agenda,
+        measure: Measure,
+        deciding: Deciding,
+        web: WebApps,
+        environments: Environments,
+    ) -> None:
         self.cluster, self.agenda, self.measure, self.deciding, self.web = cluster, agenda, measure, deciding, web
+        self.environments = environments
         self.vms = VmRequests(cluster, agenda, deciding)
         self._done: dict[str, Request] = {}
 
@@ -98,10 +110,21 @@ class Requests:
             case ForgetVm():
                 refused = self.vms.forget(request, now_s)
             case SubmitWeb():
-                refused = self.web.submit(request, now_s)
+                refused = refuse_app(request.app, self.cluster)
+                refused = refused if refused[0] else self.web.submit(request, now_s)
             case RemoveWeb():
                 refused = self.web.remove(request, now_s)
+            case _:
+                assert isinstance(request, Ask)
+                refused = self.environments.handle(request, now_s, self._known_to(sender))
         return refused
+
+    def _known_to(self, sender: str) -> Known:
+        """The environments that somebody may know of (None: all)."""
+        asker = who(sender)
+        if asker is None or asker.role is Role.PROVIDER:
+            return None
+        return {name for name, each in self.cluster.environments.items() if asker.sees_environment(each)}
 
     # --- jobs -------------------------------------------------------------------------------------------------------
 
@@ -127,7 +150,11 @@ class Requests:
             job, profile = with_stages(job, self.cluster.jobs.values())
             if not job.stages:
                 return "no-profile", profile
-        misfit = fits_nowhere(job, self._inventories(), self.cluster.vm_overhead_mib)
+        if job.environment:
+            refused = refuse_job(job, self.cluster)
+            if refused[0]:
+                return refused
+        misfit = fits_nowhere(job, self._inventories(job.environment), self.cluster.vm_overhead_mib)
         if misfit:
             return "fits-no-node", misfit
         self.deciding.submissions += 1
@@ -141,7 +168,9 @@ class Requests:
         self.agenda.happened(now_s, "job-submitted", job.name)
         return "", ""
 
-    def _inventories(self) -> list[Node]:
+    def _inventories(self, environment: str) -> list[Node]:
+        if environment:
+            return nodes_of(self.cluster.environments[environment].agreement, self.cluster)
         return [node.inventory for node in self.cluster.nodes.values() if node.inventory is not None]
 
     def _cancel(self, request: CancelJob, now_s: float) -> tuple[str, str]:

@@ -1,0 +1,202 @@
+"""What owners and the provider ask of environments: checked whole before anything changes, done once however often it
+is delivered. What follows from it is `daemons/environment_life.py`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from daemons.agenda import Agenda
+from daemons.deciding import Deciding
+from daemons.environment_checks import (
+    DONE,
+    Known,
+    Refused,
+    infeasible,
+    refuse_partner,
+    refuse_policies,
+    stretched,
+)
+from daemons.environment_entry import EnvironmentEntry
+from daemons.environment_life import EnvironmentLife, Give
+from daemons.names import unknown
+from daemons.partners import Partners
+from daemons.state import Cluster
+from daemons.web import WebApps
+from shared.agreement import EnvironmentState, WorkloadType
+from shared.effects import StartTimer
+from shared.errors import InvalidValue
+from shared.operator_messages import (
+    ActivateEnvironment,
+    ConsentEnvironment,
+    CreateEnvironment,
+    DeactivateEnvironment,
+    DestroyEnvironment,
+    ResizeEnvironment,
+)
+
+TIMER = "environments"
+Ask = (
+    CreateEnvironment
+    | ActivateEnvironment
+    | DeactivateEnvironment
+    | DestroyEnvironment
+    | ResizeEnvironment
+    | ConsentEnvironment
+)
+
+
+class Environments:
+    """The table of environments. `changed` is called with the name of every environment whose agreement, partner or
+    state has changed; by default it is noted in `Agenda.coordinate`.
+
+    Answers of requests are a code and a text; without a code it was done, and the text says what else there is to know.
+    """
+
+    def __init__(self, cluster: Cluster, agenda: Agenda, deciding: Deciding, web: WebApps, give: Give) -> None:
+        self.cluster, self.agenda, self.deciding = cluster, agenda, deciding
+        self.changed: Callable[[str, float], None] = lambda name, _now_s: agenda.coordinate.add(name)
+        self.partners = Partners(cluster, agenda, lambda name, now_s: self.changed(name, now_s))
+        self.life = EnvironmentLife(cluster, agenda, deciding, web, self.partners, give)
+
+    # --- asked for --------------------------------------------------------------------------------------------------
+
+    def handle(self, request: Ask, now_s: float, named: Known = None) -> Refused:
+        """Do it, or say why not; a refusal changes nothing but what is told of it. `named`: the environments that may
+        be named in the answer (None: all)."""
+        code, detail = self._handle(request, now_s, named)
+        if code:
+            name = request.agreement.name if isinstance(request, CreateEnvironment) else request.environment
+            self.agenda.happened(now_s, "environment-refused", name, f"{request.KIND}: {code}: {detail}")
+        return code, detail
+
+    def _handle(self, request: Ask, now_s: float, named: Known) -> Refused:
+        if isinstance(request, CreateEnvironment):
+            return self._create(request, now_s, named)
+        entry = self.cluster.environments.get(request.environment)
+        if entry is None:
+            known = [name for name in self.cluster.environments if named is None or name in named]
+            return "unknown-environment", unknown("environment", request.environment, known)
+        if entry.over:
+            if isinstance(request, DestroyEnvironment):
+                return DONE
+            how = "destroyed" if entry.destroyed else "being destroyed"
+            return "environment-destroyed", f"environment {entry.name!r} is {how}"
+        match request:
+            case ActivateEnvironment():
+                return self._activate(entry, now_s)
+            case DeactivateEnvironment():
+                return self._deactivate(entry, now_s)
+            case DestroyEnvironment():
+                self.life.want(entry, EnvironmentState.DESTROYED, now_s)
+                return DONE
+            case ResizeEnvironment():
+                return self._resize(entry, request, now_s, named)
+            case ConsentEnvironment():
+                return self._consent(entry, request, now_s, named)
+
+    def _create(self, request: CreateEnvironment, now_s: float, named: Known) -> Refused:
+        agreement = request.agreement
+        known = self.cluster.environments.get(agreement.name)
+        if known is not None and known.request == request.request:
+            return DONE
+        if known is not None and not known.destroyed:
+            return "duplicate-name", f"there is an environment {agreement.name!r} already; choose another name"
+        for refused in (refuse_policies(agreement), refuse_partner(agreement, self.cluster)):
+            if refused != DONE:
+                return refused
+        why = infeasible(agreement, self.cluster, named)
+        if why:
+            return "infeasible", why
+        self.deciding.submissions += 1
+        self.agenda.dirty_control = True
+        entry = EnvironmentEntry(agreement, request.request, self.deciding.submissions, now_s)
+        self.cluster.environments[agreement.name] = entry
+        self.agenda.change_environment(entry)
+        self.agenda.stored.append(StartTimer(TIMER, now_s))  # it is configured once it is in the store
+        self.agenda.happened(now_s, "environment-uninitialised", agreement.name)
+        notes = [stretched(agreement, self.cluster, named), self._missing(entry)]
+        return "", "; ".join(note for note in notes if note)
+
+    def _missing(self, entry: EnvironmentEntry) -> str:
+        name = entry.agreement.coordinated_with
+        partner = self.cluster.environments.get(name)
+        return f"there is no environment {name!r} yet" if name and (partner is None or partner.over) else ""
+
+    def _activate(self, entry: EnvironmentEntry, now_s: float) -> Refused:
+        if entry.serves:
+            return DONE
+        if entry.state is EnvironmentState.RUNNING:
+            return "being-deactivated", f"environment {entry.name!r} is being deactivated; activate it when it is"
+        self.life.want(entry, EnvironmentState.RUNNING, now_s)
+        return DONE
+
+    def _deactivate(self, entry: EnvironmentEntry, now_s: float) -> Refused:
+        if entry.wanted is EnvironmentState.CREATED:
+            return "not-activated", f"environment {entry.name!r} has not been activated"
+        if entry.serves:
+            self.life.want(entry, EnvironmentState.DEACTIVATED, now_s)
+        return DONE
+
+    def _resize(self, entry: EnvironmentEntry, request: ResizeEnvironment, now_s: float, named: Known) -> Refused:
+        before = entry.agreement
+        if (before.lower, before.upper) == (request.lower, request.upper):
+            return DONE
+        try:
+            agreement = replace(before, lower=request.lower, upper=request.upper)
+        except InvalidValue as problem:
+            return "invalid-value", str(problem)
+        refused = refuse_policies(agreement)
+        if refused != DONE:
+            return refused
+        why = infeasible(agreement, self.cluster, named) if agreement.lower > before.lower else ""
+        if why:
+            return "infeasible", why
+        entry.agreement = agreement
+        self.agenda.change_environment(entry)
+        upper = "none" if agreement.upper is None else f"{agreement.upper}"
+        self.agenda.happened(now_s, "environment-resized", entry.name, f"lower {agreement.lower}, upper {upper}")
+        self.changed(entry.name, now_s)
+        return "", stretched(agreement, self.cluster, named)
+
+    def _consent(self, entry: EnvironmentEntry, request: ConsentEnvironment, now_s: float, named: Known) -> Refused:
+        if request.partner == entry.name:
+            return "coordination", f"environment {entry.name!r} cannot be coordinated with itself"
+        partner = self.cluster.environments.get(request.partner)
+        if request.on and (partner is None or partner.over):
+            known = [name for name in self.cluster.environments if named is None or name in named]
+            return "unknown-environment", unknown("environment", request.partner, known)
+        if not request.on:
+            self.partners.withdraw(entry, request.partner, now_s)
+            return DONE
+        assert partner is not None
+        if partner.agreement.workload is entry.agreement.workload:
+            kinds = f"a {WorkloadType.BATCH.value} with a {WorkloadType.WEB.value} environment"
+            return "coordination", f"only {kinds}: {entry.name!r} and {partner.name!r} are of one type"
+        self.partners.consent(entry, request.partner, now_s)
+        return DONE
+
+    # --- time goes by -----------------------------------------------------------------------------------------------
+
+    def loaded(self, now_s: float) -> None:
+        """A new leader has read everything: what was on its way goes on."""
+        self.life.loaded()
+        self.due(now_s)
+
+    def due(self, now_s: float) -> None:
+        """What was stored is configured, and those part whose notice is over."""
+        self.life.created(now_s)
+        self.partners.due(now_s)
+
+    def pair(self, now_s: float) -> None:
+        """Bring those together that are to be coordinated: before units are shared out."""
+        if self.partners.restless:
+            self.partners.seek(now_s)
+
+    def run(self, now_s: float) -> None:
+        """Take every step that may be taken now, after units have been shared out."""
+        self.life.run(now_s)
+
+    def next_due_s(self) -> float:
+        """When to call `due` (inf: not by itself)."""
+        return self.partners.next_due_s()
