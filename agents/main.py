@@ -136,10 +136,7 @@ class AgentShell(Shell):
 
     def _set_up(self, effect: fx.SetUpHost) -> None:
         """In the lane for setups."""
-        self.log.info("setup begun", request=effect.request, environment=effect.environment, step=effect.step.value)
-        ended = self._setups.set_up(effect.request, effect.environment, effect.step, effect.setup)
-        self.log.info("setup ended", request=effect.request, ok=ended.ok, output=ended.output)
-        self.post(ended)
+        self.post(self._setups.set_up(effect.request, effect.environment, effect.step, effect.setup))
 
     # --- in the hypervisor's lane -----------------------------------------------------------------------------------
 

@@ -170,6 +170,17 @@ def _sleep_ended(ended: fx.SleepEnded) -> Line:
     return Line("warning", "the host did not go to sleep", _said({"detail": ended.detail}))
 
 
+def _host_set_up(ended: fx.HostSetUp) -> Line:
+    fields = {"request": ended.request, "output": ended.output}
+    return Line("info" if ended.ok else "warning", "setup ended" if ended.ok else "setup failed", _said(fields))
+
+
+def _setup_begun(effect: fx.SetUpHost) -> Line:
+    setup = effect.setup
+    fields = {"request": effect.request, "environment": effect.environment, "step": effect.step.value}
+    return Line("info", "setup begun", _said(fields | {"policy": setup.policy.value, "command": setup.command}))
+
+
 def _scraped(scraped: fx.Scraped) -> Line | None:
     if not scraped.error:
         return None
@@ -184,6 +195,7 @@ _INPUTS: dict[type, Callable[[Any], Line | None]] = {
     fx.LeadTaken: _lead_taken,
     fx.PowerDone: _power_done,
     fx.SleepEnded: _sleep_ended,
+    fx.HostSetUp: _host_set_up,
     fx.Scraped: _scraped,
     fx.Published: lambda it: None if it.ok else Line("warning", "publish refused", {"publish": it.publish_id}),
 }
@@ -194,6 +206,7 @@ _EFFECTS: dict[type, Callable[[Any], Line | None]] = {
     fx.DeadLetter: lambda it: Line("warning", "delivery refused", {"delivery": it.delivery, "reason": it.reason}),
     fx.Power: lambda it: Line("warning", "power asked", {"node": it.node, "operation": it.operation}),
     fx.SleepHost: lambda it: Line("warning", "the host goes to sleep", {"mode": it.mode.value}),
+    fx.SetUpHost: _setup_begun,
     fx.TakeLead: lambda it: Line("info", "taking the lead", {"controller": it.controller}),
     fx.Compute: lambda it: Line("debug", "decision asked", {"compute": it.compute_id, "limit_s": it.limit_s}),
     fx.Exit: lambda it: Line("warning", "exit", {"reason": it.reason}),

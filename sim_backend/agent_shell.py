@@ -21,7 +21,8 @@ AGENT_PREFETCH = 100
 class AgentShell(Shell):
     """Runs an agent's core on one fake hypervisor. `boot_id` changes when its host comes back.
 
-    `sleep_host(mode, fails)` puts the host to sleep, or calls `fails(why)`.
+    `sleep_host(mode, fails)` puts the host to sleep, or calls `fails(why)`. `set_up_host(setup, done)` sets it up and
+    calls `done(answer)`, unless `end_setup()` is called before: that ends with the process.
     """
 
     def __init__(
@@ -41,6 +42,8 @@ class AgentShell(Shell):
         self.journal = journal
         self.asleep = False
         self.sleep_host: Callable[[SleepMode, Callable[[str], None]], None] = _sleepless
+        self.set_up_host: Callable[[fx.SetUpHost, Callable[[fx.HostSetUp], None]], None] = _unset
+        self.end_setup: Callable[[], None] = _nothing
         self._make_core = make_core
         self._queue = topology.agent_queue(node).name
         self._carry |= {
@@ -50,6 +53,7 @@ class AgentShell(Shell):
             fx.Observe: self._observe,
             fx.WriteJournal: self._write_journal,
             fx.SleepHost: self._sleep_host,
+            fx.SetUpHost: self._set_up_host,
         }
 
     def poll_hypervisor(self) -> None:
@@ -64,6 +68,7 @@ class AgentShell(Shell):
         """End the process; operations under way go on without it."""
         self.asleep = False
         super().kill()
+        self.end_setup()
         self.hypervisor.forget_answers()
 
     def thaw(self) -> None:
@@ -125,6 +130,15 @@ class AgentShell(Shell):
 
         self.sleep_host(effect.mode, fails)
 
+    def _set_up_host(self, effect: fx.SetUpHost) -> None:
+        life = self.lives
+
+        def done(answer: fx.HostSetUp) -> None:
+            if self.lives == life:
+                self.feed(answer)
+
+        self.set_up_host(effect, done)
+
     def _write_journal(self, effect: fx.WriteJournal) -> None:
         try:
             self.journal.append(effect.record)
@@ -134,6 +148,14 @@ class AgentShell(Shell):
 
 def _sleepless(mode: SleepMode, fails: Callable[[str], None]) -> None:
     fails(f"nothing can {mode.value} this host")
+
+
+def _unset(effect: fx.SetUpHost, done: Callable[[fx.HostSetUp], None]) -> None:
+    done(fx.HostSetUp(effect.request, False, "nothing can set this host up"))
+
+
+def _nothing() -> None:
+    """There is no setup to end."""
 
 
 def node_sample(vms: Sequence[VmStatus], used_frac: float) -> NodeSample:

@@ -34,6 +34,7 @@ from sim_backend.balancer import Balancer
 from sim_backend.engine import Engine, Rank
 from sim_backend.fake_hypervisor import FakeCluster
 from sim_backend.fake_power import DOES, Down, FakePower, PowerTimes
+from sim_backend.fake_setup import FakeSetups, SetupTimes
 from sim_backend.figures import ReplayFigures, figures
 from sim_backend.memory_journal import MemoryJournal
 from sim_backend.memory_store import MemoryStore
@@ -58,15 +59,16 @@ MakeController = Callable[[str, ControllerSettings], StartableCore]
 class LoopSettings:
     """What a closed loop is made of. `make_agent` and `make_controller` may be replaced by faulty variants.
 
-    `controllers`: names, the first connects first. `power_does`: what the power driver can be asked for; `power_times`
-    and `seed`: how long hosts truly take. `shelf`: of the tables for sizes; loops may share one. `epoch_s`: what clocks
-    show when the run begins.
+    `controllers`: names, the first connects first. `power_does`: what the power driver can be asked for; `power_times`,
+    `setup_times` and `seed`: how long hosts truly take. `shelf`: of the tables for sizes; loops may share one.
+    `epoch_s`: what clocks show when the run begins.
     """
 
     controller: ControllerSettings = field(default_factory=ControllerSettings)
     agent: AgentSettings = field(default_factory=AgentSettings)
     controllers: tuple[str, ...] = ("a",)
     power_times: PowerTimes = field(default_factory=PowerTimes)
+    setup_times: SetupTimes = field(default_factory=SetupTimes)
     power_does: frozenset[PowerOperation] = DOES
     seed: int = 0
     costs: OperationCosts = COSTS["none"]
@@ -132,6 +134,7 @@ class ClosedLoop:
         self.cluster = FakeCluster(self.world, settings.costs)
         self.store = settings.make_store()
         self.fake_power = self._make_power()
+        self.fake_setups = self._make_setups()
         self.agents: dict[str, AgentShell] = {}
         self.controllers: dict[str, ControllerShell] = {}
         self.jobs: dict[str, Job] = {}
@@ -175,6 +178,14 @@ class ClosedLoop:
         power.on_down, power.on_up = self._host_down, self._host_up
         return power
 
+    def _make_setups(self) -> FakeSetups:
+        settings, engine = self.settings, self.engine
+
+        def later(at_s: float, call: Callable[[], None]) -> None:
+            engine.at(at_s, SCRIPT_PRIORITY, call)
+
+        return FakeSetups(self.cluster, lambda: engine.now_s, later, settings.setup_times, settings.seed)
+
     def _add_agent(self, node: Node) -> None:
         name = node.name
         self.cluster.add_node(node, self.settings.speed_factors.get(name, 1.0))
@@ -184,6 +195,8 @@ class ClosedLoop:
         self.agents[name] = self._actors[shell.user] = shell
         shell.on_effect, shell.on_input = self.truth.on_effect, self.truth.on_input
         shell.sleep_host = partial(self._sleep_host, name)
+        shell.set_up_host = partial(self.fake_setups.begin, name)
+        shell.end_setup = partial(self.fake_setups.interrupt, name)
 
     def _make_agent(self, node: str, boot_id: str, records: Sequence[Any]) -> StartableCore:
         return self.settings.make_agent(node, boot_id, records, self.settings.agent)
