@@ -15,6 +15,7 @@ from daemons import decide, roles
 from daemons.adjusting import Adjusting, units_wanted
 from daemons.agenda import Agenda
 from daemons.answers import Answers
+from daemons.balancing import Balancing
 from daemons.coordinating import Coordinating
 from daemons.deciding import Deciding
 from daemons.deployment import Deployment
@@ -39,6 +40,7 @@ from shared.bus import topology
 from shared.decision import Change
 from shared.effects import (
     Acknowledge,
+    Balanced,
     Computed,
     DeadLetter,
     Effect,
@@ -96,6 +98,8 @@ class Controller:
         self.deciding.builder.prices = self.energy.prices.view
         self.web = WebApps(self.cluster, self.agenda, self.deciding, settings)
         self.adjusting = Adjusting(self.cluster, self.agenda, settings, self.deciding.apply)
+        self.balancing = Balancing(self.cluster, self.agenda, settings.balancer)
+        self.reconciler.may_stop = self.balancing.may_stop
         self.coordinating = self._make_coordinating()
         self.environments = Environments(
             self.cluster, self.agenda, self.deciding, self.web, self.deployment.handovers.give
@@ -113,6 +117,7 @@ class Controller:
             "hello": self._greet,
             "scrape": self._scrape,
             "adjust": self._adjust,
+            "balance": self.balancing.wake,
             "deploy": self._deploy_soon,
             "coordinate": self.coordinating.wake,
             TIMER: self._environments_due,
@@ -193,6 +198,7 @@ class Controller:
             or agenda.place
             or agenda.scrape
             or agenda.adjust
+            or self.balancing.due
             or agenda.deploy
             or self.coordinating.due
             or self.outgoing.changed
@@ -212,6 +218,7 @@ class Controller:
         self.deployment.loaded(now_s)
         self.environments.loaded(now_s)
         self.coordinating.loaded(now_s)
+        self.balancing.loaded()
         self.agenda.happened(now_s, "leading", self.name)
         self.energy.begin(answer.image, now_s)
         self.deciding.windows.tick(now_s)
@@ -328,6 +335,8 @@ class Controller:
             self.energy.prices.read(event, now_s)
         elif isinstance(event, Scraped):
             self.web.scraped(event, now_s)
+        elif isinstance(event, Balanced):
+            self.balancing.balanced(event, now_s)
         elif isinstance(event, Reconnected):
             return self.outgoing.again()
         return []
@@ -375,6 +384,7 @@ class Controller:
             if "adjust" not in self._timers:
                 agenda.effects.append(self._set_timer("adjust", now_s + self.settings.web_adjust_s))
         self.energy.changed(agenda.dirty_nodes.values(), now_s)
+        self._balance(now_s)
         self.outgoing.write()
         if agenda.place:
             agenda.place = False
@@ -440,6 +450,13 @@ class Controller:
         if self.web.has_counters():
             self.agenda.effects += self.web.scrapes(now_s)
             self.agenda.effects.append(self._set_timer("scrape", now_s + self.settings.scrape_s))
+
+    def _balance(self, now_s: float) -> None:
+        self.balancing.note(self.agenda.dirty_jobs.values())
+        self.balancing.run(now_s)
+        due_s = self.balancing.next_due_s()
+        if due_s < math.inf and due_s != self._timers.get("balance"):
+            self.agenda.effects.append(self._set_timer("balance", due_s))
 
     def _adjust(self, now_s: float) -> None:
         if self.adjusting.needed():

@@ -7,6 +7,7 @@ agenda's `stored` effects: the ledger is in the store before an order leaves.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 from daemons.agenda import Agenda
 from daemons.entries import InFlight, Instance, JobEntry
@@ -30,6 +31,7 @@ class Reconciler:
         self.cluster, self.agenda, self.settings = cluster, agenda, settings
         self.blocked: dict[str, JobEntry] = {}
         self.due_s: dict[str, float] = {}
+        self.may_stop: Callable[[JobEntry, float], bool] = lambda _entry, _now_s: True
         self._issued = 0
         self._ceilings = ceilings_of(settings.limits)
 
@@ -91,8 +93,12 @@ class Reconciler:
         return comes and not takes(self.cluster, self.cluster.nodes.get(need.target), entry.job.environment)
 
     def _resting(self, need: Need, now_s: float) -> bool:
-        """Whether the VM's back-off holds the need back; a start has the back-off of its attempt."""
-        return need.kind is not ActionKind.START and now_s < self.cluster.instances[need.vm].retry_at_s
+        """Whether the VM's back-off holds the need back; a start has the back-off of its attempt. A web instance is
+        stopped when it may be."""
+        instance = self.cluster.instances[need.vm]
+        if need.kind is ActionKind.STOP and not self.may_stop(instance.job, now_s):
+            return True
+        return need.kind is not ActionKind.START and now_s < instance.retry_at_s
 
     def _complete(self, entry: JobEntry, now_s: float) -> None:
         entry.phase, entry.finished_s = JobPhase.COMPLETED, now_s

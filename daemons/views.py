@@ -172,6 +172,8 @@ def _web_alarms(tables: Tables) -> Iterable[Row]:
             yield _alarm("web-too-few", name, None, f"{running} of at least {web.app.min_instances} instances run")
         if web.scrape_error:
             yield _alarm("web-not-measured", name, web.measured_at_s, web.scrape_error)
+        if web.unreachable is not None:
+            yield _alarm("balancer-unreachable", name, *web.unreachable)
 
 
 def _alarm(what: str, subject: str, since_s: float | None, detail: str) -> Row:

@@ -69,7 +69,7 @@ class WebEntry:
 
     `wanted_instances`: see WebRecord. `modelled`: the last cycle's policy predicted its response time, and has chosen
     the number `chosen`. `looked_s`, `looked`: when the use of its instances' CPU was last looked at, and their counters
-    then, by VM.
+    then, by VM. `unreachable`: since when its balancer cannot be told of them, and why.
     """
 
     app: WebApp
@@ -93,6 +93,7 @@ class WebEntry:
     chosen: int | None = None
     looked_s: float = -math.inf
     looked: dict[str, CpuReading] = field(default_factory=dict)
+    unreachable: tuple[float, str] | None = None
 
     def record(self) -> WebRecord:
         """The application as the store keeps it."""

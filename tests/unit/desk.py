@@ -46,6 +46,7 @@ class Desk:
         self.dead: list[tuple[int, str]] = []
         self.exits: list[str] = []
         self.powers: list[fx.Power] = []
+        self.balances: list[fx.Balance] = []
         self.timers: dict[str, float] = {}
         self.store_fails: tuple[bool, str] | None = None
         self.compute = True
@@ -111,6 +112,8 @@ class Desk:
                     self.dead.append((effect.delivery, effect.reason))
                 case fx.Power():
                     self.powers.append(effect)
+                case fx.Balance():
+                    self.balances.append(effect)
                 case fx.Exit():
                     self.exits.append(effect.reason)
 

@@ -1,0 +1,190 @@
+"""Which instances of web applications the load balancer is to serve: desired state, told again and again until it
+agrees. An instance is not stopped before it is drained, or has had the time for it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from daemons.agenda import Agenda
+from daemons.entries import Instance, JobEntry
+from daemons.settings import BalancerSettings
+from daemons.state import Cluster
+from shared.effects import Backend, Balance, Balanced
+from shared.model import LIVE_STATES, JobPhase, VmState
+
+LOST_S = 120.0  # an answer that has not come by then will not
+
+
+@dataclass(slots=True, eq=False)
+class Told:
+    """What the balancer knows of one application. `served`: by its last answer (None: since this controller leads there
+    was none). `asked`: what it was told last and has not answered, since `asked_s`. `leaving`: instances that are not
+    wanted any more, and since when; of those `drained` have no request left, and `freed` may be stopped. `failures`:
+    how often in a row it could not be told."""
+
+    served: tuple[Backend, ...] | None = None
+    asked: tuple[Backend, ...] | None = None
+    asked_s: float = 0.0
+    due_s: float = math.inf
+    leaving: dict[str, float] = field(default_factory=dict)
+    drained: frozenset[str] = frozenset()
+    freed: set[str] = field(default_factory=set)
+    failures: int = 0
+
+    def knows(self, vm: str) -> bool:
+        """Whether the balancer serves the application by this instance, or may do so."""
+        known = (*(self.served or ()), *(self.asked or ()))
+        return self.served is None or any(backend.vm == vm for backend in known)
+
+
+class Balancing:
+    """Keeps the balancer's table up to date; with the driver `none` there is nobody to be told."""
+
+    def __init__(self, cluster: Cluster, agenda: Agenda, settings: BalancerSettings) -> None:
+        self.cluster, self.agenda, self.settings = cluster, agenda, settings
+        self.told: dict[str, Told] = {}
+        self._changed: set[str] = set()
+
+    def loaded(self) -> None:
+        """A new leader does not know what the balancer has been told: it tells everything once."""
+        if self.settings.tells:
+            self._changed = {*self.cluster.web, *self.cluster.seats}
+
+    def note(self, entries: Iterable[JobEntry]) -> None:
+        """Instances among these may have come, moved or gone."""
+        if self.settings.tells:
+            self._changed.update(entry.job.app for entry in entries if entry.job.app)
+
+    @property
+    def due(self) -> bool:
+        """Whether there may be something to tell."""
+        return bool(self._changed) and self.agenda.acting
+
+    def may_stop(self, entry: JobEntry, now_s: float) -> bool:
+        """Whether an instance that is not wanted may be stopped now; it is drained before where anyone can tell."""
+        if not (self.settings.tells and entry.job.app) or entry.phase is JobPhase.RUNNING:
+            return True
+        told = self.told.setdefault(entry.job.app, Told())
+        vm = entry.instances[0].vm
+        if not told.knows(vm) or vm in told.drained:
+            return True
+        if vm not in told.leaving:
+            told.leaving[vm] = now_s
+            self._changed.add(entry.job.app)
+        return now_s >= told.leaving[vm] + self.settings.drain_limit_s
+
+    # --- telling ----------------------------------------------------------------------------------------------------
+
+    def run(self, now_s: float) -> None:
+        """Tell what is to be told now: at most one call for each application is under way."""
+        if not self.agenda.acting:
+            return
+        self.wake(now_s)
+        changed, self._changed = self._changed, set()
+        for app in sorted(changed):
+            self._tell(app, now_s)
+
+    def wake(self, now_s: float) -> None:
+        """Look again at what is due."""
+        self._changed.update(app for app, told in self.told.items() if told.due_s <= now_s)
+
+    def next_due_s(self) -> float:
+        """When `run` has something to do although nothing changes (inf: never)."""
+        return min((told.due_s for told in self.told.values()), default=math.inf)
+
+    def _tell(self, app: str, now_s: float) -> None:
+        told = self.told.setdefault(app, Told())
+        wanted = self._wanted(app, told, now_s)
+        told.due_s = waits = self._free(app, told, now_s)
+        if told.asked is not None and now_s < told.asked_s + LOST_S:
+            told.due_s = min(waits, told.asked_s + LOST_S)
+            return
+        if told.failures and now_s < (again_s := self._again_s(told)):
+            told.due_s = min(waits, again_s)
+            return
+        undrained = any(backend.drain and backend.vm not in told.drained for backend in wanted)
+        polled = undrained and now_s >= told.asked_s + self.settings.poll_s
+        if wanted == told.served and not polled:
+            if undrained:
+                told.due_s = min(waits, told.asked_s + self.settings.poll_s)
+            elif not wanted and app not in self.cluster.web and not self.cluster.seats.get(app):
+                del self.told[app]
+            return
+        told.asked, told.asked_s = wanted, now_s
+        told.due_s = min(waits, now_s + LOST_S)
+        self.agenda.effects.append(Balance(app, wanted))
+
+    def _again_s(self, told: Told) -> float:
+        wait_s = self.settings.retry_s * 2.0 ** min(told.failures - 1, 30)
+        return told.asked_s + min(self.settings.retry_max_s, wait_s)
+
+    def _free(self, app: str, told: Told, now_s: float) -> float:
+        """Have instances that are drained, or have had the time for it, stopped; returns when the next one will have
+        had it."""
+        due_s = math.inf
+        told.freed &= told.leaving.keys()
+        for seat in self.cluster.seats.get(app, {}).values():
+            vm = seat.instances[0].vm if seat.instances else ""
+            if vm not in told.leaving or vm in told.freed:
+                continue
+            late_s = told.leaving[vm] + self.settings.drain_limit_s
+            if now_s < late_s and vm not in told.drained:
+                due_s = min(due_s, late_s)
+            else:
+                told.freed.add(vm)
+                self.agenda.touch(seat)
+        return due_s
+
+    def _wanted(self, app: str, told: Told, now_s: float) -> tuple[Backend, ...]:
+        """Instances that run, and those that run still and are to be drained."""
+        found = []
+        leaving: dict[str, float] = {}
+        for _, seat in sorted(self.cluster.seats.get(app, {}).items()):
+            instance = seat.instances[0] if seat.instances else None
+            place = self._place(instance) if instance is not None else ""
+            if instance is None or not place:
+                continue
+            if seat.phase is JobPhase.RUNNING:
+                if seat.released:
+                    found.append(Backend(instance.vm, place))
+            elif told.knows(instance.vm):
+                leaving[instance.vm] = told.leaving.get(instance.vm, now_s)
+                found.append(Backend(instance.vm, place, True))
+        told.leaving, told.drained = leaving, told.drained & leaving.keys()
+        return tuple(found)
+
+    def _place(self, instance: Instance) -> str:
+        """The node on which an instance runs, as far as anyone knows ("": on none)."""
+        live = [name for name in sorted(instance.copies) if self._state(name, instance.vm) in LIVE_STATES]
+        runs = [name for name in live if self._state(name, instance.vm) is VmState.RUNNING]
+        return next(iter((*runs, *live, *sorted(instance.may_run_on))), "")
+
+    def _state(self, node: str, vm: str) -> VmState:
+        return self.cluster.nodes[node].vms[vm].state
+
+    # --- answers ----------------------------------------------------------------------------------------------------
+
+    def balanced(self, answer: Balanced, now_s: float) -> None:
+        """How it went. What comes too late, or was never asked for, says nothing."""
+        told = self.told.get(answer.app)
+        if told is None or told.asked is None:
+            return
+        asked, told.asked = told.asked, None
+        self._changed.add(answer.app)
+        if answer.ok:
+            told.served = asked
+            told.drained = frozenset(answer.drained) & {backend.vm for backend in asked if backend.drain}
+            self._error(answer.app, told, "", now_s)
+        else:
+            self._error(answer.app, told, answer.detail or "no reason was given", now_s)
+
+    def _error(self, app: str, told: Told, error: str, now_s: float) -> None:
+        failed, told.failures = told.failures, told.failures + 1 if error else 0
+        web = self.cluster.web.get(app)
+        if web is not None:
+            since_s = web.unreachable[0] if web.unreachable is not None else now_s
+            web.unreachable = (since_s, error) if error else None
+        if bool(error) != bool(failed):
+            self.agenda.happened(now_s, "balancer-unreachable" if error else "balancer-reachable", app, error)
