@@ -90,11 +90,16 @@ class Who:
         return self.role is Role.PROVIDER or self.owns(environment) or self.name in users
 
     def sees_job(self, entry: JobEntry, cluster: Cluster) -> bool:
-        """A user's own jobs, those of an owner's environments; instances of web applications are none."""
+        """A user's own jobs, those of an owner's environments; instances of web applications are none. Jobs of an
+        earlier environment of the name are of another."""
+        if self.role is Role.PROVIDER:
+            return True
+        if entry.job.app:
+            return False
         if self.role is Role.USER:
-            return entry.user == self.sender and not entry.job.app
+            return entry.user == self.sender
         environment = cluster.environments.get(entry.job.environment)
-        return self.role is Role.PROVIDER or (self.owns(environment) and not entry.job.app)
+        return environment is not None and self.owns(environment) and entry.order > environment.order
 
     def sees_app(self, web: WebEntry, cluster: Cluster) -> bool:
         """Those of an owner's environments."""
@@ -164,8 +169,7 @@ def _environment(asker: Who, name: str, cluster: Cluster) -> Refused:
     environment = cluster.environments.get(name)
     if environment is not None and asker.sees_environment(environment):
         return ALLOWED
-    known = [key for key, each in cluster.environments.items() if asker.sees_environment(each)]
-    return "unknown-environment", unknown("environment", name, known)
+    return "unknown-environment", unknown("environment", name, named(asker, cluster))
 
 
 def _into(asker: Who, name: str, cluster: Cluster) -> Refused:
@@ -201,6 +205,11 @@ def _serves(asker: Who, app: WebApp, cluster: Cluster) -> Refused:
 
 def _apps(asker: Who, cluster: Cluster) -> list[str]:
     return [name for name, each in cluster.web.items() if asker.sees_app(each, cluster)]
+
+
+def named(asker: Who, cluster: Cluster) -> tuple[str, ...]:
+    """The environments that may be named to somebody."""
+    return tuple(name for name, each in cluster.environments.items() if asker.sees_environment(each))
 
 
 # --- views ----------------------------------------------------------------------------------------------------------

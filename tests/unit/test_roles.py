@@ -52,7 +52,7 @@ NOBODYS = {"batch": "nobatch", "web": "noweb", "job": "nojob", "app": "noshop", 
 def environment(name: str, owner: str, workload: str, users: tuple[str, ...]) -> EnvironmentEntry:
     terms = agreement(name, workload, owner=owner, users=users)
     running = EnvironmentState.RUNNING
-    return EnvironmentEntry(terms, f"create-{name}", 1, 0.0, state=running, wanted=running)
+    return EnvironmentEntry(terms, f"create-{name}", 0, 0.0, state=running, wanted=running)
 
 
 @pytest.fixture
@@ -218,6 +218,14 @@ def test_a_user_submits_where_an_agreement_names_it_and_cancels_its_own(desk: De
 def test_who_submitted_a_job_outlives_the_controller(desk: Desk) -> None:
     users = {name: entry.record().user for name, entry in desk.controller.cluster.jobs.items() if not entry.job.app}
     assert users == {"kimjob": KIM, "joejob": JOE, "leejob": LEE, "annjob": ANN, "poolleejob": "operator.test"}
+
+
+def test_jobs_of_an_earlier_environment_of_the_name_are_not_the_new_owners(desk: Desk) -> None:
+    environments = desk.controller.cluster.environments
+    environments["leebatch"] = environment("leebatch", "kim", "batch", ())
+    environments["leebatch"].order = 1_000
+    assert said(desk, Query("q", "job", "leejob"), KIM).code == "unknown-job"
+    assert said(desk, CancelJob("r", "leejob"), KIM).code == "unknown-job"
 
 
 def test_the_pool_is_the_providers(desk: Desk) -> None:
