@@ -12,7 +12,7 @@ import pytest
 from daemons.adjusting import units_wanted
 from daemons.environment_entry import EnvironmentEntry
 from daemons.settings import Automation, PolicyChoice
-from shared.agreement import Agreement, Granularity, VmTemplate, WebTerms, WorkloadType
+from shared.agreement import Agreement, EnvironmentState, Granularity, VmTemplate, WebTerms, WorkloadType
 from shared.decision import ReasonCode
 from shared.messages import RemoveWeb, SetDeciding, SubmitWeb
 from shared.model import ActionKind, GuestChange, JobPhase, VmState
@@ -194,17 +194,17 @@ def test_nothing_is_done_while_decisions_are_paused() -> None:
 # --- with a goal -----------------------------------------------------------------------------------------------------
 
 
-def environment(desk: Desk, name: str = "site", **fields: Any) -> EnvironmentEntry:
-    agreed = Agreement(name, "anna", WorkloadType.WEB, 0, **fields)
-    entry = desk.controller.cluster.environments[name] = EnvironmentEntry.of(environment_record(name, agreement=agreed))
-    return entry
+def environment(desk: Desk, state: EnvironmentState = EnvironmentState.RUNNING, **fields: Any) -> None:
+    """There is a web environment `site` of at most nine units."""
+    agreed = Agreement("site", "anna", WorkloadType.WEB, 0, 9, model="flb-nub", **fields)
+    record = environment_record("site", agreement=agreed, state=state, wanted=state)
+    desk.controller.cluster.environments["site"] = EnvironmentEntry.of(record)
 
 
 def test_terms_are_those_of_the_agreement() -> None:
     """Given 50 % over 60 s, then the first instance comes after a whole window, not after 20 s."""
     desk = led()
     environment(desk, web=WebTerms(0.5, 0.4, 60.0))
-    entry = desk.controller.cluster.environments["site"]
     for node in desk.controller.cluster.nodes.values():
         node.environment = node.given = "site"
     submitted(desk, shop(environment="site"))
@@ -213,11 +213,12 @@ def test_terms_are_those_of_the_agreement() -> None:
     assert web.wanted_instances == 1
     works(desk, 0.6, 40.0)
     assert web.wanted_instances == 2
-    assert entry.agreement.web.over_s == 60.0
 
 
 def test_an_environment_that_does_not_run_is_left_alone() -> None:
-    desk = submitted(led(), shop(environment="nowhere"))
+    desk = led()
+    environment(desk, EnvironmentState.CREATED)
+    submitted(desk, shop(environment="site"))
     works(desk, 2.0, 60.0)
     assert desk.controller.cluster.web["shop"].wanted_instances == 1
 
