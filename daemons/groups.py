@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from daemons.entitlement import beyond
+from daemons.policies.placement.refusals import Deferred
 from shared.decision import Change, ChangeKind, Outlook, PlacementDecision, Reason, ReasonCode, Refusal
 from shared.model import Constraint
 from shared.snapshot import (
@@ -227,7 +228,7 @@ def merge(shares: Sequence[Part], decisions: Sequence[PlacementDecision]) -> Pla
     refused = (*(part.refused for part in shares), *(one.refusals for one in decisions))
     return PlacementDecision(
         tuple(change for one in decisions for change in one.changes),
-        tuple(refusal for some in refused for refusal in some),
+        Deferred(sum(map(len, refused)), lambda: [refusal for some in refused for refusal in some]),
         sum(one.evaluations for one in decisions),
         min(utilities, default=None),
         _joined(outlooks) if outlooks else None,

@@ -218,7 +218,8 @@ class _Delays:
         own_s = np.where(waited, self._snapshot.costs.start_s, 0.0)
         own_s += np.where(suspended, self._resumed_s[owner], 0.0) + np.where(away, self._moved_s[owner], 0.0)
         delay_s = np.zeros(len(target.running))
-        np.maximum.at(delay_s, owner, own_s + np.where(arrives, self._waits_s(target, arrives)[target.node], 0.0))
+        waits_s = np.append(self._waits_s(target, arrives), 0.0)  # the last one: of a node that is not known
+        np.maximum.at(delay_s, owner, own_s + np.where(arrives, waits_s[target.node], 0.0))
         return delay_s
 
     def _waits_s(self, target: Target, arrives: Bools) -> Floats:
