@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from daemons.agenda import Agenda
 from daemons.coordination_groups import Group
@@ -13,7 +13,7 @@ from daemons.reclaiming import Reclaiming
 from daemons.settings import PowerSettings
 from daemons.state import Cluster
 from daemons.unit_choice import Tenant, Unit, arriving, evicted, fitted, idle_first, pending
-from daemons.unit_views import Stock, nodes_for, slots, stock_of, tenants, vm_room, vms_used
+from daemons.unit_views import Stock, is_wanted, nodes_for, slots, stock_of, tenants, vm_room, vms_used
 from shared.agreement import VmTemplate
 from shared.coordination import Claim, Grants
 from shared.model import JobPhase
@@ -95,26 +95,31 @@ class Sharing:
     def _leaving(
         self, entry: EnvironmentEntry, held: Sequence[Unit], count: int, now_s: float, *, forced: bool = False
     ) -> list[Unit]:
-        """Nodes that an environment gives up: idle ones, then those of a batch environment's jobs, which give way. A
-        web environment gives up others only when it is `forced`, and at most as many as there are."""
+        """Nodes that an environment gives up: idle ones, those on which nothing is wanted any more, then those of a
+        batch environment's jobs, which give way. A web environment gives up nodes of instances only when `forced`."""
         gone = idle_first(held, entry.name)[: max(0, count)]
         more = count - len(gone)
         if more <= 0:
             return gone
         busy = {unit.name: unit for unit in held if not unit.idle}
         if entry.batch:
-            jobs, freed = evicted(tenants(entry, self.cluster), sorted(busy), more)
+            jobs, names = evicted(tenants(entry, self.cluster), sorted(busy), more)
             self.reclaiming.jobs(entry, jobs, now_s)
-            names: Sequence[str] = freed[:more]
         else:
-            crowd = {name: len(self.cluster.nodes[name].claimed) for name in busy}
-            names = sorted(busy, key=lambda name: (crowd[name], name))[:more] if forced else ()
+            names = self._web_nodes(busy, forced=forced)[:more]
             self.reclaiming.instances(names, entry.name, now_s)
-        return gone + [busy[name] for name in names]
+        return gone + [busy[name] for name in names[:more]]
+
+    def _web_nodes(self, busy: Iterable[str], *, forced: bool) -> tuple[str, ...]:
+        nodes = [self.cluster.nodes[name] for name in busy]
+        left = [node for node in nodes if forced or not is_wanted(node)]
+        return tuple(
+            node.name for node in sorted(left, key=lambda node: (is_wanted(node), len(node.claimed), node.name))
+        )
 
     def _allot(self, group: Group, grants: Grants, index: int, stock: Stock, moving: _Moves, now_s: float) -> None:
         """Size a group's environments, and say which nodes they give up and which ones they get."""
-        names = arriving(stock.free, group.names, grants.given[index])
+        names = frozenset(arriving(stock.free, group.names, grants.given[index]))
         spare = [unit for unit in stock.free if unit.name in names]
         stock.free = [unit for unit in stock.free if unit.name not in names]
         held = [len(stock.held.get(name, ())) for name in group.names]
@@ -129,10 +134,10 @@ class Sharing:
             lacks = entry.size - len(stock.held.get(entry.name, ()))
             if missing > 0 and not entry.batch and lacks > len(spare) and group.batch is not None:
                 spare += self._from_partner(group, min(missing, lacks - len(spare)), stock, now_s)
-            comes = sorted(spare, key=lambda unit: unit.holder != entry.name)[: max(0, lacks)]
+            spare.sort(key=lambda unit: unit.holder != entry.name)
+            comes, spare = spare[: max(0, lacks)], spare[max(0, lacks) :]
             stock.held.setdefault(entry.name, []).extend(comes)
             moving.to(entry.name, comes)
-            spare = [unit for unit in spare if unit not in comes]
         moving.left += spare
 
     def _from_partner(self, group: Group, count: int, stock: Stock, now_s: float) -> list[Unit]:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Sequence
+import heapq
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
-from daemons.policies.coordination.victims import victims
+Order = tuple[int, float, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,26 +67,43 @@ def idle_first(units: Sequence[Unit], environment: str) -> list[Unit]:
 
 
 def evicted(tenants: Sequence[Tenant], nodes: Sequence[str], needed: int) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Whose jobs give way, in the order of phoenixcloud.txt section 5.1, until at least `needed` of the nodes have
-    nobody left, and which nodes these are, first those that nobody is on any more; a job that is on none of them is
-    spared. O(n log n)."""
-    if needed <= 0:
-        return (), ()
-    within = frozenset(nodes)
-    asked = [tenant for tenant in tenants if tenant.nodes & within]
-    crowd = Counter(name for tenant in asked for name in tenant.nodes)
-    sizes = [len(tenant.nodes) for tenant in asked]
-    order = victims(sizes, [tenant.start_s for tenant in asked], [tenant.arrival for tenant in asked], sum(sizes))
-    left: list[Tenant] = []
-    freed = sorted(name for name in within if name not in crowd)
-    for index in order:
-        if len(freed) >= needed:
-            break
-        tenant = asked[index]
-        left.append(tenant)
-        crowd.subtract(tenant.nodes)
-        freed += sorted(name for name in tenant.nodes if name in within and crowd[name] == 0)
-    return tuple(tenant.name for tenant in left if not tenant.nodes.isdisjoint(freed)), tuple(freed)
+    """Whose jobs give way, until at least `needed` of the nodes have nobody left, and which nodes these are; first
+    those that nobody is on any more.
+
+    Where every node has one job, in the order of phoenixcloud.txt section 5.1: the smallest first, of equal ones the
+    one that started last, then the one that arrived last. Where jobs share nodes, the node comes first whose jobs are
+    smallest together. O(n log n) for n pairs of a job and a node.
+    """
+    crowd: dict[str, dict[str, Tenant]] = {name: {} for name in nodes}
+    for tenant in tenants:
+        for name in tenant.nodes & crowd.keys():
+            crowd[name][tenant.name] = tenant
+    heap = [(_cost(on.values()), name) for name, on in crowd.items()]
+    heapq.heapify(heap)
+    left: list[str] = []
+    freed: dict[str, None] = {}
+    while heap and len(freed) < needed:
+        cost, name = heapq.heappop(heap)
+        if name in freed or cost != _cost(crowd[name].values()):
+            continue  # it has been freed, or stands here again at less
+        for tenant in sorted(crowd[name].values(), key=_order):
+            left.append(tenant.name)
+            for other in sorted(tenant.nodes & crowd.keys()):
+                del crowd[other][tenant.name]
+                if crowd[other]:
+                    heapq.heappush(heap, (_cost(crowd[other].values()), other))
+                else:
+                    freed[other] = None
+        freed[name] = None
+    return tuple(left), tuple(freed)
+
+
+def _order(tenant: Tenant) -> Order:
+    return len(tenant.nodes), -tenant.start_s, -tenant.arrival
+
+
+def _cost(tenants: Collection[Tenant]) -> tuple[int, tuple[Order, ...]]:
+    return sum(len(tenant.nodes) for tenant in tenants), tuple(sorted(map(_order, tenants)))
 
 
 def fitted(wish: Sequence[int], held: Sequence[int], total: int, lower: int, first: int) -> tuple[int, ...]:

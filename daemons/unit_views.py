@@ -65,18 +65,22 @@ def stock_of(cluster: Cluster, power: PowerSettings, now_s: float) -> Stock:
 
 def unit_of(node: NodeEntry, kind: int) -> Unit:
     """A node as choices between nodes see it."""
-    empty = is_empty(node)
-    wanted = max(node.wanted_mib, node.wanted_mhz) > LEAST
+    empty = is_empty(node) and not is_wanted(node)
     return Unit(
         node.name,
         kind,
         node.environment,
         node.in_hand,
         node.schedulable,
-        node.environment != node.given or (empty and not wanted),
-        empty and not wanted,
+        node.environment != node.given or empty,
+        empty,
         bool(node.vms),
     )
+
+
+def is_wanted(node: NodeEntry) -> bool:
+    """Something is to run on it."""
+    return max(node.wanted_mib, node.wanted_mhz) > LEAST
 
 
 def counts(node: NodeEntry, power: PowerSettings, now_s: float) -> bool:
