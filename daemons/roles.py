@@ -229,8 +229,19 @@ def seen(asker: Who, cluster: Cluster) -> Cluster:
 
 
 def shown(asker: Who, what: str, data: dict[str, Any]) -> dict[str, Any]:
-    """A view as somebody is to have it: of environments that it may use, a user gets names and states."""
-    if asker.role is not Role.USER or what != "environments":
-        return data
-    rows = [{key: row[key] for key in USER_COLUMNS} for row in data["environments"]]
-    return {"total": data["total"], "environments": rows}
+    """A view as somebody is to have it: of environments that it may use, a user gets names and states; of nodes that
+    come from or go to others, an owner does not learn to whom."""
+    if asker.role is Role.USER and what == "environments":
+        rows = [{key: row[key] for key in USER_COLUMNS} for row in data["environments"]]
+        return {"total": data["total"], "environments": rows}
+    if asker.role is Role.OWNER and what == "environment":
+        row = data["environment"]
+        known = {"", row["name"], row["partner"]}
+        return {"environment": row | {"nodes": [_node(node, known) for node in row["nodes"]]}}
+    return data
+
+
+def _node(node: dict[str, Any], known: set[str]) -> dict[str, Any]:
+    """A node in the view of an environment; who else has it, or is to have it, looks like nobody."""
+    others = {key: "" for key in ("given", "environment") if node[key] not in known}
+    return node | others | {"detail": ""} if others else node
