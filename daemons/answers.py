@@ -93,6 +93,8 @@ class Answers:
             return "invalid-value", unknown("phase", subject, JobPhase)
         if query.what == "web-app" and subject not in cluster.web:
             return "unknown-web-app", unknown("web application", subject, cluster.web)
+        if query.what == "environment" and subject not in cluster.environments:
+            return "unknown-environment", unknown("environment", subject, cluster.environments)
         if query.what == "job" and cluster.job(subject) is None:
             return "unknown-job", unknown("job", subject, cluster.jobs)
         node_named = query.what == "node" or (query.what == "vms" and subject)

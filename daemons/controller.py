@@ -157,6 +157,8 @@ class Controller:
             self.deciding,
             self.reconciler,
             self.energy,
+            self.coordinating,
+            lambda: self.environments.life.short,
             self.outgoing.counts,
             lambda: self.answers.dry_running,
         )

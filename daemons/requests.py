@@ -14,7 +14,7 @@ from daemons.measure import Measure
 from daemons.names import unknown
 from daemons.profiles import with_stages
 from daemons.records import DECLARED
-from daemons.roles import Role, who
+from daemons.roles import Role, named, who
 from daemons.state import Cluster
 from daemons.vm_requests import VmRequests, cancel
 from daemons.web import WebApps, could_hold, why_none
@@ -122,9 +122,7 @@ class Requests:
     def _known_to(self, sender: str) -> Known:
         """The environments that somebody may know of (None: all)."""
         asker = who(sender)
-        if asker is None or asker.role is Role.PROVIDER:
-            return None
-        return {name for name, each in self.cluster.environments.items() if asker.sees_environment(each)}
+        return None if asker is None or asker.role is Role.PROVIDER else named(asker, self.cluster)
 
     # --- jobs -------------------------------------------------------------------------------------------------------
 

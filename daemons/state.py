@@ -132,8 +132,14 @@ class Cluster:
     def lacking(self) -> bool:
         """Whether a web application has fewer instances wanted than it must have."""
         return any(
-            not web.removed and self.seats_wanted(name) < web.sizes(False)[0] for name, web in self.web.items()
+            self.seats_wanted(name) < web.sizes(False)[0]
+            for name, web in self.web.items()
+            if not web.removed and self._is_served(web.app.environment)
         )
+
+    def _is_served(self, environment: str) -> bool:
+        entry = self.environments.get(environment)
+        return entry.running if entry is not None else not environment
 
     def seats_wanted(self, app: str) -> int:
         """How many instances of a web application are wanted."""

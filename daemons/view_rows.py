@@ -198,6 +198,8 @@ def job_row(entry: JobEntry, now_s: float, blocked: bool, refusal: Row | None) -
         "attempt": entry.attempt,
         "failures": entry.failures,
         "instances": job.instances,
+        "environment": job.environment,
+        "user": entry.user,
         "released": entry.released,
         "nodes": [allotment.node for allotment in entry.allotments],
         "cpu_mhz": math.fsum(allotment.cpu_mhz for allotment in entry.allotments),

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
 from daemons.agenda import Agenda
+from daemons.coordinating import Coordinating
 from daemons.cost_views import costs_view
 from daemons.deciding import Deciding
 from daemons.energy import Energy
 from daemons.entries import JobEntry
+from daemons.environment_views import environment_details, environment_row
 from daemons.forecast_views import forecast, stranded_jobs, window_alarms
+from daemons.homes import home_of
 from daemons.leadership import Leadership
 from daemons.power_views import durations_view, service_alarms
 from daemons.reconcile import Reconciler
@@ -36,6 +39,7 @@ from daemons.view_rows import (
     vms_on,
 )
 from daemons.web_views import app_details, app_row
+from shared.agreement import EnvironmentState
 from shared.decision import Reason, ReasonCode
 from shared.messages import Query
 from shared.model import JobPhase, NodeCondition, NodeService
@@ -45,7 +49,8 @@ NAMES_SHOWN = 5
 
 @dataclass(frozen=True, slots=True)
 class Tables:
-    """What views are made of. `in_hand`: what the controller waits for, by name. `dry_running`: a dry run is under
+    """What views are made of. `short`: environments that cannot have their lower bounds, and why. `in_hand`: what the
+    controller waits for, by name. `dry_running`: a dry run is under
     way. `shelf`: what was saved last."""
 
     controller: str
@@ -56,6 +61,8 @@ class Tables:
     deciding: Deciding
     reconciler: Reconciler
     energy: Energy
+    coordinating: Coordinating
+    short: Callable[[], Mapping[str, str]]
     in_hand: Callable[[], dict[str, int]]
     dry_running: Callable[[], bool]
     shelf: Shelf = field(default_factory=Shelf)
@@ -97,6 +104,10 @@ def status(tables: Tables, _query: Query, now_s: float) -> Row:
             "total": len(cluster.web),
             "instances": sum(cluster.seats_wanted(name) for name in cluster.web),
         },
+        "environments": {
+            "total": sum(not entry.destroyed for entry in cluster.environments.values()),
+            "state": _counts(EnvironmentState, (entry.state for entry in cluster.environments.values())),
+        },
         "vms": {"managed": sum(listed), "unmanaged": len(listed) - sum(listed)},
         "actions": {
             "total": len(flights),
@@ -120,6 +131,7 @@ def _counts(codes: type[StrEnum], found: Iterable[StrEnum]) -> dict[str, int]:
 def alarms(tables: Tables, now_s: float) -> list[Row]:
     """What is not as it should be now."""
     found = [*_node_alarms(tables, now_s), *_job_alarms(tables, now_s), *_web_alarms(tables)]
+    found += [_alarm("environment-short", name, None, why) for name, why in sorted(tables.short().items())]
     windows = tables.deciding.windows
     found += [_alarm(*each) for each in (*window_alarms(windows, now_s), *stranded_jobs(windows))]
     trouble, pending = tables.deciding.trouble, tables.deciding.pending
@@ -168,7 +180,7 @@ def _web_alarms(tables: Tables) -> Iterable[Row]:
     cluster = tables.cluster
     for name, web in sorted(cluster.web.items()):
         running = sum(seat.released for seat in cluster.seats.get(name, {}).values())
-        if running < web.app.min_instances and not web.removed:
+        if running < web.app.min_instances and not web.removed and home_of(cluster, web.app.environment) is not None:
             yield _alarm("web-too-few", name, None, f"{running} of at least {web.app.min_instances} instances run")
         if web.scrape_error:
             yield _alarm("web-not-measured", name, web.measured_at_s, web.scrape_error)
@@ -236,6 +248,21 @@ def web_app(tables: Tables, query: Query, now_s: float) -> Row:
     """One web application. KeyError when there is none of the name."""
     cluster = tables.cluster
     return {"app": app_details(cluster, tables.deciding, cluster.web[query.subject], now_s)}
+
+
+def environments(tables: Tables, query: Query, now_s: float) -> Row:
+    """All environments whose names begin with the subject, those that are destroyed last."""
+    cluster = tables.cluster
+    found = [entry for name, entry in sorted(cluster.environments.items()) if name.startswith(query.subject)]
+    found.sort(key=lambda entry: entry.destroyed)
+    stock = tables.coordinating.sharing.stock(now_s)
+    return {"total": len(found), "environments": [environment_row(cluster, stock, e) for e in found[: query.limit]]}
+
+
+def environment(tables: Tables, query: Query, now_s: float) -> Row:
+    """One environment. KeyError when there is none of the name."""
+    coordinating, entry = tables.coordinating, tables.cluster.environments[query.subject]
+    return {"environment": environment_details(tables.cluster, coordinating, entry, query.limit, now_s)}
 
 
 def vms(tables: Tables, query: Query, now_s: float) -> Row:
@@ -329,6 +356,8 @@ VIEWS: dict[str, Callable[[Tables, Query, float], dict[str, Any]]] = {
     "job": job,
     "web-apps": web_apps,
     "web-app": web_app,
+    "environments": environments,
+    "environment": environment,
     "vms": vms,
     "plan": plan,
     "plan-history": plan_history,

@@ -308,6 +308,8 @@ QUERIES = (
     "job",
     "web-apps",
     "web-app",
+    "environments",
+    "environment",
     "vms",
     "plan",
     "plan-history",

@@ -5,11 +5,11 @@ from __future__ import annotations
 import copy
 import random
 from collections.abc import Callable, Iterator
-from dataclasses import MISSING, fields, is_dataclass, replace
+from dataclasses import is_dataclass, replace
 from enum import Enum
 from itertools import chain
 from types import NoneType
-from typing import Any, get_args, get_origin, get_type_hints
+from typing import Any, get_args, get_type_hints
 
 import msgpack  # type: ignore[import-untyped]
 import msgspec
@@ -17,194 +17,20 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shared.agreement import (
-    Agreement,
-    Granularity,
-    Relationship,
-    Scheduling,
-    Setup,
-    SetupPolicy,
-    VmTemplate,
-    WorkloadType,
-)
 from shared.codec import decode, decode_strictly, encode, pack, unpack
 from shared.costs import OperationCosts
 from shared.decision import PlacementDecision, Plan, ProvisioningDecision
 from shared.errors import CodecError
 from shared.messages import MESSAGES, Message, Report
-from shared.model import Job, Node, NodeSample, Rules, Stage, VmState, VmStatus
-from shared.webapp import Flow, FlowSample, ModelForm, WebApp
-
-NAMES = st.text("abcXYZ019-_", min_size=1, max_size=12)
-WHOLE = st.integers(-(1 << 63), (1 << 63) - 1)
-FINITE = st.floats(allow_nan=False, allow_infinity=False)
-POSITIVE = st.floats(0.001, 1e12)
-TEXT = st.text(st.characters(codec="utf-8"), max_size=12)
-PLAIN = st.recursive(
-    st.none() | st.booleans() | WHOLE | FINITE | TEXT,
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(TEXT, inner, max_size=3),
-    max_leaves=6,
+from shared.model import Job, Node, NodeSample, VmState, VmStatus
+from tests.property.message_values import (
+    ANYTHING,
+    PLAIN,
+    TEXT,
+    declared,
+    is_row,
+    values,
 )
-ANYTHING = st.recursive(
-    st.none()
-    | st.booleans()
-    | st.integers(-(1 << 63), (1 << 64) - 1)
-    | st.floats()
-    | TEXT
-    | st.binary(max_size=8)
-    | st.builds(msgpack.ExtType, st.integers(0, 127), st.binary(max_size=8)),
-    lambda inner: (
-        st.lists(inner, max_size=4) | st.dictionaries(TEXT | WHOLE | st.binary(max_size=3), inner, max_size=4)
-    ),
-    max_leaves=12,
-)
-
-STAGES = st.builds(Stage, st.floats(0, 1e12), st.floats(10, 1e5), st.floats(0, 10), st.integers(0, 1 << 20))
-RULES = st.builds(
-    Rules,
-    pin=st.lists(st.sampled_from(["n1", "n2"]), max_size=2).map(tuple),
-    forbid=st.lists(st.sampled_from(["n3", "n4"]), max_size=2).map(tuple),
-    together=st.sampled_from(["", "near"]),
-    apart=st.sampled_from(["", "far"]),
-    keep=st.booleans(),
-)
-FLOW_PARTS: dict[str, st.SearchStrategy[Any]] = {
-    "name": NAMES,
-    "work_mcycles": st.none() | POSITIVE,
-    "t_min_s": st.floats(0, 10),
-    "model": st.sampled_from(ModelForm),
-}
-FLOWS = st.one_of(
-    st.builds(Flow, mean_s=POSITIVE, **FLOW_PARTS),
-    st.builds(Flow, percentile=st.floats(0.01, 0.99), percentile_s=POSITIVE, **FLOW_PARTS),
-    st.builds(Flow, throughput_per_s=POSITIVE, **FLOW_PARTS),
-)
-COUNTS = st.integers(0, 1 << 62)
-JOB_PARTS: dict[str, st.SearchStrategy[Any]] = {
-    "name": NAMES,
-    "stages": st.lists(STAGES, min_size=1, max_size=3).map(tuple),
-    "submit_s": st.floats(0, 1e10),
-    "desired_start_s": st.floats(0, 1e9),
-    "instances": st.integers(1, 65_536),
-    "vcpus": st.integers(1, 4096),
-    "importance": POSITIVE,
-    "separate": st.booleans(),
-    "checkpoint_mcycles": st.floats(0, 1e12),
-    "needs": st.lists(TEXT, max_size=3).map(tuple),
-    "template": TEXT,
-    "job_class": st.just("") | NAMES,
-    "rules": RULES,
-    "after": st.lists(st.sampled_from(["p1", "p2", "p3"]), max_size=2, unique=True).map(tuple),
-}
-GOALS = st.none() | st.floats(1.1e9, 1e12)
-JOBS = st.one_of(st.builds(Job, goal_s=GOALS, **JOB_PARTS), st.builds(Job, queue=NAMES, **JOB_PARTS))
-SETUPS = st.one_of(
-    st.builds(Setup, st.just(SetupPolicy.EXEC), NAMES, POSITIVE, st.booleans(), st.booleans()),
-    st.builds(Setup, st.sampled_from((SetupPolicy.NOOP, SetupPolicy.WIPE)), st.just(""), POSITIVE),
-)
-AGREEMENT_PARTS: dict[str, st.SearchStrategy[Any]] = {
-    "name": NAMES,
-    "owner": NAMES,
-    "workload": st.sampled_from(WorkloadType),
-    "lower": st.integers(0, 9),
-    "upper": st.none() | st.integers(9, 65_536),
-    "relationship": st.sampled_from(Relationship),
-    "os_type": TEXT.map(lambda text: text or "linux"),
-    "os_version": TEXT,
-    "lease_s": POSITIVE,
-    "coordinated_with": st.just("") | st.just("the-other"),
-    "shares": st.booleans(),
-    "notice_s": st.floats(0, 1e9),
-    "scheduling": st.builds(Scheduling, NAMES, st.dictionaries(TEXT, PLAIN, max_size=3)),
-    "users": st.lists(NAMES, max_size=3, unique=True).map(tuple),
-}
-VMS = st.builds(VmTemplate, NAMES, st.integers(1, 4096), st.integers(1, 1 << 40), POSITIVE)
-AGREEMENTS = st.one_of(
-    st.builds(Agreement, setup=SETUPS, **AGREEMENT_PARTS),
-    st.builds(Agreement, granularity=st.just(Granularity.VM), template=VMS, **AGREEMENT_PARTS),
-)
-# Values that check themselves need strategies that know their ranges.
-KNOWN: dict[Any, st.SearchStrategy[Any]] = {
-    bool: st.booleans(),
-    int: WHOLE,
-    float: FINITE,
-    str: TEXT,
-    Any: PLAIN,
-    Stage: STAGES,
-    Node: st.builds(
-        Node,
-        name=NAMES,
-        cores=st.integers(1, 4096),
-        core_mhz=POSITIVE,
-        memory_mib=st.integers(100, 1 << 30),
-        reserve_mib=st.integers(0, 100),
-        labels=st.lists(TEXT, max_size=3).map(tuple),
-        cpu_model=TEXT,
-        node_type=TEXT,
-        mac_addresses=st.lists(TEXT, max_size=3).map(tuple),
-    ),
-    Setup: SETUPS,
-    Agreement: AGREEMENTS,
-    Job: JOBS,
-    Rules: RULES,
-    Flow: FLOWS,
-    FlowSample: st.builds(
-        FlowSample,
-        flow=TEXT,
-        window_s=POSITIVE,
-        offered=COUNTS,
-        served=COUNTS,
-        rejected=COUNTS,
-        queued=COUNTS,
-        mean_s=st.floats(0, 1e6),
-        percentile_s=st.floats(0, 1e6),
-    ),
-    WebApp: st.builds(
-        WebApp,
-        name=NAMES,
-        flows=st.lists(FLOWS, min_size=1, max_size=3, unique_by=lambda flow: flow.name).map(tuple),
-        memory_mib=st.integers(0, 1 << 40),
-        max_mhz=POSITIVE,
-        min_instances=st.integers(0, 3),
-        max_instances=st.integers(3, 65_536),
-        vcpus=st.integers(1, 4096),
-        importance=POSITIVE,
-        needs=st.lists(TEXT, max_size=3).map(tuple),
-        template=TEXT,
-        metrics_url=TEXT,
-        rules=RULES,
-    ),
-    OperationCosts: st.builds(OperationCosts, *[st.floats(0, 1e6)] * 4),
-}
-
-
-def values(hint: Any) -> st.SearchStrategy[Any]:
-    """Valid values of a type as it is declared in a dataclass."""
-    if hint in KNOWN:
-        return KNOWN[hint]
-    parts = get_args(hint)
-    if NoneType in parts:
-        return st.none() | values(next(part for part in parts if part is not NoneType))
-    if get_origin(hint) is tuple and parts[-1] is not Ellipsis:
-        return st.tuples(*map(values, parts))
-    if parts:
-        return st.lists(values(parts[0]), max_size=3).map(tuple)
-    if issubclass(hint, Enum):
-        return st.sampled_from(hint)
-    hints = get_type_hints(hint)
-    return st.builds(hint, **{name: values(hints[name]) for name, _ in _declared(hint)})
-
-
-def _declared(hint: Any) -> list[tuple[str, bool]]:
-    """The name of each field of a record or row, and whether it has no default."""
-    known = msgspec.structs.fields(hint) if _is_row(hint) else fields(hint)
-    missing = (MISSING, msgspec.NODEFAULT)
-    return [(field.name, field.default in missing and field.default_factory in missing) for field in known]
-
-
-def _is_row(hint: Any) -> bool:
-    return isinstance(hint, type) and issubclass(hint, msgspec.Struct)
-
 
 ANY_MESSAGE: st.SearchStrategy[Message] = st.one_of([values(cls) for cls in MESSAGES])
 
@@ -478,7 +304,7 @@ def test_deep_and_endless_reports_meet_the_same_fate_on_both_ways() -> None:
 
 def _leaves(value: Any) -> Iterator[Any]:
     if is_dataclass(value) or isinstance(value, msgspec.Struct):
-        for name, _ in _declared(type(value)):
+        for name, _ in declared(type(value)):
             yield from _leaves(getattr(value, name))
     elif isinstance(value, tuple):
         for item in value:
@@ -502,10 +328,10 @@ def _places(plain: Any, hint: Any) -> Iterator[Place]:
     parts = [part for part in get_args(hint) if part is not NoneType]
     if isinstance(plain, dict) and isinstance(hint, type) and is_dataclass(hint):
         hints = get_type_hints(hint)
-        for name, required in _declared(hint):
+        for name, required in declared(hint):
             yield plain, name, hints[name], required
             yield from _places(plain.get(name), hints[name])
-    elif isinstance(plain, list) and _is_row(hint):
+    elif isinstance(plain, list) and is_row(hint):
         return  # arrays have no names: the tests of reports change those
     elif isinstance(plain, list):
         for item in plain:
@@ -532,5 +358,5 @@ def _wrong_for(hint: Any) -> list[Any]:
     if issubclass(hint, Enum):
         return [None, 0, 1, True, "", "no-such-value", [], {}, [next(iter(hint)).value]]
     wrong: list[Any] = [None, 1, True, "", "abc", [[]], 1.5, {"no such field": 1}]
-    all_optional = _is_row(hint) and not any(required for _, required in _declared(hint))
+    all_optional = is_row(hint) and not any(required for _, required in declared(hint))
     return wrong if all_optional else [*wrong, []]  # an empty row is all defaults

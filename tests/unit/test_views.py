@@ -30,8 +30,10 @@ from shared.messages import (
     SubmitWeb,
 )
 from shared.model import ActionKind, NodeSample, VmState, VmStatus
+from shared.operator_messages import CreateEnvironment
 from shared.webapp import Flow, WebApp
 from tests.unit.desk import OPERATOR, Desk, job
+from tests.unit.environment_cases import agreement
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs/views.md").read_text("utf-8")
@@ -79,8 +81,7 @@ def documented(heading: str) -> set[str]:
     """The keys in the first column of the tables under a heading."""
     section = PAGE.split(f"\n## {heading}\n", 1)[1].split("\n## ", 1)[0]
     cells = re.findall(r"^\| ([^|]+) \|", section, re.MULTILINE)
-    heads = {"node", "job", "app"}  # `key of ... only`
-    return {key for cell in cells for key in re.findall(r"`(\w+)`", cell)} - heads
+    return {key for cell in cells if not cell.startswith("key of") for key in re.findall(r"`(\w+)`", cell)}
 
 
 # --- the keys --------------------------------------------------------------------------------------------------------
@@ -89,11 +90,12 @@ def documented(heading: str) -> set[str]:
 def test_every_view_has_its_section_and_its_time_and_term() -> None:
     desk = lively()
     desk.ask(SubmitWeb("web", SHOP))
+    desk.ask(CreateEnvironment("env", agreement("hpc")))
     headings = {name for line in re.findall(r"^## (.+)$", PAGE, re.MULTILINE) for name in line.split(", ")}
     assert set(QUERIES) == set(VIEWS)
     assert set(QUERIES) <= headings
     for what in QUERIES:
-        data = view(desk, what, {"node": "n1", "job": "a", "web-app": "shop"}.get(what, ""))
+        data = view(desk, what, {"node": "n1", "job": "a", "web-app": "shop", "environment": "hpc"}.get(what, ""))
         assert (data["at_s"], data["term"]) == (desk.now_s, 1)
 
 
@@ -107,7 +109,11 @@ def test_rows_have_the_documented_keys() -> None:
     assert job_keys == documented("jobs, job")
     assert set(view(desk, "jobs")["jobs"][0]) < job_keys
     assert set(view(desk, "nodes")["nodes"][0]) < node_keys
-    assert set(view(desk, "vms")["vms"][0]) == documented("vms") | {"node", "job", "app"}
+    desk.ask(CreateEnvironment("env", agreement("hpc")))
+    environment_keys = set(view(desk, "environment", "hpc")["environment"])
+    assert environment_keys == documented("environments, environment")
+    assert set(view(desk, "environments")["environments"][0]) < environment_keys
+    assert set(view(desk, "vms")["vms"][0]) == documented("vms")
     desk.ask(SubmitWeb("web", SHOP))
     app_keys = set(view(desk, "web-app", "shop")["app"])
     assert app_keys == documented("web-apps, web-app")
@@ -319,6 +325,7 @@ def test_history_is_bounded_by_number_and_by_size() -> None:
     [
         ("statu", "", "unknown-query", "nearest: 'status'"),
         ("job", "gagn", "unknown-job", "nearest: 'gang'"),
+        ("environment", "hpc", "unknown-environment", "there is no environment 'hpc'"),
         ("node", "n3", "unknown-node", "nearest: "),
         ("vms", "n3", "unknown-node", "nearest: "),
         ("jobs", "runing", "invalid-value", "nearest: 'running'"),
@@ -332,7 +339,17 @@ def test_a_wrong_question_is_refused_with_what_was_meant(what: str, subject: str
     assert said in detail
 
 
-NAMES = ("requests.py", "vm_requests.py", "web.py", "answers.py", "windows.py", "after.py")
+NAMES = (
+    "requests.py",
+    "vm_requests.py",
+    "web.py",
+    "answers.py",
+    "windows.py",
+    "after.py",
+    "roles.py",
+    "environments.py",
+    "environment_checks.py",
+)
 
 
 def test_every_code_of_a_refusal_is_documented() -> None:
