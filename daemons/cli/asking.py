@@ -24,6 +24,9 @@ def _name(_: click.Context, parameter: click.Parameter, value: str) -> str:
 
 
 name_option = click.option("--name", default="", callback=_name, help="Another name than the one in the file.")
+env_option = click.option(
+    "--env", "environment", default="", callback=_name, help="The environment that it is submitted to."
+)
 limit_option = click.option(
     "--limit", type=click.IntRange(1, ROWS_MAX), default=1000, show_default=True, help="Most rows to show."
 )

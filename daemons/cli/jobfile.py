@@ -149,6 +149,18 @@ class NoGoal:
 
 
 @dataclass(frozen=True, slots=True)
+class NoQueue:
+    """A job of an environment is of no queue of a deadline window."""
+
+    key: str = "queue"
+
+    def broken(self, values: Mapping[str, Any]) -> str:
+        """What is expected, "" where that is so."""
+        both = values.get(self.key) and values.get("environment")
+        return "nothing beside environment: its nodes are those of the environment" if both else ""
+
+
+@dataclass(frozen=True, slots=True)
 class AfterOthers:
     """A job does not wait for itself, nor twice for one job."""
 
@@ -177,7 +189,8 @@ def epoch_s(value: Any) -> float | None:
 class JobFile:
     """A file for `trimtab jobs submit`. `template`: the VM template; empty for the hypervisor driver's default.
     `class`: of jobs that are alike; then stages may be left out. `queue`: of a deadline window; its deadline is
-    the goal then. `after`: jobs that must be completed before it is started."""
+    the goal then. `after`: jobs that must be completed before it is started. `environment`: the batch environment
+    that it is submitted to."""
 
     RULES: ClassVar[tuple[Any, ...]] = (
         HasStages(),
@@ -189,6 +202,7 @@ class JobFile:
         When("start.at"),
         NeedsStages(),
         *(NoGoal(f"goal.{key}") for key in ("at", "within_s", "factor")),
+        NoQueue(),
         AfterOthers(),
         Unlike("rules.forbid", "rules.pin"),
         Unlike("rules.apart", "rules.together"),
@@ -210,18 +224,21 @@ class JobFile:
     rules: RulesTable = field(default_factory=RulesTable)
     queue: Group = ""
     after: tuple[JobName, ...] = ()
+    environment: Group = ""
 
 
-def read_job(path: Path, now_s: float, name: str = "") -> Job:
-    """The job in a TOML file, submitted at `now_s` (seconds since the epoch), under another name if one is given.
+def read_job(path: Path, now_s: float, name: str = "", environment: str = "") -> Job:
+    """The job in a TOML file, submitted at `now_s` (seconds since the epoch), under another name and to another
+    environment where these are given.
 
     Raises `InvalidInput` with one problem for each thing that is wrong.
     """
-    return job_of(tomlfile.load(path, JobFile), now_s, str(path), name)
+    return job_of(tomlfile.load(path, JobFile), now_s, str(path), name, environment)
 
 
-def job_of(file: JobFile, now_s: float, where: str, name: str = "") -> Job:
-    """The job that a file describes. Raises `InvalidInput` where its times do not fit together or have passed."""
+def job_of(file: JobFile, now_s: float, where: str, name: str = "", environment: str = "") -> Job:
+    """The job that a file describes. Raises `InvalidInput` where its times do not fit together or have passed, or
+    where it is to go to an environment and has a queue."""
     stages = tuple(Stage(each.work_mcycles, each.max_mhz, each.min_mhz, each.memory_mib) for each in file.stages)
     start_s = _start_s(file.start, now_s)
     goal_s, key = _goal_s(file.goal, start_s, now_s, shortest_s(stages))
@@ -231,6 +248,8 @@ def job_of(file: JobFile, now_s: float, where: str, name: str = "") -> Job:
     elif goal_s is not None and goal_s <= start_s:
         expected = "a job with work to do" if key == "goal.factor" else "a time after the desired start"
         problems.append(Problem(f"{where}: {key}", "leaves no time for the job", expected))
+    if file.queue and environment:
+        problems.append(Problem(f"{where}: queue", f"is {file.queue!r}", f"nothing for environment {environment!r}"))
     if problems:
         raise InvalidInput(*problems)
     rules = file.rules
@@ -251,6 +270,7 @@ def job_of(file: JobFile, now_s: float, where: str, name: str = "") -> Job:
         rules=Rules(rules.pin, rules.forbid, rules.together, rules.apart, rules.keep),
         queue=file.queue,
         after=file.after,
+        environment=environment or file.environment,
     )
 
 
@@ -300,6 +320,7 @@ def understood(job: Job) -> dict[str, Any]:
         "needs": list(job.needs),
         "queue": job.queue,
         "after": list(job.after),
+        "environment": job.environment,
         "template": job.template,
         "rules": asdict(job.rules) | rules,
         "stages": [

@@ -9,7 +9,7 @@ import click
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from daemons.cli.asking import inner, limit_option, name_option, tell_each, view
+from daemons.cli.asking import env_option, inner, limit_option, name_option, tell_each, view
 from daemons.cli.connection import Line, bus_options
 from daemons.cli.jobfile import read_job, understood
 from daemons.cli.output import CommandGroup, emit, output_option
@@ -66,12 +66,13 @@ def _why(values: dict[str, Any]) -> str:
 @jobs.command()
 @click.argument("file", type=click.Path(path_type=Path))
 @name_option
+@env_option
 @click.option("--dry-run", is_flag=True, help="Only show the job as it is understood; nothing is sent.")
 @bus_options
 @output_option
-def submit(line: Line, file: Path, name: str, dry_run: bool) -> None:
+def submit(line: Line, file: Path, name: str, environment: str, dry_run: bool) -> None:
     """Submit the job that a TOML file describes (examples/job.toml)."""
-    job = read_job(file, line.now_s, name)
+    job = read_job(file, line.now_s, name, environment)
     request = line.new_id()
     if not dry_run:
         with line:
@@ -87,7 +88,8 @@ def _understood(job: Job) -> RenderableType:
 def _accepted(job: Job) -> str:
     goal = "best effort" if job.goal_s is None else f"to be complete by {time_text(job.goal_s)}"
     goal = f"to be complete by the deadline of queue {job.queue}" if job.queue else goal
-    return f"job {job.name} is submitted, {goal}"
+    where = f" to environment {job.environment}" if job.environment else ""
+    return f"job {job.name} is submitted{where}, {goal}"
 
 
 @jobs.command()

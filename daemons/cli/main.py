@@ -15,6 +15,7 @@ OWN = {
     "costs": ("daemons.cli.costs", "Show what the energy of the nodes costs, day by day."),
     "decide": ("daemons.cli.plan", "Say what would be decided now, and why."),
     "doctor": ("daemons.cli.doctor", "Check the installation."),
+    "env": ("daemons.cli.env", "Create, activate, resize and end environments."),
     "events": ("daemons.cli.events", "Print everything that happens, one event per line."),
     "forecast": ("daemons.cli.forecast", "Show deadline windows: what is expected, and how their promises stand."),
     "jobs": ("daemons.cli.jobs", "Submit, watch and cancel jobs."),

@@ -10,7 +10,7 @@ import click
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from daemons.cli.asking import inner, limit_option, name_option, tell_each, view
+from daemons.cli.asking import env_option, inner, limit_option, name_option, tell_each, view
 from daemons.cli.connection import Line, bus_options
 from daemons.cli.output import CommandGroup, emit, output_option
 from daemons.cli.render import listing, record, rows_of, shown
@@ -93,12 +93,13 @@ def _flow_for_people(flow: Mapping[str, Any]) -> dict[str, Any]:
 @web.command()
 @click.argument("file", type=click.Path(path_type=Path))
 @name_option
+@env_option
 @click.option("--dry-run", is_flag=True, help="Only show the application as it is understood; nothing is sent.")
 @bus_options
 @output_option
-def submit(line: Line, file: Path, name: str, dry_run: bool) -> None:
+def submit(line: Line, file: Path, name: str, environment: str, dry_run: bool) -> None:
     """Submit the web application that a TOML file describes (examples/web.toml), or change the one of that name."""
-    app = read_web(file, name)
+    app = read_web(file, name, environment)
     request = line.new_id()
     if not dry_run:
         with line:
@@ -115,7 +116,8 @@ def _understood(app: WebApp) -> RenderableType:
 
 def _accepted(app: WebApp) -> str:
     goals = (f"{flow.name}: {goal_text(flow)}" for flow in app.flows)
-    return "\n".join((f"web application {app.name} is submitted", *goals))
+    where = f" to environment {app.environment}" if app.environment else ""
+    return "\n".join((f"web application {app.name} is submitted{where}", *goals))
 
 
 @web.command()

@@ -8,14 +8,17 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, ClassVar
 
-from daemons.cli.jobfile import JobName, Label, Mib, RulesTable, Seconds, Speed, Unlike
+from daemons.cli.jobfile import Group, JobName, Label, Mib, RulesTable, Seconds, Speed, Unlike
 from shared import tomlfile
+from shared.errors import InvalidInput, Problem
 from shared.model import INSTANCES_MAX, Rules
 from shared.tomlfile import AtLeast, Form, Range
 from shared.webapp import FLOWS_MAX, Flow, ModelForm, WebApp
 
 GOALS = ("mean_s", "percentile_s", "throughput_per_s")
 GOAL_WORDS = "exactly one goal: mean_s, percentile_s with percentile, or throughput_per_s"
+
+FLOWS_WORDS = f"1 to {FLOWS_MAX} tables [[flows]], or none in an environment"
 
 GoalSeconds = Annotated[float, Range(1e-6, 1e6)]
 MetricsUrl = Annotated[str, Form(r"(https?://\S{1,2000})?", "a URL http://... or https://..., or nothing")]
@@ -37,7 +40,7 @@ class FlowTable:
 
 @dataclass(frozen=True, slots=True)
 class HasFlows:
-    """There are flows, not too many, under names that differ."""
+    """There are flows, not too many, under names that differ; in an environment there may be none."""
 
     key: str = "flows"
 
@@ -46,8 +49,8 @@ class HasFlows:
         if "flows" not in values:
             return ""
         flows = values["flows"]
-        if not 1 <= len(flows) <= FLOWS_MAX:
-            return f"1 to {FLOWS_MAX} tables [[flows]]"
+        if len(flows) > FLOWS_MAX:
+            return FLOWS_WORDS
         differ = len({flow.name for flow in flows}) == len(flows)
         return "" if differ else "flows under names that differ"
 
@@ -77,7 +80,7 @@ class OneGoal:
 @dataclass(frozen=True, slots=True)
 class WebFile:
     """A file for `trimtab web submit`. Memory, vcpus and max_mhz are of one instance. `metrics_url`: where
-    measurements are scraped; empty: they are pushed."""
+    measurements are scraped; empty: they are pushed. `environment`: the web environment that it is submitted to."""
 
     RULES: ClassVar[tuple[Any, ...]] = (
         HasFlows(),
@@ -90,7 +93,7 @@ class WebFile:
     name: JobName
     memory_mib: Mib
     max_mhz: Speed
-    flows: tuple[FlowTable, ...]
+    flows: tuple[FlowTable, ...] = ()
     min_instances: Annotated[int, Range(0, INSTANCES_MAX)] = 1
     max_instances: Annotated[int, Range(1, INSTANCES_MAX)] = 1
     vcpus: Annotated[int, Range(1, 4096)] = 1
@@ -99,17 +102,21 @@ class WebFile:
     template: Annotated[str, Form(r"[^\0]{0,4096}", "at most 4096 characters")] = ""
     metrics_url: MetricsUrl = ""
     rules: RulesTable = field(default_factory=RulesTable)
+    environment: Group = ""
 
 
-def read_web(path: Path, name: str = "") -> WebApp:
-    """The web application in a TOML file, under another name if one is given.
+def read_web(path: Path, name: str = "", environment: str = "") -> WebApp:
+    """The web application in a TOML file, under another name and in another environment where these are given.
 
     Raises `InvalidInput` with one problem for each thing that is wrong.
     """
-    return web_of(tomlfile.load(path, WebFile), name)
+    file = tomlfile.load(path, WebFile)
+    if not file.flows and not (environment or file.environment):
+        raise InvalidInput(Problem(f"{path}: flows", "is missing", FLOWS_WORDS))
+    return web_of(file, name, environment)
 
 
-def web_of(file: WebFile, name: str = "") -> WebApp:
+def web_of(file: WebFile, name: str = "", environment: str = "") -> WebApp:
     """The web application that a file describes."""
     rules = file.rules
     return WebApp(
@@ -125,6 +132,7 @@ def web_of(file: WebFile, name: str = "") -> WebApp:
         template=file.template,
         metrics_url=file.metrics_url,
         rules=Rules(rules.pin, rules.forbid, rules.together, rules.apart, rules.keep),
+        environment=environment or file.environment,
     )
 
 
@@ -155,6 +163,7 @@ def understood(app: WebApp) -> dict[str, Any]:
         "needs": list(app.needs),
         "template": app.template,
         "metrics_url": app.metrics_url,
+        "environment": app.environment,
         "rules": {
             "pin": list(rules.pin),
             "forbid": list(rules.forbid),

@@ -152,3 +152,19 @@ def test_a_job_of_a_queue_and_one_after_others(tmp_path: Path) -> None:
 def test_queues_and_predecessors_that_cannot_be(tmp_path: Path, text: str, key: str) -> None:
     """A goal beside a queue, a queue that is no name, a job after itself, one named twice."""
     assert list(problems(tmp_path, 'name = "a"\n' + text.format(stage=STAGE))) == [key]
+
+
+def test_a_job_goes_to_an_environment_by_file_or_by_command(tmp_path: Path) -> None:
+    """What the command says goes before the file; a queue of the provider's is of no use there."""
+    path = tmp_path / "job.toml"
+    text = 'name = "j"\n[[stages]]\nwork_mcycles = 1\nmax_mhz = 1\n'
+    path.write_text('environment = "night"\n' + text, "utf-8")
+    assert read_job(path, NOW_S).environment == "night"
+    assert read_job(path, NOW_S, environment="day").environment == "day"
+    assert understood(read_job(path, NOW_S))["environment"] == "night"
+    path.write_text('environment = "night"\nqueue = "q"\n' + text, "utf-8")
+    with pytest.raises(InvalidInput, match="nothing beside environment"):
+        read_job(path, NOW_S)
+    path.write_text('queue = "q"\n' + text, "utf-8")
+    with pytest.raises(InvalidInput, match="nothing for environment 'day'"):
+        read_job(path, NOW_S, environment="day")

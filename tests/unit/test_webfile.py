@@ -89,7 +89,7 @@ def test_every_problem_at_once(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "key", "expected"),
     [
-        (TOP, "flows", "an array, each a table"),
+        (TOP, "flows", "1 to 100 tables [[flows]], or none in an environment"),
         (TOP + "flows = []\n", "flows", "1 to 100 tables [[flows]]"),
         (TOP + FLOW + FLOW, "flows", "flows under names that differ"),
         (TOP + FLOW + "work_mcycles = 0\n", "flows[0].work_mcycles", "a number from 1e-06"),
@@ -103,3 +103,14 @@ def test_single_problems(tmp_path: Path, text: str, key: str, expected: str) -> 
 
     assert set(found) == {key}
     assert found[key].expected.startswith(expected)
+
+
+def test_an_application_of_an_environment_may_have_no_goal(tmp_path: Path) -> None:
+    """The environment is in the file, or goes before what is there."""
+    path = tmp_path / "web.toml"
+    path.write_text(TOP, "utf-8")
+    assert read_web(path, environment="front").environment == "front"
+    path.write_text(TOP + 'environment = "back"\n', "utf-8")
+    assert (read_web(path).flows, read_web(path).environment) == ((), "back")
+    assert read_web(path, environment="front").environment == "front"
+    assert understood(read_web(path))["environment"] == "back"
