@@ -12,13 +12,15 @@ from operator import attrgetter
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
+from daemons.balancers import make_balancer
+from daemons.balancers.calling import Caller
 from daemons.controller import Controller
 from daemons.decide import PrepareRequest
 from daemons.leadership import Role
 from daemons.power import make_driver
 from daemons.price_feed import PriceFeed, feed_of, prices_of
 from daemons.scraping import Scraper, http_fetch
-from daemons.settings import Automation, ControllerSettings, Draw, Limits, PolicyChoice, PowerSettings
+from daemons.settings import Automation, BalancerSettings, ControllerSettings, Draw, Limits, PolicyChoice, PowerSettings
 from daemons.store import Batch, History, Pruned, Retention, SqlStore
 from daemons.store.engine import parse_url
 from daemons.tables import DEFAULT_FOLDER, Server
@@ -34,7 +36,7 @@ from shared.lanes import Lane
 from shared.messages import Happened, Report
 from shared.model import NodeSample, PowerOperation
 from shared.plugins import find_policy
-from shared.ports import Bus, PowerAnswer, PowerDriver, Store
+from shared.ports import Bus, LoadBalancer, PowerAnswer, PowerDriver, Store
 from shared.pump import Link
 from shared.sdnotify import Notifier
 from shared.shell import Shell, Times
@@ -87,8 +89,9 @@ class ControllerShell(Shell):
 
     The store is written in one lane, in order; decisions are computed in another, one at a time, and in a third by
     `preparer` the tables that they lacked; each node that is fenced or woken, and each web application whose counters
-    are read, has a lane of its own. While the controller leads, and the store is an `Archive`, history goes to it every
-    five seconds and at the end, and what is older than `keep` is deleted once a day.
+    are read or whose balancer is told, has a lane of its own. While the controller leads, and the store is an
+    `Archive`, history goes to it every five seconds and at the end, and what is older than `keep` is deleted once a
+    day.
     """
 
     def __init__(
@@ -105,6 +108,7 @@ class ControllerShell(Shell):
         keep: Retention | None = None,
         preparer: Decider | None = None,
         feed: PriceFeed | None = None,
+        balancer: LoadBalancer | None = None,
     ) -> None:
         super().__init__("controller", core, link, seed, clock, notifier, {"controller": core.name})
         self.controller = core
@@ -132,6 +136,7 @@ class ControllerShell(Shell):
             fx.Compute: self._begin_to_compute,
             fx.Power: self._ask_power,
             fx.Scrape: self._scrape,
+            fx.Balance: Caller(balancer, self.lane, self.post),
             fx.ReadPrices: lambda _: self._price_lane.do(self._read_prices),
         }
         self._decide_lane.do(self._warm)
@@ -380,6 +385,8 @@ def settings_of(config: ControllerConfig, driver: PowerDriver | None = None) -> 
         power=power,
         windows=windows_of(config.windows),
         prices=prices_of(config.prices),
+        web_adjust_s=periods.web_adjust_s,
+        balancer=BalancerSettings(config.balancer.driver, config.balancer.drain_limit_s),
     )
 
 
@@ -421,6 +428,7 @@ def build(
         keep=Retention(**asdict(config.store.retention)),
         preparer=Worker(tables),
         feed=feed_of(config.prices),
+        balancer=make_balancer(config.balancer),
     )
 
 
@@ -442,6 +450,7 @@ def check(config: ControllerConfig) -> None:
         lambda: windows_of(config.windows),
         lambda: prices_of(config.prices),
         lambda: make_driver(config.power),
+        lambda: make_balancer(config.balancer),
         lambda: _draws(config.power.draw),
     )
     problems: dict[Problem, None] = {}

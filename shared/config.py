@@ -275,6 +275,25 @@ class Handing:
 
 
 @dataclass(frozen=True, slots=True)
+class BalancerExec:
+    """The program of the balancer driver `exec` with its arguments; `{app}` in them is the application's name, `{file}`
+    a file with its instances in JSON. Exit status 0: done."""
+
+    command: Command = ()
+    limit_s: Duration = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class BalancerKeys:
+    """Who tells the load balancer of web applications which instances there are. One that is to be stopped has
+    `drain_limit_s` for the requests that it has."""
+
+    driver: Registered = "none"
+    drain_limit_s: Annotated[float, Range(0, 86_400)] = 60.0
+    exec: BalancerExec = field(default_factory=BalancerExec)
+
+
+@dataclass(frozen=True, slots=True)
 class Memory:
     """What a VM takes beyond its own memory."""
 
@@ -344,6 +363,7 @@ class ControllerConfig:
     windows: Mapping[str, Window] = field(default_factory=dict)
     prices: Prices = field(default_factory=Prices)
     power: PowerKeys = field(default_factory=PowerKeys)
+    balancer: BalancerKeys = field(default_factory=BalancerKeys)
     setup: Handing = field(default_factory=Handing)
     store: StoreFile = field(default_factory=StoreFile)
     bus: Bus = field(default_factory=Bus)

@@ -11,6 +11,7 @@ from shared.errors import Problem, UnknownPolicy
 HYPERVISORS = "trimtab.hypervisors"
 COMMANDS = "trimtab.commands"
 POWER = "trimtab.power"
+BALANCERS = "trimtab.balancers"
 POLICY_ROLES = ("admission", "coordination", "provisioning", "placement")
 
 

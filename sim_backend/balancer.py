@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from shared.bus import topology
 from shared.bus.memory import MemoryBroker, MemoryConnection
 from shared.codec import encode
+from shared.effects import Backend
 from shared.errors import BusUnavailable
 from shared.messages import WebReport
 from shared.ports import BusEvent
@@ -14,6 +15,7 @@ from shared.webapp import FlowSample
 from sim_backend.engine import Engine
 from sim_backend.web_site import WebSite
 
+LEAST_S = 1e-6  # between two looks
 LOOK_PRIORITY = 1  # after what is submitted at the same instant
 
 
@@ -40,6 +42,7 @@ class Balancer:
         self._seq = 0
         self._unread: dict[str, list[FlowSample]] = {}
         self.stopped = False
+        self._next_s = 0.0
 
     def start(self) -> None:
         """Begin to look, now and from then on."""
@@ -62,13 +65,22 @@ class Balancer:
             return
         now_s = self._engine.now_s
         self._catch_up(now_s)
-        flows = self.site.look(now_s, now_s + self._period_s)
+        self._next_s = now_s + self._period_s
+        self._tell(self.site.look(now_s, self._next_s))
+        self._engine.at(self._next_s, LOOK_PRIORITY, self._look)
+
+    def route(self, backends: Sequence[Backend]) -> None:
+        """Send requests to these instances and no others, from now on."""
+        now_s = self._engine.now_s
+        self._catch_up(now_s)
+        self._tell(self.site.route(backends, now_s, max(self._next_s, now_s + LEAST_S)))
+
+    def _tell(self, flows: tuple[FlowSample, ...]) -> None:
         if flows and self.push:
             self._send(flows)
         elif flows:
             for sample in flows:
                 self._unread.setdefault(sample.flow, []).append(sample)
-        self._engine.at(now_s + self._period_s, LOOK_PRIORITY, self._look)
 
     def _send(self, flows: tuple[FlowSample, ...]) -> None:
         self._seq += 1

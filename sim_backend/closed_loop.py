@@ -32,6 +32,7 @@ from shared.webapp import FlowSample, WebApp
 from sim_backend.agent_shell import AgentShell
 from sim_backend.balancer import Balancer
 from sim_backend.engine import Engine, Rank
+from sim_backend.fake_balancer import FakeBalancer
 from sim_backend.fake_hypervisor import FakeCluster
 from sim_backend.fake_power import DOES, Down, FakePower, PowerTimes
 from sim_backend.fake_setup import FakeSetups, SetupTimes
@@ -140,6 +141,7 @@ class ClosedLoop:
         self.jobs: dict[str, Job] = {}
         self.apps: dict[str, WebApp] = {}
         self.balancers: dict[str, Balancer] = {}
+        self.fake_balancer = FakeBalancer(self.balancers, lambda: self.engine.now_s)
         self.on_host_death: Callable[[str], None] | None = None
         self.truth = Truth(self.world.completions, self.apps)
         self._decide = partial(decide.run, shelf=settings.shelf)
@@ -206,6 +208,7 @@ class ClosedLoop:
             name, self.engine, self.broker, self.store, self.fake_power, self._make_controller, self._decide
         )
         shell.scrape = self._scrape
+        shell.balance = lambda effect: self.fake_balancer.set_backends(effect.app, effect.backends)
         self.controllers[name] = self._actors[shell.user] = shell
 
     def _make_controller(self, name: str) -> StartableCore:

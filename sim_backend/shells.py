@@ -312,7 +312,7 @@ class ControllerShell(Shell):
     `compute` carries out a `Compute` (an exception in it ends the run: the simulator hides no crash); the next
     `failing_computations` of them answer that time ran out. `compute_delay_s`, `power_delay_s`: asked before each.
     `scrape` gives what is measured of a web application at a URL since it was last asked, `read_prices` what the feed
-    of prices says at a moment of the world's clocks.
+    of prices says at a moment of the world's clocks, `balance` tells a balancer.
     A core that exits is started anew after a second while `supervised`.
     """
 
@@ -336,6 +336,7 @@ class ControllerShell(Shell):
         self.power_delay_s: Callable[[], float] = _no_delay
         self.scrape: Callable[[fx.Scrape, float], tuple[FlowSample, ...]] = _unmeasured
         self.read_prices: Callable[[float], fx.PricesRead] = _no_prices
+        self.balance: Callable[[fx.Balance], fx.Balanced] = _unbalanced
         self._make_core = make_core
         self._compute_function = compute
         self._unacknowledged_queue = topology.report_queue(name).name
@@ -346,6 +347,7 @@ class ControllerShell(Shell):
             fx.Compute: self._compute,
             fx.Power: self._power,
             fx.Scrape: self._scrape,
+            fx.Balance: self._balance,
             fx.ReadPrices: lambda _: self._answer(self.read_prices(self.engine.clock_s)),
             fx.Exit: self._exit,
         }
@@ -396,6 +398,13 @@ class ControllerShell(Shell):
             flows, error = (), str(problem)
         self._answer(fx.Scraped(effect.app, self.engine.clock_s, flows, error))
 
+    def _balance(self, effect: fx.Balance) -> None:
+        try:
+            answer = self.balance(effect)
+        except TransientError as problem:
+            answer = fx.Balanced(effect.app, False, (), str(problem))
+        self._answer(answer)
+
     def _exit(self, effect: fx.Exit) -> None:
         del effect
         self.kill()
@@ -425,6 +434,10 @@ class ControllerShell(Shell):
 def _unmeasured(effect: fx.Scrape, now_s: float) -> tuple[FlowSample, ...]:
     del now_s
     raise TransientError(f"nothing answers at {effect.url}")
+
+
+def _unbalanced(effect: fx.Balance) -> fx.Balanced:
+    raise TransientError(f"there is no balancer for {effect.app}")
 
 
 def _no_prices(now_s: float) -> fx.PricesRead:

@@ -4,6 +4,10 @@ Its entry router is looked at now and then. From one look to the next arrivals c
 to the instances that execute, so that each is used alike for the CPU it can have. Work that they do not get done waits
 at the router; what would wait longer than `queue_s`, and everything while no instance is there, is rejected.
 
+A router that finds the instances by itself sends the requests of one that goes again to others. One that is told which
+there are sends them to those and no others: what an instance was given since the last look is lost if it goes unasked,
+and what it has not answered yet if it is stopped while it is drained.
+
 Mean response time of a flow = t_min + excess + the wait at the router. The excess is that of one queue before all
 instances, with W the CPU that they can have and L the CPU in use: processor sharing d / (W - L), or, as no request runs
 faster than one vCPU of p MHz, Sakasegawa's approximation of M/M/m for m = W / p above p.
@@ -16,11 +20,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from random import Random
 
+from shared.effects import Backend
 from shared.model import INSTANCE_SEPARATOR
 from shared.webapp import FlowSample, ModelForm
 from sim_backend.demand import Demand
 from sim_backend.world import World
 
+ANSWER_LEAST_S = 1.0  # so long, at least, an instance has requests that it was given before
 BUSY_MAX = 0.98  # part of its CPU that an instance can use: beyond it requests wait at the router
 
 
@@ -83,11 +89,13 @@ class _Lane:
 
 
 class WebSite:
-    """Application `app`, whose instances are the guests app#0, app#1, ... of a world."""
+    """Application `app`, whose instances are the guests app#0, app#1, ... of a world. `lost`: requests that an instance
+    was given and never answered."""
 
     def __init__(self, app: str, truth: TrueWeb, world: World) -> None:
         self.app, self.truth = app, truth
         self.looks: list[Look] = []
+        self.lost = 0.0
         self._world = world
         self._lanes = [_Lane(flow) for flow in truth.flows]
         self._chance = Random(truth.seed)
@@ -95,17 +103,51 @@ class WebSite:
         self._available_mhz = 0.0  # at the last look
         self._owed_mcycles = 0.0  # CPU that answered requests have not used yet
         self._done: dict[str, float] = {}  # work of each instance when last looked at
+        self._routes: frozenset[str] | None = None  # None: it finds them by itself
+        self._given: dict[str, float] = {}  # part of the requests that each instance gets
+        self._draining: dict[str, tuple[float, float]] = {}  # until when it has requests, and how many
 
     def look(self, now_s: float, next_s: float) -> tuple[FlowSample, ...]:
         """What was measured since the last look (nothing at the first), and let the instances work until the next.
         The world must have been brought up to `now_s`."""
         samples: tuple[FlowSample, ...] = ()
-        vms = self._world.executing(self.app + INSTANCE_SEPARATOR)
+        executing = self._world.executing(self.app + INSTANCE_SEPARATOR)
+        vms = executing if self._routes is None else [vm for vm in executing if vm in self._routes]
         if self._since_s is not None and now_s > self._since_s:
             samples = self._close(vms, self._since_s, now_s)
         self._since_s = now_s
+        self._lose_undrained(executing, now_s)
         self._begin(vms, now_s, next_s)
         return samples
+
+    def route(self, backends: Sequence[Backend], now_s: float, next_s: float) -> tuple[FlowSample, ...]:
+        """A look, and from now on requests go to these instances and no others."""
+        samples = self.look(now_s, next_s)
+        answer_s = max(
+            [ANSWER_LEAST_S, *(mean for look in self.looks[-1:] for mean in look.mean_s if mean is not None)]
+        )
+        per_s = math.fsum(lane.rate_per_s for lane in self._lanes)
+        for backend in backends:
+            if backend.drain and backend.vm in self._given:
+                in_hand = per_s * self._given[backend.vm] * answer_s
+                self._draining.setdefault(backend.vm, (now_s + answer_s, in_hand))
+        left = {backend.vm for backend in backends if backend.drain}
+        self._draining = {vm: figures for vm, figures in self._draining.items() if vm in left}
+        self._routes = frozenset(backend.vm for backend in backends if not backend.drain)
+        for vm in self._world.executing(self.app + INSTANCE_SEPARATOR):
+            if vm not in self._routes:
+                self._world.ask(vm, 0.0, now_s)
+        self.look(now_s, next_s)
+        return samples
+
+    def is_drained(self, vm: str, now_s: float) -> bool:
+        """Whether an instance that gets no new requests has answered those that it had."""
+        return now_s >= self._draining.get(vm, (0.0, 0.0))[0]
+
+    def _lose_undrained(self, executing: Sequence[str], now_s: float) -> None:
+        for vm in [vm for vm in self._draining if vm not in executing]:
+            until_s, in_hand = self._draining.pop(vm)
+            self.lost += in_hand if now_s < until_s else 0.0
 
     # --- what was ------------------------------------------------------------------------------------------------
 
@@ -116,7 +158,7 @@ class WebSite:
         for lane in self._lanes:
             arrived = lane.rate_per_s * window_s
             lane.offered += arrived
-            lane.waiting += arrived
+            lane.waiting += arrived - self._lose(lane, arrived, vms)
         todo = self._waiting_mcycles()
         available_mhz = math.fsum(self._world.available_mhz(vm) for vm in vms)
         answered = self._answered(todo, done_mcycles, min(self._available_mhz, available_mhz) * window_s)
@@ -136,6 +178,15 @@ class WebSite:
         per_s = sum(served) / window_s, rejected / window_s
         self.looks.append(Look(now_s, len(vms), available_mhz, done_mcycles / window_s, tuple(means), *per_s))
         return tuple(self._sample(lane, mean, window_s) for lane, mean in zip(self._lanes, means, strict=True))
+
+    def _lose(self, lane: _Lane, arrived: float, vms: Sequence[str]) -> float:
+        """How many of the requests that arrived were given to instances that are gone: their answers are errors."""
+        if self._routes is None:
+            return 0.0
+        lost = arrived * math.fsum(part for vm, part in self._given.items() if vm not in vms)
+        lane.rejected += lost
+        self.lost += lost
+        return lost
 
     def _answered(self, todo: float, done_mcycles: float, could_mcycles: float) -> float:
         """Mcycles of requests answered. Where an instance did not get through its part and others could have, the
@@ -205,6 +256,7 @@ class WebSite:
         asked_mhz = (self._waiting_mcycles() + self._owed_mcycles) / length_s
         asked_mhz += math.fsum(lane.rate_per_s * lane.flow.work_mcycles for lane in self._lanes)
         busy = min(BUSY_MAX, asked_mhz / total_mhz) if total_mhz > 0.0 else 0.0
+        self._given = {vm: mhz / total_mhz if total_mhz > 0.0 else 0.0 for vm, mhz in available.items()}
         for vm, mhz in available.items():
             self._done.setdefault(vm, self._world.done_without_task_mcycles(vm, now_s))
             self._world.ask(vm, busy * mhz, now_s)

@@ -1,0 +1,131 @@
+"""What every `shared.ports.LoadBalancer` must do, checked from outside: run each of `CHECKS` on a `BalancerHarness`.
+
+A check that fails raises `ContractViolation`. Ours and third parties' drivers are held to the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from shared.effects import Backend, Balanced
+from shared.errors import ContractViolation, TransientError
+from shared.ports import LoadBalancer
+from sim_backend.conformance.bus_harness import expect
+
+DETAIL_BYTES_MAX = 4096
+A, B, C = Backend("shop#0", "n1"), Backend("shop#1", "n2"), Backend("shop#2", "n3")
+
+
+@dataclass(frozen=True, slots=True)
+class BalancerHarness:
+    """A driver, and what shows of the balancer. `serving(app)`: the instances that get new requests (None: it cannot be
+    seen). `cut()`: from now on it cannot be reached (None: that cannot be tried)."""
+
+    balancer: LoadBalancer
+    serving: Callable[[str], frozenset[str]] | None = None
+    cut: Callable[[], None] | None = None
+
+    def tell(self, app: str, *backends: Backend) -> Balanced:
+        """Set the backends of an application: it must work."""
+        answer = self.balancer.set_backends(app, backends)
+        expect("the application answered for", answer.app, app)
+        _must(answer.ok, f"not ok: {answer.detail}")
+        leaving = {backend.vm for backend in backends if backend.drain}
+        _must(set(answer.drained) <= leaving, f"{answer.drained} are drained, of {sorted(leaving)} that were to be")
+        expect("drained ones, each once", len(set(answer.drained)), len(answer.drained))
+        return answer
+
+    def served_by(self, app: str, *backends: Backend) -> None:
+        """New requests go to these."""
+        if self.serving is not None:
+            expect(f"who gets requests of {app}", self.serving(app), frozenset(backend.vm for backend in backends))
+
+
+def check_it_has_a_name(harness: BalancerHarness) -> None:
+    """The one that it is registered under."""
+    name = harness.balancer.name
+    _must(bool(name) and isinstance(name, str), "a driver without a name")
+
+
+def check_these_and_no_others(harness: BalancerHarness) -> None:
+    """Each call says all: who is not named any more is not served any more."""
+    for backends in ((A,), (A, B, C), (B,), (), (C, A)):
+        harness.tell("shop", *backends)
+        harness.served_by("shop", *backends)
+
+
+def check_twice_is_as_good_as_once(harness: BalancerHarness) -> None:
+    """A controller that has died half-way, or a new one, tells the same again."""
+    for _ in range(3):
+        harness.tell("shop", A, B)
+        harness.served_by("shop", A, B)
+
+
+def check_an_instance_that_moves_is_kept(harness: BalancerHarness) -> None:
+    """Another node for the same instance, and nothing else changes."""
+    harness.tell("shop", A, B)
+    harness.tell("shop", A, Backend(B.vm, "n9"))
+    harness.served_by("shop", A, B)
+
+
+def check_what_is_drained_gets_nothing_new(harness: BalancerHarness) -> None:
+    """It is answered for as drained sooner or later, or never; asking again changes nothing."""
+    harness.tell("shop", A, B)
+    for _ in range(3):
+        harness.tell("shop", A, Backend(B.vm, B.node, True))
+        harness.served_by("shop", A)
+    harness.tell("shop", A)
+    harness.served_by("shop", A)
+
+
+def check_what_was_drained_can_serve_again(harness: BalancerHarness) -> None:
+    """Taken back before it was stopped, or started anew under the same name."""
+    harness.tell("shop", A, Backend(B.vm, B.node, True))
+    harness.tell("shop", A, B)
+    harness.served_by("shop", A, B)
+
+
+def check_applications_are_apart(harness: BalancerHarness) -> None:
+    """What is told of one changes nothing of another."""
+    other = Backend("wiki#0", "n1")
+    harness.tell("shop", A, B)
+    harness.tell("wiki", other)
+    harness.tell("shop", A)
+    harness.served_by("wiki", other)
+    harness.tell("wiki")
+    harness.served_by("shop", A)
+
+
+def check_a_failure_is_told_and_changes_nothing(harness: BalancerHarness) -> None:
+    """TransientError when it could not be reached, else an answer that is not ok, with a reason."""
+    if harness.cut is None:
+        return
+    harness.tell("shop", A, B)
+    harness.cut()
+    try:
+        answer = harness.balancer.set_backends("shop", (A,))
+    except TransientError:
+        pass  # nothing else was to be expected
+    else:
+        _must(not answer.ok and bool(answer.detail), f"a balancer out of reach answered {answer}")
+        _must(len(answer.detail.encode()) <= DETAIL_BYTES_MAX, "a detail of more than 4 KiB")
+    harness.served_by("shop", A, B)
+
+
+Check = Callable[[BalancerHarness], None]
+CHECKS: tuple[Check, ...] = (
+    check_it_has_a_name,
+    check_these_and_no_others,
+    check_twice_is_as_good_as_once,
+    check_an_instance_that_moves_is_kept,
+    check_what_is_drained_gets_nothing_new,
+    check_what_was_drained_can_serve_again,
+    check_applications_are_apart,
+    check_a_failure_is_told_and_changes_nothing,
+)
+
+
+def _must(holds: bool, otherwise: str) -> None:
+    if not holds:
+        raise ContractViolation(otherwise)
