@@ -295,6 +295,21 @@ def test_lists_count_what_is_ones_own(desk: Desk) -> None:
     assert (jobs["total"], [row["name"] for row in jobs["jobs"]]) == (1, ["joejob"])
     apps = good(desk, Query("q", "web-apps"), KIM).data
     assert (apps["total"], [row["name"] for row in apps["apps"]]) == (1, ["kimshop"])
+    environments = good(desk, Query("q", "environments"), KIM).data
+    assert [row["name"] for row in environments["environments"]] == ["kimbatch", "kimweb"]
+    mine = good(desk, Query("q", "environments"), JOE).data
+    assert mine["environments"] == [{"name": name, "state": "running"} for name in ("kimbatch", "kimweb")]
+
+
+def test_an_owner_does_not_learn_whose_a_node_was_or_will_be(desk: Desk) -> None:
+    coming, going = desk.controller.cluster.nodes["n1"], desk.controller.cluster.nodes["n2"]
+    coming.environment, coming.given, coming.detail = "leebatch", "kimbatch", "release for leebatch"
+    going.environment, going.given = "kimbatch", "leebatch"
+    view = good(desk, Query("q", "environment", "kimbatch"), KIM).data["environment"]
+    assert [(node["environment"], node["given"]) for node in view["nodes"]] == [("", "kimbatch"), ("kimbatch", "")]
+    assert not any(name in str(view) for name in FOREIGN)
+    view = good(desk, Query("q", "environment", "kimbatch"), "operator.test").data["environment"]
+    assert [node["environment"] for node in view["nodes"]] == ["leebatch", "kimbatch"]
 
 
 def test_the_provider_sees_the_cluster_itself(desk: Desk) -> None:
