@@ -18,13 +18,17 @@ from daemons.settings import ControllerSettings
 from daemons.sharing import Give, Sharing
 from daemons.state import Cluster
 from daemons.unit_views import UnitsWanted, like, party_of, queue_of
-from shared.agreement import UNITS_MAX
+from shared.agreement import UNITS_MAX, WorkloadType
 from shared.coordination import GroupView, Moment
 from shared.errors import UnknownPolicy
 from shared.model import JobPhase, whole
 
 ASKED_BY_ARRIVALS = frozenset({"on-demand"})  # models that are asked when jobs have arrived
 _TIMERS = (Moment.PROVISION, Moment.MANAGE)
+_SAYS = {
+    WorkloadType.BATCH: (Moment.START, Moment.MANAGE),
+    WorkloadType.WEB: (Moment.START, Moment.DEMAND),
+}  # when each says what it needs
 
 
 class Coordinating:
@@ -205,13 +209,13 @@ class Coordinating:
 
     @staticmethod
     def _with_pending(group: Group, moment: Moment, sizes: tuple[int, ...]) -> tuple[int, ...]:
-        """What a web environment still waits for when a timer fires is wished for still, before what a batch
-        environment wishes beyond what it has."""
-        web, batch = group.web, group.batch
-        if moment not in _TIMERS or web is None or group.wish[web] <= sizes[web] or not group.short:
-            return sizes
-        wish = list(sizes)
-        wish[web] = group.wish[web]
+        """What an environment still waits for is wished for still, unless this is the moment at which it says anew what
+        it needs, or it is to have less. A web environment's comes first where the group's bound is not enough."""
+        wish = [
+            max(size, wished) if size >= entry.size and moment not in _SAYS[entry.agreement.workload] else size
+            for entry, size, wished in zip(group.entries, sizes, group.wish, strict=True)
+        ]
+        batch = group.batch
         if batch is not None and sum(wish) > group.most:
-            wish[batch] = max(min(sizes[batch], group.sizes[batch]), int(group.most) - wish[web])
+            wish[batch] = max(sizes[batch], int(group.most) - sum(wish) + wish[batch])
         return tuple(wish)

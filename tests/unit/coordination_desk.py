@@ -8,13 +8,13 @@ from daemons.environment_entry import EnvironmentEntry
 from daemons.records import Deleted
 from shared.agreement import Agreement, BatchTerms, EnvironmentState, OnReclaim, WorkloadType
 from shared.decision import Change, ChangeKind, Reason, ReasonCode
-from shared.messages import SubmitJob, SubmitWeb
-from shared.model import Job, JobPhase
+from shared.messages import AddNode, SubmitJob, SubmitWeb
+from shared.model import GuestChange, Job, JobPhase, Node
 from shared.webapp import WebApp
 from sim_backend.memory_store import MemoryStore
 from tests.unit.desk import Desk, job
 
-HOUR_S = 3_600.0
+LEASE_S = 600.0
 KILL = BatchTerms(on_reclaim=OnReclaim.KILL)
 
 
@@ -22,6 +22,9 @@ class CoordinationDesk(Desk):
     """Nodes of 4 x 1,000 MHz and 4,000 MiB, each filled by one instance of a job or web application here."""
 
     def __init__(self, count: int, store: MemoryStore | None = None, **settings: Any) -> None:
+        self.muted: set[str] = set()
+        self._guest_events = 0
+        settings.setdefault("silent_after_s", 1e9)  # nodes need not report for ever where nothing is lost
         settings.setdefault("web_adjust_s", 1e9)  # the tests say how many instances there are to be
         super().__init__([f"n{index:03}" for index in range(count)], store or MemoryStore(Deleted), **settings)
 
@@ -30,8 +33,19 @@ class CoordinationDesk(Desk):
         self.lead()
         return self
 
+    def successor(self) -> CoordinationDesk:
+        """Another controller leads, over the same store and hosts."""
+        other = CoordinationDesk(len(self.nodes), self.store)
+        other.now_s, other.nodes, other.boots = self.now_s, self.nodes, self.boots
+        other.seqs, other.vms, other.muted = self.seqs, self.vms, self.muted
+        other.carry(other.controller.start(other.now_s))
+        other.look()
+        other.look()  # once greeted, they are believed
+        return other
+
     def environment(self, name: str, workload: str, lower: int, partner: str = "", **fields: Any) -> EnvironmentEntry:
         """An environment that is activated, but has not been asked for its size yet."""
+        fields.setdefault("lease_s", LEASE_S)
         agreement = Agreement(name, "anna", WorkloadType(workload), lower, **fields)
         cluster = self.controller.cluster
         running = EnvironmentState.RUNNING
@@ -51,16 +65,49 @@ class CoordinationDesk(Desk):
     def look(self) -> None:
         """Have the driver look, and all that follows done."""
         self.controller.coordinating.wake(self.now_s)
-        for name in self.nodes:
+        for name in sorted(self.nodes.keys() - self.muted):
             self.report(name)
         self.obey()
 
+    def mute(self, *names: str) -> None:
+        """These nodes fall silent."""
+        self.muted.update(names)
+
+    def unmute(self, *names: str) -> None:
+        """They are heard again."""
+        self.muted -= set(names)
+
+    def add_nodes(self, count: int) -> None:
+        """More nodes take part."""
+        for _ in range(count):
+            name = f"n{len(self.nodes):03}"
+            self.nodes[name], self.boots[name] = Node(name, 4, 1_000.0, 4_000), "boot-1"
+            self.seqs[name], self.vms[name] = 0, {}
+            self.ask(AddNode(f"add-{name}", name))
+        for _ in range(2):
+            self.look()
+
+    def finish(self, name: str) -> None:
+        """The guests of a job end."""
+        for instance in self.controller.cluster.jobs[name].instances:
+            (node,) = instance.may_run_on
+            self._guest_events += 1
+            self.guest(node, instance.vm, GuestChange.ENDED, self._guest_events)
+        self.obey()
+
     def pass_time(self, seconds: float) -> None:
-        """Let time pass, every node reporting and every order obeyed."""
+        """Let time pass from one timer of the controller to the next, every order obeyed."""
         end_s = self.now_s + seconds
         while self.now_s < end_s:
-            self.wait(min(60.0, end_s - self.now_s), self.nodes)
+            due_s = min(at_s for name, at_s in self.timers.items() if name != "probe")
+            self.now_s = min(end_s, max(due_s, self.now_s + 0.001))
+            self.settle()
             self.obey()
+
+    def pass_reporting(self, seconds: float) -> None:
+        """Let time pass, the nodes that are not muted reporting."""
+        self.wait(seconds, sorted(self.nodes.keys() - self.muted))
+        self.obey()
 
     def app(self, name: str, instances: int, environment: str = "shop") -> None:
         """A web application that wants so many instances."""

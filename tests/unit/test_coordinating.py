@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
-from tests.unit.coordination_desk import HOUR_S, KILL, CoordinationDesk
+from dataclasses import replace
+
+from daemons.policies.coordination.bounds import FixedBounds
+from shared.agreement import EnvironmentState
+from shared.coordination import GroupSizes, GroupView, Moment
+from shared.messages import DrainNode
+from tests.unit.coordination_desk import KILL, LEASE_S, CoordinationDesk
 
 
 def test_fixed_bounds_follow_the_papers_order() -> None:
@@ -16,7 +22,7 @@ def test_fixed_bounds_follow_the_papers_order() -> None:
     desk.demand("site", 4)  # the provider's idle nodes come first, then idle ones of the batch side
     assert desk.held() == {"hpc": 6, "shop": 4}
     desk.demand("site", 2)
-    desk.pass_time(HOUR_S)
+    desk.pass_time(LEASE_S)
     assert desk.held() == {"hpc": 8, "shop": 2} == desk.sizes()
     assert desk.controller.cluster.seats_wanted("site") == 2
 
@@ -53,7 +59,222 @@ def test_killed_jobs_go_back_to_their_place_and_their_work_is_counted_as_lost() 
     assert hpc.lost_node_hours == 2.0
     assert desk.phases() == {"wide": "running", "first": "waiting", "second": "waiting"}
     desk.demand("site", 0)
-    desk.pass_time(HOUR_S)
+    desk.pass_time(LEASE_S)
     assert desk.phases() == {"wide": "running", "first": "running", "second": "waiting"}
     assert killed.attempt == 2
     assert killed.failures == 0
+
+
+def test_a_batch_environment_asks_and_gives_back_by_its_managers_ratios() -> None:
+    desk = CoordinationDesk(20).begin()
+    hpc, _ = desk.pair(3, 2, model="flb-nub")
+    assert desk.sizes() == {"hpc": 5, "shop": 0}
+    desk.submit("runs", 5)
+    for name in ("one", "two"):
+        desk.submit(name, 4)
+    desk.pass_time(LEASE_S - 60.0)
+    assert desk.held()["hpc"] == 5
+    desk.pass_time(60.0)  # 8 queued exceed 1.2 x 5: DR1 = 3
+    assert desk.held()["hpc"] == 8
+    desk.app("site", 4)  # from outside: nothing of the batch environment's
+    assert desk.held() == {"hpc": 8, "shop": 4}
+    assert hpc.suspended == 0
+    desk.submit("wide", 10)
+    desk.pass_time(LEASE_S)  # 18 are queued, DR1 = 10: 8 are free
+    assert desk.held() == {"hpc": 16, "shop": 4}
+    for name in ("one", "runs", "two", "wide"):
+        desk.finish(name)
+    sizes = []
+    for _ in range(6):
+        desk.pass_time(LEASE_S)
+        sizes.append(desk.sizes()["hpc"])
+    assert sizes == [8, 4, 2, 1, 1, 1]  # RSS: half of the idle ones
+    assert desk.held() == {"hpc": 1, "shop": 4}
+
+
+def test_the_managers_request_for_its_biggest_job() -> None:
+    desk = CoordinationDesk(12).begin()
+    desk.environment("hpc", "batch", 5, model="flb-nub")
+    desk.look()
+    desk.submit("runs", 3)
+    desk.submit("big", 6)
+    desk.pass_time(LEASE_S)
+    assert desk.held()["hpc"] == 9  # 6 / 5 does not exceed 1.2: DR2 = 6 - 2 idle
+    assert desk.phases()["big"] == "running"
+
+
+def test_a_web_environment_that_gets_nothing_waits_and_is_served_when_units_are_free() -> None:
+    desk = CoordinationDesk(6).begin()
+    _, shop = desk.pair(3, 1, model="flb-nub")
+    desk.app("site", 4)
+    assert desk.sizes() == {"hpc": 4, "shop": 2}
+    assert [event.subject for event in desk.happenings("environment-waits")] == ["shop"]
+    assert "2 more units" in shop.detail
+    desk.add_nodes(1)
+    assert desk.sizes() == {"hpc": 4, "shop": 3}
+    desk.add_nodes(2)
+    assert desk.sizes() == {"hpc": 4, "shop": 4}
+    assert desk.held() == {"hpc": 4, "shop": 4}
+    assert shop.detail == ""
+
+
+def test_lent_units_come_back_at_once_when_idle_and_within_a_lease_unit_when_not() -> None:
+    desk = CoordinationDesk(10).begin()
+    desk.environment("lender", "batch", 2, model="flb-nub", upper=8)
+    desk.environment("taker", "batch", 0, model="flb-nub")
+    desk.look()
+    desk.submit("much", 6, environment="taker")
+    desk.submit("more", 2, environment="taker")
+    desk.pass_time(LEASE_S)
+    assert desk.held() == {"lender": 1, "taker": 8}
+    desk.finish("more")
+    desk.submit("own", 5, environment="lender")
+    desk.pass_time(LEASE_S)  # 5 wanted: one is free, the two idle ones of the taker come at once
+    assert desk.held() == {"lender": 4, "taker": 6}
+    assert desk.phases() == {"much": "running", "more": "completed", "own": "waiting"}
+    desk.pass_time(LEASE_S - 1.0)
+    assert desk.held() == {"lender": 4, "taker": 6}
+    desk.pass_time(1.0)
+    assert desk.held() == {"lender": 5, "taker": 5}
+    assert desk.phases() == {"much": "suspended", "more": "completed", "own": "running"}
+    assert desk.controller.cluster.environments["taker"].suspended == 1
+
+
+def test_lower_bounds_are_never_lent() -> None:
+    desk = CoordinationDesk(10).begin()
+    desk.environment("quiet", "web", 4)
+    desk.environment("taker", "batch", 2, model="flb-nub")
+    desk.look()
+    desk.submit("much", 10, environment="taker", goal_s=None)
+    desk.pass_time(LEASE_S)
+    assert desk.held() == {"quiet": 0, "taker": 6}
+    desk.app("site", 4, "quiet")
+    assert desk.held() == {"quiet": 4, "taker": 6}
+
+
+def test_another_node_takes_the_place_of_one_that_is_lost_and_the_lost_one_is_surplus_when_it_returns() -> None:
+    desk = CoordinationDesk(6, silent_after_s=15.0).begin()
+    desk.pair(3, 1)
+    desk.app("site", 1)
+    lost = desk.given("hpc")[0]
+    spare = [name for name, node in desk.controller.cluster.nodes.items() if not node.given]
+    desk.mute(lost)
+    desk.pass_reporting(60.0)
+    assert desk.held() == {"hpc": 3, "shop": 1}  # it may come back
+    desk.pass_reporting(120.0)
+    assert desk.held() == {"hpc": 4, "shop": 1}
+    assert set(desk.given("hpc")) & set(spare)
+    desk.unmute(lost)
+    desk.pass_reporting(30.0)
+    assert desk.held() == {"hpc": 3, "shop": 1} == desk.sizes()
+
+
+def test_when_nodes_are_lost_and_there_are_no_others_the_web_environment_is_served_first() -> None:
+    desk = CoordinationDesk(4, silent_after_s=15.0).begin()
+    desk.pair(2, 2)
+    desk.app("site", 2)
+    desk.mute(desk.given("shop")[0])
+    desk.pass_reporting(140.0)
+    assert len(set(desk.given("shop")) - desk.muted) == 2
+    assert len(desk.given("hpc")) == 1
+    desk.unmute(*desk.muted)
+    desk.pass_reporting(30.0)
+    assert desk.held() == {"hpc": 2, "shop": 2} == desk.sizes()
+
+
+def test_an_operator_who_keeps_a_node_out_has_another_one_take_its_place() -> None:
+    desk = CoordinationDesk(3).begin()
+    desk.environment("hpc", "batch", 2, model="dedicated")
+    desk.look()
+    kept_out = desk.given("hpc")[0]
+    desk.ask(DrainNode("drain", kept_out, True))
+    desk.pass_time(10.0)
+    assert len(set(desk.given("hpc")) - {kept_out}) == 2
+
+
+def test_nodes_of_another_system_are_not_given() -> None:
+    desk = CoordinationDesk(4)
+    for name in ("n000", "n002"):
+        desk.nodes[name] = replace(desk.nodes[name], os_type="debian", os_version="12")
+    desk.begin()
+    desk.environment("hpc", "batch", 2, os_type="debian", os_version="12")
+    desk.look()
+    assert desk.given("hpc") == ["n000", "n002"]
+
+
+def test_on_demand_units_come_with_the_jobs_and_go_at_the_end_of_a_lease_unit() -> None:
+    desk = CoordinationDesk(8).begin()
+    desk.environment("hpc", "batch", 0, model="on-demand")
+    desk.look()
+    assert desk.held() == {"hpc": 0}
+    desk.pass_time(100.0)
+    desk.submit("one", 3)
+    assert desk.held() == {"hpc": 3}
+    assert desk.phases() == {"one": "running"}
+    desk.finish("one")
+    desk.pass_time(LEASE_S - 160.0)
+    assert desk.held() == {"hpc": 3}
+    desk.pass_time(60.0)
+    assert desk.held() == {"hpc": 0}
+
+
+def test_while_the_controller_only_observes_nothing_is_shared_and_a_missed_timer_fires_once() -> None:
+    desk = CoordinationDesk(10).begin()
+    desk.pair(6, 4)
+    desk.app("site", 3)
+    desk.demand("site", 1)
+    desk.controller.agenda.acting = False
+    desk.pass_time(2.5 * LEASE_S)
+    assert desk.held() == {"hpc": 7, "shop": 1}
+    desk.controller.agenda.acting = True
+    desk.look()
+    assert desk.held() == {"hpc": 9, "shop": 1}
+    desk.demand("site", 2)
+    desk.demand("site", 0)
+    desk.pass_time(0.5 * LEASE_S - 1.0)
+    assert desk.held() == {"hpc": 8, "shop": 0}
+    desk.pass_time(1.0)
+    assert desk.held() == {"hpc": 10, "shop": 0}
+
+
+def test_a_successor_keeps_sizes_and_the_phase_of_the_timers() -> None:
+    desk = CoordinationDesk(10).begin()
+    desk.pair(6, 4)
+    desk.app("site", 3)
+    desk.submit("one", 2)
+    desk.demand("site", 1)
+    desk.pass_time(100.0)
+    desk = desk.successor()
+    assert desk.held() == {"hpc": 7, "shop": 1} == desk.sizes()
+    desk.pass_time(LEASE_S - 101.0)
+    assert desk.held() == {"hpc": 7, "shop": 1}
+    desk.pass_time(1.0)
+    assert desk.held() == {"hpc": 9, "shop": 1}
+    assert desk.controller.cluster.environments["hpc"].suspended == 0
+
+
+def test_a_partner_that_is_deactivated_leaves_the_other_alone_with_its_own_bound() -> None:
+    desk = CoordinationDesk(10).begin()
+    hpc, shop = desk.pair(6, 4)
+    desk.app("site", 3)
+    shop.wanted = EnvironmentState.DEACTIVATED
+    hpc.partner = shop.partner = ""
+    desk.controller.coordinating.changed("shop", desk.now_s)
+    desk.look()
+    assert desk.sizes() == {"hpc": 6, "shop": 0}
+    assert desk.held() == {"hpc": 6, "shop": 0}
+
+
+def test_a_policy_that_raises_leaves_its_environments_what_they_have() -> None:
+    desk = CoordinationDesk(4).begin()
+    desk.environment("hpc", "batch", 2)
+    desk.look()
+
+    class Broken(FixedBounds):
+        def decide(self, group: GroupView, moment: Moment) -> GroupSizes:
+            raise ZeroDivisionError(f"{moment} of {len(group.parties)}")
+
+    desk.controller.coordinating.groups[0].policy = Broken()
+    desk.pass_time(LEASE_S)
+    assert desk.held() == {"hpc": 2}
+    assert len(desk.happenings("coordination-failed")) == 2
