@@ -1,0 +1,177 @@
+"""Web applications whose instances the use of CPU counts, in the closed loop: the balancer routes, and no planned removal
+loses a request."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from daemons.adjusting import units_wanted
+from daemons.controller import Controller
+from daemons.settings import BalancerSettings, ControllerSettings, PolicyChoice
+from daemons.web_entry import WebEntry
+from shared.agreement import Agreement, Scheduling, WebTerms, WorkloadType
+from shared.messages import ActivateEnvironment, CreateEnvironment
+from shared.model import Node, VmState
+from shared.webapp import Flow, WebApp
+from sim_backend.app_invariants import vms_of
+from sim_backend.closed_loop import ClosedLoop, LoopSettings
+from sim_backend.demand import Demand, constant, steps
+from sim_backend.web_site import TrueFlow, TrueWeb
+
+NODES = [Node(f"n{index}", 4, 1_000.0, 4_000) for index in range(6)]
+WORK_MCYCLES = 40.0
+FULL_PER_S = 100.0  # what one instance of 4,000 MHz answers at most
+PEAK = [(0.0, 0.5 * FULL_PER_S), (600.0, 3.0 * FULL_PER_S), (1_500.0, 0.5 * FULL_PER_S)]
+
+
+def loop(policy: str = "first-fit", balancer: BalancerSettings = BalancerSettings("fake"), **fields: Any) -> ClosedLoop:
+    controller = ControllerSettings(
+        decide_s=fields.pop("decide_s", 300.0),
+        silent_after_s=30.0,
+        fence_after_s=60.0,
+        placement=PolicyChoice(policy),
+        balancer=balancer,
+        **fields,
+    )
+    return ClosedLoop(NODES, LoopSettings(controller))
+
+
+def app(**fields: Any) -> WebApp:
+    given: dict[str, Any] = {"flows": (), "max_instances": 6, "vcpus": 4} | fields
+    return WebApp("shop", given.pop("flows"), 500, 4_000.0, **given)
+
+
+def truth(demand: Demand) -> TrueWeb:
+    return TrueWeb((TrueFlow("browse", demand, WORK_MCYCLES, 0.01),), noise_frac=0.0)
+
+
+def core(made: ClosedLoop) -> Controller:
+    found = made.controllers["a"].core
+    assert isinstance(found, Controller)
+    return found
+
+
+def entry(made: ClosedLoop) -> WebEntry:
+    return core(made).cluster.web["shop"]
+
+
+def running(made: ClosedLoop) -> list[str]:
+    return [node for _, node, state in vms_of(made, "shop") if state is VmState.RUNNING]
+
+
+@pytest.mark.parametrize("policy", ["first-fit", "apc"])
+def test_instances_follow_the_load_and_no_request_is_lost(policy: str) -> None:
+    """Given a load of half an instance, of three, and of half of one again: then one, four and one run, each change in
+    steps; of all that was asked nothing was given to an instance that was stopped before it had answered."""
+    made = loop(policy)
+    made.submit_web(app(), truth(steps(PEAK)))
+    made.run_until(550.0)
+    assert len(running(made)) == 1
+    made.run_until(1_400.0)
+    assert len(running(made)) == 4
+    assert made.balancers["shop"].site.looks[-1].served_per_s == pytest.approx(3.0 * FULL_PER_S, rel=0.1)
+    made.run_until(2_400.0)
+    assert len(running(made)) == 1
+    site = made.balancers["shop"].site
+    assert site.lost == 0.0
+    assert made.fake_balancer.serving("shop") == {vm for vm, _, _ in vms_of(made, "shop")}
+    drains = [app for app, table in made.fake_balancer.calls if any(backend.drain for backend in table)]
+    assert len(drains) >= 3
+
+
+def test_an_instance_that_is_not_drained_loses_requests() -> None:
+    """Given no time to drain, then the same course loses some: the balancer of the test does tell."""
+    made = loop(balancer=BalancerSettings("fake", drain_limit_s=0.0))
+    made.submit_web(app(), truth(steps(PEAK)))
+    made.run_until(2_400.0)
+    assert len(running(made)) == 1
+    assert made.balancers["shop"].site.lost > 0.0
+
+
+def test_an_instance_that_dies_loses_requests_and_is_replaced() -> None:
+    made = loop()
+    made.submit_web(app(min_instances=2), truth(constant(0.9 * FULL_PER_S)))
+    made.run_until(305.0)
+    first = running(made)
+    made.host_dies(first[0])
+    made.run_until(700.0)
+    assert made.balancers["shop"].site.lost > 0.0
+    assert len(running(made)) == 2
+    assert made.fake_balancer.serving("shop") == {
+        vm for vm, _, state in vms_of(made, "shop") if state is VmState.RUNNING
+    }
+
+
+def test_a_balancer_that_is_out_of_reach_is_told_later() -> None:
+    """Given a balancer that hears nothing for a while as the load grows, then instances that it does not know answer
+    nothing; once it can be reached they do."""
+    made = loop()
+    made.submit_web(app(), truth(steps(PEAK[:2])))
+    made.run_until(590.0)
+    made.fake_balancer.fail_next = 4
+    made.run_until(1_400.0)
+    assert made.fake_balancer.fail_next == 0
+    assert len(made.fake_balancer.serving("shop")) == len(running(made)) == 4
+
+
+def test_a_new_leader_goes_on() -> None:
+    made = loop()
+    made.submit_web(app(), truth(steps(PEAK)))
+    made.run_until(1_300.0)
+    made.controllers["a"].restart()
+    made.run_until(1_450.0)
+    assert len(running(made)) == 4
+    made.run_until(2_500.0)
+    assert len(running(made)) == 1
+    assert made.balancers["shop"].site.lost == 0.0
+
+
+# --- in an environment -----------------------------------------------------------------------------------------------
+
+
+def environment(made: ClosedLoop, upper: int = 6, **fields: Any) -> None:
+    """A web environment `site` that may have so many nodes, activated at once."""
+    agreed = Agreement("site", "anna", WorkloadType.WEB, 1, upper, "flb-nub", **fields)
+
+    def begin() -> None:
+        made.operator.send(CreateEnvironment("create", agreed))
+        made.operator.send(ActivateEnvironment("activate", "site"))
+
+    made.engine.at(50.0, 0, begin)
+
+
+def given(made: ClosedLoop) -> int:
+    return sum(node.environment == "site" for node in core(made).cluster.nodes.values())
+
+
+def test_units_follow_the_instances() -> None:
+    """Given an environment of one node: as the load grows it has as many nodes as instances, and gives them back."""
+    made = loop()
+    environment(made)
+    made.submit_web(app(environment="site"), truth(steps(PEAK)), at_s=60.0)
+    made.run_until(580.0)
+    assert (len(running(made)), given(made)) == (1, 1)
+    made.run_until(1_450.0)
+    assert (len(running(made)), given(made)) == (4, 4)
+    made.run_until(2_600.0)
+    assert (len(running(made)), given(made)) == (1, 1)
+    assert made.balancers["shop"].site.lost == 0.0
+    assert units_wanted("site", core(made).cluster) == 1
+
+
+def test_with_a_goal_the_number_moves_between_cycles_inside_the_policys_bounds() -> None:
+    """Given a goal that one instance meets up to 70 % and a policy that has chosen for little load, then between two
+    cycles more load brings more instances, as many as the model bears out."""
+    made = loop(decide_s=1_200.0)
+    environment(made, scheduling=Scheduling("apc"), web=WebTerms())
+    flow = Flow("browse", mean_s=0.2, work_mcycles=WORK_MCYCLES, t_min_s=0.01)
+    wave = steps([(0.0, 0.5 * FULL_PER_S), (1_300.0, 3.0 * FULL_PER_S)])
+    made.submit_web(app(flows=(flow,), environment="site"), truth(wave), at_s=60.0)
+    made.run_until(1_290.0)
+    assert entry(made).modelled
+    before = len(running(made))
+    made.run_until(2_300.0)
+    assert len(running(made)) >= 4 > before
+    assert entry(made).wanted_instances == len(running(made))
