@@ -1,5 +1,5 @@
 """How many nodes all that is of no window's queue needs besides those of the deadline windows: the fewest with which
-placement predicts no smaller utility below 0 than with all of them, and finds a place for jobs without goals."""
+placement predicts no smaller utility below 0 than with all of them, and finds a place for what has no goal."""
 
 from __future__ import annotations
 
@@ -44,8 +44,9 @@ def cover(
     place: what the placement policy makes of a snapshot, asked O(log n) times. A size is refused when the smallest
     utility of jobs with goals and web applications is below 0 and lower by `tolerance` than with all nodes; where
     nothing is predicted, when some of them find no place that do with all; also when some cannot leave their nodes.
-    Then the utility in `refused` is minus their number. Jobs without goals count unless they are of an open window's
-    queue; they need a place besides the jobs that the window's own nodes execute.
+    Then the utility in `refused` is minus their number. What has no goal counts too: web applications by the places of
+    their instances, jobs unless they are of an open window's queue; they need a place besides the jobs that the
+    window's own nodes execute.
     """
     base = rows(snapshot, decision.in_service)
     more = choice.others(snapshot, base)
@@ -179,6 +180,8 @@ class _Judge:
         self._goals = job & np.isfinite(work.goal_s)
         self._free = job & ~self._goals & ~work.queued
         self._apps = ~job
+        flows = np.isin(work.app, self._snapshot.flows.app)
+        self._unpredicted = self._free | (self._apps & ~flows)  # has no goal: no utility tells what becomes of it
         names = np.array(work.names, dtype=object)
         self._named = frozenset(names[self._goals].tolist()) | frozenset(snapshot.web.names)
         self._beside: Snapshot | None = None  # what jobs without goals share with those of queues
@@ -215,7 +218,7 @@ class _Judge:
             for name, utility in zip(outlook.names, outlook.predicted, strict=True)
             if name in self._named and not math.isnan(utility)
         ]
-        return _Standing(min(known, default=0.0), *self._placed(places, chosen, counted & self._free), stuck)
+        return _Standing(min(known, default=0.0), *self._placed(places, chosen, counted & self._unpredicted), stuck)
 
     def _within_base(self) -> Bools:
         """bool[w]: runs, and on nodes of windows only."""

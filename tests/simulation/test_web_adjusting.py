@@ -1,5 +1,5 @@
-"""Web applications whose instances the use of CPU counts, in the closed loop: the balancer routes, and no planned removal
-loses a request."""
+"""Web applications whose number of instances follows their CPU use, in the closed loop: the balancer routes, and no
+planned removal loses a request."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ FULL_PER_S = 100.0  # what one instance of 4,000 MHz answers at most
 PEAK = [(0.0, 0.5 * FULL_PER_S), (600.0, 3.0 * FULL_PER_S), (1_500.0, 0.5 * FULL_PER_S)]
 
 
-def loop(policy: str = "first-fit", balancer: BalancerSettings = BalancerSettings("fake"), **fields: Any) -> ClosedLoop:
+def loop(policy: str = "first-fit", drain_limit_s: float = 60.0, **fields: Any) -> ClosedLoop:
     controller = ControllerSettings(
         decide_s=fields.pop("decide_s", 300.0),
         silent_after_s=30.0,
         fence_after_s=60.0,
         placement=PolicyChoice(policy),
-        balancer=balancer,
+        balancer=BalancerSettings("fake", drain_limit_s),
         **fields,
     )
     return ClosedLoop(NODES, LoopSettings(controller))
@@ -83,7 +83,7 @@ def test_instances_follow_the_load_and_no_request_is_lost(policy: str) -> None:
 
 def test_an_instance_that_is_not_drained_loses_requests() -> None:
     """Given no time to drain, then the same course loses some: the balancer of the test does tell."""
-    made = loop(balancer=BalancerSettings("fake", drain_limit_s=0.0))
+    made = loop(drain_limit_s=0.0)
     made.submit_web(app(), truth(steps(PEAK)))
     made.run_until(2_400.0)
     assert len(running(made)) == 1

@@ -18,7 +18,7 @@ from daemons.settings import PolicyChoice
 from daemons.tables import MemoryShelf
 from shared.decision import Outlook, PlacementDecision, ProvisioningDecision, Reason, ReasonCode
 from shared.errors import InvalidInput
-from shared.snapshot import Snapshot, WorkloadState
+from shared.snapshot import Snapshot, WebColumns, WorkloadState
 from sim_backend.conformance.clusters import WorkRow
 from tests.unit.provisioning_cases import cluster, power, window
 
@@ -303,3 +303,16 @@ def test_an_analyser_that_nobody_knows_tells_nothing() -> None:
     outcome = run(cluster(window(analyser="crystal-ball")))
     assert outcome.provisioning is not None
     assert outcome.provisioning.windows[0].breach == ()
+
+
+# --- without a goal --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("placement", ["apc", "first-fit"])
+def test_an_application_without_a_goal_needs_nodes_for_its_instances(placement: str) -> None:
+    """Given an application without flows that is to have three instances, then it has three nodes, though nothing
+    predicts how it would do with fewer."""
+    seats = [WorkRow(f"shop#{index}", work_mcycles=0.0, memory_mib=100.0, app=0) for index in range(4)]
+    seen = cluster(nodes=5, jobs=seats, powers=power(5))
+    web = WebColumns(("shop",), np.array([3]), np.array([3]), np.array([np.inf]), np.array([1.0]))
+    assert len(in_service(replace(seen, web=web), placement)) == 3
