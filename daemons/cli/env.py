@@ -108,10 +108,12 @@ def show(line: Line, name: str) -> None:
 
 def _for_people(name: str, values: dict[str, Any]) -> RenderableType:
     plain = {key: value for key, value in _row(values).items() if key not in ("agreement", "nodes")}
-    agreement = values.get("agreement")
+    terms = values.get("agreement")
+    agreement = _row(terms) if isinstance(terms, Mapping) else {}
+    agreement.pop({"batch": "web", "web": "batch"}.get(f"{agreement.get('workload')}", ""), None)  # not used
     return Group(
         record(f"environment {name}", plain),
-        *([record("agreement", agreement)] if isinstance(agreement, Mapping) else []),
+        record("agreement", agreement),
         listing("nodes", rows_of(values, "nodes"), ("name", "handover", "environment", "given")),
     )
 
