@@ -377,6 +377,8 @@ class Controller:
         self._coordinate(now_s)
         if self.web.untidy:
             self.web.tidy(now_s)
+        self.environments.run(now_s)
+        self._set_environments_timer()
         if agenda.scrape:
             agenda.scrape = False
             if "scrape" not in self._timers:
@@ -405,8 +407,6 @@ class Controller:
         due_s = self.coordinating.run(now_s)
         if due_s < math.inf and due_s != self._timers.get("coordinate"):
             self.agenda.effects.append(self._set_timer("coordinate", due_s))
-        self.environments.run(now_s)
-        self._set_environments_timer()
 
     def _environments_due(self, now_s: float) -> None:
         self.environments.due(now_s)

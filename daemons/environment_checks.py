@@ -41,9 +41,11 @@ def refuse_policies(agreement: Agreement) -> Refused:
     return ("invalid-value", objection) if objection else DONE
 
 
-def refuse_partner(agreement: Agreement, cluster: Cluster) -> Refused:
-    """Why it cannot be coordinated with the environment that it names, or that names it."""
-    others = [one for one in cluster.environments.values() if not one.over and one.name != agreement.name]
+def refuse_partner(agreement: Agreement, cluster: Cluster, named: Known = None) -> Refused:
+    """Why it cannot be coordinated with the environment that it names. One of another owner is no reason, so that
+    nothing is told of it: they are not brought together then."""
+    everyone = [one for one in cluster.environments.values() if named is None or one.name in named]
+    others = [one for one in everyone if not one.over and one.name != agreement.name]
     partners = {one.name: one.partner for one in others}
     own = cluster.environments.get(agreement.name)
     if own is not None and not own.over:
@@ -51,9 +53,8 @@ def refuse_partner(agreement: Agreement, cluster: Cluster) -> Refused:
     found = entangled(agreement, [one.agreement for one in others], partners)
     if found:
         return "coordination", found
-    named = cluster.environments.get(agreement.coordinated_with)
-    if named is not None and not named.over:
-        reasons = objections(agreement, named.agreement)
+    for other in others:
+        reasons = objections(agreement, other.agreement) if other.name == agreement.coordinated_with else ()
         if reasons:
             return "coordination", "; ".join(reasons)
     return DONE

@@ -123,7 +123,7 @@ def _not_coordinated(cluster: Cluster, entry: EnvironmentEntry) -> str:
         return ""
     other = cluster.environments.get(name)
     if other is None or other.over:
-        return f"there is no environment {name!r}"
+        return f"no environment {name!r} shares with it"  # or none that the asker may know of
     if not (entry.serves and other.serves):
         return f"{(other if entry.serves else entry).name!r} is not activated"
     return why_not(entry, other)

@@ -21,9 +21,10 @@ from daemons.environment_entry import EnvironmentEntry
 from daemons.environment_life import EnvironmentLife, Give
 from daemons.names import unknown
 from daemons.partners import Partners
+from daemons.policies.coordination import pairing
 from daemons.state import Cluster
 from daemons.web import WebApps
-from shared.agreement import EnvironmentState, WorkloadType
+from shared.agreement import EnvironmentState
 from shared.effects import StartTimer
 from shared.errors import InvalidValue
 from shared.operator_messages import (
@@ -102,7 +103,7 @@ class Environments:
             return DONE
         if known is not None and not known.destroyed:
             return "duplicate-name", f"there is an environment {agreement.name!r} already; choose another name"
-        for refused in (refuse_policies(agreement), refuse_partner(agreement, self.cluster)):
+        for refused in (refuse_policies(agreement), refuse_partner(agreement, self.cluster, named)):
             if refused != DONE:
                 return refused
         why = infeasible(agreement, self.cluster, named)
@@ -115,13 +116,7 @@ class Environments:
         self.agenda.change_environment(entry)
         self.agenda.stored.append(StartTimer(TIMER, now_s))  # it is configured once it is in the store
         self.agenda.happened(now_s, "environment-uninitialised", agreement.name)
-        notes = [stretched(agreement, self.cluster, named), self._missing(entry)]
-        return "", "; ".join(note for note in notes if note)
-
-    def _missing(self, entry: EnvironmentEntry) -> str:
-        name = entry.agreement.coordinated_with
-        partner = self.cluster.environments.get(name)
-        return f"there is no environment {name!r} yet" if name and (partner is None or partner.over) else ""
+        return "", stretched(agreement, self.cluster, named)
 
     def _activate(self, entry: EnvironmentEntry, now_s: float) -> Refused:
         if entry.serves:
@@ -162,17 +157,16 @@ class Environments:
     def _consent(self, entry: EnvironmentEntry, request: ConsentEnvironment, now_s: float, named: Known) -> Refused:
         if request.partner == entry.name:
             return "coordination", f"environment {entry.name!r} cannot be coordinated with itself"
-        partner = self.cluster.environments.get(request.partner)
-        if request.on and (partner is None or partner.over):
-            known = [name for name in self.cluster.environments if named is None or name in named]
-            return "unknown-environment", unknown("environment", request.partner, known)
         if not request.on:
             self.partners.withdraw(entry, request.partner, now_s)
             return DONE
-        assert partner is not None
-        if partner.agreement.workload is entry.agreement.workload:
-            kinds = f"a {WorkloadType.BATCH.value} with a {WorkloadType.WEB.value} environment"
-            return "coordination", f"only {kinds}: {entry.name!r} and {partner.name!r} are of one type"
+        partner = self.cluster.environments.get(request.partner)
+        if named is None and (partner is None or partner.over):
+            return "unknown-environment", unknown("environment", request.partner, self.cluster.environments)
+        if partner is not None and (named is None or partner.name in named):  # of others nothing is told
+            objections = pairing.objections(entry.agreement, partner.agreement)
+            if objections:
+                return "coordination", "; ".join(objections)
         self.partners.consent(entry, request.partner, now_s)
         return DONE
 
