@@ -13,9 +13,12 @@ from typing import Any
 import numpy as np
 
 from benchmarks import place_hbal
-from benchmarks.place_clusters import fitting, loaded
+from benchmarks.place_clusters import fitting, loaded, parted
 from benchmarks.place_hbal import cpu_s
 from benchmarks.runner import Figure
+from daemons import decide, groups
+from daemons.decide import DecideRequest
+from daemons.settings import PolicyChoice
 from shared.decision import PlacementDecision
 from shared.plugins import find_policy
 from shared.snapshot import Snapshot
@@ -39,6 +42,8 @@ def figures(say: Callable[[str], None]) -> Iterator[Figure]:
     yield from _growth()
     yield from _fitting()
     yield from _gain(loaded(400, 2000))
+    say("a cluster parted into environments")
+    yield from _parted()
     say(f"hbal, each run stopped after {place_hbal.LIMIT_S:g} s")
     yield from place_hbal.figures(partial(_decide, params=FOUR), say)
 
@@ -70,12 +75,7 @@ def _quality() -> Iterator[Figure]:
 
 def _median_s(seen: Snapshot, params: Mapping[str, Any], policy: str = "apc") -> float:
     """CPU time from built columns to the decision: others' work on the machine does not count."""
-    taken_s = []
-    for _ in range(ROUNDS):
-        begun_s = cpu_s(resource.RUSAGE_SELF)
-        _decide(seen, params, policy)
-        taken_s.append(cpu_s(resource.RUSAGE_SELF) - begun_s)
-    return median(taken_s)
+    return _cpu_s(lambda: _decide(seen, params, policy))
 
 
 def _growth() -> Iterator[Figure]:
@@ -112,6 +112,31 @@ def _fitting() -> Iterator[Figure]:
     for what, running in (("all wait", 0), ("a third waits", 2000), ("all run", 3000)):
         seen = fitting(1000, running, 3000 - running)
         yield Figure(bench, f"1000 nodes, 3000 jobs, {what}", _median_s(seen, FOUR), "s of CPU time", most=0.06)
+
+
+def _parted() -> Iterator[Figure]:
+    """What environments cost: parting alone, and a decision beside that on the same cluster without them."""
+    bench, count = "20 environments", 20
+    for what, seen in (("loaded", loaded(1000, 5000)), ("two fifths run", fitting(1000, 2000, 3000))):
+        cut = parted(seen, count)
+        yield Figure(
+            bench, f"1000 nodes, 5000 jobs, {what}: parting", _cpu_s(partial(groups.parts, cut)), "s", most=0.02
+        )
+        for policy in ("first-fit", "edf"):
+            for name, of in (("whole", seen), ("parted", cut)):
+                choice = PolicyChoice(policy)
+                scheduling = {f"e{at}": choice for at in range(count)}
+                request = DecideRequest(replace(of, at_cycle=False), choice, None, None, None, scheduling=scheduling)
+                yield Figure(bench, f"{what}: {policy}, {name}", _cpu_s(partial(decide.run, request)), "s of CPU time")
+
+
+def _cpu_s(work: Callable[[], object]) -> float:
+    taken_s = []
+    for _ in range(ROUNDS):
+        begun_s = cpu_s(resource.RUSAGE_SELF)
+        work()
+        taken_s.append(cpu_s(resource.RUSAGE_SELF) - begun_s)
+    return median(taken_s)
 
 
 def _gain(seen: Snapshot) -> Iterator[Figure]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from itertools import combinations_with_replacement
 
 import numpy as np
@@ -10,6 +11,7 @@ import numpy as np
 from shared.costs import COSTS
 from shared.snapshot import (
     Bools,
+    EnvironmentColumns,
     Floats,
     InstanceColumns,
     Ints,
@@ -46,6 +48,17 @@ def fitting(nodes: int, running: int, waiting: int, seed: int = 1) -> Snapshot:
     jobs = running + waiting
     memory_mib, vcpus = np.full(jobs, 4320.0), np.ones(jobs, dtype=np.int64)
     return _snapshot(rng, nodes, memory_mib, vcpus, np.arange(running) % nodes, np.zeros(jobs, dtype=np.bool_))
+
+
+def parted(seen: Snapshot, count: int) -> Snapshot:
+    """The cluster as so many environments of equal size: what runs is of the environment that has its node, the others
+    are of each in turn."""
+    nodes, work = len(seen.nodes.names), seen.workloads
+    holder, owner = np.arange(nodes) * count // nodes, np.arange(len(work.names)) % count
+    runs = work.state == WorkloadState.RUNNING.value
+    owner[runs] = holder[seen.instances.node[work.first_instance[runs]]]
+    names, quota = tuple(f"e{at}" for at in range(count)), np.full(count, -1)
+    return replace(seen, environments=EnvironmentColumns(names, holder, owner, quota, np.zeros(nodes, dtype=np.bool_)))
 
 
 def _snapshot(

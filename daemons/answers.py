@@ -147,6 +147,7 @@ class Answers:
         return {
             "decision": decision_view(record, DRY_RUN_ROWS),
             "skipped": outcome.skipped,
+            "failed": {**outcome.lacking, **outcome.failed},
             "in_service": None if outcome.provisioning is None else list(outcome.provisioning.in_service),
             "evaluations": placement.evaluations,
             "predicted_utility": placement.predicted_utility,

@@ -113,6 +113,7 @@ def _values(request: DecideRequest, outcome: DecideOutcome, limit: int) -> dict[
     return {
         "decision": {key: shown[key] for key in ("policy", "decided_at_s", "counts", "changes", "refusals")},
         "skipped": outcome.skipped,
+        "failed": {**outcome.lacking, **outcome.failed},
         "in_service": None if outcome.provisioning is None else list(outcome.provisioning.in_service),
         "evaluations": placed.evaluations,
         "predicted_utility": placed.predicted_utility,

@@ -216,7 +216,7 @@ def test_decisions_are_joined() -> None:
 
     hidden = Refusal("x", Reason(ReasonCode.ENVIRONMENT))
     part = replace(groups.parts(snapshot([], []))[0], refused=(hidden,))
-    joined = groups.merge((part,), [one("a", 0.5, None), one("b", None, None), one("c", 0.2, 0.3)])
+    joined = groups.merge((part,), [one("a", 0.5, 0.6), one("b", None, None), one("c", 0.2, 0.3)])
     assert [change.workload for change in joined.changes] == ["a", "b", "c"]
     assert [refusal.workload for refusal in joined.refusals] == ["x", "a2", "b2", "c2"]
     assert (joined.evaluations, joined.predicted_utility) == (9, 0.2)
