@@ -83,6 +83,7 @@ class Cluster:
     batch_nodes: Count | None = None
     web_nodes: Count | None = None
     lease_s: Seconds = SECONDS_PER_HOUR
+    first_timer_s: Seconds | None = None
     request_ratio: Ratio = 1.2
     release_ratio: Ratio = 0.2
     elastic_factor: Annotated[float, Range(1e-9, 1.0 - 1e-9)] = 0.5
@@ -129,6 +130,7 @@ class Scenario:
             BatchTerms(cluster.request_ratio, cluster.release_ratio, cluster.elastic_factor, cluster.on_reclaim),
             costs.duration_s(ActionKind.SUSPEND, memory_mib),
             costs.duration_s(ActionKind.RESUME, memory_mib),
+            cluster.first_timer_s,
         )
 
 

@@ -97,13 +97,14 @@ class _Run:
         self._decide(Moment.START, 0.0)
         self.nodes.adjustments = 0  # what it begins with was not adjusted
         self.changed = 1
-        ticks, now_s = 1, 0.0
+        ticks, now_s = 0, 0.0
         submits_s, ends, leaving, nodes = self.submits_s, self.ends, self.leaving, self.nodes
         submits_s.append(math.inf)
         self.changes.append((math.inf, 0))
         lease_s, horizon_s = self.setting.lease_s, self.horizon_s
+        first_s = lease_s if self.setting.first_timer_s is None else self.setting.first_timer_s
         while True:
-            tick_s = ticks * lease_s
+            tick_s = first_s + ticks * lease_s
             if ends and ends[0][0] <= now_s:
                 self._end(now_s)
             if leaving and leaving[0][0] <= now_s:
@@ -115,7 +116,7 @@ class _Run:
                 self._decide(Moment.DEMAND, now_s)
             if tick_s <= now_s:
                 ticks += 1
-                tick_s = ticks * lease_s
+                tick_s = first_s + ticks * lease_s
                 self._decide(Moment.PROVISION, now_s)
                 self._decide(Moment.MANAGE, now_s)
             if self.waiting.least <= nodes.batch - nodes.busy:

@@ -50,7 +50,8 @@ class WebDemand:
 class Setting:
     """What is played. model: of the group's agreements. batch_lower, web_lower: their lower bounds. lease_s: period of
     both timers, unit of leases. terms: of the batch side. suspend_s, resume_s: what suspending a job to disk and
-    resuming it take, on all of its nodes."""
+    resuming it take, on all of its nodes. first_timer_s: when the timers tick first (None: after lease_s).
+    """
 
     model: str
     batch_lower: int
@@ -60,6 +61,7 @@ class Setting:
     terms: BatchTerms = field(default_factory=BatchTerms)
     suspend_s: float = 0.0
     resume_s: float = 0.0
+    first_timer_s: float | None = None
 
     @property
     def web_most(self) -> int | None:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from daemons.report.pictures import BLACK, BLUE, FILL_ALPHA, GREEN, ORANGE
+from daemons.report.pictures import BLACK, BLUE, GREEN, ORANGE
 from sim_backend.experiments import apc_equal, apc_hypothetical, apc_random
 from sim_backend.experiments.apc_runs import Cycle, Ran, distance_s, utility
 from sim_backend.experiments.apc_settings import (
@@ -25,34 +26,14 @@ from sim_backend.experiments.apc_settings import (
     web_utility,
 )
 from sim_backend.experiments.claims import mean
+from sim_backend.experiments.drawing import Axes, name_axes, saved
 from sim_backend.figures import JobRun
 
+_saved = partial(saved, "apc")
 _COLOURS = (BLUE, ORANGE, GREEN)
 _MARKS = ("o", "s", "^")
 _TIME = "time (1,000 s)"
 _SPREAD_GAPS_S = (400.0, 300.0, 200.0, 100.0, 50.0)
-Axes = Any
-
-
-def _saved(folder: Path, number: str, title: str, draw: Callable[[Axes], None], legend: bool = True) -> Path:
-    """One figure with one pair of axes, as figure-NUMBER.png."""
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(10, 5), dpi=120, layout="constrained")
-    axes = figure.subplots()
-    draw(axes)
-    axes.set_title(f"apc.txt, figure {number}: {title}")
-    axes.grid(alpha=FILL_ALPHA)
-    if legend:
-        axes.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0), fontsize="small")  # beside the picture, not over it
-    path = folder / f"apc-figure-{number}.png"
-    figure.savefig(path)
-    return path
-
-
-def _label(axes: Axes, x: str, y: str) -> None:
-    axes.set_xlabel(x)
-    axes.set_ylabel(y)
 
 
 # --- Experiment One: figures 1, 2 and 5 ---------------------------------------------------------------------------
@@ -73,7 +54,7 @@ def _draw_1(axes: Axes) -> None:
     values = apc_hypothetical.figure_1(speeds)
     for column, speed in enumerate(speeds):
         axes.plot(np.arange(len(values)), values[:, column], marker=".", label=f"highest speed {speed:,.0f} MHz")
-    _label(axes, "cycle", "maximum achievable utility")
+    name_axes(axes, "cycle", "maximum achievable utility")
 
 
 def _draw_2(axes: Axes) -> None:
@@ -82,7 +63,7 @@ def _draw_2(axes: Axes) -> None:
     for values, label, colour in ((one, "application 1", BLUE), (other, "application 2", ORANGE)):
         axes.plot(targets, values, color=colour, label=label)
     axes.plot(targets, one + other, color=BLACK, linestyle="--", label="together")
-    _label(axes, "target utility", "CPU (MHz)")
+    name_axes(axes, "target utility", "CPU (MHz)")
 
 
 def _draw_5(axes: Axes) -> None:
@@ -95,7 +76,7 @@ def _draw_5(axes: Axes) -> None:
             (running + stopped, BLACK, "together"),
         ):
             axes.plot(times_s / 1e3, values, color=colour, linestyle=style, label=f"{of}: {what}")
-    _label(axes, _TIME, "CPU needed (MHz)")
+    name_axes(axes, _TIME, "CPU needed (MHz)")
 
 
 # --- Experiments Two and Three: figures 9 to 14, of the first seed ------------------------------------------------
@@ -131,7 +112,7 @@ def _draw_jobs(axes: Axes, ran: Ran) -> None:
     times = _times(ran.cycles)
     axes.step(times, [c.jobs for c in ran.cycles], where="post", color=ORANGE, label="in the system")
     axes.step(times, [c.placed for c in ran.cycles], where="post", color=BLUE, linestyle="--", label="placed")
-    _label(axes, _TIME, "jobs")
+    name_axes(axes, _TIME, "jobs")
 
 
 def _points(axes: Axes, runs: Sequence[JobRun], colour: str, label: str) -> None:
@@ -148,12 +129,12 @@ def _draw_utility(axes: Axes, ran: Ran, factors: Sequence[float]) -> None:
         runs = [run for run in ran.completed if apc_equal.factor_of(run) == factor]
         _points(axes, runs, colour, f"achieved, factor {factor:g}")
         axes.axhline(1.0 - 1.0 / factor, color=colour, linestyle=":", label=f"highest, factor {factor:g}")
-    _label(axes, _TIME, "utility")
+    name_axes(axes, _TIME, "utility")
 
 
 def _draw_deciding(axes: Axes, ran: Ran) -> None:
     axes.plot(_times(ran.cycles), [cycle.decide_s * 1e3 for cycle in ran.cycles], ".", color=BLUE)
-    _label(axes, _TIME, "time of a decision (ms)")
+    name_axes(axes, _TIME, "time of a decision (ms)")
 
 
 def _draw_operations(axes: Axes, ran: Ran) -> None:
@@ -162,7 +143,7 @@ def _draw_operations(axes: Axes, ran: Ran) -> None:
         counts = np.cumsum([cycle.operations.get(kind, 0) for cycle in ran.cycles])
         axes.step(_times(ran.cycles), counts, where="post", color=colour, linestyle=style, label=kind)
     axes.set_yscale("symlog")
-    _label(axes, _TIME, "operations so far")
+    name_axes(axes, _TIME, "operations so far")
 
 
 # --- Experiment Four: figures 15 to 17 ----------------------------------------------------------------------------
@@ -197,7 +178,7 @@ def _by_rate(
         for rival, colour, mark in zip(rivals, _COLOURS, _MARKS, strict=True):
             values = [mean([of(each) for each in apc_random.of(results, rival, gap_s)]) for gap_s in GAPS_S]
             axes.plot(GAPS_S, values, color=colour, marker=mark, label=rival.label)
-        _label(axes, "mean time between arrivals (s)", y)
+        name_axes(axes, "mean time between arrivals (s)", y)
 
     return draw
 
@@ -252,7 +233,7 @@ def _draw_18(axes: Axes) -> None:
     mhz = np.linspace(WEB_LOAD_MHZ + 8_000.0, 160_000.0, 300)
     axes.plot(mhz / 1e3, [web_utility(float(each)) for each in mhz], color=BLUE)
     axes.axhline(0.0, color=BLACK, linewidth=0.8)
-    _label(axes, "CPU (GHz)", "utility")
+    name_axes(axes, "CPU (GHz)", "utility")
 
 
 def _draw_19(axes: Axes, ran: Ran) -> None:
@@ -260,7 +241,7 @@ def _draw_19(axes: Axes, ran: Ran) -> None:
     axes.plot(_times(cycles), [cycle.web for cycle in cycles], color=ORANGE, label="web application")
     axes.plot(_times(cycles), [cycle.level for cycle in cycles], color=BLUE, label="jobs: common level")
     axes.plot(_times(cycles), [cycle.mean for cycle in cycles], color=GREEN, label="jobs: mean")
-    _label(axes, _TIME, "utility")
+    name_axes(axes, _TIME, "utility")
 
 
 def _draw_20(axes: Axes, ran: Ran) -> None:
@@ -270,4 +251,4 @@ def _draw_20(axes: Axes, ran: Ran) -> None:
     wanted = [c.jobs * JOB_MHZ / 1e3 for c in ran.cycles]
     axes.step(times, wanted, where="post", color=BLUE, linestyle=":", label="jobs: for the highest utility")
     axes.axhline(WEB_MAX_MHZ / 1e3, color=ORANGE, linestyle=":", label="web: for the highest utility")
-    _label(axes, _TIME, "CPU (GHz)")
+    name_axes(axes, _TIME, "CPU (GHz)")

@@ -12,7 +12,11 @@ from shared.clock import perf_s
 from sim_backend.experiments.claims import Paper, Row
 from sim_backend.experiments.pool import run_all
 
-PAPERS = {"apc": "sim_backend.experiments.apc", "provisioning": "sim_backend.experiments.provisioning"}
+PAPERS = {
+    "apc": "sim_backend.experiments.apc",
+    "provisioning": "sim_backend.experiments.provisioning",
+    "phoenixcloud": "sim_backend.experiments.phoenixcloud",
+}
 
 
 @dataclass(frozen=True, slots=True)

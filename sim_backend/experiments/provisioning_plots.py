@@ -3,42 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from daemons.report.pictures import BLACK, BLUE, FILL_ALPHA, GREEN, ORANGE
+from daemons.report.pictures import BLACK, BLUE, GREEN, ORANGE
+from sim_backend.experiments.drawing import Axes, name_axes, saved
 from sim_backend.experiments.provisioning_runs import BINS, Capacities, Priced, Scaled, Streams
 from sim_backend.experiments.provisioning_settings import AWARE, HEURISTIC, RUNS, SHAPES, SIMPLE, thesis
 
-Axes = Any
+_saved = partial(saved, "provisioning")
 _COLOURS = (BLUE, ORANGE, GREEN)
 _LINES = ("-", "--", "-.")
 _BARS = ("static", *HEURISTIC, "optimal")
 _TINTS = (BLACK, "#56B4E9", "#CC79A7", BLUE, ORANGE, GREEN, "#D55E00")
 _TIME = "interval of 15 minutes"
-
-
-def _saved(folder: Path, number: str, title: str, draw: Callable[[Axes], None], legend: bool = True) -> Path:
-    """One figure with one pair of axes."""
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(10, 5), dpi=120, layout="constrained")
-    axes = figure.subplots()
-    draw(axes)
-    axes.set_title(f"batch-provisioning.txt, figure {number}: {title}")
-    axes.grid(alpha=FILL_ALPHA)
-    if legend:
-        axes.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0), fontsize="small")
-    path = folder / f"provisioning-figure-{number}.png"
-    figure.savefig(path)
-    return path
-
-
-def _label(axes: Axes, x: str, y: str) -> None:
-    axes.set_xlabel(x)
-    axes.set_ylabel(y)
 
 
 def draw_arrivals(results: Sequence[Streams], folder: Path) -> list[Path]:
@@ -48,11 +29,11 @@ def draw_arrivals(results: Sequence[Streams], folder: Path) -> list[Path]:
     def draw_factor(axes: Axes) -> None:
         at_s = np.linspace(0.0, 57_600.0, 200)
         axes.plot(at_s, thesis().scenario.gap_factor(at_s), color=BLUE)
-        _label(axes, "x (s)", "a(x)")
+        name_axes(axes, "x (s)", "a(x)")
 
     def draw_counts(axes: Axes) -> None:
         axes.bar(np.arange(BINS), counts, color=BLUE, align="edge", width=0.9)
-        _label(axes, _TIME, "arrivals")
+        name_axes(axes, _TIME, "arrivals")
 
     return [
         _saved(folder, "5.2", "factor of the gaps between arrivals", draw_factor, legend=False),
@@ -68,7 +49,7 @@ def draw_capacities(results: Sequence[Capacities], folder: Path) -> list[Path]:
         for column in range(table.shape[1]):
             known = np.where(table[:, column] < 0, np.nan, table[:, column])
             axes.step(np.arange(table.shape[0]), known, where="post", label=f"p = {column + 1}")
-        _label(axes, _TIME, "jobs")
+        name_axes(axes, _TIME, "jobs")
 
     return [_saved(folder, "g", "most jobs that p servers finish, 99.99 %", draw)]
 
@@ -94,7 +75,7 @@ def draw_policies(results: Sequence[Priced], folder: Path) -> list[Path]:
 def _draw_prices(axes: Axes, found: dict[str, Priced]) -> None:
     for shape, each in found.items():
         axes.plot(np.arange(len(each.price)) + 0.5, each.price, label=shape)
-    _label(axes, _TIME, "price of a server")
+    name_axes(axes, _TIME, "price of a server")
 
 
 def _bars(axes: Axes, found: dict[str, Priced], names: Sequence[str], value: Callable[[str, str], float]) -> None:
@@ -119,7 +100,7 @@ def _draw_servers(axes: Axes, priced: Priced, names: Sequence[str]) -> None:
         servers = priced.exact[name].mean_servers
         axes.step(np.arange(len(servers)), servers, where="post", color=colour, linestyle=line, label=HEURISTIC[name])
     axes.set_ylim(bottom=0)
-    _label(axes, _TIME, "servers, mean")
+    name_axes(axes, _TIME, "servers, mean")
 
 
 def _draw_shape(folder: Path, number: int, priced: Priced) -> Path:
@@ -133,7 +114,7 @@ def _draw_queue(folder: Path, number: int, name: str, found: dict[str, Priced]) 
             axes.plot(each.exact[name].mean_jobs, label=shape)
         top = found["uniform"].top
         axes.step(np.arange(len(top)), top, where="post", color=BLACK, linestyle=":", label="g_s(pmax)")
-        _label(axes, _TIME, "jobs, mean")
+        name_axes(axes, _TIME, "jobs, mean")
 
     return _saved(folder, f"5.{number}", f"jobs in the system, {HEURISTIC[name]}", draw)
 
@@ -155,6 +136,6 @@ def draw_scale(results: Sequence[Scaled], folder: Path) -> list[Path]:
             times = [each.took_s[what] for each in ordered]
             axes.plot([each.servers_max for each in ordered], times, marker="o", label=HEURISTIC.get(what, what))
         axes.set_yscale("log")
-        _label(axes, "pmax", "time (s)")
+        name_axes(axes, "pmax", "time (s)")
 
     return [_saved(folder, "5.17", "time of exact tables", draw)]

@@ -41,7 +41,8 @@ def setting(seed: int, model: str, on_reclaim: OnReclaim) -> Setting:
         rng.choice((0.5, 1.2, 2.0)), rng.choice((0.0, 0.2, 0.4)), rng.choice((0.3, 0.5, 0.9)), on_reclaim
     )
     lower = {"fb": (NODES, 0), "dedicated": (rng.randint(0, NODES), NODES)}.get(model, (rng.randint(0, 8), 0))
-    return Setting(model, *lower, HORIZON_S, rng.choice((20.0, 35.0, 60.0)), terms)
+    lease_s = rng.choice((20.0, 35.0, 60.0))
+    return Setting(model, *lower, HORIZON_S, lease_s, terms, first_timer_s=rng.choice((None, 5.0, 90.0)))
 
 
 def in_seconds(found: Coordinated) -> dict[str, object]:

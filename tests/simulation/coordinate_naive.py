@@ -68,6 +68,7 @@ class Naive:
     def play(self) -> None:
         """Second by second."""
         setting, lease_s = self.setting, int(self.setting.lease_s)
+        first_s = int(setting.first_timer_s or lease_s)
         shared = setting.batch_lower + setting.web_lower
         for now_s in range(int(setting.horizon_s)):
             before = (self.batch, self.web)
@@ -78,7 +79,7 @@ class Naive:
             elif self.wanted(now_s) != self.wanted(now_s - 1):
                 self.web_demand(self.wanted(now_s), now_s)
                 self.adjustments += (before[0] != self.batch) + (before[1] != self.web)
-            if now_s > 0 and now_s % lease_s == 0:
+            if now_s >= first_s and (now_s - first_s) % lease_s == 0:
                 before_timer = self.batch
                 self.provider_timer(shared)
                 self.adjustments += before_timer != self.batch

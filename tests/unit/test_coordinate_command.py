@@ -116,7 +116,7 @@ def test_every_problem_at_once(tmp_path: Path) -> None:
         ("scenario.toml:14: web.scale", "is -2"),
         ("scenario.toml:19: cluster.sise", "no such key"),
         ("scenario.toml:20: cluster.lease_s", "is nan"),
-        ("scenario.toml:21: cluster.request_ratio", "is 0.1"),
+        ("scenario.toml:22: cluster.request_ratio", "is 0.1"),
         ("scenario.toml: cluster.size", "is missing"),
         ("coordinate-jobs.swf:1", "field 2 is 'nan'"),
         ("coordinate-jobs.swf:2", "3 fields"),

@@ -1,0 +1,29 @@
+"""phoenixcloud.txt, section 6: a batch and a web environment that share nodes, beside dedicated clusters and leases."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from sim_backend.experiments.claims import Experiment, Paper
+from sim_backend.experiments.phoenixcloud_rows import rows_bounded, rows_lent, tables_bounded
+from sim_backend.experiments.phoenixcloud_runs import work_bounded, work_lent, work_studied
+from sim_backend.experiments.phoenixcloud_studies import draw_studied, rows_studied, tables_studied
+
+
+def _no_pictures(results: Sequence[Any], folder: Path) -> list[Path]:
+    """The paper has none of these."""
+    del results, folder
+    return []
+
+
+PAPER = Paper(
+    "phoenixcloud",
+    "PhoenixCloud: Provisioning Resources for Heterogeneous Cloud Workloads",
+    {
+        "fixed-bounds": Experiment("Tables 1 and 2", work_bounded, rows_bounded, _no_pictures, tables_bounded),
+        "lower-bound": Experiment("Tables 3 and 4", work_lent, rows_lent, _no_pictures),
+        "parameters": Experiment("Figures 12 to 16", work_studied, rows_studied, draw_studied, tables_studied),
+    },
+)
