@@ -29,6 +29,8 @@ def app_row(cluster: Cluster, web: WebEntry, now_s: float) -> Row:
         "importance": app.importance,
         "min_instances": app.min_instances,
         "max_instances": app.max_instances,
+        "environment": app.environment,
+        "wanted_instances": web.wanted_instances,
         "instances": len(seats),
         "running": sum(seat.released for seat in seats),
         "nodes": [allotment.node for allotment in allotments],
@@ -55,6 +57,7 @@ def app_details(cluster: Cluster, deciding: Deciding, web: WebEntry, now_s: floa
         "seats": [_seat(cluster, seat, now_s) for _, seat in sorted(seats.items())],
         "outlook": _outlook(deciding, web.app.name),
         "scrape_error": web.scrape_error,
+        "balancer_error": web.unreachable[1] if web.unreachable is not None else "",
         "request": web.request,
     }
 
