@@ -49,9 +49,9 @@ class EnvironmentLife:
         self._moving[entry.name] = entry
         self.agenda.change_environment(entry)
         self.agenda.happened(now_s, _BEGUN[state], entry.name)
+        self.partners.restless = True
         if state is EnvironmentState.RUNNING:
             entry.started_s, entry.size = NOT_BEGUN, 0
-            self.partners.restless = True
         else:
             entry.offered = ""
             if entry.partner:
