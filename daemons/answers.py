@@ -65,7 +65,7 @@ class Answers:
     # --- views ------------------------------------------------------------------------------------------------------
 
     def _view(self, query: Query, asker: Who, now_s: float) -> Reply:
-        tables = replace(self.tables, cluster=roles.seen(asker, self.tables.cluster))
+        tables = replace(self.tables, cluster=roles.seen(asker, self.tables.cluster, query.what))
         code, detail = self._refuse(query, tables.cluster)
         if code:
             return Reply(query.request, False, code, detail)

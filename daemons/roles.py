@@ -215,13 +215,14 @@ def named(asker: Who, cluster: Cluster) -> tuple[str, ...]:
 # --- views ----------------------------------------------------------------------------------------------------------
 
 
-def seen(asker: Who, cluster: Cluster) -> Cluster:
-    """The cluster as somebody sees it, for views alone: without the jobs, web applications and environments of
-    others."""
+def seen(asker: Who, cluster: Cluster, what: str) -> Cluster:
+    """The cluster as somebody sees it, for the view `what` alone: without the jobs, web applications and environments
+    of others, and with jobs only where it is of jobs, since there may be many. O(jobs) then."""
     if asker.role is Role.PROVIDER:
         return cluster
     part = copy(cluster)
-    part.jobs = {name: each for name, each in cluster.jobs.items() if asker.sees_job(each, cluster)}
+    jobs = cluster.jobs if what in ("jobs", "job") else {}
+    part.jobs = {name: each for name, each in jobs.items() if asker.sees_job(each, cluster)}
     part.active = {name: each for name, each in cluster.active.items() if name in part.jobs}
     part.web = {name: each for name, each in cluster.web.items() if asker.sees_app(each, cluster)}
     part.environments = {name: each for name, each in cluster.environments.items() if asker.sees_environment(each)}

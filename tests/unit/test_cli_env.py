@@ -125,6 +125,21 @@ def _nodes(rig: Rig, name: str) -> list[dict[str, Any]]:
     return nodes
 
 
+def test_an_owner_submits_web_applications_to_her_environment(rig: Rig, files: dict[str, Path], tmp_path: Path) -> None:
+    """In an environment one needs no goal."""
+    as_user(rig, "owner.lee").asked("env", "create", files["web"])
+    rig.asked("env", "activate", "front", "--wait", 100)
+    file = tmp_path / "shop.toml"
+    file.write_text('name = "shop"\nmemory_mib = 500\nmax_mhz = 1_000\n', "utf-8")
+    assert rig.asked("web", "submit", file, "--env", "front")["app"]["environment"] == "front"
+    rig.run(60.0)
+    assert only(rig.asked("web", "list"), "apps")["running"] == 1
+    assert as_user(rig, "owner.kim").asked("web", "list")["apps"] == []
+    assert rig.refused("web", "submit", file, "--env", "front")["code"] == "duplicate-name"
+    removed = json.loads(rig.trimtab("web", "remove", "shop", "--output", "json").stdout)
+    assert only(removed, "refused")["code"] == "unknown-web-app"
+
+
 def test_an_owner_leads_no_other_environment(rig: Rig, files: dict[str, Path]) -> None:
     as_user(rig, "owner.kim").asked("env", "create", files["batch"])
     as_user(rig, "owner.lee")

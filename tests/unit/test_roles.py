@@ -316,7 +316,8 @@ def test_the_provider_sees_the_cluster_itself(desk: Desk) -> None:
     """Nothing is copied for it: views of all cost what they cost."""
     asker = who("operator.test")
     assert asker is not None
-    assert seen(asker, desk.controller.cluster) is desk.controller.cluster
+    for what in QUERIES:
+        assert seen(asker, desk.controller.cluster, what) is desk.controller.cluster
 
 
 # --- the controller ---------------------------------------------------------------------------------------------------
