@@ -11,7 +11,7 @@ import numpy as np
 from daemons.deciding import Deciding
 from daemons.local_time import local_text
 from daemons.models.arrivals import WorkEstimate, count_band
-from daemons.snapshot_windows import service_s
+from daemons.snapshot_windows import service_s, worth_now
 from daemons.window_entry import WindowEntry
 from daemons.windows import WindowBook, breach_from, endangered
 from shared.decision import WindowSize
@@ -86,7 +86,7 @@ def _arrivals(entry: WindowEntry, now_s: float) -> Row:
 
 def _service(book: WindowBook, entry: WindowEntry, deciding: Deciding) -> Row:
     nodes = [node for node in deciding.cluster.nodes.values() if node.inventory is not None]
-    worth, record = book.worth(entry, nodes), entry.record
+    worth, record = worth_now(book, entry, nodes), entry.record
     mean_s = service_s(entry, worth)
     low_s, high_s = WorkEstimate(mean_s, record.mcycles_error, record.mcycles_cv, 0).band()
     return {

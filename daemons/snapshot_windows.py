@@ -59,7 +59,7 @@ def _view(
     others: Held,
 ) -> WindowView:
     settings = entry.settings
-    worth = _of_nobody(book.worth(entry, nodes), nodes)
+    worth = worth_now(book, entry, nodes)
     taken = _taken(book, entry, nodes, others)
     is_open = entry.is_open(now_s)
     types = {node.inventory.node_type for node, rate in zip(nodes, worth.rate, strict=True) if rate and node.inventory}
@@ -87,8 +87,9 @@ def _view(
     )
 
 
-def _of_nobody(worth: Worth, nodes: Sequence[NodeEntry]) -> Worth:
-    """Nodes that an environment has or is to have are worth nothing to windows."""
+def worth_now(book: WindowBook, entry: WindowEntry, nodes: Sequence[NodeEntry]) -> Worth:
+    """What each of the nodes is worth to a window: nothing where an environment has it or is to have it."""
+    worth = book.worth(entry, nodes)
     if all(is_nobodys(node) for node in nodes):
         return worth
     return replace(worth, rate=worth.rate * np.array([is_nobodys(node) for node in nodes], dtype=np.float64))

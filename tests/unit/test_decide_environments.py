@@ -21,6 +21,7 @@ from shared.snapshot import NOBODY, POOL, EnvironmentColumns, PowerColumns, Snap
 from sim_backend.conformance.clusters import NodeRow, WorkRow, snapshot
 from tests.unit.desk import Desk, job
 from tests.unit.environment_cases import agreement, environment_record
+from tests.unit.window_desk import WindowDesk
 
 WRONG = PolicyChoice("edf", {"nonsense": 1})
 NODES = ("p1", "p2", "a1", "a2", "b1")
@@ -236,3 +237,11 @@ def test_nothing_is_decided_for_jobs_of_an_environment_that_does_not_run() -> No
     before = len(desk.computations)
     desk.controller.deciding.ask(desk.now_s, cycle=False)
     assert len(desk.computations) == before
+
+
+def test_nodes_of_environments_are_worth_nothing_to_deadline_windows() -> None:
+    desk = WindowDesk(nodes=("n1", "n2", "n3"))
+    desk.lead()
+    add(desk, "batch", ("n2",))
+    desk.controller.cluster.nodes["n3"].given = "batch"
+    assert (desk.view().rate.tolist(), desk.view().nodes) == ([1.0, 0.0, 0.0], 1)
