@@ -9,7 +9,7 @@ from daemons.records import Deleted
 from shared.agreement import Agreement, BatchTerms, EnvironmentState, OnReclaim, WorkloadType
 from shared.decision import Change, ChangeKind, Reason, ReasonCode
 from shared.messages import AddNode, SubmitJob, SubmitWeb
-from shared.model import GuestChange, Job, JobPhase, Node
+from shared.model import GuestChange, JobPhase, Node
 from shared.webapp import WebApp
 from sim_backend.memory_store import MemoryStore
 from tests.unit.desk import Desk, job
@@ -109,9 +109,10 @@ class CoordinationDesk(Desk):
         self.wait(seconds, sorted(self.nodes.keys() - self.muted))
         self.obey()
 
-    def app(self, name: str, instances: int, environment: str = "shop") -> None:
-        """A web application that wants so many instances."""
-        app = WebApp(name, (), 4_000, 4_000.0, 0, len(self.nodes), vcpus=4, environment=environment)
+    def app(self, name: str, instances: int, environment: str = "shop", cores: int = 4) -> None:
+        """A web application that wants so many instances, each of so many cores of a node and the memory beside."""
+        size_mib, size_mhz = 1_000 * cores, 1_000.0 * cores
+        app = WebApp(name, (), size_mib, size_mhz, 0, len(self.nodes), vcpus=cores, environment=environment)
         assert self.ask(SubmitWeb(f"web-{name}", app)).done, self.replies[-1]
         self.demand(name, instances)
 
@@ -130,13 +131,13 @@ class CoordinationDesk(Desk):
         self.controller.agenda.place = True
         self.look()
 
-    def submit(self, name: str, instances: int = 1, environment: str = "hpc", **fields: Any) -> Job:
+    def submit(self, name: str, instances: int = 1, environment: str = "hpc", **fields: Any) -> None:
         """A job that needs a node for each instance."""
-        asked = job(name, instances=instances, memory_mib=4_000, separate=True, environment=environment, **fields)
+        fields.setdefault("memory_mib", 4_000)
+        asked = job(name, instances=instances, separate=True, environment=environment, **fields)
         reply = self.ask(SubmitJob(f"submit-{name}", asked))
         assert reply.done, reply
         self.obey()
-        return asked
 
     def given(self, environment: str) -> list[str]:
         """The nodes that an environment is to have."""

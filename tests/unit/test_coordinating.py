@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
+
+import pytest
 
 from daemons.policies.coordination.bounds import FixedBounds
-from shared.agreement import EnvironmentState
+from shared.agreement import EnvironmentState, Granularity, VmTemplate
 from shared.coordination import GroupSizes, GroupView, Moment
 from shared.messages import DrainNode
 from tests.unit.coordination_desk import KILL, LEASE_S, CoordinationDesk
@@ -278,3 +282,67 @@ def test_a_policy_that_raises_leaves_its_environments_what_they_have() -> None:
     desk.pass_time(LEASE_S)
     assert desk.held() == {"hpc": 2}
     assert len(desk.happenings("coordination-failed")) == 2
+
+
+SCRIPT: tuple[Callable[[CoordinationDesk], None], ...] = (
+    lambda desk: desk.submit("wide", 5),
+    lambda desk: desk.submit("slim", 2),
+    lambda desk: desk.demand("site", 4),
+    lambda desk: desk.pass_time(100.0),
+    lambda desk: desk.demand("site", 2),
+    lambda desk: desk.pass_time(LEASE_S - 100.0),
+)
+
+
+@pytest.mark.parametrize("crash", range(len(SCRIPT)))
+@pytest.mark.parametrize("stored", [True, False])
+def test_sizes_come_out_the_same_wherever_the_controller_crashes(crash: int, stored: bool) -> None:
+    """stored: what the step did was in the store; else it is asked for again."""
+    desk = CoordinationDesk(10).begin()
+    desk.pair(6, 4)
+    desk.app("site", 1)
+    for number, step in enumerate(SCRIPT):
+        if number == crash and not stored:
+            desk.store_fails = (False, "gone")
+            step(desk)
+            desk = desk.successor()
+        step(desk)
+        if number == crash and stored:
+            desk = desk.successor()
+    assert desk.held() == {"hpc": 8, "shop": 2} == desk.sizes()
+    assert desk.phases() == {"wide": "running", "slim": "running"}
+    assert desk.controller.cluster.environments["hpc"].suspended == 1
+
+
+def test_units_that_are_vms_are_a_quota_and_take_no_nodes() -> None:
+    desk = CoordinationDesk(6).begin()
+    template = VmTemplate("small", 2, 2_000, 2_000.0)  # two of them on a node
+    vms: dict[str, Any] = {"granularity": Granularity.VM, "template": template}
+    desk.environment("hpc", "batch", 4, "shop", **vms)
+    desk.environment("shop", "web", 2, "hpc", **vms)
+    desk.environment("nodes", "batch", 2, model="flb-nub")
+    desk.look()
+    assert desk.sizes() == {"hpc": 6, "shop": 0, "nodes": 2}
+    assert desk.held() == {"hpc": 0, "shop": 0, "nodes": 2}
+    for name, size in (("one", 1), ("two", 2), ("three", 3)):
+        desk.submit(name, size, memory_mib=2_000)
+    assert set(desk.phases().values()) == {"running"}
+    desk.app("site", 2, cores=2)
+    assert desk.sizes() == {"hpc": 4, "shop": 2, "nodes": 2}
+    assert desk.phases() == {"one": "running", "two": "suspended", "three": "running"}  # one VM was freed in surplus
+    desk.submit("many", 6, "nodes", memory_mib=2_000)
+    desk.pass_time(LEASE_S)  # of the four nodes that are left, three hold the six VMs
+    assert desk.held()["nodes"] == 3
+
+
+def test_more_vms_than_have_room_are_not_granted() -> None:
+    desk = CoordinationDesk(3).begin()
+    template = VmTemplate("small", 2, 2_000, 2_000.0)
+    desk.environment("hpc", "batch", 1, model="flb-nub", granularity=Granularity.VM, template=template)
+    desk.environment("nodes", "batch", 1)
+    desk.look()
+    for number in range(9):
+        desk.submit(f"j{number}", memory_mib=2_000)
+    desk.pass_time(LEASE_S)
+    assert desk.sizes() == {"hpc": 4, "nodes": 1}
+    assert list(desk.phases().values()).count("running") == 4

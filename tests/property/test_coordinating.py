@@ -1,0 +1,112 @@
+"""Random demand, jobs, losses of nodes and crashes of the controller: whose nodes are whose stays true."""
+
+from __future__ import annotations
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from daemons.unit_views import counts
+from shared.model import Handover, JobPhase
+from tests.unit.coordination_desk import KILL, LEASE_S, CoordinationDesk
+
+NODES = 9
+JOBS_MAX = 12
+
+steps = st.one_of(
+    st.tuples(st.just("demand"), st.sampled_from(["site", "other"]), st.integers(0, 6)),
+    st.tuples(st.just("job"), st.sampled_from(["hpc", "mill"]), st.integers(1, 4)),
+    st.tuples(st.just("end"), st.integers(0, JOBS_MAX), st.just(0)),
+    st.tuples(st.just("lose"), st.integers(0, NODES - 1), st.just(0)),
+    st.tuples(st.just("return"), st.integers(0, NODES - 1), st.just(0)),
+    st.tuples(st.just("wait"), st.sampled_from([7.0, 150.0, LEASE_S]), st.just(0)),
+    st.tuples(st.just("crash"), st.just(0), st.just(0)),
+)
+
+
+class World:
+    """Two pairs on nine nodes: `hpc` and `shop` under FB with 3 + 1, `mill` and `mart` under FLB-NUB with 2 + 1."""
+
+    def __init__(self) -> None:
+        self.desk = CoordinationDesk(NODES, silent_after_s=15.0).begin()
+        self.desk.pair(3, 1)
+        self.desk.environment("mill", "batch", 2, "mart", model="flb-nub", batch=KILL)
+        self.desk.environment("mart", "web", 1, "mill", model="flb-nub")
+        self.desk.look()
+        self.desk.app("site", 0)
+        self.desk.app("other", 0, "mart")
+        self.jobs = 0
+
+    def do(self, what: str, which: str | int | float, count: int) -> None:
+        """One step."""
+        desk = self.desk
+        cluster = desk.controller.cluster
+        if what == "demand":
+            desk.demand(str(which), count)
+        elif what == "job" and self.jobs < JOBS_MAX:
+            self.jobs += 1
+            desk.submit(f"j{self.jobs}", min(count, 3), str(which))
+        elif what == "end" and (job := cluster.jobs.get(f"j{which}")) is not None:
+            if job.phase is JobPhase.RUNNING and job.released and not any(one.in_flight for one in job.instances):
+                desk.finish(job.job.name)
+        elif what == "lose" and len(desk.muted) < 2:
+            desk.mute(f"n{which:03}")
+        elif what == "return":
+            desk.unmute(f"n{which:03}")
+        elif what == "wait":
+            desk.pass_reporting(float(which))
+        elif what == "crash":
+            self.desk = desk.successor()
+
+    def check(self) -> None:
+        """What holds at any time."""
+        cluster = self.desk.controller.cluster
+        lowers = {"hpc": 4, "mill": 3}
+        held = dict.fromkeys(lowers, 0)
+        good = 0
+        for node in cluster.nodes.values():
+            group = {"hpc": "hpc", "shop": "hpc", "mill": "mill", "mart": "mill"}.get(node.given)
+            counted = counts(node, self.desk.controller.settings.power, self.desk.now_s)
+            good += counted
+            if group is not None and counted:
+                held[group] += 1
+            for instance in node.claimed.values():
+                assert instance.job.job.environment == node.environment
+                assert node.handover in (Handover.SETTLED, Handover.EMPTYING)
+        if good == NODES:  # what is held, and what is yet to be given of the bounds, is there
+            assert sum(max(held[name], lowers[name]) for name in held) <= NODES
+        for entry in cluster.environments.values():
+            assert entry.size >= 0
+        assert cluster.environments["hpc"].size + cluster.environments["shop"].size <= lowers["hpc"]
+
+    def rest(self) -> None:
+        """All nodes are back and two lease units have gone by."""
+        self.desk.muted.clear()
+        for _ in range(2):
+            self.desk.pass_reporting(30.0)
+            self.desk.pass_reporting(LEASE_S)
+
+    def check_sizes(self) -> None:
+        """What follows from the policies when nothing changes for a while."""
+        environments = self.desk.controller.cluster.environments
+        wanted = {name: web.wanted_instances or 0 for name, web in self.desk.controller.cluster.web.items()}
+        assert environments["shop"].size == min(wanted["site"], 4)
+        assert environments["hpc"].size == 4 - environments["shop"].size
+        assert environments["mart"].size <= wanted["other"]
+        assert environments["mart"].size >= min(wanted["other"], 3 - environments["mill"].size)
+        assert self.desk.held() == self.desk.sizes()
+        assert all(node.in_hand for node in self.desk.controller.cluster.nodes.values())
+
+
+@settings(max_examples=12, deadline=None)
+@given(st.lists(steps, max_size=14))
+def test_nodes_have_one_owner_bounds_are_kept_and_sizes_follow_the_policies(
+    script: list[tuple[str, str | int | float, int]],
+) -> None:
+    """Whatever happens."""
+    world = World()
+    for step in script:
+        world.do(*step)
+        world.check()
+    world.rest()
+    world.check()
+    world.check_sizes()
