@@ -186,6 +186,16 @@ def test_answers_come_to_rest_with_every_lower_bound_met(market: tuple[list[Clai
     st.lists(st.tuples(st.integers(0, 5), st.tuples(st.booleans(), st.booleans(), st.booleans())), max_size=6),
     st.tuples(st.integers(0, 5), st.integers(0, 5), st.integers(0, 5)),
 )
+@example(  # the first one has to move twice, to the class that is left last
+    [
+        (1, (True, True, True)),
+        (1, (True, False, False)),
+        (1, (False, True, False)),
+        (0, (False, False, True)),
+        (0, (False, False, True)),
+    ],
+    (1, 1, 1),
+)
 def test_shortfall_is_the_least_and_falls_on_the_last(
     lowers: list[tuple[int, tuple[bool, bool, bool]]], capacity: tuple[int, int, int]
 ) -> None:

@@ -193,3 +193,26 @@ def test_what_is_said_of_bounds() -> None:
     template = replace(batch(), granularity=Granularity.VM, template=SMALL)
     assert (units_of(batch()), units_of(template)) == ("nodes", "VMs of template 'small'")
     assert units_of(replace(template, os_type="debian")) == "VMs of template 'small' on nodes running debian"
+
+
+def test_a_lender_gives_another_class_when_a_later_group_can_use_no_other() -> None:
+    """B may lose one unit: that is the one for the second group, and the first has its own from C."""
+    flexible = Claim("flexible", 0, 1, (0, 0, 0), (0, 0, 0), 1, (False, True, True))
+    narrow = Claim("narrow", 0, 1, (0, 0, 0), (0, 0, 0), 1, (True, False, False))
+    c = Claim("c", 0, 0, (0, 0, 1), (0, 0, 1), 1, (False, False, True))
+    b = Claim("b", 1, 1, (1, 1, 0), (1, 1, 0), 2, (True, True, False))
+    answer = grant([flexible, narrow, c, b], [0, 0, 0])
+    assert answer.given == ((0, 0, 1), (1, 0, 0), (0, 0, 0), (0, 0, 0))
+    assert answer.taken == ((0, 0, 0), (0, 0, 0), (0, 0, 1), (1, 0, 0))
+
+
+def test_what_is_to_be_exchanged_stays_until_there_is_something_for_it() -> None:
+    """A holds the only unit for B, idle; the one that A could have instead is in use by C, who borrowed it."""
+    a = Claim("a", 1, 1, (1, 0), (1, 0), 1, (True, True))
+    b = Claim("b", 1, 1, (0, 0), (0, 0), 1, (True, False))
+    c = Claim("c", 0, 0, (0, 1), (0, 0), 1, (True, True))
+    answer = grant([a, b, c], [0, 0])
+    assert not any(map(any, (*answer.given, *answer.taken)))
+    assert answer.owed == ((0, 0), (0, 0), (0, 1))
+    returned = grant([a, b, replace(c, held=(0, 0))], [0, 1])
+    assert (returned.given, returned.taken) == (((0, 1), (1, 0), (0, 0)), ((1, 0), (0, 0), (0, 0)))

@@ -91,10 +91,11 @@ class _Source:
 
     def __init__(self, lenders: Sequence[_Lender], room: Row) -> None:
         self.lenders, self.room = lenders, room
-        givers = [number for number, units in enumerate(room) if units > 0]
+        givers = [number for number, units in enumerate(room) if units > 0 and any(lenders[number].stock)]
         classes = range(len(lenders[0].stock)) if lenders else range(0)
         self.givers = [[number for number in givers if lenders[number].stock[kind]] for kind in classes]
         self.ends = bits([len(numbers) for numbers in self.givers])
+        self.instead = {number: _Instead(lender) for number, lender in enumerate(lenders) if any(lender.lent)}
 
     def last(self, kind: int) -> int:
         """The last lender that can give a unit of the class, there being one."""
@@ -109,6 +110,7 @@ class _Source:
         """Call units of the class back from it."""
         number = self.last(kind)
         self.lenders[number].call(kind, units)
+        self.instead.setdefault(number, _Instead(self.lenders[number]))
         self.room[number] -= units
         for other, numbers in enumerate(self.givers):
             while numbers and not self._can_give(numbers[-1], other):
@@ -174,6 +176,8 @@ class _Desk:
 
     def _call(self, what: str, lenders: Sequence[_Lender]) -> None:
         """From units that others hold."""
+        if not any(self.short[what]):
+            return
         self._call_from(what, self._source(lenders, beyond_lower=False), ())
         if what != "lower" or not any(self.short[what]):
             return
@@ -196,8 +200,7 @@ class _Desk:
     def _call_from(self, what: str, source: _Source, exchanges: Sequence[Mover]) -> None:
         for index in range(len(self.claims)):
             while source.ends and self.short[what][index]:
-                instead = [_Instead(lender) for lender in source.lenders if any(lender.lent)]
-                path = self.matching.path(index, source.ends, [*instead, *exchanges])
+                path = self.matching.path(index, source.ends, [*source.instead.values(), *exchanges])
                 if not path:
                     break
                 kind = path[-1][2]
@@ -212,7 +215,7 @@ class _Desk:
         group = self.matching.groups[index]
         left = self.met[index] + sum(self.idle[index].swapped)
         given = [0] * len(group.units)
-        for kind in self.matching.order:
+        for kind in self.matching.order if left else ():
             given[kind] = min(left, group.units[kind])
             left -= given[kind]
             group.units[kind] -= given[kind]
