@@ -14,8 +14,8 @@ from daemons.records import NodeRecord
 from daemons.settings import ControllerSettings
 from daemons.state import Cluster
 from shared.agreement import Setup, SetupPolicy
-from shared.effects import Publish
-from shared.messages import Happened, SetUpAnswer, SetUpNode
+from shared.effects import Effect, Publish
+from shared.messages import Happened, Message, SetUpAnswer, SetUpNode
 from shared.model import ActionKind, Handover, Node, NodeCondition, SetupStep
 from tests.unit.desk import job
 from tests.unit.environment_cases import agreement, environment_record
@@ -86,8 +86,8 @@ class Rig:
             return
         for node in self.agenda.dirty_nodes.values():
             self.store[node.name] = node.record()
-        self.asked += [e.message for e in self.agenda.stored if isinstance(e, Publish) and _is_ask(e)]
-        self.events += [e.message for e in self.agenda.effects if isinstance(e, Publish) and _is_event(e)]
+        self.asked += [message for message in _sent(self.agenda.stored) if isinstance(message, SetUpNode)]
+        self.events += [message for message in _sent(self.agenda.effects) if isinstance(message, Happened)]
         self.agenda.dirty_nodes, self.agenda.stored, self.agenda.effects = {}, [], []
 
     # --- what a test does -------------------------------------------------------------------------------------------
@@ -180,9 +180,5 @@ def _instance() -> Instance:
     return Instance("j#0", entry, 1000.0)
 
 
-def _is_ask(effect: Publish) -> bool:
-    return isinstance(effect.message, SetUpNode)
-
-
-def _is_event(effect: Publish) -> bool:
-    return isinstance(effect.message, Happened)
+def _sent(effects: list[Effect]) -> list[Message]:
+    return [effect.message for effect in effects if isinstance(effect, Publish)]
