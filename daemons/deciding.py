@@ -14,7 +14,7 @@ from daemons.deployment import Deployment, Wish
 from daemons.entries import JobEntry
 from daemons.gains import columns_of, gains_of, utility_of_completed, with_measured
 from daemons.history import History
-from daemons.homes import home_of, takes
+from daemons.homes import Units, home_of, takes
 from daemons.planning import order
 from daemons.planning.diff import diff
 from daemons.planning.sight import Need, Room
@@ -336,11 +336,11 @@ class Deciding:
     def apply(self, changes: Sequence[Change], now_s: float) -> list[Refusal]:
         """Make changes the desired state; returns those dropped because their workload has changed since."""
         dropped = []
-        crowded = self._crowded(changes)
+        crowded, units = self._crowded(changes), Units(self.cluster)
         for change in changes:
             entry = self.cluster.active.get(change.workload)
             stale = entry is None or entry.over or entry.revision != change.revision or change.workload in crowded
-            if entry is None or stale or not self._lawful(entry, change):
+            if entry is None or stale or not self._lawful(entry, change) or not _entitled(entry, change, units):
                 dropped.append(Refusal(change.workload, Reason(ReasonCode.STALE)))
                 self.agenda.happened(now_s, "change-stale", change.workload, change.kind.value)
                 continue
@@ -411,6 +411,11 @@ def _wish_of(provisioned: Provisioned | None) -> Wish:
     if provisioned is None or not provisioned.held:
         return Wish((), ())
     return Wish(provisioned.added, provisioned.removed)
+
+
+def _entitled(entry: JobEntry, change: Change, units: Units) -> bool:
+    """Whether its environment has units left for what comes to run: others may have been started since."""
+    return change.kind not in (ChangeKind.START, ChangeKind.RESUME) or units.take(entry)
 
 
 def _finite(level: float | None) -> float | None:

@@ -1,9 +1,10 @@
-"""On whose nodes the workloads of an environment run."""
+"""On whose nodes the workloads of an environment run, and how many VMs it may run there."""
 
 from __future__ import annotations
 
-from daemons.entries import NodeEntry
+from daemons.entries import JobEntry, NodeEntry
 from daemons.state import Cluster
+from shared.model import JobPhase
 
 POOLED = ""  # the environment of nodes that are nobody's
 
@@ -22,3 +23,25 @@ def home_of(cluster: Cluster, environment: str) -> str | None:
 def takes(cluster: Cluster, node: NodeEntry | None, environment: str) -> bool:
     """Whether a VM of a workload of `environment` may come to the node now, room and its condition aside."""
     return node is not None and node.in_hand and node.environment == home_of(cluster, environment)
+
+
+class Units:
+    """How many VMs environments still may run whose units are VMs; looked up once for each, then counted down."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        self._left: dict[str, int] = {}
+
+    def take(self, entry: JobEntry) -> bool:
+        """Take a unit for each instance of a workload that is to run; false, and nothing is taken, where there are not
+        enough. For what is of no such environment there always are."""
+        name = entry.job.environment
+        environment = self._cluster.environments.get(name)
+        if environment is None or environment.by_node:
+            return True
+        if name not in self._left:
+            own = (e for e in self._cluster.active.values() if e.job.environment == name)
+            self._left[name] = environment.size - sum(e.job.instances for e in own if e.phase is JobPhase.RUNNING)
+        enough = entry.job.instances <= self._left[name]
+        self._left[name] -= entry.job.instances if enough else 0
+        return enough

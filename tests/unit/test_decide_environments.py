@@ -12,6 +12,7 @@ import pytest
 from daemons import decide
 from daemons.decide import DecideRequest
 from daemons.environment_entry import EnvironmentEntry
+from daemons.saved_requests import from_bytes, header_bytes, to_bytes
 from daemons.settings import Limits, PolicyChoice
 from shared.agreement import EnvironmentState, Granularity, Scheduling, VmTemplate
 from shared.decision import ReasonCode
@@ -24,6 +25,7 @@ from tests.unit.environment_cases import agreement, environment_record
 from tests.unit.window_desk import WindowDesk
 
 WRONG = PolicyChoice("edf", {"nonsense": 1})
+SMALL = VmTemplate("small", 1, 1000, 1000.0)
 NODES = ("p1", "p2", "a1", "a2", "b1")
 
 
@@ -134,8 +136,7 @@ def test_what_a_decision_sees_of_nodes_and_jobs() -> None:
     names = ("pool", "mine", "emptying", "releasing", "acquiring", "failed", "to-empty", "of-idle")
     desk = Desk(nodes=names).lead()
     add(desk, "e", ("mine", "emptying", "releasing", "acquiring", "failed"))
-    small = VmTemplate("small", 1, 1000, 1000.0)
-    add(desk, "vms", (), granularity=Granularity.VM, template=small).size = 7
+    add(desk, "vms", (), granularity=Granularity.VM, template=SMALL).size = 7
     idle = add(desk, "idle", ("of-idle",))
     idle.state = EnvironmentState.DEACTIVATED
     nodes = desk.controller.cluster.nodes
@@ -172,6 +173,30 @@ def test_jobs_run_on_the_nodes_of_their_environment_only() -> None:
     assert where(desk, "free") == ("running", ["n1"])
     said = {refusal.workload: refusal.reason.code for refusal in desk.controller.deciding.refusals}
     assert said["two"] is ReasonCode.NO_MEMORY
+
+
+def test_an_environment_of_vms_runs_as_many_as_it_may_on_nodes_of_nobodys() -> None:
+    """Also where what it may run has become less since the decision was asked for."""
+    desk = Desk(nodes=("n1", "n2")).lead()
+    add(desk, "batch", ("n1",))
+    vms = add(desk, "vms", (), granularity=Granularity.VM, template=SMALL)
+    vms.size = 2
+    for name in ("one", "two", "three"):
+        submit(desk, name, environment="vms")
+    desk.obey()
+    assert [where(desk, name) for name in ("one", "two")] == [("running", ["n2"])] * 2
+    said = {refusal.workload: refusal.reason for refusal in desk.controller.deciding.refusals}
+    assert said["three"].code is ReasonCode.ENTITLEMENT
+    vms.size, desk.compute = 3, False
+    desk.controller.deciding.ask(desk.now_s, cycle=True)
+    desk.report("n2")
+    request = desk.computations[-1].request
+    assert from_bytes(header_bytes({}) + to_bytes(request), "f").request.scheduling == request.scheduling
+    vms.size = 2
+    desk.answer(desk.computations[-1])
+    desk.settle()
+    assert where(desk, "three") == ("waiting", [])
+    assert [event.subject for event in desk.happenings("change-stale")] == ["three"]
 
 
 def test_a_decision_that_is_overtaken_by_a_change_of_hands_is_dropped() -> None:
@@ -236,6 +261,7 @@ def test_nothing_is_decided_for_jobs_of_an_environment_that_does_not_run() -> No
     desk.controller.cluster.jobs["one"].phase = JobPhase.SUSPENDED
     before = len(desk.computations)
     desk.controller.deciding.ask(desk.now_s, cycle=False)
+    desk.report("n1")
     assert len(desk.computations) == before
 
 
