@@ -17,7 +17,7 @@ from daemons.reclaiming import Reclaiming
 from daemons.settings import ControllerSettings
 from daemons.sharing import Give, Sharing
 from daemons.state import Cluster
-from daemons.unit_views import UnitsWanted, like, party_of, queue_of
+from daemons.unit_views import Stock, UnitsWanted, like, party_of, queue_of
 from shared.agreement import UNITS_MAX, WorkloadType
 from shared.coordination import GroupView, Moment
 from shared.errors import UnknownPolicy
@@ -53,6 +53,7 @@ class Coordinating:
         self._loaded = False
         self._due_s = math.inf
         self._pending = False
+        self._seen: Stock | None = None  # the nodes as they stand, while nothing changes them
 
     @property
     def due(self) -> bool:
@@ -96,20 +97,25 @@ class Coordinating:
         if not agenda.acting:
             return math.inf
         asked = agenda.coordinate | self._arrived()
-        if not (asked or self._pending or agenda.dirty_environments or now_s >= self._due_s):
+        look = self._pending or now_s >= self._due_s
+        if not (asked or look or agenda.dirty_environments):
             return self._due_s
         agenda.coordinate, self._pending = set(), False
+        self._seen = None
         self._regroup(now_s)
         if not self._groups:
             self._due_s = math.inf
             return math.inf
-        for group in of_names(self.groups, asked | self._other_demand()):
+        if look:
+            asked |= self._other_demand()
+        for group in of_names(self.groups, asked):
             self._ask(group, Moment.DEMAND, now_s)
         for moment in _TIMERS:
             for group in self.groups:
                 if now_s >= group.next_s(moment):
                     self._ask(group, moment, now_s)
-        self.sharing.share(self.groups, now_s)
+        if self._seen is None:  # nobody was asked, or nodes have become free since
+            self._share(None, now_s)
         ticks_s = min(group.next_s(moment) for group in self.groups for moment in _TIMERS)
         self._due_s = min(ticks_s, now_s + self.settings.reconcile_s)
         return self._due_s
@@ -183,10 +189,16 @@ class Coordinating:
         answer = self._answer(group, moment, now_s)
         if answer is not None:
             group.wish = answer
-        self.sharing.share(self.groups, now_s, group if moment is Moment.PROVISION else None)
+        self._share(group if moment is Moment.PROVISION else None, now_s)
+
+    def _share(self, due: Group | None, now_s: float) -> None:
+        stock = self._seen = self._seen or self.sharing.stock(now_s)
+        if self.sharing.share(self.groups, stock, now_s, due):
+            self._seen = None
 
     def _answer(self, group: Group, moment: Moment, now_s: float) -> tuple[int, ...] | None:
-        view = self.view(group, now_s, arrived=moment not in _TIMERS)
+        stock = self._seen = self._seen or self.sharing.stock(now_s)
+        view = self.view(group, stock, now_s, arrived=moment not in _TIMERS)
         try:
             answer = group.policy.decide(view, moment)
             for size, _ in zip(answer.sizes, group.entries, strict=True):
@@ -197,9 +209,8 @@ class Coordinating:
         group.why = f"{moment.value}: {answer.reason}" if answer.reason else moment.value
         return self._with_pending(group, moment, answer.sizes)
 
-    def view(self, group: Group, now_s: float, *, arrived: bool = True) -> GroupView:
+    def view(self, group: Group, stock: Stock, now_s: float, *, arrived: bool = True) -> GroupView:
         """A group as its policy sees it; arrived: with jobs that came in at this instant."""
-        stock = self.sharing.stock(now_s)
         parties = []
         for entry in group.entries:
             node = like(entry, self.cluster, stock)

@@ -35,19 +35,20 @@ class Sharing:
         """The nodes as they stand."""
         return stock_of(self.cluster, self.power, now_s)
 
-    def share(self, groups: Sequence[Group], now_s: float, due: Group | None = None) -> None:
-        """Let every group have what it may; `due`: a group whose timer has fired, which gives back what it owes."""
-        stock = self.stock(now_s)
+    def share(self, groups: Sequence[Group], stock: Stock, now_s: float, due: Group | None = None) -> bool:
+        """Let every group have what it may; `due`: a group whose timer has fired, which gives back what it owes.
+        Returns whether any node changes hands: the stock is another one then."""
+        stock = stock.copy()
         self._share_vms([group for group in groups if not group.by_node], groups, stock, now_s, due)
-        self._share_nodes([group for group in groups if group.by_node], groups, stock, now_s, due)
+        return self._share_nodes([group for group in groups if group.by_node], groups, stock, now_s, due)
 
     # --- nodes ------------------------------------------------------------------------------------------------------
 
     def _share_nodes(
         self, groups: Sequence[Group], everyone: Sequence[Group], stock: Stock, now_s: float, due: Group | None
-    ) -> None:
+    ) -> bool:
         if not groups:
-            return
+            return False
         kept = self._kept_for_vms([group for group in everyone if not group.by_node], stock)
         stock.free = [unit for unit in stock.free if unit.name not in kept]
         grants = grant([self._claim(group, stock) for group in groups], stock.counted(stock.free))
@@ -61,8 +62,10 @@ class Sharing:
         moving.left += [unit for unit in stock.free if self.cluster.nodes[unit.name].given]
         for index, group in enumerate(groups):
             self._allot(group, grants, index, stock, moving, now_s)
-        for name, environment in moving.ends().items():
+        moves = moving.ends()
+        for name, environment in moves.items():
             self._give(self.cluster.nodes[name], environment, now_s)
+        return bool(moves)
 
     def _claim(self, group: Group, stock: Stock) -> Claim:
         units = [unit for name in group.names for unit in stock.held.get(name, ())]

@@ -33,6 +33,10 @@ class Stock:
     held: dict[str, list[Unit]] = field(default_factory=dict)
     free: list[Unit] = field(default_factory=list)
 
+    def copy(self) -> Stock:
+        """One that may be changed."""
+        return Stock(self.systems, {name: list(units) for name, units in self.held.items()}, list(self.free))
+
     def fits(self, agreement: Agreement) -> tuple[bool, ...]:
         """Which classes its agreement lets it have."""
         return tuple(runs(agreement, system) for system in self.systems)
