@@ -82,7 +82,7 @@ class Sharing:
     def _idle_of(self, group: Group, kind: int, count: int, stock: Stock) -> list[Unit]:
         """So many idle nodes of a class are not the group's any more, the batch environment's first."""
         gone: list[Unit] = []
-        for entry in group.entries:
+        for entry in group.entries if count else ():
             held = [unit for unit in stock.held.get(entry.name, ()) if unit.kind == kind]
             gone += _out(stock, entry.name, idle_first(held, entry.name)[: count - len(gone)])
         return gone
@@ -90,7 +90,7 @@ class Sharing:
     def _forced_out(self, group: Group, kind: int, count: int, stock: Stock, now_s: float) -> list[Unit]:
         """So many nodes of a class are not the group's any more, whatever runs on them."""
         gone: list[Unit] = []
-        for entry in group.entries:
+        for entry in group.entries if count else ():
             held = [unit for unit in stock.held.get(entry.name, ()) if unit.kind == kind]
             gone += _out(stock, entry.name, self._leaving(entry, held, count - len(gone), now_s, forced=True))
         return gone
@@ -100,7 +100,9 @@ class Sharing:
     ) -> list[Unit]:
         """Nodes that an environment gives up: idle ones, those on which nothing is wanted any more, then those of a
         batch environment's jobs, which give way. A web environment gives up nodes of instances only when `forced`."""
-        gone = idle_first(held, entry.name)[: max(0, count)]
+        if count <= 0:
+            return []
+        gone = idle_first(held, entry.name)[:count]
         more = count - len(gone)
         if more <= 0:
             return gone
@@ -123,8 +125,8 @@ class Sharing:
     def _allot(self, group: Group, grants: Grants, index: int, stock: Stock, moving: _Moves, now_s: float) -> None:
         """Size a group's environments, and say which nodes they give up and which ones they get."""
         names = frozenset(arriving(stock.free, group.names, grants.given[index]))
-        spare = [unit for unit in stock.free if unit.name in names]
-        stock.free = [unit for unit in stock.free if unit.name not in names]
+        spare = [unit for unit in stock.free if unit.name in names] if names else []
+        stock.free = [unit for unit in stock.free if unit.name not in names] if names else stock.free
         held = [len(stock.held.get(name, ())) for name in group.names]
         total = sum(held) + len(spare)
         self._size(group, held, total, now_s)

@@ -51,7 +51,9 @@ def arriving(free: Sequence[Unit], environments: Sequence[str], counts: Sequence
         )
 
     left = list(counts)
-    chosen = []
+    chosen: list[str] = []
+    if not any(left):
+        return ()
     for unit in sorted(free, key=trouble):
         if left[unit.kind] > 0:
             left[unit.kind] -= 1
