@@ -11,18 +11,21 @@ from daemons.entries import NodeEntry
 from daemons.records import Provisioned
 from daemons.staying import keeps_awake
 from shared.decision import WindowSize
-from shared.model import NodeService
+from shared.model import Handover, NodeService
 
 Row = dict[str, Any]
 
 
 def service_row(node: NodeEntry) -> Row:
-    """How far a node is, and how far it is to be."""
+    """How far a node is, and how far it is to be; which environment has it, and which is to have it."""
     return {
         "service": node.service.value,
         "wanted": node.wanted,
         "held": node.held,
         "service_since_s": node.since_s or None,
+        "environment": node.environment,
+        "given": node.given,
+        "handover": node.handover.value,
     }
 
 
@@ -35,6 +38,7 @@ def service_details(deployment: Deployment, node: NodeEntry) -> Row:
         "must_stay": node.name in deployment.staying(),
         "going_to_sleep": node.sleeping,
         "kept_awake": keeps_awake(node, deployment.power) if standby and not node.wanted else "",
+        "setup_request": node.setup_request,
         "linked": node.linked,
         "woken_at_s": node.woken_s or None,
         "power_operation": way.power.value if way.power is not None else "",
@@ -96,3 +100,5 @@ def service_alarms(nodes: Iterable[NodeEntry]) -> Iterable[tuple[str, str, float
     for node in nodes:
         if node.service is NodeService.FAILED:
             yield "node-failed", node.name, node.since_s, node.detail
+        if node.handover is Handover.FAILED:
+            yield "setup-failed", node.name, None, node.detail

@@ -19,6 +19,8 @@ COLUMNS = (
     "condition",
     "service",
     "wanted",
+    "environment",
+    "handover",
     "report_age_s",
     "vms",
     "unmanaged_vms",
@@ -89,7 +91,7 @@ def add(line: Line, nodes: tuple[str, ...]) -> None:
 @bus_options
 @output_option
 def remove(line: Line, nodes: tuple[str, ...]) -> None:
-    """Take empty nodes out; refused while a VM is or may be on them."""
+    """Take empty nodes out; refused while a VM is or may be on them, or an environment has them."""
     tell_each(line, nodes, RemoveNode, "node {} is out")
 
 
@@ -116,8 +118,8 @@ def undrain(line: Line, nodes: tuple[str, ...]) -> None:
 @bus_options
 @output_option
 def repair(line: Line, nodes: tuple[str, ...]) -> None:
-    """Let nodes be tried again that failed to come into service."""
-    tell_each(line, nodes, RepairNode, "node {} may come into service again")
+    """Let nodes be tried again that failed to come into service, or whose setup failed."""
+    tell_each(line, nodes, RepairNode, "node {} is tried again")
 
 
 @nodes.command("confirm-off")
