@@ -21,9 +21,9 @@ def grant(claims: Sequence[Claim], free: Sequence[int]) -> Grants:
     4. Wishes beyond: from what is then free. Nothing is taken back for them.
 
     What is still short in 1 to 3 is owed by the same groups in the same order, from units that are not idle. Earlier
-    claims come first; later ones give back first. Without any other change the next answer owes the same again, so the
-    caller keeps since when each group owes, and takes the units when one lease unit is over. It asks again when units
-    become free or idle while something is owed or a wish is not met. O(paths x groups x classes).
+    claims come first; later ones give back first. Without any other change the next answer owes the same again: the
+    caller takes it at the group's next timer, which comes within one lease unit. It asks again when units become free
+    or idle while something is owed or a wish is not met. O(paths x groups x classes).
     """
     return _Desk(claims, free).answer()
 
