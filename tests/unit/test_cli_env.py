@@ -65,6 +65,20 @@ def test_an_environment_lives_from_its_creation_to_its_end(rig: Rig, files: dict
     assert ended["environment"]["state"] == "destroyed"
 
 
+def test_a_bound_that_is_left_out_stays(rig: Rig, files: dict[str, Path]) -> None:
+    files["batch"].write_text(BATCH + 'model = "flb-nub"\nupper = 3\n', "utf-8")
+    rig.asked("env", "create", files["batch"])
+    for words, bounds in (
+        (("--upper", 4), (2, 4)),
+        (("--lower", 1), (1, 4)),
+        (("--upper", "none"), (1, None)),
+        (("--lower", 2, "--upper", 2), (2, 2)),
+    ):
+        resized = rig.asked("env", "resize", "night", *words)
+        view = rig.asked("env", "show", "night")["environment"]
+        assert (view["lower"], view["upper"]) == (resized["lower"], resized["upper"]) == bounds
+
+
 def test_waiting_has_an_end_and_tells_what_holds_it_up(rig: Rig, files: dict[str, Path]) -> None:
     rig.asked("env", "create", files["batch"])
     rig.asked("nodes", "drain", "n1", "n2", "n3")

@@ -228,6 +228,12 @@ def test_jobs_of_an_earlier_environment_of_the_name_are_not_the_new_owners(desk:
     assert said(desk, CancelJob("r", "leejob"), KIM).code == "unknown-job"
 
 
+def test_an_owner_is_no_user_of_the_name(desk: Desk) -> None:
+    desk.controller.cluster.environments["leebatch"].agreement = agreement("leebatch", owner="lee", users=("kim",))
+    assert refused(desk, asks(OTHERS)[SubmitJob], KIM) == "unknown-environment"
+    assert refused(desk, asks(OTHERS)[SubmitJob], "user.kim") == ""
+
+
 def test_the_pool_is_the_providers(desk: Desk) -> None:
     for sender in (KIM, JOE):
         assert said(desk, SubmitJob("r", job("mine")), sender).code == "not-allowed"
@@ -236,7 +242,8 @@ def test_the_pool_is_the_providers(desk: Desk) -> None:
 
 
 def test_an_instance_of_an_application_is_no_job(desk: Desk) -> None:
-    assert said(desk, CancelJob("r", "kimshop#0"), KIM).code == "unknown-job"
+    reply = said(desk, CancelJob("r", "kimshop#0"), KIM)
+    assert (reply.code, reply.detail.count("kimshop#0")) == ("unknown-job", 1)
 
 
 def test_an_application_does_not_take_the_place_of_somebody_elses(desk: Desk) -> None:
