@@ -10,8 +10,13 @@ from statistics import median
 
 from shared.clock import perf_s
 
-BENCHES = ("replay_bench", "log_bench")
-FIGURES = ("wire_bench", "place_bench", "provision_bench")  # modules with `figures(say) -> Iterator[Figure]`
+BENCHES = ("replay_bench", "log_bench", "coordinate_bench")
+FIGURES = (
+    "wire_bench",
+    "place_bench",
+    "provision_bench",
+    "coordinate_bench",
+)  # modules with `figures(say) -> Iterator[Figure]`
 
 
 @dataclass(frozen=True, slots=True)

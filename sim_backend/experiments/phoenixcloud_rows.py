@@ -54,11 +54,11 @@ def compared(
     holds = apart <= (metric.frac * abs(paper) if metric.frac else POINTS)
     return Row(
         f"{id}/{metric.key}", f"{what}: {metric.words}", paper, round(ours, metric.digits), holds,
-        _why(id, paper, ours, metric, others),
+        _why(id, paper, ours, holds, metric, others),
     )  # fmt: skip
 
 
-def _why(id: str, paper: float, ours: float, metric: Metric, others: Sequence[Coordinated]) -> str:
+def _why(id: str, paper: float, ours: float, holds: bool, metric: Metric, others: Sequence[Coordinated]) -> str:
     """What the difference comes from, as far as that is known; nothing where there is none."""
     reasons: list[str] = []
     if abs(ours - paper) < 1.0 and metric.frac:
@@ -72,8 +72,10 @@ def _why(id: str, paper: float, ours: float, metric: Metric, others: Sequence[Co
     values = [metric.of(each) for each in others]
     if values and max(values) - min(values) > 0.005 * abs(ours):
         spread = f"{min(values):,.{metric.digits}f} to {max(values):,.{metric.digits}f}"
-        reached = "" if min(values) <= paper <= max(values) else ", which is not all of the difference"
-        reasons.append(f"{_PHASE}: {spread} with the first tick after 10, 20, ... 60 min{reached}")
+        reached = holds or min(values) - 1.0 <= paper <= max(values) + 1.0
+        reasons.append(
+            f"{_PHASE}: {spread} with the first tick after 10, 20, ... 60 min{'' if reached else ', which is not all of the difference'}"
+        )
     return "; ".join(reasons)
 
 
