@@ -33,7 +33,7 @@ from shared.effects import GuestChanged, Operated
 from shared.errors import BusUnavailable
 from shared.messages import AddNode, Reply, Request
 from shared.model import Action, Node, NodeSample, VmStatus
-from shared.ports import BusEvent, Delivery
+from shared.ports import BusEvent, Delivery, SetupDriver
 from shared.shell import Shell
 from sim_backend.fake_hypervisor import FakeCluster, FakeHypervisor
 from sim_backend.memory_store import MemoryStore
@@ -252,6 +252,7 @@ class RealRig:
         self.hypervisors: dict[str, LockedHypervisor] = {}
         self.journals: dict[str, DiskJournal] = {}
         self.hosts: dict[str, Host] = {}
+        self.setups: dict[str, SetupDriver] = {}
         self.running: list[Running] = []
         self._requests = 0
         setup = self.bus.connect("controller.setup")
@@ -276,7 +277,16 @@ class RealRig:
         core = Agent(node, "boot-1", journal.records(), AGENT)
         link = agent_link(node, lambda: self._connect(topology.agent_user(node)))
         shell = AgentShell(
-            node, core, link, hypervisor, StillSampler(), journal, seed=1, host=self.hosts.get(node), clock=self.clock
+            node,
+            core,
+            link,
+            hypervisor,
+            StillSampler(),
+            journal,
+            seed=1,
+            host=self.hosts.get(node),
+            setups=self.setups.get(node),
+            clock=self.clock,
         )
         return self._started(shell)
 
