@@ -43,6 +43,7 @@ def test_fixed_bounds(data_folder: Path) -> None:
     assert all(row.why for row in found.values() if row.holds is False)
     assert found["1-2/fb-144/turnaround"].ours == 6900.2
     assert "does not say when the lease timer ticks first: 6,900.2 to 9,223.1" in found["1-2/fb-144/turnaround"].why
+    assert not any(row.why for id, row in found.items() if id.startswith("2-") and id.endswith("/saved"))
     assert (found["1-1/dcs/turnaround"].holds, "10 s" in found["1-1/dcs/turnaround"].why) == (True, True)
     assert all(row.holds for id, row in found.items() if id.startswith("suspend-"))
     assert found["text-1/40"].holds is False
