@@ -50,6 +50,7 @@ class Coordinating:
         self._groups: dict[Key, Group] = {}
         self._unknown: set[Key] = set()
         self._wanted: dict[str, int] = {}
+        self._asked_by_arrivals: set[str] = set()
         self._loaded = False
         self._due_s = math.inf
         self._pending = False
@@ -122,11 +123,10 @@ class Coordinating:
 
     def _arrived(self) -> set[str]:
         """Environments whose model is asked when jobs have arrived, and to which some have."""
-        asks = {name for group in self.groups for name in group.names if group.policy.name in ASKED_BY_ARRIVALS}
-        if not asks:
-            return asks
+        if not self._asked_by_arrivals:
+            return set()
         entries = self.agenda.dirty_jobs.values()
-        return {job.job.environment for job in entries if job.phase is JobPhase.WAITING} & asks
+        return {job.job.environment for job in entries if job.phase is JobPhase.WAITING} & self._asked_by_arrivals
 
     def _other_demand(self) -> set[str]:
         """Web environments that need another number of units than when it was last looked."""
@@ -149,6 +149,9 @@ class Coordinating:
             self._groups[key] = group
             if key not in before and not (goes_on and group.begun()):
                 new.append(group)
+        self._asked_by_arrivals = {
+            name for group in self.groups for name in group.names if group.policy.name in ASKED_BY_ARRIVALS
+        }
         for group in new:
             group.begin(now_s)
             self._ask(group, Moment.START, now_s)
