@@ -71,9 +71,9 @@ class EnvironmentLife:
         """A new leader has read everything: what was on its way goes on."""
         self._moving = {name: one for name, one in self.cluster.environments.items() if one.state is not one.wanted}
         self.partners.restless = True
-        self._supply, self._asked = {}, {}
-        if self.cluster.environments:
-            self.short = shortages(self.cluster)
+        self._supply = {name: _supply_of(node) for name, node in self.cluster.nodes.items()}
+        self._asked = {name: _asked_of(entry) for name, entry in self.cluster.environments.items()}
+        self.short = shortages(self.cluster) if self.cluster.environments else {}
 
     def run(self, now_s: float) -> None:
         """Take every step that may be taken now."""
@@ -195,19 +195,24 @@ class EnvironmentLife:
         """Whether nodes that can serve have come or gone, or bounds have changed. O(what is to be stored)."""
         changed = False
         for entry in self.agenda.dirty_environments.values():
-            asked = (entry.serves, entry.agreement)
-            if self._asked.get(entry.name) != asked:
-                self._asked[entry.name] = asked
-                changed = True
+            asked = _asked_of(entry)
+            changed |= self._asked.get(entry.name) != asked
+            self._asked[entry.name] = asked
         for name in self.agenda.removed_nodes:
             changed |= self._supply.pop(name, None) is not None
         for node in self.agenda.dirty_nodes.values():
-            facts = node.inventory
-            seen = (facts is not None and can_serve(node), facts)
-            if self._supply.get(node.name) != seen:
-                self._supply[node.name] = seen
-                changed = True
+            supply = _supply_of(node)
+            changed |= self._supply.get(node.name) != supply
+            self._supply[node.name] = supply
         return changed
+
+
+def _asked_of(entry: EnvironmentEntry) -> tuple[object, ...]:
+    return entry.serves, entry.agreement
+
+
+def _supply_of(node: NodeEntry) -> tuple[object, ...]:
+    return can_serve(node), node.inventory
 
 
 def _is_somewhere(job: JobEntry) -> bool:

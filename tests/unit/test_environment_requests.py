@@ -17,7 +17,7 @@ from tests.unit.environment_cases import agreement
 from tests.unit.environment_desk import EnvironmentDesk, app
 
 SMALL = VmTemplate("small", 1, 2_000, 1_000.0)
-VMS = {"granularity": Granularity.VM, "template": SMALL}
+VMS: dict[str, Any] = {"granularity": Granularity.VM, "template": SMALL}
 
 
 def desk(count: int = 4, **nodes: Any) -> EnvironmentDesk:
