@@ -17,9 +17,10 @@ from shared.agreement import RATIO_MAX, BatchTerms, OnReclaim
 from shared.costs import COSTS
 from shared.errors import InvalidInput, Problem
 from shared.model import ActionKind
+from shared.plugins import names, policy_group
 from shared.tomlfile import Above, Range, load
 from sim_backend.coordinate_demand import read_steps
-from sim_backend.coordinate_values import ON_DEMAND, SECONDS_PER_HOUR, Setting, WebDemand
+from sim_backend.coordinate_values import DEDICATED, FLB_NUB, ON_DEMAND, SECONDS_PER_HOUR, Setting, WebDemand
 from sim_backend.traces import ReplayJob, SwfJob, read_swf, replay_jobs
 
 SECONDS_MAX = 1e10
@@ -33,15 +34,6 @@ Count = Annotated[int, Range(0, NODES_MAX)]
 Ratio = Annotated[float, Range(0.0, RATIO_MAX)]
 
 
-class Model(StrEnum):
-    """Who has how many nodes."""
-
-    FB = "fb"
-    FLB_NUB = "flb-nub"
-    DEDICATED = "dedicated"
-    ON_DEMAND = ON_DEMAND
-
-
 class Costs(StrEnum):
     """What suspending and resuming take."""
 
@@ -49,7 +41,7 @@ class Costs(StrEnum):
     PAPER = "paper"
 
 
-_SIZES = {Model.FB: ("size",), Model.FLB_NUB: ("lower_bound",), Model.DEDICATED: ("batch_nodes", "web_nodes")}
+_SIZES = {DEDICATED: ("batch_nodes", "web_nodes"), ON_DEMAND: ()}  # of all other models: what both share
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,10 +66,10 @@ class Web:
 
 @dataclass(frozen=True, slots=True)
 class Cluster:
-    """Which sizes count depends on the model: `size` (fb), `lower_bound` or `size` (flb-nub), `batch_nodes` and
-    `web_nodes` (dedicated), none (on-demand)."""
+    """model: a registered coordination policy. Which sizes count depends on it: `batch_nodes` and `web_nodes`
+    (dedicated), none (on-demand), else `size` or, meaning the same, `lower_bound`."""
 
-    model: Model
+    model: str
     size: Count | None = None
     lower_bound: Count | None = None
     batch_nodes: Count | None = None
@@ -89,6 +81,18 @@ class Cluster:
     elastic_factor: Annotated[float, Range(1e-9, 1.0 - 1e-9)] = 0.5
     on_reclaim: OnReclaim = OnReclaim.SUSPEND
     operation_costs: Costs = Costs.PAPER
+
+
+@dataclass(frozen=True, slots=True)
+class Registered:
+    """The model is a coordination policy that is known."""
+
+    key: str = "cluster.model"
+
+    def broken(self, values: Mapping[str, Any]) -> str:
+        """What is expected, "" where that is so or another problem was told."""
+        known = names(policy_group("coordination"))
+        return "" if values.get(self.key, known[0]) in known else "one of " + ", ".join(known)
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +113,11 @@ class FewTimers:
 class Scenario:
     """A log of jobs and a demand that share a cluster, as the file says."""
 
-    RULES: ClassVar[tuple[Any, ...]] = (Above("cluster.request_ratio", "cluster.release_ratio"), FewTimers())
+    RULES: ClassVar[tuple[Any, ...]] = (
+        Registered(),
+        Above("cluster.request_ratio", "cluster.release_ratio"),
+        FewTimers(),
+    )
 
     horizon_s: Seconds
     batch: Batch
@@ -155,9 +163,9 @@ class _Loose:
 
 def _lower_bounds(cluster: Cluster) -> tuple[int, int]:
     """Of the batch and of the web side; of what they share only the sum counts."""
-    if cluster.model is Model.DEDICATED:
+    if cluster.model == DEDICATED:
         return cluster.batch_nodes or 0, cluster.web_nodes or 0
-    if cluster.model is Model.ON_DEMAND:
+    if cluster.model == ON_DEMAND:
         return 0, 0
     return (cluster.size if cluster.lower_bound is None else cluster.lower_bound) or 0, 0
 
@@ -211,18 +219,20 @@ def _changes(scenario: Scenario, demand: WebDemand) -> float:
 
 def _without_sizes(path: Path, cluster: Any) -> list[Problem]:
     """Sizes that the model needs and that are not there, or that are there twice."""
-    held = cluster if isinstance(cluster, dict) else {name: getattr(cluster, name) for name in Cluster.__slots__}
-    model, sizes = held.get("model"), {key: held.get(key) for key in ("size", "lower_bound")}
-    if model == Model.FLB_NUB and None not in sizes.values() and sizes["size"] != sizes["lower_bound"]:
-        return [Problem(f"{path}: cluster.size", "is not lower_bound", "one of them, or both alike")]
-    needed = _SIZES.get(model, ()) if isinstance(model, str) else ()  # type: ignore[call-overload]
-    if model == Model.FLB_NUB and sizes["size"] is not None:
+    held = {name: getattr(cluster, name) for name in Cluster.__slots__} if isinstance(cluster, Cluster) else cluster
+    if not isinstance(held, dict):
         return []
-    return [
-        Problem(f"{path}: cluster.{key}", "is missing", f"a number of nodes for model {model}")
-        for key in needed
-        if held.get(key) is None
-    ]
+    model, known = held.get("model"), {key: value for key, value in held.items() if value is not None}
+    if not isinstance(model, str):
+        return []
+    if model in _SIZES:
+        missing = [key for key in _SIZES[model] if key not in known]
+    elif {"size", "lower_bound"} <= set(known) and known["size"] != known["lower_bound"]:
+        return [Problem(f"{path}: cluster.size", "is not lower_bound", "one of them, or both alike")]
+    else:
+        missing = [] if {"size", "lower_bound"} & set(known) else ["lower_bound" if model == FLB_NUB else "size"]
+    expected = f"a number of nodes for model {model}"
+    return [Problem(f"{path}: cluster.{key}", "is missing", expected) for key in missing]
 
 
 def _file(path: Path, table: Any, key: str) -> Path | None:

@@ -13,7 +13,7 @@ from typing import Any
 from shared.agreement import BatchTerms
 
 SECONDS_PER_HOUR = 3600.0
-ON_DEMAND = "on-demand"
+FB, FLB_NUB, DEDICATED, ON_DEMAND = "fb", "flb-nub", "dedicated", "on-demand"
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,12 +66,12 @@ class Setting:
     @property
     def web_most(self) -> int | None:
         """How many nodes the web side can have; None: as many as it needs."""
-        return {"fb": self.batch_lower + self.web_lower, "dedicated": self.web_lower}.get(self.model)
+        return {FB: self.batch_lower + self.web_lower, DEDICATED: self.web_lower}.get(self.model)
 
     def batch_most(self, web_least: int) -> int | None:
         """How many nodes the batch side can have where the web side always has `web_least`; None: there is no end."""
         both = self.batch_lower + self.web_lower
-        return {"fb": both - web_least, "dedicated": self.batch_lower}.get(self.model)
+        return {FB: both - web_least, DEDICATED: self.batch_lower}.get(self.model)
 
 
 @dataclass(frozen=True, slots=True)

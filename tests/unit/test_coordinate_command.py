@@ -12,6 +12,9 @@ from click.testing import CliRunner
 
 from daemons.cli.main import main
 from sim_backend.coordinate_file import read
+from sim_backend.coordinate_leases import on_demand
+from sim_backend.coordinate_values import Setting, WebDemand
+from sim_backend.traces import ReplayJob
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "coordinate.toml"
 KEYS = {
@@ -142,6 +145,8 @@ def test_every_problem_at_once(tmp_path: Path) -> None:
         ('"coordinate-demand.csv"', '"gone.csv"', "no such file"),
         ("# period_s = 86400", "period_s = 3600", "goes on until 82800 s"),
         ('model = "fb"', "model = [", "Invalid"),
+        ('model = "fb"', "model = 3", "is 3"),
+        ("[batch]", "batch = 5\n[others]", "is not a table"),
         ('model = "fb"', 'model = "flb-nub"\nlower_bound = 5', "is not lower_bound"),
     ],
 )
@@ -213,3 +218,16 @@ def test_a_demand_begins_anew(tmp_path: Path) -> None:
     given = read(scenario(tmp_path, *edits, demand="t_s,vms\n50,30\n60,3\n"))
     assert list(given.demand.changes(100_055.0)) == [(0.0, 0), (50.0, 3), (60.0, 1), (100_000.0, 0), (100_050.0, 3)]
     assert given.demand.most(100_055.0) == (3, 50.0)
+    given = read(scenario(tmp_path, ("scale = 1", "scale = 0.07"), demand="t_s,vms\n0,100\n"))
+    assert 0.07 * 100 > 7
+    assert list(given.demand.changes(1.0)) == [(0.0, 7)]
+
+
+def test_leases_by_the_clock_hour() -> None:
+    """Given a lease of the first hour, one that overlaps the second and third, and one that begins with the third, then
+    the third has most by the hour, and a moment in it too once both are there."""
+    jobs = [ReplayJob(1, 0.0, 3_600.0, 9, 1), ReplayJob(2, 7_000.0, 5.0, 5, 2), ReplayJob(3, 7_200.0, 5.0, 6, 3)]
+    found = on_demand(jobs, WebDemand((0.0, 3_600.0), (1, 0), 86_400.0), Setting("on-demand", 0, 0, 14_400.0))
+    assert (found.peak_nodes, found.peak_nodes_instant, found.node_hours) == (11, 11, 21.0)
+    found = on_demand(jobs[:2], WebDemand((0.0,), (0,), 86_400.0), Setting("on-demand", 0, 0, 14_400.0))
+    assert (found.peak_nodes, found.node_hours, found.adjustments) == (9, 14.0, 4)
