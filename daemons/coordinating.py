@@ -231,5 +231,6 @@ class Coordinating:
         ]
         batch = group.batch
         if batch is not None and sum(wish) > group.most:
-            wish[batch] = max(sizes[batch], int(group.most) - sum(wish) + wish[batch])
+            least = min(sizes[batch], group.sizes[batch])
+            wish[batch] = max(least, int(group.most) - sum(wish) + wish[batch])
         return tuple(wish)

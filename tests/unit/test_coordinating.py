@@ -198,12 +198,12 @@ def test_an_operator_who_keeps_a_node_out_has_another_one_take_its_place() -> No
 
 def test_nodes_of_another_system_are_not_given() -> None:
     desk = CoordinationDesk(4)
-    for name in ("n000", "n002"):
+    for name in ("n001", "n003"):
         desk.nodes[name] = replace(desk.nodes[name], os_type="debian", os_version="12")
     desk.begin()
     desk.environment("hpc", "batch", 2, os_type="debian", os_version="12")
     desk.look()
-    assert desk.given("hpc") == ["n000", "n002"]
+    assert desk.given("hpc") == ["n001", "n003"]
 
 
 def test_on_demand_units_come_with_the_jobs_and_go_at_the_end_of_a_lease_unit() -> None:

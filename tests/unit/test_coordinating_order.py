@@ -10,11 +10,12 @@ from daemons.entries import NodeEntry
 from daemons.settings import PowerSettings
 from daemons.unit_views import LOST_AFTER_S, counts, is_free, nodes_for, share_of, slots
 from shared import effects as fx
+from shared.agreement import BatchTerms
 from shared.bus import topology
 from shared.coordination import Moment
 from shared.messages import GuestEvent, SubmitJob
-from shared.model import GuestChange, Handover, Node, NodeCondition, NodeService, PowerOperation
-from tests.unit.coordination_desk import LEASE_S, CoordinationDesk
+from shared.model import GuestChange, Handover, JobPhase, Node, NodeCondition, NodeService, PowerOperation
+from tests.unit.coordination_desk import KILL, LEASE_S, CoordinationDesk
 from tests.unit.desk import OPERATOR, job
 
 SLEEPS = PowerSettings("exec", frozenset({PowerOperation.SLEEP, PowerOperation.WAKE}))
@@ -166,3 +167,43 @@ def test_timers_keep_their_phase() -> None:
     assert made.next_s(Moment.PROVISION) == pytest.approx(30.05)
     hpc.agreement = replace(hpc.agreement, lease_s=10.0)
     assert made.next_s(Moment.PROVISION) == 37.25
+
+
+def test_with_upper_bounds_both_together_never_have_more() -> None:
+    desk = CoordinationDesk(6).begin()
+    desk.pair(2, 2, model="flb-nub", upper=4)
+    desk.app("site", 8)
+    assert desk.sizes() == {"hpc": 0, "shop": 6}
+    desk.submit("queued", 4)
+    desk.pass_time(LEASE_S)
+    desk.add_nodes(6)
+    desk.pass_time(LEASE_S - 1.0)
+    assert desk.sizes() == {"hpc": 0, "shop": 8}
+    assert desk.held() == desk.sizes()
+
+
+def test_a_web_environment_gives_up_a_node_only_when_nothing_is_to_run_on_it_any_more() -> None:
+    desk = CoordinationDesk(4).begin()
+    desk.pair(2, 2)
+    desk.app("site", 2)
+    cluster = desk.controller.cluster
+    cluster.web["site"].wanted_instances = 1
+    desk.look()
+    assert desk.sizes() == {"hpc": 2, "shop": 1}
+    assert desk.held() == {"hpc": 2, "shop": 2}
+    desk.demand("site", 1)
+    assert desk.held() == {"hpc": 2, "shop": 1}
+
+
+@pytest.mark.parametrize("terms", [KILL, BatchTerms()])
+def test_a_job_that_has_not_come_together_gives_way_without_blame(terms: BatchTerms) -> None:
+    desk = CoordinationDesk(3).begin()
+    desk.pair(2, 1, batch=terms)
+    asked = job("starts", instances=3, memory_mib=4_000, separate=True, environment="hpc")
+    desk.ask(SubmitJob("starts", asked))
+    entry = desk.controller.cluster.jobs["starts"]
+    assert (entry.phase, entry.released) == (JobPhase.RUNNING, False)
+    desk.app("site", 1)
+    assert entry.phase is JobPhase.WAITING
+    assert (entry.failures, entry.not_before_s) == (0, 0.0)
+    assert desk.controller.cluster.environments["hpc"].suspended == 0
