@@ -8,6 +8,7 @@ from dataclasses import replace
 
 from daemons.agenda import Agenda
 from daemons.deciding import Deciding
+from daemons.entries import NodeEntry
 from daemons.environment_checks import (
     DONE,
     Known,
@@ -169,6 +170,13 @@ class Environments:
                 return "coordination", "; ".join(objections)
         self.partners.consent(entry, request.partner, now_s)
         return DONE
+
+    def without(self, node: NodeEntry, now_s: float) -> None:
+        """An operator takes a node out: the environment that has it, or is to have it, gives it back."""
+        if node.given:
+            name = node.given
+            self.life.give(node, "", now_s)
+            self.changed(name, now_s)
 
     # --- time goes by -----------------------------------------------------------------------------------------------
 

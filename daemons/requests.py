@@ -204,7 +204,7 @@ class Requests:
             return "node-not-empty", f"{len(node.claimed)} VMs and {len(node.vms)} images may be on it; drain it first"
         if (node.environment or not node.in_hand) and node.condition is not NodeCondition.OFF:
             whose = node.environment or node.given
-            return "node-in-environment", f"node {request.node!r} is environment {whose!r}'s; have it given back first"
+            return "node-in-environment", f"node {request.node!r} is environment {whose!r}'s; drain it first"
         del self.cluster.nodes[request.node]
         self.deciding.deployment.forget(request.node)
         self.agenda.removed_nodes.append(request.node)
@@ -218,6 +218,8 @@ class Requests:
         if node is None:
             return refused
         self.deciding.deployment.hold(node, request.on, now_s)
+        if request.on:
+            self.environments.without(node, now_s)
         return "", ""
 
     def _repair(self, request: RepairNode, now_s: float) -> tuple[str, str]:

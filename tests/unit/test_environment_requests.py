@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from shared.agreement import Granularity, Scheduling, VmTemplate
-from shared.messages import ConfirmOff, DrainNode, SubmitJob, SubmitWeb
+from shared.agreement import Granularity, Scheduling, Setup, SetupPolicy, VmTemplate
+from shared.messages import ConfirmOff, DrainNode, RemoveNode, SubmitJob, SubmitWeb
 from shared.model import Job, Node
 from shared.operator_messages import Change, CreateEnvironment
 from shared.webapp import WebApp
@@ -172,6 +172,23 @@ def test_a_node_that_an_operator_keeps_out_is_not_counted() -> None:
     assert [event.subject for event in made.happenings("environment-short")] == ["hpc"]
     made.ask(DrainNode("d2", "n1", False))
     assert [event.subject for event in made.happenings("environment-met")] == ["hpc"]
+
+
+def test_a_drained_node_is_given_back_and_may_be_removed_then() -> None:
+    made = desk(3)
+    made.open("hpc", lower=2, setup=Setup(SetupPolicy.WIPE))
+    made.ask(SubmitJob("j", job("j", environment="hpc")))
+    made.finish()
+    assert made.ask(RemoveNode("r1", "n1")).code == "node-not-empty"
+    assert made.ask(RemoveNode("r2", "n2")).code == "node-in-environment"
+    made.ask(DrainNode("d", "n1", True))
+    made.hear()
+    made.finish()
+    made.hear()
+    assert made.held_by() == ["n2", "n3"]
+    assert made.controller.cluster.jobs["j"].allotments[0].node != "n1"
+    assert [event.subject for event in made.happenings("node-released")] == ["n1"]
+    assert made.ask(RemoveNode("r3", "n1")).done
 
 
 # --- workloads -------------------------------------------------------------------------------------------------------
