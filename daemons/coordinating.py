@@ -224,13 +224,8 @@ class Coordinating:
     @staticmethod
     def _with_pending(group: Group, moment: Moment, sizes: tuple[int, ...]) -> tuple[int, ...]:
         """What an environment still waits for is wished for still, unless this is the moment at which it says anew what
-        it needs, or it is to have less. A web environment's comes first where the group's bound is not enough."""
-        wish = [
+        it needs, or it is to have less."""
+        return tuple(
             max(size, wished) if size >= entry.size and moment not in _SAYS[entry.agreement.workload] else size
             for entry, size, wished in zip(group.entries, sizes, group.wish, strict=True)
-        ]
-        batch = group.batch
-        if batch is not None and sum(wish) > group.most:
-            least = min(sizes[batch], group.sizes[batch])
-            wish[batch] = max(least, int(group.most) - sum(wish) + wish[batch])
-        return tuple(wish)
+        )

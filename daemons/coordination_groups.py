@@ -53,10 +53,12 @@ class Group:
         return sum(self.policy.firm(lower, upper) for lower, upper in bounds)
 
     @property
-    def most(self) -> float:
-        """Units that it never exceeds (inf: no such bound)."""
+    def wished(self) -> int:
+        """Units that it wishes for in all, never more than its upper bounds together: one part of the wish may be older
+        than the other."""
         uppers = [entry.agreement.upper for entry in self.entries]
-        return sum(upper for upper in uppers if upper is not None) if None not in uppers else math.inf
+        most = sum(upper for upper in uppers if upper is not None)
+        return sum(self.wish) if None in uppers else min(sum(self.wish), most)
 
     @property
     def batch(self) -> int | None:

@@ -75,7 +75,7 @@ class Sharing:
             group.firm,
             stock.counted(units),
             stock.counted(unit for unit in units if unit.idle),
-            sum(group.wish),
+            group.wished,
             stock.fits(group.entries[0].agreement),
         )
 
@@ -187,7 +187,7 @@ class Sharing:
     def _vm_claim(self, group: Group) -> Claim:
         size = sum(group.sizes)
         used = sum(min(entry.size, vms_used(entry, self.cluster)) for entry in group.entries)
-        return Claim(group.name, group.lower, group.firm, (size,), (size - used,), sum(group.wish), (True,))
+        return Claim(group.name, group.lower, group.firm, (size,), (size - used,), group.wished, (True,))
 
     def _within_quota(self, entry: EnvironmentEntry, now_s: float) -> None:
         """Jobs give way where more VMs run than there are units."""

@@ -77,14 +77,16 @@ class CoordinationDesk(Desk):
         """They are heard again."""
         self.muted -= set(names)
 
-    def add_nodes(self, count: int) -> None:
+    def add_nodes(self, count: int, *, looking: bool = True) -> None:
         """More nodes take part."""
         for _ in range(count):
             name = f"n{len(self.nodes):03}"
             self.nodes[name], self.boots[name] = Node(name, 4, 1_000.0, 4_000), "boot-1"
             self.seqs[name], self.vms[name] = 0, {}
             self.ask(AddNode(f"add-{name}", name))
-        for _ in range(2):
+            for _ in range(2):
+                self.report(name)
+        if looking:
             self.look()
 
     def finish(self, name: str) -> None:
