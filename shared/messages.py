@@ -287,8 +287,9 @@ class GoToSleep:
 @dataclass(frozen=True, slots=True)
 class SetUpNode:
     """Carry out a setup policy on the agent's own host: `step` of the hand-over of the node to or from `environment`.
-    The same `request` again is answered as it was. Refused for an older term, another boot, after `expires_at_s`
-    (agent's clock), while a VM of ours is alive on it, and for a command that the agent does not know."""
+    The same `request` again is answered as it was. Neither followed nor answered for an older term, another boot, after
+    `expires_at_s` (agent's clock), and while another one is under way: it is asked for again. Refused while a VM of
+    ours is alive on it, and for a command that the agent does not know."""
 
     KIND: ClassVar[str] = "set-up-node"
     VERSION: ClassVar[int] = 1

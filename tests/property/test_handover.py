@@ -18,6 +18,7 @@ from shared.bus import topology
 from shared.effects import (
     Effect,
     HostSetUp,
+    Input,
     Observe,
     Observed,
     Operate,
@@ -37,6 +38,10 @@ LEADER = topology.CONTROLLER_USER_PREFIX + "a"
 RELEASE, ACQUIRE = SetupStep.RELEASE, SetupStep.ACQUIRE
 
 
+class Dies(Exception):
+    """The agent's process is killed before its next effect."""
+
+
 class Machine:
     """One host with its agent. `history`: the VMs that began on it and the setups that were begun and carried out."""
 
@@ -48,11 +53,12 @@ class Machine:
         self.doing: SetUpHost | None = None
         self.history: list[tuple[str, str]] = []
         self.said: list[SetUpAnswer] = []
+        self.effects_left: int | None = None
         self.restart()
 
     def restart(self) -> None:
         """A new process of the agent; what the last one ran died with it."""
-        self.doing = None
+        self.doing = self.effects_left = None
         self.agent = Agent(self.name, self.boot, tuple(self.records), AgentSettings())
         self.carry(self.agent.start(self.rig.now_s))
 
@@ -61,7 +67,14 @@ class Machine:
         self.restart()
 
     def hear(self, message: Message) -> None:
-        self.carry(self.agent.handle(Received(1, LEADER, message), self.rig.now_s))
+        self.feed(Received(1, LEADER, message))
+
+    def feed(self, event: Input) -> None:
+        """An input, and all that follows until the process dies of it."""
+        try:
+            self.carry(self.agent.handle(event, self.rig.now_s))
+        except Dies:
+            self.restart()
 
     def end(self, ok: bool) -> None:
         """The setup that runs ends."""
@@ -70,11 +83,15 @@ class Machine:
             assert not self.vm, "a VM came to life while the host was set up"
             if ok:
                 self.history.append((done.environment, done.step.value))
-            self.carry(self.agent.handle(HostSetUp(done.request, ok, "said so"), self.rig.now_s))
+            self.feed(HostSetUp(done.request, ok, "said so"))
 
     def carry(self, effects: list[Effect]) -> None:
         now_s = self.rig.now_s
         for effect in effects:
+            if self.effects_left == 0:
+                raise Dies
+            if self.effects_left is not None:
+                self.effects_left -= 1
             match effect:
                 case WriteJournal():
                     self.records.append(effect.record)
@@ -223,7 +240,7 @@ class Handovers(RuleBasedStateMachine):
         environment=st.sampled_from([*SETUPS]),
         until=st.integers(1, 14),
         ok=st.sampled_from([True, True, True, False]),
-        fault=st.integers(0, 7),
+        fault=st.integers(0, 8),
     )
     def go_on(self, name: str, environment: str, until: int, ok: bool, fault: int) -> None:
         """What happens to a node that changes hands, up to some point; and there something goes wrong."""
@@ -245,6 +262,7 @@ class Handovers(RuleBasedStateMachine):
         )
         faults: tuple[Callable[[], None], ...] = (
             lambda: self.agent_dies(name),
+            lambda: self.agent_will_die(name, until % 7),
             lambda: self.host_reboots(name),
             self.controller_dies,
             lambda: self.give(name, "", True),
@@ -267,6 +285,11 @@ class Handovers(RuleBasedStateMachine):
     @rule(name=st.sampled_from(NAMES))
     def agent_dies(self, name: str) -> None:
         self.machines[name].restart()
+
+    @rule(name=st.sampled_from(NAMES), effects=st.integers(0, 6))
+    def agent_will_die(self, name: str, effects: int) -> None:
+        """So many effects from now, wherever it is then."""
+        self.machines[name].effects_left = effects
 
     @rule(name=st.sampled_from(NAMES))
     def host_reboots(self, name: str) -> None:
@@ -298,6 +321,7 @@ class Handovers(RuleBasedStateMachine):
             return
         for _ in range(12):
             for name in NAMES:
+                self.machines[name].effects_left = None
                 self.repair(name)
                 self.order(name, True)
                 self.stop(name)
