@@ -54,11 +54,8 @@ class Group:
 
     @property
     def wished(self) -> int:
-        """Units that it wishes for in all, never more than its upper bounds together: one part of the wish may be older
-        than the other."""
-        uppers = [entry.agreement.upper for entry in self.entries]
-        most = sum(upper for upper in uppers if upper is not None)
-        return sum(self.wish) if None in uppers else min(sum(self.wish), most)
+        """Units that it wishes for in all."""
+        return sum(self.wish)
 
     @property
     def batch(self) -> int | None:

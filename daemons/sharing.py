@@ -133,7 +133,7 @@ class Sharing:
         for entry in group.entries:
             own = stock.held.get(entry.name, [])
             spare += _out(stock, entry.name, self._leaving(entry, own, len(own) - entry.size, now_s))
-        missing = min(sum(group.wish), group.lower) - total
+        missing = min(group.wished, group.lower) - total
         for party in _web_first(group):
             entry = group.entries[party]
             lacks = entry.size - len(stock.held.get(entry.name, ()))
