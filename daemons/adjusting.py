@@ -19,7 +19,7 @@ from daemons.web_entry import CpuReading, WebEntry
 from shared.agreement import WebTerms
 from shared.decision import Change, ChangeKind, Reason, ReasonCode
 from shared.errors import InvalidValue
-from shared.model import JobPhase, Node, NodeCondition, VmState
+from shared.model import JobPhase, Node, NodeCondition, VmState, workload_of
 from shared.webapp import WebApp
 
 STALE_REPORTS = 2.0  # older than so many report periods, a reading is not of now
@@ -44,17 +44,19 @@ class Adjusting:
 
     def decided(self, outcome: DecideOutcome | None) -> None:
         """A cycle has been decided: where the policy predicts response times, as many instances as it wants now are
-        what it has chosen."""
+        what it has chosen. One that is wanted and has had no place yet stays so, unless the policy stops others."""
         if outcome is None or outcome.skipped or outcome.provisioning is None:
             return
         outlook = outcome.placement.outlook
         predicted = frozenset(outlook.names) if outlook is not None else frozenset()
+        changes = outcome.placement.changes
+        fewer = {workload_of(change.workload)[0] for change in changes if change.kind is ChangeKind.STOP}
         for name, web in self.cluster.web.items():
             if not (web.adjusts and web.app.flows) or web.removed:
                 continue
             web.modelled = name in predicted
             web.chosen = self.cluster.seats_wanted(name) if web.modelled else None
-            if web.chosen is not None:
+            if web.chosen is not None and (name in fewer or web.chosen > (web.wanted_instances or 0)):
                 self._want(web, max(web.chosen, web.app.min_instances))
 
     def tick(self, now_s: float, on: bool) -> None:
@@ -90,8 +92,8 @@ class Adjusting:
             self._add(web, count, use, terms, now_s)
         elif step < 0 and count >= wanted:
             self._remove(web, seats, use, terms, now_s)
-        elif step <= 0 and count < wanted:  # what could not be started yet is not asked for any more
-            self._want(web, max(count, least))
+        elif count < wanted and adjusted(wanted, use * count / wanted, terms, least, most) < 0:
+            self._want(web, wanted - 1)  # what could not be started yet would be too many by now
 
     def _add(self, web: WebEntry, count: int, use: float, terms: WebTerms, now_s: float) -> None:
         if self.settings.automation is not Automation.AUTO and self.settings.hold_starts:

@@ -3,6 +3,7 @@ planned removal loses a request."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -18,6 +19,7 @@ from shared.webapp import Flow, WebApp
 from sim_backend.app_invariants import vms_of
 from sim_backend.closed_loop import ClosedLoop, LoopSettings
 from sim_backend.demand import Demand, constant, steps
+from sim_backend.fault_runs import run_seed
 from sim_backend.web_site import TrueFlow, TrueWeb
 
 NODES = [Node(f"n{index}", 4, 1_000.0, 4_000) for index in range(6)]
@@ -126,6 +128,17 @@ def test_a_new_leader_goes_on() -> None:
     made.run_until(2_500.0)
     assert len(running(made)) == 1
     assert made.balancers["shop"].site.lost == 0.0
+
+
+@pytest.mark.parametrize("seed", [3, 8])
+def test_faults_and_a_balancer_that_is_told(seed: int) -> None:
+    """Given a script of faults and instances that are drained before they are stopped, then all that must hold does."""
+
+    def told(settings: LoopSettings) -> LoopSettings:
+        return replace(settings, controller=replace(settings.controller, balancer=BalancerSettings("fake", 30.0)))
+
+    outcome = run_seed(seed, change=told)
+    assert [str(violation) for violation in outcome.violations] == []
 
 
 # --- in an environment -----------------------------------------------------------------------------------------------

@@ -10,12 +10,21 @@ from typing import Any
 import pytest
 
 from daemons.adjusting import units_wanted
+from daemons.decide import DecideOutcome
 from daemons.environment_entry import EnvironmentEntry
 from daemons.settings import Automation, PolicyChoice
 from shared.agreement import Agreement, EnvironmentState, Granularity, VmTemplate, WebTerms, WorkloadType
-from shared.decision import ReasonCode
+from shared.decision import (
+    Change,
+    ChangeKind,
+    Outlook,
+    PlacementDecision,
+    ProvisioningDecision,
+    Reason,
+    ReasonCode,
+)
 from shared.messages import RemoveWeb, SetDeciding, SubmitWeb
-from shared.model import ActionKind, GuestChange, JobPhase, VmState
+from shared.model import ActionKind, Allotment, GuestChange, JobPhase, VmState
 from shared.webapp import Flow, WebApp
 from tests.unit.desk import Desk
 from tests.unit.environment_cases import environment_record
@@ -213,6 +222,43 @@ def test_terms_are_those_of_the_agreement() -> None:
     assert web.wanted_instances == 1
     works(desk, 0.6, 40.0)
     assert web.wanted_instances == 2
+
+
+def cycle(desk: Desk, *stopped: str, predicts: bool = True) -> None:
+    """A cycle's decision that has changed nothing but to stop these."""
+    reason = Reason(ReasonCode.LOAD)
+    changes = tuple(Change(vm, 1, ChangeKind.STOP, (), reason) for vm in stopped)
+    outlook = Outlook(("shop",), (0.5,), (0.5,), (1.0,)) if predicts else None
+    placed = PlacementDecision(changes, outlook=outlook)
+    outcome = DecideOutcome(placed, None, ProvisioningDecision((), Reason(ReasonCode.SPARE)), None)
+    desk.controller.adjusting.decided(outcome)
+
+
+def test_what_the_policy_chooses_at_a_cycle_is_what_is_wanted() -> None:
+    """Given three wanted of which one has no place yet, then it stays wanted over a cycle, until the policy stops
+    others; and a policy that predicts nothing has no say."""
+    desk = led(("n1", "n2"))
+    environment(desk)
+    flow = Flow("browse", mean_s=0.2, work_mcycles=10.0)
+    submitted(desk, shop(flows=(flow,), environment="site"))
+    web, cluster = desk.controller.cluster.web["shop"], desk.controller.cluster
+    for index, node in ((0, "n1"), (1, "n2")):
+        seat = cluster.seats["shop"][index]
+        seat.phase, seat.allotments = JobPhase.RUNNING, (Allotment(node, 1000.0),)
+    web.wanted_instances = 3
+    cycle(desk, predicts=False)
+    assert (web.wanted_instances, web.modelled, web.chosen) == (3, False, None)
+    assert web.sizes(True) == web.sizes(False) == (3, 4)
+    cycle(desk)
+    assert (web.wanted_instances, web.modelled, web.chosen) == (3, True, 2)
+    assert (web.sizes(True), web.sizes(False)) == ((1, 4), (3, 4))
+    cluster.seats["shop"][1].phase = JobPhase.WAITING
+    cycle(desk, "shop#1")
+    assert (web.wanted_instances, web.chosen) == (1, 1)
+    for index in range(4):
+        cluster.seats["shop"][index].phase = JobPhase.RUNNING
+    cycle(desk)
+    assert (web.wanted_instances, web.chosen) == (4, 4)
 
 
 def test_an_environment_that_does_not_run_is_left_alone() -> None:
