@@ -12,7 +12,7 @@ from daemons.adjusting import units_wanted
 from daemons.controller import Controller
 from daemons.settings import BalancerSettings, ControllerSettings, PolicyChoice
 from daemons.web_entry import WebEntry
-from shared.agreement import Agreement, Scheduling, WebTerms, WorkloadType
+from shared.agreement import Agreement, Granularity, Scheduling, VmTemplate, WebTerms, WorkloadType
 from shared.messages import ActivateEnvironment, CreateEnvironment
 from shared.model import Node, VmState
 from shared.webapp import Flow, WebApp
@@ -172,6 +172,18 @@ def test_units_follow_the_instances() -> None:
     assert (len(running(made)), given(made)) == (1, 1)
     assert made.balancers["shop"].site.lost == 0.0
     assert units_wanted("site", core(made).cluster) == 1
+
+
+def test_units_that_are_vms_follow_too() -> None:
+    made = loop()
+    environment(made, granularity=Granularity.VM, template=VmTemplate("small", 4, 500, 4_000.0))
+    made.submit_web(app(environment="site"), truth(steps(PEAK)), at_s=60.0)
+    sizes = []
+    for at_s in (580.0, 1_450.0, 2_600.0):
+        made.run_until(at_s)
+        sizes.append((len(running(made)), core(made).cluster.environments["site"].size))
+    assert sizes == [(1, 1), (4, 4), (1, 1)]
+    assert made.balancers["shop"].site.lost == 0.0
 
 
 def test_with_a_goal_the_number_moves_between_cycles_inside_the_policys_bounds() -> None:
