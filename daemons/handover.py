@@ -67,14 +67,17 @@ class Handovers:
             self._need(node, now_s)
 
     def answer(self, answer: SetUpAnswer, now_s: float) -> None:
-        """An agent's answer to `SetUpNode`; one that nobody waits for, or of an earlier boot, changes nothing."""
+        """An agent's answer to `SetUpNode`; one that nobody waits for changes nothing. After one that is of another
+        boot it is asked for anew."""
         node = self.cluster.nodes[answer.node]
-        if not node.setup_request or answer.request != node.setup_request or answer.boot_id != node.boot_id:
+        if not node.setup_request or answer.request != node.setup_request:
             return
         node.setup_request = ""
         self.agenda.change_node(node)
         self.agenda.deploy = True
-        if answer.ok:
+        if answer.boot_id != node.boot_id:
+            self._tries.pop(node.name, None)
+        elif answer.ok:
             self._done(node, answer.output, now_s)
         else:
             self._not_done(node, answer.output, now_s)

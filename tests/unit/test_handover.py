@@ -296,10 +296,20 @@ def test_an_answer_that_nobody_waits_for_changes_nothing() -> None:
     rig.wait(SETTINGS.retry_s)
 
     rig.answer(True, asked=first)  # it was answered before
-    rig.handovers.answer(SetUpAnswer("n1", "boot-0", 1, rig.now_s, rig.asked[-1].request, True), rig.now_s)
+
+    assert rig.state() == ("wipe", Handover.ACQUIRING)
+
+
+def test_after_an_answer_of_another_boot_it_is_asked_for_anew() -> None:
+    rig = Rig()
+    rig.give("wipe")
+    (before,) = rig.asked
+
+    rig.handovers.answer(SetUpAnswer("n1", "boot-0", 1, rig.now_s, before.request, True), rig.now_s)
     rig.settle()
 
     assert rig.state() == ("wipe", Handover.ACQUIRING)
+    assert rig.asked[-1].request != before.request
 
 
 def test_what_was_printed_is_kept_in_bounds() -> None:
