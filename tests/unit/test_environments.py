@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from shared.agreement import EnvironmentState, Granularity, Setup, SetupPolicy, VmTemplate
-from shared.messages import SubmitJob, SubmitWeb
+from shared.messages import ConfirmOff, SetDeciding, SubmitJob, SubmitWeb
 from shared.model import ActionKind, JobPhase
 from shared.operator_messages import CreateEnvironment
 from tests.unit.desk import job
@@ -250,3 +252,59 @@ def test_a_node_whose_release_has_failed_keeps_the_environment_until_it_is_repai
     made.set_up(1, ok=False)
     assert made.entry().state is RUNNING
     assert "n1 (its setup has failed: release of hpc: wipe, try 1 of 1: no room)" in made.entry().detail
+
+
+# --- what is told ----------------------------------------------------------------------------------------------------
+
+
+def test_every_event_of_their_lives_is_documented() -> None:
+    root = Path(__file__).resolve().parents[2]
+    told = {f"environment-{state.value}" for state in EnvironmentState}
+    for path in (root / "daemons").glob("*.py"):
+        told |= set(re.findall(r'"((?:environment|partner)-[a-z-]+)"', path.read_text("utf-8")))
+    page = (root / "docs/errors.md").read_text("utf-8")
+    section, codes = page.split("## Events of environments\n", 1)[1], page.split("## Refused requests\n", 1)[1]
+    documented = set(re.findall(r"`([a-z-]+)`", section.split("\n## ", 1)[0]))
+    assert {each for each in told if f"| `{each}` |" not in codes.split("\n## ", 1)[0]} <= documented
+
+
+def test_what_happens_to_an_environment_is_told_in_order() -> None:
+    made = desk()
+    made.open(lower=1)
+    made.deactivate()
+    made.finish()
+    made.destroy()
+    made.finish()
+    steps = "uninitialised created activating running deactivating deactivated destroying destroyed"
+    assert [what for what in made.whats() if what != "environment-sized"] == [f"environment-{s}" for s in steps.split()]
+
+
+def test_while_the_controller_only_observes_nothing_is_allotted_and_all_goes_on_afterwards() -> None:
+    made = desk()
+    made.create(lower=1)
+    made.controller.agenda.acting = False
+    made.activate()
+    made.finish()
+    assert (made.states(), made.held_by()) == ({"hpc": "created"}, [])
+    assert made.entry().detail == "waits for its units to be allotted"
+    made.ask(SetDeciding("on", True))
+    made.finish()
+    assert (made.states(), made.held_by()) == ({"hpc": "running"}, ["n1"])
+
+
+def test_an_environment_waits_for_a_silent_node_and_says_so() -> None:
+    made = desk()
+    made.open(lower=1, setup=WIPE)
+    made.ask(SubmitJob("j", job("j", environment="hpc")))
+    made.finish()
+    made.wait(30.0, ["n2", "n3", "n4"])
+    made.deactivate()
+    made.wait(30.0, ["n2", "n3", "n4"])
+    assert made.entry().detail == "waits for workloads j; nodes n1 (it is silent)"
+    made.ask(ConfirmOff("off", "n1"))
+    made.wait(30.0, ["n2", "n3", "n4"])
+    assert made.entry().detail == "waits for nodes n1 (it is off)"  # what it left there is there still
+    made.boots["n1"], made.vms["n1"] = "boot-2", {}
+    made.wait(60.0, made.nodes)
+    made.finish()
+    assert (made.states(), made.held_by()) == ({"hpc": "deactivated"}, [])
