@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -90,8 +90,8 @@ def _lent(lower: int, terms: BatchTerms = _KILL, lease_s: float = 3600.0) -> Set
     return Setting("flb-nub", lower, 0, TWO_WEEKS_S, lease_s, terms)
 
 
-def play_bounded(folder: Path, name: Name) -> Bounded:
-    """Tables 1 and 2."""
+def play_bounded(folder: Path, name: Name, phases_s: Sequence[float] = PHASES_S) -> Bounded:
+    """Tables 1 and 2, with those first ticks of the timers."""
     player, costs = _Player(folder, name), COSTS["paper"]
     sizes, nodes = player.log.sizes, player.log.nodes
     suspend_s, resume_s = (costs.duration_s(kind, MEMORY_MIB) for kind in (ActionKind.SUSPEND, ActionKind.RESUME))
@@ -108,21 +108,21 @@ def play_bounded(folder: Path, name: Name) -> Bounded:
         {size: player.play(_bounded(size, _SUSPEND)) for size in sizes},
         {peak: player.play(_bounded(size), peak) for peak, size in least.items()},
         {
-            (size, peak): tuple(player.play(replace(_bounded(size), first_timer_s=at_s), peak) for at_s in PHASES_S)
+            (size, peak): tuple(player.play(replace(_bounded(size), first_timer_s=at_s), peak) for at_s in phases_s)
             for size, peak in sorted(rows)
         },
     )
 
 
-def play_lent(folder: Path, name: Name) -> Lent:
-    """Tables 3 and 4."""
+def play_lent(folder: Path, name: Name, phases_s: Sequence[float] = PHASES_S) -> Lent:
+    """Tables 3 and 4, with those first ticks of the timers."""
     player = _Player(folder, name)
     lower = player.log.lower
     return Lent(
         name,
         player.play(Setting("on-demand", 0, 0, TWO_WEEKS_S)),
         {peak: player.play(_lent(each), peak) for peak, each in lower.items()},
-        tuple(player.play(replace(_lent(lower[128]), first_timer_s=at_s)) for at_s in PHASES_S),
+        tuple(player.play(replace(_lent(lower[128]), first_timer_s=at_s)) for at_s in phases_s),
     )
 
 

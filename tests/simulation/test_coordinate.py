@@ -207,10 +207,10 @@ def test_other_logs_and_demands(
 
 def test_a_demand_above_the_cluster(data_folder: Path, tmp_path: Path) -> None:
     """Exit status 1, with the number of nodes and when."""
-    for model, sizes in (("fb", "size = 127"), ("dedicated", "batch_nodes = 128\nweb_nodes = 127")):
-        found = coordinated(scenario(tmp_path, data_folder, NASA, HOURLY, model, sizes), 1)
-        assert "needs 128 nodes at" in found["error"]["message"]
-        assert "127" in found["error"]["message"]
+    sizes = "batch_nodes = 144\nweb_nodes = 127"
+    found = coordinated(scenario(tmp_path, data_folder, BLUE, HOURLY, "dedicated", sizes), 1)
+    assert "needs 128 nodes at" in found["error"]["message"]
+    assert "dedicated has 127 for it" in found["error"]["message"]
 
 
 def test_files_that_are_compressed_or_not(data_folder: Path, tmp_path: Path) -> None:
