@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -97,12 +98,8 @@ class World:
         assert all(node.in_hand for node in self.desk.controller.cluster.nodes.values())
 
 
-@settings(max_examples=12, deadline=None)
-@given(st.lists(steps, max_size=14))
-def test_nodes_have_one_owner_bounds_are_kept_and_sizes_follow_the_policies(
-    script: list[tuple[str, str | int | float, int]],
-) -> None:
-    """Whatever happens."""
+def carry_out(script: list[tuple[str, str | int | float, int]]) -> None:
+    """One script, and what must hold at any time and at its end."""
     world = World()
     for step in script:
         world.do(*step)
@@ -110,3 +107,20 @@ def test_nodes_have_one_owner_bounds_are_kept_and_sizes_follow_the_policies(
     world.rest()
     world.check()
     world.check_sizes()
+
+
+@settings(max_examples=5, deadline=None)
+@given(st.lists(steps, min_size=6, max_size=14))
+def test_nodes_have_one_owner_bounds_are_kept_and_sizes_follow_the_policies(
+    script: list[tuple[str, str | int | float, int]],
+) -> None:
+    """Whatever happens."""
+    carry_out(script)
+
+
+@pytest.mark.acceptance
+@settings(max_examples=150, deadline=None)
+@given(st.lists(steps, max_size=20))
+def test_so_they_do_over_many_scripts(script: list[tuple[str, str | int | float, int]]) -> None:
+    """The same, more often and longer."""
+    carry_out(script)
