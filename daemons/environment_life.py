@@ -124,7 +124,7 @@ class EnvironmentLife:
         ready = sum(node.in_hand for node in given)
         if ready >= least:
             return ""
-        coming = [f"{node.name} ({_doing(node)})" for node in given if not node.in_hand]
+        coming = [f"{node.name} ({_doing(node, entry)})" for node in given if not node.in_hand]
         return f"{ready} of {least} nodes are in hand" + _named("; on their way", coming)
 
     # --- going down -------------------------------------------------------------------------------------------------
@@ -169,7 +169,7 @@ class EnvironmentLife:
         left = [job.job.name for job in jobs if entry.over or _is_somewhere(job)]
         apps = [web.app.name for web in self.cluster.web.values() if web.app.environment == entry.name]
         nodes = [
-            f"{node.name} ({_doing(node)})"
+            f"{node.name} ({_doing(node, entry)})"
             for node in self.cluster.nodes.values()
             if entry.name in (node.environment, node.given)
         ]
@@ -220,10 +220,11 @@ def _is_somewhere(job: JobEntry) -> bool:
     return any(instance.may_run_on or instance.in_flight is not None for instance in job.instances)
 
 
-def _doing(node: NodeEntry) -> str:
-    """What keeps a node from serving who is to have it."""
+def _doing(node: NodeEntry, entry: EnvironmentEntry) -> str:
+    """What keeps a node from serving who is to have it; nothing is told of the setups of others."""
     if node.handover is Handover.FAILED:
-        return f"its setup has failed: {node.detail}" if node.detail else "its setup has failed"
+        own = node.environment == entry.name and node.detail
+        return f"its setup has failed: {node.detail}" if own else "its setup has failed"
     if node.service is NodeService.FAILED or (node.condition is NodeCondition.OFF and not node.asleep):
         return "it has failed" if node.service is NodeService.FAILED else "it is off"
     if node.condition is NodeCondition.UNKNOWN and not node.asleep:

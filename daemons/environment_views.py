@@ -64,7 +64,7 @@ def environment_details(
         "agreement": agreement_view(entry),
         "created_at_s": entry.created_s,
         "ended_at_s": entry.ended_s if entry.destroyed else None,
-        "nodes": [_node(node) for node in nodes[:limit]],
+        "nodes": [_node(cluster, entry, node) for node in nodes[:limit]],
         "queue": {"queued": queued, "biggest": biggest},
         **_timers(coordinating, entry),
         "adjustments": entry.adjustments,
@@ -80,15 +80,16 @@ def environment_details(
     }
 
 
-def _node(node: NodeEntry) -> Row:
+def _node(cluster: Cluster, entry: EnvironmentEntry, node: NodeEntry) -> Row:
+    """Of the environments of others, those that the asker may know of are named."""
     return {
         "name": node.name,
         "handover": node.handover.value,
-        "given": node.given,
-        "environment": node.environment,
+        "given": node.given if node.given in cluster.environments else "",
+        "environment": node.environment if node.environment in cluster.environments else "",
         "service": node.service.value,
         "condition": node.condition.value,
-        "detail": node.detail,
+        "detail": node.detail if node.environment in ("", entry.name) else "",
     }
 
 

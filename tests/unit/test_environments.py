@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from shared.agreement import EnvironmentState, Granularity, Setup, SetupPolicy, VmTemplate
-from shared.messages import ConfirmOff, SetDeciding, SubmitJob, SubmitWeb
+from shared.messages import ConfirmOff, Query, SetDeciding, SubmitJob, SubmitWeb
 from shared.model import ActionKind, JobPhase
 from shared.operator_messages import CreateEnvironment
 from tests.unit.desk import job
@@ -308,3 +308,18 @@ def test_an_environment_waits_for_a_silent_node_and_says_so() -> None:
     made.wait(60.0, made.nodes)
     made.finish()
     assert (made.states(), made.held_by()) == ({"hpc": "deactivated"}, [])
+
+
+def test_an_owner_is_told_nothing_of_who_had_its_nodes_before() -> None:
+    made = desk(1, setup_tries=1)
+    made.open("secret", lower=1, owner="eve", setup=WIPE)
+    made.destroy("secret")
+    assert made.create("hpc", lower=1, setup=WIPE).done
+    made.activate()
+    made.obey()
+    made.set_up(1, ok=False)
+    for sender, had in (("owner.anna", ""), ("operator.test", "secret")):
+        made.say(Query("q", "environment", "hpc"), sender)
+        row = made.replies[-1].data["environment"]
+        assert [(node["environment"], node["detail"]) for node in row["nodes"]] == [(had, "")]
+        assert "secret" not in row["detail"]
