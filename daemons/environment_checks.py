@@ -87,7 +87,7 @@ def stretched(agreement: Agreement, cluster: Cluster, named: Known = None) -> st
     others = [one.agreement for one in _standing(cluster) if one.name != agreement.name]
     bounded = [one for one in (*others, agreement) if one.upper is not None]
     bounds, capacity = _bounds(bounded, [one.upper or 0 for one in bounded], usable_nodes(cluster), cluster)
-    return contended(bounds, capacity, named)
+    return contended(bounds, capacity, None if named is None else {*named, agreement.name})
 
 
 def usable_nodes(cluster: Cluster) -> list[Node]:
