@@ -23,6 +23,7 @@ from shared.model import JobPhase, Node, NodeCondition, VmState, workload_of
 from shared.webapp import WebApp
 
 STALE_REPORTS = 2.0  # older than so many report periods, a reading is not of now
+SPAN_REPORTS = 1.5  # readings may span so many report periods less than a window
 ROUNDING = 1e-9
 EARLY_FRAC = 1e-6  # of a window: timers and clocks are rounded
 
@@ -171,13 +172,19 @@ class Adjusting:
             web.looked, web.looked_s = readings or {}, now_s
             if readings is None or readings:
                 return None
-        if since_s < terms.over_s * (1.0 - EARLY_FRAC):
+        if since_s < terms.over_s * (1.0 - EARLY_FRAC) or not self._span(before, readings, terms.over_s):
             return None
         web.looked, web.looked_s = readings, now_s
         if not readings:
             return 0.0 if not web.app.flows or self._unasked(web) or not web.samples else float("inf")
         uses = [self._use_of(seat, before, readings) for seat in seats]
         return sum(uses) / len(uses)
+
+    def _span(self, before: dict[str, CpuReading], now: dict[str, CpuReading], over_s: float) -> bool:
+        """Whether all have reported for the whole window, but for what lies between two reports."""
+        enough_s = over_s - SPAN_REPORTS * self.settings.report_s
+        spans_s = [reading.clock_s - before[vm].clock_s for vm, reading in now.items()]
+        return all(span_s > 0.0 and span_s >= enough_s for span_s in spans_s)
 
     def _readings(self, seats: list[JobEntry], now_s: float) -> dict[str, CpuReading] | None:
         """The counters of all instances, None unless each of them is running and has just been heard of."""
@@ -207,7 +214,7 @@ class Adjusting:
         old, new = before[vm], now[vm]
         node = self.cluster.nodes[new.node]
         elapsed_s = new.clock_s - old.clock_s
-        if node.inventory is None or elapsed_s <= 0.0:
+        if node.inventory is None:
             return float("nan")
         used_mhz = max(0.0, new.cpu_time_s - old.cpu_time_s) * node.inventory.core_mhz / elapsed_s
         return used_mhz / seat.job.speed_on_mhz(node.inventory)
@@ -216,6 +223,7 @@ class Adjusting:
 def _same_lives(before: dict[str, CpuReading], now: dict[str, CpuReading]) -> bool:
     return before.keys() == now.keys() and all(
         (old.node, old.boot_id, old.generation) == (now[vm].node, now[vm].boot_id, now[vm].generation)
+        and old.clock_s <= now[vm].clock_s
         for vm, old in before.items()
     )
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from agents.settings import AgentSettings
 from daemons.adjusting import units_wanted
 from daemons.controller import Controller
 from daemons.settings import BalancerSettings, ControllerSettings, PolicyChoice
@@ -28,16 +29,17 @@ FULL_PER_S = 100.0  # what one instance of 4,000 MHz answers at most
 PEAK = [(0.0, 0.5 * FULL_PER_S), (600.0, 3.0 * FULL_PER_S), (1_500.0, 0.5 * FULL_PER_S)]
 
 
-def loop(policy: str = "first-fit", drain_limit_s: float = 60.0, **fields: Any) -> ClosedLoop:
+def loop(policy: str = "first-fit", drain_limit_s: float = 60.0, report_s: float = 5.0, **fields: Any) -> ClosedLoop:
     controller = ControllerSettings(
         decide_s=fields.pop("decide_s", 300.0),
-        silent_after_s=30.0,
-        fence_after_s=60.0,
+        silent_after_s=6.0 * report_s,
+        fence_after_s=12.0 * report_s,
+        report_s=report_s,
         placement=PolicyChoice(policy),
         balancer=BalancerSettings("fake", drain_limit_s),
         **fields,
     )
-    return ClosedLoop(NODES, LoopSettings(controller))
+    return ClosedLoop(NODES, LoopSettings(controller, AgentSettings(report_s=controller.report_s)))
 
 
 def app(**fields: Any) -> WebApp:
@@ -172,6 +174,28 @@ def test_units_follow_the_instances() -> None:
     assert (len(running(made)), given(made)) == (1, 1)
     assert made.balancers["shop"].site.lost == 0.0
     assert units_wanted("site", core(made).cluster) == 1
+
+
+def test_the_last_instance_goes_when_nothing_is_asked_and_comes_back() -> None:
+    """Given a goal, a minimum of none and an hour in which nobody asks for anything, then there is no instance and no
+    unit is needed; and the first requests bring one."""
+    made = loop()
+    environment(made)
+    flow = Flow("browse", mean_s=0.2, work_mcycles=WORK_MCYCLES, t_min_s=0.01)
+    asked = steps([(0.0, 20.0), (600.0, 0.0), (1_200.0, 20.0)])
+    made.submit_web(app(flows=(flow,), min_instances=0, environment="site"), truth(asked), at_s=60.0)
+    counts = []
+    for at_s in (590.0, 1_190.0, 1_500.0):
+        made.run_until(at_s)
+        counts.append((len(running(made)), units_wanted("site", core(made).cluster)))
+    assert counts == [(1, 1), (0, 0), (1, 1)]
+
+
+def test_reports_that_come_less_often_than_it_is_looked_are_enough() -> None:
+    made = loop(report_s=60.0)
+    made.submit_web(app(), truth(steps(PEAK[:2])))
+    made.run_until(1_900.0)
+    assert len(running(made)) == 4
 
 
 def test_units_that_are_vms_follow_too() -> None:
