@@ -5,13 +5,14 @@ Without I/O: the server (`sim_backend/remote/`) hands in calls and the time and 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
 from shared.costs import OperationCosts
 from shared.effects import GuestChanged, Operated
 from shared.errors import Infeasible, InvalidValue, TrimtabError
-from shared.model import Action, Node, Outcome
+from shared.model import INSTANCE_SEPARATOR, Action, Node, Outcome, check_name
 from sim_backend.fake_guests import Guests
 from sim_backend.fake_hypervisor import FakeCluster, FakeHypervisor
 from sim_backend.fake_power import FakePower
@@ -35,12 +36,14 @@ class Desk:
         self._boot, self._boots = boot, 0
         self._attached: set[str] = set()
         self._parted: set[frozenset[str]] = set()
+        self._loads_mhz: dict[str, float] = {}
         self.cluster.reachable = self._reachable
         for node in nodes:
             self.cluster.add_node(node).boot_id = self._next_boot()
         self._orders: dict[Order, Carrier] = {
             Order.STATE: self._state,
             Order.WORK: self._work,
+            Order.LOAD: self._load,
             Order.FAIL_NEXT: self._fail_next,
             Order.CLEAR_FAILURES: self._clear_failures,
             Order.LOSE_VM: self._lose_vm,
@@ -99,6 +102,7 @@ class Desk:
         told: list[tuple[str, Answer]] = []
         for name in self.cluster.advance(now_s):
             told.extend((name, _telling(event)) for event in self.cluster.hypervisor(name).poll(now_s))
+        self._share_loads(now_s)
         return told
 
     def next_due_s(self) -> float | None:
@@ -141,6 +145,22 @@ class Desk:
 
     def _work(self, control: Control, _now_s: float) -> None:
         self._guests.work(control.job, control.template)
+
+    def _load(self, control: Control, _now_s: float) -> None:
+        check_name("job", control.job)
+        if not 0.0 <= control.mhz < math.inf:
+            raise InvalidValue("mhz", control.mhz, "a finite number, 0 or above")
+        if control.job in self.cluster.world.completions:
+            raise InvalidValue("job", control.job, "one whose guests have no template")
+        self._loads_mhz[control.job] = control.mhz
+
+    def _share_loads(self, now_s: float) -> None:
+        """Each guest that executes wants an equal part of the load, whoever has come or gone."""
+        world = self.cluster.world
+        for job, mhz in self._loads_mhz.items():
+            vms = [] if job in world.completions else world.executing(job + INSTANCE_SEPARATOR)
+            for vm in vms:
+                world.ask(vm, mhz / len(vms), now_s)
 
     def _fail_next(self, control: Control, _now_s: float) -> None:
         self._hypervisor(control.node).fail_next(control.kind, control.how.value, control.vm or None)

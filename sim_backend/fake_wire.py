@@ -40,6 +40,7 @@ class Order(StrEnum):
 
     STATE = "state"
     WORK = "work"
+    LOAD = "load"
     FAIL_NEXT = "fail-next"
     CLEAR_FAILURES = "clear-failures"
     LOSE_VM = "lose-vm"
@@ -63,7 +64,8 @@ class How(StrEnum):
 @dataclass(frozen=True, slots=True)
 class Control:
     """An order to the world and what it is about: `node` and `peer` hosts, `vm` a VM ("": any), `kind` an operation
-    (None: any), `job` and `template` for WORK, `seconds` for ADVANCE. What an order does not need is left out."""
+    (None: any), `job` and `template` for WORK, `job` and `mhz` for LOAD, `seconds` for ADVANCE. What an order does not
+    need is left out."""
 
     order: Order
     node: str = ""
@@ -74,6 +76,7 @@ class Control:
     job: str = ""
     template: str = ""
     seconds: float = 0.0
+    mhz: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

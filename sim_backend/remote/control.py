@@ -48,6 +48,11 @@ class FakeControl:
         """Tell what the guests of a job will truly do, before the first of them is started."""
         self.do(Control(Order.WORK, job=job, template=template))
 
+    def load(self, job: str, mhz: float) -> None:
+        """The guests of a job or web application without a template want so much CPU together from now on, in true
+        MHz; each that executes has an equal part of it."""
+        self.do(Control(Order.LOAD, job=job, mhz=mhz))
+
     def fail_next(self, node: str, kind: ActionKind | None, how: How, vm: str = "") -> None:
         """Let a node's next operation of a kind (None: any) on a VM ("": any) fail."""
         self.do(Control(Order.FAIL_NEXT, node, kind=kind, how=how, vm=vm))

@@ -110,6 +110,7 @@ def _control_parser() -> argparse.ArgumentParser:
 
     order(Order.STATE, "print what is true")
     order(Order.WORK, "tell what the guests of a job will truly do", "job", "template")
+    order(Order.LOAD, "guests without a template share so much load", "job").add_argument("mhz", type=float)
     failing = order(Order.FAIL_NEXT, "let the next operation on a node fail", "node")
     failing.add_argument("--how", type=How, choices=list(How), default=How.REFUSE)
     failing.add_argument("--kind", type=ActionKind, choices=list(ActionKind))

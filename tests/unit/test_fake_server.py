@@ -97,6 +97,26 @@ def test_guests_do_what_their_template_says(lab: Lab) -> None:
     assert (task["job"], task["done_mcycles"], len(task["completions"])) == ("job", 1_000.0, 1)
 
 
+def test_a_load_is_shared_by_the_guests_that_run(lab: Lab) -> None:
+    """600 MHz for one guest, 300 each for two, none when there is nothing to do."""
+
+    def used_mhz(seconds: float) -> list[float]:
+        before = {vm["vm"]: vm["cpu_time_s"] for vm in lab.node()["domains"]}
+        lab.control.advance(seconds)
+        after = {vm["vm"]: vm["cpu_time_s"] for vm in lab.node()["domains"]}
+        return [round(1_000.0 * (after[vm] - before[vm]) / seconds, 3) for vm in sorted(before)]
+
+    lab.control.load("shop", 600.0)
+    remote = running(lab, "shop#0")
+    assert used_mhz(2.0) == [600.0]
+    remote.begin(start("shop#1"), 0.0)
+    remote.inventory()
+    lab.control.advance(3.6)
+    assert used_mhz(2.0) == [300.0, 300.0]
+    lab.control.load("shop", 0.0)
+    assert used_mhz(2.0) == [0.0, 0.0]
+
+
 @pytest.mark.parametrize(
     ("first", "vm", "template", "words"),
     [

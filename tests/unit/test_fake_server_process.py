@@ -259,6 +259,7 @@ def test_control_command(lab: Lab, capsys: pytest.CaptureFixture[str]) -> None:
     running(lab)
     orders = [
         ["work", "late", "fake:work=1"],
+        ["load", "shop", "500"],
         ["fail-next", "n2", "--kind", "start", "--how", "hang", "--vm", "late#0"],
         ["clear-failures", "n2"],
         ["lose-vm", "n1", "job#0"],
@@ -274,7 +275,7 @@ def test_control_command(lab: Lab, capsys: pytest.CaptureFixture[str]) -> None:
         assert ctl(lab.path, *words) == 0, words
         answer = json.loads(capsys.readouterr().out)
     assert [node["up"] for node in answer["nodes"]] == [False, True]
-    for words in (["crash-vm", "n1", "job#0"], ["fence", "n9"]):
+    for words in (["crash-vm", "n1", "job#0"], ["fence", "n9"], ["load", "late", "1"], ["load", "shop", "inf"]):
         assert ctl(lab.path, *words) == 1
         out, err = capsys.readouterr()
         assert (out, bool(err)) == ("", True)
