@@ -8,16 +8,17 @@ and since when the timers run. A new leader goes on with the same phase.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Mapping
 
 from daemons.agenda import Agenda
 from daemons.coordination_groups import Group, Key, grouped, made, of_names
+from daemons.entries import NodeEntry
 from daemons.environment_entry import NOT_BEGUN, EnvironmentEntry
 from daemons.reclaiming import Reclaiming
 from daemons.settings import ControllerSettings
 from daemons.sharing import Give, Sharing
 from daemons.state import Cluster
-from daemons.unit_views import Stock, UnitsWanted, like, party_of, queue_of
+from daemons.unit_views import Stock, UnitsWanted, like, party_of, queue_of, runs
 from shared.agreement import UNITS_MAX, WorkloadType
 from shared.coordination import GroupView, Moment
 from shared.errors import UnknownPolicy
@@ -147,7 +148,7 @@ class Coordinating:
             if group is None:
                 continue
             self._groups[key] = group
-            if key not in before and not (goes_on and group.begun()):
+            if not (group.begun() and (goes_on or key in before)):
                 new.append(group)
         self._asked_by_arrivals = {
             name for group in self.groups for name in group.names if group.policy.name in ASKED_BY_ARRIVALS
@@ -167,18 +168,16 @@ class Coordinating:
         self._unknown.discard(key)
         return group
 
-    def _give_up(self, serving: Iterable[str], now_s: float) -> None:
-        """What does not serve has no units."""
+    def _give_up(self, serving: Mapping[str, EnvironmentEntry], now_s: float) -> None:
+        """What does not serve has no units, and none has a node that runs another system by now."""
         for name, entry in self.cluster.environments.items():
             if name not in serving and (entry.size or entry.begun):
                 if entry.size:
                     self.agenda.happened(now_s, "environment-sized", name, f"{entry.size} to 0: it does not serve")
-                entry.size = 0
-                entry.started_s = NOT_BEGUN
-                entry.provisioned_s = entry.managed_s = 0.0
+                entry.size, entry.started_s = 0, NOT_BEGUN
                 self.agenda.change_environment(entry)
         for node in self.cluster.nodes.values():
-            if node.given and node.given not in serving:
+            if node.given and (node.given not in serving or not _fits(node, serving[node.given])):
                 self._give(node, "", now_s)
 
     # --- asking -----------------------------------------------------------------------------------------------------
@@ -229,3 +228,8 @@ class Coordinating:
             max(size, wished) if size >= entry.size and moment not in _SAYS[entry.agreement.workload] else size
             for entry, size, wished in zip(group.entries, sizes, group.wish, strict=True)
         )
+
+
+def _fits(node: NodeEntry, entry: EnvironmentEntry) -> bool:
+    facts = node.inventory
+    return facts is None or runs(entry.agreement, (facts.os_type, facts.os_version))

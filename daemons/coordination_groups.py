@@ -18,13 +18,14 @@ Key = tuple[str, ...]
 @dataclass(slots=True, eq=False)
 class Group:
     """One group. wish: how many units its parties were to have by its policy's last answer, as far as it still stands;
-    why: that answer's reason; short: how many units of the web environment's wish are not granted, as last told."""
+    why: that answer's reason; short: how many units of the web environment's wish are not granted, as last told (-1: it
+    has not been told)."""
 
     entries: tuple[EnvironmentEntry, ...]
     policy: CoordinationPolicy
     wish: tuple[int, ...]
     why: str = ""
-    short: int = 0
+    short: int = -1
 
     @property
     def name(self) -> str:

@@ -18,6 +18,7 @@ from shared.agreement import VmTemplate
 from shared.coordination import Claim, Grants
 from shared.model import JobPhase
 
+WAITS = "waits for"
 Give = Callable[[NodeEntry, str, float], None]
 
 
@@ -242,10 +243,10 @@ class Sharing:
         if short == group.short:
             return
         group.short = short
-        told = f"waits for {short} more units, {entry.size} granted" if short else ""
+        told = f"{WAITS} {short} more units, {entry.size} granted" if short else ""
         if short:
             self.agenda.happened(now_s, "environment-waits", entry.name, told)
-        if entry.running:
+        if entry.running and (short or entry.detail.startswith(WAITS)):
             entry.detail = told
             self.agenda.change_environment(entry)
 

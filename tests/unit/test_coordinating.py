@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from daemons.environment_entry import NOT_BEGUN
 from daemons.policies.coordination.bounds import FixedBounds
 from shared.agreement import EnvironmentState, Granularity, VmTemplate
 from shared.coordination import GroupSizes, GroupView, Moment
@@ -116,6 +117,9 @@ def test_a_web_environment_that_gets_nothing_waits_and_is_served_when_units_are_
     assert "2 more units" in shop.detail
     desk.add_nodes(1)
     assert desk.sizes() == {"hpc": 4, "shop": 3}
+    desk = desk.successor()
+    shop = desk.controller.cluster.environments["shop"]
+    assert "1 more units" in shop.detail
     desk.add_nodes(2)
     assert desk.sizes() == {"hpc": 4, "shop": 4}
     assert desk.held() == {"hpc": 4, "shop": 4}
@@ -204,6 +208,10 @@ def test_nodes_of_another_system_are_not_given() -> None:
     desk.environment("hpc", "batch", 2, os_type="debian", os_version="12")
     desk.look()
     assert desk.given("hpc") == ["n001", "n003"]
+    desk.nodes["n001"] = replace(desk.nodes["n001"], os_version="13")
+    for _ in range(2):  # it is heard of, and seen
+        desk.look()
+    assert desk.given("hpc") == ["n003"]
 
 
 def test_on_demand_units_come_with_the_jobs_and_go_at_the_end_of_a_lease_unit() -> None:
@@ -346,3 +354,15 @@ def test_more_vms_than_have_room_are_not_granted() -> None:
     desk.pass_time(LEASE_S)
     assert desk.sizes() == {"hpc": 4, "nodes": 1}
     assert list(desk.phases().values()).count("running") == 4
+
+
+def test_an_environment_that_is_activated_anew_within_an_instant_begins_anew() -> None:
+    desk = CoordinationDesk(4).begin()
+    hpc = desk.environment("hpc", "batch", 2)
+    desk.look()
+    desk.pass_time(50.0)
+    hpc.started_s, hpc.size = NOT_BEGUN, 0
+    desk.controller.coordinating.changed("hpc", desk.now_s)
+    desk.look()
+    assert hpc.started_s == 50.0
+    assert desk.held() == {"hpc": 2} == desk.sizes()
