@@ -104,6 +104,7 @@ class EnvironmentLife:
             self._moving.pop(entry.name, None)
         if state is EnvironmentState.DESTROYED:
             entry.ended_s, entry.size = now_s, 0
+            self.partners.forget(entry.name)
         if state is EnvironmentState.RUNNING:
             self.agenda.place = True
         self.agenda.change_environment(entry)

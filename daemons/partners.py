@@ -109,6 +109,14 @@ class Partners:
                 self.changed(one.name, now_s)
         self.restless = True
 
+    def forget(self, name: str) -> None:
+        """An environment is gone: what was consented to is not for another of its name."""
+        for entry in self.cluster.environments.values():
+            if name in entry.consents | entry.declined:
+                entry.consents.discard(name)
+                entry.declined.discard(name)
+                self.agenda.change_environment(entry)
+
     def due(self, now_s: float) -> None:
         """Part those whose notice is over."""
         for entry in list(self.cluster.environments.values()):

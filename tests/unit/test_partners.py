@@ -168,3 +168,17 @@ def test_two_owners_pairs_stay_apart() -> None:
         made.activate(name)
         made.activate(f"{name}-web")
     assert made.partners() == {"a": "a-web", "a-web": "a", "b": "b-web", "b-web": "b"}
+
+
+def test_a_consent_is_not_for_another_environment_of_the_same_name() -> None:
+    made = activated({}, EVE)
+    made.consent("hpc", "web")
+    made.consent("web", "hpc")
+    assert made.partners() == TOGETHER
+    made.destroy("web")
+    made.finish()
+    made.create("web", "web", lower=1, owner="mallory", coordinated_with="hpc")
+    made.activate("web")
+    made.finish()
+    assert made.partners() == APART
+    assert made.entry("hpc").consents == set()
