@@ -186,8 +186,9 @@ class Coordinating:
         """Ask a group's policy and carry out its answer."""
         if moment in _TIMERS:
             group.fired(moment, now_s)
-        for entry in group.entries:
-            self.agenda.change_environment(entry)
+        if moment is not Moment.DEMAND:
+            for entry in group.entries:
+                self.agenda.change_environment(entry)
         answer = self._answer(group, moment, now_s)
         if answer is not None:
             group.wish = answer

@@ -207,3 +207,23 @@ def test_a_job_that_has_not_come_together_gives_way_without_blame(terms: BatchTe
     assert entry.phase is JobPhase.WAITING
     assert (entry.failures, entry.not_before_s) == (0, 0.0)
     assert desk.controller.cluster.environments["hpc"].suspended == 0
+
+
+def test_a_sleeping_node_is_woken_only_when_those_awake_are_not_enough() -> None:
+    desk = CoordinationDesk(3, power=SLEEPS).begin()
+    nodes = desk.controller.cluster.nodes
+    for name in ("n000", "n001"):
+        nodes[name].service, nodes[name].condition = NodeService.OFF, NodeCondition.UNKNOWN
+        nodes[name].wanted = False
+        desk.mute(name)
+    desk.environment("hpc", "batch", 2)
+    desk.look()
+    assert desk.given("hpc") == ["n000", "n002"]
+    assert nodes["n000"].wanted
+    assert not nodes["n001"].wanted
+    assert [(power.node, power.operation) for power in desk.powers] == [("n000", PowerOperation.WAKE)]
+    desk.unmute("n000")
+    desk.boots["n000"] = "boot-2"
+    desk.pass_reporting(20.0)
+    assert nodes["n000"].in_hand
+    assert nodes["n000"].service is NodeService.IN_SERVICE
