@@ -124,3 +124,22 @@ def test_nodes_have_one_owner_bounds_are_kept_and_sizes_follow_the_policies(
 def test_so_they_do_over_many_scripts(script: list[tuple[str, str | int | float, int]]) -> None:
     """The same, more often and longer."""
     carry_out(script)
+
+
+@settings(max_examples=8, deadline=None)
+@given(st.lists(st.tuples(st.integers(0, 8), st.sampled_from([0.0, 90.0, 300.0, LEASE_S])), max_size=10))
+def test_sizes_under_fixed_bounds_are_those_of_a_plain_restatement(script: list[tuple[int, float]]) -> None:
+    """(instances wanted, how long then): section 5.1 in four lines."""
+    desk = CoordinationDesk(8).begin()
+    desk.pair(4, 2)
+    desk.app("site", 0)
+    web, batch = 0, 5  # an application begins with one instance
+    for wanted, seconds in script:
+        desk.demand("site", wanted)
+        web = min(wanted, 6)
+        batch = min(batch, 6 - web)
+        assert desk.sizes() == {"hpc": batch, "shop": web} == desk.held()
+        if desk.now_s // LEASE_S < (desk.now_s + seconds) // LEASE_S:
+            batch = 6 - web
+        desk.pass_time(seconds)
+        assert desk.sizes() == {"hpc": batch, "shop": web} == desk.held()
