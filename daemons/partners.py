@@ -83,7 +83,8 @@ class Partners:
         self.restless = True
 
     def withdraw(self, entry: EnvironmentEntry, partner: str, now_s: float) -> None:
-        """Its owner does not any more; both stay together until the notice of its agreement is over."""
+        """Its owner does not any more; both stay together until the notice of its agreement is over, the earlier one
+        where both have withdrawn."""
         if partner in entry.declined:
             return
         entry.declined.add(partner)
@@ -91,8 +92,9 @@ class Partners:
         self.agenda.change_environment(entry)
         self.agenda.happened(now_s, "environment-declined", entry.name, f"not with {partner} any more")
         other = self.cluster.environments.get(partner)
-        if entry.partner == partner and other is not None and entry.parts_s is None:
-            entry.parts_s = other.parts_s = now_s + entry.agreement.notice_s
+        parts_s = now_s + entry.agreement.notice_s
+        if entry.partner == partner and other is not None and (entry.parts_s is None or parts_s < entry.parts_s):
+            entry.parts_s = other.parts_s = parts_s
             self.agenda.change_environment(other)
             until = f"in {entry.agreement.notice_s:g} s"
             self.agenda.happened(now_s, "environment-parting", entry.name, f"from {partner} {until}")

@@ -116,6 +116,21 @@ def test_a_withdrawn_consent_holds_until_the_notice_is_over() -> None:
     assert later.successor().partners() == APART
 
 
+@pytest.mark.parametrize("first", ["hpc", "web"])
+def test_where_both_withdraw_the_notice_that_ends_first_counts(first: str) -> None:
+    """Also when the side with the longer one consents again."""
+    made = activated(
+        {"coordinated_with": "web", "notice_s": 50.0 * NOTICE_S}, EVE | {"shares": True, "notice_s": NOTICE_S}
+    )
+    second = {"hpc": "web", "web": "hpc"}[first]
+    made.consent(first, second, on=False)
+    made.consent(second, first, on=False)
+    assert (made.entry("hpc").parts_s, made.entry("web").parts_s) == (NOTICE_S, NOTICE_S)
+    made.consent("hpc", "web")
+    made.wait(NOTICE_S, made.nodes)
+    assert made.partners() == APART
+
+
 def test_a_controller_that_was_dead_when_the_notice_ended_parts_them_at_once() -> None:
     made = activated({"coordinated_with": "web"}, {"notice_s": NOTICE_S})
     made.consent("web", "hpc", on=False)
