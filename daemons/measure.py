@@ -337,7 +337,8 @@ class Measure:
     # --- work -----------------------------------------------------------------------------------------------------
 
     def account(self, instance: Instance, node: NodeEntry, status: VmStatus, now_s: float) -> None:
-        """Add the CPU time since the last reading to the work done; a new place or life starts its counter at 0."""
+        """Add the CPU time since the last reading to the work done; a new place or life starts its counter at 0. What
+        comes to a node counts there once it has come: until then its source tells of it."""
         entry = instance.job
         if status.attempt != entry.attempt or node.inventory is None or status.state is _SUSPENDED:
             return
@@ -346,6 +347,8 @@ class Measure:
             used_s -= instance.counter_s
             if used_s < 0.0:
                 used_s = 0.0
+        elif status.state is VmState.INCOMING or _comes_to(instance, node):
+            return
         else:
             instance.counter_node, instance.counter_generation = node.name, status.generation
         instance.counter_s = counter_s
@@ -406,6 +409,11 @@ def _differs(before: VmStatus, after: VmStatus) -> bool:
         or before.busy != after.busy
         or before.cpu_mhz != after.cpu_mhz
     )
+
+
+def _comes_to(instance: Instance, node: NodeEntry) -> bool:
+    """Whether an order of ours moves the VM to the node."""
+    return instance.in_flight is not None and instance.in_flight.to_node == node.name
 
 
 def _speaks(node: NodeEntry, boot_id: str) -> bool:

@@ -272,6 +272,30 @@ def test_what_is_older_than_the_last_word_changes_nothing() -> None:
     assert desk.orders == []
 
 
+@pytest.mark.parametrize("state", [VmState.INCOMING, VmState.RUNNING])
+def test_work_is_counted_once_while_both_ends_of_a_migration_report(state: VmState) -> None:
+    """The target lists the VM before the source has said that it has gone, again and again."""
+    desk = submitted(Desk().lead(), job())
+    desk.obey()
+    desk.change("n1", "j#0", cpu_time_s=100.0)
+    desk.report("n1")
+    desk.ask(DrainNode("d", "n1", True))
+    (move,) = desk.take_orders()
+    coming = structs.replace(desk.vms["n1"]["j#0"], state=state, cpu_time_s=0.5)
+    for second in range(3):
+        desk.change("n1", "j#0", cpu_time_s=101.0 + second)
+        desk.vms["n2"]["j#0"] = coming
+        desk.report("n2")
+        desk.report("n1")
+    instance = desk.controller.cluster.instances["j#0"]
+    assert instance.done_mcycles == pytest.approx(103.0 * 1_000.0)
+    del desk.vms["n2"]["j#0"]
+    desk.result(move)
+    desk.change("n2", "j#0", cpu_time_s=2.0)
+    desk.report("n2")
+    assert instance.done_mcycles == pytest.approx(105.0 * 1_000.0)
+
+
 def test_after_a_migration_the_targets_older_report_is_not_believed() -> None:
     desk = submitted(Desk().lead(), job())
     desk.obey()
