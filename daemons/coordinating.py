@@ -142,7 +142,7 @@ class Coordinating:
         serving = {name: entry for name, entry in self.cluster.environments.items() if entry.serves}
         self._give_up(serving, now_s)
         before, goes_on, self._loaded = self._groups, self._loaded, False
-        self._groups, new = {}, []
+        self._groups, new, resized = {}, [], []
         for key, entries in grouped(serving).items():
             group = before.get(key) or self._made(key, entries, now_s)
             if group is None:
@@ -150,11 +150,15 @@ class Coordinating:
             self._groups[key] = group
             if not (group.begun() and (goes_on or key in before)):
                 new.append(group)
+            elif group.resized():
+                resized.append(group)
         self._asked_by_arrivals = {
             name for group in self.groups for name in group.names if group.policy.name in ASKED_BY_ARRIVALS
         }
         for group in new:
             group.begin(now_s)
+            group.resized()  # from here on
+        for group in new + resized:
             self._ask(group, Moment.START, now_s)
 
     def _made(self, key: Key, entries: tuple[EnvironmentEntry, ...], now_s: float) -> Group | None:

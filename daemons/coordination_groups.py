@@ -13,19 +13,21 @@ from shared.ports import CoordinationPolicy
 
 TICK_SLACK = 1e-9  # of a lease unit: times are sums of floats
 Key = tuple[str, ...]
+Bounds = tuple[int, int | None]
 
 
 @dataclass(slots=True, eq=False)
 class Group:
     """One group. wish: how many units its parties were to have by its policy's last answer, as far as it still stands;
     why: that answer's reason; short: how many units of the web environment's wish are not granted, as last told (-1: it
-    has not been told)."""
+    has not been told). bounds: the bounds of its parties as last looked at."""
 
     entries: tuple[EnvironmentEntry, ...]
     policy: CoordinationPolicy
     wish: tuple[int, ...]
     why: str = ""
     short: int = -1
+    bounds: tuple[Bounds, ...] = ()
 
     @property
     def name(self) -> str:
@@ -72,6 +74,12 @@ class Group:
     def sizes(self) -> tuple[int, ...]:
         """How many units its parties are to have."""
         return tuple(entry.size for entry in self.entries)
+
+    def resized(self) -> bool:
+        """Whether its bounds are others than when this was last asked."""
+        before = self.bounds
+        self.bounds = tuple((entry.agreement.lower, entry.agreement.upper) for entry in self.entries)
+        return before not in ((), self.bounds)
 
     def begin(self, now_s: float) -> None:
         """Its timers begin."""

@@ -15,7 +15,7 @@ class Moment(StrEnum):
     """When a group's policy is asked (phoenixcloud.txt section 5). Within one instant in this order, after jobs that
     end and before jobs that arrive: DEMAND, PROVISION, MANAGE."""
 
-    START = "start"  # the group begins, or an environment has joined or left it
+    START = "start"  # the group begins, an environment has joined or left it, or its bounds are others
     DEMAND = "demand"  # the web environment needs more or fewer units; with `on-demand` also: jobs have arrived
     PROVISION = "provision"  # the provider's timer, every lease unit
     MANAGE = "manage"  # the batch manager's timer, every lease unit

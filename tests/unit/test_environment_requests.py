@@ -131,11 +131,11 @@ def test_an_owner_is_not_told_of_the_environments_of_others() -> None:
 # --- resizing --------------------------------------------------------------------------------------------------------
 
 
-def test_a_resized_environment_has_its_units_by_its_next_timer_also_under_the_next_controller() -> None:
+def test_a_resized_environment_has_its_units_at_once_also_under_the_next_controller() -> None:
     made = desk()
-    made.open("hpc", lower=1, lease_s=60.0)
+    made.open("hpc", lower=1, lease_s=3600.0)
     assert made.resize("hpc", 3).done
-    made.wait(60.0, made.nodes)
+    made.wait(6.0, made.nodes)
     assert (made.entry().agreement.lower, made.entry().size, made.held_by()) == (3, 3, ["n1", "n2", "n3"])
     assert made.resize("hpc", 3).done
     assert made.whats().count("environment-resized") == 1
