@@ -93,7 +93,7 @@ def test_one_interval_is_the_exponential_of_the_generator(problem: DeadlineProbl
         assert moved[row].sum() == pytest.approx(mass.sum(), rel=1e-12)
 
 
-@settings(steady, max_examples=15)
+@settings(steady, max_examples=6)
 @given(problem=problems())
 def test_capacities_are_those_of_the_dense_chain(problem: DeadlineProblem) -> None:
     table = capacity(problem)

@@ -124,7 +124,7 @@ def every_rule() -> list[SizeTable]:
     return rules
 
 
-@pytest.mark.parametrize("deploy", [0.0, 0.2])
+@pytest.mark.parametrize("deploy", [0.0, pytest.param(0.2, marks=pytest.mark.acceptance)])
 def test_no_rule_at_all_is_better(deploy: float) -> None:
     problem = DeadlineProblem(
         arrivals=np.array([[0.9], [0.4], [0.0]]),

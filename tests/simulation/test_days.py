@@ -55,7 +55,7 @@ def test_static_leaves_every_node_on() -> None:
     assert found.mean_up == pytest.approx(NODES, rel=0.01)
 
 
-@pytest.mark.parametrize("policy", ["threshold", "cost-aware"])
+@pytest.mark.parametrize("policy", ["threshold", pytest.param("cost-aware", marks=pytest.mark.acceptance)])
 def test_nodes_sleep_and_the_deadline_is_kept(policy: str) -> None:
     """Less is spent than with all nodes on, no job is late, and jobs wait longer for it."""
     found, static = outcome(policy), outcome("static")
@@ -66,6 +66,7 @@ def test_nodes_sleep_and_the_deadline_is_kept(policy: str) -> None:
     assert found.mean_turnaround_s > static.mean_turnaround_s
 
 
+@pytest.mark.acceptance
 def test_the_cost_aware_work_by_night() -> None:
     """They pay less for a kilowatt-hour than a policy that does not look at prices."""
     aware, simple = outcome("cost-aware"), outcome("threshold")
@@ -82,6 +83,7 @@ def test_work_that_is_lost_is_done_again() -> None:
     assert (waited.misses, saved.misses) == (0, 0)
 
 
+@pytest.mark.acceptance
 def test_nobody_pays_less_than_the_bound() -> None:
     """It lies below every policy, and is the energy of the work in the cheapest hours where nothing else counts."""
     bound = least_cost(small())
@@ -122,7 +124,7 @@ def test_real_days(data_folder: Path) -> None:
         assert row["alarms"].get("deadline-missed", 0) == row["missed_days"]
 
 
-@pytest.mark.parametrize("policy", ["static", "threshold", "cost-aware"])
+@pytest.mark.parametrize("policy", ["static", "threshold", pytest.param("cost-aware", marks=pytest.mark.acceptance)])
 def test_the_history_says_what_it_truly_cost(policy: str) -> None:
     """What the controller meters from reports is within 2 % of the truth."""
     found = outcome(policy)
@@ -130,6 +132,7 @@ def test_the_history_says_what_it_truly_cost(policy: str) -> None:
     assert found.metered_cost == pytest.approx(found.cost, rel=0.02)
 
 
+@pytest.mark.acceptance
 def test_the_same_days_bring_the_same() -> None:
     again, first = run_days(small(), "threshold").to_json(), outcome("threshold").to_json()
     assert again | {"wall_s": 0} == first | {"wall_s": 0}

@@ -144,7 +144,9 @@ def test_one_window_in_four_has_a_change_and_each_comes_up() -> None:
     assert changes.count(None) == len(changes) - len(ClockChange)
 
 
-@pytest.mark.parametrize("number", range(len(ClockChange)))
+@pytest.mark.parametrize(
+    "number", [0, *(pytest.param(more, marks=pytest.mark.acceptance) for more in range(1, len(ClockChange)))]
+)
 def test_among_other_faults_the_promise_is_kept_or_told(number: int) -> None:
     (seed,) = power_seeds([CLOCKS_TURN + CLOCKS_SHARE * number])
 
@@ -169,9 +171,9 @@ def test_in_calm_a_change_of_the_clocks_does_no_harm(change: ClockChange) -> Non
     ("change", "zone", "longer", "invariant"),
     [
         (ClockChange.FORWARD, "Etc/GMT-1", 3.0, "promise-silent"),  # winter time all day: the deadline an hour late
-        (ClockChange.LEFT_OUT, "Etc/GMT-1", 3.0, "promise-silent"),
+        pytest.param(ClockChange.LEFT_OUT, "Etc/GMT-1", 3.0, "promise-silent", marks=pytest.mark.acceptance),
         (ClockChange.BACK, "Etc/GMT-1", 1.0, "queue-closed"),
-        (ClockChange.TWICE, "Etc/GMT-1", 1.0, "queue-closed"),
+        pytest.param(ClockChange.TWICE, "Etc/GMT-1", 1.0, "queue-closed", marks=pytest.mark.acceptance),
     ],
 )
 def test_a_calendar_that_ignores_the_change_is_found(

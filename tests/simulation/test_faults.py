@@ -53,6 +53,7 @@ def test_every_kind_is_scripted_within_twenty_seeds(first: int) -> None:
     assert scripted == set(Fault)
 
 
+@pytest.mark.acceptance
 def test_every_kind_really_happens_within_twenty_seeds() -> None:
     happened: set[str] = set()
     for seed in SEEDS:

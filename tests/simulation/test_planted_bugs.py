@@ -174,9 +174,12 @@ PLANTED: dict[str, tuple[Change, set[str]]] = {
     "controller forgets its ledger": (with_controller(WastefulController), {"vm-started-twice"}),
     "store takes any term": (with_store(TermlessStore), {"stale-write"}),
 }
+LATE = {"agent ignores terms", "controller forgets its ledger"}  # found after many seeds
 
 
-@pytest.mark.parametrize("bug", PLANTED)
+@pytest.mark.parametrize(
+    "bug", [pytest.param(bug, marks=[pytest.mark.acceptance] if bug in LATE else []) for bug in PLANTED]
+)
 def test_a_planted_bug_is_found(bug: str) -> None:
     change, invariants = PLANTED[bug]
     other: set[str] = set()

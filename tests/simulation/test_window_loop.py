@@ -113,7 +113,7 @@ def turns(sizes: list[int]) -> int:
     return sum(one * other < 0 for one, other in pairwise(steps_made))
 
 
-@pytest.mark.parametrize("provisioning", [pytest.param("threshold", marks=pytest.mark.acceptance), "cost-aware"])
+@pytest.mark.parametrize("provisioning", ["threshold", pytest.param("cost-aware", marks=pytest.mark.acceptance)])
 def test_goals_and_a_deadline_are_both_kept(provisioning: str) -> None:
     """Given jobs with goals that hold a node and a half, then there are more nodes for the window's, without any that
     come and go, and as few as before when those are done."""
