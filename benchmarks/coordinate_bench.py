@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import resource
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
@@ -12,7 +11,7 @@ import numpy as np
 
 from benchmarks.plain_replay import plain_replay
 from benchmarks.replay_bench import drawn_jobs
-from benchmarks.runner import Bench, Case, Figure
+from benchmarks.runner import Bench, Case, Figure, cpu_time_s
 from shared.agreement import BatchTerms, OnReclaim
 from shared.errors import InvalidInput
 from sim_backend.coordinate_demand import read_steps
@@ -59,7 +58,7 @@ def figures(say: Callable[[str], None]) -> Iterator[Figure]:
         return
     say("coordinate: two weeks, all tables, the whole log")
     yield from _rows(folder)
-    tables_s = _taken_s(lambda: [play(folder, name) for name in LOGS for play in (play_bounded, play_lent)])
+    tables_s = cpu_time_s(lambda: [play(folder, name) for name in LOGS for play in (play_bounded, play_lent)])
     yield Figure("coordinate", "tables 1 to 4, with six phases of the timer and suspends", tables_s, "s", most=10.0)
     if (folder / WHOLE_LOG).is_file():
         yield from _whole(folder)
@@ -71,35 +70,23 @@ def _rows(folder: Path) -> Iterator[Figure]:
         jobs = replay_jobs(read_swf(folder / log.file), TWO_WEEKS_S, log.divide_sizes, log.skip_jobs)
         runs = (Setting("fb", log.nodes, 0, TWO_WEEKS_S), Setting("flb-nub", log.lower[128], 0, TWO_WEEKS_S))
         for setting in runs:
-            taken_s = median(_taken_s(partial(coordinate, jobs, demand, setting)) for _ in range(ROUNDS))
+            taken_s = median(cpu_time_s(partial(coordinate, jobs, demand, setting)) for _ in range(ROUNDS))
             yield Figure("coordinate", f"two weeks of {name}, {setting.model}", taken_s, "s", most=0.3)
 
 
 def _whole(folder: Path) -> Iterator[Figure]:
     demand = read_steps(folder / WEB, 2.0)
     jobs: list[ReplayJob] = []
-    taken_s = _taken_s(lambda: jobs.extend(replay_jobs(read_swf(folder / WHOLE_LOG), WHOLE_LOG_S, PER_NODE)))
+    taken_s = cpu_time_s(lambda: jobs.extend(replay_jobs(read_swf(folder / WHOLE_LOG), WHOLE_LOG_S, PER_NODE)))
     yield Figure("coordinate", f"reading the whole log, {len(jobs)} jobs", taken_s, "s")
     for on_reclaim in OnReclaim:
         setting = Setting("fb", 190, 0, WHOLE_LOG_S, terms=BatchTerms(on_reclaim=on_reclaim))
-        played_s = _taken_s(partial(coordinate, jobs, demand, setting))
+        played_s = cpu_time_s(partial(coordinate, jobs, demand, setting))
         yield Figure("coordinate", f"playing it, fb, 190 nodes, {on_reclaim}", played_s, "s", most=15.0)
 
 
 def _drawn() -> tuple[ReplayJob, ...]:
     return drawn_jobs(np.random.default_rng(1))
-
-
-def _cpu_s() -> float:
-    """CPU time of this process: others' work on the machine does not count."""
-    used = resource.getrusage(resource.RUSAGE_SELF)
-    return used.ru_utime + used.ru_stime
-
-
-def _taken_s(work: Callable[[], object]) -> float:
-    begun_s = _cpu_s()
-    work()
-    return _cpu_s() - begun_s
 
 
 def _rounded(value: float | None) -> float | None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import resource
 import tracemalloc
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
@@ -14,8 +13,7 @@ import numpy as np
 
 from benchmarks import place_hbal
 from benchmarks.place_clusters import fitting, loaded, parted
-from benchmarks.place_hbal import cpu_s
-from benchmarks.runner import Figure
+from benchmarks.runner import Figure, cpu_time_s
 from daemons import decide, groups
 from daemons.decide import DecideRequest
 from daemons.settings import PolicyChoice
@@ -75,7 +73,7 @@ def _quality() -> Iterator[Figure]:
 
 def _median_s(seen: Snapshot, params: Mapping[str, Any], policy: str = "apc") -> float:
     """CPU time from built columns to the decision: others' work on the machine does not count."""
-    return _cpu_s(lambda: _decide(seen, params, policy))
+    return _typical_s(lambda: _decide(seen, params, policy))
 
 
 def _growth() -> Iterator[Figure]:
@@ -120,23 +118,20 @@ def _parted() -> Iterator[Figure]:
     for what, seen in (("loaded", loaded(1000, 5000)), ("two fifths run", fitting(1000, 2000, 3000))):
         cut = parted(seen, count)
         yield Figure(
-            bench, f"1000 nodes, 5000 jobs, {what}: parting", _cpu_s(partial(groups.parts, cut)), "s", most=0.02
+            bench, f"1000 nodes, 5000 jobs, {what}: parting", _typical_s(partial(groups.parts, cut)), "s", most=0.02
         )
         for policy in ("first-fit", "edf"):
             for name, of in (("whole", seen), ("parted", cut)):
                 choice = PolicyChoice(policy)
                 scheduling = {f"e{at}": choice for at in range(count)}
                 request = DecideRequest(replace(of, at_cycle=False), choice, None, None, None, scheduling=scheduling)
-                yield Figure(bench, f"{what}: {policy}, {name}", _cpu_s(partial(decide.run, request)), "s of CPU time")
+                yield Figure(
+                    bench, f"{what}: {policy}, {name}", _typical_s(partial(decide.run, request)), "s of CPU time"
+                )
 
 
-def _cpu_s(work: Callable[[], object]) -> float:
-    taken_s = []
-    for _ in range(ROUNDS):
-        begun_s = cpu_s(resource.RUSAGE_SELF)
-        work()
-        taken_s.append(cpu_s(resource.RUSAGE_SELF) - begun_s)
-    return median(taken_s)
+def _typical_s(work: Callable[[], object]) -> float:
+    return median(cpu_time_s(work) for _ in range(ROUNDS))
 
 
 def _gain(seen: Snapshot) -> Iterator[Figure]:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
-from benchmarks.runner import Figure
+from benchmarks.runner import Figure, cpu_s
 from shared.decision import ChangeKind, PlacementDecision
 from shared.snapshot import Snapshot, WorkloadState
 from sim_backend.conformance.clusters import NodeRow, WorkRow, rows_of, snapshot
@@ -65,9 +65,9 @@ def figures(decide: Callable[[Snapshot], PlacementDecision], say: Callable[[str]
     for nodes in SIZES:
         seen = cluster(nodes)
         yield Figure(BENCH, f"{nodes} nodes: spread of memory use before", _spread(seen, _homes(seen)), "of a node")
-        begun_s = cpu_s(resource.RUSAGE_SELF)
+        begun_s = cpu_s()
         decision = decide(seen)
-        yield Figure(BENCH, f"{nodes} nodes: apc", cpu_s(resource.RUSAGE_SELF) - begun_s, "s of CPU time")
+        yield Figure(BENCH, f"{nodes} nodes: apc", cpu_s() - begun_s, "s of CPU time")
         moves = [change for change in decision.changes if change.kind is ChangeKind.MIGRATE]
         yield Figure(BENCH, f"{nodes} nodes: moves of apc", len(moves), "")
         homes = _homes(seen) | {change.workload: change.allotments[0].node for change in moves}
@@ -98,12 +98,6 @@ def _spread(seen: Snapshot, homes: dict[str, str]) -> float:
     for job, node in homes.items():
         used[node] += memory[job] / NODE_MIB
     return float(np.std(list(used.values())))
-
-
-def cpu_s(whose: int) -> float:
-    """CPU time used so far by this process or its children (`resource.RUSAGE_...`): others' work does not count."""
-    used = resource.getrusage(whose)
-    return used.ru_utime + used.ru_stime
 
 
 def balance(seen: Snapshot) -> tuple[float, bool, Sequence[tuple[str, str]]]:

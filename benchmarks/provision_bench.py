@@ -11,7 +11,7 @@ from statistics import median
 
 import numpy as np
 
-from benchmarks.runner import Figure
+from benchmarks.runner import Figure, cpu_s, cpu_time_s
 from daemons.models.deadline.capacity import capacity
 from daemons.models.deadline.rules import TableSpec
 from daemons.models.deadline.tables import build
@@ -38,24 +38,12 @@ def figures(say: Callable[[str], None]) -> Iterator[Figure]:
     yield from _decision()
 
 
-def _cpu_s() -> float:
-    """CPU time of this process: others' work on the machine does not count."""
-    used = resource.getrusage(resource.RUSAGE_SELF)
-    return used.ru_utime + used.ru_stime
-
-
-def _taken_s(work: Callable[[], object]) -> float:
-    begun_s = _cpu_s()
-    work()
-    return _cpu_s() - begun_s
-
-
 def _beside_chance(servers_max: int) -> Iterator[Figure]:
     bench = f"pmax {servers_max}"
     problem = problem_of(thesis(servers_max))
     sizes = np.array([servers_max])
-    exact_s = median(_taken_s(lambda: capacity(problem, sizes)) for _ in range(ROUNDS))
-    table_s = median(_taken_s(lambda: build(TableSpec(AWARE[0], problem))) for _ in range(ROUNDS))
+    exact_s = median(cpu_time_s(lambda: capacity(problem, sizes)) for _ in range(ROUNDS))
+    table_s = median(cpu_time_s(lambda: build(TableSpec(AWARE[0], problem))) for _ in range(ROUNDS))
     chance_s, apart = _capacity_by_chance(servers_max, capacity(problem, sizes)[:, 0])
     steps_s = _steps_by_chance(servers_max)
     least = 1_000.0 if servers_max == 20 else None
@@ -74,9 +62,9 @@ def _capacity_by_chance(servers_max: int, exact: np.typing.NDArray[np.int64]) ->
     rng = np.random.default_rng(servers_max)
     taken_s, apart = [], 0.0
     for begin in PROBES:
-        begun_s = _cpu_s()
+        begun_s = cpu_s()
         found = capacity_by_chance(scenario, begin, servers_max, RUNS, rng)
-        taken_s.append(_cpu_s() - begun_s)
+        taken_s.append(cpu_s() - begun_s)
         apart = max(apart, float(abs(found.jobs - exact[begin])))
     every = np.arange(scenario.period.deadline)
     return float(np.interp(every, PROBES, taken_s).sum()), apart
@@ -86,15 +74,15 @@ def _steps_by_chance(servers_max: int) -> float:
     """CPU time for k_s(q, n, .) at all moments s, sizes q and numbers of jobs n below R_s (section 4.3.4)."""
     scenario = thesis(servers_max).scenario
     rng = np.random.default_rng(servers_max)
-    begun_s = _cpu_s()
+    begun_s = cpu_s()
     lost = largest_decreases(scenario, servers_max, STEP_RUNS, rng)
-    decreases_s = (_cpu_s() - begun_s) * servers_max
+    decreases_s = (cpu_s() - begun_s) * servers_max
     rows = sum(int((size + lost * size / servers_max).sum()) for size in range(1, servers_max + 1))
-    begun_s = _cpu_s()
+    begun_s = cpu_s()
     for interval, share in STEP_PROBES:
         servers = max(1, round(servers_max * share))
         steps_by_chance(scenario, interval, servers, servers, STEP_RUNS, rng)
-    each_s = (_cpu_s() - begun_s) / len(STEP_PROBES)
+    each_s = (cpu_s() - begun_s) / len(STEP_PROBES)
     return decreases_s + rows * each_s
 
 
@@ -128,7 +116,7 @@ def table(servers_max: int, method: str) -> Used:
 
 
 def _used(work: Callable[[], object]) -> Used:
-    taken_s = _taken_s(work)
+    taken_s = cpu_time_s(work)
     return Used(taken_s, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024.0)
 
 
@@ -155,5 +143,5 @@ def _decision() -> Iterator[Figure]:
     found = build(TableSpec(AWARE[0], problem_of(thesis(20))))
     rng = np.random.default_rng(1)
     asked = rng.integers((1, 1, 0), (92, 21, 700), (DECISIONS, 3)).tolist()
-    taken_s = _taken_s(lambda: [found.size(*each) for each in asked])
+    taken_s = cpu_time_s(lambda: [found.size(*each) for each in asked])
     yield Figure("decision", "from a ready table", taken_s / DECISIONS * 1e3, "ms", most=1.0)

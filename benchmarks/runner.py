@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import resource
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from importlib import import_module
@@ -17,6 +18,19 @@ FIGURES = (
     "provision_bench",
     "coordinate_bench",
 )  # modules with `figures(say) -> Iterator[Figure]`
+
+
+def cpu_s(whose: int = resource.RUSAGE_SELF) -> float:
+    """CPU time used so far by this process, or by its children (`resource.RUSAGE_...`): others' work does not count."""
+    used = resource.getrusage(whose)
+    return used.ru_utime + used.ru_stime
+
+
+def cpu_time_s(work: Callable[[], object]) -> float:
+    """CPU time that a piece of work takes."""
+    begun_s = cpu_s()
+    work()
+    return cpu_s() - begun_s
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import gc
-import resource
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from benchmarks.runner import Figure
+from benchmarks.runner import Figure, cpu_s
 from benchmarks.wire_broker import DRIVER, PASSWORD, PREFETCH, BareConsumer, Driver, vhost
 from benchmarks.wire_load import Load
 from daemons.controller import Controller
@@ -158,14 +157,9 @@ class _Run:
 
 
 def _timed(work: Callable[[], object]) -> _Run:
-    begun_s, cpu_s = perf_s(), _cpu_s()
+    begun_s, used_s = perf_s(), cpu_s()
     work()
-    return _Run(REPORTS / (perf_s() - begun_s), (_cpu_s() - cpu_s) / REPORTS * 1e6)
-
-
-def _cpu_s() -> float:
-    used = resource.getrusage(resource.RUSAGE_SELF)
-    return used.ru_utime + used.ru_stime
+    return _Run(REPORTS / (perf_s() - begun_s), (cpu_s() - used_s) / REPORTS * 1e6)
 
 
 def _bare_run(broker: PrivateBroker) -> _Run:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import subprocess
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from shared import clock
+from shared import clock, programs
 from shared.effects import SleepEnded
+from shared.errors import TransientError
 from shared.model import SleepMode
 
 COMMANDS = {
@@ -18,7 +18,6 @@ ASK_LIMIT_S = 30.0
 SLEEP_LIMIT_S = 60.0  # as long as the host is awake: it counts no time in which it is suspended
 LOOK_S = 0.25
 SUSPENDED_MIN_S = 0.5  # the two clocks that tell are not read at one instant
-DETAIL_CHARS_MAX = 1_000
 
 Ask = Callable[[Sequence[str], float], str]
 
@@ -73,19 +72,7 @@ class OtherHost:
 def ask_system(command: Sequence[str], limit_s: float) -> str:
     """Run a command without input; returns why it failed, with the end of what it printed."""
     try:
-        done = subprocess.run(
-            command,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            timeout=limit_s,
-            check=False,
-        )
-    except subprocess.TimeoutExpired:
-        return f"{command[0]} did not answer within {limit_s:g} s"
-    except OSError as error:
-        return f"{command[0]} cannot be run: {error.strerror or error}"
-    if done.returncode == 0:
-        return ""
-    said = done.stdout.decode(errors="replace").strip()[-DETAIL_CHARS_MAX:]
-    return said or f"{command[0]} ended with status {done.returncode}"
+        ended = programs.run(command, limit_s)
+    except TransientError as error:
+        return f"{error}"
+    return "" if ended.ok else ended.detail
