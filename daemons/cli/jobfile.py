@@ -153,10 +153,11 @@ class NoQueue:
     """A job of an environment is of no queue of a deadline window."""
 
     key: str = "queue"
+    environment: str = "environment"
 
     def broken(self, values: Mapping[str, Any]) -> str:
         """What is expected, "" where that is so."""
-        both = values.get(self.key) and values.get("environment")
+        both = values.get(self.key) and values.get(self.environment)
         return "nothing beside environment: its nodes are those of the environment" if both else ""
 
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 
-from daemons.cli.jobfile import Amount, Group, JobName, Mib, Speed
+from daemons.cli.jobfile import Amount, Group, JobName, Mib, NoQueue, Speed
 from daemons.models.load import DrawnJobs, draw_jobs
 from shared import tomlfile
 from shared.errors import InvalidInput, InvalidValue, Problem
@@ -53,6 +53,7 @@ class JobTable:
     max_mhz: Speed
     name: JobName = "load"
     queue: Group = ""
+    environment: Group = ""
     class_: Group = ""
     min_mhz: Amount = 0.0
     memory_mib: Mib = 0
@@ -68,6 +69,8 @@ class LoadFile:
     arrivals: ArrivalsTable
     service: ServiceTable
     job: JobTable
+
+    RULES: ClassVar[tuple[Any, ...]] = (NoQueue("job.queue", "job.environment"),)
 
 
 def read_load(path: Path) -> LoadFile:
@@ -104,4 +107,5 @@ def job_of(load: LoadFile, seed: int, number: int, service_s: float, now_s: floa
         template=table.template,
         job_class=table.class_,
         queue=table.queue,
+        environment=table.environment,
     )

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from daemons.cli.loadfile import draw, read_load
+from daemons.cli.loadfile import draw, job_of, read_load
 from daemons.models.load import draw_jobs
 from shared.errors import InvalidInput, InvalidValue
 from tests.unit.operator_rig import Rig
@@ -86,6 +86,15 @@ def test_a_bad_file_names_file_and_key(tmp_path: Path) -> None:
     path.write_text(SMALL.replace("mean_s = 20", "mean_s = 20\nprofile = [0.0]"))
     with pytest.raises(InvalidInput, match=r"bad\.toml: arrivals\.profile"):
         draw(read_load(path), 0, str(path))
+
+
+def test_jobs_may_go_to_an_environment_but_not_to_a_queue_of_a_window_too(tmp_path: Path) -> None:
+    path = tmp_path / "load.toml"
+    path.write_text(SMALL.replace("max_mhz = 1000", 'max_mhz = 1000\nenvironment = "night"'))
+    assert job_of(read_load(path), 0, 0, 1.0, 0.0).environment == "night"
+    path.write_text(SMALL.replace("max_mhz = 1000", 'max_mhz = 1000\nenvironment = "night"\nqueue = "window"'))
+    with pytest.raises(InvalidInput, match=r"job\.queue.*nothing beside environment"):
+        read_load(path)
 
 
 @pytest.fixture
