@@ -19,6 +19,7 @@ from daemons.policies.placement.refusals import Deferred
 from shared.decision import Change, ChangeKind, Outlook, PlacementDecision, Reason, ReasonCode, Refusal
 from shared.model import Constraint
 from shared.snapshot import (
+    ELSEWHERE,
     NOBODY,
     POOL,
     Bools,
@@ -144,6 +145,8 @@ class _Cutter:
         local = _local(len(whole.nodes.names), nodes)
         there = whole.instances.node[at]
         here = local[there]
+        images = np.repeat(work.state == WorkloadState.SUSPENDED.value, counts)
+        here[images & (there >= 0) & (here < 0)] = ELSEWHERE
         astray = np.zeros(len(rows), dtype=np.bool_)  # an instance runs where this part has no say
         astray[np.repeat(np.arange(len(rows)), counts)[(there >= 0) & (here < 0)]] = True
         mine = replace(

@@ -7,7 +7,7 @@ agenda's `stored` effects: the ledger is in the store before an order leaves.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from daemons.agenda import Agenda
 from daemons.entries import InFlight, Instance, JobEntry
@@ -51,7 +51,7 @@ class Reconciler:
             self.due_s.pop(entry.job.name, None)
             needs += self._needs(entry, now_s)
         if needs:
-            self._send(needs, now_s)
+            self._send(_one_each(needs), now_s)
 
     def _observe(self, now_s: float) -> None:
         """Take note of jobs whose guests have all ended; who lets orders be issued again touches every job."""
@@ -85,7 +85,9 @@ class Reconciler:
                 self.take_back(entry, now_s, keep_images=not difference.lost)
             difference = diff(sight_of(self.cluster, entry))
         self._note_due(entry, difference, now_s)
-        return tuple(n for n in difference.needs if not (self._resting(n, now_s) or self._misplaced(n, entry)))
+        held = (need for need in difference.needs if need.kind is not ActionKind.DISCARD_IMAGE)
+        needs = held if entry.resuming and not entry.released else difference.needs  # nothing keeps a gang waiting
+        return tuple(n for n in needs if not (self._resting(n, now_s) or self._misplaced(n, entry)))
 
     def _misplaced(self, need: Need, entry: JobEntry) -> bool:
         """Whether it would bring a VM to a node that has been handed over since, or is on its way to another."""
@@ -311,6 +313,18 @@ def look_at_speed(entry: JobEntry, now_s: float) -> None:
     since_s, done_mcycles = before
     if now_s > since_s:
         entry.measured_mhz = max(entry.measured_mhz, (entry.done_mcycles - done_mcycles) / (now_s - since_s))
+
+
+def _one_each(needs: Sequence[Need]) -> list[Need]:
+    """One action for each VM: the next is looked for when it is over. An image that is left over goes last, but before
+    a start anew."""
+    chosen: dict[str, Need] = {}
+    for need in needs:
+        before = chosen.get(need.vm)
+        later = before is not None and before.kind is ActionKind.DISCARD_IMAGE and need.kind is not ActionKind.START
+        if before is None or later:
+            chosen[need.vm] = need
+    return list(chosen.values())
 
 
 def _first_wanted(entry: JobEntry) -> tuple[int, int]:

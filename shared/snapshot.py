@@ -97,7 +97,8 @@ class WorkloadColumns:
 class InstanceColumns:
     """Ragged rows for the instances of every workload: node (row in nodes, -1: nowhere) and cpu_mhz allotted now.
 
-    For a suspended workload `node` is where its image lies. Waiting workloads have no rows.
+    For a suspended workload `node` is where its image lies, `ELSEWHERE` where that is in reach on a node that is not
+    shown. Waiting workloads have no rows.
     """
 
     node: Ints
@@ -249,6 +250,7 @@ class EnvironmentColumns:
 
 
 POOL, NOBODY = -1, -2
+ELSEWHERE = -2  # a node that is not shown
 _NO_FLOATS: Floats = np.empty(0)
 _NO_INTS: Ints = np.empty(0, dtype=np.int64)
 NO_WEB = WebColumns((), _NO_INTS, _NO_INTS, _NO_FLOATS, _NO_FLOATS)

@@ -14,7 +14,7 @@ from daemons import decide, groups
 from daemons.decide import DecideRequest
 from daemons.settings import PolicyChoice
 from shared.decision import ChangeKind, PlacementDecision, ReasonCode
-from shared.snapshot import NOBODY, POOL, EnvironmentColumns, Snapshot, WorkloadState
+from shared.snapshot import ELSEWHERE, NOBODY, POOL, EnvironmentColumns, Snapshot, WorkloadState
 from sim_backend.conformance.clusters import WorkRow, rows_of
 from sim_backend.conformance.verifier import verify
 from tests.simulation.place_instances import mixed_instance
@@ -122,7 +122,8 @@ def expected_rows(seen: Snapshot, part: Snapshot, owners: dict[str, str], name: 
         if owners.get(row.name) != name:
             continue
         names = [seen.nodes.names[node] if node >= 0 else "" for node, _ in row.places]
-        local = [part.nodes.names.index(n) if n in part.nodes.names else -1 for n in names]
+        away = ELSEWHERE if row.state is WorkloadState.SUSPENDED else -1
+        local = [part.nodes.names.index(n) if n in part.nodes.names else away if n else -1 for n in names]
         astray = any(n and at < 0 for n, at in zip(names, local, strict=True))
         expected.append(
             replace(

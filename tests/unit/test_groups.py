@@ -12,7 +12,16 @@ from daemons.decide import DecideRequest
 from daemons.settings import PolicyChoice
 from shared.decision import Change, ChangeKind, Outlook, PlacementDecision, Reason, ReasonCode, Refusal
 from shared.model import Allotment, Constraint, ConstraintKind
-from shared.snapshot import NOBODY, POOL, EnvironmentColumns, PowerColumns, Snapshot, WebColumns, WorkloadState
+from shared.snapshot import (
+    ELSEWHERE,
+    NOBODY,
+    POOL,
+    EnvironmentColumns,
+    PowerColumns,
+    Snapshot,
+    WebColumns,
+    WorkloadState,
+)
 from sim_backend.conformance.clusters import NodeRow, WorkRow, rows_of, snapshot
 
 RUNNING, SUSPENDED = WorkloadState.RUNNING, WorkloadState.SUSPENDED
@@ -80,17 +89,36 @@ def test_without_environments_a_snapshot_is_its_own_part() -> None:
 
 
 def test_what_lies_or_runs_elsewhere_is_nowhere_for_a_part() -> None:
-    """An image on a node of others is still there to be resumed; a VM on one must not be touched."""
+    """An image on a node of others is still there to be resumed, one on a silent node is not; a VM on one of others
+    must not be touched."""
     nodes = {"p": POOL, "a": 0, "x": NOBODY}
     jobs = [
         (WorkRow("image", SUSPENDED, places=((0, 0.0),)), 0),
+        (WorkRow("silent", SUSPENDED, places=((-1, 0.0),)), 0),
         (running("astray", 2), 0),
         (running("half", 1, 0), 0),
         (running("here", 1), 0),
     ]
     part = groups.parts(seen(nodes, jobs))[1]
     found = {row.name: ([node for node, _ in row.places], row.fixed) for row in rows_of(part.snapshot)[1]}
-    assert found == {"image": ([-1], False), "astray": ([-1], True), "half": ([0, -1], True), "here": ([0], False)}
+    assert found == {
+        "image": ([ELSEWHERE], False),
+        "silent": ([-1], False),
+        "astray": ([-1], True),
+        "half": ([0, -1], True),
+        "here": ([0], False),
+    }
+
+
+@pytest.mark.parametrize("policy", ["first-fit", "edf", "apc"])
+@pytest.mark.parametrize("keep", [False, True])
+def test_a_job_whose_image_lies_on_a_node_of_others_is_resumed(policy: str, keep: bool) -> None:
+    """Also one that is to be kept where it was, since that is not to be had any more."""
+    nodes = {"p": POOL, "a": 0, "b": 0}
+    row = WorkRow("image", SUSPENDED, places=((0, 0.0),), work_mcycles=1e6)
+    of = (Constraint(ConstraintKind.KEEP, ("image",)),) if keep and policy == "apc" else ()
+    found = made(decided(replace(seen(nodes, [(row, 0)]), constraints=of), policy))
+    assert found in ({"image": ("resume", ["a"])}, {"image": ("resume", ["b"])})
 
 
 def test_groups_of_constraints_are_kept_among_those_inside() -> None:

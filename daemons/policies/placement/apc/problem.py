@@ -15,7 +15,7 @@ from daemons.models.stages import JobStages, cycle_needs, finish_s, left_by_stag
 from daemons.models.utility import utility_at
 from daemons.policies.placement.apc.params import Params
 from daemons.policies.placement.room import repeated
-from shared.snapshot import Bools, Floats, Ints, Snapshot, WorkloadState
+from shared.snapshot import ELSEWHERE, Bools, Floats, Ints, Snapshot, WorkloadState
 
 LEAST_MHZ = 1.0  # what runs is given at least this: a VM of no weight at all cannot be asked for
 SLACK = 1e-9  # sums of floats are rounded
@@ -185,8 +185,9 @@ def _places(snapshot: Snapshot) -> tuple[list[tuple[int, ...]], list[tuple[float
         home.append(where)
         home_mhz.append(tuple(mhz[first : first + k]))
         given = home_mhz[-1]
-        if len(where) != k or min(where) < 0 or max(where) >= count or not 0.0 <= min(given) <= sum(given) < LARGEST:
-            known[row] = False
+        reach = [node for node in where if node != ELSEWHERE] if state == SUSPENDED else where
+        there = len(where) == k and min(reach, default=0) >= 0 and max(reach, default=-1) < count
+        known[row] = there and 0.0 <= min(given) <= sum(given) < LARGEST
     return home, home_mhz, known
 
 

@@ -11,7 +11,7 @@ from daemons.policies.placement.apc.problem import RUNNING, Problem
 from daemons.policies.placement.room import repeated
 from shared.decision import Reason, ReasonCode
 from shared.model import Constraint, ConstraintKind
-from shared.snapshot import Bools, Snapshot
+from shared.snapshot import ELSEWHERE, Bools, Snapshot
 
 Place = tuple[int, ...]
 PlaceOf = Callable[[int], Place | None]
@@ -157,9 +157,10 @@ def rules_of(problem: Problem) -> Rules:
     needs = snapshot.workloads.needs
     masks_of_needs = _label_masks(snapshot, range(len(needs)))
     for row in builder.keep:
-        if problem.home[row]:
+        known = [node for node in problem.home[row] if 0 <= node < len(snapshot.nodes.names)]
+        if known or not {*problem.home[row]} <= {ELSEWHERE}:  # else what it is to be kept on is not to be had any more
             home = np.zeros(len(snapshot.nodes.names), dtype=np.bool_)
-            home[[node for node in problem.home[row] if 0 <= node < home.size]] = True
+            home[known] = True
             builder.restrict([row], home)
     masks, ids, mask_of = [problem.usable], {problem.usable.tobytes(): 0}, [0] * len(needs)
     special = set(builder.own) | {row for row, labels in enumerate(needs) if labels}

@@ -121,7 +121,12 @@ class Search:
             memory, caps = problem.memory[row], self.caps(row)
             if problem.state[row] == SUSPENDED:
                 home = problem.home[row][0]
-                if free_mib[home] >= memory and idle_mhz[home] >= caps[home] and state.rules.on(row, home):
+                if (
+                    home >= 0
+                    and free_mib[home] >= memory
+                    and idle_mhz[home] >= caps[home]
+                    and state.rules.on(row, home)
+                ):
                     free_mib[home] -= memory
                     idle_mhz[home] -= caps[home]
                     placed.append((row, home))
@@ -224,8 +229,9 @@ class Search:
     def best_nodes(self, row: int, full: Bools, caps: Floats) -> list[int]:
         """Where the job runs at full speed: its image's node, else the fastest, of these the one with the least memory
         to spare; with groups all of them, in that order."""
-        if self.problem.state[row] == SUSPENDED and full[self.problem.home[row][0]]:
-            first = [self.problem.home[row][0]]
+        image = self.problem.home[row][0] if self.problem.state[row] == SUSPENDED else -1
+        if image >= 0 and full[image]:
+            first = [image]
             if row not in self.state.rules.groups:
                 return first
         nodes = full.nonzero()[0]
@@ -268,10 +274,10 @@ class Search:
             return None
         place = [-1] * k
         for index, node in enumerate(problem.home[row] if problem.state[row] == SUSPENDED else ()):
-            if slots[node] > 0:
+            if node >= 0 and slots[node] > 0:
                 place[index] = node
                 slots[node] -= 1
-        if row in self.state.rules.keep and -1 in place and problem.home[row]:
+        if row in self.state.rules.keep and -1 in place and max(problem.home[row], default=-1) >= 0:
             return None
         rest = np.repeat(np.arange(slots.size), slots).tolist()
         return tuple(node if node >= 0 else rest.pop(0) for node in place)
