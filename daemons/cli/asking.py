@@ -10,7 +10,7 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from daemons.cli.connection import Line
-from daemons.cli.output import REFUSED, emit, messages
+from daemons.cli.output import REFUSED, emit, messages, wants_json
 from shared.messages import Query, Reply, Request
 from shared.model import check_name
 
@@ -63,7 +63,8 @@ def tell_each(line: Line, names: Sequence[str], request: Callable[[str, str], Re
     answered = list(zip(unique, replies, strict=True))
     refused = [_refusal(name, reply) for name, reply in answered if not reply.done]
     good = [name for name, reply in answered if reply.done]
-    emit({"done": good, "refused": refused}, lambda: _accepted(good, done))
+    if good or wants_json():
+        emit({"done": good, "refused": refused}, lambda: _accepted(good, done))
     for each in refused:
         messages().print(Text(f"error: {each['name']}: {each['code']}: {each['detail']}"), soft_wrap=True)
     if refused:
