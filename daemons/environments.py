@@ -103,7 +103,9 @@ class Environments:
         if known is not None and known.request == request.request:
             return DONE
         if known is not None and not known.destroyed:
-            return "duplicate-name", f"there is an environment {agreement.name!r} already; choose another name"
+            told = known.over and (named is None or known.name in named)
+            how = f"environment {known.name!r} is being destroyed; create it when it is" if told else ""
+            return "duplicate-name", how or f"there is an environment {agreement.name!r} already; choose another name"
         for refused in (refuse_policies(agreement), refuse_partner(agreement, self.cluster, named)):
             if refused != DONE:
                 return refused
