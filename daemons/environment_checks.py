@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 from typing import Any
@@ -67,9 +68,12 @@ def infeasible(agreement: Agreement, cluster: Cluster, named: Known = None) -> s
 
 
 def shortages(cluster: Cluster) -> dict[str, str]:
-    """Which activated environments cannot have their lower bounds any more, and why, in words; older ones come
-    first."""
-    return _short([one.agreement for one in _standing(cluster) if one.serves], cluster, None)
+    """Which activated environments cannot have their lower bounds any more, and why, in words; those that have their
+    nodes come first, of others older ones."""
+    held = Counter(node.given for node in cluster.nodes.values() if can_serve(node))
+    serving = [one for one in _standing(cluster) if one.serves]
+    serving.sort(key=lambda one: one.by_node and held[one.name] < one.agreement.lower)
+    return _short([one.agreement for one in serving], cluster, None)
 
 
 def _short(agreements: Sequence[Agreement], cluster: Cluster, named: Known) -> dict[str, str]:

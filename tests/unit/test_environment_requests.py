@@ -174,6 +174,17 @@ def test_a_node_that_an_operator_keeps_out_is_not_counted() -> None:
     assert [event.subject for event in made.happenings("environment-met")] == ["hpc"]
 
 
+def test_short_is_who_lacks_nodes_and_not_who_came_later_and_has_them() -> None:
+    made = desk(3)
+    made.open("hpc", lower=2)
+    made.open("late", lower=1)
+    made.ask(DrainNode("d", made.held_by("hpc")[0], True))
+    made.finish()
+    (event,) = made.happenings("environment-short")
+    promised = "environment 'hpc' needs 2 nodes, 2 are there, of which 1 is promised to 'late'"
+    assert (event.subject, event.detail) == ("hpc", promised)
+
+
 def test_a_drained_node_is_given_back_and_may_be_removed_then() -> None:
     made = desk(3)
     made.open("hpc", lower=2, setup=Setup(SetupPolicy.WIPE))
