@@ -3,7 +3,8 @@ answered (phoenixcloud.txt section 4.2).
 
 A request that is answered was journaled, with its answer, and the same one again is answered so. One that is stale, or
 that has to wait its turn, is not answered: its asker asks again. What an earlier process of this boot had begun and not
-ended is carried out again.
+ended is carried out again; what was begun in an earlier boot, or failed there, is not answered either: it is asked for
+anew.
 """
 
 from __future__ import annotations
@@ -53,12 +54,16 @@ class SettingUp:
             return
         if begun.boot_id == self._boot_id:
             effects.append(SetUpHost(begun.request, begun.environment, begun.step, begun.setup))
-        else:
-            self._end(begun, False, "the host was started anew while it ran", now_s, effects)
+        else:  # nothing has failed: who asked for it asks anew when it hears of this boot
+            self._write(
+                SetUpEnded(self._answer(begun, False, "the host was started anew while it ran", now_s)), effects
+            )
 
     def asked(self, request: SetUpNode, now_s: float, effects: list[Effect]) -> bool:
         """A controller asks; true when a new reading is to decide, see `look`."""
         known = self._state.ended_setups.get(request.request)
+        if known is not None and not known.ok and known.boot_id != self._boot_id:
+            return False
         if known is not None:
             self._outbox.send(_key(request.request), known, now_s, effects)
             return False
@@ -102,10 +107,13 @@ class SettingUp:
         return request.term < self._state.term or request.boot_id != self._boot_id or now_s > request.expires_at_s
 
     def _end(self, request: SetUpNode, ok: bool, output: str, now_s: float, effects: list[Effect]) -> None:
-        said = output[-OUTPUT_CHARS_MAX:]
-        answer = SetUpAnswer(self._node, request.boot_id, self._next_seq(), now_s, request.request, ok, said)
+        answer = self._answer(request, ok, output, now_s)
         self._write(SetUpEnded(answer), effects)
         self._outbox.send(_key(request.request), answer, now_s, effects)
+
+    def _answer(self, request: SetUpNode, ok: bool, output: str, now_s: float) -> SetUpAnswer:
+        said = output[-OUTPUT_CHARS_MAX:]
+        return SetUpAnswer(self._node, request.boot_id, self._next_seq(), now_s, request.request, ok, said)
 
 
 def _key(request: str) -> str:

@@ -61,6 +61,22 @@ def test_an_agent_that_dies_in_a_setup(town: Estate) -> None:
     assert [one["detail"] for one in town.heard("node-acquired", "n1")] == ["night"]
 
 
+def test_a_host_that_is_started_anew_in_a_setup(town: Estate) -> None:
+    """That is no failure of the setup, even where the first one counts: it is carried out anew."""
+    town.setups.hold("n1", "n2", "n3")
+    ask(town, "env", "create", town.agreement(BATCH, lower=3))
+    ask(town, "env", "activate", "night")
+    held(town, "n1", "n2", "n3")
+    town.lab.power_off("n1")
+    town.setups.release("n1", "n2", "n3")
+    town.until_environment("night", owned=3, state="created")
+    town.lab.power_on("n1")
+    town.until_environment("night", state="running")
+    assert town.setups.done("n1")[-1] == "acquire night wipe"
+    assert len([line for line in town.setups.lines("n1") if line.startswith("begin")]) == 2
+    assert not town.heard("setup-failed")
+
+
 def given_over(town: Estate, count: int) -> list[str]:
     """Wait until so many nodes have been on their way from the batch to the web environment; which, in order."""
 

@@ -178,13 +178,18 @@ def test_what_was_begun_is_begun_again_after_a_crash_and_answered_once() -> None
     assert answer(rig.send(ASKED)).output == "again"
 
 
-def test_what_was_begun_in_another_boot_has_failed() -> None:
+def test_what_was_begun_in_another_boot_is_over_and_not_told_as_a_failure() -> None:
+    """Its asker may not know of the new boot yet, and would count it as a try."""
     rig, _ = begun_rig()
 
     effects = rig.restart(boot_id="boot-2")
 
     assert not only(effects, SetUpHost)
-    assert (answer(effects).ok, answer(effects).boot_id) == (False, "boot-1")
+    assert not messages([*effects, *rig.send(ASKED)], SetUpAnswer)
+    rig.observed()
+    rig.send(replace(ASKED, request="u2", boot_id="boot-2"))
+    assert only(rig.observed(), SetUpHost)
+    rig.handle(HostSetUp("u2", True))
     assert only(rig.order(action(1, boot_id="boot-2")), Operate)
 
 
