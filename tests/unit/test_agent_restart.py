@@ -2,12 +2,26 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from agents.agent import Agent
-from agents.journal import OVER_KEPT_MAX, RECORDS, AgentStarted, GuestNoted, JournalState, SleepAgreed, VmSeen, compact
+from agents.journal import (
+    OVER_KEPT_MAX,
+    RECORDS,
+    AgentStarted,
+    GuestNoted,
+    JournalState,
+    SetUpBegun,
+    SetUpEnded,
+    SleepAgreed,
+    VmSeen,
+    compact,
+)
 from agents.recovery import judge
 from agents.settings import AgentSettings
+from shared.agreement import Setup
 from shared.effects import (
     Abort,
     Acknowledge,
@@ -22,8 +36,8 @@ from shared.effects import (
     WriteJournal,
 )
 from shared.errors import InvalidValue
-from shared.messages import EventsSeen, GuestEvent, Hello, Order, Result
-from shared.model import Action, ActionKind, GuestChange, Outcome, VmState, VmStatus
+from shared.messages import EventsSeen, GuestEvent, Hello, Order, Result, SetUpAnswer, SetUpNode
+from shared.model import Action, ActionKind, GuestChange, Outcome, SetupStep, VmState, VmStatus
 from tests.unit.agent_rig import LEADER, Rig, action, guest_event, messages, only, report, result, vm
 
 # --- unfinished actions -----------------------------------------------------------------------------------------
@@ -351,15 +365,30 @@ def busy_rig() -> Rig:
 
 
 def contents(state: JournalState) -> dict[str, object]:
-    fields = ("starts", "boot_id", "term", "last_event", "clock_s", "accepted", "busy", "events", "live", "slept")
+    fields = (
+        "starts",
+        "boot_id",
+        "term",
+        "last_event",
+        "clock_s",
+        "accepted",
+        "busy",
+        "events",
+        "live",
+        "slept",
+        "setting_up",
+    )
     found: dict[str, object] = {field: getattr(state, field) for field in fields}
-    for ordered in ("finished", "unreported", "over"):
+    for ordered in ("finished", "unreported", "over", "ended_setups"):
         found[ordered] = list(getattr(state, ordered).items())
     return found
 
 
 def test_a_compacted_journal_says_the_same() -> None:
-    records = [*busy_rig().records, SleepAgreed("s1")]
+    ask = SetUpNode("u1", "n1", 1, "boot-1", 160.0, "batch", SetupStep.RELEASE, Setup())
+    answer = SetUpAnswer("n1", "boot-1", 9, 100.0, "u1", True)
+    setups = [SetUpBegun(ask), SetUpEnded(answer), SetUpBegun(replace(ask, request="u2"))]
+    records = [*busy_rig().records, SleepAgreed("s1"), *setups]
     assert {type(record) for record in (*records, *compact(records))} == set(RECORDS)
 
     for cut in range(len(records) + 1):
