@@ -10,6 +10,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 WORKERS ?= 2
 SEEDS ?= 0-199
+DAYS ?= 0-19
 
 # The logs and traces that some tests and experiments replay; docs/data.md says where the originals come from.
 TRIMTAB_DATA ?= $(realpath $(CURDIR)/../shared/data)
@@ -72,6 +73,8 @@ check: setup ## Lint, formatting, types, import contracts and the architecture t
 
 accept: setup ## Every fault seed and the long tests (under an hour)
 	$(BIN)/trimtab sim faults --seeds $(SEEDS)
+	$(BIN)/trimtab sim faults --environments --seeds $(SEEDS)
+	$(BIN)/trimtab sim faults --environments --hours 24 --seeds $(DAYS)
 	$(BIN)/python -m pytest -n $(WORKERS) -m acceptance tests
 
 bench: setup ## Measure speeds beside a plain baseline

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from shared.messages import RemoveWeb, Reply, Request, SubmitWeb
+from shared.messages import DestroyEnvironment, RemoveWeb, Reply, Request, SubmitWeb
 from shared.model import INSTANCE_SEPARATOR, LIVE_STATES, JobPhase, VmState, workload_of
 from shared.webapp import WebApp
 from sim_backend.closed_loop import ClosedLoop
@@ -143,7 +143,13 @@ class AppChecks:
     def _asked_to_remove(self, app: str) -> bool:
         operator = self._loop.operator
         asked = [*operator.pending.values(), *operator.answered.values()]
-        return any(isinstance(request, RemoveWeb) and request.app == app for request in asked)
+        known = self._loop.apps.get(app)
+        home = known.environment if known is not None else ""
+        return any(
+            (isinstance(request, RemoveWeb) and request.app == app)
+            or (isinstance(request, DestroyEnvironment) and request.environment == home)
+            for request in asked
+        )
 
 
 def vms_of(loop: ClosedLoop, app: str) -> list[tuple[str, str, VmState]]:

@@ -76,10 +76,15 @@ class FakeSetups:
         self._chance: dict[str, Random] = {}
         self._under_way: dict[str, tuple[SetUpHost, float]] = {}
         self._faults: dict[str, _Fault] = {}
+        self._hanging: dict[str, int] = {}
 
     def fail_next(self, node: str, times: float = 1, output: str = "failed by the script") -> None:
         """Let the next `times` setups of a host fail (0: none any more)."""
         self._faults[node] = _Fault(times, output)
+
+    def hang_next(self, node: str, times: int = 1) -> None:
+        """Let the next `times` setups of a host last until their limit, and fail (0: none any more)."""
+        self._hanging[node] = times
 
     def under_way(self, node: str) -> SetUpHost | None:
         """The setup that a host is in, None when there is none."""
@@ -93,7 +98,7 @@ class FakeSetups:
             self.doubled.append((now_s, node))
         self._look(node, now_s)
         self._under_way[node] = (effect, now_s)
-        took_s = self._time_s(node, effect.setup.policy)
+        took_s = math.inf if self._hangs(node) else self._time_s(node, effect.setup.policy)
         late = took_s > effect.setup.limit_s
 
         def ends() -> None:
@@ -141,6 +146,11 @@ class FakeSetups:
             return ""
         fault.times -= 1
         return fault.output
+
+    def _hangs(self, node: str) -> bool:
+        left = self._hanging.get(node, 0)
+        self._hanging[node] = max(0, left - 1)
+        return left > 0
 
     def _time_s(self, node: str, policy: SetupPolicy) -> float:
         base_s = {SetupPolicy.WIPE: self.times.wipe_s, SetupPolicy.EXEC: self.times.exec_s}.get(policy, 0.0)

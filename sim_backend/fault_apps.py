@@ -34,8 +34,8 @@ class FaultApp:
 
     def truth(self) -> TrueWeb:
         """What it really is."""
-        (flow,) = self.app.flows
-        return TrueWeb((TrueFlow(flow.name, steps(self.rates), self.work_mcycles, flow.t_min_s),), seed=self.seed)
+        name, t_min_s = next(((flow.name, flow.t_min_s) for flow in self.app.flows), ("requests", 0.02))
+        return TrueWeb((TrueFlow(name, steps(self.rates), self.work_mcycles, t_min_s),), seed=self.seed)
 
 
 def draw_apps(seed: int, nodes: Sequence[Node], policy: str) -> tuple[FaultApp, ...]:

@@ -17,17 +17,17 @@ from shared.messages import CancelJob, DrainNode, Request
 from shared.model import LIVE_STATES
 from sim_backend.app_invariants import unsettled_apps
 from sim_backend.closed_loop import ClosedLoop, LoopSettings
+from sim_backend.environment_runs import EnvironmentFaults, with_environments
 from sim_backend.fake_hypervisor import Failure, FakeHypervisor
 from sim_backend.fault_apps import FaultApp
 from sim_backend.fault_script import (
     BUS_KINDS,
     HEARTBEAT_S,
-    HORIZON_S,
     LEADER_DIES_S,
-    REPAIRED_BY_S,
     Fault,
     FaultScript,
     Incident,
+    write_environments,
     write_script,
 )
 from sim_backend.invariants import Checker, Violation, unsettled
@@ -78,7 +78,11 @@ def run_seed(
     change: Callable[[LoopSettings], LoopSettings] | None = None,
 ) -> SeedOutcome:
     """Run the script of a seed. `change` may plant something in the loop, to see whether it is found."""
-    script = write_script(seed, nodes, policy)
+    return run_script(write_script(seed, nodes, policy), change)
+
+
+def run_script(script: FaultScript, change: Callable[[LoopSettings], LoopSettings] | None = None) -> SeedOutcome:
+    """Run a script. `change`: see `run_seed`."""
     settings = loop_settings(script)
     run = FaultRun(script, change(settings) if change is not None else settings)
     try:
@@ -89,10 +93,28 @@ def run_seed(
     return run.outcome()
 
 
-def replay_command(seed: int, nodes: int, policy: str | None) -> str:
+@dataclass(frozen=True, slots=True)
+class RunKind:
+    """What scripts are written of seeds: see `write_script` and `write_environments`."""
+
+    nodes: int = 5
+    policy: str | None = None
+    environments: bool = False
+    hours: int = 2
+
+    def script(self, seed: int) -> FaultScript:
+        """The script of a seed."""
+        if self.environments:
+            return write_environments(seed, self.nodes, self.policy, self.hours)
+        return write_script(seed, self.nodes, self.policy)
+
+
+def replay_command(seed: int, kind: RunKind) -> str:
     """The command that plays one seed again."""
-    chosen = f" --policy {policy}" if policy else ""
-    return f"trimtab sim faults --seeds {seed}-{seed} --nodes {nodes}{chosen}"
+    chosen = f" --policy {kind.policy}" if kind.policy else ""
+    if kind.environments:
+        chosen += f" --environments --hours {kind.hours}"
+    return f"trimtab sim faults --seeds {seed}-{seed} --nodes {kind.nodes}{chosen}"
 
 
 def _early(sender: str, reason: str) -> bool:
@@ -115,6 +137,8 @@ def loop_settings(script: FaultScript) -> LoopSettings:
         faults=script.bus,
         speed_factors=script.speed_factors,
     )
+    if script.environments is not None:
+        settings = with_environments(settings, script.seed)
     return settings if script.power is None else with_power(settings, script.power, script.seed)
 
 
@@ -135,19 +159,23 @@ class FaultRun:
             controller.compute_delay_s = lambda: script.compute_s
             controller.power_delay_s = lambda: 2.0
         self.power: PowerFaults | None = None
+        self.environments: EnvironmentFaults | None = None
         self._write_down()
 
     def run(self) -> None:
-        """Play the script, then let the loop converge, for at least `HORIZON_S` in all: every job is over, and every
-        application that lasts has the instances that it must have. Then those are removed, and nothing is left."""
-        self.loop.run_until(REPAIRED_BY_S)
+        """Play the script, then let the loop converge, until its horizon at least: every job is over, every application
+        that lasts has the instances that it must have, and every environment its nodes. Then those are removed, and
+        nothing is left."""
+        self.loop.run_until(self.script.repaired_by_s)
         self._repair_everything()
-        self.loop.run_until(HORIZON_S)
-        until_s = REPAIRED_BY_S + CONVERGE_S
+        self.loop.run_until(self.script.horizon_s)
+        until_s = max(self.script.repaired_by_s + CONVERGE_S, self.script.horizon_s)
         self._converge(until_s)
         for script in self.script.apps:
             if script.removed_s == math.inf:
                 self.loop.remove_web(script.app.name, self.loop.engine.now_s)
+        if self.environments is not None:
+            self.environments.end()
         self._converge(until_s + REMOVE_S)
         if self.power is not None:
             self.power.check()
@@ -173,8 +201,14 @@ class FaultRun:
 
     def _open(self) -> list[str]:
         accepted, apps = self.checker.jobs.accepted, self.checker.apps
-        missing = [f"{job.name} was never accepted" for job in self.script.jobs if job.name not in accepted]
+        environments = self.environments
+        missing = [
+            f"{job.name} was never accepted"
+            for job in self.script.jobs
+            if job.name not in accepted and not (environments is not None and environments.exempt(job.name))
+        ]
         missing += [f"{name} was never accepted" for name in self.loop.apps if name not in apps.accepted]
+        missing += [] if environments is None else environments.unsettled()
         return missing + unsettled(self.loop, accepted) + unsettled_apps(self.loop)
 
     # --- the script -----------------------------------------------------------------------------------------------
@@ -197,6 +231,10 @@ class FaultRun:
             self._schedule(incident)
         if script.power is not None:
             self.power = PowerFaults(loop, script.power, self.checker.report, self.done, self._leader)
+        if script.environments is not None:
+            self.environments = EnvironmentFaults(
+                loop, script.environments, self.checker.guests, self.checker.report, self.done, self._leader
+            )
 
     def _write_down_app(self, script: FaultApp) -> None:
         loop, name = self.loop, script.app.name
@@ -245,6 +283,8 @@ class FaultRun:
         self._apart.clear()
         if self.power is not None:
             self.power.repair()
+        if self.environments is not None:
+            self.environments.repair()
 
     # --- processes ------------------------------------------------------------------------------------------------
 
@@ -418,8 +458,8 @@ class FaultRun:
         self.checker.guests.host_died(node)
         engine = self.loop.engine
         boots = self._boots[node]
-        if engine.now_s < REPAIRED_BY_S:
-            back_s = min(engine.now_s + self._rng.uniform(100.0, 900.0), REPAIRED_BY_S)
+        if engine.now_s < self.script.repaired_by_s:
+            back_s = min(engine.now_s + self._rng.uniform(100.0, 900.0), self.script.repaired_by_s)
         else:
             back_s = engine.now_s + 100.0
         engine.at(back_s, FAULT_PRIORITY, lambda: self._return(node, boots))

@@ -5,8 +5,9 @@ Pure: a script is a value, the same for the same seed. `fault_runs` carries it o
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from random import Random
 
@@ -14,8 +15,10 @@ from shared.bus import topology
 from shared.bus.faults import BusFaults, FaultRule, Partition
 from shared.bus.faults import FaultKind as BusFaultKind
 from shared.costs import OperationCosts
-from shared.model import ActionKind, Job, Node, Stage
+from shared.model import ActionKind, Job, Node, Rules, Stage
 from sim_backend.fault_apps import FaultApp, draw_apps, with_rules
+from sim_backend.fault_environments import NODES as ENVIRONMENT_NODES
+from sim_backend.fault_environments import FaultEnvironments, at_home, draw_environments
 from sim_backend.fault_power import FaultPower, draw_power
 
 JOBS = 20
@@ -30,6 +33,8 @@ NODE_MIB, NODE_RESERVE_MIB = 3_000, 400
 CORES, CORE_MHZ = 2, 1_000.0
 CONTROLLERS = ("a", "b")
 HEARTBEAT_S = 20.0
+PART_S = 14_400.0  # of a longer script: how long after one part the next begins
+PARTS_APART = 1_000_000  # between the seeds of its parts
 LEADER_DIES_S = 4.0  # how long before a change of leaders its orders begin to be late
 NEAR_MOMENT = 0.7  # share of faults that hit just when a job has come in or a drain has begun
 DRAINS = 12
@@ -122,6 +127,9 @@ class FaultScript:
     gang_timeout_s: float
     action_ttl_s: float
     power: FaultPower | None = None
+    environments: FaultEnvironments | None = None
+    repaired_by_s: float = REPAIRED_BY_S
+    horizon_s: float = HORIZON_S
 
 
 POLICIES = ("first-fit", "edf", "apc")
@@ -164,6 +172,79 @@ def write_script(seed: int, nodes: int = NODES_MIN, policy: str | None = None) -
         action_ttl_s=rng.choice((60.0, 150.0)),
         power=power,
     )
+
+
+def write_environments(
+    seed: int, nodes: int = ENVIRONMENT_NODES, policy: str | None = None, hours: int = 2
+) -> FaultScript:
+    """The script of a seed with environments: the faults of `write_script` without power, and those of hand-overs.
+
+    A longer one is made of as many scripts one after another as begin within `hours`; its periods are longer too.
+    """
+    count = max(1, math.ceil(3_600.0 * hours / PART_S))
+    parts = [write_script(seed + turn * PARTS_APART, max(nodes, ENVIRONMENT_NODES), policy) for turn in range(count)]
+    script = parts[0] if count == 1 else lengthened(parts)
+    until_s = script.repaired_by_s - (REPAIRED_BY_S - FAULTS_UNTIL_S)
+    environments = draw_environments(seed, script.nodes, script.jobs, until_s)
+    return replace(
+        script,
+        jobs=tuple(at_home(job, environments.homes.get(job.name, "")) for job in script.jobs),
+        apps=(
+            *(replace(one, app=replace(one.app, rules=Rules()), changed=None) for one in script.apps),
+            environments.app,
+        ),
+        speed_factors=dict.fromkeys(script.speed_factors, 1.0),
+        power=None,
+        environments=environments,
+    )
+
+
+def lengthened(parts: Sequence[FaultScript]) -> FaultScript:
+    """One script after another on the nodes of the first, every part with its own jobs and faults. Applications,
+    environments and everything that is drawn once for a world are those of the first."""
+    first, step_s = parts[0], PART_S
+    shifted = [part if not turn else _later(part, turn, turn * step_s) for turn, part in enumerate(parts)]
+    last_s = (len(parts) - 1) * step_s
+    return replace(
+        first,
+        jobs=tuple(job for part in shifted for job in part.jobs),
+        work_factors={name: factor for part in shifted for name, factor in part.work_factors.items()},
+        controllers=CONTROLLERS,
+        drains=tuple(drain for part in shifted for drain in part.drains),
+        incidents=tuple(incident for part in shifted for incident in part.incidents),
+        bus=replace(
+            first.bus,
+            rules=tuple(rule for part in shifted for rule in part.bus.rules),
+            partitions=tuple(partition for part in shifted for partition in part.bus.partitions),
+        ),
+        repaired_by_s=REPAIRED_BY_S + last_s,
+        horizon_s=PART_S * len(parts),
+    )
+
+
+def _later(script: FaultScript, turn: int, by_s: float) -> FaultScript:
+    """The script with everything at a later time, its jobs under other names."""
+    return replace(
+        script,
+        jobs=tuple(_job_later(job, turn, by_s) for job in script.jobs),
+        work_factors={f"{name}-{turn}": factor for name, factor in script.work_factors.items()},
+        drains=tuple(Drain(one.node, one.from_s + by_s, one.until_s + by_s) for one in script.drains),
+        incidents=tuple(replace(one, at_s=one.at_s + by_s, until_s=one.until_s + by_s) for one in script.incidents),
+        bus=replace(
+            script.bus,
+            rules=tuple(replace(one, from_s=one.from_s + by_s, until_s=one.until_s + by_s) for one in script.bus.rules),
+            partitions=tuple(
+                replace(one, from_s=one.from_s + by_s, until_s=one.until_s + by_s) for one in script.bus.partitions
+            ),
+        ),
+    )
+
+
+def _job_later(job: Job, turn: int, by_s: float) -> Job:
+    goal_s = None if job.goal_s is None else job.goal_s + by_s
+    begins_s = job.desired_start_s + by_s
+    name = f"{job.name}-{turn}"
+    return replace(job, name=name, submit_s=job.submit_s + by_s, desired_start_s=begins_s, goal_s=goal_s)
 
 
 _COSTS = (

@@ -43,6 +43,8 @@ class GuestChecks:
         self._leaving: dict[tuple[str, int], str] = {}
         self._lost_ends: set[str] = set()  # tasks whose end died with a host before it was told
         self._doubles = 0
+        self.on_change: Callable[[str], None] | None = None  # called with each node whose VMs have changed
+        self.on_loss: Callable[[str], None] | None = None  # called with each VM that is lost on account of a fault
 
     # --- what is about to happen ----------------------------------------------------------------------------------
 
@@ -148,6 +150,8 @@ class GuestChecks:
             if self._domains[name] != before_domains[name]:
                 self._check_node(name)
                 self._check_domains(name, before_domains[name], live)
+                if self.on_change is not None:
+                    self.on_change(name)
             if self._images[name] != before_images[name]:
                 self._check_images(name, before_images[name], live)
         self._stopped.clear()
@@ -201,6 +205,8 @@ class GuestChecks:
             if was.state not in LIVE_STATES or (now is not None and now.state in LIVE_STATES):
                 continue
             place = (name, vm)
+            if self.on_loss is not None and (place in self._excused or not up):
+                self.on_loss(vm)
             if place in self._excused:
                 self._excused.discard(place)
                 continue

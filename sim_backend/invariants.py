@@ -13,6 +13,7 @@ from shared import effects as fx
 from shared.messages import (
     AgentBound,
     CancelJob,
+    DestroyEnvironment,
     EventsSeen,
     GoToSleep,
     GuestEvent,
@@ -282,7 +283,10 @@ class JobChecks:
         operator = self._loop.operator
         asked = [*operator.pending.values(), *operator.answered.values()]
         self._cancelled = {request.job for request in asked if isinstance(request, CancelJob)}
-        return job in self._cancelled
+        known = self._loop.jobs.get(job)
+        home = known.environment if known is not None else ""
+        ends = any(isinstance(request, DestroyEnvironment) and request.environment == home for request in asked)
+        return ends or job in self._cancelled
 
 
 def is_job(key: tuple[str, str]) -> bool:

@@ -13,10 +13,12 @@ from rich.table import Table
 from daemons.cli.output import emit, messages, output_option, two_columns
 from shared.clock import perf_s
 from shared.plugins import find_policy
-from sim_backend.fault_runs import SeedOutcome, replay_command, run_seed
+from sim_backend.fault_environments import NODES as ENVIRONMENT_NODES
+from sim_backend.fault_runs import RunKind, SeedOutcome, replay_command, run_script
 from sim_backend.fault_script import NODES_MIN
 
 NODES_MAX = 200
+HOURS_MIN, HOURS_MAX = 2, 168
 SEEDS_MAX = 100_000
 
 
@@ -39,17 +41,34 @@ def seed_range(text: str) -> range:
     "--nodes", type=click.IntRange(NODES_MIN, NODES_MAX), default=NODES_MIN, show_default=True, help="Nodes per world."
 )
 @click.option("--policy", help="Any registered placement policy; without it seeds take turns through several.")
+@click.option(
+    "--environments",
+    is_flag=True,
+    help=f"Environments share the nodes, of which there are {ENVIRONMENT_NODES} at least; setups and owners fail too.",
+)
+@click.option(
+    "--hours",
+    type=click.IntRange(HOURS_MIN, HOURS_MAX),
+    default=HOURS_MIN,
+    show_default=True,
+    help="With --environments: how long faults go on.",
+)
 @output_option
 @click.pass_context
-def faults(context: click.Context, seeds: range, nodes: int, policy: str | None) -> None:
+def faults(
+    context: click.Context, seeds: range, nodes: int, policy: str | None, environments: bool, hours: int
+) -> None:
     """Run the real controller and agents while messages, processes, operations and hosts fail, and check that no VM
     is doubled or lost, no node overcommitted, no job forgotten. Exit status 1 when something did not hold."""
     if policy is not None:
         find_policy("placement", policy)
+    if hours > HOURS_MIN and not environments:
+        raise click.UsageError("--hours needs --environments")
+    kind = RunKind(nodes, policy, environments, hours)
     begun_s = perf_s()
     counts: Counter[str] = Counter()
     violations: list[dict[str, object]] = []
-    for outcome in _outcomes(seeds, nodes, policy):
+    for outcome in _outcomes(seeds, kind):
         counts.update(outcome.faults)
         for violation in outcome.violations:
             violations.append(
@@ -57,7 +76,7 @@ def faults(context: click.Context, seeds: range, nodes: int, policy: str | None)
                     "seed": outcome.seed,
                     "invariant": violation.invariant,
                     "at_s": violation.at_s,
-                    "replay": replay_command(outcome.seed, nodes, policy),
+                    "replay": replay_command(outcome.seed, kind),
                     "detail": violation.detail,
                 }
             )
@@ -74,11 +93,11 @@ def faults(context: click.Context, seeds: range, nodes: int, policy: str | None)
         context.exit(1)
 
 
-def _outcomes(seeds: range, nodes: int, policy: str | None) -> Iterator[SeedOutcome]:
+def _outcomes(seeds: range, kind: RunKind) -> Iterator[SeedOutcome]:
     console = messages()
     shown = track(seeds, "seeds", console=console, transient=True, disable=not console.is_terminal)
     for seed in shown:
-        yield run_seed(seed, nodes, policy)
+        yield run_script(kind.script(seed))
 
 
 def _for_people(runs: int, counts: Counter[str], violations: list[dict[str, object]]) -> RenderableType:
