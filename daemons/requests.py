@@ -201,10 +201,13 @@ class Requests:
         if node is None:
             return refused
         if node.claimed or node.vms or node.wanted_mib > 0 or node.flights:
-            return "node-not-empty", f"{len(node.claimed)} VMs and {len(node.vms)} images may be on it; drain it first"
+            images = len(node.vms.keys() - node.claimed.keys())
+            return "node-not-empty", f"{len(node.claimed)} VMs and {images} images may be on it; drain it first"
         if (node.environment or not node.in_hand) and node.condition is not NodeCondition.OFF:
             whose = node.environment or node.given
-            return "node-in-environment", f"node {request.node!r} is environment {whose!r}'s; drain it first"
+            failed = node.handover is Handover.FAILED
+            way = "its setup has failed: repair it, or power it off and confirm that" if failed else "drain it first"
+            return "node-in-environment", f"node {request.node!r} is environment {whose!r}'s; {way}"
         del self.cluster.nodes[request.node]
         self.deciding.deployment.forget(request.node)
         self.agenda.removed_nodes.append(request.node)

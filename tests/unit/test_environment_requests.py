@@ -190,8 +190,10 @@ def test_a_drained_node_is_given_back_and_may_be_removed_then() -> None:
     made.open("hpc", lower=2, setup=Setup(SetupPolicy.WIPE))
     made.ask(SubmitJob("j", job("j", environment="hpc")))
     made.finish()
-    assert made.ask(RemoveNode("r1", "n1")).code == "node-not-empty"
-    assert made.ask(RemoveNode("r2", "n2")).code == "node-in-environment"
+    busy = made.ask(RemoveNode("r1", "n1"))
+    assert (busy.code, busy.detail) == ("node-not-empty", "1 VMs and 0 images may be on it; drain it first")
+    idle = made.ask(RemoveNode("r2", "n2"))
+    assert (idle.code, idle.detail) == ("node-in-environment", "node 'n2' is environment 'hpc''s; drain it first")
     made.ask(DrainNode("d", "n1", True))
     made.hear()
     made.finish()

@@ -109,6 +109,8 @@ def test_a_failed_setup_is_an_alarm_and_repair_tries_again() -> None:
     assert ("setup-failed", "n000") in alarms
     asked = len(made.setups)
 
+    stays = made.ask(RemoveNode("x1", "n000"))
+    assert (stays.code, "repair it" in stays.detail) == ("node-in-environment", True)
     assert made.ask(RepairNode("r1", "n000")).done
     assert len(made.setups) == asked + 1
     assert made.handover() is not Handover.FAILED
