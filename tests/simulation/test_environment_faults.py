@@ -240,7 +240,6 @@ def bare(script: FaultScript) -> FaultScript:
     return replace(quiet, apps=(*quiet.apps[:-1], site), environments=replace(environments, app=site))
 
 
-QUICK = frozenset({"setups are skipped", "victims are killed"})
 PLANTED: dict[str, tuple[Any, set[str], Callable[[FaultScript], FaultScript]]] = {
     "setups are skipped": (SkippingController, {"not-acquired", "not-released"}, lambda script: script),
     "nodes are handed over before they are empty": (HastyController, {"foreign-vm"}, bare),
@@ -249,9 +248,7 @@ PLANTED: dict[str, tuple[Any, set[str], Callable[[FaultScript], FaultScript]]] =
 }
 
 
-@pytest.mark.parametrize(
-    "bug", [bug if bug in QUICK else pytest.param(bug, marks=pytest.mark.acceptance) for bug in PLANTED]
-)
+@pytest.mark.parametrize("bug", PLANTED)
 def test_a_planted_bug_is_found(bug: str) -> None:
     make, invariants, script_of = PLANTED[bug]
     other: set[str] = set()
@@ -263,10 +260,7 @@ def test_a_planted_bug_is_found(bug: str) -> None:
     pytest.fail(f"{bug}: nothing of {sorted(invariants)} in {SEEDS_MAX} seeds, only {sorted(other)}")
 
 
-QUIET = pytest.param(Controller, set(), marks=pytest.mark.acceptance)
-
-
-@pytest.mark.parametrize(("make", "expected"), [QUIET, (LendingController, {"lower-bound-lent"})])
+@pytest.mark.parametrize(("make", "expected"), [(Controller, set()), (LendingController, {"lower-bound-lent"})])
 def test_lent_lower_bounds_are_found(make: Any, expected: set[str]) -> None:
     """Given more jobs than an environment has nodes for, and nodes within the bounds of others that are idle."""
     assert found(tight(0), with_controller(make), {"lower-bound-lent"}, 2_500.0) == expected

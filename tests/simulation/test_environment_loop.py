@@ -80,7 +80,6 @@ def test_a_day_of_both_traces(data_folder: Path) -> None:
     assert steps >= {(name, step) for name in (BATCH, WEB) for step in SetupStep}
 
 
-@pytest.mark.acceptance
 def test_environments_that_grow_beyond_their_bounds() -> None:
     """FLB-NUB: the web environment has as many nodes as it needs, the batch environment asks for what its jobs wait
     for and gives back what is idle."""
@@ -95,7 +94,6 @@ def test_environments_that_grow_beyond_their_bounds() -> None:
     assert all(loop.world.completions.get(name) for name in loop.jobs)
 
 
-@pytest.mark.acceptance
 def test_a_third_environment_borrows() -> None:
     """A pair under FB, and one alone that takes what is left and gives it back; what the pair does not use of its own
     is not lent."""
@@ -113,7 +111,6 @@ def test_a_third_environment_borrows() -> None:
     assert all(loop.world.completions.get(name) for name in loop.jobs)
 
 
-@pytest.mark.acceptance
 def test_units_that_are_vms() -> None:
     """Two environments share VMs on nodes that nobody has: as many run as there are units."""
     template = VmTemplate("box", CORES, 2_000, CORES * CORE_MHZ)
