@@ -284,7 +284,7 @@ class Deciding:
         free: list[Change] = []
         held: list[Change] = []
         for change in decision.changes:
-            starts = change.kind is ChangeKind.START and not self.settings.hold_starts
+            starts = self._starts(change) and not self.settings.hold_starts
             (free if starts or self.settings.automation is Automation.AUTO else held).append(change)
         dropped = self.apply(free, now_s)
         record = DecisionRecord(
@@ -306,6 +306,14 @@ class Deciding:
             self.pending, self._pending_seen = record, self._seen
         self.agenda.happened(now_s, "decided", f"{record.number}", f"{len(free)} changes, {len(held)} held")
         return [record]
+
+    def _starts(self, change: Change) -> bool:
+        """Whether it is the start of a submitted workload; for a job that gave way to its environment's agreement going
+        on is one too: nobody else has it go on."""
+        if change.kind is not ChangeKind.RESUME:
+            return change.kind is ChangeKind.START
+        entry = self.cluster.job(change.workload)
+        return entry is not None and bool(entry.job.environment)
 
     def approve(self, number: int, now_s: float) -> bool:
         """Carry out the held changes of the decision that waits; false when it is not that one."""

@@ -39,9 +39,9 @@ class EnvironmentDesk(Desk):
             self.asked = [each for each in self.asked if each.request != effect.message.request] + [effect.message]
         super()._publish(effect)
 
-    def successor(self) -> EnvironmentDesk:
+    def successor(self, **settings: Any) -> EnvironmentDesk:
         """The controller dies and another leads, over the same store and hosts."""
-        other = EnvironmentDesk(len(self.nodes), self.store)
+        other = EnvironmentDesk(len(self.nodes), self.store, **settings)
         other.now_s, other.nodes, other.boots = self.now_s, self.nodes, self.boots
         other.seqs, other.vms, other._asks = self.seqs, self.vms, self._asks
         other.carry(other.controller.start(other.now_s))

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from daemons.settings import Automation
 from shared.agreement import EnvironmentState, Granularity, Setup, SetupPolicy, VmTemplate
 from shared.messages import ConfirmOff, Query, SetDeciding, SubmitJob, SubmitWeb
 from shared.model import ActionKind, JobPhase
@@ -164,6 +165,25 @@ def test_a_deactivation_goes_on_over_the_death_of_a_controller(until: int) -> No
     assert (later.states(), later.held_by()) == ({"hpc": "deactivated"}, [])
     assert later.controller.cluster.jobs["j"].phase is JobPhase.SUSPENDED
     assert not later.entry().begun
+
+
+@pytest.mark.parametrize("level", list(Automation))
+@pytest.mark.parametrize("hold_starts", [False, True])
+def test_jobs_that_gave_way_go_on_where_starts_are_not_held(level: Automation, hold_starts: bool) -> None:
+    made = desk(automation=level)
+    made.open("hpc")
+    made.ask(SubmitJob("j", job("j", environment="hpc")))
+    made.finish()
+    made.deactivate()
+    made.finish()
+    assert made.controller.cluster.jobs["j"].phase is JobPhase.SUSPENDED
+    later = made.successor(automation=level, hold_starts=hold_starts)
+    later.activate()
+    later.finish()
+    later.hear()
+    later.finish()
+    held = hold_starts and level is not Automation.AUTO
+    assert later.controller.cluster.jobs["j"].phase is (JobPhase.SUSPENDED if held else JobPhase.RUNNING)
 
 
 def test_nothing_of_a_decision_in_the_making_comes_to_a_deactivated_environment() -> None:
