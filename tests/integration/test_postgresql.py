@@ -22,7 +22,7 @@ from daemons.records import WindowRecord
 from daemons.store import ActionEntry, Retention, SqlStore
 from daemons.store.retention import DAY_S
 from daemons.store.schema import SCHEMA, VERSION_TABLE, metadata
-from shared.clock import ManualClock, SystemClock, perf_s
+from shared.clock import ManualClock, SystemClock
 from shared.errors import InvalidInput, StaleTerm, StoreUnavailable
 from shared.messages import Happened
 from sim_backend.conformance.store_checks import CHECKS
@@ -304,19 +304,9 @@ def test_a_backup_of_one_is_restored_into_the_other(store: SqlStore, tmp_path: P
         target.append_events([Happened(NOW_S, "after", "x")])  # numbers given by the database go on
 
 
-def test_speed(store: SqlStore) -> None:
-    """Bounds that a slow machine still keeps."""
+def test_many_jobs_come_back_in_their_order(store: SqlStore) -> None:
     term = store.take_lead("a").term
     records = tuple(job_record(f"job-{at}", at) for at in range(5000))
-    times_s = []
     for at in range(0, 5000, 1000):
-        begun_s = perf_s()
         store.write(term, records[at : at + 1000])
-        times_s.append(perf_s() - begun_s)
-    begun_s = perf_s()
-    image = store.take_lead("b").image
-    lead_s = perf_s() - begun_s
-
-    assert image == records
-    assert min(times_s) < 0.5
-    assert lead_s < 1.0
+    assert store.take_lead("b").image == records

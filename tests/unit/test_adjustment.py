@@ -41,7 +41,7 @@ def settled(load: float, start: int, rule: WebTerms, least: int = 1, most: int =
 def test_a_constant_load_comes_to_rest(load: float, start: int, rule: WebTerms) -> None:
     """Given any load, then it ends where all instances are used no more than the one bound says and, but for one, more
     than the other."""
-    assume(rule.add_above < 1.0)  # use never exceeds 1
+    assume(rule.add_above < 0.999)  # use never exceeds 1
     count = settled(load, start, rule, most=10_000)
     assert load / count <= rule.add_above * (1.0 + 1e-9)
     assert count == 1 or load / (count - 1) >= rule.remove_below * (1.0 - 1e-6)
