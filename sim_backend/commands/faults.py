@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
 
 import click
 from rich.console import Group, RenderableType
-from rich.progress import track
+from rich.progress import Progress
 from rich.table import Table
 
 from daemons.cli.output import emit, messages, output_option, two_columns
 from shared.clock import perf_s
 from shared.plugins import find_policy
+from sim_backend.experiments.pool import run_all
 from sim_backend.fault_environments import NODES as ENVIRONMENT_NODES
 from sim_backend.fault_runs import RunKind, SeedOutcome, replay_command, run_script
 from sim_backend.fault_script import NODES_MIN
@@ -20,6 +20,7 @@ from sim_backend.fault_script import NODES_MIN
 NODES_MAX = 200
 HOURS_MIN, HOURS_MAX = 2, 168
 SEEDS_MAX = 100_000
+MANY = 8  # seeds that are worth processes of their own
 
 
 def seed_range(text: str) -> range:
@@ -93,11 +94,17 @@ def faults(
         context.exit(1)
 
 
-def _outcomes(seeds: range, kind: RunKind) -> Iterator[SeedOutcome]:
+def _outcomes(seeds: range, kind: RunKind) -> list[SeedOutcome]:
+    """In the order of the seeds, on all processors where there are many."""
     console = messages()
-    shown = track(seeds, "seeds", console=console, transient=True, disable=not console.is_terminal)
-    for seed in shown:
-        yield run_script(kind.script(seed))
+    with Progress(console=console, transient=True, disable=not console.is_terminal) as shown:
+        task = shown.add_task("seeds", total=len(seeds))
+        work = [(_outcome, (seed, kind)) for seed in seeds]
+        return run_all(work, None if len(seeds) >= MANY else 1, lambda done: shown.update(task, completed=done))
+
+
+def _outcome(seed: int, kind: RunKind) -> SeedOutcome:
+    return run_script(kind.script(seed))
 
 
 def _for_people(runs: int, counts: Counter[str], violations: list[dict[str, object]]) -> RenderableType:
