@@ -85,9 +85,15 @@ class Reconciler:
                 self.take_back(entry, now_s, keep_images=not difference.lost)
             difference = diff(sight_of(self.cluster, entry))
         self._note_due(entry, difference, now_s)
-        held = (need for need in difference.needs if need.kind is not ActionKind.DISCARD_IMAGE)
-        needs = held if entry.resuming and not entry.released else difference.needs  # nothing keeps a gang waiting
-        return tuple(n for n in needs if not (self._resting(n, now_s) or self._misplaced(n, entry)))
+        coming = (
+            entry.phase is JobPhase.RUNNING and entry.resuming and not entry.released
+        )  # nothing keeps a gang waiting
+        return tuple(
+            need
+            for need in difference.needs
+            if not (coming and need.kind is ActionKind.DISCARD_IMAGE)
+            and not (self._resting(need, now_s) or self._misplaced(need, entry))
+        )
 
     def _misplaced(self, need: Need, entry: JobEntry) -> bool:
         """Whether it would bring a VM to a node that has been handed over since, or is on its way to another."""

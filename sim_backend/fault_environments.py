@@ -31,7 +31,7 @@ from shared.messages import (
     Request,
     ResizeEnvironment,
 )
-from shared.model import Job, Node, Rules
+from shared.model import Job, Node, Rules, Stage
 from shared.webapp import WebApp
 from sim_backend.fault_apps import FaultApp
 
@@ -42,6 +42,7 @@ CREATED_S, ACTIVATED_S, JOBS_FROM_S = 30.0, 35.0, 60.0
 PEAK_INSTANCES = 4
 SETUP_TRIES = 3
 TEMPLATE = VmTemplate("box", 1, 600, 500.0)
+BOXED_S = 600.0
 _SHARES = ((0.40, BATCH), (0.65, LAB), (0.75, VMS))  # of the jobs; the rest is in no environment
 
 
@@ -113,9 +114,14 @@ def at_home(job: Job, environment: str) -> Job:
     submit_s = max(job.submit_s, JOBS_FROM_S)
     changed = replace(plain, environment=environment, submit_s=submit_s, desired_start_s=submit_s)
     if environment == VMS:
-        stages = tuple(replace(one, max_mhz=TEMPLATE.max_mhz, memory_mib=TEMPLATE.memory_mib) for one in job.stages)
-        changed = replace(changed, stages=stages)
+        changed = replace(changed, stages=tuple(_boxed(one) for one in job.stages))
     return replace(changed, instances=min(job.instances, 2))
+
+
+def _boxed(stage: Stage) -> Stage:
+    """What a VM of the template can do, and so short that the few there are come to the end of all jobs."""
+    run_s = min(stage.work_mcycles / stage.max_mhz, BOXED_S)
+    return Stage(run_s * TEMPLATE.max_mhz, TEMPLATE.max_mhz, 0.0, TEMPLATE.memory_mib)
 
 
 def _home(job: Job, names: Sequence[str], rng: Random) -> str:

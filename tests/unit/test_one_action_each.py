@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from shared.messages import DrainNode, HoldJob, SubmitJob
+from shared.messages import CancelJob, DrainNode, HoldJob, SubmitJob
 from shared.model import ActionKind
 from tests.unit.desk import Desk, job
 
@@ -44,3 +44,26 @@ def test_a_resumed_gang_runs_before_its_old_images_go_and_no_action_is_left_behi
     nodes = desk.controller.cluster.nodes.values()
     assert [(node.actions, node.flights) for node in nodes] == [(0, {})] * len(nodes)
     assert desk.controller.cluster.actions == {}
+
+
+def test_images_of_a_job_that_is_cancelled_while_it_is_resumed_are_discarded() -> None:
+    """Given a job that is cancelled as its VM is on the way to another node: the VM is stopped, the image goes too."""
+    desk = Desk().lead()
+    desk.ask(SubmitJob("s", job(memory_mib=500)))
+    answered(desk)
+    home = next(name for name in desk.nodes if desk.vms[name])
+    desk.ask(HoldJob("h1", "j", True))
+    answered(desk)
+    desk.ask(DrainNode("d", home, True))
+    desk.ask(HoldJob("h2", "j", False))
+    while not desk.orders:
+        desk.wait(5.0, reporting=desk.nodes)
+    (resume,) = desk.take_orders()
+    desk.ask(CancelJob("c", "j"))
+    desk.result(resume)
+    desk.wait(5.0, reporting=desk.nodes)
+
+    kinds = {kind for ordered in answered(desk) for _, kind in ordered}
+
+    assert kinds == {ActionKind.STOP, ActionKind.DISCARD_IMAGE}
+    assert desk.vms == {"n1": {}, "n2": {}}
