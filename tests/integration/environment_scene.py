@@ -155,9 +155,10 @@ class Estate(Scene):
     def open(self, *layers: Mapping[str, Any], **keys: Any) -> None:
         """Create an environment and activate it, as its owner."""
         whole = merged(*layers, keys)
-        owner = f"owner.{whole['owner']}"
-        self.done_by(owner, "env", "create", self.agreement(whole))
-        self.done_by(owner, "env", "activate", str(whole["name"]), "--wait", "30")
+        file, name = self.agreement(whole), str(whole["name"])
+        for words in (("create", file), ("activate", name, "--wait", "30")):
+            said = self.here(f"owner.{whole['owner']}", "env", *words)
+            assert said.status == 0, f"{words}: {said}\n{self.logs()}"
 
     def environment(self, name: str) -> dict[str, Any]:
         """What `trimtab env show` says of it to the provider."""
