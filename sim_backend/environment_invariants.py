@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from daemons.records import JobRecord
 from shared import effects as fx
 from shared.agreement import Agreement, EnvironmentState, Granularity, OnReclaim, Setup, SetupPolicy, WorkloadType
 from shared.messages import CancelJob, DestroyEnvironment, Result
@@ -49,7 +50,9 @@ class EnvironmentChecks:
         self._runs: dict[str, list[SetupRun]] = {}
         self._runs_seen = self._with_seen = self._doubled_seen = 0
         self._blamed: set[str] = set()  # jobs that have lost a VM, or of which an operation failed
+        self._released: set[tuple[str, int]] = set()  # jobs that were set free to run, with their attempt
         self._since: dict[str, _Since] = {}
+        self._then_write, loop.store.on_write = loop.store.on_write, self._written
         for agent in loop.agents.values():
             agent.on_effect = self._hearing(agent.on_effect)
         loop.engine.at(LOOK_S, 0, self._tick)
@@ -126,8 +129,15 @@ class EnvironmentChecks:
 
         return hear
 
+    def _written(self, term: int, records: tuple[Any, ...]) -> None:
+        self._released.update(
+            (one.job.name, one.attempt) for one in records if isinstance(one, JobRecord) and one.released
+        )
+        if self._then_write is not None:
+            self._then_write(term, records)
+
     def _check_stop(self, node: str, vm: str, generation: int) -> None:
-        """Jobs whose nodes are taken back are suspended where that was agreed."""
+        """Jobs whose nodes are taken back are suspended where that was agreed, once they run."""
         name = workload_of(vm)[0]
         job = self._loop.jobs.get(name)
         agreement = self._agreements.get(job.environment) if job is not None else None
@@ -135,6 +145,7 @@ class EnvironmentChecks:
         if agreement is None or domain is None or agreement.batch.on_reclaim is not OnReclaim.SUSPEND:
             return
         runs = domain.state is VmState.RUNNING and domain.generation == generation
+        runs = runs and (name, domain.attempt) in self._released
         if runs and name not in self._blamed and not self._is_to_end(name, agreement.name):
             self._report("work-thrown-away", f"{vm} of {agreement.name} on {node}")
 
