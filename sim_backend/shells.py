@@ -6,6 +6,7 @@ journal or store holds, frozen and thawed. What it does not know (true work, scr
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -25,6 +26,7 @@ ACTOR_PRIORITY = 9  # delayed answers come after everything scripted for the sam
 CONTROLLER_PREFETCH = 1000
 EXIT_RESTART_S = 1.0  # how soon a supervisor starts a process anew that ended itself
 RECONNECT_S = 1.0
+ROUNDING_S = 1e-5  # by so little a clock may differ from what sums of floats say
 RECONNECT_MAX_S = 16.0
 
 
@@ -296,8 +298,15 @@ class Shell(ABC):
 
     def _start_timer(self, effect: fx.StartTimer) -> None:
         name = effect.name
-        at_s = effect.at_s - self._latest_s + self.engine.now_s if self._is_off() else effect.at_s
+        at_s = effect.at_s
+        if self._is_off():
+            at_s += self.engine.now_s - self._latest_s
+            while 0.0 < (early_s := effect.at_s - self._shown_s(at_s)) < ROUNDING_S:
+                at_s += max(early_s, math.ulp(at_s))  # never before its clock shows that time
         self.engine.start_timer(self.user, name, at_s, lambda: self.feed(fx.TimerFired(name)))
+
+    def _shown_s(self, at_s: float) -> float:
+        return self.engine.epoch_s + at_s + self.clock_off_s
 
     def _is_off(self) -> bool:
         return self._latest_s != self.engine.now_s
