@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from daemons.records import JobRecord
 from shared import effects as fx
 from shared.agreement import Agreement, EnvironmentState, Granularity, OnReclaim, Setup, SetupPolicy, WorkloadType
 from shared.messages import CancelJob, DestroyEnvironment, Result
@@ -130,9 +129,9 @@ class EnvironmentChecks:
         return hear
 
     def _written(self, term: int, records: tuple[Any, ...]) -> None:
-        self._released.update(
-            (one.job.name, one.attempt) for one in records if isinstance(one, JobRecord) and one.released
-        )
+        for one in records:
+            if one.key[0] == "job" and getattr(one, "released", False):  # else it is deleted, or does not run
+                self._released.add((one.job.name, one.attempt))
         if self._then_write is not None:
             self._then_write(term, records)
 
