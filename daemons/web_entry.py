@@ -129,7 +129,6 @@ class WebEntry:
             return app.min_instances, app.max_instances
         return wanted, app.max_instances if app.flows else wanted
 
-
     @property
     def measured_at_s(self) -> float | None:
         """When it was last measured, None: not by this controller."""
