@@ -85,9 +85,8 @@ class Reconciler:
                 self.take_back(entry, now_s, keep_images=not difference.lost)
             difference = diff(sight_of(self.cluster, entry))
         self._note_due(entry, difference, now_s)
-        coming = (
-            entry.phase is JobPhase.RUNNING and entry.resuming and not entry.released
-        )  # nothing keeps a gang waiting
+        # While a job is on its way back its old images wait: nothing is to keep a gang from coming together.
+        coming = entry.phase is JobPhase.RUNNING and entry.resuming and not entry.released
         return tuple(
             need
             for need in difference.needs
