@@ -8,7 +8,7 @@ SHELL := /bin/bash
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
-WORKERS ?= 2
+WORKERS ?= 3
 SEEDS ?= 0-199
 DAYS ?= 0-19
 
@@ -61,7 +61,7 @@ run: setup ## Watch a simulated cluster of 25 nodes work through 200 jobs; the r
 	$(BIN)/trimtab sim run --output-folder out/run
 
 test: setup ## Run every test but the acceptance runs (minutes)
-	$(BIN)/python -m pytest -n $(WORKERS) -m "not acceptance" tests
+	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m "not acceptance" tests
 
 check: setup ## Lint, formatting, types, import contracts and the architecture tests
 	$(BIN)/ruff check .
@@ -75,7 +75,7 @@ accept: setup ## Every fault seed and the long tests (under an hour)
 	$(BIN)/trimtab sim faults --seeds $(SEEDS)
 	$(BIN)/trimtab sim faults --environments --seeds $(SEEDS)
 	$(BIN)/trimtab sim faults --environments --hours 24 --seeds $(DAYS)
-	$(BIN)/python -m pytest -n $(WORKERS) -m acceptance tests
+	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m acceptance tests
 
 bench: setup ## Measure speeds beside a plain baseline
 	$(BIN)/python -m benchmarks
