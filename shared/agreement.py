@@ -137,7 +137,8 @@ class WebTerms:
 
 @dataclass(frozen=True, slots=True)
 class Scheduling:
-    """The placement policy that schedules an environment's workloads, and its parameters."""
+    """The placement policy that schedules an environment's workloads on its nodes, and its parameters. Not used with
+    granularity `vm`: VMs of several parties share nodes, and the provider's policy places them."""
 
     policy: str = "first-fit"
     params: Mapping[str, Any] = field(default_factory=dict)
