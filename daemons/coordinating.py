@@ -24,7 +24,6 @@ from shared.coordination import GroupView, Moment
 from shared.errors import UnknownPolicy
 from shared.model import JobPhase, whole
 
-ASKED_BY_ARRIVALS = frozenset({"on-demand"})  # models that are asked when jobs have arrived
 _TIMERS = (Moment.PROVISION, Moment.MANAGE)
 _SAYS = {
     WorkloadType.BATCH: (Moment.START, Moment.MANAGE),
@@ -74,11 +73,6 @@ class Coordinating:
         del now_s
         self._pending = True
         self.agenda.coordinate.add(name)
-
-    def demand(self, environment: str, now_s: float) -> None:
-        """A web environment may need more or fewer units."""
-        del now_s
-        self.agenda.coordinate.add(environment)
 
     def loaded(self, now_s: float) -> None:
         """A new leader has read everything: groups that had begun go on as they were."""
@@ -153,7 +147,7 @@ class Coordinating:
             elif group.resized():
                 resized.append(group)
         self._asked_by_arrivals = {
-            name for group in self.groups for name in group.names if group.policy.name in ASKED_BY_ARRIVALS
+            name for group in self.groups for name in group.names if group.policy.asked_at_arrivals
         }
         for group in new:
             group.begin(now_s)

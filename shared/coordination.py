@@ -16,7 +16,7 @@ class Moment(StrEnum):
     end and before jobs that arrive: DEMAND, PROVISION, MANAGE."""
 
     START = "start"  # the group begins, an environment has joined or left it, or its bounds are others
-    DEMAND = "demand"  # the web environment needs more or fewer units; with `on-demand` also: jobs have arrived
+    DEMAND = "demand"  # the web environment needs more or fewer units, or jobs have arrived (`asked_at_arrivals`)
     PROVISION = "provision"  # the provider's timer, every lease unit
     MANAGE = "manage"  # the batch manager's timer, every lease unit
 

@@ -320,6 +320,11 @@ class CoordinationPolicy(Protocol):
         """The name in agreements and scenarios: their `model`."""
         ...
 
+    @property
+    def asked_at_arrivals(self) -> bool:
+        """Whether it is asked (DEMAND) when jobs have arrived, too."""
+        ...
+
     def objection(self, lower: int, upper: int | None) -> str:
         """Why an agreement of this model cannot have these bounds ("": it can)."""
         ...

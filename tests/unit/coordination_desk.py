@@ -128,7 +128,7 @@ class CoordinationDesk(Desk):
         reason = Reason(ReasonCode.ADJUSTMENT)
         stops = [Change(one.job.name, one.revision, ChangeKind.STOP, (), reason) for one in running[instances:]]
         self.controller.deciding.apply(stops, self.now_s)
-        self.controller.coordinating.demand(web.app.environment, self.now_s)
+        self.controller.agenda.coordinate.add(web.app.environment)
         self.controller.agenda.dirty_web[name] = web
         self.controller.agenda.place = True
         self.look()

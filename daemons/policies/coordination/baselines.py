@@ -11,6 +11,7 @@ class Dedicated:
     """Every environment has its lower bound, always."""
 
     name = "dedicated"
+    asked_at_arrivals = False
 
     def objection(self, lower: int, upper: int | None) -> str:
         """The two bounds are the same."""
@@ -34,6 +35,7 @@ class OnDemand:
     batch units that are idle at the end of a lease unit. Nothing is shared between the two."""
 
     name = "on-demand"
+    asked_at_arrivals = True
 
     def objection(self, lower: int, upper: int | None) -> str:
         """Nothing is set aside."""

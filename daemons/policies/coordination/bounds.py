@@ -15,6 +15,7 @@ class FixedBounds:
     batch environment at the provider's next timer."""
 
     name = "fb"
+    asked_at_arrivals = False
 
     def objection(self, lower: int, upper: int | None) -> str:
         """The two bounds are the same."""
@@ -44,6 +45,7 @@ class FixedLowerBound:
     end."""
 
     name = "flb-nub"
+    asked_at_arrivals = False
 
     def objection(self, lower: int, upper: int | None) -> str:
         """Any bounds will do."""
