@@ -229,10 +229,7 @@ def shape_of(
 def find_hypervisor(name: str) -> MakeHypervisor:
     """The driver registered as `name`: called with the URI and with what it is to call when it has something to say.
     Raises InvalidInput naming the drivers there are."""
-    if name not in plugins.names(plugins.HYPERVISORS):
-        known = ", ".join(plugins.names(plugins.HYPERVISORS))
-        raise InvalidInput(Problem("hypervisor.driver", f"there is no {name!r}", f"one of {known}"))
-    make: MakeHypervisor = plugins.load(plugins.HYPERVISORS, name)
+    make: MakeHypervisor = plugins.find_driver(plugins.HYPERVISORS, "hypervisor.driver", name)
     return make
 
 

@@ -13,11 +13,11 @@ from collections.abc import Callable, Sequence
 
 from agents.journal import JournalRecord, JournalState, SetUpBegun, SetUpEnded
 from agents.outbox import Outbox
+from agents.sleeping import on_it
 from shared.effects import Effect, HostSetUp, Observed, SetUpHost
 from shared.messages import SetUpAnswer, SetUpNode
-from shared.model import VmState, VmStatus
+from shared.model import HOLDING_STATES, VmStatus
 
-ALIVE_STATES = frozenset({VmState.RUNNING, VmState.PAUSED, VmState.INCOMING})
 OUTPUT_CHARS_MAX = 4096
 Write = Callable[[JournalRecord, list[Effect]], None]
 
@@ -123,8 +123,4 @@ def _key(request: str) -> str:
 
 def _alive(vms: Sequence[VmStatus]) -> str:
     """Why a host with these VMs must not be set up; empty when it may. VMs that are not ours do not count."""
-    kept = [vm.vm for vm in vms if vm.managed and vm.state in ALIVE_STATES]
-    if not kept:
-        return ""
-    more = f" and {len(kept) - 1} more" if len(kept) > 1 else ""
-    return f"{kept[0]}{more} on it"
+    return on_it([vm.vm for vm in vms if vm.managed and vm.state in HOLDING_STATES])

@@ -14,9 +14,8 @@ from agents.journal import JournalRecord, JournalState, SleepAgreed
 from agents.outbox import Key, Outbox
 from shared.effects import Effect, Observed, SleepEnded, SleepHost
 from shared.messages import GoToSleep, SleepAnswer
-from shared.model import VmState, VmStatus
+from shared.model import HOLDING_STATES, VmStatus
 
-AWAKE_STATES = frozenset({VmState.RUNNING, VmState.PAUSED, VmState.INCOMING})
 Write = Callable[[JournalRecord, list[Effect]], None]
 
 
@@ -149,7 +148,11 @@ def _key(request: GoToSleep) -> str:
 
 def _alive(vms: Sequence[VmStatus]) -> str:
     """Why a host with these VMs must not sleep, ours or not; empty when it may."""
-    kept = [vm.vm for vm in vms if vm.state in AWAKE_STATES or vm.busy]
+    return on_it([vm.vm for vm in vms if vm.state in HOLDING_STATES or vm.busy])
+
+
+def on_it(kept: Sequence[str]) -> str:
+    """Says which VMs are on a host, empty when there are none."""
     if not kept:
         return ""
     more = f" and {len(kept) - 1} more" if len(kept) > 1 else ""

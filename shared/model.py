@@ -362,6 +362,7 @@ class VmState(StrEnum):
 
 
 LIVE_STATES = frozenset({VmState.RUNNING, VmState.PAUSED})
+HOLDING_STATES = LIVE_STATES | {VmState.INCOMING}  # those that hold memory
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ from functools import cache
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any
 
-from shared.errors import Problem, UnknownPolicy
+from shared.errors import InvalidInput, Problem, UnknownPolicy
 
 HYPERVISORS = "trimtab.hypervisors"
 COMMANDS = "trimtab.commands"
@@ -33,6 +33,14 @@ def names(group: str) -> tuple[str, ...]:
 def load(group: str, name: str) -> Any:
     """The object registered as `name`; KeyError when there is none."""
     return _found(group)[name].load()
+
+
+def find_driver(group: str, key: str, name: str) -> Any:
+    """What makes drivers of a group, registered as `name`; raises `InvalidInput` naming the configuration's `key` and
+    the drivers that there are."""
+    if name not in _found(group):
+        raise InvalidInput(Problem(key, f"there is no {name!r}", "one of " + ", ".join(names(group))))
+    return load(group, name)
 
 
 def find_policy(role: str, name: str) -> Any:

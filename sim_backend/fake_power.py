@@ -12,12 +12,11 @@ from enum import StrEnum
 from random import Random
 
 from shared.errors import ContractViolation
-from shared.model import PowerOperation, SleepMode, VmState
+from shared.model import HOLDING_STATES, PowerOperation, SleepMode
 from shared.ports import PowerAnswer
 from sim_backend.fake_hypervisor import FakeCluster
 
 SLEEP_LIMIT_S = 60.0  # a host that has not gone to sleep by then is said not to
-AWAKE_STATES = frozenset({VmState.RUNNING, VmState.PAUSED, VmState.INCOMING})
 DOES = frozenset({PowerOperation.FENCE, PowerOperation.WAKE})
 
 
@@ -257,7 +256,7 @@ class FakePower:
         hypervisor = self.cluster.hypervisors[node]
         self.cluster.catch_up(now_s)
         if how is not Down.CUT:
-            live = [vm for vm, domain in hypervisor.domains.items() if domain.state in AWAKE_STATES]
+            live = [vm for vm, domain in hypervisor.domains.items() if domain.state in HOLDING_STATES]
             self.asleep_with += [(now_s, node, vm) for vm in live]
         hypervisor.host_dies(now_s)
         (self._asleep.discard if how is Down.CUT else self._asleep.add)(node)

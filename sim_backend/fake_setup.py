@@ -12,10 +12,8 @@ from random import Random
 
 from shared.agreement import SetupPolicy
 from shared.effects import HostSetUp, SetUpHost
-from shared.model import SetupStep, VmState
+from shared.model import HOLDING_STATES, SetupStep
 from sim_backend.fake_hypervisor import FakeCluster
-
-ALIVE_STATES = frozenset({VmState.RUNNING, VmState.PAUSED, VmState.INCOMING})
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +135,7 @@ class FakeSetups:
     def _look(self, node: str, now_s: float) -> None:
         """No VM of ours may be alive while a host is set up."""
         domains = self.cluster.hypervisor(node).domains
-        alive = [vm for vm, domain in domains.items() if domain.managed and domain.state in ALIVE_STATES]
+        alive = [vm for vm, domain in domains.items() if domain.managed and domain.state in HOLDING_STATES]
         self.set_up_with += [(now_s, node, vm) for vm in alive]
 
     def _fault(self, node: str) -> str:
