@@ -10,7 +10,7 @@ from daemons.entries import NodeEntry
 from daemons.environment_entry import EnvironmentEntry
 from daemons.partners import why_not
 from daemons.state import Cluster
-from daemons.unit_views import Stock, like, queue_of, vms_used
+from daemons.unit_views import Stock, like, owned_and_idle, queue_of
 from shared.coordination import Moment
 from shared.model import JobPhase
 
@@ -21,7 +21,7 @@ PHASES = (JobPhase.WAITING, JobPhase.RUNNING, JobPhase.SUSPENDED)
 def environment_row(cluster: Cluster, stock: Stock, entry: EnvironmentEntry) -> Row:
     """An environment in the list of all."""
     agreement = entry.agreement
-    owned, idle = _units(cluster, stock, entry)
+    owned, idle = owned_and_idle(entry, cluster, stock)
     workloads = [job for job in cluster.jobs_of(entry.name) if not job.over]
     jobs = [job.phase for job in workloads if not job.job.app]
     return {
@@ -42,14 +42,6 @@ def environment_row(cluster: Cluster, stock: Stock, entry: EnvironmentEntry) -> 
         "instances": sum(job.phase is JobPhase.RUNNING for job in workloads if job.job.app),
         "detail": entry.detail,
     }
-
-
-def _units(cluster: Cluster, stock: Stock, entry: EnvironmentEntry) -> tuple[int, int]:
-    """The units that it has, what is on its way to it among them, and on how many of them nothing runs."""
-    if entry.by_node:
-        held = stock.held.get(entry.name, ())
-        return len(held), sum(unit.idle for unit in held)
-    return entry.size, max(0, entry.size - vms_used(entry, cluster))
 
 
 def environment_details(

@@ -40,7 +40,7 @@ class Units:
         if environment is None or environment.by_node:
             return True
         if name not in self._left:
-            own = (e for e in self._cluster.active.values() if e.job.environment == name)
+            own = self._cluster.jobs_of(name)
             self._left[name] = environment.size - sum(e.job.instances for e in own if e.phase is JobPhase.RUNNING)
         enough = entry.job.instances <= self._left[name]
         self._left[name] -= entry.job.instances if enough else 0

@@ -118,8 +118,7 @@ def party_of(
 ) -> Party:
     """An environment as its group's policy sees it; queue: see `queue_of`. O(nodes of the environment)."""
     agreement = entry.agreement
-    own = stock.held.get(entry.name, ())
-    idle = sum(unit.idle for unit in own) if entry.by_node else max(0, entry.size - vms_used(entry, cluster))
+    _, idle = owned_and_idle(entry, cluster, stock)
     queued, biggest = queue
     return Party(
         entry.name,
@@ -133,6 +132,14 @@ def party_of(
         biggest,
         agreement.batch,
     )
+
+
+def owned_and_idle(entry: EnvironmentEntry, cluster: Cluster, stock: Stock) -> tuple[int, int]:
+    """The units that an environment has, what is on its way to it among them, and on how many of them nothing runs."""
+    if entry.by_node:
+        held = stock.held.get(entry.name, ())
+        return len(held), sum(unit.idle for unit in held)
+    return entry.size, max(0, entry.size - vms_used(entry, cluster))
 
 
 def like(entry: EnvironmentEntry, cluster: Cluster, stock: Stock) -> Node | None:

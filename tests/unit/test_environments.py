@@ -152,16 +152,22 @@ def test_deactivation_suspends_jobs_gives_nodes_back_and_keeps_the_work() -> Non
     assert jobs["j"].phase is jobs["w0"].phase is JobPhase.RUNNING
 
 
-@pytest.mark.parametrize("until", [0, 1, 2, 3])
-def test_a_deactivation_goes_on_over_the_death_of_a_controller(until: int) -> None:
-    made = working()
-    made.deactivate()
+def succeeded(made: EnvironmentDesk, until: int) -> EnvironmentDesk:
+    """The next controller, once all has come to rest: the one before died after so many steps."""
     steps: list[Step] = [EnvironmentDesk.hear, EnvironmentDesk.obey, lambda one: one.set_up(1), EnvironmentDesk.finish]
     for step in steps[: until + 1]:
         step(made)
     later = made.successor()
     later.wait(70.0, later.nodes)
     later.finish()
+    return later
+
+
+@pytest.mark.parametrize("until", [0, 1, 2, 3])
+def test_a_deactivation_goes_on_over_the_death_of_a_controller(until: int) -> None:
+    made = working()
+    made.deactivate()
+    later = succeeded(made, until)
     assert (later.states(), later.held_by()) == ({"hpc": "deactivated"}, [])
     assert later.controller.cluster.jobs["j"].phase is JobPhase.SUSPENDED
     assert not later.entry().begun
@@ -221,12 +227,7 @@ def test_web_instances_are_stopped_and_come_back() -> None:
 def test_a_destruction_goes_on_over_the_death_of_a_controller(until: int) -> None:
     made = working()
     made.destroy()
-    steps: list[Step] = [EnvironmentDesk.hear, EnvironmentDesk.obey, lambda one: one.set_up(1), EnvironmentDesk.finish]
-    for step in steps[: until + 1]:
-        step(made)
-    later = made.successor()
-    later.wait(70.0, later.nodes)
-    later.finish()
+    later = succeeded(made, until)
     assert (later.states(), later.held_by()) == ({"hpc": "destroyed"}, [])
     assert {entry.phase for entry in later.controller.cluster.jobs.values()} == {JobPhase.CANCELLED}
     assert not later.controller.cluster.active
