@@ -11,12 +11,16 @@ STAMP := $(VENV)/.installed
 WORKERS ?= 3
 SEEDS ?= 0-199
 DAYS ?= 0-19
+HOSTS ?= 3
 
 # The logs and traces that some tests and experiments replay; docs/data.md says where the originals come from.
 TRIMTAB_DATA ?= $(realpath $(CURDIR)/../shared/data)
 ifneq ($(strip $(TRIMTAB_DATA)),)
 export TRIMTAB_DATA
 endif
+
+# Bytecode is kept, wherever this runs: without it every worker compiles all tests anew, and every process all modules.
+unexport PYTHONDONTWRITEBYTECODE
 
 # The first Python that is new enough and runs (a version manager's shim may exist and refuse to).
 define find_python
@@ -34,7 +38,7 @@ if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
 fi
 endef
 
-.PHONY: help setup run test check accept bench coverage format clean
+.PHONY: help setup run lab test check accept seeds browser bench coverage deb format clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -54,11 +58,14 @@ $(STAMP): setup.cfg pyproject.toml
 	  fi; \
 	  "$$python" -m venv --clear $(VENV); \
 	fi; \
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev,plots]'; \
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev,plots,portal]'; \
 	touch $@
 
 run: setup ## Watch a simulated cluster of 25 nodes work through 200 jobs; the report lands in out/run/
 	$(BIN)/trimtab sim run --output-folder out/run
+
+lab: setup ## As root: watch jobs and a web application on HOSTS=3 hosts with QEMU on this machine, and see that all is well
+	$(BIN)/python -m tests.lab --hosts $(HOSTS)
 
 test: setup ## Run every test but the acceptance runs (minutes)
 	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m "not acceptance" tests
@@ -72,10 +79,17 @@ check: setup ## Lint, formatting, types, import contracts and the architecture t
 	$(BIN)/python -m pytest -q -m "not acceptance" tests/architecture
 
 accept: setup ## Every fault seed and the long tests (under an hour)
+	TRIMTAB_TESTS=thorough $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal \
+	  -m "(acceptance or hypothesis) and not alone" --ignore tests/browser tests
+	tests/beside out/accept/seeds.log make seeds SEEDS=$(SEEDS) DAYS=$(DAYS) -- $(BIN)/python -m pytest -m "acceptance and alone" tests
+
+seeds: setup ## The fault seeds: SEEDS=0-199 of two hours without and with environments, DAYS=0-19 of a day
 	$(BIN)/trimtab sim faults --seeds $(SEEDS)
 	$(BIN)/trimtab sim faults --environments --seeds $(SEEDS)
 	$(BIN)/trimtab sim faults --environments --hours 24 --seeds $(DAYS)
-	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m acceptance tests
+
+browser: setup ## Every page of the portal in Chromium
+	$(BIN)/python -m pytest -m acceptance tests/browser
 
 bench: setup ## Measure speeds beside a plain baseline
 	$(BIN)/python -m benchmarks
@@ -84,6 +98,9 @@ coverage: setup ## Run the tests and say which lines none of them reached
 	$(BIN)/coverage erase
 	$(BIN)/coverage run -m pytest -m "not acceptance" tests
 	$(BIN)/coverage report
+
+deb: setup ## Build the Debian package into out/deb/
+	systemd/debian/build out/deb
 
 format: setup ## Put the formatting right
 	$(BIN)/ruff check --fix .

@@ -10,13 +10,12 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from agents.guests import Guests
 from agents.journal import (
     SEQ_NO_WORD,
     Accepted,
     AgentStarted,
-    EventsForgotten,
     Finished,
-    GuestNoted,
     JournalRecord,
     JournalState,
     Reported,
@@ -30,6 +29,9 @@ from agents.recovery import judge
 from agents.settings import AgentSettings
 from agents.setup import SettingUp
 from agents.sleeping import Sleeping
+from agents.standard.asked import StandardJobs
+from agents.watching import TIMER as PROBE_TIMER
+from agents.watching import Watching
 from shared.bus import topology
 from shared.effects import (
     Abort,
@@ -44,19 +46,33 @@ from shared.effects import (
     Observed,
     Operate,
     Operated,
+    Probed,
     Publish,
     Published,
     Received,
     Reconnected,
     SleepEnded,
+    StandardRan,
     StartTimer,
     StopTimer,
     TimerFired,
     WriteJournal,
 )
 from shared.errors import ContractViolation
-from shared.messages import EventsSeen, GoToSleep, GuestEvent, Hello, Order, Report, Result, SetUpNode, UnderWay
+from shared.messages import (
+    AgentBound,
+    GoToSleep,
+    Hello,
+    Order,
+    Report,
+    Result,
+    RunStandardJob,
+    SetUpNode,
+    UnderWay,
+    Watch,
+)
 from shared.model import LIVE_STATES, Action, ActionKind, GuestChange, Node, Outcome, VmState, VmStatus
+from shared.scalars import TEXT_LENGTH_MAX
 
 REPORT_TIMER = "report"
 LIMIT_TIMER = "limit:"
@@ -82,31 +98,20 @@ class Agent:
         self.node, self.boot_id, self.settings = node, boot_id, settings
         self._state = JournalState(records)
         self._seq = 0
-        self._outbox = Outbox(settings.publish_retry_s)
+        self.outbox = Outbox(settings.publish_retry_s)
         self._asked: deque[_Asked] = deque(maxlen=OBSERVES_MAX)
         self._news: dict[str, tuple[int, UnderWay | None]] = {}
         self._doubtful: dict[str, bool] = dict.fromkeys(self._state.accepted, False)
         self._inventory: Node | None = None
         self._last: Mapping[str, VmStatus] = {}
+        own = (node, boot_id, self._state, self.outbox)
+        self._guests = Guests(*own, self._next_seq, self._write)
+        self._watching = Watching(settings.address, lambda vm: vm in self._state.busy)
         self._sleeping = Sleeping(
-            node,
-            boot_id,
-            self._state,
-            self._outbox,
-            settings.outcome_keep_s,
-            self._next_seq,
-            self._write,
-            lambda: self._setup.running,
+            *own, settings.outcome_keep_s, self._next_seq, self._write, lambda: self._setup.running
         )
-        self._setup = SettingUp(
-            node,
-            boot_id,
-            self._state,
-            self._outbox,
-            self._next_seq,
-            self._write,
-            lambda: self._sleeping.decided,
-        )
+        self._setup = SettingUp(*own, self._next_seq, self._write, lambda: self._sleeping.decided)
+        self._standard = StandardJobs(*own, self._next_seq, self._host_changes)
 
     # --- inputs ---------------------------------------------------------------------------------------------------
 
@@ -116,9 +121,9 @@ class Agent:
         self._write(AgentStarted(self._state.starts + 1, self.boot_id), effects)
         self._seq = self._state.starts << 32
         for action in self._state.unreported:
-            self._outbox.send(action, self._state.finished[action].result, now_s, effects)
+            self.outbox.send(action, self._state.finished[action].result, now_s, effects)
         for event in self._state.events.values():
-            self._outbox.send(event.event, event, now_s, effects)
+            self.outbox.send(event.event, event, now_s, effects)
         effects.append(self._observe(full=True))
         effects.append(StartTimer(REPORT_TIMER, now_s + self.settings.report_s))
         for action in self._state.accepted:
@@ -141,18 +146,22 @@ class Agent:
         if isinstance(event, GuestChanged):
             return self._guest_changed(event, now_s)
         if isinstance(event, Reconnected):
-            return self._outbox.resend(now_s)
+            return self.outbox.resend(now_s)
         if isinstance(event, SleepEnded):
             return self._sleep_ended(event, now_s)
         if isinstance(event, HostSetUp):
             return self._setup.done(event, now_s)
+        if isinstance(event, StandardRan):
+            return self._standard.ran(event, now_s)
+        if isinstance(event, Probed):
+            return self._watching.probed(event, now_s)
         raise ContractViolation(f"{type(event).__name__} is not an input of agents")
 
     def _received(self, received: Received, now_s: float) -> list[Effect]:
         message = received.message
         if not received.sender.startswith(topology.CONTROLLER_USER_PREFIX):
             return _dead(received, f"{received.sender} may not order agents about")
-        if not isinstance(message, Order | Hello | EventsSeen | GoToSleep | SetUpNode):
+        if not isinstance(message, AgentBound):
             return _dead(received, f"a {message.KIND} is not for agents")
         node = _addressee(message)
         if node not in ("", self.node):
@@ -161,11 +170,16 @@ class Agent:
         term = message.action.term if isinstance(message, Order) else message.term
         if term > self._state.term:
             self._write(TermSeen(term), effects)
-        if isinstance(message, GoToSleep | SetUpNode):
+        if isinstance(message, GoToSleep | SetUpNode | RunStandardJob):
             _acknowledge(received.delivery, effects)
             self._asked_of_host(message, now_s, effects)
             return effects
-        self._events_seen(message.events_seen, now_s, effects)
+        if isinstance(message, Watch):
+            _acknowledge(received.delivery, effects)
+            if not self._is_older(term):
+                self._watching.follow(message, now_s, effects)
+            return effects
+        self._guests.stored(message.events_seen, now_s, effects)
         if isinstance(message, Order):
             self._order(message.action, received.delivery, now_s, effects)
             return effects
@@ -175,9 +189,13 @@ class Agent:
             effects.append(self._observe(full=not self._is_older(term)))
         return effects
 
-    def _asked_of_host(self, request: GoToSleep | SetUpNode, now_s: float, effects: list[Effect]) -> None:
-        """A request that a fresh reading decides, unless it can be answered at once."""
-        if isinstance(request, GoToSleep):
+    def _asked_of_host(
+        self, request: GoToSleep | SetUpNode | RunStandardJob, now_s: float, effects: list[Effect]
+    ) -> None:
+        """To sleep or to be set up is decided by a fresh reading, unless it can be answered at once."""
+        if isinstance(request, RunStandardJob):
+            self._standard.asked(request, now_s, effects)
+        elif isinstance(request, GoToSleep):
             if self._sleeping.asked(request, now_s, effects):
                 effects.append(self._observe(full=False))
                 self._sleeping.look(self._seq)
@@ -187,7 +205,7 @@ class Agent:
 
     def _published(self, published: Published, now_s: float) -> list[Effect]:
         effects: list[Effect] = []
-        key = self._outbox.confirm(published.publish_id, published.ok)
+        key = self.outbox.confirm(published.publish_id, published.ok)
         if isinstance(key, str) and key in self._state.unreported:
             self._write(Reported(key), effects)
         self._sleeping.published(key, now_s, effects)
@@ -197,7 +215,11 @@ class Agent:
         if name == REPORT_TIMER:
             return [self._observe(full=False), StartTimer(REPORT_TIMER, now_s + self.settings.report_s)]
         if name == PUBLISH_TIMER:
-            return self._outbox.fire(now_s)
+            return self.outbox.fire(now_s)
+        if name == PROBE_TIMER:
+            effects: list[Effect] = []
+            self._watching.due(now_s, effects)
+            return effects
         action = self._state.accepted.get(name.removeprefix(LIMIT_TIMER))
         if action is None:
             return []
@@ -212,7 +234,7 @@ class Agent:
         known = self._state.finished.get(action.id)
         if known is not None:
             # Its seq stays: what it says of the VM was so then and may be so no more.
-            self._outbox.send(action.id, known.result, now_s, effects)
+            self.outbox.send(action.id, known.result, now_s, effects)
             _acknowledge(delivery, effects)
             return
         if action.id in self._state.accepted:
@@ -240,11 +262,16 @@ class Agent:
         doing = self._state.busy.get(action.vm)
         if doing is not None:
             return Outcome.BUSY, f"{doing} is under way"
-        if self._sleeping.decided:
-            return Outcome.REFUSED, "the host is going to sleep"
-        if self._setup.running and action.kind is not ActionKind.DISCARD_IMAGE:
-            return Outcome.REFUSED, "the host is being set up"
+        changes = self._host_changes()
+        if changes and (self._sleeping.decided or action.kind is not ActionKind.DISCARD_IMAGE):
+            return Outcome.REFUSED, changes
         return None
+
+    def _host_changes(self) -> str:
+        """Why nothing may begin on the host now; empty when it may."""
+        if self._sleeping.decided:
+            return "the host is going to sleep"
+        return "the host is being set up" if self._setup.running else ""
 
     def _is_older(self, term: int) -> bool:
         return term < self._state.term
@@ -262,7 +289,7 @@ class Agent:
         result = self._result(action, SEQ_NO_WORD, outcome, now_s, detail=detail)
         self._write(Finished(result, action.expires_at_s + self.settings.outcome_keep_s), effects)
         _acknowledge(delivery, effects)
-        self._outbox.send(action.id, result, now_s, effects)
+        self.outbox.send(action.id, result, now_s, effects)
 
     def _operated(self, operated: Operated, now_s: float) -> list[Effect]:
         action = self._state.accepted.get(operated.call_id)
@@ -291,7 +318,7 @@ class Agent:
         result = self._result(action, self._next_seq(), outcome, now_s, status, final, detail)
         self._write(Finished(result, action.expires_at_s + self.settings.outcome_keep_s), effects)
         self._doubtful.pop(action.id, None)
-        self._outbox.send(action.id, result, now_s, effects)
+        self.outbox.send(action.id, result, now_s, effects)
         effects.append(StopTimer(LIMIT_TIMER + action.id))
 
     def _result(
@@ -316,7 +343,7 @@ class Agent:
             outcome,
             status,
             final,
-            detail,
+            detail[:TEXT_LENGTH_MAX],
         )
 
     def _sleep_ended(self, ended: SleepEnded, now_s: float) -> list[Effect]:
@@ -330,40 +357,11 @@ class Agent:
     # --- guest events ---------------------------------------------------------------------------------------------
 
     def _guest_changed(self, changed: GuestChanged, now_s: float) -> list[Effect]:
-        status = changed.status
-        if not status.managed:
-            return []
         effects: list[Effect] = []
-        if changed.change is GuestChange.ARRIVED or self._state.over.get(status.vm) != status.generation:
-            self._note(changed.change, status, now_s, effects)
-        elif left_a_domain(status):
-            effects.append(Forget(status.vm))
-        self._touch(status.vm, None)
+        if changed.status.managed:
+            self._guests.changed(changed, now_s, effects)
+            self._touch(changed.status.vm, None)
         return effects
-
-    def _note(self, change: GuestChange, status: VmStatus, now_s: float, effects: list[Effect]) -> None:
-        number = self._state.last_event + 1
-        event = GuestEvent(self.node, self.boot_id, self._next_seq(), now_s, number, change, status)
-        self._write(GuestNoted(event), effects)
-        self._outbox.send(number, event, now_s, effects)
-        if change is GuestChange.ENDED or (change is GuestChange.VANISHED and left_a_domain(status)):
-            effects.append(Forget(status.vm))
-
-    def _events_seen(self, through: int, now_s: float, effects: list[Effect]) -> None:
-        """Forget the events that a controller has stored.
-
-        A number that this agent has not given yet means that an earlier journal was lost: it goes on from there, and
-        what it has not been able to tell gets new numbers.
-        """
-        state = self._state
-        if through <= state.last_event and (not state.events or through < next(iter(state.events))):
-            return
-        untold = list(state.events.values()) if through > state.last_event else []
-        for number in [number for number in state.events if number <= through]:
-            self._outbox.drop(number)
-        self._write(EventsForgotten(through), effects)
-        for event in untold:
-            self._note(event.change, event.status, now_s, effects)
 
     # --- readings and reports ---------------------------------------------------------------------------------------
 
@@ -373,6 +371,7 @@ class Agent:
 
     def _touch(self, vm: str, done: UnderWay | None) -> None:
         """Something is known of a VM that readings asked for earlier need not show; `done` has just brought it."""
+        self._watching.unsure(vm)
         if self._asked:
             self._news[vm] = (self._seq + 1, done)
 
@@ -392,6 +391,7 @@ class Agent:
             if vm not in fresh and vm not in self._state.busy:
                 self._miss(vm, images.get(vm), now_s, effects)
         late = tuple(done for vm, done in fresh.items() if done and vm not in domains and vm not in images)
+        self._watching.seen(domains, fresh, now_s, effects)
         effects.append(self._report(asked, reading, late, now_s))
         self._sleeping.seen(asked.seq, reading, bool(fresh), now_s, effects)
         self._setup.seen(asked.seq, reading, bool(fresh), now_s, effects)
@@ -432,7 +432,7 @@ class Agent:
                 effects.append(Forget(vm))
             else:
                 change = GuestChange.ENDED if status.state is VmState.ENDED else GuestChange.VANISHED
-                self._note(change, status, now_s, effects)
+                self._guests.note(change, status, now_s, effects)
         elif status.state in LIVE_STATES:
             known = self._state.live.get(vm)
             if known is None or known.generation != status.generation:
@@ -446,7 +446,7 @@ class Agent:
             return
         last = self._last.get(vm)
         best = last if last is not None and last.generation == known.generation else known
-        self._note(GuestChange.VANISHED, best, now_s, effects)
+        self._guests.note(GuestChange.VANISHED, best, now_s, effects)
 
     def _report(self, asked: _Asked, reading: Observed, late: tuple[UnderWay, ...], now_s: float) -> Publish:
         inventory = reading.inventory if asked.full or reading.inventory != self._inventory else None
@@ -463,6 +463,8 @@ class Agent:
             under_way,
             tuple(self._state.events.values()),
             inventory,
+            self._watching.rows(),
+            self._watching.number(self._state.term),
         )
         return Publish(topology.REPORTS, topology.report_key(self.node), report)
 
@@ -486,11 +488,11 @@ def _dead(received: Received, reason: str) -> list[Effect]:
     return [] if received.delivery is None else [DeadLetter(received.delivery, reason)]
 
 
-def _addressee(message: Order | Hello | EventsSeen | GoToSleep | SetUpNode) -> str:
+def _addressee(message: AgentBound) -> str:
     """The node that an order or a request names; empty for what is said to all."""
     if isinstance(message, Order):
         return message.action.node
-    return message.node if isinstance(message, GoToSleep | SetUpNode) else ""
+    return message.node if isinstance(message, GoToSleep | SetUpNode | RunStandardJob) else ""
 
 
 def _under_way(action: Action) -> UnderWay:

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from shared.messages import GuestEvent, Result, SetUpAnswer, SetUpNode
-from shared.model import LIVE_STATES, Action, GuestChange, VmState, VmStatus
+from shared.model import COMING, LIVE_STATES, Action, GuestChange, VmState, VmStatus
 
 OVER_KEPT_MAX = 1024  # ended lives remembered; one forgotten too early costs a second event, which changes nothing
 SLEPT_KEPT_MAX = 256  # requests agreed to and remembered: more than a host can follow before the first of them expires
@@ -266,11 +266,13 @@ class JournalState:
         self.last_event = event.event
         self.events[event.event] = event
         vm = event.status.vm
-        if event.change is GuestChange.ARRIVED:
+        if event.change in COMING:
             self._see(vm, event.status)
             return
         self.live.pop(vm, None)
         self.over.pop(vm, None)
+        if event.change is GuestChange.LEFT:  # its life is not over, and may come back
+            return
         self.over[vm] = event.status.generation
         if len(self.over) > OVER_KEPT_MAX:
             del self.over[next(iter(self.over))]

@@ -15,14 +15,19 @@ from agents.collectors.network import mac_addresses
 from agents.collectors.node import NodeSampler
 from agents.collectors.system import os_of
 from agents.disk_journal import DiskJournal
+from agents.metrics import AgentFacts, AgentMeter
+from agents.monitors.lanes import ProbeLanes
+from agents.monitors.probes import Monitor
 from agents.power.host import OtherHost, OwnHost
 from agents.settings import AgentSettings
 from agents.setups.host import OtherSetups, OwnSetups
+from agents.standard.running import NoStandardJobs, OwnStandardJobs
 from shared import effects as fx
 from shared import plugins, startup
+from shared.agent_config import AgentConfig, MonitorKeys
 from shared.bus import topology
-from shared.config import AgentConfig
 from shared.errors import InvalidInput, Problem, StoreUnavailable, TransientError
+from shared.exposition import address_of, serve
 from shared.model import Node, NodeSample, SleepMode
 from shared.ports import Bus, Hypervisor, Journal, Sampler, SetupDriver
 from shared.pump import Link
@@ -34,7 +39,7 @@ DUE_WAIT_S = 0.01  # at least so long between two looks at a driver that says wh
 DEFAULT_CONFIG = "/etc/trimtab/agent.toml"
 IMAGES = "/var/lib/libvirt/images"
 
-MakeHypervisor = Callable[[str, Callable[[], None]], Hypervisor]
+MakeHypervisor = Callable[[AgentConfig, Callable[[], None]], Hypervisor]
 
 
 class GroupJournal(Journal, Protocol):
@@ -53,6 +58,14 @@ class Host(Protocol):
         ...
 
 
+class StandardRunner(Protocol):
+    """The machine whose sharing is measured."""
+
+    def run(self, effect: fx.RunStandard) -> fx.StandardRan:
+        """Run the copies of a standard job; returns when they have ended. Never raises."""
+        ...
+
+
 @runtime_checkable
 class Boots(Protocol):
     """A hypervisor whose host is not this machine and has boots of its own."""
@@ -65,7 +78,7 @@ class Boots(Protocol):
 
 class AgentShell(Shell):
     """Runs an agent's core. The hypervisor and the sampler are called in a lane of their own, one call at a time; the
-    host is put to sleep in another, and set up in a third.
+    host is put to sleep in another, set up in a third, measured in a fourth; instances are probed in some of their own.
 
     `shape` turns the driver's inventory into the node that the agent reports. Call `wake` when the hypervisor has
     something to say.
@@ -83,16 +96,19 @@ class AgentShell(Shell):
         seed: int,
         host: Host | None = None,
         setups: SetupDriver | None = None,
+        monitor: Monitor | None = None,
+        standard: StandardRunner | None = None,
         shape: Callable[[Node], Node] = lambda node: node,
         clock: Times | None = None,
         notifier: Notifier | None = None,
     ) -> None:
         super().__init__("agent", core, link, seed, clock, notifier, {"node": node})
-        self.hypervisor = hypervisor
+        self.node, self.hypervisor = node, hypervisor
         self._sampler = sampler
         self._journal = journal
         self._host: Host = host or OtherHost()
         self._setups: SetupDriver = setups or OtherSetups()
+        self._standard: StandardRunner = standard or NoStandardJobs()
         self._shape = shape
         self._owed = 0
         self._sample = NodeSample()
@@ -100,6 +116,8 @@ class AgentShell(Shell):
         self._lane = self.lane("hypervisor", self._due_in_s, self._poll)
         self._sleep_lane = self.lane("sleep")
         self._setup_lane = self.lane("setup")
+        self._standard_lane = self.lane("standard")
+        probes = ProbeLanes(monitor or Monitor(MonitorKeys()), self.lane, self.post)
         self._carry |= {
             fx.Operate: lambda effect: self._lane.do(partial(self._begin, effect)),
             fx.Abort: lambda effect: self._lane.do(partial(self._call, self.hypervisor.abort, effect.vm)),
@@ -107,8 +125,15 @@ class AgentShell(Shell):
             fx.Observe: lambda _effect: self._lane.do(self._observe),
             fx.WriteJournal: lambda effect: self._write_journal([effect]),
             fx.SleepHost: lambda effect: self._sleep_lane.do(lambda: self.post(self._host.sleep(effect.mode))),
+            fx.ProbeInstance: probes.begin,
             fx.SetUpHost: lambda effect: self._setup_lane.do(partial(self._set_up, effect)),
+            fx.RunStandard: lambda effect: self._standard_lane.do(lambda: self.post(self._standard.run(effect))),
         }
+
+    def facts(self) -> AgentFacts:
+        """How things stand in core and journal; in the core's thread."""
+        core, size_bytes = self.core, getattr(self._journal, "size_bytes", None)
+        return AgentFacts(self.node, len(core.outbox) if isinstance(core, Agent) else 0, size_bytes)
 
     def wake(self) -> None:
         """The hypervisor has something to say; from any thread."""
@@ -129,8 +154,10 @@ class AgentShell(Shell):
             at = end
 
     def _write_journal(self, effects: Sequence[Any]) -> None:
+        begun_s = self.clock.monotonic_s()
         try:
             self._journal.append_all([effect.record for effect in effects])
+            self.meter.called("write-journal", self.clock.monotonic_s() - begun_s, True)
         except StoreUnavailable as error:
             self.end(BEGIN_ANEW, str(error))  # an agent that cannot remember must not go on
 
@@ -141,7 +168,9 @@ class AgentShell(Shell):
     # --- in the hypervisor's lane -----------------------------------------------------------------------------------
 
     def _begin(self, effect: fx.Operate) -> None:
+        begun_s = self.clock.monotonic_s()
         self.hypervisor.begin(effect.action, self.clock.now_s())
+        self.meter.called("begin", self.clock.monotonic_s() - begun_s, True)
         self._poll()
 
     def _call(self, method: Callable[[str, float], None], vm: str) -> None:
@@ -177,13 +206,16 @@ class AgentShell(Shell):
 
     def _tried(self, what: str, call: Callable[[], None]) -> bool:
         """Do a call that may fail for a while; false when it did. Told when it begins to fail and when it works."""
+        begun_s = self.clock.monotonic_s()
         try:
             call()
         except TransientError as error:
+            self.meter.called(what, self.clock.monotonic_s() - begun_s, False)
             if self._troubles.get(what) != str(error):
                 self._troubles[what] = str(error)
                 self.log.warning("the hypervisor does not answer", call=what, error=str(error))
             return False
+        self.meter.called(what, self.clock.monotonic_s() - begun_s, True)
         if self._troubles.pop(what, None) is not None:
             self.log.info("the hypervisor answers again", call=what)
         return True
@@ -227,10 +259,20 @@ def shape_of(
 
 
 def find_hypervisor(name: str) -> MakeHypervisor:
-    """The driver registered as `name`: called with the URI and with what it is to call when it has something to say.
-    Raises InvalidInput naming the drivers there are."""
+    """The driver registered as `name`: called with the agent's configuration and with what it is to call when it has
+    something to say. Raises InvalidInput naming the drivers there are."""
     make: MakeHypervisor = plugins.find_driver(plugins.HYPERVISORS, "hypervisor.driver", name)
     return make
+
+
+def check_config(config: AgentConfig) -> None:
+    """Raise InvalidInput where there is no such driver, or with all that it says of its own keys: what is called
+    `check_config` beside what makes it, if there is such a thing, is called with the configuration."""
+    if config.metrics.listen:
+        address_of(config.metrics.listen)
+    make = find_hypervisor(config.hypervisor.driver)
+    check: Callable[[AgentConfig], object] = getattr(sys.modules[make.__module__], "check_config", bool)
+    check(config)
 
 
 def is_here(hypervisor: object, uri: str) -> bool:
@@ -255,13 +297,18 @@ def build(config: AgentConfig, connect: startup.Connect, make: MakeHypervisor, s
     user = startup.bus_user(config.bus.url)
     if user and user != topology.agent_user(node):
         raise InvalidInput(Problem("bus.url", f"has the user {user!r}", f"{topology.agent_user(node)!r}"))
+    monitor = Monitor(config.monitor)
     own = OwnSetups(node, config.setup, f"{config.journal.path}.setup.lock")
     journal = DiskJournal(config.journal.path)
     wake = _Wake()
-    hypervisor = make(config.hypervisor.uri, wake)
+    hypervisor = make(config, wake)
     boot_id = hypervisor.boot_id if isinstance(hypervisor, Boots) else startup.boot_id()
     here = is_here(hypervisor, config.hypervisor.uri)
-    settings = AgentSettings(report_s=config.periods.report_s, operation_timeout_s=config.timeouts.operation_timeout_s)
+    settings = AgentSettings(
+        report_s=config.periods.report_s,
+        operation_timeout_s=config.timeouts.operation_timeout_s,
+        address=config.node.address,
+    )
     shell = AgentShell(
         node,
         Agent(node, boot_id, journal.records(), settings),
@@ -272,6 +319,8 @@ def build(config: AgentConfig, connect: startup.Connect, make: MakeHypervisor, s
         seed=seed,
         host=OwnHost() if here else OtherHost(),
         setups=own if here or isinstance(hypervisor, Boots) else OtherSetups(),
+        monitor=monitor,
+        standard=OwnStandardJobs(config.standard_jobs) if here or isinstance(hypervisor, Boots) else NoStandardJobs(),
         shape=shape_of(config, node, mac_addresses(), os_of()) if here else shape_of(config, node),
         notifier=Notifier(),
     )
@@ -283,14 +332,16 @@ def build(config: AgentConfig, connect: startup.Connect, make: MakeHypervisor, s
 
 
 def _run(path: Path, config: AgentConfig) -> int:
-    connect = startup.broker(config.bus.url, config.bus.tls)
+    connect = startup.broker(config.bus.url, config.bus.tls, config.bus.plain)
     shell = build(config, connect, find_hypervisor(config.hypervisor.driver), startup.seed())
     shell.on_reload = lambda: startup.relog(lambda: DAEMON.read(path))
+    meter = AgentMeter(config.hypervisor.driver, startup.version(), shell.clock.monotonic_s, shell.facts)
+    serve(shell, meter, config.metrics.listen)
     shell.heed_signals()
     return shell.run()
 
 
-DAEMON = startup.Daemon("trimtab-agent", AgentConfig, DEFAULT_CONFIG, _run)
+DAEMON = startup.Daemon("trimtab-agent", AgentConfig, DEFAULT_CONFIG, _run, check_config)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -6,11 +6,11 @@ from dataclasses import dataclass
 
 from shared.bus import topology
 from shared.effects import Effect, Publish, StartTimer
-from shared.messages import GuestEvent, Result, SetUpAnswer, SleepAnswer
+from shared.messages import GuestEvent, Result, SetUpAnswer, SleepAnswer, StandardJobEnded
 
 TIMER = "publish"
-Key = str | int  # an action's id, an event's number, or `sleep:` or `setup:` and the id of a request
-Load = Result | GuestEvent | SleepAnswer | SetUpAnswer
+Key = str | int  # an action's id, an event's number, or `sleep:`, `setup:` or `standard:` and the id of a request
+Load = Result | GuestEvent | SleepAnswer | SetUpAnswer | StandardJobEnded
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +36,10 @@ class Outbox:
         self._open: dict[Key, int] = {}
         self._sent: dict[int, _Sent] = {}
         self._armed = False
+
+    def __len__(self) -> int:
+        """How many are unconfirmed."""
+        return len(self._sent)
 
     def send(self, key: Key, message: Load, now_s: float, effects: list[Effect]) -> None:
         """Publish a message (again), until confirmed."""

@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 
 from agents.journal import JournalRecord, JournalState, SetUpBegun, SetUpEnded
 from agents.outbox import Outbox
+from agents.outdated import outdated
 from agents.sleeping import on_it
 from shared.effects import Effect, HostSetUp, Observed, SetUpHost
 from shared.messages import SetUpAnswer, SetUpNode
@@ -104,7 +105,7 @@ class SettingUp:
 
     def _is_stale(self, request: SetUpNode, now_s: float) -> bool:
         """Of a controller that leads no more, for another boot, or too late."""
-        return request.term < self._state.term or request.boot_id != self._boot_id or now_s > request.expires_at_s
+        return bool(outdated(request, self._state.term, self._boot_id, now_s))
 
     def _end(self, request: SetUpNode, ok: bool, output: str, now_s: float, effects: list[Effect]) -> None:
         answer = self._answer(request, ok, output, now_s)

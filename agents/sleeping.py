@@ -12,6 +12,7 @@ from enum import Enum
 
 from agents.journal import JournalRecord, JournalState, SleepAgreed
 from agents.outbox import Key, Outbox
+from agents.outdated import outdated
 from shared.effects import Effect, Observed, SleepEnded, SleepHost
 from shared.messages import GoToSleep, SleepAnswer
 from shared.model import HOLDING_STATES, VmStatus
@@ -105,12 +106,8 @@ class Sleeping:
 
     def _refusal(self, request: GoToSleep, now_s: float) -> str:
         """Why a request must not be followed, whatever is on the host; empty when it may."""
-        if request.term < self._state.term:
-            return f"term {self._state.term} has been seen"
-        if request.boot_id != self._boot_id:
-            return f"this is boot {self._boot_id}"
-        if now_s > request.expires_at_s:
-            return f"expired {now_s - request.expires_at_s:.1f} s ago"
+        if why := outdated(request, self._state.term, self._boot_id, now_s):
+            return why
         if request.expires_at_s > now_s + self._keep_s:
             return f"expires more than {self._keep_s:g} s from now"
         if request.request in self._state.slept:

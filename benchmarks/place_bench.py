@@ -24,6 +24,7 @@ from tests.simulation.place_instances import small_instance
 from tests.simulation.place_judge import Prediction, current, predict
 from tests.simulation.place_optimum import best_min_utility
 from tests.simulation.place_rules import judge_decision
+from tests.simulation.sharing_instances import with_loading
 
 ROUNDS = 5
 SMALL = range(300)
@@ -40,6 +41,8 @@ def figures(say: Callable[[str], None]) -> Iterator[Figure]:
     yield from _growth()
     yield from _fitting()
     yield from _gain(loaded(400, 2000))
+    say("jobs that slow each other down by sharing disks and networks")
+    yield from _sharing()
     say("a cluster parted into environments")
     yield from _parted()
     say(f"hbal, each run stopped after {place_hbal.LIMIT_S:g} s")
@@ -94,6 +97,25 @@ def _growth() -> Iterator[Figure]:
             bench, f"2000 / 1000: heads {heads}", taken_s[2000, heads] / taken_s[1000, heads], "times", most=2.5
         )
     yield Figure(bench, "1000 nodes, 5000 jobs: memory", _peak_mib(loaded(1000, 5000)), "MiB at most at a time")
+
+
+def _sharing() -> Iterator[Figure]:
+    """What counting with loads costs: seven jobs of ten use the disk, three the network; both are exact at the end."""
+    bench, seen = "loads", loaded(1000, 5000)
+    shared = with_loading(seen, 1, "auto")
+    for policy, params, more in (("apc", FOUR, {}), ("apc", ONE, {}), ("first-fit", {}, {"sharing": "composed"})):
+        work = partial(_decide, seen, params, policy), partial(_decide, shared, {**params, **more}, policy)
+        rounds = [[cpu_time_s(each) for each in work] for _ in range(ROUNDS)]  # in turn: the machine's speed varies
+        blind_s, seeing_s = map(min, zip(*rounds, strict=True))
+        what = f"1000 nodes, 5000 jobs: {policy}" + (f", heads {params['heads']}" if params else "")
+        yield Figure(bench, f"{what}, without", blind_s, "s of CPU time")
+        yield Figure(bench, f"{what}, with", seeing_s, "s of CPU time")
+        yield Figure(bench, f"{what}, with / without", seeing_s / blind_s, "times", most=1.5 if params else None)
+    seen = replace(fitting(1000, 0, 3000), at_cycle=False)
+    shared = with_loading(seen, 1, "auto")
+    for name, of, params in (("without", seen, {}), ("with", shared, {"sharing": "composed"})):
+        taken_s = _median_s(of, params, "first-fit")
+        yield Figure(bench, f"1000 nodes, 3000 jobs start: first-fit, {name}", taken_s, "s of CPU time")
 
 
 def _peak_mib(seen: Snapshot) -> float:

@@ -11,12 +11,17 @@ from statistics import median
 
 from shared.clock import perf_s
 
-BENCHES = ("replay_bench", "log_bench", "coordinate_bench")
+BENCHES = ("replay_bench", "log_bench", "coordinate_bench", "dilation_bench")
 FIGURES = (
     "wire_bench",
     "place_bench",
     "provision_bench",
     "coordinate_bench",
+    "dilation_bench",
+    "assurance_bench",
+    "admission_bench",
+    "lab_bench",
+    "portal_bench",
 )  # modules with `figures(say) -> Iterator[Figure]`
 
 

@@ -16,7 +16,8 @@ from shared.bus import topology
 from shared.bus.broker_setup import Account, ManagementApi, definitions
 from shared.codec import encode
 from shared.messages import Report
-from tests.integration.private_broker import PrivateBroker, missing
+from tests.integration.debian import missing
+from tests.integration.private_broker import PACKAGES, PrivateBroker, present
 
 PASSWORD = "secret"
 DRIVER = "driver"  # may speak for every agent: a load of 1,000 nodes needs no 1,000 connections
@@ -32,7 +33,7 @@ class NoBroker(Exception):
 @contextmanager
 def broker() -> Iterator[PrivateBroker]:
     """A broker that is gone afterwards. Raises NoBroker where there can be none."""
-    reason = missing()
+    reason = missing(present, PACKAGES)
     if reason:
         raise NoBroker(reason)
     folder = Path(tempfile.mkdtemp(prefix="trimtab-bench-"))

@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
+from daemons import by_type
 from daemons.agenda import Agenda
 from daemons.decide import DecideOutcome
 from daemons.entries import JobEntry, NodeEntry
@@ -17,6 +18,7 @@ from daemons.snapshot_web import flow_columns, web_columns
 from daemons.state import Cluster
 from daemons.web_entry import CpuReading, WebEntry
 from shared.agreement import WebTerms
+from shared.coordination import InstancesView
 from shared.decision import Change, ChangeKind, Reason, ReasonCode
 from shared.errors import InvalidValue
 from shared.model import JobPhase, Node, NodeCondition, VmState, workload_of
@@ -38,6 +40,7 @@ class Adjusting:
 
     def __init__(self, cluster: Cluster, agenda: Agenda, settings: ControllerSettings, apply: Apply) -> None:
         self.cluster, self.agenda, self.settings, self._apply = cluster, agenda, settings, apply
+        self._failed: dict[str, str] = {}  # by application: what was told last of a type that failed
 
     def needed(self) -> bool:
         """Whether there is an application whose instances are adjusted."""
@@ -62,6 +65,7 @@ class Adjusting:
 
     def tick(self, now_s: float, on: bool) -> None:
         """Look at all applications; `on`: decisions are taken and may be carried out."""
+        self._failed = {app: told for app, told in self._failed.items() if app in self.cluster.web}
         for name, web in sorted(self.cluster.web.items()):
             if not web.adjusts or web.removed:
                 continue
@@ -88,20 +92,38 @@ class Adjusting:
             return
         count, wanted = len(seats), web.wanted_instances or 0
         least, most = self._between(web, seats)
-        step = -1 if count > max(wanted, least) else adjusted(count, use, terms, least, most)
+        step = -1 if count > max(wanted, least) else self._step(web, count, use, (least, most), now_s)
         if step > 0 and count >= wanted:
             self._add(web, count, use, terms, now_s)
         elif step < 0 and count >= wanted:
             self._remove(web, seats, use, terms, now_s)
-        elif count < wanted and adjusted(wanted, use * count / wanted, terms, least, most) < 0:
+        elif count < wanted and self._step(web, wanted, use * count / wanted, (least, most), now_s) < 0:
             self._want(web, wanted - 1)  # what could not be started yet would be too many by now
+
+    def _step(self, web: WebEntry, count: int, use: float, between: tuple[int, int], now_s: float) -> int:
+        """One more, one less or as many as `count`, as the type of its environment says; none where that fails."""
+        view = InstancesView(count, use, self._terms(web.app), *between)
+        environment = self.cluster.environments.get(web.app.environment)
+        if environment is None:
+            return adjusted(count, use, view.terms, *between)
+        try:
+            step = by_type.adjusted(environment.agreement, view)
+        except Exception as problem:  # noqa: BLE001 - a type may raise anything: there are as many as there were then
+            told = f"{web.app.name}: type {environment.agreement.type_name}: {problem}"
+            if self._failed.get(web.app.name) != told:
+                self.agenda.happened(now_s, "coordination-failed", environment.name, told)
+            self._failed[web.app.name] = told
+            return 0
+        self._failed.pop(web.app.name, None)
+        return step
 
     def _add(self, web: WebEntry, count: int, use: float, terms: WebTerms, now_s: float) -> None:
         if self.settings.automation is not Automation.AUTO and self.settings.hold_starts:
             return
         self._want(web, count + 1)
         self.agenda.place = True
-        told = f"{count} to {count + 1}: mean CPU use {use:.3f} above {terms.add_above:g}"
+        told = f"{count} to {count + 1}: mean CPU use {use:.3f}"
+        told += f" above {terms.add_above:g}" if use > terms.add_above else ""
         self.agenda.happened(now_s, "web-instance-added", web.app.name, told)
 
     def _remove(self, web: WebEntry, seats: list[JobEntry], use: float, terms: WebTerms, now_s: float) -> None:
@@ -158,8 +180,8 @@ class Adjusting:
     @staticmethod
     def _unasked(web: WebEntry) -> bool:
         """Whether it was measured that nothing is asked of it."""
-        found = [web.measured(flow) for flow in web.app.flows]
-        return bool(found) and all(one is not None and one.offered_per_s == 0.0 and one.queued == 0 for one in found)
+        found = [web.measured(flow) for flow in web.app.flows] or [web.traffic]
+        return all(one is not None and one.offered_per_s == 0.0 and one.queued == 0 for one in found)
 
     # --- readings ---------------------------------------------------------------------------------------------------
 
@@ -176,7 +198,7 @@ class Adjusting:
             return None
         web.looked, web.looked_s = readings, now_s
         if not readings:
-            return 0.0 if not web.app.flows or self._unasked(web) or not web.samples else float("inf")
+            return 0.0 if self._unasked(web) or web.measured_at_s is None else float("inf")
         uses = [self._use_of(seat, before, readings) for seat in seats]
         return sum(uses) / len(uses)
 

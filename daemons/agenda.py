@@ -5,6 +5,8 @@ One agenda lives as long as its controller leads; the controller empties it afte
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from daemons.entries import JobEntry, NodeEntry
 from daemons.environment_entry import EnvironmentEntry
 from daemons.records import Record
@@ -22,7 +24,8 @@ class Agenda:
     reconciled, `dirty` ones to be stored. `scrape`: web applications are to be measured from now on.
     `deploy`: nodes may be able to take another step into service or out of it, or from one environment to the next.
     `records` are to be stored as they are. `coordinate`: environments whose need of units may have changed. `adjust`:
-    the number of instances of web applications is to be looked at from now on.
+    the number of instances of web applications is to be looked at from now on. `readdressed`: web applications with an
+    instance that is to be found under another address. `heard`, if set, is told what everybody is told.
     """
 
     def __init__(self) -> None:
@@ -45,6 +48,8 @@ class Agenda:
         self.cycle = False
         self.coordinate: set[str] = set()
         self.adjust = False
+        self.readdressed: set[str] = set()
+        self.heard: Callable[[Happened], None] | None = None
 
     def touch(self, entry: JobEntry) -> None:
         """Reconcile the job at the end of this instant."""
@@ -67,3 +72,5 @@ class Agenda:
         """Tell everyone who listens."""
         message = Happened(now_s, what, subject, self.term, detail)
         self.effects.append(Publish(topology.EVENTS, what, message))
+        if self.heard is not None:
+            self.heard(message)

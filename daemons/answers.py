@@ -6,19 +6,25 @@ from __future__ import annotations
 from dataclasses import replace
 
 from daemons import roles
+from daemons.assess_view import Assessor
+from daemons.assessing import Assessment
+from daemons.auditing import Auditing
+from daemons.behalf import asked_by, may_speak_for
 from daemons.decide import DecideOutcome
 from daemons.gains import gains_of
 from daemons.names import unknown
+from daemons.notice_records import NoticeState
 from daemons.records import DecisionRecord
 from daemons.roles import Refused, Who
 from daemons.state import Cluster
+from daemons.suspects import Offence
 from daemons.view_rows import Row, decision_view
-from daemons.views import VIEWS, Tables
+from daemons.views import NOT_OVER, VIEWS, Tables, alarms
 from shared.bus import topology
 from shared.codec import encode
-from shared.effects import Acknowledge, Computed, Effect, Publish, Received
+from shared.effects import Acknowledge, Computed, DeadLetter, Effect, Publish, Received
 from shared.errors import CodecError, InvalidValue
-from shared.messages import QUERIES, DryRun, Query, Reply, Request
+from shared.messages import QUERIES, Assess, DryRun, OnBehalf, Query, Reply, Request
 from shared.model import JobPhase
 
 LIMIT_MAX = 10_000
@@ -28,60 +34,95 @@ DRY_RUN_ROWS = 10_000
 class Answers:
     """Answers at once and writes nothing; one dry run at a time, computed beside the decisions proper."""
 
-    def __init__(self, tables: Tables) -> None:
-        self.tables = tables
-        self._dry: tuple[int, DryRun, str] | None = None  # the computation, who asked, and where the answer goes
+    def __init__(self, tables: Tables, auditing: Auditing) -> None:
+        self.tables, self.auditing = tables, auditing
+        tables.notifying.alarms = self.alarms
+        self.assessor = Assessor(tables.cluster, tables.agenda, tables.deciding)
+        self._dry: tuple[int, DryRun | Assess, str] | None = None  # the computation, who asked, where the answer goes
 
     @property
     def dry_running(self) -> bool:
         """A dry run is under way."""
         return self._dry is not None
 
+    def opened(self, received: Received, message: OnBehalf, now_s: float) -> Received | list[Effect]:
+        """What an account asks for; or what goes to whoever may not speak for it, or sends what is no request."""
+        sender = received.sender
+        if may_speak_for(sender, message.account):
+            try:
+                return asked_by(received, message)
+            except CodecError as problem:
+                code, why = "invalid-value", str(problem)
+        else:
+            code, why = "not-allowed", f"{sender} may not ask on behalf of {message.account}"
+        self.tables.suspects.refused(sender, why, Offence.FORGERY, now_s)
+        reply = Reply(message.request, False, code, why)
+        self.auditing.forged(received, message, reply, now_s)
+        effects: list[Effect] = [] if received.delivery is None else [DeadLetter(received.delivery, why)]
+        if roles.who(sender) is not None and topology.is_reply_queue_of(sender, received.reply_to):
+            effects.append(_reply(received.reply_to, reply))
+        return effects
+
     def refused(self, message: Request, received: Received, asker: Who, now_s: float) -> list[Effect] | None:
         """What goes to somebody who may not ask for this; None when it may."""
         code, detail = roles.refusal(asker, message, self.tables.cluster)
         if not code:
             return None
-        self.tables.agenda.happened(now_s, "message-refused", received.sender, f"{code}: {detail}")
+        self.tables.suspects.refused(received.sender, f"{code}: {detail}", Offence.MISTAKE, now_s)
+        reply = Reply(message.request, False, code, detail)
+        self.auditing.answered(received, reply, now_s)
         effects = _taken(received)
         if received.reply_to:
-            effects.append(_reply(received.reply_to, Reply(message.request, False, code, detail)))
+            effects.append(_reply(received.reply_to, reply))
         return effects
 
-    def ask(self, message: Query | DryRun, received: Received, asker: Who, now_s: float) -> list[Effect]:
+    def ask(self, message: Query | DryRun | Assess, received: Received, asker: Who, now_s: float) -> list[Effect]:
         """Take a question; a dry run's answer comes later."""
         effects = _taken(received)
         if not received.reply_to:
             return effects
         if isinstance(message, Query):
-            return [*effects, _reply(received.reply_to, self._view(message, asker, now_s))]
-        if self._dry is None:
-            self._dry = (self.tables.deciding.compute(now_s, True), message, received.reply_to)
+            return [*effects, self._view(received.reply_to, message, asker, now_s)]
+        code, detail = self.assessor.refuse(message) if isinstance(message, Assess) else ("", "")
+        if code:
+            effects.append(_reply(received.reply_to, Reply(message.request, False, code, detail)))
+        elif self._dry is None:
+            self._dry = (self._begin(message, now_s), message, received.reply_to)
         elif self._dry[1:] != (message, received.reply_to):  # else the same question came twice
             busy = Reply(message.request, False, "busy", "another dry run is under way; try again when it is answered")
             effects.append(_reply(received.reply_to, busy))
         return effects
 
+    def alarms(self, now_s: float) -> list[Row]:
+        """What is not as it should be now."""
+        return alarms(self.tables, now_s)
+
+    def _begin(self, message: DryRun | Assess, now_s: float) -> int:
+        """Have the answer computed; returns the id of that."""
+        deciding = self.tables.deciding
+        if isinstance(message, Assess):
+            return deciding.assess(self.assessor.task(message, now_s))
+        return deciding.compute(now_s, True)
+
     # --- views ------------------------------------------------------------------------------------------------------
 
-    def _view(self, query: Query, asker: Who, now_s: float) -> Reply:
+    def _view(self, reply_to: str, query: Query, asker: Who, now_s: float) -> Effect:
         tables = replace(self.tables, cluster=roles.seen(asker, self.tables.cluster, query.what))
         code, detail = self._refuse(query, tables.cluster)
         if code:
-            return Reply(query.request, False, code, detail)
+            return _reply(reply_to, Reply(query.request, False, code, detail))
         try:
             data = roles.shown(asker, query.what, VIEWS[query.what](tables, query, now_s))
-            return self._answer(query.request, data, now_s)
+            return self._answer(reply_to, query.request, data, now_s)
         except InvalidValue as problem:  # a policy whose state cannot be saved
-            return Reply(query.request, False, "invalid-value", f"{problem}")
+            return _reply(reply_to, Reply(query.request, False, "invalid-value", f"{problem}"))
 
-    def _answer(self, request: str, data: Row, now_s: float) -> Reply:
+    def _answer(self, reply_to: str, request: str, data: Row, now_s: float) -> Effect:
         reply = Reply(request, True, data={"at_s": now_s, "term": self.tables.agenda.term} | data)
         try:
-            encode(reply)
+            return Publish(topology.REPLIES, reply_to, reply, body=encode(reply))
         except CodecError as problem:
-            return Reply(request, False, "too-large", f"ask for fewer rows: {problem}")
-        return reply
+            return _reply(reply_to, Reply(request, False, "too-large", f"ask for fewer rows: {problem}"))
 
     def _refuse(self, query: Query, cluster: Cluster) -> Refused:
         subject = query.subject
@@ -89,11 +130,14 @@ class Answers:
             return "unknown-query", f"{unknown('view', query.what, QUERIES)}; there are {', '.join(QUERIES)}"
         if not 1 <= query.limit <= LIMIT_MAX:
             return "invalid-value", f"limit is {query.limit}, expected 1 to {LIMIT_MAX}"
-        if query.what == "jobs" and subject not in ("", *JobPhase):
-            return "invalid-value", unknown("phase", subject, JobPhase)
+        if query.what == "jobs" and subject not in ("", NOT_OVER, *JobPhase):
+            return "invalid-value", unknown("phase", subject, (*JobPhase, NOT_OVER))
+        if query.what == "notifications" and subject not in ("", *NoticeState):
+            return "invalid-value", unknown("state", subject, NoticeState)
         if query.what == "web-app" and subject not in cluster.web:
             return "unknown-web-app", unknown("web application", subject, cluster.web)
-        if query.what == "environment" and subject not in cluster.environments:
+        named = query.what == "environment" or (query.what == "assurance" and subject)
+        if named and subject not in cluster.environments:
             return "unknown-environment", unknown("environment", subject, cluster.environments)
         if query.what == "job" and cluster.job(subject) is None:
             return "unknown-job", unknown("job", subject, cluster.jobs)
@@ -118,11 +162,20 @@ class Answers:
             return False
         (_, request, reply_to), self._dry = self._dry, None
         if answer.outcome is None:
-            reply = Reply(request.request, False, "decision-failed", answer.error)
+            effect = _reply(reply_to, Reply(request.request, False, "decision-failed", answer.error))
+        elif isinstance(request, Assess):
+            effect = self._answer(reply_to, request.request, self._assessed(request, answer.outcome), now_s)
         else:
-            reply = self._answer(request.request, self._decision(answer.outcome, now_s), now_s)
-        self.tables.agenda.effects.append(_reply(reply_to, reply))
+            effect = self._answer(reply_to, request.request, self._decision(answer.outcome, now_s), now_s)
+        self.tables.agenda.effects.append(effect)
         return True
+
+    def _assessed(self, request: Assess, found: Assessment) -> Row:
+        """What is told of a change by hand; nothing but that it is gone where what it is about went meanwhile."""
+        code, detail = self.assessor.refuse(request)
+        if code:
+            return {"kind": request.kind, "subject": request.subject, "refused": {"code": code, "detail": detail}}
+        return self.assessor.view(request, found)
 
     def _decision(self, outcome: DecideOutcome, now_s: float) -> Row:
         placement = outcome.placement
@@ -143,6 +196,7 @@ class Answers:
             plan,
             gains,
             provisioning=self.tables.deciding.proposed(outcome.provisioning, now_s),
+            slowed=tuple(placement.slowed),
         )
         return {
             "decision": decision_view(record, DRY_RUN_ROWS),

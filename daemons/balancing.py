@@ -4,17 +4,21 @@ agrees. An instance is not stopped before it is drained, or has had the time for
 from __future__ import annotations
 
 import math
+from binascii import crc32
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from daemons.agenda import Agenda
-from daemons.entries import Instance, JobEntry
+from daemons.balancer_table import Seen, place_of, table_of
+from daemons.entries import JobEntry
 from daemons.settings import BalancerSettings
 from daemons.state import Cluster
-from shared.effects import Backend, Balance, Balanced
-from shared.model import LIVE_STATES, JobPhase, VmState
+from shared.effects import Balance, Balanced
+from shared.model import JobPhase
 
 LOST_S = 120.0  # an answer that has not come by then will not
+RETELL_SLOTS = 20  # applications are told again in so many groups, one after the other
+EARLY_FRAC = 0.01  # of a period: a timer that was rounded is not early
 
 
 @dataclass(slots=True, eq=False)
@@ -22,21 +26,26 @@ class Told:
     """What the balancer knows of one application. `served`: by its last answer (None: since this controller leads there
     was none). `asked`: what it was told last and has not answered, since `asked_s`. `leaving`: instances that are not
     wanted any more, and since when; of those `drained` have no request left, and `freed` may be stopped. `failures`:
-    how often in a row it could not be told."""
+    how often in a row it could not be told. `ending_s`: since when there is nothing of it but what the balancer knows.
+    `seen`: see `table_of`."""
 
-    served: tuple[Backend, ...] | None = None
-    asked: tuple[Backend, ...] | None = None
+    served: Balance | None = None
+    asked: Balance | None = None
     asked_s: float = 0.0
+    seen: Seen = field(default_factory=Seen)
     due_s: float = math.inf
     leaving: dict[str, float] = field(default_factory=dict)
     drained: frozenset[str] = frozenset()
     freed: set[str] = field(default_factory=set)
     failures: int = 0
+    ending_s: float = math.inf
 
     def knows(self, vm: str) -> bool:
         """Whether the balancer serves the application by this instance, or may do so."""
-        known = (*(self.served or ()), *(self.asked or ()))
-        return self.served is None or any(backend.vm == vm for backend in known)
+        tables = (self.served, self.asked)
+        return self.served is None or any(
+            backend.vm == vm for table in tables if table is not None for backend in table.backends
+        )
 
 
 class Balancing:
@@ -57,6 +66,11 @@ class Balancing:
         if self.settings.tells:
             self._changed.update(entry.job.app for entry in entries if entry.job.app)
 
+    def note_apps(self, apps: Iterable[str]) -> None:
+        """These may have been changed, measured or removed, or have instances under other addresses."""
+        if self.settings.tells:
+            self._changed.update(apps)
+
     @property
     def due(self) -> bool:
         """Whether there may be something to tell."""
@@ -74,6 +88,16 @@ class Balancing:
             told.leaving[vm] = now_s
             self._changed.add(entry.job.app)
         return now_s >= told.leaving[vm] + self.settings.drain_limit_s
+
+    def may_forget(self, app: str, now_s: float) -> bool:
+        """Whether an application of which nothing is left may be forgotten: the balancer has taken it out, or has had
+        the time for it."""
+        if not self.settings.tells:
+            return True
+        told = self.told.setdefault(app, Told())
+        told.ending_s = min(told.ending_s, now_s)
+        self._changed.add(app)
+        return told.served == Balance(app, ()) or now_s >= told.ending_s + LOST_S
 
     # --- telling ----------------------------------------------------------------------------------------------------
 
@@ -97,24 +121,37 @@ class Balancing:
     def _tell(self, app: str, now_s: float) -> None:
         told = self.told.setdefault(app, Told())
         wanted = self._wanted(app, told, now_s)
-        told.due_s = waits = self._free(app, told, now_s)
+        if wanted.serving is not None or wanted.backends:
+            told.ending_s = math.inf
+        waits = min(self._free(app, told, now_s), told.ending_s + LOST_S)
+        told.due_s = waits = waits if waits > now_s else math.inf
         if told.asked is not None and now_s < told.asked_s + LOST_S:
             told.due_s = min(waits, told.asked_s + LOST_S)
             return
         if told.failures and now_s < (again_s := self._again_s(told)):
             told.due_s = min(waits, again_s)
             return
-        undrained = any(backend.drain and backend.vm not in told.drained for backend in wanted)
-        polled = undrained and now_s >= told.asked_s + self.settings.poll_s
-        if wanted == told.served and not polled:
-            if undrained:
-                told.due_s = min(waits, told.asked_s + self.settings.poll_s)
-            elif not wanted and app not in self.cluster.web and not self.cluster.seats.get(app):
+        undrained = any(backend.drain and backend.vm not in told.drained for backend in wanted.backends)
+        again_s = min(self._retell_s(app, told), told.asked_s + self.settings.poll_s if undrained else math.inf)
+        if wanted == told.served and now_s < again_s:
+            if wanted.backends or app in self.cluster.web or self.cluster.seats.get(app):
+                told.due_s = min(waits, again_s)
+            else:
                 del self.told[app]
             return
         told.asked, told.asked_s = wanted, now_s
         told.due_s = min(waits, now_s + LOST_S)
-        self.agenda.effects.append(Balance(app, wanted))
+        self.agenda.effects.append(wanted)
+
+    def _retell_s(self, app: str, told: Told) -> float:
+        """When it is told again though nothing has changed: a balancer that has begun anew may know nothing. Each
+        application has a turn of its own within the period, so that they do not all come at one instant."""
+        period_s = self.settings.retell_s
+        if period_s <= 0.0:
+            return math.inf
+        turn_s = period_s * (crc32(app.encode()) % RETELL_SLOTS) / RETELL_SLOTS
+        wait_s = period_s - (told.asked_s - turn_s) % period_s
+        return told.asked_s + (wait_s if wait_s > EARLY_FRAC * period_s else wait_s + period_s)
 
     def _again_s(self, told: Told) -> float:
         wait_s = self.settings.retry_s * 2.0 ** min(told.failures - 1, 30)
@@ -137,32 +174,23 @@ class Balancing:
                 self.agenda.touch(seat)
         return due_s
 
-    def _wanted(self, app: str, told: Told, now_s: float) -> tuple[Backend, ...]:
+    def _wanted(self, app: str, told: Told, now_s: float) -> Balance:
         """Instances that run, and those that run still and are to be drained."""
-        found = []
+        found: list[tuple[JobEntry, str, bool]] = []
         leaving: dict[str, float] = {}
         for _, seat in sorted(self.cluster.seats.get(app, {}).items()):
             instance = seat.instances[0] if seat.instances else None
-            place = self._place(instance) if instance is not None else ""
+            place = place_of(self.cluster, instance) if instance is not None else ""
             if instance is None or not place:
                 continue
             if seat.phase is JobPhase.RUNNING:
                 if seat.released:
-                    found.append(Backend(instance.vm, place))
+                    found.append((seat, place, False))
             elif told.knows(instance.vm):
                 leaving[instance.vm] = told.leaving.get(instance.vm, now_s)
-                found.append(Backend(instance.vm, place, True))
+                found.append((seat, place, True))
         told.leaving, told.drained = leaving, told.drained & leaving.keys()
-        return tuple(found)
-
-    def _place(self, instance: Instance) -> str:
-        """The node on which an instance runs, as far as anyone knows ("": on none)."""
-        live = [name for name in sorted(instance.copies) if self._state(name, instance.vm) in LIVE_STATES]
-        runs = [name for name in live if self._state(name, instance.vm) is VmState.RUNNING]
-        return next(iter((*runs, *live, *sorted(instance.may_run_on))), "")
-
-    def _state(self, node: str, vm: str) -> VmState:
-        return self.cluster.nodes[node].vms[vm].state
+        return table_of(self.cluster, app, found, told.seen)
 
     # --- answers ----------------------------------------------------------------------------------------------------
 
@@ -175,7 +203,7 @@ class Balancing:
         self._changed.add(answer.app)
         if answer.ok:
             told.served = asked
-            told.drained = frozenset(answer.drained) & {backend.vm for backend in asked if backend.drain}
+            told.drained = frozenset(answer.drained) & {backend.vm for backend in asked.backends if backend.drain}
             self._error(answer.app, told, "", now_s)
         else:
             self._error(answer.app, told, answer.detail or "no reason was given", now_s)
@@ -186,5 +214,6 @@ class Balancing:
         if web is not None:
             since_s = web.unreachable[0] if web.unreachable is not None else now_s
             web.unreachable = (since_s, error) if error else None
+            web.served = web.served if error else told.served
         if bool(error) != bool(failed):
             self.agenda.happened(now_s, "balancer-unreachable" if error else "balancer-reachable", app, error)

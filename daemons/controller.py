@@ -9,23 +9,26 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any
 
-from daemons import decide, roles
+from daemons import decide
 from daemons.adjusting import Adjusting, units_wanted
+from daemons.admission import Admission
 from daemons.agenda import Agenda
 from daemons.answers import Answers
+from daemons.auditing import Auditing
 from daemons.balancing import Balancing
 from daemons.coordinating import Coordinating
 from daemons.deciding import Deciding
 from daemons.deployment import Deployment
 from daemons.emptying import Emptying
 from daemons.energy import Energy
-from daemons.entries import JobEntry
+from daemons.entries import JobEntry, NodeEntry
 from daemons.environments import TIMER, Environments
 from daemons.leadership import Leadership, Role
 from daemons.loading import load
 from daemons.measure import Measure
+from daemons.monitoring import Monitoring
+from daemons.notifying import Notifying
 from daemons.outgoing import Outgoing
 from daemons.reclaiming import Reclaiming
 from daemons.reconcile import Reconciler
@@ -33,20 +36,20 @@ from daemons.requests import Requests
 from daemons.roles import who
 from daemons.settings import ControllerSettings
 from daemons.state import Cluster
+from daemons.suspects import Offence, Suspects, refusal
 from daemons.views import Tables
 from daemons.watch import Watch
 from daemons.web import WebApps
 from shared.bus import topology
 from shared.decision import Change
 from shared.effects import (
-    Acknowledge,
     Balanced,
     Computed,
     DeadLetter,
     Effect,
-    Exit,
     Input,
     LeadTaken,
+    Notified,
     PowerDone,
     PricesRead,
     Publish,
@@ -56,13 +59,15 @@ from shared.effects import (
     Scraped,
     StartTimer,
     TimerFired,
+    Unreadable,
     Written,
 )
 from shared.messages import (
+    Assess,
     DryRun,
     EventsSeen,
     GuestEvent,
-    Message,
+    OnBehalf,
     Probe,
     Query,
     Reply,
@@ -71,12 +76,11 @@ from shared.messages import (
     Result,
     SetUpAnswer,
     SleepAnswer,
+    StandardJobEnded,
     WebReport,
 )
-from shared.model import JobPhase, NodeCondition, PowerOperation
+from shared.model import NodeCondition, PowerOperation
 
-# Said once: making a union or looking up a member costs more than the test in which it stands.
-_OF_AGENTS = (Report, Result, GuestEvent, SleepAnswer, SetUpAnswer)
 _LEADING = Role.LEADING
 
 
@@ -89,6 +93,8 @@ class Controller:
         self.leadership = Leadership(name, settings.probe_s)
         self.cluster = Cluster(settings.vm_overhead_mib)
         self.agenda = Agenda()
+        self.suspects, self.notifying = Suspects(self.agenda), Notifying(self.agenda, settings)
+        self.auditing = Auditing(self.agenda)
         self.measure = Measure(self.cluster, self.agenda, settings)
         self.watch = Watch(self.cluster, self.agenda, self.measure, settings)
         self.reconciler = self.make_reconciler()
@@ -96,18 +102,25 @@ class Controller:
         self.deciding = Deciding(self.cluster, self.agenda, settings, self.deployment)
         self.energy = Energy(self.cluster, self.agenda, settings, self.deciding.windows.entries)
         self.deciding.builder.prices = self.energy.prices.view
+        self.measure.on_window = self.deciding.loadings.window
         self.web = WebApps(self.cluster, self.agenda, self.deciding, settings)
         self.adjusting = Adjusting(self.cluster, self.agenda, settings, self.deciding.apply)
         self.balancing = Balancing(self.cluster, self.agenda, settings.balancer)
-        self.reconciler.may_stop = self.balancing.may_stop
+        self.reconciler.may_stop, self.web.may_forget = self.balancing.may_stop, self.balancing.may_forget
+        self.monitoring = Monitoring(self.cluster, self.measure, settings, self.deciding)
         self.coordinating = self._make_coordinating()
         self.environments = Environments(
             self.cluster, self.agenda, self.deciding, self.web, self.deployment.handovers.give
         )
         self.environments.changed = self.coordinating.changed
-        self.requests = Requests(self.cluster, self.agenda, self.measure, self.deciding, self.web, self.environments)
+        self.admission = Admission(name, self.cluster, self.agenda, settings, self._carry_out)
+        self.admission.audit = self.auditing.answered
+        self.admission.join(self.coordinating, self.environments)
+        self.requests = Requests(
+            self.cluster, self.agenda, self.measure, self.deciding, self.web, self.environments, self.notifying
+        )
         self.outgoing = Outgoing(self.cluster, self.agenda, self.deciding, self.reconciler)
-        self.answers = Answers(self._tables())
+        self.answers = Answers(self._tables(), self.auditing)
         self._timers: dict[str, float] = {}
         self._timed: dict[str, Callable[[float], None]] = {
             "settle": self._settle,
@@ -121,7 +134,9 @@ class Controller:
             "deploy": self._deploy_soon,
             "coordinate": self.coordinating.wake,
             TIMER: self._environments_due,
+            "assurance": self.admission.assurance.due,
             "windows": self._windows_due,
+            "standard-jobs": self.deciding.probes.due,
             "prices": self.energy.prices.due,
         }
 
@@ -161,6 +176,9 @@ class Controller:
             lambda: self.environments.life.short,
             self.outgoing.counts,
             lambda: self.answers.dry_running,
+            self.admission,
+            self.suspects,
+            self.notifying,
         )
 
     def start(self, now_s: float) -> list[Effect]:
@@ -201,6 +219,7 @@ class Controller:
             or agenda.scrape
             or agenda.adjust
             or self.balancing.due
+            or self.monitoring.due
             or agenda.deploy
             or self.coordinating.due
             or self.outgoing.changed
@@ -210,6 +229,11 @@ class Controller:
         self._timers[name] = at_s
         return StartTimer(name, at_s)
 
+    def _at(self, name: str, due_s: float) -> None:
+        """Set a timer (inf: it is not needed), unless it is set to that."""
+        if due_s < math.inf and due_s != self._timers.get(name):
+            self.agenda.effects.append(self._set_timer(name, due_s))
+
     # --- leading ----------------------------------------------------------------------------------------------------
 
     def _lead(self, answer: LeadTaken, now_s: float) -> list[Effect]:
@@ -217,10 +241,13 @@ class Controller:
             return []
         self.agenda.term = answer.term
         load(answer.image, self.cluster, self.deciding, self.web, now_s)
+        self.admission.loaded(answer.image, now_s)
         self.deployment.loaded(now_s)
         self.environments.loaded(now_s)
         self.coordinating.loaded(now_s)
         self.balancing.loaded()
+        self.monitoring.loaded()
+        self.notifying.loaded(answer.image, now_s)
         self.agenda.happened(now_s, "leading", self.name)
         self.energy.begin(answer.image, now_s)
         self.deciding.windows.tick(now_s)
@@ -245,52 +272,36 @@ class Controller:
             if received.delivery is not None:
                 self.leadership.held.append(received)
             return []
-        refused = self._refuse(received.sender, message, received.reply_to)
+        if isinstance(message, OnBehalf):
+            opened = self.answers.opened(received, message, now_s)
+            if isinstance(opened, list):
+                return opened
+            received, message = opened, opened.message
+        refused, offence = refusal(received.sender, message, received.reply_to, self.cluster, received.via)
         if refused:
-            self.agenda.happened(now_s, "message-refused", received.sender, refused)
+            self.suspects.refused(received.via or received.sender, refused, offence, now_s)
             return [] if received.delivery is None else [DeadLetter(received.delivery, refused)]
         if isinstance(message, Report):
             return self._report(message, now_s)
         asker = who(received.sender)
         if isinstance(message, Request) and asker is not None:
-            refusal = self.answers.refused(message, received, asker, now_s)
-            if refusal is not None:
-                return refusal
-            if isinstance(message, Query | DryRun):
+            told = self.answers.refused(message, received, asker, now_s)
+            if told is not None:
+                return told
+            if isinstance(message, Query | DryRun | Assess):
                 return self.answers.ask(message, received, asker, now_s)
-        reply = self._handle_message(message, received.sender, now_s)
-        if received.delivery is not None:
-            self.agenda.stored.append(Acknowledge(received.delivery))
-        if reply is not None and received.reply_to:
-            self.agenda.stored.append(Publish(topology.REPLIES, received.reply_to, reply))
+        if not self.admission.takes(received, now_s):
+            self._carry_out(received, now_s)
         return []
 
-    def _refuse(self, sender: str, message: Message, reply_to: str) -> str:
-        """Why the sender may not say this ("": it may)."""
-        if isinstance(message, _OF_AGENTS):
-            if sender != topology.agent_user(message.node):
-                return f"{sender} may not speak for node {message.node}"
-            if message.node not in self.cluster.nodes:
-                return f"node {message.node} has not been added"
-            return ""
-        if isinstance(message, WebReport):
-            if sender != topology.web_user(message.app):
-                return f"{sender} may not speak for web application {message.app}"
-            if message.app not in self.cluster.web:
-                return f"web application {message.app} has not been submitted"
-            return ""
-        if isinstance(message, Request):
-            asker = who(sender)
-            if asker is None:
-                return f"{sender} may not ask for {message.KIND}"
-            if asker.role is not roles.Role.PROVIDER and reply_to and not topology.is_reply_queue_of(sender, reply_to):
-                return f"{sender} may not have answers sent to {reply_to}"  # where it may not write itself
-            return ""
-        return f"{message.KIND} is not for a controller"
+    def _carry_out(self, received: Received, now_s: float) -> None:
+        self.admission.answered(received, self._handle_message(received, now_s), now_s)
 
-    def _handle_message(self, message: Message, sender: str, now_s: float) -> Reply | None:
+    def _handle_message(self, received: Received, now_s: float) -> Reply | None:
+        message = received.message
         if isinstance(message, Result):
             instance = self.measure.result(self.cluster.nodes[message.node], message, now_s)
+            self.deciding.progress.answered(message, now_s)
             if instance is not None:
                 self.reconciler.outcome(instance, message, now_s)
             return None
@@ -306,13 +317,16 @@ class Controller:
         if isinstance(message, SetUpAnswer):
             self.deployment.handovers.answer(message, now_s)
             return None
+        if isinstance(message, StandardJobEnded):
+            self.deciding.probes.answer(message, now_s)
+            return None
         assert isinstance(message, Request)
-        return self.requests.handle(message, now_s, sender)
+        return self.requests.handle(message, now_s, received.sender, received.why)
 
     def _report(self, report: Report, now_s: float) -> list[Effect]:
         node = self.cluster.nodes[report.node]
         if report.term > self.agenda.term:
-            return [Exit(f"{report.node} has seen term {report.term}, this is {self.agenda.term}")]
+            return self._ahead(node, report.term, now_s)
         self.measure.report(node, report, now_s)
         if not node.echoed and node.condition is not NodeCondition.OFF and now_s >= node.hello_s + node.hello_wait_s:
             return [self.watch.hello(node, now_s)]
@@ -321,13 +335,20 @@ class Controller:
             return [Publish(topology.ACTIONS, node.name, seen)]
         return []
 
+    def _ahead(self, node: NodeEntry, term: int, now_s: float) -> list[Effect]:
+        """A node has seen a newer term: another controller leads if the store says so too; an agent alone is not
+        believed, but it is not silent either."""
+        if node.silent_s is not None:
+            node.silent_s = now_s
+        return self.outgoing.ask_term() if self.suspects.ahead(node.name, term, now_s) else []
+
     # --- answers ----------------------------------------------------------------------------------------------------
 
     def _answered(self, event: Input, now_s: float) -> list[Effect]:
         if isinstance(event, Published):
             return self.outgoing.published(event, now_s)
         if isinstance(event, Computed):
-            if not self.answers.computed(event, now_s):
+            if not (self.answers.computed(event, now_s) or self.admission.computed(event, now_s)):
                 self.outgoing.records += self.deciding.computed(event.compute_id, event.outcome, event.error, now_s)
                 if isinstance(event.outcome, decide.DecideOutcome):
                     self.adjusting.decided(event.outcome)
@@ -337,8 +358,13 @@ class Controller:
             self.energy.prices.read(event, now_s)
         elif isinstance(event, Scraped):
             self.web.scraped(event, now_s)
+        elif isinstance(event, Unreadable):
+            if self.leadership.role is _LEADING:
+                self.suspects.refused(event.sender, event.reason, Offence.FORGERY, now_s)
         elif isinstance(event, Balanced):
             self.balancing.balanced(event, now_s)
+        elif isinstance(event, Notified):
+            self.notifying.notified(event, now_s)
         elif isinstance(event, Reconnected):
             return self.outgoing.again()
         return []
@@ -369,16 +395,16 @@ class Controller:
     def _settle(self, now_s: float) -> None:
         agenda = self.agenda
         if agenda.deploy or self.deployment.emptied():
-            due_s = self.deployment.run(now_s)
-            if due_s < math.inf:
-                agenda.effects.append(self._set_timer("deploy", max(due_s, now_s)))
+            self._at("deploy", max(self.deployment.run(now_s), now_s))
+        self.monitoring.run(now_s)
         self.reconciler.run(now_s)
-        self.deciding.windows.note(agenda.dirty_jobs.values(), now_s)
+        self.deciding.note(agenda.dirty_jobs.values(), now_s)
         self._coordinate(now_s)
         if self.web.untidy:
             self.web.tidy(now_s)
         self.environments.run(now_s)
         self._set_environments_timer()
+        self._at("assurance", self.admission.settle(now_s))
         if agenda.scrape:
             agenda.scrape = False
             if "scrape" not in self._timers:
@@ -387,14 +413,17 @@ class Controller:
             agenda.adjust = False
             if "adjust" not in self._timers:
                 agenda.effects.append(self._set_timer("adjust", now_s + self.settings.web_adjust_s))
+        self._at("standard-jobs", self.deciding.probes.next_due_s())
         self.energy.changed(agenda.dirty_nodes.values(), now_s)
         self._balance(now_s)
+        self.monitoring.tell(now_s)
+        self.notifying.run(now_s)
         self.outgoing.write()
         if agenda.place:
             agenda.place = False
             if agenda.cycle or self._acts_on_events():
                 agenda.effects.append(self._set_timer("place", now_s))
-        due_s = self.reconciler.next_due_s()
+        due_s = min(self.reconciler.next_due_s(), self.notifying.next_due_s())
         if self.reconciler.blocked:
             due_s = min(due_s, now_s + self.settings.reconcile_s)
         if due_s < math.inf:
@@ -404,18 +433,14 @@ class Controller:
         """After the jobs that end at this instant, and before what is written: sizes, who is to have which node and
         whose jobs give way are stored together."""
         self.environments.pair(now_s)
-        due_s = self.coordinating.run(now_s)
-        if due_s < math.inf and due_s != self._timers.get("coordinate"):
-            self.agenda.effects.append(self._set_timer("coordinate", due_s))
+        self._at("coordinate", self.coordinating.run(now_s))
 
     def _environments_due(self, now_s: float) -> None:
         self.environments.due(now_s)
         self._set_environments_timer()
 
     def _set_environments_timer(self) -> None:
-        due_s = self.environments.next_due_s()
-        if due_s < math.inf and due_s != self._timers.get(TIMER):
-            self.agenda.effects.append(self._set_timer(TIMER, due_s))
+        self._at(TIMER, self.environments.next_due_s())
 
     def _deploy_soon(self, _now_s: float) -> None:
         self.agenda.deploy = True
@@ -429,13 +454,12 @@ class Controller:
         self._set_windows_timer(now_s)
 
     def _set_windows_timer(self, now_s: float) -> None:
-        due_s = self.deciding.windows.next_due_s(now_s)
-        if due_s < math.inf:
-            self.agenda.effects.append(self._set_timer("windows", due_s))
+        self._at("windows", self.deciding.windows.next_due_s(now_s))
 
     def _cycle(self, now_s: float) -> None:
         self.agenda.effects.append(self._set_timer("decide", self.deciding.windows.next_cycle_s(now_s)))
         self.energy.cycle(now_s)
+        self.deciding.loadings.cycle()
         self._ask(now_s, True)
 
     def _ask(self, now_s: float, cycle: bool) -> None:
@@ -454,11 +478,12 @@ class Controller:
             self.agenda.effects.append(self._set_timer("scrape", now_s + self.settings.scrape_s))
 
     def _balance(self, now_s: float) -> None:
-        self.balancing.note(self.agenda.dirty_jobs.values())
+        agenda = self.agenda
+        self.balancing.note(agenda.dirty_jobs.values())
+        self.balancing.note_apps((*agenda.dirty_web, *agenda.removed_web, *agenda.readdressed))
+        agenda.readdressed.clear()
         self.balancing.run(now_s)
-        due_s = self.balancing.next_due_s()
-        if due_s < math.inf and due_s != self._timers.get("balance"):
-            self.agenda.effects.append(self._set_timer("balance", due_s))
+        self._at("balance", self.balancing.next_due_s())
 
     def _adjust(self, now_s: float) -> None:
         if self.adjusting.needed():
@@ -471,16 +496,3 @@ class Controller:
     def _greet(self, now_s: float) -> None:
         if self.watch.greet(now_s):
             self.agenda.effects.append(self._set_timer("hello", now_s + self.settings.reconcile_s))
-
-
-def describe(controller: Controller) -> dict[str, Any]:
-    """A few numbers about a controller, for progress displays and logs."""
-    phases = [entry.phase for entry in controller.cluster.jobs.values() if not entry.job.app]
-    return {
-        "role": controller.leadership.role.value,
-        "term": controller.agenda.term,
-        "nodes_up": sum(node.condition is NodeCondition.UP for node in controller.cluster.nodes.values()),
-        "jobs": {phase.value: phases.count(phase) for phase in JobPhase},
-        "decisions": controller.deciding.decisions,
-        "actions_under_way": len(controller.cluster.actions),
-    }

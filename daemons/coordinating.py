@@ -8,9 +8,11 @@ and since when the timers run. A new leader goes on with the same phase.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
+from daemons import by_type
 from daemons.agenda import Agenda
+from daemons.assurance import Assurance
 from daemons.coordination_groups import Group, Key, grouped, made, of_names
 from daemons.entries import NodeEntry
 from daemons.environment_entry import NOT_BEGUN, EnvironmentEntry
@@ -21,7 +23,7 @@ from daemons.state import Cluster
 from daemons.unit_views import Stock, UnitsWanted, like, party_of, queue_of, runs
 from shared.agreement import UNITS_MAX, WorkloadType
 from shared.coordination import GroupView, Moment
-from shared.errors import UnknownPolicy
+from shared.errors import UnknownPolicy, UnknownType
 from shared.model import JobPhase, whole
 
 _TIMERS = (Moment.PROVISION, Moment.MANAGE)
@@ -33,7 +35,8 @@ _SAYS = {
 
 class Coordinating:
     """Keeps one group for every environment that serves, or pair of them. `units_wanted(name, cluster)`: what the
-    instances of a web environment need; `give(node, environment, now_s)` says who is to have a node."""
+    instances of a web environment fill; `give(node, environment, now_s)` says who is to have a node. assurance: where
+    admission is configured, what is wished for is held to what was reserved."""
 
     def __init__(
         self,
@@ -47,6 +50,7 @@ class Coordinating:
         self.cluster, self.agenda, self.settings = cluster, agenda, settings
         self.sharing = Sharing(cluster, agenda, settings.power, reclaiming, give)
         self._units_wanted, self._give = units_wanted, give
+        self.assurance: Assurance | None = None
         self._groups: dict[Key, Group] = {}
         self._unknown: set[Key] = set()
         self._wanted: dict[str, int] = {}
@@ -101,17 +105,21 @@ class Coordinating:
         self._regroup(now_s)
         if not self._groups:
             self._due_s = math.inf
+            if self.assurance is not None:
+                self.assurance.observe((), self.sharing.stock(now_s), {}, now_s)
             return math.inf
         if look:
             asked |= self._other_demand()
-        for group in of_names(self.groups, asked):
-            self._ask(group, Moment.DEMAND, now_s)
+        self._ask_for_demand(of_names(self.groups, asked), now_s)
         for moment in _TIMERS:
             for group in self.groups:
                 if now_s >= group.next_s(moment):
                     self._ask(group, moment, now_s)
         if self._seen is None:  # nobody was asked, or nodes have become free since
             self._share(None, now_s)
+        if self.assurance is not None:
+            self._seen = self._seen or self.sharing.stock(now_s)
+            self.assurance.observe(self.groups, self._seen, self._wanted, now_s)
         ticks_s = min(group.next_s(moment) for group in self.groups for moment in _TIMERS)
         self._due_s = min(ticks_s, now_s + self.settings.reconcile_s)
         return self._due_s
@@ -158,7 +166,9 @@ class Coordinating:
     def _made(self, key: Key, entries: tuple[EnvironmentEntry, ...], now_s: float) -> Group | None:
         try:
             group = made(entries)
-        except UnknownPolicy as problem:
+            for entry in entries:
+                by_type.type_of(entry.agreement)
+        except (UnknownPolicy, UnknownType) as problem:
             if key not in self._unknown:
                 self._unknown.add(key)
                 self.agenda.happened(now_s, "coordination-failed", entries[0].name, f"{problem}")
@@ -187,36 +197,58 @@ class Coordinating:
         if moment is not Moment.DEMAND:
             for entry in group.entries:
                 self.agenda.change_environment(entry)
+        self._wish(group, moment, now_s)
+        self._share(group if moment is Moment.PROVISION else None, now_s)
+
+    def _ask_for_demand(self, groups: Sequence[Group], now_s: float) -> None:
+        """Ask groups for what they need now. Slots of many reservations end together: units are shared once for all of
+        these."""
+        if self.assurance is None:
+            for group in groups:
+                self._ask(group, Moment.DEMAND, now_s)
+            return
+        for group in groups:
+            self._wish(group, Moment.DEMAND, now_s)
+        if groups:
+            self._share(None, now_s)
+
+    def _wish(self, group: Group, moment: Moment, now_s: float) -> None:
+        """Have a group's policy say what it is to have, as far as it is entitled to that."""
         answer = self._answer(group, moment, now_s)
         if answer is not None:
-            group.wish = answer
-        self._share(group if moment is Moment.PROVISION else None, now_s)
+            group.wish = answer if self.assurance is None else self.assurance.police(group, answer, now_s)
 
     def _share(self, due: Group | None, now_s: float) -> None:
         stock = self._seen = self._seen or self.sharing.stock(now_s)
-        if self.sharing.share(self.groups, stock, now_s, due):
+        groups = self.groups if self.assurance is None else self.assurance.ranked(self.groups)
+        if self.sharing.share(groups, stock, now_s, due):
             self._seen = None
 
     def _answer(self, group: Group, moment: Moment, now_s: float) -> tuple[int, ...] | None:
         stock = self._seen = self._seen or self.sharing.stock(now_s)
-        view = self.view(group, stock, now_s, arrived=moment not in _TIMERS)
         try:
+            view = self._view(group, stock, moment, now_s)
             answer = group.policy.decide(view, moment)
             for size, _ in zip(answer.sizes, group.entries, strict=True):
                 whole("sizes", size, 0, UNITS_MAX)
-        except Exception as problem:  # noqa: BLE001 - a policy may raise anything: its environments keep what they have
-            self.agenda.happened(now_s, "coordination-failed", group.name, f"{group.policy.name}: {problem}")
+        except Exception as problem:  # noqa: BLE001 - a policy or type may raise anything: all keep what they have
+            who = ", ".join(
+                [group.policy.name, *(entry.agreement.type for entry in group.entries if entry.agreement.type)]
+            )
+            self.agenda.happened(now_s, "coordination-failed", group.name, f"{who}: {problem}")
             return None
-        group.why = f"{moment.value}: {answer.reason}" if answer.reason else moment.value
+        reason = answer.reason or by_type.reasons(view.parties, moment)
+        group.why = f"{moment.value}: {reason}" if reason else moment.value
         return self._with_pending(group, moment, answer.sizes)
 
-    def view(self, group: Group, stock: Stock, now_s: float, *, arrived: bool = True) -> GroupView:
-        """A group as its policy sees it; arrived: with jobs that came in at this instant."""
+    def _view(self, group: Group, stock: Stock, moment: Moment, now_s: float) -> GroupView:
+        """A group as its policy sees it, with jobs that came in at this instant but for the timers."""
         parties = []
         for entry in group.entries:
             node = like(entry, self.cluster, stock)
-            queue = queue_of(entry, self.cluster, node, now_s, arrived=arrived)
-            parties.append(party_of(entry, self.cluster, stock, self._units_wanted, queue))
+            queue = queue_of(entry, self.cluster, node, now_s, arrived=moment not in _TIMERS)
+            party = party_of(entry, self.cluster, stock, self._units_wanted, queue)
+            parties.append(by_type.managed(entry, party, node, moment, self.cluster, now_s))
         return GroupView(tuple(parties))
 
     @staticmethod

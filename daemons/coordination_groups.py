@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+from daemons.assurance_policing import Right
 from daemons.environment_entry import EnvironmentEntry
 from shared.coordination import Moment
 from shared.plugins import find_policy
@@ -20,7 +21,9 @@ Bounds = tuple[int, int | None]
 class Group:
     """One group. wish: how many units its parties were to have by its policy's last answer, as far as it still stands;
     why: that answer's reason; short: how many units of the web environment's wish are not granted, as last told (-1: it
-    has not been told). bounds: the bounds of its parties as last looked at."""
+    has not been told). bounds: the bounds of its parties as last looked at. Where admission is configured: asked, what
+    they wished for before it was held to what they are entitled to; rights: what each may have by right, None for one
+    that has reserved nothing (empty: none has). owed: units that it must give back, as last told."""
 
     entries: tuple[EnvironmentEntry, ...]
     policy: CoordinationPolicy
@@ -28,6 +31,9 @@ class Group:
     why: str = ""
     short: int = -1
     bounds: tuple[Bounds, ...] = ()
+    asked: tuple[int, ...] = ()
+    rights: tuple[Right | None, ...] = ()
+    owed: int = 0
 
     @property
     def name(self) -> str:
@@ -50,10 +56,22 @@ class Group:
         return sum(entry.agreement.lower for entry in self.entries)
 
     @property
+    def first(self) -> int:
+        """Units that it is given before all others: its lower bounds, and what it wishes for of class guaranteed."""
+        rights = self.rights or (None,) * len(self.entries)
+        each = zip(self.entries, rights, strict=True)
+        return sum(entry.agreement.lower if right is None else max(right.lower, right.first) for entry, right in each)
+
+    @property
     def firm(self) -> int:
         """Units up to which it comes before others."""
-        bounds = ((entry.agreement.lower, entry.agreement.upper) for entry in self.entries)
-        return sum(self.policy.firm(lower, upper) for lower, upper in bounds)
+        rights = self.rights or (None,) * len(self.entries)
+        return sum(
+            self.policy.firm(entry.agreement.lower, entry.agreement.upper)
+            if right is None
+            else max(right.lower, right.units)
+            for entry, right in zip(self.entries, rights, strict=True)
+        )
 
     @property
     def wished(self) -> int:

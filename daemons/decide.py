@@ -16,6 +16,7 @@ import numpy as np
 from daemons import groups
 from daemons.gains import standing
 from daemons.models.deadline.rules import TableSpec
+from daemons.models.outlook import slowed_by
 from daemons.needed import TOLERANCE, Before, cover, rows, with_nodes
 from daemons.policies.provisioning.analysers import Asked
 from daemons.policies.provisioning.breaches import BreachSpec
@@ -117,6 +118,8 @@ def _decided(request: DecideRequest, noting: Noting) -> DecideOutcome:
     if lacking:
         return _skipped(request, lacking)
     placed, placement_state = placing.decide(snapshot, state, params)
+    if snapshot.loading is not None:
+        placed = replace(placed, slowed=slowed_by(snapshot, placed.changes))
     now = standing(request.snapshot) if request.snapshot.at_cycle else {}
     return DecideOutcome(
         placed, placement_state, provisioned, provisioning_state, standing=now, missing=tuple(noting.missing.values())

@@ -4,26 +4,35 @@ made the desired state."""
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 
 from daemons.agenda import Agenda
+from daemons.approving import Approving
 from daemons.decide import DecideOutcome, DecideRequest, acts_on_events
 from daemons.deployment import Deployment, Wish
 from daemons.entries import JobEntry
+from daemons.fit import misfit
+from daemons.freezing import settled
 from daemons.gains import columns_of, gains_of, utility_of_completed, with_measured
+from daemons.hands import why_left_alone
 from daemons.history import History
 from daemons.homes import Units, home_of, takes
+from daemons.loading_probes import Probes
+from daemons.loadings import Loadings
 from daemons.planning import order
 from daemons.planning.diff import diff
 from daemons.planning.sight import Need, Room
 from daemons.preparing import Preparing
+from daemons.progress import Progress
 from daemons.reconcile import ceilings_of, look_at_speed
+from daemons.recording import record_of
 from daemons.records import ControlRecord, DecisionRecord, Provisioned
 from daemons.settings import Automation, ControllerSettings, PolicyChoice
 from daemons.sights import rooms_of, sight_after
 from daemons.snapshot_environments import is_leaving
+from daemons.snapshot_loading import loading_columns
 from daemons.snapshot_power import power_columns
 from daemons.snapshot_windows import window_views
 from daemons.snapshots import SnapshotBuilder
@@ -69,24 +78,27 @@ class Deciding:
         self.windows = WindowBook(cluster, agenda, settings)
         self.builder.stays, self.builder.queued = self.windows.stays, self.windows.queued
         self.builder.windows = lambda nodes, now_s: window_views(self.windows, nodes, now_s, self._takes_s)
+        self.loadings = Loadings(cluster, agenda, settings)
+        self.probes = Probes(cluster, agenda, settings, self.loadings)
+        self.builder.loading = partial(loading_columns, self.loadings)
         self.preparing = Preparing(agenda, self._compute)
         self.enabled = True
         self.decisions = 0
         self.submissions = 0
-        self.pending: DecisionRecord | None = None
         self.history = History()
+        self.progress = Progress(cluster)
+        self.approving = Approving(cluster, agenda, settings, deployment, self.history, self._approved)
         self.refusals: Sequence[Refusal] = ()
         self.refused_s = 0.0
         self.trouble: Trouble | None = None
-        self._asked = 0
-        self._ranks = 0
+        self._asked = self._ranks = 0
         self._open: int | None = None
+        self._request: DecideRequest | None = None
         self._open_cycle = False
         self._again = False
         self._again_cycle = False
         self._states: dict[str, object] = {}
         self._seen: dict[str, int] = {}  # of nodes, when the decision under way was asked for
-        self._pending_seen: dict[str, int] = {}
 
     def _takes_s(self, node_type: str, what: str) -> float:
         """How long nodes of a type take to come into service or to leave it."""
@@ -95,6 +107,16 @@ class Deciding:
     def control(self) -> ControlRecord:
         """The switches as the store keeps them."""
         return ControlRecord(self.enabled, self.decisions, self.submissions, self.agenda.acting)
+
+    def note(self, jobs: Iterable[JobEntry], now_s: float) -> None:
+        """Take in which jobs have changed in this instant."""
+        self.loadings.note(jobs, now_s)
+        self.windows.note(jobs, now_s)
+
+    @property
+    def pending(self) -> DecisionRecord | None:
+        """The decision that waits for approval."""
+        return self.approving.pending
 
     @property
     def under_way(self) -> bool:
@@ -116,7 +138,8 @@ class Deciding:
             self._seen = self.deployment.seen(now_s)
         elif not self._worth():
             return
-        self._open, self._open_cycle = self.compute(now_s, cycle), cycle
+        self._request = self.request(now_s, cycle)
+        self._open, self._open_cycle = self._compute(self._request, self.settings.decide_limit_s), cycle
 
     def _look_at_speeds(self, now_s: float) -> None:
         """For the job profiler: how fast jobs of a class have run since the last cycle."""
@@ -128,6 +151,10 @@ class Deciding:
     def compute(self, now_s: float, cycle: bool) -> int:
         """Have a decision on the state as it is computed; returns the id of its answer."""
         return self._compute(self.request(now_s, cycle), self.settings.decide_limit_s)
+
+    def assess(self, task: object) -> int:
+        """Have something computed beside decisions; returns the id of its answer."""
+        return self._compute(task, self.settings.decide_limit_s)
 
     def _compute(self, request: object, limit_s: float) -> int:
         self._asked += 1
@@ -202,13 +229,24 @@ class Deciding:
         self.trouble = None
         self._told_by_part(compute_id, outcome, now_s)
         self.preparing.lacked(outcome.missing, now_s)
-        self.refusals, self.refused_s = outcome.placement.refusals, now_s
+        placement = self._told_to_leave(outcome.placement, now_s)
+        self.refusals, self.refused_s = placement.refusals, now_s
         self._states = {"placement": outcome.placement_state, "provisioning": outcome.provisioning_state}
         records = self._measure(outcome.standing, now_s) if self._open_cycle else []
         provisioned = self._provision(outcome.provisioning, now_s) if outcome.provisioning is not None else None
         if outcome.provisioning is not None:
             self.windows.decided(outcome.provisioning, now_s)
-        return records + self._decided(outcome.placement, provisioned, now_s)
+        decided = self._decided(placement, provisioned, now_s)
+        self.agenda.effects += record_of(decided, self._request, outcome) if self.settings.record_snapshots else []
+        return records + decided
+
+    def _told_to_leave(self, decision: PlacementDecision, now_s: float) -> PlacementDecision:
+        """With the reason of those that are left alone after what somebody else did to them."""
+        alone = [why_left_alone(entry, now_s) for entry in self.cluster.active.values() if entry.left_alone(now_s)]
+        if not alone:
+            return decision
+        names = {one.workload for one in alone}
+        return replace(decision, refusals=(*(one for one in decision.refusals if one.workload not in names), *alone))
 
     def _measure(self, standing: Mapping[str, float], now_s: float) -> list[DecisionRecord]:
         """Put beside what the cycle before predicted for this moment what has come of it."""
@@ -225,8 +263,7 @@ class Deciding:
                 utilities[name] = utility
         measured = with_measured(before, utilities, now_s)
         self.history.replace(measured)
-        if self.pending is before:
-            self.pending = measured
+        self.approving.measured(measured)
         return [measured]
 
     def _fail(self, now_s: float, what: str, subject: str, detail: str) -> None:
@@ -244,7 +281,9 @@ class Deciding:
         it was asked for is dropped."""
         wish = self.deployment.wish(decision.in_service, self._seen, now_s)
         held = self.settings.automation is not Automation.AUTO
-        if not held:
+        if held:
+            wish = self.approving.without_rejected(wish, now_s)
+        else:
             self.deployment.apply(wish, now_s)
         if wish:
             what = "nodes-proposed" if held else "nodes-decided"
@@ -279,13 +318,22 @@ class Deciding:
     ) -> list[DecisionRecord]:
         if not decision.changes and not self._open_cycle:
             return []  # nothing new between cycles is not worth a record
-        self.decisions += 1
-        self.agenda.dirty_control = True
         free: list[Change] = []
         held: list[Change] = []
         for change in decision.changes:
             starts = self._starts(change) and not self.settings.hold_starts
             (free if starts or self.settings.automation is Automation.AUTO else held).append(change)
+        rejected = self.approving.rejected(held, now_s)
+        if rejected:
+            names = {one.workload for one in rejected}
+            held = [one for one in held if one.workload not in names]
+        if not self._open_cycle:
+            held = self._not_waiting(held)
+            if not free and not held:
+                return []
+        self.decisions += 1
+        self.agenda.dirty_control = True
+        plan = self.plan(held or free)
         dropped = self.apply(free, now_s)
         record = DecisionRecord(
             self.decisions,
@@ -294,18 +342,33 @@ class Deciding:
             self.settings.placement.name,
             tuple(decision.changes),
             tuple(decision.refusals),
-            tuple(dropped),
+            (*dropped, *rejected),
             tuple(held),
-            self.plan(held),
+            plan,
             gains_of(decision.outlook if self._open_cycle else None),
             _finite(decision.outlook.level) if self._open_cycle and decision.outlook is not None else None,
             provisioning=provisioned,
+            slowed=tuple(decision.slowed),
+            asks=self.approving.asks(held, provisioned),
+            approvals=self.approving.standing(held, provisioned),
         )
         self.history.add(record)
-        if (held or _wish_of(provisioned)) and self.settings.automation is Automation.CONFIRM:
-            self.pending, self._pending_seen = record, self._seen
+        if not held:
+            self.progress.follow(record, now_s)
+        if record.asks:
+            self.approving.wait(record, self._seen)
         self.agenda.happened(now_s, "decided", f"{record.number}", f"{len(free)} changes, {len(held)} held")
         return [record]
+
+    def _not_waiting(self, held: list[Change]) -> list[Change]:
+        """Those that the last decision which held changes back does not hold already: it is not to be replaced by one
+        that says less."""
+        if self.settings.automation is Automation.CONFIRM:
+            last = self.approving.pending
+        else:
+            last = next((record for record in self.history if record.held), None)
+        waiting = {(one.workload, one.revision, one.kind) for one in last.held} if last is not None else ()
+        return [one for one in held if (one.workload, one.revision, one.kind) not in waiting]
 
     def _starts(self, change: Change) -> bool:
         """Whether it is the start of a submitted workload; for a job that gave way to its environment's agreement going
@@ -315,18 +378,11 @@ class Deciding:
         entry = self.cluster.job(change.workload)
         return entry is not None and bool(entry.job.environment)
 
-    def approve(self, number: int, now_s: float) -> bool:
-        """Carry out the held changes of the decision that waits; false when it is not that one."""
-        if self.pending is None or self.pending.number != number:
-            return False
-        record, self.pending = self.pending, None
-        wish = _wish_of(record.provisioning)
-        seen, now = self._pending_seen, self.deployment.seen(now_s)
-        same = {name for name in (*wish.added, *wish.removed) if seen.get(name) == now.get(name)}
-        added, removed = (tuple(n for n in names if n in same) for names in (wish.added, wish.removed))
-        self.deployment.apply(Wish(added, removed), now_s)
-        self.apply(record.held, now_s)
-        return True
+    def _approved(self, record: DecisionRecord, now_s: float) -> list[Refusal]:
+        """Carry out what the automation level held back."""
+        dropped = self.apply(record.held, now_s)
+        self.progress.follow(record, now_s)
+        return dropped
 
     def plan(self, changes: Sequence[Change]) -> Plan:
         """The order in which changes that have not been made would be carried out as things stand."""
@@ -348,11 +404,20 @@ class Deciding:
         for change in changes:
             entry = self.cluster.active.get(change.workload)
             stale = entry is None or entry.over or entry.revision != change.revision or change.workload in crowded
-            if entry is None or stale or not self._lawful(entry, change) or not _entitled(entry, change, units):
+            if entry is not None and entry.left_alone(now_s) and change.reason.code is not ReasonCode.OPERATOR:
+                dropped.append(why_left_alone(entry, now_s))
+                continue
+            unfit = "" if entry is None or stale else misfit(self.cluster, entry, change)
+            if unfit:
+                dropped.append(Refusal(change.workload, Reason(ReasonCode.MIGRATION_FIT)))
+                self.agenda.happened(now_s, "migration-unfit", change.workload, unfit)
+                continue
+            made = None if entry is None or stale else settled(self.cluster, entry, change)
+            if entry is None or made is None or not self._lawful(entry, made) or not _entitled(entry, made, units):
                 dropped.append(Refusal(change.workload, Reason(ReasonCode.STALE)))
                 self.agenda.happened(now_s, "change-stale", change.workload, change.kind.value)
                 continue
-            self._change(entry, change, now_s)
+            self._change(entry, made, now_s)
         return dropped
 
     def _lawful(self, entry: JobEntry, change: Change) -> bool:
@@ -412,13 +477,6 @@ class Deciding:
         entry.wanted_rank = self._ranks
         entry.revision += 1
         self.agenda.change(entry)
-
-
-def _wish_of(provisioned: Provisioned | None) -> Wish:
-    """What waits for an operator's word."""
-    if provisioned is None or not provisioned.held:
-        return Wish((), ())
-    return Wish(provisioned.added, provisioned.removed)
 
 
 def _entitled(entry: JobEntry, change: Change, units: Units) -> bool:

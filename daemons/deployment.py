@@ -128,6 +128,8 @@ class Deployment:
         self.work.way(node).asked_s = None
         self.agenda.change_node(node)
         self.agenda.place = self.agenda.deploy = True
+        if on and not is_empty(node):
+            self.agenda.cycle = True  # others give way to what is moved: that is a cycle's to decide
         if on and node.service is NodeService.IN_SERVICE:
             self._go(node, NodeService.DRAINING, now_s, "an operator keeps it out")
 

@@ -6,7 +6,7 @@ import math
 from collections import deque
 from dataclasses import dataclass, field
 
-from daemons.records import DECLARED, InstanceRecord, JobRecord, NodeRecord
+from daemons.records import DECLARED, HandsOff, InstanceRecord, JobRecord, NodeRecord
 from shared.messages import Report, UnderWay
 from shared.model import (
     ActionKind,
@@ -17,12 +17,15 @@ from shared.model import (
     Node,
     NodeCondition,
     NodeService,
+    VmState,
     VmStatus,
 )
 
 OVER = frozenset({JobPhase.COMPLETED, JobPhase.CANCELLED, JobPhase.FORGOTTEN})
 WANTED = frozenset({JobPhase.RUNNING, JobPhase.SUSPENDED})
 SKEW_READINGS = 8
+FAILURE_MAX = 500
+EVENTS_ABOVE_MAX = 4096  # guest events of a node that are kept above a gap
 
 
 @dataclass(slots=True)
@@ -37,12 +40,31 @@ class InFlight:
     expires_at_s: float
 
 
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """What failed last on a VM: the kind of the action and its outcome, or "guest" and "crashed"; on which node, when
+    that was heard, and the hypervisor's words, cut at `FAILURE_MAX` characters."""
+
+    kind: str
+    node: str
+    at_s: float
+    outcome: str
+    detail: str
+
+
 @dataclass(slots=True, eq=False)
 class Instance:
     """One VM of a job. `copies`: nodes whose last word lists the VM in any state.
 
     `sought`: a store said that it was brought to life but not where it is, so that its image lies on a node that has
-    not spoken yet, or it is lost.
+    not spoken yet, or it is lost. `left`: see InstanceRecord. `awaited`: nodes whose word on it is awaited since
+    `missed_s`, when it was not where it was any more, and nobody said why.
+
+    `places`: where it may be seen by our own doing; `home`: where it was seen last. `beat`, `weighed`: its state and
+    MHz as they were seen last, or as our last order left them (None: what is seen next will be right). `said`: what was
+    told of its last move that we had not ordered; `by_other`: it was brought to life by somebody else. `failed`: what
+    failed last, as far as this controller knows. `shunned`: nodes that a migration to has failed, each until when
+    decisions look for another.
     """
 
     vm: str
@@ -63,6 +85,17 @@ class Instance:
     retry_at_s: float = 0.0
     failures: int = 0
     sought: bool = False
+    left: str = ""
+    awaited: set[str] = field(default_factory=set)
+    missed_s: float = 0.0
+    places: set[str] = field(default_factory=set)
+    home: str = ""
+    beat: VmState | None = None
+    weighed: float | None = None
+    said: str = ""
+    by_other: bool = False
+    failed: Failure | None = None
+    shunned: dict[str, float] = field(default_factory=dict)
 
     def record(self) -> InstanceRecord:
         """The part that must outlive the controller."""
@@ -76,6 +109,7 @@ class Instance:
             self.counter_node,
             self.counter_generation,
             self.counter_s,
+            self.left,
         )
 
 
@@ -84,8 +118,10 @@ class JobEntry:
     """A job's desired state and life, or those of one instance of a web application.
 
     `revision` counts every change that a decision in the making cannot know. `held`, `adopted`, `profile`,
-    `measured_*`, `awaits`, `ran_*` and `runs_since_s`: see JobRecord. `reading`: when it was last looked how fast it
-    is, and its work done then.
+    `measured_*`, `awaits`, `ran_*`, `runs_since_s` and `hands_off`: see JobRecord. `reweights`: how many weights that
+    others have set were put right since `reweighted_s`. `reading`: when it was last looked how fast it
+    is, and its work done then. `crashed`: the last attempt that a guest ended by crashing; `crashes`: how many have in
+    a row, each soon after its start.
     """
 
     job: Job
@@ -119,6 +155,15 @@ class JobEntry:
     runs_since_s: float | None = None
     ran_on: str | None = None
     user: str = ""
+    crashed: int = 0
+    crashes: int = 0
+    hands_off: HandsOff | None = None
+    reweights: int = 0
+    reweighted_s: float = -math.inf
+
+    def left_alone(self, now_s: float) -> bool:
+        """Whether nothing is to be done to it after what somebody else did."""
+        return self.hands_off is not None and now_s < self.hands_off.until_s
 
     @property
     def over(self) -> bool:
@@ -158,6 +203,7 @@ class JobEntry:
             self.runs_since_s,
             self.ran_on,
             self.user,
+            self.hands_off,
         )
 
     @property
@@ -176,7 +222,8 @@ class NodeEntry:
     far it is, since `since_s`; `detail` says why it failed. `sleeping`: it was asked to go to sleep, and may be asleep.
     `linked`: whoever else schedules on it may use it. `woken_s`: when it was last seen to wake (0: never). `changes`
     counts what a decision in the making cannot know of it. `cpu_sum`: its load (0..1), summed over
-    so many reports since its energy was last counted.
+    so many reports since its energy was last counted. `watch`: the number of the list of instances to watch that it was
+    sent last (0: none by this leader).
 
     `environment`: whose workloads may run on it ("": those of no environment); `given`: which environment is to have
     it; `handover`: how far it is from the one to the other; `setup_request`: the setup that its agent was asked for
@@ -192,6 +239,7 @@ class NodeEntry:
     report_seq: int = 0
     vm_seq: dict[str, int] = field(default_factory=dict)
     seen_s: float = 0.0
+    watch: int = 0
     cpu_sum: float = 0.0  # beside what every report writes too: it costs no more memory to touch
     cpu_readings: int = 0
     last: Report | None = None
@@ -251,6 +299,22 @@ class NodeEntry:
         """It serves who is to have it."""
         return self.handover is Handover.SETTLED and self.given == self.environment
 
+    def takes_event(self, number: int) -> bool:
+        """Whether a guest event is new, and not one too many above a gap: an honest agent's next report closes it."""
+        if number <= self.events_seen or number in self.events_above:
+            return False
+        return len(self.events_above) < EVENTS_ABOVE_MAX or number == self.events_seen + 1
+
+    def skip_events(self, first: int) -> bool:
+        """An agent tells all guest events that were not said to be stored, the lowest of them `first`: an earlier
+        leader has stored those before it, though this store, restored from a backup, does not know. Whether that is
+        news."""
+        if first <= self.events_seen + 1:
+            return False
+        self.events_seen = first - 1
+        self.events_above = {number for number in self.events_above if number >= first}
+        return True
+
     def record(self) -> NodeRecord:
         """The node as the store keeps it."""
         return NodeRecord(
@@ -276,7 +340,15 @@ class NodeEntry:
     def room_mib(self) -> float:
         """Memory that no VM holds or may hold."""
         usable = self.inventory.usable_mib if self.inventory else 0
-        return usable - self.committed_mib - self.unmanaged_mib
+        return usable - self.committed_mib - self.unmanaged_mib - self.frozen_mib()
+
+    def frozen_mib(self) -> float:
+        """Memory that suspended VMs hold where they cannot be saved to disk. One that is on its way back is counted by
+        what it is promised."""
+        if self.inventory is None or not self.inventory.freezes:
+            return 0.0
+        frozen = [status for vm, status in self.vms.items() if vm not in self.claimed]
+        return float(sum(status.memory_mib for status in frozen if status.state is VmState.SUSPENDED))
 
     def room_mhz(self) -> float:
         """CPU that no VM has been allotted."""

@@ -8,15 +8,17 @@ from collections.abc import Collection, Sequence
 from dataclasses import replace
 from typing import Any
 
+from daemons.by_type import refuse_type
 from daemons.entries import NodeEntry
 from daemons.environment_entry import EnvironmentEntry
+from daemons.local_time import check_zone
 from daemons.names import unknown
 from daemons.policies.coordination.feasibility import Bound, contended, shortfall, units_of, unmet
 from daemons.policies.coordination.pairing import entangled, objections
 from daemons.state import Cluster
 from daemons.unit_views import runs, share_of, slots
-from shared.agreement import UNITS_MAX, Agreement, WorkloadType
-from shared.coordination import GroupView, Moment, Party
+from shared.agreement import UNITS_MAX, Agreement, AssuranceTerms, WorkloadType
+from shared.coordination import Asked, GroupView, Moment, Party
 from shared.errors import InvalidInput, InvalidValue, UnknownPolicy
 from shared.model import Handover, Job, Node, NodeCondition, NodeService
 from shared.plugins import find_policy
@@ -30,8 +32,21 @@ Known = Collection[str] | None  # names of environments that the reader may know
 # --- agreements ------------------------------------------------------------------------------------------------------
 
 
+def unknown_zone(terms: AssuranceTerms | None) -> Refused:
+    """Why a reservation's clock cannot be told here."""
+    try:
+        if terms is not None:
+            check_zone("timezone", terms.timezone)
+    except InvalidValue as problem:
+        return "invalid-value", str(problem)
+    return DONE
+
+
 def refuse_policies(agreement: Agreement) -> Refused:
-    """What its coordination and scheduling policies have against it."""
+    """What its type, its coordination and its scheduling policy have against it."""
+    refused = refuse_type(agreement)
+    if refused != DONE:
+        return refused
     try:
         objection = find_policy("coordination", agreement.model).objection(agreement.lower, agreement.upper)
         find_policy("placement", agreement.scheduling.policy).check_params(agreement.scheduling.params)
@@ -223,7 +238,7 @@ def _asking(agreement: Agreement, for_all: bool) -> Party:
         return party
     if agreement.workload is WorkloadType.WEB:
         return replace(party, wanted=UNITS_MAX)
-    return replace(party, queued=UNITS_MAX, biggest=UNITS_MAX)
+    return replace(party, queued=UNITS_MAX, biggest=UNITS_MAX, asks=Asked(UNITS_MAX))
 
 
 def _too_many(entry: EnvironmentEntry, needed: int, what: str, cluster: Cluster) -> Refused | None:

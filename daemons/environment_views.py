@@ -28,6 +28,7 @@ def environment_row(cluster: Cluster, stock: Stock, entry: EnvironmentEntry) -> 
         "name": entry.name,
         "owner": entry.owner,
         "workload": agreement.workload.value,
+        "type": agreement.type_name,
         "model": agreement.model,
         "state": entry.state.value,
         "wanted": entry.wanted.value,

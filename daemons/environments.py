@@ -17,6 +17,7 @@ from daemons.environment_checks import (
     refuse_partner,
     refuse_policies,
     stretched,
+    unknown_zone,
 )
 from daemons.environment_entry import EnvironmentEntry
 from daemons.environment_life import EnvironmentLife, Give
@@ -34,6 +35,7 @@ from shared.operator_messages import (
     CreateEnvironment,
     DeactivateEnvironment,
     DestroyEnvironment,
+    ReserveEnvironment,
     ResizeEnvironment,
 )
 
@@ -45,12 +47,14 @@ Ask = (
     | DestroyEnvironment
     | ResizeEnvironment
     | ConsentEnvironment
+    | ReserveEnvironment
 )
 
 
 class Environments:
     """The table of environments. `changed` is called with the name of every environment whose agreement, partner or
-    state has changed; by default it is noted in `Agenda.coordinate`.
+    state has changed; by default it is noted in `Agenda.coordinate`. `admitted` says why a request, by its id, is not
+    admitted; by default everything is.
 
     Answers of requests are a code and a text; without a code it was done, and the text says what else there is to know.
     """
@@ -58,6 +62,7 @@ class Environments:
     def __init__(self, cluster: Cluster, agenda: Agenda, deciding: Deciding, web: WebApps, give: Give) -> None:
         self.cluster, self.agenda, self.deciding = cluster, agenda, deciding
         self.changed: Callable[[str, float], None] = lambda name, _now_s: agenda.coordinate.add(name)
+        self.admitted: Callable[[str], Refused] = lambda _request: DONE
         self.partners = Partners(cluster, agenda, lambda name, now_s: self.changed(name, now_s))
         self.life = EnvironmentLife(cluster, agenda, deciding, web, self.partners, give)
 
@@ -74,7 +79,8 @@ class Environments:
 
     def _handle(self, request: Ask, now_s: float, named: Known) -> Refused:
         if isinstance(request, CreateEnvironment):
-            return self._create(request, now_s, named)
+            strange = unknown_zone(request.agreement.assurance)
+            return self._create(request, now_s, named) if strange == DONE else strange
         entry = self.cluster.environments.get(request.environment)
         if entry is None:
             known = [name for name in self.cluster.environments if named is None or name in named]
@@ -96,6 +102,8 @@ class Environments:
                 return self._resize(entry, request, now_s, named)
             case ConsentEnvironment():
                 return self._consent(entry, request, now_s, named)
+            case ReserveEnvironment():
+                return self._reserve(entry, request, now_s)
 
     def _create(self, request: CreateEnvironment, now_s: float, named: Known) -> Refused:
         agreement = request.agreement
@@ -112,10 +120,14 @@ class Environments:
         why = infeasible(agreement, self.cluster, named)
         if why:
             return "infeasible", why
+        refused = self.admitted(request.request)
+        if refused != DONE:
+            return refused
         self.deciding.submissions += 1
         self.agenda.dirty_control = True
         entry = EnvironmentEntry(agreement, request.request, self.deciding.submissions, now_s)
         self.cluster.environments[agreement.name] = entry
+        self.cluster.last_ended_s.pop(agreement.name, None)  # of an earlier one of that name
         self.agenda.change_environment(entry)
         self.agenda.stored.append(StartTimer(TIMER, now_s))  # it is configured once it is in the store
         self.agenda.happened(now_s, "environment-uninitialised", agreement.name)
@@ -126,6 +138,9 @@ class Environments:
             return DONE
         if entry.state is EnvironmentState.RUNNING:
             return "being-deactivated", f"environment {entry.name!r} is being deactivated; activate it when it is"
+        terms = entry.agreement.assurance
+        if terms is not None and terms.end_s is not None and terms.end_s <= now_s:
+            return "reservation-over", f"what was reserved for {entry.name!r} is over; reserve anew"
         self.life.want(entry, EnvironmentState.RUNNING, now_s)
         return DONE
 
@@ -150,12 +165,35 @@ class Environments:
         why = infeasible(agreement, self.cluster, named) if agreement.lower > before.lower else ""
         if why:
             return "infeasible", why
+        refused = self.admitted(request.request)
+        if refused != DONE:
+            return refused
         entry.agreement = agreement
         self.agenda.change_environment(entry)
         upper = "none" if agreement.upper is None else f"{agreement.upper}"
         self.agenda.happened(now_s, "environment-resized", entry.name, f"lower {agreement.lower}, upper {upper}")
         self.changed(entry.name, now_s)
         return "", stretched(agreement, self.cluster, named)
+
+    def _reserve(self, entry: EnvironmentEntry, request: ReserveEnvironment, now_s: float) -> Refused:
+        if entry.agreement.assurance == request.assurance:
+            return DONE
+        strange = unknown_zone(request.assurance)
+        if strange != DONE:
+            return strange
+        refused = self.admitted(request.request)
+        if refused != DONE:
+            return refused
+        try:
+            agreement = replace(entry.agreement, assurance=request.assurance)
+        except InvalidValue as problem:
+            return "invalid-value", str(problem)
+        entry.agreement = agreement
+        self.agenda.change_environment(entry)
+        shares = "nothing" if request.assurance is None else f"{len(request.assurance.shares)} shares"
+        self.agenda.happened(now_s, "environment-reserved", entry.name, shares)
+        self.changed(entry.name, now_s)
+        return DONE
 
     def _consent(self, entry: EnvironmentEntry, request: ConsentEnvironment, now_s: float, named: Known) -> Refused:
         if request.partner == entry.name:

@@ -26,6 +26,8 @@ from shared.snapshot import (
     FlowColumns,
     InstanceColumns,
     Ints,
+    LoadingColumns,
+    MigrationColumns,
     PowerColumns,
     Snapshot,
     StageColumns,
@@ -134,6 +136,8 @@ class _Cutter:
             else (),
             prices=whole.prices if who == POOL else None,
             environments=None,
+            loading=_loading(whole.loading, self._work.of(who), rows),
+            migration=_migration(whole.migration, self._work.of(who), rows),
         )
         return Part(name, seen, leaving if leaving.any() else None)
 
@@ -194,6 +198,18 @@ def _power(power: PowerColumns | None, rows: Ints, leaving: Bools) -> PowerColum
     return replace(mine, available=mine.available & ~leaving)
 
 
+def _migration(migration: MigrationColumns | None, work: Ints, nodes: Ints) -> MigrationColumns | None:
+    """Of those workloads and nodes."""
+    return migration and MigrationColumns(migration.fits[:, nodes], migration.of[work])
+
+
+def _loading(loading: LoadingColumns | None, work: Ints, nodes: Ints) -> LoadingColumns | None:
+    """Of those workloads and nodes."""
+    if loading is None:
+        return None
+    return replace(loading, parts=loading.parts[:, work], node_type=loading.node_type[nodes])
+
+
 def _taken(columns: T, rows: Ints) -> T:
     """Those rows of each column."""
     made: dict[str, Any] = {}
@@ -235,6 +251,7 @@ def merge(shares: Sequence[Part], decisions: Sequence[PlacementDecision]) -> Pla
         sum(one.evaluations for one in decisions),
         min(utilities, default=None),
         _joined(outlooks) if outlooks else None,
+        tuple(sorted((each for one in decisions for each in one.slowed), key=lambda each: -each.factor)),
     )
 
 

@@ -180,10 +180,10 @@ class Handovers:
             self._advance(node, now_s)
             return True
         setup = environment.agreement.setup
-        if not (setup.release if step is SetupStep.RELEASE else setup.acquire):
+        if setup.skips(step):
             self._advance(node, now_s)
             return True
-        if setup.policy is SetupPolicy.NOOP and not node.setup_request:
+        if setup.policy_at(step) is SetupPolicy.NOOP and not setup.brings and not node.setup_request:
             self._done(node, "", now_s)
             return True
         self._ask(node, step, setup, now_s)

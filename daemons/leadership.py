@@ -10,6 +10,7 @@ from shared.effects import Acknowledge, Effect, Exit, LeadTaken, Publish, Receiv
 from shared.messages import Probe
 
 PROBES_MISSED_MAX = 3
+STORELESS_MAX_S = 30.0
 
 
 class Role(StrEnum):
@@ -30,12 +31,12 @@ class Leadership:
         self.held: list[Received] = []
         self._number = 0
         self._returned_s = 0.0
+        self._storeless_s: float | None = None  # since when the term is ours to raise and the store does not answer
 
     def probe(self, now_s: float) -> list[Effect]:
         """Send the next probe; a leader whose probes no longer come back is not the active consumer any more."""
-        lapsed_s = now_s - self._returned_s
-        if self.role is Role.LEADING and lapsed_s > PROBES_MISSED_MAX * self.probe_s + self.probe_s / 2:
-            return [Exit(f"no probe of {self.name} has come back for {lapsed_s:.0f} s")]
+        if self.role is Role.LEADING and self._lapsed(now_s):
+            return [Exit(f"no probe of {self.name} has come back for {now_s - self._returned_s:.0f} s")]
         self._number += 1
         probe = Probe(self.name, self._number)
         return [
@@ -47,16 +48,29 @@ class Leadership:
         """A probe came out of the queue; only our own of this life says anything."""
         effects: list[Effect] = [Acknowledge(received.delivery)] if received.delivery is not None else []
         if probe.controller == self.name and received.sender == topology.CONTROLLER_USER_PREFIX + self.name:
+            if self._lapsed(now_s):
+                self._storeless_s = None  # the lead was another's meanwhile
             self._returned_s = now_s
             if self.role is Role.STANDBY:
-                self.role = Role.TAKING
-                effects.append(TakeLead(self.name))
+                effects.append(self._take(now_s))
         return effects
+
+    def _lapsed(self, now_s: float) -> bool:
+        return now_s - self._returned_s > PROBES_MISSED_MAX * self.probe_s + self.probe_s / 2
+
+    def _take(self, now_s: float) -> Effect:
+        """Who is given the queue and cannot use it stands in the way of one that could."""
+        if self._storeless_s is not None and now_s - self._storeless_s > STORELESS_MAX_S:
+            return Exit(f"the store has not answered for {now_s - self._storeless_s:.0f} s: another may reach it")
+        self.role = Role.TAKING
+        return TakeLead(self.name)
 
     def taken(self, answer: LeadTaken, now_s: float) -> bool:
         """The store's answer; false: it could not be reached, the next probe tries again."""
         if answer.term <= 0:
             self.role = Role.STANDBY
+            if self._storeless_s is None:
+                self._storeless_s = now_s
             return False
         self.role, self.term = Role.LEADING, answer.term
         self._returned_s = now_s

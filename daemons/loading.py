@@ -11,7 +11,9 @@ from daemons.records import (
     DurationRecord,
     EnvironmentRecord,
     JobRecord,
+    LoadingRecord,
     NodeRecord,
+    PaceRecord,
     Record,
     WebRecord,
     WindowRecord,
@@ -40,12 +42,15 @@ def load(records: tuple[Record, ...], cluster: Cluster, deciding: Deciding, web:
             deciding.deployment.durations.load(record)
         elif isinstance(record, WindowRecord):
             deciding.windows.load(record)
+        elif isinstance(record, LoadingRecord | PaceRecord):
+            deciding.loadings.load(record)
     for decision in sorted(decisions, key=lambda decision: decision.number):
         deciding.history.add(decision)
     for record in records:
         if isinstance(record, JobRecord):
             _load_job(record, cluster, deciding, now_s)
     web.loaded()
+    deciding.approving.loaded(now_s)
     deciding.windows.loaded()
 
 
@@ -112,6 +117,7 @@ def _load_job(record: JobRecord, cluster: Cluster, deciding: Deciding, now_s: fl
         runs_since_s=record.runs_since_s,
         ran_on=record.ran_on,
         user=record.user,
+        hands_off=record.hands_off,
     )
     cluster.add_job(entry, record.instances)
     if entry.job.name in cluster.active:

@@ -134,6 +134,18 @@ def time_of_day_s(at_s: float, zone: str) -> float:
     return _local_s(at_s, zone) % DAY_S
 
 
+def next_time_of_day_s(at_s: float, time_s: int, zone: str) -> float:
+    """The first moment after `at_s` at which the local clock shows `time_s` seconds after midnight."""
+    today = _local(at_s, zone).date()
+    later = (moment(today + timedelta(days=ahead), time_s, zone) for ahead in range(3))
+    return next(moment_s for moment_s in later if moment_s > at_s)
+
+
+def clock_s(at_s: float, zone: str) -> float:
+    """What the local clock shows, in seconds since its midnight of 1970-01-01."""
+    return _local_s(at_s, zone)
+
+
 def weekday_of(at_s: float, zone: str) -> int:
     """The local day of the week, 0 Monday .. 6."""
     return _local(at_s, zone).weekday()

@@ -8,19 +8,26 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from functools import partial
-from operator import attrgetter
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
+from daemons.assurance_settings import admission_of, assurance_of
 from daemons.balancers import make_balancer
 from daemons.balancers.calling import Caller
 from daemons.controller import Controller
+from daemons.controller_settings import choice_of
+from daemons.controller_settings import settings_of as settings_of
 from daemons.decide import PrepareRequest
 from daemons.leadership import Role
+from daemons.metering import ControllerMeter
+from daemons.notify import Sender, make_channels, notify_of
+from daemons.noting import is_noted
+from daemons.packing import Recorder
 from daemons.power import make_driver
+from daemons.power_settings import draws_of
 from daemons.price_feed import PriceFeed, feed_of, prices_of
 from daemons.scraping import Scraper, http_fetch
-from daemons.settings import Automation, BalancerSettings, ControllerSettings, Draw, Limits, PolicyChoice, PowerSettings
+from daemons.settings import PolicyChoice
 from daemons.store import Batch, History, Pruned, Retention, SqlStore
 from daemons.store.engine import parse_url
 from daemons.tables import DEFAULT_FOLDER, Server
@@ -29,15 +36,14 @@ from daemons.worker import Worker
 from shared import effects as fx
 from shared import startup
 from shared.bus import topology
-from shared.config import ControllerConfig, Policies, PowerDraw
-from shared.costs import OperationCosts
+from shared.config import ControllerConfig
 from shared.errors import InvalidInput, Problem, StaleTerm, StoreUnavailable, TransientError, UnknownPolicy
+from shared.exposition import MetricsServer, address_of, serve
 from shared.lanes import Lane
-from shared.messages import Happened, Report
-from shared.model import NodeSample, PowerOperation
+from shared.messages import Happened
 from shared.plugins import find_policy
-from shared.ports import Bus, LoadBalancer, PowerAnswer, PowerDriver, Store
-from shared.pump import Link
+from shared.ports import Bus, LoadBalancer, NotifyChannel, PowerAnswer, PowerDriver, Store
+from shared.pump import Buried, Link
 from shared.sdnotify import Notifier
 from shared.shell import Shell, Times
 
@@ -49,8 +55,7 @@ NO_TABLES = "nobody computes tables"
 HISTORY_S = 5.0  # how often what has gathered goes to the store
 FIRST_PRUNE_S = 300.0  # after the start: a controller that takes over has other things to write first
 PRUNE_S = 86_400.0
-FIGURE_MAX = 2.0**53  # no reading of a node is above it
-FIGURES: Callable[[NodeSample], tuple[float, ...]] = attrgetter(*NodeSample.__struct_fields__)
+BOUND_S = 3_600.0
 
 MakeStore = Callable[[str], Store]
 
@@ -80,7 +85,11 @@ class Archive(Protocol):
         ...
 
     def prune(self, keep: Retention) -> Pruned:
-        """Delete what is older than it is to be kept."""
+        """Delete what is older or more than is to be kept."""
+        ...
+
+    def bound_snapshots(self, keep: Retention) -> int:
+        """Delete the oldest snapshots that are more than is to be kept; how many."""
         ...
 
 
@@ -90,8 +99,8 @@ class ControllerShell(Shell):
     The store is written in one lane, in order; decisions are computed in another, one at a time, and in a third by
     `preparer` the tables that they lacked; each node that is fenced or woken, and each web application whose counters
     are read or whose balancer is told, has a lane of its own. While the controller leads, and the store is an
-    `Archive`, history goes to it every five seconds and at the end, and what is older than `keep` is deleted once a
-    day.
+    `Archive`, history goes to it every five seconds, after each request that is audited and at the end, what is older
+    than `keep` is deleted once a day, and what decisions were computed from, where it is more than that, once an hour.
     """
 
     def __init__(
@@ -109,6 +118,7 @@ class ControllerShell(Shell):
         preparer: Decider | None = None,
         feed: PriceFeed | None = None,
         balancer: LoadBalancer | None = None,
+        channels: Mapping[str, NotifyChannel] | None = None,
     ) -> None:
         super().__init__("controller", core, link, seed, clock, notifier, {"controller": core.name})
         self.controller = core
@@ -128,7 +138,9 @@ class ControllerShell(Shell):
         self._history = History()
         self._appending = False
         self._append_s = self.clock.monotonic_s() + HISTORY_S
-        self._prune_s = self.clock.monotonic_s() + FIRST_PRUNE_S
+        self._prune_s = self._bound_s = self.clock.monotonic_s() + FIRST_PRUNE_S
+        self._carry |= Caller(balancer, self.lane, self.post, self.clock).carries
+        self._carry |= Sender(channels or {}, self.lane, self.post).carries
         self._carry |= {
             fx.Declare: self._declare,
             fx.Write: lambda effect: self._store_lane.do(partial(self._write, effect)),
@@ -136,7 +148,10 @@ class ControllerShell(Shell):
             fx.Compute: self._begin_to_compute,
             fx.Power: self._ask_power,
             fx.Scrape: self._scrape,
-            fx.Balance: Caller(balancer, self.lane, self.post),
+            fx.Audited: self._audited,
+            fx.Record: Recorder(
+                decider, self._decide_lane.do, self.ask, self._history.snapshot, lambda: self.exit_status is not None
+            ),
             fx.ReadPrices: lambda _: self._price_lane.do(self._read_prices),
         }
         self._decide_lane.do(self._warm)
@@ -162,9 +177,15 @@ class ControllerShell(Shell):
 
     def _feed(self, event: fx.Input) -> None:
         """As every shell, and noted: also while the lead is taken, since what comes then is held and heard later."""
-        if self._archive is not None and self.controller.leadership.role is not Role.STANDBY and _can_be_noted(event):
-            self._history.input(event, self.clock.now_s())
+        core, now_s = self.controller, self.clock.now_s()
+        if self._archive is not None and core.leadership.role is not Role.STANDBY and is_noted(event, core, now_s):
+            self._history.input(event, now_s)
         super()._feed(event)
+
+    def _buried(self, buried: Buried) -> None:
+        """As every shell; and the core is told, which knows for whom it is an alarm."""
+        super()._buried(buried)
+        self._feed(fx.Unreadable(buried.sender, buried.reason))
 
     def _publish(self, effect: fx.Publish) -> bool:
         """As every shell, and noted: orders when they are sent, what happened in any case."""
@@ -172,6 +193,11 @@ class ControllerShell(Shell):
         if self._archive is not None and (sent or isinstance(effect.message, Happened)):
             self._history.effect(effect, self.clock.now_s())
         return sent
+
+    def _audited(self, effect: fx.Audited) -> None:
+        """Noted, and stored at the next turn: its request is acknowledged and does not come again."""
+        self._history.audit(effect)
+        self._append_s = self.clock.monotonic_s()
 
     def _tend(self) -> None:
         super()._tend()
@@ -184,6 +210,11 @@ class ControllerShell(Shell):
         if now_s >= self._prune_s:
             self._prune_s = now_s + PRUNE_S
             self._store_lane.do(partial(self._prune, self._archive))
+        elif now_s >= self._bound_s:
+            self._store_lane.do(partial(self._bound_snapshots, self._archive))
+        else:
+            return
+        self._bound_s = now_s + BOUND_S
 
     def _append(self, until_s: float) -> None:
         """Have everything stored that is complete at `until_s`."""
@@ -235,6 +266,15 @@ class ControllerShell(Shell):
         else:
             self.log.info("history pruned", **asdict(pruned))
 
+    def _bound_snapshots(self, archive: Archive) -> None:
+        try:
+            gone = archive.bound_snapshots(self.keep)
+        except StoreUnavailable as error:
+            self.log.error("snapshots not pruned", error=str(error))
+        else:
+            if gone:
+                self.log.info("snapshots pruned", snapshots=gone)
+
     def _warm(self) -> None:
         if self.exit_status is None:
             self._decider.warm()
@@ -282,17 +322,6 @@ class ControllerShell(Shell):
         self.post(fx.PowerDone(effect.node, effect.operation, answer.ok, answer.detail))
 
 
-def _can_be_noted(event: fx.Input) -> bool:
-    """Anything but a report with readings that no node has: sums of those would leave the range of the store."""
-    report = event.message if isinstance(event, fx.Received) else None
-    return not isinstance(report, Report) or _is_possible(report.sample)
-
-
-def _is_possible(sample: NodeSample) -> bool:
-    figures = FIGURES(sample)
-    return min(figures) >= 0.0 and max(figures) <= FIGURE_MAX
-
-
 # --- the composition root ------------------------------------------------------------------------------------------
 
 
@@ -308,90 +337,6 @@ def link_of(name: str, connect: startup.Connect) -> Link:
         bus.consume(topology.CONTROLLER_QUEUE, PREFETCH)
 
     return Link(connect, set_up, frozenset({reports.name}))
-
-
-def power_settings(config: ControllerConfig, driver: PowerDriver | None) -> PowerSettings:
-    """How nodes leave power and come back. Never those of the controller and, as far as its address tells, the
-    broker. Nodes go to sleep through their agents where the driver can only wake them."""
-    keys, address = config.power, startup.broker_host(config.bus.url)
-    does = frozenset(driver.does) if driver is not None else frozenset()
-    return PowerSettings(
-        driver=driver.name if driver is not None else "none",
-        does=does,
-        through_agents=PowerOperation.WAKE in does and PowerOperation.SLEEP not in does,
-        sleep=keys.sleep,
-        needs_mac=driver is not None and driver.name == "wake-on-lan",
-        standby_s=keys.standby_s,
-        deploy_s=keys.deploy_s,
-        remove_s=keys.remove_s,
-        wake_limit_s=keys.wake_limit_s,
-        drain_limit_s=keys.drain_limit_s,
-        keep_nodes=keys.keep_nodes,
-        never=frozenset((*keys.never, startup.host_name(), address, address.split(".", 1)[0])) - {""},
-        wakes_per_minute=keys.wakes_per_minute,
-        sleeps_per_minute=keys.sleeps_per_minute,
-        wake_test_days=keys.wake_test_days,
-        draws=_draws(keys.draw),
-    )
-
-
-def _draws(tables: Mapping[str, PowerDraw]) -> dict[str, Draw]:
-    """What nodes draw; where there is a curve, its ends without load and at full CPU."""
-    short = [name for name, table in tables.items() if len(table.curve_w) == 1]
-    if short:
-        raise InvalidInput(*(Problem(f"power.draw.{name}.curve_w", "has one figure", "two at least") for name in short))
-    draws = {}
-    for name, table in tables.items():
-        curve_w = table.curve_w or (table.idle_w, table.peak_w)
-        draws[name] = Draw(curve_w[0], curve_w[-1], table.off_w, table.curve_w)
-    return draws
-
-
-def settings_of(config: ControllerConfig, driver: PowerDriver | None = None) -> ControllerSettings:
-    """What the core is told. Without a driver that can prove nodes off an operator confirms it."""
-    periods, timeouts, policies = config.periods, config.timeouts, config.policies
-    power = power_settings(config, driver)
-    return ControllerSettings(
-        report_s=periods.report_s,
-        reconcile_s=periods.reconcile_s,
-        decide_s=periods.decide_s,
-        decide_limit_s=timeouts.decide_limit_s,
-        silent_after_s=timeouts.silent_after_s,
-        fence_after_s=timeouts.fence_after_s if PowerOperation.FENCE in power.does else None,
-        max_skew_s=timeouts.max_skew_s,
-        probe_s=periods.probe_s,
-        scrape_s=periods.scrape_s,
-        gang_timeout_s=timeouts.gang_timeout_s,
-        action_ttl_s=timeouts.action_ttl_s,
-        setup_tries=config.setup.tries,
-        stall_after_s=timeouts.stall_after_s,
-        automation=Automation(config.automation.level.value),
-        hold_starts=config.automation.hold_starts,
-        vm_overhead_mib=float(config.memory.vm_overhead_mib),
-        operation_costs=OperationCosts(
-            config.operation_costs.start_s,
-            config.operation_costs.suspend_s_per_mib,
-            config.operation_costs.resume_s_per_mib,
-            config.operation_costs.migrate_s_per_mib,
-        ),
-        limits=Limits(
-            config.limits.actions_per_node,
-            config.limits.migrations_per_node,
-            config.limits.actions_total,
-            config.limits.migrations_total,
-        ),
-        placement=_choice(policies, policies.placement),
-        provisioning=_choice(policies, policies.provisioning),
-        power=power,
-        windows=windows_of(config.windows),
-        prices=prices_of(config.prices),
-        web_adjust_s=periods.web_adjust_s,
-        balancer=BalancerSettings(config.balancer.driver, config.balancer.drain_limit_s),
-    )
-
-
-def _choice(policies: Policies, name: str) -> PolicyChoice:
-    return PolicyChoice(name, policies.params.get(name, {}))
 
 
 def name_of(config: ControllerConfig) -> str:
@@ -416,7 +361,8 @@ def build(
 ) -> ControllerShell:
     """A controller's shell from its configuration. Raises InvalidInput for a policy or parameters that cannot work."""
     name, tables = name_of(config), Server(tables_folder(config.store.url))
-    core = Controller(name, settings_of(config, power))
+    balancer = make_balancer(config.balancer)
+    core = Controller(name, settings_of(config, power, balancer.measures))
     return ControllerShell(
         core,
         link_of(name, connect),
@@ -428,7 +374,8 @@ def build(
         keep=Retention(**asdict(config.store.retention)),
         preparer=Worker(tables),
         feed=feed_of(config.prices),
-        balancer=make_balancer(config.balancer),
+        balancer=balancer,
+        channels=make_channels(config.notify),
     )
 
 
@@ -444,14 +391,19 @@ def check(config: ControllerConfig) -> None:
     policies = config.policies
     looks: tuple[Callable[[], object], ...] = (
         lambda: name_of(config),
-        lambda: config.bus.url and startup.broker(config.bus.url, config.bus.tls),
-        lambda: _check_policy("placement", _choice(policies, policies.placement)),
-        lambda: _check_policy("provisioning", _choice(policies, policies.provisioning)),
+        lambda: config.bus.url and startup.broker(config.bus.url, config.bus.tls, config.bus.plain),
+        lambda: _check_policy("placement", choice_of(policies, policies.placement)),
+        lambda: _check_policy("provisioning", choice_of(policies, policies.provisioning)),
+        lambda: _check_policy("admission", admission_of(policies)),
+        lambda: assurance_of(config.assurance),
         lambda: windows_of(config.windows),
         lambda: prices_of(config.prices),
         lambda: make_driver(config.power),
         lambda: make_balancer(config.balancer),
-        lambda: _draws(config.power.draw),
+        lambda: notify_of(config.notify),
+        lambda: make_channels(config.notify),
+        lambda: draws_of(config.power.draw),
+        lambda: config.metrics.listen and address_of(config.metrics.listen),
     )
     problems: dict[Problem, None] = {}
     for look in looks:
@@ -463,7 +415,9 @@ def check(config: ControllerConfig) -> None:
         raise InvalidInput(*problems)
 
 
-def _check_policy(role: str, choice: PolicyChoice) -> None:
+def _check_policy(role: str, choice: PolicyChoice | None) -> None:
+    if choice is None:
+        return
     try:
         policy = find_policy(role, choice.name)
     except UnknownPolicy as error:
@@ -473,11 +427,22 @@ def _check_policy(role: str, choice: PolicyChoice) -> None:
 
 
 def _run(path: Path, config: ControllerConfig) -> int:
-    connect, power = startup.broker(config.bus.url, config.bus.tls), make_driver(config.power)
+    connect, power = startup.broker(config.bus.url, config.bus.tls, config.bus.plain), make_driver(config.power)
     shell = build(config, connect, startup.seed(), power=power)
     shell.on_reload = lambda: startup.relog(lambda: DAEMON.read(path))
+    serve_metrics(shell, config.metrics.listen)
     shell.heed_signals()
     return shell.run()
+
+
+def serve_metrics(shell: ControllerShell, listen: str) -> MetricsServer | None:
+    """Have the shell metered and that served; a port that cannot be had is an alarm."""
+    tables = shell.controller.answers.tables
+
+    def trouble(why: str) -> None:
+        shell.ask(lambda: tables.note("metrics-unserved", why, shell.clock.now_s()))
+
+    return serve(shell, ControllerMeter(tables, startup.version(), shell.clock.monotonic_s), listen, trouble)
 
 
 DAEMON = startup.Daemon("trimtab-controller", ControllerConfig, DEFAULT_CONFIG, _run, check)

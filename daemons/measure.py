@@ -7,14 +7,19 @@ event of its end, or its node proven off.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from operator import attrgetter
 
 from daemons.agenda import Agenda
-from daemons.entries import Instance, JobEntry, NodeEntry
+from daemons.entries import FAILURE_MAX, Failure, Instance, JobEntry, NodeEntry
+from daemons.hands import Hands
+from daemons.missing import Missing
 from daemons.settings import ControllerSettings
 from daemons.state import Cluster
+from daemons.suspects import PerMinute
 from shared.messages import GuestEvent, Report, Result
 from shared.model import (
+    COMING,
     LIVE_STATES,
     ActionKind,
     GuestChange,
@@ -29,18 +34,28 @@ from shared.model import (
 _VM = attrgetter("vm")
 # Looking a member up costs more than all else in a line.
 _RUNNING, _SUSPENDED, _UP = VmState.RUNNING, VmState.SUSPENDED, NodeCondition.UP
+STRANGERS_MAX = 20  # VMs whose job is not known that are told of a node in a minute
 _AWAY = frozenset({NodeService.OFF, NodeService.WAKING})
 USAGE_S = 30.0  # over so long the use of CPU is told; reports in between are not kept: what is touched costs time
 BRINGING = frozenset({ActionKind.START, ActionKind.RESUME, ActionKind.MIGRATE, ActionKind.ADOPT})
+# What a VM of ours has left a node by, as it should.
+TAKING = frozenset(
+    {ActionKind.STOP, ActionKind.SUSPEND, ActionKind.RELEASE, ActionKind.MIGRATE, ActionKind.DISCARD_IMAGE}
+)
 # Outcomes that the agent answers without asking its hypervisor: they say nothing about the VM.
 UNASKED = frozenset({Outcome.OLDER_TERM, Outcome.OTHER_BOOT, Outcome.EXPIRED, Outcome.BUSY, Outcome.INTERRUPTED})
 
 
 class Measure:
-    """Applies agents' messages to the cluster; consequences go to the agenda."""
+    """Applies agents' messages to the cluster; consequences go to the agenda. `on_window` is told of two reports of a
+    node between which its use of CPU is told."""
 
     def __init__(self, cluster: Cluster, agenda: Agenda, settings: ControllerSettings) -> None:
         self.cluster, self.agenda, self.settings = cluster, agenda, settings
+        self.missing, self.hands = Missing(cluster, agenda, settings), Hands(cluster, agenda, settings)
+        self._strangers = PerMinute(STRANGERS_MAX)
+        self.on_watched: Callable[[NodeEntry, Report, float], None] = _unheard
+        self.on_window: Callable[[NodeEntry, Report, Report, float], None] | None = None
 
     # --- reports --------------------------------------------------------------------------------------------------
 
@@ -58,13 +73,18 @@ class Measure:
             self._new_boot(node, report, now_s)
         elif report.seq <= node.report_seq or (node.condition is not _UP and self._is_old(node, report)):
             return
-        for event in report.events:
-            self.guest_event(node, event, now_s)
+        if report.events:
+            if node.skip_events(min(event.event for event in report.events)):
+                self.agenda.change_node(node)
+            for event in report.events:
+                self.guest_event(node, event, now_s)
         node.report_seq, node.seen_s = report.seq, now_s
         node.cpu_sum += report.sample.cpu_frac
         node.cpu_readings += 1
         last, node.last = node.last, report
         if last is not None and _is_due(node.before, last):
+            if self.on_window is not None and node.before is not None:
+                self.on_window(node, node.before, last, now_s)
             node.before = last
         self._skew(node, now_s - report.clock_s, now_s)
         if report.inventory is not None and report.inventory != node.inventory:
@@ -77,6 +97,8 @@ class Measure:
         self._inventory(node, report, now_s)
         if not node.echoed or node.condition is not _UP:
             self._up(node, now_s)
+        if report.health or report.watch != node.watch:
+            self.on_watched(node, report, now_s)
 
     def _is_old(self, node: NodeEntry, report: Report) -> bool:
         """Whether a node that is taken for asleep said this before it was."""
@@ -144,6 +166,8 @@ class Measure:
             self._lapsed(node, report)
         if self.cluster.untold:
             self._heard(node)
+        if self.cluster.missing:
+            self.missing.told(node, report)
 
     def _runs_on(self, node: NodeEntry, status: VmStatus, now_s: float) -> bool:
         """Apply a report's word on a VM that ran here before and does still, which is the rule; false when another
@@ -186,12 +210,14 @@ class Measure:
         before = node.vms.get(status.vm)
         instance = self.cluster.note_copy(node, status)
         if instance is None:
-            if before is None:
+            if before is None and self._strangers.passes(node.name, now_s):
                 self.agenda.happened(now_s, "unknown-vm", status.vm, f"on {node.name}")
             return False
         self.account(instance, node, status, now_s)
         if before is None or _differs(before, status):
             self.agenda.touch(instance.job)
+            if instance.job.job.app and (before is None or before.address != status.address):
+                self.agenda.readdressed.add(instance.job.job.app)
         return True
 
     def _drop_copy(self, node: NodeEntry, vm: str) -> None:
@@ -212,6 +238,7 @@ class Measure:
             return
         if status is None:
             self._gone(node, instance)
+            self.missing.vanished(instance, node, now_s)
         else:
             self.cluster.release(instance, node.name)
             self.agenda.change(instance.job)
@@ -274,6 +301,8 @@ class Measure:
         if result.kind is ActionKind.MIGRATE and result.outcome is Outcome.OK:
             self._moved(node, about, flight.to_node if flight is not None else (doing.to_node if doing else ""), now_s)
         self._word(node, about, result.status, now_s)
+        if result.status is None and not (result.outcome is Outcome.OK and result.kind in TAKING):
+            self.missing.vanished(about, node, now_s)
         return instance
 
     def _moved(self, source: NodeEntry, instance: Instance, target: str, now_s: float) -> None:
@@ -303,28 +332,54 @@ class Measure:
 
     def guest_event(self, node: NodeEntry, event: GuestEvent, now_s: float) -> None:
         """Apply a guest event; the same event again changes nothing."""
-        if event.event <= node.events_seen or event.event in node.events_above:
+        if not node.takes_event(event.event):
             return
         node.events_above.add(event.event)
         self.agenda.change_node(node)
         status = event.status
         news = _speaks(node, event.boot_id) and self._news(node, status.vm, event.seq)
-        if event.change is GuestChange.ARRIVED:
+        if event.change in COMING:
             if news:
-                instance = self.cluster.note_copy(node, status)
-                if instance is not None:
-                    self.agenda.change(instance.job)
+                self._came(node, event, now_s)
             return
+        if event.detail and event.change is GuestChange.VANISHED:
+            self.agenda.happened(now_s, "guest-crashed", status.vm, f"on {node.name}: {event.detail}")
         instance = self.cluster.instances.get(status.vm)
         if instance is None:
             node.vms.pop(status.vm, None)
             return
+        if event.change is GuestChange.VANISHED:
+            instance.failed = Failure("guest", node.name, now_s, "crashed", event.detail[:FAILURE_MAX])
         if event.change is GuestChange.ENDED:
             self._ended(instance, status.attempt)
+        elif status.state is VmState.CRASHED and event.change is not GuestChange.STOPPED:
+            instance.job.crashed = status.attempt
         if news:
+            if instance.left and status.generation == instance.generation:
+                self.cluster.found(instance)  # it was there all the time
             self.account(instance, node, status, now_s)
             self._gone(node, instance)
+            self._went(node, instance, event, now_s)
         self.agenda.change(instance.job)
+
+    def _came(self, node: NodeEntry, event: GuestEvent, now_s: float) -> None:
+        instance = self.cluster.note_copy(node, event.status)
+        if instance is None:
+            return
+        instance.said = event.detail or instance.said
+        if event.change is GuestChange.STARTED:
+            self.hands.started(instance, node, event.status, event.detail, now_s)
+        self.agenda.change(instance.job)
+
+    def _went(self, node: NodeEntry, instance: Instance, event: GuestEvent, now_s: float) -> None:
+        """It is not on the node any more: why, as far as the event says."""
+        if event.change is GuestChange.LEFT:
+            instance.said = event.detail or instance.said
+            self.missing.left(instance, node, event.detail, now_s)
+        elif event.change is GuestChange.STOPPED:
+            self.hands.stopped(instance, node, event.detail, now_s)
+        elif event.change is GuestChange.VANISHED and event.status.state in LIVE_STATES:
+            self.missing.vanished(instance, node, now_s)
 
     def _ended(self, instance: Instance, attempt: int) -> None:
         """A guest has done its work. One of an earlier attempt counts too when it was the whole job. An instance of a
@@ -397,6 +452,10 @@ class Measure:
         self.agenda.change_node(node)
 
 
+def _unheard(_node: NodeEntry, _report: Report, _now_s: float) -> None:
+    """Nobody asks what agents watch."""
+
+
 def _is_due(before: Report | None, last: Report) -> bool:
     """Whether the report that the use of CPU is told from is to be a newer one: it is old, or VMs have come or gone."""
     return before is None or len(before.vms) != len(last.vms) or last.clock_s - before.clock_s >= USAGE_S
@@ -408,6 +467,7 @@ def _differs(before: VmStatus, after: VmStatus) -> bool:
         or before.generation != after.generation
         or before.busy != after.busy
         or before.cpu_mhz != after.cpu_mhz
+        or before.address != after.address
     )
 
 
@@ -428,5 +488,12 @@ def _has_lapsed(boot_id: str, expires_at_s: float, report: Report) -> bool:
 def _as_arrived(before: VmStatus) -> VmStatus:
     """What the target is taken to hold until it speaks for itself: the same VM with fresh counters."""
     return VmStatus(
-        before.vm, before.state, before.generation, before.attempt, before.memory_mib, before.vcpus, before.cpu_mhz
+        before.vm,
+        before.state,
+        before.generation,
+        before.attempt,
+        before.memory_mib,
+        before.vcpus,
+        before.cpu_mhz,
+        address=before.address,
     )

@@ -77,6 +77,14 @@ class Outgoing:
         self._writes[self._write_id] = waiting
         agenda.effects.append(Write(self._write_id, agenda.term, tuple(records)))
 
+    def ask_term(self) -> list[Effect]:
+        """Have the store say whether this controller still leads, unless a write that is under way will."""
+        if self._writes:
+            return []
+        self._write_id += 1
+        self._writes[self._write_id] = []
+        return [Write(self._write_id, self.agenda.term, ())]
+
     def written(self, answer: Written, now_s: float) -> list[Effect]:
         """The store's answer: what waited for it may go out, or this controller leads no longer."""
         waiting = self._writes.pop(answer.write_id, [])
@@ -111,6 +119,7 @@ class Outgoing:
             self.reconciler.unsent(action)
             return []
         self._publish_id += 1
+        self.deciding.progress.sent(action, now_s)
         confirmed = Publish(publish.exchange, publish.routing_key, publish.message, self._publish_id)
         self._unconfirmed[self._publish_id] = confirmed
         return [confirmed]

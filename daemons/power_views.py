@@ -8,6 +8,7 @@ from typing import Any
 
 from daemons.deployment import Deployment
 from daemons.entries import NodeEntry
+from daemons.reason_views import reason_view
 from daemons.records import Provisioned
 from daemons.staying import keeps_awake
 from shared.decision import WindowSize
@@ -55,7 +56,6 @@ def provisioning_view(provisioned: Provisioned | None, limit: int) -> Row | None
     """What a decision says of nodes, with at most `limit` names in each list."""
     if provisioned is None:
         return None
-    code, numbers = provisioned.reason.code.value, dict(provisioned.reason.numbers)
     return {
         "policy": provisioned.policy,
         "in_service": provisioned.in_service,
@@ -63,7 +63,7 @@ def provisioning_view(provisioned: Provisioned | None, limit: int) -> Row | None
         "removed": list(provisioned.removed[:limit]),
         "dropped": list(provisioned.dropped[:limit]),
         "held": provisioned.held,
-        "reason": {"code": code, "numbers": numbers, "text": str(provisioned.reason)},
+        "reason": reason_view(provisioned.reason),
         "predicted_cost": provisioned.predicted_cost,
         "windows": [_window(size) for size in provisioned.windows],
         "refused": [{"nodes": nodes, "utility": utility} for nodes, utility in provisioned.refused[:limit]],

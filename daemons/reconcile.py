@@ -10,7 +10,9 @@ import math
 from collections.abc import Callable, Sequence
 
 from daemons.agenda import Agenda
-from daemons.entries import InFlight, Instance, JobEntry
+from daemons.entries import FAILURE_MAX, Failure, InFlight, Instance, JobEntry
+from daemons.fit import lacking_on
+from daemons.hands import Hands
 from daemons.homes import takes
 from daemons.planning import order
 from daemons.planning.diff import diff
@@ -23,6 +25,11 @@ from shared.effects import Publish
 from shared.messages import Order, Result
 from shared.model import LIVE_STATES, Action, ActionKind, Allotment, JobPhase, Outcome, VmSpec
 
+SHUNNED_BACK_OFFS = 2  # for so many back-offs after a failed migration decisions look for another target
+FOR_THE_TARGET = frozenset(
+    {Outcome.NO_ROOM, Outcome.REFUSED, Outcome.FAILED, Outcome.TIMED_OUT, Outcome.ALREADY_THERE}
+)  # it may be the target's fault
+
 
 class Reconciler:
     """Issues the next safe actions of jobs that are not as wanted."""
@@ -32,6 +39,7 @@ class Reconciler:
         self.blocked: dict[str, JobEntry] = {}
         self.due_s: dict[str, float] = {}
         self.may_stop: Callable[[JobEntry, float], bool] = lambda _entry, _now_s: True
+        self.hands = Hands(cluster, agenda, settings)
         self._issued = 0
         self._ceilings = ceilings_of(settings.limits)
 
@@ -75,6 +83,7 @@ class Reconciler:
             self.agenda.dirty_jobs[entry.job.name] = entry
             self.cluster.retire(entry)
             return ()
+        self.hands.look(entry, now_s)
         difference = diff(sight_of(self.cluster, entry))
         if entry.phase is JobPhase.RUNNING and difference.together and not entry.released:
             self._release(entry, now_s)
@@ -87,17 +96,48 @@ class Reconciler:
         self._note_due(entry, difference, now_s)
         # While a job is on its way back its old images wait: nothing is to keep a gang from coming together.
         coming = entry.phase is JobPhase.RUNNING and entry.resuming and not entry.released
+        left_alone = entry.left_alone(now_s)
+        difference = self._without_misfits(entry, difference, now_s)
         return tuple(
             need
             for need in difference.needs
             if not (coming and need.kind is ActionKind.DISCARD_IMAGE)
-            and not (self._resting(need, now_s) or self._misplaced(need, entry))
+            and not (self._resting(need, now_s) or self._misplaced(need, entry) or self._beside(need, entry))
+            and not (left_alone and self._is_others(need, entry))
         )
+
+    def _without_misfits(self, entry: JobEntry, difference: Difference, now_s: float) -> Difference:
+        """A VM is not migrated to a node that cannot take it alive any more: it is wanted where it is."""
+        for need in difference.needs:
+            lack = need.kind is ActionKind.MIGRATE and lacking_on(
+                self.cluster, self.cluster.instances[need.vm], need.to_node
+            )
+            if lack:
+                why = f"{need.to_node} lacks {', '.join(lack)}"
+                self.agenda.happened(now_s, "migration-unfit", entry.job.name, f"{need.vm}: {why}")
+                self._stay(entry, self.cluster.instances[need.vm], need.node)
+                return diff(sight_of(self.cluster, entry))
+        return difference
+
+    def _is_others(self, need: Need, entry: JobEntry) -> bool:
+        """Whether it would undo what somebody else has done, while hands are kept off that."""
+        return entry.phase is JobPhase.RUNNING or self.cluster.instances[need.vm].by_other
 
     def _misplaced(self, need: Need, entry: JobEntry) -> bool:
         """Whether it would bring a VM to a node that has been handed over since, or is on its way to another."""
         comes = need.kind in (ActionKind.START, ActionKind.RESUME, ActionKind.MIGRATE)
         return comes and not takes(self.cluster, self.cluster.nodes.get(need.target), entry.job.environment)
+
+    def _beside(self, need: Need, entry: JobEntry) -> bool:
+        """Whether it would start a web instance on a node that another one of its application has not left: it waits,
+        as for room."""
+        node = self.cluster.nodes.get(need.target)
+        if need.kind is not ActionKind.START or not entry.job.app or node is None:
+            return False
+        beside = any(other.job.job.app == entry.job.app for other in node.claimed.values() if other.vm != need.vm)
+        if beside:
+            self.blocked[entry.job.name] = entry
+        return beside
 
     def _resting(self, need: Need, now_s: float) -> bool:
         """Whether the VM's back-off holds the need back; a start has the back-off of its attempt. A web instance is
@@ -149,7 +189,8 @@ class Reconciler:
 
     def take_back(self, entry: JobEntry, now_s: float, keep_images: bool) -> None:
         """Give up this attempt to run the job. One that was being resumed goes back to its images if it still has
-        them all; any other waits for a start anew, after a back-off if it has not even come together."""
+        them all; any other waits for a start anew, after a back-off if it has not even come together, or crashes soon
+        after each start."""
         was_running = entry.released
         suspended = keep_images and entry.resuming
         entry.phase = JobPhase.SUSPENDED if suspended else JobPhase.WAITING
@@ -161,10 +202,21 @@ class Reconciler:
         if not was_running or entry.job.app:  # nothing but a back-off keeps guests that end at once from it for ever
             entry.failures += 1
             entry.not_before_s = now_s + self._back_off_s(entry.failures)
+        if entry.crashed == entry.attempt and not entry.job.app:
+            self._note_crash(entry, now_s)
+        if entry.hands_off is not None and entry.left_alone(now_s):
+            entry.not_before_s = max(entry.not_before_s, entry.hands_off.until_s)
         self.agenda.change(entry)
         self.agenda.place = True
         what = "web-instance-lost" if entry.job.app else "job-taken-back"
         self.agenda.happened(now_s, what, entry.job.name, f"attempt {entry.attempt}")
+
+    def _note_crash(self, entry: JobEntry, now_s: float) -> None:
+        """It begins anew at once; the second time in a row, after a back-off."""
+        soon = now_s - entry.wanted_s < self.settings.retry_max_s
+        entry.crashes = entry.crashes + 1 if soon else 1
+        if entry.crashes > 1:
+            entry.not_before_s = max(entry.not_before_s, now_s + self._back_off_s(entry.crashes - 1))
 
     def _give_up(self, entry: JobEntry, now_s: float) -> None:
         """An adopted VM is gone or could not be taken over; nothing says how it would be started anew."""
@@ -182,6 +234,8 @@ class Reconciler:
         due_s = math.inf
         if entry.phase is JobPhase.RUNNING and not entry.released and not difference.together:
             due_s = max(self._deadline_s(entry), now_s + self.settings.reconcile_s)
+        if entry.hands_off is not None and now_s < entry.hands_off.until_s:
+            due_s = min(due_s, entry.hands_off.until_s)
         for instance in entry.instances:
             for at_s in (instance.retry_at_s, instance.arriving_until_s):
                 if now_s < at_s < due_s:
@@ -218,6 +272,7 @@ class Reconciler:
             self.cluster.claim(instance, need.to_node)
         elif need.kind is ActionKind.SET_CPU and need.set_mhz > instance.cpu_mhz:
             self.cluster.set_cpu(instance, need.set_mhz)
+        self.hands.ordered(instance, need.kind, need.node, need.to_node)
         self._issued += 1
         action = Action(
             f"{self.agenda.term}-{self._issued}",
@@ -261,6 +316,7 @@ class Reconciler:
             need.set_mhz,
             None,
             job.template,
+            job.arguments,
         )
         return instance.generation, spec
 
@@ -279,10 +335,12 @@ class Reconciler:
     def outcome(self, instance: Instance, result: Result, now_s: float) -> None:
         """Note how an action ended: clear or lengthen the back-off; a failed migration is not wanted any more."""
         entry = instance.job
+        self.hands.answered(instance, result.kind, result.node, result.outcome, result.status)
         if result.status is not None and result.status.state in LIVE_STATES:
             self.cluster.set_cpu(instance, result.status.cpu_mhz)
         if result.outcome is Outcome.OK:
             instance.failures = 0
+            instance.shunned.clear()
             if result.kind is ActionKind.MIGRATE:
                 self.agenda.happened(now_s, "vm-moved", instance.vm, f"{result.action} from {result.node}")
             if result.kind is ActionKind.SUSPEND:
@@ -294,8 +352,15 @@ class Reconciler:
             instance.vm,
             f"{result.action} {result.kind} on {result.node}: {result.outcome} {result.detail}".rstrip(),
         )
+        instance.failed = Failure(
+            result.kind.value, result.node, now_s, result.outcome.value, result.detail[:FAILURE_MAX]
+        )
         instance.failures += 1
-        instance.retry_at_s = now_s + self._back_off_s(instance.failures)
+        back_off_s = self._back_off_s(instance.failures)
+        instance.retry_at_s = now_s + back_off_s
+        if result.kind is ActionKind.MIGRATE and result.outcome in FOR_THE_TARGET:
+            targets = instance.places - {result.node}
+            instance.shunned |= dict.fromkeys(targets, now_s + SHUNNED_BACK_OFFS * back_off_s)
         if result.kind is ActionKind.MIGRATE and entry.phase is JobPhase.RUNNING:
             self._stay(entry, instance, result.node)
 

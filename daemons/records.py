@@ -10,8 +10,11 @@ from dataclasses import dataclass
 
 from msgspec import Struct
 
+from daemons.assurance_records import AssuranceRecord
+from daemons.models.loading_history import LoadingHistory, PaceSample
+from daemons.notice_records import NotificationRecord
 from shared.agreement import Agreement, EnvironmentState
-from shared.decision import Change, Plan, Reason, Refusal, WindowSize
+from shared.decision import Change, Plan, Reason, Refusal, Slowed, WindowSize
 from shared.model import Allotment, Handover, Job, JobPhase, Node, NodeService
 from shared.webapp import WebApp
 
@@ -23,6 +26,7 @@ class InstanceRecord:
     """One instance: where its VM is or may be, what was issued, and the work counted so far.
 
     `counter_*` name the last reading that is part of `done_mcycles`: the VM's CPU seconds on that node and generation.
+    `left`: somebody else took it away, and it has not been seen since; what is known of that ("": it is not so).
     """
 
     may_run_on: tuple[str, ...]
@@ -34,6 +38,20 @@ class InstanceRecord:
     counter_node: str
     counter_generation: int
     counter_s: float
+    left: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class HandsOff:
+    """What somebody else did to a VM of a job (`what`: the event), at `at_s`. Until `until_s` the job is left alone;
+    `count`: which time it is, a hold after the other."""
+
+    what: str
+    vm: str
+    detail: str
+    at_s: float
+    until_s: float
+    count: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +62,8 @@ class JobRecord:
     highest speed of one that was seen (0: not measured). `awaits`: of the jobs that it is `after`, those that are not
     completed. Of a job of a queue: `ran_mcycles`, the seconds that it ran times the speed that it can have there, up to
     `runs_since_s`, from when on it runs (None: it does not); `ran_on`, the type of its nodes (None: it has not run; "":
-    none, or several). `user`: the broker user that submitted it ("": not known)."""
+    none, or several). `user`: the broker user that submitted it ("": not known).
+    `hands_off`: what somebody else did to it last (None: nothing)."""
 
     job: Job
     request: str
@@ -70,6 +89,7 @@ class JobRecord:
     runs_since_s: float | None = None
     ran_on: str | None = None
     user: str = ""
+    hands_off: HandsOff | None = None
 
     @property
     def key(self) -> tuple[str, str]:
@@ -151,7 +171,8 @@ class WorkWindow(Struct, frozen=True, array_like=True, forbid_unknown_fields=Tru
 @dataclass(frozen=True, slots=True)
 class WebRecord:
     """A web application. Its instances are jobs of their own. `removed`: it goes when the last of them is gone.
-    `wanted_instances`: how many there are to be until the next cycle (None: placement alone says)."""
+    `wanted_instances`: how many there are to be until the next cycle (None: placement alone says). `replaced_s`: when
+    unhealthy instances were replaced within the last hour; `least`: see WebHealth."""
 
     app: WebApp
     request: str
@@ -160,6 +181,8 @@ class WebRecord:
     removed: bool = False
     windows: tuple[WorkWindow, ...] = ()
     wanted_instances: int | None = None
+    replaced_s: tuple[float, ...] = ()
+    least: int = 0
 
     @property
     def key(self) -> tuple[str, str]:
@@ -196,12 +219,23 @@ class Provisioned:
 
 
 @dataclass(frozen=True, slots=True)
+class Approval:
+    """An account's word on a decision that waits, and why."""
+
+    account: str
+    at_s: float
+    why: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class DecisionRecord:
     """A decision as taken: changes, refusals, and what was dropped because its workload had changed since.
 
     `held` are the changes that the automation level holds back, and `plan` is what carrying them out would take.
     `gains` and `level` are what the policy predicted; `measured_s`: when it was measured what came of it (None: not
-    yet, or not at all). `provisioning`: what it says of nodes (None: nothing).
+    yet, or not at all). `provisioning`: what it says of nodes (None: nothing). `slowed`: whom sharing slows under it.
+    `asks`: it was to wait for approval; `approvals`: who has approved it; `approved_s`: since when by enough (None: it
+    is not); `rejected`: who has rejected it (None: nobody).
     """
 
     number: int
@@ -217,6 +251,16 @@ class DecisionRecord:
     level: float | None = None
     measured_s: float | None = None
     provisioning: Provisioned | None = None
+    slowed: Sequence[Slowed] = ()
+    asks: bool = False
+    approvals: tuple[Approval, ...] = ()
+    approved_s: float | None = None
+    rejected: Approval | None = None
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it was to wait for approval and nobody has settled it."""
+        return self.asks and self.approved_s is None and self.rejected is None
 
     @property
     def key(self) -> tuple[str, str]:
@@ -375,6 +419,45 @@ class EnvironmentRecord:
 
 
 @dataclass(frozen=True, slots=True)
+class LoadingRecord:
+    """What was measured of how jobs of a class load nodes of a type ("": of none). used_s: when a job of the class was
+    last seen on such a node."""
+
+    job_class: str
+    node_type: str
+    history: LoadingHistory
+    used_s: float = 0.0
+
+    @property
+    def name(self) -> str:
+        """What it is of."""
+        return f"{self.job_class}/{self.node_type}"
+
+    @property
+    def key(self) -> tuple[str, str]:
+        """Kind, and what it is of."""
+        return ("loading", self.name)
+
+
+@dataclass(frozen=True, slots=True)
+class PaceRecord:
+    """How fast standard jobs ran on nodes of a type ("": of none), oldest first."""
+
+    node_type: str
+    paces: tuple[PaceSample, ...]
+
+    @property
+    def name(self) -> str:
+        """The node type."""
+        return self.node_type
+
+    @property
+    def key(self) -> tuple[str, str]:
+        """Kind and node type."""
+        return ("pace", self.name)
+
+
+@dataclass(frozen=True, slots=True)
 class Deleted:
     """Removes the record of a key."""
 
@@ -389,7 +472,11 @@ Record = (
     | DurationRecord
     | CostRecord
     | EnvironmentRecord
+    | LoadingRecord
+    | PaceRecord
+    | AssuranceRecord
     | DecisionRecord
     | ControlRecord
+    | NotificationRecord
     | Deleted
 )

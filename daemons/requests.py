@@ -12,9 +12,10 @@ from daemons.environment_checks import Known, nodes_of, refuse_app, refuse_job
 from daemons.environments import Ask, Environments
 from daemons.measure import Measure
 from daemons.names import unknown
+from daemons.notifying import Notifying
 from daemons.profiles import with_stages
-from daemons.records import DECLARED
-from daemons.roles import Role, named, who
+from daemons.records import DECLARED, Approval
+from daemons.roles import named, who
 from daemons.state import Cluster
 from daemons.vm_requests import VmRequests, cancel
 from daemons.web import WebApps, could_hold, why_none
@@ -24,22 +25,31 @@ from shared.messages import (
     AddNode,
     AdoptVm,
     ApprovePlan,
+    Assess,
     CancelJob,
+    CheckReservation,
+    ConfirmGone,
     ConfirmOff,
     DrainNode,
+    DropNotification,
     DryRun,
     ForgetVm,
+    HandsOn,
     HoldJob,
     MoveVm,
+    ProfileNode,
     Query,
+    RejectPlan,
     RemoveNode,
     RemoveWeb,
     RepairNode,
     Reply,
     Request,
+    RetryNotification,
     SetDeciding,
     SubmitJob,
     SubmitWeb,
+    TryChannel,
 )
 from shared.model import Handover, Job, JobPhase, Node, NodeCondition, NodeService
 from shared.operator_messages import Change
@@ -58,19 +68,20 @@ class Requests:
         deciding: Deciding,
         web: WebApps,
         environments: Environments,
+        notifying: Notifying,
     ) -> None:
         self.cluster, self.agenda, self.measure, self.deciding, self.web = cluster, agenda, measure, deciding, web
-        self.environments = environments
+        self.environments, self.notifying = environments, notifying
         self.vms = VmRequests(cluster, agenda, deciding)
         self._done: dict[str, Request] = {}
 
-    def handle(self, request: Request, now_s: float, sender: str) -> Reply:
+    def handle(self, request: Request, now_s: float, sender: str, why: str = "") -> Reply:
         """Do it, or say why not; a refusal changes nothing, and neither does a request that was done already. `sender`
-        may ask for it (`daemons.roles`)."""
-        assert not isinstance(request, Query | DryRun)
+        may ask for it (`daemons.roles`), and said why."""
+        assert not isinstance(request, Query | DryRun | Assess | CheckReservation)
         if self._done.get(request.request) == request:
             return Reply(request.request, True)
-        code, detail = self._handle(request, now_s, sender)
+        code, detail = self._handle(request, now_s, sender, why)
         if not code:
             self._remember(request)
         return Reply(request.request, not code, code, detail)
@@ -81,7 +92,7 @@ class Requests:
         if len(self._done) > REMEMBERED_MAX:
             del self._done[next(iter(self._done))]
 
-    def _handle(self, request: Change, now_s: float, sender: str) -> tuple[str, str]:
+    def _handle(self, request: Change, now_s: float, sender: str, why: str) -> tuple[str, str]:
         match request:
             case SubmitJob():
                 refused = self._submit(request, now_s, sender)
@@ -98,11 +109,18 @@ class Requests:
             case ConfirmOff():
                 refused = self._confirm_off(request, now_s)
             case ApprovePlan():
-                refused = self._approve(request, now_s)
+                refused = self.deciding.approving.approve(request.decision, Approval(sender, now_s, why))
+            case RejectPlan():
+                rejection = Approval(sender, now_s, request.why or why)
+                refused = self.deciding.approving.reject(request.decision, rejection)
             case SetDeciding():
                 refused = self._set_deciding(request, now_s)
             case HoldJob():
                 refused = self.vms.hold(request, now_s)
+            case ConfirmGone():
+                refused = self._confirm_gone(request, now_s)
+            case HandsOn():
+                refused = self.vms.hands_on(request, now_s)
             case MoveVm():
                 refused = self.vms.move(request, now_s)
             case AdoptVm():
@@ -114,6 +132,10 @@ class Requests:
                 refused = refused if refused[0] else self.web.submit(request, now_s)
             case RemoveWeb():
                 refused = self.web.remove(request, now_s)
+            case RetryNotification() | DropNotification() | TryChannel():
+                refused = self.notifying.handle(request, now_s)
+            case ProfileNode():
+                refused = self.deciding.probes.ask(request, now_s)
             case _:
                 assert isinstance(request, Ask)
                 refused = self.environments.handle(request, now_s, self._known_to(sender))
@@ -122,7 +144,7 @@ class Requests:
     def _known_to(self, sender: str) -> Known:
         """The environments that somebody may know of (None: all)."""
         asker = who(sender)
-        return None if asker is None or asker.role is Role.PROVIDER else named(asker, self.cluster)
+        return None if asker is None or asker.sees_all else named(asker, self.cluster)
 
     # --- jobs -------------------------------------------------------------------------------------------------------
 
@@ -210,6 +232,7 @@ class Requests:
             return "node-in-environment", f"node {request.node!r} is environment {whose!r}'s; {way}"
         del self.cluster.nodes[request.node]
         self.deciding.deployment.forget(request.node)
+        self.deciding.probes.removed(request.node, now_s)
         self.agenda.removed_nodes.append(request.node)
         for entry in self.cluster.heard(request.node):
             self.agenda.touch(entry)
@@ -244,12 +267,17 @@ class Requests:
             self.measure.proven_off(node, now_s)
         return "", ""
 
-    # --- deciding ---------------------------------------------------------------------------------------------------
+    def _confirm_gone(self, request: ConfirmGone, now_s: float) -> tuple[str, str]:
+        instance = self.cluster.instances.get(request.vm)
+        if instance is None:
+            return "unknown-vm", unknown("VM", request.vm, self.cluster.instances)
+        if not (instance.left or instance.awaited):
+            where = ", ".join(sorted(instance.may_run_on))
+            return "vm-not-missing", f"{request.vm} is or may be on {where}" if where else f"{request.vm} is nowhere"
+        self.measure.missing.gone(instance, now_s)
+        return "", ""
 
-    def _approve(self, request: ApprovePlan, now_s: float) -> tuple[str, str]:
-        if self.deciding.approve(request.decision, now_s):
-            return "", ""
-        return "no-such-plan", f"no plan of decision {request.decision} waits for approval"
+    # --- deciding ---------------------------------------------------------------------------------------------------
 
     def _set_deciding(self, request: SetDeciding, now_s: float) -> tuple[str, str]:
         if request.on and not self.agenda.acting:

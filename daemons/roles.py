@@ -19,17 +19,19 @@ from daemons.state import Cluster
 from daemons.web_entry import WebEntry
 from shared.bus import topology
 from shared.errors import InvalidValue
-from shared.messages import Query, Request
+from shared.messages import QUERIES, Query, Request
 from shared.model import Job, check_name
 from shared.operator_messages import (
     ActivateEnvironment,
     CancelJob,
+    CheckReservation,
     ConsentEnvironment,
     CreateEnvironment,
     DeactivateEnvironment,
     DestroyEnvironment,
     HoldJob,
     RemoveWeb,
+    ReserveEnvironment,
     ResizeEnvironment,
     SubmitJob,
     SubmitWeb,
@@ -46,6 +48,7 @@ class Role(StrEnum):
     PROVIDER = "provider"
     OWNER = "owner"
     USER = "user"
+    PORTAL = "portal"  # for its own pages: sees what the provider sees, changes nothing
 
 
 PREFIXES = (
@@ -53,6 +56,7 @@ PREFIXES = (
     (topology.CONTROLLER_USER_PREFIX, Role.PROVIDER),
     (topology.OWNER_USER_PREFIX, Role.OWNER),
     (topology.USER_USER_PREFIX, Role.USER),
+    (topology.PORTAL_USER_PREFIX, Role.PORTAL),
 )
 ON_ENVIRONMENTS = (
     ActivateEnvironment,
@@ -60,15 +64,28 @@ ON_ENVIRONMENTS = (
     DestroyEnvironment,
     ResizeEnvironment,
     ConsentEnvironment,
+    ReserveEnvironment,
 )
 REQUESTS: dict[Role, tuple[type[Any], ...]] = {
-    Role.OWNER: (CreateEnvironment, *ON_ENVIRONMENTS, SubmitJob, CancelJob, HoldJob, SubmitWeb, RemoveWeb),
+    Role.OWNER: (
+        CreateEnvironment,
+        CheckReservation,
+        *ON_ENVIRONMENTS,
+        SubmitJob,
+        CancelJob,
+        HoldJob,
+        SubmitWeb,
+        RemoveWeb,
+    ),
     Role.USER: (SubmitJob, CancelJob),
+    Role.PORTAL: (),
 }
 VIEWS: dict[Role, tuple[str, ...]] = {
-    Role.OWNER: ("environments", "environment", "jobs", "job", "web-apps", "web-app"),
+    Role.OWNER: ("environments", "environment", "assurance", "jobs", "job", "web-apps", "web-app"),
     Role.USER: ("environments", "jobs", "job"),
+    Role.PORTAL: QUERIES,
 }
+SEE_ALL = (Role.PROVIDER, Role.PORTAL)
 USER_COLUMNS = ("name", "state")  # what a user sees of an environment
 
 
@@ -80,6 +97,11 @@ class Who:
     name: str
     sender: str
 
+    @property
+    def sees_all(self) -> bool:
+        """Whether nothing of the cluster is hidden."""
+        return self.role in SEE_ALL
+
     def owns(self, environment: EnvironmentEntry | None) -> bool:
         """Whether an environment is its own."""
         return self.role is Role.OWNER and environment is not None and environment.agreement.owner == self.name
@@ -87,12 +109,12 @@ class Who:
     def sees_environment(self, environment: EnvironmentEntry) -> bool:
         """Its own, or one that it may submit to."""
         users = environment.agreement.users if self.role is Role.USER else ()
-        return self.role is Role.PROVIDER or self.owns(environment) or self.name in users
+        return self.sees_all or self.owns(environment) or self.name in users
 
     def sees_job(self, entry: JobEntry, cluster: Cluster) -> bool:
         """A user's own jobs, those of an owner's environments; instances of web applications are none. Jobs of an
         earlier environment of the name are of another."""
-        if self.role is Role.PROVIDER:
+        if self.sees_all:
             return True
         if entry.job.app:
             return False
@@ -103,7 +125,7 @@ class Who:
 
     def sees_app(self, web: WebEntry, cluster: Cluster) -> bool:
         """Those of an owner's environments."""
-        return self.role is Role.PROVIDER or self.owns(cluster.environments.get(web.app.environment))
+        return self.sees_all or self.owns(cluster.environments.get(web.app.environment))
 
 
 def who(sender: str) -> Who | None:
@@ -137,7 +159,7 @@ def refusal(asker: Who, request: Request, cluster: Cluster) -> Refused:
     if not isinstance(request, kinds):
         return _not_allowed(asker, request.KIND, ("query", *(kind.KIND for kind in kinds)))
     match request:
-        case CreateEnvironment():
+        case CreateEnvironment() | CheckReservation():
             return _creates(asker, request.agreement.owner)
         case CancelJob() | HoldJob():
             return _of(asker, request.job, cluster)
@@ -218,7 +240,7 @@ def named(asker: Who, cluster: Cluster) -> tuple[str, ...]:
 def seen(asker: Who, cluster: Cluster, what: str) -> Cluster:
     """The cluster as somebody sees it, for the view `what` alone: without the jobs, web applications and environments
     of others, and with jobs only where it is of jobs, since there may be many. O(jobs) then."""
-    if asker.role is Role.PROVIDER:
+    if asker.sees_all:
         return cluster
     part = copy(cluster)
     jobs = cluster.jobs if what in ("jobs", "job") else {}
@@ -231,7 +253,7 @@ def seen(asker: Who, cluster: Cluster, what: str) -> Cluster:
 
 def shown(asker: Who, what: str, data: dict[str, Any]) -> dict[str, Any]:
     """A view as somebody is to have it: of environments that it may use, a user gets names and states; of nodes that
-    come from or go to others, an owner does not learn to whom."""
+    come from or go to others, an owner does not learn to whom, nor what all promises together need."""
     if asker.role is Role.USER and what == "environments":
         rows = [{key: row[key] for key in USER_COLUMNS} for row in data["environments"]]
         return {"total": data["total"], "environments": rows}
@@ -239,6 +261,8 @@ def shown(asker: Who, what: str, data: dict[str, Any]) -> dict[str, Any]:
         row = data["environment"]
         known = {"", row["name"], row["partner"]}
         return {"environment": row | {"nodes": [_node(node, known) for node in row["nodes"]]}}
+    if asker.role is Role.OWNER and what == "assurance":
+        return data | {"forecast": []}  # what others have reserved is not its affair
     return data
 
 

@@ -31,6 +31,8 @@ from shared.snapshot import (
     FlowColumns,
     InstanceColumns,
     Ints,
+    LoadingColumns,
+    MigrationColumns,
     NodeColumns,
     PowerColumns,
     PriceView,
@@ -43,8 +45,14 @@ from shared.snapshot import (
 )
 from shared.webapp import ModelForm
 
-SCHEMA = 3  # goes up with every change of what a snapshot or a request consists of
-SCHEMAS = (1, 2, 3)  # that can be read; 1: without what provisioning sees; 2: without environments
+SCHEMA = 5  # goes up with every change of what a snapshot or a request consists of
+SCHEMAS = (
+    1,
+    2,
+    3,
+    4,
+    5,
+)  # that can be read; 1: without what provisioning sees; 2: environments; 3: loading; 4: migration
 BYTES_MAX = 1 << 30  # of the JSON in a file
 PART_LENGTH = 4096  # characters of one string on the bus
 PAGE_PARTS = 640  # strings of one page: 2.5 MiB
@@ -62,7 +70,12 @@ _COLUMNS = {
     "web": WebColumns,
     "flows": FlowColumns,
 }
-_LATER = {2: ("power", "windows", "prices"), 3: ("environments",)}  # parts by the schema that brought them
+_LATER = {
+    2: ("power", "windows", "prices"),
+    3: ("environments",),
+    4: ("loading",),
+    5: ("migration",),
+}  # parts by the schema that brought them
 _LATER_ROWS = {2: ("queued",)}  # truth values of workloads by the schema that brought them: false before
 _NUMBERS = ("now_s", "cycle_s", "reporting_frac", "oldest_report_s", "vm_overhead_mib")
 
@@ -93,6 +106,8 @@ def to_bytes(request: DecideRequest) -> bytes:
             "windows": [_written(window) for window in snapshot.windows],
             "prices": snapshot.prices and _written(snapshot.prices),
             "environments": snapshot.environments and _written(snapshot.environments),
+            "loading": snapshot.loading and _written(snapshot.loading),
+            "migration": snapshot.migration and _written(snapshot.migration),
         },
         "placement": _choice(request.placement, request.placement_state, "placement"),
         "provisioning": request.provisioning
@@ -134,7 +149,7 @@ def _column(value: Any, hint: Any) -> Any:
     for known, dtype, stored in _TYPES:
         if hint == known:
             raw = np.ascontiguousarray(value).astype(stored, casting="equiv", copy=False)
-            wide = {"columns": raw.shape[1]} if raw.ndim == 2 else {}
+            wide = {"columns": raw.shape[1] if raw.ndim == 2 else list(raw.shape[1:])} if raw.ndim > 1 else {}
             return {"dtype": dtype, "length": len(raw), **wide, "data": base64.b64encode(raw.tobytes()).decode("ascii")}
     return value if hint in (int, float, str) else list(value)
 
@@ -316,6 +331,8 @@ class _Reader:
             windows=self._windows(plain.get("windows", [])),
             prices=self._part("snapshot.prices", plain.get("prices"), PriceView),
             environments=self._part("snapshot.environments", plain.get("environments"), EnvironmentColumns),
+            loading=self._part("snapshot.loading", plain.get("loading"), LoadingColumns),
+            migration=self._part("snapshot.migration", plain.get("migration"), MigrationColumns),
         )
         self._rows(snapshot)
         return snapshot
@@ -374,8 +391,8 @@ class _Reader:
         return tuple(self._typed(where, each, str, "strings") for each in rows)
 
     def _array(self, where: str, plain: Any, dtype: str, stored: str) -> Any:
-        two = isinstance(plain, dict) and "columns" in plain
-        self._keys(where, plain, {"dtype", "length", "data"} | ({"columns"} if two else set()))
+        wide = isinstance(plain, dict) and "columns" in plain
+        self._keys(where, plain, {"dtype", "length", "data"} | ({"columns"} if wide else set()))
         if plain["dtype"] != dtype:
             self._fail(f"{where}.dtype", f"is {plain['dtype']!r}", dtype)
         try:
@@ -383,7 +400,9 @@ class _Reader:
         except (binascii.Error, ValueError) as problem:
             raise InvalidInput(Problem(f"{self._name}: {where}.data", "is no base64", "base64")) from problem
         size = np.dtype(stored).itemsize
-        shape = [self._typed(where, plain[key], int, "a count") for key in ("length", "columns")[: 1 + two]]
+        columns = plain.get("columns", [])
+        sizes = [plain["length"], *(columns if isinstance(columns, list) else [columns])]
+        shape = [self._typed(where, each, int, "a count") for each in sizes]
         if min(shape) < 0 or math.prod(shape) * size != len(raw):
             self._fail(where, f"holds {len(raw)} bytes", f"{' x '.join(map(str, shape))} values of {size} bytes")
         if dtype == "bool" and raw.strip(b"\x00\x01"):
@@ -412,6 +431,7 @@ class _Reader:
         self._within("flows.app", snapshot.flows.app, 0, len(snapshot.web.names))
         self._provisioning_rows(snapshot)
         self._environment_rows(snapshot)
+        self._loading_rows(snapshot)
         held = np.where(work.state == WorkloadState.WAITING.value, 0, work.instances)
         placed = held > 0
         self._within("workloads.first_instance", work.first_instance[placed], 0, len(snapshot.instances.node))
@@ -441,6 +461,27 @@ class _Reader:
             self._long(f"environments.{name}", len(getattr(held, name)), rows)
         self._within("environments.node", held.node, NOBODY, names)
         self._within("environments.workload", held.workload, NOBODY, names)
+
+    def _loading_rows(self, snapshot: Snapshot) -> None:
+        """Every node has a type, and of each type there are loadings of all workloads; every workload has its nodes."""
+        loading, migration = snapshot.loading, snapshot.migration
+        if migration is not None:
+            self._long("migration.of", len(migration.of), len(snapshot.workloads.names))
+            self._long("migration.fits.shape", migration.fits.ndim, 2)
+            self._long("migration.fits", migration.fits.shape[-1], len(snapshot.nodes.names))
+            self._within("migration.of", migration.of, -1, len(migration.fits))
+        if loading is None:
+            return
+        self._long("loading.node_type", len(loading.node_type), len(snapshot.nodes.names))
+        types, resources = len(loading.parts), len(loading.resources)
+        for name, wanted in (
+            ("parts", (types, len(snapshot.workloads.names), resources)),
+            ("servers", (types, resources)),
+        ):
+            shape = getattr(loading, name).shape
+            if shape != wanted:
+                self._fail(f"snapshot.loading.{name}", f"is {shape}", f"{wanted}")
+        self._within("loading.node_type", loading.node_type, 0, types)
 
     def _long(self, where: str, got: int, wanted: int) -> None:
         if got != wanted:

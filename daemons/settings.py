@@ -8,6 +8,7 @@ from enum import StrEnum
 from typing import Any
 
 from daemons.local_time import DailyPeriods
+from shared.admission import SurplusUse
 from shared.costs import COSTS, OperationCosts
 from shared.model import PowerOperation, SleepMode
 
@@ -108,13 +109,16 @@ class PriceSettings:
 class BalancerSettings:
     """How web applications' load balancer is kept up to date. driver: "none": nobody tells it anything. An instance is
     not stopped before its requests are done, or drain_limit_s have passed; retry_s, retry_max_s: back-off after a
-    failure, doubling; poll_s: how often it is asked whether one is drained."""
+    failure, doubling; poll_s: how often it is asked whether one is drained; retell_s: how often each application is
+    told anew though nothing has changed (0: never). measures: it can say what requests have met with."""
 
     driver: str = "none"
     drain_limit_s: float = 60.0
     poll_s: float = 5.0
     retry_s: float = 5.0
-    retry_max_s: float = 300.0
+    retry_max_s: float = 30.0
+    retell_s: float = 5.0
+    measures: bool = False
 
     @property
     def tells(self) -> bool:
@@ -155,6 +159,77 @@ class WindowSettings:
 
 
 @dataclass(frozen=True, slots=True)
+class InterferenceSettings:
+    """How jobs slow each other down by sharing disks and networks. learn: profiles are learnt from what agents report.
+    decisions: placement counts with what is known, by `model` ("formula", "product-form", "auto"). observations_min,
+    half_width_max: what was measured counts from so many observations on, known as surely as that (95 %), as a part of
+    a job's time alone. network_mbit_per_s: of a node's link (0: not known, networks do not count)."""
+
+    learn: bool = True
+    decisions: bool = True
+    model: str = "auto"
+    observations_min: int = 3
+    half_width_max: float = 0.25
+    network_mbit_per_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class AssuranceSettings:
+    """What goes with admission. police: requests for units are held to what was reserved; surplus: what becomes of the
+    rest. head_room: standard deviations of use that are entitled beyond the mean; horizontal: widths of sliding windows
+    in slots. timezone: of environments without a reservation."""
+
+    police: bool = True
+    surplus: SurplusUse = SurplusUse.BEST_EFFORT
+    head_room: float = 2.25
+    horizontal: tuple[int, ...] = (4,)
+    timezone: str = "UTC"
+
+
+@dataclass(frozen=True, slots=True)
+class QuietHours:
+    """From one local time of day to another, in seconds after midnight, by the clock of `zone`."""
+
+    from_s: int
+    until_s: int
+    zone: str = "UTC"
+
+
+@dataclass(frozen=True, slots=True)
+class NotifyRule:
+    """What is told over which channels. events: codes of events, and of alarms after `alarm:`, with `*` and `?`;
+    subjects: the same for what they are about (empty: everything). at_least_every_s: an alarm that lasts is told again
+    so often (0: it is not). digest_s: gathered for so long. damp_s: about the same subject, one message in so long."""
+
+    events: tuple[str, ...]
+    channels: tuple[str, ...]
+    subjects: tuple[str, ...] = ()
+    at_least_every_s: float = 0.0
+    digest_s: float = 0.0
+    damp_s: float = 300.0
+    quiet: QuietHours | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class NotifySettings:
+    """Who is told what. channels: their kinds by name. A message is given up after `tries_max` tries, or when one fails
+    more than `give_up_s` after it was written. waiting_max: notifications that may wait for a channel. cluster: what
+    messages say that they are of."""
+
+    channels: Mapping[str, str] = field(default_factory=dict)
+    rules: tuple[NotifyRule, ...] = ()
+    tries_max: int = 100
+    give_up_s: float = 86_400.0
+    waiting_max: int = 1_000
+    cluster: str = "trimtab"
+
+    @property
+    def watches_alarms(self) -> bool:
+        """Some rule is about alarms."""
+        return any(event.startswith("alarm:") for rule in self.rules for event in rule.events)
+
+
+@dataclass(frozen=True, slots=True)
 class ControllerSettings:
     """Periods and limits of the controller, all in seconds unless named otherwise.
 
@@ -164,10 +239,13 @@ class ControllerSettings:
     which not all instances are prepared is taken back, once no operation on it is under way. retry_s, retry_max_s:
     back-off after a failed operation, doubling. arrival_grace_s: how long after a migration the target's word that
     the VM is not there is not believed. scrape_s: how often web applications with counters are read.
-    setup_tries: how often a setup of a node is tried before an operator must see to it.
+    hands_off_s: for how long a workload is left alone after somebody else moved, stopped, started, paused or resumed a
+    VM of it; twice as long each time that it happens again, up to a day.
+    setup_tries: how often a setup of a node is tried before an operator must see to it. approvals: so many accounts
+    must approve a plan that waits (1 to 5). record_snapshots: what each decision was computed from is to be kept.
     operation_costs: what policies take operations on VMs to cost. power: how nodes leave service and come back.
-    windows: deadlines that queues of jobs share. prices: what energy costs. web_adjust_s: how often the number of web
-    instances is looked at. balancer: how their load balancer is kept up to date.
+    windows: deadlines that queues of jobs share. prices: what energy costs. X interference: how jobs slow each
+    other down.
     """
 
     report_s: float = 5.0
@@ -185,9 +263,11 @@ class ControllerSettings:
     retry_s: float = 15.0
     retry_max_s: float = 900.0
     stall_after_s: float = 900.0
+    hands_off_s: float = 900.0
     scrape_s: float = 5.0
     automation: Automation = Automation.AUTO
     hold_starts: bool = False
+    approvals: int = 1
     vm_overhead_mib: float = 0.0
     operation_costs: OperationCosts = COSTS["paper"]
     limits: Limits = Limits()
@@ -198,3 +278,8 @@ class ControllerSettings:
     prices: PriceSettings = PriceSettings()
     web_adjust_s: float = 20.0
     balancer: BalancerSettings = BalancerSettings()
+    admission: PolicyChoice | None = None
+    assurance: AssuranceSettings = AssuranceSettings()
+    interference: InterferenceSettings = InterferenceSettings()
+    record_snapshots: bool = False
+    notify: NotifySettings = field(default_factory=NotifySettings)

@@ -12,10 +12,10 @@ from daemons.policies.coordination.granting import grant
 from daemons.reclaiming import Reclaiming
 from daemons.settings import PowerSettings
 from daemons.state import Cluster
-from daemons.unit_choice import Tenant, Unit, arriving, evicted, fitted, idle_first, pending
+from daemons.unit_choice import Tenant, Unit, arriving, claims_first, evicted, exchanges, fitted, idle_first, pending
 from daemons.unit_views import Stock, is_wanted, nodes_for, slots, stock_of, tenants, vm_room, vms_used
 from shared.agreement import VmTemplate
-from shared.coordination import Claim, Grants
+from shared.coordination import Claim, Grants, Moment
 from shared.model import JobPhase
 
 WAITS = "waits for"
@@ -24,13 +24,14 @@ Give = Callable[[NodeEntry, str, float], None]
 
 class Sharing:
     """Gives groups what they wish for as far as they may have it. `give(node, environment, now_s)` says who is to have
-    a node ("": nobody)."""
+    a node ("": nobody). gives_notice: groups are told of units that they must give back at their next timer."""
 
     def __init__(
         self, cluster: Cluster, agenda: Agenda, power: PowerSettings, reclaiming: Reclaiming, give: Give
     ) -> None:
         self.cluster, self.agenda, self.power = cluster, agenda, power
         self.reclaiming, self._give = reclaiming, give
+        self.gives_notice = False
 
     def stock(self, now_s: float) -> Stock:
         """The nodes as they stand."""
@@ -51,10 +52,12 @@ class Sharing:
         if not groups:
             return False
         kept = self._kept_for_vms([group for group in everyone if not group.by_node], stock)
+        pool = [unit for unit in stock.free if unit.name in kept]
         stock.free = [unit for unit in stock.free if unit.name not in kept]
         grants = grant([self._claim(group, stock) for group in groups], stock.counted(stock.free))
         moving = _Moves()
         for index, group in enumerate(groups):
+            self._give_notice(group, 0 if group is due else sum(grants.owed[index]), now_s)
             for kind, units in enumerate(grants.taken[index]):
                 stock.free += self._idle_of(group, kind, units, stock)
             if group is due:
@@ -64,6 +67,9 @@ class Sharing:
         for index, group in enumerate(groups):
             self._allot(group, grants, index, stock, moving, now_s)
         moves = moving.ends()
+        pool += [unit for unit in stock.free if unit.name not in moves]
+        settled = {name: [unit for unit in units if unit.name not in moves] for name, units in stock.held.items()}
+        moves |= dict(exchanges(settled, pool))
         for name, environment in moves.items():
             self._give(self.cluster.nodes[name], environment, now_s)
         return bool(moves)
@@ -72,12 +78,12 @@ class Sharing:
         units = [unit for name in group.names for unit in stock.held.get(name, ())]
         return Claim(
             group.name,
-            group.lower,
+            group.first,
             group.firm,
             stock.counted(units),
             stock.counted(unit for unit in units if unit.idle),
             group.wished,
-            stock.fits(group.entries[0].agreement),
+            tuple(all(each) for each in zip(*(stock.fits(entry.agreement) for entry in group.entries), strict=True)),
         )
 
     def _idle_of(self, group: Group, kind: int, count: int, stock: Stock) -> list[Unit]:
@@ -100,7 +106,8 @@ class Sharing:
         self, entry: EnvironmentEntry, held: Sequence[Unit], count: int, now_s: float, *, forced: bool = False
     ) -> list[Unit]:
         """Nodes that an environment gives up: idle ones, those on which nothing is wanted any more, then those of a
-        batch environment's jobs, which give way. A web environment gives up nodes of instances only when `forced`."""
+        batch environment's jobs, which give way. A web environment gives up nodes of instances only when `forced`, or
+        when it must not have as many."""
         if count <= 0:
             return []
         gone = idle_first(held, entry.name)[:count]
@@ -112,9 +119,15 @@ class Sharing:
             jobs, names = evicted(tenants(entry, self.cluster), sorted(busy), more)
             self.reclaiming.jobs(entry, jobs, now_s)
         else:
-            names = self._web_nodes(busy, forced=forced)[:more]
+            names = self._web_nodes(busy, forced=forced or self._fills(entry))[:more]
             self.reclaiming.instances(names, entry.name, now_s)
         return gone + [busy[name] for name in names[:more]]
+
+    def _fills(self, entry: EnvironmentEntry) -> bool:
+        """Whether the applications of a web environment leave none of its nodes by themselves: they want more instances
+        than it has units, as when a node that was replaced comes back."""
+        apps = (web for web in self.cluster.web.values() if web.app.environment == entry.name)
+        return sum(web.wanted_instances or 0 for web in apps) > entry.size
 
     def _web_nodes(self, busy: Iterable[str], *, forced: bool) -> tuple[str, ...]:
         nodes = [self.cluster.nodes[name] for name in busy]
@@ -140,7 +153,7 @@ class Sharing:
             lacks = entry.size - len(stock.held.get(entry.name, ()))
             if missing > 0 and not entry.batch and lacks > len(spare) and group.batch is not None:
                 spare += self._from_partner(group, min(missing, lacks - len(spare)), stock, now_s)
-            spare.sort(key=lambda unit: unit.holder != entry.name)
+            spare = claims_first(spare, entry.name)
             comes, spare = spare[: max(0, lacks)], spare[max(0, lacks) :]
             stock.held.setdefault(entry.name, []).extend(comes)
             moving.to(entry.name, comes)
@@ -167,6 +180,7 @@ class Sharing:
             free = self._vm_slots(template, groups, everyone, stock)
             grants = grant([self._vm_claim(group) for group in alike], (free,))
             for index, group in enumerate(alike):
+                self._give_notice(group, 0 if group is due else grants.owed[index][0], now_s)
                 back = grants.taken[index][0] + (grants.owed[index][0] if group is due else 0)
                 total = sum(group.sizes) - back + grants.given[index][0]
                 self._size(group, group.sizes, total, now_s)
@@ -188,7 +202,7 @@ class Sharing:
     def _vm_claim(self, group: Group) -> Claim:
         size = sum(group.sizes)
         used = sum(min(entry.size, vms_used(entry, self.cluster)) for entry in group.entries)
-        return Claim(group.name, group.lower, group.firm, (size,), (size - used,), group.wished, (True,))
+        return Claim(group.name, group.first, group.firm, (size,), (size - used,), group.wished, (True,))
 
     def _within_quota(self, entry: EnvironmentEntry, now_s: float) -> None:
         """Jobs give way where more VMs run than there are units."""
@@ -238,6 +252,16 @@ class Sharing:
         group.wish = pending(group.wish, sizes, group.firm, batch)
         if web is not None:
             self._tell_short(group, group.entries[web], group.wish[web] - sizes[web], now_s)
+
+    def _give_notice(self, group: Group, owed: int, now_s: float) -> None:
+        """Tell that units which are in use are claimed by others who are entitled to them."""
+        if not self.gives_notice or owed == group.owed:
+            return
+        group.owed = owed
+        if owed:
+            by_s = group.next_s(Moment.PROVISION)
+            told = f"{owed} units within {max(0.0, by_s - now_s):.0f} s: others are entitled to them"
+            self.agenda.happened(now_s, "units-claimed-back", group.name, told)
 
     def _tell_short(self, group: Group, entry: EnvironmentEntry, short: int, now_s: float) -> None:
         if short == group.short:

@@ -8,7 +8,7 @@ from daemons.entries import Instance, JobEntry
 from daemons.planning.sight import Copy, InstanceSight, Need, Room, WorkloadSight
 from daemons.state import Cluster
 from shared.decision import Change, ChangeKind
-from shared.model import Allotment, JobPhase, NodeCondition
+from shared.model import Allotment, JobPhase, NodeCondition, VmState
 
 
 def sight_of(cluster: Cluster, entry: JobEntry) -> WorkloadSight:
@@ -52,7 +52,10 @@ def _copies(cluster: Cluster, instance: Instance) -> tuple[Copy, ...]:
     for name in sorted(instance.copies):
         node = cluster.nodes[name]
         status = node.vms[instance.vm]
-        copies.append(Copy(name, status.state, status.attempt, status.generation, status.cpu_mhz, node.usable))
+        frozen = status.state is VmState.SUSPENDED and node.inventory is not None and node.inventory.freezes
+        held_mib = float(status.memory_mib) if frozen else 0.0
+        seen = status.state, status.attempt, status.generation, status.cpu_mhz
+        copies.append(Copy(name, *seen, node.usable, held_mib))
     return tuple(copies)
 
 
@@ -71,8 +74,9 @@ def is_busy(cluster: Cluster, instance: Instance) -> bool:
 
 
 def is_unknown(cluster: Cluster, instance: Instance) -> bool:
-    """The VM may be on a node of which nothing is known, or whose word on it has not come yet."""
-    if instance.sought and cluster.untold:
+    """The VM may be on a node of which nothing is known, or whose word on it has not come yet; or it has left with
+    nobody knowing where to."""
+    if (instance.sought and cluster.untold) or instance.left or instance.awaited:
         return True
     for name in instance.may_run_on:
         if name not in instance.copies or cluster.nodes[name].condition is not NodeCondition.UP:

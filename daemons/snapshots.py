@@ -7,11 +7,23 @@ O(nodes + active jobs + their instances) for each snapshot; columns that rarely 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
 from daemons.entries import JobEntry, NodeEntry
+from daemons.fit import migration_columns
+from daemons.freezing import (
+    HOME,
+    apart,
+    homes,
+    keeps_memory,
+    keeps_of,
+    labels_at_home,
+    lacking,
+    stays_on_draining,
+    wanted_frozen_mib,
+)
 from daemons.settings import ControllerSettings
 from daemons.sights import is_busy, is_unknown
 from daemons.snapshot_environments import environment_columns
@@ -21,6 +33,7 @@ from shared.model import Job, JobPhase, Node, NodeCondition, NodeService, VmStat
 from shared.snapshot import (
     EnvironmentColumns,
     InstanceColumns,
+    LoadingColumns,
     NodeColumns,
     PowerColumns,
     PriceView,
@@ -42,7 +55,7 @@ class SnapshotBuilder:
     """Builds snapshots of one cluster; remembers the columns of node facts. `power` makes the columns about service
     and power (None: there are none), `windows` the views of deadline windows, `prices` tells what nodes cost; `stays`
     tells whether a running job must be left where it is until it is done, `queued` whether the window of its queue is
-    open. Jobs that wait for others are not shown."""
+    open, `loading` how workloads load nodes. Jobs that wait for others are not shown."""
 
     def __init__(self, cluster: Cluster, settings: ControllerSettings) -> None:
         self.cluster, self.settings = cluster, settings
@@ -51,6 +64,7 @@ class SnapshotBuilder:
         self.prices: Callable[[float], PriceView] | None = None
         self.stays: Callable[[JobEntry], bool] | None = None
         self.queued: Callable[[JobEntry, float], bool] | None = None
+        self.loading: Callable[[Sequence[NodeEntry], Sequence[JobEntry]], LoadingColumns | None] | None = None
         self._facts: tuple[Node, ...] | None = None
         self._static: tuple[np.ndarray, ...] = ()
 
@@ -61,13 +75,15 @@ class SnapshotBuilder:
         jobs = sorted((j for j in self.cluster.active.values() if not (j.over or j.awaits)), key=lambda j: j.order)
         web = running_apps(self.cluster)
         environments = environment_columns(self.cluster, nodes, jobs)
+        bound = lacking(self.cluster)
+        frozen = {entry.job.name: homes(self.cluster, entry) for entry in jobs} if bound else {}
         in_service = [node for node in nodes if node.service is NodeService.IN_SERVICE]
         up = [node for node in in_service if node.condition is NodeCondition.UP]
         return Snapshot(
             now_s,
             self.settings.decide_s,
-            self._nodes(nodes, environments),
-            self._workloads(jobs, {entry.app.name: row for row, entry in enumerate(web)}, now_s),
+            self._nodes(nodes, environments, frozen),
+            self._workloads(jobs, {entry.app.name: row for row, entry in enumerate(web)}, now_s, frozen),
             self._instances(jobs, rows),
             stage_columns([stage for entry in jobs if not entry.job.app for stage in entry.job.stages]),
             len(up) / len(in_service) if in_service else 1.0,
@@ -75,16 +91,20 @@ class SnapshotBuilder:
             self.cluster.vm_overhead_mib,
             web_columns(web, at_cycle),
             flow_columns(web),
-            constraints_of(jobs, web),
+            (*constraints_of(jobs, web), *(keeps_of(self.cluster, jobs) if bound else ())),
             self.settings.operation_costs,
             at_cycle,
             self.power(nodes) if self.power is not None else None,
             self.windows(nodes, now_s) if self.windows is not None else (),
             self.prices(now_s) if self.prices is not None and at_cycle else None,
             environments,
+            self.loading(nodes, jobs) if self.loading is not None else None,
+            migration_columns(self.cluster, nodes, jobs, now_s),
         )
 
-    def _nodes(self, nodes: list[NodeEntry], environments: EnvironmentColumns | None) -> NodeColumns:
+    def _nodes(
+        self, nodes: list[NodeEntry], environments: EnvironmentColumns | None, frozen: Mapping[str, tuple[str, ...]]
+    ) -> NodeColumns:
         facts = tuple(node.inventory for node in nodes if node.inventory is not None)
         if facts != self._facts:
             self._facts = facts
@@ -96,7 +116,8 @@ class SnapshotBuilder:
             )
         cores, core_mhz, cpu_mhz, memory_mib = self._static
         held_mhz = np.array([node.wanted_mhz for node in nodes], dtype=np.float64)
-        held_mib = np.array([node.wanted_mib + node.unmanaged_mib for node in nodes], dtype=np.float64)
+        held = [node.wanted_mib + node.unmanaged_mib + wanted_frozen_mib(self.cluster, node) for node in nodes]
+        held_mib = np.array(held, dtype=np.float64)
         draining = np.array([node.service is NodeService.DRAINING for node in nodes], dtype=np.bool_)
         return NodeColumns(
             tuple(fact.name for fact in facts),
@@ -108,10 +129,12 @@ class SnapshotBuilder:
             memory_mib - held_mib,
             np.array([node.schedulable for node in nodes], dtype=np.bool_),
             draining if environments is None else draining | environments.leaving,
-            tuple(fact.labels for fact in facts),
+            labels_at_home(facts, frozen),
         )
 
-    def _workloads(self, jobs: list[JobEntry], apps: dict[str, int], now_s: float) -> WorkloadColumns:
+    def _workloads(
+        self, jobs: list[JobEntry], apps: dict[str, int], now_s: float, frozen: Mapping[str, tuple[str, ...]]
+    ) -> WorkloadColumns:
         specs = [entry.job for entry in jobs]
         counts = [len(entry.allotments) or _image_rows(entry) for entry in jobs]
         first = np.zeros(len(jobs), dtype=np.int64)
@@ -137,14 +160,14 @@ class SnapshotBuilder:
             floats([entry.done_mcycles for entry in jobs]),
             floats([job.max_mhz for job in specs]),
             floats([job.min_mhz for job in specs]),
-            floats([job.memory_mib for job in specs]),
+            floats([0.0 if self._has_memory(entry, frozen) else entry.job.memory_mib for entry in jobs]),
             ints([job.vcpus for job in specs]),
             ints([job.instances for job in specs]),
             floats([job.importance for job in specs]),
-            np.array([job.separate for job in specs], dtype=np.bool_),
+            np.array([job.separate or apart(frozen.get(job.name, ())) for job in specs], dtype=np.bool_),
             np.array([self._fixed(entry, now_s) for entry in jobs], dtype=np.bool_),
             first,
-            tuple(job.needs for job in specs),
+            tuple((*job.needs, HOME + job.name) if frozen.get(job.name) else job.needs for job in specs),
             ints([apps.get(job.app, -1) if job.app else -1 for job in specs]),
             floats([entry.changed_s for entry in jobs]),
             stages.cumsum() - stages,
@@ -152,13 +175,19 @@ class SnapshotBuilder:
             np.array([self.queued is not None and self.queued(entry, now_s) for entry in jobs], dtype=np.bool_),
         )
 
+    def _has_memory(self, entry: JobEntry, frozen: Mapping[str, tuple[str, ...]]) -> bool:
+        """Whether its memory is counted as held by its nodes, whatever is decided: there is none to gain."""
+        return bool(frozen) and (bool(frozen.get(entry.job.name)) or keeps_memory(self.cluster, entry))
+
     def _fixed(self, entry: JobEntry, now_s: float) -> bool:
         """Whether a decision now could only make things worse: something is under way, unknown or just failed, or an
-        operator holds the job."""
-        if entry.held or (self.stays is not None and self.stays(entry)):
+        operator holds the job, or somebody else has meddled with it."""
+        if entry.held or entry.left_alone(now_s) or (self.stays is not None and self.stays(entry)):
             return True
         if entry.phase is JobPhase.WAITING:
-            return not entry.clear
+            return not entry.clear or any(is_unknown(self.cluster, one) for one in entry.instances)
+        if entry.phase is JobPhase.RUNNING and stays_on_draining(self.cluster, entry):
+            return True
         if now_s < entry.not_before_s or (entry.phase is JobPhase.RUNNING and not entry.released):
             return True
         for instance in entry.instances:

@@ -40,10 +40,12 @@ class Cluster:
         self.web: dict[str, WebEntry] = {}
         self.environments: dict[str, EnvironmentEntry] = {}
         self._by_environment: dict[str, dict[str, JobEntry]] = {}  # its jobs and instances that are not retired
+        self.last_ended_s: dict[str, float] = {}  # by environment: when the last of its jobs ended
         self.seats: dict[str, dict[int, JobEntry]] = {}  # by web application: its instances that are not over
         self.web_names: set[str] = set()  # of web applications that are or were there
         self.untold: set[str] = set()  # nodes from the store that have not told what is on them
         self.actions: dict[str, Instance] = {}
+        self.missing: dict[str, Instance] = {}  # VMs that some node's word is awaited on
         self.migrations = 0
         self.vm_overhead_mib = vm_overhead_mib
 
@@ -60,6 +62,7 @@ class Cluster:
         if entry.job.app:
             self.web_names.add(entry.job.app)
         if entry.over and not records:
+            self._note_end(entry)
             return
         self._activate(entry)
         for index in range(entry.job.instances):
@@ -89,23 +92,31 @@ class Cluster:
         instance.generation, instance.issued_attempt = record.generation, record.issued_attempt
         instance.ended, instance.cpu_mhz, instance.done_mcycles = record.ended, record.cpu_mhz, record.done_mcycles
         instance.counter_node, instance.counter_generation = record.counter_node, record.counter_generation
-        instance.counter_s = record.counter_s
+        instance.counter_s, instance.left = record.counter_s, record.left
         instance.sought = instance.job.phase in WANTED and record.issued_attempt == instance.job.attempt
         for node in record.may_run_on:
             self.claim(instance, node)
+        instance.places = {*record.may_run_on}
 
     def retire(self, entry: JobEntry) -> None:
         """Forget the instances of a job that is over and nowhere any more."""
+        self._note_end(entry)
         self._want(entry, entry.allotments, -1.0)
         entry.allotments = ()
         for instance in entry.instances:
             self.instances.pop(instance.vm, None)
+            self.missing.pop(instance.vm, None)
             self.adopted.pop(instance.vm, None)
         entry.instances = []
         self.active.pop(entry.job.name, None)
         self._by_environment.get(entry.job.environment, {}).pop(entry.job.name, None)
         if entry.job.app:
             self.seats[entry.job.app].pop(workload_of(entry.job.name)[1], None)
+
+    def _note_end(self, entry: JobEntry) -> None:
+        name = entry.job.environment
+        if name and not entry.job.app:
+            self.last_ended_s[name] = max(entry.finished_s, self.last_ended_s.get(name, 0.0))
 
     def jobs_of(self, environment: str) -> Collection[JobEntry]:
         """The jobs and web instances of an environment that are not over, or that are or may be somewhere still."""
@@ -196,6 +207,12 @@ class Cluster:
         else:  # no rounding errors stay behind on an empty node
             node.committed_mib = node.committed_mhz = 0.0
 
+    def found(self, instance: Instance) -> None:
+        """Note that it is known again where the VM is, or that it is nowhere."""
+        instance.left = ""
+        instance.awaited = set()
+        self.missing.pop(instance.vm, None)
+
     def set_cpu(self, instance: Instance, cpu_mhz: float) -> None:
         """Note a VM's new allotment wherever it counts."""
         for name in instance.may_run_on:
@@ -209,8 +226,12 @@ class Cluster:
         if instance is not None:
             instance.copies.add(node.name)
             instance.sought = False
+            if status.generation == instance.generation and (instance.left or instance.awaited):
+                self.found(instance)
             if status.state in LIVE_STATES or status.state is VmState.INCOMING or status.busy:
                 self.claim(instance, node.name)
+            if status.state is VmState.CRASHED:
+                instance.job.crashed = status.attempt
         return instance
 
     def _instance_of(self, vm: str) -> Instance | None:
@@ -234,6 +255,7 @@ class Cluster:
     def settle(self, instance: Instance) -> InFlight | None:
         """Note that the instance's action is over, however it ended."""
         flight, instance.in_flight = instance.in_flight, None
+        instance.beat = instance.weighed = None
         if flight is not None:
             self.actions.pop(flight.id, None)
             self._count(flight, -1)

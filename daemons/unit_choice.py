@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 Order = tuple[int, float, int]
@@ -14,7 +14,8 @@ class Unit:
     """A node as it stands in a choice between nodes. kind: its class. holder: whose workloads may run on it now ("":
     those of no environment). settled: it is not on its way from one holder to another. awake: in service and up.
     idle: nothing of who is to have it runs on it, or is wanted there; empty: no VM of ours is or may be on it.
-    images: saved VMs lie on it."""
+    images: saved VMs lie on it. frozen: the environments with jobs that can go on nowhere but there ("": others
+    have some)."""
 
     name: str
     kind: int = 0
@@ -24,6 +25,7 @@ class Unit:
     idle: bool = True
     empty: bool = True
     images: bool = False
+    frozen: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,11 +39,12 @@ class Tenant:
 
 
 def arriving(free: Sequence[Unit], environments: Sequence[str], counts: Sequence[int]) -> tuple[str, ...]:
-    """Names of counts[k] units of each class k, those first that the environments have still, then those that take
-    least to be handed over."""
+    """Names of counts[k] units of each class k, those first on which jobs of the environments are frozen, last those on
+    which jobs of others are; else those that they have still, then those that take least to be handed over."""
 
-    def trouble(unit: Unit) -> tuple[bool, bool, bool, bool, bool, str]:
+    def trouble(unit: Unit) -> tuple[int, bool, bool, bool, bool, bool, str]:
         return (
+            _claims(unit, environments),
             unit.holder not in environments,
             not unit.awake,
             not unit.empty,
@@ -61,11 +64,44 @@ def arriving(free: Sequence[Unit], environments: Sequence[str], counts: Sequence
     return tuple(chosen)
 
 
+def _claims(unit: Unit, environments: Sequence[str]) -> int:
+    """0: jobs of the environments are frozen there; 1: none are; 2: only jobs of others."""
+    return 0 if not unit.frozen.isdisjoint(environments) else 2 if unit.frozen else 1
+
+
+def claims_first(units: Sequence[Unit], environment: str) -> list[Unit]:
+    """Those first on which jobs of the environment are frozen, last those on which jobs of others are; else those that
+    it has still."""
+    return sorted(units, key=lambda unit: (_claims(unit, (environment,)), unit.holder != environment))
+
+
 def idle_first(units: Sequence[Unit], environment: str) -> list[Unit]:
     """The idle ones in the order in which they are given up: those that have not come yet, then those without saved
     VMs; the last by name first."""
     last_first = sorted((unit for unit in units if unit.idle), key=lambda unit: unit.name, reverse=True)
-    return sorted(last_first, key=lambda unit: (unit.holder == environment and unit.awake, unit.images))
+
+    def worth(unit: Unit) -> tuple[bool, bool, bool]:
+        return unit.holder == environment and unit.awake, environment in unit.frozen, unit.images and not unit.frozen
+
+    return sorted(last_first, key=worth)
+
+
+def exchanges(held: Mapping[str, Sequence[Unit]], free: Sequence[Unit]) -> tuple[tuple[str, str], ...]:
+    """Which nodes change hands so that frozen jobs go on, and who is to have them ("": nobody): an idle node on which
+    jobs of others are frozen, and none of who has it, against an idle one of theirs, of its class, on which none of
+    theirs are. O(n) for n nodes where no job is frozen."""
+    has = {who: [unit for unit in units if unit.idle and unit.settled and unit.awake] for who, units in held.items()}
+    has[""] = [unit for unit in free if unit.idle and unit.settled and unit.awake]
+    moves: dict[str, str] = {}
+    for holder, unit in [(holder, unit) for holder, units in has.items() for unit in units if unit.frozen]:
+        for who in sorted(unit.frozen) if holder not in unit.frozen and unit.name not in moves else ():
+            for other in has.get(who, ()):
+                if other.kind == unit.kind and other.name not in moves and who not in other.frozen:
+                    moves[unit.name], moves[other.name] = who, holder
+                    break
+            if unit.name in moves:
+                break
+    return tuple(moves.items())
 
 
 def evicted(tenants: Sequence[Tenant], nodes: Sequence[str], needed: int) -> tuple[tuple[str, ...], tuple[str, ...]]:

@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from daemons.entries import JobEntry, NodeEntry
 from daemons.environment_entry import EnvironmentEntry
+from daemons.freezing import waiting_on
 from daemons.settings import PowerSettings
 from daemons.state import Cluster
 from daemons.staying import can_wake, is_available, is_empty
 from daemons.unit_choice import Tenant, Unit
 from shared.agreement import Agreement, VmTemplate
-from shared.coordination import Party
+from shared.coordination import Party, WaitingJob
 from shared.model import Handover, Job, JobPhase, Node, NodeCondition, NodeService
 
 LOST_AFTER_S = 120.0  # a node that is silent for longer is not counted: another takes its place
 SLACK = 1e-9
+SPOILT_MAX = 3  # nodes on which its setup has failed for good: an environment gets no more until they are repaired
 LEAST = 1e-3  # less MiB or MHz wanted on a node is a rounding error
 System = tuple[str, str]  # type and version of an operating system
 UnitsWanted = Callable[[str, Cluster], int]
@@ -27,19 +30,21 @@ _WAITS = (JobPhase.WAITING, JobPhase.SUSPENDED)
 @dataclass(slots=True)
 class Stock:
     """The nodes that count, by who is to have them. systems: their classes, see `Claim`. held: by environment. free:
-    what may be given away."""
+    what may be given away. spoilt: environments that have spoilt so many nodes that they are given none."""
 
     systems: list[System] = field(default_factory=list)
     held: dict[str, list[Unit]] = field(default_factory=dict)
     free: list[Unit] = field(default_factory=list)
+    spoilt: frozenset[str] = frozenset()
 
     def copy(self) -> Stock:
         """One that may be changed."""
-        return Stock(self.systems, {name: list(units) for name, units in self.held.items()}, list(self.free))
+        held = {name: list(units) for name, units in self.held.items()}
+        return Stock(self.systems, held, list(self.free), self.spoilt)
 
     def fits(self, agreement: Agreement) -> tuple[bool, ...]:
         """Which classes its agreement lets it have."""
-        return tuple(runs(agreement, system) for system in self.systems)
+        return tuple(agreement.name not in self.spoilt and runs(agreement, system) for system in self.systems)
 
     def counted(self, units: Iterable[Unit]) -> tuple[int, ...]:
         """How many there are of each class."""
@@ -51,14 +56,14 @@ class Stock:
 
 def stock_of(cluster: Cluster, power: PowerSettings, now_s: float) -> Stock:
     """All nodes as they stand. O(nodes)."""
-    stock = Stock()
+    stock = Stock(spoilt=spoilt_by(cluster))
     kinds: dict[System, int] = {}
     for node in cluster.nodes.values():
         facts = node.inventory
         if facts is None or not (counts(node, power, now_s) if node.given else is_free(node, power)):
             continue
         kind = kinds.setdefault((facts.os_type, facts.os_version), len(kinds))
-        unit = unit_of(node, kind)
+        unit = unit_of(node, kind, waiting_on(cluster, node))
         if node.given:
             stock.held.setdefault(node.given, []).append(unit)
         else:
@@ -67,7 +72,13 @@ def stock_of(cluster: Cluster, power: PowerSettings, now_s: float) -> Stock:
     return stock
 
 
-def unit_of(node: NodeEntry, kind: int) -> Unit:
+def spoilt_by(cluster: Cluster) -> frozenset[str]:
+    """Environments whose setup has failed for good on so many nodes that it is taken to be at fault, not they."""
+    failed = Counter(node.environment for node in cluster.nodes.values() if node.handover is Handover.FAILED)
+    return frozenset(name for name, count in failed.items() if name and count >= SPOILT_MAX)
+
+
+def unit_of(node: NodeEntry, kind: int, frozen: frozenset[str]) -> Unit:
     """A node as choices between nodes see it."""
     empty = is_empty(node) and not is_wanted(node)
     return Unit(
@@ -79,6 +90,7 @@ def unit_of(node: NodeEntry, kind: int) -> Unit:
         node.environment != node.given or empty,
         empty,
         bool(node.vms),
+        frozen,
     )
 
 
@@ -160,13 +172,38 @@ def queue_of(
     holds, that wait for others or for their time, do not wait for units. O(jobs of the environment)."""
     if not entry.batch:
         return 0, 0
-    parts: list[float] = []
+    parts = [units for _, units in _queued(entry, cluster, node, now_s, arrived=arrived)]
+    return math.ceil(math.fsum(parts) - SLACK), math.ceil(max(parts, default=0.0) - SLACK)
+
+
+def waiting_of(entry: EnvironmentEntry, cluster: Cluster, node: Node | None, now_s: float) -> tuple[WaitingJob, ...]:
+    """The same jobs one by one, in the order of their submission, but for those that came in at this instant."""
+    found = sorted(_queued(entry, cluster, node, now_s, arrived=False), key=lambda one: one[0].order)
+    return tuple(
+        WaitingJob(
+            units,
+            now_s - max(job.accepted_s, job.job.desired_start_s),
+            None if job.job.goal_s is None else job.job.goal_s - now_s,
+        )
+        for job, units in found
+    )
+
+
+def quiet_s(entry: EnvironmentEntry, cluster: Cluster, now_s: float) -> float:
+    """For how long no job of an environment has come in or ended; inf where there was none. O(jobs of it)."""
+    came_s = [job.accepted_s for job in cluster.jobs_of(entry.name) if not job.job.app]
+    return now_s - max((*came_s, cluster.last_ended_s.get(entry.name, -math.inf)))
+
+
+def _queued(
+    entry: EnvironmentEntry, cluster: Cluster, node: Node | None, now_s: float, *, arrived: bool
+) -> Iterator[tuple[JobEntry, float]]:
+    """Jobs that wait for units, and how many each needs where it has them for itself."""
     for job in cluster.jobs_of(entry.name):
         if job.phase not in _WAITS or job.held or job.awaits:
             continue
         if job.job.desired_start_s <= now_s and (arrived or job.accepted_s < now_s):
-            parts.append(share_of(job.job, node, cluster.vm_overhead_mib))
-    return math.ceil(math.fsum(parts) - SLACK), math.ceil(max(parts, default=0.0) - SLACK)
+            yield job, share_of(job.job, node, cluster.vm_overhead_mib)
 
 
 def share_of(job: Job, node: Node | None, overhead_mib: float) -> float:

@@ -13,12 +13,16 @@ from msgspec import structs
 from daemons.deployment import Deployment
 from daemons.entries import Instance, JobEntry, NodeEntry
 from daemons.gains import columns_of
+from daemons.notice_views import notify_view
 from daemons.power_views import provisioning_counts, provisioning_view, service_details, service_row
+from daemons.predictions import job_utility, predicted_end_s
+from daemons.progress import StepProgress, edges
+from daemons.reason_views import reason_view
 from daemons.records import DecisionRecord
 from daemons.settings import ControllerSettings, WindowSettings
 from daemons.sights import is_unknown
 from daemons.state import Cluster
-from shared.decision import Change, Reason, Refusal, Step
+from shared.decision import Change, Refusal, Slowed, Step
 from shared.messages import Report
 from shared.model import LIVE_STATES, JobPhase, NodeCondition, NodeSample, VmState, VmStatus
 
@@ -91,6 +95,7 @@ def node_details(cluster: Cluster, deployment: Deployment, node: NodeEntry, now_
             "cpu_model": facts.cpu_model if facts else None,
             "node_type": facts.node_type if facts else None,
             "mac_addresses": list(facts.mac_addresses) if facts else None,
+            "migration_has": list(facts.migration_has) if facts else None,
             "sample": structs.asdict(node.last.sample) if node.last is not None else None,
             "vm_list": [vm_row(cluster, node, status, now_s) for status in vms_on(node)],
             "action_list": [_action(instance) for _, instance in sorted(node.flights.items())],
@@ -159,6 +164,7 @@ def vm_row(cluster: Cluster, node: NodeEntry, status: VmStatus, now_s: float) ->
         "used_mhz": used_mhz(node, status.vm),
         "node_condition": node.condition.value,
         "report_age_s": age_of(node, now_s),
+        "hands_off": hands_off_view(instance.job, now_s) if instance is not None else None,
     }
 
 
@@ -182,9 +188,9 @@ def _reading(report: Report | None, vm: str) -> tuple[float, VmStatus] | None:
 # --- jobs ------------------------------------------------------------------------------------------------------------
 
 
-def job_row(entry: JobEntry, now_s: float, blocked: bool, refusal: Row | None) -> Row:
-    """A job in the list of all; `refusal`: the last one that named it."""
-    job = entry.job
+def job_row(entry: JobEntry, now_s: float, blocked: bool, refusal: Row | None, predicted: Mapping[str, float]) -> Row:
+    """A job in the list of all; `refusal`: the last one that named it; predicted: utilities by workload."""
+    job, end_s = entry.job, predicted_end_s(entry)
     work_mcycles = job.work_mcycles
     done_mcycles = work_mcycles if entry.phase is JobPhase.COMPLETED else entry.done_mcycles
     not_before_s = max(entry.not_before_s, job.desired_start_s)
@@ -210,13 +216,21 @@ def job_row(entry: JobEntry, now_s: float, blocked: bool, refusal: Row | None) -
         "accepted_at_s": entry.accepted_s,
         "finished_at_s": entry.finished_s if entry.over else None,
         "goal_at_s": job.goal_s,
+        "predicted_end_at_s": end_s,
+        "utility": job_utility(entry, predicted, end_s),
         "importance": job.importance,
         "profile": entry.profile,
         "stalled": entry.stalled and not entry.over,
         "blocked": blocked,
+        "hands_off": hands_off_view(entry, now_s),
         "back_off_until_s": not_before_s if not entry.over and not_before_s > now_s else None,
         "waits_for": None if entry.over else refusal,
     }
+
+
+def hands_off_view(entry: JobEntry, now_s: float) -> Row | None:
+    """What somebody else has done, while the job is left alone for it; else None."""
+    return asdict(entry.hands_off) if entry.hands_off is not None and entry.left_alone(now_s) else None
 
 
 def job_details(cluster: Cluster, entry: JobEntry) -> Row:
@@ -224,7 +238,8 @@ def job_details(cluster: Cluster, entry: JobEntry) -> Row:
     spec = asdict(entry.job)
     spec["stages"] = [asdict(stage) for stage in entry.job.stages]
     spec["rules"] |= {"pin": list(entry.job.rules.pin), "forbid": list(entry.job.rules.forbid)}
-    spec["needs"], spec["after"] = list(entry.job.needs), list(entry.job.after)
+    spec |= {key: list(spec[key]) for key in ("needs", "after", "arguments")}
+    spec["loading"] = dict(entry.job.loading.parts)
     return {
         "spec": spec,
         "request": entry.request,
@@ -253,25 +268,32 @@ def _instance(cluster: Cluster, entry: JobEntry, index: int) -> Row:
         "cpu_mhz": instance.cpu_mhz,
         "generation": instance.generation,
         "may_run_on": sorted(instance.may_run_on),
+        "left": instance.left,
+        "awaited": sorted(instance.awaited),
         "images_on": [node.name for node, status in copies if status.state is VmState.SUSPENDED],
         "ended": instance.ended,
         "done_mcycles": instance.done_mcycles,
         "action": instance.in_flight.kind.value if instance.in_flight else "",
         "retry_at_s": instance.retry_at_s or None,
+        "last_failure": failure_view(instance),
         "unknown": is_unknown(cluster, instance),
     }
+
+
+def failure_view(instance: Instance) -> Row | None:
+    """What failed last on an instance, None: nothing that this controller has heard of."""
+    failed = instance.failed
+    if failed is None:
+        return None
+    words = f"{failed.kind} on {failed.node}: {failed.outcome} {failed.detail}".rstrip()
+    return asdict(failed) | {"text": words}
 
 
 # --- decisions -------------------------------------------------------------------------------------------------------
 
 
-def reason_view(reason: Reason) -> Row:
-    """A reason: its code, the numbers that JSON can carry, and both in words."""
-    numbers = {name: number for name, number in reason.numbers if math.isfinite(number)}
-    return {"code": reason.code.value, "numbers": numbers, "text": str(reason)}
-
-
-def _change(change: Change) -> Row:
+def change_view(change: Change) -> Row:
+    """A change, with its reason in words."""
     return {
         "workload": change.workload,
         "kind": change.kind.value,
@@ -280,12 +302,32 @@ def _change(change: Change) -> Row:
     }
 
 
-def _refusal(refusal: Refusal) -> Row:
+def refusal_view(refusal: Refusal) -> Row:
+    """A change that is not made, and why."""
     return {"workload": refusal.workload, "reason": reason_view(refusal.reason)}
 
 
 def _step(step: Step) -> Row:
     return asdict(step) | {"kind": step.kind.value}
+
+
+def _steps(steps: Sequence[Step], progress: Sequence[StepProgress], limit: int) -> list[Row]:
+    """The steps with their numbers, those that each waits for, and how far they are (nothing: nobody follows them)."""
+    rows: list[Row] = []
+    for at, (step, after) in enumerate(zip(steps[:limit], edges(steps[:limit]), strict=True)):
+        row = _step(step) | {"id": at, "after": after}
+        if progress:
+            one = progress[at]
+            row |= {"state": one.state.value, "since_s": one.since_s, "detail": one.detail}
+        rows.append(row)
+    return rows
+
+
+def slowed_view(slowed: Slowed) -> Row:
+    """Whom sharing slows, and that in words."""
+    by = f" with {', '.join(slowed.by)}" if slowed.by else ""
+    text = f"{slowed.node}: slowed {slowed.factor:.1f}x by {slowed.resource} sharing{by}"
+    return asdict(slowed) | {"by": list(slowed.by), "text": text}
 
 
 def _lists(record: DecisionRecord) -> Mapping[str, Sequence[Any]]:
@@ -297,6 +339,7 @@ def _lists(record: DecisionRecord) -> Mapping[str, Sequence[Any]]:
         "steps": record.plan.steps,
         "blocked": record.plan.blocked,
         "gains": record.gains,
+        "slowed": record.slowed,
     }
 
 
@@ -309,6 +352,10 @@ def _head(record: DecisionRecord) -> Row:
         "counts": {key: len(items) for key, items in _lists(record).items()},
         "level": record.level,
         "measured_at_s": record.measured_s,
+        "asks": record.asks,
+        "approvals": [asdict(approval) for approval in record.approvals],
+        "approved_at_s": record.approved_s,
+        "rejected": None if record.rejected is None else asdict(record.rejected),
         "utility": columns_of(record.gains).summary() if len(record.gains) else None,
     }
 
@@ -322,19 +369,23 @@ def decision_row(record: DecisionRecord) -> Row:
     }
 
 
-def decision_view(record: DecisionRecord, limit: int) -> Row:
-    """A decision with everything in it, at most `limit` rows of each list."""
-    lists = {key: [_SHOWN.get(key, _step)(item) for item in items[:limit]] for key, items in _lists(record).items()}
+def decision_view(record: DecisionRecord, limit: int, progress: Sequence[StepProgress] = ()) -> Row:
+    """A decision with everything in it, at most `limit` rows of each list. progress: of each step of its plan."""
+    lists = {
+        key: [_SHOWN[key](item) for item in items[:limit]] for key, items in _lists(record).items() if key in _SHOWN
+    }
+    lists["steps"] = _steps(record.plan.steps, progress, limit)
     return _head(record) | {"provisioning": provisioning_view(record.provisioning, limit)} | lists
 
 
 _SHOWN: dict[str, Callable[[Any], Row]] = {
-    "changes": _change,
-    "held": _change,
-    "refusals": _refusal,
-    "dropped": _refusal,
-    "blocked": _refusal,
+    "changes": change_view,
+    "held": change_view,
+    "refusals": refusal_view,
+    "dropped": refusal_view,
+    "blocked": refusal_view,
     "gains": structs.asdict,
+    "slowed": slowed_view,
 }
 
 
@@ -345,6 +396,13 @@ def _window(window: WindowSettings) -> Row:
     return asdict(window) | {"periods": periods, "removal": window.removal.value, "analyser": analyser}
 
 
+def _listed(value: Any) -> Any:
+    """With lists in the place of tuples, at every depth."""
+    if isinstance(value, dict):
+        return {key: _listed(each) for key, each in value.items()}
+    return [_listed(each) for each in value] if isinstance(value, list | tuple) else value
+
+
 def settings_view(settings: ControllerSettings) -> Row:
     """Every setting by name, as plain data; null for what is switched off."""
     plain = {key: None if value == math.inf else value for key, value in asdict(settings).items()}
@@ -352,7 +410,14 @@ def settings_view(settings: ControllerSettings) -> Row:
     for role in ("placement", "provisioning"):
         choice = getattr(settings, role)
         plain[role] = {"name": choice.name, "params": {key: str(value) for key, value in choice.params.items()}}
+    if settings.admission is not None:
+        plain["admission"] = asdict(settings.admission)
+    surplus = settings.assurance.surplus.value
+    windows = [*settings.assurance.horizontal]
+    plain["assurance"] = asdict(settings.assurance) | {"surplus": surplus, "horizontal": windows}
+    plain["notify"] = _listed(asdict(settings.notify))
     plain["windows"] = [_window(window) for window in settings.windows]
+    plain["notify"] = notify_view(settings.notify)
     power = settings.power
     plain["power"] = asdict(power) | {
         "does": sorted(operation.value for operation in power.does),

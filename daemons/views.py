@@ -8,7 +8,10 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
+from daemons.admission import Admission
 from daemons.agenda import Agenda
+from daemons.assurance_views import assurance_view, best_effort, missed
+from daemons.by_type import without_type
 from daemons.coordinating import Coordinating
 from daemons.cost_views import costs_view
 from daemons.deciding import Deciding
@@ -18,11 +21,17 @@ from daemons.environment_views import environment_details, environment_row
 from daemons.forecast_views import forecast, stranded_jobs, window_alarms
 from daemons.homes import home_of
 from daemons.leadership import Leadership
+from daemons.loading_views import profiles_view
+from daemons.notice_views import notification_alarms, notifications_view
+from daemons.notifying import Notifying
 from daemons.power_views import durations_view, service_alarms
+from daemons.predictions import predicted_utilities
+from daemons.reason_views import reason_view
 from daemons.reconcile import Reconciler
 from daemons.saved_requests import Shelf, to_bytes
 from daemons.settings import ControllerSettings
 from daemons.state import Cluster
+from daemons.suspects import Suspects
 from daemons.view_rows import (
     Row,
     age_of,
@@ -32,7 +41,6 @@ from daemons.view_rows import (
     job_row,
     node_details,
     node_row,
-    reason_view,
     settings_view,
     silent_since_s,
     vm_row,
@@ -45,13 +53,15 @@ from shared.messages import Query
 from shared.model import JobPhase, NodeCondition, NodeService
 
 NAMES_SHOWN = 5
+NOT_OVER = "not-over"  # of jobs: every phase but those of jobs that are over
 
 
 @dataclass(frozen=True, slots=True)
 class Tables:
     """What views are made of. `short`: environments that cannot have their lower bounds, and why. `in_hand`: what the
     controller waits for, by name. `dry_running`: a dry run is under
-    way. `shelf`: what was saved last."""
+    way. `shelf`: what was saved last. `troubles`: of the process beside its core, which the shell notes between two
+    inputs: since when and what, by code of the alarm."""
 
     controller: str
     leadership: Leadership
@@ -65,7 +75,18 @@ class Tables:
     short: Callable[[], Mapping[str, str]]
     in_hand: Callable[[], dict[str, int]]
     dry_running: Callable[[], bool]
+    admission: Admission
+    suspects: Suspects
+    notifying: Notifying
     shelf: Shelf = field(default_factory=Shelf)
+    troubles: dict[str, tuple[float, str]] = field(default_factory=dict)
+
+    def note(self, what: str, detail: str, now_s: float) -> None:
+        """The process has trouble with something beside its core, or ("") no longer."""
+        if detail:
+            self.troubles[what] = (self.troubles.get(what, (now_s, ""))[0], detail)
+        else:
+            self.troubles.pop(what, None)
 
 
 def status(tables: Tables, _query: Query, now_s: float) -> Row:
@@ -75,7 +96,7 @@ def status(tables: Tables, _query: Query, now_s: float) -> Row:
     listed = [vm.managed for node in up for vm in vms_on(node)]
     flights = [instance.in_flight for instance in cluster.actions.values()]
     trouble = deciding.trouble
-    role = tables.leadership.role.value
+    role, phases = tables.leadership.role.value, Counter(entry.phase for entry in _jobs(cluster))
     return {
         "controller": tables.controller,
         "role": role,
@@ -85,20 +106,24 @@ def status(tables: Tables, _query: Query, now_s: float) -> Row:
         "automation": settings.automation.value,
         "placement": settings.placement.name,
         "provisioning": settings.provisioning.name,
+        "decide_s": settings.decide_s,
         "decisions": deciding.decisions,
+        "next_decision_at_s": deciding.windows.cycle_due_s if deciding.enabled and tables.agenda.acting else None,
         "decision_under_way": deciding.under_way,
         "dry_run_under_way": tables.dry_running(),
         "last_trouble": {"at_s": trouble.at_s, "what": trouble.what, "detail": trouble.detail} if trouble else None,
         "waiting_approval": deciding.pending.number if deciding.pending else None,
+        "approvals_needed": settings.approvals,
+        "approvals_missing": deciding.approving.missing,
         "nodes": {
             "total": len(cluster.nodes),
             "condition": _counts(NodeCondition, (node.condition for node in cluster.nodes.values())),
             "service": _counts(NodeService, (node.service for node in cluster.nodes.values())),
         },
         "jobs": {
-            "total": sum(1 for _ in _jobs(cluster)),
+            "total": phases.total(),
             "held": sum(entry.held and not entry.over for entry in cluster.active.values()),
-            "phase": _counts(JobPhase, (entry.phase for entry in _jobs(cluster))),
+            "phase": {phase.value: phases[phase] for phase in JobPhase},
         },
         "web_apps": {
             "total": len(cluster.web),
@@ -108,6 +133,7 @@ def status(tables: Tables, _query: Query, now_s: float) -> Row:
             "total": sum(not entry.destroyed for entry in cluster.environments.values()),
             "state": _counts(EnvironmentState, (entry.state for entry in cluster.environments.values())),
         },
+        "best_effort": best_effort(tables.admission),
         "vms": {"managed": sum(listed), "unmanaged": len(listed) - sum(listed)},
         "actions": {
             "total": len(flights),
@@ -132,8 +158,12 @@ def alarms(tables: Tables, now_s: float) -> list[Row]:
     """What is not as it should be now."""
     found = [*_node_alarms(tables, now_s), *_job_alarms(tables, now_s), *_web_alarms(tables)]
     found += [_alarm("environment-short", name, None, why) for name, why in sorted(tables.short().items())]
+    found += [_alarm("unknown-type", name, None, why) for name, why in sorted(without_type(tables.cluster).items())]
+    found += [_alarm(*each) for each in missed(tables.admission)]
     windows = tables.deciding.windows
     found += [_alarm(*each) for each in (*window_alarms(windows, now_s), *stranded_jobs(windows))]
+    found += [_alarm(*each) for each in tables.suspects.alarms(now_s)]
+    found += [_alarm(*each) for each in notification_alarms(tables.notifying, now_s)]
     trouble, pending = tables.deciding.trouble, tables.deciding.pending
     if trouble is not None:
         found.append(_alarm("decision-trouble", "controller", trouble.at_s, f"{trouble.what}: {trouble.detail}"))
@@ -142,6 +172,7 @@ def alarms(tables: Tables, now_s: float) -> list[Row]:
         found.append(_alarm("prices-stale", "prices", prices.trouble_s, prices.trouble))
     if pending is not None:
         found.append(_alarm("plan-waiting", f"{pending.number}", pending.at_s, f"{len(pending.held)} changes"))
+    found += [_alarm(what, "controller", *each) for what, each in sorted(tables.troubles.items())]
     if not tables.agenda.acting:
         found.append(_alarm("not-acting", "controller", None, "it only observes until deciding is switched on"))
     return found
@@ -166,6 +197,10 @@ def _node_alarms(tables: Tables, now_s: float) -> Iterable[Row]:
 
 def _job_alarms(tables: Tables, now_s: float) -> Iterable[Row]:
     for name, entry in tables.cluster.active.items():
+        yield from _missing_alarms(tables, entry, now_s)
+        if entry.hands_off is not None and entry.left_alone(now_s):
+            hands, left_s = entry.hands_off, entry.hands_off.until_s - now_s
+            yield _alarm(hands.what, hands.vm, hands.at_s, f"{hands.detail}; left alone for {left_s:.0f} s more")
         if entry.over:
             continue
         if entry.stalled:
@@ -174,6 +209,16 @@ def _job_alarms(tables: Tables, now_s: float) -> Iterable[Row]:
         if name in tables.reconciler.blocked and late:
             what = "web-instance-blocked" if entry.job.app else "job-blocked"
             yield _alarm(what, name, entry.wanted_s, f"{entry.phase.value}, but a step finds no room")
+
+
+def _missing_alarms(tables: Tables, entry: JobEntry, now_s: float) -> Iterable[Row]:
+    for instance in entry.instances:
+        out_s = now_s - instance.missed_s
+        if instance.left and out_s >= tables.settings.arrival_grace_s:
+            yield _alarm("vm-out-of-sight", instance.vm, instance.missed_s or None, instance.left)
+        elif instance.awaited and out_s >= tables.settings.silent_after_s:
+            names = ", ".join(sorted(instance.awaited))
+            yield _alarm("vm-out-of-sight", instance.vm, instance.missed_s, f"gone; no word since from {names}")
 
 
 def _web_alarms(tables: Tables) -> Iterable[Row]:
@@ -186,6 +231,7 @@ def _web_alarms(tables: Tables) -> Iterable[Row]:
             yield _alarm("web-not-measured", name, web.measured_at_s, web.scrape_error)
         if web.unreachable is not None:
             yield _alarm("balancer-unreachable", name, *web.unreachable)
+        yield from (_alarm(what, name, since_s, why) for what, since_s, why in web.health.alarms())
 
 
 def _alarm(what: str, subject: str, since_s: float | None, detail: str) -> Row:
@@ -206,29 +252,39 @@ def node(tables: Tables, query: Query, now_s: float) -> Row:
 
 
 def jobs(tables: Tables, query: Query, now_s: float) -> Row:
-    """All jobs, or those in the phase that the subject names; ValueError when it names none."""
-    phase = JobPhase(query.subject) if query.subject else None
-    found = [entry for entry in _jobs(tables.cluster) if phase is None or entry.phase is phase]
-    found.sort(key=lambda entry: (entry.over, entry.order))
+    """All jobs, those that are not over or those in the phase that the subject names; ValueError when it names none."""
+    found = _chosen(tables.cluster, query.subject)
+    found.sort(key=lambda entry: (entry.over, -entry.order if entry.over else entry.order))
     shown = found[: query.limit]
     reasons = _refusals(tables, {entry.job.name for entry in shown})
-    rows = [_job(tables, entry, now_s, reasons) for entry in shown]
+    predicted = predicted_utilities(tables.deciding.history)
+    rows = [_job(tables, entry, now_s, reasons, predicted) for entry in shown]
     return {"total": len(found), "jobs": rows}
+
+
+def _chosen(cluster: Cluster, subject: str) -> list[JobEntry]:
+    """The jobs that a subject is about. Those that are over may be ten times as many as the others."""
+    if subject == NOT_OVER:
+        return [entry for entry in cluster.active.values() if not (entry.over or entry.job.app)]
+    phase = JobPhase(subject) if subject else None
+    return [entry for entry in _jobs(cluster) if phase is None or entry.phase is phase]
 
 
 def job(tables: Tables, query: Query, now_s: float) -> Row:
     """One job. KeyError when there is none of the name."""
     entry = tables.cluster.jobs[query.subject]
-    return {"job": _job(tables, entry, now_s, _refusals(tables, {query.subject})) | job_details(tables.cluster, entry)}
+    predicted = predicted_utilities(tables.deciding.history)
+    row = _job(tables, entry, now_s, _refusals(tables, {query.subject}), predicted)
+    return {"job": row | job_details(tables.cluster, entry)}
 
 
-def _job(tables: Tables, entry: JobEntry, now_s: float, reasons: dict[str, Row]) -> Row:
+def _job(tables: Tables, entry: JobEntry, now_s: float, reasons: dict[str, Row], predicted: Mapping[str, float]) -> Row:
     refusal = reasons.get(entry.job.name)
     if entry.awaits:
         numbers = (("jobs", float(len(entry.awaits))),)
         names = ", ".join(entry.awaits[:NAMES_SHOWN])
         refusal = reason_view(Reason(ReasonCode.AFTER, numbers)) | {"text": f"after {names}", "at_s": now_s}
-    return job_row(entry, now_s, entry.job.name in tables.reconciler.blocked, refusal)
+    return job_row(entry, now_s, entry.job.name in tables.reconciler.blocked, refusal, predicted)
 
 
 def _refusals(tables: Tables, names: set[str]) -> dict[str, Row]:
@@ -265,6 +321,11 @@ def environment(tables: Tables, query: Query, now_s: float) -> Row:
     return {"environment": environment_details(tables.cluster, coordinating, entry, query.limit, now_s)}
 
 
+def notifications(tables: Tables, query: Query, _now_s: float) -> Row:
+    """What is told over channels, all or what is in the state that the subject names."""
+    return notifications_view(tables.notifying, query.subject, query.limit)
+
+
 def vms(tables: Tables, query: Query, now_s: float) -> Row:
     """All VMs and images, or those of the node that the subject names; KeyError when there is none."""
     cluster = tables.cluster
@@ -281,8 +342,15 @@ def plan(tables: Tables, query: Query, _now_s: float) -> Row:
         record = deciding.history.find(int(query.subject))
         if record is None:
             raise KeyError(query.subject)
-    waiting = record is not None and record is deciding.pending
-    return {"decision": decision_view(record, query.limit) if record else None, "waiting_approval": waiting}
+    if record is None:
+        return {"decision": None, "waiting_approval": False, "approvals_needed": 0, "approvals_missing": 0}
+    waiting = deciding.pending is not None and record.number == deciding.pending.number
+    return {
+        "decision": decision_view(record, query.limit, deciding.progress.of(record)),
+        "waiting_approval": waiting,
+        "approvals_needed": tables.settings.approvals if record.asks else 0,
+        "approvals_missing": deciding.approving.missing if waiting else 0,
+    }
 
 
 def plan_history(tables: Tables, query: Query, _now_s: float) -> Row:
@@ -296,9 +364,21 @@ def forecasts(tables: Tables, query: Query, now_s: float) -> Row:
     return forecast(tables.deciding, query.subject, query.limit, now_s)
 
 
+def assurance(tables: Tables, query: Query, now_s: float) -> Row:
+    """Promises and what was served, of all environments or of the one that the subject names; KeyError when there is
+    none."""
+    return assurance_view(tables.admission, tables.cluster, query.subject, query.limit, now_s)
+
+
 def costs(tables: Tables, query: Query, now_s: float) -> Row:
     """What the energy of the last days cost, `limit` of them."""
     return costs_view(tables.energy, query.limit, now_s)
+
+
+def profiles(tables: Tables, query: Query, now_s: float) -> Row:
+    """How jobs load nodes, of classes whose names begin with the subject."""
+    deciding = tables.deciding
+    return profiles_view(deciding.loadings, deciding.probes, query.subject, query.limit, now_s)
 
 
 def doctor(tables: Tables, query: Query, now_s: float) -> Row:
@@ -362,7 +442,10 @@ VIEWS: dict[str, Callable[[Tables, Query, float], dict[str, Any]]] = {
     "plan": plan,
     "plan-history": plan_history,
     "forecast": forecasts,
+    "assurance": assurance,
     "costs": costs,
+    "profiles": profiles,
     "doctor": doctor,
     "snapshot": snapshot,
+    "notifications": notifications,
 }

@@ -8,13 +8,16 @@ from __future__ import annotations
 from daemons.agenda import Agenda
 from daemons.deciding import Deciding
 from daemons.entries import Instance, JobEntry, NodeEntry
+from daemons.fit import lacking_on
+from daemons.freezing import is_bound
+from daemons.hands import hands_on
 from daemons.homes import takes
 from daemons.names import unknown
 from daemons.sights import is_busy, is_unknown
 from daemons.state import Cluster
 from shared.decision import Change, ChangeKind, Reason, ReasonCode
 from shared.errors import InvalidValue
-from shared.messages import AdoptVm, ForgetVm, HoldJob, MoveVm
+from shared.messages import AdoptVm, ForgetVm, HandsOn, HoldJob, MoveVm
 from shared.model import LIVE_STATES, Allotment, Job, JobPhase, Stage, VmState, VmStatus
 
 Refused = tuple[str, str]
@@ -34,6 +37,7 @@ def rest(cluster: Cluster, entry: JobEntry) -> None:
 
 def cancel(cluster: Cluster, agenda: Agenda, entry: JobEntry, now_s: float) -> None:
     """Stop a job's VMs, discard its images and end it."""
+    hands_on(entry, now_s)
     entry.phase, entry.finished_s = JobPhase.CANCELLED, now_s
     cluster.set_allotments(entry, ())
     entry.revision += 1
@@ -62,6 +66,7 @@ class VmRequests:
         if request.on and entry.adopted and entry.phase is JobPhase.RUNNING and not entry.released:
             return "job-not-running", f"job {request.job!r} is being adopted; try again when it runs"
         entry.held = request.on
+        hands_on(entry, now_s)
         if request.on:
             rest(self.cluster, entry)
         entry.revision += 1
@@ -70,10 +75,24 @@ class VmRequests:
         self.agenda.happened(now_s, "job-held" if request.on else "job-unheld", request.job)
         return DONE
 
+    def hands_on(self, request: HandsOn, now_s: float) -> Refused:
+        """Let policies and the reconciler have a workload again that somebody else has meddled with."""
+        instance = self.cluster.instances.get(request.vm)
+        if instance is None:
+            return "unknown-vm", unknown("VM", request.vm, self.cluster.instances)
+        entry = instance.job
+        if entry.hands_off is not None:
+            hands_on(entry, now_s)
+            entry.revision += 1
+            self.agenda.change(entry)
+            self.agenda.place = True
+            self.agenda.happened(now_s, "hands-on", entry.job.name)
+        return DONE
+
     # --- move -------------------------------------------------------------------------------------------------------
 
-    def move(self, request: MoveVm, now_s: float) -> Refused:
-        """Want one VM on another node, with the CPU it has."""
+    def refuse_move(self, request: MoveVm) -> Refused:
+        """Why one VM cannot be wanted on another node with the CPU it has; ("", "") when it can, or is already."""
         instance = self.cluster.instances.get(request.vm)
         if instance is None:
             return "unknown-vm", unknown("VM", request.vm, self.cluster.instances)
@@ -92,9 +111,25 @@ class VmRequests:
             return DONE
         if any(is_busy(self.cluster, one) or is_unknown(self.cluster, one) for one in entry.instances):
             return "vm-busy", f"an operation on a VM of job {entry.job.name!r} is under way, or a node of it is silent"
-        refused = self._misfit(entry, node, allotment.cpu_mhz)
+        if is_bound(self.cluster, allotment.node):
+            return "constraint", f"node {allotment.node!r} cannot migrate what runs on it"
+        lack = lacking_on(self.cluster, instance, node.name)
+        if lack:
+            return "migration-fit", f"for a live migration of {request.vm} {node.name!r} lacks {', '.join(lack)}"
+        return self._misfit(entry, node, allotment.cpu_mhz)
+
+    def move(self, request: MoveVm, now_s: float) -> Refused:
+        """Want one VM on another node, with the CPU it has."""
+        refused = self.refuse_move(request)
         if refused != DONE:
             return refused
+        instance, node = self.cluster.instances[request.vm], self.cluster.nodes[request.node]
+        entry = instance.job
+        index = entry.instances.index(instance)
+        allotment = entry.allotments[index]
+        if allotment.node == node.name:
+            return DONE
+        hands_on(entry, now_s)
         wanted = list(entry.allotments)
         wanted[index] = Allotment(node.name, allotment.cpu_mhz)
         change = Change(entry.job.name, entry.revision, ChangeKind.MIGRATE, tuple(wanted), BY_OPERATOR)
@@ -224,6 +259,7 @@ class VmRequests:
             return "job-not-running", f"job {request.job!r} is {_doing(entry)}; only running VMs can be let go"
         if not all(instance.ended or self._in_hand(instance) for instance in entry.instances):
             return "vm-busy", f"an operation on a VM of job {request.job!r} is under way, or a node of it is silent"
+        hands_on(entry, now_s)
         entry.phase, entry.finished_s, entry.released = JobPhase.FORGOTTEN, now_s, False
         entry.revision += 1
         self.cluster.set_allotments(entry, ())

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 
 from daemons.agenda import Agenda
@@ -16,8 +16,8 @@ from daemons.profiles import estimates_of
 from daemons.records import WebRecord
 from daemons.settings import ControllerSettings
 from daemons.state import Cluster
-from daemons.web_entry import Sample, WebEntry
-from shared.effects import Effect, Scrape, Scraped
+from daemons.web_entry import RECENT_S, WHOLE, Sample, WebEntry
+from shared.effects import Effect, Measure, Scrape, Scraped
 from shared.messages import RemoveWeb, SubmitWeb, WebReport
 from shared.model import Job, JobPhase, Node
 from shared.webapp import FlowSample, WebApp
@@ -37,6 +37,7 @@ class WebApps:
     def __init__(self, cluster: Cluster, agenda: Agenda, deciding: Deciding, settings: ControllerSettings) -> None:
         self.cluster, self.agenda, self.deciding, self.settings = cluster, agenda, deciding, settings
         self.untidy: set[str] = set()
+        self.may_forget: Callable[[str, float], bool] = _always
 
     # --- asked for --------------------------------------------------------------------------------------------------
 
@@ -62,8 +63,7 @@ class WebApps:
         self._needs(web)
         self._tell(web, now_s, what)
         self._fit_seats(web, now_s)
-        if app.metrics_url:
-            self.agenda.scrape = True
+        self.agenda.scrape = self.agenda.scrape or self._has_counters(web)
         return DONE
 
     def _refuse(self, app: WebApp) -> Refused:
@@ -84,6 +84,8 @@ class WebApps:
         if web.app.flows != request.app.flows:
             web.forget()
         web.app, web.request = request.app, request.request
+        if not self._has_counters(web):
+            web.asked_s, web.scrape_error = None, ""
 
     def _needs(self, web: WebEntry) -> None:
         """Note that more or fewer instances are needed, or others."""
@@ -190,7 +192,7 @@ class WebApps:
                 self.untidy.discard(name)
 
     def _forget(self, name: str, now_s: float) -> None:
-        if self.cluster.seats.get(name):
+        if self.cluster.seats.get(name) or (name in self.cluster.web and not self.may_forget(name, now_s)):
             return
         self.untidy.discard(name)
         self.cluster.seats.pop(name, None)
@@ -204,6 +206,8 @@ class WebApps:
         web = WebEntry(record.app, record.request, record.order, record.accepted_s, record.removed)
         web.windows.extend(record.windows)
         web.wanted_instances = record.wanted_instances
+        web.health.replaced_s.extend(record.replaced_s)
+        web.health.least = record.least
         web.fit()
         web.estimates = estimates_of(web.app, web.windows)
         self.cluster.web[record.app.name] = web
@@ -220,37 +224,56 @@ class WebApps:
         """What a balancer measured; what is not newer than the last says nothing."""
         web = self.cluster.web[report.app]
         if report.seq > web.seq:
-            web.seq = report.seq
+            web.seq, web.pushed_s = report.seq, now_s
             self._measured(web, report.flows, now_s)
 
     def scraped(self, answer: Scraped, now_s: float) -> None:
-        """What the counters of an application say, or why they could not be read."""
+        """What the counters of an application or of its balancer say, or why they could not be read."""
         web = self.cluster.web.get(answer.app)
-        if web is None or not web.app.metrics_url:
+        if web is None or not self._has_counters(web):
             return
         web.asked_s = None
         if answer.error != web.scrape_error:
             web.scrape_error = answer.error
             what = "web-not-measured" if answer.error else "web-measured-again"
             self.agenda.happened(now_s, what, answer.app, answer.error)
-        if answer.flows:
+        if web.app.metrics_url and answer.flows:
             self._measured(web, answer.flows, now_s)
+        elif answer.flows:
+            self._passed(web, answer.flows, now_s)
 
     def has_counters(self) -> bool:
         """Whether an application has counters to be read."""
-        return any(web.app.metrics_url and not web.removed for web in self.cluster.web.values())
+        return any(self._has_counters(web) and not web.removed for web in self.cluster.web.values())
+
+    def _has_counters(self, web: WebEntry) -> bool:
+        """Whether an application, or the balancer that serves it, has counters."""
+        return bool(web.app.metrics_url) or (self.settings.balancer.measures and web.app.serving is not None)
 
     def scrapes(self, now_s: float) -> list[Effect]:
         """Ask for the counters of every application that has some, unless an answer is still to come."""
         effects: list[Effect] = []
         for name, web in self.cluster.web.items():
             waited_s = math.inf if web.asked_s is None else now_s - web.asked_s
-            if web.removed or not web.app.metrics_url or waited_s < SCRAPE_LOST_S:
+            if web.removed or not self._has_counters(web) or waited_s < SCRAPE_LOST_S:
                 continue
             web.asked_s = now_s
+            if not web.app.metrics_url:
+                effects.append(Measure(name))
+                continue
             percentiles = tuple((flow.name, flow.percentile) for flow in web.app.flows if flow.percentile > 0.0)
             effects.append(Scrape(name, web.app.metrics_url, percentiles))
         return effects
+
+    def _passed(self, web: WebEntry, flows: Iterable[FlowSample], now_s: float) -> None:
+        """What a balancer has measured of all requests: that of the only flow, where there is one and nobody else
+        measures it."""
+        whole = next((one for one in flows if one.flow == WHOLE and _is_possible(one)), None)
+        if whole is None:
+            return
+        web.passed.append(Sample(now_s, (whole,)))
+        if len(web.app.flows) == 1 and now_s - web.pushed_s > RECENT_S:
+            self._measured(web, (replace(whole, flow=web.app.flows[0].name),), now_s)
 
     def _measured(self, web: WebEntry, flows: Iterable[FlowSample], now_s: float) -> None:
         known = {flow.name for flow in web.app.flows}
@@ -276,6 +299,10 @@ class WebApps:
             web.open_mcycles += done - before if attempt == seat.attempt else done
             counted[seat.job.name] = (seat.attempt, done)
         web.counted = counted
+
+
+def _always(_app: str, _now_s: float) -> bool:
+    return True
 
 
 def _is_possible(sample: FlowSample) -> bool:

@@ -8,12 +8,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from daemons.records import FlowWork, WebRecord, WorkWindow
+from daemons.web_health import WebHealth
+from shared.effects import Balance
 from shared.webapp import Flow, FlowSample, WebApp
 
 RECENT_S = 60.0  # what is called "now" of a flow: the samples of so long, at least the last one
 SAMPLES_MAX = 64
 WINDOW_S = 60.0  # CPU readings and samples do not begin and end together: over so long it does not matter
 WINDOWS_MAX = 64
+WHOLE = ""  # the name of the flow that is all requests to an application
 UTILITY_MIN = -1e12  # of a goal that nothing can meet: finite, since it is shown and stored
 
 
@@ -69,7 +72,9 @@ class WebEntry:
 
     `wanted_instances`: see WebRecord. `modelled`: the last cycle's policy predicted its response time, and has chosen
     the number `chosen`. `looked_s`, `looked`: when the use of its instances' CPU was last looked at, and their counters
-    then, by VM. `unreachable`: since when its balancer cannot be told of them, and why.
+    then, by VM. `unreachable`: since when its balancer cannot be told of them, and why. `served`: what it serves it by,
+    by its last answer (None: there was none). `passed`: what it has measured of all requests; `pushed_s`: when flows
+    were last measured by somebody else.
     """
 
     app: WebApp
@@ -94,6 +99,10 @@ class WebEntry:
     looked_s: float = -math.inf
     looked: dict[str, CpuReading] = field(default_factory=dict)
     unreachable: tuple[float, str] | None = None
+    served: Balance | None = None
+    passed: deque[Sample] = field(default_factory=lambda: deque(maxlen=SAMPLES_MAX))
+    pushed_s: float = -math.inf
+    health: WebHealth = field(default_factory=WebHealth)
 
     def record(self) -> WebRecord:
         """The application as the store keeps it."""
@@ -105,6 +114,8 @@ class WebEntry:
             self.removed,
             tuple(self.windows),
             self.wanted_instances,
+            tuple(self.health.replaced_s),
+            self.health.least,
         )
 
     @property
@@ -123,16 +134,17 @@ class WebEntry:
 
     def sizes(self, at_cycle: bool) -> tuple[int, int]:
         """The fewest and the most instances that a decision may want. Without a goal they are the same; with one the
-        policy chooses at each cycle, if it knows how, and in between what it has chosen, adjusted, is the least."""
+        policy chooses at each cycle, if it knows how, and in between what it has chosen, adjusted, is the least; as is
+        what has run when one was replaced."""
         app, wanted = self.app, self.wanted_instances
         if wanted is None or (app.flows and at_cycle and self.modelled):
-            return app.min_instances, app.max_instances
+            return min(max(app.min_instances, self.health.least), app.max_instances), app.max_instances
         return wanted, app.max_instances if app.flows else wanted
 
     @property
     def measured_at_s(self) -> float | None:
         """When it was last measured, None: not by this controller."""
-        return self.samples[-1].at_s if self.samples else None
+        return max((samples[-1].at_s for samples in (self.samples, self.passed) if samples), default=None)
 
     def forget(self) -> None:
         """Forget what was measured: its flows are others now."""
@@ -146,13 +158,15 @@ class WebEntry:
 
         A percentile of several samples is taken as the mean of theirs, weighted by the requests answered.
         """
-        if not self.samples:
-            return None
-        since_s = self.samples[-1].at_s - RECENT_S
-        found = [
-            one for sample in self.samples if sample.at_s > since_s for one in sample.flows if one.flow == flow.name
-        ]
-        return _together(found) if found else None
+        return _recent(self.samples, flow.name)
+
+    @property
+    def traffic(self) -> Measured | None:
+        """All requests to it as last measured, whatever they ask for; None when they were not."""
+        if self.passed and self.passed[-1].at_s == self.measured_at_s:
+            return _recent(self.passed, WHOLE)
+        found = [measured for flow in self.app.flows if (measured := self.measured(flow)) is not None]
+        return _side_by_side(found) if found else None
 
     def close_window(self, now_s: float, instances: int) -> bool:
         """Begin a new window when the one before is long enough to be learnt from: then true. `instances` run now."""
@@ -205,11 +219,35 @@ def flow_utility(flow: Flow, measured: Measured) -> float | None:
     return None if response_s is None else max((goal_s - response_s) / goal_s, UTILITY_MIN)
 
 
+def _recent(samples: deque[Sample], flow: str) -> Measured | None:
+    if not samples:
+        return None
+    since_s = samples[-1].at_s - RECENT_S
+    found = [one for sample in samples if sample.at_s > since_s for one in sample.flows if one.flow == flow]
+    return _together(found) if found else None
+
+
+def _side_by_side(flows: Sequence[Measured]) -> Measured:
+    """Several flows as one; response times weighted by the requests answered."""
+    timed = [(one.served_per_s, one.mean_s) for one in flows if one.mean_s is not None]
+    answered = sum(rate for rate, _ in timed)
+    return Measured(
+        max(one.window_s for one in flows),
+        sum(one.offered_per_s for one in flows),
+        sum(one.served_per_s for one in flows),
+        sum(one.rejected_per_s for one in flows),
+        sum(one.queued for one in flows),
+        sum(rate * mean_s for rate, mean_s in timed) / answered if answered > 0.0 else None,
+        None,
+    )
+
+
 def _together(samples: Sequence[FlowSample]) -> Measured:
     window_s = sum(one.window_s for one in samples)
     served = sum(one.served for one in samples)
     rejected = sum(one.rejected for one in samples)
-    offered = sum(max(one.offered, one.served + one.rejected) for one in samples)
+    # Where a queue is worked off, more is answered in a while than arrives.
+    offered = sum(one.offered or one.served + one.rejected for one in samples)
     timed = [one for one in samples if one.served and one.percentile_s > 0.0]
     counted = sum(one.served for one in timed)
     return Measured(

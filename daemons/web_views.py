@@ -8,14 +8,14 @@ from dataclasses import asdict
 from typing import Any
 
 from daemons.deciding import Deciding
-from daemons.entries import JobEntry
+from daemons.entries import JobEntry, NodeEntry
 from daemons.gains import columns_of
 from daemons.snapshot_web import flow_now
 from daemons.state import Cluster
-from daemons.view_rows import Row, age_since, newest_copy, used_mhz
+from daemons.view_rows import Row, age_since, failure_view, newest_copy, used_mhz
 from daemons.web_entry import WebEntry, flow_utility, utility_of
 from shared.model import JobPhase
-from shared.webapp import Flow
+from shared.webapp import Flow, Limits
 
 
 def app_row(cluster: Cluster, web: WebEntry, now_s: float) -> Row:
@@ -54,7 +54,9 @@ def app_details(cluster: Cluster, deciding: Deciding, web: WebEntry, now_s: floa
     return app_row(cluster, web, now_s) | {
         "spec": plain(asdict(web.app)),
         "flows": [_flow(web, flow) for flow in web.app.flows],
-        "seats": [_seat(cluster, seat, now_s) for _, seat in sorted(seats.items())],
+        "seats": [_seat(cluster, web, seat, now_s) for _, seat in sorted(seats.items())],
+        "traffic": asdict(traffic) if (traffic := web.traffic) is not None else None,
+        "limits": _limits(web),
         "outlook": _outlook(deciding, web.app.name),
         "scrape_error": web.scrape_error,
         "balancer_error": web.unreachable[1] if web.unreachable is not None else "",
@@ -78,7 +80,30 @@ def _flow(web: WebEntry, flow: Flow) -> Row:
     }
 
 
-def _seat(cluster: Cluster, seat: JobEntry, now_s: float) -> Row:
+def _limits(web: WebEntry) -> Row | None:
+    """What the balancer was told to let in: of the application where it says, else of the model; None: neither."""
+    serving = web.app.serving
+    if serving is None:
+        return None
+    told = web.served.limits if web.served is not None else Limits()
+    return {
+        "instance_max": told.instance_max if serving.instance_max is None else serving.instance_max,
+        "queue_max": told.queue_max if serving.queue_max is None else serving.queue_max,
+        "queue_limit_s": serving.queue_limit_s,
+    }
+
+
+def _rotation(web: WebEntry, vm: str) -> str | None:
+    """Whether the balancer sends requests to an instance, by its last answer; None: there was none."""
+    if web.served is None:
+        return None
+    found = next((backend for backend in web.served.backends if backend.vm == vm), None)
+    if found is None:
+        return "out"
+    return "draining" if found.drain else "in"
+
+
+def _seat(cluster: Cluster, web: WebEntry, seat: JobEntry, now_s: float) -> Row:
     copies = [newest_copy(cluster, instance) for instance in seat.instances]
     newest = copies[0] if copies else None
     return {
@@ -89,11 +114,25 @@ def _seat(cluster: Cluster, seat: JobEntry, now_s: float) -> Row:
         "cpu_mhz": seat.allotments[0].cpu_mhz if seat.allotments else 0.0,
         "node": newest[0].name if newest is not None else "",
         "state": newest[1].state.value if newest is not None else "absent",
+        "address": newest[1].address if newest is not None else "",
+        "rotation": _rotation(web, seat.job.name),
         "used_mhz": used_mhz(newest[0], seat.job.name) if newest is not None else None,
         "attempt": seat.attempt,
         "failures": seat.failures,
         "back_off_until_s": seat.not_before_s if seat.not_before_s > now_s else None,
+        "last_failure": failure_view(seat.instances[0]) if seat.instances else None,
+        "health": _health(seat.job.name, newest[0]) if newest is not None else None,
     }
+
+
+def _health(vm: str, node: NodeEntry) -> Row | None:
+    """What the application monitor of its node last said of an instance, None: nothing."""
+    rows = node.last.health if node.last is not None else ()
+    found = next((row for row in rows if row.vm == vm), None)
+    if found is None:
+        return None
+    told = {"healthy": found.healthy, "since_s": found.since_s, "detail": found.detail, "probes": found.probes}
+    return {"node": node.name} | told
 
 
 def _outlook(deciding: Deciding, app: str) -> Row | None:

@@ -35,6 +35,7 @@ class WindowBook:
         self.by_queue = {entry.settings.queue: entry for entry in self.entries.values()}
         self.successors = Successors(cluster, agenda)
         self.sizes: dict[str, WindowSize] = {}
+        self.cycle_due_s: float | None = None
         self._speeds_mhz: dict[str, float] = {}  # of running jobs
         self._worth: dict[str, tuple[object, Worth]] = {}  # by window: what it was made of, and the worth
 
@@ -167,7 +168,11 @@ class WindowBook:
 
     def next_cycle_s(self, now_s: float) -> float:
         """When to decide next, a cycle later at the most: whole cycles before the deadline that comes first, so that no
-        part of an interval is lost."""
+        part of an interval is lost. It is kept as `cycle_due_s`."""
+        self.cycle_due_s = due_s = self._next_cycle_s(now_s)
+        return due_s
+
+    def _next_cycle_s(self, now_s: float) -> float:
         cycle_s = self.settings.decide_s
         deadlines = [entry.record.deadline_s for entry in self.entries.values() if entry.is_near(now_s)]
         if not deadlines:

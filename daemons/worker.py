@@ -14,6 +14,7 @@ from multiprocessing.process import BaseProcess
 from typing import Any
 
 from daemons import decide
+from daemons.packing import EncodeRequest
 from shared.clock import SystemClock
 from shared.logs import get_logger
 
@@ -65,7 +66,9 @@ class Worker:
             self.log.error("decision failed", error=reason, wall_s=self._since_s(begun_s))
             return None, reason
         if done:
-            self.log.info("decided", wall_s=self._since_s(begun_s))
+            self.log.info(
+                "recorded" if isinstance(request, EncodeRequest) else "decided", wall_s=self._since_s(begun_s)
+            )
             return answer, ""
         text, trace = answer
         self.log.error("a policy has failed", error=text, traceback=trace)

@@ -6,17 +6,29 @@ Sizes count units of the agreement's granularity: nodes, or VMs of its template.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
 from shared.errors import InvalidValue
-from shared.model import check_name, not_negative, positive, whole
+from shared.model import SetupStep, check_name, not_negative, positive, whole
+from shared.reservation import Calendar, Reservation, ResourceDemand, ServiceClass, Share, SlotDemand, slots_in
 
 UNITS_MAX = 65_536
 USERS_MAX = 1_000
 RATIO_MAX = 1_000.0
+DUTIES_MAX = 100
+SETUP_LIMIT_S_MAX = 86_400.0
+_DIGEST = re.compile(r"[0-9a-f]{64}")
+_PATH = re.compile(r"[A-Za-z0-9._+@/-]{1,255}")
+_PACKAGE = re.compile(r"[a-z0-9][a-z0-9+.-]{1,127}")
+_VERSION = re.compile(r"[A-Za-z0-9.+:~-]{1,128}")
+_URL = re.compile(r"(https?://[^\s/?#@]+(/[^\s#]*)?|file:///[^\s?#]+)")
+_SERVICE = re.compile(r"[A-Za-z0-9:_.@-]{1,120}\.service")
+SERVERS = "servers"  # the resource of an environment's demand: units of its agreement
+ZONE_LENGTH_MAX = 64
 RESOURCES = ("node", "vm")  # the kinds of resource that can be provided
 
 
@@ -48,6 +60,7 @@ class SetupPolicy(StrEnum):
     NOOP = "noop"
     WIPE = "wipe"  # whatever its last holder left is removed, but for the saved images of suspended VMs
     EXEC = "exec"  # a command that the node's agent knows by name
+    IMAGE = "image"  # the images of its VMs are cloned from the library that the node's agent knows
 
 
 class OnReclaim(StrEnum):
@@ -57,11 +70,71 @@ class OnReclaim(StrEnum):
     KILL = "kill"  # begun anew later (phoenixcloud.txt section 5.1)
 
 
+def check_digest(field: str, digest: str) -> None:
+    """Raise `InvalidValue` unless it is a SHA-256 digest in hexadecimal."""
+    if not _DIGEST.fullmatch(digest):
+        raise InvalidValue(field, digest, "a SHA-256 digest: 64 lower-case hexadecimal digits")
+
+
+def check_inside(field: str, path: str) -> None:
+    """Raise `InvalidValue` unless it is a relative path that stays inside the folder that it is relative to."""
+    parts = path.split("/")
+    if not _PATH.fullmatch(path) or any(part in ("", ".", "..") for part in parts):
+        raise InvalidValue(field, path, "a relative path of letters, digits and . _ + @ -, without . and .. as parts")
+
+
+@dataclass(frozen=True, slots=True)
+class Package:
+    """A Debian package, as the nodes' package sources have it. version: "" is whichever they have. sha256: of its
+    file."""
+
+    name: str
+    sha256: str
+    version: str = ""
+
+    def __post_init__(self) -> None:
+        if not _PACKAGE.fullmatch(self.name):
+            raise InvalidValue("name", self.name, "the name of a Debian package")
+        if self.version and not _VERSION.fullmatch(self.version):
+            raise InvalidValue("version", self.version, "the version of a Debian package, or nothing")
+        check_digest("sha256", self.sha256)
+
+
+@dataclass(frozen=True, slots=True)
+class RemoteFile:
+    """A file that is fetched from `url` (https, http or file) to `path` in the environment's own folder on the node."""
+
+    url: str
+    path: str
+    sha256: str
+    executable: bool = False
+
+    def __post_init__(self) -> None:
+        if not _URL.fullmatch(self.url):
+            raise InvalidValue("url", self.url, "https://..., http://... or file:///...")
+        check_inside("path", self.path)
+        check_digest("sha256", self.sha256)
+
+
+@dataclass(frozen=True, slots=True)
+class Image:
+    """A VM image of the library that the nodes' agents know, by its path in there."""
+
+    name: str
+    sha256: str
+
+    def __post_init__(self) -> None:
+        check_inside("name", self.name)
+        check_digest("sha256", self.sha256)
+
+
 @dataclass(frozen=True, slots=True)
 class Setup:
     """What is done to a node when it comes into an environment (`acquire`) and when it leaves it (`release`).
 
-    command: of EXEC, the name under which the agents know it ("" for the others). limit_s: for one run.
+    command: of EXEC, the name under which the agents know it ("" for the others). images: of IMAGE. limit_s: for one
+    run. packages, files and services are there whatever the policy: on the way in they are installed, fetched and
+    started, in this order, after it; on the way out services are stopped and files removed before it.
     """
 
     policy: SetupPolicy = SetupPolicy.NOOP
@@ -69,13 +142,47 @@ class Setup:
     limit_s: float = 600.0
     acquire: bool = True
     release: bool = True
+    images: tuple[Image, ...] = ()
+    packages: tuple[Package, ...] = ()
+    files: tuple[RemoteFile, ...] = ()
+    services: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if (self.policy is SetupPolicy.EXEC) is not bool(self.command):
             raise InvalidValue("command", self.command, "the name of a command for policy exec, else nothing")
         if self.command:
             check_name("command", self.command)
+        if (self.policy is SetupPolicy.IMAGE) is not bool(self.images):
+            raise InvalidValue("images", len(self.images), "images for policy image, else nothing")
         positive("limit_s", self.limit_s)
+        if self.limit_s > SETUP_LIMIT_S_MAX:
+            raise InvalidValue("limit_s", self.limit_s, f"at most {SETUP_LIMIT_S_MAX:g}")
+        for service in self.services:
+            if not _SERVICE.fullmatch(service):
+                raise InvalidValue("services", service, "the name of a systemd service, such as shop.service")
+        named = {
+            "images": [image.name for image in self.images],
+            "packages": [package.name for package in self.packages],
+            "files": [file.path for file in self.files],
+            "services": list(self.services),
+        }
+        for key, names in named.items():
+            if len(names) > DUTIES_MAX or len(set(names)) < len(names):
+                raise InvalidValue(key, len(names), f"at most {DUTIES_MAX}, each once")
+
+    @property
+    def brings(self) -> bool:
+        """It has something to install, fetch or start besides its policy."""
+        return bool(self.packages or self.files or self.services)
+
+    def skips(self, step: SetupStep) -> bool:
+        """Whether the agreement says that nothing is done at this step."""
+        return not self.brings and not (self.release if step is SetupStep.RELEASE else self.acquire)
+
+    def policy_at(self, step: SetupStep) -> SetupPolicy:
+        """The policy that is carried out at this step."""
+        wanted = self.release if step is SetupStep.RELEASE else self.acquire
+        return self.policy if wanted else SetupPolicy.NOOP
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,6 +243,52 @@ class WebTerms:
 
 
 @dataclass(frozen=True, slots=True)
+class AssuranceTerms:
+    """What an agreement says of assurance (statistical-assurance.txt sections 3 to 5): shares of classes of service, of
+    the demand that is announced for every slot of the calendar, in units. demand: empty where it is made from what was
+    measured of the environment when it asks. It holds from `start_s` until `end_s` (None: without end)."""
+
+    shares: tuple[Share, ...]
+    demand: tuple[SlotDemand, ...] = ()
+    start_s: float = 0.0
+    end_s: float | None = None
+    calendar: Calendar = Calendar.HOUR_OF_DAY
+    slot_s: float = 3_600.0
+    timezone: str = "UTC"
+
+    def __post_init__(self) -> None:
+        if not self.shares:
+            raise InvalidValue("shares", 0, "at least one share")
+        if not self.timezone or len(self.timezone) > ZONE_LENGTH_MAX:
+            raise InvalidValue("timezone", self.timezone[:ZONE_LENGTH_MAX], "the name of a time zone")
+        demand = self.demand or (SlotDemand((1.0,)),) * slots_in(self.calendar, self.slot_s)
+        self.reservation("checked", demand)
+
+    @property
+    def slots(self) -> int:
+        """How many slots its calendar has."""
+        return slots_in(self.calendar, self.slot_s)
+
+    @property
+    def guaranteed(self) -> int | None:
+        """How many of the first units are of class guaranteed (None: all that there are)."""
+        units = 0
+        for share in self.shares:
+            if share.service_class is not ServiceClass.GUARANTEED:
+                break
+            if share.units is None:
+                return None
+            units += share.units
+        return units
+
+    def reservation(self, name: str, demand: tuple[SlotDemand, ...] = ()) -> Reservation:
+        """What is reserved for the environment of that name: its demand, else this one, in units of its agreement.
+        Raises `InvalidValue` where there is none."""
+        each = (ResourceDemand(SERVERS, self.demand or demand),)
+        return Reservation(name, each, self.shares, self.start_s, self.end_s, self.calendar, self.slot_s, self.timezone)
+
+
+@dataclass(frozen=True, slots=True)
 class Scheduling:
     """The placement policy that schedules an environment's workloads on its nodes, and its parameters. Not used with
     granularity `vm`: VMs of several parties share nodes, and the provider's policy places them."""
@@ -154,7 +307,9 @@ class Agreement:
     it shares its units ("": none named). shares: it consents to be coordinated with an environment of another owner
     that names it, or that looks for a partner. notice_s: how long a withdrawn consent holds on. template: of
     granularity VM. os_type, os_version: what its nodes must run ("": any). users: who may submit to it besides its
-    owner, as in broker users `user.NAME`. batch, web: the terms of its type; the other is not used.
+    owner, as in broker users `user.NAME`. batch, web: the terms of its side; the other is not used. type: the
+    registered type of environment ("": the one named as its workload); terms: what that one wants to know. assurance:
+    what is reserved for it (None: nothing but its bounds).
     """
 
     name: str
@@ -178,10 +333,15 @@ class Agreement:
     users: tuple[str, ...] = ()
     batch: BatchTerms = field(default_factory=BatchTerms)
     web: WebTerms = field(default_factory=WebTerms)
+    type: str = ""
+    terms: Mapping[str, Any] = field(default_factory=dict)
+    assurance: AssuranceTerms | None = None
 
     def __post_init__(self) -> None:
         check_name("name", self.name)
         check_name("owner", self.owner)
+        if self.type:
+            check_name("type", self.type)
         whole("lower", self.lower, 0, UNITS_MAX)
         if self.upper is not None:
             whole("upper", self.upper, max(1, self.lower), UNITS_MAX)
@@ -189,7 +349,7 @@ class Agreement:
             raise InvalidValue("resource", self.resource, f"{self.granularity.value}, as the granularity says")
         if (self.granularity is Granularity.VM) is not (self.template is not None):
             raise InvalidValue("template", self.template, "a VM template for granularity vm, else nothing")
-        if self.granularity is Granularity.VM and self.setup.policy is not SetupPolicy.NOOP:
+        if self.granularity is Granularity.VM and (self.setup.policy is not SetupPolicy.NOOP or self.setup.brings):
             raise InvalidValue("setup", self.setup.policy, "noop: a VM begins anew from its template each time")
         if self.os_version and not self.os_type:
             raise InvalidValue("os_version", self.os_version, "nothing without os_type")
@@ -199,10 +359,18 @@ class Agreement:
             raise InvalidValue("coordinated_with", self.coordinated_with, "another environment")
         positive("lease_s", self.lease_s)
         not_negative("notice_s", self.notice_s)
+        most = None if self.assurance is None else self.assurance.guaranteed
+        if most is not None and self.lower > most:
+            raise InvalidValue("lower", self.lower, f"at most {most}, the units of a first share of class guaranteed")
         if len(self.users) > USERS_MAX or len(set(self.users)) < len(self.users):
             raise InvalidValue("users", len(self.users), f"at most {USERS_MAX}, each once")
         for user in self.users:
             check_name("users", user)
+
+    @property
+    def type_name(self) -> str:
+        """The registered type of environment."""
+        return self.type or self.workload.value
 
 
 class EnvironmentState(StrEnum):

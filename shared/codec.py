@@ -11,17 +11,28 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import MISSING, fields, is_dataclass
+from dataclasses import MISSING, fields
 from enum import Enum
 from functools import cache
-from types import NoneType, UnionType
-from typing import Any, NoReturn, TypeVar, Union, cast, get_args, get_origin, get_type_hints
+from typing import Any, NoReturn, TypeVar, cast, get_args
 
 import msgspec
 from cattrs import Converter
 from cattrs.gen import make_dict_unstructure_fn, override
 
 from shared.errors import CodecError, InvalidValue
+from shared.hints import (
+    field_hints,
+    inside,
+    is_enum,
+    is_homogeneous,
+    is_optional,
+    is_record,
+    is_row,
+    is_sequence,
+    row_hints,
+    row_length,
+)
 from shared.messages import MESSAGES, Message, Report
 from shared.record_reader import Reader, compile_reader
 from shared.scalars import INT_MAX, INT_MIN, TEXT_LENGTH_MAX
@@ -83,6 +94,12 @@ def _text(value: Any, _: Any = None) -> str:
     raise _WrongError(f"a string of at most {TEXT_LENGTH_MAX} characters")
 
 
+def _bytes(value: Any, _: Any = None) -> bytes:
+    if type(value) is bytes:
+        return value
+    raise _WrongError("bytes")
+
+
 def _plain(value: Any, _: Any = None, depth: int = 0) -> Any:
     """Data without a declared type: None, bool, int, finite float, str, and lists and string-keyed maps of them."""
     if value is None or isinstance(value, bool):
@@ -96,7 +113,16 @@ def _plain(value: Any, _: Any = None, depth: int = 0) -> Any:
     if depth < PLAIN_DEPTH_MAX and isinstance(value, list | tuple) and len(value) <= ITEMS_MAX:
         return [_plain(item, None, depth + 1) for item in value]
     if depth < PLAIN_DEPTH_MAX and isinstance(value, dict) and len(value) <= KEYS_MAX:
-        return {_text(key): _plain(item, None, depth + 1) for key, item in value.items()}
+        made = {}
+        for key, item in value.items():  # views have hundreds of thousands of these
+            kind = type(item)
+            if item is None or kind is bool or (kind is float and math.isfinite(item)):
+                made[_text(key)] = item
+            elif kind is str:
+                made[_text(key)] = _text(item)
+            else:
+                made[_text(key)] = _plain(item, None, depth + 1)
+        return made
     raise _WrongError(f"plain data, at most {PLAIN_DEPTH_MAX} levels deep")
 
 
@@ -107,64 +133,14 @@ def _params(value: Any, _: Any = None) -> Any:
     return _plain(dict(value))
 
 
-# --- types -------------------------------------------------------------------------------------------------------
-
-
-def _is_enum(hint: Any) -> bool:
-    return isinstance(hint, type) and issubclass(hint, Enum)
-
-
-def _is_sequence(hint: Any) -> bool:
-    """Of `tuple[X, ...]`, `tuple[X, Y]` and `Sequence[X]`."""
-    return get_origin(hint) in (tuple, Sequence)
-
-
-def _is_optional(hint: Any) -> bool:
-    return get_origin(hint) in (Union, UnionType) and NoneType in get_args(hint) and len(get_args(hint)) == 2
-
-
-def _is_record(hint: Any) -> bool:
-    return isinstance(hint, type) and is_dataclass(hint)
-
-
-def _is_row(hint: Any) -> bool:
-    return isinstance(hint, type) and issubclass(hint, msgspec.Struct)
-
-
-def _inside(hint: Any) -> Any:
-    """X of `X | None`."""
-    return next(part for part in get_args(hint) if part is not NoneType)
-
-
-def _row_hints(hint: type[msgspec.Struct]) -> dict[str, Any]:
-    hints = get_type_hints(hint)
-    return {name: hints[name] for name in hint.__struct_fields__}
-
-
-def _row_length(hint: type[msgspec.Struct]) -> tuple[int, str]:
-    """How many fields a row has at least, and how many it may have in words."""
-    most = len(hint.__struct_fields__)
-    least = most - len(hint.__struct_defaults__)
-    return least, f"an array of {least} to {most}"
-
-
-def _field_hints(hint: type) -> dict[str, Any]:
-    hints = get_type_hints(hint)
-    return {field.name: hints[field.name] for field in fields(hint)}
-
-
 def _item_hints(hint: Any, length: int) -> list[Any]:
     """The type of each of `length` items; `_WrongError` when a fixed-length tuple has another length."""
     parts = list(get_args(hint))
-    if _is_homogeneous(hint):
+    if is_homogeneous(hint):
         return parts[:1] * length
     if len(parts) != length:
         raise _WrongError(f"an array of {len(parts)}")
     return parts
-
-
-def _is_homogeneous(hint: Any) -> bool:
-    return get_origin(hint) is Sequence or get_args(hint)[-1] is Ellipsis
 
 
 # --- reading -----------------------------------------------------------------------------------------------------
@@ -185,13 +161,13 @@ def _enum_reader(hint: type[Enum]) -> Reader:
 
 
 def _optional_reader(hint: Any) -> Reader:
-    inner = _inside(hint)
+    inner = inside(hint)
     hook = _reader(inner)
     return lambda value, _: None if value is None else hook(value, inner)
 
 
 def _sequence_reader(hint: Any) -> Reader:
-    if not _is_homogeneous(hint):
+    if not is_homogeneous(hint):
         hooks = [(_reader(part), part) for part in get_args(hint)]
 
         def read_fixed(value: Any, _: Any) -> tuple[Any, ...]:
@@ -212,15 +188,15 @@ def _sequence_reader(hint: Any) -> Reader:
 
 
 def _record_reader(hint: type) -> Reader:
-    hints = _field_hints(hint)
+    hints = field_hints(hint)
     readers = {name: _reader(part) for name, part in hints.items()}
     bounds = {"int_min": INT_MIN, "int_max": INT_MAX, "text_max": TEXT_LENGTH_MAX}
     return compile_reader(hint, hints, readers, bounds, _WrongError)
 
 
 def _row_reader(hint: type[msgspec.Struct]) -> Reader:
-    hooks = [(_reader(part), part) for part in _row_hints(hint).values()]
-    least, expected = _row_length(hint)
+    hooks = [(_reader(part), part) for part in row_hints(hint).values()]
+    least, expected = row_length(hint)
 
     def read(value: Any, _: Any) -> Any:
         if type(value) is not list or not least <= len(value) <= len(hooks):
@@ -243,12 +219,12 @@ def _enum_writer(hint: type[Enum]) -> Writer:
 
 
 def _optional_writer(hint: Any) -> Writer:
-    hook = _writer(_inside(hint))
+    hook = _writer(inside(hint))
     return lambda value: None if value is None else hook(value)
 
 
 def _sequence_writer(hint: Any) -> Writer:
-    if not _is_homogeneous(hint):
+    if not is_homogeneous(hint):
         hooks = [_writer(part) for part in get_args(hint)]
 
         def write_fixed(value: Any) -> list[Any]:
@@ -270,7 +246,7 @@ def _sequence_writer(hint: Any) -> Writer:
 
 
 def _record_writer(hint: type) -> Writer:
-    hooks: Any = {name: override(unstruct_hook=_writer(part)) for name, part in _field_hints(hint).items()}
+    hooks: Any = {name: override(unstruct_hook=_writer(part)) for name, part in field_hints(hint).items()}
     build: Any = make_dict_unstructure_fn(hint, _CONVERTER, _cattrs_omit_if_default=True, **hooks)
 
     def write(value: Any) -> Any:
@@ -282,7 +258,7 @@ def _record_writer(hint: type) -> Writer:
 
 
 def _row_writer(hint: type[msgspec.Struct]) -> Writer:
-    hooks = [_writer(part) for part in _row_hints(hint).values()]
+    hooks = [_writer(part) for part in row_hints(hint).values()]
 
     def write(value: Any) -> Any:
         if type(value) is not hint:
@@ -295,13 +271,14 @@ def _row_writer(hint: type[msgspec.Struct]) -> Writer:
 # --- by type -----------------------------------------------------------------------------------------------------
 
 
-_SCALARS: dict[Any, Any] = {bool: _bool, int: _int, float: _float, str: _text, Any: _plain, Mapping[str, Any]: _params}
+_SCALARS: dict[Any, Any] = {bool: _bool, int: _int, float: _float, str: _text, bytes: _bytes}
+_SCALARS |= {Any: _plain, Mapping[str, Any]: _params}
 _FORMS: tuple[tuple[Callable[[Any], bool], Callable[[Any], Reader], Callable[[Any], Writer]], ...] = (
-    (_is_enum, _enum_reader, _enum_writer),
-    (_is_optional, _optional_reader, _optional_writer),
-    (_is_sequence, _sequence_reader, _sequence_writer),
-    (_is_row, _row_reader, _row_writer),
-    (_is_record, _record_reader, _record_writer),
+    (is_enum, _enum_reader, _enum_writer),
+    (is_optional, _optional_reader, _optional_writer),
+    (is_sequence, _sequence_reader, _sequence_writer),
+    (is_row, _row_reader, _row_writer),
+    (is_record, _record_reader, _record_writer),
 )
 
 
@@ -345,27 +322,27 @@ def _echo(value: Any) -> str:
 
 def _items_of(value: Any, hint: Any) -> Iterator[Part]:
     """What lies directly inside an array, map or optional value."""
-    if _is_optional(hint) and value is not None:
-        yield "", value, _inside(hint)
-    elif _is_sequence(hint) and isinstance(value, Sequence) and not isinstance(value, str | bytes):
+    if is_optional(hint) and value is not None:
+        yield "", value, inside(hint)
+    elif is_sequence(hint) and isinstance(value, Sequence) and not isinstance(value, str | bytes):
         for index, (item, part) in enumerate(zip(value, _item_hints(hint, len(value)), strict=True)):
             yield f"[{index}]", item, part
 
 
 def _read_parts(value: Any, hint: Any) -> Iterator[Part]:
     """What lies directly inside a value that is to be read as `hint`; `_WrongError` for keys too many or missing."""
-    if _is_row(hint) and type(value) is list:
-        least, expected = _row_length(hint)
-        hints = _row_hints(hint)
+    if is_row(hint) and type(value) is list:
+        least, expected = row_length(hint)
+        hints = row_hints(hint)
         if not least <= len(value) <= len(hints):
             raise _WrongError(expected)
         for (name, part), item in zip(hints.items(), value, strict=False):
             yield f".{name}", item, part
         return
-    if not (_is_record(hint) and type(value) is dict):
+    if not (is_record(hint) and type(value) is dict):
         yield from _items_of(value, hint)
         return
-    hints = _field_hints(hint)
+    hints = field_hints(hint)
     known = {field.name: field for field in fields(hint)}
     for key in value:
         if key not in known:
@@ -379,10 +356,10 @@ def _read_parts(value: Any, hint: Any) -> Iterator[Part]:
 
 def _write_parts(value: Any, hint: Any) -> Iterator[Part]:
     """What lies directly inside a value that is to be written as `hint`."""
-    if type(value) is not hint or not (_is_record(hint) or _is_row(hint)):
+    if type(value) is not hint or not (is_record(hint) or is_row(hint)):
         yield from _items_of(value, hint)
         return
-    for name, part in (_row_hints if _is_row(hint) else _field_hints)(hint).items():
+    for name, part in (row_hints if is_row(hint) else field_hints)(hint).items():
         yield f".{name}", getattr(value, name), part
 
 

@@ -1,6 +1,7 @@
-"""What the daemons' configuration files may say: every key with its unit, range and default (architecture, The loop).
+"""What the controller's configuration file may say, and what the files of all daemons have in common: every key with
+its unit, range and default (architecture, The loop).
 
-`load(path, ControllerConfig)` and `load(path, AgentConfig)` read a file; see `shared.tomlfile`. Units are in the names.
+`load(path, ControllerConfig)` reads a file; see `shared.tomlfile`. Units are in the names.
 """
 
 from __future__ import annotations
@@ -10,12 +11,14 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Annotated, Any, ClassVar
 
+from shared.admission import SurplusUse
 from shared.bus.rabbitmq_values import Tls
 from shared.costs import COSTS
 from shared.model import SleepMode
-from shared.tomlfile import Above, AtLeast, Form, NamedIn, Range, Rule, keys, load, parse
+from shared.notify_config import NotifyKeys
+from shared.tomlfile import Above, AtLeast, Form, Range, Rule, keys, load, parse
 
-__all__ = ["AgentConfig", "Automation", "ControllerConfig", "LogFormat", "LogLevel", "keys", "load", "parse"]
+__all__ = ["Automation", "ControllerConfig", "LogFormat", "LogLevel", "keys", "load", "parse"]
 
 Period = Annotated[float, Range(0.1, 86_400)]
 Duration = Annotated[float, Range(1, 604_800)]
@@ -33,7 +36,14 @@ Url = Annotated[str, Form(r"(amqps?://\S+)?", "a URL amqp://... or amqps://..., 
 StoreUrl = Annotated[
     str, Form(r"(sqlite|postgresql(\+\w+)?)://\S+", "a URL sqlite:///... or postgresql://...", secret=True)
 ]
+Listen = Annotated[
+    str,
+    Form(r"((\[[0-9A-Fa-f:.]{2,45}\]|[A-Za-z0-9.-]{1,253}):[0-9]{1,5})?", "HOST:PORT, [IPv6]:PORT, or nothing"),
+]
 FilePath = Annotated[str, Form(r"/[^\0]+", "an absolute path")]
+SecretFile = Annotated[
+    str, Form(r"(~?/[^\0]+|credential:[A-Za-z0-9_.-]{1,128})?", "an absolute path, ~/PATH, credential:NAME, or nothing")
+]
 
 
 class Automation(StrEnum):
@@ -62,10 +72,20 @@ class LogFormat(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Bus:
-    """The broker, and how `amqps://` is verified. The URL may hold a password and is shown nowhere."""
+    """The broker, and how `amqps://` is verified. The URL may hold a password and is shown nowhere; `password_file`:
+    where the password is instead (see `shared.private`). `plain`: `amqp://` may lead to another machine."""
 
     url: Url = field(default="", repr=False)
+    password_file: SecretFile = ""
+    plain: bool = False
     tls: Tls = field(default_factory=Tls)
+
+
+@dataclass(frozen=True, slots=True)
+class Metrics:
+    """Where metrics are served over HTTP (empty: nowhere). There are no accounts: who reaches it reads it."""
+
+    listen: Listen = "127.0.0.1:9460"
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +118,9 @@ class Timeouts:
     `silent_after_s` without a report a node is unknown, `fence_after_s` of silence it is fenced where that can be done.
     `max_skew_s`: beyond this difference of clocks nothing is done on a node. `gang_timeout_s` for all instances of a
     job to be prepared, `action_ttl_s` for an action to be begun, `operation_timeout_s` to be done; a job without
-    progress for `stall_after_s` raises an alarm; `decide_limit_s` for one decision.
+    progress for `stall_after_s` raises an alarm; `decide_limit_s` for one decision. `hands_off_s` a
+    workload is left alone after somebody else moved, stopped, started, paused or resumed a VM of it, twice as long each
+    time that it happens again.
     """
 
     silent_after_s: Duration = 15.0
@@ -109,6 +131,7 @@ class Timeouts:
     operation_timeout_s: Duration = 600.0
     stall_after_s: Duration = 900.0
     decide_limit_s: Duration = 60.0
+    hands_off_s: Duration = 900.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,18 +146,22 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class Deciding:
-    """How far decisions go by themselves. `hold_starts`: even a submitted job's start is held back as they are."""
+    """How far decisions go by themselves. `hold_starts`: even a submitted job's start is held back as they are.
+    `approvals`: so many accounts must approve a plan at the level `confirm`."""
 
     level: Automation = Automation.ADVISE
     hold_starts: bool = False
+    approvals: Annotated[int, Range(1, 5)] = 1
 
 
 @dataclass(frozen=True, slots=True)
 class Policies:
-    """The policy of each role, and tables of parameters by policy name: [policies.params.NAME]."""
+    """The policy of each role, and tables of parameters by policy name: [policies.params.NAME]. `admission` "none":
+    whoever asks is let in."""
 
     placement: Registered = "apc"
     provisioning: Registered = "static"
+    admission: Registered = "none"
     params: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
 
@@ -284,13 +311,80 @@ class BalancerExec:
 
 
 @dataclass(frozen=True, slots=True)
+class BalancerHaproxy:
+    """HAProxy as the balancer. `folder`: where its configuration of each application is kept, one file each; it reads
+    them all. socket: its runtime API at level admin, master_socket: its master's. address: on which applications listen
+    ("*": on all), and on which ports they may: the lowest and the highest. instance_max and queue_max: for applications
+    that say nothing, as in `shared.webapp.Serving`. check_*: how instances are checked that are not watched.
+    connect_limit_s: for a connection to an instance; response_limit_s: for its answer to begin or go on; idle_limit_s:
+    for a client that sends nothing. limit_s: for an answer of HAProxy's, reload_limit_s: for a reload."""
+
+    folder: FilePath = "/var/lib/trimtab/haproxy"
+    socket: FilePath = "/run/haproxy/admin.sock"
+    master_socket: FilePath = "/run/haproxy-master.sock"
+    address: Annotated[str, Form(r"\*|[0-9A-Fa-f:.]{2,45}", "an IP address, or *")] = "*"
+    ports: tuple[Annotated[int, Range(1, 65_535)], ...] = (8000, 8999)
+    instance_max: Annotated[int, Range(1, 1_000_000)] = 100
+    queue_max: Annotated[int, Range(1, 1_000_000)] = 1000
+    check_s: Annotated[float, Range(0.1, 3600)] = 2.0
+    check_limit_s: Annotated[float, Range(0.1, 3600)] = 2.0
+    check_fall: Annotated[int, Range(1, 1000)] = 3
+    check_rise: Annotated[int, Range(1, 1000)] = 2
+    connect_limit_s: Annotated[float, Range(0.1, 3600)] = 2.0
+    response_limit_s: Annotated[float, Range(0.1, 86_400)] = 60.0
+    idle_limit_s: Annotated[float, Range(0.1, 86_400)] = 60.0
+    limit_s: Annotated[float, Range(0.1, 3600)] = 5.0
+    reload_limit_s: Annotated[float, Range(1, 3600)] = 30.0
+
+
+@dataclass(frozen=True, slots=True)
 class BalancerKeys:
     """Who tells the load balancer of web applications which instances there are. One that is to be stopped has
-    `drain_limit_s` for the requests that it has."""
+    `drain_limit_s` for the requests that it has. Each application is told anew every `retell_s` (0: when something has
+    changed), since a balancer that has begun anew may know nothing."""
 
     driver: Registered = "none"
     drain_limit_s: Annotated[float, Range(0, 86_400)] = 60.0
+    retell_s: Annotated[float, Range(0, 86_400)] = 5.0
     exec: BalancerExec = field(default_factory=BalancerExec)
+    haproxy: BalancerHaproxy = field(default_factory=BalancerHaproxy)
+
+
+class SharingModel(StrEnum):
+    """How dilation is computed."""
+
+    AUTO = "auto"  # exactly as far as that is affordable
+    FORMULA = "formula"
+    PRODUCT_FORM = "product-form"
+
+
+@dataclass(frozen=True, slots=True)
+class Interference:
+    """How jobs slow each other down by sharing disks and networks. `learn`: how jobs of a class load nodes is learnt
+    from reports. `decisions`: placement counts with what is known, by `model`. What was measured counts from
+    `observations_min` observations on, when it is known to `half_width_max` (95 %), as a part of a job's time alone.
+    `network_mbit_per_s`: of a node's link (0: not known, networks do not count)."""
+
+    learn: bool = True
+    decisions: bool = True
+    model: SharingModel = SharingModel.AUTO
+    observations_min: Annotated[int, Range(2, 10_000)] = 3
+    half_width_max: Annotated[float, Range(0.001, 1)] = 0.25
+    network_mbit_per_s: Annotated[float, Range(0, 1e9)] = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class AssuranceKeys:
+    """What goes with an admission policy. `police`: requests for units are held to what was reserved; `surplus`: what
+    becomes of the rest. `head_room`: standard deviations of what was announced that are entitled beyond its mean;
+    `windows`: how many slots in a row are looked at, one number for each window. `timezone`: of environments without a
+    reservation."""
+
+    police: bool = True
+    surplus: SurplusUse = SurplusUse.BEST_EFFORT
+    head_room: Annotated[float, Range(0, 1000)] = 2.25
+    windows: tuple[Annotated[int, Range(1, 168)], ...] = (4,)
+    timezone: Zone = "UTC"
 
 
 @dataclass(frozen=True, slots=True)
@@ -314,7 +408,7 @@ class Costs:
 @dataclass(frozen=True, slots=True)
 class Kept:
     """Days that history is kept; jobs count from when they were over. Samples of five minutes become hourly ones after
-    `fine_samples_days`."""
+    `fine_samples_days`. `snapshots_mib`: of what decisions were computed from, oldest first (0: no bound)."""
 
     events_days: Days = 30.0
     actions_days: Days = 30.0
@@ -323,13 +417,21 @@ class Kept:
     fine_samples_days: Days = 7.0
     samples_days: Days = 400.0
     costs_days: Days = 400.0
+    snapshots_days: Days = 30.0
+    snapshots_mib: Annotated[float, Range(0, 1e9)] = 20_480.0
+    audit_days: Days = 400.0
+    notifications_days: Days = 30.0
 
 
 @dataclass(frozen=True, slots=True)
 class StoreFile:
-    """Where the controller keeps its state, and how long history. The URL may hold a password and is shown nowhere."""
+    """Where the controller keeps its state, and how long history. The URL may hold a password and is shown nowhere;
+    `password_file`: where the password is instead. `record_snapshots`: whether what each decision was computed from is
+    kept too."""
 
     url: StoreUrl = field(default="sqlite:////var/lib/trimtab/controller.db", repr=False)
+    password_file: SecretFile = ""
+    record_snapshots: bool = True
     retention: Kept = field(default_factory=Kept)
 
 
@@ -364,112 +466,11 @@ class ControllerConfig:
     prices: Prices = field(default_factory=Prices)
     power: PowerKeys = field(default_factory=PowerKeys)
     balancer: BalancerKeys = field(default_factory=BalancerKeys)
+    assurance: AssuranceKeys = field(default_factory=AssuranceKeys)
+    interference: Interference = field(default_factory=Interference)
     setup: Handing = field(default_factory=Handing)
+    notify: NotifyKeys = field(default_factory=NotifyKeys)
     store: StoreFile = field(default_factory=StoreFile)
     bus: Bus = field(default_factory=Bus)
+    metrics: Metrics = field(default_factory=Metrics)
     log: Log = field(default_factory=Log)
-
-
-# --- the agent ---------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class NodeType:
-    """What holds for every node of a type: its clock's worth against the reference, memory kept for the host."""
-
-    core_mhz_factor: Annotated[float, Range(0.01, 100)] = 1.0
-    reserve_mib: Mib = 512
-
-
-@dataclass(frozen=True, slots=True)
-class NodeFacts:
-    """What this node is. `name` empty: the name of the host; `type` empty: the defaults of a node type.
-
-    `reserve_mib` here goes before that of the type.
-    """
-
-    name: Name = ""
-    type: Name = ""
-    reserve_mib: Mib | None = None
-    labels: tuple[Annotated[str, Form(r"\S{1,128}", "1 to 128 characters without spaces")], ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class AgentPeriods:
-    """How often the agent reports."""
-
-    report_s: Period = 5.0
-
-
-@dataclass(frozen=True, slots=True)
-class AgentTimeouts:
-    """How long the agent lets one operation run before it is aborted."""
-
-    operation_timeout_s: Duration = 600.0
-
-
-@dataclass(frozen=True, slots=True)
-class HypervisorChoice:
-    """The driver by its registered name, and what it connects to."""
-
-    driver: Registered = "libvirt"
-    uri: Annotated[str, Form(r"\S{0,512}", "a URI")] = "qemu:///system"
-
-
-@dataclass(frozen=True, slots=True)
-class JournalFile:
-    """Where the agent keeps what it must not forget."""
-
-    path: FilePath = "/var/lib/trimtab/agent.journal"
-
-
-@dataclass(frozen=True, slots=True)
-class SetupCommand:
-    """A program with its arguments, and how long it may take; `{node}`, `{environment}` and `{step}` in them are filled
-    in."""
-
-    run: Command
-    limit_s: Duration = 600.0
-
-
-@dataclass(frozen=True, slots=True)
-class SetupKeys:
-    """What may be done to this host when it changes hands. `wipe`: programs that remove what its last holder left, run
-    one after the other, all within `wipe_limit_s` (empty: wiping is refused). `commands`: those that agreements may
-    name."""
-
-    wipe: tuple[Command, ...] = ()
-    wipe_limit_s: Duration = 3_600.0
-    commands: Mapping[str, SetupCommand] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True)
-class AgentConfig:
-    """The agent's file; the same file may serve every node when names are left to the hosts."""
-
-    RULES: ClassVar[tuple[Rule, ...]] = (NamedIn("node.type", "node_types"),)
-
-    node: NodeFacts = field(default_factory=NodeFacts)
-    node_types: Mapping[str, NodeType] = field(default_factory=dict)
-    periods: AgentPeriods = field(default_factory=AgentPeriods)
-    timeouts: AgentTimeouts = field(default_factory=AgentTimeouts)
-    hypervisor: HypervisorChoice = field(default_factory=HypervisorChoice)
-    setup: SetupKeys = field(default_factory=SetupKeys)
-    journal: JournalFile = field(default_factory=JournalFile)
-    bus: Bus = field(default_factory=Bus)
-    log: Log = field(default_factory=Log)
-
-    @property
-    def core_mhz_factor(self) -> float:
-        """What the base clock is multiplied with on this node."""
-        return self._type.core_mhz_factor
-
-    @property
-    def reserve_mib(self) -> int:
-        """Memory kept for the host on this node, in MiB."""
-        own = self.node.reserve_mib
-        return self._type.reserve_mib if own is None else own
-
-    @property
-    def _type(self) -> NodeType:
-        return self.node_types.get(self.node.type, NodeType())

@@ -5,10 +5,11 @@ A group is an environment with its partner, if it has one: they share what both 
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from shared.agreement import BatchTerms, WorkloadType
+from shared.agreement import BatchTerms, WebTerms, WorkloadType
 
 
 class Moment(StrEnum):
@@ -26,9 +27,10 @@ class Party:
     """One environment of a group, in units.
 
     lower, upper (None: undefined): of its agreement. owned: what it has, what is on its way to it among it. idle: of
-    these, on how many nothing runs. wanted: what the instances of a web environment need now (0 for batch). queued:
-    what all waiting jobs of a batch environment need together (Q); biggest: what the largest of them needs. batch: its
-    terms.
+    these, on how many nothing runs. wanted: what a web environment's manager wants for its instances now (0 for batch).
+    queued: what all waiting jobs of a batch environment need together (Q); biggest: what the largest of them needs.
+    batch: its terms. asks: what its manager wants to have: of a batch environment at MANAGE, of a web environment
+    always, None where it was not asked.
     """
 
     name: str
@@ -41,6 +43,49 @@ class Party:
     queued: int = 0
     biggest: int = 0
     batch: BatchTerms = field(default_factory=BatchTerms)
+    asks: Asked | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class WaitingJob:
+    """A job that waits for units: how many it needs where it has them for itself (parts of one where several jobs fit
+    on a node), how long ago it could have begun first, and in how many seconds it should be complete (None: best
+    effort; below 0: it should have been)."""
+
+    units: float
+    waited_s: float
+    goal_in_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ManagerView:
+    """What the manager of an environment sees. party: the environment itself; its `wanted` is what the instances of its
+    web applications fill. waiting: the jobs that wait, in their order. quiet_s: for how long no job of it has come in
+    or ended (inf: there was none)."""
+
+    party: Party
+    waiting: tuple[WaitingJob, ...] = ()
+    quiet_s: float = math.inf
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """How many units a manager wants to have, and a reason for people."""
+
+    units: int
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class InstancesView:
+    """A web application of `instances` instances between `least` and `most`, and the mean part of their CPU (0..1) that
+    they have used over `terms.over_s`; without an instance above 0 when anything is asked for."""
+
+    instances: int
+    utilisation: float
+    terms: WebTerms
+    least: int
+    most: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from shared.model import ActionKind, Allotment
+from shared.utc import EPOCH_S, LAST_S, utc_text
 
 
 class ChangeKind(StrEnum):
@@ -18,6 +19,9 @@ class ChangeKind(StrEnum):
     MIGRATE = "migrate"
     RESIZE = "resize"
     STOP = "stop"  # an instance of a web application: not wanted any more, until it is started again
+
+
+UNBOUNDED = 1e300  # stands in reasons, whose numbers are finite, for what has no bound: no utility, no limit
 
 
 class ReasonCode(StrEnum):
@@ -64,18 +68,33 @@ class ReasonCode(StrEnum):
     ENVIRONMENT = "environment"  # its environment is not running
     ENTITLEMENT = "entitlement"  # its environment has no unit left for it
     RECLAIMED = "reclaimed"  # its environment's units are taken back
+    UNHEALTHY = "unhealthy"  # its node's agent finds that it does not serve
     ADJUSTMENT = "adjustment"  # mean CPU use of a web application's instances asks for more, or fewer
+    HANDS_OFF = "hands-off"  # somebody else has done something to a VM of it
+    MIGRATION_FIT = "migration-fit"  # no node has what a live migration of it needs
+    REJECTED = "rejected"  # an operator has rejected it of late
+    SHARING = "sharing"  # others on the node slow it by what they share with it beside the CPU
 
 
 @dataclass(frozen=True, slots=True)
 class Reason:
-    """A code and the numbers behind it: ("needed_mib", 4320.0), ("largest_free_mib", 3040.0)."""
+    """A code and the numbers behind it: ("needed_mib", 4320.0), ("largest_free_mib", 3040.0); `UNBOUNDED` or
+    -`UNBOUNDED` where there is none."""
 
     code: ReasonCode
     numbers: tuple[tuple[str, float], ...] = ()
 
     def __str__(self) -> str:
-        return self.code.value + "".join(f" {name}={value:g}" for name, value in self.numbers)
+        return self.code.value + "".join(f" {name}={_in_words(name, value)}" for name, value in self.numbers)
+
+
+def _in_words(name: str, value: float) -> str:
+    """A number of a reason; a time is told as one."""
+    if abs(value) >= UNBOUNDED:
+        return "none"
+    if name.endswith("_s") and not name.endswith("_per_s") and EPOCH_S < value <= LAST_S:
+        return utc_text(value)
+    return f"{value:g}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,12 +160,25 @@ class Outlook:
 
 
 @dataclass(frozen=True, slots=True)
+class Slowed:
+    """A workload that takes `factor` times as long on a node as alone there with the same CPU (above 1), by what it
+    shares with others there. resource: the one that slows it most; by: who uses that there, the heaviest first."""
+
+    workload: str
+    node: str
+    factor: float
+    resource: str
+    by: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class PlacementDecision:
     """What a placement policy wants changed, and why everything else that could be wished for is not.
 
     `changes` and `refusals` are sequences that may build their items when read. A workload in neither is kept as it is.
     `evaluations` counts the placements tried, `predicted_utility` is the smallest predicted one (None: not computed),
-    `outlook` the prediction for each workload (None: not computed).
+    `outlook` the prediction for each workload (None: not computed). `slowed`: who would be slowed by sharing, the most
+    first.
     """
 
     changes: Sequence[Change] = ()
@@ -154,6 +186,7 @@ class PlacementDecision:
     evaluations: int = 0
     predicted_utility: float | None = None
     outlook: Outlook | None = None
+    slowed: Sequence[Slowed] = ()
 
 
 @dataclass(frozen=True, slots=True)

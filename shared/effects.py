@@ -2,17 +2,20 @@
 
 `core.handle(input, now_s)` returns a list of effects. The shell carries them out **in order**; if the process dies
 between two of them the later ones have not happened. Effects that take time (`Publish` with an id, `Write`,
-`TakeLead`, `Compute`, `Operate`, `Observe`, `Power`, `SetUpHost`, `Balance`, `ReadPrices`, `Scrape`) come back as the
-input named in their docstring.
+`TakeLead`, `Compute`, `Operate`, `Observe`, `Power`, `SetUpHost`, `Balance`, `Measure`, `ProbeInstance`, `RunStandard`,
+`ReadPrices`, `Scrape`, `Notify`) come back as the input named in their docstring.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from shared.agreement import Setup
+from shared.audit import Audited as Audited
 from shared.bus.topology import QueueSpec
+from shared.health import Probe, Target
+from shared.loading import StandardPace, StandardRun
 from shared.messages import Message
 from shared.model import (
     Action,
@@ -25,7 +28,10 @@ from shared.model import (
     SleepMode,
     VmStatus,
 )
-from shared.webapp import FlowSample
+from shared.notices import Notice as Notice
+from shared.notices import Notified as Notified
+from shared.notices import Notify as Notify
+from shared.webapp import FlowSample, Limits, Serving
 
 # --- inputs ------------------------------------------------------------------------------------------------------
 
@@ -33,12 +39,23 @@ from shared.webapp import FlowSample
 @dataclass(frozen=True, slots=True)
 class Received:
     """A decoded message. `delivery` is None for queues that need no acknowledgement (reports, replies).
-    `sender` is the broker-checked user; `reply_to` the asker's queue ("" when no answer is wanted)."""
+    `sender` is the broker-checked user; `reply_to` the asker's queue ("" when no answer is wanted).
+    `via`: the broker-checked user where `sender` is the account on whose behalf it asks, with the reason `why`."""
 
     delivery: int | None
     sender: str
     message: Message
     reply_to: str = ""
+    via: str = ""
+    why: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Unreadable:
+    """What a user of the broker sent is no message ("": it did not say who it is); it is in the dead letters."""
+
+    sender: str
+    reason: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,10 +93,13 @@ class Operated:
 
 @dataclass(frozen=True, slots=True)
 class GuestChanged:
-    """The hypervisor saw a guest end, vanish or arrive. `status` is its last status, with counters."""
+    """The hypervisor saw a guest end, vanish, arrive or leave, or somebody else start or stop it. `status` is its last
+    status, with counters (of one that left, as it was here); `detail` how it ended, where it went, or who did it, as
+    far as that is known."""
 
     change: GuestChange
     status: VmStatus
+    detail: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,6 +160,16 @@ class SleepEnded:
 
 
 @dataclass(frozen=True, slots=True)
+class StandardRan:
+    """Answer to `RunStandard`: what each copy did (`ok`), or why it could not be run."""
+
+    request: str
+    ok: bool
+    paces: tuple[StandardPace, ...] = ()
+    detail: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class HostSetUp:
     """Answer to `SetUpHost`: `ok`, and what the command printed, or why it failed (at most 4 KiB)."""
 
@@ -160,9 +190,19 @@ class Balanced:
 
 
 @dataclass(frozen=True, slots=True)
+class Probed:
+    """Answer to `ProbeInstance`: whether it serves, and why not; `ok` with a detail: why that cannot be found out."""
+
+    vm: str
+    generation: int
+    ok: bool
+    detail: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Scraped:
-    """Answer to `Scrape`: what the counters say of the time since the reading before (no flows: there is none, or no
-    more than one). `error`: why there is no reading ("": there is)."""
+    """Answer to `Scrape` and `Measure`: what the counters say of the time since the reading before (no flows: there is
+    none, or no more than one). `error`: why there is no reading ("": there is)."""
 
     app: str
     at_s: float
@@ -183,6 +223,7 @@ class PricesRead:
 
 Input = (
     Received
+    | Unreadable
     | Published
     | Reconnected
     | TimerFired
@@ -196,8 +237,11 @@ Input = (
     | SleepEnded
     | HostSetUp
     | Balanced
+    | Probed
+    | StandardRan
     | Scraped
     | PricesRead
+    | Notified
 )
 
 # --- effects -----------------------------------------------------------------------------------------------------
@@ -206,12 +250,14 @@ Input = (
 @dataclass(frozen=True, slots=True)
 class Publish:
     """Send a message. With a `publish_id` it is confirmed and comes back as `Published`; without, it may be lost.
-    Agents and controllers use ids that grow within the life of the process."""
+    Agents and controllers use ids that grow within the life of the process. `body`: the message as it is sent, where
+    somebody has made that already."""
 
     exchange: str
     routing_key: str
     message: Message
     publish_id: int | None = None
+    body: bytes = field(default=b"", compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -304,6 +350,18 @@ class Compute:
 
 
 @dataclass(frozen=True, slots=True)
+class Record:
+    """Keep what a decision was computed from beside the history: its `request`, and `notes`, plain data about what came
+    of it. `number`, `at_s`, `term`: the decision's."""
+
+    number: int
+    at_s: float
+    term: int
+    request: Any
+    notes: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
 class Power:
     """Ask the power driver for an operation on a node. Comes back as `PowerDone`. `mac_addresses`: the node's."""
 
@@ -331,20 +389,54 @@ class SetUpHost:
 
 @dataclass(frozen=True, slots=True)
 class Backend:
-    """One instance of a web application before a load balancer: its VM, the node it is on, and whether it is to take no
-    new requests any more (`drain`)."""
+    """One instance of a web application before a load balancer: its VM, the node it is on, whether it is to take no new
+    requests any more (`drain`), the address at which it answers ("": not known), and its weight among the others."""
 
     vm: str
     node: str
     drain: bool = False
+    address: str = ""
+    weight: float = 1.0
 
 
 @dataclass(frozen=True, slots=True)
 class Balance:
-    """Have the load balancer of a web application serve these instances and no others. Comes back as `Balanced`."""
+    """Have the load balancer of a web application serve these instances and no others. Comes back as `Balanced`.
+    serving: how requests reach it, None: the balancer knows, or, without instances, the application is gone. limits:
+    for what `serving` leaves open. probe: how its instances are watched, where the balancer can do the same (None: it
+    watches them in its own way)."""
 
     app: str
     backends: tuple[Backend, ...]
+    serving: Serving | None = None
+    limits: Limits = field(default_factory=Limits)
+    probe: Probe | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Measure:
+    """Ask the load balancer of a web application what its requests have met with since it was asked before. Comes back
+    as `Scraped`, with one flow named "" for all of them."""
+
+    app: str
+
+
+@dataclass(frozen=True, slots=True)
+class ProbeInstance:
+    """Find out once whether an instance on the agent's own host serves. `address`: where it is to be found. Comes back
+    as `Probed`."""
+
+    target: Target
+    address: str
+
+
+@dataclass(frozen=True, slots=True)
+class RunStandard:
+    """Run a standard job on the agent's own host, in processes of its own. Comes back as `StandardRan` soon after
+    `run.run_s`, whatever becomes of it."""
+
+    request: str
+    run: StandardRun
 
 
 @dataclass(frozen=True, slots=True)
@@ -379,6 +471,7 @@ class Declare:
 
 Effect = (
     Publish
+    | Audited
     | Declare
     | Exit
     | Acknowledge
@@ -393,10 +486,15 @@ Effect = (
     | Write
     | TakeLead
     | Compute
+    | Record
     | Power
     | SleepHost
     | SetUpHost
     | Balance
+    | Measure
+    | ProbeInstance
+    | RunStandard
     | ReadPrices
     | Scrape
+    | Notify
 )

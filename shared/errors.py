@@ -95,6 +95,12 @@ class UnknownPolicy(InvalidInput):
     code: ClassVar[str] = "unknown-policy"
 
 
+class UnknownType(InvalidInput):
+    """No type of environment is registered under the name given, it cannot be loaded, or is for the other workload."""
+
+    code: ClassVar[str] = "unknown-type"
+
+
 class Infeasible(PermanentError):
     """What was asked is well-formed but cannot be done on this cluster. Exit status 1."""
 

@@ -11,7 +11,22 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from shared.agreement import Setup
-from shared.model import Action, ActionKind, GuestChange, Node, NodeSample, Outcome, SetupStep, SleepMode, VmStatus
+from shared.health import Health, Target
+from shared.loading import StandardPace, StandardRun
+from shared.model import (
+    Action,
+    ActionKind,
+    GuestChange,
+    Node,
+    NodeSample,
+    Outcome,
+    SetupStep,
+    SleepMode,
+    VmStatus,
+)
+from shared.operator_messages import (
+    OPERATOR_MESSAGES,
+)
 from shared.operator_messages import (
     QUERIES as QUERIES,
 )
@@ -28,7 +43,16 @@ from shared.operator_messages import (
     ApprovePlan as ApprovePlan,
 )
 from shared.operator_messages import (
+    Assess as Assess,
+)
+from shared.operator_messages import (
     CancelJob as CancelJob,
+)
+from shared.operator_messages import (
+    CheckReservation as CheckReservation,
+)
+from shared.operator_messages import (
+    ConfirmGone as ConfirmGone,
 )
 from shared.operator_messages import (
     ConfirmOff as ConfirmOff,
@@ -49,10 +73,16 @@ from shared.operator_messages import (
     DrainNode as DrainNode,
 )
 from shared.operator_messages import (
+    DropNotification as DropNotification,
+)
+from shared.operator_messages import (
     DryRun as DryRun,
 )
 from shared.operator_messages import (
     ForgetVm as ForgetVm,
+)
+from shared.operator_messages import (
+    HandsOn as HandsOn,
 )
 from shared.operator_messages import (
     HoldJob as HoldJob,
@@ -61,7 +91,16 @@ from shared.operator_messages import (
     MoveVm as MoveVm,
 )
 from shared.operator_messages import (
+    OnBehalf as OnBehalf,
+)
+from shared.operator_messages import (
+    ProfileNode as ProfileNode,
+)
+from shared.operator_messages import (
     Query as Query,
+)
+from shared.operator_messages import (
+    RejectPlan as RejectPlan,
 )
 from shared.operator_messages import (
     RemoveNode as RemoveNode,
@@ -76,7 +115,13 @@ from shared.operator_messages import (
     Request as Request,
 )
 from shared.operator_messages import (
+    ReserveEnvironment as ReserveEnvironment,
+)
+from shared.operator_messages import (
     ResizeEnvironment as ResizeEnvironment,
+)
+from shared.operator_messages import (
+    RetryNotification as RetryNotification,
 )
 from shared.operator_messages import (
     SetDeciding as SetDeciding,
@@ -86,6 +131,9 @@ from shared.operator_messages import (
 )
 from shared.operator_messages import (
     SubmitWeb as SubmitWeb,
+)
+from shared.operator_messages import (
+    TryChannel as TryChannel,
 )
 from shared.scalars import Number, Text, Whole
 from shared.webapp import FlowSample
@@ -106,9 +154,11 @@ class UnderWay:
 
 @dataclass(frozen=True, slots=True)
 class GuestEvent:
-    """A guest ended, vanished or arrived. `event` numbers the agent's events from 1 without gaps, for ever.
+    """A guest ended, vanished, came or went (`GuestChange`). `event` numbers the agent's events from 1 without gaps,
+    for ever.
 
     `seq` is the agent's message sequence (see Report). `status` is the VM's last known status, with its counters.
+    `detail` says for people how it ended, where it went or who did it, where that is known.
     """
 
     KIND: ClassVar[str] = "guest-event"
@@ -122,6 +172,7 @@ class GuestEvent:
     event: int
     change: GuestChange
     status: VmStatus
+    detail: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +182,8 @@ class Report:
     `seq` grows with every message of the agent, across its restarts: what carries a lower one than the controller has
     seen from the node says nothing new about its VMs. `vms` is complete. `events` are the guest events that no
     controller has acknowledged yet; a VM named there is over, not lost. `inventory` comes with the first report of an
-    agent, after a hello and when it changed, else None. `term` is the highest the agent has seen.
+    agent, after a hello and when it changed, else None. `term` is the highest the agent has seen. `health`: one row for
+    each instance that it watches, `watch`: the number of the `Watch` that it goes by (0: none in this process).
     """
 
     KIND: ClassVar[str] = "report"
@@ -148,6 +200,8 @@ class Report:
     under_way: tuple[UnderWay, ...] = ()
     events: tuple[GuestEvent, ...] = ()
     inventory: Node | None = None
+    health: tuple[Health, ...] = ()
+    watch: Whole = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,6 +261,24 @@ class SetUpAnswer:
     request: str
     ok: bool
     output: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class StandardJobEnded:
+    """How a standard job went: what each copy did (`ok`), or `detail` says why not. `seq`: see Report."""
+
+    KIND: ClassVar[str] = "standard-job-ended"
+    VERSION: ClassVar[int] = 1
+    OLDEST: ClassVar[int] = 1
+
+    node: str
+    boot_id: str
+    seq: int
+    clock_s: float
+    request: str
+    ok: bool
+    paces: tuple[StandardPace, ...] = ()
+    detail: str = ""
 
 
 # --- web application -> controller -------------------------------------------------------------------------------
@@ -305,6 +377,39 @@ class SetUpNode:
     setup: Setup
 
 
+@dataclass(frozen=True, slots=True)
+class Watch:
+    """Watch these instances and no others, each as its probe says, while its VM of that generation runs here. `number`
+    grows with every one that a controller sends to a node; an older term, or an older number of the same term, is not
+    followed. Kept in the agent's memory alone: an agent that has begun anew reports `watch` 0 and is told again."""
+
+    KIND: ClassVar[str] = "watch"
+    VERSION: ClassVar[int] = 1
+    OLDEST: ClassVar[int] = 1
+
+    term: int
+    number: int
+    targets: tuple[Target, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class RunStandardJob:
+    """Run a standard job on the agent's own host, beside whatever runs there. One at a time; refused while another one
+    runs, for an older term, another boot, after `expires_at_s` (agent's clock), and where the agent's configuration
+    does not allow it. Not in any journal: one that was cut short by the agent's end is never answered."""
+
+    KIND: ClassVar[str] = "run-standard-job"
+    VERSION: ClassVar[int] = 1
+    OLDEST: ClassVar[int] = 1
+
+    request: str
+    node: str
+    term: int
+    boot_id: str
+    expires_at_s: float
+    run: StandardRun
+
+
 # --- controller -> itself ----------------------------------------------------------------------------------------
 
 
@@ -354,9 +459,9 @@ class Happened:
     detail: str = ""
 
 
-AgentMessage = Report | Result | GuestEvent | SleepAnswer | SetUpAnswer
-AgentBound = Hello | Order | EventsSeen | GoToSleep | SetUpNode
-Message = AgentMessage | WebReport | AgentBound | Probe | Request | Reply | Happened
+AgentMessage = Report | Result | GuestEvent | SleepAnswer | SetUpAnswer | StandardJobEnded
+AgentBound = Hello | Order | EventsSeen | GoToSleep | SetUpNode | Watch | RunStandardJob
+Message = AgentMessage | WebReport | AgentBound | Probe | Request | OnBehalf | Reply | Happened
 
 MESSAGES: tuple[type[Message], ...] = (
     Report,
@@ -364,36 +469,17 @@ MESSAGES: tuple[type[Message], ...] = (
     GuestEvent,
     SleepAnswer,
     SetUpAnswer,
+    StandardJobEnded,
     Hello,
     Order,
     EventsSeen,
     GoToSleep,
     SetUpNode,
+    Watch,
+    RunStandardJob,
     Probe,
-    SubmitJob,
-    CancelJob,
-    AddNode,
-    RemoveNode,
-    DrainNode,
-    RepairNode,
-    ConfirmOff,
-    ApprovePlan,
-    SetDeciding,
-    HoldJob,
-    MoveVm,
-    AdoptVm,
-    ForgetVm,
     WebReport,
-    SubmitWeb,
-    RemoveWeb,
-    CreateEnvironment,
-    ActivateEnvironment,
-    DeactivateEnvironment,
-    DestroyEnvironment,
-    ResizeEnvironment,
-    ConsentEnvironment,
-    DryRun,
-    Query,
+    *OPERATOR_MESSAGES,
     Reply,
     Happened,
 )

@@ -15,37 +15,28 @@ from enum import StrEnum
 from msgspec import Struct
 
 from shared.errors import InvalidValue
+from shared.loading import Loading
+from shared.scalars import NAME_LENGTH_MAX as NAME_LENGTH_MAX
 from shared.scalars import Number, Text, Whole
+from shared.scalars import check_name as check_name
+from shared.scalars import not_negative as not_negative
+from shared.scalars import positive as positive
+from shared.scalars import whole as whole
 
-NAME_LENGTH_MAX = 128
 INSTANCES_MAX = 65_536
 STAGES_MAX = 1_000
+ARGUMENTS_MAX = 100
+ARGUMENT_LENGTH_MAX = 4_096
 INSTANCE_SEPARATOR = "#"
 
 
-def positive(field: str, value: float) -> None:
-    """Raise `InvalidValue` unless `value` is finite and above 0."""
-    if not (math.isfinite(value) and value > 0):
-        raise InvalidValue(field, value, "a finite number above 0")
-
-
-def not_negative(field: str, value: float) -> None:
-    """Raise `InvalidValue` unless `value` is finite and at least 0."""
-    if not (math.isfinite(value) and value >= 0):
-        raise InvalidValue(field, value, "a finite number, 0 or above")
-
-
-def whole(field: str, value: int, least: int, most: int) -> None:
-    """Raise `InvalidValue` unless `value` is a whole number from `least` to `most`."""
-    if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
-        raise InvalidValue(field, value, f"a whole number from {least} to {most}")
-
-
-def check_name(field: str, name: str) -> None:
-    """Raise `InvalidValue` unless `name` can be a routing-key word and a file name: no dots, spaces or `#`."""
-    good = 0 < len(name) <= NAME_LENGTH_MAX and all(c.isalnum() or c in "-_" for c in name)
-    if not good or not name.isascii():
-        raise InvalidValue(field, name, f"1 to {NAME_LENGTH_MAX} ASCII letters, digits, '-' or '_'")
+def check_arguments(arguments: tuple[str, ...]) -> None:
+    """Raise `InvalidValue` unless these can be given to a program."""
+    if len(arguments) > ARGUMENTS_MAX:
+        raise InvalidValue("arguments", len(arguments), f"at most {ARGUMENTS_MAX}")
+    for one in arguments:
+        if len(one) > ARGUMENT_LENGTH_MAX or "\0" in one:
+            raise InvalidValue("arguments", one[:60], f"at most {ARGUMENT_LENGTH_MAX} characters, none of them NUL")
 
 
 def instance_name(workload: str, index: int) -> str:
@@ -64,6 +55,13 @@ def workload_of(vm: str) -> tuple[str, int]:
 # --- nodes -----------------------------------------------------------------------------------------------------
 
 
+class Ability(StrEnum):
+    """What a node's hypervisor can do besides starting, pausing and stopping; see `Node.abilities`."""
+
+    SAVE = "save"  # SUSPEND writes to disk: it frees the memory, and other nodes can RESUME what lies there
+    MIGRATE = "migrate"
+
+
 @dataclass(frozen=True, slots=True)
 class Node:
     """A host as its agent's inventory describes it.
@@ -71,7 +69,9 @@ class Node:
     `core_mhz` is the base clock times the node type's factor; `memory_mib` is all memory, `reserve_mib` the part kept
     for the host itself. `labels` are what the node has, matched against what a workload needs. `node_type` names nodes
     that are alike ("": none); `mac_addresses` are those of its network interfaces, by which it may be woken. `os_type`,
-    `os_version`: of the system that it runs, such as "debian" and "12" ("": not known).
+    `os_version`: of the system that it runs, such as "debian" and "12" ("": not known). Where SAVE is not among its
+    `abilities`, a suspended VM is frozen: it keeps its memory, and can be resumed on this node alone. `migration_has`:
+    what it has that live migrations may need, see `shared.fit`.
     """
 
     name: str
@@ -85,6 +85,8 @@ class Node:
     mac_addresses: tuple[str, ...] = ()
     os_type: str = ""
     os_version: str = ""
+    abilities: tuple[Ability, ...] = tuple(Ability)
+    migration_has: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         check_name("name", self.name)
@@ -102,6 +104,11 @@ class Node:
     def usable_mib(self) -> int:
         """Memory that VMs may take, in MiB."""
         return self.memory_mib - self.reserve_mib
+
+    @property
+    def freezes(self) -> bool:
+        """Whether what is suspended on it keeps its memory and cannot be resumed elsewhere."""
+        return Ability.SAVE not in self.abilities
 
 
 class NodeCondition(StrEnum):
@@ -245,7 +252,9 @@ class Job:
     `app`: the web application of which this is one instance, named so that it is its VM's name ("": a job).
     `queue`: the deadline window whose deadline is its own too ("": none); such a job has no goal of its own. `after`:
     jobs that must be completed before it is started. `environment`: the batch environment that it is submitted to ("":
-    none); it runs on the units of that and nowhere else.
+    none); it runs on the units of that and nowhere else. arguments: what its template's program is given, where the
+    nodes run programs instead of VMs. loading: how it loads a node's resources, as far as its owner knows (empty: it is
+    learnt).
     """
 
     name: str
@@ -266,9 +275,12 @@ class Job:
     queue: str = ""
     after: tuple[str, ...] = ()
     environment: str = ""
+    arguments: tuple[str, ...] = ()
+    loading: Loading = field(default_factory=Loading)
 
     def __post_init__(self) -> None:
         check_name("name", workload_of(self.name)[0] if self.app else self.name)
+        check_arguments(self.arguments)
         if not self.stages and not self.job_class:
             raise InvalidValue("stages", 0, f"1 to {STAGES_MAX} stages, or the class of a job whose stages are known")
         if len(self.stages) > STAGES_MAX:
@@ -356,7 +368,7 @@ class VmState(StrEnum):
     RUNNING = "running"
     PAUSED = "paused"
     INCOMING = "incoming"  # the receiving end of a migration or resume under way: not executing
-    SUSPENDED = "suspended"  # saved to disk
+    SUSPENDED = "suspended"  # saved to disk, or frozen: see Ability
     ENDED = "ended"  # the guest shut itself down: its work is done
     CRASHED = "crashed"  # stopped without the guest's or our will
 
@@ -371,6 +383,7 @@ class VmSpec:
 
     `generation` counts how often the VM was brought to life (start, resume); `attempt` how often its job began anew.
     `cpu_mhz` sets the weight; `cap_mhz` is a stated maximum (None: work-conserving up to vcpus x core_mhz).
+    `arguments`: see Job.
     """
 
     vm: str
@@ -381,12 +394,15 @@ class VmSpec:
     cpu_mhz: float
     cap_mhz: float | None = None
     template: str = ""
+    arguments: tuple[str, ...] = ()
 
 
 class VmStatus(Struct, frozen=True, array_like=True, forbid_unknown_fields=True, gc=False):
     """One VM on one node as reported. Counters are cumulative since this VM came to life on this node.
 
-    `busy` names the operation under way on it ("" when none). `managed` is false for VMs that are not ours.
+    `busy` names the operation under way on it ("" when none). `managed` is false for VMs that are not ours. `address`:
+    where its guest can be reached by IP ("": not known). `disk_time_s`: for how long its disk requests have kept it
+    waiting (0 where the hypervisor does not tell). `migration_needs`: see `shared.fit`.
     """
 
     vm: Text
@@ -403,6 +419,9 @@ class VmStatus(Struct, frozen=True, array_like=True, forbid_unknown_fields=True,
     net_tx_bytes: Whole = 0
     busy: Text = ""
     managed: bool = True
+    address: Text = ""
+    disk_time_s: Number = 0.0
+    migration_needs: tuple[Text, ...] = ()
 
 
 class ActionKind(StrEnum):
@@ -412,7 +431,7 @@ class ActionKind(StrEnum):
     STOP = "stop"
     PAUSE = "pause"
     UNPAUSE = "unpause"
-    SUSPEND = "suspend"  # to disk
+    SUSPEND = "suspend"  # to disk, or frozen: see Ability
     RESUME = "resume"  # from a saved image, also one that another node holds
     MIGRATE = "migrate"  # live, to `to_node`
     SET_CPU = "set-cpu"
@@ -429,8 +448,7 @@ class Action:
     afterwards. The agent refuses an action of a term older than the highest it has seen, of another boot of its host,
     or whose `expires_at_s` (agent's clock) has passed before it was begun. `spec` goes with START, RESUME and ADOPT,
     `from_node` with RESUME (who holds the image), `to_node` with MIGRATE, `cpu_mhz`/`cap_mhz` with SET_CPU;
-    `paused` leaves a started or resumed VM paused (gangs).
-    ADOPT takes the generation and attempt of `spec` and changes nothing else of the VM.
+    `paused` leaves a started or resumed VM paused (gangs). ADOPT takes no more of `spec` than generation and attempt.
     """
 
     id: str
@@ -469,8 +487,14 @@ class Outcome(StrEnum):
 
 
 class GuestChange(StrEnum):
-    """What a guest did without being asked."""
+    """What a guest did, or what others did to it, without being asked by us."""
 
     ENDED = "ended"
     VANISHED = "vanished"
     ARRIVED = "arrived"  # came in by migration
+    LEFT = "left"  # left this node by a migration that this agent did not carry out
+    STARTED = "started"  # somebody else brought it to life
+    STOPPED = "stopped"  # somebody else stopped it, or saved it where we cannot resume it from
+
+
+COMING = frozenset({GuestChange.ARRIVED, GuestChange.STARTED})

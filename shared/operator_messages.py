@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar, get_args
 
-from shared.agreement import Agreement
+from shared.account_messages import WHY_LENGTH_MAX as WHY_LENGTH_MAX
+from shared.account_messages import Assess as Assess
+from shared.account_messages import OnBehalf as OnBehalf
+from shared.account_messages import RejectPlan as RejectPlan
+from shared.agreement import Agreement, AssuranceTerms
+from shared.loading import StandardRun
 from shared.model import Job
 from shared.webapp import WebApp
 
@@ -131,6 +136,30 @@ class HoldJob:
     request: str
     job: str
     on: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ConfirmGone:
+    """An operator's word that a VM that is out of sight runs nowhere: its job may begin anew."""
+
+    KIND: ClassVar[str] = "confirm-gone"
+    VERSION: ClassVar[int] = 1
+    OLDEST: ClassVar[int] = 1
+
+    request: str
+    vm: str
+
+
+@dataclass(frozen=True, slots=True)
+class HandsOn:
+    """End the hold on the workload of a VM that somebody else has meddled with."""
+
+    KIND: ClassVar[str] = "hands-on"
+    VERSION: ClassVar[int] = 1
+    OLDEST: ClassVar[int] = 1
+
+    request: str
+    vm: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -275,6 +304,87 @@ class ConsentEnvironment:
 
 
 @dataclass(frozen=True, slots=True)
+class ProfileNode:
+    """Run a standard job on a node to learn how fast it is, when nothing of ours is on it; with `job`, beside the one
+    job there, to learn how that loads the node. What it told is in the view `profiles`."""
+
+    KIND: ClassVar[str] = "profile-node"
+    VERSION: ClassVar[int] = 1
+    OLDEST: ClassVar[int] = 1
+
+    request: str
+    node: str
+    run: StandardRun
+    job: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class RetryNotification:
+    """Have a notification that waits, or was given up, tried now as if for the first time, with all of its message."""
+
+    KIND: ClassVar[str] = "retry-notification"
+    VERSION: ClassVar[int] = 1
+    OLDEST: ClassVar[int] = 1
+
+    request: str
+    notification: str
+
+
+@dataclass(frozen=True, slots=True)
+class DropNotification:
+    """Try a notification that waits, or was given up, no more, with all of its message."""
+
+    KIND: ClassVar[str] = "drop-notification"
+    VERSION: ClassVar[int] = 1
+    OLDEST: ClassVar[int] = 1
+
+    request: str
+    notification: str
+
+
+@dataclass(frozen=True, slots=True)
+class TryChannel:
+    """Send a message over a channel of notifications, once; what became of it is in the view `notifications`, under the
+    id `test-` and the request's."""
+
+    KIND: ClassVar[str] = "try-channel"
+    VERSION: ClassVar[int] = 1
+    OLDEST: ClassVar[int] = 1
+
+    request: str
+    channel: str
+
+
+@dataclass(frozen=True, slots=True)
+class ReserveEnvironment:
+    """Change what is reserved for an environment; None: nothing but its bounds. Where admission is configured, only
+    what is admitted takes the place of what was reserved before."""
+
+    KIND: ClassVar[str] = "reserve-environment"
+    VERSION: ClassVar[int] = 1
+    OLDEST: ClassVar[int] = 1
+
+    request: str
+    environment: str
+    assurance: AssuranceTerms | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class CheckReservation:
+    """Ask whether an environment with this agreement would be admitted; nothing is changed. With one of its name there,
+    whether its reservation might be this one. assure: the part (0..1) of its demand that the owner wants served, to be
+    told the cheapest split among the classes of service (0: not asked). The answer is in `Reply.data`."""
+
+    KIND: ClassVar[str] = "check-reservation"
+    VERSION: ClassVar[int] = 1
+    OLDEST: ClassVar[int] = 1
+
+    request: str
+    agreement: Agreement
+    assure: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
 class DryRun:
     """Decide on the state as it is and answer with changes, refusals and plan; nothing is carried out or stored."""
 
@@ -314,9 +424,12 @@ QUERIES = (
     "plan",
     "plan-history",
     "forecast",
+    "assurance",
     "costs",
+    "profiles",
     "doctor",
     "snapshot",
+    "notifications",
 )
 
 Change = (
@@ -328,8 +441,11 @@ Change = (
     | RepairNode
     | ConfirmOff
     | ApprovePlan
+    | RejectPlan
     | SetDeciding
     | HoldJob
+    | ConfirmGone
+    | HandsOn
     | MoveVm
     | AdoptVm
     | ForgetVm
@@ -341,5 +457,12 @@ Change = (
     | DestroyEnvironment
     | ResizeEnvironment
     | ConsentEnvironment
+    | ReserveEnvironment
+    | ProfileNode
+    | RetryNotification
+    | DropNotification
+    | TryChannel
 )
-Request = Change | DryRun | Query
+Request = Change | CheckReservation | DryRun | Assess | Query
+
+OPERATOR_MESSAGES: tuple[type[Any], ...] = (*get_args(Request), OnBehalf)

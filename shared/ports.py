@@ -7,12 +7,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
-from shared.agreement import Setup
+from shared.admission import Grid, Pool, SlotFigures, Standing, Verdict
+from shared.agreement import Scheduling, Setup, WorkloadType
 from shared.bus.topology import QueueSpec
-from shared.coordination import GroupSizes, GroupView, Moment
-from shared.effects import Backend, Balanced, GuestChanged, HostSetUp, Input, LeadTaken, Operated
+from shared.coordination import Asked, GroupSizes, GroupView, InstancesView, ManagerView, Moment
+from shared.effects import Balance, Balanced, GuestChanged, HostSetUp, Input, LeadTaken, Notify, Operated
 from shared.effects import Effect as Effect
 from shared.model import Action, Node, NodeSample, PowerOperation, SetupStep, VmStatus
+from shared.webapp import Distribution, FlowSample
 
 
 class Core(Protocol):
@@ -39,14 +41,16 @@ class Hypervisor(Protocol):
     the action's id. A driver checks what only it can know (room, the VM's state) and is idempotent in this sense: an
     action that finds its post-condition met answers OK. Operations on different VMs run side by side; on one VM only
     one at a time (a second answers BUSY). A failed, aborted or refused operation leaves the VM as it was.
-    Guest changes nobody asked for come from `poll` as `GuestChanged`.
+    Guest changes nobody asked for come from `poll` as `GuestChanged`; a driver that can tell what others did to a VM of
+    ours says LEFT, STARTED or STOPPED, also of what it finds done when it begins anew; one that cannot, VANISHED.
 
     Virtual-time drivers use `now_s` and `next_due_s`; real ones work in threads of their own, call `wake` when `poll`
     has something and answer None from `next_due_s`.
     """
 
     def inventory(self) -> Node:
-        """Capacity and labels of the node. Raises TransientError when the hypervisor does not answer."""
+        """Capacity, labels and abilities of the node. What it lacks, it refuses: a driver that cannot SAVE freezes what
+        is to be suspended, which keeps its memory. Raises TransientError when the hypervisor does not answer."""
         ...
 
     def vms(self, now_s: float) -> tuple[VmStatus, ...]:
@@ -111,7 +115,17 @@ class Lost:
     reason: str
 
 
-BusEvent = Delivery | Confirm | Lost
+@dataclass(frozen=True, slots=True)
+class Discarded:
+    """What came for a consumer was too long, or its sender did not say who it is (`sender` ""): it went to the dead
+    letters by itself."""
+
+    queue: str
+    sender: str
+    reason: str
+
+
+BusEvent = Delivery | Confirm | Discarded | Lost
 
 
 class Bus(Protocol):
@@ -234,10 +248,31 @@ class LoadBalancer(Protocol):
         """The driver's registered name."""
         ...
 
-    def set_backends(self, app: str, backends: Sequence[Backend]) -> Balanced:
+    @property
+    def measures(self) -> bool:
+        """Whether it can say what requests have met with."""
+        ...
+
+    def set_backends(self, order: Balance) -> Balanced:
         """Serve an application by these instances and no others, from now on; the same again changes nothing. One that
         is drained gets no new requests and keeps those that it has. Raises TransientError when the balancer could not
         be reached: everything stays as it was."""
+        ...
+
+    def measure(self, app: str, now_s: float) -> FlowSample | None:
+        """All requests to an application since the call before, as a flow named "" (None: there was none, or the
+        counters began anew). Raises TransientError when the balancer could not be reached, ContractViolation where it
+        does not measure."""
+        ...
+
+
+class NotifyChannel(Protocol):
+    """A way to tell somebody. Made with the name of its keys in the configuration and a table of them; raises
+    InvalidInput then for what is wrong with them. Used by one thread at a time."""
+
+    def send(self, message: Notify) -> str:
+        """Send a message within a time limit; returns what went wrong beside it ("": nothing). The same message may be
+        given again after a failure. Raises TransientError when it may work later, PermanentError when it will not."""
         ...
 
 
@@ -336,6 +371,105 @@ class CoordinationPolicy(Protocol):
     def decide(self, group: GroupView, moment: Moment) -> GroupSizes:
         """The sizes that the parties of a group are to have from now on, as if the provider had no other group. It
         never names more units for a group than the upper bounds of its parties together."""
+        ...
+
+
+class AdmissionPolicy(Protocol):
+    """Whether a reservation may stand beside those that do (statistical-assurance.txt, sections 3 to 5). Pure, without
+    state; found by name in its role's registry.
+
+    `memory` is what it returned last time, None at first and whenever that was dropped: with it the same answer comes
+    sooner. It is not kept on disk. `standing` comes in the order in which they were admitted, so that what is known of
+    the first ones serves for the next request; a reservation that is to be changed is not among them.
+    """
+
+    @property
+    def name(self) -> str:
+        """The name in configuration and on the command line."""
+        ...
+
+    def check_params(self, params: Mapping[str, Any]) -> None:
+        """Raise `InvalidInput` for parameters that it does not know or cannot use; asked once, at start-up."""
+        ...
+
+    def admit(
+        self,
+        request: Standing,
+        standing: Sequence[Standing],
+        pools: Sequence[Pool],
+        now_s: float,
+        params: Mapping[str, Any],
+        memory: Any = None,
+    ) -> tuple[Verdict, Any]:
+        """What becomes of a request, and the new memory. With what is admitted every promise that held in a slot holds
+        there still; one unit more of a resource than is offered would break one. Time before `now_s` counts for
+        nothing."""
+        ...
+
+    def figures(
+        self,
+        standing: Sequence[Standing],
+        pools: Sequence[Pool],
+        from_s: float,
+        params: Mapping[str, Any],
+        memory: Any = None,
+    ) -> tuple[tuple[Grid, tuple[SlotFigures, ...]], Any]:
+        """What the promises need in every slot and of every pool, as reservations and pools are at `from_s`, and what
+        they leave for best effort; and the new memory."""
+        ...
+
+
+@runtime_checkable
+class EnvironmentType(Protocol):
+    """What a type of environment does its own way (phoenixcloud.txt section 4.3, figure 5): its manager, its scheduler
+    and, for web applications, how instances are adjusted and requests distributed. Found by name among the entry points
+    `trimtab.environments`, made without arguments. What all types have in common is none of its business.
+
+    Pure, without state: the same answer for the same arguments, which it does not change; terms that it accepts are
+    plain data that the bus can carry. It is asked in the controller itself, so it must be cheap: O(jobs that wait).
+    What raises, or answers what cannot be, changes nothing and is told as the event `coordination-failed`.
+    """
+
+    @property
+    def name(self) -> str:
+        """The name in agreements: their `workload`."""
+        ...
+
+    @property
+    def workload(self) -> WorkloadType:
+        """What is submitted to it, jobs or web applications, and on which side of a pair it shares its units."""
+        ...
+
+    @property
+    def scheduling(self) -> Scheduling:
+        """The scheduler where the agreement names none."""
+        ...
+
+    @property
+    def distribution(self) -> Distribution:
+        """How requests are distributed where the application does not say."""
+        ...
+
+    @property
+    def terms(self) -> Mapping[str, str]:
+        """The keys that an agreement's table `[terms]` may have, and what each means: unit, default."""
+        ...
+
+    def check_terms(self, terms: Mapping[str, Any]) -> None:
+        """Raise `InvalidInput` with one problem for each term of an agreement that it does not know, cannot use, or
+        misses."""
+        ...
+
+    def manage(self, view: ManagerView, terms: Mapping[str, Any]) -> Asked:
+        """How many units its manager wants to have, 0 to `UNITS_MAX`: for jobs at its timer, for web applications
+        whenever what their instances fill has changed; what it is granted is the business of its model and the
+        provider. Where it owns more than that, it gives back idle units alone: of a batch environment never less than
+        what is not idle."""
+        ...
+
+    def adjust(self, view: InstancesView, terms: Mapping[str, Any]) -> int:
+        """One instance of a web application more (1), one less (-1), or as many as there are (0): never away from
+        what lies between `view.least` and `view.most`. Not asked where the use of CPU is not known."""
         ...
 
 

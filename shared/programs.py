@@ -1,5 +1,5 @@
-"""Runs an operator's own programs: without a shell and without input, in a process group of their own that is killed at
-the time limit. Blocks its thread meanwhile."""
+"""Runs an operator's own programs: without a shell, in a process group of their own that is killed at the time limit.
+Blocks its thread meanwhile."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import os
 import selectors
 import signal
 import subprocess
+import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import IO
@@ -34,19 +35,12 @@ def run(
     limit_s: float,
     variables: Mapping[str, str] | None = None,
     keeps_open: Sequence[int] = (),
+    reads: bytes = b"",
 ) -> Ended:
     """Run a program for at most `limit_s`. `variables`: its environment (None: that of this process). `keeps_open`:
-    file descriptors that it inherits. Raises TransientError when it cannot be started."""
+    file descriptors that it inherits. `reads`: its input. Raises TransientError when it cannot be started."""
     try:
-        process = subprocess.Popen(
-            arguments,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-            env=None if variables is None else dict(variables),
-            pass_fds=tuple(keeps_open),
-        )
+        process = _started(arguments, variables, keeps_open, reads)
     except OSError as error:
         raise TransientError(f"{arguments[0]} cannot be run: {error.strerror or error}") from error
     with process:
@@ -62,6 +56,24 @@ def run(
     if not in_time:
         return Ended(False, _detail(f"killed after {limit_s:g} s", printed))
     return Ended(status == 0, _detail("" if status == 0 else _ending(status), printed))
+
+
+def _started(
+    arguments: Sequence[str], variables: Mapping[str, str] | None, keeps_open: Sequence[int], reads: bytes
+) -> subprocess.Popen[bytes]:
+    """The program, begun. It reads from a file: one that reads nothing would block a pipe."""
+    with tempfile.TemporaryFile() if reads else open(os.devnull, "rb") as given:
+        given.write(reads) if reads else None
+        given.seek(0)
+        return subprocess.Popen(
+            arguments,
+            stdin=given,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+            env=None if variables is None else dict(variables),
+            pass_fds=tuple(keeps_open),
+        )
 
 
 def _listen(process: subprocess.Popen[bytes], output: IO[bytes], limit_s: float) -> tuple[bytes, bool]:

@@ -11,7 +11,7 @@ from typing import Protocol, runtime_checkable
 from shared import effects as fx
 from shared.codec import decode
 from shared.errors import CodecError, TrimtabError
-from shared.ports import Bus, BusEvent, Confirm, Delivery, Lost
+from shared.ports import Bus, BusEvent, Confirm, Delivery, Discarded, Lost
 
 POLL_S = 1.0
 BACKOFF_S = 0.5
@@ -69,7 +69,7 @@ class Disconnected:
 
 @dataclass(frozen=True, slots=True)
 class Buried:
-    """A delivery was no message and went to the dead letters."""
+    """A delivery was no message, or nobody's, and went to the dead letters."""
 
     queue: str
     sender: str
@@ -198,4 +198,7 @@ class Pump:
                 return None
             tag = None if event.queue in self._link.unacknowledged else event.tag
             return fx.Received(tag, event.sender, message, event.reply_to)
+        if type(event) is Discarded:
+            buried.append(Buried(event.queue, event.sender, event.reason))
+            return None
         return fx.Published(event.publish_id, event.ok) if type(event) is Confirm else None

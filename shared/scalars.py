@@ -6,15 +6,44 @@ takes: outside the whole numbers that a float holds exactly, and for NaN, the st
 
 from __future__ import annotations
 
+import math
 from typing import Annotated, Final
 
 from msgspec import Meta
 
+from shared.errors import InvalidValue
+
 INT_MIN: Final = -(1 << 63)
 INT_MAX: Final = (1 << 63) - 1
 TEXT_LENGTH_MAX: Final = 4096  # characters of one string
+NAME_LENGTH_MAX: Final = 128
 EXACT_MAX: Final = float(1 << 53)
 
 Whole = Annotated[int, Meta(ge=INT_MIN, le=INT_MAX)]
 Number = Annotated[float, Meta(ge=-EXACT_MAX, le=EXACT_MAX)]
 Text = Annotated[str, Meta(max_length=TEXT_LENGTH_MAX)]
+
+
+def positive(field: str, value: float) -> None:
+    """Raise `InvalidValue` unless `value` is finite and above 0."""
+    if not (math.isfinite(value) and value > 0):
+        raise InvalidValue(field, value, "a finite number above 0")
+
+
+def not_negative(field: str, value: float) -> None:
+    """Raise `InvalidValue` unless `value` is finite and at least 0."""
+    if not (math.isfinite(value) and value >= 0):
+        raise InvalidValue(field, value, "a finite number, 0 or above")
+
+
+def whole(field: str, value: int, least: int, most: int) -> None:
+    """Raise `InvalidValue` unless `value` is a whole number from `least` to `most`."""
+    if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
+        raise InvalidValue(field, value, f"a whole number from {least} to {most}")
+
+
+def check_name(field: str, name: str) -> None:
+    """Raise `InvalidValue` unless `name` can be a routing-key word and a file name: no dots, spaces or `#`."""
+    good = 0 < len(name) <= NAME_LENGTH_MAX and all(c.isalnum() or c in "-_" for c in name)
+    if not good or not name.isascii():
+        raise InvalidValue(field, name, f"1 to {NAME_LENGTH_MAX} ASCII letters, digits, '-' or '_'")

@@ -22,6 +22,7 @@ from shared.codec import encode
 from shared.errors import BusUnavailable, ContractViolation, PermanentError
 from shared.lanes import Lane
 from shared.logs import get_logger
+from shared.metering import Meter
 from shared.ports import Bus, Core
 from shared.pump import Batch, Blocked, Buried, Connected, Disconnected, Failed, Link, News, Pump, Unblocked
 from shared.sdnotify import Notifier
@@ -32,6 +33,7 @@ BEGIN_ANEW = 75  # EX_TEMPFAIL: the supervisor is to start the process again
 FIRST_CONNECTION_S = 5.0  # how long the core's beginning waits for the broker
 IDLE_WAIT_S = 60.0
 STATUS_S = 5.0  # how often the supervisor hears how things stand, when anything happens at all
+BURIED_TOLD = 100  # so many deliveries that are no messages are all logged, then fewer and fewer
 CLOSE_S = 5.0  # how long the threads get to finish at the end
 
 
@@ -68,8 +70,9 @@ class Shell:
     """What the shells of agent and controller share.
 
     `run` is called once, in the thread that is to be the core's; `post`, `ask`, `stop` and `reload` from any. `status`
-    says in one line how things stand, for the supervisor. `on_reload` is called in the core's thread on SIGHUP. `seed`
-    is for the back-off after a lost connection; every line of the log carries `context`.
+    says in one line how things stand, for the supervisor. `on_reload` is called in the core's thread on SIGHUP, `meter`
+    is told of what passes through. `seed` is for the back-off after a lost connection; every line of the log carries
+    `context`.
     """
 
     def __init__(
@@ -89,6 +92,7 @@ class Shell:
         self._context = context or {}
         self.log = self._new_log()
         self.on_reload: Callable[[], None] | None = None
+        self.meter = Meter()
         self.exit_status: int | None = None
         self._queue: SimpleQueue[News | _Asked] = SimpleQueue()
         self._timers = Timers()
@@ -97,6 +101,7 @@ class Shell:
         self._blocked = False
         self._held: list[int] = []
         self._undeclared: dict[str, QueueSpec] = {}
+        self._buried_count = 0
         self._lanes: list[Lane] = []
         self._watchdog_s = self._status_s = 0.0
         self._pump = Pump(link, self.post, Random(seed))
@@ -123,6 +128,21 @@ class Shell:
     def held(self) -> int:
         """How many messages that must arrive wait for a broker that takes none."""
         return len(self._held)
+
+    @property
+    def waiting(self) -> int:
+        """How much waits for the core's thread, in batches or one by one."""
+        return self._queue.qsize()
+
+    @property
+    def is_connected(self) -> bool:
+        """Whether there is a connection to the broker."""
+        return self._bus is not None
+
+    @property
+    def is_blocked(self) -> bool:
+        """Whether the broker takes no messages for the moment."""
+        return self._blocked
 
     # --- from outside -----------------------------------------------------------------------------------------------
 
@@ -204,8 +224,14 @@ class Shell:
             if self.exit_status is not None:
                 return
             self._take_news(self._queue.get_nowait())
-        due = self._timers.take(self.clock.monotonic_s()) if self.exit_status is None else None
-        if due is not None:
+        if self.exit_status is None:
+            self._fire()
+
+    def _fire(self) -> None:
+        due_s, now_s = self._timers.next_due_s(), self.clock.monotonic_s()
+        due = self._timers.take(now_s)
+        if due is not None and due_s is not None:
+            self.meter.late(now_s - due_s)
             self._feed(fx.TimerFired(due))
 
     def _wait(self) -> None:
@@ -261,6 +287,7 @@ class Shell:
 
     def _feed(self, event: fx.Input) -> None:
         self._tell(trace.of_input(event))
+        self.meter.input(event)
         self._carry_out(self.core.handle(event, self.clock.now_s()))
 
     def _carry_out(self, effects: Sequence[fx.Effect]) -> None:
@@ -271,6 +298,7 @@ class Shell:
             if carry is None:
                 raise ContractViolation(f"{self.name} cannot carry out {effect!r}")
             self._tell(trace.of_effect(effect))
+            self.meter.effect(effect)
             carry(effect)
 
     def _tell(self, line: trace.Line | None) -> None:
@@ -299,6 +327,7 @@ class Shell:
     def _connected(self, connected: Connected) -> None:
         self._bus = connected.bus
         self._blocked, self._held = False, []
+        self.meter.connected()
         self.log.info("connected", user=connected.bus.user)
         for queue in list(self._undeclared.values()):
             self._declare(fx.Declare(queue))
@@ -310,7 +339,12 @@ class Shell:
         self.log.warning("not connected", reason=disconnected.reason, retry_s=round(disconnected.retry_s, 1))
 
     def _buried(self, buried: Buried) -> None:
-        self.log.warning("undecodable delivery", queue=buried.queue, sender=buried.sender, reason=buried.reason)
+        """Logged more and more rarely: whoever sends such things may never end."""
+        self._buried_count += 1
+        self.meter.buried()
+        if self._buried_count <= BURIED_TOLD or self._buried_count & (self._buried_count - 1) == 0:
+            told = {"queue": buried.queue, "sender": buried.sender, "reason": buried.reason}
+            self.log.warning("undecodable delivery", count=self._buried_count, **told)
 
     def _block(self, blocked: Blocked) -> None:
         if not self._blocked:
@@ -328,6 +362,11 @@ class Shell:
 
     def _publish(self, effect: fx.Publish) -> bool:
         """Hand a message to the broker; false when it is not sent, or not now."""
+        sent = self._hand_over(effect)
+        self.meter.sent(effect.message.KIND, sent)
+        return sent
+
+    def _hand_over(self, effect: fx.Publish) -> bool:
         if self._bus is None:
             return False  # unanswered: Reconnected tells the core
         if self._blocked:
@@ -335,7 +374,8 @@ class Shell:
                 self._held.append(effect.publish_id)
             return False
         try:
-            self._bus.publish(effect.exchange, effect.routing_key, encode(effect.message), effect.publish_id)
+            body = effect.body or encode(effect.message)
+            self._bus.publish(effect.exchange, effect.routing_key, body, effect.publish_id)
         except BusUnavailable:
             return False  # the pump notices too and connects anew, and the core publishes again
         except PermanentError as error:

@@ -249,6 +249,37 @@ class EnvironmentColumns:
     leaving: Bools
 
 
+@dataclass(frozen=True, slots=True)
+class LoadingColumns:
+    """How workloads load the resources of nodes (d-factor.txt, 3.2).
+
+    resources: their names, those that CPU allotments share out ("cpu") not among them. parts: float64[node types,
+    workloads, resources], of each instance, on a node of each type; 0 where nothing is known. node_type: int64[nodes],
+    which row of `parts` is about a node. servers: float64[node types, resources], how many requests such a node serves
+    at a time at full speed, 1 or above. model: "formula", "product-form" or "auto".
+    """
+
+    resources: tuple[str, ...]
+    parts: Floats
+    node_type: Ints
+    servers: Floats
+    model: str = "auto"
+
+
+@dataclass(frozen=True, slots=True)
+class MigrationColumns:
+    """Where running workloads can be migrated alive. fits: bool[sets, nodes]; of: int64[workloads], which set of nodes
+    is a workload's, those that it is on among them (-1: every node will do)."""
+
+    fits: Bools
+    of: Ints
+
+    def nodes_of(self, row: int) -> Bools | None:
+        """The nodes that workload `row` can be migrated to, bool[nodes] (None: all)."""
+        at = self.of.item(row)
+        return None if at < 0 else self.fits[at]
+
+
 POOL, NOBODY = -1, -2
 ELSEWHERE = -2  # a node that is not shown
 _NO_FLOATS: Floats = np.empty(0)
@@ -278,6 +309,8 @@ Columns = (
     | WindowView
     | PriceView
     | EnvironmentColumns
+    | LoadingColumns
+    | MigrationColumns
 )
 
 
@@ -288,7 +321,9 @@ class Snapshot:
     between cycles. `costs`: what operations on VMs take. `power` (None: all nodes are up and may serve), `windows`
     (open ones and those that open next) and `prices` (None: every node costs the same at any time) are for
     provisioning. `environments` (None: there are none) parts it; a placement policy sees one part of it, where this is
-    None again. Every array is read-only: writing raises ValueError.
+    None again. `loading`: None where sharing is not to count, or slows nothing down as far as is known. `migration`:
+    None where what runs can be migrated to every node, as far as is known. Every array is read-only: writing raises
+    ValueError.
     """
 
     now_s: float
@@ -309,11 +344,13 @@ class Snapshot:
     windows: tuple[WindowView, ...] = ()
     prices: PriceView | None = None
     environments: EnvironmentColumns | None = None
+    loading: LoadingColumns | None = None
+    migration: MigrationColumns | None = None
 
     def __post_init__(self) -> None:
         for columns in (self.nodes, self.workloads, self.instances, self.stages, self.web, self.flows):
             freeze(columns)
-        for part in (self.power, self.prices, self.environments, *self.windows):
+        for part in (self.power, self.prices, self.environments, self.loading, self.migration, *self.windows):
             if part is not None:
                 freeze(part)
 
@@ -339,5 +376,7 @@ _COLUMNS = {
         WindowView,
         PriceView,
         EnvironmentColumns,
+        LoadingColumns,
+        MigrationColumns,
     )
 }

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import argparse
 import os
+import signal
 import socket
 import sys
-from collections.abc import Callable, Sequence
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from importlib import metadata
 from pathlib import Path
 from typing import Generic, Protocol, TypeVar
 
-from shared import config, logs
+from shared import config, logs, private
 from shared.bus import rabbitmq
-from shared.bus.rabbitmq_values import Tls, parse_url, tls_context
+from shared.bus.rabbitmq_values import Tls, check_encryption, parse_url, tls_context
 from shared.errors import InvalidInput, InvalidValue, PermanentError, Problem, TransientError
 from shared.ports import Bus
 from shared.shell import BEGIN_ANEW
@@ -22,7 +26,7 @@ REFUSED = 1
 UNREADABLE = 2
 DEFECT = 70  # EX_SOFTWARE
 
-URL_FORM = "amqp://USER:PASSWORD@HOST/VHOST"
+URL_FORM = "amqps://USER:PASSWORD@HOST/VHOST"
 
 Connect = Callable[[], Bus]
 
@@ -69,7 +73,7 @@ class Daemon(Generic[C]):
         given = parser.parse_args(arguments)
         path = Path(given.config)
         try:
-            settings = self.read(path)
+            settings = self.read(path, given.check)
             self._check(settings)
         except InvalidInput as error:
             print(error, file=sys.stderr)
@@ -77,11 +81,13 @@ class Daemon(Generic[C]):
         if given.check:
             return DONE
         configure_log(settings.log)
-        return self._guarded(path, settings)
+        with _ending_at_once():
+            return self._guarded(path, settings)
 
-    def read(self, path: Path) -> C:
-        """The configuration. Raises InvalidInput with every problem."""
-        return config.load(path, self._kind)
+    def read(self, path: Path, only_look: bool = False) -> C:
+        """The configuration with the passwords that its files hold. Raises InvalidInput with every problem. To
+        `only_look` a process need not have been passed the unit's credentials."""
+        return private.completed(config.load(path, self._kind), path, only_look)
 
     def _guarded(self, path: Path, settings: C) -> int:
         log = logs.get_logger(self.name)
@@ -99,6 +105,24 @@ class Daemon(Generic[C]):
         except Exception as error:  # the last frame: what nobody expected is logged before the end
             log.error("defect", error=f"{type(error).__name__}: {error}", exc_info=error)
             return DEFECT
+
+
+@contextmanager
+def _ending_at_once() -> Iterator[None]:
+    """Until the shell heeds signals itself nothing has begun: whoever asks for the end has it, with status 0."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def end(*_: object) -> None:
+        os._exit(DONE)
+
+    before = signal.signal(signal.SIGTERM, end)
+    try:
+        yield
+    finally:
+        if signal.getsignal(signal.SIGTERM) is end:
+            signal.signal(signal.SIGTERM, before)
 
 
 def configure_log(section: config.Log) -> None:
@@ -131,7 +155,8 @@ def bus_user(url: str) -> str:
     try:
         return parse_url(url).user
     except InvalidValue as error:
-        raise InvalidInput(Problem("bus.url", "cannot be used", error.expected)) from error
+        expected = f"{error.expected}, the password there or in bus.password_file"
+        raise InvalidInput(Problem("bus.url", "cannot be used", expected)) from error
 
 
 def broker_host(url: str) -> str:
@@ -139,12 +164,14 @@ def broker_host(url: str) -> str:
     return parse_url(url).host if bus_user(url) else ""
 
 
-def broker(url: str, tls: Tls | None = None) -> Connect:
-    """Connects to the broker of a URL; `amqps://` is verified as `tls` says. Raises InvalidInput when there is no
-    usable URL (processes need a broker), or when `tls` cannot be used or would not be heeded."""
+def broker(url: str, tls: Tls | None = None, plain: bool = False) -> Connect:
+    """Connects to the broker of a URL; `amqps://` is verified as `tls` says, `amqp://` leads to another machine only
+    where that is wanted (`plain`). Raises InvalidInput when there is no usable URL (processes need a broker), when it
+    leads where it must not, or when `tls` cannot be used or would not be heeded."""
     if not bus_user(url):
         raise InvalidInput(Problem("bus.url", "is empty", URL_FORM))
     verified = tls or Tls()
+    check_encryption(url, plain)
     _check_tls(url, verified)
     return lambda: rabbitmq.connect(url, verified)
 
@@ -161,6 +188,14 @@ def _check_tls(url: str, tls: Tls) -> None:
         tls_context(address, tls)
     except InvalidValue as error:
         raise InvalidInput(Problem("bus.tls", f"names {error.got!r}", error.expected)) from error
+
+
+def version() -> str:
+    """The version of this installation ("": it is none, but the sources alone)."""
+    try:
+        return metadata.version("trimtab")
+    except metadata.PackageNotFoundError:
+        return ""
 
 
 def seed() -> int:

@@ -9,6 +9,7 @@ take the defaults of the dataclass. A field `class_` is the key `class`.
 from __future__ import annotations
 
 import difflib
+import ipaddress
 import math
 import re
 import tomllib
@@ -26,6 +27,12 @@ T = TypeVar("T")
 
 FILE_BYTES_MAX = 1 << 20
 ECHO_LENGTH_MAX = 60
+GUESSES_MAX = 100  # problems after which nobody guesses what was meant: that takes long
+KEY_PARTS_MAX = 32
+# The parser takes time by the square of a key's parts, minutes for a text of some hundred kB. Linear: words are taken
+# whole, from their beginnings.
+_PART = r"""(?:(?<![\w-])[\w-]++|"(?:[^"\\\n]|\\.)*+"|'[^'\n]*+')"""
+_LONG_KEY = re.compile(rf"{_PART}(?:[ \t]*+\.[ \t]*+{_PART}){{{KEY_PARTS_MAX}}}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +111,22 @@ class NamedIn:
         return f"a table [{self.other}.{values[self.key]}]"
 
 
-Rule = Above | AtLeast | NamedIn
+@dataclass(frozen=True, slots=True)
+class IsAddress:
+    """The string under `key`, unless empty, must be an IP address."""
+
+    key: str
+
+    def broken(self, values: Mapping[str, Any]) -> str:
+        """What is expected of `key`, "" where that is so or it is not known to be good."""
+        try:
+            ipaddress.ip_address(values.get(self.key) or "::")
+        except ValueError:
+            return "an IP address, or nothing"
+        return ""
+
+
+Rule = Above | AtLeast | NamedIn | IsAddress
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,6 +156,8 @@ def load(path: str | Path, cls: type[T]) -> T:
 
 def parse(text: str, cls: type[T], name: str = "configuration") -> T:
     """The configuration in TOML `text`; `name` is where problems are said to be. Raises `InvalidInput`."""
+    if _LONG_KEY.search(text) is not None:
+        raise InvalidInput(Problem(name, "a key has too many parts", f"at most {KEY_PARTS_MAX} with dots between"))
     try:
         table = tomllib.loads(text)
     except tomllib.TOMLDecodeError as problem:
@@ -145,7 +169,13 @@ def parse(text: str, cls: type[T], name: str = "configuration") -> T:
         raise InvalidInput(Problem(name, str(problem)[:ECHO_LENGTH_MAX], "TOML")) from problem
     except RecursionError as problem:
         raise InvalidInput(Problem(name, "nested too deeply", "TOML")) from problem
-    reader = _Reader(name, cls, _lines(text))
+    return read(table, cls, name, _lines(text))
+
+
+def read(table: Mapping[str, Any], cls: type[T], name: str, lines: Mapping[str, int]) -> T:
+    """The configuration in a nested mapping, however it was written; `lines`: where its dotted keys are, as far as is
+    known. Raises `InvalidInput`."""
+    reader = _Reader(name, cls, lines)
     config = reader.section("", table, cls)
     reader.check(getattr(cls, "RULES", ()))
     if reader.problems:
@@ -312,6 +342,8 @@ class _Reader:
 
     def _nearest(self, key: str, path: str, own: list[str]) -> str:
         """The valid key that was probably meant: a sibling, else one anywhere in the file, else all siblings."""
+        if len(self.problems) >= GUESSES_MAX:
+            return "see the others"
         if near := difflib.get_close_matches(key[:ECHO_LENGTH_MAX], own, 1):
             return _join(path, near[0])
         elsewhere = {name.rpartition(".")[2]: name for name in self._known}

@@ -4,7 +4,7 @@ order to the result, through the logs of both ends."""
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from shared import effects as fx
@@ -14,13 +14,17 @@ from shared.messages import (
     Happened,
     Hello,
     Message,
+    OnBehalf,
     Order,
     Report,
     Request,
     Result,
+    RunStandardJob,
     SetUpAnswer,
     SetUpNode,
     SleepAnswer,
+    StandardJobEnded,
+    Watch,
 )
 from shared.model import Action, Outcome
 
@@ -92,10 +96,22 @@ def _message(message: Message, how: str, sender: str) -> Line | None:
     if isinstance(message, SetUpAnswer):
         fields = {"node": message.node, "request": message.request, "ok": message.ok, "output": message.output}
         return Line("info", f"set up answer {how}", _said(fields))
+    if isinstance(message, RunStandardJob):
+        fields = {"node": message.node, "request": message.request, "job": message.run.job.value, "term": message.term}
+        return Line("info", f"standard job {how}", fields)
+    if isinstance(message, StandardJobEnded):
+        fields = {"node": message.node, "request": message.request, "ok": message.ok, "detail": message.detail}
+        return Line("info", f"standard job answer {how}", _said(fields))
+    if isinstance(message, Watch):
+        fields = {"term": message.term, "number": message.number, "targets": len(message.targets)}
+        return Line("info", f"watch {how}", fields)
     if isinstance(message, Hello):
         return Line("info", f"hello {how}", {"term": message.term})
-    if isinstance(message, Request):
-        return Line("info", f"request {how}", {"kind": message.KIND, "request": message.request, "sender": sender})
+    if isinstance(message, Request | OnBehalf):
+        fields = {"kind": message.KIND, "request": message.request, "sender": sender}
+        return Line(
+            "info", f"request {how}", fields | ({"account": message.account} if isinstance(message, OnBehalf) else {})
+        )
     return None
 
 
@@ -175,16 +191,39 @@ def _host_set_up(ended: fx.HostSetUp) -> Line:
     return Line("info" if ended.ok else "warning", "setup ended" if ended.ok else "setup failed", _said(fields))
 
 
+def _standard_ran(ended: fx.StandardRan) -> Line:
+    fields = {"request": ended.request, "copies": len(ended.paces), "detail": ended.detail}
+    return Line(
+        "info" if ended.ok else "warning", "standard job ended" if ended.ok else "no standard job", _said(fields)
+    )
+
+
+def _standard_begun(effect: fx.RunStandard) -> Line:
+    run = effect.run
+    fields = {"request": effect.request, "job": run.job.value, "run_s": run.run_s, "copies": run.copies}
+    return Line("info", "standard job begun", fields)
+
+
 def _setup_begun(effect: fx.SetUpHost) -> Line:
     setup = effect.setup
     fields = {"request": effect.request, "environment": effect.environment, "step": effect.step.value}
     return Line("info", "setup begun", _said(fields | {"policy": setup.policy.value, "command": setup.command}))
 
 
+def _asked(asked: fx.Audited) -> Line:
+    return Line("info", "asked", _said(asdict(asked) | {"at_s": ""}))
+
+
 def _scraped(scraped: fx.Scraped) -> Line | None:
     if not scraped.error:
         return None
     return Line("warning", "web application not measured", {"app": scraped.app, "error": scraped.error})
+
+
+def _probed(probed: fx.Probed) -> Line | None:
+    if not probed.detail:
+        return None
+    return Line("info", "probe failed", {"vm": probed.vm, "ok": probed.ok, "detail": probed.detail})
 
 
 _INPUTS: dict[type, Callable[[Any], Line | None]] = {
@@ -196,7 +235,9 @@ _INPUTS: dict[type, Callable[[Any], Line | None]] = {
     fx.PowerDone: _power_done,
     fx.SleepEnded: _sleep_ended,
     fx.HostSetUp: _host_set_up,
+    fx.StandardRan: _standard_ran,
     fx.Scraped: _scraped,
+    fx.Probed: _probed,
     fx.Published: lambda it: None if it.ok else Line("warning", "publish refused", {"publish": it.publish_id}),
 }
 _EFFECTS: dict[type, Callable[[Any], Line | None]] = {
@@ -207,8 +248,10 @@ _EFFECTS: dict[type, Callable[[Any], Line | None]] = {
     fx.Power: lambda it: Line("warning", "power asked", {"node": it.node, "operation": it.operation}),
     fx.SleepHost: lambda it: Line("warning", "the host goes to sleep", {"mode": it.mode.value}),
     fx.SetUpHost: _setup_begun,
+    fx.RunStandard: _standard_begun,
     fx.TakeLead: lambda it: Line("info", "taking the lead", {"controller": it.controller}),
     fx.Compute: lambda it: Line("debug", "decision asked", {"compute": it.compute_id, "limit_s": it.limit_s}),
     fx.Exit: lambda it: Line("warning", "exit", {"reason": it.reason}),
+    fx.Audited: _asked,
     fx.Declare: lambda it: Line("info", "queue declared", {"queue": it.queue.name}),
 }

@@ -9,9 +9,22 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from shared.errors import InvalidValue
-from shared.model import INSTANCES_MAX, Job, Rules, Stage, check_name, instance_name, not_negative, positive, whole
+from shared.health import PORT_MAX, Probe
+from shared.model import (
+    INSTANCES_MAX,
+    Job,
+    Rules,
+    Stage,
+    check_arguments,
+    check_name,
+    instance_name,
+    not_negative,
+    positive,
+    whole,
+)
 
 FLOWS_MAX = 100
+QUEUE_MAX = 1_000_000
 
 
 class ModelForm(StrEnum):
@@ -82,13 +95,58 @@ class FlowSample:
         not_negative("percentile_s", self.percentile_s)
 
 
+class Distribution(StrEnum):
+    """How a balancer chooses the instance that gets the next request."""
+
+    LEAST_CONNECTIONS = "least-connections"  # the one with the fewest under way
+    ROUND_ROBIN = "round-robin"
+    SOURCE = "source"  # the same client always the same one, as long as there are the same
+    WEIGHTED = "weighted"  # in turn, in proportion to the CPU that each has
+
+
+@dataclass(frozen=True, slots=True)
+class Serving:
+    """How requests reach a web application through a balancer that Trimtab tells.
+
+    port: on which every instance answers. listen: the balancer's own, on which clients ask. distribution: None: as the
+    type of its environment says, least connections where it has none. instance_max: requests that one instance works on
+    at a time; more wait in the application's queue. queue_max: that may wait there; more are rejected; None: by the
+    performance model, while there is one, else the balancer's defaults. queue_limit_s: so long one waits at most, then
+    it is rejected.
+    """
+
+    port: int
+    listen: int
+    distribution: Distribution | None = None
+    instance_max: int | None = None
+    queue_max: int | None = None
+    queue_limit_s: float = 10.0
+
+    def __post_init__(self) -> None:
+        whole("port", self.port, 1, PORT_MAX)
+        whole("listen", self.listen, 1, PORT_MAX)
+        for key in ("instance_max", "queue_max"):
+            if getattr(self, key) is not None:
+                whole(key, getattr(self, key), 1, QUEUE_MAX)
+        positive("queue_limit_s", self.queue_limit_s)
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """How many requests one instance works on at a time, and how many wait before all of them; None: not known."""
+
+    instance_max: int | None = None
+    queue_max: int | None = None
+
+
 @dataclass(frozen=True, slots=True)
 class WebApp:
     """A web application of `min_instances` to `max_instances` equal VMs, at most one on a node, behind a balancer.
 
     memory_mib, vcpus, max_mhz: of one instance. metrics_url: where its measurements are scraped ("": they are pushed).
     flows: empty: it has no goal, and the use of CPU alone says how many instances run. environment: the web environment
-    that it is submitted to ("": none). The rest as for a Job.
+    that it is submitted to ("": none). serving: how requests reach it (None: the balancer is told of the instances, and
+    knows the rest). probe: how its instances are watched (None: they are not). The rest as for a Job.
     """
 
     name: str
@@ -104,9 +162,13 @@ class WebApp:
     metrics_url: str = ""
     rules: Rules = field(default_factory=Rules)
     environment: str = ""
+    arguments: tuple[str, ...] = ()
+    serving: Serving | None = None
+    probe: Probe | None = None
 
     def __post_init__(self) -> None:
         check_name("name", self.name)
+        check_arguments(self.arguments)
         whole("flows", len(self.flows), 0, FLOWS_MAX)
         if len({flow.name for flow in self.flows}) < len(self.flows):
             raise InvalidValue("flows", [flow.name for flow in self.flows], "names that differ")
@@ -132,4 +194,5 @@ class WebApp:
             app=self.name,
             rules=self.rules,
             environment=self.environment,
+            arguments=self.arguments,
         )

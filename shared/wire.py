@@ -1,8 +1,8 @@
 """Plain data to msgpack bytes and back, bounded: who sends bytes is not trusted.
 
-Plain data: None, booleans, numbers, strings, lists and string-keyed maps. Bytes, extension types, timestamps, repeated
+Plain data: None, booleans, numbers, strings, bytes, lists and string-keyed maps. Extension types, timestamps, repeated
 keys, text that is not UTF-8 and anything after the value are refused, and no body makes the parser allocate more than
-a few MiB and a small multiple of its own size. (Empty bytes may come through: no type of a field takes them.)
+a few MiB and a small multiple of its own size. (Keys that are bytes may come through: no field has such a name.)
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ def from_bytes(body: bytes) -> Any:
             ext_hook=_no_extension,
             strict_map_key=True,
             max_str_len=4 * TEXT_LENGTH_MAX,
-            max_bin_len=0,
+            max_bin_len=size,
             max_ext_len=0,
             max_array_len=min(size, ITEMS_MAX),
             max_map_len=min(size, KEYS_MAX),
@@ -91,42 +91,59 @@ def _claim_bytes(body: bytes) -> int:
 
 
 # How a value goes on after its first byte: (width of its length, length to add, values per unit of length, where 0
-# means that the length counts bytes). What no message contains (bin, ext, 0xc1) is not here.
+# means that the length counts bytes). What no message contains (ext, 0xc1) is not here.
 _HEADS = {
     **dict.fromkeys((*range(0x80), *range(0xE0, 0x100), 0xC0, 0xC2, 0xC3), (0, 0, 0)),
     **{0x80 + count: (0, count, 2) for count in range(16)},
     **{0x90 + count: (0, count, 1) for count in range(16)},
     **{0xA0 + length: (0, length, 0) for length in range(32)},
+    **{0xC4 + at: (width, 0, 0) for at, width in enumerate((1, 2, 4))},
     **{0xCA + at: (0, size, 0) for at, size in enumerate((4, 8, 1, 2, 4, 8, 1, 2, 4, 8))},
     **{0xD9 + at: (width, 0, 0) for at, width in enumerate((1, 2, 4))},
     **{0xDC + at: (2 + at % 2 * 2, 0, 1 + at // 2) for at in range(4)},
 }
 
 
+# How many bytes a value takes whose first byte says so, and that holds no others; 0 for every other first byte.
+_SIZES = bytes(
+    1 + length if width == 0 and not per_unit else 0
+    for width, length, per_unit in (_HEADS.get(head, (1, 0, 0)) for head in range(256))
+)
+
+
 def _skim(body: bytes) -> None:
     """Walk over `body` without making values; `_UnfitError` for nesting, counts or lengths beyond what is allowed."""
-    pending = [1]  # values that are still to come, per level
-    at = seen = containers = 0
-    size = len(body)
-    while pending:
-        if pending[-1] == 0:
-            pending.pop()
+    pending: list[int] = []  # values that are still to come, per level around this one
+    left = seen = 1  # of this level; of all levels, also what is still to come
+    at = containers = 0
+    size, sizes = len(body), _SIZES
+    while True:
+        while left and at < size and sizes[body[at]]:  # nearly all values are such
+            at += sizes[body[at]]
+            left -= 1
+        if at > size:
+            raise _UnfitError("as many items as are claimed")
+        if not left:
+            if not pending:
+                return
+            left = pending.pop()
             continue
-        pending[-1] -= 1
         head = _HEADS.get(body[at]) if at < size else None
         if head is None:
-            raise _UnfitError("only nil, booleans, numbers, strings, arrays and maps, complete")
+            raise _UnfitError("only nil, booleans, numbers, strings, bytes, arrays and maps, complete")
         width, length, per_unit = head
         at += 1 + width
         length += int.from_bytes(body[at - width : at])
+        left -= 1
         if per_unit:
             containers += 1
             length *= per_unit
-            pending.append(length)
+            seen += length
+            pending.append(left)
+            left = length
         else:
             at += length
-        seen += 1
         if at > size or (per_unit and length > size - at):
             raise _UnfitError("as many items as are claimed")
-        if seen > VALUES_MAX or containers > CONTAINERS_MAX or len(pending) > DEPTH_MAX + 1:
+        if seen > VALUES_MAX or containers > CONTAINERS_MAX or len(pending) > DEPTH_MAX:
             raise _UnfitError(f"at most {VALUES_MAX} values, {CONTAINERS_MAX} containers and {DEPTH_MAX} levels")

@@ -10,8 +10,11 @@ from shared.bus import topology
 from shared.bus.memory import MemoryBroker, MemoryConnection
 from shared.errors import StoreUnavailable
 from shared.model import LIVE_STATES, NodeSample, SleepMode, VmStatus
+from sim_backend.disks import BYTES_PER_S
 from sim_backend.engine import Engine
 from sim_backend.fake_hypervisor import FakeHypervisor
+from sim_backend.fake_monitor import FakeMonitor
+from sim_backend.fake_standard import paces
 from sim_backend.memory_journal import MemoryJournal
 from sim_backend.shells import Shell, StartableCore
 
@@ -22,7 +25,7 @@ class AgentShell(Shell):
     """Runs an agent's core on one fake hypervisor. `boot_id` changes when its host comes back.
 
     `sleep_host(mode, fails)` puts the host to sleep, or calls `fails(why)`. `set_up_host(setup, done)` sets it up and
-    calls `done(answer)`, unless `end_setup()` is called before: that ends with the process.
+    calls `done(answer)`, unless `end_setup()` is called before: that ends with the process. `monitor` answers probes.
     """
 
     def __init__(
@@ -44,6 +47,7 @@ class AgentShell(Shell):
         self.sleep_host: Callable[[SleepMode, Callable[[str], None]], None] = _sleepless
         self.set_up_host: Callable[[fx.SetUpHost, Callable[[fx.HostSetUp], None]], None] = _unset
         self.end_setup: Callable[[], None] = _nothing
+        self.monitor = FakeMonitor(hypervisor.cluster)
         self._make_core = make_core
         self._queue = topology.agent_queue(node).name
         self._carry |= {
@@ -54,6 +58,8 @@ class AgentShell(Shell):
             fx.WriteJournal: self._write_journal,
             fx.SleepHost: self._sleep_host,
             fx.SetUpHost: self._set_up_host,
+            fx.ProbeInstance: self._probe,
+            fx.RunStandard: self._run_standard,
         }
 
     def poll_hypervisor(self) -> None:
@@ -117,9 +123,9 @@ class AgentShell(Shell):
 
     def _observe(self, effect: fx.Observe) -> None:
         del effect
-        vms = self.hypervisor.vms(self.engine.now_s)
-        used_frac = self.hypervisor.cluster.world.used_frac(self.node)
-        self._answer(fx.Observed(node_sample(vms, used_frac), vms, self.hypervisor.inventory()))
+        vms, world = self.hypervisor.vms(self.engine.now_s), self.hypervisor.cluster.world
+        sample = node_sample(vms, world.used_frac(self.node), *world.host_disk_s(self.node, self.engine.now_s))
+        self._answer(fx.Observed(sample, vms, self.hypervisor.inventory()))
 
     def _sleep_host(self, effect: fx.SleepHost) -> None:
         life = self.lives
@@ -138,6 +144,13 @@ class AgentShell(Shell):
                 self.feed(answer)
 
         self.set_up_host(effect, done)
+
+    def _probe(self, effect: fx.ProbeInstance) -> None:
+        self._answer(*self.monitor.probe(self.node, effect.target, effect.address))
+
+    def _run_standard(self, effect: fx.RunStandard) -> None:
+        done = paces(self.hypervisor.cluster.world, self.node, effect.run)
+        self._answer(fx.StandardRan(effect.request, True, done), effect.run.run_s)
 
     def _write_journal(self, effect: fx.WriteJournal) -> None:
         try:
@@ -158,9 +171,14 @@ def _nothing() -> None:
     """There is no setup to end."""
 
 
-def node_sample(vms: Sequence[VmStatus], used_frac: float) -> NodeSample:
-    """What a sampler would read on a node that holds these VMs and nothing else, and gives them so much of its CPU."""
-    if not vms:
-        return NodeSample()
+def node_sample(vms: Sequence[VmStatus], used_frac: float, busy_s: float, served_s: float) -> NodeSample:
+    """What a sampler would read on a node that holds these VMs and nothing else, and gives them so much of its CPU;
+    its disk was so long busy, and served so long."""
     memory_mib = float(sum(vm.memory_mib for vm in vms if vm.state in LIVE_STATES))
-    return NodeSample(cpu_frac=used_frac, memory_used_mib=memory_mib)
+    read_bytes = round(BYTES_PER_S * served_s)
+    return NodeSample(
+        cpu_frac=used_frac if vms else 0.0,
+        memory_used_mib=memory_mib,
+        disk_busy_s=busy_s,
+        disk_read_bytes=read_bytes,
+    )

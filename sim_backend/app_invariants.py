@@ -27,6 +27,7 @@ class AppChecks:
         self._groups: dict[tuple[str, str], set[str]] = {}  # (kind, name of a group) -> workloads
         self._kept: dict[str, tuple[int, Nodes]] = {}  # attempt and nodes of those that must not be moved
         self._stayed: dict[str, float] = {}  # when a migration of theirs failed
+        self._left_alone: dict[str, float] = {}  # until when they stay where somebody else has put them
         self._most: dict[str, int] = {}  # most instances of an application that were ever asked for
 
     def on_reply(self, request: Request, reply: Reply) -> None:
@@ -71,6 +72,8 @@ class AppChecks:
         name, rules = record.job.name, record.job.rules
         if self._stays(record):
             self._stayed[record.job.app or name] = self._loop.engine.now_s
+        if record.hands_off is not None:
+            self._left_alone[record.job.app or name] = record.hands_off.until_s
         if record.phase is JobPhase.RUNNING:
             self._wanted[name] = tuple(allotment.node for allotment in record.allotments)
         else:
@@ -93,19 +96,24 @@ class AppChecks:
         return bool(moved) and all(moved)
 
     def _excused(self, members: Iterable[str]) -> bool:
-        """Whether one of them stays where it was since so short a time ago that nothing can have been done about it."""
-        since_s = self._loop.engine.now_s - STAYED_S
-        return any(self._stayed.get(member, -math.inf) >= since_s for member in members)
+        """Whether one of them stays where it was since so short a time ago that nothing can have been done about it, or
+        is left alone where somebody else has put it."""
+        now_s = self._loop.engine.now_s
+        return any(
+            max(self._stayed.get(member, -math.inf) + STAYED_S, self._left_alone.get(member, -math.inf)) >= now_s
+            for member in members
+        )
 
     def _check_own(self, record: Any) -> None:
         """The rules that concern one workload alone."""
         name, rules = record.job.name, record.job.rules
         nodes = self._wanted.get(name, ())
-        if any((rules.pin and node not in rules.pin) or node in rules.forbid for node in nodes):
+        left_alone = record.hands_off is not None and self._excused([record.job.app or name])
+        if not left_alone and any((rules.pin and node not in rules.pin) or node in rules.forbid for node in nodes):
             self._report("rule-broken", f"{name} is wanted on {nodes}, against {rules}")
         if rules.keep and nodes:
             before = self._kept.get(name)
-            if before is not None and before[0] == record.attempt and before[1] != nodes:
+            if not left_alone and before is not None and before[0] == record.attempt and before[1] != nodes:
                 self._report("rule-broken", f"{name} is to be kept on {before[1]}, and is wanted on {nodes}")
             self._kept[name] = (record.attempt, nodes)
         if record.job.app and record.phase in (JobPhase.SUSPENDED, JobPhase.COMPLETED):

@@ -17,12 +17,14 @@ from sim_backend.web_site import WebSite
 
 LEAST_S = 1e-6  # between two looks
 LOOK_PRIORITY = 1  # after what is submitted at the same instant
+LOOKS_KEPT = 1_000  # of one that nobody measures
 
 
 class Balancer:
     """Looks at the site every `period_s` and pushes what it has measured; what it cannot send is lost.
 
     `catch_up(now_s)` brings the world up to date. With `push` false nothing is sent: `scrape` answers instead.
+    `measure` tells of all requests together, either way.
     """
 
     def __init__(
@@ -41,6 +43,7 @@ class Balancer:
         self._connection: MemoryConnection | None = None
         self._seq = 0
         self._unread: dict[str, list[FlowSample]] = {}
+        self._passed: list[FlowSample] = []
         self.stopped = False
         self._next_s = 0.0
 
@@ -60,6 +63,11 @@ class Balancer:
         read, self._unread = self._unread, {}
         return tuple(_joined(samples) for samples in read.values())
 
+    def measure(self) -> FlowSample | None:
+        """What has become of all requests since the last call, as one flow without a name (None: it was not looked)."""
+        passed, self._passed = self._passed, []
+        return _joined(passed) if passed else None
+
     def _look(self) -> None:
         if self.stopped:
             return
@@ -76,6 +84,8 @@ class Balancer:
         self._tell(self.site.route(backends, now_s, max(self._next_s, now_s + LEAST_S)))
 
     def _tell(self, flows: tuple[FlowSample, ...]) -> None:
+        if flows:
+            self._passed = [*self._passed, _whole(flows)][-LOOKS_KEPT:]
         if flows and self.push:
             self._send(flows)
         elif flows:
@@ -108,4 +118,18 @@ def _joined(samples: list[FlowSample]) -> FlowSample:
         samples[-1].queued,
         mean([sample.mean_s for sample in samples]) if served else 0.0,
         mean([sample.percentile_s for sample in samples]) if served else 0.0,
+    )
+
+
+def _whole(flows: Sequence[FlowSample]) -> FlowSample:
+    """The flows of one look as one."""
+    served = sum(flow.served for flow in flows)
+    return FlowSample(
+        "",
+        flows[0].window_s,
+        sum(flow.offered for flow in flows),
+        served,
+        sum(flow.rejected for flow in flows),
+        sum(flow.queued for flow in flows),
+        sum(flow.served * flow.mean_s for flow in flows) / served if served else 0.0,
     )

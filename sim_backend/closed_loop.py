@@ -12,7 +12,7 @@ from typing import Any
 
 from agents.agent import Agent
 from agents.settings import AgentSettings
-from daemons import decide
+from daemons.admitting import compute
 from daemons.controller import Controller
 from daemons.records import Deleted
 from daemons.settings import ControllerSettings, Limits, PolicyChoice
@@ -25,6 +25,7 @@ from shared.clock import perf_s
 from shared.costs import COSTS, OperationCosts
 from shared.effects import Scrape
 from shared.errors import Infeasible, TransientError
+from shared.loading import IO
 from shared.messages import AddNode, RemoveWeb, Reply, Request, SubmitJob, SubmitWeb
 from shared.model import Job, Node, PowerOperation, SleepMode
 from shared.ports import Shelf
@@ -34,6 +35,7 @@ from sim_backend.balancer import Balancer
 from sim_backend.engine import Engine, Rank
 from sim_backend.fake_balancer import FakeBalancer
 from sim_backend.fake_hypervisor import FakeCluster
+from sim_backend.fake_monitor import FakeMonitor
 from sim_backend.fake_power import DOES, Down, FakePower, PowerTimes
 from sim_backend.fake_setup import FakeSetups, SetupTimes
 from sim_backend.figures import ReplayFigures, figures
@@ -62,7 +64,8 @@ class LoopSettings:
 
     `controllers`: names, the first connects first. `power_does`: what the power driver can be asked for; `power_times`,
     `setup_times` and `seed`: how long hosts truly take. `shelf`: of the tables for sizes; loops may share one.
-    `epoch_s`: what clocks show when the run begins.
+    `disk_servers`: by node, how many requests its disk serves at a time (1). `epoch_s`: what clocks show when the run
+    begins.
     """
 
     controller: ControllerSettings = field(default_factory=ControllerSettings)
@@ -75,6 +78,7 @@ class LoopSettings:
     costs: OperationCosts = COSTS["none"]
     faults: BusFaults | None = None
     speed_factors: Mapping[str, float] = field(default_factory=dict)
+    disk_servers: Mapping[str, int] = field(default_factory=dict)
     make_agent: MakeAgent = Agent
     make_controller: MakeController = Controller
     epoch_s: float = 0.0
@@ -136,6 +140,7 @@ class ClosedLoop:
         self.store = settings.make_store()
         self.fake_power = self._make_power()
         self.fake_setups = self._make_setups()
+        self.fake_monitor = FakeMonitor(self.cluster)
         self.agents: dict[str, AgentShell] = {}
         self.controllers: dict[str, ControllerShell] = {}
         self.jobs: dict[str, Job] = {}
@@ -144,7 +149,7 @@ class ClosedLoop:
         self.fake_balancer = FakeBalancer(self.balancers, lambda: self.engine.now_s)
         self.on_host_death: Callable[[str], None] | None = None
         self.truth = Truth(self.world.completions, self.apps)
-        self._decide = partial(decide.run, shelf=settings.shelf)
+        self._decide = partial(compute, shelf=settings.shelf)
         self._actors: dict[str, Actor] = {}
         self.cluster_source = ClusterSource(self.cluster, self.agents)
         self.engine.clocks.append(self.broker.advance)
@@ -190,7 +195,8 @@ class ClosedLoop:
 
     def _add_agent(self, node: Node) -> None:
         name = node.name
-        self.cluster.add_node(node, self.settings.speed_factors.get(name, 1.0))
+        servers = self.settings.disk_servers.get(name, 1)
+        self.cluster.add_node(node, self.settings.speed_factors.get(name, 1.0), servers)
         shell = AgentShell(
             name, self.engine, self.broker, self.cluster.hypervisor(name), MemoryJournal(), self._make_agent
         )
@@ -198,6 +204,7 @@ class ClosedLoop:
         shell.on_effect, shell.on_input = self.truth.on_effect, self.truth.on_input
         shell.sleep_host = partial(self._sleep_host, name)
         shell.set_up_host = partial(self.fake_setups.begin, name)
+        shell.monitor = self.fake_monitor
         shell.end_setup = partial(self.fake_setups.interrupt, name)
 
     def _make_agent(self, node: str, boot_id: str, records: Sequence[Any]) -> StartableCore:
@@ -208,7 +215,7 @@ class ClosedLoop:
             name, self.engine, self.broker, self.store, self.fake_power, self._make_controller, self._decide
         )
         shell.scrape = self._scrape
-        shell.balance = lambda effect: self.fake_balancer.set_backends(effect.app, effect.backends)
+        shell.balance, shell.measure = self.fake_balancer.set_backends, self.fake_balancer.measure
         self.controllers[name] = self._actors[shell.user] = shell
 
     def _make_controller(self, name: str) -> StartableCore:
@@ -223,13 +230,15 @@ class ClosedLoop:
 
     # --- driving --------------------------------------------------------------------------------------------------
 
-    def submit(self, job: Job, true_stages: Stages | None = None) -> None:
-        """Have the operator submit a job at `job.submit_s`; `true_stages`: its real (work, speed) if they differ.
+    def submit(self, job: Job, true_stages: Stages | None = None, true_io: float | None = None) -> None:
+        """Have the operator submit a job at `job.submit_s`; `true_stages`: its real (work, speed) if they differ,
+        `true_io`: the part of its time alone that it really is at the disk, if not as declared.
 
         The times of the job count from the beginning of the run; the controller gets them by the world's clocks.
         """
         stages = true_stages or [(stage.work_mcycles, stage.max_mhz) for stage in job.stages]
-        self.world.add_task(job.name, stages, job.instances, job.checkpoint_mcycles)
+        io = job.loading.part(IO) if true_io is None else true_io
+        self.world.add_task(job.name, stages, job.instances, job.checkpoint_mcycles, io)
         self.jobs[job.name] = job
         request = SubmitJob(f"submit-{job.name}", _by_clock(job, self.engine.epoch_s))
         self.engine.at(job.submit_s, SCRIPT_PRIORITY, lambda: self.operator.send(request))
@@ -249,13 +258,15 @@ class ClosedLoop:
 
     def measure_web(self, name: str, truth: TrueWeb, period_s: float = WEB_PERIOD_S) -> None:
         """Let requests come to an application from now on. What is measured of it every `period_s` is pushed, or read
-        when it was submitted with a URL for that."""
+        when it was submitted with a URL for that, or is served by a balancer that is asked."""
         self._balancer(name, truth, period_s).start()
 
     def _balancer(self, name: str, truth: TrueWeb, period_s: float) -> Balancer:
         app = self.apps.get(name)
-        push = app is None or not app.metrics_url
+        asked = self.settings.controller.balancer.measures and app is not None and app.serving is not None
+        push = app is None or not (app.metrics_url or asked)
         site = WebSite(name, truth, self.world)
+        site.is_ill = self.fake_monitor.is_ill
         balancer = Balancer(site, self.engine, self.broker, self.cluster.catch_up, period_s, push)
         self.balancers[name] = self._actors[balancer.user] = balancer
         return balancer

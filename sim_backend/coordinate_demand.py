@@ -53,7 +53,7 @@ def read_steps(path: Path, scale: float, period_s: float | None = None) -> WebDe
 
 def _rows(path: Path) -> Iterator[tuple[int, float, float] | Problem]:
     """Line, time and value of each row, or what is wrong with it."""
-    rows = csv.reader(io.StringIO(_text(path)))
+    rows = csv.reader(io.StringIO(read_text(path)))
     try:
         heading = [word.strip() for word in next(rows, [])]
         if "t_s" not in heading or "vms" not in heading:
@@ -70,7 +70,7 @@ def _rows(path: Path) -> Iterator[tuple[int, float, float] | Problem]:
 def _row(path: Path, line: int, row: list[str], time_at: int, vms_at: int) -> tuple[int, float, float] | Problem:
     if len(row) <= max(time_at, vms_at):
         return Problem(f"{path}:{line}", f"{len(row)} columns", "t_s and vms in every row")
-    at_s, vms = _number(row[time_at]), _number(row[vms_at])
+    at_s, vms = number_in(row[time_at]), number_in(row[vms_at])
     if not 0.0 <= at_s <= 1e10:
         return Problem(f"{path}:{line}", f"t_s is {row[time_at][:40]!a}", "seconds, 0 or above")
     if not 0.0 <= vms <= VMS_MAX:
@@ -78,7 +78,7 @@ def _row(path: Path, line: int, row: list[str], time_at: int, vms_at: int) -> tu
     return line, at_s, vms
 
 
-def _number(text: str) -> float:
+def number_in(text: str) -> float:
     """NaN for what is none."""
     try:
         return float(text) if "_" not in text else math.nan
@@ -86,12 +86,12 @@ def _number(text: str) -> float:
         return math.nan
 
 
-def _text(path: Path) -> str:
-    """A file's text, unpacked where it is compressed."""
+def read_text(path: Path, expected: str = _EXPECTED) -> str:
+    """A file's text, unpacked where it is compressed. Raises `InvalidInput`, with what was `expected`."""
     try:
         if not path.is_file():
             what = "not a file" if path.exists() else "no such file"
-            raise InvalidInput(Problem(str(path), what, _EXPECTED))
+            raise InvalidInput(Problem(str(path), what, expected))
         with path.open("rb") as file:
             packed = file.read(2) == _GZIP_MAGIC
             file.seek(0)
@@ -100,8 +100,8 @@ def _text(path: Path) -> str:
             raise InvalidInput(Problem(str(path), "too large", f"at most {FILE_BYTES_MAX} bytes unpacked"))
         return content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        raise InvalidInput(Problem(str(path), "not UTF-8", _EXPECTED)) from error
+        raise InvalidInput(Problem(str(path), "not UTF-8", expected)) from error
     except (gzip.BadGzipFile, EOFError, zlib.error) as error:
-        raise InvalidInput(Problem(str(path), f"broken gzip data: {error}", _EXPECTED)) from error
+        raise InvalidInput(Problem(str(path), f"broken gzip data: {error}", expected)) from error
     except (OSError, ValueError) as error:
-        raise InvalidInput(Problem(str(path), str(error), _EXPECTED)) from error
+        raise InvalidInput(Problem(str(path), str(error), expected)) from error

@@ -10,14 +10,15 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Sequence
+from dataclasses import replace
 from heapq import heappop, heappush
 
 from shared.agreement import OnReclaim, WorkloadType
 from shared.clock import perf_s
-from shared.coordination import GroupView, Moment, Party
+from shared.coordination import GroupView, ManagerView, Moment, Party
 from shared.errors import Infeasible
-from shared.plugins import find_policy
-from shared.ports import CoordinationPolicy
+from shared.plugins import find_environment_type, find_policy
+from shared.ports import CoordinationPolicy, EnvironmentType
 from sim_backend.coordinate_leases import on_demand
 from sim_backend.coordinate_queue import WaitingJobs
 from sim_backend.coordinate_values import ON_DEMAND, SECONDS_PER_HOUR, Coordinated, Setting, WebDemand
@@ -74,6 +75,7 @@ class _Run:
         self, jobs: Sequence[ReplayJob], demand: WebDemand, setting: Setting, policy: CoordinationPolicy
     ) -> None:
         self.setting, self.policy = setting, policy
+        self.type: EnvironmentType = find_environment_type(WorkloadType.BATCH.value)
         self.horizon_s = setting.horizon_s
         self.suspends = setting.terms.on_reclaim is OnReclaim.SUSPEND
         self.submits_s = [job.submit_s for job in jobs]
@@ -226,6 +228,8 @@ class _Run:
             waiting.biggest,
             setting.terms,
         )
+        if moment is Moment.MANAGE:
+            batch = replace(batch, asks=self.type.manage(ManagerView(batch), {}))
         wanted = self.changes[max(0, self.changed - 1)][1]
         web = Party("web", WorkloadType.WEB, setting.web_lower, None, nodes.web, 0, wanted)
         working, serving = self.policy.decide(GroupView((batch, web)), moment).sizes

@@ -3,7 +3,8 @@
 Time jumps from event to event. Within one instant: completions and ends of operations, then arrivals, then one
 scheduling pass. Cycles begin at 0 and every `cycle_s`. A pass is made
 - at a cycle, when any job or web application is there; for an event-driven policy only when a job waits, is suspended
-  or gets less CPU than it could use, when there is a web application, or where every cycle is asked for;
+  or gets less CPU than it could use, when there is a web application, where sharing counts, or where every cycle is
+  asked for;
 - for an event-driven policy also when a job arrived or ended, an operation that took time ended, or a job may start
   from now on, if a job waits or is suspended or a web application has fewer instances than it must have.
 
@@ -30,6 +31,7 @@ from shared.clock import perf_s
 from shared.costs import OperationCosts
 from shared.decision import Change, ChangeKind, PlacementDecision
 from shared.errors import ContractViolation
+from shared.loading import IO
 from shared.model import INSTANCE_SEPARATOR, ActionKind, Job, Node, instance_name
 from shared.plugins import find_policy
 from shared.ports import Policy
@@ -60,11 +62,15 @@ def run_direct(
     stop_after: int | None = None,
     watch: Callable[[Pass], None] | None = None,
     every_cycle: bool = False,
+    interference: str = "",
+    true_io: Mapping[str, float] | None = None,
 ) -> ReplayFigures:
     """Replay `jobs` on `nodes` under a placement policy, given as such or by its registered name.
 
     The figures are the world's truth over [0, window_s]; operations on instances of `web_apps` are counted among them.
-    `true_stages` by job name where the truth differs from what is declared. An infinite window ends when nothing more
+    `true_stages` by job name where the truth differs from what is declared, `true_io` likewise of the part of its time
+    alone that a job is at its node's disk. `interference`: the model of what sharing costs that the policy is to reckon
+    with (`LoadingColumns.model`, ""): off. An infinite window ends when nothing more
     can happen, any window when `stop_after` jobs are completed. `event_driven`: instead of what the policy says.
     `watch` is given every pass; `every_cycle`: there is one at each cycle with a job, even where nothing could change.
     Raises `UnknownPolicy`; `Infeasible` for a job that no set of the empty nodes could hold; `InvalidInput` for two
@@ -76,7 +82,8 @@ def run_direct(
     check_input(jobs, nodes, [load.app.name for load in web_apps])
     submitted = [job for job in jobs if job.submit_s < window_s]
     engine = _Engine(submitted, nodes, true_stages or {}, chosen, costs, cycle_s, dict(params or {}), web_apps)
-    engine.watch, engine.every_cycle = watch, every_cycle
+    engine.watch, engine.every_cycle, engine.interference = watch, every_cycle, interference
+    engine.true_io = true_io or {}
     if event_driven is not None:
         engine.event_driven = event_driven
     end_s = engine.run(window_s, stop_after)
@@ -105,7 +112,8 @@ class _Engine:
         self.policy, self.policy_state, self.params = policy, None, params
         self.costs, self.cycle_s, self.event_driven = costs, cycle_s, policy.event_driven
         self.watch: Callable[[Pass], None] | None = None
-        self.every_cycle = False
+        self.every_cycle, self.interference = False, ""
+        self.true_io: Mapping[str, float] = {}
         self.loads, self.web = web_apps, web_columns(web_apps)
         self.last_step_s = max((load.steps[-1][0] for load in web_apps), default=0.0)
         seats = [seat for load in web_apps for seat in load.seats()]
@@ -169,7 +177,8 @@ class _Engine:
 
     def _due(self, event: bool, cycle_due: bool) -> bool:
         wish = self.not_running > 0
-        if cycle_due and (not self.event_driven or self.slow or self.seats or self.every_cycle):
+        could_change = self.slow or self.seats or self.every_cycle or self.interference
+        if cycle_due and (not self.event_driven or could_change):
             return bool(self.tasks or self.seats)
         return self.event_driven and (cycle_due or event) and (wish or self._seats_missing())
 
@@ -203,7 +212,8 @@ class _Engine:
         self.not_running += 1
 
     def _new(self, row: int, job: Job, true_stages: TrueStages) -> Task:
-        self.world.add_task(job.name, true_stages, job.instances)
+        io = self.true_io.get(job.name, job.loading.part(IO))
+        self.world.add_task(job.name, true_stages, job.instances, io=io)
         self.workloads.arrive(row)
         return Task(row, job, [instance_name(job.name, index) for index in range(job.instances)], float(job.memory_mib))
 
@@ -258,6 +268,7 @@ class _Engine:
             flows=flow_columns(self.loads, now_s),
             costs=self.costs,
             at_cycle=at_cycle,
+            loading=self.workloads.loading(len(self.nodes), self.interference),
         )
 
     def _pass(self, seen: Snapshot, decision: PlacementDecision, wanted: list[Operation], decide_s: float) -> Pass:

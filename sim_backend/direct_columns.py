@@ -8,11 +8,13 @@ from itertools import accumulate
 
 import numpy as np
 
+from shared.loading import IO
 from shared.model import Job, Node
 from shared.snapshot import (
     Floats,
     InstanceColumns,
     Ints,
+    LoadingColumns,
     NodeColumns,
     WorkloadColumns,
     WorkloadState,
@@ -121,6 +123,7 @@ class Workloads:
         self._fixed = np.zeros(len(jobs), dtype=np.bool_)
         self._names = [job.name for job in jobs]
         self._needs = [job.needs for job in jobs]
+        self._io = np.array([job.loading.part(IO) for job in jobs], dtype=np.float64)
         self._placed: dict[int, tuple[Ints, Floats]] = {}
         self.live: list[int] = []
 
@@ -174,6 +177,13 @@ class Workloads:
             **dict(zip(_INTS, ints, strict=True)),
         )
         return workloads, self._instances()
+
+    def loading(self, nodes: int, model: str) -> LoadingColumns | None:
+        """What is declared of the disks' use of the live rows, on nodes that are alike; None without a model."""
+        if not model or not self._io.any():
+            return None
+        parts = self._io[np.array(self.live, dtype=np.int64)][None, :, None]
+        return LoadingColumns((IO,), parts, np.zeros(nodes, dtype=np.int64), np.ones((1, 1)), model)
 
     def _instances(self) -> InstanceColumns:
         placed = [self._placed[row] for row in sorted(self._placed)]

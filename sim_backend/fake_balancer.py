@@ -1,11 +1,13 @@
-"""A load balancer that remembers what it is told and has the sites of the world route by it. Failures are scripted."""
+"""A load balancer that remembers what it is told, has the sites of the world route by it and says what they measure.
+Failures are scripted."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 
-from shared.effects import Backend, Balanced
+from shared.effects import Backend, Balance, Balanced
 from shared.errors import TransientError
+from shared.webapp import FlowSample
 from sim_backend.balancer import Balancer
 
 NOBODY: Mapping[str, Balancer] = {}
@@ -13,23 +15,25 @@ NOBODY: Mapping[str, Balancer] = {}
 
 class FakeBalancer:
     """Implements `shared.ports.LoadBalancer` for the applications of `sites`, by name; one without a site is drained at
-    once. `calls`: what it was told, in order. `fail_next`: so many calls from now on do not reach it."""
+    once. `tables`, `orders`: what it was told last of each. `calls`: what it was told, in order. `fail_next`: so many
+    calls from now on do not reach it."""
 
     name = "fake"
+    measures = True
 
     def __init__(self, sites: Mapping[str, Balancer] = NOBODY, now_s: Callable[[], float] = lambda: 0.0) -> None:
         self.tables: dict[str, tuple[Backend, ...]] = {}
+        self.orders: dict[str, Balance] = {}
         self.calls: list[tuple[str, tuple[Backend, ...]]] = []
         self.fail_next = 0
         self._sites, self._now_s = sites, now_s
 
-    def set_backends(self, app: str, backends: Sequence[Backend]) -> Balanced:
+    def set_backends(self, order: Balance) -> Balanced:
         """See `LoadBalancer`."""
-        if self.fail_next:
-            self.fail_next -= 1
-            raise TransientError("the balancer does not answer")
-        table = tuple(backends)
+        self._reach()
+        app, table = order.app, order.backends
         self.calls.append((app, table))
+        self.orders[app] = order
         before, self.tables[app] = self.tables.get(app), table
         site = self._sites.get(app)
         leaving = [backend.vm for backend in table if backend.drain]
@@ -38,6 +42,26 @@ class FakeBalancer:
         if table != before:
             site.route(table)
         return Balanced(app, True, tuple(vm for vm in leaving if site.site.is_drained(vm, self._now_s())))
+
+    def measure(self, app: str, now_s: float) -> FlowSample | None:
+        """See `LoadBalancer`; nothing of an application without a site."""
+        del now_s
+        self._reach()
+        site = self._sites.get(app)
+        return site.measure() if site is not None else None
+
+    def restart(self) -> None:
+        """It begins anew and knows nothing."""
+        for app in self.tables:
+            if app in self._sites:
+                self._sites[app].route(())
+        self.tables.clear()
+        self.orders.clear()
+
+    def _reach(self) -> None:
+        if self.fail_next:
+            self.fail_next -= 1
+            raise TransientError("the balancer does not answer")
 
     def serving(self, app: str) -> frozenset[str]:
         """The instances that get new requests."""

@@ -48,6 +48,7 @@ class FakeHypervisor(Site):
         costs: OperationCosts | None = None,
         cluster: FakeCluster | None = None,
         speed_factor: float = 1.0,
+        disk_servers: int = 1,
     ) -> None:
         if cluster is None:
             cluster = FakeCluster(world or World(), costs or COSTS["none"])
@@ -56,7 +57,7 @@ class FakeHypervisor(Site):
         self.costs = costs or cluster.costs
         self.calls: deque[tuple[float, str, str, Action | None]] = deque(maxlen=CALLS_KEPT)
         self._failures: list[tuple[ActionKind | None, Failure, str | None]] = []
-        cluster.enrol(self, speed_factor)
+        cluster.enrol(self, speed_factor, disk_servers)
 
     # --- the port ------------------------------------------------------------------------------------------------
 
@@ -286,10 +287,12 @@ class FakeCluster:
         self._heap: list[tuple[float, int, Operation]] = []
         self._order = 0
         self._ready: dict[str, None] = {}
+        self._addresses: dict[str, str] = {}
 
-    def add_node(self, node: Node, speed_factor: float = 1.0) -> FakeHypervisor:
-        """A host of the cluster; it truly runs at `speed_factor` times the declared speed."""
-        return FakeHypervisor(node, cluster=self, speed_factor=speed_factor)
+    def add_node(self, node: Node, speed_factor: float = 1.0, disk_servers: int = 1) -> FakeHypervisor:
+        """A host of the cluster; it truly runs at `speed_factor` times the declared speed, and its disk serves so many
+        requests at a time."""
+        return FakeHypervisor(node, cluster=self, speed_factor=speed_factor, disk_servers=disk_servers)
 
     def hypervisor(self, name: str) -> FakeHypervisor:
         """The hypervisor of a node. KeyError when there is none."""
@@ -317,12 +320,12 @@ class FakeCluster:
 
     # --- for the hypervisors -------------------------------------------------------------------------------------
 
-    def enrol(self, hypervisor: FakeHypervisor, speed_factor: float) -> None:
+    def enrol(self, hypervisor: FakeHypervisor, speed_factor: float, disk_servers: int) -> None:
         """Take a host in. ContractViolation when its name is taken."""
         name = hypervisor.node.name
         if name in self.hypervisors:
             raise ContractViolation(f"host {name} is there already")
-        self.world.add_host(hypervisor.node, speed_factor)
+        self.world.add_host(hypervisor.node, speed_factor, disk_servers)
         self.hypervisors[name] = self.sites[name] = hypervisor
 
     def schedule(self, op: Operation) -> None:
@@ -350,6 +353,14 @@ class FakeCluster:
         for hypervisor in self.hypervisors.values():
             for op in [op for op in hypervisor.operations.values() if op.peer is dead]:
                 hypervisor.end(op, now_s, Outcome.FAILED, f"{dead.node.name} died")
+
+    def address_of(self, vm: str) -> str:
+        """Where a guest can be reached: one address of 10.0.0.0/8 for each name, in the order of their first asking."""
+        address = self._addresses.get(vm)
+        if address is None:
+            number = len(self._addresses) + 1
+            address = self._addresses[vm] = f"10.{number >> 16 & 255}.{number >> 8 & 255}.{number & 255}"
+        return address
 
     def note_ready(self, node: str) -> None:
         """The node's agent has something to fetch."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from shared.model import LIVE_STATES, ActionKind, GuestChange, Outcome, VmState, VmStatus
+from shared.model import LIVE_STATES, Ability, ActionKind, GuestChange, Outcome, VmState, VmStatus
 from sim_backend.fake_site import Domain, Operation, Site
 
 Answer = tuple[Outcome, str]
@@ -116,6 +116,8 @@ def _check_resume(op: Operation, now_s: float) -> Answer | None:
         if taken is not None:
             return taken
     source = site.fabric.sites.get(action.from_node) if elsewhere else site
+    if elsewhere and (site.node.freezes or (source is not None and source.node.freezes)):
+        return Outcome.REFUSED, "what is frozen cannot move"
     if source is None or (elsewhere and not _reaches(site, source)):
         return Outcome.FAILED, "image unreachable"
     image = source.images.get(action.vm)
@@ -127,7 +129,8 @@ def _check_resume(op: Operation, now_s: float) -> Answer | None:
     op.domain = image.copy(VmState.INCOMING)
     if action.spec is not None:
         op.domain.cpu_mhz, op.domain.cap_mhz = action.spec.cpu_mhz, action.spec.cap_mhz
-    return _fits(site, op.domain) or _lock(op, now_s)
+    held_mib = image.memory_mib if source.node.freezes else 0
+    return _fits(site, op.domain, held_mib) or _lock(op, now_s)
 
 
 def _check_live(op: Operation, _now_s: float = 0.0) -> Answer | None:
@@ -181,6 +184,8 @@ def _check_migrate(op: Operation, _now_s: float) -> Answer | None:
     answer = _check_live(op)
     if answer is not None or op.domain is None:
         return answer
+    if Ability.MIGRATE not in site.node.abilities:
+        return Outcome.REFUSED, "it cannot migrate"
     if peer is site:
         return MET
     if peer is None or not reached:
@@ -243,8 +248,9 @@ def _present(site: Site, vm: str, generation: int) -> Answer | None:
     return None
 
 
-def _fits(site: Site, domain: Domain) -> Answer | None:
-    free_mib = site.node.memory_mib - site.memory_used_mib()
+def _fits(site: Site, domain: Domain, held_mib: int = 0) -> Answer | None:
+    """`held_mib`: what it holds already."""
+    free_mib = site.node.memory_mib - site.memory_used_mib() + held_mib
     if domain.memory_mib > free_mib:
         return Outcome.NO_ROOM, f"{domain.memory_mib} MiB wanted, {free_mib} MiB free"
     return _allotment(site, domain.cpu_mhz, domain.vcpus)

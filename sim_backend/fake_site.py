@@ -8,13 +8,14 @@ from typing import Protocol
 
 from shared.effects import GuestChanged, Operated
 from shared.model import LIVE_STATES, Action, GuestChange, Node, Outcome, VmState, VmStatus
+from sim_backend.disks import BYTES_PER_S
 from sim_backend.world import World
 
 HOLDS_MEMORY = LIVE_STATES | {VmState.INCOMING}
 
 
 class Domain:
-    """A VM, or with state SUSPENDED its saved image. `cpu_time_s` counts while the world does not (not live).
+    """A VM, or with state SUSPENDED its saved image. Its counters count while the world does not (not live).
 
     `managed`: it has our metadata; one without it has generation and attempt 0.
     """
@@ -25,6 +26,8 @@ class Domain:
         "cap_mhz",
         "cpu_mhz",
         "cpu_time_s",
+        "disk_read_bytes",
+        "disk_time_s",
         "generation",
         "managed",
         "memory_mib",
@@ -48,11 +51,12 @@ class Domain:
         self.vm, self.generation, self.attempt = vm, generation, attempt
         self.memory_mib, self.vcpus, self.cpu_mhz, self.cap_mhz = memory_mib, vcpus, cpu_mhz, cap_mhz
         self.state, self.busy = state, busy
-        self.cpu_time_s = 0.0
+        self.cpu_time_s = self.disk_time_s = 0.0
+        self.disk_read_bytes = 0
         self.managed = True
 
     def copy(self, state: VmState, busy: str = "") -> Domain:
-        """The same VM in another state, its counter at 0."""
+        """The same VM in another state, its counters at 0."""
         return Domain(
             self.vm,
             self.generation,
@@ -94,6 +98,10 @@ class Fabric(Protocol):
     locks: dict[str, str]
     reachable: Callable[[str, str], bool]
 
+    def address_of(self, vm: str) -> str:
+        """Where a guest can be reached, on whichever host it is."""
+        ...
+
     def note_ready(self, node: str) -> None:
         """The node's agent has something to fetch."""
         ...
@@ -116,8 +124,11 @@ class Site:
         self.told_s = -math.inf
 
     def memory_used_mib(self) -> int:
-        """Memory held by domains, reservations of those on their way here included."""
-        return sum(domain.memory_mib for domain in self.domains.values() if domain.state in HOLDS_MEMORY)
+        """Memory held by domains, reservations of those on their way here included, and by what is frozen."""
+        held_mib = sum(domain.memory_mib for domain in self.domains.values() if domain.state in HOLDS_MEMORY)
+        if self.node.freezes:
+            held_mib += sum(image.memory_mib for vm, image in self.images.items() if vm not in self.domains)
+        return held_mib
 
     def status(self, vm: str, now_s: float) -> VmStatus | None:
         """The VM's one status here: a domain hides the older image it came from."""
@@ -128,6 +139,7 @@ class Site:
         """Status with counters as of `now_s`."""
         live = domain.state in LIVE_STATES
         cpu_time_s = self.fabric.world.cpu_time_s(domain.vm, now_s) if live else domain.cpu_time_s
+        held_s, served_s = self.fabric.world.disk_s(domain.vm, now_s) if live else (domain.disk_time_s, 0.0)
         return VmStatus(
             vm=domain.vm,
             state=domain.state,
@@ -137,8 +149,11 @@ class Site:
             vcpus=domain.vcpus,
             cpu_mhz=domain.cpu_mhz,
             cpu_time_s=cpu_time_s,
+            disk_read_bytes=round(BYTES_PER_S * served_s) if live else domain.disk_read_bytes,
             busy=domain.busy,
             managed=domain.managed,
+            address=self.fabric.address_of(domain.vm) if live else "",
+            disk_time_s=held_s,
         )
 
     def tell(self, event: Operated | GuestChanged, now_s: float) -> None:
@@ -147,9 +162,9 @@ class Site:
         self.told_s = now_s
         self.fabric.note_ready(self.node.name)
 
-    def tell_change(self, change: GuestChange, status: VmStatus, now_s: float) -> None:
+    def tell_change(self, change: GuestChange, status: VmStatus, now_s: float, detail: str = "") -> None:
         """Keep a change nobody asked for."""
-        self.tell(GuestChanged(change, status), now_s)
+        self.tell(GuestChanged(change, status, detail), now_s)
 
     def answer(
         self,
@@ -184,4 +199,5 @@ class Site:
         self.fabric.world.remove(domain.vm, now_s)
         self.fabric.locks.pop(domain.vm, None)
         domain.state, domain.busy, domain.cpu_time_s = state, "", final.cpu_time_s
+        domain.disk_time_s, domain.disk_read_bytes = final.disk_time_s, final.disk_read_bytes
         return final

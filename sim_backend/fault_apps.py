@@ -11,6 +11,7 @@ from random import Random
 from shared.model import Job, Node, Rules
 from shared.webapp import Flow, ModelForm, WebApp
 from sim_backend.demand import steps
+from sim_backend.fault_illness import Illness, draw_illnesses, draw_probe
 from sim_backend.web_site import TrueFlow, TrueWeb
 
 FIRST_S, LAST_S = 1_500.0, 4_000.0  # between them applications are changed and removed
@@ -31,6 +32,7 @@ class FaultApp:
     changed: WebApp | None
     changed_s: float
     removed_s: float
+    illnesses: tuple[Illness, ...] = ()
 
     def truth(self) -> TrueWeb:
         """What it really is."""
@@ -43,7 +45,20 @@ def draw_apps(seed: int, nodes: Sequence[Node], policy: str) -> tuple[FaultApp, 
     rng = Random(f"apps:{seed}")
     ruled = policy not in RULELESS
     lasting = replace(_app(0, nodes, ruled, rng), removed_s=math.inf)
-    return (lasting, _app(1, nodes, ruled, rng)) if rng.random() < 0.6 else (lasting,)
+    drawn = (lasting, _app(1, nodes, ruled, rng)) if rng.random() < 0.6 else (lasting,)
+    return tuple(watched(seed, one) for one in drawn)
+
+
+def watched(seed: int, drawn: FaultApp) -> FaultApp:
+    """An application with the probe and the illnesses that the seed gives it."""
+    name, changed = drawn.app.name, drawn.changed
+    probe = draw_probe(seed, name)
+    return replace(
+        drawn,
+        app=replace(drawn.app, probe=probe),
+        changed=replace(changed, probe=probe) if changed is not None else None,
+        illnesses=draw_illnesses(seed, name) if probe is not None else (),
+    )
 
 
 def _app(index: int, nodes: Sequence[Node], ruled: bool, rng: Random) -> FaultApp:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from random import Random
 
 from agents.settings import AgentSettings
-from daemons.settings import ControllerSettings, Limits, PolicyChoice
+from daemons.settings import BalancerSettings, ControllerSettings, PolicyChoice
 from shared.bus import topology
 from shared.effects import Write
 from shared.messages import CancelJob, DrainNode, Request
@@ -20,6 +20,8 @@ from sim_backend.closed_loop import ClosedLoop, LoopSettings
 from sim_backend.environment_runs import EnvironmentFaults, with_environments
 from sim_backend.fake_hypervisor import Failure, FakeHypervisor
 from sim_backend.fault_apps import FaultApp
+from sim_backend.fault_balancer import BalancerFaults, balancer_of, served
+from sim_backend.fault_hands import HandFaults, draw_hands
 from sim_backend.fault_script import (
     BUS_KINDS,
     HEARTBEAT_S,
@@ -30,6 +32,7 @@ from sim_backend.fault_script import (
     write_environments,
     write_script,
 )
+from sim_backend.illness_runs import Illnesses
 from sim_backend.invariants import Checker, Violation, unsettled
 from sim_backend.power_runs import PowerFaults, with_power
 from sim_backend.shells import ControllerShell
@@ -55,9 +58,9 @@ CONTROLLER = ControllerSettings(
     retry_s=15.0,
     retry_max_s=120.0,
     stall_after_s=600.0,
-    limits=Limits(),
+    hands_off_s=240.0,
 )
-AGENT = AgentSettings(report_s=10.0, operation_timeout_s=150.0)
+AGENT = AgentSettings(report_s=10.0, operation_timeout_s=150.0, address="192.0.2.1")
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,6 +133,7 @@ def loop_settings(script: FaultScript) -> LoopSettings:
             placement=PolicyChoice(script.policy),
             gang_timeout_s=script.gang_timeout_s,
             action_ttl_s=script.action_ttl_s,
+            balancer=BalancerSettings(**balancer_of(script.seed)),
         ),
         agent=AGENT,
         controllers=script.controllers,
@@ -160,6 +164,10 @@ class FaultRun:
             controller.power_delay_s = lambda: 2.0
         self.power: PowerFaults | None = None
         self.environments: EnvironmentFaults | None = None
+        self.illnesses = Illnesses(self.loop, self.done)
+        touches = draw_hands(script.seed) if script.environments is None else ()
+        self.hands = HandFaults(self.loop, self.checker.guests, self.checker.hands, self.done, touches)
+        self.balancer = BalancerFaults(self.loop, self.done, script.seed)
         self._write_down()
 
     def run(self) -> None:
@@ -209,7 +217,7 @@ class FaultRun:
         ]
         missing += [f"{name} was never accepted" for name in self.loop.apps if name not in apps.accepted]
         missing += [] if environments is None else environments.unsettled()
-        return missing + unsettled(self.loop, accepted) + unsettled_apps(self.loop)
+        return missing + unsettled(self.loop, accepted) + unsettled_apps(self.loop) + self.balancer.unsettled()
 
     # --- the script -----------------------------------------------------------------------------------------------
 
@@ -218,8 +226,8 @@ class FaultRun:
         for job in script.jobs:
             factor = script.work_factors[job.name]
             loop.submit(job, [(stage.work_mcycles * factor, stage.max_mhz) for stage in job.stages])
-        for each in script.apps:
-            self._write_down_app(each)
+        for number, each in enumerate(script.apps):
+            self._write_down_app(served(script.seed, number, each))
         name, at_s = script.cancelled
         if name:
             at_s = max(at_s, loop.jobs[name].submit_s + 1.0)
@@ -238,6 +246,7 @@ class FaultRun:
 
     def _write_down_app(self, script: FaultApp) -> None:
         loop, name = self.loop, script.app.name
+        self.illnesses.schedule(name, script.illnesses)
         loop.submit_web(script.app, script.truth(), script.submit_s)
         if script.changed is not None and script.changed_s < script.removed_s:
             loop.change_web(script.changed, script.changed_s)
@@ -281,6 +290,8 @@ class FaultRun:
                 controller.restart()
         self.loop.store.available = True
         self._apart.clear()
+        self.illnesses.repair()
+        self.balancer.repair()
         if self.power is not None:
             self.power.repair()
         if self.environments is not None:
@@ -323,11 +334,7 @@ class FaultRun:
             return
         self._count(incident)
         controller.die_after_effects = 3 * incident.number
-
-        def repair() -> None:
-            controller.restart()
-
-        self._later(incident, repair)
+        self._later(incident, controller.restart)
 
     def controller_frozen(self, incident: Incident) -> None:
         """The leading controller stands still; after missed heartbeats the broker gives it up."""

@@ -16,7 +16,7 @@ from shared.bus.faults import BusFaults, FaultRule, Partition
 from shared.bus.faults import FaultKind as BusFaultKind
 from shared.costs import OperationCosts
 from shared.model import ActionKind, Job, Node, Rules, Stage
-from sim_backend.fault_apps import FaultApp, draw_apps, with_rules
+from sim_backend.fault_apps import FaultApp, draw_apps, watched, with_rules
 from sim_backend.fault_environments import NODES as ENVIRONMENT_NODES
 from sim_backend.fault_environments import FaultEnvironments, at_home, draw_environments
 from sim_backend.fault_power import FaultPower, draw_power
@@ -191,7 +191,7 @@ def write_environments(
         jobs=tuple(at_home(job, environments.homes.get(job.name, "")) for job in script.jobs),
         apps=(
             *(replace(one, app=replace(one.app, rules=Rules()), changed=None) for one in script.apps),
-            environments.app,
+            watched(seed, environments.app),
         ),
         speed_factors=dict.fromkeys(script.speed_factors, 1.0),
         power=None,

@@ -26,12 +26,15 @@ from shared.messages import (
     Result,
     SetUpNode,
     SubmitJob,
+    Watch,
 )
 from shared.model import INSTANCE_SEPARATOR, JobPhase, workload_of
 from sim_backend.agent_shell import AgentShell
 from sim_backend.app_invariants import AppChecks
 from sim_backend.closed_loop import ClosedLoop
+from sim_backend.fault_hands import HandChecks
 from sim_backend.guest_invariants import OVER, GuestChecks
+from sim_backend.illness_runs import HealthChecks
 from sim_backend.shells import ControllerShell
 
 TOUCHING = (fx.Operate, fx.Abort, fx.Forget)
@@ -61,6 +64,8 @@ class Checker:
         self.controllers = ControllerChecks(loop, self.report)
         self.jobs = JobChecks(loop, self.report)
         self.apps = AppChecks(loop, self.report)
+        self.health = HealthChecks(loop, self.report)
+        self.hands = HandChecks(self.report)
         self.agents.told, self.agents.ordered = self.guests.told, self.controllers.ordered
         self._hook()
 
@@ -76,12 +81,17 @@ class Checker:
             agent.on_effect, agent.on_input = self._agent_effect, self.agents.on_input
             agent.on_death = self.agents.on_death
         for controller in loop.controllers.values():
-            controller.on_effect, controller.on_input = self.controllers.on_effect, self.controllers.on_input
+            controller.on_effect, controller.on_input = self._controller_effect, self.controllers.on_input
             controller.on_death = self.controllers.on_death
         loop.cluster_source.on_change = self.guests.touch
         loop.store.on_write = self._write
         loop.operator.on_reply = self._reply
         loop.engine.after_event = self.guests.look_if_touched
+
+    def _controller_effect(self, shell: ControllerShell, effect: fx.Effect) -> None:
+        self.controllers.on_effect(shell, effect)
+        self.health.on_effect(effect)
+        self.hands.on_effect(effect)
 
     def _write(self, term: int, records: tuple[object, ...]) -> None:
         self.jobs.on_write(term, records)
@@ -303,7 +313,7 @@ def term_of(message: AgentBound) -> int:
     """The term that a message to an agent carries."""
     if isinstance(message, Order):
         return message.action.term
-    assert isinstance(message, Hello | EventsSeen | GoToSleep | SetUpNode)
+    assert isinstance(message, Hello | EventsSeen | GoToSleep | SetUpNode | Watch)
     return message.term
 
 

@@ -12,6 +12,8 @@ AMOUNT_MAX = 1e15
 SECONDS_MAX = 1e12
 SPEED_MIN = 0.001
 SEATS_MAX = 10_000
+SERVERS_MAX = 1024
+MODELS = ("off", "formula", "product-form", "auto")
 STATES = ("waiting", "running", "suspended")
 NAME = rf"[A-Za-z0-9_-]{{1,{NAME_LENGTH_MAX}}}"
 NAME_WORDS = f"1 to {NAME_LENGTH_MAX} ASCII letters, digits, '-' or '_'"
@@ -38,6 +40,7 @@ FILE: Fields = {
     "constraints": rows(()),
     "placement": table(None),
     "limits": table(None),
+    "interference": one_of(MODELS, "auto"),
 }
 COST: Fields = {
     "start_s": number(0, SECONDS_MAX),
@@ -54,6 +57,7 @@ NODE: Fields = {
     "core_mhz": number(SPEED_MIN, AMOUNT_MAX, None),
     "labels": texts(LABEL, LABEL_WORDS, ()),
     "draining": flag(False),
+    "servers": table(None),
 }
 JOB: Fields = {
     "name": text(NAME, NAME_WORDS),
@@ -74,6 +78,7 @@ JOB: Fields = {
     "separate": flag(False),
     "importance": number(0.001, 1e6, 1.0),
     "needs": texts(LABEL, LABEL_WORDS, ()),
+    "loading": table(None),
 }
 STAGE: Fields = {
     "work_mcycles": number(0, AMOUNT_MAX),

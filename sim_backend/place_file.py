@@ -13,10 +13,12 @@ from pathlib import Path
 from typing import Any
 
 from shared.costs import COSTS, OperationCosts
+from shared.errors import InvalidValue
+from shared.loading import CPU, Loading
 from shared.model import STAGES_MAX, Constraint, ConstraintKind, instance_name
 from shared.webapp import ModelForm
 from sim_backend import place_fields as keys
-from sim_backend.json_file import Checker, Row, parse_file
+from sim_backend.json_file import Checker, Row, number, parse_file, whole
 
 GOALS = ("mean_s", "percentile_s", "throughput_per_s")
 SAME_WORK = 1e-6  # how far a job's work may be from the sum of its stages
@@ -29,6 +31,7 @@ class PlaceFile:
     Of a job, `stages` are filled in (work, most and least speed, memory) and `held` has (node, MHz or None) of every
     instance that runs, or (node or None, None) of every image; of a web application, `held` is that of the instances
     that run and `flows` are filled in. changes_max: the limit on changes of running workloads, None: no limit.
+    interference: the model of what sharing costs, "off": none.
     """
 
     now_s: float
@@ -40,6 +43,7 @@ class PlaceFile:
     web_apps: tuple[Row, ...]
     constraints: tuple[Constraint, ...]
     changes_max: int | None
+    interference: str
 
 
 def read(path: Path) -> PlaceFile:
@@ -80,7 +84,7 @@ class _Reader:
     def read(self) -> PlaceFile:
         """The whole file."""
         top = self._top
-        nodes = tuple(row for _, row in self._named("nodes", keys.NODE, {}))
+        nodes = tuple(self._node(at, row) for at, row in self._named("nodes", keys.NODE, {}))
         self._nodes = {row["name"] for row in nodes if "name" in row}
         self._placement()
         names: dict[str, str] = {}
@@ -102,6 +106,7 @@ class _Reader:
             tuple(row for _, row in apps),
             self._constraints(names),
             self._changes_max(),
+            top.get("interference", "off"),
         )
 
     def _wrong(self, path: str, what: str, expected: str) -> None:
@@ -145,10 +150,36 @@ class _Reader:
         if node is not None and node not in self._nodes:
             self._wrong(at, f"there is no node {node!r}", "the name of a node of the file")
 
+    # --- what is shared -----------------------------------------------------------------------------------------------
+
+    def _node(self, at: str, row: Row) -> Row:
+        servers = row.get("servers") or {}
+        shared = {name: whole(1, keys.SERVERS_MAX) for name in servers if not self._reserved(f"{at}.servers", name)}
+        row["servers"] = self.checker.row(f"{at}.servers", {name: servers[name] for name in shared}, shared)
+        return row
+
+    def _loading(self, at: str, row: Row) -> None:
+        """What the job loads, its CPU left out: allotments share that out."""
+        parts = row.get("loading") or {}
+        fields = {name: number(0.0, 1.0) for name in parts}
+        good = self.checker.row(f"{at}.loading", parts, fields)
+        try:
+            found = Loading(tuple(good.items()))
+        except InvalidValue as problem:
+            self._wrong(f"{at}.loading", str(problem), "parts of a job's time alone, by resource")
+            found = Loading()
+        row["loading"] = {name: part for name, part in found.parts if name != CPU and part > 0.0}
+
+    def _reserved(self, at: str, name: str) -> bool:
+        if name == CPU:
+            self._wrong(f"{at}.{name}", "is shared out by allotments", "another resource, such as io")
+        return name == CPU
+
     # --- jobs -------------------------------------------------------------------------------------------------------
 
     def _job(self, at: str, row: Row) -> None:
         self._stages(at, row)
+        self._loading(at, row)
         start_s = row.get("desired_start_s")
         if start_s is None and "desired_start_s" in row:
             row["desired_start_s"] = start_s = self._top.get("now_s", 0.0)

@@ -12,6 +12,7 @@ from shared.model import instance_name
 from shared.snapshot import (
     FlowColumns,
     InstanceColumns,
+    LoadingColumns,
     NodeColumns,
     Snapshot,
     StageColumns,
@@ -49,6 +50,22 @@ def snapshot_of(file: PlaceFile) -> Snapshot:
         flows=_flows(file),
         constraints=file.constraints,
         costs=file.costs,
+        loading=_loading(file, workloads),
+    )
+
+
+def _loading(file: PlaceFile, workloads: list[Row]) -> LoadingColumns | None:
+    """What the jobs load, on nodes of as many types as there are different servers; None where nothing is shared."""
+    resources = tuple(dict.fromkeys(name for row in file.jobs for name in row["loading"]))
+    if file.interference == "off" or not resources:
+        return None
+    kinds: dict[tuple[int, ...], int] = {}
+    servers = [tuple(row["servers"].get(name, 1) for name in resources) for row in file.nodes]
+    node_type = [kinds.setdefault(each, len(kinds)) for each in servers]
+    parts = [[row.get("loading", {}).get(name, 0.0) for name in resources] for row in workloads]
+    table = np.array([parts] * len(kinds), dtype=np.float64).reshape(len(kinds), len(workloads), len(resources))
+    return LoadingColumns(
+        resources, table, _ints(node_type), _floats([list(kind) for kind in kinds]), file.interference
     )
 
 

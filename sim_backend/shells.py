@@ -321,7 +321,8 @@ class ControllerShell(Shell):
     `compute` carries out a `Compute` (an exception in it ends the run: the simulator hides no crash); the next
     `failing_computations` of them answer that time ran out. `compute_delay_s`, `power_delay_s`: asked before each.
     `scrape` gives what is measured of a web application at a URL since it was last asked, `read_prices` what the feed
-    of prices says at a moment of the world's clocks, `balance` tells a balancer.
+    of prices says at a moment of the world's clocks, `balance` tells a balancer, `measure` asks it, `notify` tells
+    somebody. `record` is given what decisions were computed from.
     A core that exits is started anew after a second while `supervised`.
     """
 
@@ -346,6 +347,10 @@ class ControllerShell(Shell):
         self.scrape: Callable[[fx.Scrape, float], tuple[FlowSample, ...]] = _unmeasured
         self.read_prices: Callable[[float], fx.PricesRead] = _no_prices
         self.balance: Callable[[fx.Balance], fx.Balanced] = _unbalanced
+        self.measure: Callable[[str, float], FlowSample | None] = _unasked
+        self.notify: Callable[[fx.Notify], fx.Notified] = _arrived
+        self.record: Callable[[fx.Record], None] = _unrecorded
+        self.audit: Callable[[fx.Audited], None] = _unrecorded
         self._make_core = make_core
         self._compute_function = compute
         self._unacknowledged_queue = topology.report_queue(name).name
@@ -354,9 +359,13 @@ class ControllerShell(Shell):
             fx.Write: self._write,
             fx.TakeLead: self._take_lead,
             fx.Compute: self._compute,
+            fx.Record: lambda effect: self.record(effect),
+            fx.Audited: lambda effect: self.audit(effect),
             fx.Power: self._power,
+            fx.Notify: lambda effect: self._answer(self.notify(effect)),
             fx.Scrape: self._scrape,
             fx.Balance: self._balance,
+            fx.Measure: self._measure,
             fx.ReadPrices: lambda _: self._answer(self.read_prices(self.engine.clock_s)),
             fx.Exit: self._exit,
         }
@@ -414,6 +423,13 @@ class ControllerShell(Shell):
             answer = fx.Balanced(effect.app, False, (), str(problem))
         self._answer(answer)
 
+    def _measure(self, effect: fx.Measure) -> None:
+        try:
+            sample, error = self.measure(effect.app, self.engine.now_s), ""
+        except TransientError as problem:
+            sample, error = None, str(problem)
+        self._answer(fx.Scraped(effect.app, self.engine.clock_s, () if sample is None else (sample,), error))
+
     def _exit(self, effect: fx.Exit) -> None:
         del effect
         self.kill()
@@ -440,13 +456,26 @@ class ControllerShell(Shell):
             self.engine.at(self.engine.now_s + delay_s, ACTOR_PRIORITY, act)
 
 
+def _unrecorded(effect: fx.Record | fx.Audited) -> None:
+    del effect
+
+
 def _unmeasured(effect: fx.Scrape, now_s: float) -> tuple[FlowSample, ...]:
     del now_s
     raise TransientError(f"nothing answers at {effect.url}")
 
 
+def _arrived(effect: fx.Notify) -> fx.Notified:
+    """Whoever is to be told hears it."""
+    return fx.Notified(effect.channel, effect.message, True)
+
+
 def _unbalanced(effect: fx.Balance) -> fx.Balanced:
     raise TransientError(f"there is no balancer for {effect.app}")
+
+
+def _unasked(app: str, now_s: float) -> FlowSample | None:
+    raise TransientError(f"there is no balancer to be asked about {app} at {now_s:g} s")
 
 
 def _no_prices(now_s: float) -> fx.PricesRead:

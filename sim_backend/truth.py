@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from shared import effects as fx
-from shared.model import INSTANCE_SEPARATOR, Action, ActionKind, GuestChange, Job, Outcome, workload_of
+from shared.model import COMING, INSTANCE_SEPARATOR, Action, ActionKind, Job, Outcome, workload_of
 from shared.webapp import WebApp
 from sim_backend.agent_shell import AgentShell
 from sim_backend.figures import BusyNodes, JobRun
@@ -60,7 +60,7 @@ class Truth:
             action = self._under_way.pop(event.call_id, None)
             if action is not None:
                 self._operated(action, event.outcome, shell.engine.now_s)
-        elif type(event) is fx.GuestChanged and event.change is not GuestChange.ARRIVED:
+        elif type(event) is fx.GuestChanged and event.change not in COMING:
             self._release(event.status.vm, shell.node, shell.engine.now_s)
 
     def host_died(self, node: str, now_s: float) -> None:

@@ -16,7 +16,7 @@ faster than one vCPU of p MHz, Sakasegawa's approximation of M/M/m for m = W / p
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from random import Random
 
@@ -90,10 +90,11 @@ class _Lane:
 
 class WebSite:
     """Application `app`, whose instances are the guests app#0, app#1, ... of a world. `lost`: requests that an instance
-    was given and never answered."""
+    was given and never answered. `is_ill`: whether an instance does not serve although it executes."""
 
     def __init__(self, app: str, truth: TrueWeb, world: World) -> None:
         self.app, self.truth = app, truth
+        self.is_ill: Callable[[str], bool] = _well
         self.looks: list[Look] = []
         self.lost = 0.0
         self._world = world
@@ -111,7 +112,7 @@ class WebSite:
         """What was measured since the last look (nothing at the first), and let the instances work until the next.
         The world must have been brought up to `now_s`."""
         samples: tuple[FlowSample, ...] = ()
-        executing = self._world.executing(self.app + INSTANCE_SEPARATOR)
+        executing = self._serving(now_s)
         vms = executing if self._routes is None else [vm for vm in executing if vm in self._routes]
         if self._since_s is not None and now_s > self._since_s:
             samples = self._close(vms, self._since_s, now_s)
@@ -119,6 +120,14 @@ class WebSite:
         self._lose_undrained(executing, now_s)
         self._begin(vms, now_s, next_s)
         return samples
+
+    def _serving(self, now_s: float) -> list[str]:
+        """Instances that execute and are not ill; those that are do nothing."""
+        executing = self._world.executing(self.app + INSTANCE_SEPARATOR)
+        for vm in executing:
+            if self.is_ill(vm):
+                self._world.ask(vm, 0.0, now_s)
+        return [vm for vm in executing if not self.is_ill(vm)]
 
     def route(self, backends: Sequence[Backend], now_s: float, next_s: float) -> tuple[FlowSample, ...]:
         """A look, and from now on requests go to these instances and no others."""
@@ -268,3 +277,7 @@ class WebSite:
 
     def _waiting_mcycles(self) -> float:
         return math.fsum(lane.waiting * lane.flow.work_mcycles for lane in self._lanes)
+
+
+def _well(_vm: str) -> bool:
+    return False

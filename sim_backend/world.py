@@ -15,8 +15,9 @@ from heapq import heapify, heappop, heappush
 
 from shared.errors import ContractViolation, InvalidValue
 from shared.model import INSTANCE_SEPARATOR, Node
+from sim_backend.disks import SERVERS_MAX
 from sim_backend.sharing import shares
-from sim_backend.world_parts import Guest, Host, Task
+from sim_backend.world_parts import Guest, Host, Task, task_of
 
 STALE_MIN = 256  # heap entries that may be out of date before the heap is rebuilt
 
@@ -33,16 +34,20 @@ class World:
         self._stale = 0
         self._now_s = 0.0  # of the change that is being made
         self._dirty: dict[Task, None] = {}  # tasks some of whose shares changed, in the order of the change
+        self._disks: dict[Host, None] = {}  # hosts on which something changed for those that use the disk
 
     # --- hosts ---------------------------------------------------------------------------------------------------
 
-    def add_host(self, node: Node, speed_factor: float = 1.0) -> None:
-        """A host that truly runs at `core_mhz` x `speed_factor` (> 0). ContractViolation when it is there already."""
+    def add_host(self, node: Node, speed_factor: float = 1.0, disk_servers: int = 1) -> None:
+        """A host that truly runs at `core_mhz` x `speed_factor` (> 0) and whose disk serves so many requests at a time
+        at full speed. ContractViolation when it is there already."""
         if node.name in self._hosts:
             raise ContractViolation(f"host {node.name} is there already")
         if not (math.isfinite(speed_factor) and speed_factor > 0):
             raise InvalidValue("speed_factor", speed_factor, "a finite number above 0")
-        self._hosts[node.name] = Host(node.name, node.cores, node.core_mhz * speed_factor)
+        if not 1 <= disk_servers <= SERVERS_MAX:
+            raise InvalidValue("disk_servers", disk_servers, f"1 to {SERVERS_MAX}")
+        self._hosts[node.name] = Host(node.name, node.cores, node.core_mhz * speed_factor, disk_servers)
 
     def remove_host(self, name: str, now_s: float) -> list[str]:
         """Take a host out for good; its guests are gone. Returns their names."""
@@ -67,10 +72,20 @@ class World:
         """Memory of the guests on a host."""
         return self._host(host).memory_mib
 
-    def used_frac(self, host: str) -> float:
-        """The share of a host's CPU that its guests are given now."""
+    def standing(self, host: str) -> tuple[float, float, list[float], int]:
+        """True MHz of a core and of all; what guests load the disk with now, and how many it serves at a time."""
         home = self._host(host)
-        return min(1.0, math.fsum(guest.share_mhz for guest in home.guests.values()) / home.capacity_mhz)
+        return home.core_mhz, home.capacity_mhz, [] if home.disk is None else home.disk.parts(), home.disk_servers
+
+    def used_frac(self, host: str) -> float:
+        """The share of a host's CPU that its guests use now."""
+        home = self._host(host)
+        return min(1.0, math.fsum(guest.used_mhz for guest in home.guests.values()) / home.capacity_mhz)
+
+    def host_disk_s(self, host: str, now_s: float) -> tuple[float, float]:
+        """For how long anybody has been at the disk of a host, and the service that guests have had there, seconds."""
+        disk = self._host(host).disk
+        return (0.0, 0.0) if disk is None else (disk.busy_s(now_s), disk.served_s(now_s))
 
     # --- tasks ---------------------------------------------------------------------------------------------------
 
@@ -80,24 +95,17 @@ class World:
         stages: Sequence[tuple[float, float]],
         instances: int,
         checkpoint_mcycles: float = 0.0,
+        io: float = 0.0,
     ) -> None:
-        """A task of `instances` coupled guests. `stages` are true (work_mcycles per instance, max_mhz).
+        """A task of `instances` coupled guests. `stages` are true (work_mcycles per instance, max_mhz); `io`: the part
+        of its time alone at full speed that each is at its host's disk.
 
         Raises InvalidValue for work that is not finite and >= 0, a speed that is not above 0 (inf: no limit), no
-        stages or no instances; ContractViolation when the name is taken.
+        stages or no instances, a part outside 0..1; ContractViolation when the name is taken.
         """
         if name in self._tasks:
             raise ContractViolation(f"task {name} is there already")
-        if not stages or instances < 1:
-            raise InvalidValue("stages, instances", (len(stages), instances), "at least one of each")
-        for work, max_mhz in stages:
-            if not (math.isfinite(work) and work >= 0 and max_mhz > 0):
-                raise InvalidValue("stage", (work, max_mhz), "finite work >= 0 at a speed above 0")
-        if not (math.isfinite(checkpoint_mcycles) and checkpoint_mcycles >= 0):
-            raise InvalidValue("checkpoint_mcycles", checkpoint_mcycles, "a finite number >= 0")
-        real = [stage for stage in stages if stage[0] > 0] or [stages[-1]]
-        targets = tuple(math.fsum(work for work, _ in real[: i + 1]) for i in range(len(real)))
-        self._tasks[name] = Task(name, targets, tuple(speed for _, speed in real), instances, checkpoint_mcycles)
+        self._tasks[name] = task_of(name, stages, instances, checkpoint_mcycles, io)
         self.completions[name] = []
 
     def done_mcycles(self, task: str, now_s: float) -> float:
@@ -140,6 +148,8 @@ class World:
         guest.task, guest.index, guest.attempt = task, int(index), attempt
         guest.base_mcycles = task.done_mcycles  # exact: without this member the task stands still
         task.members[vm] = guest
+        if task.io:
+            home.join_disk(guest, now_s)
         if running:
             self._start(guest, task, now_s)
 
@@ -183,6 +193,8 @@ class World:
             return
         guest.executed_mcycles = 0.0
         guest.base_mcycles = task.done_at(now_s)
+        if task.io:
+            target.join_disk(guest, now_s)
         if guest.running:
             self._demand(guest, task.max_mhz[task.stage])
             self._rerate(task, now_s)
@@ -198,6 +210,8 @@ class World:
                 self._stop(guest, task, now_s)
             del task.members[vm]
         self._leave(guest)
+        if self._dirty or self._disks:
+            self._flush(now_s)
 
     def where(self, vm: str) -> str | None:
         """The host a guest is on, None when it is not alive."""
@@ -208,6 +222,12 @@ class World:
         """CPU seconds a guest has used since it came to this host: work executed here / true core MHz."""
         guest = self._guests[vm]
         return guest.executed_at(now_s) / guest.host.core_mhz
+
+    def disk_s(self, vm: str, now_s: float) -> tuple[float, float]:
+        """How long its disk requests have kept a guest waiting since it came to this host, and for how long they were
+        served, seconds."""
+        guest = self._guests[vm]
+        return (0.0, 0.0) if guest.disk is None else guest.disk.at(guest.executed_at(now_s))
 
     def share_mhz(self, vm: str) -> float:
         """CPU a guest is given now, in true MHz (0 when it is idle or not executing). KeyError when not alive."""
@@ -278,7 +298,7 @@ class World:
                 self._next_stage(task, at_s)
             else:
                 self._finish(task, at_s, over)
-            if self._dirty:
+            if self._dirty or self._disks:
                 self._flush(at_s)
         return over
 
@@ -300,22 +320,32 @@ class World:
         task.executing += 1
         self._demand(guest, task.max_mhz[task.stage])
         if task.executing == task.instances:
+            self._touch(task)
             self._rerate(task, now_s)
-        if self._dirty:
+        if self._dirty or self._disks:
             self._flush(now_s)
 
     def _stop(self, guest: Guest, task: Task, now_s: float) -> None:
         whole = task.executing == task.instances
         task.executing -= 1
         if whole:
+            self._touch(task)
             self._rerate(task, now_s)
         self._no_demand(guest)
-        if self._dirty:
+        if self._dirty or self._disks:
             self._flush(now_s)
+
+    def _touch(self, task: Task) -> None:
+        """A task begins to work, or stops: so do its guests at their disks."""
+        if task.io:
+            self._disks.update((guest.host, None) for guest in task.members.values())
 
     def _leave(self, guest: Guest) -> None:
         host = guest.host
         del host.guests[guest.vm]
+        if host.disk is not None and guest.disk is not None:
+            host.disk.leave(guest, self._now_s)
+            self._disks[host] = None
         if guest.demand_mhz:
             self._no_demand(guest)
         if host.guests:
@@ -347,6 +377,8 @@ class World:
             if guest.task is None:
                 guest.count(self._now_s)
             guest.share_mhz = demand
+        if guest.disk is not None:
+            self._disks[host] = None
 
     def _no_demand(self, guest: Guest) -> None:
         host = guest.host
@@ -354,6 +386,8 @@ class World:
             guest.count(self._now_s)
         host.demand_mhz -= guest.demand_mhz
         guest.demand_mhz = guest.share_mhz = 0.0
+        if guest.disk is not None:
+            self._disks[host] = None
         if host.contended:
             self._reshare(host)
 
@@ -370,9 +404,15 @@ class World:
                     self._dirty[guest.task] = None
                 else:
                     guest.count(self._now_s)
+                if guest.disk is not None:
+                    self._disks[host] = None
                 guest.share_mhz = share
 
     def _flush(self, now_s: float) -> None:
+        for host in self._disks:
+            if host.disk is not None:
+                self._dirty.update(dict.fromkeys(host.disk.share(now_s)))
+        self._disks = {}
         dirty = self._dirty
         if dirty:
             self._dirty = {}
@@ -385,7 +425,9 @@ class World:
             rate = 0.0
         elif task.instances == 1:
             (guest,) = task.members.values()
-            rate = guest.share_mhz
+            rate = guest.share_mhz if guest.disk is None else guest.pace_mhz
+        elif task.io:
+            rate = min([guest.pace_mhz for guest in task.members.values()])
         else:
             rate = min([guest.share_mhz for guest in task.members.values()])
         if rate == task.rate_mhz:

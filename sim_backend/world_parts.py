@@ -3,18 +3,25 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
+
+from shared.errors import InvalidValue
+from sim_backend.disks import DiskUse, HostDisk
 
 ROUNDING = 1e-12  # a host whose caps add up to its capacity but for rounding is not contended
 
 
 class Host:
-    """`demand_mhz` is the sum of its guests' caps; while that fits (not `contended`) each gets its cap."""
+    """`demand_mhz` is the sum of its guests' caps; while that fits (not `contended`) each gets its cap. `disk` is None
+    until a guest comes that uses it, of `disk_servers` requests at a time."""
 
     __slots__ = (
         "capacity_mhz",
         "contended",
         "core_mhz",
         "demand_mhz",
+        "disk",
+        "disk_servers",
         "guests",
         "limit_mhz",
         "memory_mib",
@@ -22,12 +29,20 @@ class Host:
         "up",
     )
 
-    def __init__(self, name: str, cores: int, core_mhz: float) -> None:
+    def __init__(self, name: str, cores: int, core_mhz: float, disk_servers: int = 1) -> None:
+        self.disk_servers = disk_servers
+        self.disk: HostDisk | None = None
         self.name, self.core_mhz, self.capacity_mhz = name, core_mhz, cores * core_mhz
         self.limit_mhz = self.capacity_mhz * (1.0 + ROUNDING)
         self.guests: dict[str, Guest] = {}
         self.demand_mhz = self.memory_mib = 0.0
         self.contended, self.up = False, True
+
+    def join_disk(self, guest: Guest, now_s: float) -> None:
+        """A guest that uses the disk has come."""
+        if self.disk is None:
+            self.disk = HostDisk(self.disk_servers, now_s)
+        self.disk.join(guest)
 
 
 class Guest:
@@ -35,6 +50,7 @@ class Guest:
 
     `base` is the task's progress when the guest came to this host, `executed` the work done here that no longer follows
     from it; without a task the work up to `since`. `carried`: the work without a task that it did on earlier hosts.
+    `pace`: what it gets done of its share while it waits for the disk, where it uses that (`disk`).
     """
 
     __slots__ = (
@@ -43,10 +59,12 @@ class Guest:
         "cap_mhz",
         "carried_mcycles",
         "demand_mhz",
+        "disk",
         "executed_mcycles",
         "host",
         "index",
         "memory_mib",
+        "pace_mhz",
         "running",
         "share_mhz",
         "since_s",
@@ -65,12 +83,18 @@ class Guest:
         self.task: Task | None = None
         self.attempt = self.index = 0
         self.demand_mhz = self.share_mhz = self.executed_mcycles = self.base_mcycles = 0.0
-        self.wants_mhz = self.carried_mcycles = self.since_s = 0.0
+        self.wants_mhz = self.carried_mcycles = self.since_s = self.pace_mhz = 0.0
+        self.disk: DiskUse | None = None
 
     @property
     def ceiling_mhz(self) -> float:
         """The most that it can use on its host, whatever it has to do."""
         return max(0.0, min(self.vcpus * self.host.core_mhz, self.cap_mhz))
+
+    @property
+    def used_mhz(self) -> float:
+        """What it uses of its share now: less while it waits for the disk."""
+        return self.share_mhz if self.disk is None or self.task is None else min(self.share_mhz, self.task.rate_mhz)
 
     def executed_at(self, now_s: float) -> float:
         """Mcycles executed on this host."""
@@ -85,7 +109,8 @@ class Guest:
 
 
 class Task:
-    """Progress per instance: `done` at `since`, going on at `rate` until `next_s`, when `targets[stage]` is done."""
+    """Progress per instance: `done` at `since`, going on at `rate` until `next_s`, when `targets[stage]` is done. `io`:
+    the part of its time alone that it is at the disk."""
 
     __slots__ = (
         "attempt",
@@ -94,6 +119,7 @@ class Task:
         "ended",
         "executing",
         "instances",
+        "io",
         "max_mhz",
         "members",
         "name",
@@ -106,8 +132,15 @@ class Task:
     )
 
     def __init__(
-        self, name: str, targets: tuple[float, ...], max_mhz: tuple[float, ...], instances: int, checkpoint: float
+        self,
+        name: str,
+        targets: tuple[float, ...],
+        max_mhz: tuple[float, ...],
+        instances: int,
+        checkpoint: float,
+        io: float = 0.0,
     ) -> None:
+        self.io = io
         self.name, self.targets_mcycles, self.max_mhz = name, targets, max_mhz
         self.instances, self.checkpoint_mcycles = instances, checkpoint
         self.members: dict[str, Guest] = {}
@@ -124,3 +157,21 @@ class Task:
         if now_s >= self.next_s:
             return target
         return min(target, self.done_mcycles + self.rate_mhz * (now_s - self.since_s))
+
+
+def task_of(
+    name: str, stages: Sequence[tuple[float, float]], instances: int, checkpoint_mcycles: float, io: float
+) -> Task:
+    """A task of true stages (work_mcycles per instance, max_mhz). Raises InvalidValue, see `World.add_task`."""
+    if not stages or instances < 1:
+        raise InvalidValue("stages, instances", (len(stages), instances), "at least one of each")
+    for work, max_mhz in stages:
+        if not (math.isfinite(work) and work >= 0 and max_mhz > 0):
+            raise InvalidValue("stage", (work, max_mhz), "finite work >= 0 at a speed above 0")
+    if not (math.isfinite(checkpoint_mcycles) and checkpoint_mcycles >= 0):
+        raise InvalidValue("checkpoint_mcycles", checkpoint_mcycles, "a finite number >= 0")
+    if not 0.0 <= io <= 1.0:
+        raise InvalidValue("io", io, "0 to 1")
+    real = [stage for stage in stages if stage[0] > 0] or [stages[-1]]
+    targets = tuple(math.fsum(work for work, _ in real[: i + 1]) for i in range(len(real)))
+    return Task(name, targets, tuple(speed for _, speed in real), instances, checkpoint_mcycles, io)

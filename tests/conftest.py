@@ -3,9 +3,24 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import structlog
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Tests on real processes first: they wait for much and keep few processors busy, so that others run beside them,
+    and those that share a scene stay together."""
+    items.sort(key=lambda item: "integration" not in item.path.parts)
+
+
+@pytest.fixture(autouse=True)
+def own_log() -> Iterator[None]:
+    """What a test sets up for the log ends with the test: the stream that it goes to is closed then."""
+    yield
+    structlog.reset_defaults()
 
 
 @pytest.fixture(scope="session")

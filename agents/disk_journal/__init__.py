@@ -59,6 +59,11 @@ class DiskJournal:
             raise
         self._compact_at = self._size + compact_bytes
 
+    @property
+    def size_bytes(self) -> int:
+        """How long its file is."""
+        return self._size
+
     def append(self, record: Any) -> None:
         """Make a record durable before returning; see `append_all`."""
         self.append_all((record,))

@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from shared.config import BalancerKeys
-from shared.effects import Backend, Balanced
+from shared.effects import Balance, Balanced
+from shared.errors import ContractViolation
+from shared.webapp import FlowSample
 
 
 class NoBalancer:
     """Implements `shared.ports.LoadBalancer` where health checks or service discovery see to it."""
 
     name = "none"
+    measures = False
 
     def __init__(self, keys: BalancerKeys) -> None:
         del keys
 
-    def set_backends(self, app: str, backends: Sequence[Backend]) -> Balanced:
+    def set_backends(self, order: Balance) -> Balanced:
         """Done: nothing is waited for."""
-        return Balanced(app, True, tuple(backend.vm for backend in backends if backend.drain))
+        return Balanced(order.app, True, tuple(backend.vm for backend in order.backends if backend.drain))
+
+    def measure(self, app: str, now_s: float) -> FlowSample | None:
+        """Nobody is asked."""
+        raise ContractViolation(f"{app} at {now_s:g} s: this driver does not measure")

@@ -9,7 +9,9 @@ from enum import Enum
 from pathlib import Path
 from typing import Annotated, Any, ClassVar
 
+from daemons.cli import agreement_xml, assurance_tables, setup_tables
 from daemons.cli.jobfile import Group, JobName, Speed, Unlike
+from daemons.cli.type_rules import WORKLOAD, OfItsSide, RegisteredType, TermsFit, found_type, scheduling_of
 from shared import plugins, tomlfile
 from shared.agreement import (
     RATIO_MAX,
@@ -21,14 +23,12 @@ from shared.agreement import (
     Granularity,
     OnReclaim,
     Relationship,
-    Scheduling,
-    Setup,
-    SetupPolicy,
     VmTemplate,
     WebTerms,
     WorkloadType,
 )
 from shared.errors import InvalidInput, InvalidValue, Problem
+from shared.reservation import ServiceClass
 from shared.tomlfile import Above, AtLeast, Form, Range
 
 LEAST = 1e-6  # stands for "above 0"
@@ -51,21 +51,10 @@ class TemplateTable:
 
 
 @dataclass(frozen=True, slots=True)
-class SetupTable:
-    """What is done to a node that changes hands, see `shared.agreement.Setup`."""
-
-    policy: SetupPolicy = SetupPolicy.NOOP
-    command: Group = ""
-    limit_s: Annotated[float, Range(1.0, 86_400.0)] = 600.0
-    acquire: bool = True
-    release: bool = True
-
-
-@dataclass(frozen=True, slots=True)
 class SchedulingTable:
-    """The placement policy of the environment's workloads, and its parameters."""
+    """The placement policy of the environment's workloads (None: that of its type), and its parameters."""
 
-    policy: str = "first-fit"
+    policy: str | None = None
     params: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -141,7 +130,8 @@ class ParamsFit:
 
     def broken(self, values: Mapping[str, Any]) -> str:
         """What is expected, "" where that is so."""
-        policy = values.get("scheduling.policy")
+        kind = found_type(values)
+        policy = values.get("scheduling.policy") or (kind.scheduling.policy if kind and values.get(self.key) else None)
         if policy is None or self.key not in values or Registered("scheduling.policy", "placement").broken(values):
             return ""
         try:
@@ -149,21 +139,6 @@ class ParamsFit:
         except InvalidInput as error:
             return "; ".join(f"{problem}" for problem in error.problems)
         return ""
-
-
-@dataclass(frozen=True, slots=True)
-class OfItsType:
-    """There is no table of terms of the other type of workload."""
-
-    table: str
-    of: WorkloadType
-    key: str = "workload"
-
-    def broken(self, values: Mapping[str, Any]) -> str:
-        """What is expected, "" where that is so."""
-        given = self.table not in values  # a table that is left out is known to be None
-        wrong = given and values.get(self.key) not in (None, self.of)
-        return f"{self.of.value}, or no table [{self.table}]" if wrong else ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,32 +153,6 @@ class OfVms:
         if granularity is Granularity.VM and not given:
             return "node, or a table [template] of the VM that is counted"
         return "vm, or no table [template]" if granularity is Granularity.NODE and given else ""
-
-
-@dataclass(frozen=True, slots=True)
-class FreshVms:
-    """Nothing is set up for VMs, which begin anew each time."""
-
-    key: str = "setup.policy"
-
-    def broken(self, values: Mapping[str, Any]) -> str:
-        """What is expected, "" where that is so."""
-        wrong = values.get("granularity") is Granularity.VM and values.get(self.key) not in (None, SetupPolicy.NOOP)
-        return "noop, since a VM begins anew from its template each time" if wrong else ""
-
-
-@dataclass(frozen=True, slots=True)
-class CommandOfExec:
-    """A setup by command names one, and no other does."""
-
-    key: str = "setup.command"
-
-    def broken(self, values: Mapping[str, Any]) -> str:
-        """What is expected, "" where that is so."""
-        policy = values.get("setup.policy")
-        if policy is None or self.key not in values or (policy is SetupPolicy.EXEC) is bool(values[self.key]):
-            return ""
-        return "nothing, unless policy is exec" if values[self.key] else "a command that agents know, for policy exec"
 
 
 @dataclass(frozen=True, slots=True)
@@ -246,6 +195,24 @@ class EachOnce:
 
 
 @dataclass(frozen=True, slots=True)
+class LowerIsGuaranteed:
+    """What only it may have is no more than what it reserves of class guaranteed."""
+
+    key: str = "lower"
+
+    def broken(self, values: Mapping[str, Any]) -> str:
+        """What is expected, "" where that is so."""
+        shares, lower = values.get("assurance.share"), values.get(self.key)
+        if not shares or lower is None:
+            return ""
+        first = shares[0]
+        most = first.units if first.class_ is ServiceClass.GUARANTEED else 0
+        return (
+            "" if most is None or lower <= most else f"at most {most}, the units of a first share of class guaranteed"
+        )
+
+
+@dataclass(frozen=True, slots=True)
 class AgreementFile:
     """A file for `trimtab env create`, see `shared.agreement.Agreement`; units are nodes, or VMs of its template."""
 
@@ -255,13 +222,16 @@ class AgreementFile:
         ModelTakes(),
         Registered("scheduling.policy", "placement"),
         ParamsFit(),
-        OfItsType("batch", WorkloadType.BATCH),
-        OfItsType("web", WorkloadType.WEB),
+        RegisteredType(),
+        OfItsSide("batch", WorkloadType.BATCH),
+        OfItsSide("web", WorkloadType.WEB),
+        TermsFit(),
         Above("batch.request_ratio", "batch.release_ratio"),
         AtLeast("web.add_above", "web.remove_below"),
         OfVms(),
-        FreshVms(),
-        CommandOfExec(),
+        *setup_tables.RULES,
+        *assurance_tables.RULES,
+        LowerIsGuaranteed(),
         ResourceKind(),
         VersionOfSystem(),
         Unlike("coordinated_with", "name"),
@@ -270,7 +240,7 @@ class AgreementFile:
 
     name: JobName
     owner: JobName
-    workload: WorkloadType
+    workload: str
     lower: Units
     upper: Units | None = None
     model: str = "fb"
@@ -284,31 +254,38 @@ class AgreementFile:
     coordinated_with: Group = ""
     shares: bool = False
     notice_s: Annotated[float, Range(0.0, 1e9)] = 3600.0
-    setup: SetupTable = field(default_factory=SetupTable)
+    setup: setup_tables.SetupTable = field(default_factory=setup_tables.SetupTable)
     scheduling: SchedulingTable = field(default_factory=SchedulingTable)
     users: tuple[JobName, ...] = ()
     batch: BatchTable | None = None
     web: WebTable | None = None
+    terms: Mapping[str, Any] = field(default_factory=dict)
+    assurance: assurance_tables.AssuranceTable | None = None
 
 
 def read_agreement(path: Path) -> Agreement:
-    """The agreement in a TOML file.
+    """The agreement in a TOML file, or in an XML file (`.xml`).
 
     Raises `InvalidInput` with one problem for each thing that is wrong.
     """
     try:
-        return agreement_of(tomlfile.load(path, AgreementFile))
+        load = agreement_xml.read if path.suffix.lower() == ".xml" else tomlfile.load
+        return agreement_of(load(path, AgreementFile), path.parent)
     except InvalidValue as error:  # what no rule above has said
         raise InvalidInput(Problem(f"{path}: {error.field}", f"is {error.got!r}", error.expected)) from error
 
 
-def agreement_of(file: AgreementFile) -> Agreement:
-    """The agreement that a file describes; InvalidValue for one that cannot be."""
+def agreement_of(file: AgreementFile, folder: Path = Path()) -> Agreement:
+    """The agreement that a file in `folder` describes; InvalidValue for one that cannot be, InvalidInput for a file of
+    demand that cannot be used."""
+    kind = found_type({WORKLOAD: file.workload})
+    if kind is None:
+        raise InvalidValue(WORKLOAD, file.workload, "a type of environment that is installed")
     template, setup, batch, web = file.template, file.setup, file.batch or BatchTable(), file.web or WebTable()
     return Agreement(
         file.name,
         file.owner,
-        file.workload,
+        kind.workload,
         file.lower,
         file.upper,
         file.model,
@@ -322,20 +299,24 @@ def agreement_of(file: AgreementFile) -> Agreement:
         file.coordinated_with,
         file.shares,
         file.notice_s,
-        Setup(setup.policy, setup.command, setup.limit_s, setup.acquire, setup.release),
-        Scheduling(file.scheduling.policy, file.scheduling.params),
+        setup_tables.setup_of(setup),
+        scheduling_of(kind, file.scheduling.policy, file.scheduling.params),
         file.users,
         BatchTerms(batch.request_ratio, batch.release_ratio, batch.elastic_factor, batch.on_reclaim),
         WebTerms(web.add_above, web.remove_below, web.over_s),
+        "" if file.workload == kind.workload else file.workload,
+        file.terms,
+        assurance_tables.terms_of(file.assurance, folder),
     )
 
 
 def understood(agreement: Agreement) -> dict[str, Any]:
-    """An agreement as it was understood, for people and for JSON: the terms of its own type of workload alone."""
+    """An agreement as it was understood, for people and for JSON: the terms of its own side alone, its workload by the
+    name of its type."""
     values = {key: _plain(value) for key, value in asdict(agreement).items()}
     other = WorkloadType.WEB if agreement.workload is WorkloadType.BATCH else WorkloadType.BATCH
-    del values[other.value]
-    return values
+    del values[other.value], values["type"]
+    return values | {WORKLOAD: agreement.type_name}
 
 
 def _plain(value: Any) -> Any:

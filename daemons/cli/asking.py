@@ -6,12 +6,13 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import click
-from rich.console import RenderableType
+from rich.console import Group, RenderableType
 from rich.text import Text
 
 from daemons.cli.connection import Line
 from daemons.cli.output import REFUSED, emit, messages, wants_json
-from shared.messages import Query, Reply, Request
+from daemons.cli.render import record
+from shared.messages import Assess, Query, Reply, Request
 from shared.model import check_name
 
 ROWS_MAX = 10_000
@@ -69,6 +70,16 @@ def tell_each(line: Line, names: Sequence[str], request: Callable[[str, str], Re
         messages().print(Text(f"error: {each['name']}: {each['code']}: {each['detail']}"), soft_wrap=True)
     if refused:
         click.get_current_context().exit(REFUSED)
+
+
+def assess_each(line: Line, kind: str, names: Sequence[str], node: str = "") -> None:
+    """Print what the policies think of a change to each of the names; nothing changes. Raises what `Line.ask` does."""
+    with line:
+        found = [dict(line.ask(Assess(line.new_id(), kind, name, node))) for name in dict.fromkeys(names)]
+    emit({"assessments": found}, lambda: Group(*(record(f"{kind} {one['subject']}", one) for one in found)))
+
+
+assess_option = click.option("--assess", is_flag=True, help="Change nothing: only say what the policies think of it.")
 
 
 def _refusal(name: str, reply: Reply) -> dict[str, str]:

@@ -1,27 +1,40 @@
-"""`trimtab broker setup`: users, permissions, exchanges and queues on RabbitMQ."""
+"""`trimtab broker`: users, permissions, exchanges and queues on RabbitMQ, and its certificate."""
 
 from __future__ import annotations
 
+import json
 import os
 import secrets
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
+from urllib.parse import quote, urlsplit
 
 import click
 from rich.console import Group, RenderableType
 from rich.text import Text
 
+from daemons.cli.broker_tls import tls
 from daemons.cli.output import CommandGroup, emit, output_option
 from daemons.cli.render import listing
-from shared.bus.broker_setup import Account, Executor, ManagementApi, Rabbitmqctl, definitions, differences
+from daemons.cli.secret_files import folder_of_ours, write_secret
+from shared.bus.broker_setup import (
+    Account,
+    Executor,
+    ManagementApi,
+    Rabbitmqctl,
+    definitions,
+    differences,
+    has_well_known_password,
+)
+from shared.bus.rabbitmq_values import is_loopback
 from shared.bus.topology import (
     AGENT_USER_PREFIX,
     CONTROLLER_USER_PREFIX,
     OPERATOR_USER_PREFIX,
     OWNER_USER_PREFIX,
+    PORTAL_USER_PREFIX,
     USER_USER_PREFIX,
     WEB_USER_PREFIX,
 )
@@ -30,6 +43,16 @@ from shared.model import check_name
 
 ADMIN_VARIABLE = "TRIMTAB_BROKER_ADMIN"
 PASSWORD_BYTES = 24
+# What systemd calls the password of a daemon, by what its account begins with; see its unit.
+CREDENTIALS = {
+    AGENT_USER_PREFIX: "trimtab-agent-password",
+    CONTROLLER_USER_PREFIX: "trimtab-controller-password",
+    PORTAL_USER_PREFIX: "trimtab-portal-password",
+}
+WELL_KNOWN = (
+    "warning: the broker's user guest has the password that everybody knows: whoever can run a program on its machine "
+    "administers it. Remove it: rabbitmqctl delete_user guest"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,16 +79,22 @@ def broker() -> None:
     """Prepare the broker."""
 
 
+broker.add_command(tls)
+
+
 @broker.command()
 @_list_option("--nodes", "Nodes whose agents get an account and a queue.")
 @_list_option("--controllers", "Controllers that get an account.")
 @_list_option("--operators", "Operators that get an account.")
 @_list_option("--owners", "Owners of environments that get an account.")
 @_list_option("--users", "Users of environments that get an account.")
+@_list_option("--portals", "Portals that get an account, to ask on behalf of those who use them.")
 @_list_option("--web", "Web applications whose balancers get an account to report with.")
 @click.option("--vhost", default="/", show_default=True, help="The virtual host that holds it all; it is made.")
 @click.option("--host", default="localhost", show_default=True, help="HOST[:PORT] of the broker in the URLs.")
-@click.option("--plain", is_flag=True, help="URLs without TLS (amqp:// in place of amqps://).")
+@click.option("--plain", is_flag=True, help="URLs without TLS (amqp:// in place of amqps://), whoever may listen.")
+@click.option("--ca-file", default="", metavar="PATH", help="Where machines have the authority of its certificate.")
+@click.option("--password-files", is_flag=True, help="Passwords of daemons in files of their own, as credentials.")
 @click.option(
     "--folder",
     type=click.Path(file_okay=False, path_type=Path),
@@ -89,23 +118,27 @@ def setup(
     operators: tuple[str, ...],
     owners: tuple[str, ...],
     users: tuple[str, ...],
+    portals: tuple[str, ...],
     web: tuple[str, ...],
     vhost: str,
     host: str,
     plain: bool,
+    ca_file: str,
+    password_files: bool,
     folder: Path,
     management: str | None,
     new_passwords: bool,
     dry_run: bool,
 ) -> None:
     """Make the exchanges, queues, accounts and permissions; what is there already stays, with all its messages."""
-    way = context.find_object(Setup) or Setup(_executor(management))
+    way = context.find_object(Setup) or Setup(_executor(management, plain))
     people = [
         *(AGENT_USER_PREFIX + name for name in nodes),
         *(CONTROLLER_USER_PREFIX + name for name in controllers),
         *(OPERATOR_USER_PREFIX + name for name in operators),
         *(OWNER_USER_PREFIX + name for name in owners),
         *(USER_USER_PREFIX + name for name in users),
+        *(PORTAL_USER_PREFIX + name for name in portals),
         *(WEB_USER_PREFIX + name for name in web),
     ]
     accounts = [Account(user, way.new_password()) for user in people]
@@ -117,39 +150,72 @@ def setup(
     fresh = [account for account in accounts if account.user not in there]
     written = []
     if not dry_run:
-        written = _keep(folder, fresh, "amqp" if plain else "amqps", host, vhost)  # first: no password gets lost
+        form = _Form(host, vhost, plain, ca_file, password_files)
+        written = _keep(folder, fresh, form)  # first: no password gets lost
         way.executor.apply(wanted)
         missing = differences(wanted, way.executor.present())
     values = {"done": not dry_run, "differences": list(missing), "accounts": written}
     emit(values, lambda: _for_people(values))
+    if has_well_known_password(present):
+        click.echo(WELL_KNOWN, err=True)
     if missing and not dry_run:
         click.echo("error: the broker kept something as it was; remove it there, then run this again", err=True)
         context.exit(1)
 
 
-def _executor(management: str | None) -> Executor:
+def _executor(management: str | None, plain: bool) -> Executor:
     if not management:
         return Rabbitmqctl()
     user, colon, password = os.environ.get(ADMIN_VARIABLE, "").partition(":")
     if not colon:
         raise InvalidInput(Problem(ADMIN_VARIABLE, "is not set", "USER:PASSWORD of an administrator of the broker"))
+    parts = urlsplit(management)
+    if parts.scheme != "https" and not (plain or is_loopback(parts.hostname or "")):
+        what = "sends an administrator's password to another machine without TLS"
+        raise InvalidInput(Problem("--management", what, "https://..., or --plain, where nobody between can listen"))
     return ManagementApi(management, user, password)
 
 
-def _keep(folder: Path, accounts: Iterable[Account], scheme: str, host: str, vhost: str) -> list[dict[str, str]]:
-    """Write one file per account; each holds a section for the configuration of its daemon, or an operator's file."""
+@dataclass(frozen=True, slots=True)
+class _Form:
+    """What the files of accounts say beside the account."""
+
+    host: str
+    vhost: str
+    plain: bool
+    ca_file: str
+    password_files: bool
+
+    def text(self, account: Account) -> str:
+        """A section for the configuration of the account's daemon, or an operator's file."""
+        apart = self.keeps_apart(account)
+        secret = "" if apart else ":" + quote(account.password, safe="")
+        scheme = "amqp" if self.plain else "amqps"
+        lines = ["[bus]", f'url = "{scheme}://{account.user}{secret}@{self.host}/{quote(self.vhost, safe="")}"']
+        if apart:
+            lines.append(f'password_file = "credential:{CREDENTIALS[account.user.partition(".")[0] + "."]}"')
+        if self.plain and not is_loopback(urlsplit(f"//{self.host}").hostname or ""):
+            lines.append("plain = true")
+        if self.ca_file and not self.plain:
+            lines += ["", "[bus.tls]", f"ca_file = {json.dumps(self.ca_file)}"]
+        return "\n".join(lines) + "\n"
+
+    def keeps_apart(self, account: Account) -> bool:
+        """Whether the password has a file of its own."""
+        return self.password_files and account.user.startswith(tuple(CREDENTIALS))
+
+
+def _keep(folder: Path, accounts: Sequence[Account], form: _Form) -> list[dict[str, str]]:
+    """Write what each account needs to know, in files that only their owner reads."""
     written = []
-    try:
-        for account in accounts:
-            folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-            file = folder / f"{account.user}.toml"
-            url = f"{scheme}://{account.user}:{quote(account.password, safe='')}@{host}/{quote(vhost, safe='')}"
-            file.touch(mode=0o600)
-            file.chmod(0o600)
-            file.write_text(f'[bus]\nurl = "{url}"\n', "utf-8")
-            written.append({"user": account.user, "file": str(file)})
-    except OSError as error:
-        raise InvalidInput(Problem("--folder", str(error), "a folder that can be written to")) from error
+    if accounts:
+        folder_of_ours("--folder", folder)
+    for account in accounts:
+        file = folder / f"{account.user}.toml"
+        write_secret("--folder", file, form.text(account))
+        if form.keeps_apart(account):
+            write_secret("--folder", folder / f"{account.user}.password", account.password + "\n")
+        written.append({"user": account.user, "file": str(file)})
     return written
 
 

@@ -16,15 +16,19 @@ from uuid import uuid4
 
 import click
 
+from daemons.cli.secret_options import without_password
 from shared import tomlfile
 from shared.bus import topology
-from shared.bus.rabbitmq_values import Tls
+from shared.bus.rabbitmq_values import Tls, check_encryption
 from shared.clock import SystemClock
 from shared.codec import decode, encode
+from shared.config import SecretFile, Url
 from shared.errors import BusUnavailable, InvalidInput, PermanentError, Problem, TransientError
-from shared.messages import Happened, Reply, Request
+from shared.messages import Happened, OnBehalf, Reply, Request
+from shared.operator_messages import WHY_LENGTH_MAX, Change
 from shared.ports import Bus, BusEvent, Delivery, Lost
-from shared.tomlfile import Form, Range
+from shared.private import completed, has_password
+from shared.tomlfile import Range
 
 URL_VARIABLE = "TRIMTAB_URL"
 CONFIG_VARIABLE = "TRIMTAB_CONFIG"
@@ -33,7 +37,7 @@ TIMEOUT_S = 10.0
 TIMEOUT_MAX_S = 86_400.0
 SENDS = 4  # how often a request is sent before its time is over
 RECONNECT_S = 0.5
-RECONNECT_MAX_S = 30.0
+RECONNECT_MAX_S = 5.0  # somebody is looking
 EVENT_POLL_S = 1.0
 PREFETCH = 1000
 
@@ -45,7 +49,6 @@ _ASKERS = (
 )
 
 Timeout = Annotated[float, Range(0.1, TIMEOUT_MAX_S)]
-Url = Annotated[str, Form(r"(amqps?://\S+)?", "a URL amqp://... or amqps://..., or nothing", secret=True)]
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 
 
@@ -81,9 +84,11 @@ class OperatorClock(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class OperatorBus:
-    """The broker and who we are there. The URL may hold a password and is shown nowhere."""
+    """The broker and who we are there; as in the files of the daemons. The URL is shown nowhere."""
 
     url: Url = field(default="", repr=False)
+    password_file: SecretFile = ""
+    plain: bool = False
     tls: Tls = field(default_factory=Tls)
 
 
@@ -96,6 +101,7 @@ class OperatorConfig:
 
 
 def _rabbitmq(bus: OperatorBus) -> Bus:
+    check_encryption(bus.url, bus.plain)
     connection: Bus = import_module("shared.bus.rabbitmq").connect(bus.url, bus.tls)  # loads pika: only now
     return connection
 
@@ -112,8 +118,11 @@ class Access:
 class Line:
     """One operator's connection. Use as a context manager; every method may raise BusUnavailable.
 
-    `say` hears what people should know (a connection lost and found again).
+    `say` hears what people should know (a connection lost and found again). `why`: the reason that goes with requests
+    that change something ("": none is given).
     """
+
+    why = ""
 
     def __init__(self, access: Access, config: OperatorConfig, say: Callable[[str], None] | None = None) -> None:
         self._access, self._config = access, config
@@ -194,9 +203,16 @@ class Line:
         bus = self._bus or self._again(limit_s)
         try:
             for request in requests:
-                bus.publish(topology.REQUESTS, topology.CONTROLLER_QUEUE, encode(request), None, self._replies)
+                body = encode(self._reasoned(request, bus.user))
+                bus.publish(topology.REQUESTS, topology.CONTROLLER_QUEUE, body, None, self._replies)
         except BusUnavailable:
             self._bus = None  # the next round connects and sends again
+
+    def _reasoned(self, request: Request, user: str) -> Request | OnBehalf:
+        """As it is, or on the user's own behalf: so it can have a reason."""
+        if not (self.why and isinstance(request, Change)):
+            return request
+        return OnBehalf(request.request, user, self.why, encode(request))
 
     def _answers(self, wait_s: float) -> Iterator[Reply]:
         for event in self._events(wait_s):
@@ -288,11 +304,30 @@ def bus_options(command: _Command) -> _Command:
     return run  # type: ignore[return-value]  # click reads the options that it was given, not the signature
 
 
+def change_options(command: _Command) -> _Command:
+    """As `bus_options`, for a command that changes something: with `--why`."""
+
+    @functools.wraps(command)
+    def run(line: Line, *words: Any, why: str, **options: Any) -> Any:
+        line.why = why
+        return command(line, *words, **options)
+
+    return bus_options(_why(run))  # type: ignore[return-value]
+
+
+def _reason(_: click.Context, parameter: click.Parameter, value: str) -> str:
+    if len(value) > WHY_LENGTH_MAX:
+        raise InvalidInput(Problem(f"--{parameter.name}", f"has {len(value)} characters", f"at most {WHY_LENGTH_MAX}"))
+    return value
+
+
+_why = click.option("--why", default="", metavar="TEXT", callback=_reason, help="The reason, for the record.")
 _url = click.option(
     "--url",
     envvar=URL_VARIABLE,
     show_envvar=True,
-    help="The broker: amqps://operator.NAME:PASSWORD@HOST/. Better in a file: others can read command lines.",
+    callback=without_password,
+    help="The broker: amqps://operator.NAME@HOST/. Its password is in bus.password_file, or in the variable.",
 )
 _config = click.option(
     "--config",
@@ -310,9 +345,13 @@ _timeout = click.option(
 
 
 def operator_config(url: str | None, file: Path | None, timeout_s: float | None) -> OperatorConfig:
-    """What the options, and else a file, say. Raises `InvalidInput` for a file with problems."""
+    """What the options, and else a file, say, with the password. Raises `InvalidInput` for a file with problems."""
     if file is None:
         places = (Path(place).expanduser() for place in CONFIG_PLACES)
         file = next((place for place in places if place.is_file()), None)
     config = tomlfile.load(file, OperatorConfig) if file is not None else OperatorConfig()
-    return OperatorConfig(timeout_s or config.timeout_s, replace(config.bus, url=url or config.bus.url))
+    if url:
+        place = "" if has_password(url) else config.bus.password_file
+        config, file = replace(config, bus=replace(config.bus, url=url, password_file=place)), None
+    config = completed(config, file)
+    return replace(config, timeout_s=timeout_s or config.timeout_s)

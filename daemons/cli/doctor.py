@@ -6,15 +6,19 @@ import importlib.util
 import os
 import re
 import shutil
+import socket
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
+from http.client import HTTPException
 from importlib import metadata
 from pathlib import Path
+from urllib.request import urlopen
 
 import click
 from rich.table import Table
+from rich.text import Text
 
 from daemons.cli.output import REFUSED, emit, output_option
 from daemons.power import make_driver
@@ -23,12 +27,16 @@ from daemons.price_feed import feed_of
 from shared import plugins
 from shared.config import ControllerConfig, load
 from shared.errors import InvalidInput
+from shared.exposition import PATH, address_of
 from shared.model import PowerOperation
+from shared.private import completed
 
 DISTRIBUTION = "trimtab"
 IMPORT_NAMES = ("agents", "daemons", "shared", "sim_backend")
 OLDEST_PYTHON = (3, 11)
 DATA_VARIABLE = "TRIMTAB_DATA"
+ANSWER_S = 3.0
+TAKEN = "another address in metrics.listen; until then the controller goes on without its metrics"
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,8 +138,12 @@ def _plugins() -> Iterator[Check]:
     """Every registered command, driver and policy can be imported."""
     for group in (
         plugins.COMMANDS,
+        plugins.ENV_COMMANDS,
         plugins.HYPERVISORS,
         plugins.POWER,
+        plugins.BALANCERS,
+        plugins.NOTIFIERS,
+        plugins.ENVIRONMENTS,
         *map(plugins.policy_group, plugins.POLICY_ROLES),
     ):
         for point in sorted(metadata.entry_points(group=group), key=lambda point: point.name):
@@ -164,7 +176,7 @@ def data(folder: str) -> Check:
 def configuration(path: Path) -> Iterator[Check]:
     """The controller's file can be read, and the power driver that it names can work on this machine."""
     try:
-        config = load(path, ControllerConfig)
+        config = completed(load(path, ControllerConfig), path, only_look=True)
         driver = make_driver(config.power)
     except InvalidInput as error:
         yield Check("configuration", False, str(error), f"mend {path}")
@@ -186,6 +198,29 @@ def configuration(path: Path) -> Iterator[Check]:
         wrong = feed.read().error
         fix = "mend it or put a new one in its place; until then prices are forecasts" if wrong else ""
         yield Check("prices", not wrong, wrong or config.prices.file, fix)
+    if config.metrics.listen:
+        yield metrics(config.metrics.listen)
+
+
+def metrics(listen: str) -> Check:
+    """Whether a controller serves its metrics at an address, or could."""
+    try:
+        with urlopen(f"http://{listen}{PATH}", timeout=ANSWER_S) as answer:
+            ours = b'trimtab_build_info{component="controller"' in answer.read()
+    except (OSError, HTTPException):
+        return _to_be_had(listen)
+    if ours:
+        return Check("metrics", True, f"{listen}: served")
+    return Check("metrics", True, f"{listen}: others answer there", TAKEN, warning=True)
+
+
+def _to_be_had(listen: str) -> Check:
+    host, port = address_of(listen)
+    try:
+        with socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET):
+            return Check("metrics", True, f"{listen}: free")
+    except OSError as error:
+        return Check("metrics", True, f"{listen}: {error.strerror}", TAKEN, warning=True)
 
 
 def program(operation: PowerOperation, name: str) -> Check:
@@ -207,6 +242,6 @@ def working_folder(folder: Path) -> Check:
 def _table(checks: list[Check]) -> Table:
     table = Table("check", "", "detail", title="trimtab doctor")
     for check in checks:
-        mark = "[yellow]warning[/]" if check.warning else "[green]ok[/]" if check.ok else "[red]failed[/]"
-        table.add_row(check.name, mark, check.detail + (f"\n-> {check.fix}" if check.fix else ""))
+        word, colour = ("warning", "yellow") if check.warning else ("ok", "green") if check.ok else ("failed", "red")
+        table.add_row(check.name, Text(word, colour), check.detail + (f"\n-> {check.fix}" if check.fix else ""))
     return table

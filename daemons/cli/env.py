@@ -10,11 +10,16 @@ import click
 from rich.console import Group, RenderableType
 from rich.text import Text
 
+from daemons.cli.agreement_text import table_of, to_toml
+from daemons.cli.agreement_xml import to_xml
 from daemons.cli.agreementfile import read_agreement, understood
 from daemons.cli.asking import inner, limit_option, view
-from daemons.cli.connection import TIMEOUT_MAX_S, Line, Refused, bus_options
-from daemons.cli.output import CommandGroup, emit, messages, output_option
+from daemons.cli.connection import TIMEOUT_MAX_S, Line, Refused, bus_options, change_options
+from daemons.cli.output import emit, messages, output_option, wants_json
+from daemons.cli.plugged import PluggedGroup
 from daemons.cli.render import listing, record, rows_of, shown
+from daemons.cli.type_rules import type_rows
+from shared import plugins
 from shared.agreement import UNITS_MAX, EnvironmentState
 from shared.errors import InvalidInput, Problem, TransientError
 from shared.messages import Query, Request
@@ -32,6 +37,7 @@ COLUMNS = (
     "name",
     "owner",
     "workload",
+    "type",
     "model",
     "state",
     "wanted",
@@ -71,7 +77,13 @@ _wait = click.option(
 )
 
 
-@click.group(cls=CommandGroup)
+class EnvGroup(PluggedGroup):
+    """The commands here, and those that other packages add."""
+
+    entry_points = plugins.ENV_COMMANDS
+
+
+@click.group(cls=EnvGroup)
 def env() -> None:
     """Create, activate, resize and end environments."""
 
@@ -97,6 +109,23 @@ def _row(row: Mapping[str, Any]) -> dict[str, Any]:
 
 
 @env.command()
+@output_option
+def types() -> None:
+    """Show the types of environment that are installed here, and the terms that each wants to know."""
+    rows = type_rows()
+    emit({"types": rows}, lambda: Group(*(_type_for_people(row) for row in rows)))
+
+
+def _type_for_people(row: Mapping[str, Any]) -> RenderableType:
+    values = {key: value for key, value in row.items() if key not in ("name", "terms", "scheduling")}
+    if "scheduling" in row:
+        values["scheduler"] = row["scheduling"]["policy"]
+    head = record(f"type {row['name']}", values)
+    terms = [{"key": f"terms.{key}", "meaning": meaning} for key, meaning in row.get("terms", {}).items()]
+    return Group(head, listing("terms", terms, ("key", "meaning"))) if terms else head
+
+
+@env.command()
 @_named
 @bus_options
 @output_option
@@ -119,12 +148,35 @@ def _for_people(name: str, values: dict[str, Any]) -> RenderableType:
 
 
 @env.command()
-@click.argument("file", type=click.Path(path_type=Path))
-@click.option("--dry-run", is_flag=True, help="Only show the agreement as it is understood; nothing is sent.")
+@_named
+@click.option(
+    "--format",
+    "kind",
+    type=click.Choice(("toml", "xml")),
+    default="toml",
+    show_default=True,
+    help="What the file is written in.",
+)
 @bus_options
 @output_option
+def export(line: Line, name: str, kind: str) -> None:
+    """Print the agreement of an environment as a file for `trimtab env create`."""
+    terms = inner(view(line, "environment", name), "environment").get("agreement")
+    table = table_of(terms if isinstance(terms, Mapping) else {})
+    text = to_xml(table) if kind == "xml" else to_toml(table)
+    if wants_json():
+        emit({"name": name, "format": kind, "agreement": table, "text": text}, lambda: text)
+    else:
+        click.echo(text, nl=False)  # as it is: nothing is folded to the width of a screen
+
+
+@env.command()
+@click.argument("file", type=click.Path(path_type=Path))
+@click.option("--dry-run", is_flag=True, help="Only show the agreement as it is understood; nothing is sent.")
+@change_options
+@output_option
 def create(line: Line, file: Path, dry_run: bool) -> None:
-    """Create the environment whose agreement is in a TOML file (examples/env-batch.toml, examples/env-web.toml)."""
+    """Create the environment whose agreement is in a TOML file (examples/env-batch.toml), or in an XML file (.xml)."""
     agreement = read_agreement(file)
     request, note = line.new_id(), ""
     if not dry_run:
@@ -144,7 +196,7 @@ def create(line: Line, file: Path, dry_run: bool) -> None:
 @env.command()
 @_named
 @_wait
-@bus_options
+@change_options
 @output_option
 def activate(line: Line, name: str, wait_s: float | None) -> None:
     """Allot an environment its lower bound and let it serve."""
@@ -154,7 +206,7 @@ def activate(line: Line, name: str, wait_s: float | None) -> None:
 @env.command()
 @_named
 @_wait
-@bus_options
+@change_options
 @output_option
 def deactivate(line: Line, name: str, wait_s: float | None) -> None:
     """Suspend an environment's jobs, stop its web instances and give its units back; its workloads wait for it."""
@@ -165,7 +217,7 @@ def deactivate(line: Line, name: str, wait_s: float | None) -> None:
 @_named
 @click.option("--yes", is_flag=True, help="Do not ask whether all its jobs and web applications may go.")
 @_wait
-@bus_options
+@change_options
 @output_option
 def destroy(line: Line, name: str, yes: bool, wait_s: float | None) -> None:
     """End an environment with all its jobs and web applications, and give its units back."""
@@ -191,7 +243,7 @@ def _upper(_: click.Context, __: click.Parameter, value: str | None) -> str | in
     metavar=f"N|{UNDEFINED}",
     help="Units up to which it and its partner come first; none: undefined.",
 )
-@bus_options
+@change_options
 @output_option
 def resize(line: Line, name: str, lower: int | None, upper: str | int | None) -> None:
     """Change an environment's bounds; the one that is left out stays as it is."""
@@ -212,7 +264,7 @@ def resize(line: Line, name: str, lower: int | None, upper: str | int | None) ->
 @_named
 @click.argument("partner", callback=_name)
 @click.option("--withdraw", is_flag=True, help="Withdraw the consent; what is coordinated parts after the notice.")
-@bus_options
+@change_options
 @output_option
 def consent(line: Line, name: str, partner: str, withdraw: bool) -> None:
     """Consent that an environment shares its units with PARTNER; of two owners both must."""

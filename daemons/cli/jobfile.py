@@ -11,7 +11,8 @@ from typing import Annotated, Any, ClassVar
 
 from shared import tomlfile
 from shared.errors import InvalidInput, Problem
-from shared.model import INSTANCES_MAX, STAGES_MAX, Job, Rules, Stage
+from shared.loading import CPU, IO, NET, SUM_ERROR_MAX, Loading
+from shared.model import ARGUMENT_LENGTH_MAX, ARGUMENTS_MAX, INSTANCES_MAX, STAGES_MAX, Job, Rules, Stage
 from shared.tomlfile import AtLeast, Form, Range
 
 NUMBER_MAX = 1e15
@@ -25,6 +26,9 @@ Amount = Annotated[float, Range(0, NUMBER_MAX)]
 Speed = Annotated[float, Range(0.001, NUMBER_MAX)]
 Seconds = Annotated[float, Range(0, SECONDS_MAX)]
 Mib = Annotated[int, Range(0, 1 << 40)]
+Argument = Annotated[
+    str, Form(rf"[^\0]{{0,{ARGUMENT_LENGTH_MAX}}}", f"at most {ARGUMENT_LENGTH_MAX} characters, none of them NUL")
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +73,30 @@ class RulesTable:
     keep: bool = False
 
 
+Part = Annotated[float, Range(0, 1)]
+
+
+@dataclass(frozen=True, slots=True)
+class LoadingTable:
+    """The part of its time alone on a node that the job spends on the CPU, at the disk and at the network."""
+
+    cpu: Part = 0.0
+    io: Part = 0.0
+    net: Part = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class SumsToOne:
+    """The parts of a loading leave no less than nothing."""
+
+    key: str = "loading.cpu"
+
+    def broken(self, values: Mapping[str, Any]) -> str:
+        """What is expected, "" where that is so."""
+        parts = [values.get(f"loading.{name}") or 0.0 for name in (CPU, IO, NET)]
+        return "" if sum(parts) <= 1.0 + SUM_ERROR_MAX else "parts that sum to 1 at most"
+
+
 @dataclass(frozen=True, slots=True)
 class Unlike:
     """No name of the array under `key` may be in that under `other`; of two strings, they may not be equal."""
@@ -108,6 +136,17 @@ class When:
         """What is expected, "" where that is so."""
         value = values.get(self.key)
         return "" if value is None or epoch_s(value) is not None else WHEN_WORDS
+
+
+@dataclass(frozen=True, slots=True)
+class FewArguments:
+    """A program is not given too many."""
+
+    key: str = "arguments"
+
+    def broken(self, values: Mapping[str, Any]) -> str:
+        """What is expected, "" where that is so."""
+        return "" if len(values.get(self.key) or ()) <= ARGUMENTS_MAX else f"at most {ARGUMENTS_MAX} arguments"
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,10 +230,11 @@ class JobFile:
     """A file for `trimtab jobs submit`. `template`: the VM template; empty for the hypervisor driver's default.
     `class`: of jobs that are alike; then stages may be left out. `queue`: of a deadline window; its deadline is
     the goal then. `after`: jobs that must be completed before it is started. `environment`: the batch environment
-    that it is submitted to."""
+    that it is submitted to. `loading`: how it loads a node, as far as that is known."""
 
     RULES: ClassVar[tuple[Any, ...]] = (
         HasStages(),
+        FewArguments(),
         Without("goal.within_s", "goal.at"),
         Without("goal.factor", "goal.at"),
         Without("goal.factor", "goal.within_s"),
@@ -205,6 +245,7 @@ class JobFile:
         *(NoGoal(f"goal.{key}") for key in ("at", "within_s", "factor")),
         NoQueue(),
         AfterOthers(),
+        SumsToOne(),
         Unlike("rules.forbid", "rules.pin"),
         Unlike("rules.apart", "rules.together"),
         *(AtLeast(f"stages[{index}].max_mhz", f"stages[{index}].min_mhz") for index in range(STAGES_MAX)),
@@ -226,6 +267,8 @@ class JobFile:
     queue: Group = ""
     after: tuple[JobName, ...] = ()
     environment: Group = ""
+    arguments: tuple[Argument, ...] = ()
+    loading: LoadingTable = field(default_factory=LoadingTable)
 
 
 def read_job(path: Path, now_s: float, name: str = "", environment: str = "") -> Job:
@@ -272,6 +315,8 @@ def job_of(file: JobFile, now_s: float, where: str, name: str = "", environment:
         queue=file.queue,
         after=file.after,
         environment=environment or file.environment,
+        arguments=file.arguments,
+        loading=Loading(tuple((name, part) for name, part in asdict(file.loading).items() if part > 0.0)),
     )
 
 
@@ -323,6 +368,8 @@ def understood(job: Job) -> dict[str, Any]:
         "after": list(job.after),
         "environment": job.environment,
         "template": job.template,
+        "arguments": list(job.arguments),
+        "loading": dict(job.loading.parts),
         "rules": asdict(job.rules) | rules,
         "stages": [
             {

@@ -10,10 +10,10 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from daemons.cli.asking import env_option, inner, limit_option, name_option, tell_each, view
-from daemons.cli.connection import Line, bus_options
+from daemons.cli.connection import Line, bus_options, change_options
 from daemons.cli.jobfile import read_job, understood
 from daemons.cli.output import CommandGroup, emit, output_option
-from daemons.cli.render import listing, record, rows_of, shown, time_text
+from daemons.cli.render import failures, listing, record, rows_of, shown, time_text
 from shared.messages import CancelJob, SubmitJob
 from shared.model import Job, JobPhase
 
@@ -48,9 +48,11 @@ def show(line: Line, job: str) -> None:
 
 def _job_for_people(name: str, data: dict[str, Any]) -> RenderableType:
     values = inner(data, "job")
-    table = record(f"job {name}", values)
+    instances = rows_of(values, "instance_list")
+    plain = [{key: value for key, value in row.items() if key != "last_failure"} for row in instances]
+    table = record(f"job {name}", {**values, "instance_list": plain} if plain else values)
     idle = values.get("phase") in (JobPhase.WAITING, JobPhase.SUSPENDED)
-    return Group(table, Text(f"it waits: {_why(values)}")) if idle else table
+    return Group(table, *([Text(f"it waits: {_why(values)}")] if idle else []), *failures(instances))
 
 
 def _why(values: dict[str, Any]) -> str:
@@ -68,7 +70,7 @@ def _why(values: dict[str, Any]) -> str:
 @name_option
 @env_option
 @click.option("--dry-run", is_flag=True, help="Only show the job as it is understood; nothing is sent.")
-@bus_options
+@change_options
 @output_option
 def submit(line: Line, file: Path, name: str, environment: str, dry_run: bool) -> None:
     """Submit the job that a TOML file describes (examples/job.toml)."""
@@ -94,7 +96,7 @@ def _accepted(job: Job) -> str:
 
 @jobs.command()
 @click.argument("jobs", metavar="JOB...", nargs=-1, required=True)
-@bus_options
+@change_options
 @output_option
 def cancel(line: Line, jobs: tuple[str, ...]) -> None:
     """Stop the VMs of jobs, discard their images and end them."""

@@ -6,11 +6,12 @@ from importlib import import_module
 
 import click
 
-from daemons.cli.output import CommandGroup
+from daemons.cli.plugged import PluggedGroup
 from shared import plugins
 
 # Where each command of our own is, and what `trimtab --help` says of it: it is imported only when it is run.
 OWN = {
+    "assurance": ("daemons.cli.assurance", "Show promises beside what is served; check reservations."),
     "broker": ("daemons.cli.broker", "Prepare the broker."),
     "costs": ("daemons.cli.costs", "Show what the energy of the nodes costs, day by day."),
     "decide": ("daemons.cli.plan", "Say what would be decided now, and why."),
@@ -21,8 +22,11 @@ OWN = {
     "jobs": ("daemons.cli.jobs", "Submit, watch and cancel jobs."),
     "load": ("daemons.cli.load", "Submit jobs by an arrival profile."),
     "nodes": ("daemons.cli.nodes", "List, add, empty and remove nodes."),
+    "notifications": ("daemons.cli.notifications", "Show what is told, and what could not be; try channels."),
     "pause": ("daemons.cli.plan", "Stop deciding."),
     "plan": ("daemons.cli.plan", "Show and approve what was decided."),
+    "profile": ("daemons.cli.profile", "Learn and show how jobs load nodes."),
+    "report": ("daemons.cli.report", "Show how workloads fared, what it cost, and what was done."),
     "snapshot": ("daemons.cli.snapshot", "Save what a decision sees, and decide on it again."),
     "status": ("daemons.cli.status", "Show who leads, what is under way, and what is wrong."),
     "store": ("daemons.cli.store", "Back up, restore, prune and upgrade the controller's store."),
@@ -32,28 +36,21 @@ OWN = {
 }
 
 
-class MainGroup(CommandGroup):
+class MainGroup(PluggedGroup):
     """Its own commands and those registered by entry point, which are imported only when they are needed."""
+
+    entry_points = plugins.COMMANDS
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Every command, sorted."""
-        return sorted({*super().list_commands(ctx), *OWN, *plugins.names(plugins.COMMANDS)})
+        return sorted({*super().list_commands(ctx), *OWN})
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """The command of that name; ClickException when a registered one cannot be imported."""
         if cmd_name in OWN:
             own: click.Command = getattr(import_module(OWN[cmd_name][0]), cmd_name)
             return own
-        if cmd_name not in plugins.names(plugins.COMMANDS):
-            return super().get_command(ctx, cmd_name)
-        try:
-            command = plugins.load(plugins.COMMANDS, cmd_name)
-        except (ImportError, AttributeError) as error:
-            reason = f"the command {cmd_name!r} cannot be loaded: {error} (see `trimtab doctor`)"
-            raise click.ClickException(reason) from error
-        if not isinstance(command, click.Command):
-            raise click.ClickException(f"the command {cmd_name!r} is not a click command (see `trimtab doctor`)")
-        return command
+        return super().get_command(ctx, cmd_name)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """List the commands in the help, ours without importing them."""

@@ -7,8 +7,8 @@ from typing import Any
 
 import click
 
-from daemons.cli.asking import inner, limit_option, tell_each, view
-from daemons.cli.connection import Line, bus_options
+from daemons.cli.asking import assess_each, assess_option, inner, limit_option, tell_each, view
+from daemons.cli.connection import Line, bus_options, change_options
 from daemons.cli.output import CommandGroup, emit, output_option
 from daemons.cli.render import listing, record, rows_of, shown
 from shared.messages import AddNode, ConfirmOff, DrainNode, RemoveNode, RepairNode
@@ -79,7 +79,7 @@ def show(line: Line, node: str) -> None:
 
 @nodes.command()
 @_several
-@bus_options
+@change_options
 @output_option
 def add(line: Line, nodes: tuple[str, ...]) -> None:
     """Let nodes take part, as soon as their agents report."""
@@ -88,7 +88,7 @@ def add(line: Line, nodes: tuple[str, ...]) -> None:
 
 @nodes.command()
 @_several
-@bus_options
+@change_options
 @output_option
 def remove(line: Line, nodes: tuple[str, ...]) -> None:
     """Take empty nodes out; refused while a VM is or may be on them, or an environment has them."""
@@ -97,16 +97,20 @@ def remove(line: Line, nodes: tuple[str, ...]) -> None:
 
 @nodes.command()
 @_several
-@bus_options
+@assess_option
+@change_options
 @output_option
-def drain(line: Line, nodes: tuple[str, ...]) -> None:
+def drain(line: Line, nodes: tuple[str, ...], assess: bool) -> None:
     """Move everything off nodes, and keep them out of service, up and awake."""
+    if assess:
+        assess_each(line, "drain", nodes)
+        return
     tell_each(line, nodes, lambda request, name: DrainNode(request, name, True), "node {} is being emptied")
 
 
 @nodes.command()
 @_several
-@bus_options
+@change_options
 @output_option
 def undrain(line: Line, nodes: tuple[str, ...]) -> None:
     """Let nodes come into service again."""
@@ -115,7 +119,7 @@ def undrain(line: Line, nodes: tuple[str, ...]) -> None:
 
 @nodes.command()
 @_several
-@bus_options
+@change_options
 @output_option
 def repair(line: Line, nodes: tuple[str, ...]) -> None:
     """Let nodes be tried again that failed to come into service, or whose setup failed."""
@@ -125,7 +129,7 @@ def repair(line: Line, nodes: tuple[str, ...]) -> None:
 @nodes.command("confirm-off")
 @_several
 @click.option("--yes", is_flag=True, help="Do not ask whether they are really off.")
-@bus_options
+@change_options
 @output_option
 def confirm_off(line: Line, nodes: tuple[str, ...], yes: bool) -> None:
     """Give your word that silent nodes are off, so that their VMs may be started elsewhere.

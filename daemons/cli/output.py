@@ -54,7 +54,8 @@ def emit(values: Mapping[str, Any], text: Callable[[], RenderableType]) -> None:
     if wants_json():
         click.echo(json.dumps(values, indent=2, allow_nan=False))
     else:
-        Console(width=None if sys.stdout.isatty() else _WIDE).print(text())
+        # names are the users': what looks like markup in them is none
+        Console(width=None if sys.stdout.isatty() else _WIDE, markup=False, emoji=False).print(text())
 
 
 def messages() -> Console:

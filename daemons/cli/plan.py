@@ -9,10 +9,10 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from daemons.cli.asking import limit_option, tell, view
-from daemons.cli.connection import Line, bus_options
+from daemons.cli.connection import Line, bus_options, change_options
 from daemons.cli.output import CommandGroup, emit, output_option
 from daemons.cli.render import listing, record, rows_of
-from shared.messages import ApprovePlan, DryRun, SetDeciding
+from shared.messages import ApprovePlan, DryRun, RejectPlan, SetDeciding
 
 HISTORY_COLUMNS = ("number", "decided_at_s", "policy", "kinds", "provisioning", "counts")
 HISTORY_MAX = 200
@@ -36,11 +36,20 @@ def show(line: Line, decision: int | None, limit: int) -> None:
 
 @plan.command()
 @click.argument("decision", type=click.IntRange(1))
-@bus_options
+@change_options
 @output_option
 def approve(line: Line, decision: int) -> None:
-    """Carry out the decision of that number, which waits for approval."""
-    tell(line, lambda request: ApprovePlan(request, decision), f"decision {decision} is carried out")
+    """Approve the decision of that number; it is carried out when enough accounts have."""
+    tell(line, lambda request: ApprovePlan(request, decision), f"decision {decision} is approved")
+
+
+@plan.command()
+@click.argument("decision", type=click.IntRange(1))
+@change_options
+@output_option
+def reject(line: Line, decision: int) -> None:
+    """Drop the decision of that number, which waits; what it held is not proposed again for a while."""
+    tell(line, lambda request: RejectPlan(request, decision), f"decision {decision} is rejected")
 
 
 @plan.command()
@@ -76,7 +85,7 @@ def decide(line: Line, dry_run: bool) -> None:
 
 
 @click.command()
-@bus_options
+@change_options
 @output_option
 def pause(line: Line) -> None:
     """Stop deciding. What was decided goes on converging."""
@@ -84,7 +93,7 @@ def pause(line: Line) -> None:
 
 
 @click.command()
-@bus_options
+@change_options
 @output_option
 def unpause(line: Line) -> None:
     """Decide again; after a restore of the store, act again."""

@@ -11,8 +11,10 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from shared.utc import EPOCH_S
+
 LINE_MAX = 100  # characters of a value beyond which what it holds becomes a table of its own
-EPOCH_S = 1e9  # seconds above that are a time, below a duration
+FAILURES_MAX = 10  # VMs of one workload whose failures are told
 _UNITS = (("_mib", "MiB"), ("_mhz", "MHz"), ("_mcycles", "Mcycles"))
 _NAMED = ("_at_s", "_s", "_frac", "_pct", *(suffix for suffix, _ in _UNITS))
 
@@ -91,6 +93,15 @@ def record(title: str, values: Mapping[str, Any]) -> RenderableType:
         else:
             plain.add_row(_title(name), Text(text))
     return Group(plain, *below)
+
+
+def failures(rows: Iterable[Mapping[str, Any]]) -> list[RenderableType]:
+    """What failed last on VMs, a line each, the newest first."""
+    told = [(row["last_failure"]["at_s"], row["vm"], row["last_failure"]) for row in rows if row.get("last_failure")]
+    told.sort(key=lambda one: (-one[0], one[1]))
+    lines = [f"{vm} failed at {time_text(at_s)}: {failure['text']}" for at_s, vm, failure in told[:FAILURES_MAX]]
+    more = [f"and {len(told) - FAILURES_MAX} others"] if len(told) > FAILURES_MAX else []
+    return [Text(line) for line in (*lines, *more)]
 
 
 def rows_of(data: Any, name: str) -> list[Mapping[str, Any]]:

@@ -18,6 +18,7 @@ from daemons.cli.asking import limit_option
 from daemons.cli.connection import Line, bus_options
 from daemons.cli.output import CommandGroup, emit, messages, output_option
 from daemons.cli.render import record
+from daemons.cli.snapshot_replay import replay
 from daemons.decide import DecideOutcome, DecideRequest
 from daemons.models.outlook import outlook_of
 from daemons.records import DecisionRecord
@@ -37,6 +38,9 @@ DISTRIBUTION = "trimtab"
 @click.group(cls=CommandGroup)
 def snapshot() -> None:
     """Save what a decision sees, and decide on it again."""
+
+
+snapshot.add_command(replay)
 
 
 @snapshot.command()
@@ -106,12 +110,12 @@ def _values(request: DecideRequest, outcome: DecideOutcome, limit: int) -> dict[
     placed = outcome.placement
     changes, refusals = tuple(placed.changes), tuple(placed.refusals)
     name, now_s = request.placement.name, request.snapshot.now_s
-    decided = DecisionRecord(0, now_s, 0, name, changes, refusals, (), (), Plan(()))
+    decided = DecisionRecord(0, now_s, 0, name, changes, refusals, (), (), Plan(()), slowed=tuple(placed.slowed))
     shown = decision_view(decided, limit)
     outlook = placed.outlook or outlook_of(request.snapshot, changes)
     rows = zip(outlook.names, outlook.now, outlook.predicted, outlook.best, strict=True)
     return {
-        "decision": {key: shown[key] for key in ("policy", "decided_at_s", "counts", "changes", "refusals")},
+        "decision": {key: shown[key] for key in ("policy", "decided_at_s", "counts", "changes", "refusals", "slowed")},
         "skipped": outcome.skipped,
         "failed": {**outcome.lacking, **outcome.failed},
         "in_service": None if outcome.provisioning is None else list(outcome.provisioning.in_service),

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import click
 
-from daemons.cli.asking import limit_option, tell, tell_each, view
-from daemons.cli.connection import Line, bus_options
+from daemons.cli.asking import assess_each, assess_option, limit_option, tell, tell_each, view
+from daemons.cli.connection import Line, bus_options, change_options
 from daemons.cli.output import CommandGroup, emit, output_option
 from daemons.cli.render import listing, rows_of
-from shared.messages import AdoptVm, ForgetVm, HoldJob, MoveVm
+from shared.messages import AdoptVm, ConfirmGone, ForgetVm, HandsOn, HoldJob, MoveVm
 
 COLUMNS = (
     "vm",
@@ -47,7 +47,7 @@ def list_vms(line: Line, node: str, limit: int) -> None:
 @click.argument("vm")
 @click.option("--node", required=True, help="Where it runs.")
 @click.option("--job", required=True, help="The name of the job that it becomes.")
-@bus_options
+@change_options
 @output_option
 def adopt(line: Line, vm: str, node: str, job: str) -> None:
     """Take over a running VM that is not ours, as a best-effort job of one instance."""
@@ -56,7 +56,7 @@ def adopt(line: Line, vm: str, node: str, job: str) -> None:
 
 @vms.command()
 @_several
-@bus_options
+@change_options
 @output_option
 def forget(line: Line, jobs: tuple[str, ...]) -> None:
     """Let go of the VMs of jobs without stopping them; they are counted from then on, never touched."""
@@ -65,27 +65,63 @@ def forget(line: Line, jobs: tuple[str, ...]) -> None:
 
 @vms.command()
 @_several
-@bus_options
+@assess_option
+@change_options
 @output_option
-def suspend(line: Line, jobs: tuple[str, ...]) -> None:
+def suspend(line: Line, jobs: tuple[str, ...], assess: bool) -> None:
     """Save the VMs of jobs to disk and keep them there until `resume`."""
+    if assess:
+        assess_each(line, "suspend", jobs)
+        return
     tell_each(line, jobs, lambda request, job: HoldJob(request, job, True), "job {} is held")
 
 
 @vms.command()
 @_several
-@bus_options
+@assess_option
+@change_options
 @output_option
-def resume(line: Line, jobs: tuple[str, ...]) -> None:
+def resume(line: Line, jobs: tuple[str, ...], assess: bool) -> None:
     """Let suspended jobs run again, as soon as there is room."""
+    if assess:
+        assess_each(line, "resume", jobs)
+        return
     tell_each(line, jobs, lambda request, job: HoldJob(request, job, False), "job {} may run again")
+
+
+@vms.command("hands-on")
+@click.argument("vms", metavar="VM...", nargs=-1, required=True)
+@change_options
+@output_option
+def hands_on(line: Line, vms: tuple[str, ...]) -> None:
+    """End the hold on workloads of VMs that somebody moved, stopped, started or paused by other means."""
+    tell_each(line, vms, HandsOn, "the workload of VM {} is in hand again")
+
+
+@vms.command("confirm-gone")
+@click.argument("vms", metavar="VM...", nargs=-1, required=True)
+@click.option("--yes", is_flag=True, help="Do not ask whether they really run nowhere.")
+@change_options
+@output_option
+def confirm_gone(line: Line, vms: tuple[str, ...], yes: bool) -> None:
+    """Give your word that VMs that are out of sight run nowhere, so that they may be started anew.
+
+    One that still runs somewhere would then run twice.
+    """
+    if not yes:
+        click.confirm(f"Have you made sure that {', '.join(vms)} cannot be running?", abort=True, err=True)
+    tell_each(line, vms, ConfirmGone, "VM {} is taken for gone")
 
 
 @vms.command()
 @click.argument("vm")
 @click.argument("node")
-@bus_options
+@assess_option
+@change_options
 @output_option
-def migrate(line: Line, vm: str, node: str) -> None:
+def migrate(line: Line, vm: str, node: str, assess: bool) -> None:
     """Move a running VM (JOB#INDEX) to a node; refused where it does not fit."""
+    if assess:
+        assess_each(line, "migrate", [vm], node)
+        return
     tell(line, lambda request: MoveVm(request, vm, node), f"VM {vm} moves to {node}")

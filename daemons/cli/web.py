@@ -11,9 +11,9 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from daemons.cli.asking import env_option, inner, limit_option, name_option, tell_each, view
-from daemons.cli.connection import Line, bus_options
+from daemons.cli.connection import Line, bus_options, change_options
 from daemons.cli.output import CommandGroup, emit, output_option
-from daemons.cli.render import listing, record, rows_of, shown
+from daemons.cli.render import failures, listing, record, rows_of, shown
 from daemons.cli.webfile import goal_text, read_web, understood
 from shared.messages import RemoveWeb, SubmitWeb
 from shared.webapp import WebApp
@@ -32,7 +32,21 @@ COLUMNS = (
 )
 
 FLOW_COLUMNS = ("name", "goal", "work_mcycles", "t_min_s", "model")
-SEAT_COLUMNS = ("vm", "phase", "node", "state", "wanted_node", "cpu_mhz", "used_mhz", "failures", "back_off_until_s")
+SEAT_COLUMNS = (
+    "vm",
+    "phase",
+    "node",
+    "state",
+    "address",
+    "rotation",
+    "health",
+    "wanted_node",
+    "cpu_mhz",
+    "used_mhz",
+    "failures",
+    "back_off_until_s",
+)
+HIDDEN = frozenset({"spec", "flows", "seats", "traffic", "limits"})  # shown in words of their own
 
 
 @click.group(cls=CommandGroup)
@@ -62,12 +76,39 @@ def show(line: Line, app: str) -> None:
 
 def _for_people(name: str, app: dict[str, Any]) -> RenderableType:
     flows = [_flow_for_people(flow) for flow in rows_of(app, "flows")]
-    plain = {key: value for key, value in app.items() if key not in ("spec", "flows", "seats")}
+    plain = {key: value for key, value in app.items() if key not in HIDDEN}
+    plain |= {"requests": _traffic(app.get("traffic")), "let_in": _let_in(app.get("limits"))}
+    seats = [{**seat, "health": _health(seat.get("health"))} for seat in rows_of(app, "seats")]
     return Group(
         record(f"web application {name}", plain),
         listing("flows", flows, tuple(flows[0]) if flows else ()),
-        listing("instances", rows_of(app, "seats"), SEAT_COLUMNS),
+        listing("instances", seats, SEAT_COLUMNS),
+        *failures(seats),
     )
+
+
+def _traffic(traffic: Mapping[str, Any] | None) -> str:
+    """All requests as last measured, in words."""
+    if traffic is None:
+        return "not measured"
+    rates = (f"{shown(f'{what}_per_s', traffic[f'{what}_per_s'])} {what}" for what in ("offered", "served", "rejected"))
+    return ", ".join((*rates, f"{traffic['queued']} queued", f"mean {shown('mean_s', traffic['mean_s'])}"))
+
+
+def _let_in(limits: Mapping[str, Any] | None) -> str:
+    """What the balancer was told to let in, in words."""
+    if limits is None:
+        return "as the balancer is configured"
+    each, queue = (limits[key] or "the balancer's default" for key in ("instance_max", "queue_max"))
+    return f"each instance {each}, queue {queue} for at most {shown('queue_limit_s', limits['queue_limit_s'])}"
+
+
+def _health(health: Mapping[str, Any] | None) -> str:
+    if health is None:
+        return ""
+    if not health["healthy"]:
+        return f"unhealthy: {health['detail']}"
+    return "healthy" if health["probes"] else "not known yet"
 
 
 def _flow_for_people(flow: Mapping[str, Any]) -> dict[str, Any]:
@@ -95,7 +136,7 @@ def _flow_for_people(flow: Mapping[str, Any]) -> dict[str, Any]:
 @name_option
 @env_option
 @click.option("--dry-run", is_flag=True, help="Only show the application as it is understood; nothing is sent.")
-@bus_options
+@change_options
 @output_option
 def submit(line: Line, file: Path, name: str, environment: str, dry_run: bool) -> None:
     """Submit the web application that a TOML file describes (examples/web.toml), or change the one of that name."""
@@ -122,7 +163,7 @@ def _accepted(app: WebApp) -> str:
 
 @web.command()
 @click.argument("apps", metavar="APP...", nargs=-1, required=True)
-@bus_options
+@change_options
 @output_option
 def remove(line: Line, apps: tuple[str, ...]) -> None:
     """Stop every instance of web applications and forget them."""

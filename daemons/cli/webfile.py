@@ -8,7 +8,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, ClassVar
 
-from daemons.cli.jobfile import Group, JobName, Label, Mib, RulesTable, Seconds, Speed, Unlike
+from daemons.cli import servingfile
+from daemons.cli.jobfile import Argument, FewArguments, Group, JobName, Label, Mib, RulesTable, Seconds, Speed, Unlike
+from daemons.cli.servingfile import ProbeIsWhole, ProbeTable, ServingTable
 from shared import tomlfile
 from shared.errors import InvalidInput, Problem
 from shared.model import INSTANCES_MAX, Rules
@@ -80,10 +82,13 @@ class OneGoal:
 @dataclass(frozen=True, slots=True)
 class WebFile:
     """A file for `trimtab web submit`. Memory, vcpus and max_mhz are of one instance. `metrics_url`: where
-    measurements are scraped; empty: they are pushed. `environment`: the web environment that it is submitted to."""
+    measurements are scraped; empty: they are pushed, or the balancer measures. `environment`: the web environment that
+    it is submitted to."""
 
     RULES: ClassVar[tuple[Any, ...]] = (
         HasFlows(),
+        FewArguments(),
+        ProbeIsWhole(),
         AtLeast("max_instances", "min_instances"),
         Unlike("rules.forbid", "rules.pin"),
         Unlike("rules.apart", "rules.together"),
@@ -103,6 +108,9 @@ class WebFile:
     metrics_url: MetricsUrl = ""
     rules: RulesTable = field(default_factory=RulesTable)
     environment: Group = ""
+    arguments: tuple[Argument, ...] = ()
+    serving: ServingTable | None = None
+    probe: ProbeTable | None = None
 
 
 def read_web(path: Path, name: str = "", environment: str = "") -> WebApp:
@@ -110,9 +118,14 @@ def read_web(path: Path, name: str = "", environment: str = "") -> WebApp:
 
     Raises `InvalidInput` with one problem for each thing that is wrong.
     """
-    file = tomlfile.load(path, WebFile)
+    return checked(tomlfile.load(path, WebFile), str(path), name, environment)
+
+
+def checked(file: WebFile, where: str, name: str = "", environment: str = "") -> WebApp:
+    """The web application that a file describes. Raises `InvalidInput` for one without flows that is in no
+    environment."""
     if not file.flows and not (environment or file.environment):
-        raise InvalidInput(Problem(f"{path}: flows", "is missing", FLOWS_WORDS))
+        raise InvalidInput(Problem(f"{where}: flows", "is missing", FLOWS_WORDS))
     return web_of(file, name, environment)
 
 
@@ -133,6 +146,9 @@ def web_of(file: WebFile, name: str = "", environment: str = "") -> WebApp:
         metrics_url=file.metrics_url,
         rules=Rules(rules.pin, rules.forbid, rules.together, rules.apart, rules.keep),
         environment=environment or file.environment,
+        arguments=file.arguments,
+        serving=servingfile.serving_of(file.serving),
+        probe=servingfile.probe_of(file.probe, file.serving),
     )
 
 
@@ -162,8 +178,11 @@ def understood(app: WebApp) -> dict[str, Any]:
         "importance": app.importance,
         "needs": list(app.needs),
         "template": app.template,
+        "arguments": list(app.arguments),
         "metrics_url": app.metrics_url,
         "environment": app.environment,
+        "serving": servingfile.understood(app.serving),
+        "probe": servingfile.understood(app.probe),
         "rules": {
             "pin": list(rules.pin),
             "forbid": list(rules.forbid),

@@ -2,8 +2,9 @@
 
 At now + T a job that is not done has its work left then, and the jobs' level follows from all the CPU that jobs are
 given in this cycle, also by those that end within it. A job that ends keeps the utility of its own completion and
-leaves the equation. A job makes no progress during its own operation; one that takes the place of a suspended job also
-waits for that suspend. A web application has the utility of the CPU that its instances are given together.
+leaves the equation. Jobs on one node slow each other down as `neighbours` says. A job makes no progress during its own
+operation; one that takes the place of a suspended job also waits for that suspend. A web application has the utility of
+the CPU that its instances are given together.
 """
 
 from __future__ import annotations
@@ -14,10 +15,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from daemons.models.level import JobDemand
+from daemons.models.neighbours import Crowd, of_workloads, slowed
 from daemons.models.stages import JobStages, finish_s, outlook, stages_of
 from daemons.models.utility import utility_at
 from daemons.models.web_utility import app_utilities
-from shared.decision import Change, ChangeKind, Outlook
+from shared.decision import Change, ChangeKind, Outlook, Slowed
 from shared.errors import InvalidValue
 from shared.snapshot import Bools, Floats, Ints, Snapshot, WorkloadState
 
@@ -90,6 +92,16 @@ def outlook_of(snapshot: Snapshot, changes: Iterable[Change]) -> Outlook:
     return Outlook(forecast.names, tuple(now.tolist()), tuple(predicted.tolist()), tuple(forecast.best.tolist()), level)
 
 
+def slowed_by(snapshot: Snapshot, changes: Iterable[Change]) -> tuple[Slowed, ...]:
+    """Whom sharing slows once the changes are made, see `neighbours.slowed`; nothing for changes that name what the
+    snapshot does not have."""
+    try:
+        target = after(snapshot, changes)
+    except InvalidValue:
+        return ()
+    return slowed(snapshot, Crowd(target.owner, target.node))
+
+
 class Forecast:
     """Predicts for one snapshot. `names`: those predicted for, jobs (but for those whose profile is not sound), then
     web applications; `best`: the utility that each reaches at full speed from now on, float64[len(names)]. Raises
@@ -116,7 +128,8 @@ class Forecast:
         snapshot, rows = self._snapshot, self._rows
         running = target.running[rows]
         for_s = np.where(running, np.maximum(snapshot.cycle_s - self._delays.of(target)[rows], 0.0), 0.0)
-        end = outlook(self._jobs, for_s, _slowest_mhz(target)[rows])
+        slow = self._slow(target)
+        end = outlook(self._jobs, for_s / slow[rows], _slowest_mhz(target)[rows])
         ended = running & (end.left_mcycles == 0.0)
         at_s = snapshot.now_s + snapshot.cycle_s
         demand = JobDemand(
@@ -127,12 +140,19 @@ class Forecast:
             self._importance,
         )
         app = snapshot.workloads.app[target.owner]
-        level = demand.solve(float(target.cpu_mhz[app < 0].sum()))
-        of_jobs = np.where(ended, self._utility(at_s - for_s + end.ran_s), level.utilities())
+        level = demand.solve(float((target.cpu_mhz / slow[target.owner])[app < 0].sum()))
+        of_jobs = np.where(ended, self._utility(at_s - for_s + end.ran_s * slow[rows]), level.utilities())
         web_mhz = np.zeros(len(self._apps))
         np.add.at(web_mhz, app[app >= 0], target.cpu_mhz[app >= 0])
         contested = (~ended & (end.left_mcycles > 0.0) & np.isfinite(self._goal_s)).any()
         return np.concatenate([of_jobs, self._web(web_mhz)]), level.level if contested else None
+
+    def _slow(self, target: Target) -> Floats:
+        """How many times as long each workload takes as alone, float64[w]."""
+        loading, count = self._snapshot.loading, len(target.running)
+        if loading is None:
+            return np.ones(count)
+        return of_workloads(loading, Crowd(target.owner, target.node), count, loading.model)
 
     def _utility(self, completed_s: Floats) -> Floats:
         return utility_at(completed_s, self._start_s, self._goal_s, self._importance)

@@ -156,7 +156,7 @@ def _resume(sight: WorkloadSight, instance: InstanceSight, image: Copy, gang: bo
         instance.want_node,
         from_node=image.node,
         expects=image.generation,
-        memory_mib=instance.memory_mib,
+        memory_mib=max(0.0, instance.memory_mib - (image.held_mib if image.node == instance.want_node else 0.0)),
         cpu_mhz=instance.want_mhz,
         set_mhz=instance.want_mhz,
         paused=gang,

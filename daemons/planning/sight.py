@@ -9,7 +9,8 @@ from shared.model import ActionKind, JobPhase, VmState
 
 @dataclass(frozen=True, slots=True)
 class Copy:
-    """A VM or image as its node last told. `usable`: the node is up and orders may be sent to it."""
+    """A VM or image as its node last told. `usable`: the node is up and orders may be sent to it. `held_mib`: memory
+    that an image holds there, where it is frozen."""
 
     node: str
     state: VmState
@@ -17,6 +18,7 @@ class Copy:
     generation: int
     cpu_mhz: float
     usable: bool
+    held_mib: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,19 +1,18 @@
-"""Pictures of a run, drawn with matplotlib (extra `plots`), which is imported only when something is drawn."""
+"""Pictures of a run in virtual time."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+
+from daemons.report.charts import Chart, Mark, Series, Style, X
+from daemons.report.draw import png
 
 SECONDS_PER_HOUR = 3600.0
-# Okabe and Ito's colours, told apart by people with any kind of colour vision; line styles differ as well.
-ORANGE, BLUE, GREEN, BLACK = "#E69F00", "#0072B2", "#009E73", "#000000"
-FILL_ALPHA = 0.25
 LOWEST_UTILITY = -1.0  # what is worse is drawn there: how much worse makes the rest unreadable
+WIDTH_PX, HEIGHT_PX = 1080, 360
+_HOURS = "virtual time (h)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,59 +36,36 @@ class RunSeries:
     jobs_level: Sequence[float | None] = ()
 
 
-def can_draw() -> bool:
-    """Whether matplotlib is installed."""
-    return find_spec("matplotlib") is not None
-
-
 def draw_run(series: RunSeries, title: str, path: Path) -> None:
     """Draw jobs, utilities (where there is a web application) and allotted CPU over time into a PNG file.
-    ModuleNotFoundError without matplotlib (see `can_draw`), OSError when the file cannot be written."""
-    from matplotlib.figure import Figure
+    ModuleNotFoundError without matplotlib (see `draw.can_draw`), OSError when the file cannot be written."""
+    path.write_bytes(png(run_charts(series), "light", WIDTH_PX, HEIGHT_PX, title))
 
-    parts = [_draw_jobs, _draw_utility, _draw_cpu] if series.web_utility else [_draw_jobs, _draw_cpu]
-    figure = Figure(figsize=(9, 3 * len(parts)), dpi=120, layout="constrained")
+
+def run_charts(series: RunSeries) -> tuple[Chart, ...]:
+    """Jobs, utilities (where there is a web application) and allotted CPU over time."""
     hours = [time_s / SECONDS_PER_HOUR for time_s in series.times_s]
-    for draw, axes in zip(parts, figure.subplots(len(parts), 1, sharex=True), strict=True):
-        draw(axes, hours, series)
-    figure.suptitle(title)
-    figure.savefig(path)
-
-
-def _draw_jobs(axes: Any, hours: Sequence[float], series: RunSeries) -> None:
-    axes.step(hours, series.waiting, where="post", color=ORANGE, linestyle="--", label="waiting")
-    axes.step(hours, series.running, where="post", color=BLUE, linestyle="-", label="running")
-    axes.step(hours, series.completed, where="post", color=GREEN, linestyle="-.", label="completed")
-    axes.set_ylabel("jobs")
-    axes.set_ylim(bottom=0)
-    axes.grid(alpha=FILL_ALPHA)
-    axes.legend(loc="best")
-
-
-def _draw_utility(axes: Any, hours: Sequence[float], series: RunSeries) -> None:
-    for name, values, color, line in (
-        ("web application, measured", series.web_utility, BLUE, "-"),
-        ("jobs, common level", series.jobs_level, ORANGE, "--"),
-    ):
-        shown = [math.nan if value is None else max(value, LOWEST_UTILITY) for value in values]
-        axes.step(hours, shown, where="post", color=color, linestyle=line, label=name)
-    axes.axhline(0.0, color=BLACK, linestyle=":", label="on goal")
-    axes.set_ylabel("utility")
-    axes.set_ylim(LOWEST_UTILITY, 1.05)
-    axes.grid(alpha=FILL_ALPHA)
-    axes.legend(loc="best")
-
-
-def _draw_cpu(axes: Any, hours: Sequence[float], series: RunSeries) -> None:
-    allotted_ghz = [mhz / 1000 for mhz in series.allotted_mhz]
-    axes.step(hours, allotted_ghz, where="post", color=BLUE, label="allotted")
-    axes.fill_between(hours, allotted_ghz, step="post", color=BLUE, alpha=FILL_ALPHA)
+    counts = {"waiting": series.waiting, "running": series.running, "completed": series.completed}
+    jobs = tuple(Series(name, hours, values, Style.STEP) for name, values in counts.items())
+    charts = [Chart("jobs", "Jobs", "jobs", jobs, X.NUMBER, _HOURS, y_min=0.0)]
+    if series.web_utility:
+        charts.append(_utility(hours, series))
+    cpu = [Series("allotted", hours, [mhz / 1000 for mhz in series.allotted_mhz], Style.AREA)]
     if series.web_mhz:
-        web_ghz = [mhz / 1000 for mhz in series.web_mhz]
-        axes.step(hours, web_ghz, where="post", color=GREEN, linestyle="-.", label="of it web")
-    axes.axhline(series.capacity_mhz / 1000, color=BLACK, linestyle=":", label="of all nodes")
-    axes.set_ylabel("CPU (GHz)")
-    axes.set_xlabel("virtual time (h)")
-    axes.set_ylim(bottom=0)
-    axes.grid(alpha=FILL_ALPHA)
-    axes.legend(loc="best")
+        cpu.append(Series("of it web", hours, [mhz / 1000 for mhz in series.web_mhz], Style.STEP))
+    all_nodes = Mark("of all nodes", series.capacity_mhz / 1000)
+    charts.append(Chart("cpu", "CPU", "CPU (GHz)", tuple(cpu), X.NUMBER, _HOURS, marks=(all_nodes,), y_min=0.0))
+    return tuple(charts)
+
+
+def _utility(hours: Sequence[float], series: RunSeries) -> Chart:
+    named = {"web application, measured": series.web_utility, "jobs, common level": series.jobs_level}
+    lines = tuple(Series(name, hours, _shown(values), Style.STEP) for name, values in named.items())
+    on_goal = (Mark("on goal", 0.0),)
+    return Chart(
+        "utility", "Utility", "utility", lines, X.NUMBER, _HOURS, marks=on_goal, y_min=LOWEST_UTILITY, y_max=1.05
+    )
+
+
+def _shown(values: Sequence[float | None]) -> list[float | None]:
+    return [None if value is None else max(value, LOWEST_UTILITY) for value in values]

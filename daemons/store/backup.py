@@ -7,12 +7,12 @@ import os
 import shutil
 import sqlite3
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from sqlalchemy import URL, Connection, delete, func, insert, select, update
+from sqlalchemy import URL, Connection, MetaData, Table, delete, func, insert, select, update
 
 from daemons.records import ControlRecord
 from daemons.store import schema, versions
@@ -43,7 +43,8 @@ class Restored:
 def backup(store: Database, path: Path) -> Counts:
     """Write a backup as it is at one moment, while the store is in use; returns rows by table.
 
-    Raises `InvalidInput` when `path` exists, `StoreUnavailable` when it cannot be written.
+    An older program's store is backed up with the tables that it has. Raises `InvalidInput` when `path` exists and for
+    a newer store, `StoreUnavailable` when it cannot be written.
     """
     if path.exists():
         raise InvalidInput(Problem(str(path), "is there already", "a new file"))
@@ -52,11 +53,13 @@ def backup(store: Database, path: Path) -> Counts:
         part.unlink(missing_ok=True)
     make_file(part)
     try:
-        with store.reading() as connection:
+        with store.reading(check=False) as connection:
+            found = versions.schema_of(connection, store.where)
+            versions.check_known(found, store.where)
             if store.path is not None:
                 _copy_file(connection, part)
             else:
-                _copy_rows(connection, part)
+                _copy_rows(connection, part, found)
         with _in_words(part):
             counts = _finish(part)
             part.replace(path)
@@ -65,6 +68,20 @@ def backup(store: Database, path: Path) -> Counts:
         for name in (part.name, f"{part.name}-wal", f"{part.name}-shm", f"{part.name}-journal"):
             part.with_name(name).unlink(missing_ok=True)
     return counts
+
+
+def backup_before_upgrade(store: Database, folder: Path) -> Path | None:
+    """Write a backup named after the version of the tables into `folder`, and return where it is; None where there is
+    nothing to upgrade. Raises as `backup` does."""
+    if store.path is not None and not store.path.exists():
+        return None
+    found = store.schema()
+    if not versions.EMPTY < found < schema.SCHEMA:
+        return None
+    taken = sum(1 for _ in folder.glob(f"version-{found}-*.db"))
+    path = folder / f"version-{found}-{taken + 1}.db"
+    backup(store, path)
+    return path
 
 
 def restore(store: Database, path: Path, force: bool, now_s: float) -> Restored:
@@ -83,7 +100,7 @@ def restore(store: Database, path: Path, force: bool, now_s: float) -> Restored:
         for table in schema.metadata.sorted_tables:
             if table is not schema.lead:
                 write.execute(delete(table))
-        counts = _copy_tables(read, write)
+        counts = _copy_tables(read, write, schema.metadata.sorted_tables)
         _observe(write)
         backed_up = read.execute(select(schema.lead.c.term)).scalar_one()
         next_term = max(term, backed_up) + TERM_STRIDE
@@ -102,12 +119,12 @@ def _copy_file(connection: Connection, part: Path) -> None:
         source.backup(target)
 
 
-def _copy_rows(connection: Connection, part: Path) -> None:
+def _copy_rows(connection: Connection, part: Path, version: int) -> None:
     target = Database(_file_url(part))
     try:
-        target.upgrade()
-        with target.writing() as write:
-            _copy_tables(connection, write)
+        target.upgrade_tables(version)
+        with target.writing(check=False) as write:
+            _copy_tables(connection, write, _tables_of(write))
             lead = connection.execute(select(schema.lead)).mappings().one()
             write.execute(update(schema.lead).values(dict(lead)))
     finally:
@@ -122,8 +139,9 @@ def _finish(part: Path) -> Counts:
         if verdict != "ok":
             raise StoreUnavailable(f"backup {part}: it is damaged ({verdict}): look at the disk, then try again")
         counts = {}
-        for table in schema.metadata.sorted_tables:
-            (counts[table.name],) = made.execute(f"SELECT count(*) FROM {table.name}").fetchone()
+        for (name,) in made.execute("SELECT name FROM sqlite_schema WHERE type = 'table'").fetchall():
+            if name != schema.VERSION_TABLE and not name.startswith("sqlite_"):
+                (counts[name],) = made.execute(f"SELECT count(*) FROM {name}").fetchone()
     _sync(part)
     return counts
 
@@ -153,7 +171,7 @@ def _opened(path: Path) -> Iterator[Database]:
                     shutil.copyfile(path, copy)
                 source.close()
                 source = Database(_file_url(copy))
-                source.upgrade()
+                source.upgrade_tables()
             elif found == versions.EMPTY:
                 raise InvalidInput(Problem(str(path), "holds no tables of Trimtab", "a backup"))
             yield source
@@ -187,13 +205,21 @@ def _refuse_unless_empty(connection: Connection, term: int, where: str) -> None:
         raise Infeasible(f"{where} is not empty ({held or f'term {term}'}): only --force replaces all of it")
 
 
-def _copy_tables(read: Connection, write: Connection) -> Counts:
+def _tables_of(connection: Connection) -> list[Table]:
+    """The tables that a store has, which may be of an older version."""
+    found = MetaData()
+    found.reflect(connection)
+    return [table for table in found.sorted_tables if table.name != schema.VERSION_TABLE]
+
+
+def _copy_tables(read: Connection, write: Connection, tables: Iterable[Table]) -> Counts:
     """Copy every row but the one that says who leads; numbers that the database gives are given anew."""
     counts: Counts = {}
-    for table in schema.metadata.sorted_tables:
-        if table is schema.lead:
+    for table in tables:
+        if table.name == schema.lead.name:
             continue
-        columns = [column for column in table.columns if not (table is schema.events and column.primary_key)]
+        is_numbered = table.name in (schema.events.name, schema.audit.name)
+        columns = [column for column in table.columns if not (is_numbered and column.primary_key)]
         wanted = select(*columns).order_by(*table.primary_key.columns)
         result = read.execute(wanted, execution_options={"yield_per": ROWS_AT_ONCE})
         counts[table.name] = 0

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 from daemons.records import DecisionRecord, Gain, InstanceRecord, JobRecord
 from shared.codec import pack, unpack
-from shared.decision import Change, Plan, Refusal, Step
+from shared.decision import Change, Plan, Refusal, Slowed, Step
 from shared.errors import CodecError
 from shared.model import Allotment
 
@@ -40,6 +40,7 @@ class Stretch:
     allotments: tuple[Allotment, ...] = ()
     instances: tuple[InstanceRecord, ...] = ()
     gains: tuple[Gain, ...] = ()
+    slowed: tuple[Slowed, ...] = ()
 
 
 def to_body(record: Any) -> bytes:
@@ -99,6 +100,7 @@ def _long_parts(record: Any) -> dict[str, tuple[Any, ...]]:
             "steps": record.plan.steps,
             "blocked": record.plan.blocked,
             "gains": tuple(record.gains),
+            "slowed": tuple(record.slowed),
         }
     if isinstance(record, JobRecord):
         return {"allotments": record.allotments, "instances": record.instances}

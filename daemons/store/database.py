@@ -13,6 +13,8 @@ from daemons.store import schema, versions
 from daemons.store.engine import in_words, make_engine, make_file, parse_url
 from shared.errors import InvalidInput, Problem
 
+UPGRADER = "upgrade"
+
 
 class Database:
     """A SQLite file or a PostgreSQL database. Nothing is connected before the first call; threads may share it.
@@ -42,12 +44,18 @@ class Database:
 
     # --- tables -------------------------------------------------------------------------------------------------
 
-    def upgrade(self) -> tuple[int, int]:
-        """Make the tables, or bring them to this program's version; returns the versions before (0: none) and after."""
+    def upgrade_tables(self, to: int = schema.SCHEMA, raise_term_at_s: float | None = None) -> int:
+        """Make the tables, or bring them to a version; returns the version before (0: none).
+
+        With `raise_term_at_s`, the time, changing tables also raises the term: a controller of an older program that
+        leads can write nothing more.
+        """
         self.make_file()
         with self.writing(check=False) as connection:
-            found = versions.upgrade(connection, self.where)
-        return found, schema.SCHEMA
+            found = versions.upgrade(connection, self.where, to)
+            if versions.EMPTY < found < to and raise_term_at_s is not None:
+                self.set_lead(connection, self.locked_lead(connection)[0] + 1, UPGRADER, raise_term_at_s)
+        return found
 
     def schema(self) -> int:
         """The version of the tables, 0 when there are none."""
@@ -86,6 +94,9 @@ class Database:
         with in_words(self._url), self._engine.connect() as fresh:
             connection = fresh.execution_options(**options)
             with connection.begin():
+                if self.path is None:
+                    # holds nobody up, however long a backup takes over what it has read
+                    connection.exec_driver_sql("SET LOCAL idle_in_transaction_session_timeout = 0")
                 if check:
                     self._check_schema(connection)
                 yield connection

@@ -18,8 +18,10 @@ from shared.errors import InvalidInput, Problem, StoreUnavailable
 BUSY_TIMEOUT_S = 5.0
 CONNECT_TIMEOUT_S = 5
 LOCK_TIMEOUT_S = 10
+IDLE_TIMEOUT_S = 8  # between two statements: who is frozen or cut off holds the lead no longer than others wait for it
 STATEMENT_TIMEOUT_S = 60
 DEAD_PEER_S = 15  # how long a server may be silent in the middle of a conversation
+LOOK_AFTER_PEER_S = 5
 FILE_MODE = 0o600
 ADVICE_LENGTH_MAX = 300
 EXPECTED = "sqlite:////absolute/path/controller.db or postgresql://user:password@host/database"
@@ -71,7 +73,8 @@ def make_engine(url: URL, read_only: bool = False) -> Engine:
             connect_args={
                 "connect_timeout": CONNECT_TIMEOUT_S,
                 "application_name": "trimtab",
-                "keepalives_idle": DEAD_PEER_S,
+                "keepalives_idle": LOOK_AFTER_PEER_S,
+                "keepalives_interval": LOOK_AFTER_PEER_S,
                 "tcp_user_timeout": DEAD_PEER_S * 1000,
             },
         )
@@ -86,6 +89,7 @@ def _set_up_postgresql(connection: object, _: ConnectionPoolEntry) -> None:
     statements = (
         f"SET lock_timeout = '{LOCK_TIMEOUT_S}s'",
         f"SET statement_timeout = '{STATEMENT_TIMEOUT_S}s'",
+        f"SET idle_in_transaction_session_timeout = '{IDLE_TIMEOUT_S}s'",
         # what is answered as written must survive a crash of the server
         "SELECT set_config('synchronous_commit', 'on', false) WHERE current_setting('synchronous_commit') = 'off'",
     )

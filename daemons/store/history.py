@@ -12,14 +12,18 @@ from typing import Any
 
 from sqlalchemy import Connection, Select, func, insert, select
 
+from daemons.recording import SnapshotEntry
 from daemons.store import schema
+from daemons.store.cluster_use import put_cluster_use
 from daemons.store.rows import Row
 from daemons.store.samples import NodeUse, SampleBook, merge
 from daemons.store.upsert import put, upsert
+from shared.audit import Audited
 from shared.effects import Effect, Input, Publish, Received
 from shared.messages import Happened, Order, Report, Result
 
-PENDING_MAX = 20_000  # events, and actions, that wait for a store that does not answer; the oldest go first
+PENDING_MAX = 20_000  # events, actions and requests that wait for a store that does not answer; the oldest go first
+SNAPSHOTS_MAX = 100  # that wait for it: some hundreds of kB each for 1,000 nodes
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,9 +53,11 @@ class Batch:
     events: tuple[Happened, ...] = ()
     actions: tuple[ActionEntry, ...] = ()
     uses: tuple[NodeUse, ...] = ()
+    snapshots: tuple[SnapshotEntry, ...] = ()
+    audits: tuple[Audited, ...] = ()
 
     def __bool__(self) -> bool:
-        return bool(self.events or self.actions or self.uses)
+        return bool(self.events or self.actions or self.uses or self.snapshots or self.audits)
 
 
 class History:
@@ -61,7 +67,19 @@ class History:
         self.dropped = 0
         self._events: list[Happened] = []
         self._actions: list[ActionEntry] = []
+        self._audits: list[Audited] = []
         self._samples = SampleBook()
+        self._snapshots: list[SnapshotEntry] = []
+
+    def snapshot(self, entry: SnapshotEntry) -> None:
+        """Note what a decision was computed from."""
+        self._snapshots.append(entry)
+        self._bound(self._snapshots, SNAPSHOTS_MAX)
+
+    def audit(self, audited: Audited) -> None:
+        """Note what somebody has asked for."""
+        self._audits.append(audited)
+        self._bound(self._audits)
 
     def effect(self, effect: Effect, now_s: float) -> None:
         """Note an effect that is carried out."""
@@ -91,22 +109,28 @@ class History:
         """Everything that has gathered and is complete at `now_s` (infinity: all); it is not given again."""
         events, self._events = self._events, []
         actions, self._actions = self._actions, []
-        return Batch(tuple(events), tuple(actions), self._samples.take(now_s))
+        snapshots, self._snapshots = self._snapshots, []
+        audits, self._audits = self._audits, []
+        return Batch(tuple(events), tuple(actions), self._samples.take(now_s), tuple(snapshots), tuple(audits))
 
     def give_back(self, batch: Batch) -> None:
         """Take a batch back that could not be stored; it comes with the next one."""
         self._events[:0] = batch.events
         self._actions[:0] = batch.actions
+        self._snapshots[:0] = batch.snapshots
         self._samples.give_back(batch.uses)
         self._bound(self._events)
         self._bound(self._actions)
+        self._bound(self._snapshots, SNAPSHOTS_MAX)
+        self._audits[:0] = batch.audits
+        self._bound(self._audits)
 
     def _note(self, entry: ActionEntry, **known: Any) -> None:
         self._actions.append(ActionEntry(**(asdict(entry) | known)))
         self._bound(self._actions)
 
-    def _bound(self, pending: list[Any]) -> None:
-        over = len(pending) - PENDING_MAX
+    def _bound(self, pending: list[Any], most: int = PENDING_MAX) -> None:
+        over = len(pending) - most
         if over > 0:
             del pending[:over]
             self.dropped += over
@@ -121,8 +145,13 @@ def append(connection: Connection, batch: Batch) -> None:
         connection.execute(insert(schema.events), [_event_row(event) for event in batch.events])
     if batch.actions:
         _put_actions(connection, [_action_row(entry) for entry in batch.actions])
+    if batch.audits:
+        connection.execute(insert(schema.audit), [_texts(asdict(audited)) for audited in batch.audits])
+    if batch.snapshots:
+        put(connection, schema.snapshots, [asdict(entry) for entry in batch.snapshots])
     if batch.uses:
         _put_uses(connection, batch.uses)
+        put_cluster_use(connection, {use.from_s for use in batch.uses})
 
 
 def _event_row(event: Happened) -> Row:
@@ -136,7 +165,11 @@ def _event_row(event: Happened) -> Row:
 
 
 def _action_row(entry: ActionEntry) -> Row:
-    return {name: _storable(value) if isinstance(value, str) else value for name, value in asdict(entry).items()}
+    return _texts(asdict(entry))
+
+
+def _texts(row: Row) -> Row:
+    return {name: _storable(value) if isinstance(value, str) else value for name, value in row.items()}
 
 
 def _storable(text: str) -> str:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from itertools import groupby
+from typing import Any
 
 from sqlalchemy import Column, ColumnElement, Connection, Table, delete, func, select
 
@@ -17,6 +18,8 @@ from shared.model import not_negative
 
 DAY_S = 86_400.0
 STEP_ROWS = 5_000
+STEP_SNAPSHOTS = 50  # of some hundreds of kB each
+MIB = 1 << 20
 TERMS_KEPT = 1_000
 
 Transaction = Callable[[], AbstractContextManager[Connection]]
@@ -24,9 +27,12 @@ Transaction = Callable[[], AbstractContextManager[Connection]]
 
 @dataclass(frozen=True, slots=True)
 class Retention:
-    """Days (0 or above) that history is kept. Jobs count from when they were over, and stay while a VM or image of
-    theirs is or may be anywhere; destroyed environments are kept as long as jobs; the newest decision always stays.
-    Samples of five minutes become hourly ones after `fine_samples_days`."""
+    """Days (0 or above) that history is kept, and MiB of `snapshots` (0: any number), of which the oldest go first.
+
+    Jobs count from when they were over, and stay while a VM or image of theirs is or may be anywhere; destroyed
+    environments are kept as long as jobs; the newest decision always stays. Samples of five minutes become hourly ones
+    after `fine_samples_days`.
+    """
 
     events_days: float = 30.0
     actions_days: float = 30.0
@@ -35,6 +41,10 @@ class Retention:
     fine_samples_days: float = 7.0
     samples_days: float = 400.0
     costs_days: float = 400.0
+    snapshots_days: float = 30.0
+    snapshots_mib: float = 20_480.0
+    audit_days: float = 400.0
+    notifications_days: float = 30.0
 
     def __post_init__(self) -> None:
         for name in self.__slots__:
@@ -56,10 +66,13 @@ class Pruned:
     samples_thinned: int
     costs: int = 0
     environments: int = 0
+    snapshots: int = 0
+    audit: int = 0
+    notifications: int = 0
 
 
-def prune(transaction: Transaction, retention: Retention, now_s: float) -> Pruned:
-    """Delete what is older than `retention` says at `now_s`; each step is a transaction of its own."""
+def prune(transaction: Transaction, reading: Transaction, retention: Retention, now_s: float) -> Pruned:
+    """Delete what is older or more than `retention` says at `now_s`; each step is a transaction of its own."""
     events, actions, decisions, jobs = schema.events, schema.actions, schema.decisions, schema.jobs
 
     def gone(table: Table, column: Column[float], days: float, *conditions: ColumnElement[bool]) -> int:
@@ -67,6 +80,7 @@ def prune(transaction: Transaction, retention: Retention, now_s: float) -> Prune
 
     newest = select(func.max(decisions.c.number)).scalar_subquery()
     _delete_terms(transaction)
+    gone(schema.cluster_use, schema.cluster_use.c.from_s, retention.samples_days)
     return Pruned(
         gone(events, events.c.at_s, retention.events_days),
         gone(actions, actions.c.at_s, retention.actions_days),
@@ -76,19 +90,45 @@ def prune(transaction: Transaction, retention: Retention, now_s: float) -> Prune
         _thin(transaction, slot_s(now_s - retention.fine_samples_days * DAY_S, COARSE_S)),
         gone(schema.costs, schema.costs.c.at_s, retention.costs_days),
         gone(schema.environments, schema.environments.c.ended_s, retention.jobs_days),
+        gone(schema.snapshots, schema.snapshots.c.at_s, retention.snapshots_days)
+        + bound_snapshots(transaction, reading, retention),
+        gone(schema.audit, schema.audit.c.at_s, retention.audit_days),
+        gone(schema.notifications, schema.notifications.c.at_s, retention.notifications_days),
     )
+
+
+def bound_snapshots(transaction: Transaction, reading: Transaction, retention: Retention) -> int:
+    """Delete the oldest snapshots that are more than is to be kept, never the newest one; how many."""
+    table = schema.snapshots
+    # both databases know the length of a body without reading it; nobody who writes waits meanwhile
+    sizes = select(table.c.number, func.length(table.c.body)).order_by(table.c.number.desc())
+    with reading() as connection:
+        rows = connection.execute(sizes) if retention.snapshots_mib > 0.0 else ()
+        last = _first_beyond(rows, retention.snapshots_mib * MIB)
+    return 0 if last is None else _delete(transaction, table, table.c.number <= last)
+
+
+def _first_beyond(rows: Iterable[Any], most_bytes: float) -> int | None:
+    """The number of the first row, but the very first, with which the sizes of all are more; None: they are not."""
+    total_bytes = 0
+    for place, (number, size_bytes) in enumerate(rows):
+        total_bytes += size_bytes
+        if place and total_bytes > most_bytes:
+            return int(number)
+    return None
 
 
 def _delete(transaction: Transaction, table: Table, *conditions: ColumnElement[bool]) -> int:
     """Delete the rows that meet all conditions, some thousands at a time."""
+    step_rows = STEP_SNAPSHOTS if table is schema.snapshots else STEP_ROWS
     key = table.primary_key.columns[0]  # samples: a node at a time
     deleted = 0
     while True:
         with transaction() as connection:
-            chosen = select(key).where(*conditions).order_by(key).limit(STEP_ROWS).scalar_subquery()
+            chosen = select(key).where(*conditions).order_by(key).limit(step_rows).scalar_subquery()
             rows = connection.execute(delete(table).where(key.in_(chosen), *conditions)).rowcount
         deleted += rows
-        if rows < STEP_ROWS:
+        if rows < step_rows:
             return deleted
 
 

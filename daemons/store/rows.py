@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import json
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from sqlalchemy import Column, Table
 
+from daemons.assurance_records import AssuranceRecord
 from daemons.entries import OVER
+from daemons.gains import columns_of
+from daemons.notice_records import NotificationRecord
 from daemons.records import (
     ControlRecord,
     CostRecord,
@@ -17,7 +22,9 @@ from daemons.records import (
     DurationRecord,
     EnvironmentRecord,
     JobRecord,
+    LoadingRecord,
     NodeRecord,
+    PaceRecord,
     WebRecord,
     WindowRecord,
 )
@@ -87,6 +94,10 @@ def _job(record: JobRecord) -> Row:
 
 
 def _decision(record: DecisionRecord) -> Row:
+    figures = columns_of(record.gains).summary()
+    changes = Counter(("change", change.reason.code.value) for change in record.changes)
+    refusals = Counter(("refusal", refusal.reason.code.value) for refusal in record.refusals)
+    reasons = [[*what, count] for what, count in (*sorted(changes.items()), *sorted(refusals.items()))]
     return {
         "number": record.number,
         "at_s": record.at_s,
@@ -97,6 +108,9 @@ def _decision(record: DecisionRecord) -> Row:
         "dropped": len(record.dropped),
         "held": len(record.held),
         "gains": len(record.gains),
+        **{f"{of}_{how}": figures[how][of] for of in ("now", "predicted", "measured") for how in ("min", "mean")},
+        "nodes_wanted": record.provisioning.in_service if record.provisioning else None,
+        "reasons": json.dumps(reasons, separators=(",", ":")),
     }
 
 
@@ -124,7 +138,7 @@ def _control(record: ControlRecord) -> Row:
     return {"name": record.key[1], "deciding": record.deciding}
 
 
-def _named(record: WindowRecord | DurationRecord) -> Row:
+def _named(record: WindowRecord | DurationRecord | LoadingRecord | PaceRecord | AssuranceRecord) -> Row:
     return {"name": record.name}
 
 
@@ -135,9 +149,13 @@ KINDS: Mapping[str, Kind] = {
     "environment": Kind(EnvironmentRecord, schema.environments, _environment),
     "window": Kind(WindowRecord, schema.windows, _named),
     "duration": Kind(DurationRecord, schema.durations, _named),
+    "loading": Kind(LoadingRecord, schema.loadings, _named),
+    "pace": Kind(PaceRecord, schema.paces, _named),
+    "assurance": Kind(AssuranceRecord, schema.assurances, _named),
     "control": Kind(ControlRecord, schema.control, _control),
     "decision": Kind(DecisionRecord, schema.decisions, _decision, int),
     "cost": Kind(CostRecord, schema.costs, asdict, float, packed=False),
+    "notification": Kind(NotificationRecord, schema.notifications, asdict, packed=False),
 }
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from sqlalchemy import BigInteger, Boolean, Column, Double, Index, Integer, LargeBinary, MetaData, Table, Text
 
-SCHEMA = 4  # the number of the newest migration
+SCHEMA = 7  # the number of the newest migration
 VERSION_TABLE = "trimtab_schema"
 
 metadata = MetaData()
@@ -62,6 +62,7 @@ jobs = Table(
     Column("revision", BigInteger, nullable=False),
     Column("body", LargeBinary, nullable=False),
     Index("jobs_phase", "phase"),
+    Index("jobs_accepted_s", "accepted_s"),
     Index("jobs_finished_s", "finished_s"),
 )
 
@@ -96,6 +97,17 @@ durations = Table(
     "durations", metadata, Column("name", Text, primary_key=True), Column("body", LargeBinary, nullable=False)
 )
 
+# What was measured of how jobs load nodes, and how fast standard jobs ran there.
+loadings = Table(
+    "loadings", metadata, Column("name", Text, primary_key=True), Column("body", LargeBinary, nullable=False)
+)
+paces = Table("paces", metadata, Column("name", Text, primary_key=True), Column("body", LargeBinary, nullable=False))
+
+# What is known of environments' demand, and of how it was served.
+assurances = Table(
+    "assurances", metadata, Column("name", Text, primary_key=True), Column("body", LargeBinary, nullable=False)
+)
+
 control = Table(
     "control",
     metadata,
@@ -104,6 +116,8 @@ control = Table(
     Column("body", LargeBinary, nullable=False),
 )
 
+# The smallest and the mean utility over the workloads as they were, were predicted and were measured, the nodes that
+# provisioning wanted, and how often each reason was given, as JSON: see `DecisionRow`.
 decisions = Table(
     "decisions",
     metadata,
@@ -116,7 +130,15 @@ decisions = Table(
     Column("dropped", Integer, nullable=False),
     Column("held", Integer, nullable=False),
     Column("gains", Integer, nullable=False, server_default="0"),
-    Column("body", LargeBinary, nullable=False),
+    Column("now_min", Double),
+    Column("now_mean", Double),
+    Column("predicted_min", Double),
+    Column("predicted_mean", Double),
+    Column("measured_min", Double),
+    Column("measured_mean", Double),
+    Column("nodes_wanted", Integer),
+    Column("reasons", Text),
+    Column("body", LargeBinary, nullable=False),  # last: SQLite reads the columns before it without it
     Index("decisions_at_s", "at_s"),
 )
 
@@ -131,6 +153,7 @@ events = Table(
     Column("detail", Text, nullable=False),
     Index("events_at_s", "at_s"),
     Index("events_subject", "subject", "at_s"),
+    Index("events_what", "what", "at_s"),
 )
 
 actions = Table(
@@ -149,6 +172,7 @@ actions = Table(
     Column("detail", Text),
     Index("actions_at_s", "at_s"),
     Index("actions_vm", "vm", "at_s"),
+    Index("actions_node", "node", "at_s"),
 )
 
 samples = Table(
@@ -174,6 +198,24 @@ samples = Table(
     Index("samples_from_s", "from_s"),
 )
 
+# The samples of all nodes together, one row for each five minutes also when those of the nodes have become hourly.
+# Means over nodes; memory and what was read, written and sent: their sums.
+cluster_use = Table(
+    "cluster_use",
+    metadata,
+    Column("from_s", Double, primary_key=True, autoincrement=False),
+    Column("span_s", Double, nullable=False),
+    Column("nodes", Integer, nullable=False),
+    Column("cpu_frac", Double, nullable=False),
+    Column("cpu_frac_max", Double, nullable=False),
+    Column("iowait_frac", Double, nullable=False),
+    Column("memory_used_mib", Double, nullable=False),
+    Column("disk_read_bytes", Double, nullable=False),
+    Column("disk_write_bytes", Double, nullable=False),
+    Column("net_rx_bytes", Double, nullable=False),
+    Column("net_tx_bytes", Double, nullable=False),
+)
+
 # One row per cycle; it has no body.
 costs = Table(
     "costs",
@@ -190,4 +232,51 @@ costs = Table(
     Column("node_starts", Integer, nullable=False),
     Column("misses", Integer, nullable=False),
     Column("penalty", Double, nullable=False),
+)
+
+# What a decision was computed from: a saved request (`daemons/saved_requests.py`), by the decision's number.
+snapshots = Table(
+    "snapshots",
+    metadata,
+    Column("number", BigInteger, primary_key=True, autoincrement=False),
+    Column("at_s", Double, nullable=False),
+    Column("term", BigInteger, nullable=False),
+    Column("body", LargeBinary, nullable=False),
+    Index("snapshots_at_s", "at_s"),
+)
+
+# Who asked for what and why, and what became of it. `via`: the broker's user that sent it.
+audit = Table(
+    "audit",
+    metadata,
+    Column("id", BigInteger().with_variant(Integer, "sqlite"), primary_key=True),
+    Column("at_s", Double, nullable=False),
+    Column("account", Text, nullable=False),
+    Column("via", Text, nullable=False),
+    Column("request", Text, nullable=False),
+    Column("kind", Text, nullable=False),
+    Column("subject", Text, nullable=False),
+    Column("why", Text, nullable=False),
+    Column("done", Boolean, nullable=False),
+    Column("code", Text, nullable=False),
+    Column("detail", Text, nullable=False),
+    Index("audit_at_s", "at_s"),
+)
+
+# What is told to somebody. `state`: waiting, sent, dead or dropped; `next_s`: when it is tried again.
+notifications = Table(
+    "notifications",
+    metadata,
+    Column("id", Text, primary_key=True),
+    Column("at_s", Double, nullable=False),
+    Column("channel", Text, nullable=False),
+    Column("what", Text, nullable=False),
+    Column("subject", Text, nullable=False),
+    Column("detail", Text, nullable=False),
+    Column("state", Text, nullable=False),
+    Column("tries", Integer, nullable=False),
+    Column("next_s", Double),
+    Column("error", Text, nullable=False),
+    Index("notifications_at_s", "at_s"),
+    Index("notifications_state", "state", "at_s"),
 )

@@ -10,7 +10,7 @@ from sqlalchemy import BigInteger, Connection, bindparam, cast, delete, func, se
 
 from daemons.records import CostRecord, DecisionRecord
 from daemons.store import backup as backups
-from daemons.store import history, retention, schema
+from daemons.store import history, notices, retention, schema
 from daemons.store.backup import Restored
 from daemons.store.database import Database
 from daemons.store.history import ActionEntry, Batch
@@ -59,7 +59,7 @@ class SqlStore(Database):
             self.make_tables(connection)
             term = self.locked_lead(connection)[0] + 1
             self.set_lead(connection, term, controller, self._clock.now_s())
-            image = _image(connection) + _costs(connection)
+            image = _image(connection) + _costs(connection) + notices.standing(connection)
         return LeadTaken(term, image)
 
     def write(self, term: int, records: tuple[Any, ...]) -> None:
@@ -118,10 +118,25 @@ class SqlStore(Database):
             return history.samples(connection, node, from_s, to_s)
 
     def prune(self, keep: retention.Retention) -> retention.Pruned:
-        """Delete history that is older than it is to be kept, some thousands of rows at a time."""
-        return retention.prune(self.writing, keep, self._clock.now_s())
+        """Delete history that is older or more than is to be kept, some thousands of rows at a time."""
+        return retention.prune(self.writing, self.reading, keep, self._clock.now_s())
 
-    # --- backup -------------------------------------------------------------------------------------------------
+    def bound_snapshots(self, keep: retention.Retention) -> int:
+        """Delete the oldest snapshots that are more than is to be kept; how many."""
+        return retention.bound_snapshots(self.writing, self.reading, keep)
+
+    # --- versions and backup ------------------------------------------------------------------------------------
+
+    def upgrade(self) -> tuple[int, int]:
+        """Make the tables, or bring them to this program's version; returns the versions before (0: none) and after.
+
+        Where that changes tables, whoever leads has lost the lead.
+        """
+        return self.upgrade_tables(raise_term_at_s=self._clock.now_s()), schema.SCHEMA
+
+    def backup_before_upgrade(self, folder: str | Path) -> Path | None:
+        """A backup in `folder` of a store that is to be upgraded; None where there is nothing to upgrade."""
+        return backups.backup_before_upgrade(self, Path(folder))
 
     def backup(self, path: str | Path) -> dict[str, int]:
         """Write a backup while the store is in use; returns rows by table. See `daemons.store.backup`."""
@@ -133,8 +148,8 @@ class SqlStore(Database):
 
 
 def _image(connection: Connection) -> tuple[Any, ...]:
-    """The records of a new leader: control, nodes, environments, web applications, windows, durations, jobs in the
-    order of their submission, decisions oldest first."""
+    """The records of a new leader: control, nodes, environments, web applications, windows, durations, loadings, paces,
+    what is known of demand, jobs in the order of their submission, decisions oldest first."""
     control, nodes, jobs, decisions, web = schema.control, schema.nodes, schema.jobs, schema.decisions, schema.web
     environments = schema.environments
     found = {
@@ -144,6 +159,9 @@ def _image(connection: Connection) -> tuple[Any, ...]:
         "web": select(web.c.name, web.c.body).order_by(web.c.name),
         "window": select(schema.windows).order_by(schema.windows.c.name),
         "duration": select(schema.durations).order_by(schema.durations.c.name),
+        "loading": select(schema.loadings).order_by(schema.loadings.c.name),
+        "pace": select(schema.paces).order_by(schema.paces.c.name),
+        "assurance": select(schema.assurances).order_by(schema.assurances.c.name),
         "job": select(jobs.c.name, jobs.c.body).order_by(jobs.c.submission, jobs.c.name),
         "decision": select(decisions.c.number, decisions.c.body)
         .where(decisions.c.number >= _first_decision(connection))

@@ -41,19 +41,26 @@ def check(found: int, where: str) -> None:
         raise InvalidInput(Problem(where, what, "run `trimtab store upgrade`, after `trimtab store backup`"))
 
 
-def upgrade(connection: Connection, where: str) -> int:
-    """Bring the tables to this program's version within the transaction under way, and return the version found.
+def check_known(found: int, where: str) -> None:
+    """Raises `InvalidInput` for a newer store and for an empty one; an older one is known."""
+    if found == EMPTY or found > SCHEMA:
+        check(found, where)
+
+
+def upgrade(connection: Connection, where: str, to: int = SCHEMA) -> int:
+    """Bring the tables to a version, this program's unless `to` says which, within the transaction under way; returns
+    the version found.
 
     Raises `InvalidInput` for a newer store and a database of others.
     """
     if connection.dialect.name == "postgresql":
         connection.execute(text(f"SELECT pg_advisory_xact_lock({_UPGRADE_LOCK})"))
     found = schema_of(connection, where)
-    if found < SCHEMA:
+    if found < to:
         config = Config()
         config.set_main_option("script_location", str(Path(*daemons.store_migrations.__path__)).replace("%", "%%"))
         config.attributes["connection"] = connection
-        command.upgrade(config, str(SCHEMA))
+        command.upgrade(config, str(to))
     else:
         check(found, where)
     return found

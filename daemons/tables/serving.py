@@ -5,15 +5,16 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from daemons import decide
+from daemons.admitting import compute
 from daemons.decide import Prepared, PrepareRequest
+from daemons.packing import EncodeRequest, encode
 from daemons.tables.disk import BYTES_MAX, DEFAULT_FOLDER, DiskShelf
 from shared.errors import TrimtabError
 
 
 class Server:
-    """Answers a `DecideRequest` with a `DecideOutcome`, a `PrepareRequest` with a `Prepared`. Goes to another process
-    as it was made."""
+    """Answers a `DecideRequest` with a `DecideOutcome`, an `AdmissionTask` with an `AdmissionAnswer`, a
+    `PrepareRequest` with a `Prepared`, an `EncodeRequest` with bytes. Goes to another process as it was made."""
 
     def __init__(self, folder: str | Path = DEFAULT_FOLDER, bytes_max: int = BYTES_MAX) -> None:
         self.folder, self.bytes_max = str(folder), bytes_max
@@ -27,11 +28,13 @@ class Server:
 
     def __call__(self, request: Any, /) -> Any:
         """The answer. Raises what a policy raises."""
+        if isinstance(request, EncodeRequest):
+            return encode(request)
         if self._shelf is None:
             self._shelf = DiskShelf(self.folder, self.bytes_max)
         if isinstance(request, PrepareRequest):
             return prepare(request, self._shelf)
-        return decide.run(request, self._shelf)
+        return compute(request, self._shelf)
 
 
 def prepare(request: PrepareRequest, shelf: DiskShelf) -> Prepared:

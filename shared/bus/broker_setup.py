@@ -29,6 +29,8 @@ from shared.errors import BusUnavailable, PermanentError
 Definitions = dict[str, list[dict[str, Any]]]
 
 SALT_BYTES = 4  # as RabbitMQ wants it
+HASHING = "rabbit_password_hashing_sha256"
+FIRST_USER = "guest"  # its password is the same
 ANSWER_S = 60.0
 # What tells two definitions of a kind apart; the rest is what they say.
 KEYS: Mapping[str, tuple[str, ...]] = {
@@ -103,7 +105,7 @@ def _user(account: Account, salt: bytes) -> dict[str, Any]:
     return {
         "name": account.user,
         "password_hash": password_hash(account.password, salt),
-        "hashing_algorithm": "rabbit_password_hashing_sha256",
+        "hashing_algorithm": HASHING,
         "tags": "",
     }
 
@@ -161,7 +163,23 @@ def differences(wanted: Mapping[str, Any], present: Mapping[str, Any]) -> tuple[
                 for what, value in one.items()
                 if what not in UNCOMPARED and there[key].get(what, value) != value  # what is left out is as we want it
             ]
+            if kind == "users" and (more := _tags(there[key].get("tags")) - _tags(one["tags"])):
+                found.append(f"users: {name}: may also do what {', '.join(sorted(more))} may")
     return tuple(found)
+
+
+def has_well_known_password(present: Mapping[str, Any]) -> bool:
+    """Whether a broker that exported `present` still has the user that every broker has at first, with its password."""
+    for user in present.get("users", ()):
+        if user["name"] == FIRST_USER and user.get("hashing_algorithm") == HASHING:
+            salt = base64.b64decode(user.get("password_hash", ""))[:SALT_BYTES]
+            return bool(user.get("password_hash") == password_hash(FIRST_USER, salt))
+    return False
+
+
+def _tags(value: object) -> set[str]:
+    """RabbitMQ exports them as a list, or as one text with commas."""
+    return {*value.split(",")} - {""} if isinstance(value, str) else {str(each) for each in value or ()}  # type: ignore[attr-defined]
 
 
 def _key(keys: tuple[str, ...], one: Mapping[str, Any]) -> tuple[str, ...]:
@@ -187,6 +205,16 @@ class Executor(Protocol):
     def remove_queue(self, vhost: str, queue: str) -> None:
         """Remove a queue with its messages; one that is not there is fine."""
         ...
+
+
+class _NowhereElse(urllib.request.HTTPRedirectHandler):
+    """The administrator's password goes to the address that was given, and is sent on to no other."""
+
+    def redirect_request(self, *_: Any) -> None:
+        return None
+
+
+_OPENER = urllib.request.build_opener(_NowhereElse)
 
 
 class ManagementApi:
@@ -221,7 +249,7 @@ class ManagementApi:
         request.add_header("Content-Type", "application/json")
         data = None if body is None else json.dumps(body).encode()
         try:
-            with urllib.request.urlopen(request, data, timeout=self._answer_s) as answer:
+            with _OPENER.open(request, data, timeout=self._answer_s) as answer:
                 text = answer.read()
         except urllib.error.HTTPError as problem:
             with problem:

@@ -18,6 +18,7 @@ from shared.bus.topology import (
     EXCHANGES,
     OPERATOR_USER_PREFIX,
     OWNER_USER_PREFIX,
+    PORTAL_USER_PREFIX,
     REPLIES,
     REPORTS,
     REQUESTS,
@@ -101,17 +102,28 @@ def _asker(user: str) -> Grant:
     return Grant(configure=f"^{own}$", write=f"^({re.escape(REQUESTS)}|{own})$", read=f"^{own}$")
 
 
+def _portal(user: str) -> Grant:
+    asker = _asker(user)
+    if asker == Grant():
+        return asker
+    own = rf"(reply|events)\.{re.escape(user)}(\.[^.]+)?"
+    return Grant(configure=f"^{own}$", write=f"^({re.escape(REQUESTS)}|{own})$", read=f"^({re.escape(EVENTS)}|{own})$")
+
+
 def grant_of(user: str) -> Grant:
     """What a user may do, from its name: an agent writes its own reports, any result and dead letters and reads its
     own queue; an operator writes requests and has queues of its own, `reply.<user>` and `events.<user>` (with an
-    optional further `.<word>`); owners and users of environments write requests and have `reply.<user>` alone; a web
-    application's user writes what is measured of that; a controller does everything; anyone else nothing."""
+    optional further `.<word>`), and so does a portal, but for dead letters; owners and users of environments write
+    requests and have `reply.<user>` alone; a web application's user writes what is measured of that; a controller does
+    everything; anyone else nothing."""
     if user.startswith(AGENT_USER_PREFIX):
         return _agent(user)
     if user.startswith(OPERATOR_USER_PREFIX):
         return _operator(user)
     if user.startswith((OWNER_USER_PREFIX, USER_USER_PREFIX)):
         return _asker(user)
+    if user.startswith(PORTAL_USER_PREFIX):
+        return _portal(user)
     if user.startswith(WEB_USER_PREFIX):
         return _web(user)
     if user.startswith(CONTROLLER_USER_PREFIX):

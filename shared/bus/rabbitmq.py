@@ -28,7 +28,16 @@ from pika.adapters.utils import connection_workflow as opening  # type: ignore[i
 from shared.bus.dead import bury
 from shared.bus.permissions import Grant, grant_of
 from shared.bus.rabbitmq_parts import Errand, Held, Inbox, Step, unfit, words
-from shared.bus.rabbitmq_values import Address, Tls, check_name, dead_headers, parse_url, queue_arguments, tls_context
+from shared.bus.rabbitmq_values import (
+    Address,
+    Tls,
+    check_name,
+    dead_headers,
+    parse_url,
+    queue_arguments,
+    tls_advice,
+    tls_context,
+)
 from shared.bus.topology import BODY_BYTES_MAX, DEAD, DEAD_QUEUE, EXCHANGES, REPLIES, QueueSpec
 from shared.errors import BusUnavailable, InvalidValue, PermanentError
 from shared.ports import BusEvent, Confirm, Delivery, Lost
@@ -375,6 +384,7 @@ class RabbitConnection:
         delivery = self._received(queue, method, properties, body)
         if wrong := unfit(delivery):
             self._bury(delivery, wrong, None)
+            self._inbox.put_discarded(delivery, wrong)
             return
         self._inbox.put_loose(delivery)
 
@@ -383,6 +393,7 @@ class RabbitConnection:
         held = Held(channel, method.delivery_tag, delivery)
         if wrong := unfit(delivery):
             self._bury(delivery, wrong, held.acknowledge)
+            self._inbox.put_discarded(delivery, wrong)
             return
         self._held[delivery.tag] = held
         self._inbox.put(delivery)
@@ -478,7 +489,9 @@ def _advice(address: Address, problem: BaseException) -> str:
     if isinstance(root, faults.ProbableAccessDeniedError | faults.ConnectionClosedByBroker):
         return f"{address}: refused ({words(root)}): is there such a vhost, and may the user enter it?"
     if isinstance(root, ssl.SSLError):
-        return f"{address}: no trusted TLS connection ({root}): check `ca_file`, the broker's certificate and its name"
+        return f"{address}: no trusted TLS connection: {tls_advice(root)}"
+    if isinstance(root, faults.IncompatibleProtocolError):
+        return f"{address}: no AMQP is spoken there ({root}): does this port want TLS (amqps://)?"
     if isinstance(root, ConnectionRefusedError):
         return f"{address}: nobody listens there: is the broker running, and is this its port?"
     return f"{address}: no connection ({type(root).__name__}: {root}): check the host, the network and the broker"

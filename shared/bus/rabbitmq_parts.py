@@ -14,7 +14,7 @@ from typing import Any
 
 from shared.bus.topology import BODY_BYTES_MAX, REPORT_QUEUE_LENGTH_MAX
 from shared.errors import BusUnavailable, PermanentError, TrimtabError
-from shared.ports import BusEvent, Delivery
+from shared.ports import BusEvent, Delivery, Discarded
 
 LOOSE_MAX = REPORT_QUEUE_LENGTH_MAX
 REFUSALS = (403, 404, 405, 406)  # not permitted, no such name, another's exclusive queue, another shape
@@ -44,6 +44,11 @@ class Inbox:
         """A delivery without acknowledgement."""
         self._loose.append(delivery)
         self.wake()
+
+    def put_discarded(self, delivery: Delivery, reason: str) -> None:
+        """News of a delivery that nobody is handed; with LOOSE_MAX events waiting it is not news any more."""
+        if len(self._events) < LOOSE_MAX:
+            self.put(Discarded(delivery.queue, delivery.sender, reason))
 
     def wake(self) -> None:
         """Let `wait` return."""

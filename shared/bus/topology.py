@@ -21,6 +21,7 @@ OPERATOR_USER_PREFIX = "operator."
 WEB_USER_PREFIX = "web."
 OWNER_USER_PREFIX = "owner."
 USER_USER_PREFIX = "user."
+PORTAL_USER_PREFIX = "portal."  # asks on behalf of others, see `OnBehalf`
 
 REPORT_TTL_S = 15.0
 REPORT_QUEUE_LENGTH_MAX = 10_000

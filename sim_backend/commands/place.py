@@ -14,7 +14,9 @@ from rich.table import Table
 from rich.text import Text
 
 from daemons.cli.output import REFUSED, emit, messages, output_option
-from daemons.models.outlook import Target, after, outlook_of, unchanged
+from daemons.models.outlook import Target, after, outlook_of, slowed_by, unchanged
+from daemons.policies.placement.sharers import CHOICES
+from daemons.view_rows import slowed_view
 from shared.clock import SystemClock
 from shared.decision import ChangeKind, PlacementDecision
 from shared.errors import InvalidInput, Problem
@@ -48,12 +50,16 @@ def _tolerance(text: str) -> float:
 @click.option("--heads", type=click.IntRange(1), help="apc: how many jobs are tried as the first to be placed.")
 @click.option("--tolerance", type=_tolerance, metavar="X", help="apc: smaller gains of utility change nothing.")
 @click.option("--guard", type=click.Choice(GUARDS), help="apc: whether only a more urgent job may displace another.")
+@click.option("--sharing", type=click.Choice(CHOICES), help="first-fit, edf: how the node is chosen where disks count.")
 @output_option
-def place(file: Path, policy: str, heads: int | None, tolerance: float | None, guard: str | None) -> None:
+def place(
+    file: Path, policy: str, heads: int | None, tolerance: float | None, guard: str | None, sharing: str | None
+) -> None:
     """Say what a policy would do with the cluster that SNAPSHOT.json describes, and what it expects of it."""
     chosen = find_policy("placement", policy)
     given = read(file)
     params = _params(policy, {"heads": heads, "tolerance": tolerance, "guard": guard}, given, file)
+    params |= {} if sharing is None else {"sharing": sharing}
     chosen.check_params(params)
     if given.constraints and policy != TUNABLE:
         messages().print(f"note: policy {policy} may not look at constraints; {TUNABLE} does", highlight=False)
@@ -83,6 +89,7 @@ def _params(policy: str, options: dict[str, Any], file: PlaceFile, path: Path) -
 def _for_people(report: PlaceReport) -> RenderableType:
     level = "" if report.level is None else f"level of the jobs {report.level:.4f}, "
     parts: list[RenderableType] = [_utilities(report)]
+    parts += [Text(row["text"]) for row in report.slowed or ()]
     for title, rows, columns in (
         ("changes", report.changes, ("action", "name", "from", "to", "cpu_mhz", "reason")),
         ("refused", report.refusals, ("name", "code", "detail")),
@@ -118,13 +125,15 @@ def _listing(title: str, rows: list[Row], columns: tuple[str, ...]) -> Table:
 
 @dataclass(frozen=True, slots=True)
 class PlaceReport:
-    """A decision for people and for JSON. An utility or a level without bounds (no CPU is given to any job) is None."""
+    """A decision for people and for JSON. An utility or a level without bounds (no CPU is given to any job) is None.
+    slowed: whom sharing slows (None: no loads are known)."""
 
     placement: dict[str, Row]
     utilities: dict[str, dict[str, float | None]]
     level: float | None
     changes: list[Row]
     refusals: list[Row]
+    slowed: list[Row] | None
     evaluations: int
     wall_s: float
     empty: bool
@@ -144,7 +153,7 @@ class PlaceReport:
             "refusals": self.refusals,
             "evaluations": self.evaluations,
             "wall_s": self.wall_s,
-        }
+        } | ({} if self.slowed is None else {"slowed": self.slowed})
 
 
 def report_of(snapshot: Snapshot, decision: PlacementDecision, wall_s: float) -> PlaceReport:
@@ -161,6 +170,7 @@ def report_of(snapshot: Snapshot, decision: PlacementDecision, wall_s: float) ->
         None if outlook.level is None else _bounded(outlook.level),
         list(_changes(snapshot, decision, then)),
         _refusals(snapshot, decision),
+        None if snapshot.loading is None else [slowed_view(one) for one in slowed_by(snapshot, changes)],
         decision.evaluations,
         wall_s,
         not snapshot.workloads.names,

@@ -1,4 +1,4 @@
-"""`trimtab sim reproduce PAPER`: the experiments of a paper, its figures beside ours."""
+"""`trimtab sim reproduce PAPER|all`: the experiments of a paper, or of all, its figures beside ours."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from rich.progress import Progress
 from rich.table import Table
 
 from daemons.cli.output import CommandGroup, emit, messages, output_option
-from daemons.report.pictures import can_draw
+from daemons.report.draw import can_draw
 from shared.errors import InvalidInput, Problem
 from sim_backend.experiments import catalogue
 from sim_backend.experiments.catalogue import PAPERS, Reproduction
@@ -20,6 +20,14 @@ from sim_backend.experiments.claims import Paper
 
 SEEDS_MAX = 1_000
 SEEDS = 5
+
+
+_seeds_option = click.option(
+    "--seeds", type=click.IntRange(1, SEEDS_MAX), default=SEEDS, show_default=True, help="Runs with seeds 0, 1, ..."
+)
+_plots_option = click.option(
+    "--plots", type=click.Path(file_okay=False, path_type=Path), metavar="FOLDER", help="Draw the figures into it."
+)
 
 
 class PaperGroup(CommandGroup):
@@ -39,6 +47,20 @@ def reproduce() -> None:
     """Play the experiments of a paper again and put its figures beside ours."""
 
 
+@reproduce.command("all", help="Every paper, one after the other; one whose data are not there is left out, with why.")
+@_seeds_option
+@_plots_option
+@output_option
+def every_paper(seeds: int, plots: Path | None) -> None:
+    """`trimtab sim reproduce all`."""
+    check_plots(plots)
+    papers = [catalogue.paper(name) for name in PAPERS]
+    outcome = _with_progress(
+        lambda tell: catalogue.reproduce_all(papers, seeds, plots, None, tell), "reproducing all papers"
+    )
+    emit(outcome.to_json(), lambda: _for_people("All papers", outcome))
+
+
 def command_of(paper: Paper) -> click.Command:
     """`trimtab sim reproduce NAME` for one paper."""
 
@@ -50,12 +72,8 @@ def command_of(paper: Paper) -> click.Command:
         multiple=True,
         help="Only this one; may be given more than once.",
     )
-    @click.option(
-        "--seeds", type=click.IntRange(1, SEEDS_MAX), default=SEEDS, show_default=True, help="Runs with seeds 0, 1, ..."
-    )
-    @click.option(
-        "--plots", type=click.Path(file_okay=False, path_type=Path), metavar="FOLDER", help="Draw the figures into it."
-    )
+    @_seeds_option
+    @_plots_option
     @output_option
     def command(chosen: tuple[str, ...], seeds: int, plots: Path | None) -> None:
         check_plots(plots)
@@ -63,7 +81,7 @@ def command_of(paper: Paper) -> click.Command:
         outcome = _with_progress(
             lambda tell: catalogue.reproduce(paper, experiments, seeds, plots, None, tell), f"reproducing {paper.name}"
         )
-        emit(outcome.to_json(), lambda: _for_people(paper, outcome))
+        emit(outcome.to_json(), lambda: _for_people(paper.title, outcome))
 
     return command
 
@@ -87,9 +105,9 @@ def _with_progress(play: Callable[[Callable[[int, int], None]], Reproduction], t
         return play(lambda done, total: progress.update(task, completed=done, total=total))
 
 
-def _for_people(paper: Paper, outcome: Reproduction) -> RenderableType:
-    shown: list[RenderableType] = [_table(title, lines) for title, lines in outcome.tables.items()]
-    rows = Table("", "what", "paper", "ours", "holds", "why", title=paper.title)
+def _for_people(title: str, outcome: Reproduction) -> RenderableType:
+    shown: list[RenderableType] = [_table(name, lines) for name, lines in outcome.tables.items()]
+    rows = Table("", "what", "paper", "ours", "holds", "why", title=title)
     for row in outcome.rows:
         holds = "-" if row.holds is None else "yes" if row.holds else "NO"
         rows.add_row(row.id, row.what, _shown(row.paper), _shown(row.ours), holds, row.why)

@@ -16,9 +16,11 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskProgressC
 
 from agents.settings import AgentSettings
 from daemons.cli.output import emit, messages, output_option, two_columns
-from daemons.controller import Controller, describe
+from daemons.controller import Controller
 from daemons.models.level import JobDemand
-from daemons.report.pictures import RunSeries, can_draw, draw_run
+from daemons.outline import describe
+from daemons.report.draw import can_draw
+from daemons.report.pictures import RunSeries, draw_run
 from daemons.settings import ControllerSettings, PolicyChoice
 from daemons.web_entry import utility_of
 from shared.clock import perf_s

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from shared.effects import Backend, Balanced
+from shared.effects import Backend, Balance, Balanced
 from shared.errors import ContractViolation, TransientError
 from shared.ports import LoadBalancer
 from sim_backend.conformance.bus_harness import expect
@@ -20,15 +20,22 @@ A, B, C = Backend("shop#0", "n1"), Backend("shop#1", "n2"), Backend("shop#2", "n
 @dataclass(frozen=True, slots=True)
 class BalancerHarness:
     """A driver, and what shows of the balancer. `serving(app)`: the instances that get new requests (None: it cannot be
-    seen). `cut()`: from now on it cannot be reached (None: that cannot be tried)."""
+    seen). `cut()`: from now on it cannot be reached (None: that cannot be tried). `dressed(order)`: an order with what
+    the driver needs besides instances and nodes, such as addresses (None: nothing)."""
 
     balancer: LoadBalancer
     serving: Callable[[str], frozenset[str]] | None = None
     cut: Callable[[], None] | None = None
+    dressed: Callable[[Balance], Balance] | None = None
+
+    def ask(self, app: str, *backends: Backend) -> Balanced:
+        """Set the backends of an application, whatever comes of it."""
+        order = Balance(app, backends)
+        return self.balancer.set_backends(self.dressed(order) if self.dressed is not None else order)
 
     def tell(self, app: str, *backends: Backend) -> Balanced:
         """Set the backends of an application: it must work."""
-        answer = self.balancer.set_backends(app, backends)
+        answer = self.ask(app, *backends)
         expect("the application answered for", answer.app, app)
         _must(answer.ok, f"not ok: {answer.detail}")
         leaving = {backend.vm for backend in backends if backend.drain}
@@ -104,7 +111,7 @@ def check_a_failure_is_told_and_changes_nothing(harness: BalancerHarness) -> Non
     harness.tell("shop", A, B)
     harness.cut()
     try:
-        answer = harness.balancer.set_backends("shop", (A,))
+        answer = harness.ask("shop", A)
     except TransientError as error:
         ok, detail = False, str(error)
     else:

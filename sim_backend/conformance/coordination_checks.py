@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from shared.agreement import UNITS_MAX, BatchTerms, WorkloadType
-from shared.coordination import GroupSizes, GroupView, Moment, Party
+from shared.coordination import Asked, GroupSizes, GroupView, Moment, Party
 from shared.errors import ContractViolation
 from shared.ports import CoordinationPolicy
 
@@ -75,6 +75,7 @@ def _batch(rng: np.random.Generator, lower: int, upper: int | None) -> Party:
         queued=queued,
         biggest=int(rng.integers(1, queued + 1)) if queued else 0,
         batch=terms,
+        asks=Asked(_units(rng)) if rng.integers(2) else None,
     )
 
 

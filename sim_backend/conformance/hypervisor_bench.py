@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from msgspec import structs
@@ -26,11 +26,17 @@ class HypervisorHarness(Protocol):
     `capabilities`: "migration" (there is a `peer`, images are within its reach), "slow" (operations take time: BUSY
     can be seen), "scripts" (`fail_next`), "ends" (guests given by `will_end` shut themselves down), "cpu"
     (guests burn all CPU they get; counters are true to within `tolerance_frac`). `peer` is None without migration.
+    `template` is what VMs are made from. What a driver itself declares in its inventory counts as a capability too.
     """
 
     @property
     def capabilities(self) -> frozenset[str]:
         """What the checks may ask for."""
+        ...
+
+    @property
+    def template(self) -> str:
+        """Of every VM of the checks."""
         ...
 
     @property
@@ -101,7 +107,8 @@ class Bench:
 
     def spec(self, vm: str = VM, memory_mib: int = SMALL_MIB, **changes: Any) -> VmSpec:
         """A small VM's specification."""
-        return replace(VmSpec(vm, 1, 1, memory_mib, 1, self.cpu_mhz), **changes)
+        plain = VmSpec(vm, 1, 1, memory_mib, 1, self.cpu_mhz, template=self.harness.template)
+        return replace(plain, **changes)
 
     def begin(self, kind: ActionKind, vm: str = VM, on: Hypervisor | None = None, **fields: Any) -> str:
         """Begin an action; returns its id."""
@@ -179,9 +186,41 @@ def relabelled(status: VmStatus, generation: int, attempt: int, managed: bool = 
 
 
 def settled(status: VmStatus | None) -> VmStatus | None:
-    """A status without its counters, which go on."""
+    """A status without its counters, which go on, and without its address and needs, which some have."""
     if status is None:
         return None
     return structs.replace(
-        status, cpu_time_s=0.0, disk_read_bytes=0, disk_write_bytes=0, net_rx_bytes=0, net_tx_bytes=0, busy=""
+        status,
+        cpu_time_s=0.0,
+        disk_read_bytes=0,
+        disk_write_bytes=0,
+        disk_time_s=0.0,
+        net_rx_bytes=0,
+        net_tx_bytes=0,
+        busy="",
+        address="",
+        migration_needs=(),
     )
+
+
+Body = Callable[[Bench], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One check and the capabilities it cannot do without, of the harness or of the driver itself; and those that it
+    is about the lack of."""
+
+    name: str
+    run: Body
+    needs: frozenset[str]
+    lacks: frozenset[str] = frozenset()
+
+    def applies(self, harness: HypervisorHarness) -> bool:
+        """Whether harness and driver have what the check needs, and lack what it says."""
+        has = harness.capabilities | {ability.value for ability in harness.node.inventory().abilities}
+        return self.needs <= has and not self.lacks & has
+
+    def __call__(self, harness: HypervisorHarness) -> None:
+        """Run it; raises `ContractViolation`."""
+        self.run(Bench(harness))

@@ -6,44 +6,27 @@ A check wants an empty node, with "migration" also an empty peer of the same siz
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
-from shared.model import ActionKind, GuestChange, Outcome, VmState, VmStatus
+from shared.model import Ability, ActionKind, GuestChange, Outcome, VmState, VmStatus
+from sim_backend.conformance.frozen_checks import FROZEN_CHECKS
 from sim_backend.conformance.hypervisor_bench import (
     HALF_AND_MORE,
     OTHER,
     SMALL_MIB,
     VM,
     Bench,
-    HypervisorHarness,
+    Body,
     expect,
     expect_near,
     relabelled,
     settled,
 )
+from sim_backend.conformance.hypervisor_bench import (
+    Check as Check,
+)
 
-Body = Callable[[Bench], None]
-
-
-@dataclass(frozen=True, slots=True)
-class Check:
-    """One check and the capabilities it cannot do without."""
-
-    name: str
-    run: Body
-    needs: frozenset[str]
-
-    def applies(self, harness: HypervisorHarness) -> bool:
-        """Whether the harness has what the check needs."""
-        return self.needs <= harness.capabilities
-
-    def __call__(self, harness: HypervisorHarness) -> None:
-        """Run it; raises `ContractViolation`."""
-        self.run(Bench(harness))
-
-
-CHECKS: list[Check] = []
+CHECKS: list[Check] = [*FROZEN_CHECKS]
 
 
 def _check(*needs: str) -> Callable[[Body], Body]:
@@ -196,7 +179,7 @@ def check_resume_paused(bench: Bench) -> None:
     expect("state", bench.status().state, VmState.PAUSED)
 
 
-@_check()
+@_check(Ability.SAVE)
 def check_image_holds_no_memory(bench: Bench) -> None:
     """A suspended VM makes room; it cannot come back while that room is taken, and is not lost by trying."""
     big_mib = int(bench.inventory.memory_mib * HALF_AND_MORE)
@@ -255,10 +238,10 @@ def check_release_and_adopt(bench: Bench) -> None:
     before = bench.start(spec=bench.spec(attempt=2))
     for _ in range(2):
         bench.must(Outcome.OK, ActionKind.RELEASE, expects=1)
-    expect("status", settled(bench.status()), relabelled(before, 0, 0, managed=False))
+    expect("status", settled(bench.status()), settled(relabelled(before, 0, 0, managed=False)))
     for _ in range(2):
         bench.must(Outcome.OK, ActionKind.ADOPT, generation=5, spec=bench.spec(generation=5, attempt=3))
-    expect("status", settled(bench.status()), relabelled(before, 5, 3))
+    expect("status", settled(bench.status()), settled(relabelled(before, 5, 3)))
     bench.must(Outcome.OK, ActionKind.STOP, expects=5)
 
 

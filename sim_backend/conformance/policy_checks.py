@@ -28,13 +28,14 @@ _NAN, _INF = math.nan, math.inf
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """A policy under test, with the parameters to give it and the seed of the clusters. `shelf`: for a provisioning
-    policy."""
+    """A policy under test, with the parameters to give it, the seed of the clusters and how many of them are random.
+    `shelf`: for a provisioning policy."""
 
     policy: Any
     params: Mapping[str, Any]
     seed: int = 0
     shelf: Shelf | None = None
+    random: int = _CLUSTERS
 
     def clusters(self) -> Iterator[Snapshot]:
         """Random clusters, the same for the same seed, and a few at the edges."""
@@ -42,7 +43,7 @@ class Subject:
         yield snapshot([], [])
         yield snapshot([NodeRow("n0")], [])
         yield snapshot([], [WorkRow("j0")])
-        for index in range(_CLUSTERS):
+        for index in range(self.random):
             seen = random_cluster(rng)
             yield seen
             if self.shelf is not None and index % 3 == 0:
@@ -284,7 +285,7 @@ def _next(seen: Snapshot, in_service: Sequence[str]) -> Snapshot:
 def check_bad_windows(subject: Subject) -> None:
     """Numbers of windows, nodes and prices that cannot be are borne: the decision is sound."""
     rng = np.random.default_rng(subject.seed)
-    for seen in (provisioned(rng, random_cluster(rng)) for _ in range(4)):
+    for seen in (provisioned(rng, random_cluster(rng)) for _ in range(min(4, subject.random))):
         odd = np.full(len(seen.nodes.names), _NAN)
         power = seen.power and replace(seen.power, peak_w=odd, deploy_s=odd)
         prices = PriceView(900.0, np.array([_NAN, _INF, 1e300]), np.array([-_INF, 0.0]), 0)
@@ -309,7 +310,7 @@ def check_bad_windows(subject: Subject) -> None:
 def check_more_jobs(subject: Subject) -> None:
     """More jobs never make a window want fewer nodes."""
     rng = np.random.default_rng(subject.seed)
-    for seen in (provisioned(rng, random_cluster(rng)) for _ in range(_CLUSTERS)):
+    for seen in (provisioned(rng, random_cluster(rng)) for _ in range(subject.random)):
         before = [0] * len(seen.windows)
         for jobs in range(0, 24, 3):
             now = replace(seen, windows=tuple(replace(window, jobs=jobs) for window in seen.windows))

@@ -9,7 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from daemons.report.pictures import BLACK, BLUE, GREEN, ORANGE
+from daemons.report.draw import png_by
+from daemons.report.themes import BLACK, BLUE, GREEN, ORANGE
 from sim_backend.experiments import apc_equal, apc_hypothetical, apc_random
 from sim_backend.experiments.apc_runs import Cycle, Ran, distance_s, utility
 from sim_backend.experiments.apc_settings import (
@@ -192,9 +193,21 @@ def _draw_17(
     suffix: str,
 ) -> Path:
     """Five panels, one for each time between arrivals: every job's distance, by factor and policy."""
-    from matplotlib.figure import Figure
+    number = f"17{suffix}" + ("" if unit == "s" else "-utility")
+    draw = partial(_draw_panels, results, rivals, unit, of, number)
+    path = folder / f"apc-figure-{number}.png"
+    path.write_bytes(png_by(draw, f"apc-{number}", width_px=1680, height_px=600))
+    return path
 
-    figure = Figure(figsize=(14, 5), dpi=120, layout="constrained")
+
+def _draw_panels(
+    results: Sequence[apc_random.Outcome],
+    rivals: Sequence[Rival],
+    unit: str,
+    of: Callable[[JobRun], float],
+    number: str,
+    figure: Any,
+) -> None:
     panels = figure.subplots(1, len(_SPREAD_GAPS_S))
     for axes, gap_s in zip(panels, _SPREAD_GAPS_S, strict=True):
         for shift, (rival, colour) in enumerate(zip(rivals, _COLOURS, strict=True)):
@@ -209,11 +222,7 @@ def _draw_17(
         axes.set_xlabel("relative goal factor")
     panels[0].set_ylabel("distance to the goal (s)" if unit == "s" else "distance to the goal (utility)")
     panels[-1].legend(loc="best", fontsize="x-small", markerscale=4)
-    number = f"17{suffix}" + ("" if unit == "s" else "-utility")
     figure.suptitle(f"apc.txt, figure {number}: distance to the goal at completion")
-    path = folder / f"apc-figure-{number}.png"
-    figure.savefig(path)
-    return path
 
 
 # --- Experiment Five: figures 18 to 20, of the first seed ---------------------------------------------------------

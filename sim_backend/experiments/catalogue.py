@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 from shared.clock import perf_s
-from sim_backend.experiments.claims import Paper, Row
+from shared.errors import InvalidInput
+from sim_backend.experiments.claims import Experiment, Paper, Row
 from sim_backend.experiments.pool import run_all
 
 PAPERS = {
     "apc": "sim_backend.experiments.apc",
     "provisioning": "sim_backend.experiments.provisioning",
     "phoenixcloud": "sim_backend.experiments.phoenixcloud",
+    "dfactor": "sim_backend.experiments.dfactor",
+    "assurance": "sim_backend.experiments.assurance",
 }
 
 
@@ -58,21 +62,62 @@ def reproduce(
     (needs matplotlib; OSError when it cannot be written). `tell`: pieces of work done, and how many there are."""
     begun_s = perf_s()
     experiments = [what.experiments[key] for key in chosen]
-    work = [experiment.work(seeds) for experiment in experiments]
-    total = sum(map(len, work))
-    results = run_all(
-        [piece for pieces in work for piece in pieces],
-        workers,
-        None if tell is None else lambda done: tell(done, total),
-    )
+    results = _results(experiments, seeds, workers, tell)
     rows: list[Row] = []
     tables: dict[str, Any] = {}
     pictures: list[Path] = []
-    for experiment, pieces in zip(experiments, work, strict=True):
-        own, results = results[: len(pieces)], results[len(pieces) :]
+    for experiment, own in zip(experiments, results, strict=True):
         rows += experiment.rows(own)
         tables |= experiment.tables(own)
         if plots is not None:
             plots.mkdir(parents=True, exist_ok=True)
             pictures += experiment.draw(own, plots)
     return Reproduction(what.name, tuple(rows), tables, tuple(pictures), perf_s() - begun_s)
+
+
+def reproduce_all(
+    papers: Sequence[Paper],
+    seeds: int,
+    plots: Path | None = None,
+    workers: int | None = None,
+    tell: Callable[[int, int], None] | None = None,
+) -> Reproduction:
+    """Play several papers, see `reproduce`: the ids of rows and the titles of tables begin with the paper's name and a
+    colon, pictures are in a folder of its name. Of a paper whose data are not there one row says so."""
+    begun_s = perf_s()
+    rows: list[Row] = []
+    tables: dict[str, Any] = {}
+    pictures: list[Path] = []
+    for what in papers:
+        try:
+            own = reproduce(what, tuple(what.experiments), seeds, plots and plots / what.name, workers, tell)
+        except InvalidInput as problem:
+            rows.append(Row(f"{what.name}:", what.title, None, None, None, str(problem)))
+            continue
+        rows += [replace(row, id=f"{what.name}:{row.id}") for row in own.rows]
+        tables |= {f"{what.name}: {title}": lines for title, lines in own.tables.items()}
+        pictures += own.pictures
+    return Reproduction("all", tuple(rows), tables, tuple(pictures), perf_s() - begun_s)
+
+
+def _results(
+    experiments: Sequence[Experiment], seeds: int, workers: int | None, tell: Callable[[int, int], None] | None
+) -> list[list[Any]]:
+    """The results of each experiment's work; of those that measure this machine after all others, one by one."""
+    work = [list(experiment.work(seeds)) for experiment in experiments]
+    total = sum(map(len, work))
+    found: list[list[Any]] = [[] for _ in experiments]
+    before = 0
+    for alone in (False, True):
+        chosen = [at for at, experiment in enumerate(experiments) if experiment.alone is alone]
+        pieces = [piece for at in chosen for piece in work[at]]
+        told = None if tell is None else partial(_told, tell, before, total)
+        results = run_all(pieces, 1 if alone else workers, told)
+        before += len(pieces)
+        for at in chosen:
+            found[at], results = results[: len(work[at])], results[len(work[at]) :]
+    return found
+
+
+def _told(tell: Callable[[int, int], None], before: int, total: int, done: int) -> None:
+    tell(before + done, total)

@@ -44,7 +44,8 @@ class Experiment:
     """One experiment of a paper.
 
     work: of so many seeds, what has to be run, in order. rows: from the results in the same order. draw: from them,
-    the figures of the paper into a folder; returns the files. tables: more to show than rows.
+    the figures of the paper into a folder; returns the files. tables: more to show than rows. alone: it measures this
+    machine, so that nothing else may run beside its work.
     """
 
     title: str
@@ -52,6 +53,7 @@ class Experiment:
     rows: Callable[[Sequence[Any]], list[Row]]
     draw: Callable[[Sequence[Any], Path], list[Path]]
     tables: Callable[[Sequence[Any]], Tables] = no_tables
+    alone: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,8 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from sim_backend.experiments.claims import Experiment, Paper
+from sim_backend.experiments.phoenixcloud_demand import draw_demand, rows_demand, work_demand
 from sim_backend.experiments.phoenixcloud_rows import rows_bounded, rows_lent, tables_bounded
 from sim_backend.experiments.phoenixcloud_runs import work_bounded, work_lent, work_studied
+from sim_backend.experiments.phoenixcloud_serving import draw_results, rows_serving, work_serving
 from sim_backend.experiments.phoenixcloud_studies import draw_studied, rows_studied, tables_studied
 
 
@@ -24,6 +26,8 @@ PAPER = Paper(
     {
         "fixed-bounds": Experiment("Tables 1 and 2", work_bounded, rows_bounded, _no_pictures, tables_bounded),
         "lower-bound": Experiment("Tables 3 and 4", work_lent, rows_lent, _no_pictures),
+        "serving": Experiment("Figures 8-1 and 8-2", work_serving, rows_serving, draw_results),
+        "demand": Experiment("Figure 9", work_demand, rows_demand, draw_demand),
         "parameters": Experiment("Figures 12 to 16", work_studied, rows_studied, draw_studied, tables_studied),
     },
 )

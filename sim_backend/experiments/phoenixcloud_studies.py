@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from daemons.report.pictures import BLUE, ORANGE
+from daemons.report.themes import BLUE, ORANGE
 from sim_backend.coordinate_values import Coordinated
 from sim_backend.experiments.claims import Row, Tables
 from sim_backend.experiments.drawing import Axes, name_axes, saved

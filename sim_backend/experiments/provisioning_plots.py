@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from daemons.report.pictures import BLACK, BLUE, GREEN, ORANGE
+from daemons.report.themes import BLACK, BLUE, GREEN, ORANGE
 from sim_backend.experiments.drawing import Axes, name_axes, saved
 from sim_backend.experiments.provisioning_runs import BINS, Capacities, Priced, Scaled, Streams
 from sim_backend.experiments.provisioning_settings import AWARE, HEURISTIC, RUNS, SHAPES, SIMPLE, thesis

@@ -53,7 +53,7 @@ def global_chance(source: Source) -> list[str]:
     ]
     found += [
         source.at(node.lineno, f"{source.dotted(node)} draws from global state")
-        for node in ast.walk(source.tree)
+        for node in source.nodes
         if isinstance(node, ast.Attribute) and _global_draw(source.dotted(node))
     ]
     return found + [
@@ -74,7 +74,7 @@ def _seeded(call: ast.Call) -> bool:
 
 def functions(source: Source) -> Iterator[Function]:
     """Every function and method."""
-    return (node for node in ast.walk(source.tree) if isinstance(node, Function))
+    return (node for node in source.nodes if isinstance(node, Function))
 
 
 def lines_of(function: Function) -> int:
@@ -107,7 +107,7 @@ def short_files(source: Source) -> list[str]:
 def swallowed_errors(source: Source) -> list[str]:
     """No bare except, no catching of everything to do nothing."""
     found = []
-    for node in ast.walk(source.tree):
+    for node in source.nodes:
         if isinstance(node, ast.ExceptHandler):
             if node.type is None:
                 found.append(source.at(node.lineno, "bare except"))
@@ -134,7 +134,7 @@ def _does_nothing(statement: ast.stmt) -> bool:
 def patched_code(source: Source) -> list[str]:
     """Tests replace nothing inside our own code: fakes are given through the ports."""
     targets = [call.args[0] for call, _ in source.calls() if call.args and _patches(call.func)]
-    for node in ast.walk(source.tree):
+    for node in source.nodes:
         if isinstance(node, ast.Assign):
             targets += [target for target in node.targets if isinstance(target, ast.Attribute)]
     named = ((target.lineno, _target_name(source, target)) for target in targets)

@@ -13,11 +13,13 @@ JOINERS = (
     "sim_backend.cli",
     "sim_backend.closed_loop",
     "sim_backend.commands",
+    "sim_backend.env_commands",
     "sim_backend.experiments",
     "sim_backend.fault_runs",
     "sim_backend.power_runs",
     "sim_backend.invariants",
     "sim_backend.shells",
+    "sim_backend.what_if",
 )
 
 # Pure: values in, values out. They import nothing but what is named here.
@@ -36,33 +38,46 @@ PURE_LIBRARY = (
     "itertools",
     "math",
     "operator",
+    "re",
     "statistics",
     "types",
     "typing",
 )
 PURE_VALUES = (
     "msgspec",
+    "shared.account_messages",
+    "shared.admission",
     "shared.agreement",
+    "shared.audit",
     "shared.bus.topology",
     "shared.coordination",
     "shared.costs",
     "shared.decision",
     "shared.effects",
     "shared.errors",
+    "shared.health",
+    "shared.loading",
+    "shared.reservation",
     "shared.messages",
     "shared.operator_messages",
     "shared.model",
+    "shared.notices",
     "shared.ports",
     "shared.scalars",
     "shared.snapshot",
+    "shared.utc",
     "shared.webapp",
 )
 POLICY_VALUES = (
+    "shared.admission",
     "shared.agreement",
     "shared.coordination",
     "shared.costs",
     "shared.decision",
     "shared.errors",
+    "shared.health",
+    "shared.loading",
+    "shared.reservation",
     "shared.model",
     "shared.ports",
     "shared.snapshot",
@@ -85,8 +100,13 @@ CORES = (
 )
 SHELLS = (
     "agents/main.py",
+    "agents/systemd_bus.py",
+    "daemons/assurance_settings.py",
+    "daemons/controller_settings.py",
     "daemons/main.py",
+    "daemons/power_settings.py",
     "daemons/price_feed.py",
+    "daemons/packing.py",
     "daemons/scraping.py",
     "daemons/window_settings.py",
     "daemons/worker.py",
@@ -113,7 +133,9 @@ def is_pure(source: Source) -> bool:
     """Whether the file is a policy, planning, a shared model of the policies or one of the shared values."""
     if source.package == "shared":
         return source.module in PURE_VALUES
-    return source.path.startswith(("daemons/policies/", "daemons/planning/", "daemons/models/"))
+    return source.path.startswith(
+        ("daemons/policies/", "daemons/planning/", "daemons/models/", "daemons/environment_types/")
+    )
 
 
 def is_core(source: Source) -> bool:
@@ -176,6 +198,8 @@ def _pure_ours(source: Source) -> tuple[str, ...]:
         return (*POLICY_VALUES, "daemons.models", own)
     if parts[1] == "planning":
         return (*POLICY_VALUES, "daemons.models", "daemons.planning")
+    if parts[1] == "environment_types":
+        return (*POLICY_VALUES, "daemons.models", "daemons.environment_types")
     return (*POLICY_VALUES, "daemons.models")
 
 
@@ -208,8 +232,12 @@ def light_agents(source: Source) -> list[str]:
 
 
 def transports(source: Source) -> list[str]:
-    """pika and libvirt are known to one file each."""
-    homes = {"pika": "shared/bus/rabbitmq.py", "libvirt": "agents/hypervisors/libvirt_driver.py"}
+    """pika, libvirt and jeepney are known to one file each."""
+    homes = {
+        "pika": "shared/bus/rabbitmq.py",
+        "libvirt": "agents/hypervisors/libvirt/binding.py",
+        "jeepney": "agents/systemd_bus.py",
+    }
     return [
         source.at(line, f"only {homes[first]} imports {first}")
         for line, name in source.imports()

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import ast
 import builtins
-from collections.abc import Iterator
+import gc
+from collections.abc import Iterable, Iterator
 from configparser import ConfigParser
 from dataclasses import dataclass
 from functools import cache
@@ -17,19 +18,21 @@ FOLDERS = (*PACKAGES, "benchmarks", "examples", "tests")
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """A Python file. `path` is relative to the repository, with forward slashes; `names` maps local names to the
-    dotted names they were imported from."""
+    """A Python file. `path` is relative to the repository, with forward slashes; `nodes` are all of its syntax tree;
+    `names` maps local names to the dotted names they were imported from."""
 
     path: str
     text: str
     tree: ast.Module
+    nodes: tuple[ast.AST, ...]
     names: dict[str, str]
 
     @classmethod
     def parse(cls, path: str, text: str) -> Source:
         """Raises SyntaxError when the text is not Python."""
         tree = ast.parse(text, path)
-        return cls(path, text, tree, _origins(tree))
+        nodes = tuple(ast.walk(tree))
+        return cls(path, text, tree, nodes, _origins(nodes))
 
     @property
     def package(self) -> str:
@@ -48,7 +51,7 @@ class Source:
     def imports(self) -> Iterator[tuple[int, str]]:
         """(line, dotted name) of everything imported, wherever in the file; `from a import b` gives `a.b`. A relative
         import gives a name with its leading dots. `import_module("a.b")` counts."""
-        for node in ast.walk(self.tree):
+        for node in self.nodes:
             if isinstance(node, ast.Import):
                 yield from ((node.lineno, alias.name) for alias in node.names)
             elif isinstance(node, ast.ImportFrom):
@@ -70,14 +73,14 @@ class Source:
 
     def calls(self) -> Iterator[tuple[ast.Call, str]]:
         """Every call and the dotted name of what is called ("" when it has none)."""
-        for node in ast.walk(self.tree):
+        for node in self.nodes:
             if isinstance(node, ast.Call):
                 yield node, self.dotted(node.func)
 
 
-def _origins(tree: ast.Module) -> dict[str, str]:
+def _origins(nodes: Iterable[ast.AST]) -> dict[str, str]:
     names: dict[str, str] = {}
-    for node in ast.walk(tree):
+    for node in nodes:
         if isinstance(node, ast.Import):
             for alias in node.names:
                 first = alias.name.split(".", 1)[0]
@@ -100,6 +103,11 @@ def settings() -> ConfigParser:
     return config
 
 
+def tree_paths() -> list[str]:
+    """Where every Python file of the repository is."""
+    return [file.relative_to(ROOT).as_posix() for folder in FOLDERS for file in sorted((ROOT / folder).rglob("*.py"))]
+
+
 def tree_sources() -> tuple[Source, ...]:
     """Every Python file of the repository, parsed once; broken ones are `unreadable` and left out."""
     return _read()[0]
@@ -113,10 +121,14 @@ def unreadable() -> tuple[str, ...]:
 @cache
 def _read() -> tuple[tuple[Source, ...], tuple[str, ...]]:
     sources, broken = [], []
-    for file in (file for folder in FOLDERS for file in sorted((ROOT / folder).rglob("*.py"))):
-        path = file.relative_to(ROOT).as_posix()
-        try:
-            sources.append(Source.parse(path, file.read_text("utf-8")))
-        except SyntaxError as error:
-            broken.append(f"{path}:{error.lineno}: {error.msg}")
+    gc.disable()  # looking through millions of nodes that all stay takes longer than to make them
+    try:
+        for path in tree_paths():
+            try:
+                sources.append(Source.parse(path, (ROOT / path).read_text("utf-8")))
+            except SyntaxError as error:
+                broken.append(f"{path}:{error.lineno}: {error.msg}")
+    finally:
+        gc.freeze()
+        gc.enable()
     return tuple(sources), tuple(broken)

@@ -12,10 +12,12 @@ from shared import errors
 from shared.decision import ReasonCode
 from shared.errors import TrimtabError
 from shared.model import Outcome
-from tests.architecture.sources import PACKAGES, ROOT, tree_sources
+from tests.architecture.sources import PACKAGES, ROOT, tree_paths
 
 LINK = re.compile(r"\[[^\]]*\]\(([^)#\s]+)(?:#[^)]*)?\)")
 MAKE_TARGET = re.compile(r"^([a-z]+):.*## ", re.MULTILINE)
+ANCHOR = re.compile(r"\]\(([^)#\s]*)#([^)\s]+)\)")
+HEADING = re.compile(r"^#+ +(.*)$", re.MULTILINE)
 # Made by commands, not kept in the repository.
 GENERATED = ("out/",)
 
@@ -49,6 +51,24 @@ def broken_links(path: Path, text: str) -> list[str]:
         for target in targets
         if not target.startswith(GENERATED) and not (path.parent / target).exists()
     ]
+
+
+def anchors(text: str) -> set[str]:
+    """What the headings of a document are called in links."""
+    prose = re.sub(r"```.*?```", "", text, flags=re.DOTALL)
+    plain = (re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", heading) for heading in HEADING.findall(prose))
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in plain}
+
+
+def broken_anchors(path: Path, text: str) -> list[str]:
+    """Links to headings that are not there, in this document or another."""
+    found = []
+    for target, anchor in ANCHOR.findall(text):
+        page = path.parent / target if target else path
+        if "://" not in target and page.suffix == ".md" and (not target or page.exists()):
+            known = anchors(page.read_text("utf-8") if target else text)
+            found += [] if anchor in known else [f"{path.name}: {target}#{anchor}"]
+    return found
 
 
 def documents() -> tuple[Path, ...]:
@@ -109,7 +129,7 @@ def missing_files(text: str, paths: Iterable[str]) -> list[str]:
 
 def test_named_files_exist() -> None:
     """A page that describes a module describes one that is there; examples and alternatives name others."""
-    paths = [source.path for source in tree_sources()]
+    paths = tree_paths()
     found = {
         path.name: missing_files(path.read_text("utf-8"), paths)
         for path in documents()
@@ -132,8 +152,11 @@ def test_a_missing_file_is_found() -> None:
 
 @pytest.mark.parametrize("path", documents(), ids=lambda path: path.relative_to(ROOT).as_posix())
 def test_links_lead_somewhere(path: Path) -> None:
-    """Every relative link of a document names a file that exists."""
-    assert broken_links(path, path.read_text("utf-8")) == []
+    """Every relative link of a document names a file that exists, and a heading that is in it."""
+    text = path.read_text("utf-8")
+
+    assert broken_links(path, text) == []
+    assert broken_anchors(path, text) == []
 
 
 def test_a_broken_link_is_found() -> None:
@@ -141,6 +164,15 @@ def test_a_broken_link_is_found() -> None:
     page = "[there](README.md), [web](https://example.org/x), [gone](docs/nothing.md#part)"
 
     assert broken_links(ROOT / "page.md", page) == ["page.md: docs/nothing.md"]
+
+
+def test_a_broken_anchor_is_found() -> None:
+    """Given links to headings, of which one is not there, then that one is named."""
+    page = (
+        "# One page\n\n## Who's [in](x.md) `it`?\n\n[a](#one-page), [b](#whos-in-it), [c](#gone), [d](README.md#none)"
+    )
+
+    assert broken_anchors(ROOT / "page.md", page) == ["page.md: #gone", "page.md: README.md#none"]
 
 
 def test_named_make_targets_exist() -> None:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,10 +13,11 @@ import pytest
 from daemons.balancers import make_balancer
 from shared import plugins
 from shared.config import BalancerExec, BalancerKeys
-from shared.effects import Backend, Balanced
+from shared.effects import Backend, Balance, Balanced
 from shared.errors import ContractViolation, InvalidInput
 from sim_backend.conformance.balancer_checks import CHECKS, BalancerHarness, Check
 from sim_backend.fake_balancer import FakeBalancer
+from tests.integration.haproxy_scene import haproxy_scene
 
 # Keeps what it is told beside it, and says of every instance that is drained, and of one more, that it is.
 PROGRAM = r"""
@@ -58,7 +60,16 @@ def program(tmp_path: Path) -> Iterator[BalancerHarness]:
     yield BalancerHarness(make_balancer(keys), serving, (tmp_path / "cut").touch)
 
 
-HARNESSES = {"fake": fake, "none": none, "exec": program}
+@contextmanager
+def haproxy(tmp_path: Path) -> Iterator[BalancerHarness]:
+    """A real one, looked at by a socket of its own."""
+    del tmp_path
+    with haproxy_scene() as scene:
+        scene.site("")
+        yield BalancerHarness(scene.driver, scene.serving_now, Path(scene.keys.socket).unlink, scene.dressed)
+
+
+HARNESSES = {"fake": fake, "none": none, "exec": program, "haproxy": haproxy}
 
 
 @pytest.mark.parametrize("name", HARNESSES)
@@ -99,16 +110,17 @@ def test_a_program_that_is_not_there_is_out_of_reach(tmp_path: Path) -> None:
 class Adds(FakeBalancer):
     """Forgets nobody."""
 
-    def set_backends(self, app: str, backends: Sequence[Backend]) -> Balanced:
-        known = {backend.vm: backend for backend in (*self.tables.get(app, ()), *backends)}
-        return super().set_backends(app, tuple(known.values()))
+    def set_backends(self, order: Balance) -> Balanced:
+        known = {backend.vm: backend for backend in (*self.tables.get(order.app, ()), *order.backends)}
+        return super().set_backends(replace(order, backends=tuple(known.values())))
 
 
 class KeepsOn(FakeBalancer):
     """Drains nobody."""
 
-    def set_backends(self, app: str, backends: Sequence[Backend]) -> Balanced:
-        return super().set_backends(app, tuple(Backend(backend.vm, backend.node) for backend in backends))
+    def set_backends(self, order: Balance) -> Balanced:
+        backends = tuple(replace(backend, drain=False) for backend in order.backends)
+        return super().set_backends(replace(order, backends=backends))
 
 
 class OneTable(FakeBalancer):
@@ -121,17 +133,17 @@ class OneTable(FakeBalancer):
 class TooQuick(FakeBalancer):
     """Says that everyone is drained."""
 
-    def set_backends(self, app: str, backends: Sequence[Backend]) -> Balanced:
-        super().set_backends(app, backends)
-        return Balanced(app, True, tuple(backend.vm for backend in backends))
+    def set_backends(self, order: Balance) -> Balanced:
+        super().set_backends(order)
+        return Balanced(order.app, True, tuple(backend.vm for backend in order.backends))
 
 
 class SaysYes(FakeBalancer):
     """Is never out of reach."""
 
-    def set_backends(self, app: str, backends: Sequence[Backend]) -> Balanced:
+    def set_backends(self, order: Balance) -> Balanced:
         failing, self.fail_next = self.fail_next, 0
-        return Balanced(app, True) if failing else super().set_backends(app, backends)
+        return Balanced(order.app, True) if failing else super().set_backends(order)
 
 
 class Nameless(FakeBalancer):

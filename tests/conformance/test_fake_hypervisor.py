@@ -11,7 +11,7 @@ from msgspec import structs
 from shared.costs import COSTS, OperationCosts
 from shared.effects import GuestChanged, Operated
 from shared.errors import ContractViolation
-from shared.model import Action, ActionKind, Node, Outcome, VmState, VmStatus, workload_of
+from shared.model import Ability, Action, ActionKind, GuestChange, Node, Outcome, VmState, VmStatus, workload_of
 from shared.ports import Hypervisor
 from sim_backend.conformance.hypervisor_checks import CHECKS, Check
 from sim_backend.fake_hypervisor import Failure, FakeCluster, FakeHypervisor
@@ -26,13 +26,14 @@ class Harness:
     """Two fakes in virtual time."""
 
     tolerance_frac = 1e-9
+    template = ""
 
-    def __init__(self, costs: OperationCosts, make: type[FakeHypervisor] = FakeHypervisor) -> None:
+    def __init__(self, costs: OperationCosts, make: type[FakeHypervisor] = FakeHypervisor, node: Node = NODE) -> None:
         slow = {"slow"} if costs.start_s else set()
         self.capabilities = frozenset({"migration", "scripts", "ends", "cpu"} | slow)
         self.cluster = FakeCluster(World(), costs)
-        self.fake = make(NODE, cluster=self.cluster)
-        self.other = make(replace(NODE, name="n2"), cluster=self.cluster)
+        self.fake = make(node, cluster=self.cluster)
+        self.other = make(replace(node, name="n2"), cluster=self.cluster)
         self.node: Hypervisor = self.fake
         self.peer: Hypervisor | None = self.other
         self._now_s = 0.0
@@ -70,7 +71,19 @@ def test_fake_conforms(check: Check, costs: str) -> None:
     if check.applies(harness):
         check(harness)
     else:
-        assert (costs, "slow" in check.needs) == ("none", True)
+        assert check.lacks or (costs, "slow" in check.needs) == ("none", True)
+
+
+@pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.name)
+def test_a_fake_that_can_only_freeze_conforms(check: Check) -> None:
+    """A node without the abilities to save and to migrate, as where programs are run instead of VMs."""
+    harness = Harness(COSTS["paper"], node=replace(NODE, abilities=()))
+    harness.capabilities -= {"migration"}
+    harness.peer = None
+    if check.applies(harness):
+        check(harness)
+    else:
+        assert check.needs & {"migration", Ability.SAVE}
 
 
 def test_the_fake_is_a_hypervisor_without_arguments() -> None:
@@ -156,8 +169,8 @@ class _IgnoresAllotments(FakeHypervisor):
 class _KeepsSilent(FakeHypervisor):
     """Never says that a guest arrived."""
 
-    def tell_change(self, change: object, status: VmStatus, now_s: float) -> None:
-        del change, status, now_s
+    def tell_change(self, change: GuestChange, status: VmStatus, now_s: float, detail: str = "") -> None:
+        del change, status, now_s, detail
 
 
 BROKEN = [

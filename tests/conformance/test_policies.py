@@ -13,6 +13,7 @@ from daemons.tables import MemoryShelf
 from shared.plugins import find_policy, names, policy_group
 from shared.ports import Shelf
 from sim_backend.conformance.policy_checks import CHECKS, PLACEMENT_STEADY, PROVISIONING_MONOTONE, Check, Subject
+from tests.extent import first
 
 EVERY = [(role, name, check) for role in CHECKS for name in names(policy_group(role)) for check in CHECKS[role]]
 PARAMS: dict[tuple[str, str, str], dict[str, object]] = {
@@ -24,45 +25,53 @@ PARAMS: dict[tuple[str, str, str], dict[str, object]] = {
 
 
 SHELF = MemoryShelf()  # the same tables are asked for again and again
+EXTENTS = first([[(0, 2)], [(0, 40), (1, 40), (2, 40)]])  # seeds, each with so many random clusters
+Extent = list[tuple[int, int]]
 
 
-def _run(role: str, name: str, check: Check, params: dict[str, object], shelf: Shelf = SHELF) -> None:
-    for seed in range(3):
-        check(Subject(find_policy(role, name), params, seed, shelf if role == "provisioning" else None))
+def _run(role: str, name: str, check: Check, params: dict[str, object], extent: Extent, shelf: Shelf = SHELF) -> None:
+    for seed, random in extent:
+        check(Subject(find_policy(role, name), params, seed, shelf if role == "provisioning" else None, random))
 
 
+@pytest.mark.parametrize("extent", EXTENTS, ids=["few", "many"])
 @pytest.mark.parametrize(("role", "name", "check"), EVERY)
-def test_registered_policy(role: str, name: str, check: Check) -> None:
+def test_registered_policy(role: str, name: str, check: Check, extent: Extent) -> None:
     """Each check of its role, without parameters."""
-    _run(role, name, check, {})
+    _run(role, name, check, {}, extent)
 
 
+@pytest.mark.acceptance
+@pytest.mark.parametrize("extent", EXTENTS, ids=["few", "many"])
 @pytest.mark.parametrize("case", PARAMS)
-def test_with_parameters(case: tuple[str, str, str]) -> None:
+def test_with_parameters(case: tuple[str, str, str], extent: Extent) -> None:
     """Each check of the role, with parameters."""
     role, name, _ = case
     for check in CHECKS[role]:
-        _run(role, name, check, PARAMS[case])
+        _run(role, name, check, PARAMS[case], extent)
 
 
+@pytest.mark.parametrize("extent", EXTENTS, ids=["few", "many"])
 @pytest.mark.parametrize("check", PLACEMENT_STEADY)
-def test_first_fit_is_steady(check: Check) -> None:
+def test_first_fit_is_steady(check: Check, extent: Extent) -> None:
     """First-fit stops nothing and has nothing left to do after its decision."""
-    _run("placement", "first-fit", check, {})
-    _run("placement", "edf", check, {"preempt": False})
+    _run("placement", "first-fit", check, {}, extent)
+    _run("placement", "edf", check, {"preempt": False}, extent)
 
 
+@pytest.mark.parametrize("extent", EXTENTS, ids=["few", "many"])
 @pytest.mark.parametrize("check", CHECKS["provisioning"])
-def test_without_tables(check: Check) -> None:
+def test_without_tables(check: Check, extent: Extent) -> None:
     """Each check of a policy that decides by tables, while there are none."""
-    _run("provisioning", "cost-aware", check, {}, no_tables)
+    _run("provisioning", "cost-aware", check, {}, extent, no_tables)
 
 
+@pytest.mark.parametrize("extent", EXTENTS, ids=["few", "many"])
 @pytest.mark.parametrize("check", PROVISIONING_MONOTONE)
 @pytest.mark.parametrize("name", ["static", "threshold", "cost-aware-monotone"])
-def test_more_jobs_never_mean_fewer_nodes(name: str, check: Check) -> None:
+def test_more_jobs_never_mean_fewer_nodes(name: str, check: Check, extent: Extent) -> None:
     """Of the policies that promise it."""
-    _run("provisioning", name, check, {})
+    _run("provisioning", name, check, {}, extent)
 
 
 def test_roles_are_covered() -> None:
@@ -79,4 +88,4 @@ def test_example_of_the_guide(check: Check) -> None:
     block = next(block for block in re.findall(r"```python\n(.*?)```", GUIDE, re.DOTALL) if "class " in block)
     shown: dict[str, Any] = {}
     exec(compile(block, "docs/policies.md", "exec"), shown)
-    check(Subject(shown["LargestFirst"](), {}))
+    check(Subject(shown["LargestFirst"](), {}, random=10))

@@ -57,7 +57,7 @@ def wake_on_lan(tmp_path: Path) -> Iterator[PowerHarness]:
     del tmp_path
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as caught:
         caught.bind(("127.0.0.1", 0))
-        caught.settimeout(5.0)
+        caught.settimeout(20.0)
         driver = make_driver(PowerKeys(driver="wake-on-lan", broadcast=f"127.0.0.1:{caught.getsockname()[1]}"))
 
         def done(operation: PowerOperation, node: str) -> bool:

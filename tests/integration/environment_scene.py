@@ -178,6 +178,19 @@ class Estate(Scene):
             if (node["given"], node["environment"], node["handover"]) == (name, name, "settled")
         )
 
+    def begin_with_known_nodes(self) -> None:
+        """As `begin`, but the controller knows the nodes before their agents start: those of others would wait before
+        they try again. Every node's size is known afterwards."""
+        self.follow()
+        for controller in self.lab.controllers.values():
+            controller.start()
+        self.wait_for(lambda: self.heard("leading"), LIMIT_S, "a leader")
+        self.do("nodes", "add", *self.lab.nodes)
+        for agent in self.lab.agents.values():
+            agent.start()
+        self.wait_for(lambda: all(self.heard("node-up", node) for node in self.lab.nodes), LIMIT_S, "all nodes")
+        self.wait_for(lambda: all(self.node(node)["memory_mib"] for node in self.lab.nodes), LIMIT_S, "their size")
+
     def node(self, name: str) -> dict[str, Any]:
         """What `trimtab nodes show` says of a node."""
         return dict(self.look("nodes", "show", name)["node"])

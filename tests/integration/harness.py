@@ -30,7 +30,7 @@ from shared.errors import BusUnavailable, TransientError
 from shared.messages import Reply, Request
 from shared.ports import Bus, Delivery
 from shared.shell import BEGIN_ANEW
-from sim_backend.fake_client import RemoteHypervisor
+from sim_backend.fake_client import from_config
 from sim_backend.fake_server import FakeControl
 
 CLOCK = SystemClock()
@@ -45,9 +45,10 @@ OPERATOR = topology.OPERATOR_USER_PREFIX + "lab"
 Section = Mapping[str, Any]
 T = TypeVar("T")
 
-# Quick enough for a test, slow enough for two loaded cores.
+# Quick enough for a test, slow enough for two loaded cores: there a broker takes seconds to bring a probe back, and who
+# misses it leads no more.
 CONTROLLER: Mapping[str, Section] = {
-    "periods": {"report_s": 0.5, "reconcile_s": 0.5, "decide_s": 10.0, "probe_s": 0.5},
+    "periods": {"report_s": 0.5, "reconcile_s": 0.5, "decide_s": 10.0, "probe_s": 3.0},
     "timeouts": {
         "silent_after_s": 4.0,
         "fence_after_s": 8.0,
@@ -59,17 +60,20 @@ CONTROLLER: Mapping[str, Section] = {
     },
     "automation": {"level": "auto"},
     "memory": {"vm_overhead_mib": 0},
+    "metrics": {"listen": ""},  # several on one machine: the port of one is busy for the next
 }
+QUICK_LEADERS: Mapping[str, Section] = {"periods": {"probe_s": 0.5}}  # for tests of who leads
 AGENT: Mapping[str, Section] = {
     "periods": {"report_s": 0.5},
     "timeouts": {"operation_timeout_s": 30.0},
     "node": {"reserve_mib": 0},
+    "metrics": {"listen": ""},
 }
 
 
 def need_driver() -> None:
     """Skip the test, or with CI=true fail it, where the installation does not know the fake server's driver yet."""
-    if plugins.load(plugins.HYPERVISORS, "fake") is RemoteHypervisor:
+    if plugins.load(plugins.HYPERVISORS, "fake") is from_config:
         return
     reason = "the driver `fake` of this installation is not that of fake servers: make setup"
     if os.environ.get("CI") == "true":
@@ -133,7 +137,7 @@ class Process:
     def __init__(self, name: str, command: Sequence[str], folder: Path) -> None:
         self.name, self.lives = name, 0
         self.log = folder / f"{name}.log"
-        self._command, self._folder = list(command), folder
+        self.command, self._folder = list(command), folder
         self._child: subprocess.Popen[bytes] | None = None
 
     @property
@@ -163,7 +167,7 @@ class Process:
             log.write(f"--- life {self.lives} of {self.name}\n".encode())
             log.flush()
             self._child = subprocess.Popen(
-                self._command,
+                self.command,
                 cwd=self._folder,
                 stdin=subprocess.DEVNULL,
                 stdout=log,

@@ -6,7 +6,6 @@ and with CI=true fail.
 
 from __future__ import annotations
 
-import fcntl
 import os
 import shutil
 import signal
@@ -18,24 +17,22 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-import pytest
-
 from sim_backend.conformance.rabbit_harness import BrokerUnderTest
+from tests.integration.debian import go_without, missing
 
 PROGRAMS = Path("/usr/lib/rabbitmq/bin")  # the programs themselves: Debian's wrappers change user and folders
+PACKAGES = ("rabbitmq-server", "openssl")
 HOST = "localhost"
+LOOPBACK = "127.0.0.1"
+CURVE = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes")
 START_S = 90.0
 STOP_S = 20.0
-INSTALL_S = 600.0
+
 # One scheduler that never spins: a test machine has better things to do.
 QUIET_ERLANG = "+S 1:1 +sbwt none +sbwtdcpu none +sbwtdio none"
 CONFIGURATION = """
 listeners.tcp.local = 127.0.0.1:{amqp}
-listeners.ssl.local = 127.0.0.1:{amqps}
-ssl_options.cacertfile = {folder}/ca.pem
-ssl_options.certfile = {folder}/server.pem
-ssl_options.keyfile = {folder}/server.key
-ssl_options.verify = verify_none
+listeners.ssl.local = {address}:{amqps}
 management.tcp.ip = 127.0.0.1
 management.tcp.port = {management}
 management.disable_stats = true
@@ -46,16 +43,27 @@ disk_free_limit.absolute = 50MB
 vm_memory_high_watermark.absolute = 2GB
 log.file.level = info
 """
+# A client that asks for the host EXPIRED is shown a certificate whose time is over.
+EXPIRED = "expired.test"
+TLS_CONFIGURATION = """
+[{{rabbit, [{{ssl_options, [
+  {{cacertfile, "{folder}/ca.pem"}}, {{certfile, "{folder}/server.pem"}}, {{keyfile, "{folder}/server.key"}},
+  {{verify, verify_none}},
+  {{sni_hosts, [{{"{expired}", [{{certfile, "{folder}/expired.pem"}}, {{keyfile, "{folder}/expired.key"}}]}}]}}
+]}}]}}].
+"""
 
 
 class PrivateBroker:
-    """A running broker on this machine. `amqp`, `amqps`, `management` are its ports; `ca_file` signs its certificate,
-    which is for `localhost`. The user admin (password admin) may do everything, also over HTTP."""
+    """A running broker on this machine. `amqp`, `amqps`, `management` are its ports; with TLS it listens on `address`,
+    else on loopback alone. `ca_file` signs its certificate, which is for `localhost` and `address`. The user admin
+    (password admin) may do everything, also over HTTP."""
 
     user = password = "admin"
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, address: str = LOOPBACK) -> None:
         self.folder = folder
+        self.address = address
         self.amqp, self.amqps, self.management, self._distribution, self._epmd = free_ports(5)
         self.ca_file = folder / "ca.pem"
         self.environment = {
@@ -70,6 +78,7 @@ class PrivateBroker:
             "RABBITMQ_LOG_BASE": str(folder / "log"),
             "RABBITMQ_PID_FILE": str(folder / "pid"),
             "RABBITMQ_CONFIG_FILE": str(folder / "rabbitmq.conf"),
+            "RABBITMQ_ADVANCED_CONFIG_FILE": str(folder / "advanced.config"),
             "RABBITMQ_ENABLED_PLUGINS_FILE": str(folder / "plugins"),
             "RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS": QUIET_ERLANG,
         }
@@ -90,21 +99,31 @@ class PrivateBroker:
         """What a user connects to."""
         return f"amqp://{user}:{password}@127.0.0.1:{self.amqp}/{vhost.replace('/', '%2F')}"
 
+    def tls_url(self, user: str, password: str, vhost: str = "/") -> str:
+        """What a user connects to with TLS, from wherever `address` is reached."""
+        return f"amqps://{user}:{password}@{self.address}:{self.amqps}/{vhost.replace('/', '%2F')}"
+
     def start(self) -> None:
         """Start and wait until it answers. Raises RuntimeError with the end of its log when it does not."""
-        write_certificates(self.folder)
-        ports = {"amqp": self.amqp, "amqps": self.amqps, "management": self.management}
-        (self.folder / "rabbitmq.conf").write_text(CONFIGURATION.format(folder=self.folder, **ports))
+        if not self.ca_file.exists():  # one that is started again has those that its clients know
+            write_certificates(self.folder, self.address)
+        ports = {"amqp": self.amqp, "management": self.management}
+        text = CONFIGURATION.format(address=self.address, amqps=self.amqps, **ports)
+        (self.folder / "rabbitmq.conf").write_text(text)
+        (self.folder / "advanced.config").write_text(TLS_CONFIGURATION.format(folder=self.folder, expired=EXPIRED))
         (self.folder / "plugins").write_text("[rabbitmq_management].\n")
         self._run("epmd", "-port", str(self._epmd))
         server = self._run(str(PROGRAMS / "rabbitmq-server"))
         self._dismiss_guard()
         self._guard = guard(self.folder, [process.pid for process in self._processes])
-        wait_until(lambda: server.poll() is not None or all(map(answers, ports.values())), START_S)
-        if server.poll() is not None or not answers(self.management):
+        wait_until(lambda: server.poll() is not None or self._answers(), START_S)
+        if server.poll() is not None or not self._answers():
             said = (self.folder / "output").read_text(errors="replace")[-2000:]
             self.stop()
             raise RuntimeError(f"the private broker did not start:\n{said}")
+
+    def _answers(self) -> bool:
+        return answers(self.amqp) and answers(self.management) and answers(self.amqps, self.address)
 
     def stop(self) -> None:
         """Stop it and everything it started."""
@@ -126,7 +145,7 @@ class PrivateBroker:
         """Stop the broker's application within its runtime, and start it again."""
         self.ctl("stop_app")
         self.ctl("start_app")
-        wait_until(lambda: answers(self.amqp) and answers(self.management), START_S)
+        wait_until(self._answers, START_S)
 
     def ctl(self, *arguments: str) -> str:
         """Run rabbitmqctl; its output. Raises CalledProcessError."""
@@ -162,10 +181,10 @@ def free_ports(count: int) -> list[int]:
     return ports
 
 
-def answers(port: int) -> bool:
+def answers(port: int, address: str = LOOPBACK) -> bool:
     """Whether something listens."""
     try:
-        socket.create_connection(("127.0.0.1", port), timeout=1.0).close()
+        socket.create_connection((address, port), timeout=1.0).close()
     except OSError:
         return False
     return True
@@ -193,45 +212,26 @@ def guard(folder: Path, groups: list[int]) -> subprocess.Popen[bytes]:
     return subprocess.Popen(command, stdin=subprocess.PIPE, start_new_session=True)
 
 
-def write_certificates(folder: Path) -> None:
-    """An authority `ca.pem`, a certificate for localhost by it, and an authority `other.pem` that signs nothing."""
-    curve = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "2"]
+def write_certificates(folder: Path, address: str = LOOPBACK) -> None:
+    """An authority `ca.pem`, by it certificates `server` for localhost and `address` and `expired` for EXPIRED, whose
+    time is over, and an authority `other.pem` that signs nothing."""
     for name in ("ca", "other"):
-        openssl(folder, "req", "-x509", *curve, "-subj", f"/CN={name}", "-keyout", f"{name}.key", "-out", f"{name}.pem")
-    openssl(folder, "req", *curve, "-subj", "/CN=localhost", "-keyout", "server.key", "-out", "server.csr")
-    (folder / "names").write_text("subjectAltName = DNS:localhost, IP:127.0.0.1\n")
-    signed = ["-CA", "ca.pem", "-CAkey", "ca.key", "-CAcreateserial", "-days", "2", "-extfile", "names"]
-    openssl(folder, "x509", "-req", "-in", "server.csr", *signed, "-out", "server.pem")
+        named = ["-subj", f"/CN={name}", "-keyout", f"{name}.key", "-out", f"{name}.pem"]
+        openssl(folder, "req", "-x509", *CURVE, "-days", "2", *named)
+    _sign(folder, "server", f"DNS:localhost, IP:127.0.0.1, IP:{address}", 2)
+    _sign(folder, "expired", f"DNS:{EXPIRED}", -1)
+
+
+def _sign(folder: Path, name: str, names: str, days: int) -> None:
+    openssl(folder, "req", *CURVE, "-subj", f"/CN={name}", "-keyout", f"{name}.key", "-out", f"{name}.csr")
+    (folder / f"{name}.names").write_text(f"subjectAltName = {names}\n")
+    signed = ["-CA", "ca.pem", "-CAkey", "ca.key", "-CAcreateserial", "-days", str(days), "-extfile", f"{name}.names"]
+    openssl(folder, "x509", "-req", "-in", f"{name}.csr", *signed, "-out", f"{name}.pem")
 
 
 def openssl(folder: Path, *arguments: str) -> None:
     """Run openssl in a folder."""
     subprocess.run(["openssl", *arguments], cwd=folder, capture_output=True, timeout=60.0, check=True)
-
-
-@contextmanager
-def locked(name: str) -> Iterator[None]:
-    """One process of this machine at a time."""
-    with (Path(tempfile.gettempdir()) / f"trimtab-{os.getuid()}-{name}.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        yield
-
-
-def missing() -> str:
-    """Why there can be no broker here, "" when there can; installs what is missing where that is possible."""
-    if present():
-        return ""
-    if os.getuid() != 0 or shutil.which("apt-get") is None:
-        return "rabbitmq-server is not installed (apt-get install rabbitmq-server openssl)"
-    environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
-    with locked("apt"):
-        if not present():
-            for command in (["update"], ["install", "-y", "--no-install-recommends", "rabbitmq-server", "openssl"]):
-                whole = ["apt-get", "-qq", "-o", "DPkg::Lock::Timeout=300", *command]
-                done = subprocess.run(whole, env=environment, capture_output=True, timeout=INSTALL_S, check=False)
-                if done.returncode:
-                    return f"{' '.join(whole)} failed: {done.stderr.decode(errors='replace')[-500:]}"
-    return "" if present() else "rabbitmq-server was installed but its programs are not where they should be"
 
 
 def present() -> bool:
@@ -242,15 +242,14 @@ def present() -> bool:
 
 
 @contextmanager
-def private_broker() -> Iterator[PrivateBroker]:
-    """A broker for the length of the block; skips the test when there can be none, or fails it when CI=true."""
-    reason = missing()
-    if reason and os.environ.get("CI") == "true":
-        pytest.fail(reason)
+def private_broker(address: str = LOOPBACK) -> Iterator[PrivateBroker]:
+    """A broker for the length of the block, with TLS on an address of this machine; skips the test when there can be
+    none, or fails it when CI=true."""
+    reason = missing(present, PACKAGES)
     if reason:
-        pytest.skip(reason)
+        go_without(reason)
     folder = Path(tempfile.mkdtemp(prefix="trimtab-broker-"))
-    broker = PrivateBroker(folder)
+    broker = PrivateBroker(folder, address)
     try:
         broker.start()
         yield broker

@@ -10,7 +10,7 @@ import pytest
 from shared.bus.broker_setup import Account, ManagementApi, definitions
 from shared.messages import AddNode, SubmitJob
 from shared.model import Job, Stage
-from tests.integration.harness import Lab, lab, need_driver
+from tests.integration.harness import QUICK_LEADERS, Lab, lab, need_driver
 from tests.integration.private_broker import private_broker
 
 PASSWORD = "secret"
@@ -30,7 +30,8 @@ def cluster() -> Iterator[Lab]:
     need_driver()
     with private_broker() as broker:
         nodes = "n1:2x1000:4000,n2:2x1000:4000,n3:2x1000:4000"
-        with lab(broker.url("any", PASSWORD), nodes, controllers=("c1", "c2"), costs="1,0,0,0.001") as made:
+        url, two = broker.url("any", PASSWORD), ("c1", "c2")
+        with lab(url, nodes, controllers=two, costs="1,0,0,0.001", controller=QUICK_LEADERS) as made:
             accounts = [Account(user, PASSWORD) for user in made.users]
             ManagementApi(broker.management_url, broker.user, broker.password).apply(definitions("/", accounts))
             made.start()

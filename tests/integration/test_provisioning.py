@@ -37,6 +37,7 @@ def cautious(day: Day) -> Mapping[str, Any]:
     return {"service_s": round(day.left_s / 7.0, 1)}
 
 
+@pytest.mark.acceptance
 def test_a_day_of_a_window(broker: PrivateBroker, tmp_path: Path) -> None:
     """Idle nodes leave service and fall asleep; jobs bring them back; all is done in time, and the command says so."""
     with plant(broker, tmp_path, window=cautious, does=("link", "delink")) as town:
@@ -390,6 +391,7 @@ def test_a_configuration_that_cannot_be(case: str, more: tuple[str, ...], tmp_pa
     text, keys = BAD[case]
     file = tmp_path / "controller.toml"
     file.write_text(text + '[bus]\nurl = "amqp://controller.c1:secret@127.0.0.1:1/"\n')
+    file.chmod(0o600)
 
     command = [str(Path(TRIMTAB).with_name("trimtab-controller")), "--config", str(file), *more]
     said = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S, check=False)

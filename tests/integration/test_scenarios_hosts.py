@@ -64,7 +64,7 @@ def outcomes(town: Scene, action: str) -> list[str]:
     return [line["outcome"] for line in lines if line["event"] == "result received" and line["action"] == action]
 
 
-@pytest.mark.parametrize("how", ["its wire is cut", "its agent is frozen"])
+@pytest.mark.parametrize("how", ["its wire is cut", pytest.param("its agent is frozen", marks=pytest.mark.acceptance)])
 def test_a_host_that_is_silent_for_a_while(how: str, town: Scene, wire: WireCutter) -> None:
     """Its VMs are unknown and stay where they are; a job that ended meanwhile is complete when the host is back."""
     town.submit("ends", work_s=8.0)

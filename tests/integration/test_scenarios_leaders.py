@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from shared.shell import BEGIN_ANEW
-from tests.integration.harness import CLOCK
+from tests.integration.harness import CLOCK, QUICK_LEADERS
 from tests.integration.private_broker import PrivateBroker
 from tests.integration.scene import LIMIT_S, SOON_S, Scene, log_lines, scene
 from tests.integration.test_postgresql import Cluster, cluster
@@ -20,7 +20,8 @@ FROZEN_S = 60.0
 @pytest.fixture
 def town(broker: PrivateBroker, cluster: Cluster) -> Iterator[Scene]:
     """Three nodes and two controllers, of which c1 leads."""
-    with scene(broker, controllers=("c1", "c2"), store=cluster.new_url(), supervised=False) as made:
+    two = ("c1", "c2")
+    with scene(broker, controllers=two, store=cluster.new_url(), controller=QUICK_LEADERS, supervised=False) as made:
         yield made
 
 

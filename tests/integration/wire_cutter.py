@@ -11,14 +11,15 @@ LOOK_S = 0.2
 
 
 class WireCutter:
-    """Passes connections to `port` of this machine on to `target` of it; `cut` and `heal` at will."""
+    """Passes connections to `port` of this machine, or to a socket that listens elsewhere, on to `target` of this
+    machine; `cut` and `heal` at will."""
 
-    def __init__(self, target: int) -> None:
+    def __init__(self, target: int, listener: socket.socket | None = None) -> None:
         self._target = target
         self._passing = threading.Event()
         self._passing.set()
         self._ending = False
-        self._listener = socket.create_server(("127.0.0.1", 0))
+        self._listener = listener or socket.create_server(("127.0.0.1", 0))
         self._listener.settimeout(LOOK_S)
         self.port = int(self._listener.getsockname()[1])
         self._threads = [threading.Thread(target=self._accept, daemon=True)]

@@ -13,8 +13,12 @@ from hypothesis import strategies as st
 
 from shared.agreement import (
     Agreement,
+    AssuranceTerms,
     Granularity,
+    Image,
+    Package,
     Relationship,
+    RemoteFile,
     Scheduling,
     Setup,
     SetupPolicy,
@@ -22,13 +26,17 @@ from shared.agreement import (
     WorkloadType,
 )
 from shared.costs import OperationCosts
+from shared.health import Probe, ProbeKind
+from shared.loading import Loading, StandardJob, StandardRun
 from shared.model import Job, Node, Rules, Stage
-from shared.webapp import Flow, FlowSample, ModelForm, WebApp
+from shared.reservation import Calendar, ServiceClass, Share, SlotDemand
+from shared.webapp import Distribution, Flow, FlowSample, ModelForm, Serving, WebApp
 
 NAMES = st.text("abcXYZ019-_", min_size=1, max_size=12)
 WHOLE = st.integers(-(1 << 63), (1 << 63) - 1)
 FINITE = st.floats(allow_nan=False, allow_infinity=False)
 POSITIVE = st.floats(0.001, 1e12)
+LIMITS = st.floats(0.001, 60.0)
 TEXT = st.text(st.characters(codec="utf-8"), max_size=12)
 PLAIN = st.recursive(
     st.none() | st.booleans() | WHOLE | FINITE | TEXT,
@@ -84,13 +92,60 @@ JOB_PARTS: dict[str, st.SearchStrategy[Any]] = {
     "template": TEXT,
     "job_class": st.just("") | NAMES,
     "rules": RULES,
+    "loading": st.sampled_from((Loading(), Loading((("cpu", 0.25), ("io", 0.5))))),
     "after": st.lists(st.sampled_from(["p1", "p2", "p3"]), max_size=2, unique=True).map(tuple),
 }
 GOALS = st.none() | st.floats(1.1e9, 1e12)
 JOBS = st.one_of(st.builds(Job, goal_s=GOALS, **JOB_PARTS), st.builds(Job, queue=NAMES, **JOB_PARTS))
+
+
+def tupled(value: Any) -> tuple[Any]:
+    """Of one."""
+    return (value,)
+
+
+DIGESTS = st.sampled_from(("0" * 64, "0123456789abcdef" * 4))
+FILES = st.builds(
+    RemoteFile, st.sampled_from(("https://x.example/f", "file:///srv/f")), st.just("bin/f"), DIGESTS, st.booleans()
+)
+PORTS = st.integers(1, 65_535)
+PROBES = st.one_of(
+    st.builds(Probe, st.sampled_from((ProbeKind.HTTP, ProbeKind.TCP)), PORTS, st.just("/up"), period_s=LIMITS),
+    st.builds(Probe, st.just(ProbeKind.COMMAND), command=NAMES, limit_s=LIMITS),
+)
+SERVINGS = st.builds(
+    Serving, PORTS, PORTS, st.sampled_from(Distribution), st.none() | PORTS, st.none() | PORTS, POSITIVE
+)
+ARGUMENTS = st.lists(TEXT.filter(lambda text: "\0" not in text), max_size=3).map(tuple)
 SETUPS = st.one_of(
-    st.builds(Setup, st.just(SetupPolicy.EXEC), NAMES, POSITIVE, st.booleans(), st.booleans()),
-    st.builds(Setup, st.sampled_from((SetupPolicy.NOOP, SetupPolicy.WIPE)), st.just(""), POSITIVE),
+    st.builds(Setup, st.just(SetupPolicy.EXEC), NAMES, LIMITS, st.booleans(), st.booleans()),
+    st.builds(
+        Setup,
+        st.sampled_from((SetupPolicy.NOOP, SetupPolicy.WIPE)),
+        st.just(""),
+        LIMITS,
+        packages=st.just(())
+        | st.builds(Package, st.just("nginx"), DIGESTS, st.sampled_from(("", "1.22.1-9"))).map(tupled),
+        files=st.just(()) | FILES.map(tupled),
+        services=st.sampled_from(((), ("shop.service",), ("shop@1.service", "wiki.service"))),
+    ),
+    st.builds(Setup, st.just(SetupPolicy.IMAGE), images=st.builds(Image, st.just("a/b.qcow2"), DIGESTS).map(tupled)),
+)
+SHARES = st.sampled_from(
+    (
+        (Share(ServiceClass.GUARANTEED),),
+        (Share(ServiceClass.GUARANTEED, 10), Share(ServiceClass.PREDICTABLE, 4, 0.99), Share(ServiceClass.BEST_EFFORT)),
+    )
+)
+ASSURANCES = st.builds(
+    AssuranceTerms,
+    SHARES,
+    st.sampled_from(((), (SlotDemand((0.25, 0.0, 0.75), 4), SlotDemand((1.0,))))),
+    st.sampled_from((0.0, 1_800_000_000.0)),  # files tell minutes
+    st.sampled_from((None, 1_900_000_020.0)),
+    st.just(Calendar.HOUR_OF_DAY),
+    st.just(43_200.0),
+    st.sampled_from(("UTC", "Europe/Berlin")),
 )
 AGREEMENT_PARTS: dict[str, st.SearchStrategy[Any]] = {
     "name": NAMES,
@@ -107,18 +162,23 @@ AGREEMENT_PARTS: dict[str, st.SearchStrategy[Any]] = {
     "notice_s": st.floats(0, 1e9),
     "scheduling": st.builds(Scheduling, NAMES, st.dictionaries(TEXT, PLAIN, max_size=3)),
     "users": st.lists(NAMES, max_size=3, unique=True).map(tuple),
+    "type": st.just("") | NAMES,
+    "terms": st.dictionaries(TEXT, PLAIN, max_size=3),
+    "assurance": st.none() | ASSURANCES,
 }
 VMS = st.builds(VmTemplate, NAMES, st.integers(1, 4096), st.integers(1, 1 << 40), POSITIVE)
 AGREEMENTS = st.one_of(
     st.builds(Agreement, setup=SETUPS, **AGREEMENT_PARTS),
     st.builds(Agreement, granularity=st.just(Granularity.VM), template=VMS, **AGREEMENT_PARTS),
 )
+LOADINGS = st.sampled_from((Loading(), Loading((("cpu", 0.25), ("io", 0.5))), Loading((("net", 1.0),))))
 # Values that check themselves need strategies that know their ranges.
 KNOWN: dict[Any, st.SearchStrategy[Any]] = {
     bool: st.booleans(),
     int: WHOLE,
     float: FINITE,
     str: TEXT,
+    bytes: st.binary(max_size=12),
     Any: PLAIN,
     Stage: STAGES,
     Node: st.builds(
@@ -134,7 +194,12 @@ KNOWN: dict[Any, st.SearchStrategy[Any]] = {
         mac_addresses=st.lists(TEXT, max_size=3).map(tuple),
     ),
     Setup: SETUPS,
+    Probe: PROBES,
+    Loading: LOADINGS,
+    StandardRun: st.builds(StandardRun, st.sampled_from(StandardJob), LIMITS, st.integers(1, 8)),
+    Serving: SERVINGS,
     Agreement: AGREEMENTS,
+    AssuranceTerms: ASSURANCES,
     Job: JOBS,
     Rules: RULES,
     Flow: FLOWS,
@@ -163,6 +228,9 @@ KNOWN: dict[Any, st.SearchStrategy[Any]] = {
         template=TEXT,
         metrics_url=TEXT,
         rules=RULES,
+        arguments=ARGUMENTS,
+        serving=st.none() | SERVINGS,
+        probe=st.none() | PROBES,
     ),
     OperationCosts: st.builds(OperationCosts, *[st.floats(0, 1e6)] * 4),
 }

@@ -12,6 +12,7 @@ from agents.journal import Finished, GuestNoted, compact
 from shared.effects import Reconnected
 from shared.messages import EventsSeen, Hello
 from shared.model import SleepMode, VmState
+from tests.extent import examples
 from tests.property.agent_machine import KINDS, VMS, Shell
 
 Step = tuple[str, int, int, str]
@@ -89,7 +90,7 @@ def take_sleep(shell: Shell, step: Step) -> None:
         shell.end_sleep(which)
 
 
-@settings(max_examples=300, deadline=None, derandomize=True)
+@settings(max_examples=examples(300), deadline=None, derandomize=True)
 @given(st.lists(STEPS, min_size=15, max_size=70))
 def test_nothing_is_done_twice_and_nothing_is_lost(steps: list[Step]) -> None:
     shell = Shell()

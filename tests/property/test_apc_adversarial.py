@@ -12,6 +12,7 @@ import pytest
 from daemons.policies.placement.apc import Apc
 from shared.snapshot import Snapshot, WorkloadState
 from sim_backend.conformance.clusters import random_cluster
+from tests.extent import first
 from tests.simulation.place_instances import mixed_instance
 
 SPECIAL = (math.nan, math.inf, -math.inf, -1.0, 0.0, 1e300, 1e-300, -1e300)
@@ -55,7 +56,7 @@ def _spoilt_snapshot(seed: int) -> Snapshot:
     )
 
 
-@pytest.mark.parametrize("block", range(10))
+@pytest.mark.parametrize("block", first(range(10)))
 def test_anything_gives_a_decision_in_finite_numbers(block: int) -> None:
     for seed in range(block * 40, block * 40 + 40):
         seen = _spoilt_snapshot(seed)

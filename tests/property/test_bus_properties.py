@@ -13,6 +13,7 @@ from shared.bus.memory import MemoryBroker, MemoryConnection
 from shared.bus.routing import topic_matches
 from shared.bus.topology import ACTIONS, agent_queue
 from shared.ports import Delivery
+from tests.extent import examples
 
 QUEUE = agent_queue("n1")
 WORDS = st.sampled_from(["a", "b", "c"])
@@ -121,4 +122,4 @@ class DurableQueue(RuleBasedStateMachine):
 
 
 TestDurableQueue = DurableQueue.TestCase
-TestDurableQueue.settings = settings(max_examples=60, stateful_step_count=40, deadline=None, derandomize=True)
+TestDurableQueue.settings = settings(max_examples=examples(60), stateful_step_count=40, deadline=None, derandomize=True)

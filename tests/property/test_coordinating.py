@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from daemons.unit_views import counts
 from shared.model import Handover, JobPhase
+from tests.extent import examples
 from tests.unit.coordination_desk import KILL, LEASE_S, CoordinationDesk
 
 NODES = 9
@@ -109,7 +110,24 @@ def carry_out(script: list[tuple[str, str | int | float, int]]) -> None:
     world.check_sizes()
 
 
-@settings(max_examples=5, deadline=None)
+# a node that was replaced comes back; a guest of a job ends while another of it is to be paused
+BACK = ["lose 0", "job hpc 3", "job hpc 1", "demand site 1", "demand site 5", "wait 150", "job hpc 3", "demand other 6"]
+ENDS = ["lose 0", "job hpc 2", "crash 0", "end 1"]
+
+
+@pytest.mark.acceptance
+@pytest.mark.parametrize("script", [BACK, ENDS], ids=["back", "ends"])
+def test_what_once_went_wrong(script: list[str]) -> None:
+    """Scripts that broke it."""
+    carry_out([_step(*line.split()) for line in script])
+
+
+def _step(what: str, which: str, count: str = "0") -> tuple[str, str | int | float, int]:
+    return what, float(which) if what == "wait" else int(which) if which.isdigit() else which, int(count)
+
+
+@pytest.mark.acceptance
+@settings(max_examples=examples(5), deadline=None)
 @given(st.lists(steps, min_size=6, max_size=14))
 def test_nodes_have_one_owner_bounds_are_kept_and_sizes_follow_the_policies(
     script: list[tuple[str, str | int | float, int]],
@@ -119,14 +137,15 @@ def test_nodes_have_one_owner_bounds_are_kept_and_sizes_follow_the_policies(
 
 
 @pytest.mark.acceptance
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(st.lists(steps, max_size=20))
 def test_so_they_do_over_many_scripts(script: list[tuple[str, str | int | float, int]]) -> None:
     """The same, more often and longer."""
     carry_out(script)
 
 
-@settings(max_examples=8, deadline=None)
+@pytest.mark.acceptance
+@settings(max_examples=examples(8), deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 8), st.sampled_from([0.0, 90.0, 300.0, LEASE_S])), max_size=10))
 def test_sizes_under_fixed_bounds_are_those_of_a_plain_restatement(script: list[tuple[int, float]]) -> None:
     """(instances wanted, how long then): section 5.1 in four lines."""

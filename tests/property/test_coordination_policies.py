@@ -7,10 +7,12 @@ from dataclasses import replace
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from daemons.environment_types.batch import managed
 from daemons.policies.coordination.bounds import FixedBounds, FixedLowerBound
 from daemons.policies.coordination.victims import victims
 from shared.agreement import WorkloadType
 from shared.coordination import GroupView, Moment, Party
+from tests.extent import examples
 
 EVENTS = st.lists(
     st.tuples(
@@ -20,7 +22,7 @@ EVENTS = st.lists(
 )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(st.integers(0, 20), st.integers(0, 20), st.integers(0, 40), EVENTS)
 def test_fixed_bounds_share_one_size(
     batch_lower: int, web_lower: int, wanted: int, events: list[tuple[Moment, int, int]]
@@ -44,7 +46,7 @@ def test_fixed_bounds_share_one_size(
             assert working == min(before, size - serving)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(st.integers(0, 20), st.integers(0, 20), st.integers(0, 40), st.integers(0, 40), EVENTS)
 def test_fixed_lower_bound_with_any_upper(
     batch_lower: int, web_lower: int, more: int, wanted: int, events: list[tuple[Moment, int, int]]
@@ -60,6 +62,7 @@ def test_fixed_lower_bound_with_any_upper(
         for moment, number, queued in events:
             wants = number if moment is Moment.DEMAND else web.wanted
             batch = replace(batch, owned=working, idle=min(working, number), queued=queued, biggest=min(queued, 9))
+            batch = replace(batch, asks=managed(batch))
             web = replace(web, owned=serving, wanted=wants)
             before = working
             working, serving = flb.decide(GroupView((batch, web)), moment).sizes
@@ -73,7 +76,7 @@ def test_fixed_lower_bound_with_any_upper(
                 assert serving == web.owned
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(
     st.lists(st.tuples(st.integers(1, 5), st.integers(0, 3), st.integers(0, 3)), max_size=12),
     st.integers(-1, 40),

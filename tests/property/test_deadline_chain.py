@@ -19,9 +19,10 @@ from daemons.models.deadline.problem import DeadlineProblem, Floats, Ints, arriv
 from daemons.models.deadline.rules import SizeTable
 from daemons.models.deadline.shapes import SHAPES, shape_price, shape_prices
 from daemons.models.deadline.threshold import threshold_table
+from tests.extent import examples, first
 
 JOBS_MAX = 45
-steady = settings(deadline=None, derandomize=True, max_examples=25)
+steady = settings(deadline=None, derandomize=True, max_examples=examples(25))
 
 
 @st.composite
@@ -70,6 +71,7 @@ def _steps(problem: DeadlineProblem, interval: int, servers: int, begin: float, 
     return kernel
 
 
+@pytest.mark.acceptance
 @steady
 @given(problem=problems(), data=st.data())
 def test_one_interval_is_the_exponential_of_the_generator(problem: DeadlineProblem, data: st.DataObject) -> None:
@@ -93,7 +95,8 @@ def test_one_interval_is_the_exponential_of_the_generator(problem: DeadlineProbl
         assert moved[row].sum() == pytest.approx(mass.sum(), rel=1e-12)
 
 
-@settings(steady, max_examples=6)
+@pytest.mark.acceptance
+@settings(steady, max_examples=examples(6))
 @given(problem=problems())
 def test_capacities_are_those_of_the_dense_chain(problem: DeadlineProblem) -> None:
     table = capacity(problem)
@@ -145,7 +148,8 @@ def _kernel(problem: DeadlineProblem, interval: int, servers: int, begin: float,
 _KERNELS: dict[tuple[str, int, int, float, float], Floats] = {}
 
 
-@settings(steady, max_examples=12)
+@pytest.mark.acceptance
+@settings(steady, max_examples=examples(12))
 @given(problem=problems(), delayed=st.booleans(), data=st.data())
 def test_what_a_rule_brings_is_what_every_state_brings(
     problem: DeadlineProblem, delayed: bool, data: st.DataObject
@@ -167,7 +171,7 @@ def test_what_a_rule_brings_is_what_every_state_brings(
     assert done.deployments.servers == pytest.approx(added, abs=1e-5)
 
 
-@settings(steady, max_examples=15)
+@settings(steady, max_examples=examples(15))
 @given(problem=problems(), monotone=st.booleans(), fast=st.booleans())
 def test_costs_follow_the_printed_recursion(problem: DeadlineProblem, monotone: bool, fast: bool) -> None:
     following = np.tile(problem.penalty * np.arange(JOBS_MAX + 1.0), (len(_sizes(problem)), 1))
@@ -232,8 +236,8 @@ def test_the_value_is_what_the_rule_costs(problem: DeadlineProblem, monotone: bo
     assert paid == pytest.approx(table.value_at_0, rel=1e-10, abs=1e-8)
 
 
-@pytest.mark.parametrize("rate", [1e-12, 1e-6, 300.0, 1000.0])
-@settings(steady, max_examples=4)
+@pytest.mark.parametrize("rate", first([1e-12, 1e-6, 300.0, 1000.0]))
+@settings(steady, max_examples=examples(4))
 @given(problem=problems())
 def test_very_small_and_very_large_rates(problem: DeadlineProblem, rate: float) -> None:
     shape = np.zeros_like(problem.arrivals)

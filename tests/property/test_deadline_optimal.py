@@ -17,9 +17,10 @@ from daemons.models.deadline.optimal import best_for, optimal
 from daemons.models.deadline.problem import DeadlineProblem, Floats
 from daemons.models.deadline.rules import SizeTable
 from daemons.models.deadline.threshold import threshold_table
+from tests.extent import examples
 
 JOBS_MAX = 40
-steady = settings(deadline=None, derandomize=True, max_examples=30)
+steady = settings(deadline=None, derandomize=True, max_examples=examples(30))
 
 
 @st.composite
@@ -92,7 +93,7 @@ def test_the_rule_brings_what_it_says(problem: DeadlineProblem, multiplier: floa
     assert problem.penalty * brought.missed_jobs == pytest.approx(found.expected_penalty, rel=1e-8, abs=1e-10)
 
 
-@settings(steady, max_examples=15)
+@settings(steady, max_examples=examples(15))
 @given(problem=problems())
 def test_the_promise_is_kept_wherever_all_servers_keep_it_and_no_policy_is_below_the_bound(
     problem: DeadlineProblem,
@@ -124,7 +125,8 @@ def every_rule() -> list[SizeTable]:
     return rules
 
 
-@pytest.mark.parametrize("deploy", [0.0, pytest.param(0.2, marks=pytest.mark.acceptance)])
+@pytest.mark.acceptance
+@pytest.mark.parametrize("deploy", [0.0, 0.2])
 def test_no_rule_at_all_is_better(deploy: float) -> None:
     problem = DeadlineProblem(
         arrivals=np.array([[0.9], [0.4], [0.0]]),

@@ -13,6 +13,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from shared import effects as fx
 from shared.messages import ConfirmOff, DrainNode, GoToSleep, RepairNode, SubmitJob
 from shared.model import LIVE_STATES, Action, ActionKind, NodeService, Outcome, PowerOperation, VmState, VmStatus
+from tests.extent import examples
 from tests.unit.deployment_rig import LINKS, PowerDesk, power
 from tests.unit.desk import job
 
@@ -223,4 +224,4 @@ class Machine(Deployments):
 
 
 TestDeployments: Any = Machine.TestCase
-TestDeployments.settings = settings(max_examples=15, stateful_step_count=30, deadline=None)
+TestDeployments.settings = settings(max_examples=examples(15), stateful_step_count=30, deadline=None)

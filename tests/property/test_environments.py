@@ -10,6 +10,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from shared.agreement import EnvironmentState, Setup, SetupPolicy
 from shared.messages import SubmitJob, SubmitWeb
 from shared.model import JobPhase
+from tests.extent import examples
 from tests.unit.desk import job
 from tests.unit.environment_desk import DEACTIVATED, DESTROYED, RUNNING, EnvironmentDesk, app
 
@@ -164,5 +165,5 @@ class Owners(RuleBasedStateMachine):
 
 TestOwners = Owners.TestCase
 TestOwners.settings = settings(
-    max_examples=40, stateful_step_count=30, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+    max_examples=examples(40), stateful_step_count=30, deadline=None, suppress_health_check=[HealthCheck.too_slow]
 )

@@ -13,6 +13,7 @@ from shared.model import LIVE_STATES, Action, ActionKind, GuestChange, Node, Out
 from sim_backend.fake_hypervisor import FakeCluster, FakeHypervisor
 from sim_backend.fake_site import HOLDS_MEMORY
 from sim_backend.world import World
+from tests.extent import examples
 
 NODES = ("n1", "n2", "n3")
 VMS = ("a#0", "b#0", "b#1", "c#0")
@@ -142,7 +143,7 @@ class _Chaos:
                     self.may_go.add(event.status.vm)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(st.integers(0, 2**32))
 def test_random_operations_and_faults(seed: int) -> None:
     """The invariants hold after every step, and every operation is answered exactly once."""

@@ -17,7 +17,9 @@ from shared.decision import ChangeKind, PlacementDecision, ReasonCode
 from shared.snapshot import ELSEWHERE, NOBODY, POOL, EnvironmentColumns, Snapshot, WorkloadState
 from sim_backend.conformance.clusters import WorkRow, rows_of
 from sim_backend.conformance.verifier import verify
+from tests.extent import examples
 from tests.simulation.place_instances import mixed_instance
+from tests.simulation.sharing_instances import with_loading
 
 POLICIES = ("first-fit", "edf", "apc")
 SEEDS = st.integers(0, 2**32)
@@ -86,7 +88,7 @@ def may_start(row: WorkRow, now_s: float) -> bool:
     return not row.fixed and max(row.desired_start_s, row.not_before_s) <= now_s
 
 
-@settings(max_examples=120, deadline=None, derandomize=True)
+@settings(max_examples=examples(120), deadline=None, derandomize=True)
 @given(seed=SEEDS)
 def test_parts_are_disjoint_complete_and_true(seed: int) -> None:
     """Every part has the nodes and workloads that are its own, in their order and with all that is known of them."""
@@ -106,6 +108,21 @@ def test_parts_are_disjoint_complete_and_true(seed: int) -> None:
         inside = {*part.snapshot.workloads.names, *part.snapshot.web.names}
         assert all(inside.issuperset(one.members) for one in part.snapshot.constraints)
         assert part.snapshot.environments is None
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_loads_go_with_their_workloads_and_nodes(seed: int) -> None:
+    seen = with_loading(parted(seed), seed)
+    whole, work, nodes = seen.loading, seen.workloads.names, seen.nodes.names
+    assert whole is not None
+    for part in groups.parts(seen):
+        mine = part.snapshot.loading
+        assert mine is not None
+        assert (mine.resources, mine.model) == (whole.resources, whole.model)
+        for row, name in enumerate(part.snapshot.workloads.names):
+            np.testing.assert_array_equal(mine.parts[:, row], whole.parts[:, work.index(name)])
+        kinds = [int(whole.node_type[nodes.index(name)]) for name in part.snapshot.nodes.names]
+        assert mine.node_type.tolist() == kinds
 
 
 def same_nodes(seen: Snapshot, part: Snapshot) -> None:
@@ -162,7 +179,7 @@ def test_every_case_occurs() -> None:
 
 
 @pytest.mark.parametrize("policy", POLICIES)
-@settings(max_examples=25, deadline=None, derandomize=True)
+@settings(max_examples=examples(25), deadline=None, derandomize=True)
 @given(seed=SEEDS)
 def test_no_decision_crosses_a_border(policy: str, seed: int) -> None:
     """Whatever the policy: nodes of others are never named, quotas are kept, nothing is lost when decisions are
@@ -215,7 +232,7 @@ def _leaves(seen: Snapshot, placed: PlacementDecision) -> None:
 
 
 @pytest.mark.parametrize("policy", POLICIES)
-@settings(max_examples=15, deadline=None, derandomize=True)
+@settings(max_examples=examples(15), deadline=None, derandomize=True)
 @given(seed=SEEDS)
 def test_each_part_is_decided_as_if_it_were_alone(policy: str, seed: int) -> None:
     """The joined decision has exactly the changes and refusals that the policy makes of each part, apart from what

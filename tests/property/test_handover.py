@@ -31,6 +31,7 @@ from shared.effects import (
 )
 from shared.messages import Message, Order, SetUpAnswer
 from shared.model import Action, ActionKind, Handover, Node, NodeSample, Outcome, SetupStep, VmSpec, VmState, VmStatus
+from tests.extent import examples
 from tests.unit.handover_rig import SETUPS, Rig
 
 NAMES = ("n1", "n2")
@@ -344,4 +345,4 @@ class Bounded(Handovers):
 
 
 TestHandovers: Any = Bounded.TestCase
-TestHandovers.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+TestHandovers.settings = settings(max_examples=examples(60), stateful_step_count=40, deadline=None)

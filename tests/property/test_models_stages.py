@@ -16,8 +16,9 @@ from daemons.models.stages import (
     outlook,
     take,
 )
+from tests.extent import examples
 
-steady = settings(deadline=None, derandomize=True)
+steady = settings(deadline=None, derandomize=True, max_examples=examples(100))
 Stage = tuple[float, float, float, float]
 Case = tuple[float, list[Stage]]
 

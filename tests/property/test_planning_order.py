@@ -11,6 +11,7 @@ from daemons.planning import order
 from daemons.planning.sight import Ceilings, Need, Room
 from shared.decision import Plan
 from shared.model import ActionKind
+from tests.extent import examples
 
 CAPACITY_MIB = 10.0
 NODES = ("a", "b", "c", "d")
@@ -85,7 +86,7 @@ def replayed(vms: list[Vm], plan: Plan) -> dict[str, str]:
 
 
 @given(shuffles())
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 def test_every_shuffle_that_fits_before_and_after_is_planned_to_its_end(vms: list[Vm]) -> None:
     plan = planned(vms)
     assert plan.blocked == ()
@@ -93,7 +94,7 @@ def test_every_shuffle_that_fits_before_and_after_is_planned_to_its_end(vms: lis
 
 
 @given(shuffles())
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 def test_limits_hold_in_every_wave(vms: list[Vm]) -> None:
     plan = planned(vms, Ceilings(migrations_per_node=1, actions_total=2))
     for number in {step.wave for step in plan.steps}:

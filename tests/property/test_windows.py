@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from shared.model import JobPhase
+from tests.extent import examples
 from tests.unit.window_desk import DAY_S, HOUR_S, WindowDesk, night
 
 
@@ -119,4 +120,4 @@ class Lives(RuleBasedStateMachine):
 
 
 TestLives = Lives.TestCase
-TestLives.settings = settings(max_examples=15, stateful_step_count=15, deadline=None, derandomize=True)
+TestLives.settings = settings(max_examples=examples(15), stateful_step_count=15, deadline=None, derandomize=True)

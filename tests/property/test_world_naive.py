@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import random
 from dataclasses import dataclass, field
@@ -13,6 +14,7 @@ from hypothesis import strategies as st
 from shared.model import Node, workload_of
 from sim_backend.sharing import shares_few
 from sim_backend.world import World
+from tests.extent import examples
 
 CORE_MHZ = 1_000.0
 HORIZON_S = 200
@@ -26,12 +28,14 @@ class _Guest:
     vcpus: int
     running: bool
     used_mcycles: float = 0.0
+    at_disk_s: float = 0.0
 
 
 @dataclass
 class _Job:
     stages: list[tuple[float, float]]
     instances: int
+    io: float = 0.0
     done: float = 0.0
     stage: int = 0
     over: bool = False
@@ -42,13 +46,16 @@ class _Naive:
     """Small steps from event to event; nothing is remembered between them but the work done."""
 
     cores: dict[str, int]
+    disks: dict[str, int]
     jobs: dict[str, _Job] = field(default_factory=dict)
     guests: dict[str, _Guest] = field(default_factory=dict)
     ends: list[tuple[str, float]] = field(default_factory=list)
     now_s: float = 0.0
+    waits: dict[str, float] = field(default_factory=dict)
 
     def rates(self) -> dict[str, float]:
         share: dict[str, float] = {}
+        wanted: dict[str, float] = {}
         for host, cores in self.cores.items():
             here = {
                 vm: guest
@@ -61,11 +68,30 @@ class _Naive:
                 caps.append(min(guest.vcpus * CORE_MHZ, guest.cap, job.stages[job.stage][1]))
             given_mhz = shares_few([g.weight for g in here.values()], caps, cores * CORE_MHZ)
             share.update(zip(here, given_mhz, strict=True))
+            wanted.update(zip(here, caps, strict=True))
+        pace = share | self._at_disks(share, wanted)
         result = {}
         for name, job in self.jobs.items():
-            members = [share[vm] for vm in share if workload_of(vm)[0] == name]
+            members = [pace[vm] for vm in pace if workload_of(vm)[0] == name]
             result[name] = min(members) if len(members) == job.instances else 0.0
         return result
+
+    def _at_disks(self, share: dict[str, float], wanted: dict[str, float]) -> dict[str, float]:
+        """The paces of those that use a disk, by all sets of them that may be there at a time."""
+        found = {}
+        self.waits = {}
+        for host, servers in self.disks.items():
+            parts = {}
+            for vm, mhz in share.items():
+                name = workload_of(vm)[0]
+                whole = sum(workload_of(other)[0] == name for other in share) == self.jobs[name].instances
+                if self.guests[vm].host == host and self.jobs[name].io and whole and mhz > 0:
+                    parts[vm] = self.jobs[name].io * mhz / wanted[vm]
+            for vm, part in parts.items():
+                slow = _weight(parts, servers) / _weight({o: p for o, p in parts.items() if o != vm}, servers)
+                found[vm] = share[vm] / slow
+                self.waits[vm] = (slow - (1.0 - part)) / share[vm]
+        return found
 
     def advance(self, until_s: float) -> None:
         while True:
@@ -82,6 +108,7 @@ class _Naive:
                 name = workload_of(vm)[0]
                 if not self.jobs[name].over:
                     guest.used_mcycles += rates[name] * (step_to_s - self.now_s)
+                    guest.at_disk_s += self.waits.get(vm, 0.0) * rates[name] * (step_to_s - self.now_s)
             for name, job in self.jobs.items():
                 if not job.over:
                     job.done += rates[name] * (step_to_s - self.now_s)
@@ -97,15 +124,30 @@ class _Naive:
                 self.ends.append((first, self.now_s))
 
 
-def _both(rng: random.Random) -> tuple[World, _Naive]:
-    world, naive = World(), _Naive({f"h{i}": rng.randint(1, 2) for i in range(rng.randint(1, 3))})
+def _weight(parts: dict[str, float], servers: int) -> float:
+    """Sum over all sets of guests at the disk, in any order in which they may be served."""
+    total = 0.0
+    for chosen in itertools.product((False, True), repeat=len(parts)):
+        weight = 1.0
+        for there, part in zip(chosen, parts.values(), strict=True):
+            weight *= part if there else 1.0 - part
+        for count in range(1, sum(chosen) + 1):
+            weight *= count / min(count, servers)
+        total += weight
+    return total
+
+
+def _both(rng: random.Random, io: bool) -> tuple[World, _Naive]:
+    hosts = [f"h{i}" for i in range(rng.randint(1, 3))]
+    world, naive = World(), _Naive({h: rng.randint(1, 2) for h in hosts}, {h: rng.randint(1, 2) for h in hosts})
     for host, cores in naive.cores.items():
-        world.add_host(Node(host, cores, CORE_MHZ, 4096))
+        world.add_host(Node(host, cores, CORE_MHZ, 4096), disk_servers=naive.disks[host])
     for i in range(rng.randint(1, 6)):
         stages = [(rng.uniform(1e3, 5e4), rng.choice([300.0, 1000.0, 2000.0])) for _ in range(rng.randint(1, 3))]
         instances = rng.choice([1, 1, 2, 3])
-        world.add_task(f"t{i}", stages, instances)
-        naive.jobs[f"t{i}"] = _Job(stages, instances)
+        part = rng.choice([0.0, 0.3, 0.8, 1.0]) if io else 0.0
+        world.add_task(f"t{i}", stages, instances, io=part)
+        naive.jobs[f"t{i}"] = _Job(stages, instances, part)
     return world, naive
 
 
@@ -129,19 +171,19 @@ def _change(rng: random.Random, world: World, naive: _Naive, now_s: float) -> No
         guest.weight, guest.cap = weight, cap
         world.set_weight(vm, weight, cap, now_s)
     elif what == 2:
-        guest.host, guest.used_mcycles = host, 0.0
+        guest.host, guest.used_mcycles, guest.at_disk_s = host, 0.0, 0.0
         world.move(vm, host, now_s)
     elif rng.random() < 0.3:
         del naive.guests[vm]
         world.remove(vm, now_s)
 
 
-@settings(max_examples=60, deadline=None)
-@given(st.integers(0, 2**32))
-def test_as_the_naive_world(seed: int) -> None:
+@settings(max_examples=examples(60), deadline=None)
+@given(st.integers(0, 2**32), st.booleans())
+def test_as_the_naive_world(seed: int, io: bool) -> None:
     """Ends, progress, counters and where everyone is agree, whatever is done to the guests."""
     rng = random.Random(seed)
-    world, naive = _both(rng)
+    world, naive = _both(rng, io)
     now_s, ended = 0, []
     while now_s < HORIZON_S:
         now_s += rng.choice([0, 0, 1, 3, 10])
@@ -153,6 +195,7 @@ def test_as_the_naive_world(seed: int) -> None:
         for vm, guest in naive.guests.items():
             assert world.where(vm) == guest.host
             assert world.cpu_time_s(vm, now_s) == pytest.approx(guest.used_mcycles / CORE_MHZ, abs=1e-6)
+            assert world.disk_s(vm, now_s)[0] == pytest.approx(guest.at_disk_s, abs=1e-6)
     completions = [(name, at_s) for name, times in world.completions.items() for _, at_s in times]
     assert sorted(name for name, _ in completions) == sorted(name for name, _ in naive.ends)
     for name, at_s in naive.ends:

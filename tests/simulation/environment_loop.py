@@ -7,6 +7,7 @@ import math
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from agents.settings import AgentSettings
 from daemons.settings import ControllerSettings, Limits, PolicyChoice
@@ -52,7 +53,9 @@ class Sight:
 class EnvironmentLoop(ClosedLoop):
     """`count` nodes; the environments are created at once and activated at `begin_s`. `sights`: one every `look_s`."""
 
-    def __init__(self, count: int, agreements: Sequence[Agreement], begin_s: float, look_s: float) -> None:
+    def __init__(
+        self, count: int, agreements: Sequence[Agreement], begin_s: float, look_s: float, **settings: Any
+    ) -> None:
         controller = ControllerSettings(
             report_s=REPORT_S,
             reconcile_s=REPORT_S,
@@ -61,6 +64,7 @@ class EnvironmentLoop(ClosedLoop):
             web_adjust_s=2 * REPORT_S,
             limits=Limits(0, 0, 0, 0),
             placement=PolicyChoice("first-fit"),
+            **settings,
         )
         nodes = [Node(f"n{index:02}", CORES, CORE_MHZ, NODE_MIB) for index in range(count)]
         super().__init__(nodes, LoopSettings(controller, AgentSettings(report_s=REPORT_S), costs=OperationCosts()))

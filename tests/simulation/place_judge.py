@@ -11,6 +11,9 @@ nowhere. What it predicts is apc.txt section 4.4.2 at the end of the cycle, read
   utility of its own completion and leaves the equation. All MHz given count in the equation, to whomever they are.
 * Full speed is what the fastest node of the cluster could give.
 * A job without a goal is at 1 and not in the equation.
+* Where loads are known, each instance takes as many times as long as alone as the quadratic formula says of those on
+  its node (d-factor.txt, 3.3; of x + 1 requests s are served at a time), a job as its slowest. The equation counts
+  what is got done.
 """
 
 from __future__ import annotations
@@ -218,6 +221,26 @@ def level_of(need_mhz: Callable[[float], float], highest: float, given_mhz: floa
     return low
 
 
+def slowing(seen: Snapshot, placement: Placement, row: int) -> float:
+    """How many times as long as alone a workload takes."""
+    loading, worst = seen.loading, 1.0
+    if loading is None:
+        return 1.0
+    for at, (node, _) in enumerate(placement[row]):
+        kind, slow = loading.node_type.item(node), 1.0
+        for resource in range(len(loading.resources)):
+            beside = sum(
+                loading.parts.item(kind, other, resource)
+                for other, places in placement.items()
+                for index, (there, _) in enumerate(places)
+                if there == node and (other, index) != (row, at)
+            )
+            servers = loading.servers.item(kind, resource)
+            slow += loading.parts.item(kind, row, resource) * max(0.0, beside + 1.0 - servers) / servers
+        worst = max(worst, slow)
+    return worst
+
+
 def predict(seen: Snapshot, placement: Placement) -> Prediction:
     """The utility of every job and web application at the end of the cycle."""
     work, end_s = seen.workloads, seen.now_s + seen.cycle_s
@@ -227,14 +250,15 @@ def predict(seen: Snapshot, placement: Placement) -> Prediction:
     equation: list[tuple[str, float, float, float, float, float, float]] = []
     for row, name in enumerate(work.names):
         places = placement.get(row, ())
-        given_mhz += sum(mhz for _, mhz in places) if is_job(seen, row) else 0.0
+        slow = slowing(seen, placement, row) if places else 1.0
+        given_mhz += sum(mhz for _, mhz in places) / slow if is_job(seen, row) else 0.0
         if not counts(seen, row):
             continue
         left, ended_s = stages_left(seen, row), end_s
         if places:
             begins_s = seen.now_s + delay_s(seen, row, places, waits)
-            left, ran_s = run(left, min(mhz for _, mhz in places), max(0.0, end_s - begins_s))
-            ended_s = begins_s + ran_s
+            left, ran_s = run(left, min(mhz for _, mhz in places), max(0.0, end_s - begins_s) / slow)
+            ended_s = begins_s + ran_s * slow
         goal_s, importance = work.goal_s.item(row), work.importance.item(row)
         if not left or not math.isfinite(goal_s):
             utilities[name] = utility_at(seen, row, ended_s)

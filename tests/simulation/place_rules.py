@@ -93,10 +93,12 @@ class _Judge:
             yield from (f"{of}, but {what}" for what in self._seats(change, row))
 
     def _gentle(self, change: Change, row: int) -> bool:
-        """Nothing running loses its place or CPU."""
+        """Nothing running loses its place or CPU, but for what leaves a node that is to be emptied."""
         if change.kind is ChangeKind.RESIZE:
             pairs = zip(change.allotments, self.before.get(row, ()), strict=False)
             return all(given.cpu_mhz >= mhz - SLACK for given, (_, mhz) in pairs)
+        if change.kind is ChangeKind.MIGRATE:
+            return any(node >= 0 and self.seen.nodes.draining[node] for node, _ in self.before.get(row, ()))
         return change.kind in PLACING
 
     def _seats(self, change: Change, row: int) -> Iterator[str]:

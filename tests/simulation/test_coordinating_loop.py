@@ -16,6 +16,7 @@ from sim_backend.closed_loop import ClosedLoop, LoopSettings
 from sim_backend.demand import steps
 from sim_backend.invariants import Checker
 from sim_backend.web_site import TrueFlow, TrueWeb
+from tests.extent import first
 
 NODES = [Node(f"n{index}", 4, 1_000.0, 4_000) for index in range(8)]
 LEASE_S = 600.0
@@ -70,7 +71,8 @@ class Pair:
         return hpc, shop
 
 
-@pytest.mark.parametrize(("on_reclaim", "crashes"), [(OnReclaim.SUSPEND, True), (OnReclaim.KILL, False)])
+@pytest.mark.acceptance
+@pytest.mark.parametrize(("on_reclaim", "crashes"), first([(OnReclaim.SUSPEND, True), (OnReclaim.KILL, False)]))
 def test_nodes_go_to_the_web_environment_when_it_needs_them_and_come_back_at_the_timer(
     on_reclaim: OnReclaim, crashes: bool
 ) -> None:

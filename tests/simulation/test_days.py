@@ -44,6 +44,7 @@ def outcome(policy: str, removal: Removal = Removal.CHECKPOINT) -> DaysOutcome:
     return run_days(small(removal=removal), policy)
 
 
+@pytest.mark.acceptance
 def test_static_leaves_every_node_on() -> None:
     """Energy of four nodes over the whole time, by load: it can be told beforehand."""
     days, found = small(), outcome("static")
@@ -55,6 +56,7 @@ def test_static_leaves_every_node_on() -> None:
     assert found.mean_up == pytest.approx(NODES, rel=0.01)
 
 
+@pytest.mark.acceptance
 @pytest.mark.parametrize("policy", ["threshold", pytest.param("cost-aware", marks=pytest.mark.acceptance)])
 def test_nodes_sleep_and_the_deadline_is_kept(policy: str) -> None:
     """Less is spent than with all nodes on, no job is late, and jobs wait longer for it."""
@@ -124,6 +126,7 @@ def test_real_days(data_folder: Path) -> None:
         assert row["alarms"].get("deadline-missed", 0) == row["missed_days"]
 
 
+@pytest.mark.acceptance
 @pytest.mark.parametrize("policy", ["static", "threshold", pytest.param("cost-aware", marks=pytest.mark.acceptance)])
 def test_the_history_says_what_it_truly_cost(policy: str) -> None:
     """What the controller meters from reports is within 2 % of the truth."""
@@ -169,12 +172,25 @@ def files(tmp_path: Path) -> list[str]:
     return [str(tmp_path / "log.swf"), "--prices", str(tmp_path / "prices.csv"), "--first-day", "1", "--days", "1"]
 
 
-def test_the_command(files: list[str]) -> None:
-    """A row for each policy, cheaper ones told against threshold."""
-    words = ["days", *files, "--from", "2017-01-05", "--nodes", "2", "--policies", "threshold,static"]
+def rows_of(files: list[str], policies: str) -> list[dict[str, Any]]:
+    """What the command prints."""
+    words = ["days", *files, "--from", "2017-01-05", "--nodes", "2", "--policies", policies]
     done = CliRunner().invoke(sim, [*words, "--output", "json"])
     assert done.exit_code == 0, done.output
-    rows = json.loads(done.stdout)["rows"]
+    rows: list[dict[str, Any]] = json.loads(done.stdout)["rows"]
+    return rows
+
+
+@pytest.mark.acceptance
+def test_the_command(files: list[str]) -> None:
+    (row,) = rows_of(files, "static")
+    assert (row["policy"], row["jobs"], row["misses"]) == ("static", 20, 0)
+
+
+@pytest.mark.acceptance
+def test_the_command_with_several_policies(files: list[str]) -> None:
+    """A row for each policy, cheaper ones told against threshold."""
+    rows = rows_of(files, "threshold,static")
     assert [(row["policy"], row["jobs"]) for row in rows] == [("threshold", 20), ("static", 20)]
     assert rows[0]["saved_frac"] == 0.0 > rows[1]["saved_frac"]
 

@@ -26,6 +26,7 @@ from sim_backend.direct import run_direct
 from sim_backend.figures import BusyNodes, JobRun, ReplayFigures, figures
 from sim_backend.traces import ReplayJob, read_swf, replay_jobs
 from sim_backend.workloads import experiment_four, paper_nodes, replay_nodes, replay_workload
+from tests.extent import examples, first
 
 WEEKS_S = 1_209_600.0
 # 1,000 MiB: suspend 10 s, resume 20 s (+5 s from elsewhere), migrate 5 s
@@ -104,6 +105,7 @@ N0, N1, N2 = (node.name for node in replay_nodes(3))
 # --- published figures -------------------------------------------------------------------------------------------
 
 
+@pytest.mark.acceptance
 def test_nasa(data_folder: Path) -> None:
     log = read_swf(data_folder / "nasa-ipsc-1993" / "NASA-iPSC-1993-3.1-cln.swf.gz")
     jobs = replay_workload(replay_jobs(log, WEEKS_S))
@@ -117,6 +119,7 @@ def test_nasa(data_folder: Path) -> None:
     assert outcome.wall_s < 5.0  # 0.5 s on an idle core; generous, since tests share theirs
 
 
+@pytest.mark.acceptance
 @pytest.mark.parametrize("policy", ["first-fit", "edf"])
 def test_blue(data_folder: Path, policy: str) -> None:
     log = read_swf(data_folder / "sdsc-blue-2000" / "SDSC-BLUE-2000-first-two-weeks.swf.gz")
@@ -136,7 +139,7 @@ SMALL_JOBS = st.lists(
 
 
 @given(SMALL_JOBS, st.sampled_from([20.0, 60.0, 61.0, math.inf]))
-@settings(deadline=None, max_examples=150)
+@settings(deadline=None, max_examples=examples(150))
 def test_first_fit_is_the_plain_replay(jobs: list[ReplayJob], window_s: float) -> None:
     inside = [each for each in jobs if each.submit_s < window_s]
     plain = plain_replay(inside, 4, window_s)
@@ -147,8 +150,9 @@ def test_first_fit_is_the_plain_replay(jobs: list[ReplayJob], window_s: float) -
     assert ours.mean_turnaround_s == plain.mean_turnaround_s
 
 
+@pytest.mark.acceptance
 @pytest.mark.parametrize("policy", ["first-fit", "edf", "apc"])
-@pytest.mark.parametrize("costs", ["none", "paper"])
+@pytest.mark.parametrize("costs", first(["none", "paper"]))
 def test_contention_keeps_every_rule(policy: str, costs: str) -> None:
     """Many jobs on few nodes: every decision is sound, every job is completed, the snapshot's room adds up."""
     jobs = experiment_four(np.random.default_rng(5), count=60, mean_gap_s=60)

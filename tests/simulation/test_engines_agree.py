@@ -11,14 +11,16 @@ from shared.costs import COSTS
 from sim_backend.closed_loop import replay
 from sim_backend.direct import run_direct
 from sim_backend.workloads import experiment_four, paper_nodes, replay_nodes, replay_workload, with_noise
+from tests.extent import first
 from tests.simulation.small_logs import random_log
 
 WINDOW_S = 200_000.0
 
 
-@pytest.mark.parametrize("costs", ["none", "paper"])
-@pytest.mark.parametrize("policy", ["first-fit", "edf"])
-@pytest.mark.parametrize("seed", [0, 1, 2])
+@pytest.mark.acceptance
+@pytest.mark.parametrize("costs", first(["paper", "none"]))
+@pytest.mark.parametrize("policy", first(["first-fit", "edf"]))
+@pytest.mark.parametrize("seed", first([0, 1, 2]))
 def test_on_a_crowded_cluster_with_true_work_that_is_not_the_declared(seed: int, policy: str, costs: str) -> None:
     rng = np.random.default_rng(seed)
     jobs, nodes = experiment_four(rng, 40, 60.0), paper_nodes(4)
@@ -29,9 +31,10 @@ def test_on_a_crowded_cluster_with_true_work_that_is_not_the_declared(seed: int,
     assert direct["jobs_completed"] == 40
 
 
-@pytest.mark.parametrize("policy", ["first-fit", "edf"])
-@pytest.mark.parametrize("seed", range(4))
-@pytest.mark.parametrize("window_s", [5_000.0, math.inf])
+@pytest.mark.acceptance
+@pytest.mark.parametrize("policy", first(["first-fit", "edf"]))
+@pytest.mark.parametrize("seed", first(range(4)))
+@pytest.mark.parametrize("window_s", first([5_000.0, math.inf]))
 def test_on_random_logs_of_gangs_with_coinciding_events(seed: int, policy: str, window_s: float) -> None:
     jobs, nodes = replay_workload(random_log(seed)), replay_nodes(8)
     direct = run_direct(jobs, nodes, policy=policy, costs=COSTS["none"], window_s=window_s).to_json()

@@ -20,6 +20,7 @@ from sim_backend.fault_clocks import ClockChange, FaultWindow, changed_window
 from sim_backend.fault_power import POLICIES, ROTATED, SHARE, TURN, PowerFault, draw_power
 from sim_backend.fault_runs import FaultRun, loop_settings, run_seed
 from sim_backend.fault_script import write_script
+from tests.extent import first
 
 KINDS = len(PowerFault)
 
@@ -87,6 +88,7 @@ def test_one_seed_in_five_has_it_and_every_policy_has_its_turn() -> None:
     assert {power.policy for power in scripts if power is not None} == set(POLICIES)
 
 
+@pytest.mark.acceptance
 def test_in_calm_nodes_sleep_and_wake_and_the_deadline_is_kept() -> None:
     run = calm_run(power_seeds(range(8))[5])
     run.run()
@@ -144,9 +146,8 @@ def test_one_window_in_four_has_a_change_and_each_comes_up() -> None:
     assert changes.count(None) == len(changes) - len(ClockChange)
 
 
-@pytest.mark.parametrize(
-    "number", [0, *(pytest.param(more, marks=pytest.mark.acceptance) for more in range(1, len(ClockChange)))]
-)
+@pytest.mark.acceptance
+@pytest.mark.parametrize("number", range(len(ClockChange)))
 def test_among_other_faults_the_promise_is_kept_or_told(number: int) -> None:
     (seed,) = power_seeds([CLOCKS_TURN + CLOCKS_SHARE * number])
 
@@ -156,7 +157,8 @@ def test_among_other_faults_the_promise_is_kept_or_told(number: int) -> None:
     assert outcome.faults[list(ClockChange)[number].value] == 1
 
 
-@pytest.mark.parametrize("change", ClockChange)
+@pytest.mark.acceptance
+@pytest.mark.parametrize("change", first(list(ClockChange)))
 def test_in_calm_a_change_of_the_clocks_does_no_harm(change: ClockChange) -> None:
     (seed,) = power_seeds([2])
     window = changed_window(change, seed)
@@ -167,13 +169,14 @@ def test_in_calm_a_change_of_the_clocks_does_no_harm(change: ClockChange) -> Non
     assert last_end_s(run) <= window.deadline_s
 
 
+@pytest.mark.acceptance
 @pytest.mark.parametrize(
     ("change", "zone", "longer", "invariant"),
     [
         (ClockChange.FORWARD, "Etc/GMT-1", 3.0, "promise-silent"),  # winter time all day: the deadline an hour late
-        pytest.param(ClockChange.LEFT_OUT, "Etc/GMT-1", 3.0, "promise-silent", marks=pytest.mark.acceptance),
+        (ClockChange.LEFT_OUT, "Etc/GMT-1", 3.0, "promise-silent"),
         (ClockChange.BACK, "Etc/GMT-1", 1.0, "queue-closed"),
-        pytest.param(ClockChange.TWICE, "Etc/GMT-1", 1.0, "queue-closed", marks=pytest.mark.acceptance),
+        (ClockChange.TWICE, "Etc/GMT-1", 1.0, "queue-closed"),
     ],
 )
 def test_a_calendar_that_ignores_the_change_is_found(
@@ -196,6 +199,7 @@ def found(run: FaultRun) -> set[str]:
     return {violation.invariant for violation in run.checker.violations}
 
 
+@pytest.mark.acceptance
 def test_a_host_that_sleeps_with_a_vm_on_it_is_found() -> None:
     run = calm_run(TURN)
     run.loop.run_until(600.0)
@@ -209,7 +213,8 @@ def test_a_host_that_sleeps_with_a_vm_on_it_is_found() -> None:
     assert "asleep-with-vm" in found(run)
 
 
-@pytest.mark.parametrize("silent", [True, False])
+@pytest.mark.acceptance
+@pytest.mark.parametrize("silent", first([True, False]))
 def test_a_deadline_missed_in_silence_is_found(silent: bool) -> None:
     """With every host gone from the middle of the window on."""
     run = calm_run(TURN)

@@ -28,19 +28,12 @@ from sim_backend.fault_script import (
     Fault,
     write_script,
 )
+from tests.extent import first
 
 SEEDS = range(20)
 
 
-@pytest.mark.parametrize("seed", SEEDS)
-def test_every_invariant_holds(seed: int) -> None:
-    outcome = run_seed(seed)
-
-    assert not outcome.violations, outcome.crash
-    assert HORIZON_S <= outcome.ended_s <= REPAIRED_BY_S + CONVERGE_S
-    assert sum(outcome.faults.values()) >= 10
-
-
+@pytest.mark.acceptance
 def test_a_seed_always_gives_the_same_run() -> None:
     assert write_script(7) == write_script(7)
     assert run_seed(7) == run_seed(7)
@@ -54,10 +47,14 @@ def test_every_kind_is_scripted_within_twenty_seeds(first: int) -> None:
 
 
 @pytest.mark.acceptance
-def test_every_kind_really_happens_within_twenty_seeds() -> None:
+def test_every_invariant_holds_and_every_kind_really_happens_within_twenty_seeds() -> None:
     happened: set[str] = set()
     for seed in SEEDS:
-        happened |= set(run_seed(seed).faults)
+        outcome = run_seed(seed)
+        assert not outcome.violations, (seed, outcome.crash)
+        assert HORIZON_S <= outcome.ended_s <= REPAIRED_BY_S + CONVERGE_S
+        assert sum(outcome.faults.values()) >= 10
+        happened |= set(outcome.faults)
 
     assert {fault.value for fault in Fault} <= happened
 
@@ -95,18 +92,21 @@ def test_bus_faults_are_all_over_when_the_rest_is_repaired() -> None:
 
 def calm_run(seed: int) -> FaultRun:
     script = write_script(seed)
-    quiet = replace(script, incidents=(), bus=BusFaults(seed))
+    well = tuple(replace(app, illnesses=()) for app in script.apps)
+    quiet = replace(script, incidents=(), apps=well, bus=BusFaults(seed))
     return FaultRun(quiet, loop_settings(quiet))
 
 
+@pytest.mark.acceptance
 def test_without_faults_nothing_is_found_either() -> None:
     run = calm_run(1)
     run.run()
 
     assert run.outcome().violations == ()
-    assert run.outcome().faults == {}
+    assert set(run.outcome().faults) <= {"balancer-away", "balancer-restarted"}  # those follow from the seed alone
 
 
+@pytest.mark.acceptance
 def test_a_vm_that_the_script_does_not_own_up_to_is_found_lost() -> None:
     run = calm_run(2)
     loop = run.loop
@@ -189,7 +189,8 @@ def test_stopping_a_vm_that_is_wanted_is_found() -> None:
     assert {violation.invariant for violation in run.checker.violations} == {"stopped-while-wanted", "not-ordered"}
 
 
-@pytest.mark.parametrize("cut", range(12))
+@pytest.mark.acceptance
+@pytest.mark.parametrize("cut", first(range(12)))
 def test_however_many_effects_an_agent_carries_out_before_it_dies_nothing_is_doubled(cut: int) -> None:
     run = calm_run(4)
     loop = run.loop
@@ -213,14 +214,15 @@ def test_however_many_effects_an_agent_carries_out_before_it_dies_nothing_is_dou
     assert run.checker.violations == []
 
 
+@pytest.mark.acceptance
 def test_command_prints_one_object_and_names_the_seeds(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "200")
-    answer = CliRunner().invoke(faults, ["--seeds", "3-4", "--output", "json"])
+    answer = CliRunner().invoke(faults, ["--seeds", "3-3", "--output", "json"])
 
     values = json.loads(answer.stdout)
     assert answer.exit_code == 0
-    assert (values["runs"], values["violations"]) == (2, [])
-    assert sum(values["faults"].values()) >= 20
+    assert (values["runs"], values["violations"]) == (1, [])
+    assert sum(values["faults"].values()) >= 10
     assert values["wall_s"] > 0
 
 

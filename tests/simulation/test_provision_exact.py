@@ -69,12 +69,14 @@ def test_misses_are_judged() -> None:
     assert not agrees(6, RUNS, 1e-6)
 
 
+@pytest.mark.acceptance
 def test_some_policies() -> None:
     """Given a promise that is broken often enough to be seen, then 20,000 runs agree; so does the delayed policy."""
     names = ("static", "threshold", "delayed-threshold", "cost-aware", "cost-aware-fast", "lp")
     assert compare(thesis(confidence=0.95), "increasing", names, 20_000, 1) == []
 
 
+@pytest.mark.acceptance
 def test_another_rule_is_found() -> None:
     """Given servers that take half an interval to deploy in one and none in the other, then the comparison says so."""
     given = thesis(confidence=0.95)

@@ -14,6 +14,7 @@ from sim_backend.experiments.provisioning_series import read_scenario
 from sim_backend.provision_arrivals import ArrivalProcess, poisson_arrivals, thesis_arrivals
 from sim_backend.provision_file import Scenario
 from sim_backend.provision_monte_carlo import Period, Sizes, simulate, wilson
+from tests.extent import first
 
 EXAMPLE = Path(__file__).parents[2] / "examples/provision-thesis.toml"
 
@@ -51,6 +52,7 @@ def test_the_thesis_arrivals(scenario: Scenario) -> None:
     assert 63.0 < times[np.isfinite(times)].max() <= 64.0
 
 
+@pytest.mark.acceptance
 def test_poisson_arrivals(scenario: Scenario) -> None:
     """As many as the rate says, in every part of the period; the deviation is the root of the mean."""
     runs = 20_000
@@ -144,7 +146,8 @@ def ramp(intervals: int, servers_max: int, jobs_max: int, per_server: int) -> ND
     return sizes
 
 
-@pytest.mark.parametrize(("slots", "deploy"), [(1, 0.4), (2, 0.05)])
+@pytest.mark.acceptance
+@pytest.mark.parametrize(("slots", "deploy"), first([(1, 0.4), (2, 0.05)]))
 def test_beside_one_job_at_a_time(slots: int, deploy: float) -> None:
     """Given a short period, then costs, late jobs and deployments agree with those of a simulation that follows every
     job, within four deviations, for a rule that follows the queue and the same with delayed removal."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,9 @@ import pytest
 from click.testing import CliRunner
 
 from daemons.cli.main import main
+from shared.errors import InvalidInput, Problem
 from sim_backend.commands.reproduce import command_of
+from sim_backend.experiments import catalogue
 from sim_backend.experiments.claims import Experiment, Paper, Row, Work, within
 from sim_backend.experiments.pool import run_all
 
@@ -25,6 +28,7 @@ def run(*arguments: str, command: click.Command = main) -> Any:
     return CliRunner().invoke(command, list(arguments))
 
 
+@pytest.mark.acceptance
 def test_experiment_one_as_json(tmp_path: Path) -> None:
     """Rows with the agreed keys, the table of every cycle, and the pictures."""
     outcome = run(
@@ -42,6 +46,7 @@ def test_experiment_one_as_json(tmp_path: Path) -> None:
     assert sorted(Path(path).name for path in values["pictures"]) == drawn
 
 
+@pytest.mark.acceptance
 def test_experiment_one_for_people() -> None:
     """The same as tables."""
     outcome = run("sim", "reproduce", "apc", "--experiment", "1")
@@ -91,6 +96,7 @@ def _paper() -> Paper:
     return Paper("toy", "A paper", {"a": Experiment("", work, rows, draw)})
 
 
+@pytest.mark.acceptance
 def test_a_claim_that_does_not_hold_is_told_and_no_error() -> None:
     """Given values 0, 2, 4 where 2 is the most, then the row says no, with the spread, and the exit status is 0."""
     outcome = run("--seeds", "3", "--output", "json", command=command_of(_paper()))
@@ -99,10 +105,14 @@ def test_a_claim_that_does_not_hold_is_told_and_no_error() -> None:
     assert (first["ours"], first["holds"]) == (2.0, False)
     assert first["why"] == "0 to 4 in 3 runs; asked for 0 to 2"
     assert (second["ours"], second["holds"]) == (None, None)
-    text = run("--seeds", "3", command=command_of(_paper())).stdout
-    assert "0 of 1 claims hold" in text
 
 
+@pytest.mark.acceptance
+def test_a_claim_that_does_not_hold_is_told_to_people() -> None:
+    assert "0 of 1 claims hold" in run("--seeds", "3", command=command_of(_paper())).stdout
+
+
+@pytest.mark.acceptance
 def test_the_pool_keeps_the_order() -> None:
     """With one process and with two; and it tells how far it is."""
     work: list[Work] = [(double, (value,)) for value in range(7)]
@@ -117,3 +127,23 @@ def test_what_fails_in_the_pool_is_raised() -> None:
     for workers in (1, 2):
         with pytest.raises(TypeError):
             run_all([(double, ("a", "b")), (double, (1,))], workers)
+
+
+def test_all_papers_and_one_without_its_data() -> None:
+    """Given a paper whose data are not there between others, when all are played, then the others' rows are there under
+    their names, and one row says what is missing."""
+
+    def lacks(seeds: int) -> list[Work]:
+        del seeds
+        raise InvalidInput(Problem("TRIMTAB_DATA", "is not set", "the folder of the data"))
+
+    good = _paper()
+    poor = Paper("poor", "Without data", {"a": replace(good.experiments["a"], work=lacks)})
+    found = catalogue.reproduce_all([poor, good], 2, workers=1)
+    assert [(row.id, row.holds) for row in found.rows] == [("poor:", None), ("toy:small", True), ("toy:unknown", None)]
+    assert "TRIMTAB_DATA" in found.rows[0].why
+    assert found.to_json()["paper"] == "all"
+
+
+def test_all_is_a_command() -> None:
+    assert "Every paper" in run("sim", "reproduce", "all", "--help").output

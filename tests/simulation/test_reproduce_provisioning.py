@@ -51,6 +51,7 @@ def test_arrivals() -> None:
     assert rows["5.2.fit"].ours == "2.0000, 0.5000, 2.0000"
 
 
+@pytest.mark.acceptance
 def test_whole_seconds_make_more_arrivals() -> None:
     """Given gaps of 66 s on average, then a clock without fractions makes the difference of Table 5.1."""
     streams = [provisioning_runs.play_streams(seed, 30) for seed in range(2)]

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from daemons.report.pictures import RunSeries, can_draw, draw_run
+from daemons.report.draw import can_draw
+from daemons.report.pictures import RunSeries, draw_run
 from sim_backend.cli import sim
 
 SMALL = ["run", "--nodes", "3", "--jobs", "6", "--output", "json"]
@@ -42,6 +43,7 @@ def test_it_ends_in_figures_a_report_and_a_picture(tmp_path: Path) -> None:
     assert (folder / "run.png").read_bytes().startswith(PNG)
 
 
+@pytest.mark.acceptance
 def test_the_same_seed_gives_the_same_run_and_another_another(tmp_path: Path) -> None:
     def values(seed: str) -> dict[str, object]:
         arguments = [*SMALL, "--seed", seed, "--policy", "edf", "--output-folder", str(tmp_path)]
@@ -53,6 +55,7 @@ def test_the_same_seed_gives_the_same_run_and_another_another(tmp_path: Path) ->
     assert values("2") != first
 
 
+@pytest.mark.acceptance
 def test_without_matplotlib_it_says_so_and_saves_the_report(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     answer = CliRunner().invoke(sim, [*SMALL, "--output-folder", str(tmp_path)])
@@ -79,6 +82,7 @@ def test_a_policy_that_is_not_there_is_the_users_mistake(tmp_path: Path) -> None
     assert "nonesuch" in answer.stderr
 
 
+@pytest.mark.acceptance
 def test_without_a_web_application(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     answer = CliRunner().invoke(sim, [*SMALL, "--web-load", "0", "--output-folder", str(tmp_path)])

@@ -16,12 +16,13 @@ from daemons.web_entry import WebEntry
 from shared.agreement import Agreement, Granularity, Scheduling, VmTemplate, WebTerms, WorkloadType
 from shared.messages import ActivateEnvironment, CreateEnvironment
 from shared.model import Node, VmState
-from shared.webapp import Flow, WebApp
+from shared.webapp import Flow, Serving, WebApp
 from sim_backend.app_invariants import vms_of
 from sim_backend.closed_loop import ClosedLoop, LoopSettings
 from sim_backend.demand import Demand, constant, steps
 from sim_backend.fault_runs import run_seed
 from sim_backend.web_site import TrueFlow, TrueWeb
+from tests.extent import first
 
 NODES = [Node(f"n{index}", 4, 1_000.0, 4_000) for index in range(6)]
 WORK_MCYCLES = 40.0
@@ -65,7 +66,7 @@ def running(made: ClosedLoop) -> list[str]:
     return [node for _, node, state in vms_of(made, "shop") if state is VmState.RUNNING]
 
 
-@pytest.mark.parametrize("policy", ["first-fit", "apc"])
+@pytest.mark.parametrize("policy", first(["first-fit", "apc"]))
 def test_instances_follow_the_load_and_no_request_is_lost(policy: str) -> None:
     """Given a load of half an instance, of three, and of half of one again: then one, four and one run, each change in
     steps; of all that was asked nothing was given to an instance that was stopped before it had answered."""
@@ -85,6 +86,7 @@ def test_instances_follow_the_load_and_no_request_is_lost(policy: str) -> None:
     assert len(drains) >= 3
 
 
+@pytest.mark.acceptance
 def test_an_instance_that_is_not_drained_loses_requests() -> None:
     """Given no time to drain, then the same course loses some: the balancer of the test does tell."""
     made = loop(drain_limit_s=0.0)
@@ -120,6 +122,7 @@ def test_a_balancer_that_is_out_of_reach_is_told_later() -> None:
     assert len(made.fake_balancer.serving("shop")) == len(running(made)) == 4
 
 
+@pytest.mark.acceptance
 def test_a_new_leader_goes_on() -> None:
     made = loop()
     made.submit_web(app(), truth(steps(PEAK)))
@@ -132,6 +135,39 @@ def test_a_new_leader_goes_on() -> None:
     assert made.balancers["shop"].site.lost == 0.0
 
 
+@pytest.mark.acceptance
+def test_a_balancer_that_measures_is_all_that_decisions_need() -> None:
+    """Given an application that tells nothing by itself, then its balancer's figures are those of its flow, the work of
+    a request is found from them, and limits follow from it."""
+    made = loop("apc", report_s=5.0)
+    settings = replace(made.settings.controller, balancer=BalancerSettings("fake", 60.0, measures=True))
+    made = ClosedLoop(NODES, replace(made.settings, controller=settings))
+    shop = app(flows=(Flow("browse", mean_s=0.2, t_min_s=0.01),), serving=Serving(8080, 8001))
+    made.submit_web(shop, truth(steps(PEAK)))
+    made.run_until(2_400.0)
+    web = entry(made)
+    assert not made.balancers["shop"].push
+    assert web.estimates["browse"].work_mcycles == pytest.approx(WORK_MCYCLES, rel=0.1)
+    told = made.fake_balancer.orders["shop"]
+    assert told.limits.instance_max is not None
+    assert 15 <= told.limits.instance_max <= 20  # 0.2 s of 4,000 MHz are 20 requests of 40 Mcycles
+    traffic = web.traffic
+    assert traffic is not None
+    assert traffic.served_per_s == pytest.approx(0.5 * FULL_PER_S, rel=0.15)
+    assert made.balancers["shop"].site.lost == 0.0
+
+
+def test_a_balancer_that_begins_anew_is_told_within_seconds() -> None:
+    made = loop()
+    made.submit_web(app(min_instances=2), truth(constant(0.9 * FULL_PER_S)))
+    made.run_until(400.0)
+    made.fake_balancer.restart()
+    assert made.fake_balancer.serving("shop") == frozenset()
+    made.run_until(406.0)
+    assert len(made.fake_balancer.serving("shop")) == 2
+
+
+@pytest.mark.acceptance
 @pytest.mark.parametrize("seed", [3, 8])
 def test_faults_and_a_balancer_that_is_told(seed: int) -> None:
     """Given a script of faults and instances that are drained before they are stopped, then all that must hold does."""
@@ -161,6 +197,7 @@ def given(made: ClosedLoop) -> int:
     return sum(node.environment == "site" for node in core(made).cluster.nodes.values())
 
 
+@pytest.mark.acceptance
 def test_units_follow_the_instances() -> None:
     """Given an environment of one node: as the load grows it has as many nodes as instances, and gives them back."""
     made = loop()
@@ -176,6 +213,7 @@ def test_units_follow_the_instances() -> None:
     assert units_wanted("site", core(made).cluster) == 1
 
 
+@pytest.mark.acceptance
 def test_the_last_instance_goes_when_nothing_is_asked_and_comes_back() -> None:
     """Given a goal, a minimum of none and an hour in which nobody asks for anything, then there is no instance and no
     unit is needed; and the first requests bring one."""
@@ -198,6 +236,7 @@ def test_reports_that_come_less_often_than_it_is_looked_are_enough() -> None:
     assert len(running(made)) == 4
 
 
+@pytest.mark.acceptance
 def test_units_that_are_vms_follow_too() -> None:
     made = loop()
     environment(made, granularity=Granularity.VM, template=VmTemplate("small", 4, 500, 4_000.0))
@@ -210,6 +249,7 @@ def test_units_that_are_vms_follow_too() -> None:
     assert made.balancers["shop"].site.lost == 0.0
 
 
+@pytest.mark.acceptance
 def test_with_a_goal_the_number_moves_between_cycles_inside_the_policys_bounds() -> None:
     """Given a goal that one instance meets up to 70 % and a policy that has chosen for little load, then between two
     cycles more load brings more instances, as many as the model bears out."""

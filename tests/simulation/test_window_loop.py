@@ -19,6 +19,7 @@ from shared.webapp import Flow, WebApp
 from sim_backend.closed_loop import ClosedLoop, LoopSettings
 from sim_backend.demand import steps
 from sim_backend.web_site import TrueFlow, TrueWeb
+from tests.extent import first
 
 HOUR_S, CYCLE_S = 3_600.0, 900.0
 CLOSES_S, DEADLINE_S, OPENS_AGAIN_S = 2 * HOUR_S, 6 * HOUR_S, 24 * HOUR_S
@@ -113,7 +114,8 @@ def turns(sizes: list[int]) -> int:
     return sum(one * other < 0 for one, other in pairwise(steps_made))
 
 
-@pytest.mark.parametrize("provisioning", ["threshold", pytest.param("cost-aware", marks=pytest.mark.acceptance)])
+@pytest.mark.acceptance
+@pytest.mark.parametrize("provisioning", ["threshold", "cost-aware"])
 def test_goals_and_a_deadline_are_both_kept(provisioning: str) -> None:
     """Given jobs with goals that hold a node and a half, then there are more nodes for the window's, without any that
     come and go, and as few as before when those are done."""
@@ -128,6 +130,7 @@ def test_goals_and_a_deadline_are_both_kept(provisioning: str) -> None:
     assert loop.sizes[-1] == 1
 
 
+@pytest.mark.acceptance
 def test_a_window_beside_a_web_application() -> None:
     """Given an application whose instances are allotted all that four nodes have, then the window has nodes of its own,
     and both keep what they promise."""
@@ -149,7 +152,8 @@ def test_a_window_beside_a_web_application() -> None:
     assert utility > 0.3
 
 
-@pytest.mark.parametrize("placement", ["apc", "first-fit"])
+@pytest.mark.acceptance
+@pytest.mark.parametrize("placement", first(["first-fit", "apc"]))
 def test_gangs_without_a_goal_beside_a_window(placement: str) -> None:
     """Given a gang that needs three nodes while the window's are full, then it runs within two cycles, and the nodes go
     when it is done."""
@@ -167,7 +171,8 @@ def test_gangs_without_a_goal_beside_a_window(placement: str) -> None:
     assert loop.sizes[-1] == 1
 
 
-@pytest.mark.parametrize("placement", ["apc", pytest.param("first-fit", marks=pytest.mark.acceptance)])
+@pytest.mark.acceptance
+@pytest.mark.parametrize("placement", ["first-fit", "apc"])
 def test_jobs_that_missed_their_deadline_are_done_before_the_next_period(placement: str) -> None:
     """Given jobs with four times the work that was declared, when the deadline has passed with some left, then nodes
     are in service for these until they are done."""

@@ -58,9 +58,9 @@ class Rig:
         """Answer the oldest open reading."""
         return self.handle(Observed(NodeSample(cpu_frac=0.5), vms, inventory))
 
-    def guest(self, change: GuestChange, status: VmStatus) -> list[Effect]:
+    def guest(self, change: GuestChange, status: VmStatus, detail: str = "") -> list[Effect]:
         """Let the hypervisor tell of a guest."""
-        return self.handle(GuestChanged(change, status))
+        return self.handle(GuestChanged(change, status, detail))
 
     def confirm(self, effects: list[Effect], ok: bool = True) -> list[Effect]:
         """Let the broker answer every publishing among the effects."""

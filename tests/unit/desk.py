@@ -7,19 +7,32 @@ from typing import Any
 
 from msgspec import structs
 
-from daemons import decide
+from daemons.admitting import compute
 from daemons.controller import Controller
 from daemons.records import Deleted
 from daemons.settings import ControllerSettings, PolicyChoice
 from daemons.tables import MemoryShelf
 from shared import effects as fx
 from shared.bus import topology
-from shared.messages import AddNode, GuestEvent, Happened, Hello, Message, Order, Reply, Report, Request, Result
-from shared.model import Action, ActionKind, GuestChange, Job, Node, NodeSample, Outcome, Stage, VmState, VmStatus
+from shared.messages import AddNode, GuestEvent, Happened, Hello, Message, Order, Reply, Report, Request, Result, Watch
+from shared.model import (
+    COMING,
+    Action,
+    ActionKind,
+    GuestChange,
+    Job,
+    Node,
+    NodeSample,
+    Outcome,
+    Stage,
+    VmState,
+    VmStatus,
+)
 from shared.ports import Shelf
 from sim_backend.memory_store import MemoryStore
 
 OPERATOR = "operator.test"
+ON_A_VM = frozenset({ActionKind.PAUSE, ActionKind.UNPAUSE, ActionKind.SUSPEND, ActionKind.SET_CPU, ActionKind.MIGRATE})
 
 
 def job(name: str = "j", *, work: float = 1e6, instances: int = 1, memory_mib: int = 1000, **fields: Any) -> Job:
@@ -40,6 +53,7 @@ class Desk:
         self.now_s = 0.0
         self.orders: list[Action] = []
         self.hellos: list[tuple[str, Hello]] = []
+        self.watches: list[tuple[str, Watch]] = []
         self.replies: list[Reply] = []
         self.events: list[Happened] = []
         self.acknowledged: list[int] = []
@@ -119,7 +133,7 @@ class Desk:
 
     def answer(self, effect: fx.Compute) -> None:
         """Give a computation its result."""
-        computed = fx.Computed(effect.compute_id, decide.run(effect.request, self.shelf))
+        computed = fx.Computed(effect.compute_id, compute(effect.request, self.shelf))
         self.carry(self.controller.handle(computed, self.now_s))
 
     def _write(self, effect: fx.Write) -> None:
@@ -138,6 +152,8 @@ class Desk:
                 self.orders.append(message.action)
             case Hello():
                 self.hellos.append((effect.routing_key, message))
+            case Watch():
+                self.watches.append((effect.routing_key, message))
             case Reply():
                 self.replies.append(message)
             case Happened():
@@ -184,7 +200,10 @@ class Desk:
         self.feed(fx.Received(None, topology.agent_user(node), report))
 
     def result(self, action: Action, outcome: Outcome = Outcome.OK, **fields: Any) -> int:
-        """How a node's agent answers an action; the state of `vms` follows an OK."""
+        """How a node's agent answers an action; the state of `vms` follows an OK. What is to be done to a VM that has
+        ended meanwhile is not."""
+        if outcome is Outcome.OK and action.kind in ON_A_VM and action.vm not in self.vms[action.node]:
+            outcome = Outcome.NO_SUCH_VM
         if outcome is Outcome.OK:
             self._do(action)
         given: dict[str, Any] = {
@@ -232,13 +251,13 @@ class Desk:
         """Change what a node would report of a VM."""
         self.vms[node][vm] = structs.replace(self.vms[node][vm], **fields)
 
-    def guest(self, node: str, vm: str, change: GuestChange, event: int = 1) -> int:
-        """A guest event; the VM is gone from its node unless it has just arrived."""
+    def guest(self, node: str, vm: str, change: GuestChange, event: int = 1, detail: str = "") -> int:
+        """A guest event; the VM is gone from its node unless it has just come there."""
         status = self.vms[node][vm]
-        if change is not GuestChange.ARRIVED:
+        if change not in COMING:
             del self.vms[node][vm]
         seq = self.next_seq(node)
-        message = GuestEvent(node, self.boots[node], seq, self.now_s, event, change, status)
+        message = GuestEvent(node, self.boots[node], seq, self.now_s, event, change, status, detail)
         return self.say(message, topology.agent_user(node))
 
     def take_orders(self) -> list[Action]:

@@ -6,12 +6,13 @@ import io
 import json
 import threading
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from agents.agent import Agent
 from agents.disk_journal import DiskJournal
-from agents.main import AgentShell, Host
+from agents.main import AgentShell, Host, StandardRunner
 from agents.main import link_of as agent_link
 from agents.settings import AgentSettings
 from daemons import decide
@@ -253,6 +254,8 @@ class RealRig:
         self.journals: dict[str, DiskJournal] = {}
         self.hosts: dict[str, Host] = {}
         self.setups: dict[str, SetupDriver] = {}
+        self.standards: dict[str, StandardRunner] = {}
+        self.addresses: dict[str, str] = {}
         self.running: list[Running] = []
         self._requests = 0
         setup = self.bus.connect("controller.setup")
@@ -274,7 +277,8 @@ class RealRig:
             self.journals[node].close()  # as the end of its process would have
         if journal is None:
             journal = self.journals[node] = DiskJournal(self.folder / f"{node}.journal")
-        core = Agent(node, "boot-1", journal.records(), AGENT)
+        settings = replace(AGENT, address=self.addresses.get(node, ""))
+        core = Agent(node, "boot-1", journal.records(), settings)
         link = agent_link(node, lambda: self._connect(topology.agent_user(node)))
         shell = AgentShell(
             node,
@@ -286,6 +290,7 @@ class RealRig:
             seed=1,
             host=self.hosts.get(node),
             setups=self.setups.get(node),
+            standard=self.standards.get(node),
             clock=self.clock,
         )
         return self._started(shell)

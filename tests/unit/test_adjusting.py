@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -28,6 +29,8 @@ from shared.model import ActionKind, Allotment, GuestChange, JobPhase, VmState
 from shared.webapp import Flow, WebApp
 from tests.unit.desk import Desk
 from tests.unit.environment_cases import environment_record
+from tests.unit.installed_types import installed
+from tests.unit.planted_types import PLANTED
 
 NODES = ("n1", "n2", "n3", "n4")
 STEP_S = 20.0
@@ -222,6 +225,34 @@ def test_terms_are_those_of_the_agreement() -> None:
     assert web.wanted_instances == 1
     works(desk, 0.6, 40.0)
     assert web.wanted_instances == 2
+
+
+def of_type(desk: Desk) -> None:
+    """The application runs in an environment of the planted type `site`, on all nodes."""
+    environment(desk, type="site", web=WebTerms(over_s=STEP_S))
+    for node in desk.controller.cluster.nodes.values():
+        node.environment = node.given = "site"
+    submitted(desk, shop(environment="site"))
+
+
+def test_instances_come_and_go_as_a_type_of_another_package_says(tmp_path: Path) -> None:
+    """Given one that adds while it is idle, then there are more, up to the most; one that fails changes nothing and is
+    told once, until it answers again."""
+    with installed(tmp_path, {"site": "tests.unit.planted_types:Site"}):
+        PLANTED.update(step=1, spare=0)
+        desk = led()
+        of_type(desk)
+        web = desk.controller.cluster.web["shop"]
+        works(desk, 0.0, 60.0)
+        assert (web.wanted_instances or 0) > 1
+        (first, *_) = desk.happenings("web-instance-added")
+        assert first.detail == "1 to 2: mean CPU use 0.000"
+        PLANTED["step"] = 2
+        before = web.wanted_instances
+        works(desk, 5.0, 100.0)
+        (event,) = desk.happenings("coordination-failed")
+        assert (event.subject, event.detail.startswith("shop: type site: ")) == ("site", True)
+        assert web.wanted_instances == before
 
 
 def cycle(desk: Desk, *stopped: str, predicts: bool = True) -> None:

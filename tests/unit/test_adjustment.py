@@ -17,11 +17,12 @@ from daemons.models.adjustment import IDLE_FRAC, adjusted, bounds
 from daemons.models.response import Hyperbola, MultiServer
 from daemons.models.web_utility import AppUtility, flow_utility
 from shared.agreement import WebTerms
+from tests.extent import examples
 
 PAPER = WebTerms()
 FIRST_MINUTE = "1998-06-06T22:00Z"
 MINUTES = 14 * 24 * 60
-steady = settings(deadline=None, derandomize=True)
+steady = settings(deadline=None, derandomize=True, max_examples=examples(100))
 terms = st.tuples(st.floats(0.05, 1.0), st.floats(0.05, 1.0)).map(lambda two: WebTerms(max(two), min(two)))
 
 

@@ -6,6 +6,7 @@ import pytest
 
 from agents.journal import Accepted, AgentStarted, EventsForgotten, Finished, GuestNoted, Reported, TermSeen
 from shared.bus import topology
+from shared.codec import decode, encode
 from shared.effects import (
     Abort,
     Acknowledge,
@@ -57,6 +58,14 @@ def test_an_outcome_is_journaled_then_published() -> None:
         StartTimer("publish", 108.0),
         StopTimer("limit:a1"),
     ]
+
+
+def test_a_driver_that_says_too_much_is_cut_short() -> None:
+    rig, start = Rig(TermSeen(1)), action()
+    rig.order(start)
+    said = result(rig.operated(start, detail="no such " + 5_000 * "x"))
+    assert said.detail.startswith("no such x")
+    assert decode(encode(said)) == said
 
 
 def test_the_last_counters_of_a_vm_that_left_go_with_the_outcome() -> None:
@@ -398,9 +407,10 @@ def test_an_unasked_reading_is_not_reported() -> None:
 def test_an_end_is_journaled_then_published_then_the_domain_is_forgotten() -> None:
     rig, ended = Rig(), vm(state=VmState.ENDED, cpu_time_s=9.0)
 
-    effects = rig.guest(GuestChange.ENDED, ended)
+    effects = rig.guest(GuestChange.ENDED, ended, "exit status 0")
 
     event = guest_event(effects)
+    assert event.detail == "exit status 0"
     assert (event.event, event.change, event.status, event.clock_s) == (1, GuestChange.ENDED, ended, 100.0)
     assert effects == [
         WriteJournal(GuestNoted(event)),

@@ -11,8 +11,8 @@ import pytest
 from agents.collectors.network import ADDRESSES_MAX, mac_addresses
 from agents.main import is_here, shape_of
 from agents.power.host import ASK_LIMIT_S, COMMANDS, SLEEP_LIMIT_S, OtherHost, OwnHost, ask_system
+from shared.agent_config import AgentConfig, NodeFacts, NodeType
 from shared.clock import ManualClock, suspended_s
-from shared.config import AgentConfig, NodeFacts, NodeType
 from shared.effects import SleepEnded
 from shared.model import Node, SleepMode
 from sim_backend.fake_hypervisor import FakeHypervisor

@@ -456,7 +456,7 @@ def test_a_domain_is_never_forgotten_before_its_end_is_noted() -> None:
 @pytest.mark.parametrize("value", [0.0, -1.0, float("nan"), float("inf")])
 def test_settings_outside_their_range_are_refused(field: str, value: float) -> None:
     with pytest.raises(InvalidValue, match=field):
-        AgentSettings(**{field: value})
+        AgentSettings(**{field: value})  # type: ignore[arg-type]
 
 
 def test_no_records_is_a_new_agent() -> None:

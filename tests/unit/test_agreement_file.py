@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from daemons.cli.agreementfile import AgreementFile, BatchTable, TemplateTable, WebTable, read_agreement, understood
+from daemons.cli.assurance_tables import AssuranceTable
 from shared.agreement import (
     Agreement,
     BatchTerms,
@@ -208,7 +209,7 @@ def test_the_examples_are_agreements_that_go_together() -> None:
 
 def test_every_key_is_documented() -> None:
     """docs/environments.md names each key of the file, and of the tables that may be left out."""
-    optional = {"template": TemplateTable, "batch": BatchTable, "web": WebTable}
+    optional = {"template": TemplateTable, "batch": BatchTable, "web": WebTable, "assurance": AssuranceTable}
     inner = [f"{table}.{key.name}" for table, cls in optional.items() for key in keys(cls)]
     outer = [key.name for key in keys(AgreementFile) if key.name not in optional]
 

@@ -207,6 +207,48 @@ def test_a_draining_node_is_emptied_and_who_cannot_move_says_why() -> None:
     assert _refused(decision) == {({"A", "B"} - {change.workload}).pop(): ReasonCode.NO_MEMORY}
 
 
+def _leaving(*places: tuple[int, float], cores: int = 4, **more: Any) -> Snapshot:
+    """A job of 1000 MiB on n0, which is to be emptied, and others' CPU on n1 and n2, between cycles."""
+    nodes = [replace(SMALL, draining=True, schedulable=False), *(NodeRow(f"n{at}", cores, 1000.0) for at in (1, 2))]
+    busy = [
+        WorkRow(f"B{at}", RUNNING, memory_mib=100.0, max_mhz=4000.0, vcpus=4, work_mcycles=1e6, places=(place,))
+        for at, place in enumerate(places)
+    ]
+    return _seen(nodes, [_job("A", 5000.0, state=RUNNING, places=((0, 700.0),)), *busy], at_cycle=False, **more)
+
+
+@pytest.mark.parametrize("fills", [True, False])
+def test_between_cycles_a_node_is_emptied_into_idle_cpu_and_nothing_else_is_touched(fills: bool) -> None:
+    (change,) = _decide(_leaving((1, 3900.0), (2, 3400.0)), event_driven_start=fills).changes
+    assert (change.workload, change.kind, change.reason.code) == ("A", ChangeKind.MIGRATE, ReasonCode.DRAIN)
+    (given,) = change.allotments
+    assert given.node == "n2"
+    assert given.cpu_mhz == pytest.approx(600.0)
+
+
+def test_between_cycles_nobody_gives_way_to_what_leaves_and_the_reason_is_cpu() -> None:
+    seen = _leaving((1, 3950.0), (2, 3990.0))
+    decision = _decide(seen)
+    assert not decision.changes
+    (refusal,) = decision.refusals
+    assert (refusal.workload, refusal.reason.code) == ("A", ReasonCode.NO_CPU)
+    numbers = dict(refusal.reason.numbers)
+    assert numbers == {"needed_mhz": pytest.approx(100.0), "largest_free_mhz": pytest.approx(50.0)}
+    assert _changes(_decide(replace(seen, at_cycle=True)))["A"].kind is ChangeKind.MIGRATE
+
+
+def test_no_memory_is_said_only_where_there_is_none() -> None:
+    """Every instance of a gang finds a node, but not all of them together; one that must be alone has nowhere to go."""
+    nodes = [replace(SMALL, draining=True, schedulable=False, memory_mib=2000.0), NodeRow("n1", 4, 1000.0, 1500.0)]
+    gang = _job("A", 5000.0, state=RUNNING, places=((0, 500.0), (0, 500.0)), instances=2)
+    (refusal,) = _decide(_seen(nodes, [gang])).refusals
+    assert refusal.reason.code is ReasonCode.NO_MEMORY
+    assert dict(refusal.reason.numbers)["instances_short"] == 1.0
+    apart = replace(gang, separate=True, places=((0, 500.0), (1, 500.0)), memory_mib=100.0)
+    (refusal,) = _decide(_seen(nodes, [apart])).refusals
+    assert refusal.reason.code is ReasonCode.TOO_FEW_NODES
+
+
 # --- rules -----------------------------------------------------------------------------------------------------------
 
 

@@ -136,6 +136,21 @@ def test_an_instance_leaves_a_draining_node() -> None:
     assert change.reason.code is ReasonCode.DRAIN
 
 
+def test_between_cycles_an_instance_leaves_a_draining_node_for_idle_cpu() -> None:
+    nodes = [replace(NODE, draining=True, schedulable=False), replace(NODE, name="n1"), replace(NODE, name="n2")]
+    busy = _job("j", 9000.0, state=RUNNING, max_mhz=4000.0, vcpus=4, places=((1, 3500.0),))
+    seen = _seen(nodes, [busy, _seat(0, 0, 1000.0)], most_mhz=1000.0, at_cycle=False)
+    (change,) = _decide(seen).changes
+    assert (change.workload, change.kind, change.reason.code) == ("web#0", ChangeKind.MIGRATE, ReasonCode.DRAIN)
+    (given,) = change.allotments
+    assert given.node == "n2"
+    assert given.cpu_mhz == pytest.approx(4000.0)
+    full = _seen(nodes[:2], [replace(busy, places=((1, 4000.0),)), _seat(0, 0, 1000.0)], at_cycle=False)
+    decision = _decide(full)
+    assert not decision.changes
+    assert [(one.workload, one.reason.code) for one in decision.refusals] == [("web#0", ReasonCode.NO_CPU)]
+
+
 def test_between_cycles_web_applications_are_left_alone() -> None:
     nodes = [NODE, replace(NODE, name="n1")]
     assert not _decide(_seen(nodes, [_seat(0, 0, 100.0), _seat(1)], at_cycle=False)).changes

@@ -16,7 +16,7 @@ from shared.webapp import WebApp
 from tests.unit.desk import Desk
 
 NODES = ("n1", "n2", "n3")
-TELLS = BalancerSettings("test", drain_limit_s=60.0, poll_s=5.0, retry_s=5.0, retry_max_s=20.0)
+TELLS = BalancerSettings("test", drain_limit_s=60.0, poll_s=5.0, retry_s=5.0, retry_max_s=20.0, retell_s=0.0)
 ONE, TWO = Backend("shop#0", "n1"), Backend("shop#1", "n2")
 
 

@@ -17,7 +17,7 @@ from shared.bus.topology import (
     report_queue,
 )
 from shared.errors import BusUnavailable, InvalidValue
-from shared.ports import Confirm, Delivery, Lost
+from shared.ports import BusEvent, Confirm, Delivery, Lost
 
 QUEUE = agent_queue("n1")
 
@@ -48,7 +48,7 @@ class Run:
         self.broker.advance(end_s)
         return self.log[start:]
 
-    def _note(self, connection: MemoryConnection, event: Delivery | Confirm | Lost) -> None:
+    def _note(self, connection: MemoryConnection, event: BusEvent) -> None:
         match event:
             case Delivery():
                 connection.acknowledge(event.tag)

@@ -30,6 +30,7 @@ from shared.messages import (
     SubmitJob,
 )
 from shared.model import Action, ActionKind, Allotment, Job, Node, NodeSample, Outcome, Stage, VmSpec, VmState, VmStatus
+from tests.extent import only
 
 STATUS = VmStatus("job#0", VmState.RUNNING, 1, 1, 4320, 1, 3900.0, 12.5)
 ACTION = Action("a-1", ActionKind.START, "n1", "job#0", 7, "boot", 60.0, spec=VmSpec("job#0", 1, 1, 4320, 1, 3900.0))
@@ -106,7 +107,7 @@ def test_only_whole_numbers_are_whole_numbers(wrong: Any) -> None:
             encode(Hello(wrong))
         return
     body = body_of(Hello(3), term=wrong)
-    assert "undecodable" in refusal(body) if wrong == b"1" else "hello.term: expected a whole number" in refusal(body)
+    assert "hello.term: expected a whole number" in refusal(body)
 
 
 @pytest.mark.parametrize("wrong", ["1.0", True, float("nan"), float("inf"), -float("inf"), None, [1.0], 1 << 63])
@@ -154,9 +155,9 @@ def test_only_maps_are_records(wrong: Any) -> None:
     assert "report: expected a map" in refusal(body_of(REPORT, b=wrong))
 
 
-@pytest.mark.parametrize("wrong", ["ab", None, 3, {}, {"vm": "a", "state": "running"}, ["a"], ["a", "running"] * 8])
+@pytest.mark.parametrize("wrong", ["ab", None, 3, {}, {"vm": "a", "state": "running"}, ["a"], ["a", "running"] * 9])
 def test_only_arrays_of_the_right_length_are_rows(wrong: Any) -> None:
-    assert "report.vms[0]: expected an array of 2 to 14, got " in refusal(body_of(USUAL, vms=[wrong]))
+    assert "report.vms[0]: expected an array of 2 to 17, got " in refusal(body_of(USUAL, vms=[wrong]))
 
 
 def test_a_row_is_an_array_that_may_leave_out_the_last_fields() -> None:
@@ -292,8 +293,12 @@ HOSTILE = {
 }
 
 
-@pytest.mark.parametrize("body", HOSTILE.values(), ids=HOSTILE.keys())
-def test_no_body_makes_the_codec_allocate_without_bound(body: bytes) -> None:
+LONG = ("many empty maps", "many arrays of empty maps", "many maps of one", "many short strings")
+
+
+@pytest.mark.parametrize("name", only(HOSTILE.keys() - LONG, HOSTILE))
+def test_no_body_makes_the_codec_allocate_without_bound(name: str) -> None:
+    body = HOSTILE[name]
     tracemalloc.start()
     try:
         refusal(body)

@@ -1,4 +1,4 @@
-"""The node's and the VMs' figures, exact on a made-up machine and plausible on the real one."""
+"""The node's figures, exact on a made-up machine and plausible on the real one."""
 
 from __future__ import annotations
 
@@ -14,9 +14,8 @@ from msgspec import structs
 
 from agents.collectors.node import NodeSampler
 from agents.collectors.source import Source
-from agents.collectors.vm_figures import Loading, VmRates, vm_loading, vm_rates
-from shared.errors import InvalidValue, TransientError
-from shared.model import NodeSample, VmState, VmStatus
+from shared.errors import TransientError
+from shared.model import NodeSample
 from shared.ports import Sampler
 
 MIB = 1024 * 1024
@@ -206,66 +205,3 @@ def test_this_machine_can_be_read() -> None:
     assert (first.cpu_frac, first.iowait_frac) == (0.0, 0.0)
     assert 0 <= second.cpu_frac + second.iowait_frac <= 1 + 1e-9
     assert second.net_rx_bytes >= first.net_rx_bytes
-
-
-# --- VMs ---------------------------------------------------------------------------------------------------------
-
-
-def vm(generation: int = 1, cpu_time_s: float = 0.0, name: str = "j#0", vcpus: int = 2, **counters: int) -> VmStatus:
-    return VmStatus(
-        name,
-        VmState.RUNNING,
-        generation=generation,
-        vcpus=vcpus,
-        cpu_time_s=cpu_time_s,
-        **counters,  # type: ignore[arg-type]
-    )
-
-
-def test_rates_are_what_a_vm_did_per_second() -> None:
-    before = vm(cpu_time_s=10.0, disk_read_bytes=100, disk_write_bytes=200, net_rx_bytes=300, net_tx_bytes=400)
-    after = vm(cpu_time_s=14.0, disk_read_bytes=150, disk_write_bytes=300, net_rx_bytes=310, net_tx_bytes=400)
-
-    assert vm_rates(before, after, 5.0, 2000.0) == VmRates(1600.0, 10.0, 20.0, 2.0, 0.0)
-
-
-def test_a_counter_that_went_back_began_again_at_0() -> None:
-    before = vm(cpu_time_s=10.0, disk_read_bytes=100, net_rx_bytes=50)
-    after = vm(cpu_time_s=1.0, disk_read_bytes=20, net_rx_bytes=60)
-
-    assert vm_rates(before, after, 2.0, 1000.0) == VmRates(500.0, 10.0, 0.0, 5.0, 0.0)
-
-
-def test_a_new_life_began_at_0_even_where_its_counters_are_higher() -> None:
-    rates = vm_rates(vm(1, 10.0, net_tx_bytes=5), vm(2, 12.0, net_tx_bytes=8), 4.0, 1000.0)
-
-    assert (rates.cpu_mhz, rates.net_tx_bytes_per_s) == (3000.0, 2.0)
-
-
-def test_the_loading_vector_is_the_time_on_cpu_and_on_disk() -> None:
-    node_before = NodeSample(disk_busy_s=5.0, disk_read_bytes=1000, disk_write_bytes=1000)
-    node_after = NodeSample(disk_busy_s=9.0, disk_read_bytes=1300, disk_write_bytes=1100)
-    after = vm(cpu_time_s=6.0, disk_read_bytes=60, disk_write_bytes=40)
-
-    # 6 s on 2 virtual CPUs in 10 s; a quarter of the bytes of 4 busy seconds.
-    assert vm_loading(vm(), after, node_before, node_after, 10.0) == Loading(0.3, 0.1)
-
-
-def test_the_loading_vector_stays_within_0_and_1() -> None:
-    still = NodeSample(disk_busy_s=5.0)
-    busier = NodeSample(disk_busy_s=50.0, disk_read_bytes=10)
-    after = vm(cpu_time_s=100.0, disk_read_bytes=1000)
-
-    assert vm_loading(vm(), after, still, busier, 10.0) == Loading(1.0, 1.0)
-    assert vm_loading(vm(), after, still, still, 10.0).io_frac == 0.0
-
-
-@pytest.mark.parametrize("elapsed_s", [0.0, -1.0, math.nan])
-def test_rates_need_a_period(elapsed_s: float) -> None:
-    with pytest.raises(InvalidValue, match="elapsed_s"):
-        vm_rates(vm(), vm(), elapsed_s, 1000.0)
-
-
-def test_rates_of_two_vms_are_refused() -> None:
-    with pytest.raises(InvalidValue, match=r"after\.vm"):
-        vm_rates(vm(), vm(name="k#0"), 1.0, 1000.0)

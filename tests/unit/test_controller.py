@@ -7,8 +7,10 @@ from dataclasses import replace
 import pytest
 from msgspec import structs
 
+from daemons.leadership import Leadership, Role
 from daemons.settings import Automation, PolicyChoice
-from shared.effects import PowerDone, Received
+from daemons.view_rows import failure_view
+from shared.effects import Exit, LeadTaken, PowerDone, Received, TakeLead
 from shared.messages import (
     ApprovePlan,
     CancelJob,
@@ -16,6 +18,7 @@ from shared.messages import (
     DrainNode,
     Hello,
     HoldJob,
+    Probe,
     RemoveNode,
     Report,
     SetDeciding,
@@ -67,14 +70,30 @@ def test_no_order_goes_to_a_node_before_it_has_echoed_the_term() -> None:
 
 def test_a_controller_that_hears_of_a_newer_term_or_cannot_write_ends() -> None:
     desk = Desk().lead()
+    desk.store_fails = (True, "")
     desk.report("n1", term=7)
-    assert "term 7" in desk.exits[0]
+    assert "raised the term" in desk.exits[0]
     other = Desk().lead()
     other.store_fails = (True, "")
     submitted(other, job())
     assert other.exits
     assert other.orders == []
     assert len(other.replies) == 2  # the submission was not stored, so it is not answered
+
+
+def test_who_is_given_the_lead_and_cannot_reach_the_store_gives_it_up() -> None:
+    """Not at once, nor because of what was before another led."""
+    lead, taker = Leadership("a", 2.0), Received(None, "controller.a", Probe("a", 1))
+
+    def returned(now_s: float) -> list[type]:
+        effects = lead.returned(taker, Probe("a", 1), now_s)
+        if lead.role is Role.TAKING:
+            assert not lead.taken(LeadTaken(0), now_s)
+        return [type(effect) for effect in effects]
+
+    assert [returned(at_s) for at_s in (0.0, 10.0, 16.0)] == [[TakeLead]] * 3
+    assert [returned(100.0 + at_s) for at_s in range(0, 32, 2)] == [[TakeLead]] * 16
+    assert returned(132.0) == [Exit]
 
 
 def test_a_leader_whose_probes_stay_away_ends() -> None:
@@ -150,6 +169,8 @@ def test_a_vm_that_vanishes_sets_the_job_back_to_its_checkpoint() -> None:
     desk.change("n1", "j#0", cpu_time_s=130.0)
     desk.report("n1")
     desk.guest("n1", "j#0", GuestChange.VANISHED)
+    assert desk.take_orders() == [], "it may have been taken to a node that has not spoken since"
+    desk.wait(5.0, reporting=["n1", "n2"])
     (again,) = desk.take_orders()
     assert again.kind is ActionKind.START
     assert again.spec is not None
@@ -448,3 +469,17 @@ def test_a_node_is_removed_only_when_nothing_is_or_may_be_on_it() -> None:
     assert desk.ask(RemoveNode("x", "n2")).done
     assert desk.ask(RemoveNode("x", "n9")).code == "unknown-node"
     assert desk.store.get(("node", "n2")) is None
+
+
+def test_how_a_guest_crashed_is_told() -> None:
+    desk = submitted(Desk().lead(), job())
+    desk.obey()
+    desk.guest("n1", "j#0", GuestChange.VANISHED, detail="exit status 3; it said: no more paper")
+    (event,) = desk.happenings("guest-crashed")
+    assert (event.subject, event.detail) == ("j#0", "on n1: exit status 3; it said: no more paper")
+    failed = failure_view(desk.controller.cluster.instances["j#0"])
+    assert failed is not None
+    assert (failed["text"], failed["at_s"]) == (
+        "guest on n1: crashed exit status 3; it said: no more paper",
+        desk.now_s,
+    )

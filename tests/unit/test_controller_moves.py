@@ -75,6 +75,22 @@ def test_after_a_migration_the_targets_older_report_is_not_believed() -> None:
     assert desk.orders == []
 
 
+def test_after_a_failed_migration_a_drain_takes_another_way() -> None:
+    """Once both have failed the first one is tried again."""
+    desk = submitted(Desk(["n1", "n2", "n3"]).lead(), job())
+    desk.obey()
+    desk.ask(DrainNode("d", "n1", True))
+    targets = []
+    for back_off_s in (20.0, 35.0, 65.0):
+        (move,) = desk.take_orders()
+        assert (move.kind, move.node) == (ActionKind.MIGRATE, "n1")
+        targets.append(move.to_node)
+        desk.result(move, Outcome.NO_ROOM)
+        desk.wait(back_off_s, reporting=["n1", "n2", "n3"])
+
+    assert targets == ["n2", "n3", "n2"]
+
+
 def test_a_failed_migration_leaves_the_job_where_it_is() -> None:
     desk = submitted(Desk().lead(), job())
     desk.obey()

@@ -6,11 +6,11 @@ from dataclasses import replace
 
 import pytest
 
+from daemons.environment_types.batch import managed
 from daemons.policies.coordination.baselines import Dedicated, OnDemand
 from daemons.policies.coordination.bounds import FixedBounds, FixedLowerBound
-from daemons.policies.coordination.managing import managed
 from shared.agreement import BatchTerms, WorkloadType
-from shared.coordination import GroupView, Moment, Party
+from shared.coordination import Asked, GroupView, Moment, Party
 from shared.ports import CoordinationPolicy
 
 HPC = Party("hpc", WorkloadType.BATCH, lower=10)
@@ -18,7 +18,10 @@ SHOP = Party("shop", WorkloadType.WEB, lower=6)
 
 
 def sizes(policy: CoordinationPolicy, moment: Moment, *parties: Party) -> tuple[int, ...]:
-    """What a policy says of them."""
+    """What a policy says of them, their manager asking as that of the type `batch` does."""
+    parties = tuple(
+        replace(party, asks=managed(party)) if party.workload is WorkloadType.BATCH else party for party in parties
+    )
     return policy.decide(GroupView(parties), moment).sizes
 
 
@@ -59,6 +62,14 @@ def test_fixed_lower_bound_through_a_day() -> None:
     assert sizes(flb, Moment.MANAGE, manage, replace(SHOP, owned=1)) == (40, 1)
 
 
+def test_a_manager_that_was_not_asked_leaves_what_there_is() -> None:
+    """And one that was asked has what it says, whatever is queued."""
+    flb, batch = FixedLowerBound(), replace(HPC, owned=15, queued=90, biggest=8)
+    assert flb.decide(GroupView((batch,)), Moment.MANAGE).sizes == (15,)
+    answer = flb.decide(GroupView((replace(batch, asks=Asked(7, "they are patient")),)), Moment.MANAGE)
+    assert (answer.sizes, answer.reason) == ((7,), "they are patient")
+
+
 def test_fixed_lower_bound_with_upper_bounds() -> None:
     """Their sum is the end; the web environment comes first."""
     flb, hpc, shop = FixedLowerBound(), replace(HPC, upper=20), replace(SHOP, upper=8)
@@ -84,13 +95,13 @@ def test_fixed_lower_bound_with_upper_bounds() -> None:
 )
 def test_the_batch_manager(owned: int, idle: int, queued: int, biggest: int, wants: int, why: str) -> None:
     """DR1 above U = 1.2, else DR2 for a job larger than all that is owned, else RSS below V = 0.2."""
-    assert managed(replace(HPC, owned=owned, idle=idle, queued=queued, biggest=biggest)) == (wants, why)
+    assert managed(replace(HPC, owned=owned, idle=idle, queued=queued, biggest=biggest)) == Asked(wants, why)
 
 
 def test_a_request_is_never_negative() -> None:
     """With U below 1 less may be queued than is owned."""
     batch = replace(HPC, owned=10, queued=7, biggest=2, batch=BatchTerms(request_ratio=0.5))
-    assert managed(batch)[0] == 10
+    assert managed(batch).units == 10
 
 
 def test_dedicated() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,7 @@ from daemons.models.deadline.rules import METHODS, SizeTable, TableSpec
 from daemons.models.deadline.shapes import SHAPES
 from daemons.models.deadline.tables import build
 from shared.errors import InvalidValue
+from tests.extent import first
 from tests.unit.deadline_cases import INTERVALS, SUBMISSION_END, thesis_problem
 
 VALUES = dict(zip(SHAPES, (208.638, 196.008, 187.918, 169.681, 214.087), strict=True))
@@ -23,7 +25,12 @@ MISSES = dict(zip(SHAPES, (2.8e-4, 5.2e-5, 4.3e-4, 4.2e-5, 2.8e-4), strict=True)
 THRESHOLD_COSTS = dict(zip(SHAPES, (257.00, 229.25, 284.75, 246.66, 264.38), strict=True))
 LOWER_BOUNDS = dict(zip(SHAPES, (208.095, 195.202, 192.114, 168.890, 216.984), strict=True))
 PROBLEMS = {shape: thesis_problem(shape) for shape in SHAPES}
-TABLES = {shape: cost_table(PROBLEMS[shape]) for shape in SHAPES}
+
+
+@cache
+def table_of(shape: str) -> SizeTable:
+    """The table of the cost-aware rule."""
+    return cost_table(PROBLEMS[shape])
 
 
 def changed(name: str, value: Any) -> DeadlineProblem:
@@ -36,9 +43,10 @@ def value(table: SizeTable) -> float:
     return table.value_at_0
 
 
-@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.acceptance
+@pytest.mark.parametrize("shape", first(SHAPES))
 def test_value_of_the_cost_aware_rule(shape: str) -> None:
-    table = TABLES[shape]
+    table = table_of(shape)
     monotone, fast = cost_table(PROBLEMS[shape], monotone=True), cost_table(PROBLEMS[shape], fast=True)
 
     assert value(table) == pytest.approx(VALUES[shape], abs=5e-4)
@@ -46,7 +54,8 @@ def test_value_of_the_cost_aware_rule(shape: str) -> None:
     assert value(fast) < value(table) <= value(monotone) + 1e-9
 
 
-@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.acceptance
+@pytest.mark.parametrize("shape", first(SHAPES))
 @pytest.mark.parametrize("monotone", [False, True])
 def test_cost_and_penalty_carried_out_are_the_value(shape: str, monotone: bool) -> None:
     problem = PROBLEMS[shape]
@@ -57,19 +66,22 @@ def test_cost_and_penalty_carried_out_are_the_value(shape: str, monotone: bool) 
     assert done.expected_server_cost + problem.penalty * done.missed_jobs == pytest.approx(value(table), abs=1e-8)
 
 
-@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("shape", first(SHAPES))
 def test_the_cost_aware_rule_misses_by_the_capacity_of_its_own_interval(shape: str) -> None:
-    assert evaluate(PROBLEMS[shape], TABLES[shape]).miss_probability == pytest.approx(MISSES[shape], rel=0.02)
+    assert evaluate(PROBLEMS[shape], table_of(shape)).miss_probability == pytest.approx(MISSES[shape], rel=0.02)
 
 
+@pytest.mark.acceptance
 @pytest.mark.parametrize(
     ("method", "shape"),
-    [
-        *(("cost-aware", shape) for shape in SHAPES),
-        ("cost-aware-monotone", "decreasing"),
-        ("cost-aware-fast", "uniform"),
-        ("cost-aware-fast", "quadratic-2"),
-    ],
+    first(
+        [
+            *(("cost-aware", shape) for shape in SHAPES),
+            ("cost-aware-monotone", "decreasing"),
+            ("cost-aware-fast", "uniform"),
+            ("cost-aware-fast", "quadratic-2"),
+        ]
+    ),
 )
 def test_a_guarded_rule_keeps_the_promise_near_the_least_cost(method: str, shape: str) -> None:
     problem = PROBLEMS[shape]
@@ -80,7 +92,8 @@ def test_a_guarded_rule_keeps_the_promise_near_the_least_cost(method: str, shape
     assert LOWER_BOUNDS[shape] < done.expected_server_cost < 1.015 * LOWER_BOUNDS[shape]
 
 
-@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.acceptance
+@pytest.mark.parametrize("shape", first(SHAPES))
 def test_cost_of_the_threshold_rules(shape: str) -> None:
     problem = PROBLEMS[shape]
 
@@ -94,13 +107,13 @@ def test_cost_of_the_threshold_rules(shape: str) -> None:
     assert static.miss_probability == pytest.approx(3.38e-7, abs=5e-10)
     assert static.deployments.events == 0.0
     assert static.mean_servers == pytest.approx(np.full(INTERVALS, 4.0), abs=1e-12)
-    saved = evaluate(problem, TABLES[shape]).expected_server_cost
+    saved = evaluate(problem, table_of(shape)).expected_server_cost
     assert 0.14 <= 1.0 - saved / threshold.expected_server_cost <= 0.345
     assert 0.415 <= 1.0 - saved / static.expected_server_cost <= 0.545
 
 
 def test_sizes_are_forced_above_the_capacity() -> None:
-    problem, table = PROBLEMS["decreasing"], TABLES["decreasing"]
+    problem, table = PROBLEMS["decreasing"], table_of("decreasing")
     capacities = capacity(problem)
 
     for interval in range(1, INTERVALS - 1):
@@ -111,6 +124,7 @@ def test_sizes_are_forced_above_the_capacity() -> None:
     assert [table.size(INTERVALS - 1, 3, jobs) for jobs in range(8)] == [1, 1, 2, 3, 4, 5, 5, 5]
 
 
+@pytest.mark.acceptance
 def test_the_monotone_rule_never_takes_fewer_for_more_jobs() -> None:
     problem = PROBLEMS["quadratic-2"]
     plain = [step.sizes for step in cost_steps(problem)][1:]
@@ -121,7 +135,7 @@ def test_the_monotone_rule_never_takes_fewer_for_more_jobs() -> None:
     assert all((np.diff(sizes[:, :m], axis=1) >= 0).all() for sizes, m in zip(monotone, most, strict=True))
 
 
-@pytest.mark.parametrize("later_price", [0.0, 1e-12])
+@pytest.mark.parametrize("later_price", first([1e-12, 0.0]))
 def test_costs_equal_up_to_rounding_change_nothing(later_price: float) -> None:
     price = np.where(np.arange(INTERVALS) > 0, later_price, 1.0)
     flat = thesis_problem(price=price, removal_price=np.zeros(INTERVALS), penalty=0.0)
@@ -132,8 +146,9 @@ def test_costs_equal_up_to_rounding_change_nothing(later_price: float) -> None:
         assert (table.sizes[interval, :, : most[interval]] == np.arange(1, 6)[:, None]).all()
 
 
+@pytest.mark.acceptance
 def test_another_start() -> None:
-    problem, table = PROBLEMS["uniform"], TABLES["uniform"]
+    problem, table = PROBLEMS["uniform"], table_of("uniform")
 
     later = evaluate(problem, table, servers=5, jobs=30)
 
@@ -151,8 +166,9 @@ def test_another_start() -> None:
             evaluate(problem, table, deploy, servers, jobs)
 
 
+@pytest.mark.acceptance
 def test_deployment_costs_more_and_misses_more() -> None:
-    problem, table = PROBLEMS["uniform"], TABLES["uniform"]
+    problem, table = PROBLEMS["uniform"], table_of("uniform")
 
     at_once, slow, slower = (evaluate(problem, table, deploy=deploy) for deploy in (0.0, 0.5, 1.0))
 

@@ -18,7 +18,7 @@ def checks(tmp_path: Path, text: str) -> dict[str, Check]:
 
 
 def test_without_a_driver_there_is_nothing_to_need(tmp_path: Path) -> None:
-    found = checks(tmp_path, "")
+    found = checks(tmp_path, '[metrics]\nlisten = ""\n')
 
     assert [check.ok for check in found.values()] == [True, True]
     assert found["power driver"].detail == "none does nothing"

@@ -15,8 +15,9 @@ from daemons.history import History
 from daemons.records import Gain
 from daemons.settings import Automation, PolicyChoice
 from daemons.store.bodies import from_body, to_body
+from daemons.view_rows import decision_view
 from shared import effects as fx
-from shared.decision import Outlook
+from shared.decision import Outlook, Slowed
 from shared.messages import ApprovePlan, DryRun, Query, SubmitJob, SubmitWeb, WebReport
 from shared.model import GuestChange, Job
 from shared.webapp import Flow, FlowSample, WebApp
@@ -93,6 +94,16 @@ def test_a_decision_with_gains_outlives_the_store(count: int) -> None:
     back = from_body(to_body(replace(record, gains=columns_of(rows))), type(record))
     assert back == record
     assert type(back.gains) is tuple
+
+
+@pytest.mark.parametrize("count", [1, 3_000])
+def test_whom_sharing_slows_outlives_the_store_and_is_shown(count: int) -> None:
+    slowed = tuple(Slowed(f"vm{at}", "n07", 1.6, "io", ("vm12", "vm9")) for at in range(count))
+    record = replace(decision_record(4), slowed=slowed)
+    assert from_body(to_body(record), type(record)) == record
+    shown = decision_view(record, 2)
+    assert shown["counts"]["slowed"] == count
+    assert shown["slowed"][0]["text"] == "n07: slowed 1.6x by io sharing with vm12, vm9"
 
 
 def test_what_was_measured_of_others_is_left_out() -> None:

@@ -8,6 +8,7 @@ import pytest
 
 from daemons.cli.jobfile import read_job, understood
 from shared.errors import InvalidInput, Problem
+from shared.loading import Loading
 from shared.model import Job, Rules
 from tests.architecture.sources import ROOT
 
@@ -49,6 +50,27 @@ def test_goals(tmp_path: Path, goal: str, goal_s: float) -> None:
     """A factor counts from the desired start, in times of 100 s at full speed."""
     job = read(tmp_path, f'name = "a"\n{STAGE}[start]\nafter_s = 60\n[goal]\n{goal}\n')
     assert (job.goal_s, job.desired_start_s) == (goal_s, NOW_S + 60)
+
+
+def test_what_its_program_is_given(tmp_path: Path) -> None:
+    job = read(tmp_path, f'name = "a"\narguments = ["-n", "3"]\n{STAGE}')
+    assert job.arguments == ("-n", "3")
+    assert understood(job)["arguments"] == ["-n", "3"]
+    found = problems(tmp_path, f'name = "a"\narguments = ["\\u0000", 5]\n{STAGE}')
+    assert set(found) == {"arguments[0]", "arguments[1]"}
+    assert set(problems(tmp_path, f'name = "a"\narguments = {["x"] * 101}\n{STAGE}')) == {"arguments"}
+
+
+def test_a_job_declares_how_it_loads_a_node(tmp_path: Path) -> None:
+    job = read(tmp_path, f'name = "a"\nloading = {{cpu = 0.6, io = 0.4}}\n{STAGE}')
+    assert job.loading == Loading((("cpu", 0.6), ("io", 0.4)))
+    assert understood(job)["loading"] == {"cpu": 0.6, "io": 0.4}
+    assert not read(tmp_path, f'name = "a"\n{STAGE}').loading
+    assert set(problems(tmp_path, f'name = "a"\nloading = {{cpu = 0.6, io = 0.5}}\n{STAGE}')) == {"loading.cpu"}
+    assert set(problems(tmp_path, f'name = "a"\nloading = {{io = 1.5, disk = 0.1}}\n{STAGE}')) == {
+        "loading.disk",
+        "loading.io",
+    }
 
 
 def test_a_job_of_a_class_may_leave_its_stages_out(tmp_path: Path) -> None:

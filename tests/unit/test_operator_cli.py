@@ -289,6 +289,7 @@ def test_where_the_broker_is_looked_for(rig: Rig, tmp_path: Path) -> None:
     file = tmp_path / ".config" / "trimtab" / "operator.toml"
     file.parent.mkdir(parents=True)
     file.write_text(f'[bus]\nurl = "{URL}"\n')
+    file.chmod(0o600)
     assert rig.trimtab("pause", env=env).exit_code == 0
     file.write_text('timeout_s = 0\n[bus]\nurl = "http://x"\ntls.ca = "x"\n')
     wrong = rig.trimtab("pause", env=env)
@@ -316,7 +317,8 @@ def test_help_needs_neither_numerics_nor_a_broker() -> None:
     code = (
         "import sys; from click.testing import CliRunner; from daemons.cli.main import main\n"
         "assert CliRunner().invoke(main, ['--help']).exit_code == 0\n"
-        "assert CliRunner().invoke(main, ['status', '--url', 'amqp://operator.a:b@127.0.0.1:1']).exit_code == 1\n"
+        "variables = {'TRIMTAB_URL': 'amqp://operator.a:b@127.0.0.1:1'}\n"
+        "assert CliRunner().invoke(main, ['status'], env=variables).exit_code == 1\n"
         "print([name for name in ('numpy', 'scipy', 'matplotlib', 'sqlalchemy') if name in sys.modules])"
     )
     begun_s = perf_s()

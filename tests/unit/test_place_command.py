@@ -51,6 +51,40 @@ def test_experiment_one_second_cycle(
     assert [each["name"] for each in found["refusals"]] == sorted({"J1", "J2"} - set(running))
 
 
+def test_whom_sharing_slows_is_told(tmp_path: Path) -> None:
+    """Two that must share a disk, and one that goes elsewhere; blind, all is packed onto the first node."""
+    disk = {"loading": {"io": 0.8}, "memory_mib": 900, "max_mhz": 400}
+    raw = case(
+        nodes=[node("n1"), node("n2")],
+        jobs=[job("a", **disk), job("b", **disk), job("c", **disk)],
+        constraints=[{"kind": "together", "members": ["a", "b"]}],
+    )
+    found = placed(tmp_path, raw)
+    assert list(found) == [*KEYS, "slowed"]
+    together = found["placement"]["a"]["node"]
+    assert found["placement"]["c"]["node"] != together
+    assert [each["text"] for each in found["slowed"]] == [
+        f"{together}: slowed 1.6x by io sharing with b",
+        f"{together}: slowed 1.6x by io sharing with a",
+    ]
+    assert any("slowed=1.64" in change["reason"] for change in found["changes"])
+    shown = place(tmp_path, raw, "--output", "text").output
+    assert "slowed 1.6x by io sharing with b" in shown
+
+
+@pytest.mark.parametrize("policy", ["first-fit", "edf"])
+def test_the_simple_policies_look_at_disks_when_told_to(tmp_path: Path, policy: str) -> None:
+    disk = {"loading": {"io": 0.8}, "memory_mib": 900, "max_mhz": 400}
+    raw = case(nodes=[node("n1"), node("n2")], jobs=[job("a", **disk), job("b", **disk)])
+    blind = placed(tmp_path, raw, "--policy", policy)
+    assert len({each["node"] for each in blind["placement"].values()}) == 1
+    assert len(blind["slowed"]) == 2
+    seeing = placed(tmp_path, raw, "--policy", policy, "--sharing", "composed")
+    assert len({each["node"] for each in seeing["placement"].values()}) == 2
+    assert seeing["slowed"] == []
+    assert place(tmp_path, raw, "--policy", "apc", "--sharing", "composed").exit_code == 2
+
+
 def test_names_and_places_in_the_output(tmp_path: Path) -> None:
     """A gang by instance, a web application by node, an image that is fetched from elsewhere."""
     raw = case(

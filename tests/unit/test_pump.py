@@ -13,7 +13,7 @@ import pytest
 from shared import effects as fx
 from shared.codec import encode
 from shared.messages import Hello
-from shared.ports import Bus, BusEvent, Confirm, Delivery, Lost
+from shared.ports import Bus, BusEvent, Confirm, Delivery, Discarded, Lost
 from shared.pump import BATCH_MAX, BATCHES_MAX, Batch, Buried, Connected, Disconnected, Link, News, Pump
 
 WAIT_S = 10.0
@@ -100,6 +100,13 @@ def test_what_is_no_message_is_buried_and_the_rest_goes_on() -> None:
     assert isinstance(buried, Buried)
     assert buried.reason.startswith("undecodable body")
     assert pumped.bus.buried == [(2, buried.reason)]
+
+
+def test_what_the_bus_buried_itself_is_told_too() -> None:
+    with Pumped([Discarded("controller", "", "no user id"), delivery(1)]) as pumped:
+        assert [event.delivery for event in pumped.batch() if isinstance(event, fx.Received)] == [1]
+        assert pumped.next() == Buried("controller", "", "no user id")
+    assert pumped.bus.buried == []
 
 
 def test_what_came_before_a_loss_is_handed_on_before_it() -> None:

@@ -6,34 +6,46 @@ from typing import Any, get_args
 
 import pytest
 
+from daemons.behalf import on_behalf
 from daemons.environment_entry import EnvironmentEntry
 from daemons.roles import REQUESTS, VIEWS, Role, Who, refusal, seen, who
 from shared.agreement import EnvironmentState
 from shared.effects import Received
+from shared.loading import StandardJob, StandardRun
 from shared.messages import QUERIES, DryRun, Query, Reply, Request
 from shared.operator_messages import (
     ActivateEnvironment,
     AddNode,
     AdoptVm,
     ApprovePlan,
+    Assess,
     CancelJob,
     Change,
+    CheckReservation,
+    ConfirmGone,
     ConfirmOff,
     ConsentEnvironment,
     CreateEnvironment,
     DeactivateEnvironment,
     DestroyEnvironment,
     DrainNode,
+    DropNotification,
     ForgetVm,
+    HandsOn,
     HoldJob,
     MoveVm,
+    ProfileNode,
+    RejectPlan,
     RemoveNode,
     RemoveWeb,
     RepairNode,
+    ReserveEnvironment,
     ResizeEnvironment,
+    RetryNotification,
     SetDeciding,
     SubmitJob,
     SubmitWeb,
+    TryChannel,
 )
 from tests.unit.desk import Desk, job
 from tests.unit.environment_cases import agreement
@@ -99,17 +111,27 @@ def asks(names: dict[str, str]) -> dict[type[Any], Request]:
             DestroyEnvironment("r", batch),
             ResizeEnvironment("r", batch, 2),
             ConsentEnvironment("r", batch, "leeweb", True),
+            ReserveEnvironment("r", batch),
+            CheckReservation("r", agreement("another", owner=names["owner"])),
             AddNode("r", "n9"),
             RemoveNode("r", "n1"),
             DrainNode("r", "n1", True),
             RepairNode("r", "n1"),
             ConfirmOff("r", "n1"),
             ApprovePlan("r", 1),
+            RejectPlan("r", 1),
             SetDeciding("r", False),
+            ConfirmGone("r", f"{names['job']}#0"),
+            HandsOn("r", f"{names['job']}#0"),
             MoveVm("r", f"{names['job']}#0", "n2"),
             AdoptVm("r", "n1", "vm", "adopted"),
             ForgetVm("r", names["job"]),
+            ProfileNode("r", "n1", StandardRun(StandardJob.IO, 1.0)),
+            RetryNotification("r", "x"),
+            DropNotification("r", "x"),
+            TryChannel("r", "ops"),
             DryRun("r"),
+            Assess("r", "suspend", names["job"]),
         )
     }
 
@@ -132,7 +154,7 @@ def known(desk: Desk) -> tuple[Any, ...]:
 
 
 def test_every_kind_of_request_is_tried() -> None:
-    assert set(KINDS) == {*get_args(Change), DryRun}
+    assert set(KINDS) == {*get_args(Change), CheckReservation, DryRun, Assess}
 
 
 def test_who_somebody_is_follows_from_the_account() -> None:
@@ -141,6 +163,16 @@ def test_who_somebody_is_follows_from_the_account() -> None:
     assert who("owner.kim") == Who(Role.OWNER, "kim", "owner.kim")
     assert who("user.joe-2") == Who(Role.USER, "joe-2", "user.joe-2")
     assert [who(sender) for sender in STRANGERS] == [None] * len(STRANGERS)
+
+
+@pytest.mark.parametrize("sender", [KIM, JOE, "operator.test"])
+def test_nothing_more_may_be_asked_through_a_portal(desk: Desk, sender: str) -> None:
+    for names in (OWN, OTHERS, NOBODYS):
+        for request in asks(names).values():
+            before = refused(desk, request, sender)
+            if before:
+                desk.say(on_behalf(sender, request), "portal.p")
+                assert (desk.replies[-1].done, desk.replies[-1].code) == (False, before)
 
 
 # --- requests ---------------------------------------------------------------------------------------------------------
@@ -167,6 +199,7 @@ CODES = {
     HoldJob: "unknown-job",
     RemoveWeb: "unknown-web-app",
     CreateEnvironment: "not-allowed",
+    CheckReservation: "not-allowed",
     **dict.fromkeys(
         (
             ActivateEnvironment,
@@ -174,6 +207,7 @@ CODES = {
             DestroyEnvironment,
             ResizeEnvironment,
             ConsentEnvironment,
+            ReserveEnvironment,
         ),
         "unknown-environment",
     ),
@@ -186,7 +220,7 @@ def test_what_is_somebody_elses_looks_as_if_it_did_not_exist(desk: Desk, sender:
     before = known(desk)
     role = Role.OWNER if sender == KIM else Role.USER
     for kind in KINDS:
-        told = len(desk.happenings("message-refused"))
+        refused = desk.controller.suspects.count(sender)
 
         theirs, nothing = (said(desk, asks(names)[kind], sender) for names in (OTHERS, NOBODYS))
 
@@ -195,7 +229,7 @@ def test_what_is_somebody_elses_looks_as_if_it_did_not_exist(desk: Desk, sender:
         assert (nothing.done, nothing.code) == (False, expected)
         assert _anonymous(theirs.detail) == _anonymous(nothing.detail)
         assert known(desk) == before
-        assert [event.subject for event in desk.happenings("message-refused")[told:]] == [sender, sender]
+        assert desk.controller.suspects.count(sender) == refused + 2
     assert desk.dead == []
 
 
@@ -266,7 +300,7 @@ def test_a_job_waits_for_no_job_of_others(desk: Desk) -> None:
 
 # --- views ------------------------------------------------------------------------------------------------------------
 
-SUBJECTS = {"environment": "batch", "job": "job", "web-app": "app"}
+SUBJECTS = {"environment": "batch", "assurance": "batch", "job": "job", "web-app": "app"}
 
 
 @pytest.mark.parametrize("sender", [KIM, JOE])

@@ -23,7 +23,17 @@ from shared.effects import Compute
 from shared.errors import InvalidInput, InvalidValue
 from shared.messages import DrainNode, DryRun, Query, Reply, SubmitJob, SubmitWeb
 from shared.model import Constraint, ConstraintKind, Rules, VmState, VmStatus
-from shared.snapshot import NOBODY, POOL, EnvironmentColumns, PowerColumns, PriceView, Snapshot, WindowView
+from shared.snapshot import (
+    NOBODY,
+    POOL,
+    EnvironmentColumns,
+    LoadingColumns,
+    MigrationColumns,
+    PowerColumns,
+    PriceView,
+    Snapshot,
+    WindowView,
+)
 from shared.webapp import Flow, WebApp
 from sim_backend.conformance.clusters import random_cluster
 from sim_backend.place_file import read
@@ -155,12 +165,53 @@ def test_environments_that_point_nowhere_are_refused() -> None:
         assert f"environments.{name}" in refused(header_bytes(HEADER) + body)
 
 
+def loaded() -> Snapshot:
+    """With two types of nodes, on which workloads load disks and networks differently."""
+    made = example()
+    parts = np.linspace(0.0, 0.5, 2 * len(made.workloads.names) * 2).reshape(2, len(made.workloads.names), 2)
+    servers = np.array([[1.0, 2.0], [4.0, 1.0]])
+    types = np.arange(len(made.nodes.names)) % 2
+    return replace(made, loading=LoadingColumns(("io", "net"), parts, types, servers, "formula"))
+
+
+def test_loading_comes_back() -> None:
+    given = request(loaded())
+    same(given.snapshot, again(given).snapshot)
+    assert to_bytes(again(given)) == to_bytes(given)
+
+
+def test_loading_of_other_nodes_or_workloads_is_refused() -> None:
+    held = loaded().loading
+    assert held is not None
+    for name, wrong in (
+        ("node_type", replace(held, node_type=held.node_type[1:])),
+        ("node_type", replace(held, node_type=held.node_type + 2)),
+        ("parts", replace(held, parts=held.parts[:, 1:])),
+        ("parts", replace(held, parts=held.parts[0])),
+        ("servers", replace(held, servers=held.servers[:, :1])),
+    ):
+        body = to_bytes(request(replace(loaded(), loading=wrong)))
+        assert f"loading.{name}" in refused(header_bytes(HEADER) + body)
+
+
+def test_where_what_runs_can_be_migrated_comes_back() -> None:
+    fits = np.arange(2 * len(example().nodes.names)).reshape(2, -1) % 3 > 0
+    held = MigrationColumns(fits, np.arange(len(example().workloads.names)) % 3 - 1)
+    given = replace(example(), migration=held)
+    same(given, again(request(given)).snapshot)
+    for name, wrong in (
+        *(("of", replace(held, of=of)) for of in (held.of[1:], held.of + 1)),
+        *(("fits", replace(held, fits=fits)) for fits in (held.fits[:, 1:], held.fits[0])),
+    ):
+        assert f"migration.{name}" in refused(header_bytes(HEADER) + to_bytes(request(replace(given, migration=wrong))))
+
+
 def test_a_file_without_environments_is_read() -> None:
     """Given a file of schema 2, when it is read, then there are none; and there can be no policies of theirs."""
 
     def older(plain: dict[str, Any]) -> None:
         plain["schema"] = 2
-        del plain["snapshot"]["environments"]
+        del plain["snapshot"]["environments"], plain["snapshot"]["loading"], plain["snapshot"]["migration"]
 
     same(from_bytes(altered(older, provisioned()), "f").request.snapshot, provisioned())
     assert "scheduling" in refused(altered(lambda plain: plain.update(schema=2, scheduling={})))
@@ -168,14 +219,13 @@ def test_a_file_without_environments_is_read() -> None:
 
 
 def test_an_older_file_is_read() -> None:
-    """Given a file of schema 1, when it is read, then it says nothing of power, windows, their queues, prices
-    and environments."""
+    """Given a file of schema 1, when it is read, then it says nothing of power, windows, their queues, prices,
+    environments, loading and migration."""
 
     def older(plain: dict[str, Any]) -> None:
         plain["schema"] = 1
-        for part in ("power", "windows", "prices", "environments"):
+        for part in ("power", "windows", "prices", "environments", "loading", "migration"):
             del plain["snapshot"][part]
-
         del plain["snapshot"]["workloads"]["queued"]
 
     same(from_bytes(altered(older), "f").request.snapshot, example())
@@ -207,24 +257,23 @@ def test_only_plain_states_can_be_saved() -> None:
         assert said in str(caught.value)
 
 
-FIELDS = """at_cycle constraints costs cycle_s environments flows instances nodes now_s oldest_report_s power prices
-reporting_frac stages vm_overhead_mib web windows workloads environments.leaving environments.names environments.node
-environments.quota environments.workload flows.app flows.c_mhz_s flows.goal
+FIELDS = """at_cycle constraints costs cycle_s environments flows instances loading migration nodes now_s
+oldest_report_s power prices reporting_frac stages vm_overhead_mib web windows workloads environments.leaving
+environments.names environments.node environments.quota environments.workload flows.app flows.c_mhz_s flows.goal
 flows.load_mhz flows.model flows.names flows.percentile flows.rate_per_s flows.t_min_s flows.throughput
-flows.work_mcycles instances.cpu_mhz instances.node nodes.core_mhz nodes.cores nodes.cpu_mhz
-nodes.draining nodes.free_cpu_mhz nodes.free_memory_mib nodes.labels nodes.memory_mib nodes.names
-nodes.schedulable power.available power.deploy_s power.idle_w power.must_stay power.off_w power.on
-power.peak_w power.remove_s power.types power.wanted prices.added prices.currency prices.interval_s
-prices.known prices.per_kwh stages.max_mhz stages.memory_mib stages.min_mhz stages.work_mcycles
-web.importance web.max_instances web.max_mhz web.min_instances web.names windows.analyser
-windows.arrivals windows.confidence windows.deploy_s windows.interval windows.interval_s
-windows.intervals windows.jobs windows.name windows.nodes windows.nodes_max windows.nodes_min
-windows.opens_s windows.penalty windows.rate windows.remove_s windows.service_s windows.slots
-windows.taken windows.weight workloads.app workloads.changed_s workloads.desired_start_s
-workloads.done_mcycles workloads.first_instance workloads.first_stage workloads.fixed workloads.goal_s
-workloads.importance workloads.instances workloads.max_mhz workloads.memory_mib workloads.min_mhz
-workloads.names workloads.needs workloads.not_before_s workloads.queued workloads.revision
-workloads.separate workloads.stages workloads.state workloads.submit_s workloads.vcpus
+flows.work_mcycles instances.cpu_mhz instances.node loading.model loading.node_type loading.parts loading.resources
+loading.servers migration.fits migration.of nodes.core_mhz nodes.cores nodes.cpu_mhz nodes.draining
+nodes.free_cpu_mhz nodes.free_memory_mib nodes.labels nodes.memory_mib nodes.names nodes.schedulable power.available
+power.deploy_s power.idle_w power.must_stay power.off_w power.on power.peak_w power.remove_s power.types power.wanted
+prices.added prices.currency prices.interval_s prices.known prices.per_kwh stages.max_mhz stages.memory_mib
+stages.min_mhz stages.work_mcycles web.importance web.max_instances web.max_mhz web.min_instances web.names
+windows.analyser windows.arrivals windows.confidence windows.deploy_s windows.interval windows.interval_s
+windows.intervals windows.jobs windows.name windows.nodes windows.nodes_max windows.nodes_min windows.opens_s
+windows.penalty windows.rate windows.remove_s windows.service_s windows.slots windows.taken windows.weight
+workloads.app workloads.changed_s workloads.desired_start_s workloads.done_mcycles workloads.first_instance
+workloads.first_stage workloads.fixed workloads.goal_s workloads.importance workloads.instances workloads.max_mhz
+workloads.memory_mib workloads.min_mhz workloads.names workloads.needs workloads.not_before_s workloads.queued
+workloads.revision workloads.separate workloads.stages workloads.state workloads.submit_s workloads.vcpus
 workloads.work_mcycles"""
 
 
@@ -234,8 +283,9 @@ def test_a_new_column_needs_a_new_schema() -> None:
     names = [each.name for each in fields(Snapshot)]
     parts = {part: type(getattr(made, part)) for part in ("nodes", "workloads", "instances", "stages", "web", "flows")}
     parts |= {"power": PowerColumns, "windows": WindowView, "prices": PriceView, "environments": EnvironmentColumns}
+    parts |= {"loading": LoadingColumns, "migration": MigrationColumns}
     columns = [f"{part}.{each.name}" for part, kind in parts.items() for each in fields(kind)]
-    assert (SCHEMA, sorted(names) + sorted(columns)) == (3, FIELDS.split())
+    assert (SCHEMA, sorted(names) + sorted(columns)) == (5, FIELDS.split())
 
 
 # --- from a live controller ------------------------------------------------------------------------------------------
@@ -357,7 +407,7 @@ def altered(change: Callable[[dict[str, Any]], Any], of: Snapshot | None = None)
 
 def test_another_schema_is_refused_by_name() -> None:
     said = refused(altered(lambda plain: plain.update(schema=7)))
-    assert said == "f: has schema 7, saved by program 1.2.3 (expected schema 1 or 2 or 3)"
+    assert said == "f: has schema 7, saved by program 1.2.3 (expected schema 1 or 2 or 3 or 4 or 5)"
 
 
 def test_a_file_that_is_cut_off_is_refused() -> None:

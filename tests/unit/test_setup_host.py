@@ -14,9 +14,9 @@ from agents.collectors.system import os_of
 from agents.main import shape_of
 from agents.setups.host import OtherSetups, OwnSetups
 from shared import config
+from shared.agent_config import AgentConfig, SetupCommand, SetupKeys
 from shared.agreement import Setup, SetupPolicy
 from shared.clock import SystemClock
-from shared.config import AgentConfig, SetupCommand, SetupKeys
 from shared.effects import HostSetUp
 from shared.errors import InvalidInput
 from shared.model import Node, SetupStep

@@ -25,6 +25,7 @@ from shared.pump import Link, backoff_s
 from shared.sdnotify import Notifier
 from shared.shell import Shell
 from shared.timers import Timers
+from tests.extent import first
 from tests.unit.shell_rig import LockedBroker, Running, wait_for
 
 Reaction = Callable[[fx.Input, float], list[fx.Effect]]
@@ -256,7 +257,8 @@ raise SystemExit(shell.run())
 """
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.acceptance
+@pytest.mark.parametrize("number", first([signal.SIGTERM, signal.SIGINT]))
 def test_signals_stop_and_reload_a_process(number: signal.Signals) -> None:
     root = Path(__file__).parents[2]
     process = subprocess.Popen(

@@ -17,13 +17,15 @@ from daemons.records import Deleted
 from daemons.settings import Automation, ControllerSettings
 from daemons.store import Retention
 from shared import config, startup
+from shared.agent_config import AgentConfig
 from shared.bus.rabbitmq_values import Tls
-from shared.config import AgentConfig, ControllerConfig
+from shared.config import ControllerConfig
 from shared.errors import InvalidInput, StoreUnavailable
 from shared.model import Node, PowerOperation
 from shared.ports import PowerAnswer
 from sim_backend.fake_hypervisor import FakeHypervisor
 from sim_backend.memory_store import MemoryStore
+from tests.extent import first
 from tests.unit.shell_rig import InlineDecider
 from tests.unit.test_shell_core import lone_link
 
@@ -65,22 +67,26 @@ def test_a_good_file_can_be_checked_without_beginning(main: object, tmp_path: Pa
     assert main(["--config", str(tmp_path / "nowhere.toml"), "--check"]) == 2
 
 
+@pytest.mark.acceptance
 @pytest.mark.parametrize(
     ("module", "text", "told"),
-    [
-        ("agents.main", "", "bus.url: is empty"),
-        ("agents.main", f'[node]\nname = "n2"\n[bus]\nurl = "{AGENT_URL}"\n', "'agent.n2'"),
-        ("agents.main", f'[hypervisor]\ndriver = "zen"\n[bus]\nurl = "{AGENT_URL}"\n', "there is no 'zen'"),
-        ("daemons.main", "", "bus.url: is empty"),
-        ("daemons.main", f'name = "b"\n[bus]\nurl = "{CONTROLLER_URL}"\n', "'controller.b'"),
-        ("daemons.main", f'[bus]\nurl = "{CONTROLLER_URL}"\n[policies]\nplacement = "best"\n', "best"),
-        ("agents.main", f'[bus]\nurl = "{AGENT_URL}"\ntls.ca_file = "/nowhere.pem"\n', "bus.url is not encrypted"),
-        (
-            "daemons.main",
-            f'[bus]\nurl = "{CONTROLLER_URL}"\ntls.ca_file = "/nowhere.pem"\n',
-            "bus.url is not encrypted",
-        ),
-    ],
+    first(
+        [
+            ("daemons.main", "", "bus.url: is empty"),
+            ("agents.main", "", "bus.url: is empty"),
+            ("agents.main", f'[node]\nname = "n2"\n[bus]\nurl = "{AGENT_URL}"\n', "'agent.n2'"),
+            ("agents.main", f'[hypervisor]\ndriver = "zen"\n[bus]\nurl = "{AGENT_URL}"\n', "there is no 'zen'"),
+            ("daemons.main", f'name = "b"\n[bus]\nurl = "{CONTROLLER_URL}"\n', "'controller.b'"),
+            ("daemons.main", f'[bus]\nurl = "{CONTROLLER_URL}"\n[policies]\nplacement = "best"\n', "best"),
+            ("agents.main", f'[bus]\nurl = "{AGENT_URL}"\ntls.ca_file = "/nowhere.pem"\n', "bus.url is not encrypted"),
+            (
+                "daemons.main",
+                f'[bus]\nurl = "{CONTROLLER_URL}"\ntls.ca_file = "/nowhere.pem"\n',
+                "bus.url is not encrypted",
+            ),
+        ],
+        2,
+    ),
 )
 def test_what_only_shows_when_it_is_put_together_is_told_too(module: str, text: str, told: str, tmp_path: Path) -> None:
     """As processes: exit status 2, the reason on standard error, no password and no traceback."""
@@ -88,6 +94,7 @@ def test_what_only_shows_when_it_is_put_together_is_told_too(module: str, text: 
     driver = "" if "hypervisor" in text or module == "daemons.main" else '\n[hypervisor]\ndriver = "fake"\n'
     journal = "" if module == "daemons.main" else f'\n[journal]\npath = "{tmp_path}/journal"\n'
     file.write_text(text + driver + journal)
+    file.chmod(0o600)
 
     command = [sys.executable, "-m", module, "--config", str(file)]
     done = subprocess.run(command, capture_output=True, text=True, cwd=Path(__file__).parents[2], timeout=60)
@@ -225,3 +232,22 @@ def test_reloading_an_unusable_file_changes_nothing(capsys: pytest.CaptureFixtur
     startup.relog(read)
 
     assert "configuration not reloaded" in capsys.readouterr().err
+
+
+def test_a_daemon_that_is_asked_to_stop_while_it_is_built_ends_well(tmp_path: Path) -> None:
+    """Given one whose parts are still being put together, when SIGTERM comes, then its exit status is 0."""
+    program = tmp_path / "daemon.py"
+    program.write_text(
+        "import os, signal, sys, time\n"
+        "from shared.agent_config import AgentConfig\n"
+        "from shared.startup import Daemon\n"
+        "def run(path, config):\n"
+        "    os.kill(os.getpid(), signal.SIGTERM)\n"
+        "    time.sleep(60)\n"
+        "    return 9\n"
+        "sys.exit(Daemon('d', AgentConfig, sys.argv[1], run).main([]))\n"
+    )
+    file = tmp_path / "agent.toml"
+    file.write_text("")
+    ended = subprocess.run([sys.executable, str(program), str(file)], timeout=50, check=False)
+    assert ended.returncode == 0

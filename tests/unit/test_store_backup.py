@@ -51,6 +51,9 @@ def test_a_backup_is_one_file_for_its_owner_that_any_client_reads(store: SqlStor
         assert opened.execute("SELECT name FROM jobs ORDER BY name").fetchall() == [("x",), ("y",)]
     assert counts == {
         "actions": 0,
+        "assurances": 0,
+        "audit": 0,
+        "cluster_use": 0,
         "control": 1,
         "costs": 0,
         "decisions": 1,
@@ -59,8 +62,12 @@ def test_a_backup_is_one_file_for_its_owner_that_any_client_reads(store: SqlStor
         "events": 2,
         "jobs": 2,
         "lead": 1,
+        "loadings": 0,
         "nodes": 1,
+        "notifications": 0,
+        "paces": 0,
         "samples": 0,
+        "snapshots": 0,
         "terms": 1,
         "web": 0,
         "windows": 0,
@@ -81,6 +88,7 @@ def test_what_was_backed_up_is_restored_and_only_observes(store: SqlStore, other
     assert leader.term == restored.term + 1
 
 
+@pytest.mark.acceptance
 def test_a_backup_of_a_store_without_control_also_only_observes(other: SqlStore, tmp_path: Path) -> None:
     with closing(SqlStore(sqlite_url(tmp_path / "bare.db"))) as bare:
         bare.take_lead("a")
@@ -171,6 +179,7 @@ def test_a_newer_backup_is_refused(store: SqlStore, other: SqlStore, tmp_path: P
         other.restore(tmp_path / "b.db")
 
 
+@pytest.mark.acceptance
 def test_a_backup_is_of_one_moment_while_writes_go_on(store: SqlStore, tmp_path: Path) -> None:
     """Every write puts the same number into two records; no backup may show two numbers."""
     term = store.take_lead("a").term

@@ -15,6 +15,7 @@ from daemons.store import SqlStore
 from daemons.store.schema import SCHEMA
 from shared.messages import Happened
 from tests.unit.store_samples import job_record, sqlite_url
+from tests.unit.test_store_costs import make_second_version
 
 
 @pytest.fixture
@@ -77,6 +78,16 @@ def test_upgrade_makes_a_store(tmp_path: Path) -> None:
 
     assert shown(called("upgrade", "--url", url, "--output", "json")) == {"from": 0, "to": SCHEMA}
     assert "before" in called("upgrade", "--url", url).stdout
+
+
+def test_upgrade_makes_a_backup_where_tables_change(tmp_path: Path) -> None:
+    url = sqlite_url(tmp_path / "old.db")
+    make_second_version(url)
+    words = ("upgrade", "--url", url, "--backup-folder", tmp_path, "--output", "json")
+
+    assert shown(called(*words)) == {"from": 2, "to": SCHEMA, "backup": str(tmp_path / "version-2-1.db")}
+    assert shown(called(*words)) == {"from": SCHEMA, "to": SCHEMA}
+    assert called(*words[:4], tmp_path / "gone").exit_code == 2
 
 
 def test_which_store_comes_from_the_configuration_the_variable_or_the_option(url: str, tmp_path: Path) -> None:

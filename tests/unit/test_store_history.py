@@ -12,9 +12,11 @@ from pathlib import Path
 import pytest
 from msgspec import structs
 
+from daemons.recording import SnapshotEntry
 from daemons.store import ActionEntry, Batch, History, NodeUse, Retention, SampleBook, SqlStore
 from daemons.store.history import PENDING_MAX
-from daemons.store.retention import DAY_S, STEP_ROWS
+from daemons.store.reading import reading
+from daemons.store.retention import DAY_S, MIB, STEP_ROWS
 from daemons.store.samples import COARSE_S, FINE_S, merge
 from shared.bus import topology
 from shared.clock import ManualClock
@@ -87,6 +89,7 @@ def test_what_could_not_be_stored_comes_again_before_the_rest() -> None:
     assert len(batch.uses) == 1
 
 
+@pytest.mark.acceptance
 def test_a_store_that_is_long_away_costs_bounded_memory() -> None:
     history = History()
     for number in range(PENDING_MAX + 5):
@@ -211,6 +214,32 @@ def test_what_is_old_goes_and_what_is_young_or_needed_stays(store: SqlStore) -> 
     assert [entry.at_s for entry in store.actions(5)] == [young_s]
 
 
+@pytest.mark.parametrize(("kept_mib", "left"), [(1.0, 100), (0.049, 4), (1e-9, 1), (0.0, 150), (1e9, 150)])
+def test_of_snapshots_that_are_too_many_the_oldest_go(
+    store: SqlStore, tmp_path: Path, kept_mib: float, left: int
+) -> None:
+    """Given 150 of a hundredth of a MiB, when fewer are to be kept, then the newest stay, and one in any case."""
+    body = bytes(MIB // 100)
+    store.append(Batch(snapshots=tuple(SnapshotEntry(number, NOW_S, 1, body) for number in range(1, 151))))
+    keep = Retention(snapshots_mib=kept_mib)
+
+    gone = store.bound_snapshots(keep)
+
+    assert (gone, store.bound_snapshots(keep)) == (150 - left, 0)
+    with closing(reading(sqlite_url(tmp_path / "store.db"))) as history:
+        rows = history.snapshots(0.0, 2 * NOW_S, 200)
+    assert [row.number for row in rows] == list(range(150, 150 - left, -1))
+
+
+def test_pruning_counts_the_snapshots_that_are_too_old_and_too_many(store: SqlStore) -> None:
+    times_s = (NOW_S - 31 * DAY_S, NOW_S - 2.0, NOW_S - 1.0, NOW_S)
+    store.append(
+        Batch(snapshots=tuple(SnapshotEntry(at, at_s, 1, bytes(MIB // 100)) for at, at_s in enumerate(times_s)))
+    )
+
+    assert store.prune(Retention(snapshots_mib=0.02)).snapshots == 2
+
+
 def test_thousands_go_in_steps(store: SqlStore) -> None:
     count = 2 * STEP_ROWS + 7
     store.append_events([Happened(float(at), "leading", "a") for at in range(count)])
@@ -259,6 +288,7 @@ def test_impossible_retention_is_refused(wrong: dict[str, float]) -> None:
         Retention(**wrong)
 
 
+@pytest.mark.acceptance
 def test_old_leads_are_forgotten_but_not_the_term(store: SqlStore) -> None:
     for _ in range(1005):
         store.take_lead("a")

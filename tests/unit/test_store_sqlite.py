@@ -25,6 +25,7 @@ from shared.decision import Change, ChangeKind, Plan, Reason, ReasonCode, Step
 from shared.errors import CodecError, ContractViolation, InvalidInput, StaleTerm, StoreUnavailable
 from shared.model import ActionKind as Kind
 from shared.model import Allotment, JobPhase
+from tests.extent import first
 from tests.unit.store_samples import CONTROL, decision_record, job_record, node_record, sqlite_url
 
 LIMIT_BYTES = 512 * 1024
@@ -132,6 +133,7 @@ def test_a_leader_is_given_jobs_in_the_order_of_submission_and_the_newest_decisi
     assert store.decision(11) is None
 
 
+@pytest.mark.acceptance
 @pytest.mark.parametrize(
     ("sizes", "given"),
     [
@@ -177,12 +179,16 @@ def wide_decision(count: int) -> DecisionRecord:
     return replace(record, held=held, dropped=record.refusals[:3], plan=Plan(steps, record.refusals[3:]))
 
 
-@pytest.mark.parametrize("count", [1, 2, STRETCH_WEIGHT_MAX - 1, STRETCH_WEIGHT_MAX, 3 * STRETCH_WEIGHT_MAX + 1])
+@pytest.mark.acceptance
+@pytest.mark.parametrize(
+    "count", first([1, 2, STRETCH_WEIGHT_MAX, STRETCH_WEIGHT_MAX - 1, 3 * STRETCH_WEIGHT_MAX + 1], 3)
+)
 def test_long_records_come_back_whole(count: int) -> None:
     for record in (large_job(count), wide_decision(count)):
         assert from_body(to_body(record), type(record)) == record
 
 
+@pytest.mark.acceptance
 def test_the_largest_gang_is_stored_though_no_message_could_carry_it(store: SqlStore) -> None:
     record = large_job(65_536)
     store.write(store.take_lead("a").term, (record,))
@@ -332,6 +338,7 @@ def fill(url: str, results: multiprocessing.SimpleQueue[tuple[str, int]]) -> Non
         results.put(("never full", taken))
 
 
+@pytest.mark.acceptance
 def test_a_full_disk_loses_nothing_that_was_taken(path: Path) -> None:
     """Given a process that may write no file larger than so much, when it is full, then every write that was answered
     is there, the one that was refused is not, and with room again the store goes on."""

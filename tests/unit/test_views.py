@@ -29,7 +29,7 @@ from shared.messages import (
     SubmitJob,
     SubmitWeb,
 )
-from shared.model import ActionKind, NodeSample, VmState, VmStatus
+from shared.model import ActionKind, NodeSample, Outcome, VmState, VmStatus
 from shared.operator_messages import CreateEnvironment
 from shared.webapp import Flow, WebApp
 from tests.unit.desk import OPERATOR, Desk, job
@@ -82,6 +82,22 @@ def documented(heading: str) -> set[str]:
     section = PAGE.split(f"\n## {heading}\n", 1)[1].split("\n## ", 1)[0]
     cells = re.findall(r"^\| ([^|]+) \|", section, re.MULTILINE)
     return {key for cell in cells if not cell.startswith("key of") for key in re.findall(r"`(\w+)`", cell)}
+
+
+def test_what_failed_last_on_an_instance_is_told_with_the_hypervisors_words() -> None:
+    desk = Desk().lead()
+    desk.ask(SubmitJob("r", job("gang", instances=2)))
+    first, second = desk.take_orders()
+    desk.result(first, Outcome.REFUSED, detail="template = 'rendr'" + "!" * 600, status=None)
+    failed, other = (row["last_failure"] for row in view(desk, "job", "gang")["job"]["instance_list"])
+    assert (failed["kind"], failed["node"], failed["outcome"]) == ("start", first.node, "refused")
+    assert failed["at_s"] == desk.now_s
+    assert (failed["detail"][:18], len(failed["detail"])) == ("template = 'rendr'", 500)
+    assert failed["text"].startswith(f"start on {first.node}: refused template = 'rendr'!")
+    assert other is None
+    desk.result(second, Outcome.TIMED_OUT, status=None)
+    rows = view(desk, "job", "gang")["job"]["instance_list"]
+    assert rows[1]["last_failure"]["text"] == f"start on {second.node}: timed-out"
 
 
 # --- the keys --------------------------------------------------------------------------------------------------------
@@ -260,6 +276,15 @@ def test_jobs_come_in_order_and_by_phase() -> None:
     assert view(desk, "jobs", limit=1)["total"] == 3
 
 
+def test_jobs_that_are_over_come_last_submitted_first_and_may_be_left_out() -> None:
+    desk = lively()
+    for name in ("a", "big"):
+        desk.ask(CancelJob(f"c-{name}", name))
+        desk.obey()
+    assert [row["name"] for row in view(desk, "jobs")["jobs"]] == ["gang", "big", "a"]
+    assert [row["name"] for row in view(desk, "jobs", "not-over")["jobs"]] == ["gang"]
+
+
 def test_back_off_hold_and_image_are_shown() -> None:
     desk = lively()
     desk.ask(SubmitJob("later", job("later", desired_start_s=5000.0)))
@@ -340,6 +365,10 @@ def test_a_wrong_question_is_refused_with_what_was_meant(what: str, subject: str
 
 
 NAMES = (
+    "admission.py",
+    "approving.py",
+    "notifying.py",
+    "loading_probes.py",
     "requests.py",
     "vm_requests.py",
     "web.py",
@@ -348,13 +377,14 @@ NAMES = (
     "after.py",
     "roles.py",
     "environments.py",
+    "by_type.py",
     "environment_checks.py",
 )
 
 
 def test_every_code_of_a_refusal_is_documented() -> None:
     sources = [(ROOT / "daemons" / name).read_text("utf-8") for name in NAMES]
-    codes = {code for text in sources for code in re.findall(r'(?:return |, False, )"([a-z-]+)", ', text)}
+    codes = {code for text in sources for code in re.findall(r'(?:return \(?|, False, )"([a-z-]+)", ', text)}
     page = (ROOT / "docs/errors.md").read_text("utf-8").split("## Refused requests\n", 1)[1].split("\n## ", 1)[0]
     assert codes == set(re.findall(r"^\| `([a-z-]+)` \|", page, re.MULTILINE))
 

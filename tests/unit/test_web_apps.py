@@ -271,6 +271,7 @@ def test_spare_seats_are_no_reason_to_decide() -> None:
     desk.settle()
     assert len(desk.computations) == before
     desk.guest(seats(desk)[0].allotments[0].node, "shop#0", GuestChange.VANISHED)
+    desk.wait(5.0, reporting=["n1", "n2"])
     assert len(desk.computations) > before
 
 

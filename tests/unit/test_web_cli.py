@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from daemons.settings import PolicyChoice
+from daemons.settings import BalancerSettings, PolicyChoice
 from shared.webapp import ModelForm
 from sim_backend.demand import constant
 from sim_backend.web_site import TrueFlow, TrueWeb
@@ -92,6 +92,27 @@ def test_what_is_measured_is_shown(rig: Rig, file: Path) -> None:
         assert outcome.exit_code == 0
         assert "shop" in outcome.stdout
         assert "declared" in outcome.stdout
+
+
+def test_what_a_balancer_serves_lets_in_and_measures_is_shown(file: Path) -> None:
+    rig = Rig(placement=PolicyChoice("first-fit"), balancer=BalancerSettings("fake", measures=True))
+    rig.run(30.0)
+    file.write_text(APP + "[serving]\nport = 8080\nlisten = 8001\nqueue_max = 30\n")
+    rig.asked("web", "submit", file)
+    assert "not measured" in rig.trimtab("web", "show", "shop").stdout
+    rig.loop.measure_web("shop", TrueWeb((TrueFlow("browse", constant(10.0), 50.0),), noise_frac=0.0, chance=False))
+    rig.run(120.0)
+
+    app = rig.asked("web", "show", "shop")["app"]
+
+    (seat,) = (seat for seat in app["seats"] if seat["phase"] == "running")
+    assert (seat["address"], seat["rotation"]) == ("10.0.0.1", "in")
+    assert app["limits"] == {"instance_max": 19, "queue_max": 30, "queue_limit_s": 10.0}
+    assert app["traffic"]["served_per_s"] == pytest.approx(10.0, rel=0.02)
+    assert app["traffic"]["rejected_per_s"] == 0.0
+    shown = rig.trimtab("web", "show", "shop").stdout
+    for text in ("10/s served", "0/s rejected", "each instance 19", "queue 30", "10.0.0.1"):
+        assert text in " ".join(shown.split()), shown
 
 
 def test_refusals(rig: Rig, file: Path) -> None:

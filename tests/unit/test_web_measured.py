@@ -79,6 +79,20 @@ def test_the_queue_of_reports_takes_what_applications_say() -> None:
     assert (topology.REPORTS, "web.#") in topology.report_queue("a").bindings
 
 
+def test_a_queue_that_is_worked_off_is_not_counted_twice() -> None:
+    desk = desk_with(shop())
+    samples = (
+        FlowSample("browse", 10.0, offered=100, served=60, queued=40),
+        FlowSample("browse", 10.0, offered=20, served=60),
+    )
+    for number, sample in enumerate(samples, 1):
+        say(desk, number, sample)
+        desk.now_s += 10.0
+    found = entry(desk).measured(BROWSE)
+    assert found is not None
+    assert (found.offered_per_s, found.served_per_s) == (6.0, 6.0)
+
+
 def test_a_minute_of_samples_is_taken_together() -> None:
     """Mean times weigh with the requests; a flow that is not known is left out."""
     desk = desk_with(shop())

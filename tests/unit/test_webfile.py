@@ -8,8 +8,9 @@ import pytest
 
 from daemons.cli.webfile import goal_text, read_web, understood
 from shared.errors import InvalidInput, Problem
+from shared.health import Probe, ProbeKind
 from shared.model import Rules
-from shared.webapp import Flow, ModelForm, WebApp
+from shared.webapp import Distribution, Flow, ModelForm, Serving, WebApp
 from tests.architecture.sources import ROOT
 
 TOP = 'name = "shop"\nmemory_mib = 500\nmax_mhz = 2_000\n'
@@ -49,6 +50,80 @@ def test_the_example_shows_all_of_it() -> None:
     assert app.rules == Rules(forbid=("n7",), apart="front")
     assert (app.min_instances, app.max_instances, app.metrics_url[:7]) == (1, 8, "http://")
     assert understood(app)["flows"][1]["percentile"] == 0.95
+    assert app.serving == Serving(8080, 8001, Distribution.LEAST_CONNECTIONS, queue_max=200)
+    assert app.probe == Probe(ProbeKind.HTTP, 8080, "/health")
+
+
+# --- how it is served and watched ------------------------------------------------------------------------------------
+
+SERVING = "[serving]\nport = 8080\nlisten = 80\n"
+
+
+def test_what_a_file_says_of_serving_and_watching(tmp_path: Path) -> None:
+    text = (
+        'arguments = ["--fast", ""]\n'
+        + FLOW
+        + SERVING
+        + 'distribution = "source"\nqueue_max = 9\n[probe]\nkind = "http"\n'
+    )
+    app = read(tmp_path, TOP + text)
+
+    assert app.arguments == ("--fast", "")
+    assert app.serving == Serving(8080, 80, Distribution.SOURCE, queue_max=9)
+    assert app.probe == Probe(ProbeKind.HTTP, 8080)
+    told = understood(app)
+    assert told["serving"]["instance_max"] is None
+    assert (told["probe"]["kind"], told["probe"]["port"], told["arguments"]) == ("http", 8080, ["--fast", ""])
+
+
+def test_what_is_left_out_is_none(tmp_path: Path) -> None:
+    app = read(tmp_path, TOP + FLOW)
+
+    assert (app.serving, app.probe, understood(app)["serving"]) == (None, None, None)
+    assert read(tmp_path, TOP + FLOW + SERVING).serving == Serving(8080, 80, None)
+
+
+def test_every_kind_of_probe(tmp_path: Path) -> None:
+    command = read(tmp_path, TOP + FLOW + SERVING + '[probe]\nkind = "command"\ncommand = "ask"\n').probe
+    assert command == Probe(ProbeKind.COMMAND, command="ask")
+    tcp = read(tmp_path, TOP + FLOW + '[probe]\nkind = "tcp"\nport = 25\nreplace_max = 0\n').probe
+    assert tcp == Probe(ProbeKind.TCP, 25, replace_max=0)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ('kind = "http"', "beside it a port, probe.port or serving.port"),
+        ('kind = "command"', "beside it the name of a command, probe.command"),
+        ('kind = "tcp"\nport = 5\ncommand = "ask"', "'command' beside probe.command"),
+    ],
+)
+def test_a_probe_that_is_not_whole(tmp_path: Path, text: str, expected: str) -> None:
+    assert {key: problem.expected for key, problem in problems(tmp_path, f"{TOP}{FLOW}[probe]\n{text}\n").items()} == {
+        "probe.kind": expected
+    }
+
+
+def test_every_problem_of_serving_and_watching_at_once(tmp_path: Path) -> None:
+    text = (
+        f'{TOP}arguments = ["a", "\\u0000"]\n{FLOW}[serving]\nport = 0\ndistribution = \'best\'\nqueue_max = 0\n'
+        "queue_limit_s = 0\n[probe]\nkind = 'http'\npath = 'health'\nport = 70000\nperiod_s = 0\nfall = 0\nrise = 1.5\n"
+        "grace_s = -1\nreplace_max = -1\ncommand = 'rm -rf'\n"
+    )
+    assert set(problems(tmp_path, text)) == {
+        "arguments[1]",
+        "serving.port",
+        "serving.listen",
+        "serving.distribution",
+        "serving.queue_max",
+        "serving.queue_limit_s",
+        *(f"probe.{key}" for key in ("path", "port", "period_s", "fall", "rise", "grace_s", "replace_max", "command")),
+    }
+
+
+def test_too_many_arguments(tmp_path: Path) -> None:
+    text = f"{TOP}arguments = {['x'] * 101}\n{FLOW}"
+    assert problems(tmp_path, text)["arguments"].expected == "at most 100 arguments"
 
 
 def test_a_model_may_be_chosen(tmp_path: Path) -> None:

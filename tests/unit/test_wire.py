@@ -67,14 +67,11 @@ def test_what_would_not_be_read_is_not_written(kind: str) -> None:
 @pytest.mark.parametrize(
     "plain",
     [
-        b"a",
-        b"abc",
         msgpack.Timestamp(1, 2),
         msgpack.ExtType(5, b""),
         msgpack.ExtType(5, b"abcd"),
         {1: 2},
         {None: 2},
-        {b"abc": 2},
         [{"a": [msgpack.Timestamp(0)]}],
     ],
 )
@@ -82,6 +79,12 @@ def test_what_would_not_be_read_is_not_written(kind: str) -> None:
 def test_only_plain_data_passes(plain: Any, filler: list[Any]) -> None:
     with pytest.raises(CodecError, match="undecodable body"):
         from_bytes(msgpack.packb([plain, *filler]))
+
+
+@pytest.mark.parametrize("size", [0, 1, 255, 256, 65_535, 65_536])
+@pytest.mark.parametrize("filler", [[], FILLER])
+def test_bytes_pass_whole(size: int, filler: list[Any]) -> None:
+    assert from_bytes(to_bytes([b"x" * size, *filler], "x")) == [b"x" * size, *filler]
 
 
 @pytest.mark.parametrize("cut", [1, 1000, 70_000])

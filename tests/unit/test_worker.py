@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import json
 import os
-import signal
 import subprocess
 import sys
 import threading
@@ -23,24 +22,9 @@ from daemons.state import Cluster
 from daemons.worker import Worker
 from shared import logs
 from shared.clock import SystemClock
+from tests.extent import first
 from tests.unit.shell_rig import wait_for
-
-
-def act(request: Any) -> Any:
-    """What the worker runs here: does as the request says. Found by its name in the worker's process."""
-    how, value = request
-    if how == "hang":
-        while True:
-            pass
-    if how == "die":
-        os.kill(os.getpid(), signal.SIGKILL)
-    if how == "exit":
-        raise SystemExit(3)
-    if how == "divide":
-        return 1 / value
-    if how == "unsendable":
-        return threading.Lock()
-    return (os.getpid(), value)
+from tests.unit.worker_acts import act
 
 
 @pytest.fixture
@@ -66,6 +50,7 @@ def gone(pid: int) -> bool:
     return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] == "Z"
 
 
+@pytest.mark.acceptance
 def test_one_process_answers_request_after_request(worker: Worker) -> None:
     assert worker.warm()
     pid = worker.pid
@@ -76,6 +61,7 @@ def test_one_process_answers_request_after_request(worker: Worker) -> None:
     assert pid != os.getpid()
 
 
+@pytest.mark.acceptance
 def test_a_decision_that_hangs_is_killed_at_the_limit(worker: Worker) -> None:
     worker.warm()
     pid = worker.pid
@@ -91,6 +77,7 @@ def test_a_decision_that_hangs_is_killed_at_the_limit(worker: Worker) -> None:
     assert (answer[1], error) == ("again", "")
 
 
+@pytest.mark.acceptance
 def test_an_exception_of_a_policy_is_told_and_logged_and_the_worker_stays(worker: Worker, log: io.StringIO) -> None:
     worker.warm()
     pid = worker.pid
@@ -103,13 +90,15 @@ def test_an_exception_of_a_policy_is_told_and_logged_and_the_worker_stays(worker
     assert worker.pid == pid
 
 
-@pytest.mark.parametrize(("how", "status"), [("die", "-9"), ("exit", "3")])
+@pytest.mark.acceptance
+@pytest.mark.parametrize(("how", "status"), first([("die", "-9"), ("exit", "3")]))
 def test_a_worker_that_dies_is_begun_anew(worker: Worker, how: str, status: str) -> None:
     assert worker.compute((how, 0), 30.0) == (None, f"the worker has died (exit status {status})")
 
     assert worker.compute(("echo", 1), 30.0)[1] == ""
 
 
+@pytest.mark.acceptance
 def test_what_cannot_travel_is_told(worker: Worker) -> None:
     outcome, error = worker.compute(("unsendable", 0), 30.0)
     assert outcome is None
@@ -121,6 +110,7 @@ def test_what_cannot_travel_is_told(worker: Worker) -> None:
     assert worker.compute(("echo", 1), 30.0)[1] == ""
 
 
+@pytest.mark.acceptance
 def test_closing_ends_a_computation_from_another_thread(worker: Worker) -> None:
     worker.warm()
     answers: list[tuple[Any, str]] = []
@@ -134,12 +124,13 @@ def test_closing_ends_a_computation_from_another_thread(worker: Worker) -> None:
     assert answers[0][0] is None
 
 
+@pytest.mark.acceptance
 def test_a_worker_does_not_outlive_its_controller(log: io.StringIO) -> None:
     """Given a process whose worker computes for ever, when it is killed, then the worker ends too."""
     del log
     script = (
         "import threading, time\nfrom daemons.worker import Worker\nfrom shared import logs\n"
-        "from tests.unit.test_worker import act\nlogs.configure()\nworker = Worker(act)\nworker.warm()\n"
+        "from tests.unit.worker_acts import act\nlogs.configure()\nworker = Worker(act)\nworker.warm()\n"
         "print(worker.pid, flush=True)\nworker.compute(('hang', 0), 600.0)\n"
     )
     root = Path(__file__).parents[2]

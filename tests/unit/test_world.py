@@ -283,3 +283,98 @@ def test_a_thousand_changes_of_speed_leave_one_end_each() -> None:
     assert sum(world.done_mcycles(f"t{i}", 1_000.0) for i in range(4)) == pytest.approx(2e6)
     assert len(world.advance(1e9)) == 4
     assert [len(times) for times in world.completions.values()] == [1] * 4
+
+
+def test_who_goes_leaves_its_cpu_to_the_others_at_once() -> None:
+    """Given a guest without a task that has half of a core, then a task has all of it from the moment that it goes."""
+    world = _world(cores=1)
+    world.add_task("job", [(1e6, 1_000.0)], 1)
+    _place(world, "job#0")
+    _place(world, "web#0")
+    world.ask("web#0", 1_000.0, 0.0)
+    assert world.next_end_s() == 2_000.0
+    world.remove("web#0", 1_000.0)
+    assert world.next_end_s() == 1_500.0
+
+
+def _disk(io: float, count: int, servers: int = 1) -> World:
+    """One host and so many guests of 1,000 s each, that are at its disk for a part of their time alone."""
+    world = World()
+    world.add_host(Node("h0", count, 1_000.0, 4_096), disk_servers=servers)
+    for i in range(count):
+        world.add_task(f"t{i}", [(1e6, 1_000.0)], 1, io=io)
+        _place(world, f"t{i}#0")
+    return world
+
+
+@pytest.mark.parametrize(
+    ("io", "count", "servers", "slowed"),
+    [
+        (0.5, 1, 1, 1.0),
+        (0.5, 2, 1, 1.25),
+        (1.0, 2, 1, 2.0),
+        (1.0, 3, 1, 3.0),
+        (1.0, 3, 2, 1.5),
+        (0.5, 3, 1, 16.0 / 10.0),  # G of three: (1 + 3 + 6 + 6) / 8, of two: (1 + 2 + 2) / 4
+        (0.0, 3, 1, 1.0),
+    ],
+)
+def test_guests_wait_for_each_other_at_the_disk(io: float, count: int, servers: int, slowed: float) -> None:
+    world = _disk(io, count, servers)
+    assert world.next_end_s() == pytest.approx(1_000.0 * slowed)
+    assert world.cpu_time_s("t0#0", 500.0) == pytest.approx(500.0 / slowed)
+    held_s, served_s = world.disk_s("t0#0", 500.0)
+    assert served_s == pytest.approx(io * 500.0 / slowed)
+    assert held_s == pytest.approx(500.0 - (1.0 - io) * 500.0 / slowed)
+    assert len(world.advance(1_000.0 * slowed + 1e-6)) == count
+
+
+def test_who_leaves_the_disk_lets_the_others_go_on_faster() -> None:
+    world = _disk(1.0, 2)
+    world.set_running("t1#0", False, 500.0)
+    assert world.next_end_s() == pytest.approx(500.0 + 750.0)
+    assert world.disk_s("t1#0", 2_000.0) == pytest.approx((500.0, 250.0))
+    world.set_running("t1#0", True, 600.0)
+    assert world.next_end_s() == pytest.approx(600.0 + 2.0 * 650.0)
+    world.remove("t1#0", 700.0)
+    assert world.next_end_s() == pytest.approx(700.0 + 600.0)
+    assert world.host_disk_s("h0", 700.0) == pytest.approx((700.0, 700.0))
+    assert world.used_frac("h0") == pytest.approx(0.5)
+
+
+def test_members_of_a_gang_come_to_the_disk_only_when_all_execute() -> None:
+    world = World()
+    for host in ("h0", "h1"):
+        world.add_host(Node(host, 2, 1_000.0, 4_096))
+    world.add_task("gang", [(1e6, 1_000.0)], 2, io=1.0)
+    world.add_task("one", [(1e6, 1_000.0)], 1, io=1.0)
+    _place(world, "one#0")
+    _place(world, "gang#0")
+    assert world.next_end_s() == 1_000.0
+    _place(world, "gang#1", "h1", now_s=100.0)
+    assert world.next_end_s() == pytest.approx(100.0 + 2.0 * 900.0)
+    world.move("gang#0", "h1", 200.0)
+    assert world.disk_s("gang#0", 200.0) == (0.0, 0.0)
+    assert world.next_end_s() == pytest.approx(200.0 + 850.0)
+    assert world.done_mcycles("gang", 300.0) == pytest.approx(50_000.0 + 50_000.0)
+
+
+def test_a_guest_given_less_cpu_comes_to_the_disk_less_often() -> None:
+    world = _disk(0.8, 2)
+    assert world.next_end_s() == pytest.approx(1_640.0)
+    world = World()
+    world.add_host(Node("h0", 1, 1_000.0, 4_096))
+    for i in range(2):
+        world.add_task(f"t{i}", [(1e6, 1_000.0)], 1, io=0.8)
+        _place(world, f"t{i}#0")
+    assert world.next_end_s() == pytest.approx(2_000.0 * 1.16)
+
+
+def test_bad_parts_and_disks_are_refused() -> None:
+    world = _world()
+    for io in (-0.1, 1.1, math.nan):
+        with pytest.raises(InvalidValue):
+            world.add_task("job", [(1.0, 1.0)], 1, io=io)
+    for servers in (0, 5_000):
+        with pytest.raises(InvalidValue):
+            world.add_host(Node("h9", 1, 1.0, 1), disk_servers=servers)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 
-from daemons.policies.coordination.managing import managed
 from shared.agreement import WorkloadType
 from shared.coordination import GroupSizes, GroupView, Moment
 
@@ -40,7 +39,7 @@ class FixedBounds:
 
 class FixedLowerBound:
     """FLB-NUB (section 5.2): the sum of the lower bounds is the group's own, and both environments may have more. The
-    web environment grows as it needs, from outside; the batch environment asks and gives back by its manager's ratios,
+    web environment grows as it needs, from outside; the batch environment asks and gives back as its manager says,
     and is given what is idle within the lower bounds at the provider's timer. With upper bounds their sum is the
     end."""
 
@@ -69,8 +68,8 @@ class FixedLowerBound:
         working, reason = batch.owned, ""
         if moment in (Moment.START, Moment.PROVISION):
             working = max(working, own - serving)
-        elif moment is Moment.MANAGE:
-            working, reason = managed(batch)
+        elif moment is Moment.MANAGE and batch.asks is not None:
+            working, reason = batch.asks.units, batch.asks.reason
         return _sizes(group, serving, int(min(working, most - serving)), reason)
 
 

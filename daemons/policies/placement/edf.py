@@ -13,6 +13,7 @@ from daemons.policies.placement.moves import begin, change, drain, held, seat
 from daemons.policies.placement.refusals import refusals
 from daemons.policies.placement.room import Fit, Room, Shape, repeated, shape_of
 from daemons.policies.placement.seats import fill_seats
+from daemons.policies.placement.sharers import Sharers, sharers_of, sharing_problems
 from daemons.policies.placement.waiting import Pending, asking, profile_problem, screen
 from shared.decision import Change, ChangeKind, PlacementDecision, Reason, ReasonCode
 from shared.errors import InvalidInput, Problem
@@ -56,14 +57,15 @@ class _Pass:
     runners: list[_Runner]
     ceiling: Room
     changes: list[Change]
+    sharers: Sharers | None
     gone: set[int] = field(default_factory=set)
 
     @classmethod
-    def begin(cls, room: Room, changes: list[Change], runners: list[_Runner]) -> _Pass:
+    def begin(cls, room: Room, changes: list[Change], runners: list[_Runner], sharers: Sharers | None) -> _Pass:
         ceiling = room.copy() if runners else room
         for runner in runners:
             ceiling.release(runner.node, runner.memory_mib, runner.cpu_mhz)
-        return cls(room, runners, ceiling, changes)
+        return cls(room, runners, ceiling, changes, sharers)
 
     def lower_ceiling(self, goal_s: float) -> None:
         """Runners whose goal is not later than `goal_s` keep their room from here on."""
@@ -77,17 +79,23 @@ class _Pass:
         work = self.room.snapshot.workloads
         goal_s = work.goal_s.item(row)
         self.lower_ceiling(goal_s)
-        fit = seat(self.room, row, shape)
+        fit = self._seat(self.room, row, shape)
         if fit.rows is None and self.ceiling is not self.room:
             fit = self._preempt(row, shape, goal_s)
         if fit.rows is None:
             return fit.slots
         numbers = (("goal_s", goal_s),) if math.isfinite(goal_s) else ()
         reason = Reason(ReasonCode.EARLIER_GOAL if numbers else ReasonCode.ARRIVAL_ORDER, numbers)
+        if self.sharers is not None:
+            self.sharers.take(row, fit.rows, self.room.allotment_mhz(shape)[fit.rows])
+            reason = self.sharers.told(reason, row, fit.rows)
         self.changes.append(begin(self.room, row, shape, fit.rows, reason))
         if self.ceiling is not self.room:
             self.ceiling.take(shape, fit.rows)
         return None
+
+    def _seat(self, room: Room, row: int, shape: Shape) -> Fit:
+        return seat(room, row, shape) if self.sharers is None else self.sharers.seat(room, row, shape)
 
     def _preempt(self, row: int, shape: Shape, goal_s: float) -> Fit:
         instances = self.room.snapshot.workloads.instances.item(row)
@@ -99,8 +107,13 @@ class _Pass:
         trial = self.room.copy()
         for runner in losers:
             trial.release(runner.node, runner.memory_mib, runner.cpu_mhz)
-        fit = seat(trial, row, shape)
+            if self.sharers is not None:
+                self.sharers.leave(runner.row)
+        fit = self._seat(trial, row, shape)
         if fit.rows is None:  # only by a rounding of sums of floats
+            for runner in losers:
+                if self.sharers is not None:
+                    self.sharers.take(runner.row, runner.node, runner.cpu_mhz)
             return Fit(None, instances)
         self.room.free_mib, self.room.free_mhz = trial.free_mib, trial.free_mhz
         for runner in losers:
@@ -148,7 +161,7 @@ class EarliestDeadlineFirst:
 
     Draining nodes are emptied before, and web applications get the fewest instances they must have, as by first-fit.
     Neither those nor jobs with instances on draining nodes are preempted. A job that gives way is suspended and asks
-    again at the next decision. Parameter `preempt` (bool, default true).
+    again at the next decision. Parameters `preempt` (bool, default true) and `sharing`, as of first-fit.
     """
 
     name = "edf"
@@ -156,9 +169,14 @@ class EarliestDeadlineFirst:
     event_driven = True
 
     def check_params(self, params: Mapping[str, Any]) -> None:
-        """Raise `InvalidInput` for a parameter other than `preempt`, or a `preempt` that is no bool."""
-        where = f"policy {self.name}"
-        problems = [Problem(f"{where}: {k}", "there is no such parameter", "preempt") for k in params if k != "preempt"]
+        """Raise `InvalidInput` for a parameter that there is not, or another value than it may have."""
+        where, known = f"policy {self.name}", ("preempt", "sharing")
+        problems = [
+            Problem(f"{where}: {key}", "there is no such parameter", ", ".join(known))
+            for key in params
+            if key not in known
+        ]
+        problems += sharing_problems(params, where)
         if not isinstance(params.get("preempt", True), bool):
             problems.append(Problem(f"{where}: preempt", f"{params['preempt']!r} is no bool", "true or false"))
         if problems:
@@ -176,7 +194,8 @@ class EarliestDeadlineFirst:
         on_draining = set(refused) | _rows_named(snapshot, changes)
         refused.update(at_once)
         runners = _runners(snapshot, on_draining) if rows.size and params.get("preempt", True) else []
-        under_way, pending = _Pass.begin(room, changes, runners), Pending(snapshot, rows)
+        sharers = sharers_of(snapshot, params, changes)
+        under_way, pending = _Pass.begin(room, changes, runners, sharers), Pending(snapshot, rows)
         for row in pending:
             shape = shape_of(snapshot, row)
             slots = under_way.serve(row, shape)

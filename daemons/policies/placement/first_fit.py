@@ -9,6 +9,7 @@ from daemons.policies.placement.moves import begin, drain, seat
 from daemons.policies.placement.refusals import refusals
 from daemons.policies.placement.room import Room, shape_of
 from daemons.policies.placement.seats import fill_seats
+from daemons.policies.placement.sharers import sharers_of, sharing_problems
 from daemons.policies.placement.waiting import Pending, asking, screen
 from shared.decision import PlacementDecision, Reason, ReasonCode
 from shared.errors import InvalidInput, Problem
@@ -22,7 +23,9 @@ class FirstFit:
     """Waiting and suspended jobs in order of arrival; each that fits is placed, the others do not hold it up.
 
     Running jobs are left alone, except that instances on draining nodes are moved, before any job is placed. Web
-    applications come next, with as many instances as they must have and never more. Takes no parameters.
+    applications come next, with as many instances as they must have and never more. Parameter `sharing` ("off", the
+    default, or "composed": of the nodes that fit, not the first but the one where the last of those that share its disk
+    or network ends first).
     """
 
     name = "first-fit"
@@ -30,9 +33,12 @@ class FirstFit:
     event_driven = True
 
     def check_params(self, params: Mapping[str, Any]) -> None:
-        """Raise `InvalidInput` for any parameter at all."""
-        if params:
-            raise InvalidInput(*(Problem(f"policy {self.name}: {key}", "there is no such parameter") for key in params))
+        """Raise `InvalidInput` for a parameter other than `sharing`, or another value than it may have."""
+        where = f"policy {self.name}"
+        problems = [Problem(f"{where}: {k}", "there is no such parameter", "sharing") for k in params if k != "sharing"]
+        problems += sharing_problems(params, where)
+        if problems:
+            raise InvalidInput(*problems)
 
     def decide(self, snapshot: Snapshot, state: Any, params: Mapping[str, Any]) -> tuple[PlacementDecision, None]:
         """Place what fits; `state` is not used. Raises `InvalidInput` as `check_params` does, nothing else."""
@@ -43,13 +49,17 @@ class FirstFit:
         fill_seats(room, changes, refused)
         rows, at_once = screen(snapshot, asking(snapshot))
         refused.update(at_once)
-        pending = Pending(snapshot, rows)
+        pending, sharers = Pending(snapshot, rows), sharers_of(snapshot, params, changes)
         for row in pending:
             shape = shape_of(snapshot, row)
-            fit = seat(room, row, shape)
+            fit = seat(room, row, shape) if sharers is None else sharers.seat(room, row, shape)
             if fit.rows is None:
                 pending.strike(shape, fit.slots)
-            else:
-                changes.append(begin(room, row, shape, fit.rows, _ARRIVAL))
-                pending.placed()
+                continue
+            reason = _ARRIVAL
+            if sharers is not None:
+                sharers.take(row, fit.rows, room.allotment_mhz(shape)[fit.rows])
+                reason = sharers.told(_ARRIVAL, row, fit.rows)
+            changes.append(begin(room, row, shape, fit.rows, reason))
+            pending.placed()
         return PlacementDecision(tuple(changes), refusals(room, refused, pending.left), pending.tried), None

@@ -6,7 +6,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from daemons.policies.placement.refusals import why_not
+from daemons.policies.placement.refusals import unfit, why_not
 from daemons.policies.placement.room import Fit, Room, Shape, repeated, shape_of, spread
 from daemons.policies.placement.waiting import FIXED, profile_problem
 from shared.decision import Change, ChangeKind, Reason, ReasonCode
@@ -125,9 +125,12 @@ def _move(room: Room, row: int, homes: Homes) -> Change | Reason:
     barred = homes.of(app) if app >= 0 else nodes if shape.separate else None
     if barred is not None:
         slots[barred] = 0
+    able = snapshot.migration.nodes_of(row) if snapshot.migration is not None else None
+    if able is not None:
+        slots[~able] = 0
     fit = spread(slots, count)
     if fit.rows is None:
-        return why_not(room, shape, count, barred)
+        return why_not(room, shape, count, barred) if able is None else unfit(room, able)
     room.take(shape, fit.rows)
     if app >= 0:
         homes.add(app, fit.rows)

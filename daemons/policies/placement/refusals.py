@@ -100,6 +100,13 @@ def why_not(room: Room, shape: Shape, instances: int, barred: Ints | None = None
     return _short(room, shape, instances, empty)
 
 
+def unfit(room: Room, able: Bools) -> Reason:
+    """No node that a running workload can be migrated to has the room: how many take VMs, and how many of them it is
+    `able` to go to."""
+    numbers = (("nodes", float(room.usable.sum())), ("nodes_able", float((room.usable & able).sum())))
+    return Reason(ReasonCode.MIGRATION_FIT, numbers)
+
+
 def _short(room: Room, shape: Shape, instances: int, empty: Bools) -> Reason:
     """NO_MEMORY or NO_CPU, among nodes that would do if they were empty."""
     allotment = room.allotment_mhz(shape)

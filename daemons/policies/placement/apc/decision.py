@@ -8,20 +8,20 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from daemons.models.neighbours import SLOWED_MIN
 from daemons.policies.placement.apc.future import Place
-from daemons.policies.placement.apc.problem import RUNNING, SLACK, WAITING, Problem
+from daemons.policies.placement.apc.problem import LEAST_MHZ, RUNNING, SLACK, WAITING, Problem
 from daemons.policies.placement.apc.rules import misplaced
-from daemons.policies.placement.apc.search import Search
+from daemons.policies.placement.apc.search import WORTH, Search
 from daemons.policies.placement.apc.state import State
 from daemons.policies.placement.apc.web import Web, best_mhz
 from daemons.policies.placement.refusals import Deferred
 from daemons.policies.placement.room import repeated
 from daemons.policies.placement.waiting import FIXED, objection, profile_problem
-from shared.decision import Change, ChangeKind, Outlook, PlacementDecision, Reason, ReasonCode, Refusal
+from shared.decision import UNBOUNDED, Change, ChangeKind, Outlook, PlacementDecision, Reason, ReasonCode, Refusal
 from shared.model import Allotment
-from shared.snapshot import Floats
+from shared.snapshot import Bools, Floats
 
-_LARGEST = 1e300
 _RESIZED = 1e-6  # smaller changes of an allotment, relative, are not worth an action
 _ORDER = tuple(ChangeKind(kind) for kind in ("stop", "suspend", "migrate", "resize", "resume", "start"))
 
@@ -38,7 +38,7 @@ class Wish:
 
 def finite(value: float) -> float:
     """Numbers of reasons are finite."""
-    return min(max(value, -_LARGEST), _LARGEST) if not math.isnan(value) else 0.0
+    return min(max(value, -UNBOUNDED), UNBOUNDED) if not math.isnan(value) else 0.0
 
 
 def wishes(state: State) -> list[Wish]:
@@ -113,16 +113,34 @@ class Reader:
         before, after = self.state.before[row], self.state.utility(row)
         numbers: list[tuple[str, float]] = [("before", finite(before)), ("after", finite(after))]
         numbers.append(("gain", finite(finite(after) - finite(before))))
+        numbers += self._slowing(row)
         if wish.kind is ChangeKind.SUSPEND:
             gains = [self._gain(other) for node in self.problem.home[row] for other in self.state.here[node]]
             numbers.append(("gain_of_others", finite(max(gains, default=0.0))))
             return Reason(ReasonCode.GIVES_WAY, tuple(numbers))
         if wish.kind is ChangeKind.MIGRATE and misplaced(self.problem, self.state.rules, row):
             return Reason(ReasonCode.DRAIN, tuple(numbers))
+        if wish.kind is ChangeKind.MIGRATE and self._escapes(row):
+            return Reason(ReasonCode.SHARING, tuple(numbers))
         if wish.kind is ChangeKind.RESIZE and self._gave(row):
             return Reason(ReasonCode.GIVES_WAY, tuple(numbers))
         takes = self.problem.state[row] == RUNNING or any(self._gave(other) for other in self._neighbours(wish))
         return Reason(ReasonCode.HIGHER_UTILITY if takes else ReasonCode.IDLE_ROOM, tuple(numbers))
+
+    def _slowing(self, row: int) -> list[tuple[str, float]]:
+        """How many times as long as alone a job takes now, if it runs, and under the decision, where that is worth a
+        word."""
+        state = self.state
+        before = state.slow_before[row].item() if self.problem.state[row] == RUNNING else 1.0
+        slow = state.jobs[row].slow if state.places[row] is not None else 1.0
+        told = (("slowed_before", before), ("slowed", slow))
+        return [(name, value) for name, value in told if value >= SLOWED_MIN]
+
+    def _escapes(self, row: int) -> bool:
+        """Whether a job is moved away from those that slow it down rather than to more CPU."""
+        job = self.state.jobs[row]
+        freed = self.state.slow_before[row].item() > job.slow * SLOWED_MIN
+        return freed and job.mhz <= min(self.problem.home_mhz[row]) * SLOWED_MIN
 
     def _neighbours(self, wish: Wish) -> list[int]:
         """Who ran on the nodes where it comes."""
@@ -241,7 +259,7 @@ class Reader:
         problem, state = self.problem, self.state
         free_mib, idle = self._room()
         memory, tolerance = problem.memory[row], problem.params.tolerance
-        numbers = (
+        numbers: tuple[tuple[str, float], ...] = (
             ("needed_mib", memory),
             ("largest_free_mib", finite(float(free_mib[empty].max()))),
             ("needed_mhz", finite(float(self._caps(row)[empty].max()))),
@@ -250,6 +268,10 @@ class Reader:
             ("tolerance", tolerance),
         )
         roomy = empty & (free_mib >= memory * (1.0 - SLACK))
+        slow = 1.0
+        if state.sharing is not None and state.sharing.uses(row) and roomy.any():
+            slow = float(state.sharing.joined(row)[roomy].min())
+            numbers += (("slowed", slow),) if slow >= SLOWED_MIN else ()
         if row in state.rules.groups and roomy.any():
             return Reason(ReasonCode.CONSTRAINT, (("nodes_with_room", float(roomy.sum())), *numbers[:2]))
         if self.search is not None and row in self.search.blocked:
@@ -259,7 +281,7 @@ class Reader:
             return Reason(ReasonCode.NO_GAIN if tried else ReasonCode.NO_MEMORY, numbers)
         if idle[roomy].max() < self._caps(row)[roomy].max() * (1.0 - SLACK):
             return Reason(ReasonCode.NO_CPU, numbers)
-        return Reason(ReasonCode.NO_GAIN, numbers)
+        return Reason(ReasonCode.SHARING if slow >= SLOWED_MIN else ReasonCode.NO_GAIN, numbers)
 
     def _forbidden(self, code: ReasonCode, numbers: tuple[tuple[str, float], ...]) -> Reason:
         if code is ReasonCode.MOVES_LIMIT:
@@ -286,17 +308,68 @@ class Reader:
             return Reason(ReasonCode.MOVES_LIMIT, (("changes_max", float(limit)),))
         return self.why_not_moved(row)
 
+    def _home(self, row: int) -> Bools:
+        home = np.zeros(len(self.problem.leaving), dtype=np.bool_)
+        home[[node for node in self.problem.home[row] if node >= 0]] = True
+        return home
+
     def why_not_moved(self, row: int) -> Reason:
-        """No other node takes it."""
+        """Why no other node takes it."""
         problem = self.problem
         allowed = self.state.rules.allowed(row)
         if not problem.usable.any():
             return Reason(ReasonCode.NO_NODES, (("nodes", float(len(problem.leaving))),))
+        migration = problem.snapshot.migration
+        able = migration.nodes_of(row) if migration is not None else None
+        if able is not None and not (allowed & ~self._home(row)).any():
+            numbers = (("nodes", float(problem.usable.sum())), ("nodes_able", float((problem.usable & able).sum())))
+            return Reason(ReasonCode.MIGRATION_FIT, numbers)
         if not allowed.any():
             return self._no_node_allowed(row)
-        free_mib = self._room()[0]
-        numbers = (("needed_mib", problem.memory[row]), ("largest_free_mib", finite(float(free_mib[allowed].max()))))
-        return Reason(ReasonCode.NO_MEMORY, numbers)
+        others = allowed & ~self._barred(row)
+        if not others.any():
+            return Reason(ReasonCode.TOO_FEW_NODES, (("needed_nodes", 1.0), ("nodes", 0.0)))
+        return self._no_refuge(row, others)
+
+    def _barred(self, row: int) -> Bools:
+        """Nodes that may not get an instance more of the workload: it has one there."""
+        problem, state = self.problem, self.state
+        barred = np.zeros(len(problem.leaving), dtype=np.bool_)
+        if problem.separate[row]:
+            barred |= self._home(row)
+        if problem.seat[row]:
+            app = problem.snapshot.workloads.app
+            for other in (app == app[row]).nonzero()[0].tolist():
+                barred[list(state.place_of(other) or ())] = True
+        return barred
+
+    def _no_refuge(self, row: int, others: Bools) -> Reason:
+        """Memory, a group or CPU is in the way of moving to `others`, in this order."""
+        problem, state = self.problem, self.state
+        free_mib, idle_mhz = self._room()
+        memory = problem.memory[row]
+        leaving = sum(problem.leaving[node] for node in problem.home[row])
+        with np.errstate(all="ignore"):
+            slots = np.clip(np.floor(free_mib[others] / memory + SLACK), 0, 1 if problem.separate[row] else leaving)
+        short = leaving - int(np.nan_to_num(slots, nan=leaving).sum())
+        numbers: tuple[tuple[str, float], ...] = (
+            ("needed_mib", memory),
+            ("largest_free_mib", finite(float(free_mib[others].max()))),
+        )
+        if short > 0:
+            return Reason(ReasonCode.NO_MEMORY, (*numbers, ("instances_short", float(short))))
+        roomy = others & (free_mib >= memory * (1.0 - SLACK))
+        if row in state.rules.groups:
+            return Reason(ReasonCode.CONSTRAINT, (("nodes_with_room", float(roomy.sum())), *numbers))
+        least = max(problem.least_mhz[row], LEAST_MHZ)
+        if state.still:
+            least = max(least, WORTH * float(self._caps(row)[roomy].max()))
+        if state.still or problem.k[row] > 1:  # others are not squeezed for it
+            least = max(least, state.jobs[row].mhz) if state.still and problem.k[row] > 1 else least
+            needed, most = least, float(idle_mhz[roomy].max())
+        else:
+            needed, most = least, max(state.spare_mhz(node) for node in roomy.nonzero()[0].tolist())
+        return Reason(ReasonCode.NO_CPU, (("needed_mhz", finite(needed)), ("largest_free_mhz", finite(most))))
 
 
 def outlook_of(web: Web) -> Outlook:

@@ -18,6 +18,7 @@ from shared.decision import ReasonCode
 _RELIEVED = 4
 _PROMISING = 24
 _SAME = 1e-9
+_SLOWED = 1.05  # who takes so many times as long as alone might be better off elsewhere
 _ALIKE = 0.01  # relative goals this near to each other, relative, are equal to the guard
 
 
@@ -129,7 +130,12 @@ class Exchange:
         rows = [row for row in state.rows if problem.aims[row] and problem.k[row] == 1 and self._may_come(row)]
         utilities = state.utilities()
         unhappy = sorted((utilities[row], problem.urgency[row], row) for row in rows)
-        could = [row for utility, _, row in unhappy if utility + self.tolerance < min(level, problem.top[row])]
+        could = [
+            row
+            for utility, _, row in unhappy
+            if utility + self.tolerance < min(level, problem.top[row])
+            or (self.exact and state.jobs[row].slow > _SLOWED)
+        ]
         nodes = self._promising()
         for row in could[:_RELIEVED]:
             best = self._better_place(row, nodes)
@@ -228,9 +234,20 @@ class Exchange:
         return True
 
     def _slow(self, node: int) -> bool:
-        """Whether somebody there has less CPU than it can use."""
+        """Whether somebody there has less CPU than it can use, or would gain by sharing with others."""
         most, jobs = self.state.division.tables(node)[1], self.state.jobs
-        return any(jobs[row].mhz < most[row] * (1.0 - SLACK) for row in self.state.here[node])
+        if any(jobs[row].mhz < most[row] * (1.0 - SLACK) for row in self.state.here[node]):
+            return True
+        return self.state.sharing is not None and any(self._held_up(row) for row in self.state.here[node])
+
+    def _held_up(self, row: int) -> bool:
+        """Whether a job would gain more than the tolerance if nobody slowed it down."""
+        job, problem, level = self.state.jobs[row], self.problem, self.state.levels.level
+        if job.slow <= 1.0 or not problem.aims[row]:
+            return False
+        weight = problem.weight[row]
+        gain = problem.cycle_s * (1.0 - 1.0 / job.slow) / problem.r_s[row] * max(weight, 1.0 / weight)
+        return min(level, job.top + gain) > job.utility(level) + self.tolerance
 
     def additions(self, node: int, gone: Sequence[int], slow: bool, heads: Queues) -> Iterator[list[int]]:
         """Who could come to a node once `gone` have left it: one list for each first job."""
@@ -334,6 +351,8 @@ class Exchange:
             free_mib, idle_mhz = free_mib.copy(), idle_mhz.copy()
             free_mib[freed[0]] += freed[1]
             idle_mhz[freed[0]] += freed[2]
+        sharing = self.state.sharing
+        loads = sharing.columns() if sharing is not None and len(left) > 1 else None
         for row in left:
             caps = search.caps(row)
             fits = free_mib >= problem.memory[row] * (1.0 - SLACK)
@@ -345,12 +364,16 @@ class Exchange:
             nodes = fits.nonzero()[0]
             if nodes.size:
                 spare = np.minimum(idle_mhz[nodes], caps[nodes])
+                if sharing is not None and sharing.uses(row):
+                    spare = spare / sharing.joined(row, None if loads is None else loads[1])[nodes]
                 to = int(nodes[np.lexsort((free_mib[nodes], -spare))[0]])
                 if free_mib is search.free_mib:
                     free_mib, idle_mhz = free_mib.copy(), idle_mhz.copy()
                 free_mib[to] -= problem.memory[row]
                 idle_mhz[to] -= min(idle_mhz[to], caps[to])
                 found.append((row, (to,), 0.0))
+                if sharing is not None and loads is not None:
+                    sharing.join(row, to, *loads)
         return found
 
     # --- the guard -----------------------------------------------------------------------------------------------

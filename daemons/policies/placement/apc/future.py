@@ -19,7 +19,8 @@ Place = tuple[int, ...]
 class Future:
     """A job under a placement: where (None: it does not run), MHz per instance, seconds without progress; then at the
     end of the cycle work left of all instances and best time, and the utility that it can still reach. `open`: it is
-    in the equation, so that it has at most the level; else it has just that utility."""
+    in the equation, so that it has at most the level; else it has just that utility. `slow`: how many times as long as
+    alone it takes there."""
 
     place: Place | None
     mhz: float
@@ -28,22 +29,24 @@ class Future:
     tb: float
     top: float
     open: bool
+    slow: float = 1.0
 
     def utility(self, level: float) -> float:
         """Under a common level."""
         return min(level, self.top) if self.open else self.top
 
 
-def future_of(problem: Problem, row: int, place: Place | None, mhz: float, delay_s: float) -> Future:
-    """What becomes of a job by the end of the cycle (apc.txt section 4.4.2)."""
+def future_of(problem: Problem, row: int, place: Place | None, mhz: float, delay_s: float, slow: float = 1.0) -> Future:
+    """What becomes of a job by the end of the cycle (apc.txt section 4.4.2), in which it takes `slow` times as long as
+    alone."""
     if not problem.aims[row]:
-        return Future(place, mhz, delay_s, 0.0, 0.0, 1.0, False)
-    run_s = problem.cycle_s - delay_s
+        return Future(place, mhz, delay_s, 0.0, 0.0, 1.0, False, slow)
+    run_s = (problem.cycle_s - delay_s) / slow
     if place is None or run_s <= 0.0 or mhz <= 0.0:
         k_left = problem.k[row] * problem.left[row]
         if place is not None and k_left <= 0.0:
-            return Future(place, mhz, delay_s, 0.0, 0.0, _ending(problem, row, problem.now_s + delay_s), False)
-        return Future(place, mhz, delay_s, k_left, problem.best_s[row], problem.idle[row], k_left > 0.0)
+            return Future(place, mhz, delay_s, 0.0, 0.0, _ending(problem, row, problem.now_s + delay_s), False, slow)
+        return Future(place, mhz, delay_s, k_left, problem.best_s[row], problem.idle[row], k_left > 0.0, slow)
     stages = problem.stages[row]
     if stages is not None:
         left, ran_s, best_s = _through(stages, mhz, run_s)
@@ -55,9 +58,10 @@ def future_of(problem: Problem, row: int, place: Place | None, mhz: float, delay
             left, ran_s = 0.0, problem.left[row] / speed
         best_s = left / full if left > 0.0 else 0.0
     if left <= 0.0:
-        return Future(place, mhz, delay_s, 0.0, 0.0, _ending(problem, row, problem.now_s + delay_s + ran_s), False)
+        end_s = problem.now_s + delay_s + ran_s * slow
+        return Future(place, mhz, delay_s, 0.0, 0.0, _ending(problem, row, end_s), False, slow)
     top = _ending(problem, row, problem.now_s + problem.cycle_s + best_s)
-    return Future(place, mhz, delay_s, problem.k[row] * left, best_s, top, True)
+    return Future(place, mhz, delay_s, problem.k[row] * left, best_s, top, True, slow)
 
 
 def _ending(problem: Problem, row: int, end_s: float) -> float:
@@ -91,6 +95,7 @@ class FutureColumns:
     tb: Floats
     top: Floats
     open: Bools
+    slow: Floats
 
     def utilities(self, level: float) -> Floats:
         """Under a common level, float64[w]."""
@@ -106,26 +111,28 @@ class FutureColumns:
             self.tb.item(row),
             self.top.item(row),
             self.open.item(row),
+            self.slow.item(row),
         )
 
     def note(self, row: int, job: Future) -> None:
         """Overwrite one row."""
         self.placed[row], self.mhz[row], self.delay_s[row] = job.place is not None, job.mhz, job.delay_s
         self.a[row], self.tb[row], self.top[row], self.open[row] = job.a, job.tb, job.top, job.open
+        self.slow[row] = job.slow
 
 
-def columns_of(problem: Problem, placed: Bools, mhz: Floats, delay_s: Floats) -> FutureColumns:
-    """`future_of` for all workloads; `placed`, `mhz` (per instance) and `delay_s` by row."""
+def columns_of(problem: Problem, placed: Bools, mhz: Floats, delay_s: Floats, slow: Floats) -> FutureColumns:
+    """`future_of` for all workloads; `placed`, `mhz` (per instance), `delay_s` and `slow` by row."""
     work, rows, count = problem.snapshot.workloads, problem.profiled, len(placed)
     columns = problem.columns
     a, tb, top, is_open = np.zeros(count), np.zeros(count), np.ones(count), np.zeros(count, dtype=np.bool_)
     if not rows.size:
-        return FutureColumns(placed, mhz, delay_s, a, tb, top, is_open)
+        return FutureColumns(placed, mhz, delay_s, a, tb, top, is_open, slow)
     here = placed[rows]
-    for_s = np.where(here, np.clip(problem.cycle_s - delay_s[rows], 0.0, None), 0.0)
+    for_s = np.where(here, np.clip(problem.cycle_s - delay_s[rows], 0.0, None), 0.0) / slow[rows]
     after = outlook(problem.profile, for_s, np.where(here, mhz[rows], 0.0))
     ended = here & (after.left_mcycles <= 0.0)
-    end_s = np.where(ended, delay_s[rows] + after.ran_s, problem.cycle_s + after.best_s)
+    end_s = np.where(ended, delay_s[rows] + after.ran_s * slow[rows], problem.cycle_s + after.best_s)
     top[rows] = utility_at(
         problem.now_s + end_s, work.desired_start_s[rows], columns.goal_s[rows], work.importance[rows]
     )
@@ -133,4 +140,4 @@ def columns_of(problem: Problem, placed: Bools, mhz: Floats, delay_s: Floats) ->
     tb[rows] = after.best_s
     is_open[rows] = columns.aims[rows] & (a[rows] > 0.0)
     a[~is_open] = 0.0
-    return FutureColumns(placed, mhz, delay_s, a, tb, top, is_open)
+    return FutureColumns(placed, mhz, delay_s, a, tb, top, is_open, slow)

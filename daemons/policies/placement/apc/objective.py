@@ -47,14 +47,15 @@ def better(state: State, new: Trial, old: Trial | None, floor: float) -> bool:
     """Whether a trial is to be preferred to another, or to the state as it is.
 
     One that is only as good, but disturbs less or uses more CPU, must not push any utility below `floor` that is above
-    it now.
+    it now; where jobs slow each other down by sharing nothing must.
     """
     tolerance = state.problem.params.tolerance
     rows = list(new.changed) if old is None else list({**new.changed, **old.changed})
     mine, other = utilities(state, new, rows), utilities(state, old, rows)
     order = compare(mine, other, tolerance)
     if order:
-        return order > 0
+        held = state.sharing is None or min(mine) >= min(min(other), floor) - _SAME
+        return order > 0 and held
     if old is None and _yields(state, new):
         return min(mine) >= min(min(other), floor) - _SAME
     moves = 0 if old is None else old.moves

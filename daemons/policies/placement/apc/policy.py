@@ -50,21 +50,28 @@ class Apc:
         rules = rules_of(problem)
         placement = State(problem, rules)
         web = Web(placement, apps_of(problem))
-        if not snapshot.at_cycle and not wanted.event_driven_start:
+        fills = snapshot.at_cycle or wanted.event_driven_start
+        if not fills and not any(problem.leaving):
             return decision_of(problem, web, None)
         if snapshot.at_cycle:
             web.settle()
         else:
-            web.start_idle()
+            web.move_to_idle()
+            if fills:
+                web.start_idle()
         search = Search(placement, web)
-        search.run()
+        search.drain()
+        if fills:
+            search.run()
         if snapshot.at_cycle:
             exchange = Exchange(search)
             Gangs(search, exchange).run()
             exchange.run()
             web.equalise(True)
+        placement.foresee()
         if _worse(web) and not to_leave(problem, rules):
             placement = State(problem, rules, still=True)
+            placement.foresee()
             return decision_of(problem, Web(placement, apps_of(problem)), search)
         return decision_of(problem, web, search)
 

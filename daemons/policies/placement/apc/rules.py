@@ -162,6 +162,9 @@ def rules_of(problem: Problem) -> Rules:
             home = np.zeros(len(snapshot.nodes.names), dtype=np.bool_)
             home[known] = True
             builder.restrict([row], home)
+    if snapshot.migration is not None:
+        for row in (snapshot.migration.of >= 0).nonzero()[0].tolist():
+            builder.restrict([row], snapshot.migration.fits[snapshot.migration.of.item(row)])
     masks, ids, mask_of = [problem.usable], {problem.usable.tobytes(): 0}, [0] * len(needs)
     special = set(builder.own) | {row for row, labels in enumerate(needs) if labels}
     for row in special:

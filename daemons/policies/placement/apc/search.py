@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Sequence
+from heapq import heapify, heappop, heapreplace
 
 import numpy as np
 
@@ -12,14 +14,17 @@ from daemons.policies.placement.apc.objective import better
 from daemons.policies.placement.apc.problem import RUNNING, SLACK, SUSPENDED
 from daemons.policies.placement.apc.queues import order_of
 from daemons.policies.placement.apc.rules import to_leave
+from daemons.policies.placement.apc.sharing import Sharing
 from daemons.policies.placement.apc.state import State, Trial
 from daemons.policies.placement.apc.web import Web
 from shared.decision import ReasonCode
-from shared.snapshot import Bools, Floats
+from shared.snapshot import Bools, Floats, Ints
 
 WORTH = 0.1  # who comes gets at least this part of its full speed, or does not come
 _PARTIAL = 3
+_SAME = 1e-9
 Arrival = tuple[int, Place, float]
+Shape = tuple[bool, float, float, float, int, int, tuple[float, ...]]
 
 
 class Search:
@@ -46,8 +51,7 @@ class Search:
         self.waiting.sort(key=lambda row: order_of(state, row))
 
     def run(self) -> None:
-        """Empty what is to be emptied, then fill idle room."""
-        self.drain()
+        """Fill idle room."""
         if not self.fill_at_once():
             self.fill()
 
@@ -111,11 +115,12 @@ class Search:
 
     def fill_at_once(self) -> bool:
         """If all who wait fit at full speed, start them all; else nothing."""
-        state, problem = self.state, self.problem
+        state, problem, sharing = self.state, self.problem, self.state.sharing
         if state.still or state.rules.groups or any(problem.k[row] > 1 for row in self.waiting):
             return False
         free_mib, idle_mhz = self.free_mib.copy(), self.idle_mhz.copy()
-        shapes: dict[tuple[float, float, float, int, int], list[int]] = {}
+        loads = None if sharing is None else sharing.columns()
+        shapes: dict[Shape, list[int]] = {}
         placed: list[tuple[int, int]] = []
         for row in self.waiting:
             memory, caps = problem.memory[row], self.caps(row)
@@ -130,17 +135,26 @@ class Search:
                     free_mib[home] -= memory
                     idle_mhz[home] -= caps[home]
                     placed.append((row, home))
+                    if sharing is not None and loads is not None:
+                        sharing.join(row, home, *loads)
                     continue
-            shape = (memory, problem.req_mhz[row], problem.least_mhz[row], problem.vcpus[row], state.rules.mask_of[row])
-            shapes.setdefault(shape, []).append(row)
+            key = () if sharing is None else sharing.key(row)
+            limits = memory, problem.req_mhz[row], problem.least_mhz[row], problem.vcpus[row]
+            shapes.setdefault((bool(key), *limits, state.rules.mask_of[row], key), []).append(row)
         for shape in sorted(shapes, reverse=True):
             rows = shapes[shape]
-            nodes = self._spread_equal(rows, free_mib, idle_mhz)
+            if sharing is not None and loads is not None and shape[0]:
+                nodes = self._spread_apart(sharing, rows, free_mib, idle_mhz, loads)
+            else:
+                nodes = self._spread_equal(rows, free_mib, idle_mhz)
             if nodes is None:
                 return False
             placed += zip(rows, nodes, strict=True)
         if placed:
             state.start(placed)
+            if sharing is not None and self._falls():
+                state.unstart(placed)
+                return False
             self.free_mib, self.idle_mhz = np.array(state.free_mib), state.idle_of_all()
             self.most_free_mib = float(self.free_mib.max(initial=0.0))
         return True
@@ -164,6 +178,35 @@ class Search:
         idle_mhz -= taken * caps
         found: list[int] = nodes.tolist()
         return found
+
+    def _falls(self) -> bool:
+        """Whether the smallest utility is below that of changing nothing."""
+        utilities, counted = self.state.utilities(), self.problem.counted
+        return min((utilities[row] for row in self.state.rows if counted[row]), default=1.0) < self.floor - _SAME
+
+    def _spread_apart(
+        self, sharing: Sharing, rows: Sequence[int], free_mib: Floats, idle_mhz: Floats, loads: tuple[Floats, Floats]
+    ) -> list[int] | None:
+        """`_spread_equal` for jobs that slow each other down: each goes where it is fastest then."""
+        row, caps = rows[0], self.caps(rows[0])
+        memory = self.problem.memory[row]
+        fits = self.state.rules.allowed(row) & (caps >= self.problem.least_mhz[row]) & (caps > 0.0)
+        fits &= (free_mib >= memory * (1.0 - SLACK)) & (idle_mhz >= caps * (1.0 - SLACK))
+        slow = sharing.joined(row, loads[1])
+        heap = [(slow.item(node) / caps.item(node), node) for node in fits.nonzero()[0].tolist()]
+        heapify(heap)
+        found: list[int] = []
+        while heap and len(found) < len(rows):
+            node = heap[0][1]
+            found.append(node)
+            free_mib[node] -= memory
+            idle_mhz[node] -= caps[node]
+            sharing.join(row, node, *loads)
+            if free_mib[node] >= memory * (1.0 - SLACK) and idle_mhz[node] >= caps[node] * (1.0 - SLACK):
+                heapreplace(heap, (sharing.joined_at(row, node, loads[1]) / caps.item(node), node))
+            else:
+                heappop(heap)
+        return found if len(found) == len(rows) else None
 
     def fill(self) -> None:
         """Start who waits where there is room, the unhappiest first."""
@@ -197,6 +240,8 @@ class Search:
                 return False
             roomy = self.roomy(row)
         caps = self.caps(row)
+        if self.state.sharing is not None and self.state.sharing.uses(row):
+            return self._fill_shared(self.state.sharing, row, roomy, caps)
         full = roomy & (self.idle_mhz >= caps * (1.0 - SLACK))
         for node in self.best_nodes(row, full, caps):
             trial = self.place((), [(row, (node,), 0.0)])
@@ -213,6 +258,31 @@ class Search:
         if best is not None:
             self.take(best)
         return bool(some.size) or bool(full.any())
+
+    def _fill_shared(self, sharing: Sharing, row: int, roomy: Bools, caps: Floats) -> bool:
+        """`fill_one` for a job that is slowed down by some of those that it would run beside, and slows them."""
+        least = np.maximum(self.problem.least_mhz[row], WORTH * caps)
+        speed = np.minimum(self.idle_mhz, caps) / sharing.joined(row)
+        nodes = (roomy & (self.idle_mhz >= least)).nonzero()[0]
+        if not nodes.size:
+            return False
+        order = np.lexsort((self.free_mib[nodes], -speed[nodes]))
+        ranked: list[int] = nodes[order].tolist()
+        image = self.problem.home[row][0] if self.problem.state[row] == SUSPENDED else -1
+        if image in ranked[1:]:
+            ranked.remove(image)
+            ranked.insert(0, image)
+        best, tried, top = None, 0, float(caps[ranked].max())
+        for node in ranked:
+            trial = self.place((), [(row, (node,), 0.0)])
+            tried += trial is not None
+            if trial is not None and better(self.state, trial, best, self.floor):
+                best = trial
+            if tried >= _PARTIAL or (best is not None and speed[node] >= top * (1.0 - SLACK)):
+                break
+        if best is not None:
+            self.take(best)
+        return True
 
     def _make_way(self, row: int) -> bool:
         """Memory for a job by stopping an instance of a web application that can do without."""
@@ -279,8 +349,22 @@ class Search:
                 slots[node] -= 1
         if row in self.state.rules.keep and -1 in place and max(problem.home[row], default=-1) >= 0:
             return None
-        rest = np.repeat(np.arange(slots.size), slots).tolist()
+        rest = self._in_order(row, slots)
         return tuple(node if node >= 0 else rest.pop(0) for node in place)
+
+    def _in_order(self, row: int, slots: Ints) -> list[int]:
+        """The slots, node by node; for a job that is slowed by sharing those where it is slowed least first."""
+        rest: list[int] = np.repeat(np.arange(slots.size), slots).tolist()
+        sharing = self.state.sharing
+        if sharing is None or not sharing.uses(row):
+            return rest
+        slow, own = sharing.joined(row).tolist(), sharing.own(row).tolist()
+        seen: Counter[int] = Counter()
+        cost = []
+        for node in rest:
+            cost.append(slow[node] + seen[node] * own[node])
+            seen[node] += 1
+        return [rest[at] for at in sorted(range(len(rest)), key=cost.__getitem__)]
 
     def _apart(self, row: int) -> bool:
         groups = self.state.rules.groups.get(row, ())
@@ -292,10 +376,13 @@ class Search:
     # --- nodes to be emptied -------------------------------------------------------------------------------------
 
     def drain(self) -> None:
-        """Move what is on a node that it should leave, as far as there is room."""
+        """Move what is on a node that it should leave, as far as there is room: between cycles only from nodes that are
+        to be emptied, and to idle CPU."""
         problem, rules = self.problem, self.state.rules
         for row in to_leave(problem, rules):
-            if problem.seat[row] or problem.cool[row] or row in rules.keep or not problem.snapshot.at_cycle:
+            if problem.seat[row] or problem.cool[row] or row in rules.keep:
+                continue
+            if not (problem.snapshot.at_cycle or problem.leaving_any(row)):
                 continue
             if self.state.places[row] == problem.home[row]:
                 self.move_off(row)
@@ -308,7 +395,8 @@ class Search:
                 rows.update(o for o in group.rows if self.state.place_of(o) is not None)
         if any(not self.problem.movable[member] or self.problem.cool[member] for member in rows):
             return
-        for part in (1.0, 0.5, 0.25, 0.0) if any(self.problem.k[member] > 1 for member in rows) else (1.0,):
+        slower = not self.state.still and any(self.problem.k[member] > 1 for member in rows)
+        for part in (1.0, 0.5, 0.25, 0.0) if slower else (1.0,):
             come = self._away(sorted(rows), part)
             trial = self.place([member for member, _, _ in come], come) if come is not None else None
             if trial is not None:
@@ -341,10 +429,13 @@ class Search:
     def _refuge(
         self, row: int, place: Sequence[int], mhz: float, free_mib: Floats, idle_mhz: Floats, only: int | None
     ) -> int | None:
-        """The node with room for one more instance that has the most CPU idle; a single one may squeeze others."""
+        """The node with room for one more instance that has the most CPU idle; at cycles a single one may squeeze
+        others."""
         problem, caps = self.problem, self.caps(row)
         fits = (free_mib >= problem.memory[row] * (1.0 - SLACK)) & self.state.rules.allowed(row)
         fits &= (caps >= problem.least_mhz[row]) & (caps > 0.0)
+        if self.state.still:
+            fits &= idle_mhz >= np.maximum(problem.least_mhz[row], WORTH * caps)
         if problem.k[row] > 1:
             fits &= (idle_mhz >= mhz * (1.0 - SLACK)) & (caps >= mhz * (1.0 - SLACK))
         if self._apart(row):
@@ -355,4 +446,7 @@ class Search:
         if not nodes.size:
             return None
         spare = np.minimum(idle_mhz[nodes], caps[nodes])
+        sharing = self.state.sharing
+        if sharing is not None and sharing.uses(row):
+            spare = spare / sharing.joined(row)[nodes]
         return int(nodes[np.lexsort((free_mib[nodes], -spare))[0]])

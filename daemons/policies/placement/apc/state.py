@@ -7,20 +7,23 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from daemons.models.neighbours import FORMULA, Crowd
 from daemons.policies.placement.apc.division import Division
 from daemons.policies.placement.apc.future import Future, FutureColumns, Place, columns_of, future_of
 from daemons.policies.placement.apc.level import Levels
 from daemons.policies.placement.apc.problem import LARGEST, RUNNING, SUSPENDED, WAITING, Problem
 from daemons.policies.placement.apc.rules import Rules
+from daemons.policies.placement.apc.sharing import Sharing, Totals, same, sharing_of
 from shared.snapshot import Bools, Floats
 
 _FITS_MIB = 1e-6
+NOBODY = Crowd(np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int64))
 
 
 @dataclass(slots=True, eq=False)
 class Trial:
     """What a change to the state would lead to. nodes: the jobs on every node that it touches. moves: by how many the
-    jobs suspended or moved grow."""
+    jobs suspended or moved grow. totals: what is shared on these nodes (None: nothing anywhere)."""
 
     changed: dict[int, Future]
     nodes: dict[int, list[int]]
@@ -30,6 +33,7 @@ class Trial:
     gone: tuple[int, ...] = ()
     come: tuple[int, ...] = ()
     worst: float = field(default=0.0)
+    totals: Mapping[int, Totals] | None = None
 
 
 class Futures(dict[int, Future]):
@@ -47,7 +51,8 @@ class Futures(dict[int, Future]):
 class State:
     """The placement of all jobs. `rows`: of the jobs that are predicted or may be changed; `jobs`: their futures;
     `here`: rows of the changeable jobs by node; `seat_place`, `seat_given`: node and MHz of instances of web
-    applications that may be changed, `seat_mhz` by node; `free_mib`; `before`: utility by row if nothing is changed."""
+    applications that may be changed, `seat_mhz` by node; `free_mib`; `before`: utility by row if nothing is changed,
+    `slow_before`: how many times as long as alone each takes then. `sharing`: None where it is not to count."""
 
     def __init__(self, problem: Problem, rules: Rules, still: bool = False) -> None:
         self.problem, self.rules = problem, rules
@@ -66,13 +71,34 @@ class State:
         self.moves = self.trials = 0
         self.still = still or not problem.snapshot.at_cycle
         self.division = Division(self)
-        mhz = self._settle()
-        self.fixed_mhz = float(mhz[~problem.columns.movable & self._of_jobs()].sum())
+        self.sharing: Sharing | None = sharing_of(problem)
+        self.had_mhz = mhz = self._settle()
+        self._fixed = ~problem.columns.movable & self._of_jobs()
         self.columns, self.jobs = self._futures(self._slowest(mhz), np.zeros(len(mhz)))
-        self._weigh(float(mhz[self._of_jobs()].sum()))
+        self._weigh(float((mhz / self.columns.slow)[self._of_jobs()].sum()))
         self.before: list[float] = self.columns.utilities(self.levels.level).tolist()
+        self.slow_before = self.columns.slow.copy()
+        self._placed_first = self.columns.placed.copy()
+        self._at_first = self.crowd() if self.sharing is not None else NOBODY
         if not still and problem.snapshot.at_cycle:
             self.redivide()
+
+    def foresee(self) -> None:
+        """Predict by the model that is asked for what was searched for by the formula: what there is now, and what it
+        would be if nothing were changed."""
+        if self.sharing is None or self.sharing.model == FORMULA:
+            return
+        model, no_s = self.sharing.model, np.zeros(len(self.places))
+        self.slow_before = self.sharing.recount(self._at_first, model)
+        columns = columns_of(self.problem, self._placed_first, self._slowest(self.had_mhz), no_s, self.slow_before)
+        self.levels.set_all(columns.a, columns.tb)
+        level = self.levels.solve(float((self.had_mhz / self.slow_before)[self._of_jobs()].sum()))
+        self.before = columns.utilities(level).tolist()
+        now = self.columns
+        slow = self._slow(model)
+        self.columns = columns_of(self.problem, now.placed, now.mhz, now.delay_s, slow)
+        self.jobs = Futures(self.columns, self.places)
+        self.weigh()
 
     def _of_jobs(self) -> Bools:
         work = self.problem.snapshot.workloads
@@ -111,8 +137,28 @@ class State:
 
     def _futures(self, mhz: Floats, delay_s: Floats) -> tuple[FutureColumns, Futures]:
         placed = np.array([place is not None for place in self.places], dtype=np.bool_)
-        columns = columns_of(self.problem, placed, mhz, delay_s)
+        columns = columns_of(self.problem, placed, mhz, delay_s, self._slow())
         return columns, Futures(columns, self.places)
+
+    def _slow(self, model: str = FORMULA) -> Floats:
+        """How many times as long as alone each workload takes, float64[w]."""
+        if self.sharing is None:
+            return np.ones(len(self.places))
+        return self.sharing.recount(self.crowd(), model)
+
+    def crowd(self) -> Crowd:
+        """Who is where, instances of web applications too."""
+        problem = self.problem
+        owner: list[int] = []
+        node: list[int] = []
+        for row, place in enumerate(self.places):
+            if place and not (problem.seat[row] and problem.movable[row]):
+                owner += [row] * len(place)
+                node += place
+        owner += self.seat_place.keys()
+        node += self.seat_place.values()
+        where = np.array(node, dtype=np.int64)
+        return Crowd(np.array(owner, dtype=np.int64), np.where(where < len(self.here), where, -1))
 
     def _weigh(self, given_mhz: float) -> None:
         self.levels.set_all(self.columns.a, self.columns.tb)
@@ -125,6 +171,8 @@ class State:
         problem = self.problem
         self.seat_place[row], self.seat_given[row] = node, 0.0
         self.seats_here[node].append(row)
+        if self.sharing is not None:
+            self.sharing.seat(row, node, 1)
         self.free_mib[node] -= problem.memory[row]
         if problem.home[row] != (node,) or not problem.movable[row]:
             self.seats_coming_mib[node] += problem.memory[row]
@@ -135,6 +183,8 @@ class State:
         problem, node = self.problem, self.seat_place.pop(row)
         self.seats_here[node].remove(row)
         self.seat_mhz[node] -= self.seat_given.pop(row)
+        if self.sharing is not None:
+            self.sharing.seat(row, node, -1)
         self.free_mib[node] += problem.memory[row]
         if problem.home[row] != (node,) or not problem.movable[row]:
             self.seats_coming_mib[node] -= problem.memory[row]
@@ -217,11 +267,21 @@ class State:
         self.columns, self.jobs = self._futures(mhz, delay_s)
         self.weigh()
 
+    def unstart(self, placed: Sequence[tuple[int, int]]) -> None:
+        """Take `start` back."""
+        for row, node in placed:
+            self.places[row] = None
+            self.here[node].remove(row)
+            self.free_mib[node] += self.problem.memory[row]
+        self.redivide()
+
     def weigh(self) -> None:
         """Solve the level exactly for all the CPU that is given."""
         problem, work = self.problem, self.problem.snapshot.workloads
         mine = self.columns.placed & (problem.columns.movable | ~self._of_jobs()) & (work.app < 0)
-        self._weigh(self.fixed_mhz + float((self.columns.mhz * work.instances)[mine].sum()))
+        slow = self.columns.slow
+        fixed_mhz = float((self.had_mhz / slow)[self._fixed].sum())
+        self._weigh(fixed_mhz + float((self.columns.mhz * work.instances / slow)[mine].sum()))
 
     def _stays(self, row: int) -> bool:
         return self.problem.state[row] == RUNNING and self.places[row] == self.problem.home[row]
@@ -282,13 +342,15 @@ class State:
             if to is None:
                 changed[row] = future_of(problem, row, None, 0.0, 0.0)
         waits = self.waits(self._touched(nodes, mhz, places), places)
+        totals = self._totals(nodes, places)
         for row, given_mhz in mhz.items():
             was = jobs[row]
             at = places.get(row) or was.place or ()
             delay_s = problem.delay_s(row, at, waits)
-            if row in places or given_mhz != was.mhz or delay_s != was.delay_s:
-                changed[row] = future_of(problem, row, at, given_mhz, delay_s)
-        return self._valued(changed, nodes, tuple(gone), tuple(row for row, _, _ in come))
+            slow = self._slowed(row, at, totals)
+            if row in places or given_mhz != was.mhz or delay_s != was.delay_s or slow != was.slow:
+                changed[row] = future_of(problem, row, at, given_mhz, delay_s, slow)
+        return self._valued(changed, nodes, tuple(gone), tuple(row for row, _, _ in come), totals)
 
     def exchange(self, node: int, gone: Sequence[int], come: Sequence[int]) -> Trial | None:
         """`trial` where all that happens is on one node, and all jobs there and those that come have one instance."""
@@ -304,12 +366,40 @@ class State:
             return None
         wait_s = self._wait_s(node, gone, rows)
         place, changed = (node,), {row: future_of(problem, row, None, 0.0, 0.0) for row in gone if row not in come}
+        totals = self._totals({node: rows}, {})
         for row, given_mhz in mhz.items():
             was = jobs[row]
             delay_s = 0.0 if row in origin else wait_s + self._own_s(row, node)
-            if given_mhz != was.mhz or delay_s != was.delay_s or was.place is None:
-                changed[row] = future_of(problem, row, place, given_mhz, delay_s)
-        return self._valued(changed, {node: rows}, tuple(gone), tuple(come))
+            slow = self._slowed(row, place, totals)
+            if given_mhz != was.mhz or delay_s != was.delay_s or was.place is None or slow != was.slow:
+                changed[row] = future_of(problem, row, place, given_mhz, delay_s, slow)
+        return self._valued(changed, {node: rows}, tuple(gone), tuple(come), totals)
+
+    def _totals(
+        self, nodes: Mapping[int, Sequence[int]], places: Mapping[int, Place | None]
+    ) -> Mapping[int, Totals] | None:
+        """What is shared on nodes with these jobs."""
+        sharing = self.sharing
+        if sharing is None:
+            return None
+        return {node: sharing.sums(node, rows, places, self.places) for node, rows in nodes.items()}
+
+    def _slowed(self, row: int, place: Place, totals: Mapping[int, Totals] | None) -> float:
+        """How many times as long as alone a job takes on a place; what it takes now where only rounding differs."""
+        if totals is None or self.sharing is None:
+            return 1.0
+        slow, was = self.sharing.slow(row, place, totals), self.jobs[row].slow
+        return was if same(slow, was) else slow
+
+    def _of_others(self, changed: dict[int, Future], totals: Mapping[int, Totals]) -> None:
+        """Jobs on the nodes that must not be changed are slowed too, and those of several instances elsewhere."""
+        assert self.sharing is not None
+        for node in totals:
+            for row in self.sharing.fixed[node]:
+                was = self.jobs[row]
+                slow = self._slowed(row, was.place or (), totals)
+                if slow != was.slow:
+                    changed[row] = future_of(self.problem, row, was.place, was.mhz, was.delay_s, slow)
 
     def _wait_s(self, node: int, gone: Sequence[int], rows: Sequence[int]) -> float:
         """`waits` of one node."""
@@ -341,21 +431,36 @@ class State:
         return {node: self.here[node] for node in others} | nodes
 
     def _valued(
-        self, changed: dict[int, Future], nodes: dict[int, list[int]], gone: tuple[int, ...], come: tuple[int, ...]
+        self,
+        changed: dict[int, Future],
+        nodes: dict[int, list[int]],
+        gone: tuple[int, ...],
+        come: tuple[int, ...],
+        totals: Mapping[int, Totals] | None,
     ) -> Trial:
         problem, jobs = self.problem, self.jobs
         given_mhz, moves = self.levels.given_mhz, 0
         equation = []
+        if totals is not None:
+            self._of_others(changed, totals)
         for row, job in changed.items():
             was = jobs[row]
-            k = problem.k[row]
-            given_mhz += ((job.mhz if job.place is not None else 0.0) - (was.mhz if was.place is not None else 0.0)) * k
+            given_mhz += self._more_mhz(row, job, was)
             if problem.movable[row]:
                 moves += (job.place != problem.home[row]) - (was.place != problem.home[row])
             if problem.aims[row] and (job.a != was.a or job.tb != was.tb):
                 equation.append((row, job.a, job.tb, was.a, was.tb))
         level = self.levels.trial(equation, given_mhz)
-        return Trial(changed, nodes, level, given_mhz, moves, gone, come)
+        return Trial(changed, nodes, level, given_mhz, moves, gone, come, totals=totals)
+
+    def _more_mhz(self, row: int, job: Future, was: Future) -> float:
+        """By how much more all instances of a job get done together than before, as the equation counts it."""
+        if self.sharing is not None and self._fixed[row]:
+            had_mhz = self.had_mhz.item(row)
+            return had_mhz / job.slow - had_mhz / was.slow
+        now_mhz = job.mhz / job.slow if job.place is not None else 0.0
+        before_mhz = was.mhz / was.slow if was.place is not None else 0.0
+        return (now_mhz - before_mhz) * self.problem.k[row]
 
     def apply(self, trial: Trial) -> None:
         """Make the trial come true."""
@@ -374,5 +479,7 @@ class State:
             self.columns.note(row, job)
         for node, rows in trial.nodes.items():
             self.here[node] = rows
+            if self.sharing is not None and trial.totals is not None:
+                self.sharing.put(node, trial.totals[node])
         self.moves += trial.moves
         self.levels.apply(equation, trial.given_mhz, trial.level)

@@ -154,7 +154,7 @@ class Web:
     def equalise(self, spare: bool) -> None:
         """Divide all CPU between applications and jobs; `spare`: what jobs do not use goes to the applications too."""
         if not any(app.running for app in self.apps):
-            if any(self.problem.k[row] > 1 for row in self.state.rows):
+            if self.state.sharing is not None or any(self.problem.k[row] > 1 for row in self.state.rows):
                 self.state.redivide()
             else:
                 self.state.weigh()
@@ -301,24 +301,53 @@ class Web:
         self.state.unseat(row)
         app.running.remove(row)
 
-    def _move_off(self, app: App) -> None:
+    def move_to_idle(self) -> None:
+        """Between cycles: instances leave nodes that are to be emptied for others where CPU is idle."""
+        state = self.state
+        for app in self.apps:
+            for row in list(app.running):
+                if not self.problem.leaving[state.seat_place[row]] or self._stays(row):
+                    continue
+                node, mhz = state.seat_place[row], state.seat_given[row]
+                state.unseat(row)
+                idle = [(min(state.idle_mhz(at), self._limits_at(row, at)[1]), -at) for at in self._refuges(app, row)]
+                most_mhz, at = max(idle, default=(0.0, 0))
+                least_mhz, full_mhz = self._limits_at(row, -at)
+                if idle and most_mhz >= max(least_mhz, LEAST_MHZ, _WORTH * full_mhz):
+                    node, mhz = -at, most_mhz
+                state.seat(row, node)
+                state.seat_given[row] = mhz
+                state.seat_mhz[node] += mhz
+
+    def _stays(self, row: int) -> bool:
+        """Whether a running instance may not be moved, or need not."""
+        problem, state, limit = self.problem, self.state, self.problem.params.changes_max
+        stays = not misplaced(problem, state.rules, row) or problem.cool[row] or row in state.rules.keep
+        return stays or bool(limit and state.moves >= limit)
+
+    def _refuges(self, app: App, row: int) -> list[int]:
+        """Nodes that can take an instance that has been unseated, with the least CPU that it must have."""
         problem, state = self.problem, self.state
+        taken = set(self._nodes(app))
+        return [
+            node
+            for node in state.rules.allowed(row).nonzero()[0].tolist()
+            if node not in taken
+            and problem.memory[row] <= state.free_mib[node] * (1.0 + SLACK)
+            and state.division.limits(row, node)[0] <= min(state.division.limits(row, node)[1], state.spare_mhz(node))
+            and not state.rules.clashes(row, (node,), state.place_of)
+        ]
+
+    def _move_off(self, app: App) -> None:
+        state = self.state
         for row in list(app.running):
-            stays = not misplaced(problem, state.rules, row) or problem.cool[row] or row in state.rules.keep
-            limit = problem.params.changes_max
-            if stays or (limit and state.moves >= limit):
+            if self._stays(row):
                 continue
             was = state.seat_place[row]
             state.unseat(row)
-            taken = set(self._nodes(app))
             spots = [
                 (-min(state.spare_mhz(node), state.division.limits(row, node)[1]), node)
-                for node in state.rules.allowed(row).nonzero()[0].tolist()
-                if node not in taken
-                and problem.memory[row] <= state.free_mib[node] * (1.0 + SLACK)
-                and state.division.limits(row, node)[0]
-                <= min(state.division.limits(row, node)[1], state.spare_mhz(node))
-                and not state.rules.clashes(row, (node,), state.place_of)
+                for node in self._refuges(app, row)
             ]
             state.seat(row, min(spots)[1] if spots else was)
 

@@ -1,0 +1,1 @@
+"""Drivers behind the port `Hypervisor`, each found by its entry point."""

@@ -1,0 +1,1 @@
+"""VMs of libvirt (docs/libvirt.md). Only `binding` imports the library."""

@@ -1,0 +1,89 @@
+"""Makes the driver from the agent's configuration."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from urllib.parse import urlsplit
+
+from agents.collectors.clock import base_clock_mhz
+from agents.hypervisors.libvirt import binding, capacity, connection, templates
+from agents.hypervisors.libvirt.binding import Module
+from agents.hypervisors.libvirt.capacity import Cpu
+from agents.hypervisors.libvirt.connection import Link
+from agents.hypervisors.libvirt.driver import LibvirtHypervisor
+from agents.hypervisors.libvirt.site import Site
+from agents.hypervisors.libvirt.statistics import Reader
+from shared import startup
+from shared.agent_config import AgentConfig
+
+MHZ_UNKNOWN = 1_000.0
+
+
+def check_config(config: AgentConfig) -> None:
+    """Raise InvalidInput with all that is wrong with the templates' files; libvirt is not asked."""
+    templates.read_all(config.libvirt.templates)
+
+
+def from_config(config: AgentConfig, wake: Callable[[], None]) -> LibvirtHypervisor:
+    """The VMs of this node. Raises InvalidInput with what cannot be used."""
+    return from_module(with_clock(config, base_clock_mhz), wake, binding.real())
+
+
+def with_clock(config: AgentConfig, clock_mhz: Callable[[], float | None]) -> AgentConfig:
+    """With this machine's own clock where none is said: what libvirt tells is the clock of the moment. Not where
+    libvirt is another machine's, or its test driver."""
+    address = urlsplit(config.hypervisor.uri)
+    if config.libvirt.core_mhz is not None or address.netloc or address.scheme.startswith("test"):
+        return config
+    return replace(config, libvirt=replace(config.libvirt, core_mhz=clock_mhz()))
+
+
+def from_module(
+    config: AgentConfig,
+    wake: Callable[[], None],
+    module: Module,
+    reach: Callable[[str], None] = connection.reach,
+    retry_s: float = connection.RETRY_S,
+) -> LibvirtHypervisor:
+    """The same with another module in place of libvirt. `reach` raises Unavailable for URIs where nobody answers;
+    `retry_s` is how long it waits before it connects again."""
+    keys = config.libvirt
+    found = templates.read_all(keys.templates)
+    name = config.node.name or startup.host_name()
+    core_mhz = (keys.core_mhz or 0.0) * config.core_mhz_factor
+    cpu = Cpu(core_mhz or MHZ_UNKNOWN, keys.core_frac, capacity.cgroup_version())
+    relay = _Relay()
+    link = Link(module, config.hypervisor.uri, keys.keepalive_s, relay, retry_s)
+    site = Site(name, link, Reader(module.libvirtError, cpu), keys, cpu, found, reach)
+    driver = LibvirtHypervisor(site, wake, core_mhz_factor=config.core_mhz_factor)
+    relay.target = driver
+    driver.start()
+    return driver
+
+
+class _Relay:
+    """Passes what libvirt tells on to the driver, which is made after the link."""
+
+    def __init__(self) -> None:
+        self.target: LibvirtHypervisor | None = None
+
+    def happened(self, vm: str, uuid: str, event: int, detail: int) -> None:
+        """See `connection.Listener`."""
+        if self.target is not None:
+            self.target.happened(vm, uuid, event, detail)
+
+    def edited(self, uuid: str) -> None:
+        """See `connection.Listener`."""
+        if self.target is not None:
+            self.target.edited(uuid)
+
+    def connected(self) -> None:
+        """See `connection.Listener`."""
+        if self.target is not None:
+            self.target.connected()
+
+    def failed(self, error: BaseException) -> None:
+        """See `connection.Listener`."""
+        if self.target is not None:
+            self.target.failed(error)

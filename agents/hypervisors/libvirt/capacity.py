@@ -1,0 +1,210 @@
+"""What a node has, how MHz become weights and quotas on it, and the card by which other nodes know it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree as ET
+
+from agents.hypervisors.libvirt import domain_xml, storage
+from agents.hypervisors.libvirt.binding import Connection
+from agents.hypervisors.libvirt.domain_xml import Tuning
+from agents.hypervisors.libvirt.errors import Declined, telling
+from shared.agent_config import LibvirtKeys
+from shared.errors import TransientError
+from shared.model import Ability, Node
+
+PERIOD_US = 100_000
+QUOTA_US_MIN = 1_000
+SHARES_V1 = (2, 262_144)
+WEIGHTS_V2 = (1, 10_000)
+SHARES_DEFAULT = 1_024  # of version 1: what a domain has of which nothing is said, taken as that many MHz
+WEIGHT_DEFAULT = 100  # of version 2
+UNIFIED = "/sys/fs/cgroup/cgroup.controllers"
+CARD_BYTES_MAX = 1 << 16
+LIST_ACTIVE = 2  # of virConnectListAllStoragePoolsFlags and virConnectListAllNetworksFlags
+
+
+@dataclass(frozen=True, slots=True)
+class Cpu:
+    """A node's CPU. `core_mhz`: a core's worth by which allotments are measured; `core_frac`: the part of one of the
+    machine's cores that it is; `cgroup`: the version of cgroups, 1 or 2."""
+
+    core_mhz: float
+    core_frac: float = 1.0
+    cgroup: int = 1
+
+    def shares(self, cpu_mhz: float) -> int:
+        """The weight of an allotment, proportional to it, so that 1,024 MHz weigh as much as a domain of which nothing
+        is said."""
+        if self.cgroup == 1:
+            least, most = SHARES_V1
+            return min(most, max(least, round(cpu_mhz)))
+        least, most = WEIGHTS_V2
+        return min(most, max(least, round(cpu_mhz * WEIGHT_DEFAULT / SHARES_DEFAULT)))
+
+    def worth_mhz(self, shares: int, vcpus: int) -> float:
+        """What a weight (0: none is said) is worth in MHz, at most all that so many vCPUs can use."""
+        default = SHARES_DEFAULT if self.cgroup == 1 else WEIGHT_DEFAULT
+        return min((shares or default) * SHARES_DEFAULT / default, vcpus * self.core_mhz)
+
+    def quota_us(self, vcpus: int, cap_mhz: float | None) -> int:
+        """What each vCPU may use of `PERIOD_US` (-1: all): period x cap / (core_mhz x vcpus) x core_frac."""
+        part = 1.0 if cap_mhz is None else min(1.0, cap_mhz / (self.core_mhz * vcpus))
+        if part * self.core_frac >= 1.0:
+            return -1
+        return max(QUOTA_US_MIN, round(PERIOD_US * part * self.core_frac))
+
+    def hasty_shares(self, cpu_mhz: float) -> int:
+        """The weight while an operation is under way, which is not to wait for the CPU that its VM is not given: at
+        least that of a whole core."""
+        return self.shares(max(cpu_mhz, self.core_mhz))
+
+    def tuning(self, cpu_mhz: float, cap_mhz: float | None, vcpus: int, hasty: bool = False) -> Tuning:
+        """For a domain's XML; `hasty`: with the weight of one that an operation is under way on."""
+        shares = self.hasty_shares(cpu_mhz) if hasty else self.shares(cpu_mhz)
+        return Tuning(shares, PERIOD_US, self.quota_us(vcpus, cap_mhz))
+
+
+def cgroup_version(unified: str = UNIFIED) -> int:
+    """Of this machine."""
+    return 2 if Path(unified).exists() else 1
+
+
+@dataclass(frozen=True, slots=True)
+class Card:
+    """What other nodes must know of one to send VMs there; it lies in its pool of saved images."""
+
+    node: str
+    memory_mib: int
+    core_mhz: float
+    core_frac: float = 1.0
+    cgroup: int = 1
+    partition: str = ""
+
+    @property
+    def cpu(self) -> Cpu:
+        """Its CPU."""
+        return Cpu(self.core_mhz, self.core_frac, self.cgroup)
+
+
+@dataclass(frozen=True, slots=True)
+class Features:
+    """What the hypervisor behind libvirt can do that not all can. `paused`: domains are started and restored paused;
+    `rewrite`: a saved domain's XML can be changed; `save`: there is a pool for it; `migrate`: to
+    other nodes."""
+
+    paused: bool = True
+    rewrite: bool = True
+    save: bool = True
+    migrate: bool = True
+
+
+def features_of(conn: Connection, errors: type[Exception], save_pool: str) -> Features:
+    """Raises TransientError when libvirt does not answer."""
+    with telling(errors, "ask what libvirt can do"):
+        full = conn.getType().lower() != "test"
+        capabilities = domain_xml.parse(conn.getCapabilities())
+    migrate = capabilities.find("host/migration_features/live") is not None
+    try:
+        with telling(errors, f"find pool {save_pool!r}"):
+            save = bool(conn.storagePoolLookupByName(save_pool).isActive())
+    except Declined:
+        save = False
+    return Features(paused=full, rewrite=full, save=save, migrate=migrate)
+
+
+def node_of(conn: Connection, errors: type[Exception], name: str, keys: LibvirtKeys, features: Features) -> Node:
+    """The node as it is reported, before its type and reserve are heeded. Raises TransientError."""
+    with telling(errors, "ask for the capacity"):
+        info = conn.getInfo()
+        capabilities = domain_xml.parse(conn.getCapabilities())
+        has = _has(conn, errors, capabilities) if features.migrate else ()
+    core_mhz = keys.core_mhz or float(info[3])
+    if core_mhz <= 0:
+        raise TransientError("libvirt does not tell the clock of this machine: libvirt.core_mhz is needed")
+    abilities = (Ability.SAVE, Ability.MIGRATE) if features.migrate else (Ability.SAVE,)
+    kinds = {domain.get("type", "") for domain in capabilities.findall("guest/arch/domain")}
+    return Node(
+        name,
+        keys.cores or int(info[2]),
+        core_mhz,
+        int(info[1]) if keys.memory_mib is None else keys.memory_mib,
+        labels=("kvm",) if "kvm" in kinds else (),
+        cpu_model=capabilities.findtext("host/cpu/model", "") or capabilities.findtext("host/cpu/arch", ""),
+        abilities=abilities,
+        migration_has=has,
+    )
+
+
+def _has(conn: Connection, errors: type[Exception], capabilities: ET.Element) -> tuple[str, ...]:
+    """What live migrations may need, as `shared.fit` has it."""
+    found = {f"machine={one.text}" for one in capabilities.findall("guest/arch/machine")}
+    found |= {f"machine={one.get('canonical')}" for one in capabilities.findall("guest/arch//machine[@canonical]")}
+    found |= {f"cpu={one.text}" for one in capabilities.findall("host/cpu/model")}
+    found |= {f"pool={pool.name()}" for pool in conn.listAllStoragePools(LIST_ACTIVE)}
+    with suppress(errors):  # hosts without libvirt's networks
+        found |= {f"network={network.name()}" for network in conn.listAllNetworks(LIST_ACTIVE)}
+    return tuple(sorted(found))
+
+
+def card_name(node: str) -> str:
+    """The volume of a node's card."""
+    return f"trimtab-node-{node}.json"
+
+
+def write_card(conn: Connection, errors: type[Exception], pool: str, card: Card) -> None:
+    """Leave a node's card where other nodes find it, unless it is there. Raises our errors."""
+    if read_card(conn, errors, pool, card.node) == card:
+        return
+    content = json.dumps(asdict(card)).encode()
+    storage.make_empty(conn, errors, pool, card_name(card.node))
+    with telling(errors, "write the card of this node"):
+        volume = conn.storagePoolLookupByName(pool).storageVolLookupByName(card_name(card.node))
+        stream = conn.newStream(0)
+        volume.upload(stream, 0, 0, 0)
+        while content:
+            content = content[stream.send(content) :]
+        stream.finish()
+
+
+def read_card(conn: Connection, errors: type[Exception], pool: str, node: str) -> Card | None:
+    """The card of a node by its own libvirt; None where there is none that can be understood. Raises our errors."""
+    try:
+        volume = storage.find(conn, errors, pool, card_name(node))
+    except Declined:
+        return None
+    if volume is None:
+        return None
+    content = b""
+    with telling(errors, f"read the card of {node}"):
+        stream = conn.newStream(0)
+        volume.download(stream, 0, 0, 0)
+        while len(content) < CARD_BYTES_MAX and (piece := stream.recv(CARD_BYTES_MAX)):
+            content += piece
+        with suppress(errors):
+            stream.finish()
+    return _card(content)
+
+
+def _card(content: bytes) -> Card | None:
+    try:
+        found = json.loads(content)
+        return Card(**_checked(found))
+    except (ValueError, TypeError):
+        return None
+
+
+def _checked(found: Any) -> Mapping[str, Any]:
+    kinds = {"node": str, "memory_mib": int, "core_mhz": float, "core_frac": float, "cgroup": int, "partition": str}
+    if not isinstance(found, dict) or set(found) != {field.name for field in fields(Card)}:
+        raise ValueError("no card")
+    if any(not isinstance(found[key], kind) or isinstance(found[key], bool) for key, kind in kinds.items()):
+        raise ValueError("no card")
+    if not (found["core_mhz"] > 0 and 0 < found["core_frac"] <= 1 and found["cgroup"] in (1, 2)):
+        raise ValueError("no card")
+    return found

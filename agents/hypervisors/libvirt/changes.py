@@ -1,0 +1,199 @@
+"""What guests do without being asked, found by comparing one reading with the next; events only say how it came.
+
+So nothing is missed that happened while the connection, or libvirtd, was away. Pure but for what it remembers.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+
+from agents.hypervisors.libvirt.codes import RESUMED_MIGRATED, STARTED_MIGRATED, Lifecycle, Stopped
+from agents.hypervisors.libvirt.statistics import Seen
+from shared.effects import GuestChanged
+from shared.model import LIVE_STATES, GuestChange, VmState
+
+GRACE_S = 2.0  # for the event that tells how a VM went
+EVENTS_KEPT = 8
+EVENTFUL_MAX = 4096  # VMs whose events are kept
+ENDS = frozenset({VmState.ENDED, VmState.CRASHED})
+_HOW = {
+    Stopped.SHUTDOWN: "shut down",
+    Stopped.DESTROYED: "destroyed by somebody",
+    Stopped.CRASHED: "crashed",
+    Stopped.SAVED: "saved by somebody",
+    Stopped.FAILED: "could not be run",
+    Stopped.FROM_SNAPSHOT: "reverted to a snapshot by somebody",
+}
+BY_HAND = frozenset({_HOW[Stopped.DESTROYED], _HOW[Stopped.SAVED], _HOW[Stopped.FROM_SNAPSHOT]})
+Event = tuple[int, int]
+
+
+@dataclass(slots=True)
+class Found:
+    """What a comparison has brought. `tell`: changes, each with what was known before; `asked`: VMs of which it is to
+    be found out whether another node has them; `ended`: to be noted with the domain; `left`: definitions to be
+    removed; `moved_in`: to be noted as being here."""
+
+    tell: list[tuple[GuestChanged, Seen | None]] = field(default_factory=list)
+    asked: list[str] = field(default_factory=list)
+    ended: list[Seen] = field(default_factory=list)
+    left: list[Seen] = field(default_factory=list)
+    moved_in: list[Seen] = field(default_factory=list)
+
+
+class Changes:
+    """Knows the domains of one node as they were."""
+
+    def __init__(self, node: str) -> None:
+        self._node = node
+        self._known: dict[str, Seen] | None = None
+        self._events: dict[str, deque[Event]] = {}
+        self._missing: dict[str, float] = {}
+        self._whereabouts: dict[str, str | None] = {}
+
+    @property
+    def missing(self) -> dict[str, Seen]:
+        """The VMs that are gone for reasons not known yet, as they were."""
+        known = self._known or {}
+        return {vm: known[vm] for vm in self._missing if vm in known}
+
+    def known(self, vm: str) -> Seen | None:
+        """A domain as it was last compared."""
+        return (self._known or {}).get(vm)
+
+    def happened(self, vm: str, event: int, detail: int) -> None:
+        """An event, in the order of events."""
+        if event == Lifecycle.STARTED:
+            self._events[vm] = deque(maxlen=EVENTS_KEPT)
+        if vm not in self._events and len(self._events) >= EVENTFUL_MAX:  # of domains that come and go unread
+            del self._events[next(iter(self._events))]
+        self._events.setdefault(vm, deque(maxlen=EVENTS_KEPT)).append((event, detail))
+
+    def settle(self, vm: str, now: Seen | None) -> None:
+        """An operation of ours has brought this about: it is no change."""
+        self._events.pop(vm, None)
+        self._missing.pop(vm, None)
+        if self._known is not None:
+            before = self._known.get(vm)
+            if before is not None and now is not None and _came_back(before, now):
+                return
+            self._known.pop(vm, None)
+            if now is not None:
+                self._known[vm] = now
+
+    def compare(self, found: Mapping[str, Seen], busy: Collection[str], now_s: float) -> Found:
+        """What has changed since the last reading, those apart that are `busy` with an operation of ours."""
+        result = Found()
+        if self._known is None:
+            self._known = dict(found)
+            result.left += [seen for seen in found.values() if seen.left and seen.managed]
+            return result
+        known = self._known
+        for vm in [*known, *(vm for vm in found if vm not in known)]:
+            if vm in busy:
+                continue
+            before, now = known.get(vm), found.get(vm)
+            if before is not None and _lives(before) and not self._is_still_here(now):
+                if not self._gone(before, now, now_s, result):
+                    continue  # not yet known how
+            elif now is not None:
+                self._seen(before, now, result)
+            self._missing.pop(vm, None)
+            self._whereabouts.pop(vm, None)
+            if now is None:
+                known.pop(vm, None)
+                self._events.pop(vm, None)
+            else:
+                known[vm] = now
+        return result
+
+    def found_at(self, vm: str, node: str) -> None:
+        """The answer to `Found.asked`: the node that has it ("": none that could be asked). One that comes when it is
+        not asked any more must not tell where it is the next time."""
+        if vm in self._whereabouts:
+            self._whereabouts[vm] = node
+
+    # --- inside -----------------------------------------------------------------------------------------------------
+
+    def _is_still_here(self, now: Seen | None) -> bool:
+        return now is not None and now.state is not None
+
+    def _gone(self, before: Seen, now: Seen | None, now_s: float, result: Found) -> bool:
+        """It lived here and is not here; false while that may yet be explained."""
+        vm = before.facts.name
+        stops = [detail for event, detail in self._events.get(vm, ()) if event == Lifecycle.STOPPED]
+        if now is not None and now.left:
+            result.left.append(now)
+        if (now is not None and now.left) or Stopped.MIGRATED in stops[-1:]:
+            self._tell(GuestChange.LEFT, before, before, result, "migrated by somebody")
+        elif stops:
+            ended = stops[-1] == Stopped.SHUTDOWN
+            self._end(before, VmState.ENDED if ended else VmState.CRASHED, _how(stops[-1]), result)
+        elif now_s - self._missing.setdefault(vm, now_s) < GRACE_S:
+            return False
+        elif vm not in self._whereabouts:
+            self._whereabouts[vm] = None
+            result.asked.append(vm)
+            return False
+        else:
+            node = self._whereabouts[vm]
+            if node is None:
+                return False
+            if node:
+                self._tell(GuestChange.LEFT, before, before, result, f"migrated by somebody, to {node}")
+            else:
+                self._tell(GuestChange.VANISHED, before, before, result, "its domain is gone")
+        return True
+
+    def _seen(self, before: Seen | None, now: Seen, result: Found) -> None:
+        """It is here; perhaps it was not, or not like this."""
+        if not now.managed:
+            return
+        if now.left:
+            result.left.append(now)
+        if now.state in ENDS and before is not None and _lives(before):
+            stops = [detail for event, detail in self._events.get(now.facts.name, ()) if event == Lifecycle.STOPPED]
+            self._end(now, now.state, now.why or _how(stops[-1] if stops else None), result, before)
+            result.ended.append(now)
+        elif now.state in LIVE_STATES and (before is None or (before.managed and before.state not in LIVE_STATES)):
+            arrived = self._arrived(before, now)
+            if (now.meta and now.meta.node) != self._node:
+                result.moved_in.append(now)
+            change = GuestChange.ARRIVED if arrived else GuestChange.STARTED
+            self._tell(change, now, None, result, "" if arrived else "started by somebody")
+
+    def _arrived(self, before: Seen | None, now: Seen) -> bool:
+        if before is not None and before.state is VmState.INCOMING:
+            return True
+        events = self._events.get(now.facts.name, ())
+        came = {(Lifecycle.STARTED, STARTED_MIGRATED), (Lifecycle.RESUMED, RESUMED_MIGRATED)}
+        return bool(came & set(events)) or (now.meta is not None and now.meta.node not in ("", self._node))
+
+    def _end(self, last: Seen, state: VmState | None, how: str, result: Found, before: Seen | None = None) -> None:
+        """By itself, by a crash, or by somebody's hand."""
+        change = GuestChange.ENDED if state is VmState.ENDED else GuestChange.VANISHED
+        if how in BY_HAND:
+            change = GuestChange.STOPPED
+        result.tell.append((GuestChanged(change, last.status(state=state), how), before or last))
+
+    def _tell(self, change: GuestChange, seen: Seen, before: Seen | None, result: Found, how: str) -> None:
+        if seen.managed:
+            result.tell.append((GuestChanged(change, seen.status(), how), before))
+
+
+def _came_back(before: Seen, now: Seen) -> bool:
+    """Whether one lives of which it was told that it had ended: no operation of ours does that."""
+    return before.state in ENDS and now.state in LIVE_STATES and before.generation == now.generation
+
+
+def _lives(seen: Seen) -> bool:
+    return seen.managed and seen.state in LIVE_STATES
+
+
+def _how(detail: int | None) -> str:
+    try:
+        return _HOW.get(Stopped(-1 if detail is None else detail), "")
+    except ValueError:
+        return ""

@@ -1,0 +1,125 @@
+"""What the driver answers before it does anything: pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from agents.hypervisors import answers
+from agents.hypervisors.answers import (
+    MET,
+    NO_SPEC,
+    NOT_OURS,
+    Answer,
+    adopt,
+    allotment,
+    generation,
+    is_strange,
+    not_now,
+    other,
+)
+from agents.hypervisors.libvirt.statistics import Seen
+from shared.model import LIVE_STATES, Action, ActionKind, Outcome, VmState
+
+
+@dataclass(frozen=True, slots=True)
+class Room:
+    """What a node has left: MiB, the MHz of a core, its own name, and what it can do."""
+
+    node: str
+    free_mib: int
+    core_mhz: float
+    saves: bool = True
+    migrates: bool = True
+
+
+def check(action: Action, here: Seen | None, room: Room) -> Answer | None:
+    """None when the action may begin here, else how it is answered; OK where it finds itself done. What another node
+    must be asked is checked when it is done."""
+    if here is not None and here.state is None:
+        here = None
+    if here is not None and here.state is VmState.INCOMING:
+        return Outcome.BUSY, "it is on its way here"
+    if is_strange(action, here):
+        return NOT_OURS
+    kind = action.kind
+    if kind is ActionKind.START:
+        return _start(action, here, room)
+    if kind is ActionKind.RESUME:
+        return _resume(action, here, room)
+    image = here if here is not None and here.state is VmState.SUSPENDED else None
+    domain = here if image is None else None
+    if kind is ActionKind.STOP:
+        return MET if domain is None else generation(action, domain)
+    if kind is ActionKind.DISCARD_IMAGE:
+        return MET if image is None else generation(action, image)
+    if kind is ActionKind.ADOPT:
+        return adopt(action, domain)
+    if kind is ActionKind.RELEASE and (domain is None or not domain.managed):
+        return MET
+    if kind is ActionKind.SUSPEND and image is not None:
+        return generation(action, image) or MET
+    if kind is ActionKind.MIGRATE and domain is None and room.migrates:
+        return None  # the target may have it
+    return _of_live(action, domain, room)
+
+
+def fits(memory_mib: int, cpu_mhz: float, vcpus: int, room: Room) -> Answer | None:
+    """None where a VM of this size has room."""
+    return answers.room(memory_mib, room.free_mib) or allotment(cpu_mhz, vcpus, room.core_mhz)
+
+
+def _of_live(action: Action, here: Seen | None, room: Room) -> Answer | None:
+    if here is None:
+        return Outcome.NO_SUCH_VM, ""
+    if (answer := generation(action, here)) is not None:
+        return answer
+    if here.state not in LIVE_STATES:
+        return not_now(here)
+    wanted = {ActionKind.PAUSE: VmState.PAUSED, ActionKind.UNPAUSE: VmState.RUNNING}.get(action.kind)
+    if here.state is wanted:
+        return MET
+    if action.kind is ActionKind.SET_CPU:
+        return allotment(action.cpu_mhz, here.facts.vcpus, room.core_mhz)
+    if action.kind is ActionKind.MIGRATE:
+        if not room.migrates:
+            return Outcome.REFUSED, "it cannot migrate"
+        return MET if action.to_node == room.node else None
+    if action.kind is ActionKind.SUSPEND and not room.saves:
+        return Outcome.REFUSED, "there is no pool for saved images"
+    return None
+
+
+def _start(action: Action, here: Seen | None, room: Room) -> Answer | None:
+    spec = action.spec
+    if spec is None or spec.vm != action.vm:
+        return NO_SPEC
+    return _present(action, here) or fits(spec.memory_mib, spec.cpu_mhz, spec.vcpus, room)
+
+
+def _resume(action: Action, here: Seen | None, room: Room) -> Answer | None:
+    elsewhere = action.from_node not in ("", room.node)
+    if here is not None and (elsewhere or here.state is not VmState.SUSPENDED):
+        taken = _present(action, here)
+        if taken is not None:
+            return taken
+    if elsewhere:
+        return None if room.saves else (Outcome.REFUSED, "there is no pool for saved images")
+    if here is None:
+        return Outcome.NO_SUCH_VM, f"no image on {room.node}"
+    if (answer := generation(action, here)) is not None:
+        return answer
+    spec, facts = action.spec, here.facts
+    meta_mhz = here.meta.cpu_mhz if here.meta is not None else 0.0
+    return fits(facts.memory_mib, meta_mhz if spec is None else spec.cpu_mhz, facts.vcpus, room)
+
+
+def _present(action: Action, here: Seen | None) -> Answer | None:
+    """How an action that brings the VM to life is answered where it, or its newer image, is already."""
+    if here is None:
+        return None
+    if here.state is VmState.SUSPENDED:
+        if here.generation >= action.generation:
+            return Outcome.ALREADY_THERE, f"an image of generation {here.generation}"
+        return None
+    same = here.managed and here.generation == action.generation
+    return MET if same else other(here)

@@ -1,0 +1,207 @@
+"""Reading and writing the XML of domains; XML from files and from libvirt is parsed without document types."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from xml.etree import ElementTree as ET
+
+from agents.hypervisors.libvirt import metadata
+from agents.hypervisors.libvirt.metadata import Meta
+
+_OF_HOST = frozenset({"host-passthrough", "host-model", "maximum"})  # modes of <cpu>
+_KIB = {"b": 1 / 1024, "bytes": 1 / 1024, "KB": 1000 / 1024, "k": 1, "KiB": 1, "MB": 1e6 / 1024, "M": 1024}
+_KIB |= {"MiB": 1024, "GB": 1e9 / 1024, "G": 1 << 20, "GiB": 1 << 20, "TB": 1e12 / 1024, "T": 1 << 30, "TiB": 1 << 30}
+
+
+@dataclass(frozen=True, slots=True)
+class Tuning:
+    """A domain's share of CPU: its weight, and per vCPU the quota of each period, both in us (quota -1: none)."""
+
+    shares: int
+    period_us: int = 100_000
+    quota_us: int = -1
+
+
+@dataclass(frozen=True, slots=True)
+class Disk:
+    """A disk of a domain that is written to. `source`: its file or device ("": of another kind); `target`: its name in
+    the guest."""
+
+    source: str
+    target: str
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """What of a domain's XML is needed. `uses_nvram`: it keeps firmware variables in a file of its own. `needs`: what
+    it needs of a node that it is migrated to, as `shared.fit` has it; `shares`: its weight (0: none is said)."""
+
+    name: str
+    uuid: str
+    memory_mib: int
+    vcpus: int
+    meta: Meta | None
+    disks: tuple[Disk, ...] = ()
+    uses_nvram: bool = False
+    needs: tuple[str, ...] = ()
+    shares: int = 0
+
+
+class _NoDoctype(ET.TreeBuilder):
+    def doctype(self, name: str, pubid: str | None, system: str | None) -> None:  # noqa: ARG002
+        raise ValueError("it has a document type, which is not allowed")
+
+
+def parse(text: str) -> ET.Element:
+    """The root of an XML text. Raises ValueError for what is no XML, or has a document type."""
+    if "<!DOCTYPE" in text or "<!ENTITY" in text:
+        raise ValueError("it has a document type, which is not allowed")
+    try:
+        return ET.fromstring(text, ET.XMLParser(target=_NoDoctype()))
+    except ET.ParseError as error:
+        raise ValueError(f"it is no XML: {error}") from None
+
+
+def facts_of(text: str, host_cpu: str = "") -> Facts:
+    """What is needed of a domain's XML; `host_cpu`: the model of the host's CPU ("": not known). Raises ValueError
+    where it is none."""
+    root = parse(text)
+    meta = metadata.read(root.find(f"metadata/{metadata.TAG}"))
+    return Facts(
+        name=root.findtext("name", ""),
+        uuid=root.findtext("uuid", ""),
+        memory_mib=_memory_mib(root.find("memory")),
+        vcpus=int(root.findtext("vcpu", "1")),
+        meta=meta,
+        disks=tuple(_disks(root)),
+        uses_nvram=root.find("os/nvram") is not None,
+        needs=_needs(root, meta, host_cpu),
+        shares=int(root.findtext("cputune/shares", "0")),
+    )
+
+
+def text_of(root: ET.Element) -> str:
+    """The XML of an element."""
+    return ET.tostring(root, encoding="unicode")
+
+
+def set_identity(root: ET.Element, name: str, memory_mib: int, vcpus: int) -> None:
+    """Name and size of a new domain; libvirt gives it a UUID."""
+    for tag in ("uuid", "currentMemory", "maxMemory"):
+        _drop(root, tag)
+    _set(root, "name", name)
+    memory = _set(root, "memory", str(memory_mib))
+    memory.attrib.clear()
+    memory.set("unit", "MiB")
+    vcpu = _set(root, "vcpu", str(vcpus))
+    vcpu.attrib.pop("current", None)
+
+
+def set_meta(root: ET.Element, meta: Meta) -> None:
+    """Our metadata, in place of what was there of it."""
+    holder = root.find("metadata")
+    if holder is None:
+        holder = ET.SubElement(root, "metadata")
+    for old in holder.findall(metadata.TAG):
+        holder.remove(old)
+    holder.append(metadata.element_of(meta))
+
+
+def set_tuning(root: ET.Element, tuning: Tuning) -> None:
+    """Weight and quota; all else of `cputune` stays."""
+    holder = root.find("cputune")
+    if holder is None:
+        holder = ET.SubElement(root, "cputune")
+    _set(holder, "shares", str(tuning.shares))
+    _set(holder, "period", str(tuning.period_us))
+    _set(holder, "quota", str(tuning.quota_us))
+
+
+def set_partition(root: ET.Element, partition: str) -> None:
+    """The cgroup partition ("": libvirt's own)."""
+    holder = root.find("resource")
+    if holder is not None:
+        _drop(holder, "partition")
+    if partition:
+        if holder is None:
+            holder = ET.SubElement(root, "resource")
+        _set(holder, "partition", partition)
+    elif holder is not None and len(holder) == 0:
+        root.remove(holder)
+
+
+def set_disk_format(root: ET.Element, path: str, kind: str) -> None:
+    """The disks that lie at `path` are of this format."""
+    for disk in root.findall("devices/disk"):
+        source = disk.find("source")
+        if source is not None and path in (source.get("file"), source.get("dev")):
+            driver = disk.find("driver")
+            if driver is None:
+                driver = ET.Element("driver", name="qemu")
+                disk.insert(0, driver)
+            driver.set("type", kind)
+
+
+def move_disk(root: ET.Element, old: str, new: str) -> None:
+    """Disks that lie at `old` lie at `new`; what they are overlays of is for libvirt to find there."""
+    for disk in root.findall("devices/disk"):
+        source = disk.find("source")
+        key = next((key for key in ("file", "dev") if source is not None and source.get(key) == old), "")
+        if source is not None and key:
+            source.set(key, new)
+            _drop(disk, "backingStore")
+            _drop(disk, "mirror")
+
+
+def is_there(root: ET.Element, path: str) -> bool:
+    """Whether a text or attribute of an element below `root` has `path` in it."""
+    return any(path in (e.text or "") or any(path in value for value in e.attrib.values()) for e in root.iter())
+
+
+def _disks(root: ET.Element) -> Iterator[Disk]:
+    for disk in root.findall("devices/disk"):
+        if disk.find("readonly") is not None or disk.get("device", "disk") in ("cdrom", "floppy"):
+            continue
+        source, target = disk.find("source"), disk.find("target")
+        if source is not None and target is not None:
+            yield Disk(source.get("file") or source.get("dev") or "", target.get("dev", ""))
+
+
+def _needs(root: ET.Element, meta: Meta | None, host_cpu: str) -> tuple[str, ...]:
+    """What has the CPU of its host needs another host with the same; whether one will do for a model that is named
+    libvirt finds out: it may be to be had on many."""
+    found: set[str] = set()
+    cpu = root.find("cpu")
+    if cpu is not None and cpu.get("mode") in _OF_HOST and host_cpu:
+        found.add(f"cpu={host_cpu}")
+    kind = root.find("os/type")
+    if kind is not None and kind.get("machine"):
+        found.add(f"machine={kind.get('machine')}")
+    for source in root.findall("devices/interface/source"):
+        if source.get("network"):
+            found.add(f"network={source.get('network')}")
+    if meta is not None and meta.pool:
+        found.add(f"pool={meta.pool}")
+    return tuple(sorted(found))
+
+
+def _memory_mib(element: ET.Element | None) -> int:
+    """Rounded up: what is counted must not be less than what is taken."""
+    if element is None:
+        return 0
+    kib = int(element.text or "0") * _KIB.get(element.get("unit", "KiB"), 1)
+    return -int(-kib // 1024)
+
+
+def _set(parent: ET.Element, tag: str, text: str) -> ET.Element:
+    element = parent.find(tag)
+    if element is None:
+        element = ET.SubElement(parent, tag)
+    element.text = text
+    return element
+
+
+def _drop(parent: ET.Element, tag: str) -> None:
+    for element in parent.findall(tag):
+        parent.remove(element)

@@ -1,0 +1,493 @@
+"""Implements `shared.ports.Hypervisor` with libvirt."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import replace
+from functools import partial
+
+from agents.hypervisors.answers import Answer
+from agents.hypervisors.libvirt import capacity, order, saved_images
+from agents.hypervisors.libvirt.capacity import Card
+from agents.hypervisors.libvirt.changes import ENDS, Changes, Found
+from agents.hypervisors.libvirt.checks import Room, check, fits
+from agents.hypervisors.libvirt.errors import Unavailable, outcome_of, transient
+from agents.hypervisors.libvirt.migration import Migration
+from agents.hypervisors.libvirt.operations import NO_META, Label, Pause, SetCpu, Start, Stop, Work, released
+from agents.hypervisors.libvirt.site import Answered, GivenUp, Site, Task, status_of
+from agents.hypervisors.libvirt.statistics import Seen
+from agents.hypervisors.libvirt.under_way import (
+    FORGETTING,
+    UnderWay,
+    as_left_by,
+    comes,
+    coming,
+    status_while,
+    wanted_mib,
+)
+from agents.hypervisors.workers import Workers
+from shared import fit, logs
+from shared.clock import SystemClock
+from shared.effects import GuestChanged, Operated
+from shared.errors import InvalidValue, TransientError, TrimtabError
+from shared.model import Action, ActionKind, Node, Outcome, VmState, VmStatus
+
+OPERATIONS_MAX = 16  # under way at once; more wait
+ABORTS_MAX = 4
+LOOK_S = 30.0  # a change is heard of at once; this finds what was not
+MISSING_LOOK_S = 0.5
+ASK_AGAIN_S = 600.0  # pools and networks may have come and gone
+AGAIN_S = 0.5
+TRIES_MAX = 3
+JUDGE_AGAIN_S = 0.1
+Nothing = Callable[[], None]
+
+
+class LibvirtHypervisor:
+    """See `shared.ports.Hypervisor`. What the node has of VMs is what libvirt says, with metadata that are kept with
+    each domain: an agent that comes anew finds all of it. `wake` is called when `poll` has something."""
+
+    def __init__(self, site: Site, wake: Nothing, core_mhz_factor: float = 1.0) -> None:
+        self._site, self._wake, self._core_mhz_factor = site, wake, core_mhz_factor
+        self._clock = SystemClock()
+        self._log = logs.get_logger("libvirt")
+        self._lock = threading.RLock()
+        self._looking = threading.Lock()
+        self._taking = threading.Lock()
+        self._meeting = threading.Lock()
+        self._under: dict[str, UnderWay] = {}
+        self._settled: set[str] = set()
+        self._small: dict[str, threading.Event] = {}
+        self._told: list[Operated | GuestChanged] = []
+        self._pending: dict[str, Seen | None] = {}
+        self._changes = Changes(site.node)
+        self._node: Node | None = None
+        self._failure: BaseException | None = None
+        self._closed = False
+        self._look_now = threading.Event()
+        self._fresh, self._ask_again_s = True, 0.0
+        self._checker = Workers("libvirt-check", 1)
+        self._workers = Workers("libvirt-operation", OPERATIONS_MAX)
+        self._aborts = Workers("libvirt-abort", ABORTS_MAX)
+        self._watcher = threading.Thread(target=self._guarded, args=(self._watch,), name="libvirt-watch", daemon=True)
+
+    def start(self) -> None:
+        """Connect, and look after the node from now on."""
+        self._site.link.start()
+        self._watcher.start()
+
+    # --- the port ---------------------------------------------------------------------------------------------------
+
+    def inventory(self) -> Node:
+        """What libvirt says of the machine, or the configuration. Raises TransientError until it was asked once."""
+        if self._node is None:
+            transient(self._meet)
+        assert self._node is not None
+        return self._node
+
+    def vms(self, now_s: float) -> tuple[VmStatus, ...]:  # noqa: ARG002  the port has it for virtual time
+        """Every domain and every saved image; what has happened to one shows when `poll` has told it."""
+        with self._lock:
+            forgotten = {vm for vm, one in self._under.items() if one.busy == FORGETTING}
+        found = transient(self._look)
+        with self._lock:
+            under = {vm: one for vm, one in self._under.items() if one.busy != FORGETTING}
+            forgotten |= {vm for vm, one in self._under.items() if one.busy == FORGETTING}
+            shown = found | self._changes.missing
+            shown |= {vm: kept for vm, kept in self._pending.items() if kept is not None}
+        rows = [status_while(seen, under.get(vm)) for vm, seen in shown.items() if vm not in forgotten]
+        rows += [row for vm, one in under.items() if comes(one, shown.get(vm)) and (row := coming(one.action))]
+        return tuple(rows)
+
+    def begin(self, action: Action, now_s: float) -> None:  # noqa: ARG002
+        """Begin an action: its checks wait for those of actions begun before it, and for nothing else."""
+        with self._lock:
+            if action.vm in self._under:
+                known = self._changes.known(action.vm)
+                under = self._under[action.vm]
+                status = coming(under.action) if known is None else status_while(known, under)
+                self._tell(Operated(action.id, Outcome.BUSY, status, None, "another operation on it is under way"))
+                return
+            one = UnderWay(action, action.kind.value)
+            self._under[action.vm] = one
+        self._checker.do(lambda: self._guarded(lambda: self._check(action, one)))
+
+    def abort(self, vm: str, now_s: float) -> None:  # noqa: ARG002
+        """Give up the operation under way on a VM."""
+        with self._lock:
+            one = self._under.get(vm)
+            if one is None or one.action is None:
+                return
+            one.task.given_up.set()
+        self._aborts.do(lambda: self._guarded(lambda: self._cancel(one.task)))
+
+    def forget(self, vm: str, now_s: float) -> None:  # noqa: ARG002
+        """Remove the definition and the disk of a VM that ended or crashed."""
+        with self._lock:
+            if vm in self._under:
+                return
+            known = self._changes.known(vm)
+            over = known is not None and known.managed and known.state in ENDS
+            one = self._under[vm] = UnderWay(None, FORGETTING if over else "")
+        self._workers.do(lambda: self._guarded(lambda: self._forget(vm, one)))
+
+    def poll(self, now_s: float) -> tuple[Operated | GuestChanged, ...]:  # noqa: ARG002
+        """What has happened and was not returned before. Raises what one of the driver's threads has ended by."""
+        if self._failure is not None:
+            raise self._failure
+        with self._lock:
+            told, self._told = self._told, []
+            self._pending.clear()
+        return tuple(told)
+
+    def next_due_s(self) -> float | None:
+        """Not known: `wake` is called."""
+        return None
+
+    def close(self) -> None:
+        """Let go of libvirt; VMs run on, and what waits for libvirt is not answered."""
+        self._closed = True
+        self._look_now.set()
+        if self._watcher.is_alive():
+            self._watcher.join()
+        self._site.link.close()
+        for workers in (self._checker, self._workers, self._aborts):
+            workers.close()
+
+    # --- what libvirt tells: in its threads, where it must not be called --------------------------------------------
+
+    def happened(self, vm: str, uuid: str, event: int, detail: int) -> None:
+        """See `connection.Listener`."""
+        with self._lock:
+            self._changes.happened(vm, event, detail)
+        self._site.reader.forget(uuid)
+        self._look_now.set()
+
+    def edited(self, uuid: str) -> None:
+        """See `connection.Listener`."""
+        self._site.reader.forget(uuid)
+
+    def connected(self) -> None:
+        """See `connection.Listener`."""
+        self._site.reader.forget_all()
+        self._fresh = True
+        self._look_now.set()
+
+    def failed(self, error: BaseException) -> None:
+        """See `connection.Listener`; from any thread: `poll` raises it."""
+        self._failure = error
+        self._wake()
+
+    # --- operations -------------------------------------------------------------------------------------------------
+
+    def _check(self, action: Action, one: UnderWay) -> None:
+        """In the thread for checks, one after the other: what one has taken, the next one sees."""
+        try:
+            self._wait_for_small(action.vm)
+            one.task.stop()
+            found = self._look()
+            here = found.get(action.vm)
+            answer = check(action, here, self._room(found, action.vm))
+            if answer is not None:
+                self._answer(action, *answer)
+                return
+            work = self._work(action, one, here)
+            one.task.held_mib, one.checked = wanted_mib(action, here), True
+        except GivenUp:
+            self._answer(action, Outcome.TIMED_OUT, "aborted")
+            return
+        except InvalidValue as problem:
+            self._answer(action, Outcome.REFUSED, str(problem))
+            return
+        except TrimtabError as error:
+            self._answer(action, outcome_of(error, begun=False), str(error))
+            return
+        self._workers.do(lambda: self._guarded(lambda: self._carry_out(action, one.task, work)))
+
+    def _room(self, found: dict[str, Seen], vm: str) -> Room:
+        node = self.inventory()
+        with self._lock:
+            taken = {name: one.task.held_mib for name, one in self._under.items() if name != vm}
+        held = {name: seen.held_mib for name, seen in found.items()}
+        for name, mib in taken.items():
+            held[name] = max(held.get(name, 0), mib)
+        features, core_mhz = self._site.features, self._site.cpu.core_mhz
+        return Room(node.name, node.memory_mib - sum(held.values()), core_mhz, features.save, features.migrate)
+
+    def _work(self, action: Action, one: UnderWay, here: Seen | None) -> Work:
+        kind = action.kind
+        if kind is ActionKind.RESUME and action.from_node not in ("", self._site.node):
+            take = partial(self._take, action, one.task)
+            return saved_images.ResumeFrom(self._site, one.task, action, here, take)
+        return _WORKS[kind](self._site, one.task, action, here)
+
+    def _take(self, action: Action, task: Task, image: Seen) -> Answer | None:
+        """Room for an image of another node: taken, or answered."""
+        found = self._look()
+        facts, spec = image.facts, action.spec
+        with self._taking:
+            allotted_mhz = image.status().cpu_mhz if spec is None else spec.cpu_mhz
+            answer = fits(facts.memory_mib, allotted_mhz, facts.vcpus, self._room(found, action.vm))
+            if answer is None:
+                task.held_mib = facts.memory_mib
+        return answer
+
+    def _carry_out(self, action: Action, task: Task, work: Work) -> None:
+        outcome, detail = Outcome.OK, ""
+        tries = 0
+        while True:
+            try:
+                work.do()
+                task.cancel = None
+            except Answered as answer:
+                self._answer(action, answer.outcome, answer.detail)
+                return
+            except (TrimtabError, GivenUp) as error:
+                tries += 1
+                broken = isinstance(error, Unavailable) and error.broken
+                if work.again and broken and tries < TRIES_MAX and self._wait_for_libvirt():
+                    continue
+                outcome, detail = self._judged(action, task, work, error)
+            break
+        if outcome is Outcome.OK:
+            self._tried("tidy up after", action.vm, work.tidy)
+        final = work.final() if outcome is Outcome.OK else None
+        self._answer(action, outcome, detail, final)
+
+    def _judged(self, action: Action, task: Task, work: Work, error: TrimtabError | GivenUp) -> tuple[Outcome, str]:
+        """How an operation ended that did not say so: by what is there now; what is not as it should be is undone."""
+        task.cancel = None
+        given_up = task.given_up.is_set()
+        detail = "aborted" if given_up else str(error)
+        if not isinstance(error, GivenUp) and self._known_to(lambda: work.holds(self._site.see(action.vm))):
+            return Outcome.OK, f"not heard to end: {detail}"
+        undone = self._known_to(partial(_undone, work))
+        if not undone and self._known_to(lambda: work.holds(self._site.see(action.vm))):
+            return Outcome.OK, f"could not be taken back: {detail}"
+        if given_up or isinstance(error, GivenUp):
+            return Outcome.TIMED_OUT, detail
+        return outcome_of(error, begun=not (undone or isinstance(error, InvalidValue))), detail
+
+    def _known_to(self, ask: Callable[[], bool]) -> bool:
+        """Ask when libvirt can be asked, however long that takes; false for what it does not allow, nor when it is
+        asked again."""
+        tries = 0
+        while not self._closed:
+            try:
+                return ask()
+            except TrimtabError as error:
+                if isinstance(error, Unavailable) and error.broken and not self._site.link.wait(0.0):
+                    self._wait_for_libvirt()
+                    continue
+                tries += 1
+                if tries >= TRIES_MAX:
+                    self._log.warning("an operation cannot be judged or taken back", error=str(error))
+                    return False
+                self._clock.sleep(JUDGE_AGAIN_S)
+        return False
+
+    def _wait_for_libvirt(self) -> bool:
+        while not self._closed:
+            if self._site.link.wait(AGAIN_S):
+                return True
+        return False
+
+    def _answer(self, action: Action, outcome: Outcome, detail: str = "", final: VmStatus | None = None) -> None:
+        """The VM's status is part of the answer: without libvirt there is none, and the answer waits."""
+        now: Seen | None = None
+        while not self._closed:
+            try:
+                now = self._site.see(action.vm)
+                break
+            except TrimtabError as error:
+                self._log.warning("an answer waits for libvirt", vm=action.vm, error=str(error))
+                self._clock.sleep(AGAIN_S)
+                self._wait_for_libvirt()
+        with self._lock:
+            if outcome is Outcome.OK:
+                self._changes.settle(action.vm, as_left_by(action, now))
+            self._under.pop(action.vm, None)
+            self._settled.add(action.vm)
+            self._tell(Operated(action.id, outcome, status_of(now), final, detail))
+        self._look_now.set()
+
+    def _cancel(self, task: Task) -> None:
+        """Again and again, until it is over: libvirt does not abort what it has only just begun."""
+        while (cancel := task.cancel) is not None and not self._closed:
+            with suppress(TrimtabError):  # it has just ended by itself
+                cancel()
+            self._clock.sleep(AGAIN_S)
+
+    def _forget(self, vm: str, one: UnderWay) -> None:
+        def gone() -> None:
+            self._wait_for_small(vm)
+            now = self._site.see(vm)
+            if now is None or not now.managed or now.state not in ENDS:
+                return
+            if (now.meta is not None and now.meta.kept) or now.why in order.SAVED_BY_HAND:
+                self._site.set_meta(vm, released(now.meta or NO_META))
+            else:
+                self._site.remove(now)
+                self._site.remove_volumes(now.meta)
+            with self._lock:
+                self._changes.settle(vm, None)
+                self._settled.add(vm)
+
+        self._tried("forget", vm, gone)
+        with self._lock:
+            if self._under.get(vm) is one:
+                del self._under[vm]
+
+    # --- readings ---------------------------------------------------------------------------------------------------
+
+    def _look(self) -> dict[str, Seen]:
+        """Read all domains, and tell what has changed by itself. Raises Unavailable."""
+        with self._looking:
+            with self._lock:
+                busy = set(self._under)
+                self._settled.clear()
+            with self._site.link.use("read the domains") as conn:
+                found = self._site.reader.read(conn)
+            with self._lock:
+                self._site.last = {**{vm: s for vm, s in self._site.last.items() if vm in busy}, **found}
+                moved = busy | set(self._under) | self._settled  # it was read before, or after, we know not which
+                result = self._changes.compare(found, moved, self._clock.monotonic_s())
+                for change, before in result.tell:
+                    self._pending[change.status.vm] = before
+                    self._tell(change)
+                    self._log.info("a guest has changed", vm=change.status.vm, change=change.change, how=change.detail)
+        for vm in result.asked:
+            self._aborts.do(lambda vm=vm: self._guarded(lambda: self._find(vm)))  # type: ignore[misc]
+        if result.ended or result.left or result.moved_in:
+            self._workers.do(lambda: self._guarded(lambda: self._note(result)))
+        return {vm: seen for vm, seen in found.items() if seen.state is not None}
+
+    def _note(self, found: Found) -> None:
+        """Write down with the domains what libvirtd would forget."""
+        for seen in found.ended:
+            state, why = seen.state or VmState.CRASHED, seen.why
+            self._alone(seen, partial(order.note_end, self._site, state=state, why=why))
+        for seen in found.moved_in:
+            self._alone(seen, partial(order.note_here, self._site))
+        for seen in found.left:
+            self._alone(seen, partial(order.remove_left, self._site))
+
+    def _alone(self, seen: Seen, do: Callable[[Seen], None]) -> None:
+        """Do something small to a domain as it is now, unless it is busy; operations that begin meanwhile wait."""
+        vm = seen.facts.name
+        over = threading.Event()
+        with self._lock:
+            if vm in self._under or vm in self._small:
+                return
+            self._small[vm] = over
+
+        def done() -> None:
+            now = self._site.see(vm)
+            if now is not None and now.facts.uuid == seen.facts.uuid:
+                do(now)
+
+        try:
+            self._tried("put in order", vm, done)
+        finally:
+            with self._lock:
+                del self._small[vm]
+            over.set()
+
+    def _wait_for_small(self, vm: str) -> None:
+        with self._lock:
+            over = self._small.get(vm)
+        if over is not None:
+            over.wait()
+
+    def _watch(self) -> None:
+        """In the thread of that name."""
+        while not self._closed:
+            self._look_now.wait(MISSING_LOOK_S if self._changes.missing else LOOK_S)
+            self._look_now.clear()
+            try:
+                if self._clock.monotonic_s() >= self._ask_again_s:
+                    self._fresh = True
+                self._meet()
+                self._look()
+            except TransientError as error:
+                self._log.debug("the node cannot be read", error=str(error))
+            except TrimtabError as error:
+                self._log.warning("the node cannot be read", error=str(error))
+
+    def _meet(self) -> None:
+        """After a connection was made: what this libvirt is, who we are, and what an earlier agent has left undone."""
+        with self._meeting:
+            if self._fresh:
+                self._ask_anew()
+
+    def _ask_anew(self) -> None:
+        site, errors = self._site, self._site.errors
+        with site.link.use("ask for the capacity") as conn:
+            site.features = capacity.features_of(conn, errors, site.keys.save_pool)
+            node = capacity.node_of(conn, errors, site.node, site.keys, site.features)
+            node = replace(node, core_mhz=self._node.core_mhz) if self._node is not None else node  # clocks vary
+            if site.features.save and site.features.migrate:
+                own = (node.core_mhz * self._core_mhz_factor, site.cpu.core_frac, site.cpu.cgroup, site.keys.partition)
+                capacity.write_card(conn, errors, site.keys.save_pool, Card(site.node, node.memory_mib, *own))
+            site.reader.host_cpu = fit.of_kind(node.migration_has, "cpu")
+            found = site.reader.read(conn)
+        self._node = node
+        core_mhz = node.core_mhz * self._core_mhz_factor
+        site.cpu = site.reader.cpu = replace(site.cpu, core_mhz=core_mhz)
+        if not site.features.save:
+            self._log.warning("there is no pool for saved images: nothing can be suspended", pool=site.keys.save_pool)
+        self._fresh, self._ask_again_s = False, self._clock.monotonic_s() + ASK_AGAIN_S
+        for seen in found.values():
+            if order.needs_order(seen):
+                self._alone(seen, partial(order.put_in_order, site))
+
+    def _find(self, vm: str) -> None:
+        node = order.whereabouts(self._site, vm)
+        with self._lock:
+            self._changes.found_at(vm, node)
+        self._look_now.set()
+
+    # --- small things -----------------------------------------------------------------------------------------------
+
+    def _tell(self, event: Operated | GuestChanged) -> None:
+        with self._lock:
+            self._told.append(event)
+        self._wake()
+
+    def _guarded(self, task: Nothing) -> None:
+        """In a thread of the driver: what nobody has thought of is not lost with it."""
+        try:
+            task()
+        except BaseException as error:  # noqa: BLE001  handed on: `poll` raises it
+            self.failed(error)
+
+    def _tried(self, what: str, vm: str, task: Nothing) -> bool:
+        """Do what can be done again later; false when it failed."""
+        try:
+            task()
+        except TrimtabError as error:
+            self._log.warning(f"could not {what} a VM", vm=vm, error=str(error))
+            return False
+        return True
+
+
+_WORKS: dict[ActionKind, Callable[[Site, Task, Action, Seen | None], Work]] = {
+    ActionKind.START: Start,
+    ActionKind.STOP: Stop,
+    ActionKind.PAUSE: Pause,
+    ActionKind.UNPAUSE: Pause,
+    ActionKind.SUSPEND: saved_images.Suspend,
+    ActionKind.RESUME: saved_images.Resume,
+    ActionKind.MIGRATE: Migration,
+    ActionKind.SET_CPU: SetCpu,
+    ActionKind.DISCARD_IMAGE: saved_images.Discard,
+    ActionKind.ADOPT: Label,
+    ActionKind.RELEASE: Label,
+}
+
+
+def _undone(work: Work) -> bool:
+    work.undo()
+    return True

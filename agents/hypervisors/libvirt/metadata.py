@@ -1,0 +1,131 @@
+"""What the driver keeps with each domain, in its own metadata: what an agent that comes anew must know of it."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, fields
+from xml.etree import ElementTree as ET
+
+from shared.model import VmSpec, VmState
+
+URI = "https://trimtab.dev/libvirt/1"
+PREFIX = "trimtab"
+TAG = f"{{{URI}}}vm"
+
+ET.register_namespace(PREFIX, URI)
+
+
+@dataclass(frozen=True, slots=True)
+class Meta:
+    """The element `trimtab:vm` of a domain.
+
+    `managed` is false for one that was released. `begun`: it has come to life; one that has not is what an interrupted
+    start left. `node`: where Trimtab put it. `pool`, `volume`: its own disk, removed with it ("": none). `saved`: the
+    volume of its saved image, while it is suspended ("": it is not); `done`: the image that it was resumed from, should
+    it still be there. `lent`: the node that goes on with its disk, which then is not removed here. `over`: how it ended
+    ("": it has not, as far as was noted); `kept`: somebody saved it by hand, so that it is let go instead of being
+    removed.
+    """
+
+    generation: int = 0
+    attempt: int = 0
+    cpu_mhz: float = 0.0
+    cap_mhz: float | None = None
+    template: str = ""
+    address: str = ""
+    node: str = ""
+    pool: str = ""
+    volume: str = ""
+    saved: str = ""
+    done: str = ""
+    lent: str = ""
+    over: str = ""
+    kept: bool = False
+    managed: bool = True
+    begun: bool = True
+
+    @classmethod
+    def of(cls, spec: VmSpec, generation: int, node: str, address: str, pool: str, volume: str) -> Meta:
+        """That of a VM that is about to be started."""
+        cpu = {"cpu_mhz": spec.cpu_mhz, "cap_mhz": spec.cap_mhz}
+        own = {"template": spec.template, "address": address, "node": node, "pool": pool, "volume": volume}
+        return cls(generation, spec.attempt, **cpu, **own, begun=False)  # type: ignore[arg-type]
+
+
+def element_of(meta: Meta) -> ET.Element:
+    """The element for a domain's `<metadata>`; what is as it is by default is left out."""
+    element = ET.Element(TAG)
+    plain = Meta()
+    for field in fields(Meta):
+        value = getattr(meta, field.name)
+        if value != getattr(plain, field.name) or field.name in ("generation", "attempt"):
+            element.set(field.name, _text(value))
+    return element
+
+
+def text_of(meta: Meta) -> str:
+    """The element as libvirt's call for metadata wants it: without the prefix, which it adds."""
+    element = element_of(meta)
+    element.tag = "vm"
+    return ET.tostring(element, encoding="unicode")
+
+
+def read(element: ET.Element | None) -> Meta | None:
+    """The metadata of a domain from its element `trimtab:vm`; None where there is none or it cannot be understood."""
+    if element is None:
+        return None
+    values: dict[str, object] = {}
+    try:
+        for field in fields(Meta):
+            text = element.get(field.name)
+            if text is not None:
+                values[field.name] = _VALUES[field.name](text) if field.name in _VALUES else text
+    except ValueError:
+        return None
+    return Meta(**values) if "generation" in values else None  # type: ignore[arg-type]
+
+
+def over_state(meta: Meta) -> VmState | None:
+    """How the VM ended, as far as that was noted."""
+    return VmState(meta.over) if meta.over in (VmState.ENDED, VmState.CRASHED) else None
+
+
+def _text(value: object) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return "" if value is None else repr(value) if isinstance(value, float) else str(value)
+
+
+def _whole(text: str) -> int:
+    number = int(text)
+    if not 0 <= number < 1 << 63:
+        raise ValueError(text)
+    return number
+
+
+def _number(text: str) -> float:
+    number = float(text)
+    if not math.isfinite(number) or number < 0:
+        raise ValueError(text)
+    return number
+
+
+def _maybe(text: str) -> float | None:
+    return _number(text) if text else None
+
+
+def _yes(text: str) -> bool:
+    if text not in ("yes", "no"):
+        raise ValueError(text)
+    return text == "yes"
+
+
+_VALUES = {
+    "generation": _whole,
+    "attempt": _whole,
+    "cpu_mhz": _number,
+    "cap_mhz": _maybe,
+    "managed": _yes,
+    "kept": _yes,
+    "begun": _yes,
+}

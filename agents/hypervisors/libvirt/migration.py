@@ -1,0 +1,285 @@
+"""MIGRATE: live, from libvirtd to libvirtd."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from typing import Any
+
+from agents.hypervisors.libvirt import capacity, codes, storage
+from agents.hypervisors.libvirt.binding import Connection
+from agents.hypervisors.libvirt.capacity import Card
+from agents.hypervisors.libvirt.checks import Room, fits
+from agents.hypervisors.libvirt.codes import Affect, Migrate, XmlFlag
+from agents.hypervisors.libvirt.errors import NotThere, Unavailable, telling
+from agents.hypervisors.libvirt.metadata import Meta
+from agents.hypervisors.libvirt.operations import NO_META, Basic
+from agents.hypervisors.libvirt.saved_images import edited, end_job
+from agents.hypervisors.libvirt.site import Answered, Site, Task, remove_volumes, undefine
+from agents.hypervisors.libvirt.statistics import Reader, Seen
+from shared.agent_config import CopyStorage
+from shared.errors import TrimtabError
+from shared.model import LIVE_STATES, Action, Outcome, VmState, VmStatus
+
+ASKED_TIMES = 3
+ASKED_EVERY_S = 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """The node that a VM goes to: what it says of itself, and what is there."""
+
+    card: Card
+    there: Mapping[str, Seen]
+
+    @property
+    def room(self) -> Room:
+        """What it has left."""
+        held_mib = sum(seen.held_mib for seen in self.there.values())
+        return Room(self.card.node, self.card.memory_mib - held_mib, self.card.core_mhz)
+
+
+class Migration(Basic):
+    """MIGRATE. libvirt keeps the VM at the source until the target has all of it."""
+
+    def __init__(self, site: Site, task: Task, action: Action, here: Seen | None) -> None:
+        super().__init__(site, task, action, here if here is not None and here.state in LIVE_STATES else None)
+        self._late = threading.Event()
+        self._made: list[tuple[str, str]] = []
+        self._moved: dict[str, str] = {}
+        self._lent = self._went = False
+        self._cpu_there = site.cpu
+
+    def do(self) -> None:
+        """Look at the target, make room for its disks, go."""
+        self.task.stop()
+        to = self.action.to_node
+        try:
+            with self.site.peer(to) as there:
+                target = self._look(there)
+                self._check(target)
+                self._cpu_there = target.card.cpu
+                copied = self._copied()
+                self._clear(there, target)
+                disks = self._make_disks(there) if copied else 0
+        except Unavailable as error:
+            if self.before is None:
+                raise Answered(Outcome.NO_SUCH_VM) from None
+            raise Answered(Outcome.FAILED, f"target unreachable: {error}") from None
+        self.task.stop()
+        # Should the host die once it has moved, the disk must not be removed with what is left here of the VM.
+        self._lent = True
+        self.site.set_meta(self.vm, replace(self.meta, lent=to), config_only=True)
+        self.site.hasten(self.vm, self.meta.cpu_mhz)
+        self._go(target, copied, disks)
+
+    def undo(self) -> None:
+        """libvirt lets it run on here; what was made for it there is removed. Where the answer was lost libvirt still
+        moves it, and is to stop. Of one that somebody else has removed or moved there is nothing here to make good."""
+        now = self.site.see(self.vm)
+        if now is not None and self.before is not None and now.facts.uuid == self.here.facts.uuid:
+            self._undo_here()
+        if not self._made:
+            return
+        with self.site.peer(self.action.to_node) as there:
+            if self._seen_at(there) is None:
+                for pool, volume in self._made:
+                    storage.remove(there, self.site.errors, pool, volume)
+
+    def _undo_here(self) -> None:
+        if self._went:
+            end_job(self.site, self.vm)
+        if self._lent:
+            self.site.set_meta(self.vm, self.meta)
+            self.site.set_cpu(self.vm, self.here.facts.vcpus, self.meta.cpu_mhz, self.meta.cap_mhz)
+
+    def holds(self, now: Seen | None) -> bool:
+        """It is gone here, and is there, as far as that can be asked: once where this has not sent it."""
+        if self.before is None or (now is not None and now.state in LIVE_STATES):
+            return False
+        for left in reversed(range(ASKED_TIMES if self._went else 1)):
+            try:
+                with self.site.peer(self.action.to_node) as there:
+                    found = self._seen_at(there)
+                if found is not None and found.state in LIVE_STATES:
+                    return True
+            except Unavailable:
+                found = None
+                if self.task.given_up.is_set() and self._went:
+                    return True  # it has left; its arrival is for the other end to tell
+            if left:
+                threading.Event().wait(ASKED_EVERY_S)
+        return now is not None and now.left
+
+    def tidy(self) -> None:
+        """Its disk, where it has another one there; the definition, should libvirt have left it; the weight there."""
+        now = self.site.see(self.vm)
+        if now is not None and now.state not in LIVE_STATES:
+            self.site.remove(now)
+        if self._made:
+            self.site.remove_volumes(replace(self.meta, saved=""))
+        with self.site.peer(self.action.to_node) as there:
+            self._calm(there)
+
+    def final(self) -> VmStatus | None:
+        """As it was last read here."""
+        return None if self.before is None else self.site.latest(self.vm, self.here).status()
+
+    # --- before it goes ---------------------------------------------------------------------------------------------
+
+    def _look(self, there: Connection) -> Target:
+        site, errors, to = self.site, self.site.errors, self.action.to_node
+        card = capacity.read_card(there, errors, site.keys.save_pool, to)
+        found = Reader(errors, site.cpu).read(there)
+        if card is None:
+            with telling(errors, f"ask for the capacity of {to}"):
+                memory_mib = int(there.getInfo()[1])
+            card = Card(to, memory_mib, site.cpu.core_mhz, site.cpu.core_frac, site.cpu.cgroup, site.keys.partition)
+        return Target(card, found)
+
+    def _check(self, target: Target) -> None:
+        """Raises Answered where it cannot go there, or is there."""
+        action, to = self.action, self.action.to_node
+        seen = target.there.get(self.vm)
+        if self.before is None:
+            generations = (action.expects, action.generation)
+            if seen is not None and seen.managed and seen.state in LIVE_STATES and seen.generation in generations:
+                raise Answered(Outcome.OK)
+            raise Answered(Outcome.NO_SUCH_VM)
+        if seen is not None and seen.state is VmState.INCOMING:
+            raise Answered(Outcome.BUSY, f"another operation on it is under way on {to}")
+        if seen is not None and not _gives_way(seen, self.here.generation):
+            raise Answered(Outcome.ALREADY_THERE, f"{to} has it")
+        facts = self.here.facts
+        answer = fits(facts.memory_mib, self.meta.cpu_mhz, facts.vcpus, target.room)
+        if answer is not None:
+            raise Answered(*answer)
+
+    def _copied(self) -> tuple[str, ...]:
+        """The disks, by their names in the guest, that are to be copied."""
+        choice, site = self.site.keys.migration.copy_storage, self.site
+        if choice is CopyStorage.NEVER:
+            return ()
+        shared: list[str] = []
+        with site.link.use("find the shared pools") as conn:
+            for name in site.keys.shared_pools if choice is CopyStorage.AUTO else ():
+                with suppress(NotThere), telling(site.errors, f"find pool {name!r}"):
+                    shared.append(storage.folder_of(conn.storagePoolLookupByName(name)) + "/")
+        disks = self.here.facts.disks
+        return tuple(d.target for d in disks if d.source and not d.source.startswith(tuple(shared)))
+
+    def _clear(self, there: Connection, target: Target) -> None:
+        """What is left there of an earlier life gives way."""
+        old = target.there.get(self.vm)
+        if old is None:
+            return
+        meta = old.meta or NO_META
+        with telling(self.site.errors, f"remove what {self.action.to_node} has of {self.vm}"):
+            undefine(there.lookupByName(self.vm), old)
+        if meta.pool in self.site.keys.shared_pools or old.left:
+            meta = replace(meta, volume="")
+        remove_volumes(there, self.site.errors, self.site.keys, meta)
+
+    def _make_disks(self, there: Connection) -> int:
+        """Make its own disk there, empty, and tell how libvirt is to fill it: what differs from the base volume where
+        that is there too, else all."""
+        meta, errors = self.meta, self.site.errors
+        if not meta.volume or meta.pool in self.site.keys.shared_pools:
+            return Migrate.NON_SHARED_DISK
+        with self.site.link.use("look at the disk") as conn:
+            own = conn.storagePoolLookupByName(meta.pool).storageVolLookupByName(meta.volume)
+            (kind, capacity_bytes), base, path = storage.shape_of(own), storage.backing_of(own), own.path()
+        backing = storage.same_base(there, errors, meta.pool, base) if base else None
+        storage.remove(there, errors, meta.pool, meta.volume)
+        with telling(errors, f"make the disk on {self.action.to_node}"):
+            pool = there.storagePoolLookupByName(meta.pool)
+            made = pool.createXML(storage.volume_xml(meta.volume, kind, capacity_bytes, backing), 0)
+            self._moved = {path: made.path()}
+        self._made.append((meta.pool, meta.volume))
+        return Migrate.NON_SHARED_INC if backing is not None else Migrate.NON_SHARED_DISK
+
+    # --- on its way -------------------------------------------------------------------------------------------------
+
+    def _go(self, target: Target, copied: tuple[str, ...], disks: int) -> None:
+        keys = self.site.keys.migration
+        flags = Migrate.LIVE | Migrate.PEER2PEER | Migrate.PERSIST_DEST | Migrate.UNDEFINE_SOURCE
+        flags |= Migrate.ABORT_ON_ERROR | (Migrate.TLS if keys.tls else 0) | disks
+        if not copied:
+            flags |= Migrate.UNSAFE  # that the disks are shared was said; libvirt knows but some file systems
+        limit = threading.Timer(keys.limit_s, self._limit)
+        limit.daemon = True
+        self.task.cancel = self._cancel
+        self.task.stop()
+        limit.start()
+        try:
+            with self.site.domain(self.vm, "migrate") as (_conn, domain):
+                with suppress(self.site.errors):
+                    domain.migrateSetMaxDowntime(keys.downtime_ms, 0)
+                uri, params = self.site.peer_uri(target.card.node), self._params(target, copied)
+                self._went = True
+                domain.migrateToURI3(uri, params, flags)
+        except TrimtabError as error:
+            if self._late.is_set():
+                raise Unavailable(f"given up after {keys.limit_s:g} s: {error}") from error
+            raise
+        finally:
+            limit.cancel()
+
+    def _params(self, target: Target, copied: tuple[str, ...]) -> dict[str, Any]:
+        keys, card = self.site.keys.migration, target.card
+        found: dict[str, Any] = {}
+        with self.site.domain(self.vm, "read the definition of") as (_conn, domain):
+            live = domain.XMLDesc(XmlFlag.MIGRATABLE | XmlFlag.SECURE)
+            kept = domain.XMLDesc(XmlFlag.MIGRATABLE | XmlFlag.SECURE | XmlFlag.INACTIVE)
+        found[codes.PARAM_DEST_XML] = self._edited(live, card, hasty=True)
+        found[codes.PARAM_PERSIST_XML] = self._edited(kept, card, hasty=False)
+        if uri := self.site.data_uri(card.node):
+            found[codes.PARAM_URI] = uri
+        if keys.bandwidth_mib_per_s:
+            found[codes.PARAM_BANDWIDTH] = keys.bandwidth_mib_per_s
+        if copied:
+            found[codes.PARAM_DISKS] = list(copied)
+        return found
+
+    def _edited(self, text: str, card: Card, hasty: bool) -> str:
+        """The domain as it is to be over there."""
+        keys = replace(self.site.keys, partition=card.partition)
+        site = replace(self.site, node=card.node, keys=keys, cpu=card.cpu)
+        return edited(site, text, self._after(card), self.here, self._moved, hasty)
+
+    def _after(self, card: Card) -> Meta:
+        generation = self.action.generation or self.here.generation
+        return replace(self.meta, generation=generation, node=card.node, lent="")
+
+    def _limit(self) -> None:
+        """In a thread of its own."""
+        self._late.set()
+        with suppress(TrimtabError):
+            self._cancel()
+
+    def _cancel(self) -> None:
+        with self.site.domain(self.vm, "give up migrating") as (_conn, domain):
+            domain.abortJob()
+
+    def _calm(self, there: Connection) -> None:
+        """Give it the weight that its allotment is worth over there, now that it has come."""
+        found = self._seen_at(there)
+        if found is None or found.meta is None or found.state not in LIVE_STATES:
+            return
+        weight = {"cpu_shares": self._cpu_there.shares(found.meta.cpu_mhz)}
+        with telling(self.site.errors, f"set the CPU of {self.vm} on {self.action.to_node}"):
+            there.lookupByName(self.vm).setSchedulerParametersFlags(weight, Affect.LIVE)
+
+    def _seen_at(self, there: Connection) -> Seen | None:
+        return Reader(self.site.errors, self.site.cpu).read_one(there, self.vm)
+
+
+def _gives_way(seen: Seen, generation: int) -> bool:
+    """Whether what is on the target is of an earlier life, or nothing."""
+    if not seen.managed:
+        return False
+    if seen.state is None:
+        return True
+    return seen.state is VmState.SUSPENDED and seen.generation <= generation

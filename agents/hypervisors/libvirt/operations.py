@@ -1,0 +1,318 @@
+"""What is done to a domain where it is: start, stop, pause, weigh, adopt, release.
+
+Each operation can be done, taken back, and asked whether what is there now is what it should have brought.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Protocol
+
+from agents.hypervisors.libvirt import domain_xml, storage, templates
+from agents.hypervisors.libvirt.codes import CREATE_PAUSED
+from agents.hypervisors.libvirt.errors import NotThere
+from agents.hypervisors.libvirt.metadata import Meta
+from agents.hypervisors.libvirt.site import Site, Task
+from agents.hypervisors.libvirt.statistics import Seen
+from agents.hypervisors.libvirt.storage import Disk
+from shared.agent_config import CloneMode
+from shared.errors import InvalidValue
+from shared.model import LIVE_STATES, Action, ActionKind, VmSpec, VmState, VmStatus
+
+POLL_S = 0.1
+BROUGHT_TO_LIFE = LIVE_STATES | {VmState.ENDED, VmState.CRASHED}
+NO_META = Meta(managed=False)
+
+
+class Work(Protocol):
+    """One operation. `again`: where the connection was lost in it, it is done anew instead of being taken back."""
+
+    again: bool
+
+    def do(self) -> None:
+        """Do it; raises our errors, GivenUp or Answered."""
+        ...
+
+    def undo(self) -> None:
+        """Make the VM as it was, whatever was reached; raises our errors."""
+        ...
+
+    def holds(self, now: Seen | None) -> bool:
+        """Whether what is there is what it was for."""
+        ...
+
+    def tidy(self) -> None:
+        """Remove what is of no more use after it has succeeded; raises our errors."""
+        ...
+
+    def final(self) -> VmStatus | None:
+        """The last counters where the VM stopped executing here."""
+        ...
+
+
+class Basic:
+    """What most operations have in common."""
+
+    again = False
+
+    def __init__(self, site: Site, task: Task, action: Action, here: Seen | None) -> None:
+        self.site, self.task, self.action = site, task, action
+        self.before = here
+
+    @property
+    def vm(self) -> str:
+        """The VM's name."""
+        return self.action.vm
+
+    @property
+    def here(self) -> Seen:
+        """The VM as it was found; there is one."""
+        assert self.before is not None
+        return self.before
+
+    @property
+    def meta(self) -> Meta:
+        """Its metadata as they were found."""
+        return self.here.meta or NO_META
+
+    def tidy(self) -> None:
+        """Nothing is left."""
+
+    def final(self) -> VmStatus | None:
+        """It goes on."""
+        return None
+
+
+class Start(Basic):
+    """START."""
+
+    def __init__(self, site: Site, task: Task, action: Action, here: Seen | None) -> None:
+        super().__init__(site, task, action, here)
+        assert action.spec is not None
+        self.spec: VmSpec = action.spec
+        self.template = templates.template_of(self.spec, site.templates)
+        templates.check(self.template, self.spec)
+        self._disk: Disk | None = None
+        self._noted = False
+
+    def do(self) -> None:
+        """Clone, define, create; the definition says that it has not begun until it has."""
+        clear(self.site, self.before)
+        self.task.stop()
+        self._disk = self._clone()
+        self.task.stop()
+        meta = self._meta()
+        self._define(meta)
+        self.task.stop()
+        with self.site.domain(self.vm, "start") as (_conn, domain):
+            paused = self.action.paused
+            domain.createWithFlags(CREATE_PAUSED if paused and self.site.features.paused else 0)
+            if paused and not self.site.features.paused:
+                domain.suspend()
+        self.task.stop()
+        self._note()
+        self._noted = True
+
+    def undo(self) -> None:
+        """Nothing of it stays."""
+        now = self.site.see(self.vm)
+        if now is not None:
+            if not now.managed or now.generation != self.action.generation:
+                return  # somebody else's
+            self.site.destroy(self.vm)
+            self.site.remove(now)
+        self.site.remove_volumes(self._meta())
+
+    def holds(self, now: Seen | None) -> bool:
+        """It lives, as asked."""
+        return lives(now, self.action)
+
+    def tidy(self) -> None:
+        """It has begun, should that not have been noted."""
+        if not self._noted:
+            self._note()
+
+    def _note(self) -> None:
+        """It lives: with its own weight, and the definition says so."""
+        self.site.set_cpu(self.vm, self.spec.vcpus, self.spec.cpu_mhz, self.spec.cap_mhz)
+        self.site.set_meta(self.vm, replace(self._meta(), begun=True))
+
+    def _clone(self) -> Disk | None:
+        keys = self.template.keys
+        if not keys.volume:
+            return None
+        with self.site.link.use(f"make the disk of {self.vm}") as conn:
+            name = disk_name(self.vm, self.action.generation)
+            return storage.clone(conn, self.site.errors, self.site.keys.pool, keys.volume, keys.clone, name)
+
+    def _meta(self) -> Meta:
+        own = self.template.keys.volume and self.template.keys.clone is not CloneMode.NONE
+        volume = disk_name(self.vm, self.action.generation) if own else ""
+        pool = self.site.keys.pool if volume else ""
+        address = self.template.address_of(self.vm)
+        return Meta.of(self.spec, self.action.generation, self.site.node, address, pool, volume)
+
+    def _define(self, meta: Meta) -> None:
+        path = self._disk.path if self._disk is not None else ""
+        root = templates.filled(self.template, self.spec, self.site.node, path)
+        domain_xml.set_meta(root, meta)
+        spec = self.spec
+        domain_xml.set_tuning(root, self.site.cpu.tuning(spec.cpu_mhz, spec.cap_mhz, spec.vcpus, hasty=True))
+        domain_xml.set_partition(root, self.site.keys.partition)
+        if self._disk is not None:
+            domain_xml.set_disk_format(root, path, self._disk.kind)
+        with self.site.link.use(f"define {self.vm} from {self.template.keys.file}") as conn:
+            conn.defineXML(domain_xml.text_of(root))
+
+
+class Stop(Basic):
+    """STOP: asked first, then cut off; the definition and the VM's own disk go too."""
+
+    again = True
+
+    def do(self) -> None:
+        """End it and remove it."""
+        now = self.site.see(self.vm)
+        if now is not None and now.facts.uuid == self.here.facts.uuid:
+            if now.state is VmState.RUNNING:
+                self._shut_down()
+            last = self.site.see(self.vm)
+            if last is not None and last.state in LIVE_STATES:
+                self.task.stop()  # one that has ended is removed, whoever has lost patience
+            self._end()
+            self.site.remove(now)
+
+    def undo(self) -> None:
+        """What was asked of a guest cannot be taken back."""
+
+    def holds(self, now: Seen | None) -> bool:
+        """It is gone."""
+        return now is None or now.facts.uuid != self.here.facts.uuid
+
+    def tidy(self) -> None:
+        """Its disk."""
+        self.site.remove_volumes(self.meta)
+
+    def final(self) -> VmStatus | None:
+        """As it was last read."""
+        last = self.site.latest(self.vm, self.here)
+        state = VmState.ENDED if self.here.state in LIVE_STATES else self.here.state
+        return last.status(state=state)
+
+    def _end(self) -> None:
+        try:
+            self.site.destroy(self.vm)
+        except NotThere:
+            return  # nothing defined it any more
+
+    def _shut_down(self) -> None:
+        """Returns when it has shut down, or had its time to."""
+        with self.site.domain(self.vm, "shut down") as (_conn, domain):
+            domain.shutdownFlags(0)
+        waited_s = 0.0
+        while waited_s < self.site.keys.stop_limit_s:
+            now = self.site.see(self.vm)
+            if now is None or now.state not in LIVE_STATES:
+                return
+            if self.task.given_up.wait(POLL_S):
+                self.task.stop()
+            waited_s += POLL_S
+
+
+class Pause(Basic):
+    """PAUSE and UNPAUSE."""
+
+    def do(self) -> None:
+        """One call."""
+        self.task.stop()
+        self.site.set_state(self.vm, self._wanted is VmState.RUNNING)
+        self.task.stop()
+
+    def undo(self) -> None:
+        """The other call."""
+        self.site.set_state(self.vm, self.here.state is VmState.RUNNING)
+
+    def holds(self, now: Seen | None) -> bool:
+        """It is in that state."""
+        return now is not None and now.state is self._wanted and now.generation == self.here.generation
+
+    @property
+    def _wanted(self) -> VmState:
+        return VmState.RUNNING if self.action.kind is ActionKind.UNPAUSE else VmState.PAUSED
+
+
+class SetCpu(Basic):
+    """SET_CPU."""
+
+    def do(self) -> None:
+        """The weight first, then what is known of it."""
+        self.task.stop()
+        self._set(self.action.cpu_mhz, self.action.cap_mhz)
+
+    def undo(self) -> None:
+        """As it was."""
+        self._set(self.meta.cpu_mhz, self.meta.cap_mhz)
+
+    def holds(self, now: Seen | None) -> bool:
+        """It is known with that allotment."""
+        meta = now.meta if now is not None else None
+        return meta is not None and (meta.cpu_mhz, meta.cap_mhz) == (self.action.cpu_mhz, self.action.cap_mhz)
+
+    def _set(self, cpu_mhz: float, cap_mhz: float | None) -> None:
+        self.site.set_cpu(self.vm, self.here.facts.vcpus, cpu_mhz, cap_mhz)
+        self.site.set_meta(self.vm, replace(self.meta, cpu_mhz=cpu_mhz, cap_mhz=cap_mhz))
+
+
+class Label(Basic):
+    """ADOPT and RELEASE: nothing but our metadata is changed."""
+
+    def do(self) -> None:
+        """One call."""
+        self.task.stop()
+        self.site.set_meta(self.vm, self._after)
+
+    def undo(self) -> None:
+        """As it was."""
+        self.site.set_meta(self.vm, self.meta)
+
+    def holds(self, now: Seen | None) -> bool:
+        """It is labelled so."""
+        return now is not None and now.meta is not None and now.meta == self._after
+
+    @property
+    def _after(self) -> Meta:
+        if self.action.kind is ActionKind.RELEASE:
+            return released(self.meta)
+        assert self.action.spec is not None
+        known = replace(self.meta, cpu_mhz=self.here.status().cpu_mhz, node=self.site.node)
+        own = {"generation": self.action.generation, "attempt": self.action.spec.attempt}
+        return replace(known, managed=True, begun=True, **own)  # type: ignore[arg-type]
+
+
+def released(meta: Meta) -> Meta:
+    """The metadata of one that is ours no more: what was made for it is still known, should it be adopted again."""
+    return replace(meta, managed=False, generation=0, attempt=0)
+
+
+def lives(now: Seen | None, action: Action) -> bool:
+    """Whether the VM was brought to life as the action asks."""
+    if now is None or not now.managed or now.generation != action.generation or now.state not in BROUGHT_TO_LIFE:
+        return False
+    return now.state is not (VmState.RUNNING if action.paused else VmState.PAUSED)
+
+
+def disk_name(vm: str, generation: int) -> str:
+    """The volume of a VM's own disk: of this life, so that what another one has left is not taken for it."""
+    return f"{vm}.g{generation}"
+
+
+def clear(site: Site, old: Seen | None) -> None:
+    """Remove a definition that gives way, and what was made for it: what an interrupted start or a migration has left,
+    or an image of an earlier life."""
+    if old is None:
+        return
+    if old.state not in (None, VmState.SUSPENDED):
+        raise InvalidValue("vm", old.facts.name, "one that does not live here")
+    site.remove(old)
+    if not old.left:
+        site.remove_volumes(old.meta)

@@ -1,0 +1,109 @@
+"""Putting in order what nobody carries out any more, and writing down with domains what libvirtd would forget."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from dataclasses import replace
+
+from agents.hypervisors.libvirt import domain_xml, saved_images, storage
+from agents.hypervisors.libvirt.changes import ENDS
+from agents.hypervisors.libvirt.metadata import Meta
+from agents.hypervisors.libvirt.operations import clear
+from agents.hypervisors.libvirt.site import Site
+from agents.hypervisors.libvirt.statistics import Reader, Seen
+from shared.errors import TrimtabError
+from shared.model import LIVE_STATES, VmState
+
+UNSURE = LIVE_STATES | {VmState.SUSPENDED}  # what an operation that has not ended can be of
+SAVED_BY_HAND = frozenset({"saved by somebody"})
+
+
+def needs_order(seen: Seen) -> bool:
+    """Whether an operation may have left a domain as it should not stay."""
+    meta = seen.meta
+    if meta is None or not meta.managed:
+        return False
+    unsure = seen.state in UNSURE or (seen.state is VmState.CRASHED and bool(meta.lent))
+    return seen.stale or unsure or (not meta.begun and seen.state not in (None, VmState.INCOMING))
+
+
+def put_in_order(site: Site, seen: Seen) -> None:
+    """What an interrupted operation has left: a start that did not come to life, an image that is not whole, a source
+    that does not know that it has moved, a definition that does not say what runs. Raises our errors."""
+    meta, vm = seen.meta, seen.facts.name
+    if meta is None or not needs_order(seen):
+        return
+    if seen.stale:
+        clear(site, seen)
+    elif seen.state is VmState.SUSPENDED:
+        if not saved_images.is_whole(site, meta):
+            site.set_meta(vm, replace(meta, saved="", over=VmState.CRASHED.value))
+    elif seen.state is VmState.CRASHED and meta.lent:
+        if lives_at(site, vm, meta.lent):
+            site.remove(seen)
+    elif seen.state in LIVE_STATES:
+        agree(site, vm, meta)
+        weigh(site, seen, meta)
+    else:
+        site.set_meta(vm, replace(meta, begun=True))
+
+
+def agree(site: Site, vm: str, meta: Meta) -> None:
+    """The definition of one that lives says what that one says, and is of no image any more; while libvirt saves it or
+    moves it, it is left as it is. Raises our errors."""
+    try:
+        kept = domain_xml.facts_of(site.inactive_xml(vm)).meta or Meta()
+    except ValueError as error:
+        raise TrimtabError(f"the definition of {vm}: {error}") from error
+    if (meta.begun and kept == meta) or saved_images.has_job(site, vm):
+        return
+    site.set_meta(vm, replace(meta, begun=True))
+    if kept.saved:
+        with site.link.use("remove a saved image") as conn:
+            storage.remove(conn, site.errors, site.keys.save_pool, kept.saved)
+
+
+def weigh(site: Site, seen: Seen, meta: Meta) -> None:
+    """One that lives has its own weight, not that of an operation that was interrupted. Raises our errors."""
+    vm, facts = seen.facts.name, seen.facts
+    is_off = site.features.paused and facts.shares != site.cpu.shares(meta.cpu_mhz)
+    if is_off and not saved_images.has_job(site, vm):
+        site.set_cpu(vm, facts.vcpus, meta.cpu_mhz, meta.cap_mhz)
+
+
+def note_end(site: Site, seen: Seen, state: VmState, why: str) -> None:
+    """How it ended. Raises our errors."""
+    meta = seen.meta
+    if meta is not None and meta.managed and seen.state in ENDS and not meta.over:
+        kept = why in SAVED_BY_HAND
+        site.set_meta(seen.facts.name, replace(meta, over=state.value, kept=kept))
+
+
+def note_here(site: Site, seen: Seen) -> None:
+    """That it is on this node now. Raises our errors."""
+    meta = seen.meta
+    if meta is not None and meta.managed and seen.held_mib:
+        site.set_meta(seen.facts.name, replace(meta, node=site.node, lent=""))
+
+
+def remove_left(site: Site, seen: Seen) -> None:
+    """The definition of one that has moved away; its disk goes on there. Raises our errors."""
+    if seen.left:
+        site.remove(seen)
+
+
+def lives_at(site: Site, vm: str, node: str) -> bool:
+    """Whether another node has it, as far as that node can be asked. Raises Unavailable where it cannot."""
+    with site.peer(node) as there:
+        found = Reader(site.errors, site.cpu).read_one(there, vm)
+    return found is not None and found.managed and found.held_mib > 0
+
+
+def whereabouts(site: Site, vm: str) -> str:
+    """Which of the nodes of the configuration has a VM that is gone from here ("": none that can be asked)."""
+    for node in site.keys.hosts:
+        if node != site.node:
+            with suppress(TrimtabError):
+                if lives_at(site, vm, node):
+                    return node
+    return ""

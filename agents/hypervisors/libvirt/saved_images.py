@@ -1,0 +1,403 @@
+"""VMs on disk: SUSPEND, RESUME, also of an image that another node holds, and DISCARD_IMAGE.
+
+A suspended VM is a definition that does not run and names its image. The image is a volume of the pool `save_pool`.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import replace
+from xml.etree import ElementTree as ET
+
+from agents.hypervisors.answers import Answer
+from agents.hypervisors.libvirt import domain_xml, storage
+from agents.hypervisors.libvirt.binding import Connection
+from agents.hypervisors.libvirt.codes import (
+    METADATA_ELEMENT,
+    SAVE_IMAGE_XML_SECURE,
+    SAVE_PAUSED,
+    Affect,
+    Error,
+    XmlFlag,
+)
+from agents.hypervisors.libvirt.errors import Declined, NotThere, Unavailable, mapped, telling
+from agents.hypervisors.libvirt.metadata import PREFIX, URI, Meta, text_of
+from agents.hypervisors.libvirt.operations import NO_META, POLL_S, Basic, clear, lives
+from agents.hypervisors.libvirt.site import Answered, Site, Task
+from agents.hypervisors.libvirt.statistics import Reader, Seen
+from shared.errors import TrimtabError
+from shared.model import Action, Outcome, VmState, VmStatus
+
+ABORTS_MAX = 50
+
+
+def image_name(vm: str, generation: int) -> str:
+    """The volume of a saved image."""
+    return f"{vm}.g{generation}.saved"
+
+
+def is_whole(site: Site, meta: Meta) -> bool:
+    """Whether the image of a suspended VM can be resumed: libvirt marks one that it did not finish. Raises our errors
+    where libvirt cannot tell: the pool may not be mounted yet."""
+    try:
+        path = _path_of(site, meta.saved)
+        with site.link.use("look at a saved image") as conn:
+            conn.saveImageGetXMLDesc(path, 0)
+    except Unavailable as error:
+        if error.broken or error.number != Error.OPERATION_FAILED:
+            raise
+        return False
+    except Declined as error:
+        if error.number != Error.NO_SUPPORT:  # of a hypervisor that does not tell
+            raise
+    return True
+
+
+def _path_of(site: Site, image: str) -> str:
+    with site.link.use("find the pool of saved images") as conn:
+        folder = storage.folder_of(conn.storagePoolLookupByName(site.keys.save_pool))
+    return f"{folder}/{image}"
+
+
+class Suspend(Basic):
+    """SUSPEND. The guest stands still before it is saved, so that its last counters are its last."""
+
+    def __init__(self, site: Site, task: Task, action: Action, here: Seen | None) -> None:
+        super().__init__(site, task, action, here)
+        self._image = image_name(self.vm, self.here.generation)
+        self._final: VmStatus | None = None
+
+    def do(self) -> None:
+        """Mark the definition, then save: from the end of the save on it is found suspended."""
+        site = self.site
+        self.task.cancel = self._cancel
+        if self._is_saved_by_another():
+            self._final = site.latest(self.vm, self.here).status(state=VmState.SUSPENDED)
+            return
+        self.task.stop()
+        site.make_persistent(self.vm)
+        with site.link.use(f"save {self.vm}") as conn:
+            path = storage.make_empty(conn, site.errors, site.keys.save_pool, self._image)
+        self.task.stop()
+        site.set_state(self.vm, running=False)
+        site.hasten(self.vm, self.meta.cpu_mhz)
+        now = site.see(self.vm)
+        self._final = (now or self.here).status(state=VmState.SUSPENDED)
+        site.set_meta(self.vm, replace(self.meta, saved=self._image, lent=""), config_only=True)
+        self.task.stop()
+        with site.domain(self.vm, "save") as (_conn, domain):
+            domain.save(path)
+
+    def undo(self) -> None:
+        """It runs on. One that ended meanwhile has ended: it is not marked as suspended. One that libvirt has saved
+        after all stays so: its image is all that there is of it."""
+        if self.site.see(self.vm) is None:
+            return
+        end_job(self.site, self.vm)
+        now = self.site.see(self.vm)
+        if now is None:
+            return
+        if now.state is VmState.SUSPENDED and is_whole(self.site, now.meta or NO_META):
+            raise Unavailable(f"{self.vm} was saved after all")
+        self.site.set_meta(self.vm, replace(self.meta, saved=""))
+        self.site.set_cpu(self.vm, self.here.facts.vcpus, self.meta.cpu_mhz, self.meta.cap_mhz)
+        if self.here.state is VmState.RUNNING and now.state is VmState.PAUSED:
+            self.site.set_state(self.vm, running=True)
+        with self.site.link.use("remove a saved image") as conn:
+            storage.remove(conn, self.site.errors, self.site.keys.save_pool, self._image)
+
+    def holds(self, now: Seen | None) -> bool:
+        """It is suspended, and its image is whole."""
+        if now is None or now.state is not VmState.SUSPENDED or now.meta is None:
+            return False
+        return now.meta.saved == self._image and is_whole(self.site, now.meta)
+
+    def final(self) -> VmStatus | None:
+        """As it stood still."""
+        return self._final
+
+    def _is_saved_by_another(self) -> bool:
+        """libvirtd goes on with a save whose agent has died: it is waited for, since it would write on into an image
+        that was removed."""
+        while has_job(self.site, self.vm):
+            threading.Event().wait(POLL_S)
+        return self.holds(self.site.see(self.vm))
+
+    def _cancel(self) -> None:
+        with self.site.domain(self.vm, "give up saving") as (_conn, domain):
+            domain.abortJob()
+
+
+class Discard(Basic):
+    """DISCARD_IMAGE: the definition first, so that nothing is taken for a VM whose image is gone."""
+
+    again = True
+
+    def do(self) -> None:
+        """Remove the definition."""
+        self.task.stop()
+        self.site.remove(self.here)
+
+    def undo(self) -> None:
+        """It was removed, or it was not."""
+
+    def holds(self, now: Seen | None) -> bool:
+        """It is gone."""
+        return now is None or now.facts.uuid != self.here.facts.uuid
+
+    def tidy(self) -> None:
+        """Image and disk."""
+        self.site.remove_volumes(self.meta)
+
+
+class Resume(Basic):
+    """RESUME of an image of this node: restored paused, labelled, then let go. Its image goes when it lives."""
+
+    def do(self) -> None:
+        """Restore, label, let go."""
+        self.task.stop()
+        path = _path_of(self.site, self.meta.saved)
+        restore(self.site, self.vm, path, self._after, self.here, {})
+        self.task.stop()
+        self._label()
+        self.task.stop()
+        self.site.set_state(self.vm, running=not self.action.paused)
+
+    def undo(self) -> None:
+        """It is suspended as before: nothing was executed, so the image is still what its disk goes with."""
+        now = self.site.see(self.vm)
+        if now is not None and now.facts.uuid == self.here.facts.uuid:
+            self.site.destroy(self.vm)
+            self.site.set_meta(self.vm, self.meta)
+
+    def holds(self, now: Seen | None) -> bool:
+        """It lives, as asked."""
+        return lives(now, self.action)
+
+    def tidy(self) -> None:
+        """The image."""
+        with self.site.link.use("remove a saved image") as conn:
+            storage.remove(conn, self.site.errors, self.site.keys.save_pool, self.meta.saved)
+
+    def _label(self) -> None:
+        after = self._after
+        self.site.set_cpu(self.vm, self.here.facts.vcpus, after.cpu_mhz, after.cap_mhz)
+        self.site.set_meta(self.vm, after)
+
+    @property
+    def _after(self) -> Meta:
+        return replace(after_resume(self.meta, self.action, self.site.node), done=self.meta.saved)
+
+
+class ResumeFrom(Basic):
+    """RESUME of an image that another node holds: used where it lies if both see the same pool, else copied by stream,
+    and so is its disk. The other node's copy stays; it is marked when the disk is one that both see. `take` takes this
+    node's memory for it, or answers that there is none."""
+
+    def __init__(
+        self, site: Site, task: Task, action: Action, here: Seen | None, take: Callable[[Seen], Answer | None]
+    ) -> None:
+        super().__init__(site, task, action, here)
+        self._take = take
+        self._image: Seen | None = None
+        self._made: list[tuple[str, str]] = []
+        self._lent = False
+
+    def do(self) -> None:
+        """Look at the image over there, get it, restore it, let it go."""
+        try:
+            peer = self.site.peer(self.action.from_node)
+            with peer as there:
+                self._resume(there)
+        except Unavailable as error:
+            if self._image is None and not self._is_ours(error):
+                raise Answered(Outcome.FAILED, f"image unreachable: {error}") from None
+            raise
+
+    def undo(self) -> None:
+        """Nothing of it stays here."""
+        now = self.site.see(self.vm)
+        if now is not None and self._image is not None and now.facts.uuid == self._image.facts.uuid:
+            self.site.destroy(self.vm)
+            self.site.remove(now)
+        with self.site.link.use("remove what was copied") as conn:
+            for pool, volume in self._made:
+                storage.remove(conn, self.site.errors, pool, volume)
+        if self._lent:
+            with self.site.peer(self.action.from_node) as there:
+                self._mark(there, "")
+
+    def holds(self, now: Seen | None) -> bool:
+        """It lives here, as asked."""
+        return lives(now, self.action)
+
+    def tidy(self) -> None:
+        """This node's copy of the image."""
+        for pool, volume in self._made:
+            if pool == self.site.keys.save_pool and self._image and volume == (self._image.meta or NO_META).saved:
+                with self.site.link.use("remove a saved image") as conn:
+                    storage.remove(conn, self.site.errors, pool, volume)
+
+    def _is_ours(self, error: Unavailable) -> bool:
+        return error.broken and not self.site.link.wait(0.0)
+
+    def _resume(self, there: Connection) -> None:
+        site, errors = self.site, self.site.errors
+        image = self._image = self._look(there)
+        meta = image.meta or NO_META
+        clear(site, self.before)
+        self.task.stop()
+        moved: dict[str, str] = {}
+        path = self._get(there, site.keys.save_pool, meta.saved)
+        if meta.volume:
+            old, new = self._get_disk(there, meta)
+            moved = {old: new} if old != new else {}
+        self.task.stop()
+        copied = "" if site.keys.save_pool in site.keys.shared_pools else meta.saved
+        after = replace(after_resume(meta, self.action, site.node), done=copied)
+        with telling(errors, f"read the definition of {self.vm}"):
+            definition = there.lookupByName(self.vm).XMLDesc(XmlFlag.INACTIVE | XmlFlag.SECURE)
+        # Whoever dies from here on, the disk that both see goes neither with the image there nor with what is here.
+        both = bool(meta.volume) and meta.pool in site.keys.shared_pools
+        if both:
+            self._mark(there, site.node)
+        coming = replace(after, begun=False, lent=self.action.from_node if both else "")
+        with site.link.use(f"define {self.vm}") as conn:
+            conn.defineXML(edited(site, definition, coming, image, moved))
+        restore(site, self.vm, path, after, image, moved)
+        self.task.stop()
+        site.set_cpu(self.vm, image.facts.vcpus, after.cpu_mhz, after.cap_mhz)
+        site.set_meta(self.vm, after)
+        site.set_state(self.vm, running=not self.action.paused)
+
+    def _look(self, there: Connection) -> Seen:
+        """Raises Answered where it cannot be resumed here."""
+        action, site = self.action, self.site
+        image = Reader(site.errors, site.cpu).read_one(there, self.vm)
+        if image is None or image.state is not VmState.SUSPENDED:
+            raise Answered(Outcome.NO_SUCH_VM, f"no image on {action.from_node}")
+        if image.generation != action.expects:
+            raise Answered(Outcome.WRONG_GENERATION, f"generation {image.generation}")
+        answer = self._take(image)
+        if answer is not None:
+            raise Answered(*answer)
+        return image
+
+    def _get(self, there: Connection, pool: str, name: str, of: str = "") -> str:
+        """A volume of the other node as one of this one, with what is in it or in the volume `of`; its path here."""
+        site = self.site
+        with site.link.use(f"find pool {pool!r}") as conn:
+            path = f"{storage.folder_of(conn.storagePoolLookupByName(pool))}/{name}"
+        if pool in site.keys.shared_pools:
+            return path
+        source = storage.find(there, site.errors, pool, of or name)
+        if source is None:
+            raise NotThere(f"{self.action.from_node} has no volume {name!r} in its pool {pool!r}")
+        self._made.append((pool, name))
+        with site.link.use(f"copy {name} from {self.action.from_node}") as conn:
+            storage.make_empty(conn, site.errors, pool, name)
+            target = conn.storagePoolLookupByName(pool).storageVolLookupByName(name)
+            storage.stream(there, source, conn, target, site.errors, self.task.stop)
+        return path
+
+    def _get_disk(self, there: Connection, meta: Meta) -> tuple[str, str]:
+        """The disk's paths there and here. What is an overlay of something that is not here is copied as a whole."""
+        site, errors = self.site, self.site.errors
+        with telling(errors, "find the disk"):
+            pool = there.storagePoolLookupByName(meta.pool)
+            old = f"{storage.folder_of(pool)}/{meta.volume}"
+        if meta.pool in site.keys.shared_pools:
+            return old, self._get(there, meta.pool, meta.volume)
+        volume = storage.find(there, errors, meta.pool, meta.volume)
+        base = storage.backing_of(volume) if volume is not None else ""
+        if not base or has_volume(site, base):
+            return old, self._get(there, meta.pool, meta.volume)
+        whole = f"{meta.volume}.whole"
+        storage.remove(there, errors, meta.pool, whole)
+        try:
+            with telling(errors, f"make a whole copy of {meta.volume}"):
+                pool.createXMLFrom(storage.volume_xml(whole, *storage.shape_of(volume)), volume, 0)  # type: ignore[arg-type]
+            return old, self._get(there, meta.pool, meta.volume, whole)
+        finally:
+            storage.remove(there, errors, meta.pool, whole)
+
+    def _mark(self, there: Connection, node: str) -> None:
+        """Its disk goes on elsewhere, and is not removed with the image over there; or no more."""
+        assert self._image is not None
+        self._lent = self._lent or bool(node)
+        meta = replace(self._image.meta or NO_META, lent=node)
+        with telling(self.site.errors, "mark the image"):
+            domain = there.lookupByName(self.vm)
+            domain.setMetadata(METADATA_ELEMENT, text_of(meta), PREFIX, URI, Affect.CONFIG)
+
+
+def end_job(site: Site, vm: str) -> None:
+    """Abort what libvirt still does for an operation whose answer was lost. Raises Unavailable where it goes on."""
+    for _ in range(ABORTS_MAX):
+        if not has_job(site, vm):
+            return
+        with suppress(Unavailable), site.domain(vm, "give up the job of") as (_conn, domain):
+            domain.abortJob()
+        threading.Event().wait(POLL_S)
+    raise Unavailable(f"libvirt has not ended its job on {vm}")
+
+
+def has_job(site: Site, vm: str) -> bool:
+    """Whether libvirt saves, moves or dumps a domain."""
+    with site.domain(vm, "ask for the job of") as (_conn, domain):
+        try:
+            return bool(domain.isActive() and domain.jobInfo()[0])
+        except site.errors as error:
+            known = mapped(error, f"ask for the job of {vm}")
+            if isinstance(known, Unavailable) and known.broken:
+                raise known from error
+            return False  # it has ended, or its hypervisor does not tell
+
+
+def after_resume(meta: Meta, action: Action, node: str) -> Meta:
+    """The metadata of a VM that is resumed."""
+    spec = action.spec
+    allotted = (meta.cpu_mhz, meta.cap_mhz) if spec is None else (spec.cpu_mhz, spec.cap_mhz)
+    cpu_mhz, cap_mhz = allotted
+    own = {"cpu_mhz": cpu_mhz, "cap_mhz": cap_mhz, "node": node}
+    return replace(meta, generation=action.generation, saved="", lent="", begun=True, **own)  # type: ignore[arg-type]
+
+
+def restore(site: Site, vm: str, path: str, after: Meta, image: Seen, moved: dict[str, str]) -> None:
+    """Bring an image to life, paused where libvirt can, with the metadata, CPU and paths of this node."""
+    with site.link.use(f"restore {vm}") as conn:
+        if not site.features.rewrite:
+            conn.restore(path)
+            return
+        saved = conn.saveImageGetXMLDesc(path, SAVE_IMAGE_XML_SECURE)
+        conn.restoreFlags(path, edited(site, saved, after, image, moved, hasty=True), SAVE_PAUSED)
+
+
+def edited(site: Site, text: str, meta: Meta, image: Seen, moved: dict[str, str], hasty: bool = False) -> str:
+    """A domain's XML as it is to be on this node; `hasty`: as long as an operation is under way."""
+    root = _parsed(text)
+    domain_xml.set_meta(root, meta)
+    domain_xml.set_tuning(root, site.cpu.tuning(meta.cpu_mhz, meta.cap_mhz, image.facts.vcpus, hasty))
+    domain_xml.set_partition(root, site.keys.partition)
+    for old, new in moved.items():
+        domain_xml.move_disk(root, old, new)
+    return domain_xml.text_of(root)
+
+
+def has_volume(site: Site, path: str) -> bool:
+    """Whether a volume lies at a path of this node."""
+    try:
+        with site.link.use(f"find {path}") as conn:
+            conn.storageVolLookupByPath(path)
+    except NotThere:
+        return False
+    return True
+
+
+def _parsed(text: str) -> ET.Element:
+    try:
+        return domain_xml.parse(text)
+    except ValueError as error:
+        raise TrimtabError(f"libvirt's own XML: {error}") from error

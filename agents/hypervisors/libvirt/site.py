@@ -1,0 +1,223 @@
+"""What all operations share: this node's libvirt, its configuration, and the small things that are done to domains."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from agents.hypervisors.libvirt import connection, metadata, storage
+from agents.hypervisors.libvirt.binding import Connection, Domain
+from agents.hypervisors.libvirt.capacity import Cpu, Features
+from agents.hypervisors.libvirt.codes import (
+    METADATA_ELEMENT,
+    UNDEFINE_MANAGED_SAVE,
+    UNDEFINE_NVRAM,
+    UNDEFINE_SNAPSHOTS,
+    Affect,
+    DomainState,
+    XmlFlag,
+)
+from agents.hypervisors.libvirt.connection import Link
+from agents.hypervisors.libvirt.errors import NotThere
+from agents.hypervisors.libvirt.metadata import Meta
+from agents.hypervisors.libvirt.statistics import Reader, Seen
+from agents.hypervisors.libvirt.templates import Template
+from shared.agent_config import LibvirtKeys
+from shared.model import Outcome, VmStatus
+
+
+class GivenUp(Exception):
+    """The operation was aborted."""
+
+
+class Answered(Exception):
+    """The operation is answered thus, and has changed nothing."""
+
+    def __init__(self, outcome: Outcome, detail: str = "") -> None:
+        super().__init__(detail)
+        self.outcome, self.detail = outcome, detail
+
+
+@dataclass(slots=True)
+class Task:
+    """An operation under way, as those see it that carry it out. `held_mib`: what it will take that is not seen yet."""
+
+    given_up: threading.Event = field(default_factory=threading.Event)
+    cancel: Callable[[], None] | None = None
+    held_mib: int = 0
+
+    def stop(self) -> None:
+        """Raise GivenUp when the operation was aborted."""
+        if self.given_up.is_set():
+            raise GivenUp
+
+
+@dataclass(slots=True)
+class Site:
+    """A node. `features` are what its libvirt can do, known after the first connection."""
+
+    node: str
+    link: Link
+    reader: Reader
+    keys: LibvirtKeys
+    cpu: Cpu
+    templates: Mapping[str, Template]
+    reach: Callable[[str], None] = connection.reach
+    features: Features = field(default_factory=Features)
+    last: dict[str, Seen] = field(default_factory=dict)
+
+    @property
+    def errors(self) -> type[Exception]:
+        """What libvirt's calls raise."""
+        return self.link.module.libvirtError
+
+    def peer_uri(self, node: str) -> str:
+        """Where another node's libvirt is."""
+        return self.keys.migration.peer.format_map(_Host(self.keys.hosts.get(node, node)))
+
+    def data_uri(self, node: str) -> str:
+        """Where memory is sent to ("": as libvirt chooses)."""
+        return self.keys.migration.data.format_map(_Host(self.keys.hosts.get(node, node)))
+
+    @contextmanager
+    def peer(self, node: str) -> Iterator[Connection]:
+        """Another node's libvirt. Raises Unavailable where it cannot be reached."""
+        with connection.peer(self.link.module, self.peer_uri(node), self.reach) as raw:
+            yield raw
+
+    def see(self, vm: str) -> Seen | None:
+        """A domain of this node as it is now. Raises our errors."""
+        with self.link.use(f"look for {vm}") as conn:
+            seen = self.reader.read_one(conn, vm)
+        if seen is not None:
+            self.last[vm] = seen
+        return seen
+
+    def latest(self, vm: str, fallback: Seen) -> Seen:
+        """The last reading of a domain that may be gone by now."""
+        found = self.last.get(vm)
+        return found if found is not None and found.generation == fallback.generation else fallback
+
+    @contextmanager
+    def domain(self, vm: str, doing: str) -> Iterator[tuple[Connection, Domain]]:
+        """A domain for some calls, whose errors become ours."""
+        with self.link.use(f"{doing} {vm}") as conn:
+            domain = conn.lookupByName(vm)
+            try:
+                yield conn, domain
+            finally:
+                self.reader.forget(domain.UUIDString())
+
+    def set_meta(self, vm: str, meta: Meta, config_only: bool = False) -> None:
+        """Write our metadata onto a domain: as it runs, and as it is defined."""
+        with self.domain(vm, "note what is known of") as (_conn, domain):
+            flags = affects(domain) & (Affect.CONFIG if config_only else Affect.LIVE | Affect.CONFIG)
+            if config_only and not flags:
+                return  # nothing defines it
+            domain.setMetadata(METADATA_ELEMENT, metadata.text_of(meta), metadata.PREFIX, metadata.URI, flags)
+
+    def set_cpu(self, vm: str, vcpus: int, cpu_mhz: float, cap_mhz: float | None) -> None:
+        """Weight and quota of a domain: as it runs, and as it is defined."""
+        with self.domain(vm, "set the CPU of") as (_conn, domain):
+            shares = self.cpu.shares(cpu_mhz)
+            if not self.features.paused:
+                domain.setSchedulerParameters({"weight": shares})
+                return
+            tuning = self.cpu.tuning(cpu_mhz, cap_mhz, vcpus)
+            wanted = {"cpu_shares": shares, "vcpu_period": tuning.period_us, "vcpu_quota": tuning.quota_us}
+            for flag in (Affect.CONFIG, Affect.LIVE):  # the binding cannot do both in one call
+                if affects(domain) & flag:
+                    domain.setSchedulerParametersFlags(wanted, flag)
+
+    def hasten(self, vm: str, cpu_mhz: float) -> None:
+        """Give a domain that executes the weight with which an operation on it gets through; `set_cpu` ends that."""
+        with self.domain(vm, "hasten") as (_conn, domain):
+            if self.features.paused and affects(domain) & Affect.LIVE:
+                domain.setSchedulerParametersFlags({"cpu_shares": self.cpu.hasty_shares(cpu_mhz)}, Affect.LIVE)
+
+    def set_state(self, vm: str, running: bool) -> None:
+        """Let a domain run, or pause it; one that does so already is left alone."""
+        with self.domain(vm, "resume" if running else "pause") as (_conn, domain):
+            paused = _is_paused(domain)
+            if running and paused:
+                domain.resume()
+            elif not running and not paused:
+                domain.suspend()
+
+    def destroy(self, vm: str) -> None:
+        """Cut a domain off; one that does not run is fine."""
+        with self.domain(vm, "end") as (_conn, domain):
+            if domain.isActive():
+                domain.destroyFlags(0)
+
+    def remove(self, seen: Seen) -> None:
+        """Remove the definition of a domain that does not run; one that is gone is fine. Its volumes are left."""
+        try:
+            with self.domain(seen.facts.name, "remove the definition of") as (_conn, domain):
+                if domain.UUIDString() == seen.facts.uuid:
+                    undefine(domain, seen)
+        except NotThere:
+            return
+
+    def remove_volumes(self, meta: Meta | None) -> None:
+        """Remove what was made for a VM: its own disk, unless another node goes on with it, and its saved image."""
+        if meta is None:
+            return
+        with self.link.use("remove volumes") as conn:
+            remove_volumes(conn, self.errors, self.keys, meta)
+
+    def inactive_xml(self, vm: str) -> str:
+        """The definition of a domain, secrets included."""
+        with self.domain(vm, "read the definition of") as (_conn, domain):
+            return domain.XMLDesc(XmlFlag.INACTIVE | XmlFlag.SECURE)
+
+    def make_persistent(self, vm: str) -> None:
+        """Keep the definition of a domain that somebody has started without one."""
+        with self.domain(vm, "keep the definition of") as (conn, domain):
+            if not domain.isPersistent():
+                conn.defineXML(domain.XMLDesc(XmlFlag.INACTIVE | XmlFlag.SECURE))
+
+
+def undefine(domain: Domain, seen: Seen) -> None:
+    """Remove a definition with all that libvirt keeps with it."""
+    flags = UNDEFINE_MANAGED_SAVE | UNDEFINE_SNAPSHOTS
+    domain.undefineFlags(flags | UNDEFINE_NVRAM if seen.facts.uses_nvram else flags)
+
+
+def remove_volumes(conn: Connection, errors: type[Exception], keys: LibvirtKeys, meta: Meta) -> None:
+    """See `Site.remove_volumes`; on any node."""
+    images = [(keys.save_pool, image) for image in (meta.saved, meta.done)]
+    for pool, volume in (*images, (meta.pool, "" if meta.lent else meta.volume)):
+        if volume:
+            try:
+                storage.remove(conn, errors, pool, volume)
+            except NotThere:
+                continue  # the pool is gone
+
+
+def affects(domain: Domain) -> int:
+    """What a change is to affect: the domain as it runs, and as it is defined, as far as there is either."""
+    live = Affect.LIVE if domain.isActive() else Affect.CURRENT
+    return live | (Affect.CONFIG if domain.isPersistent() else Affect.CURRENT)
+
+
+def status_of(seen: Seen | None) -> VmStatus | None:
+    """The status of what may not be there."""
+    return None if seen is None or seen.state is None else seen.status()
+
+
+def _is_paused(domain: Domain) -> bool:
+    return domain.state(0)[0] == DomainState.PAUSED
+
+
+class _Host(dict[str, Any]):
+    """Fills in `{host}` and leaves all else as it is."""
+
+    def __init__(self, host: str) -> None:
+        super().__init__(host=host)
+
+    def __missing__(self, key: str) -> str:
+        return "{" + key + "}"

@@ -1,0 +1,281 @@
+"""What there is on a node, by one call for all domains; XML is read only of those that are new or were edited."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from agents.hypervisors.libvirt import domain_xml, metadata
+from agents.hypervisors.libvirt.binding import Connection, Domain
+from agents.hypervisors.libvirt.capacity import Cpu
+from agents.hypervisors.libvirt.codes import STATS_NOWAIT, DomainState, Error, PausedReason, ShutoffReason, Stats
+from agents.hypervisors.libvirt.domain_xml import Facts
+from agents.hypervisors.libvirt.errors import Declined, NotThere, telling
+from agents.hypervisors.libvirt.metadata import Meta
+from agents.hypervisors.libvirt.patience import Patience
+from shared.errors import TrimtabError
+from shared.model import HOLDING_STATES, VmState, VmStatus
+
+_WANTED = Stats.STATE | Stats.CPU_TOTAL | Stats.VCPU | Stats.INTERFACE | Stats.BLOCK | Stats.BALLOON
+_NS = 1e9
+_Rows = Sequence[tuple[Domain, Mapping[str, Any]]]
+
+
+@dataclass(frozen=True, slots=True)
+class Counters:
+    """Cumulative since the domain came to life on this node. disk_time_s: of all its requests, together."""
+
+    cpu_time_s: float = 0.0
+    disk_read_bytes: int = 0
+    disk_write_bytes: int = 0
+    disk_time_s: float = 0.0
+    net_rx_bytes: int = 0
+    net_tx_bytes: int = 0
+
+    def not_below(self, before: Counters) -> Counters:
+        """These, where a part that could not be read is as it was."""
+        return Counters(
+            max(self.cpu_time_s, before.cpu_time_s),
+            max(self.disk_read_bytes, before.disk_read_bytes),
+            max(self.disk_write_bytes, before.disk_write_bytes),
+            max(self.disk_time_s, before.disk_time_s),
+            max(self.net_rx_bytes, before.net_rx_bytes),
+            max(self.net_tx_bytes, before.net_tx_bytes),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """A domain as it is. `state` None: nothing that counts as a VM here: one that has left by a migration, or what an
+    interrupted start has left (`left`, `stale`). weight_mhz: what its weight is worth, where it has no metadata."""
+
+    facts: Facts
+    state: VmState | None
+    counters: Counters
+    left: bool = False
+    stale: bool = False
+    why: str = ""
+    weight_mhz: float = 0.0
+
+    @property
+    def meta(self) -> Meta | None:
+        """Our metadata, also of one that was released."""
+        return self.facts.meta
+
+    @property
+    def managed(self) -> bool:
+        """Whether it is ours."""
+        return self.facts.meta is not None and self.facts.meta.managed
+
+    @property
+    def generation(self) -> int:
+        """0 where it is not ours."""
+        return self.facts.meta.generation if self.facts.meta is not None else 0
+
+    @property
+    def held_mib(self) -> int:
+        """The memory that it holds now."""
+        return self.facts.memory_mib if self.state in HOLDING_STATES else 0
+
+    def status(self, busy: str = "", state: VmState | None = None) -> VmStatus:
+        """The VM as it is reported, or in another state."""
+        meta = self.facts.meta or Meta(managed=False, cpu_mhz=self.weight_mhz)
+        counters = self.counters
+        return VmStatus(
+            vm=self.facts.name,
+            state=state or self.state or VmState.CRASHED,
+            generation=meta.generation,
+            attempt=meta.attempt,
+            memory_mib=self.facts.memory_mib,
+            vcpus=self.facts.vcpus,
+            cpu_mhz=meta.cpu_mhz,
+            cpu_time_s=counters.cpu_time_s,
+            disk_read_bytes=counters.disk_read_bytes,
+            disk_write_bytes=counters.disk_write_bytes,
+            net_rx_bytes=counters.net_rx_bytes,
+            net_tx_bytes=counters.net_tx_bytes,
+            busy=busy,
+            managed=meta.managed,
+            address=meta.address,
+            disk_time_s=counters.disk_time_s,
+            migration_needs=self.facts.needs if meta.managed else (),
+        )
+
+
+class Reader:
+    """Reads the domains of a node. One reading at a time; `forget` makes it read a domain's XML anew. `host_cpu`: the
+    model of the host's CPU ("": not known)."""
+
+    def __init__(self, errors: type[Exception], cpu: Cpu) -> None:
+        self._errors, self.cpu, self.host_cpu = errors, cpu, ""
+        self._lock, self._tables = threading.Lock(), threading.Lock()
+        self._patience: Patience[_Rows] = Patience("read the domains")
+        self._edits = 0
+        self._facts: dict[str, Facts] = {}
+        self._counters: dict[str, tuple[int, Counters]] = {}
+
+    def forget(self, uuid: str) -> None:
+        """A domain was edited."""
+        with self._tables:
+            self._edits += 1
+            self._facts.pop(uuid, None)
+
+    def forget_all(self) -> None:
+        """Anything may have changed."""
+        with self._tables:
+            self._edits += 1
+            self._facts.clear()
+
+    def read(self, conn: Connection) -> dict[str, Seen]:
+        """Every domain by its name. Raises our errors."""
+        with self._lock:
+            found = self._seen(self._patience.ask(lambda: self._rows(conn)))
+            there = {seen.facts.uuid for seen in found.values()}
+            with self._tables:
+                for uuid in [uuid for uuid in self._facts if uuid not in there]:
+                    del self._facts[uuid]
+                for uuid in [uuid for uuid in self._counters if uuid not in there]:
+                    del self._counters[uuid]
+            return found
+
+    def _rows(self, conn: Connection) -> _Rows:
+        with telling(self._errors, "read the domains"):
+            return conn.getAllDomainStats(_WANTED, STATS_NOWAIT)
+
+    def read_one(self, conn: Connection, vm: str) -> Seen | None:
+        """One domain, its XML included; None where there is none. Raises our errors."""
+        try:
+            with telling(self._errors, f"read {vm}"):
+                domain = conn.lookupByName(vm)
+                self.forget(domain.UUIDString())
+                rows = conn.domainListGetStats([domain], _WANTED, STATS_NOWAIT)
+        except NotThere:
+            return None
+        return self._seen(rows).get(vm)
+
+    def _seen(self, rows: _Rows) -> dict[str, Seen]:
+        found: dict[str, Seen] = {}
+        for domain, row in rows:
+            try:
+                with telling(self._errors, f"read {domain.name()}"):
+                    seen = self._one(domain, row)
+            except NotThere:
+                continue  # gone since
+            found[seen.facts.name] = seen
+        return found
+
+    def _one(self, domain: Domain, row: Mapping[str, Any]) -> Seen:
+        uuid = domain.UUIDString()
+        facts = self._facts.get(uuid)
+        if facts is None or facts.name != domain.name():
+            edits = self._edits
+            facts = facts_of(domain, self.host_cpu)
+            with self._tables:
+                if edits == self._edits:  # else it may have been edited after it was read
+                    self._facts[uuid] = facts
+        raw, reason = int(row.get("state.state", 0)), int(row.get("state.reason", 0))
+        life = facts.meta.generation if facts.meta is not None else 0
+        counters = counters_of(row, self.cpu.core_frac)
+        kept = self._counters.get(uuid)
+        if kept is not None and kept[0] == life:
+            counters = counters.not_below(kept[1])
+        with self._tables:
+            self._counters[uuid] = (life, counters)
+        if raw == DomainState.PAUSED and reason == PausedReason.MIGRATION:
+            return Seen(facts, self._moving(domain), counters)
+        weight_mhz = self.cpu.worth_mhz(facts.shares, facts.vcpus)
+        return Seen(facts, *_state_of(raw, reason, facts.meta, counters), weight_mhz)
+
+    def _moving(self, domain: Domain) -> VmState:
+        """Of one that is said to be paused for a migration: libvirt says so, too, of one that was restored paused."""
+        if not domain.isPersistent():
+            return VmState.INCOMING
+        try:
+            with telling(self._errors, f"ask for the job of {domain.name()}"):
+                return VmState.RUNNING if domain.jobInfo()[0] else VmState.PAUSED
+        except Declined as error:
+            if error.number != Error.OPERATION_UNSUPPORTED:
+                raise
+            return VmState.INCOMING  # it has been defined here, and is about to run: only its source can be asked
+
+
+def facts_of(domain: Domain, host_cpu: str = "") -> Facts:
+    """What is needed of a domain's XML."""
+    text = domain.XMLDesc(0)
+    try:
+        return domain_xml.facts_of(text, host_cpu)
+    except ValueError as error:
+        raise TrimtabError(f"{domain.name()}: {error}") from error
+
+
+def counters_of(row: Mapping[str, Any], core_frac: float = 1.0) -> Counters:
+    """The counters in what libvirt tells of a domain; 0 for what it does not tell, and for the CPU time of one that
+    does not run, which is not its own. CPU time is of the node's cores, each `core_frac` of one of the machine's."""
+    blocks, nets = range(int(row.get("block.count", 0))), range(int(row.get("net.count", 0)))
+
+    def total(kind: str, numbers: range, *names: str) -> int:
+        return sum(int(row.get(f"{kind}.{number}.{name}", 0)) for number in numbers for name in names)
+
+    return Counters(
+        cpu_time_s=_cpu_ns(row) / _NS / core_frac if row.get("state.state") in _LIVE else 0.0,
+        disk_read_bytes=total("block", blocks, "rd.bytes"),
+        disk_write_bytes=total("block", blocks, "wr.bytes"),
+        disk_time_s=total("block", blocks, "rd.times", "wr.times", "fl.times") / _NS,
+        net_rx_bytes=total("net", nets, "rx.bytes"),
+        net_tx_bytes=total("net", nets, "tx.bytes"),
+    )
+
+
+def _cpu_ns(row: Mapping[str, Any]) -> int:
+    """That of the guest's CPUs, where libvirt tells it: what starting and saving it take is not the guest's work."""
+    times = [int(time) for key, time in row.items() if key.startswith("vcpu.") and key.endswith(".time")]
+    return sum(times) if times else int(row.get("cpu.time", 0))
+
+
+_LIVE = {
+    DomainState.NOSTATE: VmState.RUNNING,
+    DomainState.RUNNING: VmState.RUNNING,
+    DomainState.BLOCKED: VmState.RUNNING,
+    DomainState.PAUSED: VmState.PAUSED,
+    DomainState.SHUTDOWN: VmState.RUNNING,
+    DomainState.PMSUSPENDED: VmState.PAUSED,
+}
+_WHY = {
+    ShutoffReason.UNKNOWN: "how it ended is not known",
+    ShutoffReason.SHUTDOWN: "shut down",
+    ShutoffReason.DESTROYED: "destroyed by somebody",
+    ShutoffReason.CRASHED: "crashed",
+    ShutoffReason.MIGRATED: "migrated",
+    ShutoffReason.SAVED: "saved by somebody",
+    ShutoffReason.FAILED: "could not be run",
+    ShutoffReason.FROM_SNAPSHOT: "reverted to a snapshot by somebody",
+    ShutoffReason.DAEMON: "ended by libvirt",
+}
+# It lived until then, whatever its definition says that an interrupted operation has left.
+_EXECUTED = frozenset({ShutoffReason.SHUTDOWN, ShutoffReason.CRASHED})
+
+
+def _state_of(
+    raw: int, reason: int, meta: Meta | None, counters: Counters
+) -> tuple[VmState | None, Counters, bool, bool, str]:
+    """The fields of `Seen` after its facts."""
+    live = _LIVE.get(DomainState(raw)) if raw in DomainState.__members__.values() else VmState.RUNNING
+    if live is not None:
+        starting = raw == DomainState.PAUSED and reason == PausedReason.STARTING_UP
+        return VmState.INCOMING if starting else live, counters, False, False, ""
+    why = _WHY.get(ShutoffReason(reason), "") if reason in ShutoffReason.__members__.values() else ""
+    if meta is None or not meta.managed:
+        return VmState.ENDED, counters, False, False, why
+    if (noted := metadata.over_state(meta)) is not None:
+        return noted, counters, False, False, ""
+    executed = reason in _EXECUTED or raw == DomainState.CRASHED
+    if meta.saved and not executed:
+        return VmState.SUSPENDED, counters, False, False, ""
+    if reason == ShutoffReason.MIGRATED:
+        return None, counters, True, False, why
+    if not (meta.begun or executed):
+        return None, counters, False, True, why
+    ended = reason == ShutoffReason.SHUTDOWN and raw != DomainState.CRASHED
+    return VmState.ENDED if ended else VmState.CRASHED, counters, False, False, why

@@ -1,0 +1,35 @@
+"""Files that commands write secrets to: in folders that nobody else writes to, never through a link, mode 0600."""
+
+from __future__ import annotations
+
+import os
+import stat
+from pathlib import Path
+
+from shared.errors import InvalidInput, Problem
+from shared.private import TO_WRITE
+
+
+def folder_of_ours(option: str, folder: Path) -> None:
+    """Make a folder, mode 0700, unless it is there. Raises InvalidInput, told of `option`, when it cannot be made, or
+    somebody else could put files into it."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        found = os.stat(folder)
+    except OSError as error:
+        raise InvalidInput(Problem(option, str(error), "a folder that can be written to")) from error
+    if found.st_uid not in (0, os.geteuid()) or found.st_mode & TO_WRITE:
+        what = f"{folder} is one that others can write to (mode {stat.S_IMODE(found.st_mode):04o})"
+        raise InvalidInput(Problem(option, what, f"a folder of your own: chmod go-w {folder}"))
+
+
+def write_secret(option: str, file: Path, text: str) -> None:
+    """Write a file that only its owner reads, in place of what was there. Raises InvalidInput, told of `option`, when
+    that cannot be done, or a link is there."""
+    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW
+    try:
+        with os.fdopen(os.open(file, flags, 0o600), "w", encoding="utf-8") as opened:
+            os.fchmod(opened.fileno(), 0o600)
+            opened.write(text)
+    except OSError as error:
+        raise InvalidInput(Problem(option, str(error), "a folder that can be written to")) from error

@@ -1,0 +1,19 @@
+"""Options whose values may hold a password: never taken from a command line, which every user can read."""
+
+from __future__ import annotations
+
+import click
+from click.core import ParameterSource
+
+from shared.errors import InvalidInput, Problem
+from shared.private import has_password
+
+
+def without_password(context: click.Context, parameter: click.Parameter, value: str | None) -> str | None:
+    """An option's callback: InvalidInput for a URL with a password that comes from the command line."""
+    given = context.get_parameter_source(parameter.name or "") is ParameterSource.COMMANDLINE
+    if value and given and has_password(value):
+        expected = f"the URL without it and a file that has it, or all of it in the variable {parameter.envvar}"
+        what = "has a password, which every user of this machine can read there"
+        raise InvalidInput(Problem(parameter.opts[0], what, expected))
+    return value

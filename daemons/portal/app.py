@@ -1,0 +1,241 @@
+"""The application: every page behind its guards, and what the pages share."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+import jinja2
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Match, Mount, Route
+from starlette.staticfiles import StaticFiles
+from starlette.templating import Jinja2Templates
+from starlette.types import ASGIApp
+
+from daemons.portal import words
+from daemons.portal.desk import Desk, Refused, Unreachable
+from daemons.portal.doors import Doors
+from daemons.portal.guard import BODY_BYTES_MAX, Guard, Rules, TooLarge, TooSlow
+from daemons.portal.live import Live
+from daemons.portal.page import MENU, Entry, guarded, page, status_of
+from daemons.portal.pages import (
+    accounts,
+    audit,
+    by_hand,
+    decision,
+    environments,
+    forecast,
+    jobs,
+    login,
+    nodes,
+    notices,
+    now,
+    reports,
+    stream,
+    submit,
+    vms,
+    web_apps,
+    what_if,
+)
+from daemons.portal.pictures import Pictures
+from daemons.portal.runs import Runs
+from daemons.portal.threads import Threads
+from shared.errors import StoreUnavailable
+from shared.logs import get_logger
+
+if TYPE_CHECKING:
+    from daemons.store.reading import Reading
+
+HERE = Path(__file__).parent
+READING_THREADS = 8
+TEXT_THREADS, PARSE_S = 4, 10.0
+STATIC_CACHE = "public, max-age=3600"
+
+# Each module has ROUTES.
+PAGES: tuple[ModuleType, ...] = (
+    login,
+    accounts,
+    stream,
+    now,
+    nodes,
+    jobs,
+    web_apps,
+    submit,
+    vms,
+    by_hand,
+    decision,
+    environments,
+    forecast,
+    what_if,
+    reports,
+    notices,
+    audit,
+)
+
+TITLES = {
+    400: "That cannot be read",
+    401: "Log in first",
+    403: "Not allowed",
+    404: "There is no such page",
+    405: "That cannot be done here",
+    503: "At the moment that cannot be shown",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What the pages are told of the configuration. `read_only`: nothing of the cluster is changed. `readers_max`: how
+    many browsers may listen for changes. `public_url`: where browsers reach the portal, without a slash at the end."""
+
+    public_url: str = "https://localhost"
+    read_only: bool = False
+    readers_max: int = 100
+
+
+@dataclass(slots=True)
+class Portal:
+    """What the pages share."""
+
+    desk: Desk
+    live: Live
+    doors: Doors
+    rules: Rules
+    settings: Settings = field(default_factory=Settings)
+    reading: Reading | None = None
+    templates: Jinja2Templates = field(default_factory=lambda: templates())
+    threads: Threads = field(default_factory=lambda: Threads(READING_THREADS, "history"))
+    texts: Threads = field(default_factory=lambda: Threads(TEXT_THREADS, "texts"))
+    parse_s: float = PARSE_S  # how long a text that somebody sends may take to be understood
+    pictures: Pictures = field(default_factory=Pictures)
+    runs: Runs | None = None
+    menu: tuple[Entry, ...] = ()
+    readers: int = 0
+    readers_of: Counter[str] = field(default_factory=Counter)  # by account
+
+
+def templates() -> Jinja2Templates:
+    """The templates: everything is escaped, and a name that is missing is an error."""
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(HERE / "templates"),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters.update(words.FILTERS)
+    return Jinja2Templates(env=environment)
+
+
+def app(portal: Portal, pages: tuple[ModuleType, ...] = PAGES) -> Starlette:
+    """The portal as an ASGI application."""
+    routes: list[Any] = [Mount("/static", _Static(directory=HERE / "static"), name="static")]
+    for module in pages:
+        routes += [_behind_guard(route) for route in module.ROUTES]
+    made = _Guarded(portal.rules, routes=routes, exception_handlers=WRONG, lifespan=_lifespan)
+    made.router.redirect_slashes = False
+    made.state.portal = portal
+    paths = {route.path for route in routes if isinstance(route, Route)}
+    portal.menu = tuple(entry for entry in MENU if entry.path in paths)
+    return made
+
+
+class _Guarded(Starlette):
+    """An application with the guard outside everything, the page that tells of a defect included."""
+
+    def __init__(self, rules: Rules, **named: Any) -> None:
+        self._rules = rules
+        super().__init__(**named)
+
+    def build_middleware_stack(self) -> ASGIApp:
+        return Guard(super().build_middleware_stack(), self._rules)
+
+
+def _behind_guard(route: Route) -> Route:
+    methods = sorted(route.methods or ())
+    return Route(route.path, guarded(route.endpoint), methods=methods, name=route.name)
+
+
+@asynccontextmanager
+async def _lifespan(made: Starlette) -> AsyncIterator[None]:
+    yield
+    whole: Portal = made.state.portal
+    whole.doors.close()
+    whole.threads.close()
+    whole.texts.close()
+    whole.pictures.close()
+    if whole.runs is not None:
+        whole.runs.close()
+
+
+class _Static(StaticFiles):
+    """Files that browsers may keep for a while."""
+
+    def file_response(self, *arguments: Any, **named: Any) -> Response:
+        answer = super().file_response(*arguments, **named)
+        answer.headers["cache-control"] = STATIC_CACHE
+        return answer
+
+
+# --- what goes wrong ------------------------------------------------------------------------------------------------
+
+
+def _said(request: Request, status: int, title: str, detail: str) -> Response:
+    return page(request, "refused.html", status, title=title, detail=detail)
+
+
+async def _refused_by_us(request: Request, error: HTTPException) -> Response:
+    detail = error.detail if error.status_code in (400, 403) or error.detail.endswith(".") else ""
+    return _said(request, error.status_code, TITLES.get(error.status_code, "That did not work"), detail)
+
+
+async def _refused(request: Request, error: Refused) -> Response:
+    return _said(request, status_of(error), "The controller refused that", error.detail or error.code)
+
+
+async def _unreachable(request: Request, error: Unreachable) -> Response:
+    return _said(request, 503, TITLES[503], f"Nobody answers: {error.why}. This page comes back by itself.")
+
+
+async def _store_away(request: Request, error: StoreUnavailable) -> Response:
+    get_logger("portal").error("the store does not answer", error=str(error))
+    return _said(request, 503, TITLES[503], "The store does not answer. What is shown live is on the other pages.")
+
+
+async def _too_large(request: Request, _: TooLarge) -> Response:
+    return _said(request, 413, "That is too large", f"A request may have {BODY_BYTES_MAX} bytes.")
+
+
+async def _too_slow(request: Request, _: TooSlow) -> Response:
+    return _said(request, 408, "That took too long", "The request did not arrive in time.")
+
+
+def _route_of(request: Request) -> str:
+    """The page of a request as it is declared, such as "/link/{word}": what stands there is no matter for a log."""
+    routes = (each for each in request.app.routes if isinstance(each, Route))
+    return next((each.path for each in routes if each.matches(request.scope)[0] is Match.FULL), "")
+
+
+async def _defect(request: Request, error: Exception) -> Response:
+    if getattr(request.state, "gave_up", False):
+        return Response(status_code=408)  # nobody is there to see it
+    get_logger("portal").error("defect", route=_route_of(request), error=type(error).__name__, exc_info=error)
+    return _said(request, 500, "A defect", "The page could not be made; the portal's log says why.")
+
+
+WRONG: dict[Any, Callable[[Request, Any], Awaitable[Response]]] = {
+    HTTPException: _refused_by_us,
+    Refused: _refused,
+    Unreachable: _unreachable,
+    StoreUnavailable: _store_away,
+    TooLarge: _too_large,
+    TooSlow: _too_slow,
+    Exception: _defect,
+}

@@ -1,0 +1,186 @@
+"""What the portal's configuration file may say: every key with its unit, range and default; see `shared.config`."""
+
+from __future__ import annotations
+
+import ipaddress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, ClassVar
+from urllib.parse import urlsplit
+
+from shared.config import Bus, FilePath, Listen, Log, Period, SecretFile, StoreUrl
+from shared.errors import InvalidInput, Problem
+from shared.private import fault_of, is_absent, path_of
+from shared.tomlfile import AtLeast, Form, IsAddress, Range, Rule
+
+PublicUrl = Annotated[
+    str,
+    Form(
+        r"https?://[A-Za-z0-9.\-]+(:[0-9]{1,5})?|https?://\[[0-9A-Fa-f:.]+\](:[0-9]{1,5})?",
+        "https://HOST or https://HOST:PORT",
+    ),
+]
+HistoryUrl = Annotated[
+    str,
+    Form(r"((sqlite|postgresql(\+\w+)?)://\S+)?", "a URL sqlite:///... or postgresql://..., or nothing", secret=True),
+]
+Place = Annotated[str, Form(r"((/|credential:)[^\0]+)?", "an absolute path, credential:NAME, or nothing")]
+Network = Annotated[str, Form(r"[0-9A-Fa-f.:/]{2,64}", "an IP address or network")]
+Seconds = Annotated[float, Range(60, 2_592_000)]
+LOCAL = ("localhost", "127.0.0.1", "[::1]")
+
+
+@dataclass(frozen=True, slots=True)
+class Server:
+    """Where it listens, and how much at a time. `connections_max` of browsers, `readers_max` of these that listen for
+    changes; `request_s` for the head of a request to arrive."""
+
+    address: Annotated[str, Form(r"[0-9A-Fa-f.:]{2,64}", "an IP address")] = "127.0.0.1"
+    port: Annotated[int, Range(0, 65_535)] = 8443
+    connections_max: Annotated[int, Range(10, 100_000)] = 500
+    readers_max: Annotated[int, Range(1, 100_000)] = 200
+    request_s: Period = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class Certificate:
+    """The server's certificate (with its chain) and key, PEM; none: a reverse proxy has them."""
+
+    cert_file: Place = ""
+    key_file: Place = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Proxy:
+    """Reverse proxies that are believed: `trusted` addresses. `sign_on_file`: holds the secret with which they may say
+    who logs in (nothing: they may not)."""
+
+    trusted: tuple[Network, ...] = ()
+    sign_on_file: SecretFile = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Staying:
+    """How long somebody stays logged in: without a request, and at most."""
+
+    idle_s: Seconds = 3600.0
+    absolute_s: Seconds = 43_200.0
+
+
+@dataclass(frozen=True, slots=True)
+class PortalStore:
+    """Where accounts and sessions are. The URL may hold a password and is shown nowhere; `password_file`: where the
+    password is instead. `log_days`: how long it is kept who logged in."""
+
+    url: StoreUrl = field(default="sqlite:////var/lib/trimtab-portal/portal.db", repr=False)
+    password_file: SecretFile = ""
+    log_days: Annotated[float, Range(1, 36_500)] = 400.0
+
+
+@dataclass(frozen=True, slots=True)
+class HistoryStore:
+    """The controller's store, which is only read (nothing: the pages of the past are not there)."""
+
+    url: HistoryUrl = field(default="", repr=False)
+    password_file: SecretFile = ""
+
+
+@dataclass(frozen=True, slots=True)
+class WhatIf:
+    """Simulations of the page "What if": where they are kept, how many run at a time, how long one may take."""
+
+    folder: FilePath = "/var/lib/trimtab-portal/what-if"
+    at_once: Annotated[int, Range(1, 16)] = 1
+    limit_s: Annotated[float, Range(10, 86_400)] = 3600.0
+
+
+@dataclass(frozen=True, slots=True)
+class PortalMetrics:
+    """Where metrics are served over HTTP (empty: nowhere). There are no accounts: who reaches it reads it."""
+
+    listen: Listen = "127.0.0.1:9462"
+
+
+@dataclass(frozen=True, slots=True)
+class PortalConfig:
+    """The portal's file. `public_url`: where browsers reach it; it answers for no other host name. `read_only`: nothing
+    of the cluster is changed through it."""
+
+    RULES: ClassVar[tuple[Rule, ...]] = (
+        IsAddress("server.address"),
+        AtLeast("server.connections_max", "server.readers_max"),
+        AtLeast("sessions.absolute_s", "sessions.idle_s"),
+    )
+
+    public_url: PublicUrl
+    read_only: bool = False
+    server: Server = field(default_factory=Server)
+    tls: Certificate = field(default_factory=Certificate)
+    proxy: Proxy = field(default_factory=Proxy)
+    sessions: Staying = field(default_factory=Staying)
+    store: PortalStore = field(default_factory=PortalStore)
+    history: HistoryStore = field(default_factory=HistoryStore)
+    what_if: WhatIf = field(default_factory=WhatIf)
+    bus: Bus = field(default_factory=Bus)
+    metrics: PortalMetrics = field(default_factory=PortalMetrics)
+    log: Log = field(default_factory=Log)
+
+
+def host_of(url: str) -> str:
+    """The host of a public URL as browsers send it in `Host`: with the port unless that is the usual one."""
+    parts = urlsplit(url)
+    usual = {"https": 443, "http": 80}[parts.scheme]
+    name = (parts.hostname or "").lower()
+    name = f"[{name}]" if ":" in name else name
+    return name if parts.port in (None, usual) else f"{name}:{parts.port}"
+
+
+def origin_of(url: str) -> str:
+    """The origin of a public URL as browsers send it."""
+    return f"{urlsplit(url).scheme}://{host_of(url)}"
+
+
+def is_local(url: str) -> bool:
+    """Whether only browsers of this machine reach a URL."""
+    return host_of(url).rsplit(":", 1)[0] in LOCAL or host_of(url) in LOCAL
+
+
+def problems_of(config: PortalConfig) -> list[Problem]:
+    """What the keys do not tell one by one: see docs/portal.md."""
+    wrong: list[Problem] = []
+    https = config.public_url.startswith("https://")
+    has_tls = bool(config.tls.cert_file)
+    if not https and not is_local(config.public_url):
+        wrong.append(Problem("public_url", "is not encrypted", "https://..., or a URL of this machine alone"))
+    if has_tls != bool(config.tls.key_file):
+        wrong.append(Problem("tls", "has one of two files", "cert_file and key_file"))
+    if https and not has_tls and not config.proxy.trusted and not is_local(config.public_url):
+        what = "is https, but there is neither a certificate nor a proxy"
+        wrong.append(Problem("public_url", what, "tls.cert_file and tls.key_file, or proxy.trusted"))
+    if config.proxy.sign_on_file and not config.proxy.trusted:
+        wrong.append(Problem("proxy.sign_on_file", "is given, but no proxy is trusted", "proxy.trusted"))
+    for each in config.proxy.trusted:
+        try:
+            ipaddress.ip_network(each, strict=False)
+        except ValueError:
+            wrong.append(Problem("proxy.trusted", f"is {each!r}", "IP addresses or networks"))
+    return wrong + _files(config)
+
+
+def _files(config: PortalConfig) -> list[Problem]:
+    wrong: list[Problem] = []
+    for key, place in (("tls.cert_file", config.tls.cert_file), ("tls.key_file", config.tls.key_file)):
+        if not place or is_absent(place):
+            continue
+        try:
+            path = path_of(place)
+            fault = fault_of(path) if key == "tls.key_file" else None
+            with Path(path).open("rb"):
+                pass
+        except OSError as error:
+            wrong.append(Problem(f"{key}: {place}", error.strerror or "cannot be read", "a PEM file"))
+        except InvalidInput as error:
+            wrong += error.problems
+        else:
+            wrong += [] if fault is None else [fault]
+    return wrong

@@ -1,0 +1,234 @@
+"""The portal as a process: `trimtab-portal` serves the pages; `trimtab-portal account` makes and mends accounts."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import ssl
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from daemons.portal.account_command import account_command
+from daemons.portal.app import Portal, Settings, app
+from daemons.portal.bus_desk import BusDesk
+from daemons.portal.config import PortalConfig, host_of, origin_of, problems_of
+from daemons.portal.desk import PORTAL
+from daemons.portal.doors import Doors, SignOn
+from daemons.portal.guard import Rules
+from daemons.portal.live import Live
+from daemons.portal.metrics import Metered, MeteredDesk, PortalMeter
+from daemons.portal.passwords import Hasher
+from daemons.portal.runs import Runs
+from daemons.portal.server import Bounds, listening, load_certificate, server, tls_of
+from daemons.portal.tables import Base
+from daemons.store.reading import reading
+from shared import startup
+from shared.bus import topology
+from shared.clock import SystemClock
+from shared.errors import InvalidInput, PermanentError, Problem, StoreUnavailable
+from shared.exposition import MetricsServer, Page, address_of
+from shared.logs import get_logger
+from shared.private import path_of, secret_of
+from shared.sdnotify import Notifier
+
+DEFAULT_CONFIG = "/etc/trimtab-portal/portal.toml"
+STORE_VARIABLE = "TRIMTAB_STORE_URL"  # of `trimtab sim what-if`
+STATUS_S = 10.0
+DAY_S = 86_400.0
+
+
+def check(config: PortalConfig) -> None:
+    """Raises InvalidInput with everything that is wrong with a configuration beyond the form of its keys."""
+    wrong = problems_of(config)
+    for look in (
+        lambda: config.bus.url and startup.broker(config.bus.url, config.bus.tls, config.bus.plain),
+        lambda: user_of(config),
+        lambda: config.metrics.listen and address_of(config.metrics.listen),
+    ):
+        try:
+            look()
+        except InvalidInput as error:
+            wrong += error.problems
+    if wrong:
+        raise InvalidInput(*dict.fromkeys(wrong))
+
+
+def user_of(config: PortalConfig) -> str:
+    """The portal's user at the broker. Raises InvalidInput for one that is no portal's."""
+    user = startup.bus_user(config.bus.url)
+    if user and not user.startswith(topology.PORTAL_USER_PREFIX):
+        raise InvalidInput(Problem("bus.url", f"names the user {user!r}", f"a user {PORTAL}.NAME"))
+    return user
+
+
+def rules_of(config: PortalConfig) -> Rules:
+    """Whom the portal believes."""
+    return Rules(
+        frozenset({host_of(config.public_url)}),
+        frozenset({origin_of(config.public_url)}),
+        config.proxy.trusted,
+        config.public_url.startswith("https://"),
+    )
+
+
+def doors_of(config: PortalConfig, base: Base, clock: SystemClock) -> Doors:
+    """Who may come in."""
+    secret = secret_of("proxy.sign_on_file", config.proxy.sign_on_file) if config.proxy.sign_on_file else ""
+    return Doors(
+        base,
+        clock,
+        Hasher(),
+        idle_s=config.sessions.idle_s,
+        absolute_s=config.sessions.absolute_s,
+        keep_log_s=config.store.log_days * DAY_S,
+        trusts=rules_of(config).trusts,
+        sign_on=SignOn(secret) if secret else None,
+    )
+
+
+def runs_of(config: PortalConfig, clock: SystemClock) -> Runs | None:
+    """The what-ifs; None where there is no history to run again. Raises PermanentError for a folder that cannot be
+    made."""
+    if not config.history.url:
+        return None
+    what_if = config.what_if
+    try:
+        return Runs(
+            Path(what_if.folder),
+            clock,
+            {STORE_VARIABLE: config.history.url},
+            at_once=what_if.at_once,
+            limit_s=what_if.limit_s,
+        )
+    except OSError as error:
+        raise PermanentError(f"what_if.folder {what_if.folder}: {error.strerror}") from error
+
+
+class Process:
+    """Everything that runs, in one event loop."""
+
+    def __init__(self, path: Path, config: PortalConfig, notifier: Notifier) -> None:
+        self._path, self._config, self._notifier = path, config, notifier
+        self._clock = SystemClock()
+        self._sessions: int | None = None
+        self._base = Base(config.store.url)
+        self._base.open()
+        connect = startup.broker(config.bus.url, config.bus.tls, config.bus.plain)
+        self._desk = BusDesk(connect, user_of(config), self._clock, startup.seed())
+        self._reading = reading(config.history.url) if config.history.url else None
+        meter = PortalMeter(startup.version(), self._clock.monotonic_s, self._readers, lambda: self._sessions)
+        desk = MeteredDesk(self._desk, meter)
+        doors = doors_of(config, self._base, self._clock)
+        settings = Settings(origin_of(config.public_url), config.read_only, config.server.readers_max)
+        self._portal = Portal(
+            desk, Live(desk), doors, rules_of(config), settings, self._reading, runs=runs_of(config, self._clock)
+        )
+        self._tls = self._certificate()
+        bounds = Bounds(config.server.connections_max, config.server.request_s)
+        self._server = server(Metered(app(self._portal), meter), bounds, self._tls)
+        self._metrics = metrics_server(config.metrics.listen, meter)
+        self._status = 0
+
+    def _certificate(self) -> ssl.SSLContext | None:
+        files = self._config.tls
+        return tls_of(path_of(files.cert_file), path_of(files.key_file)) if files.cert_file else None
+
+    async def run(self) -> int:
+        """Serve until asked to stop; the exit status."""
+        loop = asyncio.get_running_loop()
+        for each in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(each, self.stop)
+        loop.add_signal_handler(signal.SIGHUP, self._reload)
+        self._desk.on_defect = self._end
+        self._desk.start()
+        self._server.on_started = self._notifier.ready
+        sock = listening(self._config.server.address, self._config.server.port)
+        get_logger("portal").info("listening", address=sock.getsockname()[0], port=sock.getsockname()[1])
+        if self._metrics is not None:
+            self._metrics.start()
+        watchdog = asyncio.create_task(self._tend())
+        warming = asyncio.create_task(self._portal.pictures.warm())
+        try:
+            await self._server.serve([sock])
+        finally:
+            watchdog.cancel()
+            warming.cancel()
+            self._close()
+        return self._status
+
+    def stop(self) -> None:
+        """End: new connections are turned away, answers under way go on for a moment."""
+        self._notifier.stopping()
+        self._server.should_exit = True
+
+    def _end(self, error: BaseException) -> None:
+        """The bus has died of a defect: the supervisor is to start the process again."""
+        get_logger("portal").error("the thread of the bus has died", error=type(error).__name__)
+        self._status = startup.DEFECT
+        self.stop()
+
+    def _reload(self) -> None:
+        """Read log level and certificate anew."""
+        startup.relog(lambda: DAEMON.read(self._path))
+        if self._tls is not None:
+            try:
+                files = self._config.tls
+                load_certificate(self._tls, path_of(files.cert_file), path_of(files.key_file))
+            except InvalidInput as error:
+                get_logger("reload").error("certificate not reloaded", problems=[str(it) for it in error.problems])
+
+    async def _tend(self) -> None:
+        """Tell the supervisor that the loop runs, and how things stand."""
+        every_s = min(self._notifier.watchdog_s or STATUS_S, STATUS_S)
+        counting: asyncio.Task[None] | None = None
+        while True:
+            broker = "connected to the broker" if self._desk.is_connected else "no connection to the broker"
+            self._notifier.watchdog()
+            self._notifier.status(f"{broker}, {self._portal.readers} browsers listen for changes")
+            if counting is None or counting.done():  # a store that hangs does not keep the supervisor waiting
+                counting = asyncio.create_task(self._count())
+            await asyncio.sleep(every_s)
+
+    def _readers(self) -> int:
+        return self._portal.readers
+
+    async def _count(self) -> None:
+        """Look how many sessions there are, for the metrics; that the store is away is noted there."""
+        doors, now_s = self._portal.doors, self._clock.now_s()
+        try:
+            self._sessions = await doors.keep(lambda: doors.sessions.count(now_s))
+        except StoreUnavailable:
+            self._sessions = None
+
+    def _close(self) -> None:
+        if self._metrics is not None:
+            self._metrics.stop()
+        self._desk.close()
+        if self._reading is not None:
+            self._reading.close()
+        self._base.close()
+
+
+def metrics_server(listen: str, meter: PortalMeter) -> MetricsServer | None:
+    """Serves what the portal counts of itself; None where that is not wanted. A port that cannot be had is logged."""
+    return MetricsServer(listen, Page(meter.families)) if listen else None
+
+
+def _run(path: Path, config: PortalConfig) -> int:
+    return asyncio.run(Process(path, config, Notifier()).run())
+
+
+DAEMON = startup.Daemon("trimtab-portal", PortalConfig, DEFAULT_CONFIG, _run, check)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The `trimtab-portal` command; returns its exit status."""
+    given = sys.argv[1:] if arguments is None else list(arguments)
+    if given[:1] == ["account"]:
+        return account_command(given[1:])
+    return DAEMON.main(given)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,356 @@
+"""What the pages are made with: who asks, what they may, how they answer.
+
+A handler is `async def x(request: Request) -> Response`. `app.py` puts `guarded` around each: without a session it is
+not reached (unless marked `for_everybody`), and what changes something is reached only from a form of ours.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from functools import wraps
+from typing import TYPE_CHECKING, Any, TypeVar
+from urllib.parse import quote, urlencode
+
+from python_multipart.multipart import parse_options_header
+from starlette.datastructures import FormData
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response
+
+from daemons.portal.accounts import Account
+from daemons.portal.desk import Refused, Unreachable
+from daemons.portal.guard import is_foreign
+from daemons.portal.sessions import Session, form_word
+from daemons.roles import Role
+from shared.errors import InvalidInput, InvalidValue, Problem, StoreUnavailable
+from shared.messages import Request as BusRequest
+from shared.operator_messages import WHY_LENGTH_MAX
+
+if TYPE_CHECKING:
+    from daemons.portal.app import Portal
+    from daemons.store.reading import Reading
+
+Handler = Callable[[Request], Awaitable[Response]]
+T = TypeVar("T")
+
+COOKIE = "__Host-trimtab"
+FORM_COOKIE = "__Host-trimtab-form"
+FLASH_COOKIE = "__Host-trimtab-said"
+STATUS = {"not-allowed": 403, "unreachable": 503}
+LOGIN = "/login"
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One entry of the menu: shown to these roles where the page is there."""
+
+    title: str
+    path: str
+    roles: frozenset[Role] = frozenset(Role)
+
+
+PROVIDER = frozenset({Role.PROVIDER})
+OWNERS = frozenset({Role.PROVIDER, Role.OWNER})
+MENU = (
+    Entry("Now", "/"),
+    Entry("Decision", "/decision", PROVIDER),
+    Entry("Nodes", "/nodes", PROVIDER),
+    Entry("Workloads", "/workloads"),
+    Entry("VMs", "/vms", PROVIDER),
+    Entry("Environments", "/environments"),
+    Entry("What if", "/what-if", PROVIDER),
+    Entry("Reports", "/reports", PROVIDER),
+    Entry("Notifications", "/notifications", PROVIDER),
+    Entry("Audit", "/audit", PROVIDER),
+    Entry("Accounts", "/accounts", PROVIDER),
+)
+
+# --- who asks -------------------------------------------------------------------------------------------------------
+
+
+def portal(request: Request) -> Portal:
+    """What the page is part of."""
+    found: Portal = request.app.state.portal
+    return found
+
+
+def session(request: Request) -> Session | None:
+    """Who is logged in; None on pages for everybody."""
+    found: Session | None = getattr(request.state, "session", None)
+    return found
+
+
+def account(request: Request) -> Account:
+    """Who asks."""
+    found = session(request)
+    if found is None:
+        raise HTTPException(401)
+    return found.account
+
+
+def address(request: Request) -> str:
+    """Where the request came from."""
+    return str(getattr(request.state, "address", ""))
+
+
+def for_everybody(handler: Handler) -> Handler:
+    """Mark a handler that needs no login."""
+    handler.for_everybody = True  # type: ignore[attr-defined]
+    return handler
+
+
+def while_read_only(handler: Handler) -> Handler:
+    """Mark a handler that may be posted to in read-only mode: it changes nothing of the cluster."""
+    handler.while_read_only = True  # type: ignore[attr-defined]
+    return handler
+
+
+def require(*roles: Role) -> Callable[[Handler], Handler]:
+    """Let only accounts of these roles reach a handler; to others the page does not exist."""
+
+    def decorate(handler: Handler) -> Handler:
+        @wraps(handler)
+        async def run(request: Request) -> Response:
+            if account(request).role not in roles:
+                raise HTTPException(404)
+            return await handler(request)
+
+        return run
+
+    return decorate
+
+
+def guarded(handler: Handler) -> Handler:
+    """The handler behind the login and the check of forms."""
+    everybody = getattr(handler, "for_everybody", False)
+    harmless = getattr(handler, "while_read_only", False)
+
+    @wraps(handler)
+    async def run(request: Request) -> Response:
+        found = await portal(request).doors.enter(request)
+        request.state.session = found
+        if found is None and not everybody:
+            return _to_login(request)
+        if request.method != "POST":
+            return await handler(request)
+        try:
+            await check_form(request)
+            if portal(request).settings.read_only and not harmless:
+                return page(request, "refused.html", 403, title="Read-only", detail="This portal changes nothing.")
+            return await handler(request)
+        finally:
+            await request.close()  # files that were sent
+
+    return run
+
+
+def _to_login(request: Request) -> Response:
+    if request.method != "GET" or request.headers.get("hx-request"):
+        return Response("Log in first.", 401, {"HX-Refresh": "true"}, "text/plain")
+    path = request.url.path + (f"?{request.url.query}" if request.url.query else "")
+    return RedirectResponse(LOGIN if path == "/" else f"{LOGIN}?{urlencode({'to': path})}", 303)
+
+
+def inside(path: str) -> str:
+    """A path of the portal that may be gone to; "/" for anything else."""
+    good = path.startswith("/") and not path.startswith(("//", "/\\")) and path.isprintable() and "\\" not in path
+    return path if good else "/"
+
+
+# --- forms ----------------------------------------------------------------------------------------------------------
+
+
+def csrf(request: Request) -> str:
+    """What the hidden field `csrf` of each form on this page must hold."""
+    found = session(request)
+    return found.csrf if found is not None else form_word(request.cookies.get(FORM_COOKIE, "none"))
+
+
+async def check_form(request: Request) -> None:
+    """Raises 403 unless what is posted comes from a form that this portal gave to this browser."""
+    if is_foreign(request.headers, portal(request).rules.origins):
+        raise HTTPException(403, "The form was not sent from a page of this portal.")
+    given = str((await form(request)).get("csrf", ""))
+    unknown = session(request) is None and FORM_COOKIE not in request.cookies
+    if unknown or not hmac.compare_digest(given.encode(), csrf(request).encode()):
+        raise HTTPException(403, "The form is too old: go back, load the page again and repeat what you did.")
+
+
+async def form(request: Request) -> FormData:
+    """What was posted. Raises 400 for what is no form, or is in another encoding than ours: texts from odd ones cannot
+    be encoded again."""
+    kind, named = parse_options_header(request.headers.get("content-type", ""))
+    known = kind in (b"application/x-www-form-urlencoded", b"multipart/form-data")
+    if not known or named.get(b"charset", b"utf-8").lower() != b"utf-8":
+        raise HTTPException(400, "What was sent is not a form.")
+    return await request.form(max_files=20, max_fields=500)
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """The fields of a form, as text without white space around it."""
+
+    fields: Mapping[str, str]
+
+    def text(self, name: str, default: str = "") -> str:
+        """A field; `default` where it is missing or empty."""
+        return self.fields.get(name, "").strip() or default
+
+    def number(self, name: str, default: float | None = None) -> float | None:
+        """A field as a number, `default` where it is missing or empty. Raises `InvalidValue`."""
+        text = self.text(name)
+        if not text:
+            return default
+        try:
+            return float(text)
+        except ValueError as error:
+            raise InvalidValue(name, text[:60], "a number") from error
+
+    def whole(self, name: str, default: int | None = None) -> int | None:
+        """A field as a whole number, `default` where it is missing or empty. Raises `InvalidValue`."""
+        text = self.text(name)
+        if not text:
+            return default
+        try:
+            return int(text)
+        except ValueError as error:
+            raise InvalidValue(name, text[:60], "a whole number") from error
+
+    def is_on(self, name: str) -> bool:
+        """Whether a box is ticked."""
+        return name in self.fields
+
+
+async def parsed(request: Request, call: Callable[..., T], *values: Any) -> T:
+    """What `call` makes of a text that somebody sent, beside the event loop. Raises what it raises, and `InvalidInput`
+    for what takes longer than `Portal.parse_s`."""
+    whole = portal(request)
+    try:
+        return await asyncio.wait_for(whole.texts.do(call, *values), whole.parse_s)
+    except TimeoutError as error:
+        what = f"was not understood within {whole.parse_s:g} s"
+        raise InvalidInput(Problem("text", what, "a simpler one, or the same when less is under way")) from error
+
+
+async def fields(request: Request) -> Form:
+    """The text fields of what was posted; of several of one name the last. Files are left out: see `form`."""
+    posted = await form(request)
+    return Form({name: value for name, value in posted.items() if isinstance(value, str)})
+
+
+# --- answers --------------------------------------------------------------------------------------------------------
+
+
+def page(request: Request, template: str, status: int = 200, /, **data: Any) -> Response:
+    """A template, rendered with `data` and with what `base.html` needs."""
+    answer = portal(request).templates.TemplateResponse(request, template, frame(request) | data, status)
+    if FLASH_COOKIE in request.cookies:
+        answer.delete_cookie(FLASH_COOKIE, path="/", secure=True, httponly=True, samesite="lax")
+    return answer
+
+
+def frame(request: Request) -> dict[str, Any]:
+    """What every template is given: `me`, `csrf`, `menu`, `here`, `trouble`, `said`, `read_only`, `asked`, `now_s`."""
+    whole = portal(request)
+    found = session(request)
+    me = found.account if found is not None else None
+    trouble = whole.live.trouble
+    menu = [entry for entry in whole.menu if me is not None and me.role in entry.roles]
+    return {
+        "me": me,
+        "csrf": csrf(request),
+        "menu": menu,
+        "here": request.url.path,
+        "trouble": trouble,
+        "trouble_age_s": None if trouble is None else max(whole.desk.now_s() - trouble.since_s, 0.0),
+        "store_trouble": whole.doors.trouble,
+        "said": FLASHES.get(request.cookies.get(FLASH_COOKIE, ""), ""),
+        "read_only": whole.settings.read_only,
+        "asked": whole.doors.asked if me is not None and me.is_provider else 0,
+        "now_s": whole.desk.now_s(),
+    }
+
+
+FLASHES = {
+    "done": "Done.",
+    "sent": "Sent: the controller carries it out.",
+    "saved": "Saved.",
+    "logged-out": "You are logged out.",
+}
+
+
+def go(url: str, said: str = "done") -> Response:
+    """Redirect after a form; `said`: a key of `FLASHES`, shown on the next page."""
+    answer = RedirectResponse(quote(inside(url), safe="/?&=#%:+,@~"), 303)
+    answer.set_cookie(FLASH_COOKIE, said, max_age=10, path="/", secure=True, httponly=True, samesite="lax")
+    return answer
+
+
+async def ask(request: Request, asked: BusRequest, why: str = "") -> Any:
+    """Ask the controller for whoever is logged in; the data of its answer. Raises `Refused` and `Unreachable`."""
+    whole = portal(request)
+    try:
+        return await whole.desk.ask(account(request).sender, asked, why[:WHY_LENGTH_MAX])
+    finally:
+        whole.live.forget()
+
+
+def status_of(error: Refused) -> int:
+    """The status of a page that tells of a refusal: what there is not, or may not be seen, is not found."""
+    return STATUS.get(error.code, 404 if error.code.startswith(("unknown-", "no-such-")) else 409)
+
+
+async def act(
+    request: Request,
+    asked: BusRequest | Callable[[Form], BusRequest],
+    done_url: str,
+    *,
+    again: Callable[[list[str], int], Awaitable[Response]] | None = None,
+) -> Response:
+    """Carry out what a form asks for, with its field `why`, then redirect to `done_url`.
+
+    `asked` may be made from the form: what is wrong with that (`InvalidInput`, `InvalidValue`), and what the controller
+    says when it refuses, is shown in words with status 422 or 409 (403 for what is not allowed, 503 when nobody
+    answers): by `again(problems, status)` beside the form where that is given, else on a page of its own.
+    """
+    filled = await fields(request)
+    try:
+        wanted = asked(filled) if callable(asked) else asked
+        await ask(request, wanted, filled.text("why"))
+    except (InvalidInput, InvalidValue) as error:
+        problems, status = problems_of(error), 422
+    except Refused as error:
+        problems, status = [error.detail or error.code], status_of(error)
+    except Unreachable as error:
+        problems, status = (
+            [f"Nobody answers: {error.why}. It may still be carried out; look before you repeat it."],
+            503,
+        )
+    else:
+        return go(done_url, "sent")
+    if again is not None:
+        return await again(problems, status)
+    return page(request, "refused.html", status, title="Not done", problems=problems, back=inside(done_url))
+
+
+def problems_of(error: InvalidInput | InvalidValue) -> list[str]:
+    """Each thing that is wrong, in words."""
+    if isinstance(error, InvalidInput):
+        return [str(problem) for problem in error.problems]
+    return [str(error)]
+
+
+async def read(request: Request, look: Callable[[Reading], T]) -> T:
+    """Look into the history beside the event loop. Raises `StoreUnavailable`, which is shown as a page (503), also for
+    a store that is empty or of another version, and 404 where the portal has no history."""
+    whole = portal(request)
+    history = whole.reading
+    if history is None:
+        raise HTTPException(404, "This portal has no history: history.url is not configured.")
+    try:
+        return await whole.threads.do(look, history)
+    except InvalidInput as error:  # nobody has led yet, or the controller is newer than the portal, or older
+        raise StoreUnavailable(str(error)) from error

@@ -1,0 +1,1 @@
+"""One module per group of pages; each has `ROUTES`, which `daemons/portal/app.py` collects."""

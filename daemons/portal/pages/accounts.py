@@ -1,0 +1,130 @@
+"""The provider's page of accounts: approve, refuse, lock, unlock, remove, and links for a new password."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from daemons.portal.accounts import LINK_S, LastProvider, State
+from daemons.portal.page import account, fields, go, page, portal, problems_of, require, while_read_only
+from daemons.roles import Role
+from shared.errors import InvalidInput
+
+HERE = "/accounts"
+GONE = "That account is not there, or somebody else was faster: look at the list."
+ONLY = "You cannot do that to your own account; another provider can."
+NOT_BY_PAGE = (
+    "The password of another provider is set anew on the portal's machine alone: trimtab-portal account link. "
+    "Whoever could do it here could approve twice."
+)
+
+
+async def listed(request: Request, status: int = 200, **data: object) -> Response:
+    """The list, with what is to be said about it."""
+    doors = portal(request).doors
+    found = await doors.keep(doors.accounts.all)
+    given = {"problems": [], "link": "", "link_of": "", "hours": LINK_S / 3600.0} | data
+    return page(request, "accounts.html", status, accounts=found, **given)
+
+
+@require(Role.PROVIDER)
+async def show(request: Request) -> Response:
+    """The list."""
+    return await listed(request)
+
+
+@while_read_only
+@require(Role.PROVIDER)
+async def approve(request: Request) -> Response:
+    """Let an account that was asked for log in."""
+    return await _change(request, "account-approve", State.ACTIVE, State.ASKED)
+
+
+@while_read_only
+@require(Role.PROVIDER)
+async def refuse(request: Request) -> Response:
+    """Delete an account that was asked for."""
+    accounts, name = portal(request).doors.accounts, request.path_params["name"]
+    return await _done(request, "account-refuse", lambda: accounts.remove(name, State.ASKED))
+
+
+@while_read_only
+@require(Role.PROVIDER)
+async def lock(request: Request) -> Response:
+    """Log somebody out until the account is unlocked."""
+    return await _change(request, "account-lock", State.LOCKED, State.ACTIVE)
+
+
+@while_read_only
+@require(Role.PROVIDER)
+async def unlock(request: Request) -> Response:
+    """Let a locked account log in again."""
+    return await _change(request, "account-unlock", State.ACTIVE, State.LOCKED)
+
+
+@while_read_only
+@require(Role.PROVIDER)
+async def remove(request: Request) -> Response:
+    """Delete an account."""
+    accounts, name = portal(request).doors.accounts, request.path_params["name"]
+    if name == account(request).name:
+        return await listed(request, 409, problems=[ONLY])
+    return await _done(request, "account-remove", lambda: accounts.remove(name, spare_last=True))
+
+
+@while_read_only
+@require(Role.PROVIDER)
+async def link(request: Request) -> Response:
+    """Make a link with which a new password is set once; it is shown now and never again."""
+    whole, name, filled = portal(request), request.path_params["name"], await fields(request)
+    doors, now_s = whole.doors, whole.desk.now_s()
+    found = await doors.keep(lambda: doors.accounts.find(name))
+    if found is not None and found.is_provider and found.name != account(request).name:
+        return await listed(request, 409, problems=[NOT_BY_PAGE])
+    try:
+        word = await doors.keep(lambda: doors.accounts.make_link(name, now_s))
+    except InvalidInput as error:
+        return await listed(request, 409, problems=problems_of(error))
+    await doors.note(request, account(request).sender, "account-link", subject=name, why=filled.text("why"))
+    return await listed(request, link=f"{whole.settings.public_url}/link/{word}", link_of=name)
+
+
+async def _change(request: Request, what: str, state: State, before: State) -> Response:
+    accounts, name = portal(request).doors.accounts, request.path_params["name"]
+    if state is State.LOCKED and name == account(request).name:
+        return await listed(request, 409, problems=[ONLY])
+    return await _done(request, what, lambda: accounts.set_state(name, state, before, spare_last=True))
+
+
+async def _done(request: Request, what: str, change: Callable[[], bool]) -> Response:
+    """Change the account of the address, and say what became of it."""
+    name, filled = request.path_params["name"], await fields(request)
+    try:
+        changed = await portal(request).doors.keep(change)
+    except LastProvider as error:
+        return await listed(request, 409, problems=[str(error)])
+    if not changed:
+        return await listed(request, 409, problems=[GONE])
+    return await _noted(request, what, name, filled.text("why"))
+
+
+async def _noted(request: Request, what: str, name: str, why: str) -> Response:
+    doors = portal(request).doors
+    doors.sessions.forget(name)
+    doors.recount()
+    await doors.note(request, account(request).sender, what, subject=name, why=why)
+    return go(HERE, "done")
+
+
+ROUTES = [
+    Route(HERE, show, methods=["GET"]),
+    Route(HERE + "/{name}/approve", approve, methods=["POST"]),
+    Route(HERE + "/{name}/refuse", refuse, methods=["POST"]),
+    Route(HERE + "/{name}/lock", lock, methods=["POST"]),
+    Route(HERE + "/{name}/unlock", unlock, methods=["POST"]),
+    Route(HERE + "/{name}/remove", remove, methods=["POST"]),
+    Route(HERE + "/{name}/link", link, methods=["POST"]),
+]

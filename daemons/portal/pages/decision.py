@@ -1,0 +1,241 @@
+"""Decisions: what was decided in each cycle and why, what was not, what it brought; approve and reject what waits."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from daemons.portal.derived import derived
+from daemons.portal.desk import Refused, Unreachable
+from daemons.portal.page import Form, account, act, page, portal, read, require
+from daemons.portal.plan_graph import BOX_HEIGHT, BOX_WIDTH, graph
+from daemons.portal.reasons import words_of
+from daemons.roles import Role
+from daemons.store.reading_rows import DecisionRow
+from daemons.view_rows import decision_view
+from shared.errors import InvalidInput, Problem
+from shared.messages import ApprovePlan, RejectPlan
+from shared.messages import Request as BusRequest
+from shared.operator_messages import WHY_LENGTH_MAX
+
+Row = Mapping[str, Any]
+
+LIST_ROWS = 50
+PAST_S = 30.0  # so often a decision is read anew that only the history has
+ROWS_MAX = 300  # of each list of a decision that is shown
+DIGITS_MAX = 18
+URL = "/decision"
+
+
+# --- all ------------------------------------------------------------------------------------------------------------
+
+
+@require(Role.PROVIDER)
+async def show_all(request: Request) -> Response:
+    """The decisions, newest first, with what they promised and what came of it; what waits comes first."""
+    before_s = _number(request.query_params.get("before", ""))
+    now_s = portal(request).desk.now_s()
+    waiting, recent, trouble = await _live(request)
+    if portal(request).reading is not None:
+        until_s = now_s + 1.0 if before_s is None else before_s
+        rows = await read(request, lambda history: history.decisions(0.0, until_s, LIST_ROWS + 1))
+        shown = [_of_history(row, recent.get(row.number)) for row in rows]
+    else:
+        shown = [_of_view(row) for row in recent.values() if before_s is None or row["decided_at_s"] < before_s]
+    older = shown[LIST_ROWS - 1]["at_s"] if len(shown) > LIST_ROWS else None
+    return page(
+        request,
+        "decision_list.html",
+        rows=shown[:LIST_ROWS],
+        older=older,
+        waiting=waiting,
+        stale=trouble,
+        whys=words_of,
+    )
+
+
+async def _live(request: Request) -> tuple[Row | None, dict[int, Row], str]:
+    """What waits, and the last decisions by number, as the controller says; and why there is nothing newer."""
+    live, me = portal(request).live, account(request)
+    try:
+        plan, history = await live.views(me, "plan", "plan-history")
+    except (Refused, Unreachable) as error:
+        if portal(request).reading is None:
+            raise
+        return None, {}, str(error)
+    waiting = plan.data if plan.data["waiting_approval"] else None
+    return waiting, {row["number"]: row for row in history.data["decisions"]}, plan.trouble
+
+
+def _number(text: str) -> float | None:
+    try:
+        return float(text)
+    except ValueError:
+        return None
+
+
+def _of_history(row: DecisionRow, live: Row | None) -> dict[str, Any]:
+    return {
+        "number": row.number,
+        "at_s": row.at_s,
+        "policy": row.policy,
+        "changes": row.changes,
+        "refusals": row.refusals,
+        "in_service": row.nodes_wanted,
+        "predicted": row.predicted_mean,
+        "measured": row.measured_mean,
+        "predicted_min": row.predicted_min,
+        "measured_min": row.measured_min,
+        "reasons": [(code, count) for what, code, count in row.reasons if what == "change"][:3],
+        "state": state_of(live) if live is not None else "",
+    }
+
+
+def _of_view(row: Row) -> dict[str, Any]:
+    utility: Row = row["utility"] or {"min": {}, "mean": {}}
+    return {
+        "number": row["number"],
+        "at_s": row["decided_at_s"],
+        "policy": row["policy"],
+        "changes": row["counts"]["changes"],
+        "refusals": row["counts"]["refusals"],
+        "in_service": (row["provisioning"] or {}).get("in_service"),
+        "predicted": utility["mean"].get("predicted"),
+        "measured": utility["mean"].get("measured"),
+        "predicted_min": utility["min"].get("predicted"),
+        "measured_min": utility["min"].get("measured"),
+        "reasons": [],
+        "state": state_of(row),
+    }
+
+
+def state_of(row: Row) -> str:
+    """What became of a decision that an operator was asked about: "approved", "rejected", "" for any other."""
+    if row.get("rejected"):
+        return "rejected"
+    return "approved" if row.get("approved_at_s") is not None and row.get("asks") else ""
+
+
+# --- one ------------------------------------------------------------------------------------------------------------
+
+
+@require(Role.PROVIDER)
+async def show(request: Request) -> Response:
+    """One decision."""
+    return await _page(request, [], 200)
+
+
+def _which(request: Request) -> int:
+    """The number in the address."""
+    text = request.path_params["number"]
+    if not (text.isascii() and text.isdigit() and len(text) <= DIGITS_MAX and int(text) > 0):
+        raise HTTPException(404, "There is no such decision.")
+    return int(text)
+
+
+async def _page(request: Request, problems: list[str], status: int, why: str = "") -> Response:
+    number = _which(request)
+    data, trouble = await _found(request, number)
+    decision = data["decision"]
+    steps = decision["steps"]
+    return page(
+        request,
+        "decision.html",
+        status,
+        data=data,
+        decision=decision,
+        state=state_of(decision),
+        refused=_by_reason(decision["refusals"]),
+        graph=graph(steps),
+        progress=Counter(step.get("state", "unknown") for step in steps),
+        box=(BOX_WIDTH, BOX_HEIGHT),
+        words=words_of,
+        rows_max=ROWS_MAX,
+        stale=trouble,
+        problems=problems,
+        why=why,
+        mine=[each for each in decision["approvals"] if each["account"] == account(request).sender],
+    )
+
+
+async def _found(request: Request, number: int) -> tuple[dict[str, Any], str]:
+    """The decision as the controller says, else as the history has it; and why nobody says anything newer."""
+    whole = portal(request)
+    trouble = ""
+    try:
+        return await whole.desk.view(account(request).sender, "plan", str(number), ROWS_MAX), ""
+    except Unreachable as error:
+        if whole.reading is None:
+            raise
+        trouble = error.why
+    except Refused as error:
+        if error.code != "no-such-plan" or whole.reading is None:
+            raise HTTPException(404, f"There is no decision {number}, or it is not kept any more.") from error
+    nothing = {"waiting_approval": False, "approvals_needed": 0, "approvals_missing": 0}
+    return {"decision": await _past(request, number)} | nothing, trouble
+
+
+async def _past(request: Request, number: int) -> dict[str, Any]:
+    """A decision as the history has it. Raises 404 where it has none."""
+    kept, key = derived(request), ("past decision", number)
+    moment = (portal(request).desk.now_s() // PAST_S,)
+    found: dict[str, Any] | None = kept.find(key, moment)
+    if found is not None:
+        return found
+    record = await read(request, lambda history: history.decision(number))
+    if record is None:
+        raise HTTPException(404, f"There is no decision {number}, or it is not kept any more.")
+    return kept.put(key, moment, decision_view(record, ROWS_MAX))
+
+
+def _by_reason(refusals: Sequence[Row]) -> list[tuple[str, list[Row]]]:
+    """What was not done, gathered by why, the most frequent first."""
+    found: dict[str, list[Row]] = {}
+    for row in refusals:
+        found.setdefault(row["reason"]["code"], []).append(row)
+    return sorted(found.items(), key=lambda pair: (-len(pair[1]), pair[0]))
+
+
+# --- a word about it ------------------------------------------------------------------------------------------------
+
+
+@require(Role.PROVIDER)
+async def approve(request: Request) -> Response:
+    """Approve the plan that waits."""
+    return await _say(request, lambda new, number, _: ApprovePlan(new, number))
+
+
+@require(Role.PROVIDER)
+async def reject(request: Request) -> Response:
+    """Drop the plan that waits; why must be said."""
+
+    def made(new: str, number: int, form: Form) -> BusRequest:
+        why = form.text("why")[:WHY_LENGTH_MAX]
+        if not why:
+            raise InvalidInput(Problem("why", "is empty", "why it is rejected, in a few words"))
+        return RejectPlan(new, number, why)
+
+    return await _say(request, made)
+
+
+async def _say(request: Request, made: Any) -> Response:
+    number, new = _which(request), portal(request).desk.new_id()
+
+    async def again(problems: list[str], status: int) -> Response:
+        return await _page(request, problems, status)
+
+    return await act(request, lambda form: made(new, number, form), f"{URL}/{number}", again=again)
+
+
+ROUTES = [
+    Route(URL, show_all, methods=["GET"]),
+    Route(f"{URL}/{{number}}", show, methods=["GET"]),
+    Route(f"{URL}/{{number}}/approve", approve, methods=["POST"]),
+    Route(f"{URL}/{{number}}/reject", reject, methods=["POST"]),
+]

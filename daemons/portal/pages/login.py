@@ -1,0 +1,202 @@
+"""Logging in and out, one's own account, and asking for one."""
+
+from __future__ import annotations
+
+import math
+import secrets
+
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response
+from starlette.routing import Route
+
+from daemons.portal.accounts import State
+from daemons.portal.doors import Wait
+from daemons.portal.page import (
+    FORM_COOKIE,
+    account,
+    address,
+    fields,
+    for_everybody,
+    go,
+    inside,
+    page,
+    portal,
+    problems_of,
+    session,
+    while_read_only,
+)
+from daemons.portal.passwords import TooBusy, check
+from daemons.portal.sessions import form_word
+from daemons.portal.throttle import network_of
+from daemons.roles import Role
+from shared.errors import InvalidInput, InvalidValue, Problem
+from shared.model import check_name
+
+WRONG = "The name or the password is wrong, or the account is not approved yet."
+
+
+def with_form(request: Request, template: str, status: int = 200, /, **data: object) -> Response:
+    """A page with a form for somebody who is not logged in: the form and a cookie belong together. Whoever is logged in
+    is given the form of the session, by which it is judged."""
+    if session(request) is not None:
+        return page(request, template, status, **data)
+    cookie = request.cookies.get(FORM_COOKIE) or secrets.token_urlsafe(32)
+    answer = page(request, template, status, **({"csrf": form_word(cookie)} | data))
+    answer.set_cookie(FORM_COOKIE, cookie, path="/", secure=True, httponly=True, samesite="strict")
+    return answer
+
+
+@for_everybody
+async def show(request: Request) -> Response:
+    """The login; somebody whom a trusted proxy names is in at once."""
+    to = inside(request.query_params.get("to", "/"))
+    if session(request) is not None:
+        return RedirectResponse(to, 303)
+    named = await portal(request).doors.remote(request)
+    if named is not None:
+        return await portal(request).doors.let_in(request, named, RedirectResponse(to, 303))
+    return with_form(request, "login.html", to=to)
+
+
+@while_read_only
+@for_everybody
+async def log_in(request: Request) -> Response:
+    """Check a name and a password."""
+    doors, filled = portal(request).doors, await fields(request)
+    name, to = filled.text("name")[:200], inside(filled.text("to", "/"))
+    password = filled.fields.get("password", "")
+    try:
+        found = await doors.check(request, name, password)
+    except TooBusy as busy:
+        return with_form(request, "login.html", 503, to=to, problem=str(busy))
+    if isinstance(found, Wait):
+        seconds = math.ceil(found.seconds)
+        text = f"Too many passwords were wrong. Try again in {seconds} s."
+        answer = with_form(request, "login.html", 429, to=to, problem=text)
+        answer.headers["retry-after"] = str(seconds)
+        return answer
+    if found is None:
+        return with_form(request, "login.html", 401, to=to, problem=WRONG)
+    return await doors.let_in(request, found, RedirectResponse(to, 303))
+
+
+@while_read_only
+async def log_out(request: Request) -> Response:
+    """End the session."""
+    found = session(request)
+    assert found is not None
+    return await portal(request).doors.let_out(request, found, go("/login", "logged-out"))
+
+
+async def own(request: Request) -> Response:
+    """One's own account."""
+    return page(request, "account.html")
+
+
+@while_read_only
+async def change_password(request: Request) -> Response:
+    """A new password, for whoever knows the old one; every other session of the account ends."""
+    doors, filled, me = portal(request).doors, await fields(request), account(request)
+    new = filled.fields.get("new", "")
+    try:
+        check(new, me.name)
+        if new != filled.fields.get("again", ""):
+            raise InvalidInput(Problem("password", "was not repeated as it was"))
+    except InvalidInput as error:
+        return page(request, "account.html", 422, problems=problems_of(error))
+    found = await doors.check(request, me.name, filled.fields.get("old", ""))
+    if isinstance(found, Wait):
+        text = f"Too many passwords were wrong. Try again in {math.ceil(found.seconds)} s."
+        return page(request, "account.html", 429, problems=[text])
+    if found is None:
+        return page(request, "account.html", 422, problems=["The old password is wrong."])
+    made = await doors.hasher.make(new)
+    await doors.keep(lambda: doors.accounts.set_password(me.name, made))
+    await doors.keep(lambda: doors.sessions.close_all(me.name))
+    await doors.note(request, me.sender, "password-change", subject=me.sender)
+    return await doors.let_in(request, me, go("/account", "saved"))
+
+
+# --- asking for an account, and links for a password ----------------------------------------------------------------
+
+
+@for_everybody
+async def show_asking(request: Request) -> Response:
+    """The form with which an account is asked for."""
+    return with_form(request, "ask_account.html", given={})
+
+
+@while_read_only
+@for_everybody
+async def ask_account(request: Request) -> Response:
+    """Keep what is asked for until a provider has looked at it."""
+    doors, filled = portal(request).doors, await fields(request)
+    now_s, where = portal(request).desk.now_s(), network_of(address(request))
+    name, password = filled.text("name"), filled.fields.get("password", "")
+    given = {each: filled.text(each)[:500] for each in ("name", "role", "contact", "why")}
+    try:
+        if doors.asking.wait_s(where, now_s) > 0.0:
+            raise InvalidInput(Problem("account", "too many were asked for from your address", "to be tried later"))
+        check_name("name", name)
+        check(password, name)
+        if password != filled.fields.get("again", ""):
+            raise InvalidInput(Problem("password", "was not repeated as it was"))
+        role = Role.OWNER if filled.text("role") == Role.OWNER.value else Role.USER
+        doors.asking.wrong(where, now_s)
+        made = await doors.hasher.make(password)
+        account_of = doors.accounts.add
+        await doors.keep(
+            lambda: account_of(name, role, made, State.ASKED, now_s, filled.text("contact"), filled.text("why"))
+        )
+    except (InvalidInput, InvalidValue) as error:
+        return with_form(request, "ask_account.html", 422, problems=problems_of(error), given=given)
+    except TooBusy as busy:
+        return with_form(request, "ask_account.html", 503, problems=[str(busy)], given=given)
+    await doors.note(request, name, "account-ask", subject=name, why=filled.text("why"))
+    doors.recount()
+    return page(request, "asked.html", name=name)
+
+
+@for_everybody
+async def show_link(request: Request) -> Response:
+    """The form behind a one-time link."""
+    doors, word, now_s = portal(request).doors, request.path_params["word"], portal(request).desk.now_s()
+    found = await doors.keep(lambda: doors.accounts.of_link(word, now_s))
+    return with_form(request, "link.html", 200 if found else 404, found=found)
+
+
+@while_read_only
+@for_everybody
+async def use_link(request: Request) -> Response:
+    """Set the password of whose link it is."""
+    doors, filled, now_s = portal(request).doors, await fields(request), portal(request).desk.now_s()
+    word, new = request.path_params["word"], filled.fields.get("new", "")
+    found = await doors.keep(lambda: doors.accounts.of_link(word, now_s))
+    if found is None:
+        return with_form(request, "link.html", 404, found=None)
+    try:
+        check(new, found.name)
+        if new != filled.fields.get("again", ""):
+            raise InvalidInput(Problem("password", "was not repeated as it was"))
+    except InvalidInput as error:
+        return with_form(request, "link.html", 422, found=found, problems=problems_of(error))
+    made = await doors.hasher.make(new)
+    used = await doors.keep(lambda: doors.accounts.use_link(word, made, now_s))
+    if used is None:
+        return with_form(request, "link.html", 404, found=None)
+    doors.sessions.forget(used.name)
+    await doors.note(request, used.sender, "password-link", subject=used.sender)
+    return go("/login", "saved")
+
+
+ROUTES = [
+    Route("/login", show, methods=["GET"]),
+    Route("/login", log_in, methods=["POST"]),
+    Route("/logout", log_out, methods=["POST"]),
+    Route("/account", own, methods=["GET"]),
+    Route("/account/password", change_password, methods=["POST"]),
+    Route("/ask", show_asking, methods=["GET"]),
+    Route("/ask", ask_account, methods=["POST"]),
+    Route("/link/{word}", show_link, methods=["GET"]),
+    Route("/link/{word}", use_link, methods=["POST"]),
+]

@@ -1,0 +1,148 @@
+"""Reports on a span of the history, as a page and as a file, and the pictures of all pages' charts."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict
+from typing import Any
+
+from markupsafe import Markup
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from daemons.portal.derived import derived
+from daemons.portal.page import page, portal, problems_of, read, require
+from daemons.portal.pictures import Pictures, TooBusy
+from daemons.portal.times import Span, span_of
+from daemons.report.charts import Chart, time_text
+from daemons.report.cluster_report import check_zone, cluster_report
+from daemons.report.html import figure_html, html, main_html
+from daemons.report.report import Report
+from daemons.roles import Role
+from shared.errors import InvalidInput, InvalidValue
+
+KEPT_MAX = 8
+LONG_S, GRAIN_S = 3 * 86_400.0, 600.0  # a report on so long a span that ends now is made once in so many seconds
+PICTURE_CACHE = "private, max-age=86400, immutable"
+CHOICES = (("24h", "Last day"), ("7d", "Last 7 days"), ("30d", "Last 30 days"))
+Key = tuple[float, float, str]
+
+
+class Reports:
+    """The reports that were made last; each is made once for all who ask for it meanwhile."""
+
+    def __init__(self) -> None:
+        self._made: OrderedDict[Key, asyncio.Task[Report]] = OrderedDict()
+
+    async def get(self, request: Request, span: Span, zone: str) -> Report:
+        """The report on a span. Raises what `cluster_report` does."""
+        key = (span.from_s, span.to_s, zone)
+        task = self._made.get(key)
+        if task is None or (task.done() and (task.cancelled() or task.exception() is not None)):
+            task = self._made[key] = asyncio.create_task(
+                read(request, lambda history: cluster_report(history, span.from_s, span.to_s, zone))
+            )
+            while len(self._made) > KEPT_MAX:
+                self._made.popitem(last=False)
+        self._made.move_to_end(key)
+        return await asyncio.shield(task)
+
+
+def _reports(request: Request) -> Reports:
+    state = request.app.state
+    if not hasattr(state, "reports"):
+        state.reports = Reports()
+    found: Reports = state.reports
+    return found
+
+
+def _wanted(request: Request) -> tuple[Span, str]:
+    """What the address asks for. Raises `InvalidInput` and `InvalidValue`."""
+    zone = request.query_params.get("zone", "").strip() or "UTC"
+    now_s = portal(request).desk.now_s()
+    span = span_of(request.query_params, now_s)
+    if span.to_text == "now" and span.to_s - span.from_s >= LONG_S:
+        span = span_of(request.query_params, now_s, grain_s=GRAIN_S)
+    check_zone(zone)
+    return span, zone
+
+
+@require(Role.PROVIDER)
+async def show(request: Request) -> Response:
+    """The report on a span as a page; the last seven days unless another is asked for."""
+    fields: dict[str, Any] = {"choices": CHOICES, "zone": request.query_params.get("zone", "UTC")}
+    fields |= {name: request.query_params.get(name, "") for name in ("from", "to")}
+    try:
+        span, zone = _wanted(request)
+    except (InvalidInput, InvalidValue) as error:
+        return page(request, "reports.html", 422, fields=fields, problems=problems_of(error), report=None)
+    report = await _reports(request).get(request, span, zone)
+    body = _body(request, report, f"report {span.from_s} {zone}")
+    return page(request, "reports.html", fields=fields, problems=[], report=report, body=body, span=span)
+
+
+def _body(request: Request, report: Report, key: str) -> Markup:
+    """The report's markup, made once. Its pictures are had ready each time: those that others want push them out."""
+    pictures, kept = portal(request).pictures, derived(request)
+    found: Markup | None = kept.find(key, (report,))
+    if found is None:
+        return kept.put(key, (report,), Markup(main_html(report, lambda chart: shown(pictures, chart))))
+    for section in report.sections:
+        for chart in section.charts:
+            pictures.keep(chart)
+    return found
+
+
+@require(Role.PROVIDER)
+async def download(request: Request) -> Response:
+    """The same as one file that needs no other, as `trimtab report --html` writes it."""
+    try:
+        span, zone = _wanted(request)
+    except (InvalidInput, InvalidValue) as error:
+        raise HTTPException(400, "; ".join(problems_of(error))) from error
+    report = await _reports(request).get(request, span, zone)
+    try:
+        text = await portal(request).pictures.do(html, report)
+    except TooBusy as error:
+        return busy(error)
+    name = f"trimtab-report-{time_text(span.from_s)[:10]}-{time_text(span.to_s)[:10]}.html"
+    return Response(text, headers={"content-disposition": f'attachment; filename="{name}"'}, media_type="text/html")
+
+
+def shown(pictures: Pictures, chart: Chart) -> str:
+    """The markup of a chart on a page: its picture, or its values where nothing can be drawn."""
+    picture = pictures.keep(chart)
+    return figure_html(chart, None) if picture is None else picture.markup
+
+
+def figure(request: Request, chart: Chart) -> Markup:
+    """A chart on a page with its values as a table below it."""
+    picture = portal(request).pictures.keep(chart)
+    return Markup(figure_html(chart, None if picture is None else lambda _: picture.markup))
+
+
+async def picture(request: Request) -> Response:
+    """A chart that a page has shown of late, light or dark."""
+    id, _, rest = request.path_params["name"].partition(".")
+    theme = {"svg": "light", "dark.svg": "dark"}.get(rest)
+    try:
+        drawn = None if theme is None else await portal(request).pictures.svg(id, theme)
+    except TooBusy as error:
+        return busy(error)
+    if drawn is None:
+        raise HTTPException(404, "That picture is no longer kept: load the page again.")
+    return Response(drawn, headers={"cache-control": PICTURE_CACHE}, media_type="image/svg+xml")
+
+
+def busy(error: TooBusy) -> Response:
+    """What whoever asks for a drawing is told when too many wait."""
+    return Response(f"{error}: try again in a moment.", 503, {"retry-after": "5"}, "text/plain")
+
+
+ROUTES = [
+    Route("/reports", show, methods=["GET"]),
+    Route("/reports/file", download, methods=["GET"]),
+    Route("/charts/{name}", picture, methods=["GET"]),
+]

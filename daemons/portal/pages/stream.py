@@ -1,0 +1,59 @@
+"""The line on which browsers hear that views have changed (server-sent events)."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import AsyncIterator
+from contextlib import aclosing
+
+from starlette.requests import Request
+from starlette.responses import Response, StreamingResponse
+from starlette.routing import Route
+
+from daemons.portal.accounts import Account
+from daemons.portal.live import LIVE_VIEWS
+from daemons.portal.page import account, page, portal
+from daemons.roles import VIEWS
+
+HEARTBEAT_S = 15.0
+LINE_S = 600.0  # then the browser connects again, and is asked again who it is
+RETRY_MS = 2_000
+OF_ACCOUNT_MAX = 50  # lines of one account: it keeps nobody else from listening
+
+
+async def live(request: Request) -> Response:
+    """Events `changed` and one named as each view that has changed, of those in `views`; at most once a second."""
+    me, whole = account(request), portal(request)
+    wanted = [name for name in request.query_params.get("views", "").split(",") if may_watch(me, name)]
+    if not wanted:
+        return page(request, "refused.html", 404, title="There is nothing to watch", detail="")
+    if whole.readers >= whole.settings.readers_max or whole.readers_of[me.name] >= OF_ACCOUNT_MAX:
+        return Response("Too many readers.", 503, {"retry-after": "30"}, "text/plain")
+    return StreamingResponse(_lines(request, me, wanted), media_type="text/event-stream")
+
+
+def may_watch(me: Account, name: str) -> bool:
+    """Whether an account may hear that a view has changed."""
+    return name in LIVE_VIEWS and (me.is_provider or name in VIEWS[me.role])
+
+
+async def _lines(request: Request, me: Account, wanted: list[str]) -> AsyncIterator[str]:
+    whole = portal(request)
+    whole.readers += 1
+    whole.readers_of[me.name] += 1
+    until_s = whole.desk.now_s() + LINE_S
+    try:
+        yield f"retry: {RETRY_MS}\n\n"
+        async with aclosing(whole.live.watch(me, wanted, HEARTBEAT_S)) as changes:
+            async for names in changes:
+                events = "".join(f"event: {name}\ndata: -\n\n" for name in (*names, "changed"))
+                yield events if names else ": here\n\n"
+                if whole.desk.now_s() >= until_s or await whole.doors.enter(request, used=False) is None:
+                    return
+    finally:
+        whole.readers -= 1
+        whole.readers_of[me.name] -= 1
+        whole.readers_of += Counter()  # drops who has none
+
+
+ROUTES = [Route("/live", live, methods=["GET"])]

@@ -1,0 +1,210 @@
+"""Submitting a job or a web application: by the fields of a form, or as files in the form of the `trimtab` command, one
+or several at once. What is wrong is told all at once, in the same words as of a file."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from starlette.datastructures import UploadFile
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from daemons.cli import jobfile, webfile
+from daemons.portal.desk import Refused, Unreachable
+from daemons.portal.filling import NOTHING, Wrong, given
+from daemons.portal.page import account, ask, fields, form, go, page, parsed, portal, problems_of, require, status_of
+from daemons.portal.submitting import KINDS, from_files, from_form, room_for
+from daemons.portal.workloads import app_url, job_url
+from daemons.roles import Role
+from shared.errors import InvalidInput, Problem
+from shared.messages import Request as BusRequest
+from shared.messages import SubmitJob, SubmitWeb
+from shared.model import Job
+from shared.webapp import WebApp
+
+PASTED = "pasted"
+FILE_NAME_MAX = 100
+CHECK = "check"
+NOBODY = 503  # answers
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What became of one of several."""
+
+    where: str
+    name: str
+    url: str
+    done: bool
+    said: str
+
+
+@dataclass(slots=True)
+class Shown:
+    """What the page shows beside the form."""
+
+    values: dict[str, str]
+    text: str = ""
+    why: str = ""
+    wrong: Wrong = NOTHING
+    problems: list[str] = field(default_factory=list)
+    answers: list[Answer] = field(default_factory=list)
+    understood: list[dict[str, Any]] = field(default_factory=list)
+    room: list[str] = field(default_factory=list)
+    status: int = 200
+
+
+async def show_job(request: Request) -> Response:
+    """The form for a job."""
+    return await _page(request, "job", Shown(given(KINDS["job"].groups, None)))
+
+
+@require(Role.PROVIDER, Role.OWNER)
+async def show_web(request: Request) -> Response:
+    """The form for a web application."""
+    return await _page(request, "web", Shown(given(KINDS["web"].groups, None)))
+
+
+async def submit_job(request: Request) -> Response:
+    """Submit jobs, or say how they are understood."""
+    return await _submit(request, "job")
+
+
+@require(Role.PROVIDER, Role.OWNER)
+async def submit_web(request: Request) -> Response:
+    """Submit web applications, or say how they are understood."""
+    return await _submit(request, "web")
+
+
+async def _page(request: Request, which: str, shown: Shown) -> Response:
+    environments, trouble = await _environments(request, which)
+    kind = KINDS[which]
+    return page(
+        request,
+        "submit.html",
+        shown.status,
+        which=which,
+        kind=kind,
+        shown=shown,
+        environments=environments,
+        no_environments=trouble,
+        must_choose=not account(request).is_provider,
+        folded=lambda group: (
+            group.folded
+            and all(shown.values[one.key] == one.default and one.key not in shown.wrong.beside for one in group.fields)
+        ),
+    )
+
+
+async def _environments(request: Request, which: str) -> tuple[list[str], str]:
+    """Those that the account may submit to, or why they are not known."""
+    me = account(request)
+    try:
+        rows = (await portal(request).live.view(me, "environments")).data["environments"]
+    except (Refused, Unreachable) as error:
+        return [], f"Which environments there are is not known: {error}"
+    side = "web" if which == "web" else "batch"
+    return [row["name"] for row in rows if row.get("workload", side) == side and row["state"] not in ("destroyed",)], ""
+
+
+# --- what is sent ---------------------------------------------------------------------------------------------------
+
+
+async def _submit(request: Request, which: str) -> Response:
+    kind, filled = KINDS[which], await fields(request)
+    shown = Shown(given(kind.groups, filled.fields), filled.fields.get("toml", ""), filled.text("why"))
+    now_s = portal(request).desk.now_s()
+    try:
+        files = await _files(request, shown.text)
+        if files:
+            made, problems = await parsed(request, from_files, kind, files, now_s)
+            shown.problems = [str(problem) for problem in problems]
+        else:
+            one, shown.wrong = await parsed(request, from_form, kind, shown.values, now_s)
+            made = [("", one)] if one is not None else []
+    except InvalidInput as error:
+        shown.problems, shown.status = problems_of(error), 422
+        return await _page(request, which, shown)
+    if shown.problems or shown.wrong.count:
+        shown.status = 422
+        if files and made:
+            shown.problems.append(f"Nothing was submitted: the other {len(made)} wait until all are right.")
+        return await _page(request, which, shown)
+    if filled.text("do") == CHECK:
+        await _explain(request, shown, made)
+        return await _page(request, which, shown)
+    return await _send(request, which, shown, made, alone=not files or len(made) == 1)
+
+
+async def _files(request: Request, pasted: str) -> list[tuple[str, str]]:
+    """The files that were uploaded or pasted, by name. Raises `InvalidInput` for what is no text."""
+    found = [(PASTED, pasted)] if pasted.strip() else []
+    for each in (await form(request)).getlist("file"):
+        if not isinstance(each, UploadFile) or not each.filename:
+            continue
+        name, content = each.filename[:FILE_NAME_MAX], await each.read()
+        try:
+            found.append((name, content.decode()))
+        except UnicodeDecodeError as error:
+            line = content.count(b"\n", 0, error.start) + 1
+            raise InvalidInput(Problem(f"{name}:{line}", "not UTF-8", "text in UTF-8")) from error
+    return found
+
+
+async def _explain(request: Request, shown: Shown, made: Sequence[tuple[str, Job | WebApp]]) -> None:
+    """How they are understood, and where they would find room now."""
+    me, nodes = account(request), []
+    if me.is_provider:
+        nodes = (await portal(request).live.view(me, "nodes")).data["nodes"]
+    for _, one in made:
+        if isinstance(one, WebApp):
+            shown.understood.append(webfile.understood(one))
+            continue
+        shown.understood.append(jobfile.understood(one))
+        if me.is_provider and not one.environment:
+            fits, of = room_for(one, nodes)
+            vms = "its VM" if one.instances == 1 else "one of its VMs"
+            shown.room.append(f"{one.name}: {vms} would find labels, vCPUs and memory on {fits} of {of} nodes now.")
+
+
+async def _send(
+    request: Request, which: str, shown: Shown, made: Sequence[tuple[str, Job | WebApp]], alone: bool
+) -> Response:
+    for where, one in made:
+        if shown.status == NOBODY:  # each of the others would wait as long
+            said = "It was not sent: nobody has answered the one before."
+            shown.answers.append(Answer(where, one.name, "", False, said))
+            continue
+        shown.answers.append(await _send_one(request, where, one, shown))
+    if alone and shown.answers[0].done:
+        return go(shown.answers[0].url, "sent")
+    if alone:
+        shown.problems, shown.answers = [shown.answers[0].said], []
+    return await _page(request, which, shown)
+
+
+async def _send_one(request: Request, where: str, one: Job | WebApp, shown: Shown) -> Answer:
+    identity = portal(request).desk.new_id()
+    asked: BusRequest = SubmitJob(identity, one) if isinstance(one, Job) else SubmitWeb(identity, one)
+    url = job_url(one.name) if isinstance(one, Job) else app_url(one.name)
+    try:
+        await ask(request, asked, shown.why)
+    except Refused as error:
+        shown.status = status_of(error)
+        return Answer(where, one.name, url, False, error.detail or error.code)
+    except Unreachable as error:
+        shown.status = NOBODY
+        said = f"Nobody answers: {error.why}. It may still be taken in; look before you repeat it."
+        return Answer(where, one.name, url, False, said)
+    return Answer(where, one.name, url, True, "submitted")
+
+
+ROUTES = [
+    Route("/workloads/submit", show_job, methods=["GET"]),
+    Route("/workloads/submit", submit_job, methods=["POST"]),
+    Route("/workloads/submit-web", show_web, methods=["GET"]),
+    Route("/workloads/submit-web", submit_web, methods=["POST"]),
+]

@@ -1,0 +1,215 @@
+"""What if: a span of the history once more under another policy or parameter, in the background; what comes of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from markupsafe import Markup
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from daemons.alteration import alteration
+from daemons.portal.comparison import Comparison, of_replay, of_simulation
+from daemons.portal.page import account, fields, go, page, parsed, portal, problems_of, require, while_read_only
+from daemons.portal.pages.reports import figure
+from daemons.portal.pictures import TooBusy
+from daemons.portal.runs import Kind, Run, Runs, RunState, Wish
+from daemons.portal.times import Span, span_of
+from daemons.report.html import table_html
+from daemons.roles import Role
+from shared import plugins
+from shared.errors import InvalidInput, Problem, TrimtabError
+from shared.logs import get_logger
+
+URL = "/what-if"
+ROLES = ("placement", "provisioning")
+VALUES_MAX, VALUE_LENGTH_MAX = 50, 500
+NO_SUCH = "?"  # no policy has a parameter of this name: asked for it, it names those that it has
+AGO = ("24h", "7d", "30d")
+
+
+def _runs(request: Request) -> Runs:
+    runs = portal(request).runs
+    if runs is None:
+        raise HTTPException(404, "This portal has no history to run again: history.url is not configured.")
+    return runs
+
+
+# --- asking ---------------------------------------------------------------------------------------------------------
+
+
+@require(Role.PROVIDER)
+async def show_all(request: Request) -> Response:
+    """The form, and the what-ifs that there are."""
+    return await _list(request, request.query_params, [], 200)
+
+
+async def _list(request: Request, given: Mapping[str, str], problems: list[str], status: int) -> Response:
+    runs = _runs(request)
+    rows = runs.all()
+    policies = await portal(request).threads.do(policies_known)
+    return page(
+        request,
+        "what_if.html",
+        status,
+        runs=rows,
+        places={run.id: runs.place(run.id) for run in rows if run.state is RunState.QUEUED},
+        is_any_open=any(run.is_open for run in rows),
+        given={"from": "24h", "to": "now", "kind": Kind.SIMULATE.value} | dict(given),
+        policies=policies,
+        limit_s=runs.limit_s,
+        ago=AGO,
+        problems=problems,
+    )
+
+
+def policies_known() -> dict[str, list[tuple[str, str]]]:
+    """The policies of each role with the parameters that they say they have. Loads them."""
+    return {role: [(name, _parameters(role, name)) for name in _names(role)] for role in ROLES}
+
+
+def _names(role: str) -> tuple[str, ...]:
+    return plugins.names(plugins.policy_group(role))
+
+
+def _parameters(role: str, name: str) -> str:
+    try:
+        plugins.find_policy(role, name).check_params({NO_SUCH: 0})
+    except InvalidInput as error:
+        return next((problem.expected for problem in error.problems if problem.expected), "none")
+    except Exception as error:  # noqa: BLE001 - a policy may raise anything: the form is shown without its parameters
+        get_logger("portal").warning("a policy does not say its parameters", policy=name, error=repr(error))
+        return "not known"
+    return "any"
+
+
+@while_read_only
+@require(Role.PROVIDER)
+async def start(request: Request) -> Response:
+    """Take in a what-if."""
+    filled = await fields(request)
+    runs = _runs(request)
+    try:
+        span = span_of(filled.fields, portal(request).desk.now_s(), "24h")
+        wish = await parsed(request, wish_of, filled.fields, span, account(request).sender)
+        run = runs.start(wish)
+    except InvalidInput as error:
+        return await _list(request, filled.fields, problems_of(error), 422)
+    except TooBusy as error:
+        return await _list(request, filled.fields, [str(error)], 409)
+    await _note(request, "what-if-start", run)
+    return go(f"{URL}/{run.id}", "saved")
+
+
+async def _note(request: Request, what: str, run: Run) -> None:
+    """Keep in the portal's log who began or ended one."""
+    doors = portal(request).doors
+    await doors.note(request, account(request).sender, what, subject=run.id, why=run.wish.why)
+
+
+def wish_of(given: Mapping[str, str], span: Span, sender: str) -> Wish:
+    """What a form asks for; policies check their parameters. Raises `InvalidInput` with everything that is wrong."""
+    kind = Kind.REPLAY if given.get("kind") == Kind.REPLAY.value else Kind.SIMULATE
+    texts = tuple(line.strip() for line in given.get("values", "").splitlines() if line.strip())
+    names = {role: given.get(role, "").strip() for role in ROLES}
+    problems: list[Problem] = []
+    if len(texts) > VALUES_MAX or any(len(text) > VALUE_LENGTH_MAX for text in texts):
+        problems.append(Problem("values", "are too many or too long", f"at most {VALUES_MAX} lines"))
+    else:
+        problems += _wrong(names, texts)
+    if problems:
+        raise InvalidInput(*problems)
+    why = given.get("why", "").strip()[:VALUE_LENGTH_MAX]
+    return Wish(kind, span.from_s, span.to_s, names["placement"], names["provisioning"], texts, sender, why)
+
+
+def _wrong(names: Mapping[str, str], texts: tuple[str, ...]) -> list[Problem]:
+    """What the command would say of the same options, as far as it can be told without the recorded ones."""
+    problems: list[Problem] = []
+    try:
+        other = alteration(names["placement"], names["provisioning"], texts)
+    except InvalidInput as error:
+        return [Problem("values", each.what, each.expected) for each in error.problems]
+    for role in ROLES:
+        if not names[role]:
+            continue
+        try:
+            plugins.find_policy(role, names[role]).check_params(other.section(role))
+        except InvalidInput as error:
+            problems += error.problems
+    return problems
+
+
+# --- looking --------------------------------------------------------------------------------------------------------
+
+
+@require(Role.PROVIDER)
+async def show(request: Request) -> Response:
+    """One what-if: how far it is, and what came of it."""
+    runs = _runs(request)
+    run = _found(request, runs)
+    result = await portal(request).threads.do(runs.result, run.id)
+    compared, note = _compared(run, result)
+    return page(
+        request,
+        "what_if_run.html",
+        run=run,
+        place=runs.place(run.id),
+        limit_s=runs.limit_s,
+        compared=compared,
+        tables=[Markup(table_html(table)) for table in compared.tables] if compared else [],
+        charts=[figure(request, chart) for chart in compared.charts if not chart.is_empty] if compared else [],
+        note=note,
+    )
+
+
+def _found(request: Request, runs: Runs) -> Run:
+    run = runs.find(request.path_params["id"])
+    if run is None:
+        raise HTTPException(404, "There is no such what-if, or it is not kept any more.")
+    return run
+
+
+def _compared(run: Run, result: dict[str, Any] | None) -> tuple[Comparison | None, str]:
+    """What came of it; and why that cannot be shown."""
+    if result is None:
+        return None, "What came of it is not kept any more." if run.state is RunState.DONE else ""
+    try:
+        return (of_replay if run.wish.kind is Kind.REPLAY else of_simulation)(result), ""
+    except (KeyError, TypeError, ValueError, AttributeError, TrimtabError) as error:
+        get_logger("portal").error("a what-if cannot be shown", run=run.id, error=repr(error))
+        return None, "What came of it is not in the form that this version shows: run it again."
+
+
+@while_read_only
+@require(Role.PROVIDER)
+async def cancel(request: Request) -> Response:
+    """End one that waits or runs."""
+    runs = _runs(request)
+    run = _found(request, runs)
+    if runs.cancel(run.id):
+        await _note(request, "what-if-cancel", run)
+    return go(f"{URL}/{request.path_params['id']}")
+
+
+@while_read_only
+@require(Role.PROVIDER)
+async def forget(request: Request) -> Response:
+    """Drop one that is over."""
+    runs = _runs(request)
+    run = _found(request, runs)
+    if runs.forget(run.id):
+        await _note(request, "what-if-delete", run)
+    return go(URL)
+
+
+ROUTES = [
+    Route(URL, show_all, methods=["GET"]),
+    Route(URL, start, methods=["POST"]),
+    Route(f"{URL}/{{id}}", show, methods=["GET"]),
+    Route(f"{URL}/{{id}}/cancel", cancel, methods=["POST"]),
+    Route(f"{URL}/{{id}}/forget", forget, methods=["POST"]),
+]

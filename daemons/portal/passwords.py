@@ -1,0 +1,115 @@
+"""Passwords: hashes by scrypt (RFC 7914), computed in a few threads, since each takes 32 MiB and a good part of a
+second."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import hmac
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TypeVar
+
+from daemons.portal.threads import Threads
+from shared.errors import InvalidInput, Problem, TransientError
+
+LENGTH_MIN = 12  # characters
+BYTES_MAX = 256
+SALT_BYTES = 16
+HASH_BYTES = 32
+WORKERS = 2
+WAITING_MAX = 32
+
+T = TypeVar("T")
+
+
+class TooBusy(TransientError):
+    """More passwords wait to be checked than are checked in reasonable time."""
+
+    code = "too-busy"
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """What a hash costs: 128 * r * 2**log2_n bytes of memory, p times over."""
+
+    log2_n: int = 15
+    r: int = 8
+    p: int = 3
+
+
+def weakness(password: str, name: str = "") -> Problem | None:
+    """Why a password is not taken; None for a good one."""
+    if len(password) < LENGTH_MIN:
+        return Problem("password", f"is {len(password)} characters long", f"at least {LENGTH_MIN}")
+    if len(password.encode("utf-8", "replace")) > BYTES_MAX:
+        return Problem("password", "is too long", f"at most {BYTES_MAX} bytes")
+    if len(set(password)) < LENGTH_MIN // 3 or (name and name.lower() in password.lower()):
+        return Problem("password", "is easy to guess", "one without the account's name and with more characters")
+    return None
+
+
+def check(password: str, name: str = "") -> None:
+    """Raises `InvalidInput` for a weak password."""
+    wrong = weakness(password, name)
+    if wrong is not None:
+        raise InvalidInput(wrong)
+
+
+def _scrypt(password: str, salt: bytes, work: Work) -> bytes:
+    return hashlib.scrypt(
+        password.encode("utf-8", "replace")[: 4 * BYTES_MAX],
+        salt=salt,
+        n=1 << work.log2_n,
+        r=work.r,
+        p=work.p,
+        maxmem=256 * work.r * (1 << work.log2_n) + (1 << 20),
+        dklen=HASH_BYTES,
+    )
+
+
+def hashed(password: str, work: Work = Work()) -> str:  # a frozen value
+    """A hash that names its own parameters: scrypt$log2_n$r$p$salt$hash."""
+    salt = os.urandom(SALT_BYTES)
+    made = _scrypt(password, salt, work)
+    text = [base64.b64encode(each).decode() for each in (salt, made)]
+    return f"scrypt${work.log2_n}${work.r}${work.p}${text[0]}${text[1]}"
+
+
+def fits(password: str, stored: str) -> bool:
+    """Whether a password is the one of a hash; takes as long for a wrong one. False for what is no hash."""
+    parts = stored.split("$")
+    if len(parts) != 6 or parts[0] != "scrypt":
+        return False
+    work = Work(int(parts[1]), int(parts[2]), int(parts[3]))
+    salt, made = base64.b64decode(parts[4]), base64.b64decode(parts[5])
+    return hmac.compare_digest(_scrypt(password, salt, work), made)
+
+
+class Hasher:
+    """Computes hashes beside the event loop, a few at a time; raises `TooBusy` when too many wait."""
+
+    def __init__(self, work: Work | None = None, waiting_max: int = WAITING_MAX) -> None:
+        self.waiting_max = waiting_max
+        self.work = work or Work()
+        self._threads = Threads(WORKERS, "scrypt")
+        self._nobodys = hashed("nobody has this password", self.work)
+
+    async def make(self, password: str) -> str:
+        """The hash of a password."""
+        return await self._do(hashed, password, self.work)
+
+    async def check(self, password: str, stored: str) -> bool:
+        """Whether it is the password of a hash; with none ("": nobody has the name) it takes as long and is not."""
+        right = await self._do(fits, password, stored or self._nobodys)
+        return bool(right and stored)
+
+    async def _do(self, function: Callable[..., T], *values: object) -> T:
+        if self._threads.waiting >= self.waiting_max:
+            raise TooBusy("too many logins at the moment; try again in a few seconds")
+        return await self._threads.do(function, *values)
+
+    def close(self) -> None:
+        """End the threads."""
+        self._threads.close()

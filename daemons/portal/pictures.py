@@ -1,0 +1,166 @@
+"""Charts of pages as pictures: drawn in a process of their own, a few at a time, and kept by what they show."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import os
+import pickle
+import secrets
+import signal
+from collections import OrderedDict
+from collections.abc import Callable
+from concurrent.futures import Executor, ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from html import escape
+from multiprocessing import get_context
+from typing import Any, Generic, Protocol, TypeVar
+
+from daemons.report.charts import Chart, Series, Style, thinned
+from daemons.report.draw import HEIGHT_PX, WIDTH_PX, can_draw, svg
+from shared.errors import TransientError
+
+T = TypeVar("T")
+
+WAITING_MAX = 60  # drawings that are asked for and not begun or done
+CHARTS_BYTES_MAX, DRAWN_BYTES_MAX = 32 << 20, 32 << 20
+POINTS_MAX = 2 * WIDTH_PX
+NICENESS = 10
+THEMES = ("light", "dark")
+
+
+class TooBusy(TransientError):
+    """More is asked for than is kept waiting; try again in a moment."""
+
+    code = "busy"
+
+
+@dataclass(frozen=True, slots=True)
+class Picture:
+    """A chart that may be asked for as `/charts/ID.svg` and `/charts/ID.dark.svg`."""
+
+    id: str
+    title: str
+
+    @property
+    def markup(self) -> str:
+        """The element that shows it."""
+        return (
+            f'<picture><source media="(prefers-color-scheme: dark)" srcset="/charts/{self.id}.dark.svg">'
+            f'<img src="/charts/{self.id}.svg" alt="{escape(self.title)}" width="{WIDTH_PX}" height="{HEIGHT_PX}"'
+            ' loading="lazy"></picture>'
+        )
+
+
+class _Sized(Protocol):
+    def __len__(self) -> int: ...
+
+
+V = TypeVar("V", bound=_Sized)
+
+
+class _Shelf(Generic[V]):
+    """Keeps what was last wanted, of at most so many bytes."""
+
+    def __init__(self, bytes_max: int) -> None:
+        self._bytes_max = bytes_max
+        self._bytes = 0
+        self._kept: OrderedDict[Any, V] = OrderedDict()
+
+    def get(self, key: Any) -> V | None:
+        """What is kept under a key."""
+        found = self._kept.get(key)
+        if found is not None:
+            self._kept.move_to_end(key)
+        return found
+
+    def put(self, key: Any, value: V) -> None:
+        """Keep a value; those that nobody has wanted longest go."""
+        before = self._kept.pop(key, None)
+        self._bytes += len(value) - (0 if before is None else len(before))
+        self._kept[key] = value
+        while self._bytes > self._bytes_max and len(self._kept) > 1:
+            self._bytes -= len(self._kept.popitem(last=False)[1])
+
+
+class Pictures:
+    """Draws charts. For one event loop. A chart's id is a keyed hash of it: whoever names it was shown it."""
+
+    def __init__(self, pool: Executor | None = None) -> None:
+        self._pool, self._own = pool, pool is None
+        self._secret = secrets.token_bytes(32)
+        self._charts: _Shelf[bytes] = _Shelf(CHARTS_BYTES_MAX)
+        self._drawn: _Shelf[bytes] = _Shelf(DRAWN_BYTES_MAX)
+        self._under_way: dict[tuple[str, str], asyncio.Task[bytes]] = {}
+        self.waiting = 0
+
+    def keep(self, chart: Chart) -> Picture | None:
+        """Have a chart ready to be asked for; None where nothing can be drawn, or there is nothing to draw."""
+        if chart.is_empty or not can_draw():
+            return None
+        chart = replace(chart, series=tuple(thinned(each, POINTS_MAX) for each in chart.series))
+        packed = pickle.dumps(chart)
+        id = hashlib.blake2b(packed, key=self._secret, digest_size=16).hexdigest()
+        self._charts.put(id, packed)
+        return Picture(id, chart.title)
+
+    async def svg(self, id: str, theme: str) -> bytes | None:
+        """The drawing of a chart; None for one that is not kept. Raises `TooBusy`."""
+        key = (id, theme)
+        drawn = self._drawn.get(key)
+        packed = self._charts.get(id)
+        if drawn is not None or packed is None or theme not in THEMES:
+            return drawn
+        task = self._under_way.get(key)
+        if task is None:
+            task = self._under_way[key] = asyncio.create_task(self.do(_draw, packed, theme))
+            task.add_done_callback(lambda _: self._under_way.pop(key, None))
+        drawn = await asyncio.shield(task)
+        self._drawn.put(key, drawn)
+        return drawn
+
+    async def warm(self) -> None:
+        """Have what drawing needs read before somebody waits for it; that takes seconds."""
+        if can_draw():
+            with suppress(BrokenProcessPool):  # told to whoever wants a picture
+                await self.do(_warm)
+
+    async def do(self, call: Callable[..., T], *values: Any) -> T:
+        """What a function of a module returns, called where drawings are made. Raises `TooBusy`."""
+        if self.waiting >= WAITING_MAX:
+            raise TooBusy(f"{self.waiting} drawings wait already")
+        self.waiting += 1
+        try:
+            return await self._try(call, *values)
+        except BrokenProcessPool:  # somebody killed the process, or its memory ran out
+            self._pool = None
+            return await self._try(call, *values)
+        finally:
+            self.waiting -= 1
+
+    async def _try(self, call: Callable[..., T], *values: Any) -> T:
+        if self._pool is None:
+            self._pool = ProcessPoolExecutor(1, get_context("spawn"), _begin)
+        return await asyncio.wrap_future(self._pool.submit(call, *values))
+
+    def close(self) -> None:
+        """End the process when what it draws is done."""
+        if self._pool is not None and self._own:
+            self._pool.shutdown(wait=False, cancel_futures=True)
+
+
+def _begin() -> None:
+    """In the process that draws: it gives way to the one that answers, which says when it ends."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    os.nice(NICENESS)
+
+
+def _warm() -> None:
+    svg(Chart("warm", "", "", (Series("", (0.0, 1.0), (0.0, 1.0), Style.LINE),)))
+
+
+def _draw(packed: bytes, theme: str) -> bytes:
+    chart: Chart = pickle.loads(packed)  # packed by `keep`
+    return svg(chart, theme).encode()

@@ -1,0 +1,168 @@
+"""What was decided and why, what was done about it, and what happened."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TypeVar
+
+from daemons.report.charts import Chart, Series, Style, Table, X, time_text
+from daemons.report.report import Section
+from daemons.report.spans import OK, History, duration_text
+
+T = TypeVar("T")
+NO_ANSWER = "no answer yet"
+# Events that say that something is not as it should be.
+TROUBLE = frozenset(
+    {
+        "action-failed",
+        "adopted-vm-lost",
+        "assurance-missed",
+        "balancer-unreachable",
+        "clock-skewed",
+        "decision-failed",
+        "decision-skipped",
+        "drain-failed",
+        "environment-short",
+        "fence-failed",
+        "guest-crashed",
+        "job-stalled",
+        "job-taken-back",
+        "job-waits-for-ever",
+        "node-failed",
+        "node-off",
+        "node-rebooted",
+        "node-silent",
+        "off-node-reports",
+        "power-failed",
+        "prices-stale",
+        "promise-in-danger",
+        "setup-failed",
+        "sleep-failed",
+        "standard-job-failed",
+        "unknown-type",
+        "vm-left",
+        "web-instance-lost",
+        "web-instance-unhealthy",
+        "web-not-measured",
+        "work-lost",
+    }
+)
+
+
+def decisions_section(history: History) -> Section:
+    """How many decisions there were, what they changed, and which reasons they gave."""
+    rows = history.decisions
+    counts = Counter[tuple[str, str]]()
+    for row in rows:
+        for what, code, count in row.reasons:
+            counts[what, code] += count
+    given = tuple((code, what, count) for (what, code), count in _most(counts))
+    note = "Each decision gives a reason for each change and for each change that it does not make."
+    reasons = Table("reasons", "Reasons that were given", ("reason", "for a", "times"), given, note)
+    times = [row.at_s for row in rows]
+    lines = (
+        Series("changes", times, [row.changes for row in rows], Style.LINE),
+        Series("not made", times, [row.refusals for row in rows], Style.LINE),
+        Series("held back", times, [row.held for row in rows], Style.LINE),
+        Series("dropped", times, [row.dropped for row in rows], Style.LINE),
+    )
+    chart = Chart(
+        "decisions",
+        "Decisions",
+        "workloads",
+        lines,
+        x_min=history.from_s,
+        x_max=history.to_s,
+        y_min=0.0,
+        zone=history.zone,
+        empty="nothing was decided",
+    )
+    policies = Counter(row.policy for row in rows)
+    words = (f"{len(rows):,} decisions" + "".join(f", {count:,} by {name}" for name, count in _most(policies)) + ".",)
+    return Section("decisions", "Decisions", words, (chart,), (reasons,))
+
+
+def actions_section(history: History) -> Section:
+    """Actions by kind and outcome, how long they took, and the newest that failed."""
+    kinds = sorted({each.kind for each in history.actions})
+    outcomes = sorted({each.outcome or NO_ANSWER for each in history.actions}, key=lambda name: (name != OK, name))
+    counts = {(each.kind, each.outcome or NO_ANSWER): each.count for each in history.actions}
+    bars = tuple(
+        Series(outcome, range(len(kinds)), [counts.get((kind, outcome)) for kind in kinds], Style.BAR, stacked=at > 0)
+        for at, outcome in enumerate(outcomes)
+    )
+    done = [each for each in history.actions if each.outcome == OK]
+    took = (
+        Series("mean", range(len(done)), [each.mean_s for each in done], Style.BAR),
+        Series("95 of 100 at most", range(len(done)), [each.p95_s for each in done], Style.BAR),
+    )
+    empty = "no action was ordered"
+    charts = (
+        Chart("actions", "Actions", "actions", bars, X.CATEGORY, x_names=tuple(kinds), empty=empty),
+        Chart(
+            "durations",
+            "From order to result, of those carried out",
+            "seconds",
+            took,
+            X.CATEGORY,
+            x_names=tuple(each.kind for each in done),
+            empty=empty,
+        ),
+    )
+    return Section("actions", "Actions", (), charts, (_actions_table(history), _failed_table(history)))
+
+
+def _actions_table(history: History) -> Table:
+    rows = tuple(
+        (
+            each.kind,
+            each.outcome or NO_ANSWER,
+            each.count,
+            duration_text(each.mean_s),
+            duration_text(each.p95_s),
+            duration_text(each.max_s),
+        )
+        for each in history.actions
+    )
+    columns = ("action", "outcome", "how many", "took, mean", "95 of 100 at most", "at most")
+    return Table("actions", "Actions by kind and outcome", columns, rows)
+
+
+def _failed_table(history: History) -> Table:
+    rows = tuple(
+        (
+            time_text(each.at_s, history.zone),
+            each.kind,
+            each.vm,
+            each.node + (f" to {each.to_node}" if each.to_node else ""),
+            each.outcome,
+            each.detail,
+        )
+        for each in history.failed
+    )
+    failed = sum(each.count for each in history.actions if each.outcome not in (None, OK))
+    note = f"The newest {len(rows)} of {failed:,}." if failed > len(rows) else ""
+    return Table("failed", "Actions that failed", ("time", "action", "VM", "node", "outcome", "detail"), rows, note)
+
+
+def events_section(history: History) -> Section:
+    """How often what happened; what is trouble apart."""
+
+    def table(id: str, caption: str, is_trouble: bool) -> Table:
+        own = [each for each in history.events if (each.what in TROUBLE) == is_trouble]
+        rows = tuple(
+            (each.what, each.count, time_text(each.first_s, history.zone), time_text(each.last_s, history.zone))
+            for each in own
+        )
+        return Table(id, caption, ("event", "times", "first", "last"), rows)
+
+    total = sum(each.count for each in history.events)
+    trouble = sum(each.count for each in history.events if each.what in TROUBLE)
+    words = (f"{total:,} events, {trouble:,} of them trouble.",)
+    tables = (table("trouble", "Trouble", True), table("events", "Everything else that happened", False))
+    return Section("events", "Events", words, (), tables)
+
+
+def _most(counts: Counter[T]) -> list[tuple[T, int]]:
+    """The most frequent first; of the same number by name."""
+    return sorted(counts.items(), key=lambda item: (-item[1], str(item[0])))

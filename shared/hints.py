@@ -1,0 +1,65 @@
+"""What the types of fields are: records, rows, sequences, enums and what may be missing."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import fields, is_dataclass
+from enum import Enum
+from types import NoneType, UnionType
+from typing import Any, Union, get_args, get_origin, get_type_hints
+
+import msgspec
+
+
+def is_enum(hint: Any) -> bool:
+    """Of one of our enums."""
+    return isinstance(hint, type) and issubclass(hint, Enum)
+
+
+def is_sequence(hint: Any) -> bool:
+    """Of `tuple[X, ...]`, `tuple[X, Y]` and `Sequence[X]`."""
+    return get_origin(hint) in (tuple, Sequence)
+
+
+def is_optional(hint: Any) -> bool:
+    """Of `X | None`."""
+    return get_origin(hint) in (Union, UnionType) and NoneType in get_args(hint) and len(get_args(hint)) == 2
+
+
+def is_record(hint: Any) -> bool:
+    """Of a dataclass."""
+    return isinstance(hint, type) and is_dataclass(hint)
+
+
+def is_row(hint: Any) -> bool:
+    """Of a `msgspec.Struct`."""
+    return isinstance(hint, type) and issubclass(hint, msgspec.Struct)
+
+
+def inside(hint: Any) -> Any:
+    """X of `X | None`."""
+    return next(part for part in get_args(hint) if part is not NoneType)
+
+
+def row_hints(hint: type[msgspec.Struct]) -> dict[str, Any]:
+    """The types of a row's fields, in order."""
+    hints = get_type_hints(hint)
+    return {name: hints[name] for name in hint.__struct_fields__}
+
+
+def row_length(hint: type[msgspec.Struct]) -> tuple[int, str]:
+    """How many fields a row has at least, and how many it may have in words."""
+    most = len(hint.__struct_fields__)
+    least = most - len(hint.__struct_defaults__)
+    return least, f"an array of {least} to {most}"
+
+
+def field_hints(hint: type) -> dict[str, Any]:
+    """The types of a record's fields, in order."""
+    hints = get_type_hints(hint)
+    return {field.name: hints[field.name] for field in fields(hint)}
+
+
+def is_homogeneous(hint: Any) -> bool:
+    """Of `tuple[X, ...]` and `Sequence[X]`."""
+    return get_origin(hint) is Sequence or get_args(hint)[-1] is Ellipsis

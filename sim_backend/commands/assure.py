@@ -1,0 +1,156 @@
+"""`trimtab sim assure`: how many servers applications need together so that a stated part of their demand is served."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from zoneinfo import ZoneInfo
+
+import click
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from daemons.cli.output import emit, output_option
+from daemons.local_time import check_zone
+from daemons.models.assurance.calendar import slot_count
+from daemons.models.assurance.choice import Method
+from shared.errors import InvalidInput, InvalidValue, Problem
+from shared.reservation import Calendar
+from sim_backend.assure_file import read_trace
+from sim_backend.experiments.assure_report import Asked, AssureReport, ResourceReport, report_of
+
+THETAS = "0.8,0.9,0.99,0.999"
+THETAS_MAX = 20
+
+
+def _thetas(_: click.Context, __: click.Parameter, text: str) -> dict[str, float]:
+    found: dict[str, float] = {}
+    for word in (part.strip() for part in text.split(",")):
+        try:
+            value = float(word)
+        except ValueError as error:
+            raise click.BadParameter(f"{word!r} is no number: expected numbers such as {THETAS}") from error
+        if value == 1.0:
+            raise click.BadParameter(
+                "1 is no class predictable but guaranteed, which needs slot_peak: expected below 1"
+            )
+        if not 0.0 < value < 1.0:
+            raise click.BadParameter(f"{word}: expected numbers above 0 and below 1")
+        found[word] = value
+    if len(found) > THETAS_MAX:
+        raise click.BadParameter(f"{len(found)} of them: expected at most {THETAS_MAX}")
+    return found
+
+
+def _servers(_: click.Context, __: click.Parameter, texts: tuple[str, ...]) -> dict[str, float]:
+    found: dict[str, float] = {}
+    for text in texts:
+        name, _sign, amount = text.partition("=")
+        try:
+            found[name.strip()] = float(amount)
+        except ValueError as error:
+            raise click.BadParameter(f"{text!r}: expected a resource and an amount, such as memory_gib=64") from error
+        if not (math.isfinite(found[name.strip()]) and found[name.strip()] > 0.0):
+            raise click.BadParameter(f"{text!r}: expected an amount above 0")
+    return found
+
+
+def _slot(_: click.Context, __: click.Parameter, slot_s: float) -> float:
+    try:
+        slot_count(Calendar.HOUR_OF_DAY, slot_s)
+    except InvalidValue as error:
+        raise click.BadParameter(str(error)) from error
+    return slot_s
+
+
+def _zone(_: click.Context, __: click.Parameter, name: str | None) -> ZoneInfo | None:
+    if name is None:
+        return None
+    try:
+        check_zone("timezone", name)
+    except InvalidValue as error:
+        raise click.BadParameter(str(error)) from error
+    return ZoneInfo(name)
+
+
+@click.command()
+@click.argument("demand", metavar="DEMAND.csv", type=click.Path(path_type=Path))
+@click.option("--slot", "slot_s", type=float, callback=_slot, default=3_600.0, show_default=True, help="Length in s.")
+@click.option(
+    "--target-utilisation",
+    "target",
+    type=click.FloatRange(1e-6, 1.0),
+    default=0.5,
+    show_default=True,
+    help="Part of a CPU that is to be used, for traces of utilisation.",
+)
+@click.option("--theta", "thetas", callback=_thetas, default=THETAS, show_default=True, help="Assurances wanted.")
+@click.option("--migration-overhead", is_flag=True, help="Servers are asked for a slot earlier, given back one later.")
+@click.option(
+    "--method",
+    type=click.Choice([method.value for method in Method]),
+    default=Method.AUTO.value,
+    show_default=True,
+    help="How the distribution of the sum is had; auto: chosen for each slot.",
+)
+@click.option(
+    "--calendar",
+    type=click.Choice([calendar.value for calendar in Calendar]),
+    default=Calendar.HOUR_OF_DAY.value,
+    show_default=True,
+    help="Which slots are alike.",
+)
+@click.option("--timezone", "zone", callback=_zone, metavar="ZONE", help="Whose clock: for times with an offset.")
+@click.option("--server", "server", multiple=True, callback=_servers, metavar="NAME=AMOUNT", help="What a server has.")
+@output_option
+def assure(
+    demand: Path,
+    slot_s: float,
+    target: float,
+    thetas: dict[str, float],
+    migration_overhead: bool,
+    method: str,
+    calendar: str,
+    zone: ZoneInfo | None,
+    server: dict[str, float],
+) -> None:
+    """Say how many servers the applications of DEMAND.csv need together in each slot for each assurance."""
+    asked = Asked(slot_s, Calendar(calendar), target, thetas, migration_overhead, Method(method), server)
+    trace = read_trace(demand, zone)
+    try:
+        report = report_of(trace, asked)
+    except InvalidValue as problem:
+        what = f"{problem.field} = {problem.got!r}"
+        raise InvalidInput(Problem(str(demand), what, problem.expected)) from problem
+    emit(report.to_json(), lambda: for_people(report))
+
+
+def for_people(report: AssureReport) -> RenderableType:
+    """Tables."""
+    parts: list[RenderableType] = []
+    for name, each in report.resources.items():
+        parts.append(_table(name, each))
+        peaks = f"sum of slot peaks {each.slot_peak}, each application's own peak {each.static_peak}"
+        parts.append(Text(f"{name}: {peaks}"))
+    for theta, name in report.binding.items():
+        parts.append(Text(f"theta {theta}: {name} needs the most servers"))
+    parts += [Text(f"note: {note}") for note in report.notes]
+    parts.append(Text(f"{report.applications} applications, {report.wall_s:.2f} s"))
+    return Group(*parts)
+
+
+def _table(name: str, report: ResourceReport) -> Table:
+    table = Table("slot", title=f"{name} for each assurance")
+    for heading in ("mean", "sd", "rho", "normality p", *report.gamma, "peak"):
+        table.add_column(heading, justify="right")
+    table.add_column("method")
+    for row in report.slots:
+        figures = [f"{row['mean']:.2f}", f"{row['sd']:.2f}", f"{row['rho']:.3f}"]
+        normal = "-" if row["normality_p"] is None else f"{row['normality_p']:.3f}"
+        mark = " (rejected)" if row["method"] == Method.NORMAL.value and row["normal_rejected"] else ""
+        gammas = [str(row["gamma"][theta]) for theta in report.gamma]
+        table.add_row(str(row["slot"]), *figures, normal, *gammas, str(row["peak"]), row["method"] + mark)
+    largest = [str(report.gamma[theta]) for theta in report.gamma]
+    table.add_row("largest", "", "", "", "", *largest, str(report.slot_peak), "", style="bold")
+    return table

@@ -1,0 +1,1 @@
+"""Commands under `trimtab env` that play in virtual time; found by entry point, so that nothing imports them."""

@@ -1,0 +1,83 @@
+"""The agreements that an advice comes to, as files for `trimtab env create`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from daemons.cli.agreement_text import table_of, to_toml
+from daemons.cli.agreementfile import read_agreement, understood
+from shared.agreement import UNITS_MAX, Agreement, WorkloadType
+from shared.errors import Infeasible, InvalidInput, Problem
+from sim_backend.advise import name_of
+from sim_backend.advise_values import Judged, Load
+from sim_backend.coordinate_values import FB, FLB_NUB
+
+BATCH, WEB = "batch", "web"
+_FILES = ("env-batch.toml", "env-web.toml")
+
+
+def refuse_folder(folder: Path) -> None:
+    """Raise `InvalidInput` where the files cannot be written without losing others."""
+    taken = [folder / name for name in _FILES if (folder / name).exists()]
+    problems = [Problem("--write", f"{path} is there already", "a folder without it") for path in taken]
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        problems.append(Problem("--write", str(error), "a folder that can be written to"))
+    if problems:
+        raise InvalidInput(*problems)
+
+
+def agreements(judged: Judged, load: Load, owner: str) -> list[Agreement]:
+    """Of the sides that the load has, coordinated where their model shares. Raises `Infeasible` where an agreement
+    cannot say so many nodes."""
+    setting = judged.option.setting
+    shares = bool(load.jobs and load.web_peak) and setting.model in (FB, FLB_NUB)
+    if setting.batch_lower + setting.web_lower > UNITS_MAX:
+        raise Infeasible(f"an agreement has at most {UNITS_MAX:,} nodes")
+    made: list[Agreement] = []
+    if load.jobs:
+        made.append(
+            Agreement(
+                BATCH,
+                owner,
+                WorkloadType.BATCH,
+                setting.batch_lower,
+                model=setting.model,
+                lease_s=setting.lease_s,
+                coordinated_with=WEB if shares else "",
+                batch=setting.terms,
+            )
+        )
+    if load.web_peak:
+        made.append(
+            Agreement(
+                WEB,
+                owner,
+                WorkloadType.WEB,
+                setting.web_lower,
+                model=setting.model,
+                lease_s=setting.lease_s,
+                shares=shares,
+            )
+        )
+    return made
+
+
+def write(judged: Judged, load: Load, owner: str, folder: Path) -> list[Path]:
+    """Write one file for each agreement and read it back. Raises `InvalidInput` where that cannot be done."""
+    written: list[Path] = []
+    for agreement in agreements(judged, load, owner):
+        path = folder / _FILES[agreement.workload is WorkloadType.WEB]
+        heading = (
+            f"# Recommended by `trimtab env advise`: {name_of(judged.option.setting)}.\n"
+            f"# docs/environments.md explains every key.\n\n"
+        )
+        try:
+            with path.open("x", encoding="utf-8") as file:
+                file.write(heading + to_toml(table_of(understood(agreement))))
+        except OSError as error:
+            raise InvalidInput(Problem("--write", str(error), "a folder that can be written to")) from error
+        read_agreement(path)
+        written.append(path)
+    return written

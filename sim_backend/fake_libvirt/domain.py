@@ -1,0 +1,357 @@
+"""virDomain."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from sim_backend.fake_libvirt import codes, definition, migration
+from sim_backend.fake_libvirt.codes import (
+    CONFIG,
+    LIVE,
+    Detail,
+    Err,
+    From,
+    Life,
+    Off,
+    Paused,
+    Ran,
+    State,
+    Stopped,
+    check_flags,
+    fail,
+)
+from sim_backend.fake_libvirt.definition import Definition
+from sim_backend.fake_libvirt.files import Image, partial
+from sim_backend.fake_libvirt.handles import Handle, call
+from sim_backend.fake_libvirt.state import Dom
+
+if TYPE_CHECKING:
+    from sim_backend.fake_libvirt.connection import virConnect
+
+QUOTA_RANGE = (1_000, 17_592_186_044_415)
+PERIOD_RANGE = (1_000, 1_000_000)
+TUNES = {"cpu_shares": "shares", "vcpu_quota": "quota", "vcpu_period": "period"}
+NOT_RUNNING = "domain is not running"
+
+
+class virDomain(Handle):
+    """A handle: the domain may be gone."""
+
+    def __init__(self, connection: virConnect, uuid: str, name: str) -> None:
+        self._connection, self._uuid, self._name = connection, uuid, name
+        self.subject = name
+
+    @property
+    def home_connection(self) -> virConnect:
+        """The connection that it was got from."""
+        return self._connection
+
+    def name(self) -> str:
+        return self._name
+
+    def UUIDString(self) -> str:
+        return self._uuid
+
+    # --- looking ----------------------------------------------------------------------------------------------------
+
+    @call
+    def isActive(self) -> int:
+        return int(self._dom().live is not None)
+
+    @call
+    def isPersistent(self) -> int:
+        return int(self._dom().config is not None)
+
+    @call
+    def state(self, flags: int = 0) -> list[int]:
+        check_flags(flags, 0, "qemuDomainGetState")
+        dom = self._dom()
+        return [int(dom.state), int(dom.reason)]
+
+    @call
+    def info(self) -> list[int]:
+        dom = self._dom()
+        kib = dom.definition.memory_kib
+        return [int(dom.state), kib, kib, dom.definition.vcpus, int(dom.cpu_s * 1e9)]
+
+    @call
+    def XMLDesc(self, flags: int = 0) -> str:
+        check_flags(flags, 0xF, "qemuDomainGetXMLDesc")
+        dom = self._dom()
+        if flags & codes.XML_INACTIVE and dom.config is not None:
+            return dom.config.text()
+        return dom.definition.text(dom.number)
+
+    @call
+    def metadata(self, type: int, uri: str | None, flags: int = 0) -> str:
+        definition.check_metadata(type, None, None, uri)
+        found = self._affected(flags, live_too=True)[0].metadata(uri or "")
+        if found is None:
+            fail(Err.NO_DOMAIN_METADATA, From.DOMAIN, "Requested metadata element is not present")
+        return found
+
+    # --- its life ---------------------------------------------------------------------------------------------------
+
+    @call
+    def create(self) -> int:
+        return self._create(0)
+
+    @call
+    def createWithFlags(self, flags: int = 0) -> int:
+        return self._create(flags)
+
+    def _create(self, flags: int) -> int:
+        check_flags(flags, 0x3F, "qemuDomainCreateWithFlags")
+        dom, host = self._free(), self._connection.host
+        if dom.live is not None:
+            fail(Err.OPERATION_INVALID, From.QEMU, "domain is already running")
+        assert dom.config is not None
+        host.occupy(dom, dom.config, None)
+        job = host.cluster.work(host, dom, "create")
+        host.check_started(dom, job)
+        if flags & codes.START_PAUSED:
+            host.emit(dom, Life.STARTED, Detail.BOOTED)
+            host.pause(dom, Paused.USER)
+        else:
+            host.emit(dom, Life.RESUMED, Detail.UNPAUSED)
+            host.emit(dom, Life.STARTED, Detail.BOOTED)
+            host.run(dom, Ran.BOOTED)
+        return 0
+
+    @call
+    def suspend(self) -> int:
+        dom = self._active()
+        if dom.job is not None and dom.job.kind != "migrate":
+            self._connection.cluster.wait_for_job(self._connection.host, dom)
+            dom = self._active()
+        if dom.state != State.PAUSED:
+            self._connection.host.pause(dom, Paused.USER)
+        return 0
+
+    @call
+    def resume(self) -> int:
+        self._active()
+        self._free()
+        dom = self._active()
+        if dom.state == State.RUNNING:
+            fail(Err.OPERATION_INVALID, From.QEMU, "domain is already running")
+        self._connection.host.resume(dom, Ran.UNPAUSED)
+        return 0
+
+    @call
+    def shutdown(self) -> int:
+        return self._shutdown(0)
+
+    @call
+    def shutdownFlags(self, flags: int = 0) -> int:
+        return self._shutdown(flags)
+
+    def _shutdown(self, flags: int) -> int:
+        check_flags(flags, 0x1F, "qemuDomainShutdownFlags")
+        self._free()
+        if self._dom().live is None:
+            fail(Err.OPERATION_INVALID, From.QEMU, NOT_RUNNING)
+        self._connection.host.ask_to_end(self._dom())
+        return 0
+
+    @call
+    def destroy(self) -> int:
+        self._connection.host.destroy(self._active())
+        return 0
+
+    @call
+    def destroyFlags(self, flags: int = 0) -> int:
+        check_flags(flags, 3, "qemuDomainDestroyFlags")
+        self._connection.host.destroy(self._active())
+        return 0
+
+    @call
+    def undefine(self) -> int:
+        return self._undefine(0)
+
+    @call
+    def undefineFlags(self, flags: int = 0) -> int:
+        return self._undefine(flags)
+
+    def _undefine(self, flags: int) -> int:
+        check_flags(flags, 0x7F, "qemuDomainUndefineFlags")
+        dom = self._free()
+        if dom.config is None:
+            fail(Err.OPERATION_INVALID, From.QEMU, "cannot undefine transient domain")
+        self._connection.host.undefine(dom)
+        return 0
+
+    # --- what takes time --------------------------------------------------------------------------------------------
+
+    @call
+    def save(self, to: str) -> int:
+        return self._save(to, None, 0)
+
+    @call
+    def saveFlags(self, to: str, dxml: str | None = None, flags: int = 0) -> int:
+        return self._save(to, dxml, flags)
+
+    def _save(self, to: str, dxml: str | None, flags: int) -> int:
+        check_flags(flags, 1 | codes.SAVE_RUNNING | codes.SAVE_PAUSED, "qemuDomainSaveFlags")
+        if flags & codes.SAVE_RUNNING and flags & codes.SAVE_PAUSED:
+            text = "Flags 'VIR_DOMAIN_SAVE_RUNNING' and 'VIR_DOMAIN_SAVE_PAUSED' are mutually exclusive"
+            fail(Err.INVALID_ARG, From.DOMAIN, text)
+        self._active()
+        self._free()
+        dom, host = self._active(), self._connection.host
+        was_running = dom.state == State.RUNNING
+        saved = dom.definition if dxml is None else definition.parse(dxml, host.cluster.new_uuid())
+        if saved.name != dom.name:
+            fail(Err.CONFIG_UNSUPPORTED, From.DOMAIN, f"Target domain name '{saved.name}' does not match source")
+        if was_running:
+            host.pause(dom, Paused.SAVE)
+        if to.rpartition("/")[0] not in host.files.folders:
+            self._take_back(dom, was_running)
+            fail(Err.SYSTEM_ERROR, From.QEMU, f"Failed to create file '{to}': No such file or directory")
+        host.files.put(to, partial())
+        written = host.files.get(to)
+        xml = saved.text()
+        job = host.cluster.work(host, dom, "save")
+        if job.error is not None:
+            if not job.orphan:
+                host.files.remove(to)
+                self._take_back(dom, was_running)
+            raise job.error
+        assert dom.guest is not None
+        running = was_running if not flags & 6 else bool(flags & codes.SAVE_RUNNING)
+        if written is not None and host.files.get(to) is written:  # else what is written was removed meanwhile
+            written[:] = Image(xml, running, dom.guest.work_s, dom.guest.token).data()
+        host.halt(dom, Off.SAVED, Stopped.SAVED)
+        return 0
+
+    def _take_back(self, dom: Dom, was_running: bool) -> None:
+        if was_running and dom.live is not None:
+            self._connection.host.resume(dom, Ran.SAVE_CANCELED)
+
+    @call
+    def migrateToURI3(self, dconnuri: str | None, params: Mapping[str, Any], flags: int = 0) -> int:
+        migration.check(params, flags)
+        self._active()
+        self._free()
+        return migration.migrate(self._connection.host, self._active(), dconnuri or "", params, flags)
+
+    @call
+    def migrateSetMaxDowntime(self, downtime: int, flags: int = 0) -> int:
+        check_flags(flags, 0, "qemuDomainMigrateSetMaxDowntime")
+        del downtime
+        self._active()
+        return 0
+
+    @call
+    def abortJob(self) -> int:
+        dom = self._active()
+        if dom.job is None or dom.job.incoming:
+            fail(Err.OPERATION_INVALID, From.QEMU, "no job is active on the domain")
+        text = "migration out: canceled by client" if dom.job.peer else f"job '{dom.job.kind}' canceled by client"
+        dom.job.error = dom.job.error or codes.error(Err.OPERATION_ABORTED, From.QEMU, text)
+        self._connection.cluster.changed()
+        return 0
+
+    @call
+    def jobInfo(self) -> list[int]:
+        job = self._active().job
+        if job is None:
+            return [0] * 12
+        if job.incoming:
+            text = "migration statistics are available only on the source host"
+            fail(Err.OPERATION_UNSUPPORTED, From.QEMU, text)
+        elapsed_ms = int((self._connection.cluster.now_s() - job.begun_s) * 1e3)
+        return [2, elapsed_ms, *[0] * 10]
+
+    # --- changing it ------------------------------------------------------------------------------------------------
+
+    @call
+    def setMetadata(self, type: int, metadata: str | None, key: str | None, uri: str | None, flags: int = 0) -> int:
+        definition.check_metadata(type, metadata, key, uri)
+        check_flags(flags, 3, "qemuDomainSetMetadata")
+        dom = self._free()
+        for each in self._affected(flags):
+            each.set_metadata(metadata, key, uri)
+        self._connection.host.emit_metadata(dom, type, uri)
+        return 0
+
+    @call
+    def schedulerType(self) -> tuple[str, int]:
+        self._dom()
+        return ("posix", 9)
+
+    @call
+    def schedulerParametersFlags(self, flags: int = 0) -> dict[str, int]:
+        found = self._affected(flags, live_too=True)[0]
+        return {name: found.tune(key) or 0 for name, key in TUNES.items()}
+
+    @call
+    def setSchedulerParameters(self, params: Mapping[str, int]) -> int:
+        return self._schedule(params, 0)
+
+    @call
+    def setSchedulerParametersFlags(self, params: Mapping[str, int], flags: int = 0) -> int:
+        return self._schedule(params, flags)
+
+    def _schedule(self, params: Mapping[str, int], flags: int) -> int:
+        check_flags(flags, 3, "qemuDomainGetSchedulerParametersFlags")
+        if flags & LIVE and flags & CONFIG:
+            text = "Flags 'VIR_DOMAIN_AFFECT_LIVE' and 'VIR_DOMAIN_AFFECT_CONFIG' are mutually exclusive"
+            fail(Err.INVALID_ARG, From.DOMAIN, text)
+        _check_tunes(params)
+        dom = self._free()
+        for each in self._affected(flags):
+            shares = params.get("cpu_shares")
+            if each is dom.live and shares is not None and shares not in definition.SHARES:
+                fail(Err.INVALID_ARG, From.CGROUP, f"invalid argument: shares '{shares}' must be in range [2, 262144]")
+            for name, value in params.items():
+                each.set_tune(TUNES[name], value)
+        return 0
+
+    # --- inside -----------------------------------------------------------------------------------------------------
+
+    def _dom(self) -> Dom:
+        dom = self._connection.host.domains.get(self._uuid)
+        if dom is None:
+            fail(Err.NO_DOMAIN, From.QEMU, f"no domain with matching uuid '{self._uuid}' ({self._name})")
+        return dom
+
+    def _active(self) -> Dom:
+        dom = self._dom()
+        if dom.live is None:
+            fail(Err.OPERATION_INVALID, From.DOMAIN, NOT_RUNNING)
+        return dom
+
+    def _free(self) -> Dom:
+        """Once no job is on it."""
+        dom = self._dom()
+        if dom.job is not None:
+            self._connection.cluster.wait_for_job(self._connection.host, dom)
+        return dom
+
+    def _affected(self, flags: int, live_too: bool = False) -> list[Definition]:
+        """The definitions that a change is of, the one that is asked for first."""
+        dom = self._dom()
+        if flags & LIVE and dom.live is None:
+            fail(Err.OPERATION_INVALID, From.DOMAIN, NOT_RUNNING)
+        if flags & CONFIG and dom.config is None:
+            fail(Err.OPERATION_INVALID, From.DOMAIN, "transient domains do not have any persistent config")
+        if not flags & (LIVE | CONFIG):
+            return [dom.definition]
+        if live_too and flags & LIVE and flags & CONFIG:
+            fail(Err.INVALID_ARG, From.DOMAIN, "Flags 'LIVE' and 'CONFIG' are mutually exclusive")
+        wanted = [dom.live if flags & LIVE else None, dom.config if flags & CONFIG else None]
+        return [each for each in wanted if each is not None]
+
+
+def _check_tunes(params: Mapping[str, int]) -> None:
+    for name, value in params.items():
+        if name not in TUNES:
+            raise LookupError(f'Attribute name "{name}" could not be recognized')
+        if not isinstance(value, int):
+            raise TypeError("an integer is required")
+        lowest, most = {"vcpu_quota": QUOTA_RANGE, "vcpu_period": PERIOD_RANGE}.get(name, (0, 1 << 64))
+        if not (lowest <= value <= most or (name == "vcpu_quota" and value in (0, -1))):
+            text = f"invalid argument: value of '{name}' is out of range [{lowest}, {most}]"
+            fail(Err.INVALID_ARG, From.QEMU, text)

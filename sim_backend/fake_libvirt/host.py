@@ -1,0 +1,239 @@
+"""One host of the cluster: what is on it, and what happens to it whoever caused it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+from uuid import UUID
+
+from sim_backend.fake_libvirt.codes import (
+    LIFECYCLE,
+    METADATA_CHANGE,
+    Closed,
+    Detail,
+    Err,
+    From,
+    Life,
+    Off,
+    Paused,
+    Ran,
+    State,
+    Stopped,
+    error,
+    fail,
+)
+from sim_backend.fake_libvirt.definition import Definition, parse
+from sim_backend.fake_libvirt.files import Files
+from sim_backend.fake_libvirt.state import Dom, Guest, Job, PoolState
+
+if TYPE_CHECKING:
+    from sim_backend.fake_libvirt.cluster import Cluster
+    from sim_backend.fake_libvirt.connection import virConnect
+
+BROKEN = (Err.INTERNAL_ERROR, From.RPC, "client socket is closed")
+QEMU_GONE = "qemu unexpectedly closed the monitor: "
+
+
+class Host:
+    """A machine with a libvirtd. Call everything with the cluster's lock held."""
+
+    def __init__(self, cluster: Cluster, name: str, uuid: UUID, cores: int, mhz: int, memory_mib: int) -> None:
+        self.cluster, self.name, self.uuid = cluster, name, str(uuid)
+        self.cores, self.mhz, self.memory_mib, self.cpu_model = cores, mhz, memory_mib, "EPYC"
+        self.files = Files(cluster.common_files, cluster.shared_folders)
+        self.domains: dict[str, Dom] = {}
+        self.pools: dict[str, PoolState] = {}
+        self.connections: list[virConnect] = []
+        self.powered = True
+        self.serving = True  # libvirtd
+        self._numbers = 0
+
+    # --- domains ----------------------------------------------------------------------------------------------------
+
+    def named(self, name: str) -> Dom | None:
+        """The domain of that name."""
+        return next((dom for dom in self.domains.values() if dom.name == name), None)
+
+    def live(self) -> list[Dom]:
+        """Those that are active."""
+        return [dom for dom in self.domains.values() if dom.live is not None]
+
+    def claim(self, wanted: Definition, active: bool) -> Dom | None:
+        """The domain that this definition is of, None when it is new; refuses other ones of its name or uuid, and with
+        `active` one that is active."""
+        for dom in self.domains.values():
+            if (dom.uuid == wanted.uuid) is not (dom.name == wanted.name):
+                how = "already exists" if dom.name == wanted.name else "is already defined"
+                fail(Err.OPERATION_FAILED, From.DOMAIN, f"domain '{dom.name}' {how} with uuid {dom.uuid}")
+        found = self.domains.get(wanted.uuid)
+        if found is not None and active and found.live is not None:
+            fail(Err.OPERATION_INVALID, From.DOMAIN, f"domain '{wanted.name}' is already active")
+        return found
+
+    def define(self, xml: str) -> Dom:
+        """Make or change a persistent domain."""
+        wanted = parse(xml, self.cluster.new_uuid())
+        dom = self.claim(wanted, active=False)
+        known = dom is not None and dom.config is not None
+        if dom is None:
+            dom = self.domains[wanted.uuid] = Dom(wanted.uuid, wanted.name)
+        dom.config = wanted
+        self.emit(dom, Life.DEFINED, Detail.UPDATED if known else Detail.ADDED)
+        return dom
+
+    def undefine(self, dom: Dom) -> None:
+        """It is no longer persistent."""
+        dom.config = None
+        if dom.live is None:
+            self._remove(dom)
+        self.emit(dom, Life.UNDEFINED, 0)
+
+    def occupy(self, dom: Dom, definition: Definition, guest: Guest | None) -> None:
+        """QEMU starts, with a new guest if none is given; nothing executes yet. Raises libvirtError when it cannot."""
+        shares = definition.tune("shares")
+        if shares is not None and not 2 <= shares <= 262_144:
+            text = "Value of cputune 'shares' must be in range [2, 262144]"
+            self._cannot_start(dom, Err.CONFIG_UNSUPPORTED, From.DOMAIN, text)
+        for path in definition.disks:
+            if self.files.get(path) is None:
+                text = f"Cannot access storage file '{path}': No such file or directory"
+                self._cannot_start(dom, Err.SYSTEM_ERROR, From.STORAGE, text)
+            if guest is None and self.cluster.writers(path, self, dom):
+                text = 'process exited while connecting to monitor: Failed to get "write" lock'
+                self._cannot_start(dom, Err.INTERNAL_ERROR, From.QEMU, text)
+        used_kib = sum(other.definition.memory_kib for other in self.live())
+        if used_kib + definition.memory_kib > self.memory_mib << 10:
+            text = f"{QEMU_GONE}cannot set up guest memory 'pc.ram': Cannot allocate memory"
+            self._cannot_start(dom, Err.INTERNAL_ERROR, From.QEMU, text)
+        self._numbers += 1
+        dom.live, dom.number, dom.cpu_s, dom.asked_to_end = definition.copy(), self._numbers, 0.0, False
+        dom.guest = guest or self.cluster.new_guest(dom.name)
+        dom.be(State.PAUSED, Paused.STARTING_UP)
+
+    def check_started(self, dom: Dom, job: Job) -> None:
+        """Raise, with QEMU gone again, when a start or a restore was not to be."""
+        if job.error is not None:
+            if not job.orphan and dom.live is not None:
+                self.halt(dom, Off.FAILED, None)
+            raise job.error
+
+    def run(self, dom: Dom, reason: int) -> None:
+        """It executes from now on."""
+        dom.be(State.RUNNING, reason)
+        self.cluster.note_execution(dom)
+        if dom.asked_to_end:
+            self.end_guest(dom)
+
+    def halt(self, dom: Dom, reason: int, stopped: int | None) -> None:
+        """QEMU is gone, for a reason and with an event."""
+        dom.live, dom.guest, dom.number, dom.incoming = None, None, -1, False
+        dom.be(State.SHUTOFF, reason)
+        if dom.config is None:
+            self._remove(dom)
+        if stopped is not None:
+            self.emit(dom, Life.STOPPED, stopped)
+        self.cluster.changed()
+
+    def destroy(self, dom: Dom, reason: int = Off.DESTROYED) -> None:
+        """Cut it off."""
+        if dom.job is not None:
+            text = QEMU_GONE + "terminating on signal 15" if dom.job.incoming else "domain is no longer running"
+            code = Err.INTERNAL_ERROR if dom.job.incoming else Err.OPERATION_FAILED
+            dom.job.error = error(code, From.QEMU, text)
+        if reason == Off.DESTROYED:
+            self.emit(dom, Life.SHUTDOWN, Detail.HOST)
+        self.halt(dom, reason, Stopped.CRASHED if reason == Off.CRASHED else Stopped.DESTROYED)
+
+    def end_guest(self, dom: Dom) -> None:
+        """The guest has shut itself down."""
+        if dom.job is not None:
+            dom.job.error = error(Err.OPERATION_FAILED, From.QEMU, "domain is no longer running")
+        self.emit(dom, Life.SHUTDOWN, Detail.GUEST)
+        self.halt(dom, Off.SHUTDOWN, Stopped.SHUTDOWN)
+
+    def pause(self, dom: Dom, reason: int, detail: int = Detail.PAUSED) -> None:
+        """It stops executing."""
+        dom.be(State.PAUSED, reason)
+        self.emit(dom, Life.SUSPENDED, detail)
+
+    def resume(self, dom: Dom, reason: int, detail: int = Detail.UNPAUSED) -> None:
+        """It executes again."""
+        self.emit(dom, Life.RESUMED, detail)
+        self.run(dom, reason)
+
+    def ask_to_end(self, dom: Dom) -> None:
+        """Press its power button; a guest that does not execute hears of it later."""
+        if dom.guest is not None and dom.guest.obeys:
+            if dom.running:
+                self.end_guest(dom)
+            else:
+                dom.asked_to_end = True
+
+    # --- the host itself --------------------------------------------------------------------------------------------
+
+    def libvirtd_dies(self) -> None:
+        """Connections break, jobs of other hosts with this one too; domains live on. Why those are off that are, is
+        forgotten."""
+        self.serving = False
+        for dom in self.domains.values():
+            if dom.live is None:
+                dom.reason = Off.UNKNOWN
+        for connection in list(self.connections):
+            connection.break_off(Closed.EOF)
+        for dom in self.live():
+            if dom.job is not None:
+                dom.job.error, dom.job.orphan = error(*BROKEN), True
+                dom.job = None
+        self.cluster.peer_lost(self)
+        self.cluster.changed()
+
+    def libvirtd_starts(self) -> None:
+        """It takes up its domains again: jobs are given up."""
+        self.serving = True
+        for dom in self.live():
+            if dom.incoming:
+                self.halt(dom, Off.FAILED, None)  # it was to come here
+            elif dom.state == State.PAUSED and dom.reason == Paused.STARTING_UP:
+                self.halt(dom, Off.UNKNOWN, None)  # "wasn't fully started yet, killing it"
+            elif dom.state == State.PAUSED and dom.reason == Paused.SAVE:
+                self.run(dom, Ran.SAVE_CANCELED)
+        self.cluster.changed()
+
+    def power_off(self) -> None:
+        """Whatever executes is gone without a word."""
+        self.libvirtd_dies()
+        self.powered = False
+        for dom in self.live():
+            dom.live, dom.guest, dom.number, dom.incoming = None, None, -1, False
+            dom.be(State.SHUTOFF, Off.UNKNOWN)
+            if dom.config is None:
+                self._remove(dom)
+        self.cluster.changed()
+
+    def power_on(self) -> None:
+        """With libvirtd, and what lay on its disks."""
+        self.powered = True
+        self.libvirtd_starts()
+
+    # --- telling ----------------------------------------------------------------------------------------------------
+
+    def emit(self, dom: Dom, event: int, detail: int) -> None:
+        """A lifecycle event."""
+        for connection in self.connections:
+            connection.tell(LIFECYCLE, dom, (int(event), int(detail)))
+
+    def emit_metadata(self, dom: Dom, kind: int, uri: str | None) -> None:
+        """Metadata has changed."""
+        for connection in self.connections:
+            connection.tell(METADATA_CHANGE, dom, (kind, uri))
+
+    # --- inside -----------------------------------------------------------------------------------------------------
+
+    def _remove(self, dom: Dom) -> None:
+        if self.domains.get(dom.uuid) is dom:
+            del self.domains[dom.uuid]
+
+    def _cannot_start(self, dom: Dom, code: int, domain: int, text: str) -> None:
+        dom.be(State.SHUTOFF, Off.FAILED)
+        if dom.config is None:
+            self._remove(dom)
+        fail(code, domain, text)

@@ -1,0 +1,108 @@
+"""What the cluster's hosts hold: domains with what runs in them, jobs on them, and storage pools."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from math import inf
+
+from sim_backend.fake_libvirt.codes import Off, State, libvirtError
+from sim_backend.fake_libvirt.definition import Definition
+
+DEFAULT_SHARES = 1_024
+DEFAULT_PERIOD_US = 100_000
+
+
+@dataclass(slots=True, eq=False)
+class Guest:
+    """What runs in a domain, and moves with it. `work_s`: CPU time since it booted; at `ends_at_s` of it, it shuts
+    itself down. `obeys`: whether it does when it is asked to."""
+
+    token: int
+    work_s: float = 0.0
+    ends_at_s: float = inf
+    obeys: bool = True
+
+
+@dataclass(slots=True, eq=False)
+class Job:
+    """An operation that takes time. Once it has an `error` it is to be taken back; `due_s` infinite, it hangs."""
+
+    kind: str
+    begun_s: float
+    due_s: float
+    breaks: bool = False  # fails half-way
+    error: libvirtError | None = None
+    peer: str = ""  # the other host of a migration
+    incoming: bool = False
+    orphan: bool = False  # its libvirtd has died: whoever takes up the domain tidies up
+
+    def over(self, now_s: float) -> bool:
+        """Whether there is nothing more to wait for."""
+        return self.error is not None or now_s >= self.due_s
+
+
+@dataclass(slots=True, eq=False)
+class Dom:
+    """A domain: `config` when it is persistent, `live` and `guest` when it is active."""
+
+    uuid: str
+    name: str
+    config: Definition | None = None
+    live: Definition | None = None
+    guest: Guest | None = None
+    state: int = State.SHUTOFF
+    reason: int = Off.UNKNOWN
+    number: int = -1
+    cpu_s: float = 0.0  # of this process of QEMU
+    job: Job | None = None
+    asked_to_end: bool = False
+    incoming: bool = False  # a migration brings it here
+
+    @property
+    def definition(self) -> Definition:
+        """As it is now."""
+        found = self.live or self.config
+        assert found is not None
+        return found
+
+    @property
+    def running(self) -> bool:
+        """Whether it executes."""
+        return self.guest is not None and self.state == State.RUNNING
+
+    def be(self, state: int, reason: int) -> None:
+        """Change its state."""
+        self.state, self.reason = state, reason
+
+    def weight(self) -> int:
+        """Its CPU shares."""
+        return self.definition.tune("shares") or DEFAULT_SHARES
+
+    def most_cores(self) -> float:
+        """How much CPU it can get."""
+        vcpus = float(self.definition.vcpus)
+        quota_us = self.definition.tune("quota") or -1
+        period_us = self.definition.tune("period") or DEFAULT_PERIOD_US
+        return vcpus if quota_us <= 0 else vcpus * min(1.0, quota_us / period_us)
+
+
+@dataclass(slots=True, eq=False)
+class VolumeFacts:
+    """A volume that a pool knows of."""
+
+    name: str
+    path: str
+    capacity: int
+    kind: str = "raw"
+    backing: str = ""
+
+
+@dataclass(slots=True, eq=False)
+class PoolState:
+    """A pool of type dir. It knows of files that it made itself, and of those that it found when it was refreshed."""
+
+    name: str
+    path: str
+    uuid: str
+    active: bool = True
+    volumes: dict[str, VolumeFacts] = field(default_factory=dict)

@@ -1,0 +1,51 @@
+"""What getAllDomainStats says of a domain, and which domains a list is of."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from sim_backend.fake_libvirt.codes import State
+from sim_backend.fake_libvirt.state import Dom
+
+STATE, CPU, BALLOON, VCPU, NET, BLOCK = 1, 2, 4, 8, 16, 32
+FOREIGN_NS = 250_000_000
+BYTES_PER_CPU_S = 1 << 20  # what a guest reads, and writes, of its disk
+
+
+def listed(dom: Dom, flags: int) -> bool:
+    """Whether a domain is in a list of these flags: within each group any of them."""
+    active, persistent = dom.live is not None, dom.config is not None
+    states = {State.RUNNING: 16, State.PAUSED: 32, State.SHUTOFF: 64}
+    mine = (1 if active else 2, 4 if persistent else 8, states.get(State(dom.state), 128))
+    groups = (3, 12, 240)
+    return all(not flags & group or flags & bit for group, bit in zip(groups, mine, strict=True))
+
+
+def of(dom: Dom, groups: int) -> Mapping[str, Any]:
+    """The statistics of these groups."""
+    said: dict[str, Any] = {}
+    cpu_ns = int(dom.cpu_s * 1e9)
+    kib = dom.definition.memory_kib
+    if groups & STATE:
+        said |= {"state.state": int(dom.state), "state.reason": int(dom.reason)}
+    if groups & CPU:
+        if dom.live is None:
+            cpu_ns = FOREIGN_NS  # QEMU's driver looks at process 0: it is somebody else's
+        said |= {"cpu.time": cpu_ns, "cpu.user": cpu_ns, "cpu.system": 0}
+    if groups & BALLOON:
+        said |= {"balloon.current": kib, "balloon.maximum": kib}
+        if dom.live is not None:
+            said |= {"balloon.rss": kib, "balloon.last-update": 0}
+    if groups & VCPU:
+        said |= {"vcpu.current": dom.definition.vcpus, "vcpu.maximum": dom.definition.vcpus}
+    if groups & BLOCK:
+        said |= {"block.count": len(dom.definition.disks)}
+        for number, path in enumerate(dom.definition.disks):
+            said |= {f"block.{number}.name": f"vd{chr(97 + number)}", f"block.{number}.path": path}
+            if dom.live is not None:
+                size = int(dom.cpu_s * BYTES_PER_CPU_S)
+                for way in ("rd", "wr"):
+                    said |= {f"block.{number}.{way}.reqs": size >> 12, f"block.{number}.{way}.bytes": size}
+                    said |= {f"block.{number}.{way}.times": cpu_ns // 10}
+    return said

@@ -1,0 +1,89 @@
+"""The systemd files: how exposed each unit is, and that documents and rules speak of the same ones."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+from fnmatch import fnmatchcase
+from pathlib import Path
+
+import pytest
+
+from agents import systemd_bus
+from shared.agent_config import SetupKeys
+from tests.architecture.sources import ROOT
+from tests.integration.debian import need_programs
+
+UNITS = sorted((ROOT / "systemd").glob("*.service"))
+SECURITY = (ROOT / "docs/operate/security.md").read_text("utf-8")
+OVERALL = re.compile(r"Overall exposure level for \S+: ([0-9.]+)")
+EXPOSURE_MAX = 4.0
+
+
+@pytest.fixture
+def analyze() -> str:
+    """systemd-analyze."""
+    need_programs(["systemd-analyze"], ["systemd"])
+    return shutil.which("systemd-analyze") or ""
+
+
+def exposure(analyze: str, unit: Path) -> float:
+    """How exposed a unit is, from 0 to 10."""
+    command = [analyze, "security", "--no-pager", "--offline=true", str(unit)]
+    said = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60.0).stdout
+    found = OVERALL.search(said)
+    assert found is not None, said
+    return float(found[1])
+
+
+@pytest.mark.parametrize("unit", UNITS, ids=lambda unit: unit.name)
+def test_no_unit_is_more_exposed_than_is_documented(analyze: str, unit: Path) -> None:
+    """docs/operate/security.md has the figure of each; none is above 4."""
+    row = re.search(rf"^\| `{re.escape(unit.name)}` \| ([0-9.]+) \|", SECURITY, re.MULTILINE)
+
+    assert row is not None, f"docs/operate/security.md has no row of {unit.name}"
+    assert exposure(analyze, unit) <= float(row[1]) <= EXPOSURE_MAX
+
+
+def test_exposure_is_measured(analyze: str, tmp_path: Path) -> None:
+    """Given a unit without any restriction, when measured, then it is far above."""
+    unit = tmp_path / "open.service"
+    unit.write_text("[Service]\nExecStart=/bin/true\n")
+
+    assert exposure(analyze, unit) > 2 * EXPOSURE_MAX
+
+
+def test_every_file_for_systemd_is_documented() -> None:
+    """docs/operate/install.md says where each goes."""
+    text = (ROOT / "docs/operate/install.md").read_text("utf-8")
+
+    assert [file.name for file in sorted((ROOT / "systemd").glob("*.*")) if file.name not in text] == []
+
+
+def test_the_rules_are_those_that_errors_name() -> None:
+    """A denial names files that are there, and their user."""
+    rules = (ROOT / "systemd" / systemd_bus.RULES_FILE).read_text("utf-8")
+
+    assert systemd_bus.ACTION in rules
+    assert 'subject.user != "trimtab"' in rules
+    assert (ROOT / "systemd" / systemd_bus.DBUS_FILE).exists()
+
+
+def test_only_the_documented_patterns_are_allowed() -> None:
+    """What the rules let the agent's user lead is in the threat model, and no unit of ours or of the system is."""
+    rules = (ROOT / "systemd" / systemd_bus.RULES_FILE).read_text("utf-8")
+    patterns = re.findall(r'"([^"]*\*[^"]*\.service)"', rules)
+
+    assert patterns
+    assert [pattern for pattern in patterns if f"`{pattern}`" not in SECURITY] == []
+    for unit in ("trimtab-agent.service", "trimtab-helper@1.service", "ssh.service", "systemd-logind.service"):
+        assert not any(fnmatchcase(unit, pattern) for pattern in patterns)
+
+
+def test_the_socket_is_where_the_agent_looks_for_it() -> None:
+    socket = (ROOT / "systemd/trimtab-helper.socket").read_text("utf-8")
+
+    assert f"ListenStream={SetupKeys().helper}\n" in socket
+    assert "SocketMode=0660\n" in socket
+    assert "SocketGroup=trimtab\n" in socket

@@ -1,0 +1,285 @@
+"""A Linux machine of one's own in a container: systemd, D-Bus and polkit run in it as on a real host, with the files of
+this one under an overlay that is thrown away.
+
+Its mounts and processes are in namespaces of their own that die with the test process: nothing of it can be left but an
+empty folder and empty cgroups.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import subprocess
+import sys
+import sysconfig
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from shared.clock import SystemClock
+from tests.integration import debian
+
+ROOT = Path(__file__).resolve().parents[2]
+PROGRAMS = ("systemd-nspawn", "nsenter", "setpriv", "unshare", "dbus-daemon", "pkaction")
+PACKAGES = ("systemd-container", "util-linux", "dbus", "polkitd")
+BOOT_LIMIT_S = 60.0
+RUN_LIMIT_S = 30.0
+LOOK_S = 0.05
+HOME = "/opt/trimtab"  # where the units expect Trimtab to be installed
+# Where the files in systemd/ go on a host, as docs/operate/install.md says.
+PLACES = {
+    ".service": "/etc/systemd/system/{name}",
+    ".socket": "/etc/systemd/system/{name}",
+    ".rules": "/etc/polkit-1/rules.d/{name}",
+    ".dbus": "/usr/share/dbus-1/system.d/{stem}.conf",
+    ".sysusers": "/usr/lib/sysusers.d/{stem}.conf",
+    ".tmpfiles": "/usr/lib/tmpfiles.d/{stem}.conf",
+}
+SCRIPT = """set -e
+for group in $2; do echo 0 >"$group/cgroup.procs"; done
+mount -t tmpfs -o size=2g trimtab-machine "$1"
+mkdir "$1/upper" "$1/work" "$1/root"
+mount -t overlay trimtab-machine -o "lowerdir=$3,upperdir=$1/upper,workdir=$1/work" "$1/root"
+at="$1/root"
+shift 3
+exec systemd-nspawn -D "$at" "$@"
+"""
+_CLOCK = SystemClock()
+
+
+class Machine:
+    """A machine that runs; `pid` is its systemd as this host sees it."""
+
+    def __init__(self, pid: int) -> None:
+        self.pid = pid
+        self.root = Path(f"/proc/{pid}/root")
+
+    def inside(self, argv: Sequence[str], user: str | None = None) -> list[str]:
+        """The command that runs `argv` on the machine, as root or as one of its users."""
+        enter = ["nsenter", "-t", str(self.pid), "-m", "-u", "-i", "-n", "-p", "-C", "-r", "-w"]
+        become = ["setpriv", f"--reuid={user}", f"--regid={self._group(user)}", "--init-groups"] if user else []
+        return [*enter, *become, *argv]
+
+    def run(
+        self,
+        argv: Sequence[str],
+        user: str | None = None,
+        *,
+        check: bool = True,
+        text: str = "",
+        variables: Mapping[str, str] | None = None,
+        limit_s: float = RUN_LIMIT_S,
+    ) -> subprocess.CompletedProcess[str]:
+        """Run a program on the machine with `text` as its input. Raises AssertionError with what it printed where it
+        fails, unless `check` is false."""
+        done = subprocess.run(
+            self.inside(argv, user),
+            input=text,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=limit_s,
+            env={"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "LANG": "C.UTF-8", **(variables or {})},
+        )
+        if check and done.returncode:
+            raise AssertionError(f"{shlex.join(argv)}: status {done.returncode}\n{done.stdout}{done.stderr}")
+        return done
+
+    def _group(self, user: str) -> str:
+        """The id of a user's group."""
+        users = (line.split(":") for line in self.text("/etc/passwd").splitlines())
+        return next(fields[3] for fields in users if fields[0] == user)
+
+    def python(self, code: str, user: str | None = None, *arguments: str) -> str:
+        """What a Python program prints that has Trimtab and all that it needs."""
+        return self.run([f"{HOME}/bin/python", "-c", code, *arguments], user).stdout
+
+    def put(self, path: str, content: str | bytes, mode: int = 0o644, user: str = "root") -> None:
+        """Write a file, with the folders that it needs."""
+        self.run(["mkdir", "-p", str(Path(path).parent)])
+        target = self.root / path.lstrip("/")
+        target.write_bytes(content if isinstance(content, bytes) else content.encode())
+        target.chmod(mode)
+        if user != "root":
+            self.run(["chown", f"{user}:", path])
+
+    def text(self, path: str) -> str:
+        """What is in a file."""
+        return (self.root / path.lstrip("/")).read_text()
+
+    def unit(self, name: str, text: str) -> None:
+        """Write a unit and let systemd read it."""
+        self.put(f"/etc/systemd/system/{name}", text)
+        self.run(["systemctl", "daemon-reload"])
+
+    def state(self, unit: str) -> str:
+        """The ActiveState of a unit."""
+        return self.run(["systemctl", "show", "-P", "ActiveState", unit]).stdout.strip()
+
+    def journal(self, unit: str) -> str:
+        """What a unit has printed, for messages of tests that fail."""
+        return self.run(["journalctl", "--no-pager", "-o", "cat", "-u", unit], check=False).stdout
+
+    def install(self) -> None:
+        """Put Trimtab's units, rules, users and folders where an operator puts them. Nothing is started."""
+        for file in sorted(path for path in (ROOT / "systemd").iterdir() if path.is_file()):
+            place = PLACES[file.suffix].format(name=file.name, stem=file.stem)
+            self.put(place, file.read_text("utf-8"))
+        self.run(["systemd-sysusers", "trimtab.conf"])
+        self.run(["systemd-tmpfiles", "--create", "trimtab.conf"])
+        self.run(["systemctl", "daemon-reload"])
+        self.run(["systemctl", "reload-or-restart", "dbus"])
+
+    def make_home(self) -> None:
+        """A virtual environment at the place of the units, of the interpreter and the packages of the tests."""
+        version = f"python{sys.version_info.major}.{sys.version_info.minor}"
+        self.put(f"{HOME}/pyvenv.cfg", "home = /opt/python/bin\ninclude-system-site-packages = false\n")
+        self.put(f"{HOME}/lib/{version}/site-packages/trimtab.pth", "/opt/packages\n/opt/source\n")
+        # where the interpreter's library is in a home, which the sandboxes hide
+        self.put("/etc/ld.so.conf.d/000-trimtab.conf", "/opt/python/lib\n")
+        self.run(["ldconfig"])
+        self.run(["mkdir", "-p", f"{HOME}/bin"])
+        self.run(["ln", "-s", f"/opt/python/bin/{version}", f"{HOME}/bin/python"])
+        for name, module in (
+            ("trimtab", "daemons.cli.main"),
+            ("trimtab-agent", "agents.main"),
+            ("trimtab-controller", "daemons.main"),
+            ("trimtab-portal", "daemons.portal.main"),
+        ):
+            start = f"#!{HOME}/bin/python\nimport sys\n\nfrom {module} import main\n\nsys.exit(main())\n"
+            self.put(f"{HOME}/bin/{name}", start, 0o755)
+
+
+@contextmanager
+def machine() -> Iterator[Machine]:
+    """A machine with this one's files that has booted, with Trimtab at `HOME` and its systemd files in place; see
+    `bare_machine`."""
+    python, packages = sys.base_prefix, sysconfig.get_path("purelib")
+    places = {python: "/opt/python", packages: "/opt/packages", str(ROOT): "/opt/source"}
+    with bare_machine(Path("/"), places) as running:
+        running.make_home()
+        running.install()
+        yield running
+
+
+@contextmanager
+def bare_machine(lower: Path, binds: Mapping[str, str] | None = None) -> Iterator[Machine]:
+    """A machine that has booted with the files of a folder, which stay as they are; gone afterwards. `binds`: folders
+    of this host that it sees, and where.
+
+    Its cgroups are of version 2, so that units can be frozen, with the controllers that this host has there. Skips the
+    test, or fails it when CI=true, where that is not possible.
+    """
+    debian.need_root("a machine in a container")
+    debian.need_programs(PROGRAMS, PACKAGES)
+    folder = Path(tempfile.mkdtemp(prefix="trimtab-machine-"))
+    log = folder.with_suffix(".log")
+    groups = [group / folder.name for group in _own_groups()]
+    try:
+        try:
+            for group in groups:
+                group.mkdir()
+        except OSError as error:
+            debian.go_without(f"a machine in a container needs cgroups of its own: {error}")
+        with log.open("wb") as printed:
+            process = subprocess.Popen(
+                _command(folder, groups, lower, binds or {}),
+                stdin=subprocess.DEVNULL,
+                stdout=printed,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+                env={**os.environ, "SYSTEMD_NSPAWN_UNIFIED_HIERARCHY": "1"},
+            )
+        try:
+            yield _booted(process, log)
+        finally:
+            process.kill()  # the namespace of its processes ends with it
+            process.wait(RUN_LIMIT_S)
+    finally:
+        log.unlink(missing_ok=True)
+        folder.rmdir()
+        for group in groups:
+            _remove(group)
+
+
+def _own_groups() -> Iterator[Path]:
+    """The cgroups of this process that systemd keeps its units in: that of version 2, and its own of version 1."""
+    groups = [line.split(":", 2) for line in Path("/proc/self/cgroup").read_text().splitlines()]
+    of = {kind: path.lstrip("/") for _, kind, path in groups}
+    for line in Path("/proc/self/mounts").read_text().splitlines():
+        _, place, kind, options, *_ = line.split()
+        if kind == "cgroup2" and "" in of:
+            yield Path(place) / of[""]
+        elif kind == "cgroup" and "name=systemd" in options.split(",") and "name=systemd" in of:
+            yield Path(place) / of["name=systemd"]
+
+
+def _remove(group: Path) -> None:
+    """Remove a cgroup with all in it, as soon as the last process has left it."""
+    until_s = _CLOCK.monotonic_s() + RUN_LIMIT_S
+    while group.exists():
+        for folder, _, _ in os.walk(group, topdown=False):
+            with suppress(OSError):
+                Path(folder).rmdir()
+        if _CLOCK.monotonic_s() > until_s:
+            raise AssertionError(f"{group} is still in use")
+        _CLOCK.sleep(LOOK_S)
+
+
+def _command(folder: Path, groups: Sequence[Path], lower: Path, binds: Mapping[str, str]) -> list[str]:
+    """What starts the machine; its mounts and processes end with it, and it ends with this thread."""
+    return [
+        *("setpriv", "--pdeathsig", "KILL", "--"),
+        *(
+            "unshare",
+            "--mount",
+            "--propagation",
+            "private",
+            "--pid",
+            "--fork",
+            "--kill-child=KILL",
+            "--mount-proc",
+            "--",
+        ),
+        *("sh", "-c", SCRIPT, "sh", str(folder), " ".join(str(group) for group in groups), str(lower)),
+        *("--boot", "--register=no", "--keep-unit", "--private-network", "--quiet", "--console=pipe"),
+        *("--link-journal=no", f"--machine=trimtab-{os.getpid()}"),
+        *(f"--bind-ro={here}:{there}" for here, there in binds.items()),
+        # nothing that this host would start at its boot but sockets
+        "systemd.unit=basic.target",
+    ]
+
+
+def _booted(process: subprocess.Popen[bytes], log: Path) -> Machine:
+    """The machine once it runs; the test is left where it does not in time."""
+    until_s = _CLOCK.monotonic_s() + BOOT_LIMIT_S
+    while _CLOCK.monotonic_s() < until_s and process.poll() is None:
+        for pid in _descendants(process.pid):
+            found = Machine(pid)
+            if _is_systemd(pid) and (found.root / "run/systemd/private").exists() and _runs(found):
+                return found
+        _CLOCK.sleep(LOOK_S)
+    return debian.go_without(f"no machine could be booted: {log.read_text(errors='replace')[-500:]}")
+
+
+def _descendants(pid: int) -> Iterator[int]:
+    """The processes that one has started, with theirs."""
+    with suppress(FileNotFoundError, ProcessLookupError):
+        for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split():
+            yield int(child)
+            yield from _descendants(int(child))
+
+
+def _is_systemd(pid: int) -> bool:
+    with suppress(FileNotFoundError, ProcessLookupError):
+        return Path(f"/proc/{pid}/comm").read_text() == "systemd\n"
+    return False
+
+
+def _runs(found: Machine) -> bool:
+    """Whether systemd has started what it was asked to."""
+    with suppress(subprocess.TimeoutExpired):
+        said = found.run(["systemctl", "is-system-running"], check=False, limit_s=5.0).stdout.strip()
+        return said in ("running", "degraded")
+    return False

@@ -1,0 +1,224 @@
+"""What the roles must not learn or do by ways around: names that are shared, forms, links, odd requests."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+from threading import Event
+
+import pytest
+from click.testing import CliRunner
+
+from daemons.portal.account_command import account
+from daemons.portal.app import Settings
+from daemons.portal.pages.stream import OF_ACCOUNT_MAX
+from daemons.portal.submitting import KINDS, from_files
+from daemons.portal.threads import Threads
+from daemons.roles import Role
+from daemons.store import SqlStore
+from shared.agreement import Agreement, WorkloadType
+from shared.clock import ManualClock
+from shared.messages import ActivateEnvironment, CreateEnvironment, Happened, SubmitJob
+from tests.portal.scene import PASSWORD, URL, Scene, job, scene
+from tests.unit.store_samples import sqlite_url
+
+EPOCH_S = 1.7e9
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
+    """Two nodes; acme has named an environment and a job as they are named."""
+    folder = tmp_path_factory.mktemp("boundaries")
+    url = sqlite_url(folder / "store.db")
+    with scene(folder, nodes=2, history=url) as made, closing(SqlStore(url, ManualClock(EPOCH_S))) as store:
+        store.take_lead("a")
+        made.ask(CreateEnvironment("c", Agreement("n1", "acme", WorkloadType.BATCH, 1)), "owner.acme")
+        made.ask(ActivateEnvironment("v", "n1"), "owner.acme")
+        made.run(60.0)
+        made.ask(SubmitJob("s", job("n2", 5_000.0, environment="n1")), "owner.acme")
+        made.run(10.0)
+        at_s = made.now_s - 1.0
+        told = [("node-silent", "n1"), ("environment-sized", "n1"), ("node-silent", "n2"), ("job-suspended", "n2")]
+        store.append_events([Happened(at_s, what, subject) for what, subject in told])
+        made.run(2.0)
+        yield made
+
+
+@pytest.fixture
+def made(whole: Scene) -> Scene:
+    """The same for all tests of this file."""
+    return whole
+
+
+def test_a_provider_makes_no_link_for_another_provider(made: Scene) -> None:
+    made.account("joe", Role.PROVIDER)
+    jane = made.browser("jane")
+
+    refused = jane.post("/accounts/joe/link", {}, "/accounts")
+
+    assert refused.status_code == 409
+    assert "/link/" not in refused.text.replace("/accounts/acme/link", "").replace("/accounts/bob/link", "")
+    assert jane.post("/accounts/acme/link", {}, "/accounts").status_code == 200
+
+
+def test_forms_for_everybody_work_for_whoever_is_logged_in(made: Scene) -> None:
+    word = made.portal.doors.accounts.make_link("bob", made.now_s)
+    fields = {"name": "zed", "password": PASSWORD, "again": PASSWORD, "new": PASSWORD}
+    jane = made.browser("jane")
+
+    assert jane.post("/ask", fields).status_code == 200
+    assert jane.post(f"/link/{word}", fields).status_code == 303
+
+
+@pytest.mark.parametrize("number", ["9" * 5_000, "0", "-1", "1.5", "x", "\u0661"])
+def test_what_is_no_number_is_no_decision(made: Scene, number: str) -> None:
+    assert made.browser("jane").get(f"/decision/{number}").status_code == 404
+
+
+def test_forms_are_read_in_one_encoding(made: Scene) -> None:
+    acme = made.browser("acme")
+    part = '--x\r\nContent-Disposition: form-data; name="{}"\r\n\r\n{}\r\n'
+    body = part.format("csrf", acme.csrf("/workloads/submit")) + part.format("why", "\\ud800") + "--x--\r\n"
+    kind = "multipart/form-data; boundary=x"
+
+    def sent(encoding: str) -> int:
+        headers = {"content-type": f"{kind}{encoding}", "origin": URL, "sec-fetch-site": "same-origin"}
+        return int(acme.client.post("/workloads/submit", content=body, headers=headers).status_code)
+
+    assert [sent(each) for each in ("; charset=unicode_escape", "; charset=UTF-8", "")] == [400, 422, 422]
+
+
+def test_a_store_without_tables_is_told_as_one_that_is_away(tmp_path: Path) -> None:
+    url = sqlite_url(tmp_path / "store.db")
+    with closing(SqlStore(url, ManualClock(EPOCH_S))) as store:
+        store.make_file()
+    with scene(tmp_path, nodes=1, jobs=(job("a"),), run_s=30.0, history=url) as made:
+        jane = made.browser("jane")
+        found = {path: jane.get(path).status_code for path in ("/reports", "/audit", "/decision")}
+        beside = [jane.get(path) for path in ("/nodes/n1", "/workloads/jobs/a")]
+
+    assert set(found.values()) == {503}
+    assert [each.status_code for each in beside] == [200, 200]
+    assert all("The history does not answer" in each.text for each in beside)
+
+
+def test_nobody_is_asked_again_and_again_when_nobody_answers(made: Scene) -> None:
+    acme, before = made.browser("acme"), len(made.desk.asked)
+    text = "\n---\n".join(f'name = "m{n}"\nenvironment = "n1"\nclass = "x"\n' for n in range(3))
+    word = acme.csrf("/workloads/submit")
+    made.desk.away = "gone"
+
+    answer = acme.client.post("/workloads/submit", data={"csrf": word, "toml": text}, headers={"origin": URL})
+    made.desk.away = ""
+
+    assert answer.status_code == 503
+    assert len(made.desk.asked) == before + 1
+    assert answer.text.count("It was not sent") == 2
+
+
+def test_one_account_does_not_take_every_line(made: Scene) -> None:
+    acme, jane = made.browser("acme"), made.browser("jane")
+    made.portal.readers_of["acme"] = OF_ACCOUNT_MAX
+    made.portal.settings = replace(made.portal.settings, readers_max=OF_ACCOUNT_MAX)
+    refused = acme.get("/live?views=jobs").status_code
+    made.portal.readers_of.clear()
+    made.portal.readers = OF_ACCOUNT_MAX
+    full = jane.get("/live?views=jobs").status_code
+    made.portal.readers, made.portal.settings = 0, Settings(URL)
+
+    assert (refused, full) == (503, 503)
+
+
+def test_sessions_are_counted_until_they_end(cluster: Scene) -> None:
+    sessions = cluster.portal.doors.sessions
+    cluster.browser("jane")
+    cluster.browser("acme").post("/logout", {}, "/account")
+
+    assert sessions.count(cluster.now_s) == 1
+    assert sessions.count(cluster.now_s + 3_601.0) == 0
+
+
+def test_a_password_that_was_not_looked_at_is_not_wrong(cluster: Scene) -> None:
+    hasher = cluster.portal.doors.hasher
+    most, hasher.waiting_max = hasher.waiting_max, 0
+    busy = [cluster.browser().login("jane").status_code for _ in range(8)]
+    hasher.waiting_max = most
+
+    assert set(busy) == {503}
+    assert cluster.browser().login("jane").status_code == 303
+
+
+@pytest.mark.parametrize(
+    "key", ["a" + ".a" * 40, "a" + ' . "b c"' * 40, "[" + "x-1." * 40 + "y]", r'"\""' + r'."\""' * 40]
+)
+def test_a_key_of_many_parts_does_not_keep_the_portal_busy(key: str) -> None:
+    """The time that the parser takes goes with the square of their number."""
+    made, problems = from_files(KINDS["job"], [("p", f"{key} = 1" if "[" not in key else key)], 0.0)
+
+    assert made == []
+    assert [problem.what for problem in problems] == ["a key has too many parts"]
+
+
+def test_what_many_wrong_keys_meant_is_not_guessed_for_all() -> None:
+    _, problems = from_files(KINDS["job"], [("p", "".join(f"a{n} = 1\n" for n in range(200)))], 0.0)
+
+    assert [each.expected for each in problems if each.what == "no such key"][150] == "see the others"
+
+
+def test_numbers_with_points_are_no_key_of_many_parts() -> None:
+    text = f"x = [{', '.join('1.5' for _ in range(500))}]\n"
+
+    _, problems = from_files(KINDS["job"], [("p", text)], 0.0)
+
+    assert "a key has too many parts" not in [problem.what for problem in problems]
+
+
+def test_no_account_is_a_portal(tmp_path: Path) -> None:
+    run = CliRunner().invoke(account, ["add", "x", "--role", "portal", "--config", str(tmp_path / "none.toml")])
+
+    assert "'portal' is not one of" in run.output
+
+
+def test_an_environment_named_as_a_node_tells_nothing_of_the_node(made: Scene) -> None:
+    page = made.browser("acme").get("/environments/n1").text
+
+    assert "environment-sized" in page
+    assert "node-silent" not in page
+
+
+def test_a_job_named_as_a_node_tells_its_owner_nothing_of_the_node(made: Scene) -> None:
+    acme, jane = (made.browser(name).get("/workloads/jobs/n2").text for name in ("acme", "jane"))
+
+    assert "job suspended" in acme
+    assert "node silent" not in acme
+    assert "node silent" in jane
+
+
+@pytest.mark.parametrize(
+    ("path", "form"),
+    [
+        ("/workloads/submit", {"toml": 'name = "a"\n', "do": "submit"}),
+        ("/workloads/submit", {"name": "a", "do": "check"}),
+        ("/new-environment", {"text": 'name = "a"\n', "do": "create"}),
+        ("/environments/n1/reserve", {"text": 'name = "n1"\n'}),
+    ],
+    ids=["job", "form", "agreement", "reservation"],
+)
+def test_a_text_that_is_not_understood_in_time_is_given_up(made: Scene, path: str, form: dict[str, str]) -> None:
+    """Given that every thread for texts is busy, then the answer does not wait for them."""
+    jane, done = made.browser("jane"), Event()
+    whole = made.portal
+    before, whole.texts, whole.parse_s = (whole.texts, whole.parse_s), Threads(1, "texts"), 0.02
+    busy = whole.texts._pool.submit(done.wait)
+    try:
+        answer = jane.post(path, form, "/account")
+    finally:
+        done.set()
+        busy.result()
+        whole.texts.close()
+        whole.texts, whole.parse_s = before
+
+    assert answer.status_code == 422
+    assert "was not understood within 0.02 s" in answer.text

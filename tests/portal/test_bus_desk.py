@@ -1,0 +1,194 @@
+"""The desk over a bus: answers, refusals, silence, a connection that is lost and comes back."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from queue import Empty, SimpleQueue
+from typing import Any
+
+import pytest
+
+from daemons.behalf import asked_by
+from daemons.portal.bus_desk import BusDesk
+from daemons.portal.desk import Refused, Unreachable
+from shared.bus.topology import BODY_BYTES_MAX, QueueSpec
+from shared.clock import SystemClock
+from shared.codec import decode, encode
+from shared.effects import Received
+from shared.errors import BusUnavailable
+from shared.messages import DrainNode, OnBehalf, Query, Reply
+from shared.operator_messages import WHY_LENGTH_MAX
+from shared.ports import BusEvent, Delivery, Lost
+
+USER = "portal.p"
+
+
+class Answering:
+    """A bus with a controller behind it that answers by `answer`; None: not at all."""
+
+    user = USER
+
+    def __init__(self, answer: Any) -> None:
+        self._answer = answer
+        self.heard: list[OnBehalf] = []
+        self.declared: list[QueueSpec] = []
+        self.consumed: list[str] = []
+        self._inbox: SimpleQueue[BusEvent] = SimpleQueue()
+        self.sender = "controller.a"
+
+    def declare(self, queue: QueueSpec) -> None:
+        self.declared.append(queue)
+
+    def consume(self, queue: str, prefetch: int, acknowledged: bool = True) -> None:
+        del prefetch, acknowledged
+        self.consumed.append(queue)
+
+    def publish(
+        self, exchange: str, routing_key: str, body: bytes, publish_id: int | None = None, reply_to: str = ""
+    ) -> None:
+        assert (exchange, routing_key, publish_id) == ("trimtab.requests", "controller", None)
+        message = decode(body)
+        assert isinstance(message, OnBehalf)
+        self.heard.append(message)
+        inner = asked_by(Received(None, USER, message, reply_to), message).message
+        reply = self._answer(message, inner)
+        if reply is not None:
+            self._inbox.put(Delivery(0, reply_to, "", self.sender, encode(reply)))
+
+    def acknowledge(self, tag: int) -> None:
+        raise AssertionError(tag)
+
+    def dead_letter(self, tag: int, reason: str) -> None:
+        raise AssertionError((tag, reason))
+
+    def lose(self) -> None:
+        self._inbox.put(Lost("pulled"))
+
+    def poll(self, timeout_s: float = 0.0) -> Sequence[BusEvent]:
+        try:
+            return [self._inbox.get(timeout=min(timeout_s, 0.02))]
+        except Empty:
+            return []
+
+    def close(self) -> None:
+        """Nothing to close."""
+
+
+def good(message: OnBehalf, inner: Any) -> Reply:
+    return Reply(message.request, True, data={"asked": inner.KIND, "account": message.account, "why": message.why})
+
+
+def desk_of(*buses: Answering | Exception) -> BusDesk:
+    made = list(buses)
+
+    def connect() -> Answering:
+        bus = made.pop(0) if len(made) > 1 else made[0]
+        if isinstance(bus, Exception):
+            raise bus
+        return bus
+
+    return BusDesk(connect, USER, SystemClock(), 1, answer_s=0.6)
+
+
+def test_requests_are_asked_on_behalf_of_accounts() -> None:
+    bus = Answering(good)
+
+    async def story() -> tuple[Any, Any]:
+        desk = desk_of(bus)
+        desk.start()
+        try:
+            view = await desk.view("operator.jane", "nodes")
+            done = await desk.ask("owner.acme", DrainNode(desk.new_id(), "n1", True), "because")
+        finally:
+            desk.close()
+        return view, done
+
+    view, done = asyncio.run(story())
+    assert view == {"asked": Query.KIND, "account": "operator.jane", "why": ""}
+    assert done == {"asked": DrainNode.KIND, "account": "owner.acme", "why": "because"}
+    assert bus.consumed == [bus.declared[0].name]
+    assert bus.declared[0].name.startswith(f"reply.{USER}.")
+    assert bus.declared[0].exclusive
+
+
+def test_a_refusal_is_passed_on() -> None:
+    async def story() -> None:
+        desk = desk_of(Answering(lambda message, _: Reply(message.request, False, "unknown-node", "no n9")))
+        desk.start()
+        try:
+            with pytest.raises(Refused, match="no n9") as caught:
+                await desk.ask("operator.jane", DrainNode("x", "n9", True))
+        finally:
+            desk.close()
+        assert caught.value.code == "unknown-node"
+
+    asyncio.run(story())
+
+
+@pytest.mark.parametrize(
+    ("node", "why", "code"),
+    [("n1", "w" * (WHY_LENGTH_MAX + 1), "invalid-value"), ("n" * (BODY_BYTES_MAX + 1), "", "undecodable")],
+    ids=["reason", "size"],
+)
+def test_what_cannot_be_sent_is_refused(node: str, why: str, code: str) -> None:
+    """Without any connection."""
+    with pytest.raises(Refused) as caught:
+        asyncio.run(desk_of(BusUnavailable("away")).ask("operator.jane", DrainNode("x", node, True), why))
+
+    assert caught.value.code == code
+
+
+def test_nobody_else_answers_for_the_controller() -> None:
+    """And what is not answered is sent again, with the same id, then told."""
+    bus = Answering(good)
+    bus.sender = "operator.mallory"
+
+    async def story() -> None:
+        desk = desk_of(bus)
+        desk.start()
+        try:
+            with pytest.raises(Unreachable, match="no controller"):
+                await desk.ask("operator.jane", DrainNode("x", "n1", True))
+        finally:
+            desk.close()
+
+    asyncio.run(story())
+    assert len(bus.heard) == 3
+    assert {each.request for each in bus.heard} == {"x"}
+
+
+def test_a_connection_that_is_lost_is_made_again() -> None:
+    silent, answering = Answering(lambda *_: None), Answering(good)
+
+    async def story() -> Any:
+        desk = desk_of(silent, answering)
+        desk._answer_s = 8.0
+        desk.start()
+        try:
+            task = asyncio.create_task(desk.view("operator.jane", "nodes"))
+            while not silent.heard:
+                await asyncio.sleep(0.01)
+            silent.lose()
+            return await task
+        finally:
+            desk.close()
+
+    assert asyncio.run(story())["asked"] == Query.KIND
+
+
+def test_a_broker_that_is_away_is_told_at_once() -> None:
+    async def story() -> None:
+        desk = desk_of(BusUnavailable("refused"))
+        desk.start()
+        try:
+            with pytest.raises(Unreachable, match="broker"):
+                await desk.view("operator.jane", "nodes")
+            before_s = SystemClock().monotonic_s()
+            with pytest.raises(Unreachable, match="refused"):
+                await desk.view("operator.jane", "nodes")
+            assert SystemClock().monotonic_s() - before_s < 0.3
+        finally:
+            desk.close()
+
+    asyncio.run(story())

@@ -1,0 +1,93 @@
+"""Views of more than fits into an answer, and of what nobody waits for."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from daemons.portal.accounts import Account
+from daemons.portal.desk import Refused
+from daemons.portal.live import OF_PROVIDER, ROWS_MAX, Live
+from daemons.roles import Role
+from daemons.views import NOT_OVER
+from shared.messages import Request
+
+JANE, ACME = Account("jane", Role.PROVIDER), Account("acme", Role.OWNER)
+
+
+class Full:
+    """A desk that refuses more than `most` rows. `now`: its clock; `took_s`: how long an answer takes by it."""
+
+    own = "portal.p"
+
+    def __init__(self, most: int = ROWS_MAX) -> None:
+        self.most, self.now, self.took_s = most, 1000.0, 0.0
+        self.asked: list[tuple[str, str, int]] = []
+
+    def now_s(self) -> float:
+        return self.now
+
+    def new_id(self) -> str:
+        return "id"
+
+    async def view(self, account: str, what: str, subject: str = "", limit: int = 1000) -> dict[str, Any]:
+        del account
+        self.asked.append((what, subject, limit))
+        self.now += self.took_s
+        if limit > self.most:
+            raise Refused("too-large", "ask for fewer rows")
+        return {"at_s": self.now, "asked": len(self.asked)}
+
+    async def ask(self, account: str, request: Request, why: str = "") -> Any:
+        raise AssertionError((account, request, why))
+
+
+def test_a_view_that_is_too_large_is_asked_for_with_fewer_rows_and_then_with_as_many_again() -> None:
+    async def story() -> list[tuple[str, str, int]]:
+        desk = Full(most=3_000)
+        live = Live(desk)
+        await live.view(JANE, "vms")
+        desk.now += 60.0
+        await live.view(JANE, "vms")
+        return desk.asked
+
+    limits = [limit for _, _, limit in asyncio.run(story())]
+    assert limits == [ROWS_MAX, ROWS_MAX // 2, ROWS_MAX // 4, ROWS_MAX // 4]
+
+
+def test_what_does_not_fit_in_any_number_of_rows_is_refused() -> None:
+    with pytest.raises(Refused, match="too-large"):
+        asyncio.run(Live(Full(most=1)).view(JANE, "vms"))
+
+
+def test_the_provider_is_shown_the_jobs_that_are_not_over_and_an_owner_all_of_its_own() -> None:
+    async def story() -> list[tuple[str, str, int]]:
+        desk = Full()
+        live = Live(desk)
+        await live.view(JANE, "jobs")
+        await live.view(JANE, "jobs", "completed")
+        await live.view(ACME, "jobs")
+        return desk.asked
+
+    assert [subject for _, subject, _ in asyncio.run(story())] == [NOT_OVER, "completed", ""]
+    assert OF_PROVIDER == {"jobs": NOT_OVER}
+
+
+def test_what_takes_the_controller_long_and_nobody_waits_for_is_asked_for_rarely() -> None:
+    """Twenty times as long as the answer took, but at once when something was done."""
+
+    async def story() -> list[int]:
+        desk = Full()
+        desk.took_s = 0.3
+        live, counts = Live(desk), []
+        for pause_s in (0.0, 4.0, 2.0):
+            desk.now += pause_s
+            await live.view(JANE, "vms")
+            counts.append(len(desk.asked))
+        live.forget()
+        seen = await live.view(JANE, "vms")
+        return [*counts, len(desk.asked), seen.data["asked"]]
+
+    assert asyncio.run(story()) == [1, 1, 2, 3, 3]

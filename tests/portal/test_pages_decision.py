@@ -1,0 +1,133 @@
+"""Decisions: the plan that waits is seen, approved by two or rejected, followed; reasons are told in words."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from daemons.portal.plan_graph import BOX_WIDTH, STEPS_MAX, graph
+from daemons.portal.reasons import WORDS
+from daemons.roles import Role
+from daemons.settings import Automation
+from daemons.store import SqlStore
+from shared.clock import ManualClock
+from shared.decision import ReasonCode
+from tests.architecture.sources import ROOT
+from tests.portal.scene import Browser, Scene, job, scene
+from tests.unit.store_samples import sqlite_url
+
+CONFIRM = {"hold_starts": True, "decide_s": 60.0, "approvals": 2}
+
+
+@pytest.fixture
+def made(tmp_path: Path) -> Iterator[Scene]:
+    """Decisions of two jobs that wait for two accounts' approval."""
+    url = sqlite_url(tmp_path / "store.db")
+    jobs = [job("a", instances=2), job("b", 900.0)]
+    with (
+        closing(SqlStore(url, ManualClock(1.7e9))) as store,
+        scene(tmp_path, automation=Automation.CONFIRM, settings=CONFIRM, jobs=jobs, history=url, run_s=100.0) as found,
+    ):
+        (shell,) = found.loop.controllers.values()
+        store.write(store.take_lead("a").term, tuple(shell.core.deciding.history))  # type: ignore[union-attr]
+        found.account("joan", Role.PROVIDER)
+        yield found
+
+
+def waiting(browser: Browser) -> str:
+    """The address of the decision that waits."""
+    found = re.search(r'id="waits" href="([^"]+)"', browser.get("/decision").text)
+    assert found is not None
+    return found[1]
+
+
+def test_two_accounts_approve_a_plan_and_watch_it_run(made: Scene) -> None:
+    jane, joan = made.browser("jane"), made.browser("joan")
+    url = waiting(jane)
+
+    before = jane.get(url).text
+    first = jane.post(f"{url}/approve", {"why": "room enough"}, url)
+    between = joan.get(url).text
+    again = jane.post(f"{url}/approve", {}, url)
+    last = joan.post(f"{url}/approve", {"why": "agreed"}, url)
+    made.run(50.0)
+    after = jane.get(url).text
+
+    assert "2 are missing" in before
+    assert before.count('class="step held"') == 3
+    assert (first.status_code, last.status_code) == (303, 303)
+    assert "operator.jane" in between
+    assert "room enough" in between
+    assert "1 is missing" in between
+    assert again.status_code == 409
+    assert "approved it already" in again.text
+    assert after.count('class="step done"') == 3
+    assert "It waits for approval" not in after
+    assert '<th scope="row"><a href="/workload/a">a</a></th>' in after
+    assert re.search(r'<a href="/nodes/n\d">n\d</a> \(', after)
+    assert re.search(r'<a href="/nodes/n\d" id="node-0">', after)
+    assert 'href="/vms/one?vm=a%230"' in after
+
+
+def test_a_plan_is_rejected_with_a_reason(made: Scene) -> None:
+    jane = made.browser("jane")
+    url = waiting(jane)
+
+    without = jane.post(f"{url}/reject", {"why": " "}, url)
+    done = jane.post(f"{url}/reject", {"why": "<b>not at noon</b>"}, url)
+    after = jane.get(url).text
+
+    assert without.status_code == 422
+    assert "why it is rejected" in without.text
+    assert done.status_code == 303
+    assert "&lt;b&gt;not at noon&lt;/b&gt;" in after
+    assert 'id="waits"' not in jane.get("/decision").text
+
+
+def test_decisions_are_told_from_the_history_while_nobody_answers(made: Scene) -> None:
+    jane = made.browser("jane")
+    made.desk.away = "the broker is away"
+
+    listed, one, none = jane.get("/decision"), jane.get("/decision/1"), jane.get("/decision/77")
+
+    assert 'id="d-1"' in listed.text
+    assert "the broker is away" in listed.text
+    assert one.status_code == 200
+    assert "this is what the history has" in one.text
+    assert none.status_code == 404
+
+
+def test_only_the_provider_sees_decisions(made: Scene) -> None:
+    acme = made.browser("acme")
+
+    assert [acme.get(path).status_code for path in ("/decision", "/decision/1", "/what-if", "/audit")] == [404] * 4
+    assert acme.post("/decision/1/approve", {}, "/account").status_code == 404
+
+
+def test_a_graph_has_its_steps_in_columns_and_is_bounded() -> None:
+    step = {"kind": "start", "vm": "x" * 60, "node": "n1", "to_node": "", "wave": 0, "state": "done"}
+    chain = [step | {"after": [at - 1] if at else []} for at in range(3)]
+
+    drawn = graph([*chain, step | {"after": [0], "state": "odd", "to_node": "n2"}])
+    large = graph([step | {"after": []}] * (STEPS_MAX + 5))
+
+    assert [box.x for box in drawn.boxes] == [*sorted(box.x for box in drawn.boxes[:3]), drawn.boxes[1].x]
+    assert drawn.boxes[1].x - drawn.boxes[0].x > BOX_WIDTH
+    assert drawn.boxes[3].y > drawn.boxes[1].y
+    assert len(drawn.arrows) == 3
+    assert (drawn.boxes[3].state, drawn.boxes[3].foot) == ("unknown", "n1 → n2")
+    assert large.left_out == 5
+
+
+def test_every_reason_is_told_as_the_page_of_codes_does() -> None:
+    text = (ROOT / "docs/errors.md").read_text(encoding="utf-8").split("\n## Reasons")[1]
+    rows = dict(re.findall(r"^\| `([a-z-]+)` \| (.*) \|$", text, re.M))
+    plain = {code: re.sub(r" \(\[.*?\]\(.*?\)\)|`", "", words).split(";")[0] for code, words in rows.items()}
+
+    told = {code.value: WORDS[code].means for code in ReasonCode}
+
+    assert {code: words for code, words in told.items() if not plain[code].startswith(words)} == {}

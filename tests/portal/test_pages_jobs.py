@@ -1,0 +1,223 @@
+"""Jobs, web applications and VMs: lists, pages, and what may be done with them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from daemons.store import ActionEntry, SqlStore
+from shared.agreement import Agreement, WorkloadType
+from shared.clock import ManualClock
+from shared.messages import ActivateEnvironment, CreateEnvironment, Happened, SubmitJob, SubmitWeb
+from shared.webapp import Flow, WebApp
+from tests.portal.scene import Browser, Scene, job, scene
+from tests.unit.store_samples import sqlite_url
+
+EPOCH_S = 1.7e9
+
+
+def _history(folder: Path) -> str:
+    """What happened to job `a`, and something of long before it."""
+    url = sqlite_url(folder / "store.db")
+    with closing(SqlStore(url, ManualClock(EPOCH_S))) as store:
+        store.take_lead("a")
+        told = [("job-started", 20.0, ""), ("job-taken-back", 10.0, "<script>"), ("job-completed", -9e3, "long ago")]
+        store.append_events([Happened(EPOCH_S + 100.0, "job-suspended", "his", detail="for a secret job")])
+        store.append_events([Happened(EPOCH_S + at_s, what, "a", detail=detail) for what, at_s, detail in told])
+        at_s = EPOCH_S + 5.0
+        sent = ActionEntry("1", at_s, "start", "a#0", "n1", 1, sent_s=at_s, done_s=at_s + 8.0, outcome="no-room")
+        store.append_actions([sent])
+    return url
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
+    """Four nodes; jobs of nobody in particular and of an environment of acme's, where bob may submit."""
+    jobs = (job("a", 9_000.0, goal_s=2_000.0), job("b", 600.0, 2))
+    folder = tmp_path_factory.mktemp("jobs")
+    with scene(folder, nodes=4, jobs=jobs, history=_history(folder)) as found:
+        found.ask(CreateEnvironment("c", Agreement("batch", "acme", WorkloadType.BATCH, 1, users=("bob",))))
+        found.ask(ActivateEnvironment("v", "batch"))
+        found.run(60.0)
+        found.ask(SubmitJob("s1", job("hers", 5_000.0, environment="batch")), "owner.acme")
+        found.ask(SubmitJob("s2", job("his", 5_000.0, environment="batch")), "user.bob")
+        found.run(30.0)
+        yield found
+
+
+@pytest.fixture
+def made(whole: Scene) -> Scene:
+    """The same for all tests of this file."""
+    return whole
+
+
+@pytest.fixture
+def jane(made: Scene) -> Browser:
+    """The provider."""
+    return made.browser("jane")
+
+
+def test_each_role_sees_its_jobs(made: Scene, jane: Browser) -> None:
+    acme, bob = made.browser("acme"), made.browser("bob")
+
+    seen = {
+        name: [each for each in ("a", "b", "hers", "his") if f'id="j-{each}"' in browser.get("/workloads").text]
+        for name, browser in (("jane", jane), ("acme", acme), ("bob", bob))
+    }
+
+    assert seen == {"jane": ["a", "b", "hers", "his"], "acme": ["hers", "his"], "bob": ["his"]}
+    for browser, name in ((acme, "a"), (bob, "hers"), (bob, "nobody")):
+        assert browser.get(f"/workloads/jobs/{name}").status_code == 404
+    assert bob.get("/workloads/jobs/his").status_code == 200
+
+
+def test_jobs_are_looked_through_and_sorted(jane: Browser) -> None:
+    found, late, over = (
+        jane.get(f"/workloads{query}").text for query in ("?environment=batch", "?sort=utility&q=a", "?phase=completed")
+    )
+
+    assert 'id="j-his"' in found
+    assert 'id="j-a"' not in found
+    assert 'aria-sort="ascending"' in late
+    assert "No job is like that." in over
+
+
+def test_a_job_tells_its_story(jane: Browser) -> None:
+    text = jane.get("/workloads/jobs/a").text
+
+    assert "after its goal" in text
+    assert text.index("start a#0 on n1: no-room (8 s)") < text.index("job taken back") < text.index("job started")
+    assert "&lt;script&gt;" in text
+    assert "long ago" not in text
+    assert "accepted" in text
+
+
+def test_details_of_events_are_the_providers(made: Scene) -> None:
+    seen = {name: made.browser(name).get("/workloads/jobs/his").text for name in ("jane", "acme", "bob")}
+
+    assert all("job suspended" in text for text in seen.values())
+    assert [name for name, text in seen.items() if "a secret job" in text] == ["jane"]
+
+
+def test_vms_are_listed_and_one_is_shown(jane: Browser) -> None:
+    every, of_b = jane.get("/vms").text, jane.get("/vms?q=b%23&whose=ours").text
+
+    assert every.count('href="/vms/one?') >= 4
+    assert "b#1" in of_b
+    assert "a#0" not in of_b
+    assert jane.get("/vms/one?vm=zz").status_code == 404
+    gone = jane.post("/vms/confirm-gone", {"vm": "a#0", "typed": "a"}, "/vms/one?vm=a%230")
+    assert gone.status_code == 422
+    assert "to show that you mean it" in gone.text
+
+
+def test_a_job_is_held_resumed_and_cancelled(made: Scene, jane: Browser) -> None:
+    held = jane.post("/workloads/jobs/b/hold", {"why": "first the others"}, "/workloads/jobs/b")
+    made.run(120.0)
+    waits = jane.get("/workloads/jobs/b").text
+    resumed = jane.post("/workloads/jobs/b/resume", {}, "/workloads/jobs/b")
+    without = jane.post("/workloads/jobs/b/cancel", {"typed": ""}, "/workloads/jobs/b")
+    cancelled = jane.post("/workloads/jobs/b/cancel", {"typed": "b"}, "/workloads/jobs/b")
+    made.run(60.0)
+
+    assert [each.status_code for each in (held, resumed, without, cancelled)] == [303, 303, 422, 303]
+    assert "An operator holds it" in waits
+    assert ">cancelled</span>" in jane.get("/workloads/jobs/b").text
+
+
+def test_nobody_cancels_what_is_not_his(made: Scene) -> None:
+    bob = made.browser("bob")
+
+    refused = bob.post("/workloads/jobs/hers/cancel", {"typed": "hers"}, "/account")
+    hold = bob.post("/workloads/jobs/his/hold", {}, "/account")
+    own = bob.post("/workloads/jobs/his/cancel", {"typed": "his"}, "/workloads/jobs/his")
+
+    assert refused.status_code == 404
+    assert hold.status_code == 404
+    assert own.status_code == 303
+
+
+def test_a_move_by_hand_shows_what_the_policies_think_first(jane: Browser) -> None:
+    url = "/by-hand?kind=migrate&subject=a%230"
+    targets = jane.get(url).text
+    where = next(name for name in ("n1", "n2", "n3", "n4") if f'value="{name}"' in targets)
+
+    asked = {"kind": "migrate", "subject": "a#0", "node": where}
+    opinion = jane.post("/by-hand/assess", asked, url)
+    unknown = jane.post("/by-hand/assess", asked | {"subject": "zz#0"}, url)
+    nowhere = jane.post("/by-hand", asked | {"node": ""}, url)
+
+    assert "Move the VM to" not in targets
+    assert opinion.status_code == 200
+    assert "What the policies think" in opinion.text
+    assert f"Move the VM to {where}" in opinion.text
+    assert [each.status_code for each in (unknown, nowhere)] == [404, 422]
+    assert jane.get("/by-hand?kind=explode&subject=a").status_code == 404
+
+
+def test_a_move_by_hand_is_made(made: Scene, jane: Browser) -> None:
+    before = jane.get("/vms/one?vm=a%230").text
+    here = next(name for name in ("n1", "n2", "n3", "n4") if f'href="/nodes/{name}"' in before)
+    free = jane.get("/by-hand?kind=migrate&subject=a%230").text
+    to = next(name for name in ("n1", "n2", "n3", "n4") if name != here and f'value="{name}"' in free)
+
+    done = jane.post("/by-hand", {"kind": "migrate", "subject": "a#0", "node": to, "why": "noise"}, "/account")
+    made.run(120.0)
+
+    assert (done.status_code, done.headers["location"]) == (303, "/workloads/jobs/a")
+    assert made.desk.asked[-1][2] == "noise"
+    assert f'href="/nodes/{to}"' in jane.get("/vms/one?vm=a%230").text
+
+
+def test_a_vm_that_is_not_ours_is_adopted(made: Scene, jane: Browser) -> None:
+    loop, vm, evil = made.loop, "legacy#0", 'x"><script>alert(1)</script>'
+    loop.world.add_task("legacy", [(1e9, 1_000.0)], 1)
+    loop.jobs["legacy"] = job("legacy", 1e6)
+    free = next(name for name in ("n1", "n2") if f'id="ne-{name}"' not in jane.get("/nodes").text)  # of no environment
+    for name in (vm, evil):
+        loop.cluster.hypervisor(free).add_stranger(name, 64, 0.0)
+    made.run(30.0)
+
+    others = jane.get("/vms?whose=others").text
+    of_it, asked = f"/vms/one?vm=legacy%230&node={free}", {"vm": vm, "node": free}
+    wrong = jane.post("/vms/adopt", asked | {"job": "no name"}, of_it)
+    done = jane.post("/vms/adopt", asked | {"job": "kept"}, of_it)
+    made.run(30.0)
+
+    assert "<script>alert" not in others
+    assert "&lt;script&gt;alert" in others
+    assert others.count("<td>not ours</td>") == 2
+    assert wrong.status_code == 422
+    assert 'value="no name"' in wrong.text
+    assert done.status_code == 303
+    assert "adopted" in jane.get("/workloads/jobs/kept").text
+
+
+def test_a_web_application_from_its_list_to_its_end(made: Scene, jane: Browser) -> None:
+    flows = (Flow("browse", mean_s=0.25, work_mcycles=60.0), Flow("buy", percentile=0.95, percentile_s=1.0))
+    made.ask(SubmitWeb("w", WebApp("shop", flows, 256, 1_000.0)))
+    made.run(60.0)
+
+    every, text = jane.get("/workloads/web").text, jane.get("/workloads/web/shop").text
+    removed = jane.post("/workloads/web/shop/remove", {"typed": "shop"}, "/workloads/web/shop")
+
+    assert 'id="a-shop"' in every
+    assert "answered within 0.25 s on average" in text
+    assert "95 % answered within 1 s" in text
+    assert "shop#" in text
+    assert removed.status_code == 303
+    assert made.browser("acme").get("/workloads/web/shop").status_code == 404
+
+
+def test_a_name_leads_to_the_page_of_what_has_it(made: Scene, jane: Browser) -> None:
+    made.ask(SubmitWeb("w", WebApp("shop", (Flow("browse", mean_s=0.25, work_mcycles=60.0),), 256, 1_000.0)))
+    names = ("shop", "shop%230", "any", "//evil.test", "%0d%0aX:1")
+    led = [jane.client.get(f"/workload/{name}", follow_redirects=False) for name in names]
+
+    places = [each.headers.get("location", "") for each in led[:3]]
+    assert places == ["/workloads/web/shop", "/workloads/web/shop", "/workloads/jobs/any"]
+    assert [each.status_code for each in led] == [303, 303, 303, 400, 400]
+    assert made.browser("acme").get("/workload/shop").status_code == 404

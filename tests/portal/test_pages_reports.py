@@ -1,0 +1,190 @@
+"""Reports with their pictures, notifications, and the audit."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Callable, Iterator
+from concurrent.futures import Executor, ThreadPoolExecutor
+from contextlib import closing
+from pathlib import Path
+from typing import Any, ClassVar
+
+import pytest
+
+from daemons.controller import Controller
+from daemons.notice_records import NotificationRecord
+from daemons.portal.app import templates
+from daemons.portal.pictures import CHARTS_BYTES_MAX, Pictures
+from daemons.portal.times import moment_of, span_of
+from daemons.report.draw import can_draw
+from daemons.settings import NotifySettings
+from daemons.store import Batch, SqlStore
+from shared.audit import Audited
+from shared.clock import ManualClock
+from shared.errors import InvalidInput
+from tests.portal.scene import Browser, Scene, job, scene
+from tests.unit.store_samples import sqlite_url
+from tests.unit.test_store_history import use
+
+NOW_S = 1.7e9
+NOTIFY = {"notify": NotifySettings({"ops": "command"})}
+EVIL = "<script>alert(1)</script>"
+
+
+class Counting(Executor):
+    """Notes what is called, and has another call it."""
+
+    calls: ClassVar[list[str]] = []
+
+    def __init__(self, pool: Executor) -> None:
+        self.pool = pool
+        self.calls.clear()
+
+    def submit(self, fn: Callable[..., Any], /, *words: Any, **named: Any) -> Any:
+        self.calls.append(fn.__name__)
+        return self.pool.submit(fn, *words, **named)
+
+
+@pytest.fixture
+def made(tmp_path: Path) -> Iterator[Scene]:
+    """A portal with a little history, of which some texts are hostile; it draws in a thread."""
+    url = sqlite_url(tmp_path / "store.db")
+    audits = (
+        Audited(NOW_S - 50.0, "operator.jane", "portal.sim", "1", "drain-node", "n1", EVIL, True),
+        Audited(NOW_S - 40.0, "owner.acme", "owner.acme", "2", "cancel-job", "x", "", False, "unknown-job", "no x"),
+    )
+    with closing(SqlStore(url, ManualClock(NOW_S))) as store:
+        store.take_lead("a")
+        store.append_samples([use("n1", NOW_S - 600.0 + 300.0 * slot, 0.25) for slot in range(2)])
+        store.append(Batch(audits=audits))
+        with scene(tmp_path, jobs=[job("a")], history=url, settings=NOTIFY) as found, ThreadPoolExecutor(1) as pool:
+            found.portal.pictures = Pictures(pool)
+            yield found
+
+
+@pytest.mark.skipif(not can_draw(), reason="matplotlib (extra plots) is not installed")
+def test_a_report_is_a_page_with_pictures_and_a_file(made: Scene) -> None:
+    jane = made.browser("jane")
+
+    page = jane.get("/reports?from=1h&zone=Europe/Berlin")
+    pictures = re.findall(r"/charts/[0-9a-f]{32}(?:\.dark)?\.svg", page.text)
+    drawn = [jane.get(path) for path in pictures[:2]]
+    file = jane.get("/reports/file?from=1h")
+
+    assert page.status_code == 200
+    assert "Europe/Berlin" in page.text
+    assert "style=" not in page.text
+    assert [each.headers["content-type"] for each in drawn] == ["image/svg+xml"] * 2
+    assert drawn[0].text != drawn[1].text
+    assert "<title" in drawn[0].text
+    assert "immutable" in drawn[0].headers["cache-control"]
+    assert file.headers["content-disposition"].startswith("attachment; filename=")
+    assert "<svg" in file.text
+
+
+def test_drawing_is_warmed_up_where_drawings_are_made() -> None:
+    with ThreadPoolExecutor(1) as pool:
+        pictures = Pictures(Counting(pool))
+        asyncio.run(pictures.warm())
+        assert (pictures.waiting, Counting.calls) == (0, ["_warm"] if can_draw() else [])
+
+
+@pytest.mark.parametrize(("call", "table"), [("m.chart('a', 'A')", False), ("m.chart('a', 'A', '?x=1')", True)])
+def test_a_chart_of_a_template_has_a_table_where_it_is_given_one(call: str, table: bool) -> None:
+    text = f"{{% call {call} %}}<p>1</p>{{% endcall %}}" if table else f"{{{{ {call} }}}}"
+    made = templates().env.from_string(f"{{% import 'macros.html' as m %}}{text}").render()
+    assert ("<details><summary>As a table</summary><p>1</p></details>" in made) is table
+    assert f'src="/charts/a.svg{"?x=1" if table else ""}"' in made
+
+
+def test_what_cannot_be_told_is_said(made: Scene) -> None:
+    jane, acme = made.browser("jane"), made.browser("acme")
+
+    wrong = [jane.get(f"/reports?{query}") for query in ("from=bla&to=blub", "from=now&to=1h", "zone=Nowhere/Town")]
+
+    assert [each.status_code for each in wrong] == [422] * 3
+    assert wrong[0].text.count("or how long ago") == 3
+    assert jane.get("/reports/file?from=bla").status_code == 400
+    assert [jane.get(f"/charts/{name}").status_code for name in ("0.svg", "0.png", "..%2f0.svg")] == [404, 404, 400]
+    assert acme.get("/reports").status_code == 404
+
+
+def test_the_audit_has_requests_and_logins_as_one(made: Scene) -> None:
+    jane = made.browser("jane")
+
+    every, one, kind, text = (
+        jane.get(f"/audit?{query}").text for query in ("", "account=owner.acme", "kind=drain-node", "text=ALERT")
+    )
+
+    assert [word in every for word in ("drain-node", "cancel-job", "login", "unknown-job no x")] == [True] * 4
+    assert EVIL not in every
+    assert "&lt;script&gt;" in every
+    assert ("cancel-job" in one, "drain-node" in one, "<td>login</td>" in one) == (True, False, False)
+    assert ("cancel-job" in kind, "drain-node" in kind) == (False, True)
+    assert ("cancel-job" in text, "&lt;script&gt;" in text) == (False, True)
+
+
+def test_the_audit_goes_on_without_a_history(made: Scene) -> None:
+    reading, made.portal.reading = made.portal.reading, None
+    text = made.browser("jane").get("/audit").text
+    made.portal.reading = reading
+
+    assert "only what it notes itself" in text
+    assert "<td>login</td>" in text
+
+
+def test_spans_are_understood_as_they_are_written() -> None:
+    assert moment_of("from", "-2h", 10_000.0) == moment_of("from", "2h", 10_000.0) == 2_800.0
+    assert moment_of("to", "", 7.0) == 7.0
+    assert moment_of("to", "1970-01-02 00:00", 7.0) == moment_of("to", "1970-01-02T02:00+02:00", 7.0) == 86_400.0
+    assert span_of({"from": "1d"}, 100_019.0).to_s == 99_960.0
+    for text in ("nan", "1e999", "-5", "2020-13-01", "0001-01-01T00:00+10:00", "9" * 400):
+        with pytest.raises(InvalidInput):
+            moment_of("from", text, 7.0)
+
+
+# --- notifications ------------------------------------------------------------------------------------------------
+
+
+def dead(browser: Browser) -> list[str]:
+    """Ids of notifications that may be tried again."""
+    return re.findall(
+        r'action="/notifications/retry".*?name="id" value="([^"]+)"', browser.get("/notifications").text, re.S
+    )
+
+
+def test_what_was_given_up_is_tried_again_or_dropped(made: Scene) -> None:
+    jane = made.browser("jane")
+    (shell,) = made.loop.controllers.values()
+    assert isinstance(shell.core, Controller)
+    shell.core.notifying.loaded(
+        [NotificationRecord("6-1-1.0", 1.0, "ops", "node-off", EVIL, "", "dead", 1, None, "refused")],
+        made.now_s,
+    )
+
+    ids = dead(jane)
+    unknown = jane.post("/notifications/retry", {"id": "nobody"}, "/notifications")
+    channel = jane.post("/notifications/test", {"channel": "nobody"}, "/notifications")
+
+    assert ids == ["6-1-1.0"]
+    assert EVIL not in jane.get("/notifications").text
+    assert (unknown.status_code, channel.status_code) == (404, 404)
+    assert "no notification" in unknown.text.lower() or "nobody" in unknown.text
+    assert jane.post("/notifications/drop", {"id": ids[0]}, "/notifications").status_code == 303
+    assert dead(jane) == []
+
+
+@pytest.mark.skipif(not can_draw(), reason="matplotlib (extra plots) is not installed")
+def test_a_report_that_is_kept_has_its_pictures_ready_again(made: Scene) -> None:
+    """Given a report's page, when so many others' charts were kept since that its own are gone, then it has them."""
+    jane, pictures = made.browser("jane"), made.portal.pictures
+    first = re.findall(r"/charts/([0-9a-f]{32})\.svg", jane.get("/reports?from=1h").text)
+
+    pictures._charts.put("of others", b"x" * CHARTS_BYTES_MAX)
+    gone = [id for id in first if pictures._charts.get(id) is None]
+    again = re.findall(r"/charts/([0-9a-f]{32})\.svg", jane.get("/reports?from=1h").text)
+
+    assert len(gone) == len(first) > 0
+    assert again == first
+    assert all(pictures._charts.get(id) is not None for id in again)
