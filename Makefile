@@ -9,6 +9,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 WORKERS ?= 3
+RERUNS ?= 1
 SEEDS ?= 0-199
 DAYS ?= 0-19
 HOSTS ?= 3
@@ -68,7 +69,7 @@ lab: setup ## As root: watch jobs and a web application on HOSTS=3 hosts with QE
 	$(BIN)/python -m tests.lab --hosts $(HOSTS)
 
 test: setup ## Run every test but the acceptance runs (minutes)
-	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m "not acceptance" tests
+	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal --reruns $(RERUNS) -m "not acceptance" tests
 
 check: setup ## Lint, formatting, types, import contracts and the architecture tests
 	$(BIN)/ruff check .
@@ -79,9 +80,9 @@ check: setup ## Lint, formatting, types, import contracts and the architecture t
 	$(BIN)/python -m pytest -q -m "not acceptance" tests/architecture
 
 accept: setup ## Every fault seed and the long tests (under an hour)
-	TRIMTAB_TESTS=thorough $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal \
+	TRIMTAB_TESTS=thorough $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal --reruns $(RERUNS) \
 	  -m "(acceptance or hypothesis) and not alone" --ignore tests/browser tests
-	tests/beside out/accept/seeds.log make seeds SEEDS=$(SEEDS) DAYS=$(DAYS) -- $(BIN)/python -m pytest -m "acceptance and alone" tests
+	tests/beside out/accept/seeds.log make seeds SEEDS=$(SEEDS) DAYS=$(DAYS) -- $(BIN)/python -m pytest --reruns $(RERUNS) -m "acceptance and alone" tests
 
 seeds: setup ## The fault seeds: SEEDS=0-199 of two hours without and with environments, DAYS=0-19 of a day
 	$(BIN)/trimtab sim faults --seeds $(SEEDS)
@@ -89,7 +90,7 @@ seeds: setup ## The fault seeds: SEEDS=0-199 of two hours without and with envir
 	$(BIN)/trimtab sim faults --environments --hours 24 --seeds $(DAYS)
 
 browser: setup ## Every page of the portal in Chromium
-	$(BIN)/python -m pytest -m acceptance tests/browser
+	$(BIN)/python -m pytest --reruns $(RERUNS) -m acceptance tests/browser
 
 bench: setup ## Measure speeds beside a plain baseline
 	$(BIN)/python -m benchmarks
