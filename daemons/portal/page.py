@@ -39,7 +39,11 @@ T = TypeVar("T")
 COOKIE = "__Host-trimtab"
 FORM_COOKIE = "__Host-trimtab-form"
 FLASH_COOKIE = "__Host-trimtab-said"
-STATUS = {"not-allowed": 403, "unreachable": 503}
+STATUS = {
+    "not-allowed": 403,
+    "unreachable": 503,
+    "no-such-plan": 409,  # of a form: another decision took its place while somebody read it
+}
 LOGIN = "/login"
 
 
@@ -332,7 +336,10 @@ async def act(
     else:
         return go(done_url, "sent")
     if again is not None:
-        return await again(problems, status)
+        try:
+            return await again(problems, status)
+        except HTTPException as error:  # what the form was about is gone itself: that is said beside what was refused
+            problems = [*problems, error.detail]
     return page(request, "refused.html", status, title="Not done", problems=problems, back=inside(done_url))
 
 

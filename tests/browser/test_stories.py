@@ -173,6 +173,7 @@ def test_an_environment_by_form_and_by_pasted_agreement(place: Town, browser: Br
         page.fill("#text", 'name = "pasted"\nowner = "lee"\nworkload = "batch"\nlower = 1\n')
         page.get_by_role("button", name="Create", exact=True).click()
         expect(page).to_have_url(f"{place.url}/environments/pasted")
+        place.as_provider("env", "destroy", "pasted", "--yes", "--wait", "30")  # its node is another's in what follows
 
         expect(joe.see("/environments").locator("#live")).to_contain_text("dusk")
         assert [joe.status_of(path) for path in ("/nodes", "/decision", "/environments/dusk")] == [404] * 3

@@ -101,6 +101,17 @@ def test_decisions_are_told_from_the_history_while_nobody_answers(made: Scene) -
     assert none.status_code == 404
 
 
+def test_a_word_about_a_decision_that_is_gone_says_so(made: Scene) -> None:
+    """Also where no history keeps it: its page is not there to show."""
+    jane = made.browser("jane")
+    url = waiting(jane)
+
+    late = jane.post("/decision/77/approve", {"why": "room enough"}, url)
+
+    assert late.status_code == 409
+    assert "There is no decision 77" in late.text
+
+
 def test_only_the_provider_sees_decisions(made: Scene) -> None:
     acme = made.browser("acme")
 
