@@ -38,6 +38,8 @@ migration_host = "{address}"
 keepalive_interval = 5
 keepalive_count = 5
 """
+ACCOUNT = "libvirt-qemu"  # Debian's libvirtd looks it up although its guests are root's; no package of the lab makes it
+ACCOUNT_ID = 64055
 
 
 def write_host(folder: Path, name: str, addresses: Mapping[str, str], tls: bool) -> None:
@@ -53,3 +55,15 @@ def write_host(folder: Path, name: str, addresses: Mapping[str, str], tls: bool)
     (folder / "etc/hostname").write_text(f"{name}\n", "utf-8")
     (folder / "etc/machine-id").write_text(f"{identity.hex}\n", "utf-8")
     (folder / "etc/resolv.conf").write_text("", "utf-8")
+    for file, line in (
+        ("passwd", f"{ACCOUNT}:x:{ACCOUNT_ID}:{ACCOUNT_ID}::/var/lib/libvirt:/usr/sbin/nologin"),
+        ("group", f"{ACCOUNT}:x:{ACCOUNT_ID}:"),
+    ):
+        (folder / "etc" / file).write_text(with_account(Path("/etc", file).read_text("utf-8"), line), "utf-8")
+
+
+def with_account(text: str, line: str) -> str:
+    """The text of /etc/passwd or /etc/group, with the line of `ACCOUNT` where it has none."""
+    lines = text.splitlines()
+    has = any(each.split(":")[0] == ACCOUNT for each in lines)
+    return "\n".join([*lines, *([] if has else [line])]) + "\n"

@@ -17,7 +17,7 @@ from pathlib import Path
 
 READY = b"ready\n"
 BOOT_ID = "/proc/sys/kernel/random/boot_id"
-OWN = ("hosts", "hostname", "machine-id", "resolv.conf")
+OWN = ("group", "hosts", "hostname", "machine-id", "passwd", "resolv.conf")
 BOUND = ("etc/libvirt", "etc/pki", "var/lib/libvirt", "var/cache/libvirt", "var/log/libvirt", "run")
 
 

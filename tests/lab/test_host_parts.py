@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.lab import network, plan
+from tests.lab.configuration import with_account
 from tests.lab.errors import LabError
 from tests.lab.hosts import HostSpec, lab_hosts
 from tests.lab.namespaces import HostProcess, children, processes_with
@@ -154,3 +155,13 @@ def test_processes_are_found_by_whole_arguments() -> None:
         finally:
             process.kill()
     assert children(process.pid) == ()
+
+
+def test_a_host_has_the_account_that_libvirtd_looks_up_once() -> None:
+    """No package of the lab makes it, and the machine may have it from another one."""
+    lacking = "root:x:0:0::/root:/bin/sh\n"
+
+    once = with_account(lacking, "libvirt-qemu:x:64055:64055::/:/x")
+
+    assert once == f"{lacking}libvirt-qemu:x:64055:64055::/:/x\n"
+    assert with_account(once, "libvirt-qemu:x:1:1::/:/x") == once
