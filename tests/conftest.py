@@ -8,6 +8,12 @@ from pathlib import Path
 
 import pytest
 import structlog
+from hypothesis import HealthCheck, settings
+
+# A test says the same each time and on a machine that does other work: examples are the same ones, no limit is of time.
+settings.register_profile("trimtab", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("search", settings.get_profile("trimtab"), derandomize=False)
+settings.load_profile("trimtab")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -64,7 +64,7 @@ def _thetas(pmf: Floats, units: Ints) -> Floats:
     return found
 
 
-@settings(max_examples=examples(40), deadline=None)
+@settings(max_examples=examples(40))
 @given(SEEDS, st.floats(0.05, 0.999))
 def test_sums_are_what_is_written_out(seed: int, theta: float) -> None:
     """Added one by one, all at once, and with other couplings first: theta of any units, the least units of theta."""
@@ -88,7 +88,7 @@ def test_sums_are_what_is_written_out(seed: int, theta: float) -> None:
             assert needed == 0 or expected[needed - 1] < theta + 1e-9
 
 
-@settings(max_examples=examples(40), deadline=None)
+@settings(max_examples=examples(40))
 @given(SEEDS)
 def test_more_demand_never_needs_less(seed: int) -> None:
     """One application more, of which nothing is known, and never more than the sum of peaks."""
@@ -101,7 +101,7 @@ def test_more_demand_never_needs_less(seed: int) -> None:
         assert (more.needed(theta) <= PeakSum.of(2, every, ()).needed(theta)).all()
 
 
-@settings(max_examples=examples(60), deadline=None)
+@settings(max_examples=examples(60))
 @given(SEEDS, st.floats(0.3, 1.0), st.sampled_from(list(Calendar)))
 def test_splits_are_the_cheapest(seed: int, assured: float, calendar: Calendar) -> None:
     """Against all pairs of bounds and all thetas."""
@@ -127,7 +127,7 @@ def test_splits_are_the_cheapest(seed: int, assured: float, calendar: Calendar) 
     assert sum(share.unit_hours for share in found.shares) == pytest.approx(float(days @ pmf @ units) * 12.0)
 
 
-@settings(max_examples=examples(40), deadline=None)
+@settings(max_examples=examples(40))
 @given(SEEDS)
 def test_windows_are_recounted(seed: int) -> None:
     """Day after day: all at once, request after request with a ledger, and by adding up whatever was granted before."""

@@ -90,7 +90,7 @@ def take_sleep(shell: Shell, step: Step) -> None:
         shell.end_sleep(which)
 
 
-@settings(max_examples=examples(300), deadline=None, derandomize=True)
+@settings(max_examples=examples(300))
 @given(st.lists(STEPS, min_size=15, max_size=70))
 def test_nothing_is_done_twice_and_nothing_is_lost(steps: list[Step]) -> None:
     shell = Shell()

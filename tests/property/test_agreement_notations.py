@@ -21,7 +21,7 @@ from shared.errors import InvalidInput
 from tests.extent import examples
 from tests.property.message_values import AGREEMENTS
 
-SLOW = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.function_scoped_fixture]
+SLOW = [HealthCheck.data_too_large, HealthCheck.function_scoped_fixture]
 
 
 def known(table: Mapping[str, Any], cls: type[Any] = AgreementFile) -> dict[str, Any]:
@@ -42,7 +42,7 @@ def without_null(value: Any) -> Any:
     return [without_null(item) for item in value if item is not None] if isinstance(value, list | tuple) else value
 
 
-@settings(deadline=None, max_examples=examples(150), suppress_health_check=SLOW)
+@settings(max_examples=examples(150), suppress_health_check=SLOW)
 @given(agreement=AGREEMENTS)
 def test_every_table_survives(agreement: Agreement) -> None:
     """Given any agreement, also one whose names nobody has registered, then each notation says the same keys."""
@@ -55,7 +55,7 @@ def test_every_table_survives(agreement: Agreement) -> None:
     assert tomllib.loads(to_toml(from_xml(to_xml(plain), AgreementFile))) == plain
 
 
-@settings(deadline=None, max_examples=examples(50), suppress_health_check=SLOW)
+@settings(max_examples=examples(50), suppress_health_check=SLOW)
 @given(agreement=AGREEMENTS)
 def test_every_agreement_survives(agreement: Agreement, tmp_path_factory: Any) -> None:
     """Given an agreement that can be asked for here, then both files are understood alike, checks and all."""
@@ -90,7 +90,7 @@ MORE = ("<!DOCTYPE a [", "<!ENTITY b 'c'>", "]>", "<entry key='k'>", "</entry>",
 PIECES = st.sampled_from((*WORDS.split(" "), *MORE, '"', "'", ">", "\0", "\ud800", "\ufeff"))
 
 
-@settings(deadline=None, max_examples=examples(200))
+@settings(max_examples=examples(200))
 @given(pieces=st.lists(PIECES | st.text(max_size=4), max_size=14))
 def test_no_text_does_more_than_be_refused(pieces: list[str]) -> None:
     """Given any text, then it says keys, or is refused with reasons."""
@@ -98,7 +98,7 @@ def test_no_text_does_more_than_be_refused(pieces: list[str]) -> None:
         assert isinstance(from_xml("".join(pieces), AgreementFile), dict)
 
 
-@settings(deadline=None, max_examples=examples(100))
+@settings(max_examples=examples(100))
 @given(content=st.binary(max_size=60), at=st.integers(0, 40))
 def test_no_bytes_do_more_than_be_refused(content: bytes, at: int) -> None:
     sound = b"<RE_agreement><name>night</name></RE_agreement>"

@@ -40,7 +40,7 @@ def by(whole: Utility, method: Method, rho: float) -> Assurance:
 methods = st.sampled_from([Method.CONVOLUTION, Method.NORMAL, Method.WORST_CASE, Method.MIXTURE])
 
 
-@settings(max_examples=examples(60), deadline=None)
+@settings(max_examples=examples(60))
 @given(demands(), methods, st.floats(0.0, 1.0), st.floats(0.01, 0.9999))
 def test_gamma_is_the_least(several: list[Profile], method: Method, rho: float, theta: float) -> None:
     """It is enough, one unit less is not, and it lies between 0 and the sum of peaks."""
@@ -54,7 +54,7 @@ def test_gamma_is_the_least(several: list[Profile], method: Method, rho: float, 
     assert ((gamma >= 0) & (gamma <= whole.peaks)).all()
 
 
-@settings(max_examples=examples(60), deadline=None)
+@settings(max_examples=examples(60))
 @given(demands(), methods, st.floats(0.0, 1.0))
 def test_more_units_serve_more(several: list[Profile], method: Method, rho: float) -> None:
     """From 0 to the sum of peaks, which serves all; always between 0 and 1."""
@@ -67,7 +67,7 @@ def test_more_units_serve_more(several: list[Profile], method: Method, rho: floa
     assert np.allclose(table[whole.peaks, np.arange(SLOTS)], 1.0, atol=1e-12)
 
 
-@settings(max_examples=examples(60), deadline=None)
+@settings(max_examples=examples(60))
 @given(demands())
 def test_the_worst_case_has_the_same_mean_and_the_larger_spread(several: list[Profile]) -> None:
     """And of every tail the heaviest: sum over y of max(y - k, 0) is at least that of independent demands."""
@@ -83,7 +83,7 @@ def test_the_worst_case_has_the_same_mean_and_the_larger_spread(several: list[Pr
     assert (whole.worst_rho() >= -1e-12).all()
 
 
-@settings(max_examples=examples(60), deadline=None)
+@settings(max_examples=examples(60))
 @given(demands(), st.integers(0, 40))
 def test_theta_is_its_definition(several: list[Profile], gamma: int) -> None:
     """E[min(gamma / Y, 1)], term by term; one number or one for each slot."""
@@ -93,7 +93,7 @@ def test_theta_is_its_definition(several: list[Profile], gamma: int) -> None:
     assert np.allclose(theta_of(pmf, np.full(SLOTS, float(gamma))), wanted, atol=1e-13)
 
 
-@settings(max_examples=examples(40), deadline=None)
+@settings(max_examples=examples(40))
 @given(demands(), st.floats(0.05, 0.999))
 def test_one_more_application_never_needs_less(several: list[Profile], theta: float) -> None:
     """By each method that is exact."""

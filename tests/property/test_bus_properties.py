@@ -122,4 +122,4 @@ class DurableQueue(RuleBasedStateMachine):
 
 
 TestDurableQueue = DurableQueue.TestCase
-TestDurableQueue.settings = settings(max_examples=examples(60), stateful_step_count=40, deadline=None, derandomize=True)
+TestDurableQueue.settings = settings(max_examples=examples(60), stateful_step_count=40)

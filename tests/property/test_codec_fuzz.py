@@ -50,7 +50,7 @@ def outcome(body: bytes) -> Message | None:
 
 
 @pytest.mark.parametrize("cls", MESSAGES)
-@settings(max_examples=examples(16), deadline=None)
+@settings(max_examples=examples(16))
 @given(data=st.data())
 def test_every_valid_message_comes_back(cls: type[Message], data: st.DataObject) -> None:
     message = data.draw(values(cls))
@@ -61,33 +61,33 @@ def test_every_valid_message_comes_back(cls: type[Message], data: st.DataObject)
 
 
 @pytest.mark.parametrize("cls", [Plan, PlacementDecision, ProvisioningDecision, Job, Node, OperationCosts])
-@settings(max_examples=examples(16), deadline=None)
+@settings(max_examples=examples(16))
 @given(data=st.data())
 def test_every_valid_record_comes_back(cls: type[Any], data: st.DataObject) -> None:
     record = data.draw(values(cls))
     assert unpack(pack(record, cls), cls) == record
 
 
-@settings(max_examples=examples(160), deadline=None)
+@settings(max_examples=examples(160))
 @given(st.binary(max_size=200))
 def test_random_bytes_are_refused(body: bytes) -> None:
     assert outcome(body) is None
 
 
-@settings(max_examples=examples(120), deadline=None)
+@settings(max_examples=examples(120))
 @given(ANYTHING)
 def test_random_values_are_refused(plain: Any) -> None:
     assert outcome(msgpack.packb(plain)) is None
 
 
-@settings(max_examples=examples(120), deadline=None)
+@settings(max_examples=examples(120))
 @given(cls=st.sampled_from(MESSAGES), plain=ANYTHING, version=ANYTHING | st.just(1))
 def test_random_content_in_an_envelope_never_breaks_out(cls: type[Message], plain: Any, version: Any) -> None:
     message = outcome(msgpack.packb({"k": cls.KIND, "v": version, "b": plain}))
     assert message is None or type(message) is cls
 
 
-@settings(max_examples=examples(160), deadline=None)
+@settings(max_examples=examples(160))
 @given(message=ANY_MESSAGE, seed=st.integers(0, 1 << 32))
 def test_damaged_bytes_never_break_out(message: Message, seed: int) -> None:
     rng, body = random.Random(seed), bytearray(encode(message))
@@ -104,7 +104,7 @@ def test_damaged_bytes_never_break_out(message: Message, seed: int) -> None:
     outcome(bytes(body))
 
 
-@settings(max_examples=examples(80), deadline=None)
+@settings(max_examples=examples(80))
 @given(message=ANY_MESSAGE, seed=st.integers(0, 1 << 32))
 def test_a_cut_or_longer_body_is_refused(message: Message, seed: int) -> None:
     body = encode(message)
@@ -112,7 +112,7 @@ def test_a_cut_or_longer_body_is_refused(message: Message, seed: int) -> None:
     assert outcome(body + b"\x00") is None
 
 
-@settings(max_examples=examples(160), deadline=None)
+@settings(max_examples=examples(160))
 @given(message=ANY_MESSAGE, seed=st.integers(0, 1 << 32))
 def test_a_value_of_another_type_is_refused(message: Message, seed: int) -> None:
     envelope, places = _fields_of(message)
@@ -122,7 +122,7 @@ def test_a_value_of_another_type_is_refused(message: Message, seed: int) -> None
     assert outcome(msgpack.packb(envelope)) is None
 
 
-@settings(max_examples=examples(120), deadline=None)
+@settings(max_examples=examples(120))
 @given(message=ANY_MESSAGE, seed=st.integers(0, 1 << 32))
 def test_a_missing_field_is_refused_and_a_field_with_a_default_is_not(message: Message, seed: int) -> None:
     envelope, places = _fields_of(message)
@@ -137,7 +137,7 @@ def test_a_missing_field_is_refused_and_a_field_with_a_default_is_not(message: M
         assert changed is None or changed != message
 
 
-@settings(max_examples=examples(80), deadline=None)
+@settings(max_examples=examples(80))
 @given(message=ANY_MESSAGE, seed=st.integers(0, 1 << 32), extra=TEXT, plain=PLAIN)
 def test_an_unknown_field_is_refused(message: Message, seed: int, extra: str, plain: Any) -> None:
     envelope, places = _fields_of(message)
@@ -193,7 +193,7 @@ def assert_same_fate(body: bytes) -> None:
     assert fate(decode, body) == fate(decode_strictly, body)
 
 
-@settings(max_examples=examples(120), deadline=None)
+@settings(max_examples=examples(120))
 @given(report=USUAL, seed=st.integers(0, 1 << 32))
 def test_damaged_reports_meet_the_same_fate_on_both_ways(report: Report, seed: int) -> None:
     rng, whole = random.Random(seed), encode(report)
@@ -211,7 +211,7 @@ def test_damaged_reports_meet_the_same_fate_on_both_ways(report: Report, seed: i
         assert_same_fate(bytes(body))
 
 
-@settings(max_examples=examples(200), deadline=None)
+@settings(max_examples=examples(200))
 @given(report=USUAL, data=st.data())
 def test_reports_with_other_values_meet_the_same_fate_on_both_ways(report: Report, data: st.DataObject) -> None:
     envelope = msgpack.unpackb(encode(report))
@@ -230,7 +230,7 @@ def test_reports_with_other_values_meet_the_same_fate_on_both_ways(report: Repor
     assert_same_fate(msgpack.packb(envelope, unicode_errors="surrogatepass"))
 
 
-@settings(max_examples=examples(40), deadline=None)
+@settings(max_examples=examples(40))
 @given(
     report=USUAL,
     seed=st.integers(0, 1 << 32),

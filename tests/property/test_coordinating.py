@@ -127,7 +127,7 @@ def _step(what: str, which: str, count: str = "0") -> tuple[str, str | int | flo
 
 
 @pytest.mark.acceptance
-@settings(max_examples=examples(5), deadline=None)
+@settings(max_examples=examples(5))
 @given(st.lists(steps, min_size=6, max_size=14))
 def test_nodes_have_one_owner_bounds_are_kept_and_sizes_follow_the_policies(
     script: list[tuple[str, str | int | float, int]],
@@ -137,7 +137,7 @@ def test_nodes_have_one_owner_bounds_are_kept_and_sizes_follow_the_policies(
 
 
 @pytest.mark.acceptance
-@settings(max_examples=examples(150), deadline=None)
+@settings(max_examples=examples(150))
 @given(st.lists(steps, max_size=20))
 def test_so_they_do_over_many_scripts(script: list[tuple[str, str | int | float, int]]) -> None:
     """The same, more often and longer."""
@@ -145,7 +145,7 @@ def test_so_they_do_over_many_scripts(script: list[tuple[str, str | int | float,
 
 
 @pytest.mark.acceptance
-@settings(max_examples=examples(8), deadline=None)
+@settings(max_examples=examples(8))
 @given(st.lists(st.tuples(st.integers(0, 8), st.sampled_from([0.0, 90.0, 300.0, LEASE_S])), max_size=10))
 def test_sizes_under_fixed_bounds_are_those_of_a_plain_restatement(script: list[tuple[int, float]]) -> None:
     """(instances wanted, how long then): section 5.1 in four lines."""

@@ -87,7 +87,7 @@ def plain(claims: Sequence[Claim], free: int) -> tuple[list[int], list[int], lis
     return given_to, gone["idle"], gone["busy"]
 
 
-@settings(max_examples=examples(300), deadline=None)
+@settings(max_examples=examples(300))
 @given(markets(1))
 def test_one_class_as_the_plain_rules(market: tuple[list[Claim], tuple[int, ...]]) -> None:
     """Every number of the answer."""
@@ -134,7 +134,7 @@ def applied(
     return after, tuple(rest)
 
 
-@settings(max_examples=examples(200), deadline=None)
+@settings(max_examples=examples(200))
 @given(markets(3))
 def test_nothing_is_made_up_and_lower_bounds_are_kept(market: tuple[list[Claim], tuple[int, ...]]) -> None:
     """Units are conserved by class, go where they fit, and leave the lower bounds of all at least as near."""
@@ -153,7 +153,7 @@ def test_nothing_is_made_up_and_lower_bounds_are_kept(market: tuple[list[Claim],
     assert sum(units for units, _ in unfilled(after)) - most(unfilled(after), rest) <= lacking
 
 
-@settings(max_examples=examples(200), deadline=None)
+@settings(max_examples=examples(200))
 @given(markets(3))
 @example(  # what is free will not do for the one that lacks it, but for one that holds what would
     ([Claim("a", 2, 2, (2, 0), (2, 0), 2, (True, True)), Claim("b", 2, 2, (0, 0), (0, 0), 2, (True, False))], (0, 2))
@@ -182,7 +182,7 @@ def test_answers_come_to_rest_with_every_lower_bound_met(market: tuple[list[Clai
             assert most([*reserved, (1, claim.fits)], free) == most(reserved, free)
 
 
-@settings(max_examples=examples(200), deadline=None)
+@settings(max_examples=examples(200))
 @given(
     st.lists(st.tuples(st.integers(0, 5), st.tuples(st.booleans(), st.booleans(), st.booleans())), max_size=6),
     st.tuples(st.integers(0, 5), st.integers(0, 5), st.integers(0, 5)),

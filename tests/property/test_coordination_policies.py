@@ -22,7 +22,7 @@ EVENTS = st.lists(
 )
 
 
-@settings(max_examples=examples(150), deadline=None)
+@settings(max_examples=examples(150))
 @given(st.integers(0, 20), st.integers(0, 20), st.integers(0, 40), EVENTS)
 def test_fixed_bounds_share_one_size(
     batch_lower: int, web_lower: int, wanted: int, events: list[tuple[Moment, int, int]]
@@ -46,7 +46,7 @@ def test_fixed_bounds_share_one_size(
             assert working == min(before, size - serving)
 
 
-@settings(max_examples=examples(150), deadline=None)
+@settings(max_examples=examples(150))
 @given(st.integers(0, 20), st.integers(0, 20), st.integers(0, 40), st.integers(0, 40), EVENTS)
 def test_fixed_lower_bound_with_any_upper(
     batch_lower: int, web_lower: int, more: int, wanted: int, events: list[tuple[Moment, int, int]]
@@ -76,7 +76,7 @@ def test_fixed_lower_bound_with_any_upper(
                 assert serving == web.owned
 
 
-@settings(max_examples=examples(200), deadline=None)
+@settings(max_examples=examples(200))
 @given(
     st.lists(st.tuples(st.integers(1, 5), st.integers(0, 3), st.integers(0, 3)), max_size=12),
     st.integers(-1, 40),

@@ -22,7 +22,7 @@ from daemons.models.deadline.threshold import threshold_table
 from tests.extent import examples, first
 
 JOBS_MAX = 45
-steady = settings(deadline=None, derandomize=True, max_examples=examples(25))
+steady = settings(max_examples=examples(25))
 
 
 @st.composite

@@ -20,7 +20,7 @@ from daemons.models.deadline.threshold import threshold_table
 from tests.extent import examples
 
 JOBS_MAX = 40
-steady = settings(deadline=None, derandomize=True, max_examples=examples(30))
+steady = settings(max_examples=examples(30))
 
 
 @st.composite

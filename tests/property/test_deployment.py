@@ -224,4 +224,4 @@ class Machine(Deployments):
 
 
 TestDeployments: Any = Machine.TestCase
-TestDeployments.settings = settings(max_examples=examples(15), stateful_step_count=30, deadline=None)
+TestDeployments.settings = settings(max_examples=examples(15), stateful_step_count=30)

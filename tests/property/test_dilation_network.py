@@ -105,7 +105,7 @@ sets = st.integers(0, 10_000).flatmap(
 )
 
 
-@settings(max_examples=examples(30), deadline=None)
+@settings(max_examples=examples(30))
 @given(sets)
 def test_what_holds_for_every_model(drawn: tuple[int, int, int, list[int]]) -> None:
     """No job is faster than alone or slower than in turn with all; the order of jobs and of resources does not matter.

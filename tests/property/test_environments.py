@@ -3,7 +3,7 @@ nothing, the lower bounds can always be met, and what goes down leaves nothing b
 
 from __future__ import annotations
 
-from hypothesis import HealthCheck, settings
+from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
@@ -164,6 +164,4 @@ class Owners(RuleBasedStateMachine):
 
 
 TestOwners = Owners.TestCase
-TestOwners.settings = settings(
-    max_examples=examples(40), stateful_step_count=30, deadline=None, suppress_health_check=[HealthCheck.too_slow]
-)
+TestOwners.settings = settings(max_examples=examples(40), stateful_step_count=30)

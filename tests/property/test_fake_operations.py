@@ -143,7 +143,7 @@ class _Chaos:
                     self.may_go.add(event.status.vm)
 
 
-@settings(max_examples=examples(60), deadline=None)
+@settings(max_examples=examples(60))
 @given(st.integers(0, 2**32))
 def test_random_operations_and_faults(seed: int) -> None:
     """The invariants hold after every step, and every operation is answered exactly once."""

@@ -88,7 +88,7 @@ def may_start(row: WorkRow, now_s: float) -> bool:
     return not row.fixed and max(row.desired_start_s, row.not_before_s) <= now_s
 
 
-@settings(max_examples=examples(120), deadline=None, derandomize=True)
+@settings(max_examples=examples(120))
 @given(seed=SEEDS)
 def test_parts_are_disjoint_complete_and_true(seed: int) -> None:
     """Every part has the nodes and workloads that are its own, in their order and with all that is known of them."""
@@ -179,7 +179,7 @@ def test_every_case_occurs() -> None:
 
 
 @pytest.mark.parametrize("policy", POLICIES)
-@settings(max_examples=examples(25), deadline=None, derandomize=True)
+@settings(max_examples=examples(25))
 @given(seed=SEEDS)
 def test_no_decision_crosses_a_border(policy: str, seed: int) -> None:
     """Whatever the policy: nodes of others are never named, quotas are kept, nothing is lost when decisions are
@@ -232,7 +232,7 @@ def _leaves(seen: Snapshot, placed: PlacementDecision) -> None:
 
 
 @pytest.mark.parametrize("policy", POLICIES)
-@settings(max_examples=examples(15), deadline=None, derandomize=True)
+@settings(max_examples=examples(15))
 @given(seed=SEEDS)
 def test_each_part_is_decided_as_if_it_were_alone(policy: str, seed: int) -> None:
     """The joined decision has exactly the changes and refusals that the policy makes of each part, apart from what

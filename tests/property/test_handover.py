@@ -345,4 +345,4 @@ class Bounded(Handovers):
 
 
 TestHandovers: Any = Bounded.TestCase
-TestHandovers.settings = settings(max_examples=examples(60), stateful_step_count=40, deadline=None)
+TestHandovers.settings = settings(max_examples=examples(60), stateful_step_count=40)

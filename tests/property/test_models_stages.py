@@ -18,7 +18,7 @@ from daemons.models.stages import (
 )
 from tests.extent import examples
 
-steady = settings(deadline=None, derandomize=True, max_examples=examples(100))
+steady = settings(max_examples=examples(100))
 Stage = tuple[float, float, float, float]
 Case = tuple[float, list[Stage]]
 

@@ -14,7 +14,7 @@ from daemons.models.utility import FORMS, UtilityForm, completion_at, unweighted
 from shared.snapshot import Floats
 from tests.extent import examples
 
-steady = settings(deadline=None, derandomize=True, max_examples=examples(100))
+steady = settings(max_examples=examples(100))
 forms = pytest.mark.parametrize("form", FORMS.values(), ids=FORMS)
 margins = st.floats(-1e6, 1.0) | st.floats(-40.0, 1.0) | st.sampled_from([-20.0, 0.0, 1.0])
 importances = st.floats(0.1, 10.0)

@@ -11,7 +11,7 @@ from daemons.models.response import Hyperbola, MultiServer, ResponseModel
 from daemons.models.web_utility import AppUtility, FlowUtility, flow_utility
 from tests.extent import examples
 
-steady = settings(deadline=None, derandomize=True, max_examples=examples(100))
+steady = settings(max_examples=examples(100))
 loads = st.floats(1.0, 1e6) | st.just(0.0)
 models = st.builds(Hyperbola, st.floats(1e-2, 1e5), loads) | st.builds(
     MultiServer, st.floats(1e-2, 1e5), loads, st.floats(500.0, 5000.0)

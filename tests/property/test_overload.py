@@ -64,7 +64,7 @@ def excess_s(flow: FlowLoad, mhz: float, vcpu_mhz: float, load_mhz: float) -> fl
     return float(flow.work_mcycles / vcpu_mhz * (1.0 + waits))
 
 
-@settings(max_examples=examples(25), deadline=None)
+@settings(max_examples=examples(25))
 @given(st.lists(FLOWS, min_size=1, max_size=3), st.floats(200.0, 20_000.0), st.sampled_from((1_000.0, 3_000.0)))
 def test_as_many_are_let_in_as_a_search_finds(flows: list[FlowLoad], mhz: float, vcpu_mhz: float) -> None:
     """The limit is what the search finds, or as many as use all of the CPU where that is more."""
@@ -81,7 +81,7 @@ def test_as_many_are_let_in_as_a_search_finds(flows: list[FlowLoad], mhz: float,
     assert found == pytest.approx(expected, rel=0.02, abs=1.0)
 
 
-@settings(max_examples=examples(200), deadline=None)
+@settings(max_examples=examples(200))
 @given(FLOWS, st.floats(200.0, 20_000.0))
 def test_at_the_greatest_load_the_goal_is_just_met(flow: FlowLoad, mhz: float) -> None:
     load_mhz = greatest_load_mhz(flow, mhz, 2_000.0)
@@ -93,7 +93,7 @@ def test_at_the_greatest_load_the_goal_is_just_met(flow: FlowLoad, mhz: float) -
         assert response_s(flow, mhz, 2_000.0, 0.0) >= flow.goal_s * (1.0 - 1e-9)
 
 
-@settings(max_examples=examples(200), deadline=None)
+@settings(max_examples=examples(200))
 @given(FLOWS, st.floats(200.0, 20_000.0), st.integers(1, 50))
 def test_whoever_is_let_in_is_answered_in_time(flow: FlowLoad, mhz: float, instances: int) -> None:
     """In the queue and at work together there are no more requests than the instances answer within the goal, but for
@@ -107,7 +107,7 @@ def test_whoever_is_let_in_is_answered_in_time(flow: FlowLoad, mhz: float, insta
         assert found.instance_max * instances + found.queue_max <= answered * (1.0 + 1e-6) + 1.0
 
 
-@settings(max_examples=examples(200), deadline=None)
+@settings(max_examples=examples(200))
 @given(st.builds(FlowLoad, ANY, ANY, ANY, ANY), ANY, ANY, st.integers(1, 64), st.integers(0, 1_000_000))
 def test_any_figures_give_limits_or_none(
     flow: FlowLoad, mhz: float, vcpu_mhz: float, vcpus: int, instances: int

@@ -31,7 +31,7 @@ def _agree(seen: Snapshot, decision: PlacementDecision, naive: Naive) -> None:
 
 
 @pytest.mark.parametrize("name", first(FORMS))
-@settings(max_examples=examples(250), deadline=None, derandomize=True)
+@settings(max_examples=examples(250))
 @given(seed=st.integers(0, 2**32), workloads=st.integers(0, 40))
 def test_same_as_naive(name: str, seed: int, workloads: int) -> None:
     """The same changes in the same order with the same allotments, and the same refusals; two decisions on."""

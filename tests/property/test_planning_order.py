@@ -86,7 +86,7 @@ def replayed(vms: list[Vm], plan: Plan) -> dict[str, str]:
 
 
 @given(shuffles())
-@settings(max_examples=examples(300), deadline=None)
+@settings(max_examples=examples(300))
 def test_every_shuffle_that_fits_before_and_after_is_planned_to_its_end(vms: list[Vm]) -> None:
     plan = planned(vms)
     assert plan.blocked == ()
@@ -94,7 +94,7 @@ def test_every_shuffle_that_fits_before_and_after_is_planned_to_its_end(vms: lis
 
 
 @given(shuffles())
-@settings(max_examples=examples(100), deadline=None)
+@settings(max_examples=examples(100))
 def test_limits_hold_in_every_wave(vms: list[Vm]) -> None:
     plan = planned(vms, Ceilings(migrations_per_node=1, actions_total=2))
     for number in {step.wave for step in plan.steps}:

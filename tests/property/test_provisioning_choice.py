@@ -63,7 +63,7 @@ def can_serve(seen: Snapshot, rows: Sequence[int], sizes: Sequence[int]) -> bool
     return bool(found.status == 0)
 
 
-@settings(max_examples=examples(150), deadline=None)
+@settings(max_examples=examples(150))
 @given(clusters())
 def test_chosen_nodes_serve_the_windows(case: tuple[Snapshot, list[int]]) -> None:
     """Only available nodes, all that must stay, and what is said to be enough is; with one window also the reverse."""
@@ -83,7 +83,7 @@ def test_chosen_nodes_serve_the_windows(case: tuple[Snapshot, list[int]]) -> Non
     assert sorted(rest + np.flatnonzero(chosen).tolist()) == usable
 
 
-@settings(max_examples=examples(150), deadline=None)
+@settings(max_examples=examples(150))
 @given(clusters())
 def test_sizes_that_grow_only_add_nodes(case: tuple[Snapshot, list[int]]) -> None:
     """For one window: a node in service for a size is in service for the next one too."""
@@ -125,7 +125,7 @@ def one_by_one(asked: Sequence[Claim], nodes: int) -> tuple[int, ...]:
     return tuple(given_nodes)
 
 
-@settings(max_examples=examples(200), deadline=None)
+@settings(max_examples=examples(200))
 @given(claims(), st.integers(0, 20))
 def test_convex_probabilities_are_shared_one_by_one(asked: list[Claim], nodes: int) -> None:
     found = share(asked, lambda sizes: sum(sizes) <= nodes)
@@ -133,7 +133,7 @@ def test_convex_probabilities_are_shared_one_by_one(asked: list[Claim], nodes: i
     assert found == one_by_one(asked, nodes)
 
 
-@settings(max_examples=examples(100), deadline=None)
+@settings(max_examples=examples(100))
 @given(
     st.lists(st.floats(-10, 10), min_size=1, max_size=6),
     st.floats(0.5, 100),

@@ -120,4 +120,4 @@ class Lives(RuleBasedStateMachine):
 
 
 TestLives = Lives.TestCase
-TestLives.settings = settings(max_examples=examples(15), stateful_step_count=15, deadline=None, derandomize=True)
+TestLives.settings = settings(max_examples=examples(15), stateful_step_count=15)

@@ -30,7 +30,7 @@ def depth(value: Any) -> int:
     return 0 if inside is None else 1 + max(map(depth, inside), default=0)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(PLAIN)
 def test_what_is_whole_is_read_as_it_was_written(value: Any) -> None:
     whole = [MANY, value]
@@ -39,7 +39,7 @@ def test_what_is_whole_is_read_as_it_was_written(value: Any) -> None:
         assert from_bytes(body) == whole
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(PLAIN, st.integers(1, 40), st.binary(min_size=1, max_size=4))
 def test_what_is_cut_off_or_goes_on_is_refused(value: Any, cut: int, more: bytes) -> None:
     body = msgpack.packb([MANY, value])

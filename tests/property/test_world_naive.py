@@ -178,7 +178,7 @@ def _change(rng: random.Random, world: World, naive: _Naive, now_s: float) -> No
         world.remove(vm, now_s)
 
 
-@settings(max_examples=examples(60), deadline=None)
+@settings(max_examples=examples(60))
 @given(st.integers(0, 2**32), st.booleans())
 def test_as_the_naive_world(seed: int, io: bool) -> None:
     """Ends, progress, counters and where everyone is agree, whatever is done to the guests."""

@@ -26,7 +26,7 @@ def naive_shares(guests: dict[str, dict[str, float]], ceilings: dict[str, float]
     return dict(zip(active, given_mhz, strict=True))
 
 
-@settings(max_examples=examples(80), deadline=None)
+@settings(max_examples=examples(80))
 @given(st.integers(0, 2**32))
 def test_as_worked_out_anew(seed: int) -> None:
     """Shares, what is available and the work done agree, whatever is asked, paused, reweighted or moved."""

@@ -139,7 +139,7 @@ SMALL_JOBS = st.lists(
 
 
 @given(SMALL_JOBS, st.sampled_from([20.0, 60.0, 61.0, math.inf]))
-@settings(deadline=None, max_examples=examples(150))
+@settings(max_examples=examples(150))
 def test_first_fit_is_the_plain_replay(jobs: list[ReplayJob], window_s: float) -> None:
     inside = [each for each in jobs if each.submit_s < window_s]
     plain = plain_replay(inside, 4, window_s)

@@ -22,7 +22,7 @@ from tests.extent import examples
 PAPER = WebTerms()
 FIRST_MINUTE = "1998-06-06T22:00Z"
 MINUTES = 14 * 24 * 60
-steady = settings(deadline=None, derandomize=True, max_examples=examples(100))
+steady = settings(max_examples=examples(100))
 terms = st.tuples(st.floats(0.05, 1.0), st.floats(0.05, 1.0)).map(lambda two: WebTerms(max(two), min(two)))
 
 

@@ -52,7 +52,7 @@ def test_where_jobs_share_nodes_the_node_goes_whose_jobs_are_smallest_together()
     assert evicted(crowd, ["b", "c"], 1) == (("late", "wide"), ("b", "c"))
 
 
-@settings(max_examples=examples(200), deadline=None)
+@settings(max_examples=examples(200))
 @given(st.lists(st.tuples(st.integers(1, 5), st.integers(0, 3)), max_size=12), st.integers(0, 30))
 def test_where_every_node_has_one_job_the_papers_order_holds(jobs: list[tuple[int, int]], needed: int) -> None:
     """The same victims as the rule of section 5.1 names, and all their nodes."""
@@ -68,7 +68,7 @@ def test_where_every_node_has_one_job_the_papers_order_holds(jobs: list[tuple[in
     assert len(freed) == sum(sizes[index] for index in expected)
 
 
-@settings(max_examples=examples(100), deadline=None)
+@settings(max_examples=examples(100))
 @given(
     st.lists(st.tuples(st.frozensets(st.sampled_from("abcdefgh"), min_size=1), st.integers(0, 3)), max_size=10),
     st.integers(0, 9),
