@@ -34,6 +34,23 @@ def test_every_template_that_cannot_be_used_is_told_without_libvirt(
     assert checked(tmp_path, driver + keys) == 0
 
 
+def test_shared_disks_are_not_to_be_copied_onto_themselves(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    driver = '[hypervisor]\ndriver = "libvirt"\nuri = "qemu+unix:///system?socket=/nowhere"\n'
+    broken = f'[libvirt.templates.a]\nfile = "{tmp_path}/a.xml"\n'
+
+    def told(shared: str, copied: str, more: str = "") -> tuple[int, str]:
+        keys = f'[libvirt]\nshared_pools = [{shared}]\n[libvirt.migration]\ncopy_storage = "{copied}"\n'
+        return checked(tmp_path, driver + keys + more), capsys.readouterr().err
+
+    status, said = told('"default", "trimtab-saved"', "always", broken)
+    assert status == 2
+    assert "libvirt.migration.copy_storage: is 'always': a disk in default, which all nodes share" in said
+    assert "auto, or no such pool in libvirt.shared_pools" in said
+    assert "libvirt.templates.a.file" in said  # all that is wrong at once
+    assert told('"default"', "auto")[0] == told('"default"', "never")[0] == 0
+    assert told('"trimtab-saved"', "always")[0] == told("", "always")[0] == 0  # images are no disks
+
+
 def test_every_program_that_cannot_be_run_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     driver = '[hypervisor]\ndriver = "process"\n[process]\ncore_mhz = 1000\n'
     programs = '[process.programs.a]\nrun = ["sleep"]\n[process.programs.b]\nrun = ["/bin/sleep", "{jobs}"]\n'

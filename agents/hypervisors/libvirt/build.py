@@ -14,15 +14,17 @@ from agents.hypervisors.libvirt.connection import Link
 from agents.hypervisors.libvirt.driver import LibvirtHypervisor
 from agents.hypervisors.libvirt.site import Site
 from agents.hypervisors.libvirt.statistics import Reader
+from agents.hypervisors.libvirt.templates import Template
 from shared import startup
-from shared.agent_config import AgentConfig
+from shared.agent_config import AgentConfig, CopyStorage, LibvirtKeys
+from shared.errors import InvalidInput, Problem
 
 MHZ_UNKNOWN = 1_000.0
 
 
 def check_config(config: AgentConfig) -> None:
-    """Raise InvalidInput with all that is wrong with the templates' files; libvirt is not asked."""
-    templates.read_all(config.libvirt.templates)
+    """Raise InvalidInput with all that is wrong with the driver's keys and its templates; libvirt is not asked."""
+    _checked(config.libvirt)
 
 
 def from_config(config: AgentConfig, wake: Callable[[], None]) -> LibvirtHypervisor:
@@ -49,7 +51,7 @@ def from_module(
     """The same with another module in place of libvirt. `reach` raises Unavailable for URIs where nobody answers;
     `retry_s` is how long it waits before it connects again."""
     keys = config.libvirt
-    found = templates.read_all(keys.templates)
+    found = _checked(keys)
     name = config.node.name or startup.host_name()
     core_mhz = (keys.core_mhz or 0.0) * config.core_mhz_factor
     cpu = Cpu(core_mhz or MHZ_UNKNOWN, keys.core_frac, capacity.cgroup_version())
@@ -60,6 +62,27 @@ def from_module(
     relay.target = driver
     driver.start()
     return driver
+
+
+def _checked(keys: LibvirtKeys) -> dict[str, Template]:
+    """The templates. Raises InvalidInput with all that is wrong."""
+    problems = _wrong(keys)
+    try:
+        found = templates.read_all(keys.templates)
+    except InvalidInput as error:
+        raise InvalidInput(*problems, *error.problems) from error
+    if problems:
+        raise InvalidInput(*problems)
+    return found
+
+
+def _wrong(keys: LibvirtKeys) -> list[Problem]:
+    """Of keys that do not go together. Saved images are not disks: their pool may be shared in any case."""
+    shared = [pool for pool in keys.shared_pools if pool != keys.save_pool or pool == keys.pool]
+    if keys.migration.copy_storage is not CopyStorage.ALWAYS or not shared:
+        return []
+    what = f"is 'always': a disk in {', '.join(shared)}, which all nodes share, would be copied onto itself"
+    return [Problem("libvirt.migration.copy_storage", what, "auto, or no such pool in libvirt.shared_pools")]
 
 
 class _Relay:

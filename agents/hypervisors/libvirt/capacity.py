@@ -127,7 +127,6 @@ def node_of(conn: Connection, errors: type[Exception], name: str, keys: LibvirtK
     core_mhz = keys.core_mhz or float(info[3])
     if core_mhz <= 0:
         raise TransientError("libvirt does not tell the clock of this machine: libvirt.core_mhz is needed")
-    abilities = (Ability.SAVE, Ability.MIGRATE) if features.migrate else (Ability.SAVE,)
     kinds = {domain.get("type", "") for domain in capabilities.findall("guest/arch/domain")}
     return Node(
         name,
@@ -136,9 +135,16 @@ def node_of(conn: Connection, errors: type[Exception], name: str, keys: LibvirtK
         int(info[1]) if keys.memory_mib is None else keys.memory_mib,
         labels=("kvm",) if "kvm" in kinds else (),
         cpu_model=capabilities.findtext("host/cpu/model", "") or capabilities.findtext("host/cpu/arch", ""),
-        abilities=abilities,
+        abilities=abilities_of(features),
         migration_has=has,
     )
+
+
+def abilities_of(features: Features, has_images: bool = False) -> tuple[Ability, ...]:
+    """What the inventory declares. Where there are images SAVE is declared also while their pool cannot be used: they
+    hold no memory, which the controller would take what is frozen to do."""
+    able = {Ability.SAVE: features.save or has_images, Ability.MIGRATE: features.migrate}
+    return tuple(ability for ability, has in able.items() if has)
 
 
 def _has(conn: Connection, errors: type[Exception], capabilities: ET.Element) -> tuple[str, ...]:

@@ -433,7 +433,8 @@ class LibvirtHypervisor:
                 capacity.write_card(conn, errors, site.keys.save_pool, Card(site.node, node.memory_mib, *own))
             site.reader.host_cpu = fit.of_kind(node.migration_has, "cpu")
             found = site.reader.read(conn)
-        self._node = node
+        has_images = any(seen.state is VmState.SUSPENDED for seen in found.values())
+        self._node = replace(node, abilities=capacity.abilities_of(site.features, has_images))
         core_mhz = node.core_mhz * self._core_mhz_factor
         site.cpu = site.reader.cpu = replace(site.cpu, core_mhz=core_mhz)
         if not site.features.save:
