@@ -107,6 +107,9 @@ format: setup ## Put the formatting right
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-clean: ## Remove everything that the other targets made
+clean: ## Remove everything that the other targets made, as root what interrupted labs have left, too
+	@if [ "$$(id -u)" = 0 ] && [ -x $(BIN)/python ]; then \
+	  $(BIN)/python -m tests.lab.remains || echo "what interrupted labs have left could not be removed" >&2; \
+	fi
 	rm -rf $(VENV) out build *.egg-info .coverage .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -7,9 +7,11 @@ import os
 import re
 import shutil
 import socket
+import ssl
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from http.client import HTTPException
 from importlib import metadata
@@ -21,21 +23,29 @@ from rich.table import Table
 from rich.text import Text
 
 from daemons.cli.output import REFUSED, emit, output_option
+from daemons.cli.render import time_text
 from daemons.power import make_driver
 from daemons.power.exec import commands
 from daemons.price_feed import feed_of
 from shared import plugins
-from shared.config import ControllerConfig, load
-from shared.errors import InvalidInput
+from shared.bus.rabbitmq_values import Address, Tls, parse_url, tls_advice, tls_context
+from shared.clock import SystemClock
+from shared.config import Bus, ControllerConfig, load
+from shared.errors import InvalidInput, InvalidValue
 from shared.exposition import PATH, address_of
 from shared.model import PowerOperation
-from shared.private import completed
+from shared.private import completed, is_absent
 
 DISTRIBUTION = "trimtab"
 IMPORT_NAMES = ("agents", "daemons", "shared", "sim_backend")
 OLDEST_PYTHON = (3, 11)
 DATA_VARIABLE = "TRIMTAB_DATA"
 ANSWER_S = 3.0
+DAY_S = 86_400.0
+SOON_S = 30 * DAY_S
+CERTIFICATE = "broker certificate"
+RENEW = "a new one, as `trimtab broker tls` makes it; once it has ended no daemon and no command can connect"
+NO_CHECK_TIME = 0x200000  # X509_V_FLAG_NO_CHECK_TIME
 TAKEN = "another address in metrics.listen; until then the controller goes on without its metrics"
 
 
@@ -200,6 +210,77 @@ def configuration(path: Path) -> Iterator[Check]:
         yield Check("prices", not wrong, wrong or config.prices.file, fix)
     if config.metrics.listen:
         yield metrics(config.metrics.listen)
+    yield from broker(config.bus, SystemClock().now_s())
+
+
+def broker(bus: Bus, now_s: float) -> Iterator[Check]:
+    """The broker's certificate, where it has to show one."""
+    if not bus.url.startswith("amqps:"):
+        return
+    tls = bus.tls
+    try:
+        address = parse_url(bus.url)
+        lacking = [place for place in (tls.ca_file, tls.cert_file, tls.key_file) if is_absent(place)]
+        if lacking:
+            fix = f"look at it by hand: openssl s_client -connect {address.host}:{address.port}"
+            detail = f"only the unit has {', '.join(lacking)}: not looked at"
+            yield Check(CERTIFICATE, True, detail, fix, warning=True)
+            return
+        yield certificate(address, tls, now_s)
+    except InvalidValue as error:
+        yield Check(CERTIFICATE, False, str(error), "mend [bus] and [bus.tls]")
+
+
+def certificate(address: Address, tls: Tls, now_s: float) -> Check:
+    """What is to be said of the certificate that a broker shows. Raises InvalidValue for files that cannot be used."""
+    where = f"{address.host}:{address.port}"
+    try:
+        return judged(where, *presented(address, tls), now_s)
+    except ssl.SSLError as error:
+        return _distrusted(address, tls, error, now_s)
+    except OSError as error:
+        fix = "see that the broker runs and can be reached; until then its certificate is not known"
+        return Check(CERTIFICATE, True, f"{where}: {error.strerror or error}", fix, warning=True)
+
+
+def presented(address: Address, tls: Tls, whenever: bool = False) -> tuple[float, float]:
+    """From when until when the certificate of a broker is good, in seconds since the epoch. It is verified as by every
+    client, but for its time if `whenever`, and nothing is said to the broker. Raises OSError, and InvalidValue for
+    files that cannot be used."""
+    context, name = tls_context(address, tls)
+    if whenever:
+        context.verify_flags |= NO_CHECK_TIME
+    with (
+        socket.create_connection((address.host, address.port), timeout=ANSWER_S) as plain,
+        context.wrap_socket(plain, server_hostname=name) as secured,
+    ):
+        shown = secured.getpeercert() or {}
+    begins, ends = (ssl.cert_time_to_seconds(str(shown[key])) for key in ("notBefore", "notAfter"))
+    return float(begins), float(ends)
+
+
+def _distrusted(address: Address, tls: Tls, error: ssl.SSLError, now_s: float) -> Check:
+    """That clients refuse the broker, and, if that is for the time of its certificate, when that is."""
+    where = f"{address.host}:{address.port}"
+    with suppress(OSError):  # it is refused for something else too: that is what `error` says
+        found = judged(where, *presented(address, tls, whenever=True), now_s)
+        if not found.ok:
+            return found
+    return Check(CERTIFICATE, False, f"{where}: {tls_advice(error)}", "mend the broker's certificate or [bus.tls]")
+
+
+def judged(where: str, begins_s: float, ends_s: float, now_s: float) -> Check:
+    """Of a certificate that is good from `begins_s` until `ends_s`."""
+    begins, ends = time_text(begins_s), time_text(ends_s)
+    if now_s < begins_s:
+        fix = "see the clocks of this machine and of the one that made it"
+        return Check(CERTIFICATE, False, f"{where}: not valid before {begins}", fix)
+    if now_s > ends_s:
+        return Check(CERTIFICATE, False, f"{where}: ended at {ends}", RENEW)
+    if ends_s - now_s < SOON_S:
+        days = int((ends_s - now_s) // DAY_S)
+        return Check(CERTIFICATE, True, f"{where}: ends at {ends}, in {days} days", RENEW, warning=True)
+    return Check(CERTIFICATE, True, f"{where}: good until {ends}")
 
 
 def metrics(listen: str) -> Check:

@@ -85,6 +85,22 @@ def test_a_plan_and_its_approvals_outlive_the_controller() -> None:
     assert [action.kind for action in later.take_orders()] == [ActionKind.MIGRATE]
 
 
+def test_waiting_is_one_alarm_whichever_decision_waits() -> None:
+    """Given a decision that waits, when the next one takes its place, then the alarm is still the same, and says so."""
+
+    def alarm() -> tuple[str, str]:
+        alarms = desk.ask(Query("q", "status")).data["alarms"]
+        (found,) = [each for each in alarms if each["what"] == "plan-waiting"]
+        return found["subject"], found["detail"]
+
+    desk = held()
+    before, told = number(desk), alarm()
+    desk.wait(2 * CYCLE_S, NODES)
+    after = number(desk)
+    assert after > before
+    assert [told, alarm()] == [("controller", f"decision {each}: 1 changes") for each in (before, after)]
+
+
 def test_who_has_approved_it_carries_it_out_when_fewer_are_asked_for_since() -> None:
     desk = held(approvals=2)
     assert approve(desk, "operator.jane", "a1").done
