@@ -171,7 +171,8 @@ def alarms(tables: Tables, now_s: float) -> list[Row]:
     if prices.trouble:
         found.append(_alarm("prices-stale", "prices", prices.trouble_s, prices.trouble))
     if pending is not None:
-        found.append(_alarm("plan-waiting", f"{pending.number}", pending.at_s, f"{len(pending.held)} changes"))
+        what = f"decision {pending.number}: {len(pending.held)} changes"
+        found.append(_alarm("plan-waiting", "controller", pending.at_s, what))
     found += [_alarm(what, "controller", *each) for what, each in sorted(tables.troubles.items())]
     if not tables.agenda.acting:
         found.append(_alarm("not-acting", "controller", None, "it only observes until deciding is switched on"))

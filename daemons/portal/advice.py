@@ -44,7 +44,7 @@ ADVICE = {
         "Look whether what it sees is right, then let it act: trimtab unpause.",
     ),
     "plan-waiting": Advice(
-        "A decision waits for approval.",
+        "A decision waits for approval; the detail has its number.",
         "Look at the decision and approve or reject it; or leave it: the next decision takes its place.",
     ),
     "decision-trouble": Advice(

@@ -24,6 +24,7 @@ LOAD = (
 LOAD_UNWATCHED = 20.0  # the same of what nobody waits for changes of
 ROWS_MAX = 10_000
 ROWS_MIN = 100
+GROWS_AFTER = 60  # answers that fitted, before twice as many rows are asked for again
 OF_PROVIDER = {"jobs": NOT_OVER}  # what the provider's pages are shown unless they name a subject: 30 days are too many
 KEPT_MAX = 400  # views of one account and subject each
 FORGET_S = 600.0
@@ -65,6 +66,7 @@ class _View:
     task: asyncio.Task[None] | None = None
     trouble: Trouble | None = None
     limit: int = ROWS_MAX
+    fitted: int = 0  # answers since the limit was last changed
     outdated: bool = False  # something was done since
 
     def is_due(self, now_s: float, load: float = LOAD) -> bool:
@@ -171,14 +173,20 @@ class Live:
                 self._tell()
 
     async def _fitting(self, view: _View, account: str, what: str, subject: str) -> dict[str, Any]:
-        """A view of as many rows as fit into an answer. Raises as `Desk.view`."""
+        """A view of as many rows as fit into an answer; whether more do is tried again now and then. Raises as
+        `Desk.view`."""
+        if view.limit < ROWS_MAX and view.fitted >= GROWS_AFTER:
+            view.limit, view.fitted = min(2 * view.limit, ROWS_MAX), 0
         while True:
             try:
-                return await self._desk.view(account, what, subject, view.limit)
+                found = await self._desk.view(account, what, subject, view.limit)
             except Refused as refused:
                 if refused.code != "too-large" or view.limit <= ROWS_MIN:
                     raise
-                view.limit //= 2
+                view.limit, view.fitted = view.limit // 2, 0
+            else:
+                view.fitted += 1
+                return found
 
     def _changes(self, view: _View, found: dict[str, Any] | Refused) -> bool:
         """Take an answer; whether it says something else than the one before."""

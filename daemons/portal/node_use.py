@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from daemons.portal.pictures import LOOKS, picture_html
+from daemons.portal.words import span
 from daemons.report.charts import Chart, Series, Style
 from daemons.report.draw import svg
 from daemons.store.reading import Reading
@@ -12,6 +14,7 @@ from daemons.store.samples import NodeUse
 
 HOURS = (6, 24, 168)
 ROWS_MAX = 5_000
+HEIGHT_PX = 220  # of each of the two charts
 NOTHING = "nothing was stored in this time"
 
 
@@ -30,9 +33,16 @@ def use_of(reading: Reading, node: str, from_s: float, to_s: float) -> Use:
     return Use((_busy(rows, from_s, to_s), _memory(rows, from_s, to_s)), mark)
 
 
-def drawn(use: Use, theme: str) -> str:
-    """The charts below each other as SVG; blocks for some tenths of a second."""
-    return svg(use.charts, theme, 720, 220, "Use of the node")
+def drawn(use: Use, look: str) -> str:
+    """The charts below each other as SVG, in one of `LOOKS`; blocks for some tenths of a second."""
+    return svg(use.charts, LOOKS[look].theme, LOOKS[look].width_px, HEIGHT_PX, "Use of the node")
+
+
+def picture_of(url: str, node: str, hours: int) -> str:
+    """The element that shows them. url: of the node's page."""
+    shows = f"CPU, I/O wait and memory of {node} over the last {span(3600.0 * hours)}"
+    title = f"{shows}; the tables below have the figures"
+    return picture_html(lambda look: f"{url}/use.{look}.svg?hours={hours}", title, 2 * HEIGHT_PX)
 
 
 def _busy(rows: Sequence[NodeUse], from_s: float, to_s: float) -> Chart:

@@ -223,6 +223,12 @@ class Form:
         except ValueError as error:
             raise InvalidValue(name, text[:60], "a whole number") from error
 
+    def need_typed(self, name: str, what: str) -> None:
+        """Refuse what cannot be taken back unless `typed` is the name of the `what`, letter by letter. Raises
+        `InvalidInput`."""
+        if self.text("typed") != name:
+            raise InvalidInput(Problem("typed", f"is not the {what}'s name", f"{name}, to show that you mean it"))
+
     def is_on(self, name: str) -> bool:
         """Whether a box is ticked."""
         return name in self.fields

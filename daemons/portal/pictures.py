@@ -9,7 +9,7 @@ import pickle
 import secrets
 import signal
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import Executor, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import suppress
@@ -28,7 +28,38 @@ WAITING_MAX = 60  # drawings that are asked for and not begun or done
 CHARTS_BYTES_MAX, DRAWN_BYTES_MAX = 32 << 20, 32 << 20
 POINTS_MAX = 2 * WIDTH_PX
 NICENESS = 10
-THEMES = ("light", "dark")
+NARROW_PX = 390
+_NARROW, _DARK = "(max-width: 40rem)", "(prefers-color-scheme: dark)"  # as in the style sheet
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """How a picture is drawn, and in which windows it is the one that is shown ("": where no other is)."""
+
+    theme: str
+    width_px: int
+    media: str = ""
+
+
+# Every one that may be asked for; the first whose windows are meant is shown.
+LOOKS: Mapping[str, Look] = {
+    "narrow-dark": Look("dark", NARROW_PX, f"{_NARROW} and {_DARK}"),
+    "narrow": Look("light", NARROW_PX, _NARROW),
+    "dark": Look("dark", WIDTH_PX, _DARK),
+    "light": Look("light", WIDTH_PX),
+}
+
+
+def picture_html(url: Callable[[str], str], title: str, height_px: int) -> str:
+    """The element that shows a picture in the look that a window asks for. `url` gives the address of each."""
+    parts = []
+    for name, look in LOOKS.items():
+        size = f'width="{look.width_px}" height="{height_px}"'
+        if look.media:
+            parts.append(f'<source media="{look.media}" srcset="{escape(url(name))}" {size}>')
+        else:
+            parts.append(f'<img src="{escape(url(name))}" alt="{escape(title)}" {size} loading="lazy">')
+    return f"<picture>{''.join(parts)}</picture>"
 
 
 class TooBusy(TransientError):
@@ -39,7 +70,7 @@ class TooBusy(TransientError):
 
 @dataclass(frozen=True, slots=True)
 class Picture:
-    """A chart that may be asked for as `/charts/ID.svg` and `/charts/ID.dark.svg`."""
+    """A chart that may be asked for as `/charts/ID.LOOK.svg`, in each of `LOOKS`."""
 
     id: str
     title: str
@@ -47,11 +78,7 @@ class Picture:
     @property
     def markup(self) -> str:
         """The element that shows it."""
-        return (
-            f'<picture><source media="(prefers-color-scheme: dark)" srcset="/charts/{self.id}.dark.svg">'
-            f'<img src="/charts/{self.id}.svg" alt="{escape(self.title)}" width="{WIDTH_PX}" height="{HEIGHT_PX}"'
-            ' loading="lazy"></picture>'
-        )
+        return picture_html(lambda look: f"/charts/{self.id}.{look}.svg", self.title, HEIGHT_PX)
 
 
 class _Sized(Protocol):
@@ -106,16 +133,16 @@ class Pictures:
         self._charts.put(id, packed)
         return Picture(id, chart.title)
 
-    async def svg(self, id: str, theme: str) -> bytes | None:
-        """The drawing of a chart; None for one that is not kept. Raises `TooBusy`."""
-        key = (id, theme)
+    async def svg(self, id: str, look: str) -> bytes | None:
+        """The drawing of a chart; None for one that is not kept, and for a look that is none. Raises `TooBusy`."""
+        key = (id, look)
         drawn = self._drawn.get(key)
         packed = self._charts.get(id)
-        if drawn is not None or packed is None or theme not in THEMES:
+        if drawn is not None or packed is None or look not in LOOKS:
             return drawn
         task = self._under_way.get(key)
         if task is None:
-            task = self._under_way[key] = asyncio.create_task(self.do(_draw, packed, theme))
+            task = self._under_way[key] = asyncio.create_task(self.do(_draw, packed, look))
             task.add_done_callback(lambda _: self._under_way.pop(key, None))
         drawn = await asyncio.shield(task)
         self._drawn.put(key, drawn)
@@ -161,6 +188,6 @@ def _warm() -> None:
     svg(Chart("warm", "", "", (Series("", (0.0, 1.0), (0.0, 1.0), Style.LINE),)))
 
 
-def _draw(packed: bytes, theme: str) -> bytes:
+def _draw(packed: bytes, look: str) -> bytes:
     chart: Chart = pickle.loads(packed)  # packed by `keep`
-    return svg(chart, theme).encode()
+    return svg(chart, LOOKS[look].theme, LOOKS[look].width_px).encode()

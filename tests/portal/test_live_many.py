@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from itertools import groupby
 from typing import Any
 
 import pytest
 
 from daemons.portal.accounts import Account
 from daemons.portal.desk import Refused
-from daemons.portal.live import OF_PROVIDER, ROWS_MAX, Live
+from daemons.portal.live import GROWS_AFTER, OF_PROVIDER, ROWS_MAX, Live
 from daemons.roles import Role
 from daemons.views import NOT_OVER
 from shared.messages import Request
@@ -55,6 +56,42 @@ def test_a_view_that_is_too_large_is_asked_for_with_fewer_rows_and_then_with_as_
 
     limits = [limit for _, _, limit in asyncio.run(story())]
     assert limits == [ROWS_MAX, ROWS_MAX // 2, ROWS_MAX // 4, ROWS_MAX // 4]
+
+
+async def looks(live: Live, desk: Full, count: int) -> None:
+    """Somebody looks at the VMs so many times, and each time they are asked for."""
+    for _ in range(count):
+        desk.now += 60.0
+        await live.view(JANE, "vms")
+
+
+HALF, QUARTER = ROWS_MAX // 2, ROWS_MAX // 4
+
+
+@pytest.mark.parametrize(
+    ("most", "runs"),
+    [
+        (ROWS_MAX, [(HALF, GROWS_AFTER), (ROWS_MAX, GROWS_AFTER)]),
+        (7_000, [(HALF, GROWS_AFTER), (ROWS_MAX, 1), (HALF, GROWS_AFTER)]),
+        (3_000, [(HALF, 1), (QUARTER, GROWS_AFTER)] * 2),
+    ],
+)
+def test_more_rows_are_asked_for_again_when_answers_have_fitted_for_a_while(
+    most: int, runs: list[tuple[int, int]]
+) -> None:
+    """Given a quarter of the rows, when there may be room for more, then they double up to the limit; what still does
+    not fit costs one question more, and the next one is as long in coming."""
+
+    async def story() -> list[int]:
+        desk = Full(most=3_000)
+        live = Live(desk)
+        await looks(live, desk, GROWS_AFTER)
+        desk.asked.clear()
+        desk.most = most
+        await looks(live, desk, 2 * GROWS_AFTER)
+        return [limit for _, _, limit in desk.asked]
+
+    assert [(limit, len(list(each))) for limit, each in groupby(asyncio.run(story()))] == runs
 
 
 def test_what_does_not_fit_in_any_number_of_rows_is_refused() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from contextlib import closing
 
@@ -70,6 +71,15 @@ def test_the_use_of_a_node_is_drawn_once(jane: Browser) -> None:
     assert first.text.startswith("<svg")
     assert again.text == first.text
     assert jane.get("/nodes/n1/use.blue.svg").status_code == 404
+
+
+@pytest.mark.skipif(not can_draw(), reason="matplotlib (extra plots) is not installed")
+def test_the_use_of_a_node_is_drawn_narrow_for_narrow_windows(jane: Browser) -> None:
+    page = jane.get("/nodes/n1?hours=6").text
+    media, path = re.findall(r'<source media="([^"]+)" srcset="([^"]+)" width="390" height="440">', page)[1]
+
+    assert (media, path) == ("(max-width: 40rem)", "/nodes/n1/use.narrow.svg?hours=6")
+    assert re.search(r'<svg[^>]* width="390"', jane.get(path).text)
 
 
 def test_a_node_is_drained_and_undrained_with_a_reason(made: Scene, jane: Browser) -> None:

@@ -14,9 +14,9 @@ import pytest
 
 from daemons.controller import Controller
 from daemons.notice_records import NotificationRecord
-from daemons.portal.app import templates
-from daemons.portal.pictures import CHARTS_BYTES_MAX, Pictures
+from daemons.portal.pictures import CHARTS_BYTES_MAX, LOOKS, Pictures, picture_html
 from daemons.portal.times import moment_of, span_of
+from daemons.report.charts import Chart, Series, X
 from daemons.report.draw import can_draw
 from daemons.settings import NotifySettings
 from daemons.store import Batch, SqlStore
@@ -68,15 +68,15 @@ def test_a_report_is_a_page_with_pictures_and_a_file(made: Scene) -> None:
     jane = made.browser("jane")
 
     page = jane.get("/reports?from=1h&zone=Europe/Berlin")
-    pictures = re.findall(r"/charts/[0-9a-f]{32}(?:\.dark)?\.svg", page.text)
-    drawn = [jane.get(path) for path in pictures[:2]]
+    pictures = re.findall(r"/charts/[0-9a-f]{32}\.[a-z-]+\.svg", page.text)
+    drawn = [jane.get(path) for path in pictures[: len(LOOKS)]]
     file = jane.get("/reports/file?from=1h")
 
     assert page.status_code == 200
     assert "Europe/Berlin" in page.text
     assert "style=" not in page.text
-    assert [each.headers["content-type"] for each in drawn] == ["image/svg+xml"] * 2
-    assert drawn[0].text != drawn[1].text
+    assert [each.headers["content-type"] for each in drawn] == ["image/svg+xml"] * len(LOOKS)
+    assert len({each.text for each in drawn}) == len(LOOKS)
     assert "<title" in drawn[0].text
     assert "immutable" in drawn[0].headers["cache-control"]
     assert file.headers["content-disposition"].startswith("attachment; filename=")
@@ -90,12 +90,34 @@ def test_drawing_is_warmed_up_where_drawings_are_made() -> None:
         assert (pictures.waiting, Counting.calls) == (0, ["_warm"] if can_draw() else [])
 
 
-@pytest.mark.parametrize(("call", "table"), [("m.chart('a', 'A')", False), ("m.chart('a', 'A', '?x=1')", True)])
-def test_a_chart_of_a_template_has_a_table_where_it_is_given_one(call: str, table: bool) -> None:
-    text = f"{{% call {call} %}}<p>1</p>{{% endcall %}}" if table else f"{{{{ {call} }}}}"
-    made = templates().env.from_string(f"{{% import 'macros.html' as m %}}{text}").render()
-    assert ("<details><summary>As a table</summary><p>1</p></details>" in made) is table
-    assert f'src="/charts/a.svg{"?x=1" if table else ""}"' in made
+def test_a_picture_is_shown_in_the_look_that_the_window_asks_for() -> None:
+    """Narrow windows are given pictures that are drawn narrow, and darkness is asked for in both."""
+    made = picture_html(lambda look: f"/x.{look}.svg?a=1&b=2", 'a "title"', 100)
+    shown = re.findall(r'<source media="([^"]+)" srcset="/x.([a-z-]+).svg[^"]*" width="(\d+)" height="100">', made)
+    assert shown == [
+        ("(max-width: 40rem) and (prefers-color-scheme: dark)", "narrow-dark", "390"),
+        ("(max-width: 40rem)", "narrow", "390"),
+        ("(prefers-color-scheme: dark)", "dark", "720"),
+    ]
+    assert '<img src="/x.light.svg?a=1&amp;b=2" alt="a &quot;title&quot;" width="720" height="100"' in made
+
+
+@pytest.mark.skipif(not can_draw(), reason="matplotlib (extra plots) is not installed")
+def test_a_chart_is_drawn_in_every_look_once_and_in_no_other() -> None:
+    chart = Chart("x", "Title", "unit", (Series("y", (0.0, 1.0), (0.0, 1.0)),), x=X.NUMBER)
+
+    async def story(pictures: Pictures) -> list[bytes | None]:
+        kept = pictures.keep(chart)
+        assert kept is not None
+        return [await pictures.svg(kept.id, look) for look in (*LOOKS, *LOOKS, "narrow-blue", "391")]
+
+    with ThreadPoolExecutor(1) as pool:
+        drawn = asyncio.run(story(Pictures(Counting(pool))))
+
+    sizes = [re.search(rb'<svg[^>]* width="(\d+)"', each or b"") for each in drawn]
+    assert [found and int(found[1]) for found in sizes] == [390, 390, 720, 720] * 2 + [None, None]
+    assert len(set(drawn)) == len(LOOKS) + 1
+    assert Counting.calls == ["_draw"] * len(LOOKS)
 
 
 def test_what_cannot_be_told_is_said(made: Scene) -> None:
@@ -106,7 +128,8 @@ def test_what_cannot_be_told_is_said(made: Scene) -> None:
     assert [each.status_code for each in wrong] == [422] * 3
     assert wrong[0].text.count("or how long ago") == 3
     assert jane.get("/reports/file?from=bla").status_code == 400
-    assert [jane.get(f"/charts/{name}").status_code for name in ("0.svg", "0.png", "..%2f0.svg")] == [404, 404, 400]
+    for name, status in (("0.light.svg", 404), ("0.svg", 404), ("0.png", 404), ("..%2f0.light.svg", 400)):
+        assert jane.get(f"/charts/{name}").status_code == status, name
     assert acme.get("/reports").status_code == 404
 
 
@@ -179,11 +202,11 @@ def test_what_was_given_up_is_tried_again_or_dropped(made: Scene) -> None:
 def test_a_report_that_is_kept_has_its_pictures_ready_again(made: Scene) -> None:
     """Given a report's page, when so many others' charts were kept since that its own are gone, then it has them."""
     jane, pictures = made.browser("jane"), made.portal.pictures
-    first = re.findall(r"/charts/([0-9a-f]{32})\.svg", jane.get("/reports?from=1h").text)
+    first = re.findall(r"/charts/([0-9a-f]{32})\.light\.svg", jane.get("/reports?from=1h").text)
 
     pictures._charts.put("of others", b"x" * CHARTS_BYTES_MAX)
     gone = [id for id in first if pictures._charts.get(id) is None]
-    again = re.findall(r"/charts/([0-9a-f]{32})\.svg", jane.get("/reports?from=1h").text)
+    again = re.findall(r"/charts/([0-9a-f]{32})\.light\.svg", jane.get("/reports?from=1h").text)
 
     assert len(gone) == len(first) > 0
     assert again == first

@@ -281,8 +281,7 @@ async def destroy(request: Request) -> Response:
     """End it with all its workloads: its name has to be typed."""
 
     def made(id: str, name: str, filled: Form) -> BusRequest:
-        if filled.text("typed") != name:
-            raise InvalidInput(Problem("name", f"is {filled.text('typed')[:60]!r}", f"{name}, to destroy it"))
+        filled.need_typed(name, "environment")
         return DestroyEnvironment(id, name)
 
     return await _step(request, made)

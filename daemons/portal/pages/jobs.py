@@ -16,7 +16,7 @@ from daemons.portal.page import Form, account, act, page, portal, require
 from daemons.portal.story import Told, told_of
 from daemons.portal.workloads import OVER, end_s, gain_of, goal_words, hands_off_words, job_troubles, job_url, waits
 from daemons.roles import Role
-from shared.errors import InvalidInput, Problem, StoreUnavailable
+from shared.errors import InvalidInput, StoreUnavailable
 from shared.messages import CancelJob, ForgetVm, HoldJob
 from shared.messages import Request as BusRequest
 from shared.model import JobPhase
@@ -152,8 +152,8 @@ def _deed(make: Callable[[str, str], BusRequest], typed: bool = False) -> Callab
         name = request.path_params["job"]
 
         def asked(form: Form) -> BusRequest:
-            if typed and form.text("typed") != name:
-                raise InvalidInput(Problem("typed", "is not the job's name", f"{name}, to show that you mean it"))
+            if typed:
+                form.need_typed(name, "job")
             return make(portal(request).desk.new_id(), name)
 
         async def again(problems: list[str], status: int) -> Response:

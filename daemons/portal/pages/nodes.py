@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from markupsafe import Markup
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
@@ -12,15 +13,15 @@ from starlette.routing import Route
 
 from daemons.portal.derived import derived
 from daemons.portal.listing import Column, Listing, has_text, name_key, part, wanted
-from daemons.portal.node_use import HOURS, Use, drawn, use_of
+from daemons.portal.node_use import HOURS, Use, drawn, picture_of, use_of
 from daemons.portal.nodes import STATES, by_name, cpu_frac, memory_frac, node_url, state_of, states
 from daemons.portal.page import Form, account, act, page, portal, read, require
 from daemons.portal.pages.reports import busy
-from daemons.portal.pictures import TooBusy
+from daemons.portal.pictures import LOOKS, TooBusy
 from daemons.report.charts import data_table
 from daemons.report.draw import can_draw
 from daemons.roles import Role
-from shared.errors import InvalidInput, Problem, StoreUnavailable
+from shared.errors import StoreUnavailable
 from shared.messages import AddNode, ConfirmOff, DrainNode, RemoveNode, RepairNode
 from shared.messages import Request as BusRequest
 from shared.model import check_name
@@ -128,7 +129,7 @@ async def _one(request: Request, problems: list[str] | None = None, status: int 
         use=use,
         tables=[data_table(chart) for chart in use.charts] if use is not None else [],
         no_use=why,
-        draws=can_draw(),
+        use_picture=Markup(picture_of(node_url(name), name, hours)) if can_draw() else "",
     )
 
 
@@ -157,19 +158,19 @@ async def _use(request: Request, name: str, hours: int) -> tuple[Use | None, str
 
 @require(Role.PROVIDER)
 async def picture(request: Request) -> Response:
-    """The use of a node as a drawing."""
-    name, theme = request.path_params["node"], request.path_params["theme"]
-    if theme not in ("light", "dark") or not can_draw():
+    """The use of a node as a drawing, in one of its looks."""
+    name, look = request.path_params["node"], request.path_params["look"]
+    if look not in LOOKS or not can_draw():
         raise HTTPException(404)
     use, _ = await _use(request, name, hours_of(request))
     if use is None:
         raise HTTPException(404)
-    key = ("drawn", name, theme, hours_of(request))
+    key = ("drawn", name, look, hours_of(request))
     kept = derived(request)
     body = kept.find(key, use.mark)
     if body is None:
         try:  # where drawings are made: here it would hold up every other answer
-            body = kept.put(key, use.mark, await portal(request).pictures.do(drawn, use, theme))
+            body = kept.put(key, use.mark, await portal(request).pictures.do(drawn, use, look))
         except TooBusy as error:
             return busy(error)
     return Response(body, media_type="image/svg+xml")
@@ -186,8 +187,8 @@ def _deed(make: Callable[[str, str], BusRequest], typed: bool = False, done_url:
         name = request.path_params["node"]
 
         def asked(form: Form) -> BusRequest:
-            if typed and form.text("typed") != name:
-                raise InvalidInput(Problem("typed", "is not the node's name", f"{name}, to show that you mean it"))
+            if typed:
+                form.need_typed(name, "node")
             return make(portal(request).desk.new_id(), name)
 
         async def again(problems: list[str], status: int) -> Response:
@@ -208,7 +209,7 @@ ROUTES = [
     Route("/nodes", show_all, methods=["GET"]),
     Route("/nodes", add, methods=["POST"]),
     Route("/nodes/{node}", show, methods=["GET"]),
-    Route("/nodes/{node}/use.{theme}.svg", picture, methods=["GET"]),
+    Route("/nodes/{node}/use.{look}.svg", picture, methods=["GET"]),
     Route("/nodes/{node}/drain", drain, methods=["POST"]),
     Route("/nodes/{node}/undrain", undrain, methods=["POST"]),
     Route("/nodes/{node}/repair", repair, methods=["POST"]),

@@ -124,11 +124,10 @@ def figure(request: Request, chart: Chart) -> Markup:
 
 
 async def picture(request: Request) -> Response:
-    """A chart that a page has shown of late, light or dark."""
-    id, _, rest = request.path_params["name"].partition(".")
-    theme = {"svg": "light", "dark.svg": "dark"}.get(rest)
+    """A chart that a page has shown of late, in one of its looks."""
+    id, look = request.path_params["id"], request.path_params["look"]
     try:
-        drawn = None if theme is None else await portal(request).pictures.svg(id, theme)
+        drawn = await portal(request).pictures.svg(id, look)
     except TooBusy as error:
         return busy(error)
     if drawn is None:
@@ -144,5 +143,5 @@ def busy(error: TooBusy) -> Response:
 ROUTES = [
     Route("/reports", show, methods=["GET"]),
     Route("/reports/file", download, methods=["GET"]),
-    Route("/charts/{name}", picture, methods=["GET"]),
+    Route("/charts/{id}.{look}.svg", picture, methods=["GET"]),
 ]

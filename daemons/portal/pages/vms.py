@@ -17,7 +17,6 @@ from daemons.portal.nodes import node_url
 from daemons.portal.page import Form, account, act, fields, page, portal, require
 from daemons.portal.workloads import app_url, job_url
 from daemons.roles import Role
-from shared.errors import InvalidInput, Problem
 from shared.messages import AdoptVm, ConfirmGone, HandsOn
 from shared.messages import Request as BusRequest
 from shared.model import check_name
@@ -136,8 +135,8 @@ def _deed(make: Callable[[str, str, str, str], BusRequest], typed: bool = False)
         vm, node = form.text("vm")[:TEXT_MAX], form.text("node")[:TEXT_MAX]
 
         def asked(form: Form) -> BusRequest:
-            if typed and form.text("typed") != vm:
-                raise InvalidInput(Problem("typed", "is not the VM's name", f"{vm}, to show that you mean it"))
+            if typed:
+                form.need_typed(vm, "VM")
             return make(portal(request).desk.new_id(), vm, node, form.text("job")[:TEXT_MAX])
 
         async def again(problems: list[str], status: int) -> Response:

@@ -13,7 +13,6 @@ from daemons.portal.listing import Column, has_text, name_key, part, wanted
 from daemons.portal.page import Form, account, act, page, portal, require
 from daemons.portal.workloads import app_url, job_url
 from daemons.roles import Role
-from shared.errors import InvalidInput, Problem
 from shared.messages import RemoveWeb
 from shared.messages import Request as BusRequest
 from shared.webapp import Flow
@@ -106,8 +105,7 @@ async def remove(request: Request) -> Response:
     name = request.path_params["app"]
 
     def asked(form: Form) -> BusRequest:
-        if form.text("typed") != name:
-            raise InvalidInput(Problem("typed", "is not the application's name", f"{name}, to show that you mean it"))
+        form.need_typed(name, "application")
         return RemoveWeb(portal(request).desk.new_id(), name)
 
     async def again(problems: list[str], status: int) -> Response:
