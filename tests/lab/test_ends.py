@@ -32,11 +32,12 @@ GUEST = """<domain type="qemu"><name>idle</name><memory unit="MiB">16</memory>
 """
 # A process that makes a lab with a guest on it, another program and a storage pool, and says which lab it is.
 RUNNER = """
-import sys, time
+import signal, sys, time
 from pathlib import Path
 from tests.lab.hosts import lab_hosts
 from tests.lab.test_ends import start_guest
 
+signal.signal(signal.SIGINT, signal.default_int_handler)  # who is started in the background may ignore it
 with lab_hosts(1) as lab:
     (host,) = lab.hosts
     start_guest(host)
