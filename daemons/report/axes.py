@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any
 
-from daemons.report.charts import Chart, Scale, Series, Style, X, known, thinned
+from daemons.report.charts import Chart, Scale, Series, Style, X, known, number_text, thinned
 from daemons.report.themes import DASHES, HATCHES, MARKERS, Theme, shown_text
 
 Axes = Any
@@ -17,28 +17,34 @@ BARS_FRAC = 0.8  # of the distance of two places
 NAMES_STRAIGHT_MAX = 60  # signs of all names on x together; more are turned
 LEGEND_SIZE = 8.0
 LEGEND_COLUMNS_MAX = 4
-SYMLOG_LINEAR = 1.0
+LEGEND_SIGN_PX, LEGEND_LINE_PX = 6.0, 53.0  # a sign of a name; the line before it and the room after it
+LEGEND_BELOW_PT = 22.0  # the numbers on x
+X_LABEL_PT = 14.0
+NAMES_TURNED_DEG = 30.0
+NAMES_SIGN_PT = 5.2
 
 
-def draw_chart(axes: Axes, chart: Chart, theme: Theme, width_px: int) -> None:
-    """Draw a chart; one without values says so in words."""
+def draw_chart(axes: Axes, chart: Chart, theme: Theme, width_px: int, points_max: int) -> None:
+    """Draw a chart `width_px` wide, of each series at most about `points_max` points; one without values says so in
+    words."""
     axes.set_title(shown_text(chart.title, math.inf), color=theme.ink, fontsize=10.0, loc="left")
     if chart.is_empty:
         axes.set_axis_off()
         axes.text(0.5, 0.5, shown_text(chart.empty, math.inf), ha="center", va="center", transform=axes.transAxes)
         return
-    handles = _draw_series(axes, chart, theme, width_px)
+    handles = _draw_series(axes, chart, theme, points_max)
     handles += _draw_marks(axes, chart, theme)
+    _scale(axes, chart)
     _name_axes(axes, chart)
     _limit(axes, chart)
     axes.grid(axis="y", linewidth=0.6)
     axes.set_axisbelow(True)
     axes.spines[["top", "right"]].set_visible(False)
     if len(handles) > 1:
-        _legend(axes, handles)
+        _legend(axes, chart, handles, width_px)
 
 
-def _draw_series(axes: Axes, chart: Chart, theme: Theme, width_px: int) -> list[tuple[Any, str]]:
+def _draw_series(axes: Axes, chart: Chart, theme: Theme, points_max: int) -> list[tuple[Any, str]]:
     handles = []
     bars = [place for place, series in enumerate(chart.series) if series.style is Style.BAR and not series.stacked]
     heights: dict[float, float] = {}
@@ -49,7 +55,7 @@ def _draw_series(axes: Axes, chart: Chart, theme: Theme, width_px: int) -> list[
         if series.style is Style.BAR:
             drawn = _draw_bars(axes, chart, place, bars, colour, heights)
         else:
-            drawn = _draw_line(axes, chart, thinned(series, 2 * width_px), place, colour)
+            drawn = _draw_line(axes, chart, thinned(series, points_max), place, colour)
         handles.append((drawn, shown_text(series.name)))
     return handles
 
@@ -117,6 +123,17 @@ def _ys(ys: Sequence[float | None]) -> list[float]:
     return [math.nan if y is None or not math.isfinite(y) else float(y) for y in ys]
 
 
+def _scale(axes: Axes, chart: Chart) -> None:
+    """Before places on y are named, which a new scale would undo."""
+    if chart.scale is Scale.SYMLOG:
+        axes.set_yscale("symlog", linthresh=chart.symlog_linear)
+    elif chart.scale is Scale.LOG:
+        axes.set_yscale("log")
+    else:
+        return
+    axes.yaxis.set_major_formatter(lambda value, _: number_text(value))  # matplotlib's own are formulas
+
+
 def _name_axes(axes: Axes, chart: Chart) -> None:
     axes.set_ylabel(shown_text(chart.unit))
     if chart.x_label:
@@ -130,32 +147,47 @@ def _name_axes(axes: Axes, chart: Chart) -> None:
         axes.xaxis.set_major_formatter(untyped.ConciseDateFormatter(locator, tz=chart.zone))
     elif chart.x is X.CATEGORY:
         names = [shown_text(name) for name in chart.x_names]
-        turned = len(names) > 1 and sum(len(name) for name in names) > NAMES_STRAIGHT_MAX
-        axes.set_xticks(range(len(names)), names, rotation=30 if turned else 0, ha="right" if turned else "center")
+        turned = _are_turned(names)
+        angle = NAMES_TURNED_DEG if turned else 0.0
+        axes.set_xticks(range(len(names)), names, rotation=angle, ha="right" if turned else "center")
     if chart.y_names:
         axes.set_yticks([y for y, _ in chart.y_names], [shown_text(name) for _, name in chart.y_names])
 
 
+def _are_turned(names: Sequence[str]) -> bool:
+    return len(names) > 1 and sum(len(name) for name in names) > NAMES_STRAIGHT_MAX
+
+
 def _limit(axes: Axes, chart: Chart) -> None:
-    if chart.scale is Scale.SYMLOG:
-        axes.set_yscale("symlog", linthresh=SYMLOG_LINEAR)
-    elif chart.scale is Scale.LOG:
-        axes.set_yscale("log")
     limits = [None if x is None else _xs(chart, (x,))[0] for x in (chart.x_min, chart.x_max)]
     if None in limits or limits[0] != limits[1]:
         axes.set_xlim(*limits)
     axes.set_ylim(chart.y_min, chart.y_max)
 
 
-def _legend(axes: Axes, handles: Sequence[tuple[Any, str]]) -> None:
-    """Below the chart, over nothing."""
+def _legend(axes: Axes, chart: Chart, handles: Sequence[tuple[Any, str]], width_px: int) -> None:
+    """Below the chart, over nothing, in as many columns as there is room for."""
+    from matplotlib.transforms import ScaledTranslation
+
     drawn, names = zip(*handles, strict=True)
+    column_px = LEGEND_LINE_PX + LEGEND_SIGN_PX * max(len(name) for name in names)
+    inches = (0.0, -_legend_below_pt(chart) / 72.0)
     axes.legend(
         drawn,
         names,
         loc="upper center",
-        bbox_to_anchor=(0.5, -0.14 if not axes.get_xlabel() else -0.24),
-        ncols=min(LEGEND_COLUMNS_MAX, len(names)),
+        bbox_to_anchor=(0.5, 0.0),
+        bbox_transform=axes.transAxes + ScaledTranslation(*inches, axes.figure.dpi_scale_trans),
+        borderaxespad=0.0,
+        ncols=max(1, min(LEGEND_COLUMNS_MAX, len(names), int(width_px / column_px))),
         fontsize=LEGEND_SIZE,
         frameon=False,
     )
+
+
+def _legend_below_pt(chart: Chart) -> float:
+    """How far below the axes there is room for it: below what is written there."""
+    names = [shown_text(name) for name in chart.x_names] if chart.x is X.CATEGORY else []
+    turned = math.sin(math.radians(NAMES_TURNED_DEG)) if _are_turned(names) else 0.0
+    longest = max((len(name) for name in names), default=0)
+    return LEGEND_BELOW_PT + (X_LABEL_PT if chart.x_label else 0.0) + turned * NAMES_SIGN_PT * longest

@@ -80,7 +80,8 @@ class Mark:
 @dataclass(frozen=True, slots=True)
 class Chart:
     """A pair of axes. `id`: ASCII letters, digits and '-'. `unit`: of y, in words. x_min, x_max, y_min, y_max: what is
-    shown (None: as the values ask for). zone: in which times are told. `y_names`: places on y and what they are called.
+    shown (None: as the values ask for). symlog_linear: up to here, both ways from 0, symmetric logarithms are linear.
+    zone: in which times are told. `y_names`: places on y and what they are called.
     """
 
     id: str
@@ -97,6 +98,7 @@ class Chart:
     y_min: float | None = None
     y_max: float | None = None
     scale: Scale = Scale.LINEAR
+    symlog_linear: float = 1.0
     zone: str = "UTC"
     empty: str = NOTHING
 

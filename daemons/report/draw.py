@@ -10,7 +10,7 @@ import io
 import math
 import threading
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from importlib.util import find_spec
 from typing import Any
@@ -23,6 +23,8 @@ from shared.errors import InvalidValue
 
 WIDTH_PX, HEIGHT_PX = 720, 280
 DPI = 100.0
+SVG_POINTS_PER_PX = 2  # of a series; more are left out
+PNG_POINTS_PER_PX = 16  # they make the file no larger, and clouds of points stay dense
 _LOCK = threading.Lock()
 
 
@@ -37,21 +39,23 @@ def svg(
     width_px: int = WIDTH_PX,
     height_px: int = HEIGHT_PX,
     title: str = "",
+    columns: int = 1,
 ) -> str:
-    """One or more charts below each other as an SVG document without XML declaration.
+    """One or more charts below each other, or in rows of `columns`, as an SVG document without XML declaration.
 
     theme: `light`, `dark`, or `page`: light, with colours that a page's style sheet may replace (`--chart-ink`,
-    `--chart-muted`, `--chart-grid`, `--chart-0` to `--chart-7`). height_px: of each chart. title: above several.
+    `--chart-muted`, `--chart-grid`, `--chart-0` to `--chart-7`). width_px, height_px: of a row.
+    title: above several.
     Raises ModuleNotFoundError without matplotlib (see `can_draw`), `InvalidValue` for a theme that is none.
     """
     panels = _panels(charts)
     chosen = _theme(theme)
     with _drawing(panels[0].id, chosen):
-        figure = _figure(panels, chosen, width_px, height_px, title)
+        figure = _figure(panels, chosen, (width_px, height_px), title, columns, SVG_POINTS_PER_PX)
         file = io.StringIO()
         figure.savefig(file, format="svg", transparent=True, metadata={"Date": None, "Creator": None})
     words = " ".join(in_words(chart) for chart in panels)
-    size = (width_px, height_px * len(panels))
+    size = (width_px, height_px * _rows(panels, columns))
     return accessible(file.getvalue(), panels[0].id, title or panels[0].title, words, size, chosen)
 
 
@@ -61,30 +65,15 @@ def png(
     width_px: int = WIDTH_PX,
     height_px: int = HEIGHT_PX,
     title: str = "",
+    columns: int = 1,
 ) -> bytes:
     """The same as a PNG file, which has no description: give it beside the picture (`charts.in_words`)."""
     panels = _panels(charts)
     chosen = _theme(theme)
     with _drawing(panels[0].id, chosen):
-        return _png(_figure(panels, chosen, width_px, height_px, title), chosen)
-
-
-def png_by(
-    draw: Callable[[Any], None], id: str, theme: str = "light", width_px: int = WIDTH_PX, height_px: int = HEIGHT_PX
-) -> bytes:
-    """A PNG file of what a chart cannot say: `draw` is given a matplotlib figure, with the theme's settings."""
-    from matplotlib.figure import Figure
-
-    chosen = _theme(theme)
-    with _drawing(id, chosen):
-        figure = Figure(figsize=(width_px / DPI, height_px / DPI), dpi=DPI, layout="constrained")
-        draw(figure)
-        return _png(figure, chosen)
-
-
-def _png(figure: Any, theme: Theme) -> bytes:
-    file = io.BytesIO()
-    figure.savefig(file, format="png", facecolor=theme.paper, metadata={"Software": None})
+        figure = _figure(panels, chosen, (width_px, height_px), title, columns, PNG_POINTS_PER_PX)
+        file = io.BytesIO()
+        figure.savefig(file, format="png", facecolor=chosen.paper, metadata={"Software": None})
     return file.getvalue()
 
 
@@ -93,6 +82,12 @@ def _panels(charts: Chart | Sequence[Chart]) -> list[Chart]:
     if not panels:
         raise InvalidValue("charts", 0, "at least one")
     return panels
+
+
+def _rows(panels: Sequence[Chart], columns: int) -> int:
+    if columns < 1:
+        raise InvalidValue("columns", columns, "at least 1")
+    return math.ceil(len(panels) / columns)
 
 
 def _theme(name: str) -> Theme:
@@ -126,14 +121,21 @@ def _drawing(salt: str, theme: Theme) -> Iterator[None]:
         yield
 
 
-def _figure(panels: Sequence[Chart], theme: Theme, width_px: int, height_px: int, title: str) -> Any:
+def _figure(
+    panels: Sequence[Chart], theme: Theme, row_px: tuple[int, int], title: str, columns: int, points_per_px: int
+) -> Any:
+    """row_px: width and height of a row."""
     from matplotlib.figure import Figure
 
-    size = (width_px / DPI, height_px * len(panels) / DPI)
+    rows = _rows(panels, columns)
+    size = (row_px[0] / DPI, row_px[1] * rows / DPI)
     figure = Figure(figsize=size, dpi=DPI, layout="constrained")
-    every = figure.subplots(len(panels), 1, squeeze=False)[:, 0]
-    for axes, chart in zip(every, panels, strict=True):
-        draw_chart(axes, chart, theme, width_px)
+    every = figure.subplots(rows, columns, squeeze=False).ravel()
+    width_px = row_px[0] // columns
+    for axes, chart in zip(every, panels, strict=False):
+        draw_chart(axes, chart, theme, width_px, points_per_px * width_px)
+    for axes in every[len(panels) :]:
+        axes.set_axis_off()
     if title:
         figure.suptitle(shown_text(title, math.inf), color=theme.ink)
     return figure

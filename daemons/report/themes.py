@@ -16,6 +16,8 @@ VERMILION, PURPLE, SKY, YELLOW = "#d55e00", "#cc79a7", "#56b4e9", "#f0e442"
 # Places of colours that experiments name.
 AT_BLUE, AT_ORANGE, AT_GREEN, AT_PURPLE, AT_INK, AT_OTHER, AT_GREY, AT_LAST = range(8)
 DASHES: tuple[object, ...] = ("-", "--", "-.", ":", (0, (5, 1, 1, 1, 1, 1)), (0, (8, 2)), (0, (1, 3)), (0, (3, 4)))
+# Places of lines that experiments name.
+SOLID, DASHED, DASH_DOTTED, DOTTED = range(4)
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
 HATCHES = ("", "///", "...", "xxx", "\\\\\\", "+++", "ooo", "---")
 NAME_LENGTH_MAX = 48

@@ -1,4 +1,4 @@
-"""Figures 1, 2, 5 and 9 to 20 of apc.txt from our runs, drawn with matplotlib (extra `plots`)."""
+"""Figures 1, 2, 5 and 9 to 20 of apc.txt from our runs, as charts."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from daemons.report.draw import png_by
-from daemons.report.themes import BLACK, BLUE, GREEN, ORANGE
+from daemons.report.charts import Chart, Mark, Scale, Series, Style, X
+from daemons.report.themes import AT_BLUE, AT_GREEN, AT_INK, AT_ORANGE, DASHED, DOTTED, SOLID
 from sim_backend.experiments import apc_equal, apc_hypothetical, apc_random
 from sim_backend.experiments.apc_runs import Cycle, Ran, distance_s, utility
 from sim_backend.experiments.apc_settings import (
@@ -27,14 +27,14 @@ from sim_backend.experiments.apc_settings import (
     web_utility,
 )
 from sim_backend.experiments.claims import mean
-from sim_backend.experiments.drawing import Axes, name_axes, saved
+from sim_backend.experiments.drawing import saved
 from sim_backend.figures import JobRun
 
 _saved = partial(saved, "apc")
-_COLOURS = (BLUE, ORANGE, GREEN)
-_MARKS = ("o", "s", "^")
+_COLOURS = (AT_BLUE, AT_ORANGE, AT_GREEN)
 _TIME = "time (1,000 s)"
 _SPREAD_GAPS_S = (400.0, 300.0, 200.0, 100.0, 50.0)
+_SHIFT = 0.25  # of the points of one policy from those of the next
 
 
 # --- Experiment One: figures 1, 2 and 5 ---------------------------------------------------------------------------
@@ -43,41 +43,44 @@ _SPREAD_GAPS_S = (400.0, 300.0, 200.0, 100.0, 50.0)
 def draw_one(results: Sequence[Any], folder: Path) -> list[Path]:
     """Figures 1, 2 and 5, which come from formulas alone."""
     del results
-    return [
-        _saved(folder, "1", "maximum achievable utility", _draw_1),
-        _saved(folder, "2", "CPU needed for a target utility", _draw_2),
-        _saved(folder, "5", "CPU needed for the utility -0.1, one job running", _draw_5),
-    ]
+    return [_saved(folder, "1", _figure_1()), _saved(folder, "2", _figure_2()), _saved(folder, "5", _figure_5())]
 
 
-def _draw_1(axes: Axes) -> None:
+def _figure_1() -> Chart:
     speeds = np.array([10_000.0, 13_000.0, 16_000.0, 20_000.0, 25_000.0, 30_000.0])
     values = apc_hypothetical.figure_1(speeds)
-    for column, speed in enumerate(speeds):
-        axes.plot(np.arange(len(values)), values[:, column], marker=".", label=f"highest speed {speed:,.0f} MHz")
-    name_axes(axes, "cycle", "maximum achievable utility")
+    series = tuple(
+        Series(f"highest speed {speed:,.0f} MHz", range(len(values)), values[:, column].tolist(), dotted=True)
+        for column, speed in enumerate(speeds)
+    )
+    return Chart("speeds", "maximum achievable utility", "maximum achievable utility", series, X.NUMBER, "cycle")
 
 
-def _draw_2(axes: Axes) -> None:
+def _figure_2() -> Chart:
     targets = np.linspace(-1.0, 0.6, 161)
     one, other = apc_hypothetical.figure_2(targets)
-    for values, label, colour in ((one, "application 1", BLUE), (other, "application 2", ORANGE)):
-        axes.plot(targets, values, color=colour, label=label)
-    axes.plot(targets, one + other, color=BLACK, linestyle="--", label="together")
-    name_axes(axes, "target utility", "CPU (MHz)")
+    series = (
+        Series("application 1", targets.tolist(), one.tolist(), colour=AT_BLUE, dash=SOLID),
+        Series("application 2", targets.tolist(), other.tolist(), colour=AT_ORANGE, dash=SOLID),
+        Series("together", targets.tolist(), (one + other).tolist(), colour=AT_INK, dash=DASHED),
+    )
+    return Chart("needed", "CPU needed for a target utility", "CPU (MHz)", series, X.NUMBER, "target utility")
 
 
-def _draw_5(axes: Axes) -> None:
+def _figure_5() -> Chart:
     times_s = np.linspace(0.0, 5_000.0, 51)
-    for factor, style, of in ((1.0, "-", "identical"), (apc_hypothetical.FIGURE_5_FACTOR, "--", "different")):
+    series: list[Series] = []
+    for factor, dash, of in ((1.0, SOLID, "identical"), (apc_hypothetical.FIGURE_5_FACTOR, DASHED, "different")):
         running, stopped = apc_hypothetical.figure_5(times_s, factor)
         for values, colour, what in (
-            (running, BLUE, "running"),
-            (stopped, ORANGE, "stopped"),
-            (running + stopped, BLACK, "together"),
+            (running, AT_BLUE, "running"),
+            (stopped, AT_ORANGE, "stopped"),
+            (running + stopped, AT_INK, "together"),
         ):
-            axes.plot(times_s / 1e3, values, color=colour, linestyle=style, label=f"{of}: {what}")
-    name_axes(axes, _TIME, "CPU needed (MHz)")
+            times = (times_s / 1e3).tolist()
+            series.append(Series(f"{of}: {what}", times, values.tolist(), colour=colour, dash=dash))
+    title = "CPU needed for the utility -0.1, one job running"
+    return Chart("stopped", title, "CPU needed (MHz)", tuple(series), X.NUMBER, _TIME)
 
 
 # --- Experiments Two and Three: figures 9 to 14, of the first seed ------------------------------------------------
@@ -87,9 +90,9 @@ def draw_two(results: Sequence[apc_equal.Seed], folder: Path) -> list[Path]:
     """Figures 9, 10 and 11."""
     ran = results[0].ran[APC.label]
     return [
-        _saved(folder, "9", "jobs in the system and jobs placed", lambda axes: _draw_jobs(axes, ran)),
-        _saved(folder, "10", "hypothetical utility and utility achieved", lambda axes: _draw_utility(axes, ran, ())),
-        _saved(folder, "11", "time of a decision", lambda axes: _draw_deciding(axes, ran), legend=False),
+        _saved(folder, "9", _jobs(ran)),
+        _saved(folder, "10", _utility(ran, ())),
+        _saved(folder, "11", _deciding(ran)),
     ]
 
 
@@ -97,11 +100,9 @@ def draw_three(results: Sequence[apc_equal.Seed], folder: Path) -> list[Path]:
     """Figures 12, 13 and 14."""
     ran = results[0].ran[APC.label]
     return [
-        _saved(folder, "12", "jobs in the system and jobs placed", lambda axes: _draw_jobs(axes, ran)),
-        _saved(
-            folder, "13", "hypothetical utility and utility achieved", lambda axes: _draw_utility(axes, ran, FACTORS)
-        ),
-        _saved(folder, "14", "operations on virtual machines", lambda axes: _draw_operations(axes, ran)),
+        _saved(folder, "12", _jobs(ran)),
+        _saved(folder, "13", _utility(ran, FACTORS)),
+        _saved(folder, "14", _operations(ran)),
     ]
 
 
@@ -109,42 +110,52 @@ def _times(cycles: Iterable[Cycle]) -> list[float]:
     return [cycle.at_s / 1e3 for cycle in cycles]
 
 
-def _draw_jobs(axes: Axes, ran: Ran) -> None:
+def _jobs(ran: Ran) -> Chart:
     times = _times(ran.cycles)
-    axes.step(times, [c.jobs for c in ran.cycles], where="post", color=ORANGE, label="in the system")
-    axes.step(times, [c.placed for c in ran.cycles], where="post", color=BLUE, linestyle="--", label="placed")
-    name_axes(axes, _TIME, "jobs")
+    series = (
+        Series("in the system", times, [c.jobs for c in ran.cycles], Style.STEP, colour=AT_ORANGE, dash=SOLID),
+        Series("placed", times, [c.placed for c in ran.cycles], Style.STEP, colour=AT_BLUE, dash=DASHED),
+    )
+    return Chart("jobs", "jobs in the system and jobs placed", "jobs", series, X.NUMBER, _TIME)
 
 
-def _points(axes: Axes, runs: Sequence[JobRun], colour: str, label: str) -> None:
-    ends = [(run.end_s or 0.0) / 1e3 for run in runs]
-    axes.plot(ends, [utility(run) for run in runs], ".", color=colour, markersize=3, label=label)
-
-
-def _draw_utility(axes: Axes, ran: Ran, factors: Sequence[float]) -> None:
+def _utility(ran: Ran, factors: Sequence[float]) -> Chart:
     shown = [cycle for cycle in ran.cycles if cycle.mean is not None]
-    axes.plot(_times(shown), [c.mean for c in shown], color=BLACK, label="hypothetical, mean over the jobs")
+    predicted = [cycle.mean for cycle in shown]
+    series = [Series("hypothetical, mean over the jobs", _times(shown), predicted, colour=AT_INK)]
+    marks: list[Mark] = []
     if not factors:
-        _points(axes, ran.completed, ORANGE, "achieved at completion")
+        series.append(_achieved("achieved at completion", ran.completed, AT_ORANGE))
     for factor, colour in zip(factors, _COLOURS, strict=False):
         runs = [run for run in ran.completed if apc_equal.factor_of(run) == factor]
-        _points(axes, runs, colour, f"achieved, factor {factor:g}")
-        axes.axhline(1.0 - 1.0 / factor, color=colour, linestyle=":", label=f"highest, factor {factor:g}")
-    name_axes(axes, _TIME, "utility")
+        series.append(_achieved(f"achieved, factor {factor:g}", runs, colour))
+        marks.append(Mark(f"highest, factor {factor:g}", 1.0 - 1.0 / factor, colour=colour))
+    title = "hypothetical utility and utility achieved"
+    return Chart("utility", title, "utility", tuple(series), X.NUMBER, _TIME, marks=tuple(marks))
 
 
-def _draw_deciding(axes: Axes, ran: Ran) -> None:
-    axes.plot(_times(ran.cycles), [cycle.decide_s * 1e3 for cycle in ran.cycles], ".", color=BLUE)
-    name_axes(axes, _TIME, "time of a decision (ms)")
+def _achieved(name: str, runs: Sequence[JobRun], colour: int) -> Series:
+    found = sorted(((run.end_s or 0.0) / 1e3, utility(run)) for run in runs)
+    return _cloud(name, found, colour)
 
 
-def _draw_operations(axes: Axes, ran: Ran) -> None:
+def _cloud(name: str, points: Sequence[tuple[float, float]], colour: int) -> Series:
+    return Series(name, [x for x, _ in points], [y for _, y in points], Style.POINTS, colour=colour)
+
+
+def _deciding(ran: Ran) -> Chart:
+    taken = Series("APC", _times(ran.cycles), [cycle.decide_s * 1e3 for cycle in ran.cycles], Style.POINTS)
+    return Chart("deciding", "time of a decision", "time of a decision (ms)", (taken,), X.NUMBER, _TIME)
+
+
+def _operations(ran: Ran) -> Chart:
+    series: list[Series] = []
     kinds = ("start", "suspend", "resume", "migrate")
-    for kind, colour, style in zip(kinds, (BLACK, *_COLOURS), ("-", "-", "--", ":"), strict=True):
-        counts = np.cumsum([cycle.operations.get(kind, 0) for cycle in ran.cycles])
-        axes.step(_times(ran.cycles), counts, where="post", color=colour, linestyle=style, label=kind)
-    axes.set_yscale("symlog")
-    name_axes(axes, _TIME, "operations so far")
+    for kind, colour, dash in zip(kinds, (AT_INK, *_COLOURS), (SOLID, SOLID, DASHED, DOTTED), strict=True):
+        counts = np.cumsum([cycle.operations.get(kind, 0) for cycle in ran.cycles]).tolist()
+        series.append(Series(kind, _times(ran.cycles), counts, Style.STEP, colour=colour, dash=dash))
+    title = "operations on virtual machines"
+    return Chart("operations", title, "operations so far", tuple(series), X.NUMBER, _TIME, scale=Scale.SYMLOG)
 
 
 # --- Experiment Four: figures 15 to 17 ----------------------------------------------------------------------------
@@ -154,13 +165,15 @@ def draw_four(results: Sequence[apc_random.Outcome], folder: Path) -> list[Path]
     """Figures 15, 16 and 17, policies at cycles and by events apart; 17 in seconds and in utility."""
     files = []
     for rivals, when, suffix in ((AT_CYCLES, "at cycles", ""), (BY_EVENTS, "by events", "-events")):
-        files += [
-            _saved(folder, f"15{suffix}", f"goals met, {when}", _by_rate(results, rivals, "goals met (%)", _met)),
-            _saved(folder, f"16{suffix}", f"placement changes, {when}", _by_rate(results, rivals, "changes", _changes)),
-        ]
+        met = _by_rate(results, rivals, f"goals met, {when}", "goals met (%)", _met)
+        changes = _by_rate(results, rivals, f"placement changes, {when}", "changes", _changes)
+        files += [_saved(folder, f"15{suffix}", met), _saved(folder, f"16{suffix}", changes)]
         seed = min(each.seed for each in results)
-        for unit, of in (("s", distance_s), ("utility", utility)):
-            files.append(_draw_17([r for r in results if r.seed == seed], rivals, unit, of, folder, suffix))
+        own = [each for each in results if each.seed == seed]
+        for unit, of, ending in (("s", distance_s, ""), ("utility", utility, "-utility")):
+            panels = [_distances(own, rivals, gap_s, unit, of) for gap_s in _SPREAD_GAPS_S]
+            title = "distance to the goal at completion"
+            files.append(_saved(folder, f"17{suffix}{ending}", panels, title, len(panels)))
     return files
 
 
@@ -173,56 +186,46 @@ def _changes(outcome: apc_random.Outcome) -> float:
 
 
 def _by_rate(
-    results: Sequence[apc_random.Outcome], rivals: Sequence[Rival], y: str, of: Callable[[apc_random.Outcome], float]
-) -> Callable[[Axes], None]:
-    def draw(axes: Axes) -> None:
-        for rival, colour, mark in zip(rivals, _COLOURS, _MARKS, strict=True):
-            values = [mean([of(each) for each in apc_random.of(results, rival, gap_s)]) for gap_s in GAPS_S]
-            axes.plot(GAPS_S, values, color=colour, marker=mark, label=rival.label)
-        name_axes(axes, "mean time between arrivals (s)", y)
-
-    return draw
-
-
-def _draw_17(
     results: Sequence[apc_random.Outcome],
     rivals: Sequence[Rival],
+    title: str,
     unit: str,
-    of: Callable[[JobRun], float],
-    folder: Path,
-    suffix: str,
-) -> Path:
-    """Five panels, one for each time between arrivals: every job's distance, by factor and policy."""
-    number = f"17{suffix}" + ("" if unit == "s" else "-utility")
-    draw = partial(_draw_panels, results, rivals, unit, of, number)
-    path = folder / f"apc-figure-{number}.png"
-    path.write_bytes(png_by(draw, f"apc-{number}", width_px=1680, height_px=600))
-    return path
+    of: Callable[[apc_random.Outcome], float],
+) -> Chart:
+    series: list[Series] = []
+    for rival, colour in zip(rivals, _COLOURS, strict=True):
+        values = [mean([of(each) for each in apc_random.of(results, rival, gap_s)]) for gap_s in GAPS_S]
+        series.append(Series(rival.label, GAPS_S, values, colour=colour, dash=SOLID, dotted=True))
+    return Chart("rates", title, unit, tuple(series), X.NUMBER, "mean time between arrivals (s)")
 
 
-def _draw_panels(
+def _distances(
     results: Sequence[apc_random.Outcome],
     rivals: Sequence[Rival],
+    gap_s: float,
     unit: str,
     of: Callable[[JobRun], float],
-    number: str,
-    figure: Any,
-) -> None:
-    panels = figure.subplots(1, len(_SPREAD_GAPS_S))
-    for axes, gap_s in zip(panels, _SPREAD_GAPS_S, strict=True):
-        for shift, (rival, colour) in enumerate(zip(rivals, _COLOURS, strict=True)):
-            runs = [run for each in apc_random.of(results, rival, gap_s) for run in each.done]
-            places = [RANDOM_FACTORS.index(apc_random.factor_of(run)) + (shift - 1) * 0.25 for run in runs]
-            axes.plot(places, [of(run) for run in runs], ".", color=colour, markersize=2, label=rival.label)
-        axes.axhline(0.0, color=BLACK, linewidth=0.8)
-        if gap_s in apc_random.CROWDED_S:  # FCFS is late by many times the relative goal
-            axes.set_yscale("symlog", linthresh=1e4 if unit == "s" else 1.0)
-        axes.set_xticks(range(len(RANDOM_FACTORS)), [f"{factor:g}" for factor in RANDOM_FACTORS])
-        axes.set_title(f"a job every {gap_s:g} s", fontsize="small")
-        axes.set_xlabel("relative goal factor")
-    panels[0].set_ylabel("distance to the goal (s)" if unit == "s" else "distance to the goal (utility)")
-    panels[-1].legend(loc="best", fontsize="x-small", markerscale=4)
-    figure.suptitle(f"apc.txt, figure {number}: distance to the goal at completion")
+) -> Chart:
+    """One of five panels, for a time between arrivals: every job's distance, by factor and policy."""
+    series: list[Series] = []
+    for shift, (rival, colour) in enumerate(zip(rivals, _COLOURS, strict=True)):
+        runs = [run for each in apc_random.of(results, rival, gap_s) for run in each.done]
+        places = [RANDOM_FACTORS.index(apc_random.factor_of(run)) + (shift - 1) * _SHIFT for run in runs]
+        found = sorted(zip(places, [of(run) for run in runs], strict=True))
+        series.append(_cloud(rival.label, found, colour))
+    is_crowded = gap_s in apc_random.CROWDED_S  # FCFS is late by many times the relative goal
+    return Chart(
+        f"every-{gap_s:g}-s",
+        f"a job every {gap_s:g} s",
+        f"distance to the goal ({unit})",
+        tuple(series),
+        X.CATEGORY,
+        "relative goal factor",
+        tuple(f"{factor:g}" for factor in RANDOM_FACTORS),
+        marks=(Mark("", 0.0, colour=AT_INK),),
+        scale=Scale.SYMLOG if is_crowded else Scale.LINEAR,
+        symlog_linear=1e4 if unit == "s" else 1.0,
+    )
 
 
 # --- Experiment Five: figures 18 to 20, of the first seed ---------------------------------------------------------
@@ -232,32 +235,39 @@ def draw_five(results: Sequence[Ran], folder: Path) -> list[Path]:
     """Figures 18, 19 and 20."""
     ran = results[0]
     return [
-        _saved(folder, "18", "utility of the web application", _draw_18, legend=False),
-        _saved(folder, "19", "utility of both workloads", lambda axes: _draw_19(axes, ran)),
-        _saved(folder, "20", "CPU of both workloads", lambda axes: _draw_20(axes, ran)),
+        _saved(folder, "18", _web_utility()),
+        _saved(folder, "19", _both_utilities(ran)),
+        _saved(folder, "20", _both_mhz(ran)),
     ]
 
 
-def _draw_18(axes: Axes) -> None:
+def _web_utility() -> Chart:
     mhz = np.linspace(WEB_LOAD_MHZ + 8_000.0, 160_000.0, 300)
-    axes.plot(mhz / 1e3, [web_utility(float(each)) for each in mhz], color=BLUE)
-    axes.axhline(0.0, color=BLACK, linewidth=0.8)
-    name_axes(axes, "CPU (GHz)", "utility")
+    series = (Series("web application", (mhz / 1e3).tolist(), [web_utility(float(each)) for each in mhz]),)
+    goal = (Mark("", 0.0, colour=AT_INK),)
+    return Chart("web", "utility of the web application", "utility", series, X.NUMBER, "CPU (GHz)", marks=goal)
 
 
-def _draw_19(axes: Axes, ran: Ran) -> None:
+def _both_utilities(ran: Ran) -> Chart:
     cycles = [cycle for cycle in ran.cycles if cycle.level is not None]
-    axes.plot(_times(cycles), [cycle.web for cycle in cycles], color=ORANGE, label="web application")
-    axes.plot(_times(cycles), [cycle.level for cycle in cycles], color=BLUE, label="jobs: common level")
-    axes.plot(_times(cycles), [cycle.mean for cycle in cycles], color=GREEN, label="jobs: mean")
-    name_axes(axes, _TIME, "utility")
+    times = _times(cycles)
+    series = (
+        Series("web application", times, [cycle.web for cycle in cycles], colour=AT_ORANGE, dash=SOLID),
+        Series("jobs: common level", times, [cycle.level for cycle in cycles], colour=AT_BLUE, dash=SOLID),
+        Series("jobs: mean", times, [cycle.mean for cycle in cycles], colour=AT_GREEN, dash=SOLID),
+    )
+    return Chart("utilities", "utility of both workloads", "utility", series, X.NUMBER, _TIME)
 
 
-def _draw_20(axes: Axes, ran: Ran) -> None:
+def _both_mhz(ran: Ran) -> Chart:
     times = _times(ran.cycles)
-    axes.step(times, [c.jobs_mhz / 1e3 for c in ran.cycles], where="post", color=BLUE, label="jobs")
-    axes.step(times, [c.web_mhz / 1e3 for c in ran.cycles], where="post", color=ORANGE, label="web application")
+    jobs = [c.jobs_mhz / 1e3 for c in ran.cycles]
+    web = [c.web_mhz / 1e3 for c in ran.cycles]
     wanted = [c.jobs * JOB_MHZ / 1e3 for c in ran.cycles]
-    axes.step(times, wanted, where="post", color=BLUE, linestyle=":", label="jobs: for the highest utility")
-    axes.axhline(WEB_MAX_MHZ / 1e3, color=ORANGE, linestyle=":", label="web: for the highest utility")
-    name_axes(axes, _TIME, "CPU (GHz)")
+    series = (
+        Series("jobs", times, jobs, Style.STEP, colour=AT_BLUE, dash=SOLID),
+        Series("web application", times, web, Style.STEP, colour=AT_ORANGE, dash=SOLID),
+        Series("jobs: for the highest utility", times, wanted, Style.STEP, colour=AT_BLUE, dash=DOTTED),
+    )
+    most = (Mark("web: for the highest utility", WEB_MAX_MHZ / 1e3, colour=AT_ORANGE),)
+    return Chart("cpu", "CPU of both workloads", "CPU (GHz)", series, X.NUMBER, _TIME, marks=most)

@@ -1,39 +1,36 @@
-"""What the pictures of all reproductions share: drawn as every other picture is (`daemons/report/draw.py`)."""
+"""What the pictures of all reproductions share: charts as PNG files, one for each figure of a paper."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
-from daemons.report.draw import png_by
+from daemons.report.charts import Chart
+from daemons.report.draw import png
 
-Axes = Any
 WIDTH_PX, HEIGHT_PX = 1200, 600
+PANEL_HEIGHT_PX = 400  # of one of several below each other
+COLUMN_PX = 336  # of one of several in a row
 
 
-def saved(paper: str, folder: Path, number: str, title: str, draw: Callable[[Axes], None], legend: bool = True) -> Path:
-    """One figure of a paper with one pair of axes, as PAPER-figure-NUMBER.png; `paper` as on the command line."""
-    words = f"{_SOURCES.get(paper, paper)}.txt, figure {number}: {title}"
-
-    def draw_all(figure: Any) -> None:
-        axes = figure.subplots()
-        draw(axes)
-        axes.set_title(words)
-        axes.grid(linewidth=0.6)
-        if legend:  # beside the picture, not over it
-            axes.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0), fontsize="small")
-
+def saved(
+    paper: str, folder: Path, number: str, charts: Chart | Sequence[Chart], title: str = "", columns: int = 1
+) -> Path:
+    """One figure of a paper, as PAPER-figure-NUMBER.png; `paper` as on the command line. title: of several charts,
+    below each other or in rows of `columns`. Needs matplotlib; OSError when the file cannot be written."""
+    source = f"{_SOURCES.get(paper, paper)}.txt, figure {number}"
+    if isinstance(charts, Chart):
+        picture = png(replace(charts, title=f"{source}: {charts.title}"), width_px=WIDTH_PX, height_px=HEIGHT_PX)
+    else:
+        width_px = WIDTH_PX if columns == 1 else COLUMN_PX * columns
+        height_px = PANEL_HEIGHT_PX if len(charts) > columns else HEIGHT_PX
+        words = f"{source}: {title}"
+        picture = png(charts, width_px=width_px, height_px=height_px, title=words, columns=columns)
     path = folder / f"{paper}-figure-{number}.png"
-    path.write_bytes(png_by(draw_all, f"{paper}-{number}", width_px=WIDTH_PX, height_px=HEIGHT_PX))
+    path.write_bytes(picture)
     return path
 
 
 # Papers whose short name is another.
 _SOURCES = {"provisioning": "batch-provisioning", "assurance": "statistical-assurance", "dfactor": "d-factor"}
-
-
-def name_axes(axes: Axes, x: str, y: str) -> None:
-    """Name both axes."""
-    axes.set_xlabel(x)
-    axes.set_ylabel(y)

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from functools import partial
 from pathlib import Path
 
 from daemons.models.adjustment import adjusted
-from daemons.report.themes import BLUE, ORANGE
+from daemons.report.charts import Chart, Series, Style, X
+from daemons.report.themes import AT_BLUE, AT_ORANGE, SOLID
 from shared.errors import InvalidInput, Problem
 from sim_backend.coordinate_demand import read_steps
 from sim_backend.experiments.claims import Row, Work
-from sim_backend.experiments.drawing import Axes, name_axes, saved
+from sim_backend.experiments.drawing import saved
 from sim_backend.experiments.phoenixcloud_runs import DATA_VARIABLE, data_folder
 from sim_backend.experiments.phoenixcloud_settings import TWO_WEEKS_S, WEB, WEB_PEAK
 from sim_backend.request_counts import Steps, by_hour, by_minute, read_requests
@@ -22,7 +22,7 @@ REQUESTS = "worldcup98/requests_per_minute.csv.gz"
 WEB_BY_MINUTE = "worldcup98/ws_demand_minute_64vm.csv"
 START = datetime(1998, 6, 6, 22, tzinfo=UTC)  # 7 June, 0:00 in Paris
 _DAY_S = 86_400.0
-_COLOURS = {"hourly": ORANGE, "minute": BLUE}
+_COLOURS = {"hourly": AT_ORANGE, "minute": AT_BLUE}
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,12 +93,14 @@ def rows_demand(results: Sequence[Sequence[Demands]]) -> list[Row]:
 def draw_demand(results: Sequence[Sequence[Demands]], folder: Path) -> list[Path]:
     """Figure 9."""
     demands = [demand for found in results for demand in found]
-    return [saved("phoenixcloud", folder, "9", "the World Cup demand in two weeks", partial(_draw, demands))]
+    return [saved("phoenixcloud", folder, "9", _chart(demands))]
 
 
-def _draw(demands: Sequence[Demands], axes: Axes) -> None:
+def _chart(demands: Sequence[Demands]) -> Chart:
+    series: list[Series] = []
     for each in reversed(demands):
         days = [at_s / _DAY_S for at_s, _ in each.made] + [TWO_WEEKS_S / _DAY_S]
         vms = [count for _, count in each.made]
-        axes.step(days, [*vms, vms[-1]], where="post", color=_COLOURS[each.name], linewidth=0.8, label=each.name)
-    name_axes(axes, "days since 7 June 1998", "VMs")
+        series.append(Series(each.name, days, [*vms, vms[-1]], Style.STEP, colour=_COLOURS[each.name], dash=SOLID))
+    title = "the World Cup demand in two weeks"
+    return Chart("demand", title, "VMs", tuple(series), X.NUMBER, "days since 7 June 1998")

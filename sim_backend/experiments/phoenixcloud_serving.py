@@ -11,13 +11,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 
 import numpy as np
 
 from agents.settings import AgentSettings
-from daemons.report.themes import BLUE, ORANGE
+from daemons.report.charts import Chart, Scale, Series, X
+from daemons.report.themes import AT_BLUE, AT_ORANGE
 from daemons.settings import BalancerSettings, ControllerSettings, PolicyChoice
 from shared.costs import COSTS
 from shared.model import Node
@@ -25,7 +25,7 @@ from shared.webapp import WebApp
 from sim_backend.closed_loop import ClosedLoop, LoopSettings
 from sim_backend.demand import Demand, steps
 from sim_backend.experiments.claims import Row, Work
-from sim_backend.experiments.drawing import Axes, name_axes, saved
+from sim_backend.experiments.drawing import saved
 from sim_backend.web_site import Look, TrueFlow, TrueWeb
 
 VMS, CORE_MHZ = 16, 2_000.0
@@ -232,27 +232,23 @@ def draw_results(results: Sequence[Served], folder: Path) -> list[Path]:
 def draw_serving(folder: Path, off: Sequence[Point], on: Sequence[Point]) -> list[Path]:
     """Figure 8-1 and 8-2 from points in order of load and of instances; returns the files. Needs matplotlib."""
     title = f"throughput and response time by CPU use, {off[0].instances:g} instances"
-    by_use = partial(_draw, off, lambda point: 100.0 * point.use_frac, "mean CPU use (%)")
-    by_count = partial(_draw, on, lambda point: point.instances, "instances")
+    by_use = _charts(off, lambda point: 100.0 * point.use_frac, "mean CPU use (%)")
+    by_count = _charts(on, lambda point: point.instances, "instances")
     return [
-        saved("phoenixcloud", folder, "8-1", title, by_use, False),
-        saved("phoenixcloud", folder, "8-2", "throughput and response time by instances", by_count, False),
+        saved("phoenixcloud", folder, "8-1", by_use, title),
+        saved("phoenixcloud", folder, "8-2", by_count, "throughput and response time by instances"),
     ]
 
 
-def _draw(points: Sequence[Point], of: Callable[[Point], float], x: str, axes: Axes) -> None:
-    """Throughput on the left axis, response time on the right."""
-    right = axes.twinx()
+def _charts(points: Sequence[Point], of: Callable[[Point], float], x_label: str) -> tuple[Chart, Chart]:
+    """Throughput above response time."""
     at = [of(point) for point in points]
-    axes.plot(at, [point.served_per_s for point in points], "o-", color=BLUE, label="answered a second")
-    right.plot(at, [1_000.0 * point.mean_s for point in points], "s--", color=ORANGE)
-    axes.plot([], [], "s--", color=ORANGE, label="mean response time, right")
-    name_axes(axes, x, "answered a second")
-    right.set_ylabel("mean response time (ms)")
-    means = [point.mean_s for point in points]
-    if max(means) > WIDE * min(means):
-        right.set_yscale("log")
-    else:
-        right.set_ylim(0.0, 1.1 * right.get_ylim()[1])
-    axes.set_ylim(0.0, 1.1 * axes.get_ylim()[1])
-    axes.legend(loc="upper left", fontsize="small")
+    answered = Series("answered", at, [point.served_per_s for point in points], colour=AT_BLUE, dotted=True)
+    means = [1_000.0 * point.mean_s for point in points]
+    took = Series("mean", at, means, colour=AT_ORANGE, dotted=True)
+    is_wide = max(means) > WIDE * min(means)
+    scale, least = (Scale.LOG, None) if is_wide else (Scale.LINEAR, 0.0)
+    return (
+        Chart("throughput", "throughput", "answered a second", (answered,), X.NUMBER, x_label, y_min=0.0),
+        Chart("times", "response time", "mean (ms)", (took,), X.NUMBER, x_label, y_min=least, scale=scale),
+    )

@@ -5,19 +5,19 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
-from daemons.report.themes import BLUE, ORANGE
+from daemons.report.charts import Chart, Series, Style, X
+from daemons.report.themes import AT_BLUE, AT_ORANGE
 from sim_backend.coordinate_values import Coordinated
 from sim_backend.experiments.claims import Row, Tables
-from sim_backend.experiments.drawing import Axes, name_axes, saved
+from sim_backend.experiments.drawing import saved
 from sim_backend.experiments.phoenixcloud_runs import Studied
 from sim_backend.experiments.phoenixcloud_settings import Name
 
 _saved = partial(saved, "phoenixcloud")
-_COLOURS = {"iPSC": BLUE, "BLUE": ORANGE}
+_COLOURS = {"iPSC": AT_BLUE, "BLUE": AT_ORANGE}
 _SMALL = 0.1  # what a small effect is, as a part of the value
 _UNITS = {"B": "B as a part of the sum of the peaks", "U": "U", "V": "V", "G": "G", "L": "L (min)"}
 _HELD = "; idle nodes of which little is given back stay held, by the rules as printed"
@@ -30,6 +30,10 @@ def _turnaround_s(run: Coordinated) -> float:
 
 def _node_hours(run: Coordinated) -> float:
     return run.node_hours
+
+
+def _peak(run: Coordinated) -> float:
+    return run.peak_nodes
 
 
 def _completed(run: Coordinated) -> float:
@@ -109,49 +113,51 @@ def tables_studied(results: Sequence[Studied]) -> Tables:
 def draw_studied(results: Sequence[Studied], folder: Path, varied: str = "GVU") -> list[Path]:
     """Figures 12 to 16; 14 and 15 once for each of `varied`."""
     pictures = [
-        _saved(folder, "12", "peak and total consumption by B", _consumed(results, "B"), False),
-        _saved(folder, "13", "completed jobs and turnaround by B", _done(results, "B"), False),
+        _saved(folder, "12", _consumed(results, "B"), "peak and total consumption by B"),
+        _saved(folder, "13", _done(results, "B"), "completed jobs and turnaround by B"),
     ]
     for each in varied:
-        title = f"peak and total consumption by {each}"
-        pictures.append(_saved(folder, f"14-{each}", title, _consumed(results, each), False))
-        title = f"completed jobs and turnaround by {each}"
-        pictures.append(_saved(folder, f"15-{each}", title, _done(results, each), False))
-    pictures.append(_saved(folder, "16", "adjustments by the lease unit", partial(_draw_adjustments, results)))
+        pictures.append(_saved(folder, f"14-{each}", _consumed(results, each), f"peak and total consumption by {each}"))
+        pictures.append(_saved(folder, f"15-{each}", _done(results, each), f"completed jobs and turnaround by {each}"))
+    pictures.append(_saved(folder, "16", _adjustments(results)))
     return pictures
 
 
-def _consumed(results: Sequence[Studied], parameter: str) -> Callable[[Axes], None]:
-    hours = ("total consumption (node-hours)", _node_hours)
-    return partial(_draw_two, results, parameter, hours, ("peak (nodes)", lambda run: run.peak_nodes))
+def _consumed(results: Sequence[Studied], parameter: str) -> tuple[Chart, Chart]:
+    total = _by_parameter("total", "total consumption", "node-hours", results, parameter, _node_hours)
+    return total, _by_parameter("peak", "peak", "nodes", results, parameter, _peak)
 
 
-def _done(results: Sequence[Studied], parameter: str) -> Callable[[Axes], None]:
-    times = ("mean turnaround (s)", _turnaround_s)
-    return partial(_draw_two, results, parameter, times, ("completed jobs", _completed))
+def _done(results: Sequence[Studied], parameter: str) -> tuple[Chart, Chart]:
+    times = _by_parameter("turnaround", "mean turnaround", "time (s)", results, parameter, _turnaround_s)
+    return times, _by_parameter("completed", "completed jobs", "jobs", results, parameter, _completed)
 
 
-def _draw_two(
-    results: Sequence[Studied], parameter: str, solid: tuple[str, Value], dashed: tuple[str, Value], axes: Axes
-) -> None:
-    """One value on the left axis, the other on the right."""
-    right: Any = axes.twinx()
-    for each in results:
-        at = list(each.by_value[parameter])
-        colour = _COLOURS[each.log]
-        axes.plot(at, _series(each, parameter, solid[1]), "o-", color=colour, label=f"{each.log}, {solid[0]}")
-        right.plot(at, _series(each, parameter, dashed[1]), "s--", color=colour)
-        axes.plot([], [], "s--", color=colour, label=f"{each.log}, {dashed[0]}, right")
-    for side, (words, _) in ((axes, solid), (right, dashed)):
-        side.set_ylim(0.0, 1.1 * side.get_ylim()[1])
-        name_axes(side, _UNITS[parameter], words)
-    axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.12), ncols=2, fontsize="small")  # below: right is an axis
+def _by_parameter(id: str, title: str, unit: str, results: Sequence[Studied], parameter: str, of: Value) -> Chart:
+    series = tuple(
+        Series(
+            each.log,
+            list(each.by_value[parameter]),
+            _series(each, parameter, of),
+            colour=_COLOURS[each.log],
+            dotted=True,
+        )
+        for each in results
+    )
+    return Chart(id, title, unit, series, X.NUMBER, _UNITS[parameter], y_min=0.0)
 
 
-def _draw_adjustments(results: Sequence[Studied], axes: Axes) -> None:
-    places = np.arange(len(results[0].by_value["L"]))
-    for shift, each in enumerate(results):
-        values = _series(each, "L", lambda run: run.adjustments)
-        axes.bar(places + 0.4 * shift - 0.2, values, 0.4, color=_COLOURS[each.log], label=each.log)
-    axes.set_xticks(places, [f"{value:g}" for value in results[0].by_value["L"]])
-    name_axes(axes, _UNITS["L"], "adjustments in two weeks")
+def _adjustments(results: Sequence[Studied]) -> Chart:
+    names = tuple(f"{value:g}" for value in results[0].by_value["L"])
+    series = tuple(
+        Series(
+            each.log,
+            range(len(names)),
+            _series(each, "L", lambda run: run.adjustments),
+            Style.BAR,
+            colour=_COLOURS[each.log],
+        )
+        for each in results
+    )
+    title, unit = "adjustments by the lease unit", "adjustments in two weeks"
+    return Chart("adjustments", title, unit, series, X.CATEGORY, _UNITS["L"], names)

@@ -6,12 +6,14 @@ import math
 import re
 import threading
 import xml.etree.ElementTree as ET
+from dataclasses import replace
 
 import pytest
 
 from daemons.report.charts import (
     Chart,
     Mark,
+    Scale,
     Series,
     Style,
     X,
@@ -151,6 +153,78 @@ def test_pictures_in_both_themes_of_everything_that_can_be_drawn() -> None:
         draw.png(full, "pink")
     with pytest.raises(InvalidValue, match="charts"):
         draw.png(())
+
+
+def test_charts_side_by_side() -> None:
+    """Given three charts in rows of two, then two rows of them, of the width and height that are asked for."""
+    draw = pytest.importorskip("daemons.report.draw")
+    pytest.importorskip("matplotlib")
+    three = [replace(chart(id), title=f"chart {id}") for id in "abc"]
+    root = ET.fromstring(draw.svg(three, width_px=800, height_px=200, columns=2))
+    at = _texts(root)
+
+    assert (root.get("width"), root.get("height")) == ("800", "400")
+    assert at["chart a"][0] < at["chart b"][0]
+    assert at["chart a"][1] == at["chart b"][1] < at["chart c"][1]
+    with pytest.raises(InvalidValue, match="columns"):
+        draw.png(three, columns=0)
+
+
+def test_names_that_are_too_wide_beside_each_other_are_below_each_other() -> None:
+    draw = pytest.importorskip("daemons.report.draw")
+    pytest.importorskip("matplotlib")
+    names = ["one " * 10, "two " * 10]
+    long = Chart("l", "L", "u", tuple(Series(name, (0.0, 1.0), (0.0, 1.0)) for name in names), X.NUMBER)
+    wide, narrow = (_texts(ET.fromstring(draw.svg(long, width_px=width_px))) for width_px in (1_200, 390))
+
+    assert len({wide[name.strip()][1] for name in names}) == 1
+    assert len({narrow[name.strip()][1] for name in names}) == 2
+
+
+def test_up_to_where_symmetric_logarithms_are_linear() -> None:
+    """Given 1, 10 and 100, then 10 is far from 1 by logarithms and near where all up to 100 is linear."""
+    draw = pytest.importorskip("daemons.report.draw")
+    pytest.importorskip("matplotlib")
+    levels = tuple((value, f"level {value:g}") for value in (1.0, 10.0, 100.0))
+    line = Series("x", (0.0, 1.0), (1.0, 100.0))
+    chart = Chart("s", "S", "u", (line,), X.NUMBER, y_names=levels, scale=Scale.SYMLOG)
+    parts = []
+    for each in (chart, replace(chart, symlog_linear=100.0)):
+        at = _texts(ET.fromstring(draw.svg(each)))
+        low, middle, high = (at[name][1] for _, name in levels)
+        parts.append((low - middle) / (low - high))
+
+    assert parts == pytest.approx([0.5, 9.0 / 99.0], abs=0.05)
+
+
+def test_numbers_of_logarithms_are_plain() -> None:
+    """Texts are never read as formulas, which is how matplotlib would write powers of ten."""
+    draw = pytest.importorskip("daemons.report.draw")
+    pytest.importorskip("matplotlib")
+    for scale in (Scale.LOG, Scale.SYMLOG):
+        chart = Chart("l", "L", "u", (Series("x", (0.0, 1.0), (20.0, 3_000.0)),), X.NUMBER, scale=scale)
+        drawn = draw.svg(chart)
+        assert "1,000" in _texts(ET.fromstring(drawn))
+        assert "mathdefault" not in drawn
+
+
+def test_a_cloud_of_points_stays_dense_in_a_picture_of_a_fixed_size() -> None:
+    draw = pytest.importorskip("daemons.report.draw")
+    pytest.importorskip("matplotlib")
+    count = 3_000
+    cloud = Series("x", range(count), [(7_919 * at) % count for at in range(count)], Style.POINTS)
+    every, few = (Chart("c", "C", "u", (series,), X.NUMBER) for series in (cloud, thinned(cloud, 600)))
+
+    assert draw.png(every, width_px=300) != draw.png(few, width_px=300)
+    assert draw.svg(every, width_px=300) == draw.svg(few, width_px=300)
+
+
+def _texts(root: ET.Element) -> dict[str, tuple[float, float]]:
+    """Where each text is, from the left and from the top."""
+    there = [each for each in root.iter() if each.tag.endswith("}text")]
+    return {
+        "".join(each.itertext()).strip(): (float(each.get("x", "nan")), float(each.get("y", "nan"))) for each in there
+    }
 
 
 @pytest.mark.acceptance
