@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 
 import pytest
@@ -15,11 +15,31 @@ settings.register_profile("trimtab", deadline=None, derandomize=True, suppress_h
 settings.register_profile("search", settings.get_profile("trimtab"), derandomize=False)
 settings.load_profile("trimtab")
 
+HAS_FAILED = pytest.StashKey[bool]()
+
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Tests on real processes first: they wait for much and keep few processors busy, so that others run beside them,
     and those that share a scene stay together."""
     items.sort(key=lambda item: "integration" not in item.path.parts)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Note whether a try has failed."""
+    report = yield
+    item.stash[HAS_FAILED] = report.failed or (report.when != "setup" and item.stash.get(HAS_FAILED, False))
+    return report
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_teardown(item: pytest.Item) -> None:
+    """What a test shares with others is made anew once it has failed: nobody finds what it left, nor its second try.
+
+    Before pytest-rerunfailures keeps it for that.
+    """
+    if item.stash.get(HAS_FAILED, False):
+        item.session._setupstate.teardown_exact(None)
 
 
 @pytest.fixture(autouse=True)

@@ -96,7 +96,7 @@ class Town:
 
     def home(self) -> str:
         """Where the guest runs."""
-        return self.cluster.homes()[VM]
+        return self.cluster.wait_for(lambda: self.cluster.homes().get(VM, ""), SOON_S, "a host that has the guest")
 
     def works(self) -> None:
         """Wait until the guest has done two units more, all of them once, in order and in one life."""
