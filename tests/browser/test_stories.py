@@ -103,7 +103,7 @@ def test_a_node_is_drained_by_keyboard_alone(place: Town, browser: Browser) -> N
         tab_to(page, "button[aria-describedby=drain-means]")
         page.keyboard.press("Enter")
         expect(page.locator(".said")).to_be_visible()
-        tab_to(page, "main > details > summary")
+        tab_to(page, "details:has(#remove-typed) > summary")
         page.keyboard.press("Enter")
         expect(page.locator("#remove-typed")).to_be_visible()
         jane.see("/nodes/n2")
