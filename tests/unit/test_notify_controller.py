@@ -206,9 +206,10 @@ def test_a_channel_that_hangs_delays_neither_the_loop_nor_other_channels(rig: Re
         assert not hangs.go.is_set()
         hangs.go.set()
         wait_for(lambda: rig.ask(Query("q", "notifications", "dead")).data["notifications"])
-    (row, *_) = rig.ask(Query("q2", "notifications", "dead")).data["notifications"]
+    dead = rig.ask(Query("q2", "notifications", "dead")).data["notifications"]
 
-    assert row["error"] == "ZeroDivisionError in Hangs"
+    # of what comes after the web server has gone the hook's messages may be dead, too
+    assert {row["error"] for row in dead if row["channel"] == "slow"} == {"ZeroDivisionError in Hangs"}
     assert "secret" not in rig.log.getvalue()
 
 
