@@ -119,7 +119,8 @@ def features_of(conn: Connection, errors: type[Exception], save_pool: str) -> Fe
 
 
 def node_of(conn: Connection, errors: type[Exception], name: str, keys: LibvirtKeys, features: Features) -> Node:
-    """The node as it is reported, before its type and reserve are heeded. Raises TransientError."""
+    """The node as it is reported, before its type and reserve are heeded and its abilities are known. Raises
+    TransientError."""
     with telling(errors, "ask for the capacity"):
         info = conn.getInfo()
         capabilities = domain_xml.parse(conn.getCapabilities())
@@ -135,12 +136,11 @@ def node_of(conn: Connection, errors: type[Exception], name: str, keys: LibvirtK
         int(info[1]) if keys.memory_mib is None else keys.memory_mib,
         labels=("kvm",) if "kvm" in kinds else (),
         cpu_model=capabilities.findtext("host/cpu/model", "") or capabilities.findtext("host/cpu/arch", ""),
-        abilities=abilities_of(features),
         migration_has=has,
     )
 
 
-def abilities_of(features: Features, has_images: bool = False) -> tuple[Ability, ...]:
+def abilities_of(features: Features, has_images: bool) -> tuple[Ability, ...]:
     """What the inventory declares. Where there are images SAVE is declared also while their pool cannot be used: they
     hold no memory, which the controller would take what is frozen to do."""
     able = {Ability.SAVE: features.save or has_images, Ability.MIGRATE: features.migrate}
