@@ -132,7 +132,7 @@ class Balancing:
             told.due_s = min(waits, again_s)
             return
         undrained = any(backend.drain and backend.vm not in told.drained for backend in wanted.backends)
-        again_s = min(self._retell_s(app, told), told.asked_s + self.settings.poll_s if undrained else math.inf)
+        again_s = self._next_s(app, told, undrained)
         if wanted == told.served and now_s < again_s:
             if wanted.backends or app in self.cluster.web or self.cluster.seats.get(app):
                 told.due_s = min(waits, again_s)
@@ -140,8 +140,13 @@ class Balancing:
                 del self.told[app]
             return
         told.asked, told.asked_s = wanted, now_s
-        told.due_s = min(waits, now_s + LOST_S)
+        told.due_s = min(waits, now_s + LOST_S, self._next_s(app, told, undrained))
         self.agenda.effects.append(wanted)
+
+    def _next_s(self, app: str, told: Told, undrained: bool) -> float:
+        """When it is told again though nothing has changed, sooner while an instance has requests left."""
+        retell_s = self._retell_s(app, told)
+        return min(retell_s, told.asked_s + self.settings.poll_s) if undrained else retell_s
 
     def _retell_s(self, app: str, told: Told) -> float:
         """When it is told again though nothing has changed: a balancer that has begun anew may know nothing. Each
@@ -200,13 +205,17 @@ class Balancing:
         if told is None or told.asked is None:
             return
         asked, told.asked = told.asked, None
-        self._changed.add(answer.app)
+        before = told.served, told.drained, told.failures
         if answer.ok:
             told.served = asked
             told.drained = frozenset(answer.drained) & {backend.vm for backend in asked.backends if backend.drain}
             self._error(answer.app, told, "", now_s)
         else:
             self._error(answer.app, told, answer.detail or "no reason was given", now_s)
+        same = (told.served, told.drained, told.failures) == before and bool(asked.backends)
+        # One that was told anew and has not changed, as nearly all are, is looked at when that is due again.
+        if not same or told.due_s > self._retell_s(answer.app, told):
+            self._changed.add(answer.app)
 
     def _error(self, app: str, told: Told, error: str, now_s: float) -> None:
         failed, told.failures = told.failures, told.failures + 1 if error else 0

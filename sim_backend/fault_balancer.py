@@ -26,7 +26,8 @@ def balancer_of(seed: int) -> dict[str, Any]:
     rng = Random(f"balancer:{seed}")
     if rng.random() >= TOLD:
         return {}
-    return {"driver": "fake", "drain_limit_s": rng.choice((0.0, 30.0, 60.0)), "measures": True}
+    drain_limit_s, retell_s = rng.choice((0.0, 30.0, 60.0)), rng.choice((5.0, 30.0, 120.0))
+    return {"driver": "fake", "drain_limit_s": drain_limit_s, "retell_s": retell_s, "measures": True}
 
 
 def served(seed: int, number: int, drawn: FaultApp) -> FaultApp:

@@ -137,7 +137,7 @@ def test_nodes_have_one_owner_bounds_are_kept_and_sizes_follow_the_policies(
 
 
 @pytest.mark.acceptance
-@settings(max_examples=examples(150))
+@settings(max_examples=examples(60))
 @given(st.lists(steps, max_size=20))
 def test_so_they_do_over_many_scripts(script: list[tuple[str, str | int | float, int]]) -> None:
     """The same, more often and longer."""

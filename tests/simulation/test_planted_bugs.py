@@ -178,6 +178,8 @@ PLANTED: dict[str, tuple[Change, set[str]]] = {
     "store takes any term": (with_store(TermlessStore), {"stale-write"}),
 }
 EARLY = {"agent loses its journal"}  # found in the first seeds
+# Where those that need many seeds are found as things are: it is looked there first.
+KNOWN = {"agent ignores terms": 8, "controller takes absence for proof": 25, "controller forgets its ledger": 8}
 
 
 @pytest.mark.acceptance
@@ -185,7 +187,8 @@ EARLY = {"agent loses its journal"}  # found in the first seeds
 def test_a_planted_bug_is_found(bug: str) -> None:
     change, invariants = PLANTED[bug]
     other: set[str] = set()
-    for seed in range(SEEDS_MAX):
+    known = KNOWN.get(bug, 0)
+    for seed in (known, *(seed for seed in range(SEEDS_MAX) if seed != known)):
         found = {violation.invariant for violation in run_seed(seed, change=change).violations}
         if found & invariants:
             return

@@ -1,4 +1,5 @@
-"""The experiments of apc.txt: the whole of One, small parts of Two to Five, and every claim over five seeds."""
+"""The experiments of apc.txt: the whole of One, small parts of Two to Five, and every claim over two seeds (five, as
+`trimtab sim reproduce apc` takes by default, are a quarter of an hour of a slow core)."""
 
 from __future__ import annotations
 
@@ -28,7 +29,7 @@ from sim_backend.experiments.apc_settings import (
 from sim_backend.experiments.catalogue import Reproduction, reproduce
 from sim_backend.experiments.claims import Row
 
-SEEDS = 5
+SEEDS = 2
 
 
 def broken(rows: Sequence[Row]) -> list[Row]:
@@ -183,13 +184,13 @@ def test_workloads_are_those_of_the_paper() -> None:
 
 @pytest.fixture(scope="module")
 def everything(tmp_path_factory: pytest.TempPathFactory) -> Reproduction:
-    """All five experiments with five seeds, and the figures."""
+    """All five experiments with two seeds, and the figures."""
     return reproduce(PAPER, tuple(PAPER.experiments), SEEDS, tmp_path_factory.mktemp("figures"))
 
 
 @pytest.mark.acceptance
-def test_every_claim_holds_over_five_seeds(everything: Reproduction) -> None:
-    """Given seeds 0 to 4, then every judged row of every experiment holds."""
+def test_every_claim_holds_over_two_seeds(everything: Reproduction) -> None:
+    """Given seeds 0 and 1, then every judged row of every experiment holds."""
     assert broken(everything.rows) == []
     assert len(by_id(everything.rows)) > 60
 
