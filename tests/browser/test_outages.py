@@ -47,11 +47,12 @@ def test_a_plan_takes_two_browsers(place: Town, browser: Browser) -> None:
     place.as_provider("jobs", "submit", str(place.job_file("duo", 600.0)))
     place.wait_for(lambda: place.waiting() is not None, LIMIT_S, "a plan that waits")
     with visiting(browser, place.url, JANE) as jane, visiting(browser, place.url, JUNE) as june:
-        page = approve(jane, "room enough")
+        approve(jane, "room enough")
+        page = open_plan(jane)  # one with the same steps may have taken its place by now: what was said holds
         expect(page.locator("main")).to_contain_text("1 is missing")
         expect(page.get_by_role("button", name="Approve")).to_be_disabled()
 
-        other = open_plan(june)  # one with the same steps may have taken its place by now: what was said holds
+        other = open_plan(june)
         expect(other.locator(".waiting")).to_contain_text("operator.jane")
         expect(other.locator(".waiting")).to_contain_text("room enough")
         other = approve(june, "agreed")

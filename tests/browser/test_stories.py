@@ -11,7 +11,7 @@ from playwright.sync_api import Browser, Page, expect
 
 from tests.browser.chromium import LIMIT_MS, PHONE, visiting
 from tests.browser.plans import approve
-from tests.browser.town import JANE, PEOPLE_PASSWORD, Town, town
+from tests.browser.town import CYCLE_S, JANE, PEOPLE_PASSWORD, Town, town
 from tests.integration.private_broker import PrivateBroker
 from tests.integration.scene import LIMIT_S
 
@@ -221,6 +221,7 @@ def test_an_owner_is_refused_anothers_environment(place: Town, browser: Browser)
 
 def test_a_what_if_runs_to_its_comparison(place: Town, browser: Browser) -> None:
     """In the background; its page follows it and shows what is different at the end."""
+    place.wait_for(lambda: place.look("plan", "history")["decisions"], 2 * CYCLE_S, "a decision to compute again")
     with visiting(browser, place.url, JANE) as jane:
         page = jane.see("/what-if")
         page.fill("#from", "1h")

@@ -4,6 +4,7 @@ told as its end, and then it is removed.
 
 from __future__ import annotations
 
+import threading
 from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
@@ -13,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from agents.hypervisors.libvirt.saved_images import image_name
 from shared.clock import SystemClock
 from shared.effects import GuestChanged
 from shared.errors import TransientError
@@ -294,6 +296,25 @@ FEW = (
 @pytest.mark.parametrize(("name", "shared", "at"), FEW, ids=lambda each: str(each))
 def test_an_agent_that_is_killed_loses_nothing(name: str, shared: bool, at: At, tmp_path: Path) -> None:
     killed(next(case for case in CASES if case.name == name), shared, at, tmp_path)
+
+
+def test_a_save_that_libvirtd_begins_when_its_agent_is_dead(tmp_path: Path) -> None:
+    """It waited behind a QEMU that stood still, and the next agent has taken the VM for one that runs on. Once it is
+    saved, it is suspended: that is nobody's doing, and its work is not lost."""
+    case = next(case for case in CASES if case.name == "suspend")
+    with fakes(tmp_path, shared=True) as made:
+        place = Place(made)
+        case.before(place)
+        assert place.until(lambda: [one.state for one in place.seen().values()] == [VmState.RUNNING])
+        place.heard.clear()
+        path = f"/saved/{image_name(VM, place.seen()[case.node].generation)}"
+        domain = made.hands(case.node).connection().lookupByName(VM)
+        saving = threading.Thread(target=domain.save, args=(path,))
+        saving.start()
+        assert place.until(lambda: [one.state for one in place.seen().values()] == [VmState.SUSPENDED])
+        saving.join()
+        assert place.heard == []
+        finish(place, case)
 
 
 @pytest.mark.acceptance

@@ -350,6 +350,9 @@ class LibvirtHypervisor:
                 self._settled.clear()
             with self._site.link.use("read the domains") as conn:
                 found = self._site.reader.read(conn)
+            for vm in [vm for vm, seen in found.items() if vm not in busy and order.may_be_saved_late(seen)]:
+                self._alone(found[vm], partial(order.note_late_save, self._site))
+                found[vm] = self._site.see(vm) or found[vm]
             with self._lock:
                 self._site.last = {**{vm: s for vm, s in self._site.last.items() if vm in busy}, **found}
                 moved = busy | set(self._under) | self._settled  # it was read before, or after, we know not which

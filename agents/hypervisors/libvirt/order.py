@@ -58,9 +58,30 @@ def agree(site: Site, vm: str, meta: Meta) -> None:
     if (meta.begun and kept == meta) or saved_images.has_job(site, vm):
         return
     site.set_meta(vm, replace(meta, begun=True))
-    if kept.saved:
+    now = site.see(vm)
+    # libvirtd may just have begun a save that waited in its queue: then the image is all that there is of the VM.
+    if kept.saved and now is not None and now.state in LIVE_STATES and not saved_images.has_job(site, vm):
         with site.link.use("remove a saved image") as conn:
             storage.remove(conn, site.errors, site.keys.save_pool, kept.saved)
+
+
+def may_be_saved_late(seen: Seen) -> bool:
+    """Whether libvirtd may have saved it for an operation whose agent was killed before the save began: the next agent
+    has taken it for one that runs on."""
+    meta = seen.meta
+    return meta is not None and seen.state in ENDS and seen.why in SAVED_BY_HAND and not meta.kept
+
+
+def note_late_save(site: Site, seen: Seen) -> None:
+    """It is suspended if the image is one of ours: nobody's else has that name. Raises our errors."""
+    meta, vm = seen.meta, seen.facts.name
+    if meta is None or not may_be_saved_late(seen):
+        return
+    image = saved_images.image_name(vm, meta.generation)
+    with site.link.use(f"look for the image of {vm}") as conn:
+        volume = storage.find(conn, site.errors, site.keys.save_pool, image)
+    if volume is not None and saved_images.is_whole(site, replace(meta, saved=image)):
+        site.set_meta(vm, replace(meta, saved=image))
 
 
 def weigh(site: Site, seen: Seen, meta: Meta) -> None:
