@@ -317,6 +317,27 @@ def test_a_save_that_libvirtd_begins_when_its_agent_is_dead(tmp_path: Path) -> N
         finish(place, case)
 
 
+@pytest.mark.parametrize("shared", [True, False], ids=["shared", "own"])
+def test_a_restore_that_libvirtd_ends_when_its_agent_is_dead(shared: bool, tmp_path: Path) -> None:
+    """The next agent has looked at the node meanwhile. What then lives is the VM as it was resumed, to its end."""
+    case = next(case for case in CASES if case.name == "resume")
+    with fakes(tmp_path, shared=shared) as made:
+        place = Place(made)
+        case.before(place)
+        place.clock.sleep(0.01)
+        fault = Nth("restoreFlags", "hang", host=case.node)
+        made.cluster.fail(fault)
+        case.begin(place)
+        assert place.reached(fault)
+        made.drivers[case.node].close()
+        made.cluster.script.clear()
+        made.drivers[case.node] = made.driver(case.node)
+        assert place.until(lambda: bool(place.seen()))
+        made.cluster.release()
+        assert place.until(lambda: [one.state for one in place.seen().values()] == [VmState.PAUSED])
+        finish(place, case)
+
+
 @pytest.mark.acceptance
 @pytest.mark.parametrize("shared", [True, False], ids=["shared", "own"])
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)

@@ -34,13 +34,15 @@ Event = tuple[int, int]
 class Found:
     """What a comparison has brought. `tell`: changes, each with what was known before; `asked`: VMs of which it is to
     be found out whether another node has them; `ended`: to be noted with the domain; `left`: definitions to be
-    removed; `moved_in`: to be noted as being here."""
+    removed; `moved_in`: to be noted as being here; `came`: live without an operation of this agent's, to be put in
+    order: one of an earlier agent may have brought it."""
 
     tell: list[tuple[GuestChanged, Seen | None]] = field(default_factory=list)
     asked: list[str] = field(default_factory=list)
     ended: list[Seen] = field(default_factory=list)
     left: list[Seen] = field(default_factory=list)
     moved_in: list[Seen] = field(default_factory=list)
+    came: list[Seen] = field(default_factory=list)
 
 
 class Changes:
@@ -89,6 +91,7 @@ class Changes:
         if self._known is None:
             self._known = dict(found)
             result.left += [seen for seen in found.values() if seen.left and seen.managed]
+            result.came += [seen for seen in found.values() if _lives(seen)]
             return result
         known = self._known
         for vm in [*known, *(vm for vm in found if vm not in known)]:
@@ -158,6 +161,7 @@ class Changes:
             self._end(now, now.state, now.why or _how(stops[-1] if stops else None), result, before)
             result.ended.append(now)
         elif now.state in LIVE_STATES and (before is None or (before.managed and before.state not in LIVE_STATES)):
+            result.came.append(now)
             arrived = self._arrived(before, now)
             if (now.meta and now.meta.node) != self._node:
                 result.moved_in.append(now)

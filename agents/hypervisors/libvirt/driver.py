@@ -363,7 +363,7 @@ class LibvirtHypervisor:
                     self._log.info("a guest has changed", vm=change.status.vm, change=change.change, how=change.detail)
         for vm in result.asked:
             self._aborts.do(lambda vm=vm: self._guarded(lambda: self._find(vm)))  # type: ignore[misc]
-        if result.ended or result.left or result.moved_in:
+        if result.ended or result.left or result.moved_in or result.came:
             self._workers.do(lambda: self._guarded(lambda: self._note(result)))
         return {vm: seen for vm, seen in found.items() if seen.state is not None}
 
@@ -376,6 +376,8 @@ class LibvirtHypervisor:
             self._alone(seen, partial(order.note_here, self._site))
         for seen in found.left:
             self._alone(seen, partial(order.remove_left, self._site))
+        for seen in found.came:
+            self._alone(seen, partial(order.put_in_order, self._site))
 
     def _alone(self, seen: Seen, do: Callable[[Seen], None]) -> None:
         """Do something small to a domain as it is now, unless it is busy; operations that begin meanwhile wait."""
