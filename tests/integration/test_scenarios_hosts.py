@@ -169,5 +169,5 @@ def test_an_order_that_comes_too_late(town: Scene) -> None:
     agent.thaw()
 
     town.all_done_once("late")
-    assert outcomes(town, order["action"]) == ["expired"]
+    assert {*outcomes(town, order["action"])} == {"expired"}  # said again where the order was delivered again
     assert [vm for node in town.lab.nodes for vm in town.begun(node, "start")].count("late#0") == 1
