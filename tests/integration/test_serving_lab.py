@@ -131,6 +131,7 @@ class Looking(Thread):
 def test_section_6_4_on_real_parts(broker: PrivateBroker, capsys: pytest.CaptureFixture[str]) -> None:
     with serving_scene(broker, SCALE, {"periods": {"probe_s": PROBE_S}}) as site:
         site.open_shop((2, VMS), lower=2)
+        CLOCK.sleep(SETTLED_S)  # what is measured is instances at work, not the first two on their way up
         on, settled = adjusted(site)
         site.change_shop((VMS, VMS), flow=FLOW)
         site.until_serving(VMS, timeout_s=60.0)
