@@ -1,4 +1,4 @@
-"""The experiments of apc.txt: the whole of One, small parts of Two to Five, and every claim over two seeds (five, as
+"""The experiments of apc.txt: the whole of One, small parts of Two to Five, and every claim over one seed (five, as
 `trimtab sim reproduce apc` takes by default, are a quarter of an hour of a slow core)."""
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from sim_backend.experiments.apc_settings import (
 from sim_backend.experiments.catalogue import Reproduction, reproduce
 from sim_backend.experiments.claims import Row
 
-SEEDS = 2
+SEEDS = 1
 
 
 def broken(rows: Sequence[Row]) -> list[Row]:
@@ -184,13 +184,13 @@ def test_workloads_are_those_of_the_paper() -> None:
 
 @pytest.fixture(scope="module")
 def everything(tmp_path_factory: pytest.TempPathFactory) -> Reproduction:
-    """All five experiments with two seeds, and the figures."""
+    """All five experiments with one seed, and the figures."""
     return reproduce(PAPER, tuple(PAPER.experiments), SEEDS, tmp_path_factory.mktemp("figures"))
 
 
 @pytest.mark.acceptance
-def test_every_claim_holds_over_two_seeds(everything: Reproduction) -> None:
-    """Given seeds 0 and 1, then every judged row of every experiment holds."""
+def test_every_claim_holds(everything: Reproduction) -> None:
+    """Given seed 0, then every judged row of every experiment holds."""
     assert broken(everything.rows) == []
     assert len(by_id(everything.rows)) > 60
 
