@@ -350,7 +350,8 @@ class LibvirtHypervisor:
                 self._settled.clear()
             with self._site.link.use("read the domains") as conn:
                 found = self._site.reader.read(conn)
-            for vm in [vm for vm, seen in found.items() if vm not in busy and order.may_be_saved_late(seen)]:
+            late = [vm for vm, seen in found.items() if order.may_be_saved_late(seen, self._changes.known(vm))]
+            for vm in late:  # `_alone` leaves those that are busy
                 self._alone(found[vm], partial(order.note_late_save, self._site))
                 found[vm] = self._site.see(vm) or found[vm]
             with self._lock:

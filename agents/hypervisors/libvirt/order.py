@@ -65,11 +65,11 @@ def agree(site: Site, vm: str, meta: Meta) -> None:
             storage.remove(conn, site.errors, site.keys.save_pool, kept.saved)
 
 
-def may_be_saved_late(seen: Seen) -> bool:
+def may_be_saved_late(seen: Seen, known: Seen | None = None) -> bool:
     """Whether libvirtd may have saved it for an operation whose agent was killed before the save began: the next agent
-    has taken it for one that runs on."""
-    meta = seen.meta
-    return meta is not None and seen.state in ENDS and seen.why in SAVED_BY_HAND and not meta.kept
+    has taken it for one that runs on. Not one of which it is `known` that it has ended: it was looked at then."""
+    over = seen.managed and seen.state in ENDS and seen.why in SAVED_BY_HAND
+    return over and (known is None or known.state not in ENDS)
 
 
 def note_late_save(site: Site, seen: Seen) -> None:
