@@ -13,6 +13,7 @@ from daemons.balancers.haproxy_runtime import Master, Runtime
 from daemons.balancers.haproxy_seen import (
     Counters,
     Table,
+    at_work,
     commands,
     differences,
     emptying,
@@ -136,7 +137,7 @@ class Haproxy:
             return f"port {wanted.listen} is in use by another program"
         done = False
         try:
-            done = self._folder.change(wanted.app, wanted.text)
+            done = self._folder.change(wanted.app, wanted.text_with(at_work(wanted, table)))
         finally:
             if not done:
                 self._folder.release(wanted.app)

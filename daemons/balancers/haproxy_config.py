@@ -97,33 +97,35 @@ class Wanted:
     @property
     def text(self) -> str:
         """The whole configuration of the application."""
+        return self.text_with(self.servers)
+
+    def text_with(self, servers: Iterable[Server]) -> str:
+        """The configuration with other servers than those that are wanted."""
         head = (
             f"# {self.app}: written by Trimtab, again at every change. Changes of yours are lost.",
             "global",
             f"    set-var {variable_of(self.app, 'form')} str({self.digest})",
             f"    set-var {variable_of(self.app, 'queue')} int({self.queue_max})",
         )
-        servers = (
-            f"{SERVER}{one.name} {_socket_address(one.address, one.port)} {self.settings(one)}" for one in self.servers
-        )
-        return "\n".join((*head, self.form, *servers)) + "\n"
+        lines = (f"{SERVER}{one.name} {_socket_address(one.address, one.port)} {self.settings(one)}" for one in servers)
+        return "\n".join((*head, self.form, *lines)) + "\n"
 
     def settings(self, server: Server) -> str:
         """What follows a server's name and address, wherever it is made."""
         return f"weight {server.weight} maxconn {server.request_max} {self.check}"
 
-    def adding(self, server: Server, healthy: bool) -> tuple[str, ...]:
-        """Commands that add a server; unless `healthy`, it gets nothing before a check has found it so."""
+    def adding(self, server: Server) -> tuple[str, ...]:
+        """Commands that add a server, which gets nothing before a check has found it healthy."""
         name = f"{proxy_of(self.app)}/{server.name}"
         add = f"add server {name} {_socket_address(server.address, server.port)} {self.settings(server)}"
-        return (add, f"enable health {name}", *self.using(server.name, healthy))
+        return (add, f"enable health {name}", *self.using(server.name))
 
-    def using(self, server: str, healthy: bool) -> tuple[str, ...]:
-        """Commands that put a server to use that is in maintenance. Whoever leaves maintenance is up: one that is not
-        known to be healthy leaves it drained, since requests of the queue that it got would lose their place there."""
+    def using(self, server: str) -> tuple[str, ...]:
+        """Commands that put a server to use that is in maintenance, once a check has found it healthy. Whoever leaves
+        maintenance is up: it leaves it drained, since a program that does not listen yet would use up all tries of a
+        request, and requests of the queue that it got would lose their place there."""
         name = f"{proxy_of(self.app)}/{server}"
-        ready = f"set server {name} state ready"
-        return (ready,) if healthy else (f"set server {name} state drain", f"set server {name} health down", ready)
+        return (f"set server {name} state drain", f"set server {name} health down", f"set server {name} state ready")
 
 
 def wanted_of(order: Balance, serving: Serving, keys: BalancerHaproxy) -> Wanted:

@@ -6,7 +6,7 @@ import csv
 from collections.abc import Iterable, Sequence, Set
 from dataclasses import dataclass
 
-from daemons.balancers.haproxy_config import Wanted, proxy_of, variable_of
+from daemons.balancers.haproxy_config import Server, Wanted, proxy_of, variable_of
 from shared.errors import TransientError
 from shared.webapp import FlowSample
 
@@ -208,14 +208,13 @@ def commands(wanted: Wanted, table: Table) -> list[str]:
     those that leave is up and none that stays, it is not drained yet, see `held`."""
     proxy = proxy_of(wanted.app)
     names = {server.name for server in wanted.servers}
-    served = any(table.servers[name].serves for name in table.servers.keys() & (names | wanted.leaving))
     found: list[str] = []
     if table.queue_max != wanted.queue_max:
         found += ["experimental-mode on", f"set var {variable_of(wanted.app, 'queue')} int({wanted.queue_max})"]
     for server in wanted.servers:
         seen = table.servers.get(server.name)
         if seen is None:
-            found += wanted.adding(server, healthy=not served)
+            found += wanted.adding(server)
             continue
         name = f"{proxy}/{server.name}"
         if (seen.address, seen.port) != (server.address, server.port):
@@ -225,7 +224,7 @@ def commands(wanted: Wanted, table: Table) -> list[str]:
         if seen.request_max != server.request_max:
             found.append(f"set maxconn server {name} {server.request_max}")
         if seen.resting:
-            found += wanted.using(server.name, healthy=not served)
+            found += wanted.using(server.name)
         elif seen.drains:
             found.append(f"set server {name} state ready")
     waiting = held(wanted, table)
@@ -238,6 +237,16 @@ def held(wanted: Wanted, table: Table) -> Set[str]:
     if not wanted.servers or any(table.servers[name].serves for name in stays):
         return frozenset()
     return {name for name in table.servers.keys() & wanted.leaving if table.servers[name].serves}
+
+
+def at_work(wanted: Wanted, table: Table | None) -> list[Server]:
+    """Servers that a new process may take for healthy, since the one before it found them so."""
+    if table is None:
+        return []
+    waiting = held(wanted, table)
+    found = [server for server in wanted.servers if server.name in table.servers and table.servers[server.name].serves]
+    seen = (table.servers[name] for name in sorted(waiting))
+    return [*found, *(Server(one.name, one.address, one.port, one.weight, one.request_max) for one in seen)]
 
 
 def emptying(app: str, leaving: Set[str], table: Table, staying: Set[str] = frozenset()) -> list[str]:

@@ -219,6 +219,11 @@ class Scene:
         """Have the driver set the instances of an application."""
         return self.driver.set_backends(Balance(app, backends, serving or self.serving))
 
+    def serve(self, *backends: Backend, app: str = "shop", serving: Serving | None = None) -> None:
+        """Have these serve; returns when HAProxy has found each of them healthy."""
+        assert self.tell(*backends, app=app, serving=serving).ok
+        wait_until("all are found healthy", lambda: self.healthy_now(app) == len(backends))
+
     def load(self, rate: float, connections: int, path: str = "/", method: str = "GET", calls: int = 1) -> Generator:
         """Requests of clients, from now on."""
         self.loads.append(Generator(self.serving.listen, rate, connections, path, method, calls))

@@ -54,7 +54,7 @@ def test_nobody_is_lost_when_instances_come_and_go(scene: Scene) -> None:
     """And HAProxy goes on as it is: nothing of it takes a reload."""
     for index in range(4):
         scene.site(f"127.0.0.{index + 1}", 0.03)
-    scene.tell(backend(0), backend(1))
+    scene.serve(backend(0), backend(1))
     before = process(scene)
     load = scene.load(RATE, 200)
     for table in ((0, 1, 2), (1, 2), (1, 2, 3), (3,), (0, 3)):
@@ -76,7 +76,7 @@ def test_nobody_is_lost_in_half_a_minute_of_changes_and_reloads(scene: Scene, se
         scene.site(f"127.0.0.{index + 1}", 0.01 + 0.02 * (index % 3))
     other = replace(scene.serving, listen=free_port())
     serving = replace(scene.serving, distribution=draw.choice(list(Distribution)[:2]))
-    scene.tell(*(backend(index) for index in range(6)), serving=serving)
+    scene.serve(*(backend(index) for index in range(6)), serving=serving)
     load = scene.load(RATE, int(30.0 * RATE))
     clients = [Client(scene.serving.listen) for _ in range(3)]
     until_s = CLOCK.monotonic_s() + 28.0
@@ -118,7 +118,7 @@ def _drained(scene: Scene, now: list[object], leaving: list[object]) -> bool:
 def test_clients_that_keep_their_connections_lose_nothing_by_a_reload_or_a_removal(scene: Scene) -> None:
     for index in range(2):
         scene.site(f"127.0.0.{index + 1}", 0.02)
-    scene.tell(backend(0), backend(1))
+    scene.serve(backend(0), backend(1))
     clients = [Client(scene.serving.listen) for _ in range(6)]
     CLOCK.sleep(0.3)
     scene.tell(backend(0), app="wiki", serving=replace(scene.serving, listen=free_port()))
@@ -162,7 +162,7 @@ class Client(Thread):
 
 def test_a_new_instance_gets_requests_when_it_is_healthy(scene: Scene) -> None:
     scene.site("127.0.0.1")
-    scene.tell(backend(0))
+    scene.serve(backend(0))
     wait_until("the first one is up", lambda: scene.healthy_now("shop") == 1)
     assert scene.tell(backend(0), backend(1)).ok
     assert nobody_lost(scene.load(RATE, 50).wait())
@@ -176,11 +176,27 @@ def test_a_new_instance_gets_requests_when_it_is_healthy(scene: Scene) -> None:
     assert scene.answered("127.0.0.2") == pytest.approx(25, abs=5)
 
 
+def test_the_first_instances_get_nothing_before_they_listen(scene: Scene) -> None:
+    """A request that they all refused would have used up its tries at once."""
+    for other in (scene.serving, replace(scene.serving, queue_limit_s=7.0)):  # added to HAProxy, and told at its reload
+        assert scene.tell(serving=scene.serving).ok
+        assert scene.tell(backend(0), backend(1), serving=other).ok
+        assert scene.healthy_now("shop") == 0
+        assert scene.load(RATE, 20).wait().refused == 20
+        rows = scene.beside().ask(["show stat trimtab-shop 2 -1"]).splitlines()
+        (whole,) = csv.DictReader([rows[0][2:], *rows[1:2]])
+        assert (whole["wretr"], whole["wredis"]) == ("0", "0")
+    for index in range(2):
+        scene.site(f"127.0.0.{index + 1}")
+        wait_until("it is up", lambda count=index + 1: scene.healthy_now("shop") == count)
+        assert nobody_lost(scene.load(RATE, 20).wait())
+
+
 def test_who_waits_keeps_its_place_when_an_instance_comes_that_does_not_listen_yet(scene: Scene) -> None:
     """It gets no request of the queue for a moment, which would come back and wait behind all others."""
     scene.site("127.0.0.1", 0.1)
     one_at_a_time = replace(scene.serving, instance_max=1, queue_max=100)
-    scene.tell(backend(0), serving=one_at_a_time)
+    scene.serve(backend(0), serving=one_at_a_time)
     load = scene.load(20.0, 40)
     CLOCK.sleep(0.5)
     for index in (1, 2, 3):
@@ -195,7 +211,7 @@ def test_who_waits_keeps_its_place_when_an_instance_comes_that_does_not_listen_y
 def test_an_instance_is_not_drained_while_a_process_before_the_reload_has_its_request(scene: Scene) -> None:
     scene.site("127.0.0.1", 1.2)
     scene.site("127.0.0.2")
-    scene.tell(backend(0))
+    scene.serve(backend(0))
     found: list[int] = []
     client = Thread(target=lambda: found.append(_status(scene)))
     client.start()
@@ -225,7 +241,7 @@ def test_shares_follow_the_distribution(scene: Scene) -> None:
     for index in range(2):
         scene.site(f"127.0.0.{index + 1}")
     weighted = replace(scene.serving, distribution=Distribution.WEIGHTED)
-    scene.tell(backend(0, weight=0.5), backend(1, weight=1.5), serving=weighted)
+    scene.serve(backend(0, weight=0.5), backend(1, weight=1.5), serving=weighted)
     assert nobody_lost(scene.load(RATE, 40).wait())
     shares = [scene.answered(address) for address in scene.sites]
     assert shares == pytest.approx([10, 30], abs=1)
@@ -242,7 +258,7 @@ def test_a_killed_instance_loses_only_what_it_had_begun_and_both_sides_count_it(
     """What may be asked twice is asked again; what may not is lost, and counted as turned away."""
     for index in range(3):
         scene.site(f"127.0.0.{index + 1}", 0.05)
-    scene.tell(backend(0), backend(1), backend(2))
+    scene.serve(backend(0), backend(1), backend(2))
     assert scene.driver.measure("shop", 0.0) is None
     for at_s, method, address in ((1.0, "GET", "127.0.0.1"), (2.0, "POST", "127.0.0.2")):
         load = scene.load(RATE, 100, method=method)
@@ -259,7 +275,7 @@ def test_a_killed_instance_loses_only_what_it_had_begun_and_both_sides_count_it(
 
 def test_haproxy_that_is_killed_comes_back_with_the_instances_of_now_and_registration_catches_up(scene: Scene) -> None:
     scene.site("")
-    scene.tell(backend(0), backend(1))
+    scene.serve(backend(0), backend(1))
     scene.tell(backend(1), backend(2))
     scene.stop()
     with pytest.raises(TransientError, match="runtime"):
@@ -275,7 +291,7 @@ def test_haproxy_that_is_killed_comes_back_with_the_instances_of_now_and_registr
 
 def test_what_somebody_changed_by_hand_is_put_right(scene: Scene) -> None:
     scene.site("")
-    scene.tell(backend(0), backend(1))
+    scene.serve(backend(0), backend(1))
     server = "trimtab-shop/shop"
     scene.beside().ask([f"set server {server}.0 state maint", f"del server {server}.0", f"set weight {server}.1 0"])
     scene.beside().ask([f"set server {server}.1 state drain", f"set server {server}.1 addr 127.0.0.9 port 1"])
@@ -286,7 +302,7 @@ def test_what_somebody_changed_by_hand_is_put_right(scene: Scene) -> None:
 
 def test_without_its_control_socket_requests_are_served_as_before(scene: Scene) -> None:
     scene.site("")
-    scene.tell(backend(0), backend(1))
+    scene.serve(backend(0), backend(1))
     file = Path(scene.keys.folder, "trimtab-shop.cfg").read_text()
     away = Path(scene.keys.socket).rename(scene.folder / "away.sock")
     load = scene.load(RATE, 50)
@@ -305,7 +321,7 @@ def test_without_its_control_socket_requests_are_served_as_before(scene: Scene) 
 
 def test_without_the_master_nothing_new_is_taken_and_nothing_lost(scene: Scene) -> None:
     scene.site("")
-    scene.tell(backend(0))
+    scene.serve(backend(0))
     Path(scene.keys.master_socket).unlink()
     with pytest.raises(TransientError, match="master"):
         scene.tell(backend(0), app="wiki", serving=replace(scene.serving, listen=free_port()))
@@ -322,6 +338,7 @@ def test_the_excess_waits_in_a_bounded_queue_and_the_rest_is_turned_away(scene: 
     scene.site("127.0.0.1", 0.1)
     order = Balance("shop", (backend(0),), scene.serving, Limits(2, 4))
     assert scene.driver.set_backends(order).ok
+    wait_until("it is up", lambda: scene.healthy_now("shop") == 1)
     before = process(scene)
     assert scene.driver.measure("shop", 0.0) is None
     for at_s, limits in ((1.0, Limits(2, 4)), (2.0, Limits(4, 8))):
@@ -339,7 +356,7 @@ def test_the_excess_waits_in_a_bounded_queue_and_the_rest_is_turned_away(scene: 
 
 def test_who_waits_too_long_is_turned_away(scene: Scene) -> None:
     scene.site("127.0.0.1", 0.4)
-    scene.tell(backend(0), serving=replace(scene.serving, instance_max=1, queue_max=100, queue_limit_s=0.2))
+    scene.serve(backend(0), serving=replace(scene.serving, instance_max=1, queue_max=100, queue_limit_s=0.2))
     assert scene.driver.measure("shop", 0.0) is None
     load = scene.load(50.0, 20)
     CLOCK.sleep(0.15)
@@ -357,7 +374,7 @@ def test_what_is_measured_is_what_clients_saw(scene: Scene) -> None:
     HAProxy's time lies within the clients' own, which also holds what a busy machine adds between the two of them.
     """
     scene.site("127.0.0.1", 0.1)
-    scene.tell(backend(0), serving=replace(scene.serving, instance_max=4))
+    scene.serve(backend(0), serving=replace(scene.serving, instance_max=4))
     assert scene.driver.measure("shop", 10.0) is None
     means_s: list[float] = []
     for at_s, rate, requests, path in ((12.0, 30.0, 20, "/"), (15.0, 200.0, 50, "/"), (17.5, 30.0, 20, "/error")):
@@ -384,7 +401,7 @@ def test_nothing_is_measured_of_an_application_that_haproxy_does_not_have(scene:
 
 def test_an_application_without_instances_answers_503_and_one_that_is_gone_does_not_answer(scene: Scene) -> None:
     scene.site("")
-    scene.tell(backend(0))
+    scene.serve(backend(0))
     assert scene.tell().ok
     assert scene.load(RATE, 5).wait().refused == 5
     scene.tell(backend(0))
@@ -400,7 +417,7 @@ def test_an_application_without_instances_answers_503_and_one_that_is_gone_does_
 
 def test_ports_are_refused_that_an_application_may_not_have(scene: Scene) -> None:
     scene.site("")
-    scene.tell(backend(0))
+    scene.serve(backend(0))
     before = process(scene)
     second = scene.tell(backend(0), app="wiki")
     assert (second.ok, second.detail) == (False, f"listen = {scene.serving.listen} is taken by shop")
@@ -447,7 +464,7 @@ def test_many_new_applications_share_reloads(scene: Scene) -> None:
 def test_a_configuration_that_haproxy_refuses_holds_nobody_else_up(scene: Scene) -> None:
     """Here it is the operator's: all are refused, the files are as they were, and it is not tried again at once."""
     scene.site("")
-    scene.tell(backend(0))
+    scene.serve(backend(0))
     main = scene.folder / "main.cfg"
     good = main.read_text()
     main.write_text(good + "nonsense\n")

@@ -97,7 +97,7 @@ def proxy_counts(cluster: Cluster, app: str) -> tuple[int, int]:
 
 
 def answers(cluster: Cluster, vm: str) -> bool:
-    """Whether a check of HAProxy's was answered well by an instance; it takes one that it knows anew for healthy."""
+    """Whether a check of HAProxy's was answered well by an instance; it takes one that it begins with for healthy."""
     app, _, index = vm.partition("#")
     row = _at_proxy(cluster, app).get(f"{app}.{index}", {})
     return row.get("status") == "UP" and row.get("check_status") == "L7OK"

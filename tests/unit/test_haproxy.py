@@ -30,6 +30,7 @@ from daemons.balancers.haproxy_seen import (
     Counters,
     Seen,
     Table,
+    at_work,
     commands,
     differences,
     held,
@@ -193,9 +194,30 @@ def test_who_comes_comes_before_who_goes() -> None:
     assert found[-1] == "del server trimtab-shop/shop.2"
 
 
-def test_the_first_that_is_up_need_not_be_checked() -> None:
-    found = commands(wanted(backend(0)), table())
-    assert [line for line in found if "health down" in line] == []
+def test_the_first_ones_are_checked_before_they_get_requests() -> None:
+    for change in (table(), table(seen(0, resting=True), seen(1, resting=True))):
+        found = commands(wanted(backend(0), backend(1)), change)
+        downs = [found.index(f"set server trimtab-shop/shop.{index} health down") for index in range(2)]
+        readies = [found.index(f"set server trimtab-shop/shop.{index} state ready") for index in range(2)]
+        assert all(down < ready for down, ready in zip(downs, readies, strict=True))
+
+
+def test_a_new_process_takes_those_for_healthy_that_served() -> None:
+    change = wanted(backend(0), backend(1), backend(2), backend(3, drain=True))
+    some = table(seen(0), seen(1, up=False), seen(3))
+    assert [server.name for server in at_work(change, some)] == ["shop.0"]
+    only_leaving = table(seen(0, up=False), seen(3))
+    (kept,) = at_work(change, only_leaving)
+    assert (kept.name, kept.address, kept.port, kept.weight, kept.request_max) == (
+        "shop.3",
+        "10.0.0.4",
+        8080,
+        100,
+        100,
+    )
+    assert at_work(change, None) == []
+    lines = change.text_with(at_work(change, some)).splitlines()
+    assert [line.split()[1] for line in lines if line.startswith("    server ")] == ["shop.0"]
 
 
 def test_who_leaves_serves_until_another_is_up() -> None:
@@ -218,7 +240,7 @@ def test_every_difference_is_found_and_told() -> None:
         replace(IDLE, drains=True),
         replace(IDLE, resting=True),
     ):
-        assert len(commands(change, table(other))) == 1
+        assert len(commands(change, table(other))) == (3 if other.resting else 1)
         assert len(differences(change, table(other))) == 1
     assert len(commands(change, table(IDLE, queue_max=1))) == 2
     assert len(differences(change, table(IDLE, queue_max=1))) == 1
