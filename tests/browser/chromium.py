@@ -82,7 +82,7 @@ class Visitor:
             self.forgiven.add(status)
         answer: Response | None = self.page.goto(path)
         assert answer is not None
-        assert answer.status == status, f"{path}: {answer.status}"
+        assert answer.status == status, f"{path}: {answer.status}: {self.page.inner_text('main')[:500]}"
         return self.page
 
     def log_in(self, name: str, password: str = PEOPLE_PASSWORD) -> Page:

@@ -65,6 +65,7 @@ def test_two_accounts_approve_a_plan_and_watch_it_run(made: Scene) -> None:
     assert "1 is missing" in between
     assert again.status_code == 409
     assert "approved it already" in again.text
+    assert f'hx-get="{url}"' in again.text
     assert after.count('class="step done"') == 3
     assert "It waits for approval" not in after
     assert '<th scope="row"><a href="/workload/a">a</a></th>' in after

@@ -74,6 +74,7 @@ def test_an_owner_creates_changes_and_ends_an_environment(made: Scene) -> None:
     assert [answer.status_code for answer in answers] == [303, 303, 422]
     assert "bounds 2 to undefined" in after
     assert "night, to show that you mean it" in answers[2].text
+    assert 'hx-get="/environments/night"' in answers[2].text
     assert ended.status_code == 303
     assert "night" in bob.get("/environments").text
     assert "Owner" not in bob.get("/environments").text

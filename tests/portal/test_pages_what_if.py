@@ -145,6 +145,7 @@ def made(tmp_path: Path) -> Iterator[Scene]:
 def test_a_what_if_is_asked_for_on_the_page_and_compared(made: Scene) -> None:
     jane = made.browser("jane")
     assert made.portal.runs is not None
+    made.run(77.0)
 
     form = jane.get("/what-if").text
     asked = jane.post("/what-if", {"from": "24h", "placement": "edf", "values": "placement.preempt=true"})
@@ -154,6 +155,7 @@ def test_a_what_if_is_asked_for_on_the_page_and_compared(made: Scene) -> None:
 
     assert "preempt, sharing" in form
     assert asked.status_code == 303
+    assert 0.0 <= made.desk.now_s() - made.portal.runs.all()[0].wish.to_s < 1.0  # what was decided just now is in it
     assert "-50.0 %" in page
     assert "/charts/" in page
     assert "Not in the simulation: e (x)." in page

@@ -148,6 +148,7 @@ async def _page(request: Request, problems: list[str], status: int, why: str = "
         request,
         "decision.html",
         status,
+        url=f"{URL}/{number}",
         data=data,
         decision=decision,
         state=state_of(decision),

@@ -102,6 +102,7 @@ async def _page(request: Request, problems: list[str], status: int) -> Response:
         request,
         "environment.html",
         status,
+        url=f"{URL}/{name}",
         row=row,
         seen=seen,
         assurance=await _assurance(request, name),
