@@ -40,7 +40,7 @@ if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
 fi
 endef
 
-.PHONY: help setup run lab test check accept seeds browser bench coverage deb format clean
+.PHONY: help setup run lab test quick check accept seeds browser bench coverage deb format clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -69,8 +69,13 @@ run: setup ## Watch a simulated cluster of 25 nodes work through 200 jobs; the r
 lab: setup ## As root: watch jobs and a web application on HOSTS=3 hosts with QEMU on this machine, and see that all is well
 	$(BIN)/python -m tests.lab --hosts $(HOSTS)
 
-test: setup ## Run every test but the acceptance runs (minutes)
-	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal --reruns $(RERUNS) -m "not acceptance" tests
+test: setup ## Run every test but those of `make check` and the acceptance runs (minutes)
+	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal --reruns $(RERUNS) -m "not acceptance" \
+	  --ignore tests/architecture tests
+
+quick: setup ## What of `make test` needs neither root nor a broker (a minute)
+	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m "not acceptance" --ignore tests/architecture \
+	  --ignore tests/integration --ignore tests/lab --ignore tests/browser --ignore tests/conformance/test_process.py tests
 
 check: setup ## Lint, formatting, types, import contracts and the architecture tests
 	$(BIN)/ruff check .
@@ -86,6 +91,7 @@ accept: setup ## The fault seeds and the long tests (under an hour)
 	TRIMTAB_TESTS=thorough $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal --reruns $(RERUNS) \
 	  -m "(acceptance or hypothesis) and not alone" --ignore tests/browser tests
 	tests/beside out/accept/seeds.log make seeds SEEDS=$(SEEDS) PLAIN=20-59 DAYS=$(DAYS) -- $(BIN)/python -m pytest --reruns $(RERUNS) -m "acceptance and alone" tests
+	$(BIN)/python -m pytest --reruns $(RERUNS) -m acceptance tests/browser
 
 seeds: setup ## The fault seeds: SEEDS=0-199 of two hours without and with environments, DAYS=0-19 of a day
 	$(BIN)/trimtab sim faults --seeds $(PLAIN)
