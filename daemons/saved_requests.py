@@ -14,7 +14,7 @@ import math
 import zlib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, fields
-from typing import Any, NoReturn, TypeVar, get_type_hints
+from typing import Any, NoReturn, TypeVar
 
 import numpy as np
 
@@ -22,6 +22,7 @@ from daemons.decide import DecideRequest
 from daemons.settings import PolicyChoice
 from shared.costs import OperationCosts
 from shared.errors import InvalidInput, InvalidValue, Problem
+from shared.hints import field_hints
 from shared.model import Constraint, ConstraintKind
 from shared.snapshot import (
     NOBODY,
@@ -137,12 +138,7 @@ def _packed(plain: Row) -> bytes:
 
 
 def _written(columns: Any) -> Row:
-    return {name: _column(getattr(columns, name), hint) for name, hint in _hints(type(columns)).items()}
-
-
-def _hints(kind: type) -> dict[str, Any]:
-    hints = get_type_hints(kind)
-    return {each.name: hints[each.name] for each in fields(kind)}
+    return {name: _column(getattr(columns, name), hint) for name, hint in field_hints(type(columns)).items()}
 
 
 def _column(value: Any, hint: Any) -> Any:
@@ -346,7 +342,7 @@ class _Reader:
         """A value of columns, of which not all need to have the same length, and numbers."""
         if plain is None:
             return None
-        hints = _hints(kind)
+        hints = field_hints(kind)
         self._keys(where, plain, set(hints))
         return kind(**{name: self._read(f"{where}.{name}", plain[name], hint) for name, hint in hints.items()})
 
@@ -355,7 +351,7 @@ class _Reader:
 
     def _columns(self, where: str, plain: Any, kind: type[T], schema: int) -> T:
         later = {name for since, rows in _LATER_ROWS.items() if since > schema for name in rows}
-        hints = {name: hint for name, hint in _hints(kind).items() if name not in later}
+        hints = {name: hint for name, hint in field_hints(kind).items() if name not in later}
         self._keys(where, plain, set(hints))
         made = {name: self._read(f"{where}.{name}", plain[name], hint) for name, hint in hints.items()}
         first, *others = made
@@ -443,7 +439,7 @@ class _Reader:
         """Columns by node have as many rows as there are nodes; intervals have arrivals."""
         nodes, power = len(snapshot.nodes.names), snapshot.power
         if power is not None:
-            for name in _hints(PowerColumns):
+            for name in field_hints(PowerColumns):
                 self._long(f"power.{name}", len(getattr(power, name)), nodes)
         for at, window in enumerate(snapshot.windows):
             self._long(f"windows[{at}].rate", len(window.rate), nodes)

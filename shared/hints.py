@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from enum import Enum
+from functools import cache
 from types import NoneType, UnionType
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
@@ -41,9 +42,9 @@ def inside(hint: Any) -> Any:
     return next(part for part in get_args(hint) if part is not NoneType)
 
 
-def row_hints(hint: type[msgspec.Struct]) -> dict[str, Any]:
+def row_hints(hint: Any) -> Mapping[str, Any]:
     """The types of a row's fields, in order."""
-    hints = get_type_hints(hint)
+    hints = _hints(hint, annotated=False)
     return {name: hints[name] for name in hint.__struct_fields__}
 
 
@@ -54,10 +55,16 @@ def row_length(hint: type[msgspec.Struct]) -> tuple[int, str]:
     return least, f"an array of {least} to {most}"
 
 
-def field_hints(hint: type) -> dict[str, Any]:
-    """The types of a record's fields, in order."""
-    hints = get_type_hints(hint)
+def field_hints(hint: Any, annotated: bool = False) -> Mapping[str, Any]:
+    """The types of a record's fields, in order; with what annotates them."""
+    hints = _hints(hint, annotated)
     return {field.name: hints[field.name] for field in fields(hint)}
+
+
+@cache
+def _hints(hint: Any, annotated: bool) -> Mapping[str, Any]:
+    """Each is compiled from its text, which takes longer than reading a file by it."""
+    return get_type_hints(hint, include_extras=annotated)
 
 
 def is_homogeneous(hint: Any) -> bool:

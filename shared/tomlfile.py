@@ -19,9 +19,10 @@ from dataclasses import MISSING, dataclass, fields, is_dataclass
 from enum import Enum
 from pathlib import Path
 from types import NoneType, UnionType
-from typing import Annotated, Any, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, TypeVar, Union, get_args, get_origin
 
 from shared.errors import InvalidInput, Problem
+from shared.hints import field_hints
 
 T = TypeVar("T")
 
@@ -186,7 +187,7 @@ def read(table: Mapping[str, Any], cls: type[T], name: str, lines: Mapping[str, 
 
 def keys(cls: type[Any], prefix: str = "") -> Iterator[Key]:
     """Every key that a file for `cls` may have, in the order of the dataclass; `*` stands for a name of one's own."""
-    hints = get_type_hints(cls, include_extras=True)
+    hints = field_hints(cls, annotated=True)
     for field in fields(cls):
         hint, name = hints[field.name], prefix + _key(field.name)
         if _is_section(hint):
@@ -291,7 +292,7 @@ class _Reader:
             self._wrong(path, "is not a table", "a table")  # not shown: it may be a secret at the wrong place
             return None
         before = len(self.problems)
-        hints = get_type_hints(cls, include_extras=True)
+        hints = field_hints(cls, annotated=True)
         own = {_key(field.name): field for field in fields(cls)}
         for key in table:
             if key not in own:

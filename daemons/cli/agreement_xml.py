@@ -14,13 +14,14 @@ from collections.abc import Iterator, Mapping
 from dataclasses import fields, is_dataclass
 from pathlib import Path
 from types import NoneType, UnionType
-from typing import Annotated, Any, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, TypeVar, Union, get_args, get_origin
 from xml.sax.saxutils import escape, quoteattr
 
 from daemons.cli.safe_xml import Element, load, parse
 from shared import tomlfile
 from shared.agreement import WorkloadType
 from shared.errors import InvalidInput, Problem
+from shared.hints import field_hints
 
 T = TypeVar("T")
 ROOT = "RE_agreement"
@@ -117,7 +118,7 @@ class _Reader:
         self, path: str, elements: Mapping[str, list[Element]], cls: type[Any], named: Mapping[str, str]
     ) -> dict[str, Any]:
         """The keys of one table; `named`: those whose elements are called otherwise."""
-        hints = get_type_hints(cls, include_extras=True)
+        hints = field_hints(cls, annotated=True)
         own = {named.get(key, key): key for key in (field.name.removesuffix("_") for field in fields(cls))}
         if path == "setup":
             del own["policy"]
