@@ -238,6 +238,7 @@ def test_a_broker_killed_during_a_migration_and_while_a_job_ends(town: Cluster) 
     assert town.printed("ends#0").fault(ENDS_UNITS) == ""
     agreed(town, vm, target)
     works_on(town, vm)
+    town.wait_for(lambda: outcomes(town, "migrate", vm), LIMIT_S, "word of the move's end")
     assert outcomes(town, "migrate", vm) == ["ok"]
     assert [len(ordered(town, "start", one)) for one in (vm, "ends#0")] == [1, 1]
 
