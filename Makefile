@@ -91,7 +91,6 @@ accept: setup ## The fault seeds and the long tests (under an hour)
 	TRIMTAB_TESTS=thorough $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal --reruns $(RERUNS) \
 	  -m "(acceptance or hypothesis) and not alone" --ignore tests/browser tests
 	tests/beside out/accept/seeds.log make seeds SEEDS=$(SEEDS) PLAIN=20-59 DAYS=$(DAYS) -- $(BIN)/python -m pytest --reruns $(RERUNS) -m "acceptance and alone" tests
-	$(BIN)/python -m pytest --reruns $(RERUNS) -m acceptance tests/browser
 
 seeds: setup ## The fault seeds: SEEDS=0-199 of two hours without and with environments, DAYS=0-19 of a day
 	$(BIN)/trimtab sim faults --seeds $(PLAIN)
