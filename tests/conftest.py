@@ -24,7 +24,6 @@ HAS_FAILED = pytest.StashKey[bool]()
 def pytest_configure(config: pytest.Config) -> None:
     """Each worker tells pytest-rerunfailures's server of each test in two small messages, of which the second waited
     for the first to be acknowledged: 20 ms a test."""
-    gc.disable()  # what is collected stays: looking through it again and again took half of the time for that
     told_by = getattr(getattr(config, "failures_db", None), "sock", None)
     if told_by is not None:
         told_by.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -36,10 +35,15 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: "integration" not in item.path.parts)
 
 
-def pytest_collection_finish() -> None:
-    """What there is by now is not looked through again."""
-    gc.freeze()
-    gc.enable()
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """What is collected stays: looking through it for garbage, again and again, took half of the time for that."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 @pytest.hookimpl(wrapper=True)
