@@ -129,6 +129,7 @@ def templates() -> Jinja2Templates:
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
+        auto_reload=False,  # else the file of each template that is used is looked at again
     )
     environment.filters.update(words.FILTERS)
     return Jinja2Templates(env=environment)

@@ -26,6 +26,7 @@ T = TypeVar("T")
 
 WAITING_MAX = 60  # drawings that are asked for and not begun or done
 CHARTS_BYTES_MAX, DRAWN_BYTES_MAX = 32 << 20, 32 << 20
+SEEN_MAX = 100  # charts that are not packed anew when they are shown again: those of some reports
 POINTS_MAX = 2 * WIDTH_PX
 NICENESS = 10
 NARROW_PX = 390
@@ -118,6 +119,8 @@ class Pictures:
     def __init__(self, pool: Executor | None = None) -> None:
         self._pool, self._own = pool, pool is None
         self._secret = secrets.token_bytes(32)
+        self._draws = can_draw()
+        self._seen: OrderedDict[int, tuple[Chart, Picture]] = OrderedDict()  # by `id`, the chart's own while it is here
         self._charts: _Shelf[bytes] = _Shelf(CHARTS_BYTES_MAX)
         self._drawn: _Shelf[bytes] = _Shelf(DRAWN_BYTES_MAX)
         self._under_way: dict[tuple[str, str], asyncio.Task[bytes]] = {}
@@ -125,13 +128,19 @@ class Pictures:
 
     def keep(self, chart: Chart) -> Picture | None:
         """Have a chart ready to be asked for; None where nothing can be drawn, or there is nothing to draw."""
-        if chart.is_empty or not can_draw():
+        if chart.is_empty or not self._draws:
             return None
-        chart = replace(chart, series=tuple(thinned(each, POINTS_MAX) for each in chart.series))
-        packed = pickle.dumps(chart)
-        id = hashlib.blake2b(packed, key=self._secret, digest_size=16).hexdigest()
-        self._charts.put(id, packed)
-        return Picture(id, chart.title)
+        _, picture = self._seen.get(id(chart), (chart, None))
+        if picture is not None and self._charts.get(picture.id) is not None:
+            return picture
+        thin = replace(chart, series=tuple(thinned(each, POINTS_MAX) for each in chart.series))
+        packed = pickle.dumps(thin)
+        picture = Picture(hashlib.blake2b(packed, key=self._secret, digest_size=16).hexdigest(), chart.title)
+        self._charts.put(picture.id, packed)
+        self._seen[id(chart)] = chart, picture
+        while len(self._seen) > SEEN_MAX:
+            self._seen.popitem(last=False)
+        return picture
 
     async def svg(self, id: str, look: str) -> bytes | None:
         """The drawing of a chart; None for one that is not kept, and for a look that is none. Raises `TooBusy`."""
@@ -150,7 +159,7 @@ class Pictures:
 
     async def warm(self) -> None:
         """Have what drawing needs read before somebody waits for it; that takes seconds."""
-        if can_draw():
+        if self._draws:
             with suppress(BrokenProcessPool):  # told to whoever wants a picture
                 await self.do(_warm)
 

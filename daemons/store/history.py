@@ -7,7 +7,7 @@ and the shell takes what has gathered to the store every few seconds. Losing som
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from typing import Any
 
 from sqlalchemy import Connection, Select, func, insert, select
@@ -24,6 +24,7 @@ from shared.messages import Happened, Order, Report, Result
 
 PENDING_MAX = 20_000  # events, actions and requests that wait for a store that does not answer; the oldest go first
 SNAPSHOTS_MAX = 100  # that wait for it: some hundreds of kB each for 1,000 nodes
+USES = select(*(schema.samples.c[field.name] for field in fields(NodeUse)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,7 +192,7 @@ def _put_actions(connection: Connection, rows: list[Row]) -> None:
 def _put_uses(connection: Connection, uses: Sequence[NodeUse]) -> None:
     """Five minutes that are there in part already (another controller led in them too) are put together."""
     table = schema.samples
-    there = select(table).where(
+    there = USES.where(
         table.c.from_s.in_(sorted({use.from_s for use in uses})), table.c.node.in_(sorted({use.node for use in uses}))
     )
     wanted = {(use.node, use.from_s) for use in uses}
@@ -209,8 +210,8 @@ def put_uses(connection: Connection, uses: Iterable[NodeUse]) -> None:
 
 
 def uses_of(connection: Connection, statement: Select[Any]) -> list[NodeUse]:
-    """The rows of samples that a statement selects."""
-    return [NodeUse(**row) for row in connection.execute(statement).mappings()]
+    """The rows of samples that `USES`, or a part of it, selects."""
+    return [NodeUse(*row) for row in connection.execute(statement).all()]
 
 
 # --- out of the tables -------------------------------------------------------------------------------------------
@@ -237,5 +238,5 @@ def actions(connection: Connection, limit: int, vm: str = "") -> tuple[ActionEnt
 def samples(connection: Connection, node: str, from_s: float, to_s: float) -> tuple[NodeUse, ...]:
     """A node's use from `from_s` (inclusive) to `to_s` (exclusive), oldest first."""
     table = schema.samples
-    wanted = select(table).where(table.c.node == node, table.c.from_s >= from_s, table.c.from_s < to_s)
+    wanted = USES.where(table.c.node == node, table.c.from_s >= from_s, table.c.from_s < to_s)
     return tuple(uses_of(connection, wanted.order_by(table.c.from_s)))

@@ -18,7 +18,7 @@ from daemons.notice_records import NotificationRecord
 from daemons.records import CostRecord, DecisionRecord, EnvironmentRecord, JobRecord, NodeRecord, WebRecord
 from daemons.store import schema
 from daemons.store.database import Database
-from daemons.store.history import ActionEntry, uses_of
+from daemons.store.history import USES, ActionEntry, uses_of
 from daemons.store.reading_figures import action_figures, event_counts, job_figures, kept
 from daemons.store.reading_rows import (
     ActionFigures,
@@ -146,7 +146,7 @@ class Reading:
     ) -> tuple[NodeUse, ...]:
         """Nodes' use, oldest first; all nodes' where none is named, and then of the first `limit` rows."""
         table = schema.samples
-        wanted = select(table).where(*_within(table.c.from_s, from_s, to_s))
+        wanted = USES.where(*_within(table.c.from_s, from_s, to_s))
         if nodes:
             wanted = wanted.where(table.c.node.in_(tuple(nodes)))
         wanted = wanted.order_by(table.c.from_s, table.c.node).limit(_bound(limit))
@@ -240,7 +240,7 @@ class Reading:
     ) -> tuple[T, ...]:
         names = [field.name for field in fields(cls)]  # type: ignore[arg-type]
         wanted = select(*(table.c[name] for name in names)).where(*conditions).order_by(*order).limit(_bound(limit))
-        return self._ask(lambda connection: tuple(cls(*row) for row in connection.execute(wanted)))
+        return self._ask(lambda connection: tuple(cls(*row) for row in connection.execute(wanted).all()))
 
     def _record(self, kind: str, key: Any, cls: type[T]) -> T | None:
         table, column = KINDS[kind].table, KINDS[kind].key_column

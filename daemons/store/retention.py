@@ -11,7 +11,7 @@ from typing import Any
 from sqlalchemy import Column, ColumnElement, Connection, Table, delete, func, select
 
 from daemons.store import schema
-from daemons.store.history import put_uses, uses_of
+from daemons.store.history import USES, put_uses, uses_of
 from daemons.store.samples import COARSE_S, merge, slot_s
 from shared.errors import InvalidValue
 from shared.model import not_negative
@@ -155,7 +155,7 @@ def _thin(transaction: Transaction, before_s: float) -> int:
 def _thin_hour(connection: Connection, from_s: float) -> int:
     table = schema.samples
     hour = (table.c.from_s >= from_s, table.c.from_s < from_s + COARSE_S)
-    uses = uses_of(connection, select(table).where(*hour).order_by(table.c.node))
+    uses = uses_of(connection, USES.where(*hour).order_by(table.c.node))
     merged = [merge(parts, from_s, COARSE_S) for _, parts in groupby(uses, lambda use: use.node)]
     connection.execute(delete(table).where(*hour))
     put_uses(connection, merged)

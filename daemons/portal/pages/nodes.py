@@ -57,7 +57,8 @@ async def _list(request: Request, problems: list[str] | None = None, status: int
     kept, data = derived(request), seen.data
     rows = kept.get("nodes-by-name", (data,), lambda: by_name(data["nodes"]))
     listing = wanted(request.query_params, FILTERS, COLUMNS, "name")
-    found = part([row for row in rows if _fits(row, listing)], listing, COLUMNS)
+    by_name_already = listing.sort == "name" and not listing.falling
+    found = part([row for row in rows if _fits(row, listing)], listing, COLUMNS, ordered=by_name_already)
     return page(
         request,
         "nodes.html",
