@@ -66,6 +66,10 @@ class InvalidValue(PermanentError):
         super().__init__(f"{field} = {got!r}: expected {expected}")
         self.field, self.got, self.expected = field, got, expected
 
+    def __reduce__(self) -> tuple[type[InvalidValue], tuple[str, object, str]]:
+        """It is what it was in another process, too."""
+        return type(self), (self.field, self.got, self.expected)
+
 
 @dataclass(frozen=True, slots=True)
 class Problem:

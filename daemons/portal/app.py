@@ -48,6 +48,7 @@ from daemons.portal.pages import (
 from daemons.portal.pictures import Pictures
 from daemons.portal.runs import Runs
 from daemons.portal.threads import Threads
+from daemons.portal.workshop import Workshop
 from shared.errors import StoreUnavailable
 from shared.logs import get_logger
 
@@ -56,6 +57,7 @@ if TYPE_CHECKING:
 
 HERE = Path(__file__).parent
 READING_THREADS = 8
+SPANS_NICENESS = 5  # between what answers and what draws
 TEXT_THREADS, PARSE_S = 4, 10.0
 STATIC_CACHE = "public, max-age=3600"
 
@@ -115,6 +117,7 @@ class Portal:
     texts: Threads = field(default_factory=lambda: Threads(TEXT_THREADS, "texts"))
     parse_s: float = PARSE_S  # how long a text that somebody sends may take to be understood
     pictures: Pictures = field(default_factory=Pictures)
+    spans: Workshop = field(default_factory=lambda: Workshop("reports", SPANS_NICENESS))  # reads long ones
     runs: Runs | None = None
     menu: tuple[Entry, ...] = ()
     readers: int = 0
@@ -171,7 +174,8 @@ async def _lifespan(made: Starlette) -> AsyncIterator[None]:
     whole.doors.close()
     whole.threads.close()
     whole.texts.close()
-    whole.pictures.close()
+    whole.pictures.workshop.close()
+    whole.spans.close()
     if whole.runs is not None:
         whole.runs.close()
 

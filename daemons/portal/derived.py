@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import OrderedDict
-from collections.abc import Callable, Hashable
+from collections.abc import Awaitable, Callable, Hashable
 from typing import Any, TypeVar, cast
 
 from starlette.requests import Request
@@ -21,6 +22,7 @@ class Derived:
     def __init__(self, kept_max: int = KEPT_MAX) -> None:
         self._kept_max = kept_max
         self._kept: OrderedDict[Hashable, tuple[tuple[object, ...], Any]] = OrderedDict()
+        self._making: dict[tuple[Hashable, tuple[Hashable, ...]], asyncio.Future[Any]] = {}
 
     def get(self, key: Hashable, sources: tuple[object, ...], make: Callable[[], T]) -> T:
         """What `make` returns, or returned before of these very sources."""
@@ -38,6 +40,23 @@ class Derived:
         """What was put there of equal sources; None where that is not so."""
         found = self._kept.get(key)
         return found[1] if found is not None and found[0] == sources else None
+
+    async def once(self, key: Hashable, sources: tuple[Hashable, ...], make: Callable[[], Awaitable[T]]) -> T:
+        """What `make` gives, or gave before of equal sources; made once for all who ask meanwhile. What it raises is
+        raised to all of them, and not kept."""
+        if key in self._kept and self._kept[key][0] == sources:
+            self._kept.move_to_end(key)
+            return cast(T, self._kept[key][1])
+        task = self._making.get((key, sources))
+        if task is None:
+            task = self._making[key, sources] = asyncio.ensure_future(make())
+            task.add_done_callback(lambda done: self._made(key, sources, done))
+        return cast(T, await asyncio.shield(task))
+
+    def _made(self, key: Hashable, sources: tuple[Hashable, ...], done: asyncio.Future[Any]) -> None:
+        del self._making[key, sources]
+        if not done.cancelled() and done.exception() is None:
+            self.put(key, sources, done.result())
 
     def put(self, key: Hashable, sources: tuple[object, ...], made: T) -> T:
         """Keep something that was made of these sources; what was put."""

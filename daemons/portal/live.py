@@ -4,7 +4,7 @@ answers."""
 from __future__ import annotations
 
 import asyncio
-from collections import Counter, OrderedDict
+from collections import Counter, OrderedDict, deque
 from collections.abc import AsyncGenerator, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -18,9 +18,8 @@ FRESH_S = 1.0  # an answer is given again for so long
 PATIENCE_S = 0.1  # how long a reader waits for a newer answer than the one that is there
 OUTDATED_S = 1.0  # the same after something was done
 TROUBLED_S = 2.0  # and for any answer, when nobody answered the last time
-LOAD = (
-    5.0  # what takes the controller long is asked for less often: the pause is so many times as long as the answer took
-)
+LOAD = 5.0  # what takes the controller long is asked for less often: the pause is so many times as long as that took
+JUDGED_BY = 3  # last answers, by the quickest of which that is judged: one alone may have waited for something else
 LOAD_UNWATCHED = 20.0  # the same of what nobody waits for changes of
 ROWS_MAX = 10_000
 ROWS_MIN = 100
@@ -62,7 +61,7 @@ class _View:
     wanted_s: float = 0.0
     revision: int = 0
     refused: Refused | None = None
-    took_s: float = 0.0
+    times_s: deque[float] = field(default_factory=lambda: deque(maxlen=JUDGED_BY))
     task: asyncio.Task[None] | None = None
     trouble: Trouble | None = None
     limit: int = ROWS_MAX
@@ -71,7 +70,8 @@ class _View:
 
     def is_due(self, now_s: float, load: float = LOAD) -> bool:
         """Whether it is to be asked for again."""
-        return self.task is None and not 0.0 <= now_s - self.wanted_s < max(FRESH_S, load * self.took_s)
+        took_s = min(self.times_s, default=0.0)
+        return self.task is None and not 0.0 <= now_s - self.wanted_s < max(FRESH_S, load * took_s)
 
 
 @dataclass(slots=True)
@@ -167,7 +167,7 @@ class Live:
                 view.task = None
         recovered, self.trouble = self.trouble is not None, None
         if doings == self._doings or view.data is None:
-            view.took_s = max(self._desk.now_s() - begun_s, 0.0)
+            view.times_s.append(max(self._desk.now_s() - begun_s, 0.0))
             if self._changes(view, found) or recovered:
                 view.revision += 1
                 self._tell()

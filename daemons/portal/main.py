@@ -7,6 +7,8 @@ import signal
 import ssl
 import sys
 from collections.abc import Sequence
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import suppress
 from pathlib import Path
 
 from daemons.portal.account_command import account_command
@@ -22,6 +24,7 @@ from daemons.portal.passwords import Hasher
 from daemons.portal.runs import Runs
 from daemons.portal.server import Bounds, listening, load_certificate, server, tls_of
 from daemons.portal.tables import Base
+from daemons.report.cluster_report import check_zone
 from daemons.store.reading import reading
 from shared import startup
 from shared.bus import topology
@@ -148,7 +151,7 @@ class Process:
         if self._metrics is not None:
             self._metrics.start()
         watchdog = asyncio.create_task(self._tend())
-        warming = asyncio.create_task(self._portal.pictures.warm())
+        warming = asyncio.create_task(self._warm())
         try:
             await self._server.serve([sock])
         finally:
@@ -156,6 +159,13 @@ class Process:
             warming.cancel()
             self._close()
         return self._status
+
+    async def _warm(self) -> None:
+        """Have what reports and drawing need read before somebody waits for it; that takes seconds."""
+        with suppress(BrokenProcessPool):  # told to whoever wants a report
+            if self._reading is not None:
+                await self._portal.spans.do(check_zone, "UTC")
+        await self._portal.pictures.warm()
 
     def stop(self) -> None:
         """End: new connections are turned away, answers under way go on for a moment."""

@@ -10,10 +10,10 @@ from daemons.portal.words import span
 from daemons.report.charts import Chart, Series, Style
 from daemons.report.draw import svg
 from daemons.store.reading import Reading
-from daemons.store.samples import NodeUse
+from daemons.store.reading_rows import NodeStep
 
 HOURS = (6, 24, 168)
-ROWS_MAX = 5_000
+STEPS = 336  # half an hour each in a week: more would lie beside each other within a pixel or two
 HEIGHT_PX = 220  # of each of the two charts
 NOTHING = "nothing was stored in this time"
 
@@ -27,8 +27,8 @@ class Use:
 
 
 def use_of(reading: Reading, node: str, from_s: float, to_s: float) -> Use:
-    """What is stored of a node in the span. Raises `StoreUnavailable`."""
-    rows = reading.samples(from_s, to_s, (node,), ROWS_MAX)
+    """What is stored of a node in the span, in `STEPS` steps or in those of the store. Raises `StoreUnavailable`."""
+    rows = reading.node_use(node, from_s, to_s, (to_s - from_s) / STEPS)
     mark = (len(rows), rows[0].from_s if rows else 0.0, rows[-1].from_s if rows else 0.0)
     return Use((_busy(rows, from_s, to_s), _memory(rows, from_s, to_s)), mark)
 
@@ -45,7 +45,7 @@ def picture_of(url: str, node: str, hours: int) -> str:
     return picture_html(lambda look: f"{url}/use.{look}.svg?hours={hours}", title, 2 * HEIGHT_PX)
 
 
-def _busy(rows: Sequence[NodeUse], from_s: float, to_s: float) -> Chart:
+def _busy(rows: Sequence[NodeStep], from_s: float, to_s: float) -> Chart:
     series = (
         _series("CPU, mean", rows, lambda row: 100.0 * row.cpu_frac, Style.AREA),
         _series("CPU, most", rows, lambda row: 100.0 * row.cpu_frac_max, Style.STEP),
@@ -56,7 +56,7 @@ def _busy(rows: Sequence[NodeUse], from_s: float, to_s: float) -> Chart:
     )
 
 
-def _memory(rows: Sequence[NodeUse], from_s: float, to_s: float) -> Chart:
+def _memory(rows: Sequence[NodeStep], from_s: float, to_s: float) -> Chart:
     series = (
         _series("memory used, mean", rows, lambda row: row.memory_used_mib, Style.AREA),
         _series("memory used, most", rows, lambda row: row.memory_used_mib_max, Style.STEP),
@@ -64,7 +64,7 @@ def _memory(rows: Sequence[NodeUse], from_s: float, to_s: float) -> Chart:
     return Chart("node-memory", "Memory", "MiB", series, x_min=from_s, x_max=to_s, y_min=0.0, empty=NOTHING)
 
 
-def _series(name: str, rows: Sequence[NodeUse], value: Callable[[NodeUse], float], style: Style) -> Series:
+def _series(name: str, rows: Sequence[NodeStep], value: Callable[[NodeStep], float], style: Style) -> Series:
     """A value of each row, unknown from the end of one to the beginning of the next where nothing was stored."""
     xs: list[float] = []
     ys: list[float | None] = []

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import hmac
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import wraps
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -359,11 +360,30 @@ def problems_of(error: InvalidInput | InvalidValue) -> list[str]:
 async def read(request: Request, look: Callable[[Reading], T]) -> T:
     """Look into the history beside the event loop. Raises `StoreUnavailable`, which is shown as a page (503), also for
     a store that is empty or of another version, and 404 where the portal has no history."""
-    whole = portal(request)
-    history = whole.reading
-    if history is None:
-        raise HTTPException(404, "This portal has no history: history.url is not configured.")
-    try:
+    whole, history = portal(request), _history(request)
+    with _as_unavailable():
         return await whole.threads.do(look, history)
-    except InvalidInput as error:  # nobody has led yet, or the controller is newer than the portal, or older
+
+
+async def read_aside(request: Request, look: Callable[..., T], *values: Any) -> T:
+    """`look(url, *values)`, a function of a module that takes long, in a process of its own. Raises as `read`, and
+    `TooBusy`."""
+    whole, history = portal(request), _history(request)
+    with _as_unavailable():
+        return await whole.spans.do(look, history.url, *values)
+
+
+def _history(request: Request) -> Reading:
+    found = portal(request).reading
+    if found is None:
+        raise HTTPException(404, "This portal has no history: history.url is not configured.")
+    return found
+
+
+@contextmanager
+def _as_unavailable() -> Iterator[None]:
+    """Nobody has led yet, or the controller is newer than the portal, or older."""
+    try:
+        yield
+    except InvalidInput as error:
         raise StoreUnavailable(str(error)) from error

@@ -4,27 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-import os
 import pickle
 import secrets
-import signal
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
-from concurrent.futures import Executor, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from html import escape
-from multiprocessing import get_context
 from typing import Any, Generic, Protocol, TypeVar
 
+from daemons.portal.workshop import Workshop
 from daemons.report.charts import Chart, Series, Style, thinned
 from daemons.report.draw import HEIGHT_PX, WIDTH_PX, can_draw, svg
-from shared.errors import TransientError
 
-T = TypeVar("T")
-
-WAITING_MAX = 60  # drawings that are asked for and not begun or done
 CHARTS_BYTES_MAX, DRAWN_BYTES_MAX = 32 << 20, 32 << 20
 SEEN_MAX = 100  # charts that are not packed anew when they are shown again: those of some reports
 POINTS_MAX = 2 * WIDTH_PX
@@ -61,12 +54,6 @@ def picture_html(url: Callable[[str], str], title: str, height_px: int) -> str:
         else:
             parts.append(f'<img src="{escape(url(name))}" alt="{escape(title)}" {size} loading="lazy">')
     return f"<picture>{''.join(parts)}</picture>"
-
-
-class TooBusy(TransientError):
-    """More is asked for than is kept waiting; try again in a moment."""
-
-    code = "busy"
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,17 +101,16 @@ class _Shelf(Generic[V]):
 
 
 class Pictures:
-    """Draws charts. For one event loop. A chart's id is a keyed hash of it: whoever names it was shown it."""
+    """Draws charts, in a workshop. A chart's id is a keyed hash of it: whoever names it was shown it."""
 
-    def __init__(self, pool: Executor | None = None) -> None:
-        self._pool, self._own = pool, pool is None
+    def __init__(self, workshop: Workshop | None = None) -> None:
+        self.workshop = Workshop("drawings", NICENESS) if workshop is None else workshop
         self._secret = secrets.token_bytes(32)
         self._draws = can_draw()
         self._seen: OrderedDict[int, tuple[Chart, Picture]] = OrderedDict()  # by `id`, the chart's own while it is here
         self._charts: _Shelf[bytes] = _Shelf(CHARTS_BYTES_MAX)
         self._drawn: _Shelf[bytes] = _Shelf(DRAWN_BYTES_MAX)
         self._under_way: dict[tuple[str, str], asyncio.Task[bytes]] = {}
-        self.waiting = 0
 
     def keep(self, chart: Chart) -> Picture | None:
         """Have a chart ready to be asked for; None where nothing can be drawn, or there is nothing to draw."""
@@ -151,7 +137,7 @@ class Pictures:
             return drawn
         task = self._under_way.get(key)
         if task is None:
-            task = self._under_way[key] = asyncio.create_task(self.do(_draw, packed, look))
+            task = self._under_way[key] = asyncio.create_task(self.workshop.do(_draw, packed, look))
             task.add_done_callback(lambda _: self._under_way.pop(key, None))
         drawn = await asyncio.shield(task)
         self._drawn.put(key, drawn)
@@ -161,36 +147,7 @@ class Pictures:
         """Have what drawing needs read before somebody waits for it; that takes seconds."""
         if self._draws:
             with suppress(BrokenProcessPool):  # told to whoever wants a picture
-                await self.do(_warm)
-
-    async def do(self, call: Callable[..., T], *values: Any) -> T:
-        """What a function of a module returns, called where drawings are made. Raises `TooBusy`."""
-        if self.waiting >= WAITING_MAX:
-            raise TooBusy(f"{self.waiting} drawings wait already")
-        self.waiting += 1
-        try:
-            return await self._try(call, *values)
-        except BrokenProcessPool:  # somebody killed the process, or its memory ran out
-            self._pool = None
-            return await self._try(call, *values)
-        finally:
-            self.waiting -= 1
-
-    async def _try(self, call: Callable[..., T], *values: Any) -> T:
-        if self._pool is None:
-            self._pool = ProcessPoolExecutor(1, get_context("spawn"), _begin)
-        return await asyncio.wrap_future(self._pool.submit(call, *values))
-
-    def close(self) -> None:
-        """End the process when what it draws is done."""
-        if self._pool is not None and self._own:
-            self._pool.shutdown(wait=False, cancel_futures=True)
-
-
-def _begin() -> None:
-    """In the process that draws: it gives way to the one that answers, which says when it ends."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    os.nice(NICENESS)
+                await self.workshop.do(_warm)
 
 
 def _warm() -> None:

@@ -20,7 +20,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
-from daemons.portal.pictures import TooBusy
+from daemons.portal.workshop import TooBusy
 from shared.logs import get_logger
 from shared.ports import Clock
 

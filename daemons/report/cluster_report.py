@@ -10,7 +10,7 @@ from daemons.report.sections_costs import costs_section, nodes_section
 from daemons.report.sections_deciding import actions_section, decisions_section, events_section
 from daemons.report.sections_goals import environments_section, goals_section, utilities_section
 from daemons.report.spans import History, figures_of, gather
-from daemons.store.reading import Reading
+from daemons.store.reading import Reading, reading
 from shared.errors import InvalidValue
 
 TITLE = "Cluster report"
@@ -36,6 +36,12 @@ def cluster_report(reading: Reading, from_s: float, to_s: float, zone: str = "UT
         *environments_section(history),
     )
     return Report(TITLE, from_s, to_s, zone, figures_of(history), sections, _notes(history))
+
+
+def report_of(url: str, from_s: float, to_s: float, zone: str) -> Report:
+    """The same from the store of a URL, which is opened for it: for a process of its own."""
+    with reading(url) as history:
+        return cluster_report(history, from_s, to_s, zone)
 
 
 def check_zone(zone: str) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from sqlalchemy import Connection, func, select
+from sqlalchemy import Connection, Double, cast, func, select
 
 from daemons.store import schema
 from daemons.store.samples import COARSE_S
@@ -24,7 +24,8 @@ def put_cluster_use(connection: Connection, slots: Collection[float]) -> None:
         func.avg(table.cpu_frac).label("cpu_frac"),
         func.max(table.cpu_frac_max).label("cpu_frac_max"),
         func.avg(table.iowait_frac).label("iowait_frac"),
-        *(func.sum(table[name]).label(name) for name in _SUMS),
+        # as numbers that only lose digits: an agent may say what it likes, and a sum of integers would fail
+        *(func.sum(cast(table[name], Double)).label(name) for name in _SUMS),
     )
     # what has become hourly meanwhile was summed up when it was not
     wanted = wanted.where(table.from_s.in_(sorted(slots)), table.span_s < COARSE_S).group_by(table.from_s)

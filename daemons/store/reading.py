@@ -18,7 +18,7 @@ from daemons.notice_records import NotificationRecord
 from daemons.records import CostRecord, DecisionRecord, EnvironmentRecord, JobRecord, NodeRecord, WebRecord
 from daemons.store import schema
 from daemons.store.database import Database
-from daemons.store.history import USES, ActionEntry, uses_of
+from daemons.store.history import ActionEntry
 from daemons.store.reading_figures import action_figures, event_counts, job_figures, kept
 from daemons.store.reading_rows import (
     ActionFigures,
@@ -29,15 +29,14 @@ from daemons.store.reading_rows import (
     JobFigures,
     JobRow,
     Kept,
+    NodeStep,
     SnapshotRow,
 )
 from daemons.store.rows import KINDS, from_row
-from daemons.store.samples import NodeUse
 from shared.audit import Audited
 from shared.errors import InvalidValue
 
 LIMIT = 1_000
-SAMPLES_LIMIT = 100_000
 
 T = TypeVar("T")
 Condition = ColumnElement[bool]
@@ -57,6 +56,7 @@ class Reading:
     """
 
     def __init__(self, url: str) -> None:
+        self.url = url
         self._database = Database(url, read_only=True)
 
     def __enter__(self) -> Reading:
@@ -141,23 +141,14 @@ class Reading:
 
     # --- use and costs ------------------------------------------------------------------------------------------
 
-    def samples(
-        self, from_s: float, to_s: float, nodes: Sequence[str] = (), limit: int = SAMPLES_LIMIT
-    ) -> tuple[NodeUse, ...]:
-        """Nodes' use, oldest first; all nodes' where none is named, and then of the first `limit` rows."""
-        table = schema.samples
-        wanted = USES.where(*_within(table.c.from_s, from_s, to_s))
-        if nodes:
-            wanted = wanted.where(table.c.node.in_(tuple(nodes)))
-        wanted = wanted.order_by(table.c.from_s, table.c.node).limit(_bound(limit))
-        return self._ask(lambda connection: tuple(uses_of(connection, wanted)))
-
     def use(self, from_s: float, to_s: float, step_s: float) -> tuple[ClusterUse, ...]:
         """The use of all nodes together in steps of `step_s` (above 0) from `from_s` on, oldest first; a step in which
         nothing was reported is left out. Steps shorter than what is stored (five minutes) give what is stored."""
-        if not step_s > 0:
-            raise InvalidValue("step_s", step_s, "above 0")
-        return self._ask(lambda connection: _use(connection, from_s, to_s, step_s))
+        return self._ask(lambda connection: _use(connection, from_s, to_s, _above_0(step_s)))
+
+    def node_use(self, node: str, from_s: float, to_s: float, step_s: float) -> tuple[NodeStep, ...]:
+        """The same of one node."""
+        return self._ask(lambda connection: _node_use(connection, node, from_s, to_s, _above_0(step_s)))
 
     def costs(self, from_s: float, to_s: float) -> tuple[CostRecord, ...]:
         """What the cycles that began in the span cost, oldest first."""
@@ -275,15 +266,25 @@ def _bound(limit: int) -> int:
     return limit
 
 
+def _above_0(step_s: float) -> float:
+    if not step_s > 0:
+        raise InvalidValue("step_s", step_s, "above 0")
+    return step_s
+
+
 def _reasons(text: str | None) -> tuple[tuple[str, str, int], ...]:
     return tuple((what, code, count) for what, code, count in json.loads(text)) if text else ()
 
 
+def _step(connection: Connection, column: Column[float], from_s: float, step_s: float) -> ColumnElement[Any]:
+    """In which step a time from `from_s` on lies."""
+    quotient = (column - from_s) / step_s
+    # not every SQLite knows `floor`, and a cast rounds in PostgreSQL
+    return cast(quotient, BigInteger) if connection.dialect.name == "sqlite" else func.floor(quotient)
+
+
 def _use(connection: Connection, from_s: float, to_s: float, step_s: float) -> tuple[ClusterUse, ...]:
     table = schema.cluster_use.c
-    quotient = (table.from_s - from_s) / step_s
-    # not every SQLite knows `floor`, and a cast rounds in PostgreSQL
-    step = cast(quotient, BigInteger) if connection.dialect.name == "sqlite" else func.floor(quotient)
     span_s, node_s = func.sum(table.span_s), func.sum(table.span_s * table.nodes)
     wanted = select(
         func.min(table.from_s),
@@ -295,5 +296,23 @@ def _use(connection: Connection, from_s: float, to_s: float, step_s: float) -> t
         func.sum(table.memory_used_mib * table.span_s) / span_s,
         *(func.sum(table[name]) for name in ("disk_read_bytes", "disk_write_bytes", "net_rx_bytes", "net_tx_bytes")),
     )
+    step = _step(connection, table.from_s, from_s, step_s)
     wanted = wanted.where(*_within(table.from_s, from_s, to_s)).group_by(step).order_by(func.min(table.from_s))
-    return tuple(ClusterUse(*row) for row in connection.execute(wanted))
+    return tuple(ClusterUse(*row) for row in connection.execute(wanted).all())
+
+
+def _node_use(connection: Connection, node: str, from_s: float, to_s: float, step_s: float) -> tuple[NodeStep, ...]:
+    table = schema.samples.c
+    readings = func.sum(table.readings)
+    wanted = select(
+        func.min(table.from_s),
+        func.sum(table.span_s),
+        func.sum(table.cpu_frac * table.readings) / readings,
+        func.max(table.cpu_frac_max),
+        func.sum(table.iowait_frac * table.readings) / readings,
+        func.sum(table.memory_used_mib * table.readings) / readings,
+        func.max(table.memory_used_mib_max),
+    )
+    step = _step(connection, table.from_s, from_s, step_s)
+    wanted = wanted.where(table.node == node, *_within(table.from_s, from_s, to_s)).group_by(step)
+    return tuple(NodeStep(*row) for row in connection.execute(wanted.order_by(func.min(table.from_s))).all())

@@ -103,6 +103,20 @@ class ClusterUse:
 
 
 @dataclass(frozen=True, slots=True)
+class NodeStep:
+    """The use of one node in the `span_s` seconds from `from_s` on: means over its readings, and the highest of them
+    (`_max`)."""
+
+    from_s: float
+    span_s: float
+    cpu_frac: float
+    cpu_frac_max: float
+    iowait_frac: float
+    memory_used_mib: float
+    memory_used_mib_max: float
+
+
+@dataclass(frozen=True, slots=True)
 class JobRow:
     """The plain columns of a job. goal_s None: best effort; finished_s None: it is not over."""
 

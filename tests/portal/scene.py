@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from itertools import count
 from pathlib import Path
@@ -21,6 +22,7 @@ from daemons.portal.doors import Doors, SignOn
 from daemons.portal.guard import Rules
 from daemons.portal.live import Live
 from daemons.portal.tables import Base
+from daemons.portal.workshop import Workshop
 from daemons.roles import Role
 from daemons.settings import Automation, ControllerSettings
 from daemons.store.reading import Reading
@@ -233,7 +235,9 @@ def scene(
         sign_on=sign_on,
     )
     reading = Reading(history) if history else None
-    portal = Portal(desk, Live(desk), doors, rules, Settings(URL, read_only), reading)
+    pool = ThreadPoolExecutor(1)  # starts its thread with the first report
+    spans = Workshop("reports", 0, pool)
+    portal = Portal(desk, Live(desk), doors, rules, Settings(URL, read_only), reading, spans=spans)
     made = Scene(loop, portal, desk, base)
     for name, role in (ACCOUNTS if accounts is None else accounts).items():
         made.account(name, role)
@@ -241,5 +245,6 @@ def scene(
         yield made
     finally:
         made.close()
+        pool.shutdown()
         if reading is not None:
             reading.close()

@@ -128,3 +128,19 @@ def test_what_takes_the_controller_long_and_nobody_waits_for_is_asked_for_rarely
         return [*counts, len(desk.asked), seen.data["asked"]]
 
     assert asyncio.run(story()) == [1, 1, 2, 3, 3]
+
+
+def test_one_answer_that_waited_for_something_else_slows_nothing_down() -> None:
+    """It is by the quickest of the last three that the pause is measured."""
+
+    async def story() -> list[int]:
+        desk, counts = Full(), list[int]()
+        live = Live(desk)
+        for took_s in (0.0, 3.0, 0.0, 3.0, 3.0, 3.0, 0.0):
+            desk.took_s = took_s
+            desk.now += 2.0
+            await live.view(JANE, "vms")
+            counts.append(len(desk.asked))
+        return counts
+
+    assert asyncio.run(story()) == [1, 2, 3, 4, 5, 6, 6]

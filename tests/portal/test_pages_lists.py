@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 from html.parser import HTMLParser
 from pathlib import Path
@@ -19,7 +20,7 @@ from daemons.portal.nodes import STATES, Use, grid, state_of, use_of
 from daemons.portal.submitting import JOB, KINDS, from_files, from_form, room_for
 from daemons.portal.workloads import end_s, goal_words, waits, worst
 from shared import tomlfile
-from shared.errors import InvalidInput
+from shared.errors import InvalidInput, StoreUnavailable
 from shared.model import Job
 from shared.webapp import WebApp
 
@@ -85,6 +86,46 @@ def test_what_is_made_of_the_same_answer_is_made_once() -> None:
     kept.put("one", (1,), "first")
     kept.put("two", (1,), "second")
     assert (kept.find("one", (1,)), kept.find("one", (2,)), kept.find("grid", (source,))) == ("first", None, None)
+
+
+def test_what_takes_long_is_made_once_for_all_who_ask_meanwhile() -> None:
+    """And what failed is told to all of them, and tried again by the next."""
+    kept, made = Derived(2), list[int]()
+
+    async def make() -> int:
+        made.append(1)
+        await asyncio.sleep(0.0)
+        if len(made) == 1:
+            raise StoreUnavailable("gone")
+        return len(made)
+
+    async def story() -> list[list[Any]]:
+        asked = (
+            asyncio.gather(*(kept.once("list", (moment,), make) for _ in range(3)), return_exceptions=True)
+            for moment in (1, 1, 1, 2)
+        )
+        return [await each for each in asked]
+
+    failed, first, again, later = asyncio.run(story())
+    assert [type(each) for each in failed] == [StoreUnavailable] * 3
+    assert (first, again, later) == ([2] * 3, [2] * 3, [3] * 3)
+
+
+def test_who_goes_away_does_not_take_it_from_the_others() -> None:
+    kept = Derived()
+
+    async def make() -> str:
+        await asyncio.sleep(0.01)
+        return "made"
+
+    async def story() -> str:
+        first = asyncio.ensure_future(kept.once("list", (), make))
+        second = asyncio.ensure_future(kept.once("list", (), make))
+        await asyncio.sleep(0.0)
+        first.cancel()
+        return await second
+
+    assert asyncio.run(story()) == "made"
 
 
 # --- nodes ----------------------------------------------------------------------------------------------------------

@@ -12,8 +12,8 @@ from threading import Event
 import pytest
 
 from daemons.portal.comparison import of_replay, of_simulation
-from daemons.portal.pictures import TooBusy
 from daemons.portal.runs import Kind, Runs, RunState, Wish
+from daemons.portal.workshop import TooBusy
 from daemons.store import SqlStore
 from shared.clock import ManualClock
 from tests.portal.scene import Scene, scene

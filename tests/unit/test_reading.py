@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator
 from contextlib import closing
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 
 import pytest
@@ -14,8 +14,9 @@ from sqlalchemy import insert
 from daemons.records import CostRecord, Gain, Provisioned
 from daemons.store import ActionEntry, Retention, SqlStore
 from daemons.store.reading import Reading, reading
-from daemons.store.reading_rows import ActionFigures, JobFigures
+from daemons.store.reading_rows import ActionFigures, JobFigures, NodeStep
 from daemons.store.retention import DAY_S
+from daemons.store.samples import merge
 from daemons.store.schema import audit, notifications, snapshots
 from shared.clock import ManualClock
 from shared.decision import Reason, ReasonCode
@@ -97,7 +98,7 @@ def test_a_span_begins_with_its_first_moment_and_ends_before_its_last(history: R
     ]
     assert [row.number for row in history.decisions(900.0, 1_800.0)] == [1]
     assert [cost.at_s for cost in history.costs(900.0, 1_800.0)] == [900.0]
-    assert [use.from_s for use in history.samples(300.0, 900.0, ("n2",))] == [300.0, 600.0]
+    assert [use.from_s for use in history.node_use("n2", 300.0, 900.0, 300.0)] == [300.0, 600.0]
 
 
 def test_limits_and_filters_keep_the_newest_of_what_was_asked_for(history: Reading) -> None:
@@ -163,6 +164,49 @@ def test_the_use_of_all_nodes_is_put_together_in_steps(history: Reading) -> None
     assert coarse[0].memory_used_mib == 20.0
     with pytest.raises(InvalidValue, match="step_s"):
         history.use(0.0, 1.0, 0.0)
+
+
+def test_nodes_may_say_any_number_of_bytes(tmp_path: Path) -> None:
+    most = (1 << 63) - 1
+    url = sqlite_url(tmp_path / "store.db")
+    with closing(SqlStore(url, ManualClock(NOW_S))) as store, closing(reading(url)) as opened:
+        store.take_lead("a")
+        store.append_samples([replace(use(name, 300.0), disk_read_bytes=most) for name in ("n1", "n2")])
+
+        assert opened.use(0.0, 900.0, 300.0)[0].disk_read_bytes == pytest.approx(2.0 * most)
+
+
+def test_the_use_of_a_node_is_put_together_in_steps(history: Reading) -> None:
+    fine = history.node_use("n2", 0.0, 1_200.0, 1.0)
+    coarse = history.node_use("n2", 300.0, 1_200.0, 600.0)
+
+    assert [(use.from_s, use.span_s, use.cpu_frac) for use in fine] == [
+        (300.0 * slot, 300.0, 0.25 * slot) for slot in range(4)
+    ]
+    assert [(use.from_s, use.span_s, use.cpu_frac, use.cpu_frac_max) for use in coarse] == [
+        (300.0, 600.0, 0.375, 0.5),
+        (900.0, 300.0, 0.75, 0.75),
+    ]
+    assert history.node_use("n3", 0.0, 1_200.0, 300.0) == ()
+    with pytest.raises(InvalidValue, match="step_s"):
+        history.node_use("n2", 0.0, 1.0, 0.0)
+
+
+def test_a_step_of_a_node_is_what_its_parts_merge_to(tmp_path: Path) -> None:
+    """SQL's means, weighted by readings, beside those of `merge`."""
+    chance = random.Random(3)
+    uses = [use("n1", 300.0 * slot, chance.random(), chance.randint(1, 30)) for slot in range(24)]
+    with closing(SqlStore(sqlite_url(tmp_path / "store.db"), ManualClock(DAY_S))) as store:
+        store.take_lead("a")
+        store.append_samples(uses)
+        with closing(reading(sqlite_url(tmp_path / "store.db"))) as opened:
+            found = opened.node_use("n1", 0.0, DAY_S, 3_600.0)
+
+    assert len(found) == 2
+    for at, each in enumerate(found):
+        whole = merge(uses[12 * at : 12 * at + 12], 3_600.0 * at, 3_600.0)
+        for field in fields(NodeStep):
+            assert getattr(each, field.name) == pytest.approx(getattr(whole, field.name)), field.name
 
 
 def test_who_asked_and_who_was_told(history: Reading) -> None:

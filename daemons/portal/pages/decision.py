@@ -17,6 +17,7 @@ from daemons.portal.page import Form, account, act, page, portal, read, require
 from daemons.portal.plan_graph import BOX_HEIGHT, BOX_WIDTH, graph
 from daemons.portal.reasons import words_of
 from daemons.roles import Role
+from daemons.store.reading import Reading
 from daemons.store.reading_rows import DecisionRow
 from daemons.view_rows import decision_view
 from shared.errors import InvalidInput, Problem
@@ -27,6 +28,7 @@ from shared.operator_messages import WHY_LENGTH_MAX
 Row = Mapping[str, Any]
 
 LIST_ROWS = 50
+LISTED_S = 2.0  # so often the list is read anew
 PAST_S = 30.0  # so often a decision is read anew that only the history has
 ROWS_MAX = 300  # of each list of a decision that is shown
 DIGITS_MAX = 18
@@ -44,7 +46,10 @@ async def show_all(request: Request) -> Response:
     waiting, recent, trouble = await _live(request)
     if portal(request).reading is not None:
         until_s = now_s + 1.0 if before_s is None else before_s
-        rows = await read(request, lambda history: history.decisions(0.0, until_s, LIST_ROWS + 1))
+        key, moment = ("decisions", before_s), (now_s // LISTED_S,)
+        rows = await derived(request).once(
+            key, moment, lambda: read(request, lambda history: history.decisions(0.0, until_s, LIST_ROWS + 1))
+        )
         shown = [_of_history(row, recent.get(row.number)) for row in rows]
     else:
         shown = [_of_view(row) for row in recent.values() if before_s is None or row["decided_at_s"] < before_s]
@@ -184,15 +189,16 @@ async def _found(request: Request, number: int) -> tuple[dict[str, Any], str]:
 
 async def _past(request: Request, number: int) -> dict[str, Any]:
     """A decision as the history has it. Raises 404 where it has none."""
-    kept, key = derived(request), ("past decision", number)
     moment = (portal(request).desk.now_s() // PAST_S,)
-    found: dict[str, Any] | None = kept.find(key, moment)
-    if found is not None:
-        return found
-    record = await read(request, lambda history: history.decision(number))
-    if record is None:
+
+    def look(history: Reading) -> dict[str, Any] | None:
+        record = history.decision(number)
+        return None if record is None else decision_view(record, ROWS_MAX)
+
+    found = await derived(request).once(("past decision", number), moment, lambda: read(request, look))
+    if found is None:
         raise HTTPException(404, f"There is no decision {number}, or it is not kept any more.")
-    return kept.put(key, moment, decision_view(record, ROWS_MAX))
+    return found
 
 
 def _by_reason(refusals: Sequence[Row]) -> list[tuple[str, list[Row]]]:

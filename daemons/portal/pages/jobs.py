@@ -132,12 +132,9 @@ async def _story(request: Request, row: dict[str, Any]) -> tuple[list[Told], str
     if whole.reading is None:
         return [], "This portal has no history."
     key, mark = ("story", row["name"], in_detail), (row["order"], row["phase"], now_s // STORY_S)
-    kept = derived(request)
-    found: list[Told] | None = kept.find(key, mark)
-    if found is not None:
-        return found, ""
     try:
-        return kept.put(key, mark, await whole.threads.do(told_of, whole.reading, row, now_s, in_detail)), ""
+        told = derived(request).once(key, mark, lambda: whole.threads.do(told_of, whole.reading, row, now_s, in_detail))
+        return await told, ""
     except (StoreUnavailable, InvalidInput) as error:
         return [], f"The history does not answer: {error}"
 

@@ -17,10 +17,12 @@ from daemons.portal.node_use import HOURS, Use, drawn, picture_of, use_of
 from daemons.portal.nodes import STATES, by_name, cpu_frac, memory_frac, node_url, state_of, states
 from daemons.portal.page import Form, account, act, page, portal, read, require
 from daemons.portal.pages.reports import busy
-from daemons.portal.pictures import LOOKS, TooBusy
+from daemons.portal.pictures import LOOKS
+from daemons.portal.workshop import TooBusy
 from daemons.report.charts import data_table
 from daemons.report.draw import can_draw
 from daemons.roles import Role
+from daemons.store.reading import Reading
 from shared.errors import StoreUnavailable
 from shared.messages import AddNode, ConfirmOff, DrainNode, RemoveNode, RepairNode
 from shared.messages import Request as BusRequest
@@ -145,14 +147,14 @@ async def _use(request: Request, name: str, hours: int) -> tuple[Use | None, str
     whole = portal(request)
     if whole.reading is None:
         return None, "This portal has no history, so there is no chart."
-    now_s, key, kept = whole.desk.now_s(), ("use of node", name, hours), derived(request)
-    moment = (now_s // USE_S,)
-    found: Use | None = kept.find(key, moment)
-    if found is not None:
-        return found, ""
+    now_s = whole.desk.now_s()
+
+    def look(history: Reading) -> Use:
+        return use_of(history, name, now_s - 3600.0 * hours, now_s)
+
     try:
-        use = await read(request, lambda history: use_of(history, name, now_s - 3600.0 * hours, now_s))
-        return kept.put(key, moment, use), ""
+        key = ("use of node", name, hours)
+        return await derived(request).once(key, (now_s // USE_S,), lambda: read(request, look)), ""
     except StoreUnavailable as error:
         return None, f"The history does not answer: {error}"
 
@@ -171,7 +173,7 @@ async def picture(request: Request) -> Response:
     body = kept.find(key, use.mark)
     if body is None:
         try:  # where drawings are made: here it would hold up every other answer
-            body = kept.put(key, use.mark, await portal(request).pictures.do(drawn, use, look))
+            body = kept.put(key, use.mark, await portal(request).pictures.workshop.do(drawn, use, look))
         except TooBusy as error:
             return busy(error)
     return Response(body, media_type="image/svg+xml")

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections import OrderedDict
 from typing import Any
 
 from markupsafe import Markup
@@ -12,12 +10,13 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from daemons.portal.derived import derived
-from daemons.portal.page import page, portal, problems_of, read, require
-from daemons.portal.pictures import Pictures, TooBusy
+from daemons.portal.derived import Derived, derived
+from daemons.portal.page import page, portal, problems_of, read_aside, require
+from daemons.portal.pictures import Pictures
 from daemons.portal.times import Span, span_of
+from daemons.portal.workshop import TooBusy
 from daemons.report.charts import Chart, time_text
-from daemons.report.cluster_report import check_zone, cluster_report
+from daemons.report.cluster_report import check_zone, report_of
 from daemons.report.html import figure_html, html, main_html
 from daemons.report.report import Report
 from daemons.roles import Role
@@ -27,35 +26,16 @@ KEPT_MAX = 8
 LONG_S, GRAIN_S = 3 * 86_400.0, 600.0  # a report on so long a span that ends now is made once in so many seconds
 PICTURE_CACHE = "private, max-age=86400, immutable"
 CHOICES = (("24h", "Last day"), ("7d", "Last 7 days"), ("30d", "Last 30 days"))
-Key = tuple[float, float, str]
 
 
-class Reports:
-    """The reports that were made last; each is made once for all who ask for it meanwhile."""
-
-    def __init__(self) -> None:
-        self._made: OrderedDict[Key, asyncio.Task[Report]] = OrderedDict()
-
-    async def get(self, request: Request, span: Span, zone: str) -> Report:
-        """The report on a span. Raises what `cluster_report` does."""
-        key = (span.from_s, span.to_s, zone)
-        task = self._made.get(key)
-        if task is None or (task.done() and (task.cancelled() or task.exception() is not None)):
-            task = self._made[key] = asyncio.create_task(
-                read(request, lambda history: cluster_report(history, span.from_s, span.to_s, zone))
-            )
-            while len(self._made) > KEPT_MAX:
-                self._made.popitem(last=False)
-        self._made.move_to_end(key)
-        return await asyncio.shield(task)
-
-
-def _reports(request: Request) -> Reports:
+async def _report(request: Request, span: Span, zone: str) -> Report:
+    """The report on a span, made once for all who ask for it. Raises `TooBusy`, and what `cluster_report` does."""
     state = request.app.state
     if not hasattr(state, "reports"):
-        state.reports = Reports()
-    found: Reports = state.reports
-    return found
+        state.reports = Derived(KEPT_MAX)
+    made: Derived = state.reports
+    key = (span.from_s, span.to_s, zone)
+    return await made.once(key, (), lambda: read_aside(request, report_of, *key))
 
 
 def _wanted(request: Request) -> tuple[Span, str]:
@@ -78,7 +58,10 @@ async def show(request: Request) -> Response:
         span, zone = _wanted(request)
     except (InvalidInput, InvalidValue) as error:
         return page(request, "reports.html", 422, fields=fields, problems=problems_of(error), report=None)
-    report = await _reports(request).get(request, span, zone)
+    try:
+        report = await _report(request, span, zone)
+    except TooBusy as error:
+        return busy(error)
     body = _body(request, report, f"report {span.from_s} {zone}")
     return page(request, "reports.html", fields=fields, problems=[], report=report, body=body, span=span)
 
@@ -102,9 +85,9 @@ async def download(request: Request) -> Response:
         span, zone = _wanted(request)
     except (InvalidInput, InvalidValue) as error:
         raise HTTPException(400, "; ".join(problems_of(error))) from error
-    report = await _reports(request).get(request, span, zone)
     try:
-        text = await portal(request).pictures.do(html, report)
+        report = await _report(request, span, zone)
+        text = await portal(request).pictures.workshop.do(html, report)
     except TooBusy as error:
         return busy(error)
     name = f"trimtab-report-{time_text(span.from_s)[:10]}-{time_text(span.to_s)[:10]}.html"
@@ -136,7 +119,7 @@ async def picture(request: Request) -> Response:
 
 
 def busy(error: TooBusy) -> Response:
-    """What whoever asks for a drawing is told when too many wait."""
+    """What whoever asks for a drawing or a report is told when too many wait."""
     return Response(f"{error}: try again in a moment.", 503, {"retry-after": "5"}, "text/plain")
 
 

@@ -15,9 +15,9 @@ from daemons.alteration import alteration
 from daemons.portal.comparison import Comparison, of_replay, of_simulation
 from daemons.portal.page import account, fields, go, page, parsed, portal, problems_of, require, while_read_only
 from daemons.portal.pages.reports import figure
-from daemons.portal.pictures import TooBusy
 from daemons.portal.runs import Kind, Run, Runs, RunState, Wish
 from daemons.portal.times import Span, span_of
+from daemons.portal.workshop import TooBusy
 from daemons.report.html import table_html
 from daemons.roles import Role
 from shared import plugins

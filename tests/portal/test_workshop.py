@@ -1,0 +1,44 @@
+"""What computes, in a process of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+
+import pytest
+
+from daemons.portal.workshop import WAITING_MAX, TooBusy, Workshop
+from shared.errors import InvalidValue
+
+
+def _refuse() -> None:
+    raise InvalidValue("x", 1, "2")
+
+
+def test_it_is_another_process_that_gives_way_and_is_begun_again_when_it_was_killed() -> None:
+    async def story(workshop: Workshop) -> tuple[int, int, int]:
+        first = await workshop.do(os.getpid)
+        nice = await workshop.do(os.nice, 0)
+        with pytest.raises(InvalidValue, match="expected 2"):
+            await workshop.do(_refuse)
+        os.kill(first, signal.SIGKILL)
+        return first, nice, await workshop.do(os.getpid)
+
+    workshop = Workshop("drawings", 3)
+    try:
+        first, nice, second = asyncio.run(story(workshop))
+    finally:
+        workshop.close()
+
+    assert len({os.getpid(), first, second}) == 3
+    assert nice == min(19, os.nice(0) + 3)
+
+
+def test_who_is_one_too_many_is_told_so() -> None:
+    async def story(workshop: Workshop) -> None:
+        workshop.waiting = WAITING_MAX
+        await workshop.do(os.getpid)
+
+    with pytest.raises(TooBusy, match=f"{WAITING_MAX} drawings wait already"):
+        asyncio.run(story(Workshop("drawings", 0)))
