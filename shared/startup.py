@@ -26,9 +26,6 @@ DONE = 0
 REFUSED = 1
 UNREADABLE = 2
 DEFECT = 70  # EX_SOFTWARE
-SWITCH_S = 0.0005
-"""After how long a thread that computes makes way for one that waits: what answers everybody does little between two
-calls of the system, and at each of them would wait for Python's usual 5 ms beside one that reads the store."""
 GARBAGE_AFTER = 10_000
 """So many new objects are looked through for garbage together, instead of 700: what 1,000 nodes are was looked through
 every few seconds, for tenths of a second in which nobody was answered."""
@@ -88,7 +85,6 @@ class Daemon(Generic[C]):
         if given.check:
             return DONE
         configure_log(settings.log)
-        sys.setswitchinterval(SWITCH_S)
         gc.freeze()  # what is imported stays: nobody need look through it again
         gc.set_threshold(GARBAGE_AFTER, *gc.get_threshold()[1:])
         with _ending_at_once():
