@@ -39,8 +39,8 @@ DEFAULT_CONFIG = "/etc/trimtab-portal/portal.toml"
 STORE_VARIABLE = "TRIMTAB_STORE_URL"  # of `trimtab sim what-if`
 STATUS_S = 10.0
 SWITCH_S = 0.0005
-"""After how long a thread that computes makes way for one that waits: the event loop does little between two calls of the
-system, and at each of them would wait for Python's usual 5 ms beside a thread that reads the store."""
+"""After how long a thread that computes makes way for one that waits: the event loop does little between two calls of
+the system, and at each of them would wait for Python's usual 5 ms beside a thread that reads the store."""
 DAY_S = 86_400.0
 
 
