@@ -134,7 +134,7 @@ def test_jobs_whose_nodes_are_wanted_are_frozen_and_lose_nothing(works: Mill) ->
     use no CPU; when it needs them no more, these processes go on to their end."""
     jobs = ("a", "b", "c")
     for name in jobs:
-        works.put(name, "burn", 0.8, cpu_s=0.8, environment=NIGHT)
+        works.put(name, "burn", 1.5, cpu_s=1.5, environment=NIGHT)
     for name in jobs:
         works.until_heard("job-started", name)  # before that they would be taken back
     homes = works.homes()
