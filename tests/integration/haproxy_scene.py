@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import re
 import shutil
 import socket
@@ -191,6 +192,12 @@ class Scene:
     def beside(self) -> Runtime:
         """The worker, by a socket that the driver does not use."""
         return Runtime(str(self.folder / "beside.sock"), LIMIT_S)
+
+    def counted(self) -> dict[str, str]:
+        """What HAProxy counts of the application's backend."""
+        rows = self.beside().ask(["show stat trimtab-shop 2 -1"]).splitlines()
+        (whole,) = csv.DictReader([rows[0][2:], *rows[1:2]])
+        return whole
 
     def serving_now(self, app: str) -> frozenset[str]:
         """The instances that get new requests as far as HAProxy is told."""

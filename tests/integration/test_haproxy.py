@@ -3,7 +3,6 @@ is turned away, and what is measured is what clients saw."""
 
 from __future__ import annotations
 
-import csv
 import os
 import socket
 from collections.abc import Iterator
@@ -183,7 +182,7 @@ def test_the_first_instances_get_nothing_before_they_listen(scene: Scene) -> Non
         assert scene.tell(backend(0), backend(1), serving=other).ok
         assert scene.healthy_now("shop") == 0
         assert scene.load(RATE, 20).wait().refused == 20
-        whole = _counted(scene)
+        whole = scene.counted()
         assert (whole["wretr"], whole["wredis"]) == ("0", "0")
     for index in range(2):
         scene.site(f"127.0.0.{index + 1}")
@@ -202,7 +201,7 @@ def test_who_waits_keeps_its_place_when_an_instance_comes_that_does_not_listen_y
         assert scene.tell(*map(backend, range(index + 1)), serving=one_at_a_time).ok
         CLOCK.sleep(0.2)
     assert nobody_lost(load.wait())
-    whole = _counted(scene)
+    whole = scene.counted()
     assert (whole["wretr"], whole["wredis"], whole["econ"]) == ("0", "0", "0")
 
 
@@ -223,13 +222,6 @@ def test_an_instance_is_not_drained_while_a_process_before_the_reload_has_its_re
     client.join()
     assert found == [200]
     wait_until("it is drained", lambda: scene.tell(backend(1), backend(0, drain=True)).drained == ("shop#0",))
-
-
-def _counted(scene: Scene) -> dict[str, str]:
-    """What HAProxy counts of the application's backend."""
-    rows = scene.beside().ask(["show stat trimtab-shop 2 -1"]).splitlines()
-    (whole,) = csv.DictReader([rows[0][2:], *rows[1:2]])
-    return whole
 
 
 def _status(scene: Scene) -> int:
