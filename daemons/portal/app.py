@@ -57,7 +57,6 @@ if TYPE_CHECKING:
 
 HERE = Path(__file__).parent
 READING_THREADS = 8
-SPANS_NICENESS = 5  # between what answers and what draws
 TEXT_THREADS, PARSE_S = 4, 10.0
 STATIC_CACHE = "public, max-age=3600"
 
@@ -117,7 +116,7 @@ class Portal:
     texts: Threads = field(default_factory=lambda: Threads(TEXT_THREADS, "texts"))
     parse_s: float = PARSE_S  # how long a text that somebody sends may take to be understood
     pictures: Pictures = field(default_factory=Pictures)
-    spans: Workshop = field(default_factory=lambda: Workshop("reports", SPANS_NICENESS))  # reads long ones
+    spans: Workshop = field(default_factory=lambda: Workshop("reports", 0))  # reads long ones, for somebody who waits
     runs: Runs | None = None
     menu: tuple[Entry, ...] = ()
     readers: int = 0

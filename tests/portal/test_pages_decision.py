@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from daemons.portal.pages.decision import PAST_S
 from daemons.portal.plan_graph import BOX_WIDTH, STEPS_MAX, graph
 from daemons.portal.reasons import WORDS
 from daemons.roles import Role
@@ -18,7 +19,7 @@ from shared.clock import ManualClock
 from shared.decision import ReasonCode
 from tests.architecture.sources import ROOT
 from tests.portal.scene import Browser, Scene, job, scene
-from tests.unit.store_samples import sqlite_url
+from tests.unit.store_samples import decision_record, sqlite_url
 
 CONFIRM = {"hold_starts": True, "decide_s": 60.0, "approvals": 2}
 
@@ -100,6 +101,23 @@ def test_decisions_are_told_from_the_history_while_nobody_answers(made: Scene) -
     assert one.status_code == 200
     assert "this is what the history has" in one.text
     assert none.status_code == 404
+
+
+def test_for_a_decision_of_the_past_the_controller_is_asked_once_in_a_while(made: Scene) -> None:
+    jane = made.browser("jane")
+    assert made.portal.reading is not None
+    with closing(SqlStore(made.portal.reading.url, ManualClock(1.7e9))) as store:
+        store.write(store.take_lead("b").term, (decision_record(500, 1.6e9),))
+
+    pages = [jane.get("/decision/500") for _ in range(3)]
+    asked = [subject for _, what, subject in made.desk.views if what == "plan"].count("500")
+    made.wait(PAST_S)
+    later = jane.get("/decision/500")
+
+    assert [page.status_code for page in (*pages, later)] == [200] * 4
+    assert len({re.sub(r'value="[^"]*"', "", page.text) for page in pages}) == 1
+    assert asked == 1
+    assert [subject for _, what, subject in made.desk.views if what == "plan"].count("500") == 2
 
 
 def test_a_word_about_a_decision_that_is_gone_says_so(made: Scene) -> None:

@@ -172,8 +172,11 @@ async def _page(request: Request, problems: list[str], status: int, why: str = "
 
 async def _found(request: Request, number: int) -> tuple[dict[str, Any], str]:
     """The decision as the controller says, else as the history has it; and why nobody says anything newer."""
-    whole = portal(request)
-    trouble = ""
+    whole, kept = portal(request), derived(request)
+    trouble, gone, moment = "", ("gone", number), (portal(request).desk.now_s() // PAST_S,)
+    nothing = {"waiting_approval": False, "approvals_needed": 0, "approvals_missing": 0}
+    if kept.find(gone, moment):  # the controller keeps the newest ones alone: it need not be asked again
+        return {"decision": await _past(request, number)} | nothing, ""
     try:
         return await whole.desk.view(account(request).sender, "plan", str(number), ROWS_MAX), ""
     except Unreachable as error:
@@ -183,8 +186,10 @@ async def _found(request: Request, number: int) -> tuple[dict[str, Any], str]:
     except Refused as error:
         if error.code != "no-such-plan" or whole.reading is None:
             raise HTTPException(404, f"There is no decision {number}, or it is not kept any more.") from error
-    nothing = {"waiting_approval": False, "approvals_needed": 0, "approvals_missing": 0}
-    return {"decision": await _past(request, number)} | nothing, trouble
+    past = await _past(request, number)
+    if not trouble:
+        kept.put(gone, moment, True)
+    return {"decision": past} | nothing, trouble
 
 
 async def _past(request: Request, number: int) -> dict[str, Any]:
