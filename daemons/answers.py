@@ -22,6 +22,7 @@ from daemons.view_rows import Row, decision_view
 from daemons.views import NOT_OVER, VIEWS, Tables, alarms
 from shared.bus import topology
 from shared.codec import encode
+from shared.columns import folded
 from shared.effects import Acknowledge, Computed, DeadLetter, Effect, Publish, Received
 from shared.errors import CodecError, InvalidValue
 from shared.messages import QUERIES, Assess, DryRun, OnBehalf, Query, Reply, Request
@@ -113,7 +114,7 @@ class Answers:
             return _reply(reply_to, Reply(query.request, False, code, detail))
         try:
             data = roles.shown(asker, query.what, VIEWS[query.what](tables, query, now_s))
-            return self._answer(reply_to, query.request, data, now_s)
+            return self._answer(reply_to, query.request, folded(data) if query.columns else data, now_s)
         except InvalidValue as problem:  # a policy whose state cannot be saved
             return _reply(reply_to, Reply(query.request, False, "invalid-value", f"{problem}"))
 

@@ -110,8 +110,8 @@ def _plain(value: Any, _: Any = None, depth: int = 0) -> Any:
         return _float(value)
     if isinstance(value, str):
         return _text(value)
-    if depth < PLAIN_DEPTH_MAX and isinstance(value, list | tuple) and len(value) <= ITEMS_MAX:
-        return [_plain(item, None, depth + 1) for item in value]
+    if depth < PLAIN_DEPTH_MAX and isinstance(value, (list, tuple)) and len(value) <= ITEMS_MAX:
+        return list(value) if _is_column(value) else [_plain(item, None, depth + 1) for item in value]
     if depth < PLAIN_DEPTH_MAX and isinstance(value, dict) and len(value) <= KEYS_MAX:
         made = {}
         for key, item in value.items():  # views have hundreds of thousands of these
@@ -124,6 +124,26 @@ def _plain(value: Any, _: Any = None, depth: int = 0) -> Any:
                 made[_text(key)] = _plain(item, None, depth + 1)
         return made
     raise _WrongError(f"plain data, at most {PLAIN_DEPTH_MAX} levels deep")
+
+
+_NOTHING = type(None)
+_NUMBERS = frozenset({float, bool, _NOTHING})
+_WHOLE = frozenset({int, bool, _NOTHING})
+_TEXTS = frozenset({str, _NOTHING})
+
+
+def _is_column(values: Sequence[Any]) -> bool:
+    """Whether all are plain scalars, of one kind or None; False also where only a look at each can tell."""
+    kinds = set(map(type, values))
+    if kinds <= _NUMBERS:
+        return all(map(math.isfinite, filter(None, values)))
+    if kinds <= _WHOLE:
+        whole = [value for value in values if value is not None]
+        return bool(min(whole) >= INT_MIN and max(whole) <= INT_MAX)
+    if kinds <= _TEXTS:
+        texts = list(filter(None, values))
+        return max(map(len, texts), default=0) <= TEXT_LENGTH_MAX and "".join(texts).isascii()
+    return False
 
 
 def _params(value: Any, _: Any = None) -> Any:

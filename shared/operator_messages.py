@@ -398,7 +398,8 @@ class DryRun:
 @dataclass(frozen=True, slots=True)
 class Query:
     """Ask for a view: `what` is one of `QUERIES`, `subject` a name where the view is of one thing, `limit` the most
-    rows (1 to 10,000). The answer is in `Reply.data`, plain data (docs/views.md has the keys)."""
+    rows (1 to 10,000). The answer is in `Reply.data`, plain data (docs/views.md has the keys); `columns`: with its
+    long lists of records as `shared.columns` folds them."""
 
     KIND: ClassVar[str] = "query"
     VERSION: ClassVar[int] = 1
@@ -408,6 +409,7 @@ class Query:
     what: str
     subject: str = ""
     limit: int = 1000
+    columns: bool = False
 
 
 QUERIES = (

@@ -22,6 +22,7 @@ VALUES_MAX = 1 << 19  # values in a body, keys included
 CONTAINERS_MAX = 1 << 17  # arrays and maps in a body
 CLAIM_BYTES_MAX = 8 << 20  # what array heads may make the parser allocate before their items are seen
 UNCHECKED_BYTES_MAX = 64 << 10  # a body up to this size cannot grow to more than a few MiB of values
+RUN_MIN = 256  # values still to come, from which it is worth while to look for many of one size at once
 REASON_LENGTH_MAX = 60  # characters of the parser's own words in an error
 
 
@@ -109,6 +110,15 @@ _SIZES = bytes(
     1 + length if width == 0 and not per_unit else 0
     for width, length, per_unit in (_HEADS.get(head, (1, 0, 0)) for head in range(256))
 )
+_OF_SIZE = {size: bytes(head for head in range(256) if _SIZES[head] == size) for size in set(_SIZES) - {0}}
+
+
+def _run(body: bytes, at: int, left: int) -> int:
+    """How many of the `left` values from `at` on are of the size of the first: a column of numbers is walked over at
+    once."""
+    size = _SIZES[body[at]]
+    heads = body[at : at + size * left : size]
+    return len(heads) - len(heads.lstrip(_OF_SIZE[size]))
 
 
 def _skim(body: bytes) -> None:
@@ -118,6 +128,10 @@ def _skim(body: bytes) -> None:
     at = containers = 0
     size, sizes = len(body), _SIZES
     while True:
+        if left >= RUN_MIN and at < size and sizes[body[at]]:
+            run = _run(body, at, left)
+            at += sizes[body[at]] * run
+            left -= run
         while left and at < size and sizes[body[at]]:  # nearly all values are such
             at += sizes[body[at]]
             left -= 1

@@ -11,7 +11,8 @@ from uuid import uuid4
 from daemons.portal.desk import Refused, Unreachable, body_of
 from shared import effects as fx
 from shared.bus import topology
-from shared.errors import BusUnavailable, PermanentError
+from shared.columns import unfolded
+from shared.errors import BusUnavailable, CodecError, PermanentError
 from shared.logs import get_logger
 from shared.messages import Query, Reply, Request
 from shared.ports import Bus, Clock
@@ -70,8 +71,13 @@ class BusDesk:
 
     async def view(self, account: str, what: str, subject: str = "", limit: int = 1000) -> dict[str, Any]:
         """See `Desk.view`."""
-        data = await self._answer(account, Query(self.new_id(), what, subject, limit), "")
-        return data if isinstance(data, dict) else {what: data}
+        data = await self._answer(account, Query(self.new_id(), what, subject, limit, columns=True), "")
+        if not isinstance(data, dict):
+            return {what: data}
+        try:
+            return unfolded(data)
+        except CodecError as error:
+            raise Refused(error.code, str(error)) from error
 
     async def ask(self, account: str, request: Request, why: str = "") -> Any:
         """See `Desk.ask`."""

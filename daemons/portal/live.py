@@ -21,6 +21,8 @@ TROUBLED_S = 2.0  # and for any answer, when nobody answered the last time
 LOAD = 8.0  # what takes the controller long is asked for less often: the pause is so many times as long as that took
 LOAD_UNWATCHED = 20.0  # the same of what nobody waits for changes of
 JUDGED_BY = 3  # last answers, by the quickest of which both are judged: one alone may have waited for something else
+TICKS = 4  # in a period: what is due is asked for at the next one
+PAUSES = 2  # in a period: a reader hears of changes so often at most; whole periods would be lost after a late answer
 ROWS_MAX = 10_000
 ROWS_MIN = 100
 GROWS_AFTER = 60  # answers that fitted, before twice as many rows are asked for again
@@ -234,7 +236,7 @@ class Live:
         return True
 
     async def watch(self, account: Account, whats: Iterable[str], silence_s: float) -> AsyncGenerator[tuple[str, ...]]:
-        """The names of views that have changed, at most once a period; () when nothing has for `silence_s`, so that
+        """The names of views that have changed, at most twice a period; () when nothing has for `silence_s`, so that
         the reader hears that the line is alive. "trouble" among them: whether anybody answers has changed, or nobody
         does and what is known has grown older."""
         watch = _Watch(tuple(self._key(account, what, "") for what in whats))
@@ -250,7 +252,7 @@ class Live:
                 watch.told, trouble = now, self.trouble
                 yield tuple(names)
                 if names:
-                    await asyncio.sleep(self._period_s)
+                    await asyncio.sleep(self._period_s / PAUSES)
 
     def _revisions(self, watch: _Watch) -> dict[Key, int]:
         return {key: self._views[key].revision if key in self._views else 0 for key in watch.keys}
@@ -270,14 +272,14 @@ class Live:
                 self._polling = None
 
     async def _poll(self) -> None:
-        """Ask for what is watched once a period."""
+        """Ask for what is watched as soon as it is due."""
         while True:
             for key in list(self._watched):
                 view = self._views.setdefault(key, _View(wanted_s=float("-inf")))
                 if view.is_due(self._desk.now_s() + self._period_s / 10):
                     view.wanted_s = self._desk.now_s()
                     view.task = asyncio.create_task(self._ask(key, view))
-            await asyncio.sleep(self._period_s)
+            await asyncio.sleep(self._period_s / TICKS)
 
 
 def _content(data: dict[str, Any]) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
 import ssl
 import sys
@@ -42,6 +43,7 @@ SWITCH_S = 0.0005
 """After how long a thread that computes makes way for one that waits: the event loop does little between two calls of
 the system, and at each of them would wait for Python's usual 5 ms beside a thread that reads the store."""
 DAY_S = 86_400.0
+NICENESS = 5  # beside controllers: measuring, carrying out and deciding go before pages
 
 
 def check(config: PortalConfig) -> None:
@@ -229,6 +231,7 @@ def metrics_server(listen: str, meter: PortalMeter) -> MetricsServer | None:
 
 
 def _run(path: Path, config: PortalConfig) -> int:
+    os.nice(NICENESS)
     sys.setswitchinterval(SWITCH_S)
     return asyncio.run(Process(path, config, Notifier()).run())
 

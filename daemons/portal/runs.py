@@ -341,7 +341,7 @@ def _order(run: Run) -> tuple[float, str]:
 def _hold_back(pid: int) -> None:
     """It gives way to everything else, and is bounded in memory and in what it writes."""
     with contextlib.suppress(OSError):  # it may have ended already
-        os.setpriority(os.PRIO_PROCESS, pid, NICENESS)
+        os.setpriority(os.PRIO_PROCESS, pid, max(NICENESS, os.getpriority(os.PRIO_PROCESS, pid)))
         resource.prlimit(pid, resource.RLIMIT_AS, (MEMORY_BYTES_MAX, MEMORY_BYTES_MAX))
         resource.prlimit(pid, resource.RLIMIT_FSIZE, (RESULT_BYTES_MAX, RESULT_BYTES_MAX))
 

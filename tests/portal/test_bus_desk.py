@@ -15,6 +15,7 @@ from daemons.portal.desk import Refused, Unreachable
 from shared.bus.topology import BODY_BYTES_MAX, QueueSpec
 from shared.clock import SystemClock
 from shared.codec import decode, encode
+from shared.columns import IN_COLUMNS, folded
 from shared.effects import Received
 from shared.errors import BusUnavailable
 from shared.messages import DrainNode, OnBehalf, Query, Reply
@@ -110,6 +111,33 @@ def test_requests_are_asked_on_behalf_of_accounts() -> None:
     assert bus.consumed == [bus.declared[0].name]
     assert bus.declared[0].name.startswith(f"reply.{USER}.")
     assert bus.declared[0].exclusive
+
+
+NODES = [{"name": f"n{number}", "up": True} for number in range(20)]
+
+
+@pytest.mark.parametrize("is_whole", [True, False])
+def test_long_lists_come_as_columns(is_whole: bool) -> None:
+    def answer(message: OnBehalf, inner: Any) -> Reply:
+        assert inner.columns
+        data = folded({"total": 20, "nodes": NODES})
+        if not is_whole:
+            data[IN_COLUMNS]["nodes"]["names"].pop()
+        return Reply(message.request, True, data=data)
+
+    async def story() -> dict[str, Any]:
+        desk = desk_of(Answering(answer))
+        desk.start()
+        try:
+            return await desk.view("operator.jane", "nodes")
+        finally:
+            desk.close()
+
+    if is_whole:
+        assert asyncio.run(story()) == {"total": 20, "nodes": NODES}
+    else:
+        with pytest.raises(Refused, match="columns"):
+            asyncio.run(story())
 
 
 def test_a_refusal_is_passed_on() -> None:
