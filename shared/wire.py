@@ -128,10 +128,6 @@ def _skim(body: bytes) -> None:
     at = containers = 0
     size, sizes = len(body), _SIZES
     while True:
-        if left >= RUN_MIN and at < size and sizes[body[at]]:
-            run = _run(body, at, left)
-            at += sizes[body[at]] * run
-            left -= run
         while left and at < size and sizes[body[at]]:  # nearly all values are such
             at += sizes[body[at]]
             left -= 1
@@ -161,3 +157,7 @@ def _skim(body: bytes) -> None:
             raise _UnfitError("as many items as are claimed")
         if seen > VALUES_MAX or containers > CONTAINERS_MAX or len(pending) > DEPTH_MAX:
             raise _UnfitError(f"at most {VALUES_MAX} values, {CONTAINERS_MAX} containers and {DEPTH_MAX} levels")
+        if per_unit and left >= RUN_MIN and at < size and sizes[body[at]]:  # once: to look again and again is quadratic
+            run = _run(body, at, left)
+            at += sizes[body[at]] * run
+            left -= run
