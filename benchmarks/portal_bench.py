@@ -89,14 +89,16 @@ def measured(say: Callable[[str], None], made: Path | None = None, span_s: float
 
 
 def _measured(it: Cluster, say: Callable[[str], None], span_s: float) -> Iterator[Figure]:
-    say(f"{span_s:g} s without readers")
-    CLOCK.sleep(DECIDE_S)
-    alone, alone_cpu = _during(it, lambda: CLOCK.sleep(span_s))
+    say(f"{span_s / 2:g} s without readers")
+    alone, alone_cpu = _alone(it, span_s / 2)
     say(f"{span_s:g} s with {READERS} readers")
     with _probing(it, say) as shown_s:
         found: list[dict[str, Any]] = []
         beside, beside_cpu = _during(it, lambda: found.append(_readers(it, span_s)))
     (seen,) = found
+    say(f"{span_s / 2:g} s without readers")  # some before and some after, since machines grow slower and quicker
+    after, after_cpu = _alone(it, span_s / 2)
+    alone += after
     for what, times in sorted(seen["wrong"].items()):
         say(f"  wrong: {what}, {times} times")
     if not (alone and beside):
@@ -105,17 +107,23 @@ def _measured(it: Cluster, say: Callable[[str], None], span_s: float) -> Iterato
     yield from _pages(seen["times_s"], span_s)
     yield from _live(shown_s)
     yield Figure(BENCH, "answers that were wrong", sum(seen["wrong"].values()), "", most=0)
-    for name, process, before, after in (
-        ("controller", it.controller, alone_cpu[0], beside_cpu[0]),
-        ("portal", it.portal, alone_cpu[1], beside_cpu[1]),
+    for name, process, without, used in (
+        ("controller", it.controller, alone_cpu[0] + after_cpu[0], beside_cpu[0]),
+        ("portal", it.portal, alone_cpu[1] + after_cpu[1], beside_cpu[1]),
     ):
-        yield Figure(BENCH, f"{name}: share of a core without readers", before / span_s, "")
-        yield Figure(BENCH, f"{name}: share of a core with them", after / span_s, "")
+        yield Figure(BENCH, f"{name}: share of a core without readers", without / span_s, "")
+        yield Figure(BENCH, f"{name}: share of a core with them", used / span_s, "")
         for part, mib in memory_mib(process).items():
             yield Figure(BENCH, f"{name}: memory (RSS){part and ', '}{part}", mib, "MiB")
 
 
 BENCH = f"portal, {LOAD.nodes} nodes, {LOAD.workloads} workloads, 30 days"
+
+
+def _alone(it: Cluster, span_s: float) -> tuple[list[float], tuple[float, float]]:
+    """`_during` without readers, once what was begun for some is over."""
+    CLOCK.sleep(DECIDE_S)
+    return _during(it, lambda: CLOCK.sleep(span_s))
 
 
 def _during(it: Cluster, work: Callable[[], object]) -> tuple[list[float], tuple[float, float]]:

@@ -20,7 +20,7 @@ from shared.logs import get_logger
 
 BEGIN_LIMIT_S = 60.0  # for the worker to import what policies need
 END_WAIT_S = 5.0
-NICENESS = 2
+NICENESS = 1
 OUT_OF_TIME = "out of time"
 Decide = Callable[[Any], Any]
 

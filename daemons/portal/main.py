@@ -43,7 +43,7 @@ SWITCH_S = 0.0005
 """After how long a thread that computes makes way for one that waits: the event loop does little between two calls of
 the system, and at each of them would wait for Python's usual 5 ms beside a thread that reads the store."""
 DAY_S = 86_400.0
-NICENESS = 5  # beside controllers: measuring, carrying out and deciding go before pages
+NICENESS = 10  # beside controllers: measuring, carrying out and deciding go before pages
 
 
 def check(config: PortalConfig) -> None:

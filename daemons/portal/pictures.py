@@ -21,7 +21,7 @@ from daemons.report.draw import HEIGHT_PX, WIDTH_PX, can_draw, svg
 CHARTS_BYTES_MAX, DRAWN_BYTES_MAX = 32 << 20, 32 << 20
 SEEN_MAX = 100  # charts that are not packed anew when they are shown again: those of some reports
 POINTS_MAX = 2 * WIDTH_PX
-NICENESS = 10
+NICENESS = 4  # more than the portal
 NARROW_PX = 390
 _NARROW, _DARK = "(max-width: 40rem)", "(prefers-color-scheme: dark)"  # as in the style sheet
 
