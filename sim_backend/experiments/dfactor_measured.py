@@ -129,11 +129,17 @@ def shares(runs: Runs, kind: Kind) -> tuple[float, float, float]:
     )
 
 
+def alone_s(alone: Counted, beside: Counted) -> float:
+    """How long a unit takes alone when the machine is as fast as it was in another run: with the CPU time of a unit in
+    that one. The speed of a machine whose cores are shared with others changes from second to second."""
+    return (1.0 - alone.cpu) / alone.units_per_s + beside.cpu / beside.units_per_s
+
+
 def parallelism(runs: Runs, kind: Kind, copies: int) -> float:
     """How many times the pace of one so many copies of a standard job have together."""
     return mean(
         [
-            sum(each.units_per_s for each in together) / alone.units_per_s
+            sum(each.units_per_s * alone_s(alone, each) for each in together)
             for together, (alone,) in zip(runs[(kind,) * copies], runs[(kind,)], strict=True)
         ]
     )
@@ -160,11 +166,13 @@ def servers(runs: Runs, kind: Kind) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Dilation:
-    """Of one kind in one set, over the rounds; the interval holds the true mean at 95 %."""
+    """Of one kind in one set, over the rounds; the interval holds the true mean at 95 %. by_clock: the mean of the pace
+    alone over that in the set, whatever the speed of the machine was in either."""
 
     together: Set
     kind: Kind
     over: inverse.Mean
+    by_clock: float
 
     @property
     def half(self) -> float:
@@ -173,14 +181,16 @@ class Dilation:
 
 
 def dilations(runs: Runs, together: Set) -> list[Dilation]:
-    """For each kind of the set: its pace alone over that in the set, of the same round."""
+    """For each kind of the set: how long its units took in the set over how long they would have taken alone, by the
+    time alone of the same round."""
     found = []
     for kind in dict.fromkeys(together):
-        values = [
-            alone.units_per_s / mean([one.units_per_s for one, of in zip(each, together, strict=True) if of is kind])
-            for each, (alone,) in zip(runs[together], runs[(kind,)], strict=True)
-        ]
-        found.append(Dilation(together, kind, inverse.mean(values)))
+        values, by_clock = [], []
+        for each, (alone,) in zip(runs[together], runs[(kind,)], strict=True):
+            ours = [one for one, of in zip(each, together, strict=True) if of is kind]
+            values.append(1.0 / mean([one.units_per_s * alone_s(alone, one) for one in ours]))
+            by_clock.append(alone.units_per_s / mean([one.units_per_s for one in ours]))
+        found.append(Dilation(together, kind, inverse.mean(values), mean(by_clock)))
     return found
 
 

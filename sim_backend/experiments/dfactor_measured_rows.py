@@ -70,6 +70,7 @@ def _line(case: Compared, names: Mapping[Kind, str]) -> dict[str, object]:
         "of": names[case.measured.kind],
         "measured": round(case.measured.over.value, 3),
         "half_width": round(case.measured.half, 3),
+        "by_clock": round(case.measured.by_clock, 3),
         "runs": case.measured.over.samples,
     }
     for model, predicted in case.predicted.items():

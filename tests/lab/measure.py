@@ -28,7 +28,7 @@ from tests.lab.hosts import HostSpec
 from tests.lab.measured_bus import Tap
 from tests.lab.measured_operations import AGENT, DRIVER, VIRSH, WHOLE, Timing, Virsh
 
-WIDTH = 200
+WIDTH = 220
 SPEC = HostSpec(cores=1, core_mhz=1_000.0, core_frac=1.0, memory_mib=1_500)
 CONTROLLER: Mapping[str, Section] = {"periods": {"decide_s": 5.0}, "timeouts": {"decide_limit_s": 4.0}}
 OVERHEAD = ((1.0, 10.0), (5.0, 20.0))  # period of reports and window, in seconds

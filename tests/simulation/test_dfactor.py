@@ -98,22 +98,26 @@ def test_a_hundred_sets_of_every_kind() -> None:
 # --- the measurement: what is made of it -----------------------------------------------------------------------------
 
 
-def made_up(disk_servers: int = 1) -> Measured:
-    """A machine that obeys the product form, where STD-I/O is on the CPU for 0.2 of its time."""
+def made_up(disk_servers: int = 1, speed: float = 1.0) -> Measured:
+    """A machine that obeys the product form, where STD-I/O is on the CPU for 0.2 of its time. While several run, its
+    core has so many times the speed that it has while one does."""
     vectors = {Kind.CPU: (1.0, 0.0), Kind.IO: (0.2, 0.8), Kind.FILES: (0.6, 0.3)}
     paces = {Kind.CPU: 1000.0, Kind.IO: 4000.0, Kind.FILES: 500.0}
+
+    def counted(kind: Kind, pace: float, slowed: float, speed: float) -> Counted:
+        cpu, io = (0.9 * part for part in vectors[kind])
+        longer = slowed * (1.0 - cpu + cpu / speed)
+        return Counted(pace / longer, cpu / speed / longer, 0.1, io / longer)
 
     def runs(sets: Sequence[Set], rounds: int) -> Runs:
         found: dict[Set, list[list[Counted]]] = {}
         for together in sets:
-            slowed = product_form.dilation([vectors[kind] for kind in together], [1, disk_servers])
+            slowed = product_form.dilation([vectors[kind] for kind in together], [1, disk_servers]).tolist()
+            now = speed if len(together) > 1 else 1.0
             found[together] = [
                 [
-                    Counted(
-                        paces[kind] * (1.0 + 0.1 * number) / by,
-                        *(0.9 * vectors[kind][0], 0.1, 0.9 * vectors[kind][1]),
-                    )
-                    for kind, by in zip(together, slowed.tolist(), strict=True)
+                    counted(kind, paces[kind] * (1.0 + 0.1 * number), by, now)
+                    for kind, by in zip(together, slowed, strict=True)
                 ]
                 for number in range(rounds)
             ]
@@ -143,6 +147,19 @@ def test_drift_that_hits_all_alike_is_no_dilation() -> None:
     assert cpu.over.samples == 10
 
 
+@pytest.mark.parametrize("speed", [0.5, 2.0])
+def test_how_fast_the_machine_is_meanwhile_is_no_dilation(speed: float) -> None:
+    """Given a core that has another speed while several run, so that a unit takes another CPU time, then they are
+    slowed by one another as ever; by the clock they are not."""
+    found, usual = made_up(speed=speed), made_up()
+    for together in (*SETS[2], *SETS[3]):
+        for ours, other in zip(dilations(found.runs, together), dilations(usual.runs, together), strict=True):
+            assert ours.over.value == pytest.approx(other.over.value)
+    assert parallelism(found.profiled, Kind.IO, 4) == pytest.approx(parallelism(usual.profiled, Kind.IO, 4))
+    (cpu,) = dilations(found.runs, (Kind.CPU, Kind.CPU))
+    assert cpu.by_clock == pytest.approx(2.0 * (0.1 + 0.9 / speed))
+
+
 def test_what_else_had_the_core_is_told_from_those_that_are_measured() -> None:
     """Given two that want the core all the time and have a third of it each, then something else has the last third;
     given one that is blocked meanwhile, nothing."""
@@ -170,14 +187,18 @@ def test_each_model_is_judged_by_what_was_measured() -> None:
     assert [len(lines) for lines in tables.values()] == [3, 9, 18]
 
 
+def halved(alone: Counted) -> Counted:
+    """Has half of everything."""
+    return replace(alone, units_per_s=alone.units_per_s / 2, cpu=alone.cpu / 2, blocked=alone.blocked / 2)
+
+
 def test_a_machine_of_one_resource_obeys_the_linear_sum_and_is_told_so() -> None:
     found = made_up()
+    alone = {kind: found.runs[(kind,)][0][0] for kind in Kind}
     slow = {
-        together: [[replace(one, units_per_s=1.0) for one in each] for each in found.runs[together]]
-        for together in found.runs
+        together: [[halved(alone[kind]) if len(together) > 1 else alone[kind] for kind in together] for _ in rounds]
+        for together, rounds in found.runs.items()
     }
-    for together in SETS[1]:
-        slow[together] = [[replace(one, units_per_s=2.0) for one in each] for each in found.runs[together]]
     rows = by_id(rows_measured([replace(found, runs=slow)]))
     assert rows["real-pairs-formula"].holds is False
     assert rows["real-cpu-cpu"].holds
