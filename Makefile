@@ -74,7 +74,7 @@ test: setup ## Run every test but those of `make check` and the acceptance runs 
 	  --ignore tests/architecture tests
 
 quick: setup ## What of `make test` needs neither root nor a broker (a minute)
-	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m "not acceptance" --ignore tests/architecture \
+	$(BIN)/python -m pytest -p no:rerunfailures -n $(WORKERS) --dist worksteal -m "not acceptance" --ignore tests/architecture \
 	  --ignore tests/integration --ignore tests/lab --ignore tests/browser --ignore tests/conformance/test_process.py tests
 
 check: setup ## Lint, formatting, types, import contracts and the architecture tests

@@ -12,8 +12,17 @@ import pytest
 import structlog
 from hypothesis import HealthCheck, settings
 
+from shared.startup import GARBAGE_AFTER
+from tests.extent import examples
+
 # A test says the same each time and on a machine that does other work: examples are the same ones, no limit is of time.
-settings.register_profile("trimtab", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile(
+    "trimtab",
+    deadline=None,
+    derandomize=True,
+    max_examples=examples(100),
+    suppress_health_check=[HealthCheck.too_slow],
+)
 settings.register_profile("search", settings.get_profile("trimtab"), derandomize=False)
 settings.load_profile("trimtab")
 
@@ -37,12 +46,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Generator[None, object, object]:
-    """What is collected stays: looking through it for garbage, again and again, took half of the time for that."""
+    """What is collected stays: looking through it for garbage, again and again, took half of the time for that. Later
+    it is looked for as rarely as in a daemon."""
     gc.disable()
     try:
         return (yield)
     finally:
         gc.freeze()
+        gc.set_threshold(GARBAGE_AFTER, *gc.get_threshold()[1:])
         gc.enable()
 
 

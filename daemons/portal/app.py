@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
@@ -111,7 +112,7 @@ class Portal:
     rules: Rules
     settings: Settings = field(default_factory=Settings)
     reading: Reading | None = None
-    templates: Jinja2Templates = field(default_factory=lambda: templates())
+    templates: Jinja2Templates = field(default_factory=lambda: page_templates())
     threads: Threads = field(default_factory=lambda: Threads(READING_THREADS, "history"))
     texts: Threads = field(default_factory=lambda: Threads(TEXT_THREADS, "texts"))
     parse_s: float = PARSE_S  # how long a text that somebody sends may take to be understood
@@ -123,8 +124,9 @@ class Portal:
     readers_of: Counter[str] = field(default_factory=Counter)  # by account
 
 
-def templates() -> Jinja2Templates:
-    """The templates: everything is escaped, and a name that is missing is an error."""
+@cache
+def page_templates() -> Jinja2Templates:
+    """The templates, which are compiled once: everything is escaped, and a name that is missing is an error."""
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(HERE / "templates"),
         autoescape=True,

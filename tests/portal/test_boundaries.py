@@ -22,7 +22,7 @@ from shared.agreement import Agreement, WorkloadType
 from shared.clock import ManualClock
 from shared.messages import ActivateEnvironment, CreateEnvironment, Happened, SubmitJob
 from tests.portal.scene import PASSWORD, URL, Scene, job, scene
-from tests.unit.store_samples import sqlite_url
+from tests.unit.store_samples import made_url, sqlite_url
 
 EPOCH_S = 1.7e9
 
@@ -31,7 +31,7 @@ EPOCH_S = 1.7e9
 def whole(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
     """Two nodes; acme has named an environment and a job as they are named."""
     folder = tmp_path_factory.mktemp("boundaries")
-    url = sqlite_url(folder / "store.db")
+    url = made_url(folder / "store.db")
     with scene(folder, nodes=2, history=url) as made, closing(SqlStore(url, ManualClock(EPOCH_S))) as store:
         store.take_lead("a")
         made.ask(CreateEnvironment("c", Agreement("n1", "acme", WorkloadType.BATCH, 1)), "owner.acme")

@@ -19,7 +19,7 @@ from shared.clock import ManualClock
 from shared.decision import ReasonCode
 from tests.architecture.sources import ROOT
 from tests.portal.scene import Browser, Scene, job, scene
-from tests.unit.store_samples import decision_record, sqlite_url
+from tests.unit.store_samples import decision_record, made_url
 
 CONFIRM = {"hold_starts": True, "decide_s": 60.0, "approvals": 2}
 
@@ -27,7 +27,7 @@ CONFIRM = {"hold_starts": True, "decide_s": 60.0, "approvals": 2}
 @pytest.fixture
 def made(tmp_path: Path) -> Iterator[Scene]:
     """Decisions of two jobs that wait for two accounts' approval."""
-    url = sqlite_url(tmp_path / "store.db")
+    url = made_url(tmp_path / "store.db")
     jobs = [job("a", instances=2), job("b", 900.0)]
     with (
         closing(SqlStore(url, ManualClock(1.7e9))) as store,

@@ -19,7 +19,7 @@ from shared.clock import ManualClock
 from shared.errors import InvalidInput
 from shared.messages import Happened
 from tests.portal.scene import Scene, scene
-from tests.unit.store_samples import sqlite_url
+from tests.unit.store_samples import made_url, sqlite_url
 
 GOOD = {
     "name": "night",
@@ -36,7 +36,7 @@ NEW = "/new-environment"
 @pytest.fixture
 def made(tmp_path: Path) -> Iterator[Scene]:
     """A provider with two owners of environments and a user."""
-    url = sqlite_url(tmp_path / "store.db")
+    url = made_url(tmp_path / "store.db")
     with closing(SqlStore(url, ManualClock(1.7e9))) as store, scene(tmp_path, history=url) as found:
         store.take_lead("a")
         found.account("zeta", Role.OWNER)

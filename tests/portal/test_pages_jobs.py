@@ -14,14 +14,14 @@ from shared.clock import ManualClock
 from shared.messages import ActivateEnvironment, CreateEnvironment, Happened, SubmitJob, SubmitWeb
 from shared.webapp import Flow, WebApp
 from tests.portal.scene import Browser, Scene, job, scene
-from tests.unit.store_samples import sqlite_url
+from tests.unit.store_samples import made_url
 
 EPOCH_S = 1.7e9
 
 
 def _history(folder: Path) -> str:
     """What happened to job `a`, and something of long before it."""
-    url = sqlite_url(folder / "store.db")
+    url = made_url(folder / "store.db")
     with closing(SqlStore(url, ManualClock(EPOCH_S))) as store:
         store.take_lead("a")
         told = [("job-started", 20.0, ""), ("job-taken-back", 10.0, "<script>"), ("job-completed", -9e3, "long ago")]

@@ -12,7 +12,7 @@ from daemons.report.draw import can_draw
 from daemons.store import SqlStore
 from shared.clock import ManualClock
 from tests.portal.scene import Browser, Scene, job, scene
-from tests.unit.store_samples import sqlite_url
+from tests.unit.store_samples import made_url
 from tests.unit.test_store_history import use
 
 EPOCH_S = 1.7e9
@@ -22,7 +22,7 @@ EPOCH_S = 1.7e9
 def whole(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
     """Three nodes, a job on one of them, and samples of n1."""
     folder = tmp_path_factory.mktemp("nodes")
-    url = sqlite_url(folder / "store.db")
+    url = made_url(folder / "store.db")
     with closing(SqlStore(url, ManualClock(EPOCH_S))) as store:
         store.take_lead("a")
         store.append_samples([use("n1", EPOCH_S - 3_600.0 + 300.0 * slot, 0.25) for slot in (0, 1, 5)])

@@ -25,7 +25,7 @@ from shared.audit import Audited
 from shared.clock import ManualClock
 from shared.errors import InvalidInput
 from tests.portal.scene import Browser, Scene, job, scene
-from tests.unit.store_samples import sqlite_url
+from tests.unit.store_samples import made_url
 from tests.unit.test_store_history import use
 
 NOW_S = 1.7e9
@@ -50,7 +50,7 @@ class Counting(Executor):
 @pytest.fixture
 def made(tmp_path: Path) -> Iterator[Scene]:
     """A portal with a little history, of which some texts are hostile; it draws in a thread."""
-    url = sqlite_url(tmp_path / "store.db")
+    url = made_url(tmp_path / "store.db")
     audits = (
         Audited(NOW_S - 50.0, "operator.jane", "portal.sim", "1", "drain-node", "n1", EVIL, True),
         Audited(NOW_S - 40.0, "owner.acme", "owner.acme", "2", "cancel-job", "x", "", False, "unknown-job", "no x"),

@@ -17,7 +17,7 @@ from daemons.portal.workshop import TooBusy
 from daemons.store import SqlStore
 from shared.clock import ManualClock
 from tests.portal.scene import Scene, scene
-from tests.unit.store_samples import sqlite_url
+from tests.unit.store_samples import made_url
 
 FIGURES = {"mean_utility": 0.5, "cost": 10.0, "jobs": 4, "actions_by_kind": {"start": 4}}
 SERIES = {"at_s": [1.0, 2.0], "mean_utility": [0.5, None], "cost_at_s": [1.0], "nodes_in_service": [3.0]}
@@ -135,7 +135,7 @@ def test_the_command_is_told_what_was_asked_for() -> None:
 @pytest.fixture
 def made(tmp_path: Path) -> Iterator[Scene]:
     """A portal with what-ifs."""
-    url = sqlite_url(tmp_path / "store.db")
+    url = made_url(tmp_path / "store.db")
     with closing(SqlStore(url, ManualClock(1.7e9))) as store, scene(tmp_path, history=url) as found:
         store.take_lead("a")
         found.portal.runs = runs(tmp_path / "runs", SAYS)

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from daemons.records import ControlRecord, DecisionRecord, Deleted, InstanceRecord, JobRecord, NodeRecord
@@ -18,6 +21,23 @@ from sim_backend.memory_store import MemoryStore
 
 def sqlite_url(path: Path) -> str:
     return f"sqlite:///{path}"
+
+
+@cache
+def _with_tables() -> bytes:
+    """Making the tables, by every step since the first version, takes longer than most tests do."""
+    with TemporaryDirectory() as folder:
+        path = Path(folder) / "store.db"
+        with closing(SqlStore(sqlite_url(path))) as store:
+            store.upgrade()
+        return path.read_bytes()
+
+
+def made_url(path: Path) -> str:
+    """Of a new store that has its tables."""
+    path.touch(mode=0o600, exist_ok=False)
+    path.write_bytes(_with_tables())
+    return sqlite_url(path)
 
 
 def job_record(name: str, value: int = 1, phase: JobPhase = JobPhase.RUNNING, finished_s: float = 0.0) -> JobRecord:

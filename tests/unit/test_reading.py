@@ -23,7 +23,7 @@ from shared.decision import Reason, ReasonCode
 from shared.errors import InvalidValue, StoreUnavailable
 from shared.messages import Happened
 from shared.model import JobPhase
-from tests.unit.store_samples import decision_record, job_record, node_record, sqlite_url
+from tests.unit.store_samples import decision_record, job_record, made_url, node_record, sqlite_url
 from tests.unit.test_store_history import use
 
 NOW_S = 500 * DAY_S
@@ -32,7 +32,7 @@ NOW_S = 500 * DAY_S
 @pytest.fixture(scope="module")
 def url(tmp_path_factory: pytest.TempPathFactory) -> str:
     """A store with a little of everything."""
-    made = sqlite_url(tmp_path_factory.mktemp("reading") / "store.db")
+    made = made_url(tmp_path_factory.mktemp("reading") / "store.db")
     with closing(SqlStore(made, ManualClock(NOW_S))) as store:
         term = store.take_lead("a").term
         store.append_events([Happened(at_s, what, f"s{at_s:g}") for at_s in (1.0, 2.0, 3.0) for what in ("x", "y")])

@@ -20,14 +20,14 @@ from shared.clock import ManualClock
 from shared.effects import LeadTaken
 from shared.errors import Infeasible, InvalidInput, StaleTerm, StoreUnavailable
 from shared.messages import Happened
-from tests.unit.store_samples import CONTROL, decision_record, job_record, node_record, sqlite_url
+from tests.unit.store_samples import CONTROL, decision_record, job_record, made_url, node_record, sqlite_url
 
 STATE = (node_record("n1"), job_record("x", 1), job_record("y", 2))
 
 
 @pytest.fixture
 def store(tmp_path: Path) -> Iterator[SqlStore]:
-    with closing(SqlStore(sqlite_url(tmp_path / "store.db"), ManualClock(1000.0))) as made:
+    with closing(SqlStore(made_url(tmp_path / "store.db"), ManualClock(1000.0))) as made:
         made.write(made.take_lead("a").term, (CONTROL, *STATE, decision_record(4)))
         made.append_events([Happened(1.0, "job-submitted", "x", 1, "by ann"), Happened(2.0, "leading", "a")])
         yield made

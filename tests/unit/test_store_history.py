@@ -24,14 +24,14 @@ from shared.effects import Acknowledge, Publish, Received, TimerFired
 from shared.errors import InvalidValue
 from shared.messages import Happened, Order, Report, Result
 from shared.model import Action, ActionKind, JobPhase, NodeSample, Outcome
-from tests.unit.store_samples import decision_record, job_record, sqlite_url
+from tests.unit.store_samples import decision_record, job_record, made_url, sqlite_url
 
 NOW_S = 500 * DAY_S
 
 
 @pytest.fixture
 def store(tmp_path: Path) -> Iterator[SqlStore]:
-    with closing(SqlStore(sqlite_url(tmp_path / "store.db"), ManualClock(NOW_S))) as made:
+    with closing(SqlStore(made_url(tmp_path / "store.db"), ManualClock(NOW_S))) as made:
         made.take_lead("a")
         yield made
 
