@@ -102,28 +102,6 @@ class Settings:
     readers_max: int = 100
 
 
-@dataclass(slots=True)
-class Portal:
-    """What the pages share."""
-
-    desk: Desk
-    live: Live
-    doors: Doors
-    rules: Rules
-    settings: Settings = field(default_factory=Settings)
-    reading: Reading | None = None
-    templates: Jinja2Templates = field(default_factory=lambda: page_templates())
-    threads: Threads = field(default_factory=lambda: Threads(READING_THREADS, "history"))
-    texts: Threads = field(default_factory=lambda: Threads(TEXT_THREADS, "texts"))
-    parse_s: float = PARSE_S  # how long a text that somebody sends may take to be understood
-    pictures: Pictures = field(default_factory=Pictures)
-    spans: Workshop = field(default_factory=lambda: Workshop("reports", 0))  # reads long ones, for somebody who waits
-    runs: Runs | None = None
-    menu: tuple[Entry, ...] = ()
-    readers: int = 0
-    readers_of: Counter[str] = field(default_factory=Counter)  # by account
-
-
 @cache
 def page_templates() -> Jinja2Templates:
     """The templates, which are compiled once: everything is escaped, and a name that is missing is an error."""
@@ -137,6 +115,28 @@ def page_templates() -> Jinja2Templates:
     )
     environment.filters.update(words.FILTERS)
     return Jinja2Templates(env=environment)
+
+
+@dataclass(slots=True)
+class Portal:
+    """What the pages share."""
+
+    desk: Desk
+    live: Live
+    doors: Doors
+    rules: Rules
+    settings: Settings = field(default_factory=Settings)
+    reading: Reading | None = None
+    templates: Jinja2Templates = field(default_factory=page_templates)
+    threads: Threads = field(default_factory=lambda: Threads(READING_THREADS, "history"))
+    texts: Threads = field(default_factory=lambda: Threads(TEXT_THREADS, "texts"))
+    parse_s: float = PARSE_S  # how long a text that somebody sends may take to be understood
+    pictures: Pictures = field(default_factory=Pictures)
+    spans: Workshop = field(default_factory=lambda: Workshop("reports", 0))  # reads long ones, for somebody who waits
+    runs: Runs | None = None
+    menu: tuple[Entry, ...] = ()
+    readers: int = 0
+    readers_of: Counter[str] = field(default_factory=Counter)  # by account
 
 
 def app(portal: Portal, pages: tuple[ModuleType, ...] = PAGES) -> Starlette:
