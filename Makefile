@@ -9,6 +9,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 WORKERS ?= 3
+QUICK_WORKERS ?= 4
 RERUNS ?= 1
 SEEDS ?= 0-199
 PLAIN ?= $(SEEDS)
@@ -74,7 +75,7 @@ test: setup ## Run every test but those of `make check` and the acceptance runs 
 	  --ignore tests/architecture tests
 
 quick: setup ## What of `make test` needs neither root nor a broker (a minute)
-	$(BIN)/python -m pytest -p no:rerunfailures -n $(WORKERS) --dist worksteal -m "not acceptance" --ignore tests/architecture \
+	$(BIN)/python -m pytest -p no:rerunfailures -n $(QUICK_WORKERS) --dist worksteal -m "not acceptance" --ignore tests/architecture \
 	  --ignore tests/integration --ignore tests/lab --ignore tests/browser --ignore tests/conformance/test_process.py tests
 
 check: setup ## Lint, formatting, types, import contracts and the architecture tests

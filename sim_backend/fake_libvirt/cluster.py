@@ -12,7 +12,7 @@ from uuid import UUID
 from sim_backend.fake_libvirt.codes import Closed, Err, From, error, fail
 from sim_backend.fake_libvirt.connection import Module, virConnect
 from sim_backend.fake_libvirt.events import Dispatcher
-from sim_backend.fake_libvirt.faults import Fault, Script
+from sim_backend.fake_libvirt.faults import LATE_S, Fault, Script
 from sim_backend.fake_libvirt.host import BROKEN, Host
 from sim_backend.fake_libvirt.sharing import shares
 from sim_backend.fake_libvirt.state import Dom, Guest, Job
@@ -179,6 +179,9 @@ class Cluster:
                 self._threads.pop(threading.get_ident(), None)
             if fault is not None and fault.how == "lose-answer":
                 connection.break_off(Closed.EOF)
+            elif fault is not None and fault.how == "answer-late":
+                due_s = self._now_s + LATE_S
+                self.wait_until(lambda: self._now_s >= due_s or not connection.open_)
             elif fault is not None and fault.how == "die-after":
                 connection.host.libvirtd_dies()
             connection.check()

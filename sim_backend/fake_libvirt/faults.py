@@ -7,8 +7,9 @@ from typing import Literal
 
 from sim_backend.fake_libvirt.codes import Err, From
 
-How = Literal["raise", "hang", "break", "lose-answer", "die", "die-after"]
+How = Literal["raise", "hang", "break", "lose-answer", "answer-late", "die", "die-after"]
 FOR_EVER = 1 << 30
+LATE_S = 10.0
 
 
 @dataclass(slots=True)
@@ -17,8 +18,8 @@ class Fault:
 
     "raise": an error before anything is done. "hang": until `Cluster.release`, or abortJob, or its end; what takes no
     time hangs before anything is done. "break": what takes time fails half-way and is taken back. "lose-answer": it is
-    done, then the connection breaks. "die", "die-after": libvirtd dies before or after it; "die" in the middle of what
-    takes time.
+    done, then the connection breaks. "answer-late": it is done, and the answer takes `LATE_S`. "die", "die-after":
+    libvirtd dies before or after it; "die" in the middle of what takes time.
     """
 
     call: str

@@ -9,7 +9,7 @@ from dataclasses import replace
 from functools import partial
 
 from agents.hypervisors.answers import Answer
-from agents.hypervisors.libvirt import capacity, order, saved_images
+from agents.hypervisors.libvirt import capacity, order, saved_images, under_way
 from agents.hypervisors.libvirt.capacity import Card
 from agents.hypervisors.libvirt.changes import ENDS, Changes, Found
 from agents.hypervisors.libvirt.checks import Room, check, fits
@@ -18,15 +18,7 @@ from agents.hypervisors.libvirt.migration import Migration
 from agents.hypervisors.libvirt.operations import NO_META, Label, Pause, SetCpu, Start, Stop, Work, released
 from agents.hypervisors.libvirt.site import Answered, GivenUp, Site, Task, status_of
 from agents.hypervisors.libvirt.statistics import Seen
-from agents.hypervisors.libvirt.under_way import (
-    FORGETTING,
-    UnderWay,
-    as_left_by,
-    comes,
-    coming,
-    status_while,
-    wanted_mib,
-)
+from agents.hypervisors.libvirt.under_way import FORGETTING, UnderWay
 from agents.hypervisors.workers import Workers
 from shared import fit, logs
 from shared.clock import SystemClock
@@ -97,8 +89,12 @@ class LibvirtHypervisor:
             forgotten |= {vm for vm, one in self._under.items() if one.busy == FORGETTING}
             shown = found | self._changes.missing
             shown |= {vm: kept for vm, kept in self._pending.items() if kept is not None}
-        rows = [status_while(seen, under.get(vm)) for vm, seen in shown.items() if vm not in forgotten]
-        rows += [row for vm, one in under.items() if comes(one, shown.get(vm)) and (row := coming(one.action))]
+        rows = [under_way.status_while(seen, under.get(vm)) for vm, seen in shown.items() if vm not in forgotten]
+        rows += [
+            row
+            for vm, one in under.items()
+            if under_way.comes(one, shown.get(vm)) and (row := under_way.coming(one.action))
+        ]
         return tuple(rows)
 
     def begin(self, action: Action, now_s: float) -> None:  # noqa: ARG002
@@ -107,7 +103,7 @@ class LibvirtHypervisor:
             if action.vm in self._under:
                 known = self._changes.known(action.vm)
                 under = self._under[action.vm]
-                status = coming(under.action) if known is None else status_while(known, under)
+                status = under_way.coming(under.action) if known is None else under_way.status_while(known, under)
                 self._tell(Operated(action.id, Outcome.BUSY, status, None, "another operation on it is under way"))
                 return
             one = UnderWay(action, action.kind.value)
@@ -187,14 +183,16 @@ class LibvirtHypervisor:
         try:
             self._wait_for_small(action.vm)
             one.task.stop()
-            found = self._look()
-            here = found.get(action.vm)
-            answer = check(action, here, self._room(found, action.vm))
+            with self._taking:
+                found, room = self._room(action.vm)
+                here = found.get(action.vm)
+                answer = check(action, here, room)
+                if answer is None:
+                    work = self._work(action, one, here)
+                    one.task.held_mib, one.checked = under_way.wanted_mib(action, here), True
             if answer is not None:
                 self._answer(action, *answer)
                 return
-            work = self._work(action, one, here)
-            one.task.held_mib, one.checked = wanted_mib(action, here), True
         except GivenUp:
             self._answer(action, Outcome.TIMED_OUT, "aborted")
             return
@@ -206,15 +204,16 @@ class LibvirtHypervisor:
             return
         self._workers.do(lambda: self._guarded(lambda: self._carry_out(action, one.task, work)))
 
-    def _room(self, found: dict[str, Seen], vm: str) -> Room:
+    def _room(self, vm: str) -> tuple[dict[str, Seen], Room]:
+        """What is there, and the room for a VM; `_taking` is held until it is taken. What is under way is read first:
+        what ends before libvirt has answered would else be in neither."""
         node = self.inventory()
         with self._lock:
             taken = {name: one.task.held_mib for name, one in self._under.items() if name != vm}
-        held = {name: seen.held_mib for name, seen in found.items()}
-        for name, mib in taken.items():
-            held[name] = max(held.get(name, 0), mib)
+        found = self._look()
         features, core_mhz = self._site.features, self._site.cpu.core_mhz
-        return Room(node.name, node.memory_mib - sum(held.values()), core_mhz, features.save, features.migrate)
+        free_mib = node.memory_mib - under_way.held_mib(found, taken)
+        return found, Room(node.name, free_mib, core_mhz, features.save, features.migrate)
 
     def _work(self, action: Action, one: UnderWay, here: Seen | None) -> Work:
         kind = action.kind
@@ -225,11 +224,10 @@ class LibvirtHypervisor:
 
     def _take(self, action: Action, task: Task, image: Seen) -> Answer | None:
         """Room for an image of another node: taken, or answered."""
-        found = self._look()
         facts, spec = image.facts, action.spec
+        allotted_mhz = image.status().cpu_mhz if spec is None else spec.cpu_mhz
         with self._taking:
-            allotted_mhz = image.status().cpu_mhz if spec is None else spec.cpu_mhz
-            answer = fits(facts.memory_mib, allotted_mhz, facts.vcpus, self._room(found, action.vm))
+            answer = fits(facts.memory_mib, allotted_mhz, facts.vcpus, self._room(action.vm)[1])
             if answer is None:
                 task.held_mib = facts.memory_mib
         return answer
@@ -307,7 +305,7 @@ class LibvirtHypervisor:
                 self._wait_for_libvirt()
         with self._lock:
             if outcome is Outcome.OK:
-                self._changes.settle(action.vm, as_left_by(action, now))
+                self._changes.settle(action.vm, under_way.as_left_by(action, now))
             self._under.pop(action.vm, None)
             self._settled.add(action.vm)
             self._tell(Operated(action.id, outcome, status_of(now), final, detail))

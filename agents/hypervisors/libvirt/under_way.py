@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from agents.hypervisors.libvirt.changes import ENDS
@@ -28,6 +29,12 @@ def wanted_mib(action: Action, here: Seen | None) -> int:
     if action.kind is ActionKind.START and action.spec is not None:
         return action.spec.memory_mib
     return here.facts.memory_mib if action.kind is ActionKind.RESUME and here is not None else 0
+
+
+def held_mib(found: Mapping[str, Seen], taken: Mapping[str, int]) -> int:
+    """The memory of a node that is held by what is seen and `taken`, by VM, by what is under way: each once."""
+    seen = {vm: one.held_mib for vm, one in found.items()}
+    return sum(max(seen.get(vm, 0), taken.get(vm, 0)) for vm in seen.keys() | taken.keys())
 
 
 def comes(one: UnderWay, seen: Seen | None) -> bool:
