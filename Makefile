@@ -75,8 +75,9 @@ test: setup ## Run every test but those of `make check` and the acceptance runs 
 	  --ignore tests/architecture tests
 
 quick: setup ## What of `make test` needs neither root nor a broker (a minute)
-	$(BIN)/python -m pytest -p no:rerunfailures -n $(QUICK_WORKERS) --dist worksteal -m "not acceptance" --ignore tests/architecture \
-	  --ignore tests/integration --ignore tests/lab --ignore tests/browser --ignore tests/conformance/test_process.py tests
+	$(BIN)/python -m pytest -p no:rerunfailures -n $(QUICK_WORKERS) --dist worksteal -m "not acceptance" \
+	  --ignore tests/architecture --ignore tests/integration --ignore tests/lab --ignore tests/browser \
+	  --ignore tests/conformance/test_process.py tests
 
 check: setup ## Lint, formatting, types, import contracts and the architecture tests
 	$(BIN)/ruff check .
@@ -91,7 +92,8 @@ check: setup ## Lint, formatting, types, import contracts and the architecture t
 accept: setup ## The fault seeds and the long tests (under an hour)
 	TRIMTAB_TESTS=thorough $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal --reruns $(RERUNS) \
 	  -m "(acceptance or hypothesis) and not alone" --ignore tests/browser tests
-	tests/beside out/accept/seeds.log make seeds SEEDS=$(SEEDS) PLAIN=20-59 DAYS=$(DAYS) -- $(BIN)/python -m pytest --reruns $(RERUNS) -m "acceptance and alone" tests
+	tests/beside out/accept/seeds.log make seeds SEEDS=$(SEEDS) PLAIN=20-59 DAYS=$(DAYS) -- \
+	  $(BIN)/python -m pytest --reruns $(RERUNS) -m "acceptance and alone" tests
 
 seeds: setup ## The fault seeds: SEEDS=0-199 of two hours without and with environments, DAYS=0-19 of a day
 	$(BIN)/trimtab sim faults --seeds $(PLAIN)

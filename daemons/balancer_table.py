@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
 from daemons.by_type import distribution_of
 from daemons.entries import Instance, JobEntry
@@ -21,24 +21,13 @@ WEIGHT_STEPS = 256  # weights are told in such parts of the largest
 STEADY_FRAC = 0.1  # limits that differ by less are not told
 
 
-@dataclass(slots=True)
-class Seen:
-    """What is remembered of an application from one table to the next: the address of each instance in one of its
-    lives, and the limits that were told last."""
-
-    addresses: dict[str, tuple[int, str]] = field(default_factory=dict)
-    limits: Limits = overload.UNKNOWN
-
-
-def table_of(cluster: Cluster, app: str, seats: Iterable[tuple[JobEntry, str, bool]], seen: Seen) -> Balance:
+def table_of(cluster: Cluster, app: str, seats: Iterable[tuple[JobEntry, str, bool]], told: Limits) -> Balance:
     """All that is to be told of an application whose instances run in these seats, each on a node, to be drained or
-    not. One of which nothing is left has no `serving` any more."""
+    not; `told`: the limits that were told last. One of which nothing is left has no `serving` any more."""
     seats = list(seats)
     web = cluster.web.get(app)
     serving = web.app.serving if web is not None else None
-    found = [_backend(cluster, seat.instances[0], node, drain, seen) for seat, node, drain in seats]
-    kept = {backend.vm for backend in found}
-    seen.addresses = {vm: known for vm, known in seen.addresses.items() if vm in kept}
+    found = [_backend(cluster, seat.instances[0], node, drain) for seat, node, drain in seats]
     if web is None or serving is None or (web.removed and not seats):
         return Balance(app, tuple(found))
     serving = replace(serving, distribution=distribution_of(web.app, cluster))
@@ -46,20 +35,26 @@ def table_of(cluster: Cluster, app: str, seats: Iterable[tuple[JobEntry, str, bo
         weights = _weights([seat for seat, _, _ in seats])
         found = [replace(backend, weight=weight) for backend, weight in zip(found, weights, strict=True)]
     at_work = [(seat, node) for seat, node, drain in seats if not drain]
-    seen.limits = steady(seen.limits, _limits(cluster, web, serving, at_work))
-    return Balance(app, tuple(found), serving, seen.limits, web.app.probe)
+    limits = steady(told, _limits(cluster, web, serving, at_work))
+    return Balance(app, tuple(found), serving, limits, web.app.probe)
 
 
-def _backend(cluster: Cluster, instance: Instance, node: str, drain: bool, seen: Seen) -> Backend:
+def note_address(cluster: Cluster, instance: Instance, node: str) -> bool:
+    """Remember what a node says of where an instance is reached; true: it is not what was known."""
     status = status_on(cluster, node, instance.vm)
-    address = status.address if status is not None else ""
+    if status is None or not status.address:
+        return False
+    before = instance.address_generation, instance.address
+    instance.address_generation, instance.address = status.generation, status.address
+    return before != (status.generation, status.address)
+
+
+def _backend(cluster: Cluster, instance: Instance, node: str, drain: bool) -> Backend:
+    """With the address that is remembered of this life of it: a node to which it has just been moved may not know it
+    yet, and a new leader has heard of none."""
+    status = status_on(cluster, node, instance.vm)
     life = status.generation if status is not None else instance.generation
-    if address:
-        seen.addresses[instance.vm] = (life, address)
-    else:  # a node to which it has just been moved may not know it yet
-        known = seen.addresses.get(instance.vm)
-        address = known[1] if known is not None and known[0] == life else ""
-    return Backend(instance.vm, node, drain, address)
+    return Backend(instance.vm, node, drain, instance.address if instance.address_generation == life else "")
 
 
 def _weights(seats: list[JobEntry]) -> list[float]:

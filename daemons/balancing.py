@@ -9,14 +9,17 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from daemons.agenda import Agenda
-from daemons.balancer_table import Seen, place_of, table_of
+from daemons.balancer_table import note_address, place_of, table_of
 from daemons.entries import JobEntry
+from daemons.models import overload
 from daemons.settings import BalancerSettings
 from daemons.state import Cluster
-from shared.effects import Balance, Balanced
+from shared.effects import Backend, Balance, Balanced
 from shared.model import JobPhase
+from shared.webapp import Limits
 
 LOST_S = 120.0  # an answer that has not come by then will not
+WORDS_S = 10.0  # so long a new leader waits for a node to say where instances are reached of which it does not know
 RETELL_SLOTS = 20  # applications are told again in so many groups, one after the other
 EARLY_FRAC = 0.01  # of a period: a timer that was rounded is not early
 
@@ -27,12 +30,12 @@ class Told:
     was none). `asked`: what it was told last and has not answered, since `asked_s`. `leaving`: instances that are not
     wanted any more, and since when; of those `drained` have no request left, and `freed` may be stopped. `failures`:
     how often in a row it could not be told. `ending_s`: since when there is nothing of it but what the balancer knows.
-    `seen`: see `table_of`."""
+    `limits`: those that were told last."""
 
     served: Balance | None = None
     asked: Balance | None = None
     asked_s: float = 0.0
-    seen: Seen = field(default_factory=Seen)
+    limits: Limits = overload.UNKNOWN
     due_s: float = math.inf
     leaving: dict[str, float] = field(default_factory=dict)
     drained: frozenset[str] = frozenset()
@@ -55,9 +58,11 @@ class Balancing:
         self.cluster, self.agenda, self.settings = cluster, agenda, settings
         self.told: dict[str, Told] = {}
         self._changed: set[str] = set()
+        self._words_until_s = -math.inf
 
-    def loaded(self) -> None:
+    def loaded(self, now_s: float) -> None:
         """A new leader does not know what the balancer has been told: it tells everything once."""
+        self._words_until_s = now_s + WORDS_S
         if self.settings.tells:
             self._changed = {*self.cluster.web, *self.cluster.seats}
 
@@ -128,6 +133,9 @@ class Balancing:
         if told.asked is not None and now_s < told.asked_s + LOST_S:
             told.due_s = min(waits, told.asked_s + LOST_S)
             return
+        if now_s < self._words_until_s and any(map(self._is_to_be_said, wanted.backends)):
+            told.due_s = min(waits, self._words_until_s)
+            return
         if told.failures and now_s < (again_s := self._again_s(told)):
             told.due_s = min(waits, again_s)
             return
@@ -179,6 +187,10 @@ class Balancing:
                 self.agenda.touch(seat)
         return due_s
 
+    def _is_to_be_said(self, backend: Backend) -> bool:
+        """Whether its node will say soon where it is: without an address it would be taken out until then."""
+        return not backend.address and backend.node in self.cluster.untold
+
     def _wanted(self, app: str, told: Told, now_s: float) -> Balance:
         """Instances that run, and those that run still and are to be drained."""
         found: list[tuple[JobEntry, str, bool]] = []
@@ -188,6 +200,8 @@ class Balancing:
             place = place_of(self.cluster, instance) if instance is not None else ""
             if instance is None or not place:
                 continue
+            if note_address(self.cluster, instance, place):
+                self.agenda.dirty_jobs[seat.job.name] = seat
             if seat.phase is JobPhase.RUNNING:
                 if seat.released:
                     found.append((seat, place, False))
@@ -195,7 +209,9 @@ class Balancing:
                 leaving[instance.vm] = told.leaving.get(instance.vm, now_s)
                 found.append((seat, place, True))
         told.leaving, told.drained = leaving, told.drained & leaving.keys()
-        return table_of(self.cluster, app, found, told.seen)
+        table = table_of(self.cluster, app, found, told.limits)
+        told.limits = table.limits if table.serving is not None else told.limits
+        return table
 
     # --- answers ----------------------------------------------------------------------------------------------------
 

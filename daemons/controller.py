@@ -245,7 +245,7 @@ class Controller:
         self.deployment.loaded(now_s)
         self.environments.loaded(now_s)
         self.coordinating.loaded(now_s)
-        self.balancing.loaded()
+        self.balancing.loaded(now_s)
         self.monitoring.loaded()
         self.notifying.loaded(answer.image, now_s)
         self.agenda.happened(now_s, "leading", self.name)

@@ -57,8 +57,8 @@ class Instance:
     """One VM of a job. `copies`: nodes whose last word lists the VM in any state.
 
     `sought`: a store said that it was brought to life but not where it is, so that its image lies on a node that has
-    not spoken yet, or it is lost. `left`: see InstanceRecord. `awaited`: nodes whose word on it is awaited since
-    `missed_s`, when it was not where it was any more, and nobody said why.
+    not spoken yet, or it is lost. `left`, `address*`: see InstanceRecord. `awaited`: nodes whose word on it is awaited
+    since `missed_s`, when it was not where it was any more, and nobody said why.
 
     `places`: where it may be seen by our own doing; `home`: where it was seen last. `beat`, `weighed`: its state and
     MHz as they were seen last, or as our last order left them (None: what is seen next will be right). `said`: what was
@@ -86,6 +86,8 @@ class Instance:
     failures: int = 0
     sought: bool = False
     left: str = ""
+    address: str = ""
+    address_generation: int = -1
     awaited: set[str] = field(default_factory=set)
     missed_s: float = 0.0
     places: set[str] = field(default_factory=set)
@@ -110,6 +112,8 @@ class Instance:
             self.counter_generation,
             self.counter_s,
             self.left,
+            self.address,
+            self.address_generation,
         )
 
 

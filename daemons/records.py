@@ -27,6 +27,7 @@ class InstanceRecord:
 
     `counter_*` name the last reading that is part of `done_mcycles`: the VM's CPU seconds on that node and generation.
     `left`: somebody else took it away, and it has not been seen since; what is known of that ("": it is not so).
+    `address`: of an instance of a web application, where it was last reached, in the life `address_generation`.
     """
 
     may_run_on: tuple[str, ...]
@@ -39,6 +40,8 @@ class InstanceRecord:
     counter_generation: int
     counter_s: float
     left: str = ""
+    address: str = ""
+    address_generation: int = -1
 
 
 @dataclass(frozen=True, slots=True)

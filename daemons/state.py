@@ -93,6 +93,7 @@ class Cluster:
         instance.ended, instance.cpu_mhz, instance.done_mcycles = record.ended, record.cpu_mhz, record.done_mcycles
         instance.counter_node, instance.counter_generation = record.counter_node, record.counter_generation
         instance.counter_s, instance.left = record.counter_s, record.left
+        instance.address, instance.address_generation = record.address, record.address_generation
         instance.sought = instance.job.phase in WANTED and record.issued_attempt == instance.job.attempt
         for node in record.may_run_on:
             self.claim(instance, node)

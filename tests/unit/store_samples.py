@@ -43,7 +43,11 @@ def made_url(path: Path) -> str:
 def job_record(name: str, value: int = 1, phase: JobPhase = JobPhase.RUNNING, finished_s: float = 0.0) -> JobRecord:
     job = Job(name, (Stage(1000.0 * value + 1, 3000.0, 0.0, 4096),), goal_s=5000.0 + value)
     over = phase in (JobPhase.COMPLETED, JobPhase.CANCELLED)
-    instances = (InstanceRecord((f"n{value % 100}",), 4, 1, False, 2400.0, 12345.5, f"n{value % 100}", 4, 99.5),)
+    instances = (
+        InstanceRecord(
+            (f"n{value % 100}",), 4, 1, False, 2400.0, 12345.5, f"n{value % 100}", 4, 99.5, "", "10.0.0.1", 4
+        ),
+    )
     return JobRecord(
         job,
         f"request-{name}",

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from daemons.balancer_table import steady
+from daemons.balancing import WORDS_S
 from daemons.settings import BalancerSettings, PolicyChoice
 from shared.bus import topology
 from shared.effects import Backend, Balance, Balanced, Received
@@ -95,11 +96,46 @@ def test_an_address_is_kept_while_its_node_does_not_know_it() -> None:
     desk.report("n2")
     settled(desk)
     assert known(desk) == ["10.0.0.1", "10.0.0.2"]
-    told = desk.controller.balancing.told["shop"]
-    told.seen.addresses["shop#1"] = (99, "10.0.0.2")
+    desk.controller.cluster.instances["shop#1"].address_generation = 99
     give(desk, "shop#1", 900.0)
     settled(desk)
     assert known(desk) == ["10.0.0.1", ""]
+
+
+def successor(desk: Desk) -> Desk:
+    """The controller dies and another one leads, to which nobody has reported yet."""
+    other = Desk(NODES, desk.store, placement=PolicyChoice("first-fit"), balancer=QUIET, web_adjust_s=10_000.0)
+    other.now_s, other.boots, other.seqs, other.vms = desk.now_s, desk.boots, desk.seqs, desk.vms
+    other.carry(other.controller.start(other.now_s))
+    return other
+
+
+def test_the_next_leader_knows_the_addresses_before_anyone_reports() -> None:
+    """Otherwise it would have all instances taken out that serve."""
+    other = successor(desk_of(shop()))
+    assert [backend.address for backend in settled(other).backends] == ["10.0.0.1", "10.0.0.2"]
+
+
+def test_the_next_leader_waits_for_addresses_that_are_not_stored() -> None:
+    """Given a store without them, then nothing is told before nodes have spoken, for some seconds."""
+    first = Desk(NODES, placement=PolicyChoice("first-fit"), balancer=QUIET, web_adjust_s=10_000.0).lead()
+    first.ask(SubmitWeb("s", shop()))
+    first.obey()
+    heard = successor(first)
+    assert heard.balances == []
+    address(heard)
+    assert [backend.address for backend in settled(heard).backends] == ["10.0.0.1", "10.0.0.2"]
+
+
+def test_the_next_leader_waits_for_addresses_no_longer_than_some_seconds() -> None:
+    first = Desk(NODES, placement=PolicyChoice("first-fit"), balancer=QUIET, web_adjust_s=10_000.0).lead()
+    first.ask(SubmitWeb("s", shop()))
+    first.obey()
+    other = successor(first)
+    other.wait(WORDS_S - 1.0)
+    assert other.balances == []
+    other.wait(1.0)
+    assert [backend.address for backend in settled(other).backends] == ["", ""]
 
 
 def known(desk: Desk) -> list[str]:
