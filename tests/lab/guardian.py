@@ -23,18 +23,21 @@ from functools import partial
 from pathlib import Path
 from types import FrameType
 
+from shared.clock import SystemClock
 from tests.lab import network, plan
 from tests.lab.errors import LabError
-from tests.lab.namespaces import HostProcess, first_process, inside, only_child
+from tests.lab.namespaces import HostProcess, first_process, inside, only_child, wake_wrappers
 from tests.lab.partitions import Partitions, find_partitions
 
 ERRORS = "first.err"
 FIRST = Path(__file__).with_name("first.py")
 READY_LIMIT_S = 20.0
 STOP_LIMIT_S = 15.0
+LOOK_S = 0.05
 REQUEST_BYTES_MAX = 65_536
 ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 MIB = 2**20
+CLOCK = SystemClock()
 
 
 class Power:
@@ -99,8 +102,7 @@ class Power:
         (self.folder / plan.LIBVIRTD).unlink(missing_ok=True)
         with suppress(ProcessLookupError):
             os.kill(self.first or self._process.pid, signal.SIGKILL)
-        # the kernel lets the first process of a namespace end when all others have
-        self._process.wait(STOP_LIMIT_S)
+        self._await_end()
         if self._process.stdout:
             self._process.stdout.close()
         if self.libvirtd:
@@ -108,6 +110,19 @@ class Power:
             self.libvirtd.wait(STOP_LIMIT_S)
         with suppress(LabError):  # it goes with the namespace, but not at once
             network.unplug_host(self.host.name)
+
+    def _await_end(self) -> None:
+        """The kernel lets the first process of a namespace end when all others have."""
+        until_s = CLOCK.monotonic_s() + STOP_LIMIT_S
+        while True:
+            wake_wrappers(self.first)
+            try:
+                self._process.wait(LOOK_S)
+            except subprocess.TimeoutExpired:
+                if CLOCK.monotonic_s() > until_s:
+                    raise
+            else:
+                return
 
 
 class Guardian:

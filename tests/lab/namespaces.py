@@ -9,10 +9,12 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 
+import psutil  # type: ignore[import-untyped]
+
 from shared.clock import SystemClock
 from tests.lab.errors import LabError
 
-FORK_LIMIT_S = 10.0
+WRAPPER_LIMIT_S = 10.0
 LOOK_S = 0.002
 _CLOCK = SystemClock()
 
@@ -48,12 +50,20 @@ def children(pid: int) -> tuple[int, ...]:
 def only_child(process: subprocess.Popen[bytes]) -> int:
     """The one process that a wrapper (unshare, nsenter) starts, as soon as it has. Raises LabError where it ends
     without."""
-    until_s = _CLOCK.monotonic_s() + FORK_LIMIT_S
+    until_s = _CLOCK.monotonic_s() + WRAPPER_LIMIT_S
     while not (found := children(process.pid)):
         if process.poll() is not None or _CLOCK.monotonic_s() > until_s:
             raise LabError(f"{process.args!r} has started nothing: status {process.returncode}")
         _CLOCK.sleep(LOOK_S)
     return found[0]
+
+
+def wake_wrappers(pid: int) -> None:
+    """Have those that entered the namespaces of process `pid` for a program see that it has died: one that stopped with
+    its program does not, and the kernel keeps the namespaces until each has."""
+    for wrapper in processes_with("nsenter", str(pid)):
+        with suppress(ProcessLookupError):
+            os.kill(wrapper, signal.SIGCONT)
 
 
 class HostProcess(subprocess.Popen[bytes]):
@@ -66,15 +76,26 @@ class HostProcess(subprocess.Popen[bytes]):
         return only_child(self)
 
     def send_signal(self, sig: int) -> None:
-        """Send a signal to the program; nothing when it has ended."""
+        """Send a signal to the program; nothing when it has ended. Raises LabError if the wrapper does not follow."""
         if self.poll() is not None:
             return
         with suppress(ProcessLookupError, LabError):
             os.kill(self.inner_pid, sig)
-        # the wrapper stops when the program is stopped, and would not see it go on or die
-        if sig in (signal.SIGCONT, signal.SIGKILL):
+        # the wrapper stops itself some time after the program is stopped; then it does not see it go on or die
+        if sig == signal.SIGSTOP:
+            self._await_wrapper(psutil.STATUS_STOPPED)
+        elif sig in (signal.SIGCONT, signal.SIGKILL):
             with suppress(ProcessLookupError):
                 os.kill(self.pid, signal.SIGCONT)
+        if sig == signal.SIGCONT:  # when it goes on it has the program go on, too: that must be over before a stop
+            self._await_wrapper(psutil.STATUS_SLEEPING)
+
+    def _await_wrapper(self, status: str) -> None:
+        until_s = _CLOCK.monotonic_s() + WRAPPER_LIMIT_S
+        while self.poll() is None and psutil.Process(self.pid).status() != status:
+            if _CLOCK.monotonic_s() > until_s:
+                raise LabError(f"the wrapper of {self.args!r} is not {status} within {WRAPPER_LIMIT_S} s")
+            _CLOCK.sleep(LOOK_S)
 
 
 def processes_with(*arguments: str) -> Iterator[int]:
