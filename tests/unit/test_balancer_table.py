@@ -42,11 +42,21 @@ def shop(**fields: Any) -> WebApp:
 
 def desk_of(app: WebApp, balancer: BalancerSettings = QUIET) -> Desk:
     """A leader of two instances that run, each under an address of its own."""
-    desk = Desk(NODES, placement=PolicyChoice("first-fit"), balancer=balancer, web_adjust_s=10_000.0).lead()
-    desk.ask(SubmitWeb("s", app))
-    desk.obey()
+    desk = unheard(app, balancer)
     address(desk)
     return desk
+
+
+def unheard(app: WebApp, balancer: BalancerSettings = QUIET) -> Desk:
+    """A leader of two instances that run, of which no node has said the address."""
+    desk = fresh(balancer).lead()
+    desk.ask(SubmitWeb("s", app))
+    desk.obey()
+    return desk
+
+
+def fresh(balancer: BalancerSettings = QUIET, **fields: Any) -> Desk:
+    return Desk(NODES, placement=PolicyChoice("first-fit"), balancer=balancer, web_adjust_s=10_000.0, **fields)
 
 
 def address(desk: Desk) -> None:
@@ -104,7 +114,7 @@ def test_an_address_is_kept_while_its_node_does_not_know_it() -> None:
 
 def successor(desk: Desk) -> Desk:
     """The controller dies and another one leads, to which nobody has reported yet."""
-    other = Desk(NODES, desk.store, placement=PolicyChoice("first-fit"), balancer=QUIET, web_adjust_s=10_000.0)
+    other = fresh(store=desk.store)
     other.now_s, other.boots, other.seqs, other.vms = desk.now_s, desk.boots, desk.seqs, desk.vms
     other.carry(other.controller.start(other.now_s))
     return other
@@ -118,20 +128,14 @@ def test_the_next_leader_knows_the_addresses_before_anyone_reports() -> None:
 
 def test_the_next_leader_waits_for_addresses_that_are_not_stored() -> None:
     """Given a store without them, then nothing is told before nodes have spoken, for some seconds."""
-    first = Desk(NODES, placement=PolicyChoice("first-fit"), balancer=QUIET, web_adjust_s=10_000.0).lead()
-    first.ask(SubmitWeb("s", shop()))
-    first.obey()
-    heard = successor(first)
+    heard = successor(unheard(shop()))
     assert heard.balances == []
     address(heard)
     assert [backend.address for backend in settled(heard).backends] == ["10.0.0.1", "10.0.0.2"]
 
 
 def test_the_next_leader_waits_for_addresses_no_longer_than_some_seconds() -> None:
-    first = Desk(NODES, placement=PolicyChoice("first-fit"), balancer=QUIET, web_adjust_s=10_000.0).lead()
-    first.ask(SubmitWeb("s", shop()))
-    first.obey()
-    other = successor(first)
+    other = successor(unheard(shop()))
     other.wait(WORDS_S - 1.0)
     assert other.balances == []
     other.wait(1.0)
