@@ -1,4 +1,4 @@
-"""House rules inside the files: clock, chance, size, swallowed errors, patched code. Each rule lists its violations."""
+"""House rules inside the files: clock, chance, swallowed errors, patched code. Each rule lists its violations."""
 
 from __future__ import annotations
 
@@ -7,9 +7,6 @@ import re
 from collections.abc import Iterator
 
 from tests.architecture.sources import PACKAGES, ROOT, Source, under
-
-FUNCTION_LINES_MAX = 70
-FILE_LINES_MAX = 500
 
 CLOCK = "shared/clock.py"
 CLOCK_CALLS = ("datetime.datetime.now", "datetime.datetime.utcnow", "datetime.datetime.today", "datetime.date.today")
@@ -26,8 +23,6 @@ CHANCE = ("random", "numpy.random")
 PLACES = re.compile(r"\.\./share[d]|share[d]/data|/wor[k]/|/roo[t]/|/hom[e]/\w|/User[s]/")
 MARKS = re.compile(r"\b(TO[D]O|FIXM[E]|XX[X])\b|NotImplemente[d]Error")
 DOCUMENT = re.compile(r"[\w./-]+\.md\b")
-
-Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
 def wall_clock(source: Source) -> list[str]:
@@ -70,38 +65,6 @@ def _global_draw(name: str) -> bool:
 def _seeded(call: ast.Call) -> bool:
     values = [*call.args, *(keyword.value for keyword in call.keywords)]
     return bool(values) and not (isinstance(values[0], ast.Constant) and values[0].value is None)
-
-
-def functions(source: Source) -> Iterator[Function]:
-    """Every function and method."""
-    return (node for node in source.nodes if isinstance(node, Function))
-
-
-def lines_of(function: Function) -> int:
-    """From `def` to the last line, docstring included."""
-    return (function.end_lineno or function.lineno) - function.lineno + 1
-
-
-def code_lines_of(function: Function) -> int:
-    """Without its docstring."""
-    first = function.body[0]
-    documented = isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant)
-    return lines_of(function) - ((first.end_lineno or first.lineno) - first.lineno + 1 if documented else 0)
-
-
-def short_functions(source: Source) -> list[str]:
-    """No function is longer than a screen."""
-    return [
-        source.at(function.lineno, f"{function.name} has {lines_of(function)} lines, more than {FUNCTION_LINES_MAX}")
-        for function in functions(source)
-        if lines_of(function) > FUNCTION_LINES_MAX
-    ]
-
-
-def short_files(source: Source) -> list[str]:
-    """No file is too long to hold in mind."""
-    lines = len(source.text.splitlines())
-    return [source.at(1, f"{lines} lines, more than {FILE_LINES_MAX}")] if lines > FILE_LINES_MAX else []
 
 
 def swallowed_errors(source: Source) -> list[str]:
@@ -189,8 +152,6 @@ def _matching(pattern: re.Pattern[str], text: str) -> Iterator[tuple[int, str]]:
 RULES = (
     wall_clock,
     global_chance,
-    short_functions,
-    short_files,
     swallowed_errors,
     patched_code,
     named_places,
