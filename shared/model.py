@@ -402,7 +402,9 @@ class VmStatus(Struct, frozen=True, array_like=True, forbid_unknown_fields=True,
 
     `busy` names the operation under way on it ("" when none). `managed` is false for VMs that are not ours. `address`:
     where its guest can be reached by IP ("": not known). `disk_time_s`: for how long its disk requests have kept it
-    waiting (0 where the hypervisor does not tell). `migration_needs`: see `shared.fit`.
+    waiting (0 where the hypervisor does not tell). `migration_needs`: see `shared.fit`. `adopted`: its definition was
+    there before it was ours and is never removed. `definition`: digest of that definition without our metadata ("": not
+    known). `disks`: generation of its local disks, see Action (0: it has none, or they are not counted).
     """
 
     vm: Text
@@ -422,6 +424,9 @@ class VmStatus(Struct, frozen=True, array_like=True, forbid_unknown_fields=True,
     address: Text = ""
     disk_time_s: Number = 0.0
     migration_needs: tuple[Text, ...] = ()
+    adopted: bool = False
+    definition: Text = ""
+    disks: Whole = 0
 
 
 class ActionKind(StrEnum):
@@ -449,6 +454,9 @@ class Action:
     or whose `expires_at_s` (agent's clock) has passed before it was begun. `spec` goes with START, RESUME and ADOPT,
     `from_node` with RESUME (who holds the image), `to_node` with MIGRATE, `cpu_mhz`/`cap_mhz` with SET_CPU;
     `paused` leaves a started or resumed VM paused (gangs). ADOPT takes no more of `spec` than generation and attempt.
+    `disks` is the newest generation of the VM's local disks that the controller knows (0: none, nothing is compared).
+    It grows whenever local disks are made, or copied to another node: what an agent finds must not be older, or the
+    answer is STALE_DISK.
     """
 
     id: str
@@ -466,6 +474,7 @@ class Action:
     cpu_mhz: float = 0.0
     cap_mhz: float | None = None
     paused: bool = False
+    disks: int = 0
 
 
 class Outcome(StrEnum):
@@ -481,6 +490,8 @@ class Outcome(StrEnum):
     ALREADY_THERE = "already-there"
     NO_ROOM = "no-room"
     REFUSED = "refused"  # the hypervisor said no
+    UNFIT = "migration-fit"  # the node lacks what the VM needs, such as a pool for one of its disks
+    STALE_DISK = "stale-disk"  # a disk is not the one that the VM ran with last
     FAILED = "failed"  # begun, and failed half-way; rolled back
     TIMED_OUT = "timed-out"  # begun, aborted after the time limit; rolled back
     INTERRUPTED = "interrupted"  # the agent died before it was begun
