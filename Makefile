@@ -10,9 +10,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 WORKERS ?= 3
 QUICK_WORKERS ?= 4
-RERUNS ?= 1
 SEEDS ?= 0-199
-PLAIN ?= $(SEEDS)
 DAYS ?= 0-19
 HOSTS ?= 3
 
@@ -41,7 +39,7 @@ if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
 fi
 endef
 
-.PHONY: help setup run lab test quick check accept seeds browser bench coverage deb format clean
+.PHONY: help setup run lab test quick check accept full seeds bench coverage deb format clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -70,12 +68,12 @@ run: setup ## Watch a simulated cluster of 25 nodes work through 200 jobs; the r
 lab: setup ## As root: watch jobs and a web application on HOSTS=3 hosts with QEMU on this machine, and see that all is well
 	$(BIN)/python -m tests.lab --hosts $(HOSTS)
 
-test: setup ## Run every test but those of `make check` and the acceptance runs (minutes)
-	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal --reruns $(RERUNS) -m "not acceptance" \
+test: setup ## Run every test but those of `make check`, `make accept` and `make full` (5 minutes)
+	$(BIN)/python -m pytest -p no:rerunfailures -n $(WORKERS) --dist worksteal -m "not full and not accept" \
 	  --ignore tests/architecture tests
 
 quick: setup ## What of `make test` needs neither root nor a broker (a minute)
-	$(BIN)/python -m pytest -p no:rerunfailures -n $(QUICK_WORKERS) --dist worksteal -m "not acceptance" \
+	$(BIN)/python -m pytest -p no:rerunfailures -n $(QUICK_WORKERS) --dist worksteal -m "not full and not accept" \
 	  --ignore tests/architecture --ignore tests/integration --ignore tests/lab --ignore tests/browser \
 	  --ignore tests/conformance/test_process.py tests
 
@@ -85,30 +83,31 @@ check: setup ## Lint, formatting, types, import contracts and the architecture t
 	$(BIN)/mypy
 	$(BIN)/mypy tests benchmarks
 	$(BIN)/lint-imports
-	$(BIN)/python -m pytest -q -m "not acceptance" tests/architecture
+	$(BIN)/python -m pytest -q -p no:rerunfailures -m "not full" tests/architecture
 
-# Of the seeds without environments tests run the first 20 and this 40 more; those with environments have nearly all of
-# their faults too. `make seeds` runs all.
-accept: setup ## The fault seeds and the long tests (under an hour)
-	TRIMTAB_TESTS=thorough $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal --reruns $(RERUNS) \
-	  -m "(acceptance or hypothesis) and not alone" --ignore tests/browser tests
-	tests/beside out/accept/seeds.log make seeds SEEDS=$(SEEDS) PLAIN=20-59 DAYS=$(DAYS) -- \
-	  $(BIN)/python -m pytest --reruns $(RERUNS) -m "acceptance and alone" tests
+accept: setup ## Twenty fault seeds of each kind, a lab in small, what of the experiments is deterministic (10 minutes)
+	$(BIN)/trimtab sim faults --seeds 0-19
+	$(BIN)/trimtab sim faults --environments --seeds 0-19
+	$(BIN)/python -m pytest -p no:rerunfailures -n $(WORKERS) --dist worksteal -m "accept and not alone" tests
+	$(BIN)/python -m pytest -p no:rerunfailures -m "accept and alone" tests
+
+full: setup ## Everything, in parts that run one after another (hours); `make full-NAME` runs one part: see CONTRIBUTING.md
+	$(BIN)/python -m tests.full
+
+full-%: setup
+	$(BIN)/python -m tests.full $*
 
 seeds: setup ## The fault seeds: SEEDS=0-199 of two hours without and with environments, DAYS=0-19 of a day
-	$(BIN)/trimtab sim faults --seeds $(PLAIN)
+	$(BIN)/trimtab sim faults --seeds $(SEEDS)
 	$(BIN)/trimtab sim faults --environments --seeds $(SEEDS)
 	$(BIN)/trimtab sim faults --environments --hours 24 --seeds $(DAYS)
-
-browser: setup ## Every page of the portal in Chromium
-	$(BIN)/python -m pytest --reruns $(RERUNS) -m acceptance tests/browser
 
 bench: setup ## Measure speeds beside a plain baseline
 	$(BIN)/python -m benchmarks
 
 coverage: setup ## Run the tests and say which lines none of them reached
 	$(BIN)/coverage erase
-	$(BIN)/coverage run -m pytest -m "not acceptance" tests
+	$(BIN)/coverage run -m pytest -p no:rerunfailures -m "not full and not accept" tests
 	$(BIN)/coverage report
 
 deb: setup ## Build the Debian package into out/deb/

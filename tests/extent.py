@@ -1,4 +1,4 @@
-"""How much of the same is tried: a little in `make test`, all of it in `make accept`."""
+"""How much of the same is tried: a little in `make test`, all of it in `make full`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 THOROUGH = os.environ.get("TRIMTAB_TESTS") == "thorough"
-"""Whether properties are tried on all their examples: `make accept` says so and runs every one of them again."""
+"""Whether properties are tried on all their examples: `make full` says so and runs every one of them again."""
 
 
 def examples(count: int) -> int:
@@ -18,16 +18,16 @@ def examples(count: int) -> int:
 
 
 def first(values: Iterable[Any], quick: int = 1) -> list[Any]:
-    """The cases of a test: the first `quick` of them are for `make test`, the others for `make accept`."""
+    """The cases of a test: the first `quick` of them are for `make test`, the others for `make full`."""
     return [value if at < quick else later(value) for at, value in enumerate(values)]
 
 
 def only(quick: Collection[Any], values: Iterable[Any]) -> list[Any]:
-    """The cases of a test: those in `quick` are for `make test`, the others for `make accept`."""
+    """The cases of a test: those in `quick` are for `make test`, the others for `make full`."""
     return [value if value in quick else later(value) for value in values]
 
 
 def later(case: Any) -> Any:
-    """A case for `make accept`; a tuple has the values of several parameters."""
+    """A case for `make full`; a tuple has the values of several parameters."""
     values = case if isinstance(case, tuple) else (case,)
-    return pytest.param(*values, marks=pytest.mark.acceptance)
+    return pytest.param(*values, marks=pytest.mark.full)

@@ -113,7 +113,7 @@ def test_every_entry_point_loads(point: object) -> None:
     assert callable(point.load())  # type: ignore[attr-defined]
 
 
-@pytest.mark.acceptance
+@pytest.mark.full
 def test_the_wheel_holds_every_module(tmp_path: Path) -> None:
     """Given a wheel built from a copy of the tree, when opened, then it has each module, and no tests."""
     copy = tmp_path / "copy"

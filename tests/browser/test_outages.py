@@ -15,7 +15,7 @@ from tests.browser.town import JANE, JUNE, Town, town
 from tests.integration.private_broker import PrivateBroker
 from tests.integration.scene import LIMIT_S
 
-pytestmark = pytest.mark.acceptance
+pytestmark = pytest.mark.full
 
 
 @pytest.fixture(scope="module")

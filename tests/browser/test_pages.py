@@ -16,7 +16,7 @@ from tests.browser.town import JANE, Town, slug, town
 from tests.integration.private_broker import PrivateBroker
 from tests.integration.scene import LIMIT_S
 
-pytestmark = pytest.mark.acceptance
+pytestmark = pytest.mark.full
 
 OWNER, USER = "kim", "joe"
 ENVIRONMENT, JOB, LATE, APP = "night", "render", "later", "shop"

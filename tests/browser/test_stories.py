@@ -15,7 +15,7 @@ from tests.browser.town import CYCLE_S, JANE, PEOPLE_PASSWORD, Town, town
 from tests.integration.private_broker import PrivateBroker
 from tests.integration.scene import LIMIT_S
 
-pytestmark = pytest.mark.acceptance
+pytestmark = pytest.mark.full
 
 TABS_MAX = 200
 WHAT_IF_MS = 150_000.0  # it gives way to everything else

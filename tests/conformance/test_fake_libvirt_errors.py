@@ -48,7 +48,7 @@ def test_an_error_is_answered(kind: ActionKind, call: str, tmp_path: Path) -> No
             answered(made, kind, call, code)
 
 
-@pytest.mark.acceptance
+@pytest.mark.full
 @pytest.mark.parametrize(("kind", "call"), TABLE, ids=lambda each: getattr(each, "value", each))
 def test_every_error_is_answered(kind: ActionKind, call: str, tmp_path: Path) -> None:
     with fakes(tmp_path, durations_s=AT_ONCE) as made:

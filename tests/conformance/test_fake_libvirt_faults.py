@@ -199,7 +199,7 @@ def test_what_fails_changes_nothing(seed: int, tmp_path: Path) -> None:
     play(tmp_path, seed)
 
 
-@pytest.mark.acceptance
+@pytest.mark.full
 @pytest.mark.parametrize("seed", MORE_SEEDS)
 def test_what_fails_changes_nothing_ever(seed: int, tmp_path: Path) -> None:
     play(tmp_path, seed)

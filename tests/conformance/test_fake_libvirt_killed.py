@@ -338,7 +338,7 @@ def test_a_restore_that_libvirtd_ends_when_its_agent_is_dead(shared: bool, tmp_p
         finish(place, case)
 
 
-@pytest.mark.acceptance
+@pytest.mark.full
 @pytest.mark.parametrize("shared", [True, False], ids=["shared", "own"])
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_an_agent_that_is_killed_anywhere_loses_nothing(case: Case, shared: bool, tmp_path: Path) -> None:

@@ -267,7 +267,7 @@ def test_nothing_runs_twice_and_nothing_is_lost(seed: int, tmp_path: Path) -> No
     storm(tmp_path, seed)
 
 
-@pytest.mark.acceptance
+@pytest.mark.full
 @pytest.mark.parametrize("seed", MORE_SEEDS)
 def test_nothing_ever_runs_twice_and_nothing_is_lost(seed: int, tmp_path: Path) -> None:
     storm(tmp_path, seed)

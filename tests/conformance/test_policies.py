@@ -41,7 +41,7 @@ def test_registered_policy(role: str, name: str, check: Check, extent: Extent) -
     _run(role, name, check, {}, extent)
 
 
-@pytest.mark.acceptance
+@pytest.mark.full
 @pytest.mark.parametrize("extent", EXTENTS, ids=["few", "many"])
 @pytest.mark.parametrize("case", PARAMS)
 def test_with_parameters(case: tuple[str, str, str], extent: Extent) -> None:

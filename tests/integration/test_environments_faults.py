@@ -11,7 +11,7 @@ from tests.integration.environment_scene import BATCH, BUSY_MHZ, CALM_MHZ, JOE, 
 from tests.integration.private_broker import PrivateBroker, wait_until
 from tests.integration.scene import LIMIT_S, SOON_S
 
-pytestmark = pytest.mark.acceptance
+pytestmark = pytest.mark.full
 SHORT_S = 2.0
 
 

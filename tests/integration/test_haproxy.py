@@ -66,7 +66,7 @@ def test_nobody_is_lost_when_instances_come_and_go(scene: Scene) -> None:
     assert process(scene) == before
 
 
-@pytest.mark.acceptance
+@pytest.mark.full
 @pytest.mark.parametrize("seed", range(3))
 def test_nobody_is_lost_in_half_a_minute_of_changes_and_reloads(scene: Scene, seed: int) -> None:
     """Instances, weights, limits and addresses change at random, with reloads by applications that come and go."""

@@ -117,7 +117,7 @@ def configure(host: Machine) -> None:
         host.run(["chgrp", "trimtab", f"/etc/trimtab/{name}.toml"])
 
 
-@pytest.mark.acceptance
+@pytest.mark.full
 def test_the_package_from_its_installation_to_its_end(host: Machine) -> None:
     dpkg(host, "--install", "/srv/now.deb")
     installed(host)
@@ -356,7 +356,7 @@ class Apart:
         self.host.run(["systemd-run", "--quiet", *as_user, *words])
 
 
-@pytest.mark.acceptance
+@pytest.mark.full
 def test_agents_work_with_the_controller_of_the_next_version(
     host: Machine, broker: PrivateBroker, tmp_path: Path
 ) -> None:

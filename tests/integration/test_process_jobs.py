@@ -87,7 +87,7 @@ def test_a_program_that_fails_is_begun_anew(works: Mill) -> None:
     assert works.lab.output(node, "paper#0").startswith("begun paper#0\nno more paper\n")
 
 
-@pytest.mark.acceptance
+@pytest.mark.full
 def test_a_program_that_does_not_heed_ends_when_its_job_is_cancelled(works: Mill) -> None:
     """Asked first, killed after the agent's limit."""
     works.put("deaf", "deaf", environment=NIGHT)
@@ -118,7 +118,7 @@ def test_an_agent_that_is_killed_finds_its_jobs_again(works: Mill) -> None:
     assert [works.job(name)["attempt"] for name in ("short", "long")] == [1, 1]
 
 
-@pytest.mark.acceptance
+@pytest.mark.full
 def test_a_program_that_somebody_else_kills_is_begun_anew_with_all_of_its_job(works: Mill) -> None:
     pair = ("pair#0", "pair#1")
     works.put("pair", "meet", 2, 0.2, cpu_s=0.2, instances=2, environment=NIGHT, separate=True)
@@ -162,7 +162,7 @@ def memory_kib(pid: int) -> int:
     return next(int(line.split()[1]) for line in lines if line.startswith("VmRSS:"))
 
 
-@pytest.mark.acceptance
+@pytest.mark.full
 @pytest.mark.alone
 def test_the_cpu_is_shared_as_was_decided(works: Mill) -> None:
     """The shares of CPU time of three jobs on a node, over 8 s, are within 10 points of what `apc` allotted."""
@@ -180,7 +180,7 @@ def test_the_cpu_is_shared_as_was_decided(works: Mill) -> None:
     assert shares == pytest.approx({name: mhz / CORE_MHZ for name, mhz in now.cpu_mhz.items()}, abs=0.1)
 
 
-@pytest.mark.acceptance
+@pytest.mark.full
 def test_jobs_are_killed_by_the_rule_of_the_paper_where_an_agreement_says_so(works: Mill) -> None:
     """on_reclaim = "kill": whose node is taken begins anew, from nothing."""
     works.order("env", "destroy", NIGHT, "--yes", "--wait", "30")

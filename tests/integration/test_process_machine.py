@@ -49,7 +49,7 @@ def test_serial_and_parallel_jobs_run_as_their_own_user(place: Host) -> None:
     assert "CapEff:\t0000000000000000" in status
 
 
-@pytest.mark.acceptance
+@pytest.mark.full
 def test_a_job_is_frozen_outlives_its_agent_and_goes_on(place: Host) -> None:
     """Given a job that an operator has suspended, when its agent is killed, then another comes, finds the job
     as it was, and the same process ends it."""
@@ -157,7 +157,7 @@ def end(place: Host) -> None:
     place.until_environment(ENVIRONMENT, state="destroyed")
 
 
-@pytest.mark.acceptance
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("kind", "change", "why"),
     [
@@ -185,7 +185,7 @@ def test_what_the_machine_does_not_allow_is_not_done(
     assert place.machine.state("other.service") == "inactive"
 
 
-@pytest.mark.acceptance
+@pytest.mark.full
 def test_an_environment_has_its_machine_set_up(place: Host, wanted: dict[str, Any]) -> None:
     """Given a file that is not what the agreement says, when the right one is there and the node is repaired, then the
     environment has all that it brings, its jobs use it, and with the environment it goes."""

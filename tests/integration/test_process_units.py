@@ -18,7 +18,7 @@ def node(booted: Machine) -> Machine:
     return booted
 
 
-@pytest.mark.acceptance
+@pytest.mark.full
 def test_the_driver_keeps_its_contract_on_units(node: Machine) -> None:
     """The suite of the port, but for what measures the CPU: the controllers of it may be missing in a container."""
     said = node.run([f"{HOME}/bin/python", "-c", MODULE + "check_all()"], USER, limit_s=300.0).stdout.splitlines()
@@ -32,7 +32,7 @@ def found(node: Machine) -> list[str]:
     return [line for line in node.python(MODULE + "find()", USER).splitlines() if "component=" not in line]
 
 
-@pytest.mark.acceptance
+@pytest.mark.full
 def test_an_agent_that_is_killed_finds_its_units_again(node: Machine) -> None:
     command = node.inside([f"{HOME}/bin/python", "-c", MODULE + "hold('burn', 'run#0')"], USER)
     holder = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)

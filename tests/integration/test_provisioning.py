@@ -37,7 +37,7 @@ def cautious(day: Day) -> Mapping[str, Any]:
     return {"service_s": round(day.left_s / 7.0, 1)}
 
 
-@pytest.mark.acceptance
+@pytest.mark.full
 def test_a_day_of_a_window(broker: PrivateBroker, tmp_path: Path) -> None:
     """Idle nodes leave service and fall asleep; jobs bring them back; all is done in time, and the command says so."""
     with plant(broker, tmp_path, window=cautious, does=("link", "delink")) as town:
@@ -100,7 +100,7 @@ def sums(town: Plant) -> dict[str, Any]:
     return dict(rows[0]) if rows else {"kwh": 1.0, "static_kwh": 1.0}
 
 
-@pytest.mark.acceptance
+@pytest.mark.full
 def test_a_node_that_does_not_wake(broker: PrivateBroker, tmp_path: Path) -> None:
     """It has failed, with what its power said; the other one takes its place; an operator has it tried again."""
 
@@ -144,7 +144,7 @@ def foreseen(day: Day) -> Mapping[str, Any]:
     return {"service_s": round(day.left_s / 5.0, 1), "arrivals_per_day": 3.0, "jobs_per_node": 1}
 
 
-@pytest.mark.acceptance
+@pytest.mark.full
 def test_a_controller_that_dies_while_a_node_wakes(broker: PrivateBroker, tmp_path: Path) -> None:
     """The next life goes on with the node that was on its way, with tables from the disk, and no job is lost."""
     with plant(broker, tmp_path, window=foreseen) as town:
@@ -172,7 +172,7 @@ def test_a_controller_that_dies_while_a_node_wakes(broker: PrivateBroker, tmp_pa
         assert not town.heard("deadline-missed")
 
 
-@pytest.mark.acceptance
+@pytest.mark.full
 def test_a_controller_that_dies_while_nodes_fall_asleep(broker: PrivateBroker, tmp_path: Path) -> None:
     """They fell silent while nobody looked: the next life takes it for what was asked, and wakes them for a job."""
     with plant(broker, tmp_path, window=foreseen, holds=True) as town:
@@ -206,7 +206,7 @@ def second_life(town: Plant, what: str) -> int:
     return sum(line["event"] == "happened" and line["what"] == what for line in lines)
 
 
-@pytest.mark.acceptance
+@pytest.mark.full
 def test_a_node_whose_jobs_run_leaves_service(broker: PrivateBroker, tmp_path: Path) -> None:
     """An operator gives the window one node instead of two: its jobs go over, none twice, and the node falls asleep."""
 
@@ -232,7 +232,7 @@ def test_a_node_whose_jobs_run_leaves_service(broker: PrivateBroker, tmp_path: P
         assert town.completions() == {job: [1] for job in SIX}
 
 
-@pytest.mark.acceptance
+@pytest.mark.full
 def test_prices_that_stop_and_go_back(broker: PrivateBroker, tmp_path: Path) -> None:
     """Each is told once, by an event and by the command, and decisions by price go on."""
     with plant(broker, tmp_path, controller={"policies": {"provisioning": "cost-aware"}}) as town:
@@ -287,7 +287,7 @@ LOAD: Mapping[str, Any] = {
 }
 
 
-@pytest.mark.acceptance
+@pytest.mark.full
 def test_a_load_by_a_profile(broker: PrivateBroker, tmp_path: Path) -> None:
     """What `trimtab load` submits is what the window counts, learns from, and has done."""
     profile = tmp_path / "load.toml"

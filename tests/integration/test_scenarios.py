@@ -104,7 +104,7 @@ def children(process: Process) -> list[int]:
     return found
 
 
-@pytest.mark.acceptance
+@pytest.mark.full
 def test_a_controller_that_dies_in_the_middle_of_a_plan(town: Scene) -> None:
     """Killed while the second of four VMs moves: the next life goes on with the rest and moves none of them twice."""
     jobs = ["a", "b", "c", "d"]

@@ -30,7 +30,7 @@ def town(broker: PrivateBroker, wire: WireCutter) -> Iterator[Scene]:
         yield made
 
 
-@pytest.mark.acceptance
+@pytest.mark.full
 @pytest.mark.parametrize("when", ["under way", "over"])
 @pytest.mark.parametrize("whose", ["source", "target"])
 def test_an_agent_that_dies_during_a_migration(whose: str, when: str, town: Scene) -> None:
@@ -64,7 +64,7 @@ def outcomes(town: Scene, action: str) -> list[str]:
     return [line["outcome"] for line in lines if line["event"] == "result received" and line["action"] == action]
 
 
-@pytest.mark.parametrize("how", ["its wire is cut", pytest.param("its agent is frozen", marks=pytest.mark.acceptance)])
+@pytest.mark.parametrize("how", ["its wire is cut", pytest.param("its agent is frozen", marks=pytest.mark.full)])
 def test_a_host_that_is_silent_for_a_while(how: str, town: Scene, wire: WireCutter) -> None:
     """Its VMs are unknown and stay where they are; a job that ended meanwhile is complete when the host is back."""
     town.submit("ends", work_s=8.0)
@@ -98,7 +98,7 @@ def silence(agent: Process, wire: WireCutter, how: str) -> None:
         wire.cut()
 
 
-@pytest.mark.acceptance
+@pytest.mark.full
 def test_a_host_that_dies(town: Scene, wire: WireCutter) -> None:
     """Its VMs start elsewhere on an operator's word and not before; when it is back nothing runs twice."""
     town.submit("job", work_s=12.0)
@@ -124,7 +124,7 @@ def test_a_host_that_dies(town: Scene, wire: WireCutter) -> None:
     assert town.running("next#0") == {"next#0": "n1"}
 
 
-@pytest.mark.acceptance
+@pytest.mark.full
 def test_a_host_that_is_cut_off_for_long(town: Scene, wire: WireCutter) -> None:
     """Longer than both ends keep a silent connection: its agent connects anew and tells what has happened."""
     town.submit("ends", work_s=8.0)
@@ -154,7 +154,7 @@ def losses(agent: Process) -> int:
     return sum(line["event"] == "not connected" for line in log_lines(agent))
 
 
-@pytest.mark.acceptance
+@pytest.mark.full
 def test_an_order_that_comes_too_late(town: Scene) -> None:
     """Given to an agent that is frozen and read after it has expired: the VM is started once, by a later order."""
     town.submit("first", work_s=2.0)

@@ -25,7 +25,7 @@ def town(broker: PrivateBroker, cluster: Cluster) -> Iterator[Scene]:
         yield made
 
 
-@pytest.mark.acceptance
+@pytest.mark.full
 def test_a_leader_that_is_frozen(town: Scene) -> None:
     """The standby takes over and goes on with the plan; the old leader ends itself and sends no order any more."""
     old, new = town.lab.controllers["c1"], town.lab.controllers["c2"]
@@ -65,7 +65,7 @@ def orders(log: str) -> int:
     return log.count('"order sent"')
 
 
-@pytest.mark.acceptance
+@pytest.mark.full
 def test_a_database_that_dies(town: Scene, cluster: Cluster) -> None:
     """Nothing new is done while it is away, what runs goes on, and the next leader carries out what was asked for."""
     town.submit("runs", work_s=8.0)

@@ -60,7 +60,7 @@ def test_a_killed_instance_loses_little_and_is_replaced(site: Serving) -> None:
     assert killed not in {site.program(vm) for vm in site.until_serving(2)}
 
 
-@pytest.mark.acceptance
+@pytest.mark.full
 def test_an_instance_that_is_ill_is_replaced_and_a_reload_loses_nobody(site: Serving) -> None:
     site.change_shop((2, 4))
     victim = min(site.until_serving(2))
@@ -74,7 +74,7 @@ def test_an_instance_that_is_ill_is_replaced_and_a_reload_loses_nobody(site: Ser
     site.until_serving(2)
 
 
-@pytest.mark.acceptance
+@pytest.mark.full
 def test_requests_go_on_without_the_controller(site: Serving) -> None:
     """The next one finds everything as it is, and goes on."""
     site.change_shop((2, 4))

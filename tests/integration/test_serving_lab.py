@@ -16,7 +16,7 @@ from tests.integration.harness import CLOCK
 from tests.integration.private_broker import PrivateBroker
 from tests.integration.serving_scene import APP, CORE_MHZ, SCRAPE_S, Scale, Serving, nobody_lost, serving_scene
 
-pytestmark = pytest.mark.acceptance
+pytestmark = pytest.mark.full
 
 FIGURES = Path(__file__).parents[2] / "out" / "serving"
 DRAIN_S = 4.0

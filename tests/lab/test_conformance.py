@@ -25,7 +25,7 @@ from tests.conformance.real_time import RealTime
 from tests.lab.guests import burner, turns_per_cpu_s
 from tests.lab.hosts import Host, HostSpec, Lab, lab_hosts
 
-pytestmark = [pytest.mark.acceptance, pytest.mark.alone]
+pytestmark = [pytest.mark.full, pytest.mark.alone]
 
 UNIT_S = 0.05
 ENDLESS = 1_000_000

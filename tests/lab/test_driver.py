@@ -13,7 +13,7 @@ from sim_backend.conformance.hypervisor_bench import VM, Bench
 from tests.lab.hosts import Lab
 from tests.lab.test_conformance import SHARED, Harness, harness, running_lab
 
-pytestmark = [pytest.mark.acceptance, pytest.mark.alone]
+pytestmark = [pytest.mark.full, pytest.mark.alone]
 
 
 @pytest.fixture(scope="module")

@@ -21,7 +21,7 @@ from tests.lab.namespaces import children
 from tests.lab.partitions import find_partitions
 from tests.lab.remains import remove_remains
 
-pytestmark = [pytest.mark.acceptance, pytest.mark.alone, pytest.mark.usefixtures("lab_tools")]
+pytestmark = [pytest.mark.full, pytest.mark.alone, pytest.mark.usefixtures("lab_tools")]
 
 START_S = 60.0
 END_S = 20.0

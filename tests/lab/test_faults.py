@@ -20,7 +20,7 @@ from tests.integration.scene import LIMIT_S, SOON_S, log_lines
 from tests.lab.cluster import BALLAST_MIB, MEMORY_MIB, Cluster, cluster
 from tests.lab.hosts import Host, HostSpec
 
-pytestmark = [pytest.mark.acceptance, pytest.mark.alone]
+pytestmark = [pytest.mark.full, pytest.mark.alone]
 
 SPEC = HostSpec(cores=1, core_mhz=1000.0, core_frac=0.4, memory_mib=512)
 ENDLESS = 100_000

@@ -32,7 +32,7 @@ from tests.lab.guests import (
 )
 from tests.lab.hosts import Host, HostSpec, Lab, lab_hosts
 
-pytestmark = [pytest.mark.acceptance, pytest.mark.alone]
+pytestmark = [pytest.mark.full, pytest.mark.alone]
 LIMIT_S = 60.0
 LOOK_S = 0.02
 WEB_READY_S = 30.0  # 3 s of CPU time, on a machine that others use too

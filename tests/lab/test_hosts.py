@@ -18,7 +18,7 @@ from tests.lab.errors import LabError
 from tests.lab.guests import burner
 from tests.lab.hosts import Host, HostSpec, Lab, lab_hosts
 
-pytestmark = [pytest.mark.acceptance, pytest.mark.alone]
+pytestmark = [pytest.mark.full, pytest.mark.alone]
 
 WATCH_S = 4.0
 DOMAIN = """<domain type="qemu"><name>{name}</name>

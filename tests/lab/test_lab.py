@@ -18,7 +18,7 @@ from tests.lab.hosts import ROOT
 from tests.lab.partitions import find_partitions
 from tests.lab.scenario import scene
 
-pytestmark = [pytest.mark.acceptance, pytest.mark.alone, pytest.mark.usefixtures("lab_tools")]
+pytestmark = [pytest.mark.full, pytest.mark.alone, pytest.mark.usefixtures("lab_tools")]
 
 WORK_S = 180.0  # until the cluster is at work
 END_S = 120.0

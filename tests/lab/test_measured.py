@@ -13,7 +13,7 @@ from tests.lab import measure, measured_interference
 from tests.lab.measure import Report
 from tests.lab.measured_operations import AGENT, DRIVER, KINDS, VIRSH, WHOLE, Timing
 
-pytestmark = [pytest.mark.acceptance, pytest.mark.alone]
+pytestmark = [pytest.mark.full, pytest.mark.alone]
 
 FOLDER = Path(__file__).resolve().parents[2] / "out" / "lab"
 ROUNDS = 2

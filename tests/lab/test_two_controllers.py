@@ -27,7 +27,7 @@ from tests.lab.cluster import Cluster, cluster
 from tests.lab.database import Database, database
 from tests.lab.hosts import HostSpec
 
-pytestmark = [pytest.mark.acceptance, pytest.mark.alone]
+pytestmark = [pytest.mark.full, pytest.mark.alone]
 
 SPEC = HostSpec(cores=1, core_mhz=1000.0, core_frac=0.4, memory_mib=512)
 MIGRATION = {"peer": "qemu+tcp://{host}/system", "data": "tcp://{host}", "tls": False, "bandwidth_mib_per_s": 2}

@@ -74,7 +74,7 @@ def test_a_page_that_was_asked_for_is_shown_after_the_login(cluster: Scene) -> N
     assert elsewhere.headers["location"] == "/"
 
 
-@pytest.mark.acceptance
+@pytest.mark.full
 def test_sessions_end(cluster: Scene) -> None:
     """After an hour without a request, and after twelve in any case; a page that follows by itself is no request."""
     idle, busy, open_page = (cluster.browser("jane") for _ in range(3))

@@ -259,7 +259,7 @@ EDGES = (
 )
 
 
-@pytest.mark.acceptance
+@pytest.mark.full
 @pytest.mark.parametrize("table", first(["report", "sample", "vm"]))
 def test_every_field_of_a_report_takes_and_refuses_the_same_on_both_ways(table: str) -> None:
     status = VmStatus("a#0", VmState.RUNNING, 1, 1, 2048, 1, 1200.0, 2.5)

@@ -64,7 +64,7 @@ def in_seconds(found: Coordinated) -> dict[str, object]:
     }
 
 
-@pytest.mark.acceptance
+@pytest.mark.full
 @pytest.mark.parametrize("on_reclaim", first(list(OnReclaim)))
 @pytest.mark.parametrize("model", ["fb", "flb-nub", "dedicated"])
 def test_it_is_what_the_rules_say_second_by_second(model: str, on_reclaim: OnReclaim) -> None:
@@ -79,7 +79,7 @@ def test_it_is_what_the_rules_say_second_by_second(model: str, on_reclaim: OnRec
     assert (stopped > TRACES / 4) is (model == "fb")
 
 
-@pytest.mark.acceptance
+@pytest.mark.full
 def test_it_is_so_where_suspending_and_resuming_take_time() -> None:
     """Given costs, then the same; and the web side waited, jobs were stopped again while they were being resumed."""
     waited = 0
@@ -95,7 +95,7 @@ def test_it_is_so_where_suspending_and_resuming_take_time() -> None:
     assert waited > TRACES / 4
 
 
-@pytest.mark.acceptance
+@pytest.mark.full
 def test_leases_are_what_they_are_second_by_second() -> None:
     """Given traces of a bit more than an hour, then every figure of resources on demand is the same."""
     for seed in range(TRACES):

@@ -115,7 +115,7 @@ BACK = ["lose 0", "job hpc 3", "job hpc 1", "demand site 1", "demand site 5", "w
 ENDS = ["lose 0", "job hpc 2", "crash 0", "end 1"]
 
 
-@pytest.mark.acceptance
+@pytest.mark.full
 @pytest.mark.parametrize("script", [BACK, ENDS], ids=["back", "ends"])
 def test_what_once_went_wrong(script: list[str]) -> None:
     """Scripts that broke it."""
@@ -126,7 +126,7 @@ def _step(what: str, which: str, count: str = "0") -> tuple[str, str | int | flo
     return what, float(which) if what == "wait" else int(which) if which.isdigit() else which, int(count)
 
 
-@pytest.mark.acceptance
+@pytest.mark.full
 @settings(max_examples=examples(5))
 @given(st.lists(steps, min_size=6, max_size=14))
 def test_nodes_have_one_owner_bounds_are_kept_and_sizes_follow_the_policies(
@@ -136,7 +136,7 @@ def test_nodes_have_one_owner_bounds_are_kept_and_sizes_follow_the_policies(
     carry_out(script)
 
 
-@pytest.mark.acceptance
+@pytest.mark.full
 @settings(max_examples=examples(60))
 @given(st.lists(steps, max_size=20))
 def test_so_they_do_over_many_scripts(script: list[tuple[str, str | int | float, int]]) -> None:
@@ -144,7 +144,7 @@ def test_so_they_do_over_many_scripts(script: list[tuple[str, str | int | float,
     carry_out(script)
 
 
-@pytest.mark.acceptance
+@pytest.mark.full
 @settings(max_examples=examples(8))
 @given(st.lists(st.tuples(st.integers(0, 8), st.sampled_from([0.0, 90.0, 300.0, LEASE_S])), max_size=10))
 def test_sizes_under_fixed_bounds_are_those_of_a_plain_restatement(script: list[tuple[int, float]]) -> None:

@@ -71,7 +71,7 @@ def _steps(problem: DeadlineProblem, interval: int, servers: int, begin: float, 
     return kernel
 
 
-@pytest.mark.acceptance
+@pytest.mark.full
 @steady
 @given(problem=problems(), data=st.data())
 def test_one_interval_is_the_exponential_of_the_generator(problem: DeadlineProblem, data: st.DataObject) -> None:
@@ -95,7 +95,7 @@ def test_one_interval_is_the_exponential_of_the_generator(problem: DeadlineProbl
         assert moved[row].sum() == pytest.approx(mass.sum(), rel=1e-12)
 
 
-@pytest.mark.acceptance
+@pytest.mark.full
 @settings(steady, max_examples=examples(6))
 @given(problem=problems())
 def test_capacities_are_those_of_the_dense_chain(problem: DeadlineProblem) -> None:
@@ -148,7 +148,7 @@ def _kernel(problem: DeadlineProblem, interval: int, servers: int, begin: float,
 _KERNELS: dict[tuple[str, int, int, float, float], Floats] = {}
 
 
-@pytest.mark.acceptance
+@pytest.mark.full
 @settings(steady, max_examples=examples(12))
 @given(problem=problems(), delayed=st.booleans(), data=st.data())
 def test_what_a_rule_brings_is_what_every_state_brings(

@@ -125,7 +125,7 @@ def every_rule() -> list[SizeTable]:
     return rules
 
 
-@pytest.mark.acceptance
+@pytest.mark.full
 @pytest.mark.parametrize("deploy", [0.0, 0.2])
 def test_no_rule_at_all_is_better(deploy: float) -> None:
     problem = DeadlineProblem(

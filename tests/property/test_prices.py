@@ -41,7 +41,7 @@ def test_an_integral_is_the_sum_over_every_second(prices: PriceSeries, begin: in
         assert math.isclose(found, expected, abs_tol=1e-9)
 
 
-@pytest.mark.acceptance
+@pytest.mark.full
 @given(series(), series())
 def test_joined_prices_are_the_newer_and_elsewhere_the_older(older: PriceSeries, newer: PriceSeries) -> None:
     both = joined(older, newer)

@@ -42,7 +42,7 @@ guests = st.lists(
 )
 
 
-@pytest.mark.acceptance
+@pytest.mark.full
 @pytest.mark.parametrize("form", FORMS)
 @given(guests=guests, capacity=st.floats(1e-3, 1e6) | st.sampled_from([0.0, 1000.0, 4000.0]))
 @example(guests=[(1000.0, 1000.0)] * 4, capacity=4000.0)
@@ -56,7 +56,7 @@ def test_as_the_naive_form(form: Form, guests: list[tuple[float, float]], capaci
     assert math.fsum(got) <= capacity * (1 + 1e-12)
 
 
-@pytest.mark.acceptance
+@pytest.mark.full
 @given(st.lists(st.tuples(st.floats(1e-3, 1e6), st.floats(0.0, 1e6)), min_size=FEW - 3, max_size=FEW + 40), st.data())
 def test_few_and_many_agree(guests: list[tuple[float, float]], data: st.DataObject) -> None:
     """Beyond the size at which the form changes too."""
@@ -70,7 +70,7 @@ def test_few_and_many_agree(guests: list[tuple[float, float]], data: st.DataObje
 odd = st.floats(allow_nan=True, allow_infinity=True) | st.sampled_from([0.0, -1.0, 5e-324, 1e308, math.inf, math.nan])
 
 
-@pytest.mark.acceptance
+@pytest.mark.full
 @pytest.mark.parametrize("form", FORMS)
 @given(st.lists(st.tuples(odd, odd), max_size=8), odd)
 def test_any_numbers(form: Form, guests: list[tuple[float, float]], capacity: float) -> None:

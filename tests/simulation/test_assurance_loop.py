@@ -87,7 +87,7 @@ def policed() -> Outcome:
     return run(10)
 
 
-@pytest.mark.acceptance
+@pytest.mark.full
 def test_all_are_let_in_and_serve(policed: Outcome) -> None:
     found = stored(policed.loop, "environment", policed.loop.agreements)
     assert {record.state for record in found.values()} == {EnvironmentState.RUNNING}
@@ -108,7 +108,7 @@ def test_who_asks_for_more_is_told_why_it_gets_no_more(policed: Outcome) -> None
     assert (last.requested, last.entitled, last.surplus, last.reason) == (2, 1, 1, "beyond-peak")  # one more each time
 
 
-@pytest.mark.acceptance
+@pytest.mark.full
 def test_without_policing_others_lose_what_they_were_promised() -> None:
     free = run(16, police=False)
     assert free.theta["good"] < 0.6
@@ -116,7 +116,7 @@ def test_without_policing_others_lose_what_they_were_promised() -> None:
     assert free.loop.sights[-1].sizes["bad"] == 4
 
 
-@pytest.mark.acceptance
+@pytest.mark.full
 def test_on_the_next_day_everybody_is_entitled_to_what_was_announced_again() -> None:
     """Given a day and the first slots of the next, then the misbehaving one may have its peak when it is announced, and
     the honest one has been served all day."""

@@ -111,7 +111,7 @@ def test_entitlements(data_folder: Path) -> None:
     assert len(by_id(rows_entitled(results))) == 8
 
 
-@pytest.mark.acceptance
+@pytest.mark.accept
 @pytest.mark.parametrize("name", DATA)
 def test_policing(name: Name, data_folder: Path, tmp_path: Path) -> None:
     """None < horizontal << vertical <= both for the class that misbehaves, with head-room and without; the higher class
@@ -144,7 +144,7 @@ def test_held_out(data_folder: Path) -> None:
     assert all(len(lines) == 20 for lines in tables_held_out(results).values())
 
 
-@pytest.mark.acceptance
+@pytest.mark.accept
 def test_pictures(data_folder: Path, tmp_path: Path) -> None:
     """Figures 2 to 5, named for their data set."""
     pytest.importorskip("matplotlib")
@@ -170,7 +170,7 @@ def test_without_data(monkeypatch: pytest.MonkeyPatch) -> None:
     assert json.loads(outcome.stdout)["error"]["problems"][0]["where"] == "TRIMTAB_DATA"
 
 
-@pytest.mark.acceptance
+@pytest.mark.accept
 def test_all_of_it(data_folder: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """With five seeds, by the command: what must hold does, and every other claim that does not says why."""
     monkeypatch.setenv("TRIMTAB_DATA", str(data_folder))

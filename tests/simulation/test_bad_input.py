@@ -25,7 +25,7 @@ def stored(loop: ClosedLoop) -> list[tuple[str, str]]:
     return sorted(record.key for record in loop.store.records() if record.key[0] in ("job", "node"))
 
 
-@pytest.mark.acceptance
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("exchange", "routing_key"),
     [(topology.REQUESTS, topology.CONTROLLER_QUEUE), (topology.ACTIONS, "n0"), (topology.REPORTS, "report.n0")],

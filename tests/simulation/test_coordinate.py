@@ -222,7 +222,7 @@ def test_files_that_are_compressed_or_not(data_folder: Path, tmp_path: Path) -> 
     assert {**first, "wall_s": 0} == {**second, "wall_s": 0}
 
 
-@pytest.mark.acceptance
+@pytest.mark.full
 def test_the_whole_log(data_folder: Path, tmp_path: Path) -> None:
     """979 days, 232,542 jobs: in 15 s of one core, with reading."""
     path = scenario(

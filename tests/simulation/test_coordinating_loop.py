@@ -71,7 +71,7 @@ class Pair:
         return hpc, shop
 
 
-@pytest.mark.acceptance
+@pytest.mark.full
 @pytest.mark.parametrize(("on_reclaim", "crashes"), first([(OnReclaim.SUSPEND, True), (OnReclaim.KILL, False)]))
 def test_nodes_go_to_the_web_environment_when_it_needs_them_and_come_back_at_the_timer(
     on_reclaim: OnReclaim, crashes: bool

@@ -44,7 +44,7 @@ def outcome(policy: str, removal: Removal = Removal.CHECKPOINT) -> DaysOutcome:
     return run_days(small(removal=removal), policy)
 
 
-@pytest.mark.acceptance
+@pytest.mark.accept
 def test_static_leaves_every_node_on() -> None:
     """Energy of four nodes over the whole time, by load: it can be told beforehand."""
     days, found = small(), outcome("static")
@@ -56,8 +56,8 @@ def test_static_leaves_every_node_on() -> None:
     assert found.mean_up == pytest.approx(NODES, rel=0.01)
 
 
-@pytest.mark.acceptance
-@pytest.mark.parametrize("policy", ["threshold", pytest.param("cost-aware", marks=pytest.mark.acceptance)])
+@pytest.mark.accept
+@pytest.mark.parametrize("policy", ["threshold", pytest.param("cost-aware", marks=pytest.mark.accept)])
 def test_nodes_sleep_and_the_deadline_is_kept(policy: str) -> None:
     """Less is spent than with all nodes on, no job is late, and jobs wait longer for it."""
     found, static = outcome(policy), outcome("static")
@@ -68,7 +68,7 @@ def test_nodes_sleep_and_the_deadline_is_kept(policy: str) -> None:
     assert found.mean_turnaround_s > static.mean_turnaround_s
 
 
-@pytest.mark.acceptance
+@pytest.mark.accept
 def test_the_cost_aware_work_by_night() -> None:
     """They pay less for a kilowatt-hour than a policy that does not look at prices."""
     aware, simple = outcome("cost-aware"), outcome("threshold")
@@ -76,7 +76,7 @@ def test_the_cost_aware_work_by_night() -> None:
     assert aware.cost < simple.cost
 
 
-@pytest.mark.acceptance
+@pytest.mark.accept
 def test_work_that_is_lost_is_done_again() -> None:
     """With jobs that begin anew nodes are busy for longer, and with nodes that wait for them they are not."""
     lost, waited, saved = (outcome("threshold", each) for each in (Removal.LOSE, Removal.WAIT, Removal.CHECKPOINT))
@@ -85,7 +85,7 @@ def test_work_that_is_lost_is_done_again() -> None:
     assert (waited.misses, saved.misses) == (0, 0)
 
 
-@pytest.mark.acceptance
+@pytest.mark.accept
 def test_nobody_pays_less_than_the_bound() -> None:
     """It lies below every policy, and is the energy of the work in the cheapest hours where nothing else counts."""
     bound = least_cost(small())
@@ -104,7 +104,7 @@ def test_nobody_pays_less_than_the_bound() -> None:
     assert least_cost(days) == pytest.approx(dear + min(busy_kwh * 0.1 + busy_kwh * 0.2, (busy_kwh + second_kwh) * 0.1))
 
 
-@pytest.mark.acceptance
+@pytest.mark.accept
 def test_real_days(data_folder: Path) -> None:
     """Four days of the NASA log under Belgian prices of October 2022, with the log's own run times.
 
@@ -126,8 +126,8 @@ def test_real_days(data_folder: Path) -> None:
         assert row["alarms"].get("deadline-missed", 0) == row["missed_days"]
 
 
-@pytest.mark.acceptance
-@pytest.mark.parametrize("policy", ["static", "threshold", pytest.param("cost-aware", marks=pytest.mark.acceptance)])
+@pytest.mark.accept
+@pytest.mark.parametrize("policy", ["static", "threshold", pytest.param("cost-aware", marks=pytest.mark.accept)])
 def test_the_history_says_what_it_truly_cost(policy: str) -> None:
     """What the controller meters from reports is within 2 % of the truth."""
     found = outcome(policy)
@@ -135,7 +135,7 @@ def test_the_history_says_what_it_truly_cost(policy: str) -> None:
     assert found.metered_cost == pytest.approx(found.cost, rel=0.02)
 
 
-@pytest.mark.acceptance
+@pytest.mark.accept
 def test_the_same_days_bring_the_same() -> None:
     again, first = run_days(small(), "threshold").to_json(), outcome("threshold").to_json()
     assert again | {"wall_s": 0} == first | {"wall_s": 0}
@@ -181,13 +181,13 @@ def rows_of(files: list[str], policies: str) -> list[dict[str, Any]]:
     return rows
 
 
-@pytest.mark.acceptance
+@pytest.mark.accept
 def test_the_command(files: list[str]) -> None:
     (row,) = rows_of(files, "static")
     assert (row["policy"], row["jobs"], row["misses"]) == ("static", 20, 0)
 
 
-@pytest.mark.acceptance
+@pytest.mark.accept
 def test_the_command_with_several_policies(files: list[str]) -> None:
     """A row for each policy, cheaper ones told against threshold."""
     rows = rows_of(files, "threshold,static")

@@ -75,20 +75,20 @@ def test_table_3_says_when_each_job_ends() -> None:
 # --- scheduling ------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.acceptance
+@pytest.mark.accept
 def test_composed_times_beat_plain_list_scheduling_on_sets_of_every_kind() -> None:
     results = [schedule(0, kind, 4) for kind in range(len(KINDS))]
     for each in (each for piece in results for each in piece):
         least = each.makespans_s[OPTIMUM]
         assert all(makespan_s >= least * (1.0 - 1e-9) for makespan_s in each.makespans_s.values())
     gains = {row.id: row.ours for row in rows_scheduling(results)}
-    assert gains["sets-equal-pure"] == pytest.approx(9.09, abs=0.01)  # of four sets; a hundred are for acceptance
+    assert gains["sets-equal-pure"] == pytest.approx(9.09, abs=0.01)  # of four sets; `make full` has a hundred
     assert all(isinstance(gain, float) and gain > -5.0 for gain in gains.values())
     assert schedule(0, 2, 1) == schedule(0, 2, 1)
     assert len(work_scheduling(5)) == 5 * len(KINDS)
 
 
-@pytest.mark.acceptance
+@pytest.mark.accept
 def test_a_hundred_sets_of_every_kind() -> None:
     """Never above plain list scheduling on average, and at least 12 % below for equal sizes and pure loads."""
     rows = rows_scheduling([schedule(seed, kind) for seed in range(5) for kind in range(len(KINDS))])
@@ -223,9 +223,9 @@ def test_work_is_counted_within_the_window_only() -> None:
     assert done.idle > 0.4
 
 
-@pytest.mark.acceptance
+@pytest.mark.accept
 def test_real_processes_shortly() -> None:
-    """Everything is measured and nothing is left; what comes out is judged in acceptance."""
+    """Everything is measured and nothing is left; what comes out is judged in `make full`."""
     found = measure(SHORT)
     assert set(found.runs) == {*SETS[1], *SETS[2]}
     assert all(len(each) == SHORT.runs for each in found.runs.values())
@@ -236,7 +236,7 @@ def test_real_processes_shortly() -> None:
     assert {row.id for row in rows_measured([found])} >= {"real-core", "real-servers-io", "real-cpu-cpu"}
 
 
-@pytest.mark.acceptance
+@pytest.mark.full
 @pytest.mark.alone
 def test_real_processes_are_slowed_as_the_models_say() -> None:
     """CPU with CPU within 25 %, and the formula's mean error over the pairs below the linear sum's; one retry. Half of
@@ -279,7 +279,7 @@ def test_what_measures_runs_after_all_else_and_results_keep_their_place(tmp_path
     assert told == [(done, 6) for done in range(1, 7)]
 
 
-@pytest.mark.acceptance
+@pytest.mark.accept
 def test_the_pictures_of_all_experiments(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     experiments = catalogue.paper("dfactor").experiments

@@ -28,14 +28,14 @@ def apart(seed: int, copies: int, events: int) -> float:
     return float(np.abs(product_form.dilation(p, servers) / found - 1.0).max())
 
 
-@pytest.mark.acceptance
+@pytest.mark.full
 @pytest.mark.parametrize("seed", SEEDS)
 def test_the_network_is_what_happens(seed: int) -> None:
     """Given 2 to 8 jobs on 2 or 3 resources, then every dilation is within 1 % of what a long simulation shows."""
     assert apart(seed, 4_000, 800) < WITHIN
 
 
-@pytest.mark.acceptance
+@pytest.mark.full
 @pytest.mark.parametrize("seed", [0, 1, 2, 3, 4])
 def test_the_network_is_what_happens_briefly(seed: int) -> None:
     """The same of a shorter simulation, two of the sets with several servers, two with idle shares."""

@@ -24,7 +24,7 @@ def test_composed_times_are_never_worse_on_average(sizes: str, loads: str) -> No
     assert keeps(compared(sizes, loads, optimum=False))
 
 
-@pytest.mark.acceptance
+@pytest.mark.full
 def test_the_table(capsys: pytest.CaptureFixture[str]) -> None:
     """All kinds of sets with the optimum beside; nothing beats it."""
     rows = list(all_compared())

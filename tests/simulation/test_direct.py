@@ -105,7 +105,7 @@ N0, N1, N2 = (node.name for node in replay_nodes(3))
 # --- published figures -------------------------------------------------------------------------------------------
 
 
-@pytest.mark.acceptance
+@pytest.mark.full
 def test_nasa(data_folder: Path) -> None:
     log = read_swf(data_folder / "nasa-ipsc-1993" / "NASA-iPSC-1993-3.1-cln.swf.gz")
     jobs = replay_workload(replay_jobs(log, WEEKS_S))
@@ -119,7 +119,7 @@ def test_nasa(data_folder: Path) -> None:
     assert outcome.wall_s < 5.0  # 0.5 s on an idle core; generous, since tests share theirs
 
 
-@pytest.mark.acceptance
+@pytest.mark.full
 @pytest.mark.parametrize("policy", ["first-fit", "edf"])
 def test_blue(data_folder: Path, policy: str) -> None:
     log = read_swf(data_folder / "sdsc-blue-2000" / "SDSC-BLUE-2000-first-two-weeks.swf.gz")
@@ -150,7 +150,7 @@ def test_first_fit_is_the_plain_replay(jobs: list[ReplayJob], window_s: float) -
     assert ours.mean_turnaround_s == plain.mean_turnaround_s
 
 
-@pytest.mark.acceptance
+@pytest.mark.full
 @pytest.mark.parametrize("policy", ["first-fit", "edf", "apc"])
 @pytest.mark.parametrize("costs", first(["none", "paper"]))
 def test_contention_keeps_every_rule(policy: str, costs: str) -> None:

@@ -17,7 +17,7 @@ from tests.simulation.small_logs import random_log
 WINDOW_S = 200_000.0
 
 
-@pytest.mark.acceptance
+@pytest.mark.full
 @pytest.mark.parametrize("costs", first(["paper", "none"]))
 @pytest.mark.parametrize("policy", first(["first-fit", "edf"]))
 @pytest.mark.parametrize("seed", first([0, 1, 2]))
@@ -31,7 +31,7 @@ def test_on_a_crowded_cluster_with_true_work_that_is_not_the_declared(seed: int,
     assert direct["jobs_completed"] == 40
 
 
-@pytest.mark.acceptance
+@pytest.mark.full
 @pytest.mark.parametrize("policy", first(["first-fit", "edf"]))
 @pytest.mark.parametrize("seed", first(range(4)))
 @pytest.mark.parametrize("window_s", first([5_000.0, math.inf]))

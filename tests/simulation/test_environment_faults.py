@@ -34,7 +34,7 @@ STEP_S = 100.0
 SEEDS_MAX = 12
 
 
-@pytest.mark.acceptance
+@pytest.mark.full
 def test_every_kind_of_fault_really_happens_and_every_run_ends_in_time() -> None:
     happened: set[str] = set()
     for seed in range(6):
@@ -93,7 +93,7 @@ def test_what_sizes_are_in_the_end(
     assert settled_sizes(group[:1], 0) == ((lowers[0],) if model != "flb-nub" else (2,))
 
 
-@pytest.mark.acceptance
+@pytest.mark.full
 def test_the_command_runs_environments() -> None:
     answer = CliRunner().invoke(faults, ["--seeds", "0", "--environments", "--output", "json"])
     values = json.loads(answer.stdout)
@@ -265,7 +265,7 @@ def test_a_planted_bug_is_found(bug: str) -> None:
     pytest.fail(f"{bug}: nothing of {sorted(invariants)} in {SEEDS_MAX} seeds, only {sorted(other)}")
 
 
-@pytest.mark.acceptance
+@pytest.mark.full
 @pytest.mark.parametrize(("make", "expected"), [(Controller, set()), (LendingController, {"lower-bound-lent"})])
 def test_lent_lower_bounds_are_found(make: Any, expected: set[str]) -> None:
     """Given more jobs than an environment has nodes for, and nodes within the bounds of others that are idle."""

@@ -43,7 +43,7 @@ def with_jobs(loop: EnvironmentLoop, environment: str, seed: int, count: int, mo
         loop.job(f"{environment}{number:02}", environment, at_s, rng.uniform(60.0, 900.0), rng.randint(1, most))
 
 
-@pytest.mark.acceptance
+@pytest.mark.accept
 def test_two_hours_of_two_environments() -> None:
     loop = EnvironmentLoop(10, pair("fb", 6, 2), BEGIN_S, 60.0)
     loop.load(WAVES)
@@ -56,7 +56,7 @@ def test_two_hours_of_two_environments() -> None:
     assert sum(bool(loop.world.completions.get(name)) for name in loop.jobs) >= 15
 
 
-@pytest.mark.acceptance
+@pytest.mark.accept
 def test_a_day_of_both_traces(data_folder: Path) -> None:
     """The first day of the NASA log, its jobs eight times smaller, and of the web demand, scaled to a peak of 12, on 32
     nodes. Timers fire half an hour after the demand changes."""
@@ -81,7 +81,7 @@ def test_a_day_of_both_traces(data_folder: Path) -> None:
     assert steps >= {(name, step) for name in (BATCH, WEB) for step in SetupStep}
 
 
-@pytest.mark.acceptance
+@pytest.mark.accept
 def test_environments_that_grow_beyond_their_bounds() -> None:
     """FLB-NUB: the web environment has as many nodes as it needs, the batch environment asks for what its jobs wait
     for and gives back what is idle."""
@@ -96,7 +96,7 @@ def test_environments_that_grow_beyond_their_bounds() -> None:
     assert all(loop.world.completions.get(name) for name in loop.jobs)
 
 
-@pytest.mark.acceptance
+@pytest.mark.accept
 def test_a_third_environment_borrows() -> None:
     """A pair under FB, and one alone that takes what is left and gives it back; what the pair does not use of its own
     is not lent."""
@@ -114,7 +114,7 @@ def test_a_third_environment_borrows() -> None:
     assert all(loop.world.completions.get(name) for name in loop.jobs)
 
 
-@pytest.mark.acceptance
+@pytest.mark.accept
 def test_units_that_are_vms() -> None:
     """Two environments share VMs on nodes that nobody has: as many run as there are units."""
     template = VmTemplate("box", CORES, 2_000, CORES * CORE_MHZ)

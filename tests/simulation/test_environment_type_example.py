@@ -47,7 +47,7 @@ def run(folder: Path | None, *words: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-@pytest.mark.acceptance
+@pytest.mark.full
 def test_a_third_type_is_brought_by_a_package(tmp_path: Path) -> None:
     """Given that it is installed, then its tests pass."""
     install(tmp_path)
@@ -57,7 +57,7 @@ def test_a_third_type_is_brought_by_a_package(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-@pytest.mark.acceptance
+@pytest.mark.full
 def test_an_agreement_of_a_type_that_is_not_installed_is_refused() -> None:
     """Given that the package is not installed, then the command names the types that there are."""
     file = str(PACKAGE / "env-render.toml")

@@ -199,7 +199,7 @@ def test_a_domain_beside_another_of_its_application_is_found(run: FaultRun) -> N
     assert "not-separate" in found(run)
 
 
-@pytest.mark.acceptance
+@pytest.mark.full
 def test_without_faults_everything_converges() -> None:
     run = calm_run(0.0)
     run.run()

@@ -25,14 +25,14 @@ def test_seeds_have_a_balancer_or_none() -> None:
     assert 10 <= sum(bool(each) for each in found) <= 35
 
 
-@pytest.mark.acceptance
+@pytest.mark.full
 def test_a_balancer_that_begins_anew_serves_again() -> None:
     outcome = run_seed(SEED)
     assert {AWAY, RESTARTED} <= outcome.faults.keys()
     assert outcome.violations == ()
 
 
-@pytest.mark.acceptance
+@pytest.mark.full
 def test_a_controller_that_tells_nothing_again_is_found() -> None:
     found = run_seed(SEED, change=never_again).violations
     assert [violation.invariant for violation in found] == ["not-converged"]

@@ -16,19 +16,15 @@ def frozen(script: FaultScript) -> FaultScript:
     return replace(script, nodes=tuple(replace(node, abilities=()) for node in script.nodes))
 
 
-@pytest.mark.acceptance
-@pytest.mark.parametrize(
-    "seed", [0, *(pytest.param(seed, marks=pytest.mark.acceptance) for seed in (1, 2, 3, 4, 5, 6, 7))]
-)
+@pytest.mark.accept
+@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.accept) for seed in (1, 2, 3, 4, 5, 6, 7))])
 def test_faults_on_nodes_that_can_only_freeze(seed: int) -> None:
     outcome = run_script(frozen(write_script(seed)))
     assert not outcome.violations, outcome.crash
 
 
-@pytest.mark.acceptance
-@pytest.mark.parametrize(
-    "seed", [4, *(pytest.param(seed, marks=pytest.mark.acceptance) for seed in (0, 1, 2, 3, 6, 7))]
-)
+@pytest.mark.accept
+@pytest.mark.parametrize("seed", [4, *(pytest.param(seed, marks=pytest.mark.accept) for seed in (0, 1, 2, 3, 6, 7))])
 def test_environments_on_nodes_that_can_only_freeze(seed: int) -> None:
     """Seeds in which no web instance stays for good on a node that frozen jobs wait for: they wait as long."""
     outcome = run_script(frozen(write_environments(seed)))

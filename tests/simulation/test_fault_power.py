@@ -57,7 +57,7 @@ def last_end_s(run: FaultRun) -> float:
     return max(run.loop.world.completions[job.name][0][1] for job in run.script.power.jobs)
 
 
-@pytest.mark.acceptance
+@pytest.mark.accept
 @pytest.mark.parametrize("seed", power_seeds(turn for turn in range(4, 10) if turn % CLOCKS_SHARE != CLOCKS_TURN))
 def test_every_invariant_holds(seed: int) -> None:
     outcome = run_seed(seed)
@@ -65,7 +65,7 @@ def test_every_invariant_holds(seed: int) -> None:
     assert (outcome.violations, outcome.crash) == ((), ""), f"trimtab sim faults --seeds {seed}-{seed}"
 
 
-@pytest.mark.acceptance
+@pytest.mark.accept
 def test_every_kind_is_scripted_and_happens() -> None:
     seeds = power_seeds(range(4, 4 + KINDS // ROTATED))
     scripted: set[str] = set()
@@ -88,7 +88,7 @@ def test_one_seed_in_five_has_it_and_every_policy_has_its_turn() -> None:
     assert {power.policy for power in scripts if power is not None} == set(POLICIES)
 
 
-@pytest.mark.acceptance
+@pytest.mark.accept
 def test_in_calm_nodes_sleep_and_wake_and_the_deadline_is_kept() -> None:
     run = calm_run(power_seeds(range(8))[5])
     run.run()
@@ -146,7 +146,7 @@ def test_one_window_in_four_has_a_change_and_each_comes_up() -> None:
     assert changes.count(None) == len(changes) - len(ClockChange)
 
 
-@pytest.mark.acceptance
+@pytest.mark.accept
 @pytest.mark.parametrize("number", range(len(ClockChange)))
 def test_among_other_faults_the_promise_is_kept_or_told(number: int) -> None:
     (seed,) = power_seeds([CLOCKS_TURN + CLOCKS_SHARE * number])
@@ -157,7 +157,7 @@ def test_among_other_faults_the_promise_is_kept_or_told(number: int) -> None:
     assert outcome.faults[list(ClockChange)[number].value] == 1
 
 
-@pytest.mark.acceptance
+@pytest.mark.accept
 @pytest.mark.parametrize("change", first(list(ClockChange)))
 def test_in_calm_a_change_of_the_clocks_does_no_harm(change: ClockChange) -> None:
     (seed,) = power_seeds([2])
@@ -169,7 +169,7 @@ def test_in_calm_a_change_of_the_clocks_does_no_harm(change: ClockChange) -> Non
     assert last_end_s(run) <= window.deadline_s
 
 
-@pytest.mark.acceptance
+@pytest.mark.accept
 @pytest.mark.parametrize(
     ("change", "zone", "longer", "invariant"),
     [
@@ -199,7 +199,7 @@ def found(run: FaultRun) -> set[str]:
     return {violation.invariant for violation in run.checker.violations}
 
 
-@pytest.mark.acceptance
+@pytest.mark.accept
 def test_a_host_that_sleeps_with_a_vm_on_it_is_found() -> None:
     run = calm_run(TURN)
     run.loop.run_until(600.0)
@@ -213,7 +213,7 @@ def test_a_host_that_sleeps_with_a_vm_on_it_is_found() -> None:
     assert "asleep-with-vm" in found(run)
 
 
-@pytest.mark.acceptance
+@pytest.mark.accept
 @pytest.mark.parametrize("silent", first([True, False]))
 def test_a_deadline_missed_in_silence_is_found(silent: bool) -> None:
     """With every host gone from the middle of the window on."""

@@ -33,7 +33,7 @@ from tests.extent import first
 SEEDS = range(20)
 
 
-@pytest.mark.acceptance
+@pytest.mark.full
 def test_a_seed_always_gives_the_same_run() -> None:
     assert write_script(7) == write_script(7)
     assert run_seed(7) == run_seed(7)
@@ -46,7 +46,7 @@ def test_every_kind_is_scripted_within_twenty_seeds(first: int) -> None:
     assert scripted == set(Fault)
 
 
-@pytest.mark.acceptance
+@pytest.mark.full
 def test_every_invariant_holds_and_every_kind_really_happens_within_twenty_seeds() -> None:
     happened: set[str] = set()
     for seed in SEEDS:
@@ -97,7 +97,7 @@ def calm_run(seed: int) -> FaultRun:
     return FaultRun(quiet, loop_settings(quiet))
 
 
-@pytest.mark.acceptance
+@pytest.mark.full
 def test_without_faults_nothing_is_found_either() -> None:
     run = calm_run(1)
     run.run()
@@ -106,7 +106,7 @@ def test_without_faults_nothing_is_found_either() -> None:
     assert set(run.outcome().faults) <= {"balancer-away", "balancer-restarted"}  # those follow from the seed alone
 
 
-@pytest.mark.acceptance
+@pytest.mark.full
 def test_a_vm_that_the_script_does_not_own_up_to_is_found_lost() -> None:
     run = calm_run(2)
     loop = run.loop
@@ -189,7 +189,7 @@ def test_stopping_a_vm_that_is_wanted_is_found() -> None:
     assert {violation.invariant for violation in run.checker.violations} == {"stopped-while-wanted", "not-ordered"}
 
 
-@pytest.mark.acceptance
+@pytest.mark.full
 @pytest.mark.parametrize("cut", first(range(12)))
 def test_however_many_effects_an_agent_carries_out_before_it_dies_nothing_is_doubled(cut: int) -> None:
     run = calm_run(4)
@@ -214,7 +214,7 @@ def test_however_many_effects_an_agent_carries_out_before_it_dies_nothing_is_dou
     assert run.checker.violations == []
 
 
-@pytest.mark.acceptance
+@pytest.mark.full
 def test_command_prints_one_object_and_names_the_seeds(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "200")
     answer = CliRunner().invoke(faults, ["--seeds", "3-3", "--output", "json"])

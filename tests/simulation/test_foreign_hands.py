@@ -97,7 +97,7 @@ def moved_while_the_agents_are_away(*away: str, **changes: Any) -> Rig:
     return rig
 
 
-@pytest.mark.acceptance
+@pytest.mark.full
 @pytest.mark.parametrize("away", [("n0",), ("n2",), ("n0", "n2"), ("n2", "n0")])
 def test_a_move_that_no_agent_saw_is_no_loss(away: tuple[str, ...]) -> None:
     rig = moved_while_the_agents_are_away(*away)
@@ -183,7 +183,7 @@ def test_one_seed_in_five_has_hands_and_every_kind_has_its_turn() -> None:
     assert HandChecks(lambda *_: None).touched == {}
 
 
-@pytest.mark.acceptance
+@pytest.mark.full
 # 173: a job is taken to where its rules forbid it to be
 @pytest.mark.parametrize("seed", [*range(20 + TURN, 100, SHARE), 173])
 def test_every_invariant_holds_under_foreign_hands(seed: int) -> None:

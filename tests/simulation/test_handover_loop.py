@@ -105,7 +105,7 @@ def begun(**fields: Any) -> Loop:
     return loop
 
 
-@pytest.mark.acceptance
+@pytest.mark.full
 def test_environments_come_and_go_and_every_setup_is_carried_out() -> None:
     loop = begun()
     assert sorted(loop.holders().values()) == ["hpc", "hpc", "lab", "lab"]
@@ -149,7 +149,7 @@ def test_a_setup_that_fails_for_good_leaves_the_node_to_nobody_until_it_is_repai
     loop.check()
 
 
-@pytest.mark.acceptance
+@pytest.mark.full
 @pytest.mark.parametrize("who", ["agent", "host", "controller"])
 def test_whoever_dies_in_the_middle_of_a_setup_it_is_done_again_or_gone_on_with(who: str) -> None:
     loop = Loop()

@@ -102,7 +102,7 @@ def test_the_other_instance_goes_on_meanwhile() -> None:
     assert len(serving(made)) == 2
 
 
-@pytest.mark.acceptance
+@pytest.mark.full
 def test_a_common_cause_does_not_churn_an_application() -> None:
     """Given an application all of whose instances are ill whatever is done, for two hours, while leaders change: at
     most two are replaced in an hour, one after the other; then all is well without anybody's doing."""
@@ -216,16 +216,16 @@ def found(invariant: str, change: Callable[[LoopSettings], LoopSettings], ill: b
     return False
 
 
-@pytest.mark.acceptance
+@pytest.mark.full
 def test_who_replaces_without_counting_is_found() -> None:
     assert found("replaced-too-often", with_controller(TirelessController))
 
 
-@pytest.mark.acceptance
+@pytest.mark.full
 def test_who_forgets_what_earlier_leaders_have_replaced_is_found() -> None:
     assert found("replaced-too-often", with_controller(ForgetfulController))
 
 
-@pytest.mark.acceptance
+@pytest.mark.full
 def test_who_replaces_what_is_well_is_found() -> None:
     assert found("well-replaced", lambda settings: replace(settings, make_agent=HypochondriacAgent), ill=False)

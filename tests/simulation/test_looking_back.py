@@ -186,7 +186,7 @@ def test_the_command_replays_or_says_what_is_wrong(
     assert (done.exit_code, text in done.stdout + done.stderr) == (status, True), done.stderr
 
 
-@pytest.mark.acceptance
+@pytest.mark.accept
 def test_a_recorded_span_is_simulated_beside_what_was_measured(recorded_store: Path) -> None:
     """The simulation of an undisturbed span has its jobs, ends as many of them, and says by how much it is off."""
     span = ("--store", sqlite_url(recorded_store), "--from", f"{EPOCH_S}", "--to", f"{TO_S}")
@@ -208,7 +208,7 @@ def test_a_recorded_span_is_simulated_beside_what_was_measured(recorded_store: P
     assert lines[-1]["done"] == lines[-1]["of"]
 
 
-@pytest.mark.acceptance
+@pytest.mark.accept
 def test_a_day_is_replayed_exactly_and_simulated_the_same_twice(tmp_path: Path) -> None:
     """25 nodes and 200 jobs for a day: every decision again, with the snapshots that retention leaves; and the
     simulation of half of it gives the same figures for the same seed."""

@@ -64,7 +64,7 @@ def test_as_the_judge_says(policy: str, seed: int) -> None:
         assert differences(seen, policy) == []
 
 
-@pytest.mark.acceptance
+@pytest.mark.full
 def test_as_the_policy_foretells() -> None:
     """The policy computes its prediction by another way, step by step while it searches."""
     apart = []

@@ -127,7 +127,7 @@ def test_stages_are_run_at_their_own_speeds() -> None:
     assert found.utilities["comes"] == pytest.approx((6000.0 - 400.0 - 1000.0) / 6000.0)
 
 
-@pytest.mark.acceptance
+@pytest.mark.full
 @pytest.mark.parametrize("seed", first(range(8)))
 def test_both_ways_to_the_optimum_agree(seed: int) -> None:
     seen = small_instance(seed)
@@ -136,7 +136,7 @@ def test_both_ways_to_the_optimum_agree(seed: int) -> None:
     assert predict(seen, placement).smallest == pytest.approx(best, abs=WITHIN)
 
 
-@pytest.mark.acceptance
+@pytest.mark.full
 @pytest.mark.parametrize("seed", first(range(24), 2))
 def test_no_random_placement_beats_the_optimum(seed: int) -> None:
     """Random sets on random nodes with random shares of the CPU, many of them near the best placement."""

@@ -53,7 +53,7 @@ def _missed(seeds: range) -> list[int]:
     return missed
 
 
-@pytest.mark.acceptance
+@pytest.mark.accept
 def test_near_the_optimum() -> None:
     begun_s = time.process_time()
     missed = _missed(range(300))
@@ -61,7 +61,7 @@ def test_near_the_optimum() -> None:
     assert time.process_time() - begun_s < 60.0
 
 
-@pytest.mark.acceptance
+@pytest.mark.accept
 def test_the_clusters_are_hard_enough() -> None:
     """Filling idle room in order of arrival is near the optimum in little more than half of them."""
     first_fit = find_policy("placement", "first-fit")
@@ -73,7 +73,7 @@ def test_the_clusters_are_hard_enough() -> None:
     assert near < 75
 
 
-@pytest.mark.acceptance
+@pytest.mark.accept
 def test_near_the_optimum_on_many() -> None:
     missed = _missed(range(1000, 2000))
     assert len(missed) <= 1000 * (1 - SHARE), f"not within {WITHIN} of the optimum: seeds {missed}"
@@ -155,7 +155,7 @@ PARAMS: tuple[Mapping[str, Any], ...] = (
 )
 
 
-@pytest.mark.acceptance
+@pytest.mark.accept
 @pytest.mark.parametrize("params", first(PARAMS))
 def test_every_decision_is_feasible(params: Mapping[str, Any]) -> None:
     for seed in range(40):

@@ -182,7 +182,7 @@ EARLY = {"agent loses its journal"}  # found in the first seeds
 KNOWN = {"agent ignores terms": 8, "controller takes absence for proof": 25, "controller forgets its ledger": 8}
 
 
-@pytest.mark.acceptance
+@pytest.mark.accept
 @pytest.mark.parametrize("bug", only(EARLY, list(PLANTED)))
 def test_a_planted_bug_is_found(bug: str) -> None:
     change, invariants = PLANTED[bug]

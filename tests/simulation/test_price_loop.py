@@ -73,7 +73,7 @@ def costs(loop: ClosedLoop) -> list[CostRecord]:
     return [record for record in loop.store.records() if isinstance(record, CostRecord)]
 
 
-@pytest.mark.acceptance
+@pytest.mark.full
 def test_every_cycle_costs_what_its_hours_cost() -> None:
     loop = loop_of(feed())
     loop.run_until(1.2 * DAY_S)
@@ -89,7 +89,7 @@ def test_every_cycle_costs_what_its_hours_cost() -> None:
     assert loop.told == []
 
 
-@pytest.mark.acceptance
+@pytest.mark.full
 def test_a_feed_that_stops_and_goes_back_is_told_and_costs_are_forecast() -> None:
     """Given a feed that stops before it has tomorrow's prices, then it is told when the day ends; one that goes back to
     the day before is told once, and what was known stays."""

@@ -70,14 +70,14 @@ def test_misses_are_judged() -> None:
     assert not agrees(6, RUNS, 1e-6)
 
 
-@pytest.mark.acceptance
+@pytest.mark.accept
 def test_some_policies() -> None:
     """Given a promise that is broken often enough to be seen, then 20,000 runs agree; so does the delayed policy."""
     names = ("static", "threshold", "delayed-threshold", "cost-aware", "cost-aware-fast", "lp")
     assert compare(thesis(confidence=0.95), "increasing", names, FEWER_RUNS, 1) == []
 
 
-@pytest.mark.acceptance
+@pytest.mark.accept
 def test_another_rule_is_found() -> None:
     """Given servers that take half an interval to deploy in one and none in the other, then the comparison says so."""
     given = thesis(confidence=0.95)
@@ -88,7 +88,7 @@ def test_another_rule_is_found() -> None:
     assert not near(played.cost, evaluate(problem, tables["cost-aware"], deploy=0.5).expected_server_cost)
 
 
-@pytest.mark.acceptance
+@pytest.mark.accept
 @pytest.mark.parametrize(("shape", "runs"), [(shape, RUNS if shape == THESIS else FEWER_RUNS) for shape in SHAPES])
 def test_every_policy(shape: str, runs: int) -> None:
     """Given 100,000 runs of the thesis's day, fewer under the other cost functions, then misses are within the 99.9 %
@@ -96,7 +96,7 @@ def test_every_policy(shape: str, runs: int) -> None:
     assert compare(thesis(), shape, METHODS, runs, 3) == []
 
 
-@pytest.mark.acceptance
+@pytest.mark.accept
 @pytest.mark.parametrize("servers_max", [3, 8])
 def test_other_clusters(servers_max: int) -> None:
     """Given fewer or more servers, arrivals to match and a weaker promise, then the same."""

@@ -52,7 +52,7 @@ def test_the_thesis_arrivals(scenario: Scenario) -> None:
     assert 63.0 < times[np.isfinite(times)].max() <= 64.0
 
 
-@pytest.mark.acceptance
+@pytest.mark.full
 def test_poisson_arrivals(scenario: Scenario) -> None:
     """As many as the rate says, in every part of the period; the deviation is the root of the mean."""
     runs = 20_000
@@ -146,7 +146,7 @@ def ramp(intervals: int, servers_max: int, jobs_max: int, per_server: int) -> ND
     return sizes
 
 
-@pytest.mark.acceptance
+@pytest.mark.full
 @pytest.mark.parametrize(("slots", "deploy"), first([(1, 0.4), (2, 0.05)]))
 def test_beside_one_job_at_a_time(slots: int, deploy: float) -> None:
     """Given a short period, then costs, late jobs and deployments agree with those of a simulation that follows every

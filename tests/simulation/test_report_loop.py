@@ -36,7 +36,7 @@ def report(path: Path) -> Report:
         return cluster_report(opened, EPOCH_S, TO_S + 1.0)
 
 
-@pytest.mark.acceptance
+@pytest.mark.full
 def test_the_report_on_a_run_says_what_was_recorded(path: Path) -> None:
     found = report(path)
     figures = {each.name: each.value for each in found.figures}

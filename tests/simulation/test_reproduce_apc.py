@@ -84,7 +84,7 @@ def test_one_tells_every_cycle_until_all_jobs_end(one: Sequence[apc_hypothetical
 # --- Experiments Two and Three -----------------------------------------------------------------------------------
 
 
-@pytest.mark.acceptance
+@pytest.mark.accept
 def test_two_leaves_identical_jobs_alone() -> None:
     """Given a queue of identical jobs, then nobody is suspended or moved, and all rivals end the same jobs at the same
     times."""
@@ -100,7 +100,7 @@ def test_two_leaves_identical_jobs_alone() -> None:
     assert rows["two.completed"].holds is False  # of 200 jobs: the row does not pass for everything
 
 
-@pytest.mark.acceptance
+@pytest.mark.accept
 def test_three_prefers_tight_goals() -> None:
     """Given jobs that differ in their goals alone, then the least utility at the tightest is not below that of FCFS."""
     seed = apc_equal.play_three(0, 150)
@@ -115,7 +115,7 @@ def test_three_prefers_tight_goals() -> None:
 # --- Experiment Four ---------------------------------------------------------------------------------------------
 
 
-@pytest.mark.acceptance
+@pytest.mark.accept
 def test_four_ends_with_so_many_completions() -> None:
     """Given a crowded cluster, then each is judged by the first jobs that it completed, and FCFS is the worst."""
     outcomes = [apc_random.play_four(0, 50.0, rival, 150) for rival in (APC, EDF, FCFS)]
@@ -148,7 +148,7 @@ def test_five_values_cpu_as_figure_18() -> None:
     assert web_utility(200_000.0) == web_utility(130_000.0)
 
 
-@pytest.mark.acceptance
+@pytest.mark.accept
 def test_five_equalises() -> None:
     """Given more jobs than fit beside the web application's best, then both end at one utility."""
     ran = apc_mixed.play_five(1, 130, 0)
@@ -188,14 +188,14 @@ def everything(tmp_path_factory: pytest.TempPathFactory) -> Reproduction:
     return reproduce(PAPER, tuple(PAPER.experiments), SEEDS, tmp_path_factory.mktemp("figures"))
 
 
-@pytest.mark.acceptance
+@pytest.mark.accept
 def test_every_claim_holds(everything: Reproduction) -> None:
     """Given seed 0, then every judged row of every experiment holds."""
     assert broken(everything.rows) == []
     assert len(by_id(everything.rows)) > 60
 
 
-@pytest.mark.acceptance
+@pytest.mark.accept
 def test_every_figure_is_drawn(everything: Reproduction) -> None:
     """Figures 1, 2, 5 and 9 to 20 are there."""
     numbers = {path.stem.removeprefix("apc-figure-") for path in everything.pictures}

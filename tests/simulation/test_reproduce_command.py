@@ -28,7 +28,7 @@ def run(*arguments: str, command: click.Command = main) -> Any:
     return CliRunner().invoke(command, list(arguments))
 
 
-@pytest.mark.acceptance
+@pytest.mark.accept
 def test_experiment_one_as_json(tmp_path: Path) -> None:
     """Rows with the agreed keys, the table of every cycle, and the pictures."""
     outcome = run(
@@ -46,7 +46,7 @@ def test_experiment_one_as_json(tmp_path: Path) -> None:
     assert sorted(Path(path).name for path in values["pictures"]) == drawn
 
 
-@pytest.mark.acceptance
+@pytest.mark.accept
 def test_experiment_one_for_people() -> None:
     """The same as tables."""
     outcome = run("sim", "reproduce", "apc", "--experiment", "1")
@@ -96,7 +96,7 @@ def _paper() -> Paper:
     return Paper("toy", "A paper", {"a": Experiment("", work, rows, draw)})
 
 
-@pytest.mark.acceptance
+@pytest.mark.accept
 def test_a_claim_that_does_not_hold_is_told_and_no_error() -> None:
     """Given values 0, 2, 4 where 2 is the most, then the row says no, with the spread, and the exit status is 0."""
     outcome = run("--seeds", "3", "--output", "json", command=command_of(_paper()))
@@ -107,12 +107,12 @@ def test_a_claim_that_does_not_hold_is_told_and_no_error() -> None:
     assert (second["ours"], second["holds"]) == (None, None)
 
 
-@pytest.mark.acceptance
+@pytest.mark.accept
 def test_a_claim_that_does_not_hold_is_told_to_people() -> None:
     assert "0 of 1 claims hold" in run("--seeds", "3", command=command_of(_paper())).stdout
 
 
-@pytest.mark.acceptance
+@pytest.mark.accept
 def test_the_pool_keeps_the_order() -> None:
     """With one process and with two; and it tells how far it is."""
     work: list[Work] = [(double, (value,)) for value in range(7)]

@@ -29,7 +29,7 @@ def by_id(rows: Sequence[Row]) -> Mapping[str, Row]:
     return found
 
 
-@pytest.mark.acceptance
+@pytest.mark.accept
 def test_fixed_bounds(data_folder: Path) -> None:
     """Tables 1 and 2 with every figure of the paper; where ours is another a reason stands beside it; suspending is
     never worse than killing."""
@@ -72,7 +72,7 @@ def test_lower_bounds(data_folder: Path) -> None:
     assert "1.5 to 10 %" in found["3-1/flb-nub/node-hours"].why
 
 
-@pytest.mark.acceptance
+@pytest.mark.accept
 def test_parameter_studies(data_folder: Path, tmp_path: Path) -> None:
     """Adjustments become fewer with the lease unit, the consumption grows with B; figures are drawn, 14 and 15 as
     12 and 13 are."""

@@ -51,7 +51,7 @@ def test_arrivals() -> None:
     assert rows["5.2.fit"].ours == "2.0000, 0.5000, 2.0000"
 
 
-@pytest.mark.acceptance
+@pytest.mark.accept
 def test_whole_seconds_make_more_arrivals() -> None:
     """Given gaps of 66 s on average, then a clock without fractions makes the difference of Table 5.1."""
     streams = [provisioning_runs.play_streams(seed, 30) for seed in range(2)]
@@ -87,7 +87,7 @@ def everything(tmp_path_factory: pytest.TempPathFactory) -> Reproduction:
     return reproduce(what, tuple(what.experiments), 5, tmp_path_factory.mktemp("figures"))
 
 
-@pytest.mark.acceptance
+@pytest.mark.accept
 def test_what_holds_and_what_does_not(everything: Reproduction) -> None:
     """Given five seeds, then the claims that do not hold are those that are known not to, each with a reason."""
     rows = by_id(everything.rows)
@@ -98,7 +98,7 @@ def test_what_holds_and_what_does_not(everything: Reproduction) -> None:
     assert rows["5.15.static.3"].ours == "41.6 to 53.9"
 
 
-@pytest.mark.acceptance
+@pytest.mark.accept
 def test_every_figure_is_drawn(everything: Reproduction) -> None:
     """Figures 5.2 to 5.17 and g_s(p), and a table for each cost function."""
     numbers = {path.stem.removeprefix("provisioning-figure-") for path in everything.pictures}

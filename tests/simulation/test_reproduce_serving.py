@@ -35,7 +35,7 @@ def test_figure_9(name: str, data_folder: Path) -> None:
     assert (row.id, row.holds) == (f"fig9-{name}", False)
 
 
-@pytest.mark.acceptance
+@pytest.mark.accept
 def test_figure_9_is_drawn(data_folder: Path, tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     (path,) = draw_demand([play_demand(data_folder)], tmp_path)
@@ -56,7 +56,7 @@ def test_figure_9_without_its_requests(data_folder: Path, tmp_path: Path, monkey
         work_demand(1)
 
 
-@pytest.mark.acceptance
+@pytest.mark.accept
 def test_figures_8() -> None:
     """Without adjustment 16 instances answer all but what is beyond them, below 50 ms up to 80 %; with it each number
     of instances from 2 to 16 comes about under a growing load, and none is slow."""
@@ -79,7 +79,7 @@ def test_figures_8() -> None:
     assert "gives 300 ms at 97 %" in found["8-1/at-97"].why
 
 
-@pytest.mark.acceptance
+@pytest.mark.accept
 def test_rows_of_any_points(tmp_path: Path) -> None:
     """Given points that were measured elsewhere, then the same rows judge them and the same pictures show them."""
     off = [Point(100.0 * use, 100.0 * use, 0.04 / (1.0 - use), use, 1.0) for use in (0.2, 0.5, 0.8, 0.97)]

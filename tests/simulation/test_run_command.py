@@ -43,7 +43,7 @@ def test_it_ends_in_figures_a_report_and_a_picture(tmp_path: Path) -> None:
     assert (folder / "run.png").read_bytes().startswith(PNG)
 
 
-@pytest.mark.acceptance
+@pytest.mark.full
 def test_the_same_seed_gives_the_same_run_and_another_another(tmp_path: Path) -> None:
     def values(seed: str) -> dict[str, object]:
         arguments = [*SMALL, "--seed", seed, "--policy", "edf", "--output-folder", str(tmp_path)]
@@ -55,7 +55,7 @@ def test_the_same_seed_gives_the_same_run_and_another_another(tmp_path: Path) ->
     assert values("2") != first
 
 
-@pytest.mark.acceptance
+@pytest.mark.full
 def test_without_matplotlib_it_says_so_and_saves_the_report(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     answer = CliRunner().invoke(sim, [*SMALL, "--output-folder", str(tmp_path)])
@@ -82,7 +82,7 @@ def test_a_policy_that_is_not_there_is_the_users_mistake(tmp_path: Path) -> None
     assert "nonesuch" in answer.stderr
 
 
-@pytest.mark.acceptance
+@pytest.mark.full
 def test_without_a_web_application(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     answer = CliRunner().invoke(sim, [*SMALL, "--web-load", "0", "--output-folder", str(tmp_path)])

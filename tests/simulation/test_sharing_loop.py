@@ -67,7 +67,7 @@ def _gain(blind: ReplayFigures, seeing: ReplayFigures) -> float:
     return 1.0 - seeing.mean_turnaround_s / blind.mean_turnaround_s
 
 
-@pytest.mark.acceptance
+@pytest.mark.accept
 @pytest.mark.parametrize(("policy", "params"), first(POLICIES))
 def test_jobs_end_earlier_and_more_goals_are_met(policy: str, params: dict[str, str]) -> None:
     found = [_both(seed, 40, 4, policy, params) for seed in range(3)]
@@ -78,7 +78,7 @@ def test_jobs_end_earlier_and_more_goals_are_met(policy: str, params: dict[str, 
     assert met[1] > met[0] * 1.1
 
 
-@pytest.mark.acceptance
+@pytest.mark.accept
 @pytest.mark.parametrize(("policy", "params"), POLICIES)
 def test_the_same_on_a_larger_cluster(policy: str, params: dict[str, str]) -> None:
     found = [_both(100 + seed, 200, 10, policy, params) for seed in range(3)]
@@ -90,7 +90,7 @@ def test_the_same_on_a_larger_cluster(policy: str, params: dict[str, str]) -> No
     assert met[1] > met[0] * 1.1
 
 
-@pytest.mark.acceptance
+@pytest.mark.accept
 @pytest.mark.parametrize(("policy", "params"), first(POLICIES[:2]))
 def test_controller_and_agents_gain_too(policy: str, params: dict[str, str]) -> None:
     """Reports carry what the disks make of it, the controller makes columns of profiles, and decisions use them."""

@@ -86,7 +86,7 @@ def test_instances_follow_the_load_and_no_request_is_lost(policy: str) -> None:
     assert len(drains) >= 3
 
 
-@pytest.mark.acceptance
+@pytest.mark.full
 def test_an_instance_that_is_not_drained_loses_requests() -> None:
     """Given no time to drain, then the same course loses some: the balancer of the test does tell."""
     made = loop(drain_limit_s=0.0)
@@ -122,7 +122,7 @@ def test_a_balancer_that_is_out_of_reach_is_told_later() -> None:
     assert len(made.fake_balancer.serving("shop")) == len(running(made)) == 4
 
 
-@pytest.mark.acceptance
+@pytest.mark.full
 def test_a_new_leader_goes_on() -> None:
     made = loop()
     made.submit_web(app(), truth(steps(PEAK)))
@@ -135,7 +135,7 @@ def test_a_new_leader_goes_on() -> None:
     assert made.balancers["shop"].site.lost == 0.0
 
 
-@pytest.mark.acceptance
+@pytest.mark.full
 def test_a_balancer_that_measures_is_all_that_decisions_need() -> None:
     """Given an application that tells nothing by itself, then its balancer's figures are those of its flow, the work of
     a request is found from them, and limits follow from it."""
@@ -167,7 +167,7 @@ def test_a_balancer_that_begins_anew_is_told_within_seconds() -> None:
     assert len(made.fake_balancer.serving("shop")) == 2
 
 
-@pytest.mark.acceptance
+@pytest.mark.full
 @pytest.mark.parametrize("seed", [3, 8])
 def test_faults_and_a_balancer_that_is_told(seed: int) -> None:
     """Given a script of faults and instances that are drained before they are stopped, then all that must hold does."""
@@ -197,7 +197,7 @@ def given(made: ClosedLoop) -> int:
     return sum(node.environment == "site" for node in core(made).cluster.nodes.values())
 
 
-@pytest.mark.acceptance
+@pytest.mark.full
 def test_units_follow_the_instances() -> None:
     """Given an environment of one node: as the load grows it has as many nodes as instances, and gives them back."""
     made = loop()
@@ -213,7 +213,7 @@ def test_units_follow_the_instances() -> None:
     assert units_wanted("site", core(made).cluster) == 1
 
 
-@pytest.mark.acceptance
+@pytest.mark.full
 def test_the_last_instance_goes_when_nothing_is_asked_and_comes_back() -> None:
     """Given a goal, a minimum of none and an hour in which nobody asks for anything, then there is no instance and no
     unit is needed; and the first requests bring one."""
@@ -236,7 +236,7 @@ def test_reports_that_come_less_often_than_it_is_looked_are_enough() -> None:
     assert len(running(made)) == 4
 
 
-@pytest.mark.acceptance
+@pytest.mark.full
 def test_units_that_are_vms_follow_too() -> None:
     made = loop()
     environment(made, granularity=Granularity.VM, template=VmTemplate("small", 4, 500, 4_000.0))
@@ -249,7 +249,7 @@ def test_units_that_are_vms_follow_too() -> None:
     assert made.balancers["shop"].site.lost == 0.0
 
 
-@pytest.mark.acceptance
+@pytest.mark.full
 def test_with_a_goal_the_number_moves_between_cycles_inside_the_policys_bounds() -> None:
     """Given a goal that one instance meets up to 70 % and a policy that has chosen for little load, then between two
     cycles more load brings more instances, as many as the model bears out."""

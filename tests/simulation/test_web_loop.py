@@ -86,7 +86,7 @@ def test_pushed_or_read_it_is_the_same(url: str) -> None:
     assert measured.queued == 0
 
 
-@pytest.mark.acceptance
+@pytest.mark.full
 def test_work_that_is_not_declared_is_learnt() -> None:
     made = loop("first-fit")
     rates = [(300.0 * turn, 20.0 + 60.0 * (turn % 3)) for turn in range(40)]

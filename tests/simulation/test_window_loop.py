@@ -114,7 +114,7 @@ def turns(sizes: list[int]) -> int:
     return sum(one * other < 0 for one, other in pairwise(steps_made))
 
 
-@pytest.mark.acceptance
+@pytest.mark.accept
 @pytest.mark.parametrize("provisioning", ["threshold", "cost-aware"])
 def test_goals_and_a_deadline_are_both_kept(provisioning: str) -> None:
     """Given jobs with goals that hold a node and a half, then there are more nodes for the window's, without any that
@@ -130,7 +130,7 @@ def test_goals_and_a_deadline_are_both_kept(provisioning: str) -> None:
     assert loop.sizes[-1] == 1
 
 
-@pytest.mark.acceptance
+@pytest.mark.accept
 def test_a_window_beside_a_web_application() -> None:
     """Given an application whose instances are allotted all that four nodes have, then the window has nodes of its own,
     and both keep what they promise."""
@@ -152,7 +152,7 @@ def test_a_window_beside_a_web_application() -> None:
     assert utility > 0.3
 
 
-@pytest.mark.acceptance
+@pytest.mark.accept
 @pytest.mark.parametrize("placement", first(["first-fit", "apc"]))
 def test_gangs_without_a_goal_beside_a_window(placement: str) -> None:
     """Given a gang that needs three nodes while the window's are full, then it runs within two cycles, and the nodes go
@@ -171,7 +171,7 @@ def test_gangs_without_a_goal_beside_a_window(placement: str) -> None:
     assert loop.sizes[-1] == 1
 
 
-@pytest.mark.acceptance
+@pytest.mark.accept
 @pytest.mark.parametrize("placement", ["first-fit", "apc"])
 def test_jobs_that_missed_their_deadline_are_done_before_the_next_period(placement: str) -> None:
     """Given jobs with four times the work that was declared, when the deadline has passed with some left, then nodes

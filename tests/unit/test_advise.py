@@ -61,7 +61,7 @@ def test_the_best_is_the_cheapest_that_meets_what_is_asked() -> None:
     assert all(one.meets or not other.meets for one, other in zip(advice.options, advice.options[1:], strict=False))
 
 
-@pytest.mark.acceptance
+@pytest.mark.full
 def test_the_same_again() -> None:
     """Also with another number of processes."""
     one, two = (advise(BOTH, Asked(), LEASES_S, workers) for workers in (1, 2))
@@ -118,7 +118,7 @@ def ran(*words: object, status: int = 0) -> dict[str, Any]:
     return found
 
 
-@pytest.mark.acceptance
+@pytest.mark.full
 def test_both_files_to_two_agreements(files: dict[str, Path]) -> None:
     words = ("--log", files["log"], "--demand", files["demand"], "--divide-sizes", 2, "--scale", 2)
     found = ran(*words, "--price-per-node-hour", 0.5, "--write", files["folder"], "--owner", "kim")
@@ -143,7 +143,7 @@ def test_both_files_to_two_agreements(files: dict[str, Path]) -> None:
     assert {each["where"] for each in again["error"]["problems"]} == {"--write"}
 
 
-@pytest.mark.acceptance
+@pytest.mark.full
 def test_one_side_alone(files: dict[str, Path]) -> None:
     web = ran("--demand", files["demand"])
     assert (web["given"]["jobs"], web["recommended"]["model"]) == (0, ON_DEMAND)
@@ -176,7 +176,7 @@ def test_an_option_too_few_nodes_for_the_largest_job(files: dict[str, Path]) -> 
     assert "at least 8" in ran("--log", files["log"], "--nodes", 7, status=2)["error"]["message"]
 
 
-@pytest.mark.acceptance
+@pytest.mark.full
 def test_public_logs(data_folder: Path) -> None:
     """Two weeks of NASA's log beside a web demand with a peak of 128, as the paper plays them."""
     found = ran(

@@ -266,7 +266,7 @@ def test_limits_that_hardly_change_are_not_told() -> None:
     assert steady(Limits(1, 1), Limits(1, 2)) == Limits(1, 2)
 
 
-@pytest.mark.acceptance
+@pytest.mark.full
 def test_everything_is_told_again_in_turns() -> None:
     """Given forty applications and a period of 5 s, then each is told again every 5 s, and not all at one instant."""
     desk = Desk(NODES, balancer=BalancerSettings("test", retell_s=5.0), web_adjust_s=1e6).lead()

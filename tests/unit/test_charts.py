@@ -227,7 +227,7 @@ def _texts(root: ET.Element) -> dict[str, tuple[float, float]]:
     }
 
 
-@pytest.mark.acceptance
+@pytest.mark.full
 def test_threads_may_draw_at_once() -> None:
     draw = pytest.importorskip("daemons.report.draw")
     pytest.importorskip("matplotlib")

@@ -303,7 +303,7 @@ def test_doctor_on_data_and_folder(tmp_path: Path) -> None:
     assert gone.fix
 
 
-@pytest.mark.acceptance
+@pytest.mark.full
 def test_doctor_fails_when_a_check_fails(tmp_path: Path) -> None:
     """In an interpreter where a folder of someone else's shadows one of our packages."""
     (tmp_path / "agents").mkdir()

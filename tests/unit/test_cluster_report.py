@@ -209,7 +209,7 @@ def called(*words: object) -> Result:
     return CliRunner().invoke(main, ["report", *(str(word) for word in words)], env={"COLUMNS": "200"})
 
 
-@pytest.mark.acceptance
+@pytest.mark.full
 def test_the_command_prints_and_writes(url: str, tmp_path: Path) -> None:
     file = tmp_path / "report.html"
     span = ("--from", NOW_S - DAY_S, "--to", "2026-09-22T02:00:00+02:00", "--store", url)

@@ -240,7 +240,7 @@ def test_an_address_of_a_node_is_one(address: str) -> None:
     ]
 
 
-@pytest.mark.acceptance
+@pytest.mark.full
 @settings(max_examples=examples(100))
 @given(st.text(max_size=200))
 def test_any_text_is_configuration_or_invalid_input(text: str) -> None:

@@ -43,7 +43,7 @@ def value(table: SizeTable) -> float:
     return table.value_at_0
 
 
-@pytest.mark.acceptance
+@pytest.mark.full
 @pytest.mark.parametrize("shape", first(SHAPES))
 def test_value_of_the_cost_aware_rule(shape: str) -> None:
     table = table_of(shape)
@@ -54,7 +54,7 @@ def test_value_of_the_cost_aware_rule(shape: str) -> None:
     assert value(fast) < value(table) <= value(monotone) + 1e-9
 
 
-@pytest.mark.acceptance
+@pytest.mark.full
 @pytest.mark.parametrize("shape", first(SHAPES))
 @pytest.mark.parametrize("monotone", [False, True])
 def test_cost_and_penalty_carried_out_are_the_value(shape: str, monotone: bool) -> None:
@@ -71,7 +71,7 @@ def test_the_cost_aware_rule_misses_by_the_capacity_of_its_own_interval(shape: s
     assert evaluate(PROBLEMS[shape], table_of(shape)).miss_probability == pytest.approx(MISSES[shape], rel=0.02)
 
 
-@pytest.mark.acceptance
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("method", "shape"),
     first(
@@ -92,7 +92,7 @@ def test_a_guarded_rule_keeps_the_promise_near_the_least_cost(method: str, shape
     assert LOWER_BOUNDS[shape] < done.expected_server_cost < 1.015 * LOWER_BOUNDS[shape]
 
 
-@pytest.mark.acceptance
+@pytest.mark.full
 @pytest.mark.parametrize("shape", first(SHAPES))
 def test_cost_of_the_threshold_rules(shape: str) -> None:
     problem = PROBLEMS[shape]
@@ -124,7 +124,7 @@ def test_sizes_are_forced_above_the_capacity() -> None:
     assert [table.size(INTERVALS - 1, 3, jobs) for jobs in range(8)] == [1, 1, 2, 3, 4, 5, 5, 5]
 
 
-@pytest.mark.acceptance
+@pytest.mark.full
 def test_the_monotone_rule_never_takes_fewer_for_more_jobs() -> None:
     problem = PROBLEMS["quadratic-2"]
     plain = [step.sizes for step in cost_steps(problem)][1:]
@@ -146,7 +146,7 @@ def test_costs_equal_up_to_rounding_change_nothing(later_price: float) -> None:
         assert (table.sizes[interval, :, : most[interval]] == np.arange(1, 6)[:, None]).all()
 
 
-@pytest.mark.acceptance
+@pytest.mark.full
 def test_another_start() -> None:
     problem, table = PROBLEMS["uniform"], table_of("uniform")
 
@@ -166,7 +166,7 @@ def test_another_start() -> None:
             evaluate(problem, table, deploy, servers, jobs)
 
 
-@pytest.mark.acceptance
+@pytest.mark.full
 def test_deployment_costs_more_and_misses_more() -> None:
     problem, table = PROBLEMS["uniform"], table_of("uniform")
 

@@ -29,7 +29,7 @@ def a_server_for_every_job(given: DeadlineProblem, jobs: int, begin: float, end:
     return np.convolve(stay, stats.poisson.pmf(np.arange(width), mean))[:width]
 
 
-@pytest.mark.acceptance
+@pytest.mark.full
 @pytest.mark.parametrize("arrivals", [[0.0], [3.0], [3.0, 2.0, 0.5], [20.0, -19.0, 12.0, -5.0], [2e-9, 1e-9]])
 @pytest.mark.parametrize(("begin", "end"), [(0.0, 1.0), (0.0, 0.03), (0.03, 1.0)])
 @pytest.mark.parametrize("service", [0.4, 3.0])
@@ -84,7 +84,7 @@ def test_forward_and_backward_are_transposed() -> None:
     assert (there * values).sum(axis=1) == pytest.approx((mass * back).sum(axis=1), rel=1e-12)
 
 
-@pytest.mark.acceptance
+@pytest.mark.full
 def test_many_events_go_in_pieces() -> None:
     given = problem([2_000.0, 1_500.0, -300.0], 0.01, servers_max=30)
     chain, counts = Chain(given, 6_000), np.arange(6_001.0)

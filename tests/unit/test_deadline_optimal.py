@@ -49,14 +49,14 @@ def small(**changes: object) -> DeadlineProblem:
     return replace(problem, **changes)  # type: ignore[arg-type]
 
 
-@pytest.mark.acceptance
+@pytest.mark.full
 @pytest.mark.parametrize("shape", first(list(BOUNDS)))
 def test_known_lower_bounds(shape: str) -> None:
     bound, multiplier = BOUNDS[shape]
     assert best_for(thesis(shape), multiplier).lower_bound == pytest.approx(bound, abs=6e-4)
 
 
-@pytest.mark.acceptance
+@pytest.mark.full
 @pytest.mark.parametrize("shape", ["uniform", "quadratic-2"])
 def test_the_rule_keeps_the_promise_and_costs_nearly_the_bound(shape: str) -> None:
     problem = thesis(shape)
@@ -69,7 +69,7 @@ def test_the_rule_keeps_the_promise_and_costs_nearly_the_bound(shape: str) -> No
     assert found.expected_server_cost == pytest.approx(result.expected_server_cost, rel=1e-10)
 
 
-@pytest.mark.acceptance
+@pytest.mark.full
 @pytest.mark.parametrize("confidence", first([0.9, 0.6, 0.99, 0.999]))
 def test_no_other_policy_that_keeps_the_promise_is_cheaper(confidence: float) -> None:
     problem = small(confidence=confidence)
@@ -92,7 +92,7 @@ def test_more_multiplier_means_fewer_misses_at_more_cost() -> None:
     assert costs[0] < costs[-1]
 
 
-@pytest.mark.acceptance
+@pytest.mark.full
 def test_a_penalty_counts_beside_the_promise() -> None:
     problem = small(penalty=1.4)
     result = optimal(problem)
@@ -111,13 +111,13 @@ def test_a_penalty_alone_can_keep_the_promise() -> None:
     assert alone.lower_bound - 1e-9 <= total <= alone.lower_bound + 5e-5 * 48.0
 
 
-@pytest.mark.acceptance
+@pytest.mark.full
 def test_with_a_penalty_the_rule_works_on_when_the_promise_is_lost() -> None:
     assert optimal_table(small(penalty=3.0)).size(7, 1, 20) == 6
     assert optimal_table(small(penalty=0.0)).size(7, 1, 20) == 1
 
 
-@pytest.mark.acceptance
+@pytest.mark.full
 def test_an_impossible_promise_gets_the_rule_that_misses_least() -> None:
     problem = small(confidence=0.9999)
     result = optimal(problem)
@@ -148,13 +148,13 @@ def test_one_size_to_choose_from() -> None:
     assert result.keeps
 
 
-@pytest.mark.acceptance
+@pytest.mark.full
 def test_more_slots_need_fewer_servers() -> None:
     one, two = optimal(small()), optimal(small(slots=2))
     assert two.expected_server_cost < one.expected_server_cost
 
 
-@pytest.mark.acceptance
+@pytest.mark.full
 @pytest.mark.parametrize("deploy", first([1.0, 0.0]))
 def test_deployment_at_once_and_for_a_whole_interval(deploy: float) -> None:
     problem = small(deploy=deploy)
@@ -164,7 +164,7 @@ def test_deployment_at_once_and_for_a_whole_interval(deploy: float) -> None:
     assert found.miss_probability == pytest.approx(result.miss_probability, rel=1e-9)
 
 
-@pytest.mark.acceptance
+@pytest.mark.full
 def test_many_sizes_follow_the_time_to_deploy_nearly() -> None:
     problem = small(servers_max=30, arrivals=5.0 * small().arrivals)
     result = optimal(problem)

@@ -128,7 +128,7 @@ def flood(link: socket.socket) -> None:
         link.sendall(to_frame(Call(What.VMS, 2)) * 1_000)
 
 
-@pytest.mark.acceptance
+@pytest.mark.full
 def test_a_client_that_reads_nothing_is_cut_off(path: Path) -> None:
     """What it leaves unread is bounded, and nobody else waits for it."""
     with serving(path, COSTS["none"]) as lab:
@@ -202,7 +202,7 @@ sys.stdin.read()
 """
 
 
-@pytest.mark.acceptance
+@pytest.mark.full
 def test_kill_9_of_an_agent_leaves_its_vms_running(process: Process, path: Path) -> None:
     assert process.said == {"socket": str(path), "pid": process.child.pid}
     uri = f"unix://{path}?node=n1"

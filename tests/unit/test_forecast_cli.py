@@ -53,7 +53,7 @@ def test_no_windows_are_said_to_be_none(rig: Rig) -> None:
     assert "windows: none" in rig.trimtab("forecast", "day").output
 
 
-@pytest.mark.acceptance
+@pytest.mark.full
 def test_a_closed_queue_refuses_a_job_file(rig: Rig, file: Path) -> None:
     """Given a job file after the submission period, then the command fails and says when the queue opens."""
     rig.run(7 * HOUR_S)

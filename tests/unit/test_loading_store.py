@@ -49,7 +49,7 @@ def test_a_new_leader_has_what_was_learnt(url: str) -> None:
         assert store.take_lead("b").image == KEPT
 
 
-@pytest.mark.acceptance
+@pytest.mark.full
 def test_a_backup_has_what_was_learnt(url: str, tmp_path: Path) -> None:
     with closing(SqlStore(url)) as store, closing(SqlStore(f"sqlite:///{tmp_path / 'other.db'}")) as other:
         store.write(store.take_lead("a").term, KEPT)

@@ -381,7 +381,7 @@ def test_the_schema_is_a_schema_and_the_examples_keep_it() -> None:
         assert accepted_by_schema(raw)
 
 
-@pytest.mark.acceptance
+@pytest.mark.full
 @pytest.mark.parametrize("part", first(range(PARTS)))
 def test_schema_and_reader_accept_and_refuse_the_same(part: int) -> None:
     """Thousands of documents, each with one thing changed. What no schema can say (names that must be known, numbers

@@ -48,7 +48,7 @@ def scenario(tmp_path: Path, *replacements: tuple[str, str]) -> Path:
     return path
 
 
-@pytest.mark.acceptance
+@pytest.mark.full
 def test_the_keys_of_the_output(tmp_path: Path) -> None:
     """Every policy, exactly and at random."""
     found = provisioned(scenario(tmp_path), "--monte-carlo", 500)
@@ -75,7 +75,7 @@ def found_values() -> set[str]:
     return {"cost-aware", "cost-aware-monotone", "cost-aware-fast", "optimal"}
 
 
-@pytest.mark.acceptance
+@pytest.mark.full
 def test_the_thesis() -> None:
     """Capacities, the static size and what two policies cost."""
     found = provisioned(THESIS, "--policies", "static, threshold")
@@ -90,7 +90,7 @@ def test_the_thesis() -> None:
     assert "monte_carlo" not in found
 
 
-@pytest.mark.acceptance
+@pytest.mark.full
 def test_real_prices() -> None:
     """Given a weekend on which power is given away around noon, then the cost-aware policy is cheaper by a quarter at
     least, and what it costs is in EUR."""
@@ -100,7 +100,7 @@ def test_real_prices() -> None:
     assert cost["static"] < 4 * 23 * 0.25 * 0.25  # 4 servers, 23 hours, 0.25 kW, at less than 0.25 EUR per kWh
 
 
-@pytest.mark.acceptance
+@pytest.mark.full
 def test_guarded_sizes_keep_the_promise(tmp_path: Path) -> None:
     """Given the option, then a cost-aware policy keeps the promise that it otherwise breaks, at a cost."""
     found = []

@@ -80,7 +80,7 @@ def test_two_decisions_in_one_interval_are_one_decision_point() -> None:
     assert later.windows[0].nodes == 1
 
 
-@pytest.mark.acceptance
+@pytest.mark.full
 @pytest.mark.parametrize("name", ["cost-aware", "cost-aware-monotone", "cost-aware-fast", "optimal", "lp"])
 def test_what_can_wait_waits_for_cheap_hours(name: str) -> None:
     view = window(interval=1, jobs=2, nodes=1, intervals=INTERVALS, confidence=0.9)

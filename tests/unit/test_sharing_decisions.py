@@ -185,7 +185,7 @@ def test_other_values_of_the_parameter_are_refused(policy: str, value: object) -
         find_policy("placement", policy).check_params({"sharing": value})
 
 
-@pytest.mark.acceptance
+@pytest.mark.full
 @pytest.mark.parametrize("policy", ["apc", *SIMPLE])
 def test_whatever_is_loaded_decisions_are_sound(policy: str) -> None:
     for seed in range(25):
@@ -194,7 +194,7 @@ def test_whatever_is_loaded_decisions_are_sound(policy: str) -> None:
         assert verify(seen, decision) == [], seed
 
 
-@pytest.mark.acceptance
+@pytest.mark.full
 def test_seeing_is_no_worse_than_being_blind_and_better_on_average() -> None:
     """Both decisions judged with what sharing truly costs: the smallest utility and the mean."""
     lowest, means = [], []

@@ -257,7 +257,7 @@ raise SystemExit(shell.run())
 """
 
 
-@pytest.mark.acceptance
+@pytest.mark.full
 @pytest.mark.parametrize("number", first([signal.SIGTERM, signal.SIGINT]))
 def test_signals_stop_and_reload_a_process(number: signal.Signals) -> None:
     root = Path(__file__).parents[2]

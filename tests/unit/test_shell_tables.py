@@ -97,7 +97,7 @@ def test_where_tables_lie() -> None:
     assert tables_folder("postgresql+psycopg://db/trimtab") == Path("/var/lib/trimtab/tables")
 
 
-@pytest.mark.acceptance
+@pytest.mark.full
 def test_two_processes_share_the_tables(tmp_path: Path) -> None:
     """Given two workers on one folder, when one has computed what the other lacked, then that decides by it."""
     logs.configure("info", stream=io.StringIO())

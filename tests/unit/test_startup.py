@@ -67,7 +67,7 @@ def test_a_good_file_can_be_checked_without_beginning(main: object, tmp_path: Pa
     assert main(["--config", str(tmp_path / "nowhere.toml"), "--check"]) == 2
 
 
-@pytest.mark.acceptance
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("module", "text", "told"),
     first(

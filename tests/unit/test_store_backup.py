@@ -88,7 +88,7 @@ def test_what_was_backed_up_is_restored_and_only_observes(store: SqlStore, other
     assert leader.term == restored.term + 1
 
 
-@pytest.mark.acceptance
+@pytest.mark.full
 def test_a_backup_of_a_store_without_control_also_only_observes(other: SqlStore, tmp_path: Path) -> None:
     with closing(SqlStore(sqlite_url(tmp_path / "bare.db"))) as bare:
         bare.take_lead("a")
@@ -179,7 +179,7 @@ def test_a_newer_backup_is_refused(store: SqlStore, other: SqlStore, tmp_path: P
         other.restore(tmp_path / "b.db")
 
 
-@pytest.mark.acceptance
+@pytest.mark.full
 def test_a_backup_is_of_one_moment_while_writes_go_on(store: SqlStore, tmp_path: Path) -> None:
     """Every write puts the same number into two records; no backup may show two numbers."""
     term = store.take_lead("a").term

@@ -89,7 +89,7 @@ def test_what_could_not_be_stored_comes_again_before_the_rest() -> None:
     assert len(batch.uses) == 1
 
 
-@pytest.mark.acceptance
+@pytest.mark.full
 def test_a_store_that_is_long_away_costs_bounded_memory() -> None:
     history = History()
     for number in range(PENDING_MAX + 5):
@@ -288,7 +288,7 @@ def test_impossible_retention_is_refused(wrong: dict[str, float]) -> None:
         Retention(**wrong)
 
 
-@pytest.mark.acceptance
+@pytest.mark.full
 def test_old_leads_are_forgotten_but_not_the_term(store: SqlStore) -> None:
     for _ in range(1005):
         store.take_lead("a")

@@ -133,7 +133,7 @@ def test_a_leader_is_given_jobs_in_the_order_of_submission_and_the_newest_decisi
     assert store.decision(11) is None
 
 
-@pytest.mark.acceptance
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("sizes", "given"),
     [
@@ -179,7 +179,7 @@ def wide_decision(count: int) -> DecisionRecord:
     return replace(record, held=held, dropped=record.refusals[:3], plan=Plan(steps, record.refusals[3:]))
 
 
-@pytest.mark.acceptance
+@pytest.mark.full
 @pytest.mark.parametrize(
     "count", first([1, 2, STRETCH_WEIGHT_MAX, STRETCH_WEIGHT_MAX - 1, 3 * STRETCH_WEIGHT_MAX + 1], 3)
 )
@@ -188,7 +188,7 @@ def test_long_records_come_back_whole(count: int) -> None:
         assert from_body(to_body(record), type(record)) == record
 
 
-@pytest.mark.acceptance
+@pytest.mark.full
 def test_the_largest_gang_is_stored_though_no_message_could_carry_it(store: SqlStore) -> None:
     record = large_job(65_536)
     store.write(store.take_lead("a").term, (record,))
@@ -338,7 +338,7 @@ def fill(url: str, results: multiprocessing.SimpleQueue[tuple[str, int]]) -> Non
         results.put(("never full", taken))
 
 
-@pytest.mark.acceptance
+@pytest.mark.full
 def test_a_full_disk_loses_nothing_that_was_taken(path: Path) -> None:
     """Given a process that may write no file larger than so much, when it is full, then every write that was answered
     is there, the one that was refused is not, and with room again the store goes on."""

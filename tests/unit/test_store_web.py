@@ -83,7 +83,7 @@ def test_a_store_of_the_first_version_is_brought_up_to_date_and_loads(path: Path
         assert store.take_lead("a").image == first
 
 
-@pytest.mark.acceptance
+@pytest.mark.full
 def test_predictions_count_in_what_a_new_leader_is_given(path: Path) -> None:
     """Decisions on thousands of workloads are few in the image, so that taking over stays quick."""
     gains = tuple(Gain(f"job-{at}", 0.5, 0.5, 0.5) for at in range(5_000))

@@ -86,7 +86,7 @@ def queued(desk: Desk) -> dict[str, bool]:
     return dict(zip(work.names, work.queued.tolist(), strict=True))
 
 
-@pytest.mark.acceptance
+@pytest.mark.full
 def test_jobs_that_a_window_has_left_behind_are_its_own_no_more() -> None:
     """Given a job that is not done by noon, then it is of the queue until then, no more afterwards, when it takes from
     what the next period's jobs will have, and again from midnight on."""

@@ -146,7 +146,7 @@ def test_an_unknown_queue_is_refused() -> None:
     assert "'night'" in reply.detail
 
 
-@pytest.mark.acceptance
+@pytest.mark.full
 @pytest.mark.parametrize("hour", [7.0, 13.0])
 def test_a_closed_queue_is_refused_with_its_opening(hour: float) -> None:
     """Given a job after the submission period or after the deadline, then the refusal says when it opens."""
@@ -181,7 +181,7 @@ def test_only_running_counts_as_service() -> None:
     assert work == {1200: 1200.0 * 1000.0, 1800: 600.0 * 1000.0}
 
 
-@pytest.mark.acceptance
+@pytest.mark.full
 def test_arrivals_are_counted_by_slot_and_kept_for_the_forecast() -> None:
     """Given jobs in the first and third hour, then after the deadline that day's counts are history, and the next
     forecast expects more in those hours than it did."""
@@ -222,7 +222,7 @@ def test_a_forecast_stands_for_its_period() -> None:
     assert desk.told("forecast-left-band") == []
 
 
-@pytest.mark.acceptance
+@pytest.mark.full
 def test_more_arrivals_than_foreseen_raise_the_forecast() -> None:
     """Given 60 jobs where 0.25 were expected, then an event tells it, later intervals expect more, and some of the
     raise is remembered for the next day."""
@@ -255,7 +255,7 @@ def test_a_margin_shrinks_while_forecasts_hold() -> None:
     assert (desk.window.arrivals_margin, desk.window.service_margin) == (1.5, 1.0)
 
 
-@pytest.mark.acceptance
+@pytest.mark.full
 def test_longer_jobs_than_foreseen_raise_the_service_time() -> None:
     """Given 16 jobs of two hours where ten minutes were always true, then an event tells it, and policies see a longer
     service time for the rest of the period."""
@@ -295,7 +295,7 @@ def test_a_raised_service_time_is_lowered_when_short_jobs_follow() -> None:
 # --- deadlines and promises ------------------------------------------------------------------------------------------
 
 
-@pytest.mark.acceptance
+@pytest.mark.full
 def test_a_missed_deadline_is_told_and_shown() -> None:
     """Given two jobs that are not done at the deadline, then an event and an alarm say so until the next deadline."""
     desk = WindowDesk()
@@ -366,7 +366,7 @@ def test_a_jump_of_the_clock_ends_periods() -> None:
     assert desk.view().interval == 10
 
 
-@pytest.mark.acceptance
+@pytest.mark.full
 def test_a_day_of_25_hours() -> None:
     """Given a window of the whole day on which the clock is put back, then it has four intervals more, and the slots of
     the hour that comes twice are remembered to have come twice."""

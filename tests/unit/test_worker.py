@@ -50,7 +50,7 @@ def gone(pid: int) -> bool:
     return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] == "Z"
 
 
-@pytest.mark.acceptance
+@pytest.mark.full
 def test_one_process_answers_request_after_request(worker: Worker) -> None:
     assert worker.warm()
     pid = worker.pid
@@ -61,7 +61,7 @@ def test_one_process_answers_request_after_request(worker: Worker) -> None:
     assert pid != os.getpid()
 
 
-@pytest.mark.acceptance
+@pytest.mark.full
 def test_a_decision_that_hangs_is_killed_at_the_limit(worker: Worker) -> None:
     worker.warm()
     pid = worker.pid
@@ -77,7 +77,7 @@ def test_a_decision_that_hangs_is_killed_at_the_limit(worker: Worker) -> None:
     assert (answer[1], error) == ("again", "")
 
 
-@pytest.mark.acceptance
+@pytest.mark.full
 def test_an_exception_of_a_policy_is_told_and_logged_and_the_worker_stays(worker: Worker, log: io.StringIO) -> None:
     worker.warm()
     pid = worker.pid
@@ -90,7 +90,7 @@ def test_an_exception_of_a_policy_is_told_and_logged_and_the_worker_stays(worker
     assert worker.pid == pid
 
 
-@pytest.mark.acceptance
+@pytest.mark.full
 @pytest.mark.parametrize(("how", "status"), first([("die", "-9"), ("exit", "3")]))
 def test_a_worker_that_dies_is_begun_anew(worker: Worker, how: str, status: str) -> None:
     assert worker.compute((how, 0), 30.0) == (None, f"the worker has died (exit status {status})")
@@ -98,7 +98,7 @@ def test_a_worker_that_dies_is_begun_anew(worker: Worker, how: str, status: str)
     assert worker.compute(("echo", 1), 30.0)[1] == ""
 
 
-@pytest.mark.acceptance
+@pytest.mark.full
 def test_what_cannot_travel_is_told(worker: Worker) -> None:
     outcome, error = worker.compute(("unsendable", 0), 30.0)
     assert outcome is None
@@ -110,7 +110,7 @@ def test_what_cannot_travel_is_told(worker: Worker) -> None:
     assert worker.compute(("echo", 1), 30.0)[1] == ""
 
 
-@pytest.mark.acceptance
+@pytest.mark.full
 def test_closing_ends_a_computation_from_another_thread(worker: Worker) -> None:
     worker.warm()
     answers: list[tuple[Any, str]] = []
@@ -124,7 +124,7 @@ def test_closing_ends_a_computation_from_another_thread(worker: Worker) -> None:
     assert answers[0][0] is None
 
 
-@pytest.mark.acceptance
+@pytest.mark.full
 def test_a_worker_does_not_outlive_its_controller(log: io.StringIO) -> None:
     """Given a process whose worker computes for ever, when it is killed, then the worker ends too."""
     del log

@@ -18,7 +18,7 @@ from sim_backend.workloads import (
 )
 
 
-@pytest.mark.acceptance
+@pytest.mark.full
 def test_experiment_four_draws_what_the_paper_states() -> None:
     jobs = experiment_four(np.random.default_rng(1), count=20_000, mean_gap_s=150)
     runs_s = np.array([job.work_mcycles / job.max_mhz for job in jobs])
