@@ -429,7 +429,8 @@ class Agent:
             return
         if left_a_domain(status):
             if self._state.over.get(vm) == status.generation:
-                effects.append(Forget(vm))
+                if not status.adopted:
+                    effects.append(Forget(vm))
             else:
                 change = GuestChange.ENDED if status.state is VmState.ENDED else GuestChange.VANISHED
                 self._guests.note(change, status, now_s, effects)

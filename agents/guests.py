@@ -42,7 +42,7 @@ class Guests:
                 self.note(changed.change, status, now_s, effects, changed.detail)
         elif changed.change in COMING or not ended:
             self.note(changed.change, status, now_s, effects, changed.detail)
-        elif left_a_domain(status):
+        elif left_a_domain(status) and not status.adopted:
             effects.append(Forget(status.vm))
 
     def _moves(self, vm: str) -> bool:
@@ -59,7 +59,7 @@ class Guests:
         event = GuestEvent(self._node, self._boot_id, self._next_seq(), now_s, number, change, status, said)
         self._write(GuestNoted(event), effects)
         self._outbox.send(number, event, now_s, effects)
-        if change is GuestChange.ENDED or (change in STOPPING and left_a_domain(status)):
+        if not status.adopted and (change is GuestChange.ENDED or (change in STOPPING and left_a_domain(status))):
             effects.append(Forget(status.vm))
 
     def stored(self, through: int, now_s: float, effects: list[Effect]) -> None:

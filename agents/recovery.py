@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from agents.journal import left_a_domain
 from shared.model import Action, ActionKind, Outcome, VmState, VmStatus
 
 BROUGHT_TO_LIFE = frozenset({VmState.RUNNING, VmState.PAUSED, VmState.ENDED, VmState.CRASHED})
@@ -22,14 +23,17 @@ def _holds(action: Action, domain: VmStatus | None, image: VmStatus | None, same
     kind = action.kind
     if kind in (ActionKind.START, ActionKind.RESUME, ActionKind.ADOPT):
         return domain is not None and domain.state in BROUGHT_TO_LIFE and domain.generation == action.generation
-    if kind in (ActionKind.STOP, ActionKind.RELEASE):
+    if kind is ActionKind.STOP:
+        return domain is None or (domain.adopted and left_a_domain(domain))
+    if kind is ActionKind.RELEASE:
         return domain is None
     if kind is ActionKind.MIGRATE:
         return domain is None and same_boot  # after a new start of the host nothing is here, moved or not
     if kind is ActionKind.SUSPEND:
         return domain is None and image is not None and image.generation == action.expects
     if kind is ActionKind.DISCARD_IMAGE:
-        return domain is None and image is None  # a VM of the same name may hide the image
+        # A VM of the same name may hide the image, unless it was adopted: that one stays defined without it.
+        return image is None and (domain is None or (domain.adopted and left_a_domain(domain)))
     if domain is None or domain.generation != action.expects:
         return False
     if kind is ActionKind.PAUSE:

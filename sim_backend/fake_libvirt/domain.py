@@ -264,6 +264,23 @@ class virDomain(Handle):
         elapsed_ms = int((self._connection.cluster.now_s() - job.begun_s) * 1e3)
         return [2, elapsed_ms, *[0] * 10]
 
+    @call
+    def autostart(self) -> int:
+        return int(self._dom().autostart)
+
+    @call
+    def setAutostart(self, autostart: int) -> int:
+        dom = self._dom()
+        if dom.config is None:
+            fail(Err.OPERATION_INVALID, From.QEMU, "cannot set autostart for transient domain")
+        dom.autostart = bool(autostart)
+        return 0
+
+    @call
+    def snapshotNum(self, flags: int = 0) -> int:
+        check_flags(flags, 0xFFF, "qemuDomainSnapshotNum")
+        return self._dom().snapshots
+
     # --- changing it ------------------------------------------------------------------------------------------------
 
     @call

@@ -20,6 +20,7 @@ class Files:
         self._own: dict[str, bytearray] = {}
         self._common, self._shared = common, shared
         self.folders: set[str] = set()
+        self._seen: dict[str, tuple[bytearray, bytes, int]] = {}
 
     def is_shared(self, path: str) -> bool:
         """Whether all hosts see it."""
@@ -36,6 +37,17 @@ class Files:
     def remove(self, path: str) -> bool:
         """Whether there was one."""
         return self._of(path).pop(path, None) is not None
+
+    def changed_at(self, path: str) -> int:
+        """A number that grows whenever what is in a file, or the file itself, is another than it was when asked
+        before."""
+        data = self.get(path)
+        known = self._seen.get(path)
+        if data is None:
+            return 0
+        if known is None or known[0] is not data or known[1] != data:
+            known = self._seen[path] = (data, bytes(data), 1 if known is None else known[2] + 1)
+        return known[2]
 
     def within(self, folder: str) -> list[str]:
         """The paths of the files in a folder."""

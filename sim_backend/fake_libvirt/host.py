@@ -82,7 +82,7 @@ class Host:
 
     def undefine(self, dom: Dom) -> None:
         """It is no longer persistent."""
-        dom.config = None
+        dom.config, dom.autostart = None, False
         if dom.live is None:
             self._remove(dom)
         self.emit(dom, Life.UNDEFINED, 0)
@@ -213,6 +213,10 @@ class Host:
         """With libvirtd, and what lay on its disks."""
         self.powered = True
         self.libvirtd_starts()
+        for dom in list(self.domains.values()):
+            if dom.autostart and dom.config is not None and dom.live is None:
+                self.occupy(dom, dom.config, None)
+                self.run(dom, Ran.BOOTED)
 
     # --- telling ----------------------------------------------------------------------------------------------------
 

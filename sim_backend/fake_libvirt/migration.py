@@ -47,6 +47,8 @@ def migrate(host: Host, dom: Dom, uri: str, params: Mapping[str, Any], flags: in
     found = PEER_URI.fullmatch(uri)
     if found is None:
         fail(Err.INVALID_ARG, From.DOMAIN, "Attempt to migrate guest to the same host")
+    if dom.snapshots:
+        fail(Err.OPERATION_INVALID, From.QEMU, f"cannot migrate domain with {dom.snapshots} snapshots")
     copied = _copied(host, dom, flags)
     peer = host.cluster.reach(host.name, found["host"])
     if peer is host:
@@ -63,9 +65,10 @@ def migrate(host: Host, dom: Dom, uri: str, params: Mapping[str, Any], flags: in
     if job.error is not None:
         _undo(peer, arriving, copied)
         raise job.error
+    _copy(host, peer, copied)
     _finish(host, dom, peer, arriving, kept if flags & Migrate.PERSIST_DEST else None, bool(flags & Migrate.PAUSED))
     if flags & Migrate.UNDEFINE_SOURCE:
-        dom.config = None
+        dom.config, dom.autostart = None, False
     host.halt(dom, Off.MIGRATED, Stopped.MIGRATED)
     return 0
 
@@ -153,14 +156,18 @@ def _undo(peer: Host, arriving: Dom, copied: tuple[str, ...]) -> None:
                 _drop(peer, path)
 
 
+def _copy(host: Host, peer: Host, copied: tuple[str, ...]) -> None:
+    """Whatever lies at the target's paths is overwritten."""
+    for path in copied:
+        if not peer.files.is_shared(path):
+            peer.files.put(path, bytes(host.files.get(path) or b""))
+
+
 def _finish(host: Host, dom: Dom, peer: Host, arriving: Dom, kept: Definition | None, paused: bool) -> None:
     arriving.incoming = False
     running = dom.state == State.RUNNING and not paused
     if dom.state == State.RUNNING:
         host.pause(dom, Paused.MIGRATION, Detail.MIGRATED)
-    for path in dom.definition.disks:
-        if not peer.files.get(path):
-            peer.files.put(path, bytes(host.files.get(path) or b""))
     if kept is not None:
         known = arriving.config is not None
         arriving.config = kept.copy()

@@ -57,6 +57,8 @@ class Dom:
     job: Job | None = None
     asked_to_end: bool = False
     incoming: bool = False  # a migration brings it here
+    autostart: bool = False
+    snapshots: int = 0
 
     @property
     def definition(self) -> Definition:

@@ -155,7 +155,9 @@ class virStorageVol(Handle):
             f"<volume type='file'><name>{escape(volume.name)}</name><key>{escape(volume.path)}</key>"
             f"<capacity unit='bytes'>{volume.capacity}</capacity>"
             f"<allocation unit='bytes'>{len(self._data())}</allocation>"
-            f"<target><path>{escape(volume.path)}</path><format type='{volume.kind}'/></target>{backing}</volume>"
+            f"<target><path>{escape(volume.path)}</path><format type='{volume.kind}'/>"
+            f"<timestamps><mtime>{self._connection.host.files.changed_at(volume.path)}.0</mtime></timestamps></target>"
+            f"{backing}</volume>"
         )
 
     @call

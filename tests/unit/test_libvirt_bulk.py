@@ -30,7 +30,7 @@ class Domain:
 
     def XMLDesc(self, flags: int = 0) -> str:  # noqa: ARG002, N802
         self.asked += 1
-        own = f'<t:vm xmlns:t="https://trimtab.dev/libvirt/1" generation="{self.generation}" attempt="1"/>'
+        own = f'<t:vm xmlns:t="https://trimtab.dev/libvirt/1" generation="{self.generation}" attempt="1" template="t"/>'
         size = "<memory unit='MiB'>96</memory><vcpu>1</vcpu>"
         return f"<domain><name>{self.vm}</name><uuid>{self.uuid}</uuid>{size}<metadata>{own}</metadata></domain>"
 

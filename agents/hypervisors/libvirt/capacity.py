@@ -12,6 +12,7 @@ from xml.etree import ElementTree as ET
 
 from agents.hypervisors.libvirt import domain_xml, storage
 from agents.hypervisors.libvirt.binding import Connection
+from agents.hypervisors.libvirt.codes import LIST_ACTIVE
 from agents.hypervisors.libvirt.domain_xml import Tuning
 from agents.hypervisors.libvirt.errors import Declined, telling
 from shared.agent_config import LibvirtKeys
@@ -26,7 +27,6 @@ SHARES_DEFAULT = 1_024  # of version 1: what a domain has of which nothing is sa
 WEIGHT_DEFAULT = 100  # of version 2
 UNIFIED = "/sys/fs/cgroup/cgroup.controllers"
 CARD_BYTES_MAX = 1 << 16
-LIST_ACTIVE = 2  # of virConnectListAllStoragePoolsFlags and virConnectListAllNetworksFlags
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +46,11 @@ class Cpu:
             return min(most, max(least, round(cpu_mhz)))
         least, most = WEIGHTS_V2
         return min(most, max(least, round(cpu_mhz * WEIGHT_DEFAULT / SHARES_DEFAULT)))
+
+    @property
+    def plain(self) -> Tuning:
+        """That of a domain of which nothing is said."""
+        return Tuning(SHARES_DEFAULT if self.cgroup == 1 else WEIGHT_DEFAULT)
 
     def worth_mhz(self, shares: int, vcpus: int) -> float:
         """What a weight (0: none is said) is worth in MHz, at most all that so many vCPUs can use."""
@@ -152,7 +157,10 @@ def _has(conn: Connection, errors: type[Exception], capabilities: ET.Element) ->
     found = {f"machine={one.text}" for one in capabilities.findall("guest/arch/machine")}
     found |= {f"machine={one.get('canonical')}" for one in capabilities.findall("guest/arch//machine[@canonical]")}
     found |= {f"cpu={one.text}" for one in capabilities.findall("host/cpu/model")}
-    found |= {f"pool={pool.name()}" for pool in conn.listAllStoragePools(LIST_ACTIVE)}
+    pools = conn.listAllStoragePools(LIST_ACTIVE)
+    found |= {f"pool={pool.name()}" for pool in pools}
+    found |= {f"storage={folder}" for pool in pools if (folder := storage.folder_of(pool))}
+    found.add("snapshots=none")
     with suppress(errors):  # hosts without libvirt's networks
         found |= {f"network={network.name()}" for network in conn.listAllNetworks(LIST_ACTIVE)}
     return tuple(sorted(found))

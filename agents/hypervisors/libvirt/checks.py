@@ -56,6 +56,8 @@ def check(action: Action, here: Seen | None, room: Room) -> Answer | None:
         return adopt(action, domain)
     if kind is ActionKind.RELEASE and (domain is None or not domain.managed):
         return MET
+    if kind is ActionKind.RELEASE and domain is not None and domain.adopted:
+        return generation(action, domain)  # also one that is shut off: nothing but metadata is removed
     if kind is ActionKind.SUSPEND and image is not None:
         return generation(action, image) or MET
     if kind is ActionKind.MIGRATE and domain is None and room.migrates:

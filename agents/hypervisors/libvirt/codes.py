@@ -60,6 +60,7 @@ class Lifecycle(IntEnum):
     CRASHED = 8
 
 
+LIST_ACTIVE = 2  # of virConnectListAllStoragePoolsFlags and virConnectListAllNetworksFlags
 STARTED_MIGRATED = 1  # virDomainEventStartedDetailType
 RESUMED_MIGRATED = 1  # virDomainEventResumedDetailType
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from xml.etree import ElementTree as ET
@@ -35,7 +36,8 @@ class Disk:
 @dataclass(frozen=True, slots=True)
 class Facts:
     """What of a domain's XML is needed. `uses_nvram`: it keeps firmware variables in a file of its own. `needs`: what
-    it needs of a node that it is migrated to, as `shared.fit` has it; `shares`: its weight (0: none is said)."""
+    it needs of a node that it is migrated to, as `shared.fit` has it; `shares`: its weight (0: none is said).
+    `definition`: digest of the definition of one that was adopted, see `digest`."""
 
     name: str
     uuid: str
@@ -46,6 +48,7 @@ class Facts:
     uses_nvram: bool = False
     needs: tuple[str, ...] = ()
     shares: int = 0
+    definition: str = ""
 
 
 class _NoDoctype(ET.TreeBuilder):
@@ -63,9 +66,9 @@ def parse(text: str) -> ET.Element:
         raise ValueError(f"it is no XML: {error}") from None
 
 
-def facts_of(text: str, host_cpu: str = "") -> Facts:
-    """What is needed of a domain's XML; `host_cpu`: the model of the host's CPU ("": not known). Raises ValueError
-    where it is none."""
+def facts_of(text: str, host_cpu: str = "", copies_disks: bool = True) -> Facts:
+    """What is needed of a domain's XML; `host_cpu`: the model of the host's CPU ("": not known); `copies_disks`:
+    migrations copy disks that are not shared. Raises ValueError where it is none."""
     root = parse(text)
     meta = metadata.read(root.find(f"metadata/{metadata.TAG}"))
     return Facts(
@@ -76,9 +79,47 @@ def facts_of(text: str, host_cpu: str = "") -> Facts:
         meta=meta,
         disks=tuple(_disks(root)),
         uses_nvram=root.find("os/nvram") is not None,
-        needs=_needs(root, meta, host_cpu),
+        needs=_needs(root, meta, host_cpu, copies_disks),
         shares=int(root.findtext("cputune/shares", "0")),
     )
+
+
+def without_meta(text: str) -> str:
+    """Return a definition without our metadata, and without the `<metadata>` that then has nothing in it. Raises
+    ValueError where it is no XML."""
+    root = parse(text)
+    holder = root.find("metadata")
+    if holder is not None:
+        for ours in holder.findall(metadata.TAG):
+            holder.remove(ours)
+        if len(holder) == 0:
+            root.remove(holder)
+    return text_of(root)
+
+
+def has_empty_metadata(text: str) -> bool:
+    """Whether a definition has a `<metadata>` with nothing in it. Raises ValueError where it is no XML."""
+    holder = parse(text).find("metadata")
+    return holder is not None and len(holder) == 0
+
+
+def digest(text: str) -> str:
+    """Return what names a definition, whatever our metadata say: 16 hexadecimal digits. Raises ValueError where it is
+    no XML."""
+    root = parse(without_meta(text))
+    for element in root.iter():  # what is between elements is for people
+        element.text, element.tail = (element.text or "").strip(), None
+    return hashlib.sha256(ET.tostring(root)).hexdigest()[:16]
+
+
+def tuning_of(text: str) -> Tuning | None:
+    """Return the share of CPU that a definition states; None where it states none. Raises ValueError where it is no
+    XML."""
+    holder = parse(text).find("cputune")
+    if holder is None or not holder.findtext("shares"):
+        return None
+    period_us, quota_us = int(holder.findtext("period") or 100_000), int(holder.findtext("quota") or -1)
+    return Tuning(int(holder.findtext("shares") or 0), period_us, quota_us)
 
 
 def text_of(root: ET.Element) -> str:
@@ -168,7 +209,7 @@ def _disks(root: ET.Element) -> Iterator[Disk]:
             yield Disk(source.get("file") or source.get("dev") or "", target.get("dev", ""))
 
 
-def _needs(root: ET.Element, meta: Meta | None, host_cpu: str) -> tuple[str, ...]:
+def _needs(root: ET.Element, meta: Meta | None, host_cpu: str, copies_disks: bool) -> tuple[str, ...]:
     """What has the CPU of its host needs another host with the same; whether one will do for a model that is named
     libvirt finds out: it may be to be had on many."""
     found: set[str] = set()
@@ -183,6 +224,10 @@ def _needs(root: ET.Element, meta: Meta | None, host_cpu: str) -> tuple[str, ...
             found.add(f"network={source.get('network')}")
     if meta is not None and meta.pool:
         found.add(f"pool={meta.pool}")
+    for disk in _disks(root) if copies_disks else ():
+        folder, _, name = disk.source.rpartition("/")
+        if folder and not folder.startswith("/dev") and not (meta is not None and meta.volume == name):
+            found.add(f"storage={folder}")
     return tuple(sorted(found))
 
 

@@ -21,6 +21,7 @@ from agents.hypervisors.libvirt.statistics import Seen
 from agents.hypervisors.libvirt.under_way import FORGETTING, UnderWay
 from agents.hypervisors.workers import Workers
 from shared import fit, logs
+from shared.agent_config import CopyStorage
 from shared.clock import SystemClock
 from shared.effects import GuestChanged, Operated
 from shared.errors import InvalidValue, TransientError, TrimtabError
@@ -322,7 +323,7 @@ class LibvirtHypervisor:
         def gone() -> None:
             self._wait_for_small(vm)
             now = self._site.see(vm)
-            if now is None or not now.managed or now.state not in ENDS:
+            if now is None or not now.managed or now.state not in ENDS or now.adopted:
                 return
             if (now.meta is not None and now.meta.kept) or now.why in order.SAVED_BY_HAND:
                 self._site.set_meta(vm, released(now.meta or NO_META))
@@ -436,6 +437,7 @@ class LibvirtHypervisor:
                 own = (node.core_mhz * self._core_mhz_factor, site.cpu.core_frac, site.cpu.cgroup, site.keys.partition)
                 capacity.write_card(conn, errors, site.keys.save_pool, Card(site.node, node.memory_mib, *own))
             site.reader.host_cpu = fit.of_kind(node.migration_has, "cpu")
+            site.reader.copies_disks = site.keys.migration.copy_storage is not CopyStorage.NEVER
             found = site.reader.read(conn)
         has_images = any(seen.state is VmState.SUSPENDED for seen in found.values())
         self._node = replace(node, abilities=capacity.abilities_of(site.features, has_images))

@@ -24,7 +24,10 @@ class Meta:
     volume of its saved image, while it is suspended ("": it is not); `done`: the image that it was resumed from, should
     it still be there. `lent`: the node that goes on with its disk, which then is not removed here. `over`: how it ended
     ("": it has not, as far as was noted); `kept`: somebody saved it by hand, so that it is let go instead of being
-    removed.
+    removed. `disks`: the generation of its local disks, see `shared.model.Action`. `copied`: the names in the guest of
+    the disks that are copied to `lent`, comma-separated: their files here are of no more use once it lives there.
+    `autostart`: it is to start with its host, which is set where it lives; while it moves, nowhere. `stamps`: how its
+    disks were when its memory was saved, see `moved.stamps`.
     """
 
     generation: int = 0
@@ -43,6 +46,15 @@ class Meta:
     kept: bool = False
     managed: bool = True
     begun: bool = True
+    disks: int = 0
+    copied: str = ""
+    autostart: bool = False
+    stamps: str = ""
+
+    @property
+    def adopted(self) -> bool:
+        """Whether the definition was there before it was ours: what we make names its template."""
+        return self.managed and not self.template
 
     @classmethod
     def of(cls, spec: VmSpec, generation: int, node: str, address: str, pool: str, volume: str) -> Meta:
@@ -128,4 +140,6 @@ _VALUES = {
     "managed": _yes,
     "kept": _yes,
     "begun": _yes,
+    "disks": _whole,
+    "autostart": _yes,
 }

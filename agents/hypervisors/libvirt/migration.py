@@ -3,23 +3,23 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
-from agents.hypervisors.libvirt import capacity, codes, storage
+from agents.hypervisors.libvirt import capacity, codes, moved, saved_images, storage
 from agents.hypervisors.libvirt.binding import Connection
 from agents.hypervisors.libvirt.capacity import Card
 from agents.hypervisors.libvirt.checks import Room, fits
 from agents.hypervisors.libvirt.codes import Affect, Migrate, XmlFlag
-from agents.hypervisors.libvirt.errors import NotThere, Unavailable, telling
+from agents.hypervisors.libvirt.domain_xml import Disk
+from agents.hypervisors.libvirt.errors import Unavailable, telling
 from agents.hypervisors.libvirt.metadata import Meta
 from agents.hypervisors.libvirt.operations import NO_META, Basic
-from agents.hypervisors.libvirt.saved_images import edited, end_job
+from agents.hypervisors.libvirt.saved_images import end_job
 from agents.hypervisors.libvirt.site import Answered, Site, Task, remove_volumes, undefine
 from agents.hypervisors.libvirt.statistics import Reader, Seen
-from shared.agent_config import CopyStorage
 from shared.errors import TrimtabError
 from shared.model import LIVE_STATES, Action, Outcome, VmState, VmStatus
 
@@ -49,7 +49,7 @@ class Migration(Basic):
         self._late = threading.Event()
         self._made: list[tuple[str, str]] = []
         self._moved: dict[str, str] = {}
-        self._lent = self._went = False
+        self._lent = self._went = self._autostarts = False
         self._cpu_there = site.cpu
 
     def do(self) -> None:
@@ -61,19 +61,24 @@ class Migration(Basic):
                 target = self._look(there)
                 self._check(target)
                 self._cpu_there = target.card.cpu
-                copied = self._copied()
+                copied = moved.local_disks(self.site, self.here.facts)
                 self._clear(there, target)
-                disks = self._make_disks(there) if copied else 0
+                disks = self._make_disks(there, copied) if copied else 0
         except Unavailable as error:
             if self.before is None:
                 raise Answered(Outcome.NO_SUCH_VM) from None
             raise Answered(Outcome.FAILED, f"target unreachable: {error}") from None
         self.task.stop()
-        # Should the host die once it has moved, the disk must not be removed with what is left here of the VM.
+        # Should the host die once it has moved: what is left here must not start with it, and knows where the VM went.
+        self._autostarts = self.site.autostarts(self.vm)
         self._lent = True
-        self.site.set_meta(self.vm, replace(self.meta, lent=to), config_only=True)
+        names = tuple(disk.target for disk in copied)
+        meta = replace(self.meta, lent=to, copied=",".join(names), autostart=self._autostarts)
+        self.site.set_meta(self.vm, meta, config_only=True)
+        if self._autostarts:
+            self.site.set_autostart(self.vm, on=False)
         self.site.hasten(self.vm, self.meta.cpu_mhz)
-        self._go(target, copied, disks)
+        self._go(target, names, disks)
 
     def undo(self) -> None:
         """libvirt lets it run on here; what was made for it there is removed. Where the answer was lost libvirt still
@@ -92,8 +97,10 @@ class Migration(Basic):
         if self._went:
             end_job(self.site, self.vm)
         if self._lent:
+            if self._autostarts:
+                self.site.set_autostart(self.vm, on=True)
             self.site.set_meta(self.vm, self.meta)
-            self.site.set_cpu(self.vm, self.here.facts.vcpus, self.meta.cpu_mhz, self.meta.cap_mhz)
+            self.site.set_cpu(self.vm, self.here.facts.vcpus, self.meta)
 
     def holds(self, now: Seen | None) -> bool:
         """It is gone here, and is there, as far as that can be asked: once where this has not sent it."""
@@ -114,13 +121,11 @@ class Migration(Basic):
         return now is not None and now.left
 
     def tidy(self) -> None:
-        """Its disk, where it has another one there; the definition, should libvirt have left it; the weight there."""
-        now = self.site.see(self.vm)
-        if now is not None and now.state not in LIVE_STATES:
-            self.site.remove(now)
-        if self._made:
-            self.site.remove_volumes(replace(self.meta, saved=""))
+        """The disks that were copied and the definition; the weight there."""
         with self.site.peer(self.action.to_node) as there:
+            now, arrived = self.site.see(self.vm), self._seen_at(there)
+            if now is not None and now.state not in LIVE_STATES and arrived is not None and arrived.held_mib:
+                moved.leave(self.site, now, there)
             self._calm(there)
 
     def final(self) -> VmStatus | None:
@@ -152,23 +157,12 @@ class Migration(Basic):
             raise Answered(Outcome.BUSY, f"another operation on it is under way on {to}")
         if seen is not None and not _gives_way(seen, self.here.generation):
             raise Answered(Outcome.ALREADY_THERE, f"{to} has it")
+        if self.here.meta is not None and self.here.meta.disks < action.disks:
+            raise Answered(Outcome.STALE_DISK, f"disk generation {self.here.meta.disks}, expected {action.disks}")
         facts = self.here.facts
         answer = fits(facts.memory_mib, self.meta.cpu_mhz, facts.vcpus, target.room)
         if answer is not None:
             raise Answered(*answer)
-
-    def _copied(self) -> tuple[str, ...]:
-        """The disks, by their names in the guest, that are to be copied."""
-        choice, site = self.site.keys.migration.copy_storage, self.site
-        if choice is CopyStorage.NEVER:
-            return ()
-        shared: list[str] = []
-        with site.link.use("find the shared pools") as conn:
-            for name in site.keys.shared_pools if choice is CopyStorage.AUTO else ():
-                with suppress(NotThere), telling(site.errors, f"find pool {name!r}"):
-                    shared.append(storage.folder_of(conn.storagePoolLookupByName(name)) + "/")
-        disks = self.here.facts.disks
-        return tuple(d.target for d in disks if d.source and not d.source.startswith(tuple(shared)))
 
     def _clear(self, there: Connection, target: Target) -> None:
         """What is left there of an earlier life gives way."""
@@ -182,15 +176,18 @@ class Migration(Basic):
             meta = replace(meta, volume="")
         remove_volumes(there, self.site.errors, self.site.keys, meta)
 
-    def _make_disks(self, there: Connection) -> int:
-        """Make its own disk there, empty, and tell how libvirt is to fill it: what differs from the base volume where
-        that is there too, else all."""
+    def _make_disks(self, there: Connection, copied: Sequence[Disk]) -> int:
+        """Make its own disk there, empty, and say how libvirt is to fill it: what differs from the base volume where
+        that is there too, else all. Other disks libvirt makes, where nothing is in their way."""
         meta, errors = self.meta, self.site.errors
-        if not meta.volume or meta.pool in self.site.keys.shared_pools:
+        own = meta.volume and meta.pool not in self.site.keys.shared_pools
+        others = [disk for disk in copied if not (own and disk.source.rpartition("/")[2] == meta.volume)]
+        moved.check_target(self.site, there, self.action.to_node, others)
+        if not own:
             return Migrate.NON_SHARED_DISK
         with self.site.link.use("look at the disk") as conn:
-            own = conn.storagePoolLookupByName(meta.pool).storageVolLookupByName(meta.volume)
-            (kind, capacity_bytes), base, path = storage.shape_of(own), storage.backing_of(own), own.path()
+            volume = conn.storagePoolLookupByName(meta.pool).storageVolLookupByName(meta.volume)
+            (kind, capacity_bytes), base, path = storage.shape_of(volume), storage.backing_of(volume), volume.path()
         backing = storage.same_base(there, errors, meta.pool, base) if base else None
         storage.remove(there, errors, meta.pool, meta.volume)
         with telling(errors, f"make the disk on {self.action.to_node}"):
@@ -204,7 +201,9 @@ class Migration(Basic):
 
     def _go(self, target: Target, copied: tuple[str, ...], disks: int) -> None:
         keys = self.site.keys.migration
-        flags = Migrate.LIVE | Migrate.PEER2PEER | Migrate.PERSIST_DEST | Migrate.UNDEFINE_SOURCE
+        # A definition with disks of its own stays until the copies are removed; it says which these are.
+        keeps = bool(copied) or self.meta.adopted
+        flags = Migrate.LIVE | Migrate.PEER2PEER | Migrate.PERSIST_DEST | (0 if keeps else Migrate.UNDEFINE_SOURCE)
         flags |= Migrate.ABORT_ON_ERROR | (Migrate.TLS if keys.tls else 0) | disks
         if not copied:
             flags |= Migrate.UNSAFE  # that the disks are shared was said; libvirt knows but some file systems
@@ -232,9 +231,12 @@ class Migration(Basic):
         found: dict[str, Any] = {}
         with self.site.domain(self.vm, "read the definition of") as (_conn, domain):
             live = domain.XMLDesc(XmlFlag.MIGRATABLE | XmlFlag.SECURE)
-            kept = domain.XMLDesc(XmlFlag.MIGRATABLE | XmlFlag.SECURE | XmlFlag.INACTIVE)
-        found[codes.PARAM_DEST_XML] = self._edited(live, card, hasty=True)
-        found[codes.PARAM_PERSIST_XML] = self._edited(kept, card, hasty=False)
+            portable = 0 if self.meta.adopted else XmlFlag.MIGRATABLE
+            kept = domain.XMLDesc(XmlFlag.SECURE | XmlFlag.INACTIVE | portable)
+        after = self._after(card, bool(copied))
+        found[codes.PARAM_DEST_XML] = self._edited(live, card, after, hasty=True)
+        relabelled = saved_images.relabelled(kept, after) if after.adopted else self._edited(kept, card, after)
+        found[codes.PARAM_PERSIST_XML] = relabelled
         if uri := self.site.data_uri(card.node):
             found[codes.PARAM_URI] = uri
         if keys.bandwidth_mib_per_s:
@@ -243,15 +245,17 @@ class Migration(Basic):
             found[codes.PARAM_DISKS] = list(copied)
         return found
 
-    def _edited(self, text: str, card: Card, hasty: bool) -> str:
+    def _edited(self, text: str, card: Card, after: Meta, hasty: bool = False) -> str:
         """The domain as it is to be over there."""
         keys = replace(self.site.keys, partition=card.partition)
         site = replace(self.site, node=card.node, keys=keys, cpu=card.cpu)
-        return edited(site, text, self._after(card), self.here, self._moved, hasty)
+        return saved_images.edited(site, text, after, self.here, self._moved, hasty)
 
-    def _after(self, card: Card) -> Meta:
+    def _after(self, card: Card, copied: bool) -> Meta:
         generation = self.action.generation or self.here.generation
-        return replace(self.meta, generation=generation, node=card.node, lent="")
+        disks = max(self.meta.disks, self.action.disks) + 1 if copied else self.meta.disks
+        own = {"generation": generation, "disks": disks, "autostart": self._autostarts}
+        return replace(self.meta, node=card.node, lent="", copied="", **own)  # type: ignore[arg-type]
 
     def _limit(self) -> None:
         """In a thread of its own."""

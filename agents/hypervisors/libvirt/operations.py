@@ -134,7 +134,7 @@ class Start(Basic):
 
     def _note(self) -> None:
         """It lives: with its own weight, and the definition says so."""
-        self.site.set_cpu(self.vm, self.spec.vcpus, self.spec.cpu_mhz, self.spec.cap_mhz)
+        self.site.set_cpu(self.vm, self.spec.vcpus, self._meta())
         self.site.set_meta(self.vm, replace(self._meta(), begun=True))
 
     def _clone(self) -> Disk | None:
@@ -150,7 +150,8 @@ class Start(Basic):
         volume = disk_name(self.vm, self.action.generation) if own else ""
         pool = self.site.keys.pool if volume else ""
         address = self.template.address_of(self.vm)
-        return Meta.of(self.spec, self.action.generation, self.site.node, address, pool, volume)
+        disks = self.action.disks + 1 if volume and pool not in self.site.keys.shared_pools else 0
+        return replace(Meta.of(self.spec, self.action.generation, self.site.node, address, pool, volume), disks=disks)
 
     def _define(self, meta: Meta) -> None:
         path = self._disk.path if self._disk is not None else ""
@@ -166,7 +167,8 @@ class Start(Basic):
 
 
 class Stop(Basic):
-    """STOP: asked first, then cut off; the definition and the VM's own disk go too."""
+    """STOP: asked first, then cut off; the definition and the VM's own disk go too. One that was adopted stays defined
+    as it was."""
 
     again = True
 
@@ -186,8 +188,10 @@ class Stop(Basic):
         """What was asked of a guest cannot be taken back."""
 
     def holds(self, now: Seen | None) -> bool:
-        """It is gone."""
-        return now is None or now.facts.uuid != self.here.facts.uuid
+        """It is gone, or shut off where it was adopted."""
+        if now is None or now.facts.uuid != self.here.facts.uuid:
+            return True
+        return now.adopted and now.state not in LIVE_STATES
 
     def tidy(self) -> None:
         """Its disk."""
@@ -259,25 +263,43 @@ class SetCpu(Basic):
         return meta is not None and (meta.cpu_mhz, meta.cap_mhz) == (self.action.cpu_mhz, self.action.cap_mhz)
 
     def _set(self, cpu_mhz: float, cap_mhz: float | None) -> None:
-        self.site.set_cpu(self.vm, self.here.facts.vcpus, cpu_mhz, cap_mhz)
-        self.site.set_meta(self.vm, replace(self.meta, cpu_mhz=cpu_mhz, cap_mhz=cap_mhz))
+        meta = replace(self.meta, cpu_mhz=cpu_mhz, cap_mhz=cap_mhz)
+        self.site.set_cpu(self.vm, self.here.facts.vcpus, meta)
+        self.site.set_meta(self.vm, meta)
 
 
 class Label(Basic):
-    """ADOPT and RELEASE: nothing but our metadata is changed."""
+    """ADOPT and RELEASE: nothing but our metadata is changed, and, at the release of what was adopted, its weight as it
+    runs is that of its definition again."""
 
     def do(self) -> None:
-        """One call."""
+        """One call, or what leaves no trace of us."""
         self.task.stop()
-        self.site.set_meta(self.vm, self._after)
+        if self._lets_go:
+            self.site.reset_cpu(self.vm)
+            self.site.clear_meta(self.vm)
+        else:
+            self.site.set_meta(self.vm, self._after)
 
     def undo(self) -> None:
         """As it was."""
+        if self.here.meta is None:
+            self.site.clear_meta(self.vm)
+            return
         self.site.set_meta(self.vm, self.meta)
+        if self._lets_go and self.here.state in LIVE_STATES:
+            self.site.set_cpu(self.vm, self.here.facts.vcpus, self.meta)
 
     def holds(self, now: Seen | None) -> bool:
         """It is labelled so."""
-        return now is not None and now.meta is not None and now.meta == self._after
+        if now is None:
+            return False
+        return now.meta is None if self._lets_go else now.meta == self._after
+
+    @property
+    def _lets_go(self) -> bool:
+        """Whether nothing of us is to stay."""
+        return self.action.kind is ActionKind.RELEASE and self.here.adopted
 
     @property
     def _after(self) -> Meta:
@@ -286,7 +308,9 @@ class Label(Basic):
         assert self.action.spec is not None
         known = replace(self.meta, cpu_mhz=self.here.status().cpu_mhz, node=self.site.node)
         own = {"generation": self.action.generation, "attempt": self.action.spec.attempt}
-        return replace(known, managed=True, begun=True, **own)  # type: ignore[arg-type]
+        foreign = not known.template and bool(self.here.facts.disks)
+        disks = max(1, known.disks, self.action.disks) if foreign else known.disks
+        return replace(known, managed=True, begun=True, disks=disks, **own)  # type: ignore[arg-type]
 
 
 def released(meta: Meta) -> Meta:
@@ -313,6 +337,8 @@ def clear(site: Site, old: Seen | None) -> None:
         return
     if old.state not in (None, VmState.SUSPENDED):
         raise InvalidValue("vm", old.facts.name, "one that does not live here")
+    if old.adopted:
+        raise InvalidValue("vm", old.facts.name, "a name that no adopted VM has here")
     site.remove(old)
     if not old.left:
         site.remove_volumes(old.meta)

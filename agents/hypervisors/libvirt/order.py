@@ -5,7 +5,8 @@ from __future__ import annotations
 from contextlib import suppress
 from dataclasses import replace
 
-from agents.hypervisors.libvirt import domain_xml, saved_images, storage
+from agents.hypervisors.libvirt import domain_xml, moved, saved_images, storage
+from agents.hypervisors.libvirt.binding import Connection
 from agents.hypervisors.libvirt.changes import ENDS
 from agents.hypervisors.libvirt.metadata import Meta
 from agents.hypervisors.libvirt.operations import clear
@@ -24,7 +25,12 @@ def needs_order(seen: Seen) -> bool:
     if meta is None or not meta.managed:
         return False
     unsure = seen.state in UNSURE or (seen.state is VmState.CRASHED and bool(meta.lent))
-    return seen.stale or unsure or (not meta.begun and seen.state not in (None, VmState.INCOMING))
+    return (
+        seen.stale
+        or unsure
+        or (seen.left and bool(meta.lent))
+        or (not meta.begun and seen.state not in (None, VmState.INCOMING))
+    )
 
 
 def put_in_order(site: Site, seen: Seen) -> None:
@@ -38,9 +44,8 @@ def put_in_order(site: Site, seen: Seen) -> None:
     elif seen.state is VmState.SUSPENDED:
         if not saved_images.is_whole(site, meta):
             site.set_meta(vm, replace(meta, saved="", over=VmState.CRASHED.value))
-    elif seen.state is VmState.CRASHED and meta.lent:
-        if lives_at(site, vm, meta.lent):
-            site.remove(seen)
+    elif seen.left or (seen.state is VmState.CRASHED and meta.lent):
+        remove_left(site, seen)
     elif seen.state in LIVE_STATES:
         agree(site, vm, meta)
         weigh(site, seen, meta)
@@ -49,15 +54,18 @@ def put_in_order(site: Site, seen: Seen) -> None:
 
 
 def agree(site: Site, vm: str, meta: Meta) -> None:
-    """The definition of one that lives says what that one says, and is of no image any more; while libvirt saves it or
-    moves it, it is left as it is. Raises our errors."""
+    """The definition of one that lives says what that one says, and is of no image any more; it starts with its host
+    again where it did before it moved. While libvirt saves it or moves it, it is left as it is. Raises our errors."""
     try:
         kept = domain_xml.facts_of(site.inactive_xml(vm)).meta or Meta()
     except ValueError as error:
         raise TrimtabError(f"the definition of {vm}: {error}") from error
-    if (meta.begun and kept == meta) or saved_images.has_job(site, vm):
+    wanted = replace(meta, begun=True, over="", kept=False, autostart=False)
+    if (meta == wanted and kept == wanted) or saved_images.has_job(site, vm):
         return
-    site.set_meta(vm, replace(meta, begun=True))
+    if meta.autostart or kept.autostart:
+        site.set_autostart(vm, on=True)
+    site.set_meta(vm, wanted)
     now = site.see(vm)
     # libvirtd may just have begun a save that waited in its queue: then the image is all that there is of the VM.
     if kept.saved and now is not None and now.state in LIVE_STATES and not saved_images.has_job(site, vm):
@@ -89,7 +97,7 @@ def weigh(site: Site, seen: Seen, meta: Meta) -> None:
     vm, facts = seen.facts.name, seen.facts
     is_off = site.features.paused and facts.shares != site.cpu.shares(meta.cpu_mhz)
     if is_off and not saved_images.has_job(site, vm):
-        site.set_cpu(vm, facts.vcpus, meta.cpu_mhz, meta.cap_mhz)
+        site.set_cpu(vm, facts.vcpus, meta)
 
 
 def note_end(site: Site, seen: Seen, state: VmState, why: str) -> None:
@@ -108,15 +116,26 @@ def note_here(site: Site, seen: Seen) -> None:
 
 
 def remove_left(site: Site, seen: Seen) -> None:
-    """The definition of one that has moved away; its disk goes on there. Raises our errors."""
-    if seen.left:
-        site.remove(seen)
+    """The definition of one that has moved away, with the disks that were copied: those that nobody copied go on there.
+    One that was adopted, and moved by somebody else, stays as that one has left it. Raises our errors."""
+    meta = seen.meta
+    if meta is None or not meta.lent:
+        if seen.left and not seen.adopted:
+            site.remove(seen)
+        return
+    with site.peer(meta.lent) as there:
+        if _lives_there(site, seen.facts.name, there):
+            moved.leave(site, seen, there)
 
 
 def lives_at(site: Site, vm: str, node: str) -> bool:
     """Whether another node has it, as far as that node can be asked. Raises Unavailable where it cannot."""
     with site.peer(node) as there:
-        found = Reader(site.errors, site.cpu).read_one(there, vm)
+        return _lives_there(site, vm, there)
+
+
+def _lives_there(site: Site, vm: str, there: Connection) -> bool:
+    found = Reader(site.errors, site.cpu).read_one(there, vm)
     return found is not None and found.managed and found.held_mib > 0
 
 

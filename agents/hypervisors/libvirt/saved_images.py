@@ -12,7 +12,7 @@ from dataclasses import replace
 from xml.etree import ElementTree as ET
 
 from agents.hypervisors.answers import Answer
-from agents.hypervisors.libvirt import domain_xml, storage
+from agents.hypervisors.libvirt import domain_xml, moved, storage
 from agents.hypervisors.libvirt.binding import Connection
 from agents.hypervisors.libvirt.codes import (
     METADATA_ELEMENT,
@@ -89,6 +89,15 @@ class Suspend(Basic):
         self.task.stop()
         with site.domain(self.vm, "save") as (_conn, domain):
             domain.save(path)
+        self._stamp()
+
+    def _stamp(self) -> None:
+        """Note how its disks are now: its memory goes with these and no others."""
+        with self.site.link.use(f"look at the disks of {self.vm}") as conn:
+            stamps = moved.stamps(self.site, conn, moved.local_disks(self.site, self.here.facts))
+        if stamps:
+            meta = replace(self.meta, saved=self._image, lent="", stamps=stamps)
+            self.site.set_meta(self.vm, meta, config_only=True)
 
     def undo(self) -> None:
         """It runs on. One that ended meanwhile has ended: it is not marked as suspended. One that libvirt has saved
@@ -102,7 +111,7 @@ class Suspend(Basic):
         if now.state is VmState.SUSPENDED and is_whole(self.site, now.meta or NO_META):
             raise Unavailable(f"{self.vm} was saved after all")
         self.site.set_meta(self.vm, replace(self.meta, saved=""))
-        self.site.set_cpu(self.vm, self.here.facts.vcpus, self.meta.cpu_mhz, self.meta.cap_mhz)
+        self.site.set_cpu(self.vm, self.here.facts.vcpus, self.meta)
         if self.here.state is VmState.RUNNING and now.state is VmState.PAUSED:
             self.site.set_state(self.vm, running=True)
         with self.site.link.use("remove a saved image") as conn:
@@ -131,7 +140,8 @@ class Suspend(Basic):
 
 
 class Discard(Basic):
-    """DISCARD_IMAGE: the definition first, so that nothing is taken for a VM whose image is gone."""
+    """DISCARD_IMAGE: the definition first, so that nothing is taken for a VM whose image is gone; one that was adopted
+    stays defined."""
 
     again = True
 
@@ -144,8 +154,10 @@ class Discard(Basic):
         """It was removed, or it was not."""
 
     def holds(self, now: Seen | None) -> bool:
-        """It is gone."""
-        return now is None or now.facts.uuid != self.here.facts.uuid
+        """It is gone, or of no image any more."""
+        if now is None or now.facts.uuid != self.here.facts.uuid:
+            return True
+        return now.adopted and now.state is not VmState.SUSPENDED
 
     def tidy(self) -> None:
         """Image and disk."""
@@ -158,6 +170,8 @@ class Resume(Basic):
     def do(self) -> None:
         """Restore, label, let go."""
         self.task.stop()
+        with self.site.link.use(f"look at the disks of {self.vm}") as conn:
+            refuse_stale(self.site, conn, self.here, self.action)
         path = _path_of(self.site, self.meta.saved)
         restore(self.site, self.vm, path, self._after, self.here, {})
         self.task.stop()
@@ -183,7 +197,7 @@ class Resume(Basic):
 
     def _label(self) -> None:
         after = self._after
-        self.site.set_cpu(self.vm, self.here.facts.vcpus, after.cpu_mhz, after.cap_mhz)
+        self.site.set_cpu(self.vm, self.here.facts.vcpus, after)
         self.site.set_meta(self.vm, after)
 
     @property
@@ -257,6 +271,8 @@ class ResumeFrom(Basic):
         self.task.stop()
         copied = "" if site.keys.save_pool in site.keys.shared_pools else meta.saved
         after = replace(after_resume(meta, self.action, site.node), done=copied)
+        if any(pool != site.keys.save_pool for pool, _volume in self._made):
+            after = replace(after, disks=max(meta.disks, self.action.disks) + 1)
         with telling(errors, f"read the definition of {self.vm}"):
             definition = there.lookupByName(self.vm).XMLDesc(XmlFlag.INACTIVE | XmlFlag.SECURE)
         # Whoever dies from here on, the disk that both see goes neither with the image there nor with what is here.
@@ -268,7 +284,7 @@ class ResumeFrom(Basic):
             conn.defineXML(edited(site, definition, coming, image, moved))
         restore(site, self.vm, path, after, image, moved)
         self.task.stop()
-        site.set_cpu(self.vm, image.facts.vcpus, after.cpu_mhz, after.cap_mhz)
+        site.set_cpu(self.vm, image.facts.vcpus, after)
         site.set_meta(self.vm, after)
         site.set_state(self.vm, running=not self.action.paused)
 
@@ -280,10 +296,21 @@ class ResumeFrom(Basic):
             raise Answered(Outcome.NO_SUCH_VM, f"no image on {action.from_node}")
         if image.generation != action.expects:
             raise Answered(Outcome.WRONG_GENERATION, f"generation {image.generation}")
+        self._check_disks(image)
+        refuse_stale(site, there, image, action)
         answer = self._take(image)
         if answer is not None:
             raise Answered(*answer)
         return image
+
+    def _check_disks(self, image: Seen) -> None:
+        """Raise Answered where a disk would not come along: what lies at its path here is of another time."""
+        meta, node = image.meta or NO_META, self.action.from_node
+        if image.adopted:
+            raise Answered(Outcome.UNFIT, f"it was adopted, and is resumed on {node} alone, where its disks are")
+        for disk in moved.local_disks(self.site, image.facts):
+            if disk.source.rpartition("/")[2] != meta.volume:
+                raise Answered(Outcome.UNFIT, f"its disk {disk.source} is on {node} alone")
 
     def _get(self, there: Connection, pool: str, name: str, of: str = "") -> str:
         """A volume of the other node as one of this one, with what is in it or in the volume `of`; its path here."""
@@ -312,7 +339,7 @@ class ResumeFrom(Basic):
             return old, self._get(there, meta.pool, meta.volume)
         volume = storage.find(there, errors, meta.pool, meta.volume)
         base = storage.backing_of(volume) if volume is not None else ""
-        if not base or has_volume(site, base):
+        if not base or self._is_here(base):
             return old, self._get(there, meta.pool, meta.volume)
         whole = f"{meta.volume}.whole"
         storage.remove(there, errors, meta.pool, whole)
@@ -322,6 +349,10 @@ class ResumeFrom(Basic):
             return old, self._get(there, meta.pool, meta.volume, whole)
         finally:
             storage.remove(there, errors, meta.pool, whole)
+
+    def _is_here(self, path: str) -> bool:
+        with self.site.link.use(f"find {path}") as conn:
+            return moved.has_volume(self.site, conn, path)
 
     def _mark(self, there: Connection, node: str) -> None:
         """Its disk goes on elsewhere, and is not removed with the image over there; or no more."""
@@ -356,13 +387,25 @@ def has_job(site: Site, vm: str) -> bool:
             return False  # it has ended, or its hypervisor does not tell
 
 
+def refuse_stale(site: Site, conn: Connection, image: Seen, action: Action) -> None:
+    """Raise Answered where the disks of a suspended VM are not those that its memory goes with. `conn`: of their
+    node."""
+    meta = image.meta or NO_META
+    if meta.disks < action.disks:
+        raise Answered(Outcome.STALE_DISK, f"disk generation {meta.disks}, expected {action.disks}")
+    path = moved.changed_disk(site, conn, image)
+    if path:
+        raise Answered(Outcome.STALE_DISK, f"{path} was changed or replaced after the memory was saved")
+
+
 def after_resume(meta: Meta, action: Action, node: str) -> Meta:
     """The metadata of a VM that is resumed."""
     spec = action.spec
     allotted = (meta.cpu_mhz, meta.cap_mhz) if spec is None else (spec.cpu_mhz, spec.cap_mhz)
     cpu_mhz, cap_mhz = allotted
     own = {"cpu_mhz": cpu_mhz, "cap_mhz": cap_mhz, "node": node}
-    return replace(meta, generation=action.generation, saved="", lent="", begun=True, **own)  # type: ignore[arg-type]
+    own |= {"saved": "", "lent": "", "copied": "", "stamps": ""}
+    return replace(meta, generation=action.generation, begun=True, **own)  # type: ignore[arg-type]
 
 
 def restore(site: Site, vm: str, path: str, after: Meta, image: Seen, moved: dict[str, str]) -> None:
@@ -380,20 +423,18 @@ def edited(site: Site, text: str, meta: Meta, image: Seen, moved: dict[str, str]
     root = _parsed(text)
     domain_xml.set_meta(root, meta)
     domain_xml.set_tuning(root, site.cpu.tuning(meta.cpu_mhz, meta.cap_mhz, image.facts.vcpus, hasty))
-    domain_xml.set_partition(root, site.keys.partition)
+    if not meta.adopted:
+        domain_xml.set_partition(root, site.keys.partition)
     for old, new in moved.items():
         domain_xml.move_disk(root, old, new)
     return domain_xml.text_of(root)
 
 
-def has_volume(site: Site, path: str) -> bool:
-    """Whether a volume lies at a path of this node."""
-    try:
-        with site.link.use(f"find {path}") as conn:
-            conn.storageVolLookupByPath(path)
-    except NotThere:
-        return False
-    return True
+def relabelled(text: str, meta: Meta) -> str:
+    """A domain's XML with our metadata, and otherwise as it was."""
+    root = _parsed(text)
+    domain_xml.set_meta(root, meta)
+    return domain_xml.text_of(root)
 
 
 def _parsed(text: str) -> ET.Element:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-from agents.hypervisors.libvirt import connection, metadata, storage
+from agents.hypervisors.libvirt import connection, domain_xml, metadata, storage
 from agents.hypervisors.libvirt.binding import Connection, Domain
 from agents.hypervisors.libvirt.capacity import Cpu, Features
 from agents.hypervisors.libvirt.codes import (
@@ -119,18 +119,41 @@ class Site:
                 return  # nothing defines it
             domain.setMetadata(METADATA_ELEMENT, metadata.text_of(meta), metadata.PREFIX, metadata.URI, flags)
 
-    def set_cpu(self, vm: str, vcpus: int, cpu_mhz: float, cap_mhz: float | None) -> None:
-        """Weight and quota of a domain: as it runs, and as it is defined."""
+    def clear_meta(self, vm: str) -> None:
+        """Remove our metadata from a domain that was adopted, and leave no trace of them: as it runs, and as it is
+        defined."""
+        with self.domain(vm, "let go of") as (conn, domain):
+            flags = affects(domain) & (Affect.LIVE | Affect.CONFIG)
+            domain.setMetadata(METADATA_ELEMENT, None, metadata.PREFIX, metadata.URI, flags)
+            if domain.isPersistent():
+                text = domain.XMLDesc(XmlFlag.INACTIVE | XmlFlag.SECURE)
+                if domain_xml.has_empty_metadata(text):  # libvirt keeps the element that it made for ours
+                    conn.defineXML(domain_xml.without_meta(text))
+
+    def set_cpu(self, vm: str, vcpus: int, meta: Meta) -> None:
+        """Set weight and quota of a domain to what its metadata say: as it runs, and as it is defined, unless its
+        definition was there before it was ours."""
         with self.domain(vm, "set the CPU of") as (_conn, domain):
-            shares = self.cpu.shares(cpu_mhz)
+            shares = self.cpu.shares(meta.cpu_mhz)
             if not self.features.paused:
                 domain.setSchedulerParameters({"weight": shares})
                 return
-            tuning = self.cpu.tuning(cpu_mhz, cap_mhz, vcpus)
+            tuning = self.cpu.tuning(meta.cpu_mhz, meta.cap_mhz, vcpus)
             wanted = {"cpu_shares": shares, "vcpu_period": tuning.period_us, "vcpu_quota": tuning.quota_us}
-            for flag in (Affect.CONFIG, Affect.LIVE):  # the binding cannot do both in one call
+            flags = (Affect.LIVE,) if meta.adopted else (Affect.CONFIG, Affect.LIVE)
+            for flag in flags:  # the binding cannot do both in one call
                 if affects(domain) & flag:
                     domain.setSchedulerParametersFlags(wanted, flag)
+
+    def autostarts(self, vm: str) -> bool:
+        """Return whether a domain starts with its host."""
+        with self.domain(vm, "ask for the autostart of") as (_conn, domain):
+            return bool(domain.isPersistent() and domain.autostart())
+
+    def set_autostart(self, vm: str, on: bool) -> None:
+        """Have a domain start with its host, or not."""
+        with self.domain(vm, "set the autostart of") as (_conn, domain):
+            domain.setAutostart(int(on))
 
     def hasten(self, vm: str, cpu_mhz: float) -> None:
         """Give a domain that executes the weight with which an operation on it gets through; `set_cpu` ends that."""
@@ -153,12 +176,33 @@ class Site:
             if domain.isActive():
                 domain.destroyFlags(0)
 
-    def remove(self, seen: Seen) -> None:
-        """Remove the definition of a domain that does not run; one that is gone is fine. Its volumes are left."""
+    def reset_cpu(self, vm: str) -> None:
+        """Give a domain that runs the weight and quota of its definition again."""
+        with self.domain(vm, "reset the CPU of") as (_conn, domain):
+            if not (self.features.paused and affects(domain) & Affect.LIVE):
+                return
+            kept = domain_xml.tuning_of(domain.XMLDesc(XmlFlag.INACTIVE)) or self.cpu.plain
+            wanted = {"cpu_shares": kept.shares, "vcpu_period": kept.period_us, "vcpu_quota": kept.quota_us}
+            domain.setSchedulerParametersFlags(wanted, Affect.LIVE)
+
+    def remove(self, seen: Seen, moved: bool = False) -> None:
+        """Remove the definition of a domain that does not run; one that is gone is fine. Its volumes are left. A
+        definition that we did not make stays, unless the VM lives on elsewhere (`moved`)."""
+        if seen.adopted and not moved:
+            self._rest(seen)
+            return
         try:
             with self.domain(seen.facts.name, "remove the definition of") as (_conn, domain):
                 if domain.UUIDString() == seen.facts.uuid:
                     undefine(domain, seen)
+        except NotThere:
+            return
+
+    def _rest(self, seen: Seen) -> None:
+        try:
+            now = self.see(seen.facts.name)
+            if now is not None and now.meta is not None and now.facts.uuid == seen.facts.uuid:
+                self.set_meta(seen.facts.name, replace(now.meta, saved="", done="", lent="", copied="", begun=True))
         except NotThere:
             return
 

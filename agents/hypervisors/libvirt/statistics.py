@@ -4,13 +4,21 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from agents.hypervisors.libvirt import domain_xml, metadata
 from agents.hypervisors.libvirt.binding import Connection, Domain
 from agents.hypervisors.libvirt.capacity import Cpu
-from agents.hypervisors.libvirt.codes import STATS_NOWAIT, DomainState, Error, PausedReason, ShutoffReason, Stats
+from agents.hypervisors.libvirt.codes import (
+    STATS_NOWAIT,
+    DomainState,
+    Error,
+    PausedReason,
+    ShutoffReason,
+    Stats,
+    XmlFlag,
+)
 from agents.hypervisors.libvirt.domain_xml import Facts
 from agents.hypervisors.libvirt.errors import Declined, NotThere, telling
 from agents.hypervisors.libvirt.metadata import Meta
@@ -70,6 +78,11 @@ class Seen:
         return self.facts.meta is not None and self.facts.meta.managed
 
     @property
+    def adopted(self) -> bool:
+        """Whether it is ours, and its definition was there before."""
+        return self.facts.meta is not None and self.facts.meta.adopted
+
+    @property
     def generation(self) -> int:
         """0 where it is not ours."""
         return self.facts.meta.generation if self.facts.meta is not None else 0
@@ -101,15 +114,18 @@ class Seen:
             address=meta.address,
             disk_time_s=counters.disk_time_s,
             migration_needs=self.facts.needs if meta.managed else (),
+            adopted=meta.adopted,
+            definition=self.facts.definition,
+            disks=meta.disks,
         )
 
 
 class Reader:
     """Reads the domains of a node. One reading at a time; `forget` makes it read a domain's XML anew. `host_cpu`: the
-    model of the host's CPU ("": not known)."""
+    model of the host's CPU ("": not known); `copies_disks`: migrations copy disks that are not shared."""
 
     def __init__(self, errors: type[Exception], cpu: Cpu) -> None:
-        self._errors, self.cpu, self.host_cpu = errors, cpu, ""
+        self._errors, self.cpu, self.host_cpu, self.copies_disks = errors, cpu, "", True
         self._lock, self._tables = threading.Lock(), threading.Lock()
         self._patience: Patience[_Rows] = Patience("read the domains")
         self._edits = 0
@@ -171,7 +187,7 @@ class Reader:
         facts = self._facts.get(uuid)
         if facts is None or facts.name != domain.name():
             edits = self._edits
-            facts = facts_of(domain, self.host_cpu)
+            facts = facts_of(domain, self.host_cpu, self.copies_disks)
             with self._tables:
                 if edits == self._edits:  # else it may have been edited after it was read
                     self._facts[uuid] = facts
@@ -201,11 +217,15 @@ class Reader:
             return VmState.INCOMING  # it has been defined here, and is about to run: only its source can be asked
 
 
-def facts_of(domain: Domain, host_cpu: str = "") -> Facts:
-    """What is needed of a domain's XML."""
+def facts_of(domain: Domain, host_cpu: str = "", copies_disks: bool = True) -> Facts:
+    """What is needed of a domain's XML, see `domain_xml.facts_of`."""
     text = domain.XMLDesc(0)
     try:
-        return domain_xml.facts_of(text, host_cpu)
+        facts = domain_xml.facts_of(text, host_cpu, copies_disks)
+        if facts.meta is None or not facts.meta.adopted:
+            return facts
+        needs = (*facts.needs, "snapshots=carried") if domain.snapshotNum(0) else facts.needs
+        return replace(facts, needs=needs, definition=domain_xml.digest(domain.XMLDesc(XmlFlag.INACTIVE)))
     except ValueError as error:
         raise TrimtabError(f"{domain.name()}: {error}") from error
 

@@ -1,0 +1,134 @@
+"""Local disks of a VM, and what is left on a node of one that lives on another node.
+
+A disk is local where its file is in no shared pool. A migration that copies local disks leaves the definition here,
+marked with where it goes and which disks are copied (`Meta.lent`, `Meta.copied`). Only when the VM is seen alive there
+do the copies here go, and then the definition: whoever dies in between, the mark says what is still to be done, and a
+disk that has become stale is never the only one that a definition names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import suppress
+
+from agents.hypervisors.libvirt import domain_xml, storage
+from agents.hypervisors.libvirt.binding import Connection, Pool, Volume
+from agents.hypervisors.libvirt.codes import LIST_ACTIVE
+from agents.hypervisors.libvirt.domain_xml import Disk, Facts
+from agents.hypervisors.libvirt.errors import Declined, NotThere, telling
+from agents.hypervisors.libvirt.metadata import Meta
+from agents.hypervisors.libvirt.site import Answered, Site
+from agents.hypervisors.libvirt.statistics import Seen
+from shared.agent_config import CopyStorage
+from shared.model import Outcome
+
+
+def local_disks(site: Site, facts: Facts) -> tuple[Disk, ...]:
+    """Return the disks that lie on this node alone. Raises our errors."""
+    choice = site.keys.migration.copy_storage
+    if choice is CopyStorage.NEVER:
+        return ()
+    folders: list[str] = []
+    with site.link.use("find the shared pools") as conn:
+        for name in site.keys.shared_pools if choice is CopyStorage.AUTO else ():
+            with suppress(NotThere), telling(site.errors, f"find pool {name!r}"):
+                folders.append(storage.folder_of(conn.storagePoolLookupByName(name)) + "/")
+    return tuple(disk for disk in facts.disks if disk.source and not disk.source.startswith(tuple(folders)))
+
+
+def check_target(site: Site, there: Connection, node: str, disks: Sequence[Disk]) -> None:
+    """Raise Answered where disks cannot be copied to another node under their own paths: it has no pool for them, or
+    files that nobody says are of this VM lie there."""
+    folders = {domain_xml.parse(pool.XMLDesc(0)).findtext("target/path", "") for pool in active_pools(site, there)}
+    for disk in disks:
+        folder = disk.source.rpartition("/")[0]
+        if folder not in folders:
+            raise Answered(Outcome.UNFIT, f"{node} has no active storage pool for {folder}")
+        if has_volume(site, there, disk.source):
+            raise Answered(Outcome.UNFIT, f"{disk.source} is on {node} already: move it away, or remove it")
+        with site.link.use(f"find {disk.source}") as here:
+            if volume_at(site, here, disk.source) is None:
+                raise Answered(Outcome.UNFIT, f"{disk.source} is in no storage pool of {site.node}")
+
+
+def active_pools(site: Site, conn: Connection) -> Sequence[Pool]:
+    """Return the pools that a node has in use. Raises our errors."""
+    with telling(site.errors, "list the storage pools"):
+        return conn.listAllStoragePools(LIST_ACTIVE)
+
+
+def has_volume(site: Site, conn: Connection, path: str) -> bool:
+    """Return whether a volume lies at a path of a node. Raises our errors."""
+    return volume_at(site, conn, path) is not None
+
+
+def volume_at(site: Site, conn: Connection, path: str) -> Volume | None:
+    """Return the volume at a path, also one that its pool has not noticed yet; None where there is none. Raises our
+    errors."""
+    for again in (True, False):
+        try:
+            with telling(site.errors, f"find {path}"):
+                return conn.storageVolLookupByPath(path)
+        except (NotThere, Declined):
+            if again:
+                _refresh(site, conn, path.rpartition("/")[0])
+    return None
+
+
+def _refresh(site: Site, conn: Connection, folder: str) -> None:
+    for pool in active_pools(site, conn):
+        if domain_xml.parse(pool.XMLDesc(0)).findtext("target/path") == folder:
+            with suppress(site.errors):  # another job of the pool's may be under way
+                pool.refresh(0)
+
+
+def leave(site: Site, seen: Seen, there: Connection) -> None:
+    """Remove what a VM that lives on another node has left here: the disks that were copied, its saved image, and last
+    its definition, which says what else is to go. Raises our errors."""
+    meta = seen.meta or Meta()
+    copied = set(meta.copied.split(",")) - {""}
+    with site.link.use(f"remove the copied disks of {seen.facts.name}") as conn:
+        for disk in seen.facts.disks:
+            own = disk.source.rpartition("/")[2] == meta.volume
+            if disk.target in copied and disk.source and (own or has_volume(site, there, disk.source)):
+                _remove_copy(site, conn, disk.source)
+        for image in (meta.saved, meta.done):
+            with suppress(NotThere):
+                storage.remove(conn, site.errors, site.keys.save_pool, image)
+    site.remove(seen, moved=True)
+
+
+def _remove_copy(site: Site, conn: Connection, path: str) -> None:
+    volume = volume_at(site, conn, path)
+    if volume is not None:
+        with suppress(NotThere), telling(site.errors, f"remove {path}"):
+            volume.delete(0)
+
+
+def stamps(site: Site, conn: Connection, disks: Sequence[Disk]) -> str:
+    """Return what says whether disks are written to: for each that a pool has, its name in the guest, when it was last
+    changed and its size. Raises our errors."""
+    found = []
+    for disk in disks:
+        volume = volume_at(site, conn, disk.source) if disk.source else None
+        if volume is None:
+            continue
+        with telling(site.errors, f"look at {disk.source}"):
+            root = domain_xml.parse(volume.XMLDesc(0))
+        when = root.findtext("target/timestamps/mtime", "")
+        if when:
+            found.append(f"{disk.target}={when}:{root.findtext('physical') or root.findtext('capacity', '')}")
+    return ",".join(found)
+
+
+def changed_disk(site: Site, conn: Connection, seen: Seen) -> str:
+    """Return the disk of a suspended VM that is not as it was when its memory was saved, by its path ("": none). Only
+    disks that are in a pool can be compared. Raises our errors."""
+    if seen.meta is None or not seen.meta.stamps:
+        return ""
+    by_target = {disk.target: disk for disk in seen.facts.disks}
+    for mark in seen.meta.stamps.split(","):
+        disk = by_target.get(mark.partition("=")[0])
+        if disk is not None and stamps(site, conn, (disk,)) != mark:
+            return disk.source
+    return ""
