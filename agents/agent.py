@@ -74,6 +74,7 @@ from shared.messages import (
 from shared.model import LIVE_STATES, Action, ActionKind, GuestChange, Node, Outcome, VmState, VmStatus
 from shared.scalars import TEXT_LENGTH_MAX
 
+DEFINITION_LENGTH_MAX = 1 << 16
 REPORT_TIMER = "report"
 LIMIT_TIMER = "limit:"
 OBSERVES_MAX = 4  # readings asked for and not answered; beyond it the oldest is taken as lost
@@ -299,7 +300,14 @@ class Agent:
         here = operated.status is not None and operated.status.managed
         self._touch(action.vm, _under_way(action) if here else None)
         self._finish(
-            action, operated.outcome, operated.status, now_s, effects, final=operated.final, detail=operated.detail
+            action,
+            operated.outcome,
+            operated.status,
+            now_s,
+            effects,
+            final=operated.final,
+            detail=operated.detail,
+            definition=operated.definition,
         )
         return effects
 
@@ -312,10 +320,11 @@ class Agent:
         effects: list[Effect],
         final: VmStatus | None = None,
         detail: str = "",
+        definition: str = "",
     ) -> None:
         if status is not None and not status.managed:
             status = None  # a VM of that name is here, but it is not ours (any more)
-        result = self._result(action, self._next_seq(), outcome, now_s, status, final, detail)
+        result = self._result(action, self._next_seq(), outcome, now_s, status, final, detail, definition)
         self._write(Finished(result, action.expires_at_s + self.settings.outcome_keep_s), effects)
         self._doubtful.pop(action.id, None)
         self.outbox.send(action.id, result, now_s, effects)
@@ -330,6 +339,7 @@ class Agent:
         status: VmStatus | None = None,
         final: VmStatus | None = None,
         detail: str = "",
+        definition: str = "",
     ) -> Result:
         return Result(
             self.node,
@@ -344,6 +354,7 @@ class Agent:
             status,
             final,
             detail[:TEXT_LENGTH_MAX],
+            _pieces(definition),
         )
 
     def _sleep_ended(self, ended: SleepEnded, now_s: float) -> list[Effect]:
@@ -494,6 +505,13 @@ def _addressee(message: AgentBound) -> str:
     if isinstance(message, Order):
         return message.action.node
     return message.node if isinstance(message, GoToSleep | SetUpNode | RunStandardJob) else ""
+
+
+def _pieces(text: str) -> tuple[str, ...]:
+    """Cut a long text to what a message may have of one; none of what is too long altogether."""
+    if len(text) > DEFINITION_LENGTH_MAX:
+        return ()
+    return tuple(text[at : at + TEXT_LENGTH_MAX] for at in range(0, len(text), TEXT_LENGTH_MAX))
 
 
 def _under_way(action: Action) -> UnderWay:

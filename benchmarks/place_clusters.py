@@ -137,4 +137,5 @@ def _jobs(
         first_stage=np.arange(count),
         stages=ones,
         queued=none > 0.0,
+        stays=none > 0.0,
     )

@@ -140,8 +140,11 @@ class Answers:
         named = query.what == "environment" or (query.what == "assurance" and subject)
         if named and subject not in cluster.environments:
             return "unknown-environment", unknown("environment", subject, cluster.environments)
-        if query.what == "job" and cluster.job(subject) is None:
+        entry = cluster.job(subject)
+        if query.what in ("job", "definition") and entry is None:
             return "unknown-job", unknown("job", subject, cluster.jobs)
+        if query.what == "definition" and not (entry and entry.definition):
+            return "no-definition", f"no definition of a VM of {subject!r} is known: only those of adopted VMs are kept"
         node_named = query.what == "node" or (query.what == "vms" and subject)
         if node_named and subject not in cluster.nodes:
             return "unknown-node", unknown("node", subject, cluster.nodes)

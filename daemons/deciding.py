@@ -407,6 +407,10 @@ class Deciding:
             if entry is not None and entry.left_alone(now_s) and change.reason.code is not ReasonCode.OPERATOR:
                 dropped.append(why_left_alone(entry, now_s))
                 continue
+            ends = change.kind in (ChangeKind.SUSPEND, ChangeKind.STOP)
+            if entry is not None and entry.adopted and ends and change.reason.code is not ReasonCode.OPERATOR:
+                dropped.append(Refusal(change.workload, Reason(ReasonCode.ADOPTED)))
+                continue
             unfit = "" if entry is None or stale else misfit(self.cluster, entry, change)
             if unfit:
                 dropped.append(Refusal(change.workload, Reason(ReasonCode.MIGRATION_FIT)))

@@ -57,8 +57,8 @@ class Instance:
     """One VM of a job. `copies`: nodes whose last word lists the VM in any state.
 
     `sought`: a store said that it was brought to life but not where it is, so that its image lies on a node that has
-    not spoken yet, or it is lost. `left`, `address*`: see InstanceRecord. `awaited`: nodes whose word on it is awaited
-    since `missed_s`, when it was not where it was any more, and nobody said why.
+    not spoken yet, or it is lost. `left`, `address*`, `disks`: see InstanceRecord. `awaited`: nodes whose word on it is
+    awaited since `missed_s`, when it was not where it was any more, and nobody said why.
 
     `places`: where it may be seen by our own doing; `home`: where it was seen last. `beat`, `weighed`: its state and
     MHz as they were seen last, or as our last order left them (None: what is seen next will be right). `said`: what was
@@ -88,6 +88,7 @@ class Instance:
     left: str = ""
     address: str = ""
     address_generation: int = -1
+    disks: int = 0
     awaited: set[str] = field(default_factory=set)
     missed_s: float = 0.0
     places: set[str] = field(default_factory=set)
@@ -114,6 +115,7 @@ class Instance:
             self.left,
             self.address,
             self.address_generation,
+            self.disks,
         )
 
 
@@ -122,8 +124,8 @@ class JobEntry:
     """A job's desired state and life, or those of one instance of a web application.
 
     `revision` counts every change that a decision in the making cannot know. `held`, `adopted`, `profile`,
-    `measured_*`, `awaits`, `ran_*`, `runs_since_s` and `hands_off`: see JobRecord. `reweights`: how many weights that
-    others have set were put right since `reweighted_s`. `reading`: when it was last looked how fast it
+    `measured_*`, `awaits`, `ran_*`, `runs_since_s`, `hands_off` and `definition*`: see JobRecord. `reweights`: how many
+    weights that others have set were put right since `reweighted_s`. `reading`: when it was last looked how fast it
     is, and its work done then. `crashed`: the last attempt that a guest ended by crashing; `crashes`: how many have in
     a row, each soon after its start.
     """
@@ -162,6 +164,8 @@ class JobEntry:
     crashed: int = 0
     crashes: int = 0
     hands_off: HandsOff | None = None
+    definition: tuple[str, ...] = ()
+    definition_digest: str = ""
     reweights: int = 0
     reweighted_s: float = -math.inf
 
@@ -208,6 +212,8 @@ class JobEntry:
             self.ran_on,
             self.user,
             self.hands_off,
+            self.definition,
+            self.definition_digest,
         )
 
     @property

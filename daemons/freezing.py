@@ -9,7 +9,7 @@ from dataclasses import replace
 from daemons.entries import JobEntry, NodeEntry
 from daemons.state import Cluster
 from shared.decision import Change, ChangeKind
-from shared.model import Ability, Allotment, Constraint, ConstraintKind, JobPhase, Node, NodeService, VmState
+from shared.model import Ability, Allotment, Constraint, ConstraintKind, JobPhase, Node, NodeService, VmState, VmStatus
 
 HOME = "frozen on "  # begins labels: no node has one of its own with a space in it
 
@@ -54,17 +54,33 @@ def _home(cluster: Cluster, entry: JobEntry, at: int) -> str:
     for name in sorted(entry.instances[at].copies):
         node = cluster.nodes[name]
         status = node.vms[vm]
-        if node.inventory is None or not node.inventory.freezes or status.state is not VmState.SUSPENDED:
+        if node.inventory is None or status.state is not VmState.SUSPENDED:
+            continue
+        if not (node.inventory.freezes or stays_with_disks(status)):
             continue
         if status.attempt == entry.attempt and status.generation > newest:
             best, newest = name, status.generation
     return best
 
 
+def stays_with_disks(status: VmStatus) -> bool:
+    """Return whether a suspended VM can be resumed on its own node alone: it was adopted, or has disks that lie there
+    in nobody's pool of ours, and that do not come along."""
+    return status.adopted or any(need.startswith("storage=") for need in status.migration_needs)
+
+
 def lacking(cluster: Cluster) -> bool:
-    """Whether there are nodes that lack an ability."""
+    """Whether there are nodes that lack an ability, or suspended VMs that are bound to theirs."""
     facts = (node.inventory for node in cluster.nodes.values())
-    return any(fact is not None and len(fact.abilities) < len(Ability) for fact in facts)
+    if any(fact is not None and len(fact.abilities) < len(Ability) for fact in facts):
+        return True
+    return any(
+        entry.phase is JobPhase.SUSPENDED and _has_bound_image(cluster, entry) for entry in cluster.active.values()
+    )
+
+
+def _has_bound_image(cluster: Cluster, entry: JobEntry) -> bool:
+    return any(stays_with_disks(cluster.nodes[name].vms[one.vm]) for one in entry.instances for name in one.copies)
 
 
 def labels_at_home(facts: Sequence[Node], frozen: Mapping[str, tuple[str, ...]]) -> tuple[tuple[str, ...], ...]:

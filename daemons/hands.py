@@ -132,6 +132,8 @@ class Hands:
     def started(self, instance: Instance, node: NodeEntry, status: VmStatus, detail: str, now_s: float) -> None:
         """Somebody else has brought it to life. A job of one instance that waits or is suspended runs from now on."""
         entry = instance.job
+        if entry.phase is JobPhase.SHUT_OFF:
+            return  # an adopted VM is its owner's to start
         now = status.generation == instance.generation and status.attempt == entry.attempt
         if now and node.name in instance.places and not instance.home and entry.phase is JobPhase.RUNNING:
             return  # our own order came about after all

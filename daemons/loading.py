@@ -118,6 +118,8 @@ def _load_job(record: JobRecord, cluster: Cluster, deciding: Deciding, now_s: fl
         ran_on=record.ran_on,
         user=record.user,
         hands_off=record.hands_off,
+        definition=record.definition,
+        definition_digest=record.definition_digest,
     )
     cluster.add_job(entry, record.instances)
     if entry.job.name in cluster.active:

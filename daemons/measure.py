@@ -350,7 +350,7 @@ class Measure:
             return
         if event.change is GuestChange.VANISHED:
             instance.failed = Failure("guest", node.name, now_s, "crashed", event.detail[:FAILURE_MAX])
-        if event.change is GuestChange.ENDED:
+        if event.change is GuestChange.ENDED and not status.adopted:
             self._ended(instance, status.attempt)
         elif status.state is VmState.CRASHED and event.change is not GuestChange.STOPPED:
             instance.job.crashed = status.attempt
@@ -376,7 +376,7 @@ class Measure:
         if event.change is GuestChange.LEFT:
             instance.said = event.detail or instance.said
             self.missing.left(instance, node, event.detail, now_s)
-        elif event.change is GuestChange.STOPPED:
+        elif event.change is GuestChange.STOPPED and not event.status.adopted:
             self.hands.stopped(instance, node, event.detail, now_s)
         elif event.change is GuestChange.VANISHED and event.status.state in LIVE_STATES:
             self.missing.vanished(instance, node, now_s)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 
+from daemons.adopted import AdoptedVms
 from daemons.agenda import Agenda
 from daemons.entries import FAILURE_MAX, Failure, InFlight, Instance, JobEntry
 from daemons.fit import lacking_on
@@ -26,8 +27,9 @@ from shared.messages import Order, Result
 from shared.model import LIVE_STATES, Action, ActionKind, Allotment, JobPhase, Outcome, VmSpec
 
 SHUNNED_BACK_OFFS = 2  # for so many back-offs after a failed migration decisions look for another target
+DISKS_COUNT = frozenset({ActionKind.START, ActionKind.RESUME, ActionKind.MIGRATE, ActionKind.ADOPT})
 FOR_THE_TARGET = frozenset(
-    {Outcome.NO_ROOM, Outcome.REFUSED, Outcome.FAILED, Outcome.TIMED_OUT, Outcome.ALREADY_THERE}
+    {Outcome.NO_ROOM, Outcome.REFUSED, Outcome.FAILED, Outcome.TIMED_OUT, Outcome.ALREADY_THERE, Outcome.UNFIT}
 )  # it may be the target's fault
 
 
@@ -40,6 +42,7 @@ class Reconciler:
         self.due_s: dict[str, float] = {}
         self.may_stop: Callable[[JobEntry, float], bool] = lambda _entry, _now_s: True
         self.hands = Hands(cluster, agenda, settings)
+        self.adopted = AdoptedVms(cluster, agenda)
         self._issued = 0
         self._ceilings = ceilings_of(settings.limits)
 
@@ -84,12 +87,14 @@ class Reconciler:
             self.cluster.retire(entry)
             return ()
         self.hands.look(entry, now_s)
+        if entry.phase is JobPhase.SHUT_OFF:
+            self.adopted.follow(entry, now_s)
         difference = diff(sight_of(self.cluster, entry))
         if entry.phase is JobPhase.RUNNING and difference.together and not entry.released:
             self._release(entry, now_s)
         if difference.lost or self._overdue(entry, difference, now_s):
             if entry.adopted and (difference.lost or not entry.resuming):
-                self._give_up(entry, now_s)
+                self.adopted.lost(entry, now_s)
             else:
                 self.take_back(entry, now_s, keep_images=not difference.lost)
             difference = diff(sight_of(self.cluster, entry))
@@ -218,15 +223,6 @@ class Reconciler:
         if entry.crashes > 1:
             entry.not_before_s = max(entry.not_before_s, now_s + self._back_off_s(entry.crashes - 1))
 
-    def _give_up(self, entry: JobEntry, now_s: float) -> None:
-        """An adopted VM is gone or could not be taken over; nothing says how it would be started anew."""
-        entry.phase, entry.finished_s = JobPhase.FORGOTTEN, now_s
-        entry.revision += 1
-        self.cluster.set_allotments(entry, ())
-        self.agenda.change(entry)
-        self.agenda.place = True
-        self.agenda.happened(now_s, "adopted-vm-lost", entry.job.name, f"{entry.adopted} is not there as ours")
-
     def _back_off_s(self, failures: int) -> float:
         return float(min(self.settings.retry_max_s, self.settings.retry_s * 2.0 ** min(failures - 1, 30)))
 
@@ -266,7 +262,9 @@ class Reconciler:
         node = self.cluster.nodes[need.node]
         generation = need.expects
         spec = None
-        if need.kind in (ActionKind.START, ActionKind.RESUME, ActionKind.ADOPT):
+        if need.kind is ActionKind.ADOPT and need.expects:
+            spec = self._spec(instance, need)  # it is ours already: its definition is to be read again
+        elif need.kind in (ActionKind.START, ActionKind.RESUME, ActionKind.ADOPT):
             generation, spec = self._bring(instance, need, now_s)
         elif need.kind is ActionKind.MIGRATE:
             self.cluster.claim(instance, need.to_node)
@@ -290,6 +288,7 @@ class Reconciler:
             need.set_mhz,
             None,
             need.paused,
+            instance.disks if need.kind in DISKS_COUNT else 0,
         )
         flight = InFlight(action.id, action.kind, action.node, action.to_node, action.boot_id, action.expires_at_s)
         self.cluster.begin(instance, flight)
@@ -306,11 +305,14 @@ class Reconciler:
         if entry.begun_s is None and not entry.released:
             entry.begun_s = now_s
             self.due_s[entry.job.name] = self._deadline_s(entry)
-        job = entry.job
-        spec = VmSpec(
+        return instance.generation, self._spec(instance, need)
+
+    def _spec(self, instance: Instance, need: Need) -> VmSpec:
+        job = instance.job.job
+        return VmSpec(
             instance.vm,
             instance.generation,
-            entry.attempt,
+            instance.job.attempt,
             job.memory_mib,
             job.vcpus,
             need.set_mhz,
@@ -318,7 +320,6 @@ class Reconciler:
             job.template,
             job.arguments,
         )
-        return instance.generation, spec
 
     def unsent(self, action: Action) -> None:
         """The action was planned but will not be sent: undo what the ledger holds for it alone."""
@@ -339,6 +340,9 @@ class Reconciler:
         if result.status is not None and result.status.state in LIVE_STATES:
             self.cluster.set_cpu(instance, result.status.cpu_mhz)
         if result.outcome is Outcome.OK:
+            if result.kind is ActionKind.ADOPT and result.status is not None:
+                entry.definition, entry.definition_digest = result.definition, result.status.definition
+                self.agenda.change(entry)
             instance.failures = 0
             instance.shunned.clear()
             if result.kind is ActionKind.MIGRATE:

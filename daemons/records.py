@@ -28,6 +28,7 @@ class InstanceRecord:
     `counter_*` name the last reading that is part of `done_mcycles`: the VM's CPU seconds on that node and generation.
     `left`: somebody else took it away, and it has not been seen since; what is known of that ("": it is not so).
     `address`: of an instance of a web application, where it was last reached, in the life `address_generation`.
+    `disks`: the newest generation of its local disks that was seen (0: it has none), see `shared.model.Action`.
     """
 
     may_run_on: tuple[str, ...]
@@ -42,6 +43,7 @@ class InstanceRecord:
     left: str = ""
     address: str = ""
     address_generation: int = -1
+    disks: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +68,8 @@ class JobRecord:
     completed. Of a job of a queue: `ran_mcycles`, the seconds that it ran times the speed that it can have there, up to
     `runs_since_s`, from when on it runs (None: it does not); `ran_on`, the type of its nodes (None: it has not run; "":
     none, or several). `user`: the broker user that submitted it ("": not known).
-    `hands_off`: what somebody else did to it last (None: nothing)."""
+    `hands_off`: what somebody else did to it last (None: nothing). Of an adopted VM: `definition`, its domain XML
+    without our metadata in pieces, and `definition_digest`, which names it ("": not known)."""
 
     job: Job
     request: str
@@ -93,6 +96,8 @@ class JobRecord:
     ran_on: str | None = None
     user: str = ""
     hands_off: HandsOff | None = None
+    definition: tuple[str, ...] = ()
+    definition_digest: str = ""
 
     @property
     def key(self) -> tuple[str, str]:

@@ -201,6 +201,8 @@ class Requests:
             return "", ""
         if entry.phase in OVER:
             return "job-over", f"job {request.job!r} is {entry.phase} already"
+        if entry.adopted:  # it is not ours to end
+            return self.vms.forget(ForgetVm(request.request, request.job), now_s)
         cancel(self.cluster, self.agenda, entry, now_s)
         return "", ""
 

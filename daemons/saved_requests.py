@@ -46,14 +46,15 @@ from shared.snapshot import (
 )
 from shared.webapp import ModelForm
 
-SCHEMA = 5  # goes up with every change of what a snapshot or a request consists of
+SCHEMA = 6  # goes up with every change of what a snapshot or a request consists of
 SCHEMAS = (
     1,
     2,
     3,
     4,
     5,
-)  # that can be read; 1: without what provisioning sees; 2: environments; 3: loading; 4: migration
+    6,
+)  # that can be read; 1: without what provisioning sees; 2: environments; 3: loading; 4: migration; 5: what stays
 BYTES_MAX = 1 << 30  # of the JSON in a file
 PART_LENGTH = 4096  # characters of one string on the bus
 PAGE_PARTS = 640  # strings of one page: 2.5 MiB
@@ -77,7 +78,7 @@ _LATER = {
     4: ("loading",),
     5: ("migration",),
 }  # parts by the schema that brought them
-_LATER_ROWS = {2: ("queued",)}  # truth values of workloads by the schema that brought them: false before
+_LATER_ROWS = {2: ("queued",), 6: ("stays",)}  # truth values of workloads by the schema that brought them: false before
 _NUMBERS = ("now_s", "cycle_s", "reporting_frac", "oldest_report_s", "vm_overhead_mib")
 
 

@@ -42,6 +42,7 @@ def _sight(
                 instance.issued_attempt == attempt,
                 instance.ended,
                 bool(entry.adopted),
+                entry.definition_digest,
             )
         )
     return WorkloadSight(entry.job.name, phase, attempt, tuple(sights))
@@ -55,7 +56,7 @@ def _copies(cluster: Cluster, instance: Instance) -> tuple[Copy, ...]:
         frozen = status.state is VmState.SUSPENDED and node.inventory is not None and node.inventory.freezes
         held_mib = float(status.memory_mib) if frozen else 0.0
         seen = status.state, status.attempt, status.generation, status.cpu_mhz
-        copies.append(Copy(name, *seen, node.usable, held_mib))
+        copies.append(Copy(name, *seen, node.usable, held_mib, status.definition))
     return tuple(copies)
 
 

@@ -29,6 +29,7 @@ from daemons.sights import is_busy, is_unknown
 from daemons.snapshot_environments import environment_columns
 from daemons.snapshot_web import constraints_of, flow_columns, running_apps, web_columns
 from daemons.state import Cluster
+from daemons.usage import unmanaged_mhz
 from shared.model import Job, JobPhase, Node, NodeCondition, NodeService, VmState
 from shared.snapshot import (
     EnvironmentColumns,
@@ -72,7 +73,9 @@ class SnapshotBuilder:
         """The cluster as it is wanted at `now_s`; `at_cycle`: for a cycle's decision."""
         nodes = [node for node in self.cluster.nodes.values() if node.inventory is not None]
         rows = {node.name: row for row, node in enumerate(nodes)}
-        jobs = sorted((j for j in self.cluster.active.values() if not (j.over or j.awaits)), key=lambda j: j.order)
+        jobs = sorted(
+            (j for j in self.cluster.active.values() if j.phase in STATES and not j.awaits), key=lambda j: j.order
+        )
         web = running_apps(self.cluster)
         environments = environment_columns(self.cluster, nodes, jobs)
         bound = lacking(self.cluster)
@@ -115,7 +118,7 @@ class SnapshotBuilder:
                 np.array([fact.usable_mib for fact in facts], dtype=np.float64),
             )
         cores, core_mhz, cpu_mhz, memory_mib = self._static
-        held_mhz = np.array([node.wanted_mhz for node in nodes], dtype=np.float64)
+        held_mhz = np.array([node.wanted_mhz + unmanaged_mhz(node) for node in nodes], dtype=np.float64)
         held = [node.wanted_mib + node.unmanaged_mib + wanted_frozen_mib(self.cluster, node) for node in nodes]
         held_mib = np.array(held, dtype=np.float64)
         draining = np.array([node.service is NodeService.DRAINING for node in nodes], dtype=np.bool_)
@@ -173,6 +176,7 @@ class SnapshotBuilder:
             stages.cumsum() - stages,
             stages,
             np.array([self.queued is not None and self.queued(entry, now_s) for entry in jobs], dtype=np.bool_),
+            np.array([bool(entry.adopted) for entry in jobs], dtype=np.bool_),
         )
 
     def _has_memory(self, entry: JobEntry, frozen: Mapping[str, tuple[str, ...]]) -> bool:

@@ -94,6 +94,7 @@ class Cluster:
         instance.counter_node, instance.counter_generation = record.counter_node, record.counter_generation
         instance.counter_s, instance.left = record.counter_s, record.left
         instance.address, instance.address_generation = record.address, record.address_generation
+        instance.disks = record.disks
         instance.sought = instance.job.phase in WANTED and record.issued_attempt == instance.job.attempt
         for node in record.may_run_on:
             self.claim(instance, node)
@@ -227,6 +228,7 @@ class Cluster:
         if instance is not None:
             instance.copies.add(node.name)
             instance.sought = False
+            instance.disks = max(instance.disks, status.disks)
             if status.generation == instance.generation and (instance.left or instance.awaited):
                 self.found(instance)
             if status.state in LIVE_STATES or status.state is VmState.INCOMING or status.busy:

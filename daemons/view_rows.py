@@ -22,8 +22,8 @@ from daemons.records import DecisionRecord
 from daemons.settings import ControllerSettings, WindowSettings
 from daemons.sights import is_unknown
 from daemons.state import Cluster
+from daemons.usage import unmanaged_mhz, used_mhz
 from shared.decision import Change, Refusal, Slowed, Step
-from shared.messages import Report
 from shared.model import LIVE_STATES, JobPhase, NodeCondition, NodeSample, VmState, VmStatus
 
 Row = dict[str, Any]
@@ -64,6 +64,7 @@ def _cpu(node: NodeEntry, sample: NodeSample | None) -> Row:
         "capacity_mhz": capacity_mhz,
         "committed_mhz": node.committed_mhz,
         "wanted_mhz": node.wanted_mhz,
+        "unmanaged_mhz": unmanaged_mhz(node),
         "used_mhz": sample.cpu_frac * capacity_mhz if sample and capacity_mhz is not None else None,
     }
 
@@ -166,23 +167,6 @@ def vm_row(cluster: Cluster, node: NodeEntry, status: VmStatus, now_s: float) ->
         "report_age_s": age_of(node, now_s),
         "hands_off": hands_off_view(instance.job, now_s) if instance is not None else None,
     }
-
-
-def used_mhz(node: NodeEntry, vm: str) -> float | None:
-    """The VM's speed between the node's last report and the one that is kept for it."""
-    earlier, later = _reading(node.before, vm), _reading(node.last, vm)
-    if earlier is None or later is None or node.inventory is None:
-        return None
-    (from_s, first), (to_s, last) = earlier, later
-    if first.generation != last.generation or to_s <= from_s:
-        return None
-    return max(0.0, last.cpu_time_s - first.cpu_time_s) / (to_s - from_s) * node.inventory.core_mhz
-
-
-def _reading(report: Report | None, vm: str) -> tuple[float, VmStatus] | None:
-    if report is None:
-        return None
-    return next(((report.clock_s, status) for status in report.vms if status.vm == vm), None)
 
 
 # --- jobs ------------------------------------------------------------------------------------------------------------

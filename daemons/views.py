@@ -9,6 +9,7 @@ from enum import StrEnum
 from typing import Any
 
 from daemons.admission import Admission
+from daemons.adopted import is_lost, last_node
 from daemons.agenda import Agenda
 from daemons.assurance_views import assurance_view, best_effort, missed
 from daemons.by_type import without_type
@@ -204,12 +205,25 @@ def _job_alarms(tables: Tables, now_s: float) -> Iterable[Row]:
             yield _alarm(hands.what, hands.vm, hands.at_s, f"{hands.detail}; left alone for {left_s:.0f} s more")
         if entry.over:
             continue
+        if entry.phase is JobPhase.SHUT_OFF:
+            yield _adopted_alarm(tables, entry)
+            continue
         if entry.stalled:
             yield _alarm("job-stalled", name, entry.progress_s, "no CPU time was used")
         late = entry.wanted_s + tables.settings.gang_timeout_s < now_s and not entry.released
         if name in tables.reconciler.blocked and late:
             what = "web-instance-blocked" if entry.job.app else "job-blocked"
             yield _alarm(what, name, entry.wanted_s, f"{entry.phase.value}, but a step finds no room")
+
+
+def _adopted_alarm(tables: Tables, entry: JobEntry) -> Row:
+    """An adopted VM that does not run: shut off, or lost until it is seen or let go (`trimtab vms forget`)."""
+    (instance,) = entry.instances
+    where = last_node(instance) or "no node"
+    if is_lost(tables.cluster, instance):
+        detail = f"{entry.adopted} is not defined on {where} any more; its definition is in the store"
+        return _alarm("adopted-vm-lost", entry.job.name, entry.wanted_s, detail)
+    return _alarm("adopted-vm-off", entry.job.name, entry.wanted_s, f"{entry.adopted} is shut off on {where}")
 
 
 def _missing_alarms(tables: Tables, entry: JobEntry, now_s: float) -> Iterable[Row]:
@@ -277,6 +291,13 @@ def job(tables: Tables, query: Query, now_s: float) -> Row:
     predicted = predicted_utilities(tables.deciding.history)
     row = _job(tables, entry, now_s, _refusals(tables, {query.subject}), predicted)
     return {"job": row | job_details(tables.cluster, entry)}
+
+
+def definition(tables: Tables, query: Query, _now_s: float) -> Row:
+    """The definition of an adopted VM as its node sent it last, in pieces. KeyError when there is no such job."""
+    entry = tables.cluster.jobs[query.subject]
+    pieces = list(entry.definition)
+    return {"job": entry.job.name, "vm": entry.adopted, "digest": entry.definition_digest, "definition": pieces}
 
 
 def _job(tables: Tables, entry: JobEntry, now_s: float, reasons: dict[str, Row], predicted: Mapping[str, float]) -> Row:
@@ -440,6 +461,7 @@ VIEWS: dict[str, Callable[[Tables, Query, float], dict[str, Any]]] = {
     "environments": environments,
     "environment": environment,
     "vms": vms,
+    "definition": definition,
     "plan": plan,
     "plan-history": plan_history,
     "forecast": forecasts,

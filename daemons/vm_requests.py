@@ -15,6 +15,7 @@ from daemons.homes import takes
 from daemons.names import unknown
 from daemons.sights import is_busy, is_unknown
 from daemons.state import Cluster
+from daemons.usage import HEADROOM, LEAST_MHZ, unmanaged_mhz, used_mhz
 from shared.decision import Change, ChangeKind, Reason, ReasonCode
 from shared.errors import InvalidValue
 from shared.messages import AdoptVm, ForgetVm, HandsOn, HoldJob, MoveVm
@@ -63,6 +64,8 @@ class VmRequests:
             return "job-over", f"job {request.job!r} is {entry.phase} already"
         if entry.held is request.on:
             return DONE
+        if request.on and entry.phase is JobPhase.SHUT_OFF:
+            return "job-not-running", f"job {request.job!r} is an adopted VM that is shut off; there is nothing to hold"
         if request.on and entry.adopted and entry.phase is JobPhase.RUNNING and not entry.released:
             return "job-not-running", f"job {request.job!r} is being adopted; try again when it runs"
         entry.held = request.on
@@ -165,7 +168,7 @@ class VmRequests:
         free_mib = min(inventory.usable_mib - node.wanted_mib - node.unmanaged_mib, node.room_mib())
         if memory_mib * (1.0 - ROOM_TOLERANCE) > free_mib:
             return "no-memory", f"it needs {memory_mib:g} MiB, {max(0.0, free_mib):g} MiB are free on {node.name!r}"
-        free_mhz = inventory.cpu_mhz - node.wanted_mhz
+        free_mhz = inventory.cpu_mhz - node.wanted_mhz - unmanaged_mhz(node)
         if cpu_mhz * (1.0 - ROOM_TOLERANCE) > free_mhz:
             return "no-cpu", f"it has {cpu_mhz:g} MHz, {max(0.0, free_mhz):g} MHz are free on {node.name!r}"
         return DONE
@@ -214,12 +217,12 @@ class VmRequests:
         return self._take_over(request, node, status, now_s)
 
     def _take_over(self, request: AdoptVm, node: NodeEntry, status: VmStatus, now_s: float) -> Refused:
+        """CPU is compressible: the VM runs, and gets what it used, whatever is promised; the next decision shares."""
         assert node.inventory is not None
         speed_mhz = min(status.vcpus * node.inventory.core_mhz, node.inventory.cpu_mhz)
-        free_mhz = node.inventory.cpu_mhz - node.wanted_mhz
-        cpu_mhz = min(status.cpu_mhz or speed_mhz, speed_mhz, free_mhz)
-        if cpu_mhz <= 0:
-            return "no-cpu", f"decisions have promised all CPU of {node.name!r} ({free_mhz:g} MHz are free)"
+        used = used_mhz(node, status.vm)
+        known_mhz = status.cpu_mhz if used is None or status.managed else max(used * HEADROOM, LEAST_MHZ)
+        cpu_mhz = min(known_mhz or speed_mhz, speed_mhz)
         try:
             stage = Stage(0.0, status.vcpus * node.inventory.core_mhz, memory_mib=status.memory_mib)
             job = Job(request.job, (stage,), submit_s=max(0.0, now_s), vcpus=status.vcpus)
@@ -235,6 +238,7 @@ class VmRequests:
         if status.managed:
             self._attach(entry, node, status)
         self.agenda.change(entry)
+        self.agenda.place = True
         self.agenda.happened(now_s, "vm-adopted", request.job, f"{request.vm} on {node.name}")
         return DONE
 
@@ -255,9 +259,10 @@ class VmRequests:
             return DONE
         if entry.over:
             return "job-over", f"job {request.job!r} is {entry.phase} already"
-        if entry.phase is not JobPhase.RUNNING or not entry.released:
+        off = entry.phase is JobPhase.SHUT_OFF
+        if not off and (entry.phase is not JobPhase.RUNNING or not entry.released):
             return "job-not-running", f"job {request.job!r} is {_doing(entry)}; only running VMs can be let go"
-        if not all(instance.ended or self._in_hand(instance) for instance in entry.instances):
+        if not off and not all(instance.ended or self._in_hand(instance) for instance in entry.instances):
             return "vm-busy", f"an operation on a VM of job {request.job!r} is under way, or a node of it is silent"
         hands_on(entry, now_s)
         entry.phase, entry.finished_s, entry.released = JobPhase.FORGOTTEN, now_s, False

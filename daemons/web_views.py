@@ -12,7 +12,8 @@ from daemons.entries import JobEntry, NodeEntry
 from daemons.gains import columns_of
 from daemons.snapshot_web import flow_now
 from daemons.state import Cluster
-from daemons.view_rows import Row, age_since, failure_view, newest_copy, used_mhz
+from daemons.usage import used_mhz
+from daemons.view_rows import Row, age_since, failure_view, newest_copy
 from daemons.web_entry import WebEntry, flow_utility, utility_of
 from shared.model import JobPhase
 from shared.webapp import Flow, Limits

@@ -71,6 +71,7 @@ class ReasonCode(StrEnum):
     UNHEALTHY = "unhealthy"  # its node's agent finds that it does not serve
     ADJUSTMENT = "adjustment"  # mean CPU use of a web application's instances asks for more, or fewer
     HANDS_OFF = "hands-off"  # somebody else has done something to a VM of it
+    ADOPTED = "adopted"  # it was adopted: never suspended or stopped for others
     MIGRATION_FIT = "migration-fit"  # no node has what a live migration of it needs
     REJECTED = "rejected"  # an operator has rejected it of late
     SHARING = "sharing"  # others on the node slow it by what they share with it beside the CPU

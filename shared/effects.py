@@ -82,13 +82,14 @@ class TimerFired:
 @dataclass(frozen=True, slots=True)
 class Operated:
     """Answer to `Operate`. `status`: the VM on this node now (None: not here); `final`: its last counters where it
-    left or stopped executing."""
+    left or stopped executing; `definition`: that of an adopted VM, without our metadata, in the answer to ADOPT."""
 
     call_id: str
     outcome: Outcome
     status: VmStatus | None = None
     final: VmStatus | None = None
     detail: str = ""
+    definition: str = ""
 
 
 @dataclass(frozen=True, slots=True)

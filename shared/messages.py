@@ -207,7 +207,8 @@ class Report:
 @dataclass(frozen=True, slots=True)
 class Result:
     """How an action ended. `status` is the VM on this node afterwards (None: not here), with its last counters;
-    after a migration away or a suspend it carries the final counters. `detail` is for people.
+    after a migration away or a suspend it carries the final counters. `detail` is for people. `definition`: of an
+    adopted VM, in the answer to ADOPT, without our metadata, in pieces (none: there is none, or it is too long).
     """
 
     KIND: ClassVar[str] = "result"
@@ -226,6 +227,7 @@ class Result:
     status: VmStatus | None = None
     final: VmStatus | None = None
     detail: str = ""
+    definition: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -346,6 +346,7 @@ class JobPhase(StrEnum):
     WAITING = "waiting"  # no VM wanted
     RUNNING = "running"  # wanted on the nodes of its allotments
     SUSPENDED = "suspended"  # wanted as saved images
+    SHUT_OFF = "shut-off"  # an adopted VM that does not run: its owner's to start, nothing is wanted of it
     COMPLETED = "completed"
     CANCELLED = "cancelled"
     FORGOTTEN = "forgotten"  # let go: its VMs, if there are any, run on and are not ours

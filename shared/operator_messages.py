@@ -423,6 +423,7 @@ QUERIES = (
     "environments",
     "environment",
     "vms",
+    "definition",
     "plan",
     "plan-history",
     "forecast",

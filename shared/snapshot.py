@@ -64,7 +64,7 @@ class WorkloadColumns:
     app: row in the web columns for an instance of a web application (it has no work, goal or stages, and no two of one
     application share a node), -1 for a job. changed_s: when it was last started, resumed, moved or suspended (-inf:
     never). stages: their number, 0 for an instance of a web application. queued: of the queue of a deadline window that
-    is open: it has the nodes of that.
+    is open: it has the nodes of that. stays: once it runs it is never suspended for others; it can be moved alive.
     """
 
     names: tuple[str, ...]
@@ -91,6 +91,7 @@ class WorkloadColumns:
     first_stage: Ints
     stages: Ints
     queued: Bools
+    stays: Bools
 
 
 @dataclass(frozen=True, slots=True)

@@ -173,6 +173,7 @@ class Workloads:
             fixed=self._fixed.take(rows),
             needs=tuple(map(self._needs.__getitem__, live)),
             queued=np.zeros(len(live), dtype=np.bool_),
+            stays=np.zeros(len(live), dtype=np.bool_),
             **dict(zip(_FLOATS, floats, strict=True)),
             **dict(zip(_INTS, ints, strict=True)),
         )

@@ -156,6 +156,7 @@ def _columns(rows: list[Row]) -> WorkloadColumns:
         first_stage=stages.cumsum() - stages,
         stages=stages,
         queued=np.zeros(count, dtype=np.bool_),
+        stays=np.zeros(count, dtype=np.bool_),
     )
 
 

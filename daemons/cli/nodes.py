@@ -25,7 +25,9 @@ COLUMNS = (
     "vms",
     "unmanaged_vms",
     "cpu",
+    "cpu_of_others",
     "memory",
+    "memory_of_others",
     "actions",
     "labels",
 )
@@ -57,8 +59,13 @@ def list_nodes(line: Line, prefix: str, limit: int) -> None:
 
 
 def _brief(row: Mapping[str, Any]) -> dict[str, Any]:
-    """A row with promised / capacity in place of the tables."""
-    return {**row, "cpu": _share(row.get("cpu"), "mhz"), "memory": _share(row.get("memory"), "mib")}
+    """A row with promised / capacity in place of the tables, and what VMs take that are not ours."""
+    found = {**row, "cpu": _share(row.get("cpu"), "mhz"), "memory": _share(row.get("memory"), "mib")}
+    for name, unit in (("cpu", "mhz"), ("memory", "mib")):
+        table = row.get(name)
+        others = table.get(f"unmanaged_{unit}") if isinstance(table, Mapping) else None
+        found[f"{name}_of_others"] = shown(f"_{unit}", others) if others else ""
+    return found
 
 
 def _share(table: Any, unit: str) -> str:

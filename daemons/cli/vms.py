@@ -55,6 +55,16 @@ def adopt(line: Line, vm: str, node: str, job: str) -> None:
 
 
 @vms.command()
+@click.argument("job")
+@bus_options
+@output_option
+def definition(line: Line, job: str) -> None:
+    """Print the domain XML of the adopted VM of a job, as its node reported it last, without secrets."""
+    data = view(line, "definition", job)
+    emit(data, lambda: "".join(data["definition"]))
+
+
+@vms.command()
 @_several
 @change_options
 @output_option

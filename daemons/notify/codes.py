@@ -6,7 +6,9 @@ EVENTS: tuple[str, ...] = (
     "acting",
     "action-failed",
     "action-not-sent",
-    "adopted-vm-lost",
+    "adopted-vm-off",
+    "adopted-vm-on",
+    "adoption-failed",
     "assurance-kept",
     "assurance-missed",
     "balancer-reachable",
@@ -142,6 +144,8 @@ EVENTS: tuple[str, ...] = (
     "work-lost",
 )
 ALARMS: tuple[str, ...] = (
+    "adopted-vm-lost",
+    "adopted-vm-off",
     "assurance-missed",
     "balancer-unreachable",
     "clock-skewed",

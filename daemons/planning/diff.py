@@ -10,6 +10,7 @@ from daemons.planning.sight import Copy, Difference, InstanceSight, Need, Worklo
 from shared.model import LIVE_STATES, ActionKind, JobPhase, VmState
 
 CPU_TOLERANCE = 1e-9
+SHUT_OFF_STATES = frozenset({VmState.ENDED, VmState.CRASHED})
 
 
 def diff(sight: WorkloadSight) -> Difference:
@@ -20,6 +21,8 @@ def diff(sight: WorkloadSight) -> Difference:
         return _toward_suspended(sight)
     if sight.phase is JobPhase.FORGOTTEN:
         return _toward_forgotten(sight)
+    if sight.phase is JobPhase.SHUT_OFF:
+        return Difference()
     needs: list[Need] = []
     for instance in sight.instances:
         if not instance.busy:
@@ -86,7 +89,8 @@ def _toward_suspended(sight: WorkloadSight) -> Difference:
 
 
 def _toward_forgotten(sight: WorkloadSight) -> Difference:
-    """Live VMs are let go as they are, once nothing older of them is left. Their newest image is never discarded."""
+    """Live VMs are let go as they are, once nothing older of them is left, and adopted ones that are shut off. Their
+    newest image is never discarded."""
     needs: list[Need] = []
     for instance in sight.instances:
         if instance.busy:
@@ -94,8 +98,10 @@ def _toward_forgotten(sight: WorkloadSight) -> Difference:
         live = live_copy(sight, instance)
         leftovers = _leftovers(sight, instance, live or image_copy(sight, instance))
         needs += leftovers
-        if not leftovers and live is not None and live.usable:
-            needs.append(Need(ActionKind.RELEASE, sight.name, instance.vm, live.node, expects=live.generation))
+        off = (copy for copy in instance.copies if instance.adopted and copy.state in SHUT_OFF_STATES)
+        held = live if live is not None else next(off, None)
+        if not leftovers and held is not None and held.usable:
+            needs.append(Need(ActionKind.RELEASE, sight.name, instance.vm, held.node, expects=held.generation))
     return Difference(tuple(needs))
 
 
@@ -182,10 +188,12 @@ def _adjust(sight: WorkloadSight, instance: InstanceSight, live: Copy, gang: boo
     move: list[Need] = []
     if live.node != instance.want_node and together:
         room = {"memory_mib": instance.memory_mib, "cpu_mhz": instance.want_mhz, "set_mhz": instance.want_mhz}
-        move = need(ActionKind.MIGRATE, to_node=instance.want_node, **room)
+        move = need(ActionKind.MIGRATE, to_node=instance.want_node, stays=instance.adopted, **room)
     if move and not (differs and more_mhz < 0.0):
         return move
     if differs:
         then = move[0] if move else None
         return need(ActionKind.SET_CPU, cpu_mhz=more_mhz, set_mhz=instance.want_mhz, then=then)
+    if instance.adopted and live.definition not in ("", instance.definition):
+        return need(ActionKind.ADOPT, set_mhz=instance.want_mhz)  # to read what its owner has edited
     return []

@@ -124,7 +124,8 @@ def _take(need: Need, rooms: Mapping[str, Room], under_way: Room) -> None:
 def cycle(blocked: Iterable[Need]) -> Need | None:
     """The migration to replace by a suspend so that a cycle of migrations can go on: the one with the least memory.
 
-    An edge leads from the node that a blocked migration leaves to the one it waits for. None when there is no cycle.
+    An edge leads from the node that a blocked migration leaves to the one it waits for. None when there is no cycle, or
+    none with a VM that may be suspended.
     """
     moves = sorted(
         (need for need in blocked if need.kind is ActionKind.MIGRATE), key=lambda need: (need.memory_mib, need.vm)
@@ -133,7 +134,7 @@ def cycle(blocked: Iterable[Need]) -> Need | None:
     for need in moves:
         onward.setdefault(need.node, set()).add(need.to_node)
     for need in moves:
-        if _reaches(onward, need.to_node, need.node):
+        if not need.stays and _reaches(onward, need.to_node, need.node):
             return need
     return None
 

@@ -10,7 +10,7 @@ from shared.model import ActionKind, JobPhase, VmState
 @dataclass(frozen=True, slots=True)
 class Copy:
     """A VM or image as its node last told. `usable`: the node is up and orders may be sent to it. `held_mib`: memory
-    that an image holds there, where it is frozen."""
+    that an image holds there, where it is frozen. `definition`: digest of that of an adopted VM ("": not known)."""
 
     node: str
     state: VmState
@@ -19,13 +19,15 @@ class Copy:
     cpu_mhz: float
     usable: bool
     held_mib: float = 0.0
+    definition: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class InstanceSight:
     """One instance. `busy`: an operation is under way. `unknown`: it may be on a node
     of which nothing is known, or whose word on it has not come yet. `issued`: a START of this attempt was sent.
-    `adopted`: it was not started by us; what takes the place of its START is to adopt it where it is."""
+    `adopted`: it was not started by us; what takes the place of its START is to adopt it where it is. `definition`:
+    digest of the definition that is in the store, of an adopted VM."""
 
     vm: str
     want_node: str
@@ -37,6 +39,7 @@ class InstanceSight:
     issued: bool
     ended: bool
     adopted: bool = False
+    definition: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +57,8 @@ class Need:
     """An operation that would bring one VM nearer to what is wanted. `expects`: the generation it finds.
 
     `memory_mib` and `cpu_mhz` are what it takes on `to_node` (MIGRATE) or `node`; a SET_CPU takes the difference.
-    `then`: what the VM needs once this is done; for plans, since what is seen afterwards says it again.
+    `then`: what the VM needs once this is done; for plans, since what is seen afterwards says it again. `stays`: the VM
+    is never suspended to make room.
     """
 
     kind: ActionKind
@@ -69,6 +73,7 @@ class Need:
     set_mhz: float = 0.0
     paused: bool = False
     then: Need | None = None
+    stays: bool = False
 
     @property
     def target(self) -> str:

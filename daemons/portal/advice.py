@@ -39,6 +39,15 @@ def page_of(what: str, subject: str) -> str:
 
 
 ADVICE = {
+    "adopted-vm-off": Advice(
+        "An adopted VM does not run; its definition and its disks are where they were.",
+        "Start it as ever (virsh start), or let it go: trimtab vms forget.",
+    ),
+    "adopted-vm-lost": Advice(
+        "No node that could have it reports the definition of an adopted VM. It stays until the VM is seen again or is"
+        " let go.",
+        "Its last definition: trimtab vms definition JOB. Then let it go: trimtab vms forget.",
+    ),
     "not-acting": Advice(
         "After a restore the controller only observes.",
         "Look whether what it sees is right, then let it act: trimtab unpause.",

@@ -94,6 +94,7 @@ WORDS: dict[str, Words] = {
         "somebody else moved, stopped, started or paused a VM of it: it is left alone for a while",
         "the while is over, or an operator says that it may be touched (hands on)",
     ),
+    ReasonCode.ADOPTED: Words("it was adopted, and is never suspended or stopped for others"),
     ReasonCode.MIGRATION_FIT: Words(
         "no node with room has what a live migration of it needs: CPU model, machine type, networks, storage pools",
         "room on a node that has them",

@@ -13,7 +13,9 @@ from daemons.store.reading import Reading
 # What is told of jobs, to whom it is theirs: a node may have a job's name, and what happens to that is the provider's.
 EVENTS = (
     *(code for code in codes.EVENTS if code.startswith("job-")),
-    "adopted-vm-lost",
+    "adopted-vm-off",
+    "adopted-vm-on",
+    "adoption-failed",
     "migration-unfit",
     "work-lost",
 )

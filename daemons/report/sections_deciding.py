@@ -15,7 +15,8 @@ NO_ANSWER = "no answer yet"
 TROUBLE = frozenset(
     {
         "action-failed",
-        "adopted-vm-lost",
+        "adopted-vm-off",
+        "adoption-failed",
         "assurance-missed",
         "balancer-unreachable",
         "clock-skewed",

@@ -72,6 +72,7 @@ class WorkRow:
     app: int = -1
     changed_s: float = -math.inf
     queued: bool = False
+    stays: bool = False
 
 
 def _floats(values: Iterable[float]) -> NDArray[np.float64]:
@@ -159,6 +160,7 @@ def _workload_columns(rows: Sequence[WorkRow]) -> WorkloadColumns:
         first_stage=_ints(sum(stages[:index]) for index in range(len(rows))),
         stages=_ints(stages),
         queued=_bools(row.queued for row in rows),
+        stays=_bools(row.stays for row in rows),
         **{name: _floats(getattr(row, name) for row in rows) for name in _FLOATS},
     )
 
@@ -184,6 +186,7 @@ def rows_of(seen: Snapshot) -> tuple[list[NodeRow], list[WorkRow]]:
             stages=_several_stages(seen, work.first_stage.item(index), work.stages.item(index)),
             app=work.app.item(index),
             queued=work.queued.item(index),
+            stays=work.stays.item(index),
             **{field: getattr(work, field).item(index) for field in _FLOATS},
         )
         workloads.append(row)
@@ -298,6 +301,7 @@ def _random_job(rng: np.random.Generator, index: int) -> WorkRow:
         goal_s=float(rng.choice([math.inf, 500.0, 4000.0, 5000.0, 9000.0])),
         revision=int(rng.integers(0, 9)),
         needs=("ssd",) if rng.random() < 0.2 else (),
+        stays=index % 5 == 2,
     )
 
 

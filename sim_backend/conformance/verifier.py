@@ -40,11 +40,12 @@ _EMPTYING = (ChangeKind.SUSPEND, ChangeKind.STOP)
 def verify(snapshot: Snapshot, decision: PlacementDecision) -> list[str]:
     """Every rule that the decision breaks, one line each; [] for a sound one.
 
-    Known workloads, each changed at most once and not both started and refused, none that is fixed; the revision
-    copied; kinds that suit the state; all instances or none; nodes known, schedulable (but where an instance stays)
-    with the labels needed; separate instances apart; nothing before its time or with a bad profile; each allotment
-    within vcpus x core_mhz, the node, max_mhz and min_mhz; memory and CPU of every node that receives something
-    enough, counting what the decision frees; every waiting or suspended workload started or refused; finite reasons.
+    Known workloads, each changed at most once and not both started and refused, none that is fixed, none suspended that
+    stays; the revision copied; kinds that suit the state; all instances or none; nodes known, schedulable (but where an
+    instance stays) with the labels needed; separate instances apart; nothing before its time or with a bad profile;
+    each allotment within vcpus x core_mhz, the node, max_mhz and min_mhz; memory and CPU of every node that receives
+    something enough, counting what the decision frees; every waiting or suspended workload started or refused; finite
+    reasons.
     A name that comes twice stands for its first row.
     """
     return list(_Verifier(snapshot).problems(decision))
@@ -162,6 +163,8 @@ class _Verifier:
         yield from _reason_problems(of, change.reason)
         if row.fixed:
             yield f"{of} though it is fixed"
+        if row.stays and change.kind in _EMPTYING:
+            yield f"{of} though it stays"
         if change.revision != row.revision:
             yield f"{of} of revision {change.revision}, the snapshot shows {row.revision}"
         if row.state is not _FROM[change.kind]:

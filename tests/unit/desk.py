@@ -228,9 +228,10 @@ class Desk:
         here = self.vms[action.node]
         if action.kind is ActionKind.ADOPT and action.spec is not None:
             spec = action.spec
-            self.change(action.node, action.vm, managed=True, generation=spec.generation, attempt=spec.attempt)
+            own = {"generation": spec.generation, "attempt": spec.attempt, "adopted": True}
+            self.change(action.node, action.vm, managed=True, **own)
         elif action.kind is ActionKind.RELEASE:
-            self.change(action.node, action.vm, managed=False, generation=0, attempt=0)
+            self.change(action.node, action.vm, managed=False, generation=0, attempt=0, adopted=False)
         elif action.spec is not None:
             state = VmState.PAUSED if action.paused else VmState.RUNNING
             spec = action.spec
@@ -252,9 +253,13 @@ class Desk:
         self.vms[node][vm] = structs.replace(self.vms[node][vm], **fields)
 
     def guest(self, node: str, vm: str, change: GuestChange, event: int = 1, detail: str = "") -> int:
-        """A guest event; the VM is gone from its node unless it has just come there."""
+        """A guest event; the VM is gone from its node unless it has just come there, or was adopted and is shut off."""
         status = self.vms[node][vm]
-        if change not in COMING:
+        if status.adopted and change is not GuestChange.LEFT:
+            ended = VmState.ENDED if change is GuestChange.ENDED else VmState.CRASHED
+            self.change(node, vm, state=VmState.RUNNING if change in COMING else ended)
+            status = self.vms[node][vm]
+        elif change not in COMING:
             del self.vms[node][vm]
         seq = self.next_seq(node)
         message = GuestEvent(node, self.boots[node], seq, self.now_s, event, change, status, detail)

@@ -110,8 +110,10 @@ def test_every_view_has_its_section_and_its_time_and_term() -> None:
     headings = {name for line in re.findall(r"^## (.+)$", PAGE, re.MULTILINE) for name in line.split(", ")}
     assert set(QUERIES) == set(VIEWS)
     assert set(QUERIES) <= headings
+    desk.controller.cluster.jobs["a"].definition = ("<domain/>",)
+    subjects = {"node": "n1", "job": "a", "definition": "a", "web-app": "shop", "environment": "hpc"}
     for what in QUERIES:
-        data = view(desk, what, {"node": "n1", "job": "a", "web-app": "shop", "environment": "hpc"}.get(what, ""))
+        data = view(desk, what, subjects.get(what, ""))
         assert (data["at_s"], data["term"]) == (desk.now_s, 1)
 
 
@@ -198,7 +200,8 @@ def test_a_decided_start_that_finds_no_room_for_long_is_an_alarm() -> None:
 
 def test_a_node_shows_capacity_promises_and_use() -> None:
     row = view(lively(), "nodes", "n1")["nodes"][0]
-    assert row["cpu"] == {"capacity_mhz": 4000.0, "committed_mhz": 2000.0, "wanted_mhz": 2000.0, "used_mhz": 1000.0}
+    promised = {"committed_mhz": 2000.0, "wanted_mhz": 2000.0}
+    assert row["cpu"] == {"capacity_mhz": 4000.0, **promised, "unmanaged_mhz": 0.0, "used_mhz": 1000.0}
     assert row["memory"] == {
         "capacity_mib": 4000,
         "committed_mib": 3500.0,

@@ -183,7 +183,7 @@ def with_stranger(**fields: object) -> Desk:
     return desk
 
 
-def test_a_vm_that_is_not_ours_becomes_a_job_and_completes_with_its_guest() -> None:
+def test_a_vm_that_is_not_ours_becomes_a_job_and_is_shut_off_with_its_guest() -> None:
     desk = with_stranger()
     assert desk.ask(AdoptVm("a", "n1", "web-7", "web")).done
     assert desk.ask(AdoptVm("a", "n1", "web-7", "web")).done
@@ -197,10 +197,87 @@ def test_a_vm_that_is_not_ours_becomes_a_job_and_completes_with_its_guest() -> N
     cycle(desk)
     assert desk.orders == []
     desk.guest("n1", "web-7", GuestChange.ENDED)
-    assert phase(desk, "web") is JobPhase.COMPLETED
+    assert phase(desk, "web") is JobPhase.SHUT_OFF
+    desk.report("n1")
+    cycle(desk)
+    assert desk.orders == []  # its definition is nobody's to remove, and it is its owner's to start
+    assert alarms_of(desk) == [("adopted-vm-off", "web", "web-7 is shut off on n1")]
+    assert desk.store.get(("job", "web")).phase is JobPhase.SHUT_OFF
 
 
-def test_an_adopted_vm_is_moved_held_and_stopped_like_any_other() -> None:
+@pytest.mark.parametrize("change", [GuestChange.ENDED, GuestChange.VANISHED, GuestChange.STOPPED])
+def test_an_adopted_vm_that_its_owner_starts_again_is_ours_again(change: GuestChange) -> None:
+    desk = adopted()
+    desk.guest("n1", "web-7", change)
+    desk.report("n1")
+    assert phase(desk, "web") is JobPhase.SHUT_OFF
+    desk.guest("n1", "web-7", GuestChange.STARTED, event=2)
+    desk.report("n1")
+    entry = desk.controller.cluster.jobs["web"]
+    assert (entry.phase, entry.released, entry.allotments[0].node) == (JobPhase.RUNNING, True, "n1")
+    assert (desk.orders, alarms_of(desk), entry.hands_off) == ([], [], None)
+
+
+def test_an_adopted_vm_that_started_with_its_host_is_found_by_a_report() -> None:
+    desk = adopted()
+    desk.wait(60.0, reporting=["n2"])
+    desk.ask(ConfirmOff("c", "n1"))
+    assert phase(desk, "web") is JobPhase.SHUT_OFF
+    desk.boots["n1"] = "boot-2"
+    desk.change("n1", "web-7", state=VmState.CRASHED)
+    desk.report("n1")
+    assert alarms_of(desk) == [("adopted-vm-off", "web", "web-7 is shut off on n1")]
+    desk.change("n1", "web-7", state=VmState.RUNNING)
+    desk.wait(20.0, reporting=["n1", "n2"])
+    assert (phase(desk, "web"), desk.orders, alarms_of(desk)) == (JobPhase.RUNNING, [], [])
+
+
+def test_an_adopted_vm_that_is_defined_nowhere_is_an_alarm_until_it_is_let_go() -> None:
+    desk = adopted()
+    desk.guest("n1", "web-7", GuestChange.ENDED)
+    del desk.vms["n1"]["web-7"]
+    desk.wait(20.0, reporting=["n1", "n2"])
+    ((what, subject, _detail),) = alarms_of(desk)
+    assert (what, subject) == ("adopted-vm-lost", "web")
+    assert desk.ask(ForgetVm("f", "web")).done
+    assert (phase(desk, "web"), alarms_of(desk), desk.orders) == (JobPhase.FORGOTTEN, [], [])
+
+
+def test_an_adopted_vm_that_is_shut_off_is_let_go_as_it_is() -> None:
+    desk = adopted()
+    desk.guest("n1", "web-7", GuestChange.ENDED)
+    desk.report("n1")
+    assert desk.ask(HoldJob("h", "web", True)).code == "job-not-running"
+    assert desk.ask(ForgetVm("f", "web")).done
+    (release,) = desk.take_orders()
+    assert (release.kind, release.vm, release.node, release.expects) == (ActionKind.RELEASE, "web-7", "n1", 1)
+    desk.result(release)
+    cycle(desk)
+    assert (desk.orders, alarms_of(desk)) == ([], [])
+
+
+def test_cancelling_an_adopted_job_lets_its_vm_go_and_ends_nothing() -> None:
+    desk = adopted()
+    assert desk.ask(CancelJob("c", "web")).done
+    assert [action.kind for action in desk.obey()] == [ActionKind.RELEASE]
+    assert (phase(desk, "web"), desk.vms["n1"]["web-7"].state) == (JobPhase.FORGOTTEN, VmState.RUNNING)
+
+
+def adopted() -> Desk:
+    desk = with_stranger()
+    desk.ask(AdoptVm("a", "n1", "web-7", "web"))
+    desk.obey()
+    desk.report("n1")
+    return desk
+
+
+def alarms_of(desk: Desk) -> list[tuple[str, str, str]]:
+    """Those about jobs and VMs."""
+    found = desk.controller.answers.alarms(desk.now_s)
+    return [(one["what"], one["subject"], one["detail"]) for one in found if not str(one["subject"]).startswith("n")]
+
+
+def test_an_adopted_vm_is_moved_and_held_like_any_other() -> None:
     desk = with_stranger()
     desk.ask(AdoptVm("a", "n1", "web-7", "web"))
     desk.obey()
@@ -210,8 +287,6 @@ def test_an_adopted_vm_is_moved_held_and_stopped_like_any_other() -> None:
     assert [action.kind for action in desk.obey()] == [ActionKind.SUSPEND]
     desk.ask(HoldJob("u", "web", False))
     assert [action.kind for action in desk.obey()] == [ActionKind.RESUME]
-    desk.ask(CancelJob("c", "web"))
-    assert kinds(desk) == [(ActionKind.STOP, "web-7")]
 
 
 @pytest.mark.parametrize("outcome", [Outcome.NO_SUCH_VM, Outcome.REFUSED])
@@ -223,7 +298,7 @@ def test_an_adoption_that_fails_ends_the_job_and_touches_nothing(outcome: Outcom
     cycle(desk)
     assert desk.orders == []
     assert phase(desk, "web") is JobPhase.FORGOTTEN
-    assert desk.happenings("adopted-vm-lost")
+    assert desk.happenings("adoption-failed")
 
 
 def test_an_adopted_vm_that_is_lost_is_not_started_anew() -> None:
@@ -233,9 +308,9 @@ def test_an_adopted_vm_that_is_lost_is_not_started_anew() -> None:
     desk.wait(60.0, reporting=["n2"])
     assert desk.orders == []  # its node is silent: it is not known to be lost
     desk.ask(ConfirmOff("c", "n1"))
-    cycle(desk)
+    desk.wait(20.0, reporting=["n2"])
     assert desk.orders == []
-    assert phase(desk, "web") is JobPhase.FORGOTTEN
+    assert phase(desk, "web") is JobPhase.SHUT_OFF
 
 
 def test_an_adopted_job_survives_the_controller() -> None:
@@ -261,8 +336,8 @@ def test_a_vm_of_ours_whose_job_is_not_known_is_taken_up_as_it_is() -> None:
     entry = desk.controller.cluster.jobs["web"]
     assert (entry.phase, entry.released, entry.attempt) == (JobPhase.RUNNING, True, 2)
     desk.ask(CancelJob("c", "web"))
-    (stop,) = desk.take_orders()
-    assert (stop.kind, stop.expects) == (ActionKind.STOP, 4)
+    (release,) = desk.take_orders()
+    assert (release.kind, release.expects) == (ActionKind.RELEASE, 4)
 
 
 def test_adoptions_that_cannot_be_are_refused() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from xml.etree import ElementTree as ET
 
@@ -51,6 +51,14 @@ class Facts:
     definition: str = ""
 
 
+IsLocal = Callable[[str], bool]
+
+
+def every_disk(_path: str) -> bool:
+    """Take every disk for one that lies on this node alone."""
+    return True
+
+
 class _NoDoctype(ET.TreeBuilder):
     def doctype(self, name: str, pubid: str | None, system: str | None) -> None:  # noqa: ARG002
         raise ValueError("it has a document type, which is not allowed")
@@ -66,9 +74,9 @@ def parse(text: str) -> ET.Element:
         raise ValueError(f"it is no XML: {error}") from None
 
 
-def facts_of(text: str, host_cpu: str = "", copies_disks: bool = True) -> Facts:
-    """What is needed of a domain's XML; `host_cpu`: the model of the host's CPU ("": not known); `copies_disks`:
-    migrations copy disks that are not shared. Raises ValueError where it is none."""
+def facts_of(text: str, host_cpu: str = "", is_local: IsLocal = every_disk) -> Facts:
+    """What is needed of a domain's XML; `host_cpu`: the model of the host's CPU ("": not known); `is_local`: whether a
+    disk lies on this node alone. Raises ValueError where it is none."""
     root = parse(text)
     meta = metadata.read(root.find(f"metadata/{metadata.TAG}"))
     return Facts(
@@ -79,7 +87,7 @@ def facts_of(text: str, host_cpu: str = "", copies_disks: bool = True) -> Facts:
         meta=meta,
         disks=tuple(_disks(root)),
         uses_nvram=root.find("os/nvram") is not None,
-        needs=_needs(root, meta, host_cpu, copies_disks),
+        needs=_needs(root, meta, host_cpu, is_local),
         shares=int(root.findtext("cputune/shares", "0")),
     )
 
@@ -209,7 +217,7 @@ def _disks(root: ET.Element) -> Iterator[Disk]:
             yield Disk(source.get("file") or source.get("dev") or "", target.get("dev", ""))
 
 
-def _needs(root: ET.Element, meta: Meta | None, host_cpu: str, copies_disks: bool) -> tuple[str, ...]:
+def _needs(root: ET.Element, meta: Meta | None, host_cpu: str, is_local: IsLocal) -> tuple[str, ...]:
     """What has the CPU of its host needs another host with the same; whether one will do for a model that is named
     libvirt finds out: it may be to be had on many."""
     found: set[str] = set()
@@ -224,9 +232,10 @@ def _needs(root: ET.Element, meta: Meta | None, host_cpu: str, copies_disks: boo
             found.add(f"network={source.get('network')}")
     if meta is not None and meta.pool:
         found.add(f"pool={meta.pool}")
-    for disk in _disks(root) if copies_disks else ():
+    for disk in _disks(root):
         folder, _, name = disk.source.rpartition("/")
-        if folder and not folder.startswith("/dev") and not (meta is not None and meta.volume == name):
+        own = meta is not None and meta.volume == name
+        if folder and not own and is_local(disk.source) and not folder.startswith("/dev"):
             found.add(f"storage={folder}")
     return tuple(sorted(found))
 

@@ -9,7 +9,7 @@ from dataclasses import replace
 from functools import partial
 
 from agents.hypervisors.answers import Answer
-from agents.hypervisors.libvirt import capacity, order, saved_images, under_way
+from agents.hypervisors.libvirt import capacity, moved, order, saved_images, under_way
 from agents.hypervisors.libvirt.capacity import Card
 from agents.hypervisors.libvirt.changes import ENDS, Changes, Found
 from agents.hypervisors.libvirt.checks import Room, check, fits
@@ -21,7 +21,6 @@ from agents.hypervisors.libvirt.statistics import Seen
 from agents.hypervisors.libvirt.under_way import FORGETTING, UnderWay
 from agents.hypervisors.workers import Workers
 from shared import fit, logs
-from shared.agent_config import CopyStorage
 from shared.clock import SystemClock
 from shared.effects import GuestChanged, Operated
 from shared.errors import InvalidValue, TransientError, TrimtabError
@@ -304,13 +303,24 @@ class LibvirtHypervisor:
                 self._log.warning("an answer waits for libvirt", vm=action.vm, error=str(error))
                 self._clock.sleep(AGAIN_S)
                 self._wait_for_libvirt()
+        definition = self._definition(action, now) if outcome is Outcome.OK else ""
         with self._lock:
             if outcome is Outcome.OK:
                 self._changes.settle(action.vm, under_way.as_left_by(action, now))
             self._under.pop(action.vm, None)
             self._settled.add(action.vm)
-            self._tell(Operated(action.id, outcome, status_of(now), final, detail))
+            self._tell(Operated(action.id, outcome, status_of(now), final, detail, definition))
         self._look_now.set()
+
+    def _definition(self, action: Action, now: Seen | None) -> str:
+        """What is kept of an adopted VM should its node be lost; "" where it cannot be read now."""
+        if action.kind is not ActionKind.ADOPT or now is None or not now.adopted:
+            return ""
+        try:
+            return self._site.definition(action.vm)
+        except (TrimtabError, ValueError) as error:
+            self._log.warning("a definition cannot be read", vm=action.vm, error=str(error))
+            return ""
 
     def _cancel(self, task: Task) -> None:
         """Again and again, until it is over: libvirt does not abort what it has only just begun."""
@@ -437,7 +447,7 @@ class LibvirtHypervisor:
                 own = (node.core_mhz * self._core_mhz_factor, site.cpu.core_frac, site.cpu.cgroup, site.keys.partition)
                 capacity.write_card(conn, errors, site.keys.save_pool, Card(site.node, node.memory_mib, *own))
             site.reader.host_cpu = fit.of_kind(node.migration_has, "cpu")
-            site.reader.copies_disks = site.keys.migration.copy_storage is not CopyStorage.NEVER
+            site.reader.is_local = moved.is_local(site)
             found = site.reader.read(conn)
         has_images = any(seen.state is VmState.SUSPENDED for seen in found.values())
         self._node = replace(node, abilities=capacity.abilities_of(site.features, has_images))

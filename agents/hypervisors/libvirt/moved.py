@@ -23,17 +23,24 @@ from shared.agent_config import CopyStorage
 from shared.model import Outcome
 
 
-def local_disks(site: Site, facts: Facts) -> tuple[Disk, ...]:
-    """Return the disks that lie on this node alone. Raises our errors."""
+def is_local(site: Site) -> domain_xml.IsLocal:
+    """Return what says whether a disk lies on this node alone. Raises our errors."""
     choice = site.keys.migration.copy_storage
     if choice is CopyStorage.NEVER:
-        return ()
+        return lambda _path: False
     folders: list[str] = []
     with site.link.use("find the shared pools") as conn:
         for name in site.keys.shared_pools if choice is CopyStorage.AUTO else ():
             with suppress(NotThere), telling(site.errors, f"find pool {name!r}"):
                 folders.append(storage.folder_of(conn.storagePoolLookupByName(name)) + "/")
-    return tuple(disk for disk in facts.disks if disk.source and not disk.source.startswith(tuple(folders)))
+    shared = tuple(folders)
+    return lambda path: not path.startswith(shared)
+
+
+def local_disks(site: Site, facts: Facts) -> tuple[Disk, ...]:
+    """Return the disks that lie on this node alone. Raises our errors."""
+    local = is_local(site)
+    return tuple(disk for disk in facts.disks if disk.source and local(disk.source))
 
 
 def check_target(site: Site, there: Connection, node: str, disks: Sequence[Disk]) -> None:

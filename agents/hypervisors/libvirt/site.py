@@ -218,6 +218,12 @@ class Site:
         with self.domain(vm, "read the definition of") as (_conn, domain):
             return domain.XMLDesc(XmlFlag.INACTIVE | XmlFlag.SECURE)
 
+    def definition(self, vm: str) -> str:
+        """Return the definition of a domain without our metadata and without secrets. Raises ValueError where it cannot
+        be parsed, and our errors."""
+        with self.domain(vm, "read the definition of") as (_conn, domain):
+            return domain_xml.without_meta(domain.XMLDesc(XmlFlag.INACTIVE))
+
     def make_persistent(self, vm: str) -> None:
         """Keep the definition of a domain that somebody has started without one."""
         with self.domain(vm, "keep the definition of") as (conn, domain):

@@ -19,7 +19,7 @@ from agents.hypervisors.libvirt.codes import (
     Stats,
     XmlFlag,
 )
-from agents.hypervisors.libvirt.domain_xml import Facts
+from agents.hypervisors.libvirt.domain_xml import Facts, IsLocal, every_disk
 from agents.hypervisors.libvirt.errors import Declined, NotThere, telling
 from agents.hypervisors.libvirt.metadata import Meta
 from agents.hypervisors.libvirt.patience import Patience
@@ -122,10 +122,12 @@ class Seen:
 
 class Reader:
     """Reads the domains of a node. One reading at a time; `forget` makes it read a domain's XML anew. `host_cpu`: the
-    model of the host's CPU ("": not known); `copies_disks`: migrations copy disks that are not shared."""
+    model of the host's CPU ("": not known); `is_local`: whether a disk lies on this node
+    alone."""
 
     def __init__(self, errors: type[Exception], cpu: Cpu) -> None:
-        self._errors, self.cpu, self.host_cpu, self.copies_disks = errors, cpu, "", True
+        self._errors, self.cpu, self.host_cpu = errors, cpu, ""
+        self.is_local: IsLocal = every_disk
         self._lock, self._tables = threading.Lock(), threading.Lock()
         self._patience: Patience[_Rows] = Patience("read the domains")
         self._edits = 0
@@ -187,7 +189,7 @@ class Reader:
         facts = self._facts.get(uuid)
         if facts is None or facts.name != domain.name():
             edits = self._edits
-            facts = facts_of(domain, self.host_cpu, self.copies_disks)
+            facts = facts_of(domain, self.host_cpu, self.is_local)
             with self._tables:
                 if edits == self._edits:  # else it may have been edited after it was read
                     self._facts[uuid] = facts
@@ -217,11 +219,11 @@ class Reader:
             return VmState.INCOMING  # it has been defined here, and is about to run: only its source can be asked
 
 
-def facts_of(domain: Domain, host_cpu: str = "", copies_disks: bool = True) -> Facts:
+def facts_of(domain: Domain, host_cpu: str = "", is_local: IsLocal = every_disk) -> Facts:
     """What is needed of a domain's XML, see `domain_xml.facts_of`."""
     text = domain.XMLDesc(0)
     try:
-        facts = domain_xml.facts_of(text, host_cpu, copies_disks)
+        facts = domain_xml.facts_of(text, host_cpu, is_local)
         if facts.meta is None or not facts.meta.adopted:
             return facts
         needs = (*facts.needs, "snapshots=carried") if domain.snapshotNum(0) else facts.needs

@@ -36,7 +36,7 @@ def _runners(snapshot: Snapshot, moved: set[int]) -> list[_Runner]:
     """Running jobs that may be preempted, latest goal first (ties: last submitted first)."""
     work = snapshot.workloads
     runs = work.state == WorkloadState.RUNNING.value
-    rows = (runs & ~work.fixed & (work.app < 0) & ~np.isnan(work.goal_s)).nonzero()[0]
+    rows = (runs & ~work.fixed & ~work.stays & (work.app < 0) & ~np.isnan(work.goal_s)).nonzero()[0]
     rows = rows[np.lexsort((work.submit_s[rows], work.goal_s[rows]))][::-1]
     again = repeated(work.names) | moved
     found = []

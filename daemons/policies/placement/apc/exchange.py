@@ -120,7 +120,7 @@ class Exchange:
     def may_go(self, row: int) -> bool:
         """Whether a running job may be taken off its node."""
         problem = self.problem
-        return problem.k[row] == 1 and not (problem.movable[row] and problem.cool[row])
+        return problem.k[row] == 1 and not (problem.stays[row] or (problem.movable[row] and problem.cool[row]))
 
     # --- the unhappiest ------------------------------------------------------------------------------------------
 

@@ -55,7 +55,7 @@ class Gangs:
             other
             for here in state.here
             for other in here
-            if not (problem.movable[other] and problem.cool[other])
+            if not (problem.stays[other] or (problem.movable[other] and problem.cool[other]))
             and (problem.idle[other] > least or not problem.aims[other])
         ]
         return sorted(dict.fromkeys(found), key=lambda other: (-problem.idle[other], other))[:_VICTIMS]

@@ -52,6 +52,7 @@ class Problem:
     By row of the workloads (numbers of rows that are not `counted` mean nothing):
     sound: its profile can be used; state; counted: a job in the prediction; aims: it has a goal; seat; movable: runs
     and may be changed; may_start: waits or is suspended and may be placed now; cool: it was changed a short while ago;
+    stays: it runs, and is never suspended for others;
     home, home_mhz: node and MHz of each instance now, or of each image; k: instances; separate; vcpus; memory (MiB);
     req_mhz, least_mhz: speed limits of this cycle; left: work left; full_mhz: speed of the stage it is in; stages:
     (work, full speed) of what is left where that is more than one stage; best_s: time to complete at full speed;
@@ -83,6 +84,7 @@ class Problem:
     movable: list[bool]
     may_start: list[bool]
     cool: list[bool]
+    stays: list[bool]
     home: list[tuple[int, ...]]
     home_mhz: list[tuple[float, ...]]
     k: list[int]
@@ -339,6 +341,7 @@ def _build(snapshot: Snapshot, params: Params) -> Problem:
         movable=movable.tolist(),
         may_start=may_start.tolist(),
         cool=(snapshot.now_s - work.changed_s < params.cool_down_s).tolist(),
+        stays=(work.stays & (work.state == RUNNING)).tolist(),
         home=home,
         home_mhz=home_mhz,
         k=work.instances.tolist(),
