@@ -303,7 +303,8 @@ class virConnect(Handle):
     @call
     def listAllStoragePools(self, flags: int = 0) -> list[virStoragePool]:
         check_flags(flags, (1 << 21) - 1, "storageConnectListAllStoragePools", From.STORAGE)
-        return [virStoragePool(self, pool) for pool in self.host.pools.values()]
+        wanted = {bool(bit == 2) for bit in (1, 2) if flags & bit} or {False, True}  # those in use: 2, the others: 1
+        return [virStoragePool(self, pool) for pool in self.host.pools.values() if pool.active in wanted]
 
     @call
     def storageVolLookupByPath(self, path: str) -> virStorageVol:
