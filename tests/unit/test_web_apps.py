@@ -354,3 +354,31 @@ def test_a_late_repeat_of_a_change_changes_nothing() -> None:
     desk.ask(SubmitWeb("r2", shop(most=5)))
     assert desk.ask(SubmitWeb("r1", shop())).done
     assert desk.controller.cluster.web["shop"].app == replace(shop(), max_instances=5)
+
+
+@pytest.mark.parametrize("policy", ["first-fit", "edf", "apc"])
+def test_a_drain_stops_an_instance_that_no_other_node_takes(policy: str) -> None:
+    """Given as many instances as nodes and a minimum of one, when a node is drained, then it becomes empty."""
+    desk = Desk(("n1", "n2", "n3"), placement=PolicyChoice(policy)).lead()
+    desk.ask(SubmitWeb("w", shop(least=3)))
+    desk.obey()
+    assert len(running(desk)) == 3
+    desk.ask(SubmitWeb("w2", shop(least=1)))
+    desk.obey()
+    desk.ask(DrainNode("d", "n3", True))
+    for _ in range(6):
+        desk.wait(30.0, reporting=list(desk.nodes))
+        desk.obey()
+    assert desk.vms["n3"] == {}
+    assert len(running(desk)) >= 1
+
+
+def test_a_drain_leaves_the_least_instances_that_must_run() -> None:
+    desk = Desk(("n1", "n2", "n3"), placement=PolicyChoice("first-fit")).lead()
+    desk.ask(SubmitWeb("w", shop(least=3)))
+    desk.obey()
+    desk.ask(DrainNode("d", "n3", True))
+    for _ in range(6):
+        desk.wait(30.0, reporting=list(desk.nodes))
+        desk.obey()
+    assert len(running(desk)) == 3

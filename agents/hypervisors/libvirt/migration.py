@@ -51,6 +51,7 @@ class Migration(Basic):
         self._moved: dict[str, str] = {}
         self._lent = self._went = self._autostarts = False
         self._cpu_there = site.cpu
+        self._definition = ""  # of an adopted VM, word for word
 
     def do(self) -> None:
         """Look at the target, make room for its disks, go."""
@@ -126,6 +127,10 @@ class Migration(Basic):
             now, arrived = self.site.see(self.vm), self._seen_at(there)
             if now is not None and now.state not in LIVE_STATES and arrived is not None and arrived.held_mib:
                 moved.leave(self.site, now, there)
+            if arrived is not None and self._definition:
+                # libvirt has sent it without the controllers that it adds by itself, and has put them elsewhere
+                with telling(self.site.errors, f"define {self.vm} on {self.action.to_node}"):
+                    there.defineXML(self._definition)
             self._calm(there)
 
     def final(self) -> VmStatus | None:
@@ -235,8 +240,11 @@ class Migration(Basic):
             kept = domain.XMLDesc(XmlFlag.SECURE | XmlFlag.INACTIVE | portable)
         after = self._after(card, bool(copied))
         found[codes.PARAM_DEST_XML] = self._edited(live, card, after, hasty=True)
-        relabelled = saved_images.relabelled(kept, after) if after.adopted else self._edited(kept, card, after)
-        found[codes.PARAM_PERSIST_XML] = relabelled
+        if after.adopted:
+            found[codes.PARAM_PERSIST_XML] = saved_images.relabelled(kept, after)
+            self._definition = saved_images.relabelled(kept, replace(after, autostart=False))
+        else:
+            found[codes.PARAM_PERSIST_XML] = self._edited(kept, card, after)
         if uri := self.site.data_uri(card.node):
             found[codes.PARAM_URI] = uri
         if keys.bandwidth_mib_per_s:

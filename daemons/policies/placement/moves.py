@@ -16,6 +16,17 @@ from shared.snapshot import Floats, Ints, Snapshot, WorkloadState
 # Equal allotments come again and again; a lookup costs a fifth of making one.
 _allotment = lru_cache(maxsize=1 << 16)(Allotment)
 _DRAIN = Reason(ReasonCode.DRAIN)
+_NO_PLACE = frozenset(
+    {
+        ReasonCode.NO_NODES,
+        ReasonCode.LABELS,
+        ReasonCode.FITS_NO_NODE,
+        ReasonCode.TOO_FEW_NODES,
+        ReasonCode.NO_MEMORY,
+        ReasonCode.NO_CPU,
+        ReasonCode.MIGRATION_FIT,
+    }
+)
 
 
 def allotments(snapshot: Snapshot, rows: Ints, cpu_mhz: Floats) -> tuple[Allotment, ...]:
@@ -89,7 +100,8 @@ class Homes:
 
 
 def drain(room: Room) -> tuple[list[Change], dict[int, Reason]]:
-    """MIGRATE every instance on a draining node to the first nodes that fit, all of a workload's or none.
+    """MIGRATE every instance on a draining node to the first nodes that fit, all of a workload's or none. STOP an
+    instance of a web application that no node takes, where the application has more than its minimum.
 
     Returns the changes and, by row, why a workload stays where it is. The room is taken at once.
     """
@@ -98,14 +110,24 @@ def drain(room: Room) -> tuple[list[Change], dict[int, Reason]]:
     stays: dict[int, Reason] = {}
     if not snapshot.nodes.draining.any():
         return changes, stays
-    homes = Homes(snapshot)
+    homes, spare = Homes(snapshot), _spare_instances(snapshot)
     for row in _on_draining(snapshot):
-        outcome = _move(room, row, homes)
-        if isinstance(outcome, Reason):
+        outcome, app = _move(room, row, homes), snapshot.workloads.app.item(row)
+        if isinstance(outcome, Reason) and outcome.code in _NO_PLACE and app >= 0 and spare[app] > 0:
+            spare[app] -= 1
+            changes.append(change(snapshot, row, ChangeKind.STOP, (), _DRAIN))
+        elif isinstance(outcome, Reason):
             stays[row] = outcome
         else:
             changes.append(outcome)
     return changes, stays
+
+
+def _spare_instances(snapshot: Snapshot) -> Ints:
+    """How many instances of each web application run beyond its minimum, int64[web applications]."""
+    work, web = snapshot.workloads, snapshot.web
+    runs = (work.state == WorkloadState.RUNNING.value) & (work.app >= 0)
+    return np.bincount(work.app[runs], minlength=len(web.names)) - web.min_instances
 
 
 def _move(room: Room, row: int, homes: Homes) -> Change | Reason:

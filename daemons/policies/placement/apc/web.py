@@ -310,7 +310,11 @@ class Web:
                     continue
                 node, mhz = state.seat_place[row], state.seat_given[row]
                 state.unseat(row)
-                idle = [(min(state.idle_mhz(at), self._limits_at(row, at)[1]), -at) for at in self._refuges(app, row)]
+                refuges = self._refuges(app, row)
+                if not refuges and self._is_spare(app):
+                    app.running.remove(row)
+                    continue
+                idle = [(min(state.idle_mhz(at), self._limits_at(row, at)[1]), -at) for at in refuges]
                 most_mhz, at = max(idle, default=(0.0, 0))
                 least_mhz, full_mhz = self._limits_at(row, -at)
                 if idle and most_mhz >= max(least_mhz, LEAST_MHZ, _WORTH * full_mhz):
@@ -318,6 +322,10 @@ class Web:
                 state.seat(row, node)
                 state.seat_given[row] = mhz
                 state.seat_mhz[node] += mhz
+
+    def _is_spare(self, app: App) -> bool:
+        """Whether one of its instances may be stopped."""
+        return self._count(app) > self.problem.snapshot.web.min_instances.item(app.row)
 
     def _stays(self, row: int) -> bool:
         """Whether a running instance may not be moved, or need not."""
@@ -349,6 +357,9 @@ class Web:
                 (-min(state.spare_mhz(node), state.division.limits(row, node)[1]), node)
                 for node in self._refuges(app, row)
             ]
+            if not spots and self.problem.leaving[was] and self._is_spare(app):
+                app.running.remove(row)  # stopped: the node is to become empty
+                continue
             state.seat(row, min(spots)[1] if spots else was)
 
     def _at_most(self, app: App) -> None:
