@@ -38,6 +38,7 @@ from daemons.snapshot_windows import window_views
 from daemons.snapshots import SnapshotBuilder
 from daemons.state import Cluster
 from daemons.staying import is_empty
+from daemons.usage import unmanaged_mhz
 from daemons.web_entry import utility_of
 from daemons.windows import WindowBook
 from shared.decision import (
@@ -53,6 +54,7 @@ from shared.decision import (
 from shared.effects import Compute
 from shared.model import JobPhase, NodeService
 
+ROOM_SLACK = 1e-6  # MiB or MHz: sums of floats
 MEASURED_CYCLES = 1.5  # later than so many cycles it is not what was predicted any more
 
 
@@ -237,6 +239,7 @@ class Deciding:
         if outcome.provisioning is not None:
             self.windows.decided(outcome.provisioning, now_s)
         decided = self._decided(placement, provisioned, now_s)
+        self._ask_for_room()
         self.agenda.effects += record_of(decided, self._request, outcome) if self.settings.record_snapshots else []
         return records + decided
 
@@ -323,6 +326,8 @@ class Deciding:
         for change in decision.changes:
             starts = self._starts(change) and not self.settings.hold_starts
             (free if starts or self.settings.automation is Automation.AUTO else held).append(change)
+        free, dependent = self._independent(free) if held else (free, [])
+        held += dependent
         rejected = self.approving.rejected(held, now_s)
         if rejected:
             names = {one.workload for one in rejected}
@@ -359,6 +364,49 @@ class Deciding:
             self.approving.wait(record, self._seen)
         self.agenda.happened(now_s, "decided", f"{record.number}", f"{len(free)} changes, {len(held)} held")
         return [record]
+
+    def _ask_for_room(self) -> None:
+        """Have a cycle's decision made for applications that were just submitted and have too few instances: between
+        cycles nobody gives way to them."""
+        for web in self.cluster.web.values():
+            if web.wants_room:
+                web.wants_room = False
+                short = self.cluster.seats_wanted(web.app.name) < web.app.min_instances
+                if short and not self._open_cycle and not web.removed:
+                    self.agenda.place = self.agenda.cycle = True
+
+    def _independent(self, free: Sequence[Change]) -> tuple[list[Change], list[Change]]:
+        """Part the changes that may be made at once into those that have room as things stand and those that wait for
+        it with the changes that are held back."""
+        room = {
+            name: [node.room_mib(), node.inventory.cpu_mhz - node.wanted_mhz - unmanaged_mhz(node)]
+            for name, node in self.cluster.nodes.items()
+            if node.inventory is not None
+        }
+        now: list[Change] = []
+        later: list[Change] = []
+        for change in free:
+            entry = self.cluster.active.get(change.workload)
+            comes = change.kind in (ChangeKind.START, ChangeKind.RESUME)
+            if entry is None or not comes or self._take_room(entry, change, room):
+                now.append(change)
+            else:
+                later.append(change)
+        return now, later
+
+    def _take_room(self, entry: JobEntry, change: Change, room: Mapping[str, list[float]]) -> bool:
+        """Whether all instances have room; then it is taken."""
+        memory_mib = entry.job.memory_mib + self.cluster.vm_overhead_mib
+        left = {name: list(values) for name, values in room.items()}
+        for allotment in change.allotments:
+            free = left.get(allotment.node)
+            if free is None or memory_mib > free[0] + ROOM_SLACK or allotment.cpu_mhz > free[1] + ROOM_SLACK:
+                return False
+            free[0] -= memory_mib
+            free[1] -= allotment.cpu_mhz
+        for name, values in left.items():
+            room[name][:] = values
+        return True
 
     def _not_waiting(self, held: list[Change]) -> list[Change]:
         """Those that the last decision which held changes back does not hold already: it is not to be replaced by one

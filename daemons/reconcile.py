@@ -213,7 +213,10 @@ class Reconciler:
             entry.not_before_s = max(entry.not_before_s, entry.hands_off.until_s)
         self.agenda.change(entry)
         self.agenda.place = True
-        what = "web-instance-lost" if entry.job.app else "job-taken-back"
+        seen = was_running or any(one.counter_generation == one.generation for one in entry.instances)
+        what = "job-taken-back"
+        if entry.job.app:
+            what = "web-instance-lost" if seen else "web-instance-waits"
         self.agenda.happened(now_s, what, entry.job.name, f"attempt {entry.attempt}")
 
     def _note_crash(self, entry: JobEntry, now_s: float) -> None:

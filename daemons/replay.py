@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,6 +15,7 @@ from daemons.models.outlook import outlook_of
 from daemons.records import DecisionRecord, Gain
 from daemons.replay_words import both
 from shared.decision import Outlook, PlacementDecision, ProvisioningDecision, ReasonCode
+from shared.errors import InvalidValue
 from shared.ports import Shelf
 
 
@@ -204,7 +206,8 @@ def recorded_side(record: DecisionRecord, request: DecideRequest) -> Side:
     nodes = record.provisioning
     gains, level = record.gains, record.level
     if request.snapshot.at_cycle and not len(gains):
-        gains, level = _forecast(outlook_of(request.snapshot, record.changes))
+        with suppress(InvalidValue):  # a snapshot of another decision says nothing of it
+            gains, level = _forecast(outlook_of(request.snapshot, record.changes))
     return Side(
         record.policy,
         _counts(change.kind.value for change in record.changes),

@@ -17,7 +17,7 @@ from daemons.coordinating import Coordinating
 from daemons.cost_views import costs_view
 from daemons.deciding import Deciding
 from daemons.energy import Energy
-from daemons.entries import JobEntry
+from daemons.entries import JobEntry, NodeEntry
 from daemons.environment_views import environment_details, environment_row
 from daemons.forecast_views import forecast, stranded_jobs, window_alarms
 from daemons.homes import home_of
@@ -261,9 +261,9 @@ def nodes(tables: Tables, query: Query, now_s: float) -> Row:
 
 def node(tables: Tables, query: Query, now_s: float) -> Row:
     """One node. KeyError when there is none of the name."""
-    return {
-        "node": node_details(tables.cluster, tables.deciding.deployment, tables.cluster.nodes[query.subject], now_s)
-    }
+    entry = tables.cluster.nodes[query.subject]
+    details = node_details(tables.cluster, tables.deciding.deployment, entry, now_s)
+    return {"node": details | {"drain_blockers": _drain_blockers(tables, entry)}}
 
 
 def jobs(tables: Tables, query: Query, now_s: float) -> Row:
@@ -325,7 +325,42 @@ def web_apps(tables: Tables, query: Query, now_s: float) -> Row:
 def web_app(tables: Tables, query: Query, now_s: float) -> Row:
     """One web application. KeyError when there is none of the name."""
     cluster = tables.cluster
-    return {"app": app_details(cluster, tables.deciding, cluster.web[query.subject], now_s)}
+    details = app_details(cluster, tables.deciding, cluster.web[query.subject], now_s)
+    return {"app": details | {"waits_for": _app_waits_for(tables, query.subject)}}
+
+
+def _app_waits_for(tables: Tables, app: str) -> Row | None:
+    """Why an application has fewer instances than it must have, or than are wanted of it; None: it has them."""
+    seats = tables.cluster.seats.get(app, {}).values()
+    waiting = {seat.job.name for seat in seats if not seat.released}
+    wanted = max(tables.cluster.web[app].app.min_instances, tables.cluster.web[app].wanted_instances or 0)
+    if sum(seat.released for seat in seats) >= wanted:
+        return None
+    pending = tables.deciding.pending
+    if pending is not None and any(change.workload in waiting for change in pending.held):
+        text = f"no room until decision {pending.number} is approved"
+        return {"code": "held", "decision": pending.number, "text": text}
+    reason = next(iter(_refusals(tables, waiting).values()), None)
+    return reason or {"code": "not-yet", "text": "it was not decided on yet"}
+
+
+def _drain_blockers(tables: Tables, node: NodeEntry) -> list[Row]:
+    """Why a node that is being emptied is not empty: each VM that may be on it, and what is known of why it stays."""
+    if node.service is not NodeService.DRAINING:
+        return []
+    reasons = _refusals(tables, {instance.job.job.name for instance in node.claimed.values()})
+    pending = tables.deciding.pending
+    held = {change.workload for change in pending.held} if pending is not None else set()
+    rows: list[Row] = []
+    for vm, instance in sorted(node.claimed.items()):
+        name = instance.job.job.name
+        text = reasons[name]["text"] if name in reasons else ""
+        if instance.in_flight is not None:
+            text = f"{instance.in_flight.kind.value} is under way"
+        elif name in held and pending is not None:
+            text = f"decision {pending.number} waits for approval"
+        rows.append({"vm": vm, "workload": name, "why": text or "it is next"})
+    return rows
 
 
 def environments(tables: Tables, query: Query, now_s: float) -> Row:

@@ -63,6 +63,7 @@ class WebApps:
         self._needs(web)
         self._tell(web, now_s, what)
         self._fit_seats(web, now_s)
+        web.wants_room = True
         self.agenda.scrape = self.agenda.scrape or self._has_counters(web)
         return DONE
 

@@ -74,7 +74,8 @@ class WebEntry:
     the number `chosen`. `looked_s`, `looked`: when the use of its instances' CPU was last looked at, and their counters
     then, by VM. `unreachable`: since when its balancer cannot be told of them, and why. `served`: what it serves it by,
     by its last answer (None: there was none). `passed`: what it has measured of all requests; `pushed_s`: when flows
-    were last measured by somebody else.
+    were last measured by somebody else. `wants_room`: it was submitted or changed, and the next decision that leaves it
+    below its minimum is to be followed by one that others give way in.
     """
 
     app: WebApp
@@ -103,6 +104,7 @@ class WebEntry:
     passed: deque[Sample] = field(default_factory=lambda: deque(maxlen=SAMPLES_MAX))
     pushed_s: float = -math.inf
     health: WebHealth = field(default_factory=WebHealth)
+    wants_room: bool = False
 
     def record(self) -> WebRecord:
         """The application as the store keeps it."""

@@ -84,7 +84,8 @@ class Hyperbola:
 
     def slope(self, mhz: float) -> float:
         """Derivative in s/MHz."""
-        return -self.c_mhz_s / (mhz - self.load_mhz) ** 2
+        room_mhz = mhz - self.load_mhz
+        return -self.c_mhz_s / (room_mhz * room_mhz)  # a power of floats overflows with an error
 
     def mhz(self, excess_s: Floats) -> Floats:
         """Inverse of `excess_s`."""
@@ -119,7 +120,8 @@ class MultiServer:
     def slope(self, mhz: float) -> float:
         """Derivative in s/MHz; from below at one vCPU."""
         if mhz <= self.vcpu_mhz:
-            return -self.work_mcycles / (mhz - self.load_mhz) ** 2
+            room_mhz = mhz - self.load_mhz
+            return -self.work_mcycles / (room_mhz * room_mhz)
         at = np.array([mhz])
         return float((self._wait_s(at) * self._log_slope(at))[0])
 

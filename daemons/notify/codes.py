@@ -135,6 +135,7 @@ EVENTS: tuple[str, ...] = (
     "web-instance-started",
     "web-instance-stopped",
     "web-instance-unhealthy",
+    "web-instance-waits",
     "web-loss-unknown",
     "web-measured-again",
     "web-not-measured",

@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 
 from daemons.entries import JobEntry
-from daemons.settings import PolicyChoice
+from daemons.settings import Automation, PolicyChoice
 from shared.decision import Change, ChangeKind, Reason, ReasonCode
 from shared.messages import (
+    ApprovePlan,
     CancelJob,
     ConfirmOff,
     DrainNode,
@@ -23,7 +24,7 @@ from shared.messages import (
     SubmitJob,
     SubmitWeb,
 )
-from shared.model import ActionKind, Allotment, GuestChange, JobPhase, Rules
+from shared.model import ActionKind, Allotment, GuestChange, JobPhase, Outcome, Rules
 from shared.webapp import Flow, WebApp
 from tests.unit.desk import Desk, job
 
@@ -382,3 +383,35 @@ def test_a_drain_leaves_the_least_instances_that_must_run() -> None:
         desk.wait(30.0, reporting=list(desk.nodes))
         desk.obey()
     assert len(running(desk)) == 3
+
+
+def test_a_submitted_application_has_a_decision_at_once_that_others_give_way_by() -> None:
+    """Given a cluster full of jobs under `confirm`, when an application comes, then a decision that makes room for it
+    waits for approval, its start waits with it, and the application says so."""
+    desk = Desk(("n1",), placement=PolicyChoice("apc"), automation=Automation.CONFIRM, decide_s=900.0).lead()
+    for name in ("a", "b", "c", "d"):
+        desk.ask(SubmitJob(name, job(name, memory_mib=700, goal_s=1e6)))
+    desk.obey()
+    desk.wait(30.0, reporting=["n1"])
+    desk.ask(SubmitWeb("w", shop(least=1, most=1)))
+    desk.wait(30.0, reporting=["n1"])
+    pending = desk.controller.deciding.pending
+    assert pending is not None
+    assert "shop#0" in [change.workload for change in pending.held]
+    assert [action for action in desk.take_orders() if action.kind is ActionKind.START] == []
+    desk.ask(Query("q", "web-app", "shop"))
+    waits = desk.replies[-1].data["app"]["waits_for"]
+    assert waits["text"] == f"no room until decision {pending.number} is approved"
+    assert not desk.happenings("web-instance-lost")
+    desk.ask(ApprovePlan("ok", pending.number))
+    desk.wait(30.0, reporting=["n1"])
+    desk.obey()
+    assert running(desk) == ["shop#0"]
+
+
+def test_an_instance_of_which_there_never_was_a_vm_is_not_lost() -> None:
+    desk = led(("n1",))
+    desk.ask(SubmitWeb("w", shop(least=1, most=1)))
+    (start,) = desk.take_orders()
+    desk.result(start, Outcome.NO_ROOM)
+    assert (desk.happenings("web-instance-lost"), len(desk.happenings("web-instance-waits"))) == ([], 1)
