@@ -266,13 +266,42 @@ def find_hypervisor(name: str) -> MakeHypervisor:
 
 
 def check_config(config: AgentConfig) -> None:
-    """Raise InvalidInput where there is no such driver, or with all that it says of its own keys: what is called
-    `check_config` beside what makes it, if there is such a thing, is called with the configuration."""
+    """Raise InvalidInput with every problem: an account at the broker that is another node's, an address that is none,
+    a driver that is not there, and all that the driver says of its own keys: what is called `check_config` beside what
+    makes it, if there is such a thing, is called with the configuration."""
+    problems: list[Problem] = []
+    for check in (own_name, _check_bus, _check_listen, _check_driver):
+        try:
+            check(config)
+        except InvalidInput as error:
+            problems += error.problems
+    if problems:
+        raise InvalidInput(*problems)
+
+
+def _check_bus(config: AgentConfig) -> None:
+    if config.bus.url:
+        startup.broker(config.bus.url, config.bus.tls, config.bus.plain)
+
+
+def _check_listen(config: AgentConfig) -> None:
     if config.metrics.listen:
         address_of(config.metrics.listen)
+
+
+def _check_driver(config: AgentConfig) -> None:
     make = find_hypervisor(config.hypervisor.driver)
     check: Callable[[AgentConfig], object] = getattr(sys.modules[make.__module__], "check_config", bool)
     check(config)
+
+
+def own_name(config: AgentConfig) -> str:
+    """Return the node's name. Raises InvalidInput where the account at the broker is another node's."""
+    node = config.node.name or startup.host_name()
+    user = startup.bus_user(config.bus.url)
+    if user and user != topology.agent_user(node):
+        raise InvalidInput(Problem("bus.url", f"has the user {user!r}", f"{topology.agent_user(node)!r}"))
+    return node
 
 
 def is_here(hypervisor: object, uri: str) -> bool:
@@ -293,10 +322,7 @@ class _Wake:
 
 def build(config: AgentConfig, connect: startup.Connect, make: MakeHypervisor, seed: int) -> AgentShell:
     """An agent's shell from its configuration. Raises InvalidInput, or TransientError when it may work later."""
-    node = config.node.name or startup.host_name()
-    user = startup.bus_user(config.bus.url)
-    if user and user != topology.agent_user(node):
-        raise InvalidInput(Problem("bus.url", f"has the user {user!r}", f"{topology.agent_user(node)!r}"))
+    node = own_name(config)
     monitor = Monitor(config.monitor)
     own = OwnSetups(node, config.setup, f"{config.journal.path}.setup.lock")
     journal = DiskJournal(config.journal.path)
@@ -334,7 +360,7 @@ def build(config: AgentConfig, connect: startup.Connect, make: MakeHypervisor, s
 def _run(path: Path, config: AgentConfig) -> int:
     connect = startup.broker(config.bus.url, config.bus.tls, config.bus.plain)
     shell = build(config, connect, find_hypervisor(config.hypervisor.driver), startup.seed())
-    shell.on_reload = lambda: startup.relog(lambda: DAEMON.read(path))
+    shell.on_reload = lambda: startup.relog(lambda: DAEMON.read(path), config)
     meter = AgentMeter(config.hypervisor.driver, startup.version(), shell.clock.monotonic_s, shell.facts)
     serve(shell, meter, config.metrics.listen)
     shell.heed_signals()

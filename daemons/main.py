@@ -429,7 +429,7 @@ def _check_policy(role: str, choice: PolicyChoice | None) -> None:
 def _run(path: Path, config: ControllerConfig) -> int:
     connect, power = startup.broker(config.bus.url, config.bus.tls, config.bus.plain), make_driver(config.power)
     shell = build(config, connect, startup.seed(), power=power)
-    shell.on_reload = lambda: startup.relog(lambda: DAEMON.read(path))
+    shell.on_reload = lambda: startup.relog(lambda: DAEMON.read(path), config)
     serve_metrics(shell, config.metrics.listen)
     shell.heed_signals()
     return shell.run()

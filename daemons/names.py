@@ -18,8 +18,8 @@ def nearest(name: str, names: Iterable[str]) -> list[str]:
     return get_close_matches(name, list(islice(alike, COMPARED_MAX)), NEAREST_MAX, ALIKE_FRAC)
 
 
-def unknown(what: str, name: str, names: Iterable[str]) -> str:
-    """Says that there is no such thing, and what there is."""
+def unknown(what: str, name: str, names: Iterable[str], where: str = "") -> str:
+    """Say that there is no such thing, here or `where`, and what there is that is alike."""
     found = nearest(name, names)
     meant = f"; nearest: {', '.join(repr(str(one)) for one in found)}" if found else ""
-    return f"there is no {what} {name!r}{meant}"
+    return f"there is no {what} {name!r}{where}{meant}"

@@ -348,6 +348,8 @@ class Reconciler:
                 self.agenda.change(entry)
             instance.failures = 0
             instance.shunned.clear()
+            if instance.failed is not None and instance.failed.kind == result.kind.value:
+                instance.failed = None  # the same has gone well since
             if result.kind is ActionKind.MIGRATE:
                 self.agenda.happened(now_s, "vm-moved", instance.vm, f"{result.action} from {result.node}")
             if result.kind is ActionKind.SUSPEND:

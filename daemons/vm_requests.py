@@ -211,7 +211,7 @@ class VmRequests:
             return "vm-known", f"{request.vm} is a VM of job {owner!r}"
         status = node.vms.get(request.vm) or _listed(node, request.vm)
         if status is None:
-            return "unknown-vm", unknown(f"VM on {request.node!r}", request.vm, [s.vm for s in node.last.vms])
+            return "unknown-vm", unknown("VM", request.vm, [s.vm for s in node.last.vms], f" on {request.node!r}")
         if status.busy or status.state not in LIVE_STATES or (status.state is VmState.PAUSED and not status.managed):
             return "vm-not-running", f"{request.vm} is {status.busy or status.state}; only a running VM is adopted"
         return self._take_over(request, node, status, now_s)

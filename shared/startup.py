@@ -11,6 +11,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import fields, is_dataclass
 from importlib import metadata
 from pathlib import Path
 from typing import Generic, Protocol, TypeVar
@@ -136,12 +137,32 @@ def configure_log(section: config.Log) -> None:
     logs.configure(section.level.value, section.format is config.LogFormat.JSON)
 
 
-def relog(read: Callable[[], HasLog]) -> None:
-    """Read the configuration again and log as it says now; an unusable file changes nothing and is told."""
+def relog(read: Callable[[], HasLog], running: HasLog) -> None:
+    """Read the configuration again and log as it says now; say which other keys differ from those that the process is
+    `running` with, and so need a restart. An unusable file changes nothing, and is logged."""
+    log = logs.get_logger("reload")
     try:
-        configure_log(read().log)
+        found = read()
     except InvalidInput as error:
-        logs.get_logger("reload").error("configuration not reloaded", problems=[str(it) for it in error.problems])
+        log.error("configuration not reloaded", problems=[str(it) for it in error.problems])
+        return
+    configure_log(found.log)
+    waiting = [key for key in _differing(running, found) if key.partition(".")[0] != "log"]
+    if waiting:
+        log.warning("these keys need a restart", keys=waiting)
+    else:
+        log.info("configuration reloaded")
+
+
+def _differing(before: object, after: object, where: str = "") -> list[str]:
+    """Return the keys that differ between two configurations of one kind: `section.key`."""
+    if before == after:
+        return []
+    if not is_dataclass(before) or isinstance(before, type) or type(before) is not type(after):
+        return [where]
+    names = (each.name for each in fields(before))
+    prefix = f"{where}." if where else ""
+    return [key for name in names for key in _differing(getattr(before, name), getattr(after, name), prefix + name)]
 
 
 def host_name() -> str:

@@ -196,7 +196,8 @@ class Line:
         which = "the request waits" if count == 1 else f"{count} requests wait"
         return (
             f"no controller answered within {self._config.timeout_s:g} s; {which} in the queue and may still be "
-            "carried out. Is a controller running? Has the broker been set up? --timeout waits longer"
+            "carried out. Is a controller running? systemctl status trimtab-controller; journalctl -u "
+            "trimtab-controller says why not, a full disk too. Has the broker been set up? --timeout waits longer"
         )
 
     def _send(self, requests: Any, limit_s: float) -> None:

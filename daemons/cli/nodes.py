@@ -81,7 +81,7 @@ def _share(table: Any, unit: str) -> str:
 def show(line: Line, node: str) -> None:
     """Show all that is known of one node."""
     data = view(line, "node", node)
-    emit(data, lambda: record(f"node {node}", inner(data, "node")))
+    emit(data, lambda: record(f"node {node}", inner(data, "node"), empty=False))
 
 
 @nodes.command()

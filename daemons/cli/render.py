@@ -19,6 +19,9 @@ _UNITS = (("_mib", "MiB"), ("_mhz", "MHz"), ("_mcycles", "Mcycles"))
 _NAMED = ("_at_s", "_s", "_frac", "_pct", *(suffix for suffix, _ in _UNITS))
 
 
+PORTS = ("port", "listen")  # numbers that are names
+
+
 def shown(key: str, value: Any) -> str:
     """One value in words; the unit is taken from the end of its key. A table that holds its own `text` is that."""
     if value is None or value == "":
@@ -45,6 +48,8 @@ def _number(key: str, value: float) -> str:
         return f"{100 * value:.1f} %"
     if key.endswith("_pct"):
         return f"{value:.1f} %"
+    if key in PORTS:
+        return f"{value}"
     unit = next((f" {unit}" for suffix, unit in _UNITS if key.endswith(suffix)), "")
     return (f"{value:,}" if isinstance(value, int) else f"{value:,.2f}".rstrip("0").rstrip(".")) + unit
 
@@ -79,11 +84,14 @@ def listing(title: str, rows: Sequence[Mapping[str, Any]], columns: Sequence[str
     return table
 
 
-def record(title: str, values: Mapping[str, Any]) -> RenderableType:
-    """One thing: its plain values as a table of two columns, what holds more as tables of their own below."""
+def record(title: str, values: Mapping[str, Any], empty: bool = True) -> RenderableType:
+    """One thing: its plain values as a table of two columns, what holds more as tables of their own below. What is not
+    known, or not there, is left out without `empty`."""
     plain = Table("", "", title=title, show_header=False, box=None, title_justify="left")
     below: list[RenderableType] = []
     for name, value in values.items():
+        if not empty and (value is None or value == "" or value == [] or value == {}):
+            continue
         if isinstance(value, list | tuple) and value and isinstance(value[0], Mapping):
             below.append(listing(_title(name), value, list(dict.fromkeys(key for row in value for key in row))))
             continue

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 import click
 
 from daemons.cli.asking import assess_each, assess_option, limit_option, tell, tell_each, view
@@ -16,7 +19,7 @@ COLUMNS = (
     "state",
     "busy",
     "managed",
-    "job",
+    "workload",
     "memory_mib",
     "vcpus",
     "cpu_mhz",
@@ -40,7 +43,12 @@ def vms() -> None:
 def list_vms(line: Line, node: str, limit: int) -> None:
     """Show every VM and saved image, ours or not, as the nodes last reported them."""
     data = view(line, "vms", node, limit)
-    emit(data, lambda: listing("VMs", rows_of(data, "vms"), COLUMNS))
+    emit(data, lambda: listing("VMs", [_with_workload(row) for row in rows_of(data, "vms")], COLUMNS))
+
+
+def _with_workload(row: Mapping[str, Any]) -> dict[str, Any]:
+    """A row that names its job, or the web application that it is an instance of."""
+    return {**row, "workload": row.get("job") or row.get("app")}
 
 
 @vms.command()

@@ -184,8 +184,8 @@ class Process:
         self.stop()
 
     def _reload(self) -> None:
-        """Read log level and certificate anew."""
-        startup.relog(lambda: DAEMON.read(self._path))
+        """Read log level and certificate again."""
+        startup.relog(lambda: DAEMON.read(self._path), self._config)
         if self._tls is not None:
             try:
                 files = self._config.tls

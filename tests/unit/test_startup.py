@@ -229,9 +229,20 @@ def test_reloading_an_unusable_file_changes_nothing(capsys: pytest.CaptureFixtur
         return controller_config(more='[log]\nlevel = "loud"\n')
 
     startup.configure_log(config.Log())
-    startup.relog(read)
+    startup.relog(read, controller_config())
 
     assert "configuration not reloaded" in capsys.readouterr().err
+
+
+def test_reloading_names_what_needs_a_restart(capsys: pytest.CaptureFixture[str]) -> None:
+    startup.configure_log(config.Log())
+    startup.relog(lambda: controller_config(more="[periods]\ndecide_s = 300\n"), controller_config())
+    startup.relog(lambda: controller_config(), controller_config())
+
+    said = capsys.readouterr().err
+    assert "these keys need a restart" in said
+    assert "periods.decide_s" in said
+    assert "configuration reloaded" in said
 
 
 def test_a_daemon_that_is_asked_to_stop_while_it_is_built_ends_well(tmp_path: Path) -> None:
@@ -268,3 +279,12 @@ def test_in_a_daemon_garbage_is_looked_for_rarely(tmp_path: Path) -> None:
     file.write_text("")
     ended = subprocess.run([sys.executable, str(program), str(file)], timeout=50, check=True, capture_output=True)
     assert ended.stdout.split() == [b"%d" % startup.GARBAGE_AFTER, b"True", b"True"]
+
+
+def test_check_says_that_the_account_is_another_nodes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "agent.toml"
+    bus = '[bus]\nurl = "amqp://agent.n2:secret@127.0.0.1/"\n'
+    file.write_text('[node]\nname = "n3"\n' + bus + '[hypervisor]\ndriver = "process"\nuri = ""\n')
+    file.chmod(0o600)
+    assert agents_main.main(["--config", str(file), "--check"]) == startup.UNREADABLE
+    assert "bus.url: has the user 'agent.n2' (expected 'agent.n3')" in capsys.readouterr().err
