@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from daemons.agenda import Agenda
 from daemons.entries import Instance, JobEntry, NodeEntry
+from daemons.sights import is_stale
 from daemons.state import Cluster
 from shared.model import LIVE_STATES, Allotment, JobPhase, NodeCondition, VmState
 
@@ -45,7 +46,7 @@ class AdoptedVms:
             if status.state in LIVE_STATES and not status.busy:
                 self._runs(entry, instance, node, status.cpu_mhz, now_s)
                 return
-            if status.state is VmState.SUSPENDED:
+            if status.state is VmState.SUSPENDED and not is_stale(instance, status):
                 entry.phase, entry.held = JobPhase.SUSPENDED, True
                 entry.revision += 1
                 self.agenda.change(entry)

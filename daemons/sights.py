@@ -8,7 +8,7 @@ from daemons.entries import Instance, JobEntry
 from daemons.planning.sight import Copy, InstanceSight, Need, Room, WorkloadSight
 from daemons.state import Cluster
 from shared.decision import Change, ChangeKind
-from shared.model import Allotment, JobPhase, NodeCondition, VmState
+from shared.model import Allotment, JobPhase, NodeCondition, VmState, VmStatus
 
 
 def sight_of(cluster: Cluster, entry: JobEntry) -> WorkloadSight:
@@ -56,8 +56,13 @@ def _copies(cluster: Cluster, instance: Instance) -> tuple[Copy, ...]:
         frozen = status.state is VmState.SUSPENDED and node.inventory is not None and node.inventory.freezes
         held_mib = float(status.memory_mib) if frozen else 0.0
         seen = status.state, status.attempt, status.generation, status.cpu_mhz
-        copies.append(Copy(name, *seen, node.usable, held_mib, status.definition))
+        copies.append(Copy(name, *seen, node.usable, held_mib, status.definition, is_stale(instance, status)))
     return tuple(copies)
+
+
+def is_stale(instance: Instance, status: VmStatus) -> bool:
+    """Whether what a node has saved of a VM lies beside disks that the VM has run without since: it is of no use."""
+    return status.state is VmState.SUSPENDED and 0 < status.disks < instance.disks
 
 
 def is_busy(cluster: Cluster, instance: Instance) -> bool:

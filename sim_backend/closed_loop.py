@@ -34,7 +34,7 @@ from sim_backend.agent_shell import AgentShell
 from sim_backend.balancer import Balancer
 from sim_backend.engine import Engine, Rank
 from sim_backend.fake_balancer import FakeBalancer
-from sim_backend.fake_hypervisor import FakeCluster
+from sim_backend.fake_hypervisor import FakeCluster, FakeHypervisor
 from sim_backend.fake_monitor import FakeMonitor
 from sim_backend.fake_power import DOES, Down, FakePower, PowerTimes
 from sim_backend.fake_setup import FakeSetups, SetupTimes
@@ -60,7 +60,8 @@ MakeController = Callable[[str, ControllerSettings], StartableCore]
 
 @dataclass(frozen=True, slots=True)
 class LoopSettings:
-    """What a closed loop is made of. `make_agent` and `make_controller` may be replaced by faulty variants.
+    """What a closed loop is made of. `make_agent`, `make_controller` and `make_hypervisor` may be replaced by faulty
+    variants.
 
     `controllers`: names, the first connects first. `power_does`: what the power driver can be asked for; `power_times`,
     `setup_times` and `seed`: how long hosts truly take. `shelf`: of the tables for sizes; loops may share one.
@@ -81,6 +82,7 @@ class LoopSettings:
     disk_servers: Mapping[str, int] = field(default_factory=dict)
     make_agent: MakeAgent = Agent
     make_controller: MakeController = Controller
+    make_hypervisor: type[FakeHypervisor] = FakeHypervisor
     epoch_s: float = 0.0
     make_store: Callable[[], MemoryStore] = lambda: MemoryStore(Deleted)
     shelf: Shelf = field(default_factory=MemoryShelf)
@@ -136,7 +138,7 @@ class ClosedLoop:
         self.engine = Engine(epoch_s=settings.epoch_s)
         self.broker = MemoryBroker(0.0, settings.faults, grant_of)
         self.world = World()
-        self.cluster = FakeCluster(self.world, settings.costs)
+        self.cluster = FakeCluster(self.world, settings.costs, make=settings.make_hypervisor)
         self.store = settings.make_store()
         self.fake_power = self._make_power()
         self.fake_setups = self._make_setups()

@@ -24,7 +24,7 @@ from shared.model import (
     VmStatus,
 )
 from sim_backend import fake_operations
-from sim_backend.fake_site import Domain, Operation, Site
+from sim_backend.fake_site import Disks, Domain, Operation, Site
 from sim_backend.world import World
 
 Failure = Literal["refuse", "hang", "fail-half-way"]
@@ -115,8 +115,10 @@ class FakeHypervisor(Site):
         """Remove the definition of an ENDED or CRASHED VM."""
         self.calls.append((now_s, "forget", vm, None))
         domain = self.domains.get(vm)
-        if domain is not None and domain.state in DEFINED_ONLY and vm not in self.operations:
+        over = domain is not None and domain.state in DEFINED_ONLY and vm not in self.operations
+        if domain is not None and over and not domain.foreign:
             del self.domains[vm]
+            self.cluster.disks.remove(vm, self.node.name)
 
     def poll(self, now_s: float) -> tuple[Operated | GuestChanged, ...]:
         """What has happened up to `now_s` and was not returned before."""
@@ -152,10 +154,35 @@ class FakeHypervisor(Site):
         if vm in self.domains:
             raise ContractViolation(f"{vm} is on {self.node.name} already")
         domain = Domain(vm, 0, 1, memory_mib, vcpus, cpu_mhz, None, VmState.RUNNING)
+        domain.foreign = True
+        self.cluster.disks.make(vm, self.node.name)
         self.come_alive(domain, VmState.RUNNING, now_s)
         domain.managed, domain.attempt = False, 0
         self.domains[vm] = domain
         self.cluster.locks[vm] = self.node.name
+
+    def owner_stops(self, vm: str, now_s: float) -> bool:
+        """The guest of a VM that is not of our making shuts itself down; false when none is live and idle here."""
+        self.cluster.catch_up(now_s)
+        domain = self.domains.get(vm)
+        if domain is None or not domain.foreign or domain.state not in LIVE_STATES or domain.busy:
+            return False
+        self.guest_ended(vm, now_s)
+        return True
+
+    def owner_starts(self, vm: str, now_s: float) -> bool:
+        """Somebody starts a VM that is defined here and not of our making; false when that cannot be."""
+        self.cluster.catch_up(now_s)
+        domain = self.domains.get(vm)
+        if not self.up or domain is None or not domain.foreign or domain.state not in DEFINED_ONLY or domain.busy:
+            return False
+        if vm in self.cluster.locks or self.memory_used_mib() + domain.memory_mib > self.node.usable_mib:
+            return False
+        self.come_alive(domain, VmState.RUNNING, now_s)
+        self.cluster.locks[vm] = self.node.name
+        if domain.managed:
+            self.tell_change(GuestChange.STARTED, self.status_of(domain, now_s), now_s, "booted")
+        return True
 
     def lose_vm(self, vm: str, now_s: float) -> bool:
         """The domain of a live VM disappears (VANISHED); false when no such VM is live here."""
@@ -189,7 +216,12 @@ class FakeHypervisor(Site):
         self.outbox.clear()
         for vm, domain in list(self.domains.items()):
             if domain.state not in DEFINED_ONLY:
-                del self.domains[vm]
+                if domain.state in LIVE_STATES:
+                    self.cluster.disks.write(vm, self.node.name)
+                if domain.foreign and domain.state in LIVE_STATES:
+                    domain.state, domain.cpu_time_s = VmState.CRASHED, 0.0
+                else:
+                    del self.domains[vm]
                 if self.cluster.locks.get(vm) == self.node.name:
                     del self.cluster.locks[vm]
         for image in (*self.images.values(), *self.domains.values()):
@@ -270,19 +302,26 @@ class FakeCluster:
     """All fake hosts, joined by one world and by the locks on the VMs' disks.
 
     `duration_factor(action)` (>= 0) makes operations take longer or shorter than `costs`. `reachable(a, b)` says
-    whether two hosts reach each other; replace it to part them. `doubles` lists (at_s, vm, node) each time a disk lock
-    has kept a VM from coming to life a second time: an action that should never have been asked for.
+    whether two hosts reach each other; replace it to part them. `make`: what hosts are made of. `doubles` lists
+    (at_s, vm, node) each time a disk lock has kept a VM from coming to life a second time: an action that should never
+    have been asked for. `disks`: the truth of the disks.
     """
 
     def __init__(
-        self, world: World, costs: OperationCosts, duration_factor: Callable[[Action], float] | None = None
+        self,
+        world: World,
+        costs: OperationCosts,
+        duration_factor: Callable[[Action], float] | None = None,
+        make: type[FakeHypervisor] = FakeHypervisor,
     ) -> None:
         self.world, self.costs, self.duration_factor = world, costs, duration_factor
+        self._make = make
         self.reachable: Callable[[str, str], bool] = _always
         self.hypervisors: dict[str, FakeHypervisor] = {}
         self.sites: dict[str, Site] = {}
         self.locks: dict[str, str] = {}
         self.doubles: list[tuple[float, str, str]] = []
+        self.disks = Disks()
         self.now_s = 0.0  # the latest time that anyone has named
         self._heap: list[tuple[float, int, Operation]] = []
         self._order = 0
@@ -292,7 +331,7 @@ class FakeCluster:
     def add_node(self, node: Node, speed_factor: float = 1.0, disk_servers: int = 1) -> FakeHypervisor:
         """A host of the cluster; it truly runs at `speed_factor` times the declared speed, and its disk serves so many
         requests at a time."""
-        return FakeHypervisor(node, cluster=self, speed_factor=speed_factor, disk_servers=disk_servers)
+        return self._make(node, cluster=self, speed_factor=speed_factor, disk_servers=disk_servers)
 
     def hypervisor(self, name: str) -> FakeHypervisor:
         """The hypervisor of a node. KeyError when there is none."""

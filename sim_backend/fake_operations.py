@@ -26,6 +26,9 @@ def check(op: Operation, now_s: float) -> Answer | None:
     if domain is not None and not domain.managed and op.action.kind not in HERE_OR_NOT_OURS:
         return Outcome.REFUSED, "it is not ours"
     op.domain = domain
+    held = domain or site.images.get(vm)
+    if held is not None and op.action.kind is not ActionKind.START and op.action.disks > held.disks:
+        return Outcome.STALE_DISK, f"disk generation {held.disks}, expected {op.action.disks}"
     return _CHECKS[op.action.kind](op, now_s)
 
 
@@ -105,6 +108,7 @@ def _check_start(op: Operation, now_s: float) -> Answer | None:
         spec.cap_mhz,
         VmState.INCOMING,
     )
+    op.domain.disks = action.disks + 1
     return _fits(site, op.domain) or _lock(op, now_s)
 
 
@@ -125,8 +129,13 @@ def _check_resume(op: Operation, now_s: float) -> Answer | None:
         return Outcome.NO_SUCH_VM, f"no image on {source.node.name}"
     if image.generation != action.expects:
         return _other_generation(image)
+    if action.disks > image.disks:
+        return Outcome.STALE_DISK, f"disk generation {image.disks}, expected {action.disks}"
+    if elsewhere and image.foreign:
+        return Outcome.UNFIT, f"it was adopted, and is resumed on {source.node.name} alone"
     op.peer = source if elsewhere else None
     op.domain = image.copy(VmState.INCOMING)
+    op.domain.disks += elsewhere
     if action.spec is not None:
         op.domain.cpu_mhz, op.domain.cap_mhz = action.spec.cpu_mhz, action.spec.cap_mhz
     held_mib = image.memory_mib if source.node.freezes else 0
@@ -219,7 +228,12 @@ def _check_adopt(op: Operation, _now_s: float) -> Answer | None:
 
 
 def _check_release(op: Operation, _now_s: float) -> Answer | None:
-    return MET if op.domain is None or not op.domain.managed else _check_live(op)
+    domain = op.domain
+    if domain is None or not domain.managed:
+        return MET
+    if domain.foreign and domain.state not in LIVE_STATES:
+        return _other_generation(domain) if domain.generation != op.action.expects else None
+    return _check_live(op)
 
 
 _CHECKS: dict[ActionKind, Callable[[Operation, float], Answer | None]] = {
@@ -290,13 +304,19 @@ def _reaches(site: Site, peer: Site) -> bool:
 
 def _finish_alive(op: Operation, now_s: float) -> None:
     assert op.domain is not None
+    site, vm = op.site, op.action.vm
     op.domain.generation = op.action.generation
+    if op.action.kind is ActionKind.START:
+        site.fabric.disks.make(vm, site.node.name)
+    elif op.peer is not None:
+        site.fabric.disks.copy(vm, op.peer.node.name, site.node.name)
     op.site.come_alive(op.domain, VmState.PAUSED if op.action.paused else VmState.RUNNING, now_s)
 
 
 def _finish_stop(op: Operation, now_s: float) -> VmStatus:
     assert op.domain is not None
-    del op.site.domains[op.action.vm]
+    if not op.domain.foreign:
+        del op.site.domains[op.action.vm]
     if op.domain.state in LIVE_STATES:
         op.domain.busy = ""
         return op.site.leave_world(op.domain, VmState.ENDED, now_s)
@@ -326,6 +346,7 @@ def _finish_suspend(op: Operation, now_s: float) -> VmStatus:
     assert op.domain is not None
     op.domain.busy = ""
     final = op.site.leave_world(op.domain, VmState.SUSPENDED, now_s)
+    op.domain.written = op.site.fabric.disks.copies[op.action.vm, op.site.node.name]
     op.site.images[op.action.vm] = op.site.domains.pop(op.action.vm)
     return final
 
@@ -338,6 +359,12 @@ def _finish_migrate(op: Operation, now_s: float) -> VmStatus:
     domain.busy = ""
     final = site.status_of(domain, now_s)
     del site.domains[domain.vm]
+    disks, here, there = site.fabric.disks, site.node.name, peer.node.name
+    disks.write(domain.vm, here)
+    disks.copy(domain.vm, here, there)
+    disks.remove(domain.vm, here)
+    disks.executes(domain.vm, there, now_s)
+    arriving.disks = domain.disks + 1
     site.fabric.world.move(domain.vm, peer.node.name, now_s)
     site.fabric.locks[domain.vm] = peer.node.name
     arriving.state, arriving.busy = domain.state, ""
@@ -347,7 +374,12 @@ def _finish_migrate(op: Operation, now_s: float) -> VmStatus:
 
 
 def _finish_discard(op: Operation, _now_s: float) -> None:
-    del op.site.images[op.action.vm]
+    image = op.site.images.pop(op.action.vm)
+    if image.foreign:
+        image.state, image.written = VmState.CRASHED, 0  # without its memory; its definition stays
+        op.site.domains[op.action.vm] = image
+    else:
+        op.site.fabric.disks.remove(op.action.vm, op.site.node.name)
 
 
 def _finish_adopt(op: Operation, _now_s: float) -> None:
@@ -356,6 +388,7 @@ def _finish_adopt(op: Operation, _now_s: float) -> None:
     assert spec is not None
     domain.busy = ""
     domain.managed, domain.generation, domain.attempt = True, op.action.generation, spec.attempt
+    domain.disks = max(1, domain.disks)
 
 
 def _finish_release(op: Operation, _now_s: float) -> None:

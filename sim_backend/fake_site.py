@@ -17,7 +17,9 @@ HOLDS_MEMORY = LIVE_STATES | {VmState.INCOMING}
 class Domain:
     """A VM, or with state SUSPENDED its saved image. Its counters count while the world does not (not live).
 
-    `managed`: it has our metadata; one without it has generation and attempt 0.
+    `managed`: it has our metadata; one without it has generation and attempt 0. `foreign`: its definition was not made
+    by us, and stays whatever becomes of the VM. `disks`: the generation of its disk, see `shared.model.Action`.
+    `written`: the copy of the disk that its memory goes with, where it is saved.
     """
 
     __slots__ = (
@@ -28,12 +30,15 @@ class Domain:
         "cpu_time_s",
         "disk_read_bytes",
         "disk_time_s",
+        "disks",
+        "foreign",
         "generation",
         "managed",
         "memory_mib",
         "state",
         "vcpus",
         "vm",
+        "written",
     )
 
     def __init__(
@@ -54,10 +59,12 @@ class Domain:
         self.cpu_time_s = self.disk_time_s = 0.0
         self.disk_read_bytes = 0
         self.managed = True
+        self.foreign = False
+        self.disks = self.written = 0
 
     def copy(self, state: VmState, busy: str = "") -> Domain:
         """The same VM in another state, its counters at 0."""
-        return Domain(
+        made = Domain(
             self.vm,
             self.generation,
             self.attempt,
@@ -68,6 +75,8 @@ class Domain:
             state,
             busy,
         )
+        made.foreign, made.disks, made.written = self.foreign, self.disks, self.written
+        return made
 
     @property
     def ceiling_mhz(self) -> float:
@@ -96,6 +105,7 @@ class Fabric(Protocol):
     world: World
     sites: dict[str, Site]
     locks: dict[str, str]
+    disks: Disks
     reachable: Callable[[str, str], bool]
 
     def address_of(self, vm: str) -> str:
@@ -109,6 +119,39 @@ class Fabric(Protocol):
     def note_double(self, vm: str, node: str, now_s: float) -> None:
         """A lock has kept a VM from coming to life a second time, on `node`."""
         ...
+
+
+class Disks:
+    """The truth of the VMs' disks: which copy lies on which host, and which is the newest. Whoever executes writes to
+    the copy on its host, and makes it the newest. `stale` lists (at_s, vm, node) each time a VM came to execute with
+    another one."""
+
+    def __init__(self) -> None:
+        self.copies: dict[tuple[str, str], int] = {}
+        self.newest: dict[str, int] = {}
+        self.stale: list[tuple[float, str, str]] = []
+
+    def make(self, vm: str, node: str) -> None:
+        """A new disk takes the place of all that there was."""
+        self.write(vm, node)
+
+    def write(self, vm: str, node: str) -> None:
+        """The guest has written."""
+        self.newest[vm] = self.copies[vm, node] = self.newest.get(vm, 0) + 1
+
+    def copy(self, vm: str, source: str, target: str) -> None:
+        """What lies at the target is overwritten."""
+        if (vm, source) in self.copies:
+            self.copies[vm, target] = self.copies[vm, source]
+
+    def remove(self, vm: str, node: str) -> None:
+        """The copy of a host is deleted."""
+        self.copies.pop((vm, node), None)
+
+    def executes(self, vm: str, node: str, now_s: float, written: int = 0) -> None:
+        """A VM comes to execute on a host, with the memory that goes with the copy `written` (0: with the newest)."""
+        if self.copies.get((vm, node)) != (written or self.newest.get(vm)):
+            self.stale.append((now_s, vm, node))
 
 
 class Site:
@@ -154,6 +197,8 @@ class Site:
             managed=domain.managed,
             address=self.fabric.address_of(domain.vm) if live else "",
             disk_time_s=held_s,
+            adopted=domain.foreign and domain.managed,
+            disks=domain.disks,
         )
 
     def tell(self, event: Operated | GuestChanged, now_s: float) -> None:
@@ -181,6 +226,8 @@ class Site:
         """The domain enters the world here; an older image of it is of no more use."""
         domain.state, domain.busy = state, ""
         self.images.pop(domain.vm, None)
+        self.fabric.disks.executes(domain.vm, self.node.name, now_s, domain.written)
+        domain.written = 0
         self.fabric.world.place(
             domain.vm,
             self.node.name,
@@ -196,6 +243,7 @@ class Site:
     def leave_world(self, domain: Domain, state: VmState, now_s: float) -> VmStatus:
         """The domain stops for good here and its disk is unlocked; returns its last status while it was live."""
         final = self.status_of(domain, now_s)
+        self.fabric.disks.write(domain.vm, self.node.name)
         self.fabric.world.remove(domain.vm, now_s)
         self.fabric.locks.pop(domain.vm, None)
         domain.state, domain.busy, domain.cpu_time_s = state, "", final.cpu_time_s

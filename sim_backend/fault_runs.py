@@ -19,6 +19,7 @@ from sim_backend.app_invariants import unsettled_apps
 from sim_backend.closed_loop import ClosedLoop, LoopSettings
 from sim_backend.environment_runs import EnvironmentFaults, with_environments
 from sim_backend.fake_hypervisor import Failure, FakeHypervisor
+from sim_backend.fault_adopted import AdoptedFaults, draw_pets
 from sim_backend.fault_apps import FaultApp
 from sim_backend.fault_balancer import BalancerFaults, balancer_of, served
 from sim_backend.fault_hands import HandFaults, draw_hands
@@ -168,6 +169,10 @@ class FaultRun:
         touches = draw_hands(script.seed) if script.environments is None else ()
         self.hands = HandFaults(self.loop, self.checker.guests, self.checker.hands, self.done, touches)
         self.balancer = BalancerFaults(self.loop, self.done, script.seed)
+        plain = script.environments is None and script.power is None
+        pets = draw_pets(script.seed, script.nodes) if plain else ()
+        self.adopted = AdoptedFaults(self.loop, pets, self.checker.report, self.done, self.checker.guests.touch)
+        self.checker.guests.also = self.adopted.check
         self._write_down()
 
     def run(self) -> None:
@@ -217,7 +222,8 @@ class FaultRun:
         ]
         missing += [f"{name} was never accepted" for name in self.loop.apps if name not in apps.accepted]
         missing += [] if environments is None else environments.unsettled()
-        return missing + unsettled(self.loop, accepted) + unsettled_apps(self.loop) + self.balancer.unsettled()
+        missing += self.adopted.unsettled() + self.balancer.unsettled()
+        return missing + unsettled(self.loop, accepted) + unsettled_apps(self.loop)
 
     # --- the script -----------------------------------------------------------------------------------------------
 
@@ -417,7 +423,8 @@ class FaultRun:
         self.loop.cluster.hypervisor(incident.node).fail_next(incident.operation, FAIL_HOW[incident.kind])
 
     def vm_lost(self, incident: Incident) -> None:
-        """A live VM disappears, or stops and stays defined."""
+        """A live VM disappears, or stops and stays defined. One that Trimtab did not make is not removed by a fault:
+        that would be its owner's doing."""
         hypervisor = self._hypervisor_with_vm(incident.node)
         if hypervisor is None:
             return
@@ -425,7 +432,8 @@ class FaultRun:
         live = sorted(vm for vm, domain in hypervisor.domains.items() if domain.state in LIVE_STATES)
         vm = live[incident.number % len(live)]
         self.checker.guests.excuse_loss(hypervisor.node.name, vm)
-        lose = hypervisor.lose_vm if incident.kind is Fault.VM_LOST else hypervisor.crash_vm
+        removed = incident.kind is Fault.VM_LOST and not hypervisor.domains[vm].foreign
+        lose = hypervisor.lose_vm if removed else hypervisor.crash_vm
         lose(vm, self.loop.engine.now_s)
 
     def _hypervisor_with_vm(self, first: str) -> FakeHypervisor | None:

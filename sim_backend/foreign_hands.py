@@ -26,6 +26,9 @@ class ForeignHands:
         del here.domains[vm]
         there.domains[vm] = arriving
         there.images.pop(vm, None)
+        self.cluster.disks.write(vm, source)
+        self.cluster.disks.copy(vm, source, target)
+        self.cluster.disks.remove(vm, source)
         self.cluster.world.move(vm, target, now_s)
         self.cluster.locks[vm] = target
         here.tell_change(GuestChange.LEFT, status, now_s, f"to {target}")

@@ -42,7 +42,8 @@ class GuestChecks:
         self._untold: dict[str, str] = {}  # VM that ended -> node that has not got the word out yet
         self._leaving: dict[tuple[str, int], str] = {}
         self._lost_ends: set[str] = set()  # tasks whose end died with a host before it was told
-        self._doubles = 0
+        self._doubles = self._stale = 0
+        self.also: Callable[[], None] | None = None  # what else is looked at when hypervisors have changed
         self.on_change: Callable[[str], None] | None = None  # called with each node whose VMs have changed
         self.on_loss: Callable[[str], None] | None = None  # called with each VM that is lost on account of a fault
 
@@ -137,11 +138,11 @@ class GuestChecks:
         before_domains, before_images = self._domains, self._images
         hypervisors = self._loop.cluster.hypervisors
         self._domains = {
-            name: {vm: Seen(d.state, d.generation, d.attempt) for vm, d in hypervisor.domains.items()}
+            name: {vm: Seen(d.state, d.generation, d.attempt) for vm, d in hypervisor.domains.items() if not d.foreign}
             for name, hypervisor in hypervisors.items()
         }
         self._images = {
-            name: {vm: Seen(i.state, i.generation, i.attempt) for vm, i in hypervisor.images.items()}
+            name: {vm: Seen(i.state, i.generation, i.attempt) for vm, i in hypervisor.images.items() if not i.foreign}
             for name, hypervisor in hypervisors.items()
         }
         live = self._check_single()
@@ -156,6 +157,8 @@ class GuestChecks:
                 self._check_images(name, before_images[name], live)
         self._stopped.clear()
         self._forgotten.clear()
+        if self.also is not None:
+            self.also()
 
     def _check_single(self) -> dict[str, int]:
         live: dict[str, tuple[str, int]] = {}
@@ -172,6 +175,10 @@ class GuestChecks:
         for _, vm, node in doubles[self._doubles :]:
             self._report("vm-started-twice", f"{vm} on {node}: a disk lock kept it from coming to life a second time")
         self._doubles = len(doubles)
+        stale = self._loop.cluster.disks.stale
+        for _, vm, node in stale[self._stale :]:
+            self._report("stale-disk", f"{vm} on {node}: it executes with a copy of its disk that is not its own")
+        self._stale = len(stale)
         return {vm: generation for vm, (_, generation) in live.items()}
 
     def _check_node(self, name: str) -> None:
@@ -179,12 +186,15 @@ class GuestChecks:
         hypervisor = self._loop.cluster.hypervisor(name)
         node = hypervisor.node
         used_mib = hypervisor.memory_used_mib()
-        if used_mib > node.usable_mib:
-            self._report("memory-over", f"{name}: {used_mib} of {node.usable_mib} MiB")
+        # Owners start their VMs when they like, perhaps while an order is on its way: that may take the host's reserve.
+        owned = any(domain.foreign for domain in hypervisor.domains.values())
+        most_mib = node.memory_mib if owned else node.usable_mib
+        if used_mib > most_mib:
+            self._report("memory-over", f"{name}: {used_mib} of {most_mib} MiB")
         allotted_mhz = 0.0
         lives: set[tuple[str, int]] = set()
         for vm, domain in hypervisor.domains.items():
-            if domain.state not in LIVE_STATES:
+            if domain.state not in LIVE_STATES or domain.foreign:  # what is adopted may be promised too much CPU
                 continue
             allotted_mhz += domain.cpu_mhz
             job = self._spec_of(vm)

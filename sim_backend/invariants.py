@@ -334,7 +334,8 @@ def unsettled(loop: ClosedLoop, accepted: set[str]) -> list[str]:
     why += [f"{request} was not answered" for request in loop.operator.pending]
     lasting = {name for name, balancer in loop.balancers.items() if not balancer.stopped}
     for name, hypervisor in loop.cluster.hypervisors.items():
-        others = {vm: domain for vm, domain in hypervisor.domains.items() if workload_of(vm)[0] not in lasting}
+        domains = hypervisor.domains.items()
+        others = {vm: one for vm, one in domains if not (one.foreign or workload_of(vm)[0] in lasting)}
         why += [f"{vm} is {domain.state} on {name}" for vm, domain in others.items()]
         why += [f"an image of {vm} is on {name}" for vm in hypervisor.images]
         why += [f"an operation on {vm} is under way on {name}" for vm in hypervisor.operations]

@@ -53,7 +53,12 @@ def _newest(sight: WorkloadSight, instance: InstanceSight, live: bool) -> Copy |
     best: Copy | None = None
     for copy in instance.copies:
         fits = copy.state in LIVE_STATES if live else copy.state is VmState.SUSPENDED
-        if fits and copy.attempt == sight.attempt and (best is None or copy.generation > best.generation):
+        if (
+            fits
+            and not copy.stale
+            and copy.attempt == sight.attempt
+            and (best is None or copy.generation > best.generation)
+        ):
             best = copy
     return best
 

@@ -10,7 +10,8 @@ from shared.model import ActionKind, JobPhase, VmState
 @dataclass(frozen=True, slots=True)
 class Copy:
     """A VM or image as its node last told. `usable`: the node is up and orders may be sent to it. `held_mib`: memory
-    that an image holds there, where it is frozen. `definition`: digest of that of an adopted VM ("": not known)."""
+    that an image holds there, where it is frozen. `definition`: digest of that of an adopted VM ("": not known).
+    `stale`: an image beside disks that the VM has run without since."""
 
     node: str
     state: VmState
@@ -20,6 +21,7 @@ class Copy:
     usable: bool
     held_mib: float = 0.0
     definition: str = ""
+    stale: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -186,7 +186,7 @@ def relabelled(status: VmStatus, generation: int, attempt: int, managed: bool = 
 
 
 def settled(status: VmStatus | None) -> VmStatus | None:
-    """A status without its counters, which go on, and without its address and needs, which some have."""
+    """A status without its counters, which go on, and without its address, needs and disks, which some have."""
     if status is None:
         return None
     return structs.replace(
@@ -200,6 +200,7 @@ def settled(status: VmStatus | None) -> VmStatus | None:
         busy="",
         address="",
         migration_needs=(),
+        disks=0,
     )
 
 

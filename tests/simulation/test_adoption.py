@@ -52,13 +52,16 @@ def managed(loop: ClosedLoop, node: str) -> bool | None:
     return None if domain is None else domain.managed
 
 
-def test_a_strangers_vm_is_adopted_and_completes_when_its_guest_ends() -> None:
+def test_a_strangers_vm_is_adopted_and_stays_defined_when_its_guest_ends() -> None:
     loop = loop_with_stranger(work_mcycles=200_000.0)
     ask(loop, AdoptVm("a", "n0", VM, "web"))
     assert managed(loop, "n0") is True
     loop.run_until(300.0)
-    assert record(loop).phase is JobPhase.COMPLETED
-    assert loop.cluster.hypervisor("n0").domains == {}
+    assert record(loop).phase is JobPhase.SHUT_OFF
+    assert loop.cluster.hypervisor("n0").domains[VM].state is VmState.ENDED
+    assert loop.cluster.hypervisor("n0").owner_starts(VM, loop.engine.now_s)
+    loop.run_until(330.0)
+    assert (record(loop).phase, record(loop).allotments[0].node) == (JobPhase.RUNNING, "n0")
 
 
 def test_an_adopted_vm_moves_is_held_and_let_go_on_its_new_node() -> None:

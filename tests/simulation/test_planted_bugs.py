@@ -16,8 +16,10 @@ from daemons.records import Deleted, JobRecord
 from daemons.settings import ControllerSettings
 from shared.effects import Acknowledge, Effect, Input, LeadTaken, Publish, Received, Written
 from shared.messages import Reply, Report
-from shared.model import Action, NodeCondition
+from shared.model import Action, ActionKind, NodeCondition, Outcome
 from sim_backend.closed_loop import LoopSettings
+from sim_backend.fake_hypervisor import FakeHypervisor
+from sim_backend.fake_site import Operation
 from sim_backend.fault_runs import run_seed
 from sim_backend.memory_store import MemoryStore
 from tests.extent import only
@@ -149,6 +151,33 @@ class TermlessStore(MemoryStore):
         del term
 
 
+class TidyHypervisor(FakeHypervisor):
+    """Removes every definition that it is asked to forget, also one that was there before it was ours."""
+
+    def guest_ended(self, vm: str, now_s: float) -> None:
+        super().guest_ended(vm, now_s)
+        self.domains.pop(vm, None)
+
+
+class SparingHypervisor(FakeHypervisor):
+    """Copies no disk that lies at the target already, and leaves its own where it was."""
+
+    def end(self, op: Operation, now_s: float, outcome: Outcome | None = None, detail: str = "") -> None:
+        disks, vm = self.cluster.disks, op.action.vm
+        there = op.action.to_node if op.action.kind is ActionKind.MIGRATE else self.node.name
+        before = dict(disks.copies)
+        super().end(op, now_s, outcome, detail)
+        if op.peer is not None and (vm, there) in before and (vm, there) in disks.copies:
+            disks.copies[vm, there] = before[vm, there]
+            disks.executes(vm, there, now_s)
+        if op.action.kind is ActionKind.MIGRATE and (vm, self.node.name) in before:
+            disks.copies.setdefault((vm, self.node.name), before[vm, self.node.name])
+
+
+def with_hypervisor(make: Any) -> Change:
+    return lambda settings: replace(settings, make_hypervisor=make)
+
+
 def with_agent(make: Any) -> Change:
     return lambda settings: replace(settings, make_agent=make)
 
@@ -175,6 +204,8 @@ PLANTED: dict[str, tuple[Change, set[str]]] = {
         {"vm-started-twice", "cpu-over", "memory-over"},
     ),
     "controller forgets its ledger": (with_controller(WastefulController), {"vm-started-twice"}),
+    "driver removes a definition that it did not make": (with_hypervisor(TidyHypervisor), {"definition-removed"}),
+    "driver resumes with what lies at the path": (with_hypervisor(SparingHypervisor), {"stale-disk"}),
     "store takes any term": (with_store(TermlessStore), {"stale-write"}),
 }
 EARLY = {"agent loses its journal"}  # found in the first seeds
