@@ -17,7 +17,7 @@ OWN = {
     "decide": ("daemons.cli.plan", "Say what would be decided now, and why."),
     "doctor": ("daemons.cli.doctor", "Check the installation."),
     "env": ("daemons.cli.env", "Create, activate, resize and end environments."),
-    "events": ("daemons.cli.events", "Print everything that happens, one event per line."),
+    "events": ("daemons.cli.events", "Print what happens, and what has happened."),
     "forecast": ("daemons.cli.forecast", "Show deadline windows: what is expected, and how their promises stand."),
     "jobs": ("daemons.cli.jobs", "Submit, watch and cancel jobs."),
     "load": ("daemons.cli.load", "Submit jobs by an arrival profile."),
