@@ -319,7 +319,7 @@ class BalancerHaproxy:
     connect_limit_s: for a connection to an instance; response_limit_s: for its answer to begin or go on; idle_limit_s:
     for a client that sends nothing. limit_s: for an answer of HAProxy's, reload_limit_s: for a reload."""
 
-    folder: FilePath = "/var/lib/trimtab/haproxy"
+    folder: FilePath = "/var/lib/trimtab-controller/haproxy"
     socket: FilePath = "/run/haproxy/admin.sock"
     master_socket: FilePath = "/run/haproxy-master.sock"
     address: Annotated[str, Form(r"\*|[0-9A-Fa-f:.]{2,45}", "an IP address, or *")] = "*"
@@ -429,7 +429,7 @@ class StoreFile:
     `password_file`: where the password is instead. `record_snapshots`: whether what each decision was computed from is
     kept too."""
 
-    url: StoreUrl = field(default="sqlite:////var/lib/trimtab/controller.db", repr=False)
+    url: StoreUrl = field(default="sqlite:////var/lib/trimtab-controller/controller.db", repr=False)
     password_file: SecretFile = ""
     record_snapshots: bool = True
     retention: Kept = field(default_factory=Kept)

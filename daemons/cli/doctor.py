@@ -40,6 +40,7 @@ DISTRIBUTION = "trimtab"
 IMPORT_NAMES = ("agents", "daemons", "shared", "sim_backend")
 OLDEST_PYTHON = (3, 11)
 DATA_VARIABLE = "TRIMTAB_DATA"
+CONTROLLER_EXTRA = re.compile(r"""extra *== *["']controller["']""")
 ANSWER_S = 3.0
 DAY_S = 86_400.0
 SOON_S = 30 * DAY_S
@@ -98,11 +99,11 @@ def _python() -> Check:
 
 
 def _dependencies() -> Iterator[Check]:
-    """One check per dependency that is not optional."""
+    """One check per dependency of the controller and the command."""
     for requirement in metadata.requires(DISTRIBUTION) or ():
         stated, _, marker = requirement.partition(";")
         found = re.match(r"[A-Za-z0-9._-]+", stated)
-        if found and "extra" not in marker:
+        if found and ("extra" not in marker or CONTROLLER_EXTRA.search(marker)):
             yield dependency(found[0], stated[found.end() :].strip())
 
 

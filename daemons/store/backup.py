@@ -89,12 +89,14 @@ def restore(store: Database, path: Path, force: bool, now_s: float) -> Restored:
 
     The control record is set so that the next leader only observes. A controller that leads meanwhile loses its term.
     Raises `Infeasible` when the store is not empty and not `force`, `InvalidInput` when `path` is not a backup or a
-    newer Trimtab made it. An older backup is brought to this version on a copy.
+    newer Trimtab made it. An older backup is brought to this version on a copy. With `force` tables of a newer version
+    are replaced, too: this is the way back after an upgrade.
     """
     store.make_file()
     with _opened(path) as source, source.reading() as read, store.writing(check=False) as write:
+        newer = store.drop_newer_tables(write) if force else 0
         store.make_tables(write)
-        term, _ = store.locked_lead(write)
+        term = max(newer, store.locked_lead(write)[0])
         if not force:
             _refuse_unless_empty(write, term, store.where)
         for table in schema.metadata.sorted_tables:

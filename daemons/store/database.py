@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import Connection, insert, select, update
+from sqlalchemy import Connection, MetaData, insert, select, update
 
 from daemons.store import schema, versions
 from daemons.store.engine import in_words, make_engine, make_file, parse_url
@@ -74,6 +74,17 @@ class Database:
             versions.upgrade(connection, self.where)
         else:
             versions.check(found, self.where)
+
+    def drop_newer_tables(self, connection: Connection) -> int:
+        """Drop the tables that a newer program made, within the transaction under way; returns their term, 0 where the
+        tables are not newer."""
+        if versions.schema_of(connection, self.where) <= schema.SCHEMA:
+            return 0
+        term, _ = self.locked_lead(connection)
+        found = MetaData()
+        found.reflect(connection)
+        found.drop_all(connection)
+        return term
 
     # --- transactions -------------------------------------------------------------------------------------------
 

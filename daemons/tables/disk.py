@@ -17,7 +17,7 @@ from daemons.tables.making import Spec, Table, made, name_of
 from daemons.tables.memory import Remembered
 from shared.logs import get_logger
 
-DEFAULT_FOLDER = "/var/lib/trimtab/tables"
+DEFAULT_FOLDER = "/var/lib/trimtab-controller/tables"
 BYTES_MAX = 1 << 30
 MEMORY_BYTES_MAX = 1 << 28
 SUFFIX = ".table"

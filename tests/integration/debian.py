@@ -22,6 +22,11 @@ INSTALL_S = 600.0
 LIBVIRT_REQUIREMENT = "libvirt-python>=9.0"  # as the extra `libvirt`
 LIBVIRT_HEADER = "/usr/include/libvirt/libvirt.h"
 LIBVIRT_PACKAGES = ("libvirt-dev", "pkg-config", "gcc", "libc6-dev", "python3-dev")
+# What runs a command with mounts and processes of its own, all of which end with this thread.
+OWN = (
+    *("setpriv", "--pdeathsig", "KILL", "--"),
+    *("unshare", "--mount", "--propagation", "private", "--pid", "--fork", "--kill-child=KILL", "--mount-proc", "--"),
+)
 
 
 def go_without(reason: str) -> NoReturn:

@@ -126,8 +126,9 @@ class Machine:
         for file in sorted(path for path in (ROOT / "systemd").iterdir() if path.is_file()):
             place = PLACES[file.suffix].format(name=file.name, stem=file.stem)
             self.put(place, file.read_text("utf-8"))
-        self.run(["systemd-sysusers", "trimtab.conf"])
-        self.run(["systemd-tmpfiles", "--create", "trimtab.conf"])
+        for daemon in ("agent", "controller", "portal"):
+            self.run(["systemd-sysusers", f"trimtab-{daemon}.conf"])
+            self.run(["systemd-tmpfiles", "--create", f"trimtab-{daemon}.conf"])
         self.run(["systemctl", "daemon-reload"])
         self.run(["systemctl", "reload-or-restart", "dbus"])
 

@@ -94,7 +94,7 @@ def test_without_somebody_who_computes_tables_decisions_go_on(rig: RealRig) -> N
 
 def test_where_tables_lie() -> None:
     assert tables_folder("sqlite:////srv/trimtab/controller.db") == Path("/srv/trimtab/tables")
-    assert tables_folder("postgresql+psycopg://db/trimtab") == Path("/var/lib/trimtab/tables")
+    assert tables_folder("postgresql+psycopg://db/trimtab") == Path("/var/lib/trimtab-controller/tables")
 
 
 @pytest.mark.full

@@ -15,7 +15,7 @@ import pytest
 
 from daemons.store import SqlStore
 from daemons.store.backup import TERM_STRIDE
-from daemons.store.schema import SCHEMA
+from daemons.store.schema import SCHEMA, VERSION_TABLE
 from shared.clock import ManualClock
 from shared.effects import LeadTaken
 from shared.errors import Infeasible, InvalidInput, StaleTerm, StoreUnavailable
@@ -134,6 +134,34 @@ def test_a_restore_into_the_store_itself_keeps_terms_growing(store: SqlStore, tm
     store.restore(tmp_path / "b.db", force=True)
 
     assert store.take_lead("c").term > max(terms) + TERM_STRIDE
+
+
+def test_a_restore_by_force_replaces_the_tables_of_a_newer_version(store: SqlStore, tmp_path: Path) -> None:
+    """Given a store whose tables an upgrade has changed, when the backup made before is put back, then all is as it was
+    and terms go on growing; without force nothing is touched."""
+    store.backup(tmp_path / "b.db")
+    last = [store.take_lead("c").term for _ in range(3)][-1]
+    store.close()
+    newer(tmp_path / "store.db")
+
+    with closing(SqlStore(sqlite_url(tmp_path / "store.db"), ManualClock(5000.0))) as upgraded:
+        with pytest.raises(InvalidInput, match="a newer Trimtab made it"):
+            upgraded.restore(tmp_path / "b.db")
+        assert upgraded.schema() == SCHEMA + 1
+        upgraded.restore(tmp_path / "b.db", force=True)
+
+        taken = upgraded.take_lead("d")
+        assert STATE[1] in taken.image
+        assert (taken.term > last + TERM_STRIDE, upgraded.schema()) == (True, SCHEMA)
+
+
+def newer(path: Path) -> None:
+    """Make the tables those of the next version: one has a column more, and there is a table more."""
+    with closing(sqlite3.connect(path)) as opened:
+        opened.execute("ALTER TABLE nodes ADD COLUMN remark TEXT")
+        opened.execute("CREATE TABLE remarks (name TEXT)")
+        opened.execute(f"UPDATE {VERSION_TABLE} SET version_num = '{SCHEMA + 1}'")
+        opened.commit()
 
 
 def test_a_backup_that_fails_leaves_nothing(store: SqlStore, tmp_path: Path) -> None:
