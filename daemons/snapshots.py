@@ -29,7 +29,7 @@ from daemons.sights import is_busy, is_unknown
 from daemons.snapshot_environments import environment_columns
 from daemons.snapshot_web import constraints_of, flow_columns, running_apps, web_columns
 from daemons.state import Cluster
-from daemons.usage import unmanaged_mhz
+from daemons.usage import needed_mhz, unmanaged_mhz
 from shared.model import Job, JobPhase, Node, NodeCondition, NodeService, VmState
 from shared.snapshot import (
     EnvironmentColumns,
@@ -162,7 +162,7 @@ class SnapshotBuilder:
             floats([job.work_mcycles for job in specs]),
             floats([entry.done_mcycles for entry in jobs]),
             floats([job.max_mhz for job in specs]),
-            floats([job.min_mhz for job in specs]),
+            floats([self._least_mhz(entry) for entry in jobs]),
             floats([0.0 if self._has_memory(entry, frozen) else entry.job.memory_mib for entry in jobs]),
             ints([job.vcpus for job in specs]),
             ints([job.instances for job in specs]),
@@ -178,6 +178,15 @@ class SnapshotBuilder:
             np.array([self.queued is not None and self.queued(entry, now_s) for entry in jobs], dtype=np.bool_),
             np.array([bool(entry.adopted) for entry in jobs], dtype=np.bool_),
         )
+
+    def _least_mhz(self, entry: JobEntry) -> float:
+        """The least speed that it needs; an adopted VM, which has no goal and declares nothing, needs what it uses."""
+        if not (entry.adopted and entry.phase is JobPhase.RUNNING and entry.allotments):
+            return entry.job.min_mhz
+        node = self.cluster.nodes.get(entry.allotments[0].node)
+        if node is None or node.inventory is None:
+            return entry.job.min_mhz
+        return min(needed_mhz(node, entry.adopted), entry.job.speed_on_mhz(node.inventory))
 
     def _has_memory(self, entry: JobEntry, frozen: Mapping[str, tuple[str, ...]]) -> bool:
         """Whether its memory is counted as held by its nodes, whatever is decided: there is none to gain."""

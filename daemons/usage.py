@@ -2,18 +2,27 @@
 
 from __future__ import annotations
 
+import math
+
 from daemons.entries import NodeEntry
 from shared.messages import Report
 from shared.model import LIVE_STATES, VmStatus
 
 HEADROOM = 1.25  # what a VM is taken to need beside what it used last
-LEAST_MHZ = 50.0  # that an adopted VM is given, however idle it was
+LEAST_MHZ = 50.0  # that an adopted VM is given, however idle it is
 
 
 def used_mhz(node: NodeEntry, vm: str) -> float | None:
     """Return the speed of a VM in MHz between the node's last report and the one that is kept for it; None where that
     is not known."""
     return _used_mhz(node, _rows(node.before).get(vm), _rows(node.last).get(vm))
+
+
+def needed_mhz(node: NodeEntry, vm: str) -> float:
+    """Return the CPU in MHz that an adopted VM is taken to need: what it used last with head-room, in whole steps of
+    `LEAST_MHZ`, so that a little more or less changes nothing; `LEAST_MHZ` where that is not known."""
+    steps = math.ceil((used_mhz(node, vm) or 0.0) * HEADROOM / LEAST_MHZ)
+    return LEAST_MHZ * max(1, steps)
 
 
 def unmanaged_mhz(node: NodeEntry) -> float:

@@ -9,13 +9,13 @@ from daemons.agenda import Agenda
 from daemons.deciding import Deciding
 from daemons.entries import Instance, JobEntry, NodeEntry
 from daemons.fit import lacking_on
-from daemons.freezing import is_bound
+from daemons.freezing import homes, is_bound
 from daemons.hands import hands_on
 from daemons.homes import takes
 from daemons.names import unknown
 from daemons.sights import is_busy, is_unknown
 from daemons.state import Cluster
-from daemons.usage import HEADROOM, LEAST_MHZ, unmanaged_mhz, used_mhz
+from daemons.usage import needed_mhz, unmanaged_mhz, used_mhz
 from shared.decision import Change, ChangeKind, Reason, ReasonCode
 from shared.errors import InvalidValue
 from shared.messages import AdoptVm, ForgetVm, HandsOn, HoldJob, MoveVm
@@ -73,10 +73,28 @@ class VmRequests:
         if request.on:
             rest(self.cluster, entry)
         entry.revision += 1
+        if not request.on:
+            self._bring_back(entry, now_s)
         self.agenda.change(entry)
         self.agenda.place = True
         self.agenda.happened(now_s, "job-held" if request.on else "job-unheld", request.job)
         return DONE
+
+    def _bring_back(self, entry: JobEntry, now_s: float) -> None:
+        """Resume an adopted VM where its image is, with the CPU that it had, whatever is promised there: as when it was
+        adopted, memory alone may be short, and then decisions find the time."""
+        where = homes(self.cluster, entry) if entry.adopted else ()
+        node = self.cluster.nodes[where[0]] if where else None
+        if node is None or not node.usable or node.inventory is None:
+            return
+        takes_mib = 0.0 if node.inventory.freezes else entry.job.memory_mib + self.cluster.vm_overhead_mib
+        if takes_mib > node.room_mib():
+            return
+        speed_mhz = entry.job.speed_on_mhz(node.inventory)
+        cpu_mhz = min(node.vms[entry.adopted].cpu_mhz or speed_mhz, speed_mhz)
+        allotments = (Allotment(node.name, cpu_mhz),)
+        change = Change(entry.job.name, entry.revision, ChangeKind.RESUME, allotments, BY_OPERATOR)
+        self.deciding.apply([change], now_s)
 
     def hands_on(self, request: HandsOn, now_s: float) -> Refused:
         """Let policies and the reconciler have a workload again that somebody else has meddled with."""
@@ -211,7 +229,7 @@ class VmRequests:
             return "vm-known", f"{request.vm} is a VM of job {owner!r}"
         status = node.vms.get(request.vm) or _listed(node, request.vm)
         if status is None:
-            return "unknown-vm", unknown("VM", request.vm, [s.vm for s in node.last.vms], f" on {request.node!r}")
+            return "unknown-vm", unknown("VM", request.vm, [s.vm for s in node.last.vms], f" on node {request.node!r}")
         if status.busy or status.state not in LIVE_STATES or (status.state is VmState.PAUSED and not status.managed):
             return "vm-not-running", f"{request.vm} is {status.busy or status.state}; only a running VM is adopted"
         return self._take_over(request, node, status, now_s)
@@ -221,7 +239,7 @@ class VmRequests:
         assert node.inventory is not None
         speed_mhz = min(status.vcpus * node.inventory.core_mhz, node.inventory.cpu_mhz)
         used = used_mhz(node, status.vm)
-        known_mhz = status.cpu_mhz if used is None or status.managed else max(used * HEADROOM, LEAST_MHZ)
+        known_mhz = status.cpu_mhz if used is None or status.managed else needed_mhz(node, status.vm)
         cpu_mhz = min(known_mhz or speed_mhz, speed_mhz)
         try:
             stage = Stage(0.0, status.vcpus * node.inventory.core_mhz, memory_mib=status.memory_mib)

@@ -168,7 +168,7 @@ def _resume(sight: WorkloadSight, instance: InstanceSight, image: Copy, gang: bo
         from_node=image.node,
         expects=image.generation,
         memory_mib=max(0.0, instance.memory_mib - (image.held_mib if image.node == instance.want_node else 0.0)),
-        cpu_mhz=instance.want_mhz,
+        cpu_mhz=0.0 if instance.adopted else instance.want_mhz,  # CPU is compressible: it comes back, then all share
         set_mhz=instance.want_mhz,
         paused=gang,
     )

@@ -133,7 +133,7 @@ def earliest_goal_first(seen: Snapshot) -> Naive:
     """What EDF with preemption should decide."""
     naive = Naive.of(seen)
     concerned = naive.drain()
-    running = [job for job in naive.work if job.state is WorkloadState.RUNNING and not job.fixed]
+    running = [job for job in naive.work if job.state is WorkloadState.RUNNING and not (job.fixed or job.stays)]
     order = sorted(range(len(running)), key=lambda i: (running[i].goal_s, running[i].submit_s, i), reverse=True)
     runners = [running[i] for i in order if running[i].name not in concerned]
     for job in sorted(naive.asking(), key=lambda job: job.goal_s):

@@ -8,7 +8,18 @@ import pytest
 from msgspec import structs
 
 from daemons.settings import PolicyChoice
-from shared.messages import AdoptVm, CancelJob, ConfirmOff, DrainNode, ForgetVm, HoldJob, MoveVm, SetDeciding, SubmitJob
+from shared.messages import (
+    AdoptVm,
+    CancelJob,
+    ConfirmOff,
+    DrainNode,
+    ForgetVm,
+    HoldJob,
+    MoveVm,
+    Query,
+    SetDeciding,
+    SubmitJob,
+)
 from shared.model import ActionKind, GuestChange, JobPhase, Outcome, VmState, VmStatus
 from tests.unit.desk import Desk, job
 
@@ -462,3 +473,104 @@ def test_switching_deciding_off_does_not_make_it_act() -> None:
     cycle(desk)
     assert desk.orders == []
     assert not desk.store.get(("control", "")).acting
+
+
+# --- adopted VMs on busy nodes ---------------------------------------------------------------------------------------
+
+
+def busy(policy: str = "apc") -> Desk:
+    """A node whose CPU is promised to four jobs, and a VM that somebody made and that uses 300 MHz of it."""
+    desk = Desk(("n1",), placement=PolicyChoice(policy)).lead()
+    for number in range(4):
+        desk.ask(SubmitJob(f"r{number}", job(f"j{number}", memory_mib=500, work=1e7, goal_s=5e4)))
+    desk.obey()
+    desk.vms["n1"]["web-7"] = structs.replace(STRANGER, cpu_mhz=2_000.0)
+    spend(desk, 60.0)
+    return desk
+
+
+def spend(desk: Desk, seconds: float, mhz: float = 300.0) -> None:
+    """Let time pass in which the stranger uses so much CPU."""
+    for _ in range(int(seconds // 5.0)):
+        vm = desk.vms["n1"]["web-7"]
+        desk.vms["n1"]["web-7"] = structs.replace(vm, cpu_time_s=vm.cpu_time_s + 5.0 * mhz / 1_000.0)
+        desk.wait(5.0, reporting=["n1"])
+        desk.obey()
+
+
+def given(desk: Desk) -> dict[str, float]:
+    jobs = desk.controller.cluster.jobs
+    return {name: allotment.cpu_mhz for name, entry in jobs.items() for allotment in entry.allotments}
+
+
+def test_a_vm_on_a_busy_node_is_adopted_with_what_it_uses_and_the_next_decision_shares() -> None:
+    """Given a node without a free MHz, then a VM there is adopted, and keeps what it needs when all is divided."""
+    desk = busy()
+    node = desk.controller.cluster.nodes["n1"]
+    assert node.committed_mhz == node.inventory.cpu_mhz == 4_000.0  # type: ignore[union-attr]
+    assert desk.ask(AdoptVm("a", "n1", "web-7", "web")).done
+    assert given(desk)["web"] == 400.0  # a quarter more, in whole steps
+    desk.obey()
+    spend(desk, 905.0)
+    assert given(desk)["web"] == 400.0
+    assert sum(given(desk).values()) == 4_000.0
+    spend(desk, 1_000.0, mhz=900.0)
+    assert given(desk)["web"] == 1_150.0
+    assert sum(given(desk).values()) == 4_000.0
+
+
+def test_only_memory_is_a_reason_not_to_adopt() -> None:
+    desk = busy()
+    desk.vms["n1"]["web-7"] = structs.replace(STRANGER, vcpus=64)
+    desk.report("n1")
+    assert desk.ask(AdoptVm("a", "n1", "web-7", "web")).done
+
+
+@pytest.mark.parametrize("policy", ["apc", "edf"])
+def test_no_decision_suspends_an_adopted_vm(policy: str) -> None:
+    """Given a full node with an adopted VM and a job, when an urgent job comes, then the job gives way, not the VM."""
+    desk = Desk(("n1",), placement=PolicyChoice(policy)).lead()
+    desk.vms["n1"]["web-7"] = structs.replace(STRANGER, memory_mib=1_500)
+    desk.report("n1")
+    desk.ask(AdoptVm("a", "n1", "web-7", "web"))
+    desk.ask(SubmitJob("r", job("late", memory_mib=1_500, goal_s=1e6)))
+    desk.obey()
+    spend(desk, 905.0)
+    desk.ask(SubmitJob("s", job("soon", memory_mib=2_000, work=2e6, goal_s=desk.now_s + 4_000.0)))
+    for _ in range(3):
+        spend(desk, 905.0)
+    assert phase(desk, "web") is JobPhase.RUNNING
+    assert (phase(desk, "late"), phase(desk, "soon")) == (JobPhase.SUSPENDED, JobPhase.RUNNING)
+
+
+def test_what_is_not_ours_counts_with_the_cpu_that_it_uses() -> None:
+    """Given an unmanaged VM that uses 300 MHz, then a decision leaves it that and a quarter more."""
+    desk = Desk(("n1",), placement=PolicyChoice("apc")).lead()
+    desk.vms["n1"]["web-7"] = STRANGER
+    spend(desk, 60.0)
+    for number in range(4):
+        desk.ask(SubmitJob(f"r{number}", job(f"j{number}", memory_mib=500, work=1e7, goal_s=5e4)))
+    desk.obey()
+    spend(desk, 905.0)
+    assert sum(given(desk).values()) == 4_000.0 - 375.0
+    (row,) = desk.ask(Query("q", "nodes")).data["nodes"]
+    assert (row["cpu"]["unmanaged_mhz"], row["memory"]["unmanaged_mib"]) == (375.0, 500)
+
+
+def test_an_adopted_vm_that_an_operator_suspended_comes_back_to_a_busy_node() -> None:
+    """Given its image on a node whose CPU has been given to others meanwhile, when it may run again, then it does."""
+    desk = busy()
+    desk.ask(AdoptVm("a", "n1", "web-7", "web"))
+    desk.obey()
+    desk.ask(HoldJob("h", "web", True))
+    desk.obey()
+    desk.wait(905.0, reporting=["n1"])
+    desk.obey()
+    assert (phase(desk, "web"), sum(given(desk).values())) == (JobPhase.SUSPENDED, 4_000.0)
+    desk.ask(HoldJob("u", "web", False))
+    assert [(action.kind, action.node, action.cpu_mhz) for action in desk.orders] == [(ActionKind.RESUME, "n1", 400.0)]
+    desk.obey()
+    assert phase(desk, "web") is JobPhase.RUNNING
+    spend(desk, 905.0)
+    assert given(desk)["web"] == 400.0
+    assert sum(given(desk).values()) == 4_000.0

@@ -57,7 +57,7 @@ def wishes(state: State) -> list[Wish]:
             kind = ChangeKind.START if problem.state[row] == WAITING else ChangeKind.RESUME
             found.append(Wish(row, kind, place, mhz))
         elif place != was:
-            found.append(Wish(row, ChangeKind.MIGRATE, place, mhz))
+            found.append(Wish(row, ChangeKind.MIGRATE, place, mhz if mhz > 0.0 else LEAST_MHZ))
         elif not state.still and mhz > 0.0 and _differ(problem.home_mhz[row], mhz):
             found.append(Wish(row, ChangeKind.RESIZE, place, mhz))
     found += _of_seats(state)

@@ -12,7 +12,7 @@ from daemons.policies.placement.apc.exchange import Exchange
 from daemons.policies.placement.apc.gangs import Gangs
 from daemons.policies.placement.apc.objective import compare
 from daemons.policies.placement.apc.params import Params, parsed
-from daemons.policies.placement.apc.problem import problem_of
+from daemons.policies.placement.apc.problem import LEAST_MHZ, SLACK, Problem, problem_of
 from daemons.policies.placement.apc.rules import rules_of, to_leave
 from daemons.policies.placement.apc.search import Search
 from daemons.policies.placement.apc.state import State
@@ -27,7 +27,8 @@ _SAME = 1e-9
 class Apc:
     """Places jobs and web applications so that the smallest utilities are as large as can be (docs/policies.md).
 
-    Parameters as in `Params`. A decision is never worse than changing nothing, nodes that are drained aside.
+    Parameters as in `Params`. A decision is never worse than changing nothing, nodes that are drained, or on which more
+    CPU is promised or used by adopted VMs than there is, aside.
     """
 
     name = "apc"
@@ -69,11 +70,25 @@ class Apc:
             exchange.run()
             web.equalise(True)
         placement.foresee()
-        if _worse(web) and not to_leave(problem, rules):
+        if _worse(web) and not to_leave(problem, rules) and not _to_share(problem):
             placement = State(problem, rules, still=True)
             placement.foresee()
             return decision_of(problem, Web(placement, apps_of(problem)), search)
         return decision_of(problem, web, search)
+
+
+def _to_share(problem: Problem) -> bool:
+    """Whether more CPU is promised on a node than it has, or an adopted VM uses more than it is promised, and the node
+    can give all there the least. Then nobody has what the present promises, which is no measure of a decision."""
+    least, claimed = np.zeros(len(problem.cpu_mhz)), np.zeros(len(problem.cpu_mhz))
+    for row, movable in enumerate(problem.movable):
+        least_mhz = max(problem.least_mhz[row], LEAST_MHZ)
+        for node, mhz in zip(problem.home[row], problem.home_mhz[row], strict=True) if movable else ():
+            least[node] += least_mhz
+            claimed[node] += max(mhz, least_mhz) if problem.stays[row] else mhz
+    cpu_mhz = np.array(problem.cpu_mhz)
+    over = claimed - cpu_mhz > SLACK * np.array(problem.most_mhz)
+    return bool((over & problem.usable & (least > 0.0) & (least <= cpu_mhz)).any())
 
 
 def _worse(web: Web) -> bool:
