@@ -1,6 +1,6 @@
-"""Whether VMs can go to nodes alive: what live migrations of them need, against what the nodes have (`shared.fit`).
+"""Whether nodes have what VMs need: for live migrations (`shared.fit`), and the template that they are made from.
 
-It concerns what runs alone: what waits or is suspended is brought to life by the node itself.
+The first concerns what runs alone: what waits or is suspended is brought to life by the node itself.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from daemons.entries import Instance, JobEntry, NodeEntry
+from daemons.names import unknown
 from daemons.state import Cluster
 from shared.decision import Change, ChangeKind
 from shared.fit import lacks
@@ -17,6 +18,18 @@ from shared.model import JobPhase
 from shared.snapshot import Bools, MigrationColumns
 
 Texts = tuple[str, ...]
+
+NAMES_TOLD = 10
+
+
+def no_template(name: str, cluster: Cluster) -> str:
+    """Why no node could make a VM from a template ("": one could, or a node has not told yet what it has)."""
+    there = [None if node.inventory is None else node.inventory.templates for node in cluster.nodes.values()]
+    known = {each for names in there for each in names or ()}
+    if not there or None in there or name in known:
+        return ""
+    has = f"nodes have {', '.join(sorted(known)[:NAMES_TOLD])}" if known else "no node has any"
+    return unknown("template", name, known, f" on any node; {has}") if name else f"it names no template; {has}"
 
 
 def needs_of(cluster: Cluster, instance: Instance) -> Texts:

@@ -10,6 +10,7 @@ from daemons.deciding import Deciding
 from daemons.entries import OVER, JobEntry, NodeEntry
 from daemons.environment_checks import Known, nodes_of, refuse_app, refuse_job
 from daemons.environments import Ask, Environments
+from daemons.fit import no_template
 from daemons.measure import Measure
 from daemons.names import unknown
 from daemons.notifying import Notifying
@@ -177,6 +178,9 @@ class Requests:
         misfit = fits_nowhere(job, self._inventories(job.environment), self.cluster.vm_overhead_mib)
         if misfit:
             return "fits-no-node", misfit
+        lacking = no_template(job.template, self.cluster)
+        if lacking:
+            return "unknown-template", lacking
         self.deciding.submissions += 1
         self.agenda.dirty_control = True
         awaits = self.deciding.windows.successors.awaited(job)

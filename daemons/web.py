@@ -11,6 +11,7 @@ from dataclasses import replace
 from daemons.agenda import Agenda
 from daemons.deciding import Deciding
 from daemons.entries import JobEntry
+from daemons.fit import no_template
 from daemons.names import unknown
 from daemons.profiles import estimates_of
 from daemons.records import WebRecord
@@ -77,7 +78,10 @@ class WebApps:
         if app.metrics_url and not _URL.fullmatch(app.metrics_url):
             return "invalid-value", f"metrics_url is {app.metrics_url!r}, expected http://... or https://..."
         misfit = misfit_of(app, self.cluster)
-        return ("fits-no-node", misfit) if misfit else DONE
+        if misfit:
+            return "fits-no-node", misfit
+        lacking = no_template(app.template, self.cluster)
+        return ("unknown-template", lacking) if lacking else DONE
 
     def _change(self, web: WebEntry, request: SubmitWeb) -> None:
         if web.app.environment != request.app.environment:

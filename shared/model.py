@@ -71,7 +71,8 @@ class Node:
     that are alike ("": none); `mac_addresses` are those of its network interfaces, by which it may be woken. `os_type`,
     `os_version`: of the system that it runs, such as "debian" and "12" ("": not known). Where SAVE is not among its
     `abilities`, a suspended VM is frozen: it keeps its memory, and can be resumed on this node alone. `migration_has`:
-    what it has that live migrations may need, see `shared.fit`.
+    what it has that live migrations may need, see `shared.fit`. `templates`: the names of those that VMs can be made
+    from there, or of the programs (None: its driver does not tell).
     """
 
     name: str
@@ -87,6 +88,7 @@ class Node:
     os_version: str = ""
     abilities: tuple[Ability, ...] = tuple(Ability)
     migration_has: tuple[str, ...] = ()
+    templates: tuple[str, ...] | None = None
 
     def __post_init__(self) -> None:
         check_name("name", self.name)

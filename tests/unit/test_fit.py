@@ -13,8 +13,9 @@ from msgspec import structs
 from daemons.fit import migration_columns
 from daemons.settings import PolicyChoice
 from shared.fit import lacks
-from shared.messages import HoldJob, MoveVm, Query, SubmitJob
+from shared.messages import AddNode, HoldJob, MoveVm, Query, SubmitJob, SubmitWeb
 from shared.model import ActionKind, Outcome, VmState
+from shared.webapp import Flow, WebApp
 from tests.unit.desk import Desk, job
 
 NODES = ("n1", "n2", "n3")
@@ -155,3 +156,36 @@ def test_the_columns_say_what_asking_one_by_one_says() -> None:
             ]
             got = columns.nodes_of(row) if columns is not None else None
             assert (got.tolist() if got is not None else [True] * 5) == naive
+
+
+@pytest.mark.parametrize(
+    ("has", "template", "refused"),
+    [
+        ((("render", "web"), ("render",)), "rendr", "there is no template 'rendr' on any node; nodes have render, web"),
+        ((("render",), ("render",)), "", "it names no template; nodes have render"),
+        (((), ()), "render", "there is no template 'render' on any node; no node has any"),
+        ((("render",), ("web",)), "web", ""),
+        ((("render",), None), "rendr", ""),  # its driver does not tell
+    ],
+)
+def test_what_is_made_from_an_unknown_template_is_refused(
+    has: tuple[tuple[str, ...] | None, ...], template: str, refused: str
+) -> None:
+    """Given nodes that have told their templates, then jobs and web applications from another one are refused."""
+    desk = Desk(("n1", "n2"))
+    for name, templates in zip(("n1", "n2"), has, strict=True):
+        desk.nodes[name] = replace(desk.nodes[name], templates=templates)
+    desk.lead()
+    app = WebApp("shop", (Flow("all", mean_s=1.0, work_mcycles=5.0),), 100, 500.0, template=template)
+    for ask in (SubmitJob("s", job(template=template)), SubmitWeb("w", app)):
+        reply = desk.ask(ask)
+        assert (reply.done, reply.code) == ((False, "unknown-template") if refused else (True, ""))
+        assert reply.detail.startswith(refused)
+
+
+def test_a_node_that_has_not_reported_may_have_any_template() -> None:
+    desk = Desk(("n1",))
+    desk.nodes["n1"] = replace(desk.nodes["n1"], templates=("render",))
+    desk.lead()
+    desk.ask(AddNode("add", "n9"))
+    assert desk.ask(SubmitJob("s", job(template="other"))).done

@@ -244,7 +244,8 @@ def test_the_machine_tells_what_the_configuration_does_not(tmp_path: Path) -> No
     (tmp_path / "proc").mkdir()
     (tmp_path / "proc/cpuinfo").write_text("processor\t: 0\nmodel name\t: Epyc\ncpu MHz\t\t: 2596.140\n")
     (tmp_path / "proc/meminfo").write_text("MemTotal:       24684096 kB\n")
-    node = node_of("n1", ProcessKeys(cpus="0-2,5"), str(tmp_path))
+    node = node_of("n1", ProcessKeys(cpus="0-2,5", programs={"burn": Program(("/b",))}), str(tmp_path))
+    assert node.templates == ("burn",)
     assert (node.cores, node.core_mhz, node.memory_mib, node.cpu_model) == (4, 2596.14, 24105, "Epyc")
     assert node.abilities == ()
     assert node.freezes

@@ -142,6 +142,7 @@ def node_of(conn: Connection, errors: type[Exception], name: str, keys: LibvirtK
         labels=("kvm",) if "kvm" in kinds else (),
         cpu_model=capabilities.findtext("host/cpu/model", "") or capabilities.findtext("host/cpu/arch", ""),
         migration_has=has,
+        templates=tuple(sorted(keys.templates)),
     )
 
 
