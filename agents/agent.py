@@ -56,6 +56,7 @@ from shared.effects import (
     StartTimer,
     StopTimer,
     TimerFired,
+    Unobserved,
     WriteJournal,
 )
 from shared.errors import ContractViolation
@@ -63,6 +64,7 @@ from shared.messages import (
     AgentBound,
     GoToSleep,
     Hello,
+    NoReading,
     Order,
     Report,
     Result,
@@ -144,6 +146,9 @@ class Agent:
             return self._timer(event.name, now_s)
         if isinstance(event, Observed):
             return self._observed(event, now_s)
+        if isinstance(event, Unobserved):
+            said = NoReading(self.node, event.detail[:TEXT_LENGTH_MAX])
+            return [Publish(topology.REPORTS, topology.report_key(self.node), said)]
         if isinstance(event, GuestChanged):
             return self._guest_changed(event, now_s)
         if isinstance(event, Reconnected):

@@ -190,6 +190,8 @@ class AgentShell(Shell):
         self._tried("sample", self._take_sample)
         if self._tried("read", self._read):
             self._owed = 0
+        else:
+            self.post(fx.Unobserved(self._troubles["read"]))
 
     def _take_sample(self) -> None:
         self._sample = self._sampler.sample(self.clock.now_s())

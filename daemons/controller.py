@@ -67,6 +67,7 @@ from shared.messages import (
     DryRun,
     EventsSeen,
     GuestEvent,
+    NoReading,
     OnBehalf,
     Probe,
     Query,
@@ -283,6 +284,9 @@ class Controller:
             return [] if received.delivery is None else [DeadLetter(received.delivery, refused)]
         if isinstance(message, Report):
             return self._report(message, now_s)
+        if isinstance(message, NoReading):
+            self.cluster.nodes[message.node].trouble = (now_s, message.detail)
+            return []
         asker = who(received.sender)
         if isinstance(message, Request) and asker is not None:
             told = self.answers.refused(message, received, asker, now_s)

@@ -226,7 +226,8 @@ class JobEntry:
 class NodeEntry:
     """What is known and wanted of a node. `vms` is its last word, corrected by later results and events; `last` is its
     last report of this boot, `before` an earlier one that its use of CPU is told from. `back_s`: when it reported
-    although it was taken for off.
+    although it was taken for off. `trouble`: when its agent last said that it cannot read the hypervisor, and what that
+    says; None since the last report.
 
     `wanted`: in service by the last decision that was carried out; `held`: an operator keeps it out. `service` is how
     far it is, since `since_s`; `detail` says why it failed. `sleeping`: it was asked to go to sleep, and may be asleep.
@@ -254,6 +255,7 @@ class NodeEntry:
     cpu_readings: int = 0
     last: Report | None = None
     before: Report | None = None
+    trouble: tuple[float, str] | None = None
     back_s: float | None = None
     echoed: bool = False
     skews_s: deque[float] = field(default_factory=lambda: deque(maxlen=SKEW_READINGS))

@@ -78,7 +78,7 @@ class Measure:
                 self.agenda.change_node(node)
             for event in report.events:
                 self.guest_event(node, event, now_s)
-        node.report_seq, node.seen_s = report.seq, now_s
+        node.report_seq, node.seen_s, node.trouble = report.seq, now_s, None
         node.cpu_sum += report.sample.cpu_frac
         node.cpu_readings += 1
         last, node.last = node.last, report

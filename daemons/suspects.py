@@ -18,6 +18,7 @@ from shared.bus import topology
 from shared.messages import (
     GuestEvent,
     Message,
+    NoReading,
     Report,
     Request,
     Result,
@@ -38,7 +39,7 @@ DETAIL_LENGTH_MAX = 300
 THE_REST = "(others)"
 
 # Said once: making a union or looking up a member costs more than the test in which it stands.
-OF_AGENTS = (Report, Result, GuestEvent, SleepAnswer, SetUpAnswer, StandardJobEnded)
+OF_AGENTS = (Report, NoReading, Result, GuestEvent, SleepAnswer, SetUpAnswer, StandardJobEnded)
 
 
 class Offence(Enum):

@@ -97,11 +97,20 @@ def node_details(cluster: Cluster, deployment: Deployment, node: NodeEntry, now_
             "node_type": facts.node_type if facts else None,
             "mac_addresses": list(facts.mac_addresses) if facts else None,
             "migration_has": list(facts.migration_has) if facts else None,
+            "templates": list(facts.templates) if facts and facts.templates is not None else None,
             "sample": structs.asdict(node.last.sample) if node.last is not None else None,
             "vm_list": [vm_row(cluster, node, status, now_s) for status in vms_on(node)],
             "action_list": [_action(instance) for _, instance in sorted(node.flights.items())],
         }
     )
+
+
+def node_trouble(node: NodeEntry, silent_after_s: float, now_s: float) -> Row | None:
+    """What a node's agent says in place of reports while it cannot read its hypervisor, None: it reads it, or is silent
+    itself."""
+    if node.trouble is None or now_s >= node.trouble[0] + silent_after_s:
+        return None
+    return {"at_s": node.trouble[0], "text": node.trouble[1]}
 
 
 def age_of(node: NodeEntry, now_s: float) -> float | None:
@@ -351,6 +360,42 @@ def decision_row(record: DecisionRecord) -> Row:
         "provisioning": counts,
         "kinds": dict(Counter(change.kind.value for change in record.changes)),
     }
+
+
+def named_rows(record: DecisionRecord, name: str) -> list[Row]:
+    """What a decision says of a job, or of each instance of a web application, by name: changed, held (it waits for
+    approval, or nobody approved it), dropped or refused, and why."""
+    waits = {change.workload for change in record.held} if record.approved_s is None else set()
+    dropped = {refusal.workload for refusal in record.dropped}
+    rows = []
+    for change in record.changes:
+        if _is_of(change.workload, name) and change.workload not in dropped:
+            became = "held" if change.workload in waits else "changed"
+            nodes = [allotment.node for allotment in change.allotments]
+            reason = reason_view(change.reason)
+            row = {"workload": change.workload, "became": became, "kind": change.kind.value, "nodes": nodes}
+            rows.append(row | {"reason": reason})
+    for became, refusals in (("dropped", record.dropped), ("refused", record.refusals)):
+        for refusal in refusals:
+            if _is_of(refusal.workload, name):
+                row = {"workload": refusal.workload, "became": became, "kind": "", "nodes": []}
+                rows.append(row | {"reason": reason_view(refusal.reason)})
+    return rows
+
+
+def _is_of(workload: str, name: str) -> bool:
+    return workload == name or workload.startswith(f"{name}#")
+
+
+def last_change(history: Iterable[DecisionRecord], name: str) -> Row | None:
+    """The newest change to a job that a decision made, of those that are kept, in words too; None: there is none."""
+    for record in history:
+        for row in named_rows(record, name):
+            if row["became"] == "changed":
+                on = f" on {', '.join(row['nodes'])}" if row["nodes"] else ""
+                text = f"decision {record.number}: {row['kind']}{on}, {row['reason']['text']}"
+                return row | {"decision": record.number, "decided_at_s": record.at_s, "text": text}
+    return None
 
 
 def decision_view(record: DecisionRecord, limit: int, progress: Sequence[StepProgress] = ()) -> Row:

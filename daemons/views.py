@@ -40,8 +40,11 @@ from daemons.view_rows import (
     decision_view,
     job_details,
     job_row,
+    last_change,
+    named_rows,
     node_details,
     node_row,
+    node_trouble,
     settings_view,
     silent_since_s,
     vm_row,
@@ -187,8 +190,10 @@ def _node_alarms(tables: Tables, now_s: float) -> Iterable[Row]:
         if node.asleep or node.service is NodeService.FAILED:
             continue  # nothing is to be heard of it
         if node.condition is NodeCondition.UNKNOWN:
+            said = node_trouble(node, tables.settings.silent_after_s, now_s)
+            why = f"its agent is connected, but cannot read its hypervisor: {said['text']}; " if said else ""
             vms = f"{len(node.claimed)} VMs are or may be on it"
-            yield _alarm("node-silent", name, silent_since_s(node), vms)
+            yield _alarm("node-silent", name, silent_since_s(node), why + vms)
         if node.condition is NodeCondition.OFF:
             yield _alarm("node-off", name, node.off_s, "")
         if node.skewed:
@@ -263,7 +268,8 @@ def node(tables: Tables, query: Query, now_s: float) -> Row:
     """One node. KeyError when there is none of the name."""
     entry = tables.cluster.nodes[query.subject]
     details = node_details(tables.cluster, tables.deciding.deployment, entry, now_s)
-    return {"node": details | {"drain_blockers": _drain_blockers(tables, entry)}}
+    trouble = node_trouble(entry, tables.settings.silent_after_s, now_s)
+    return {"node": details | {"trouble": trouble, "drain_blockers": _drain_blockers(tables, entry)}}
 
 
 def jobs(tables: Tables, query: Query, now_s: float) -> Row:
@@ -290,7 +296,8 @@ def job(tables: Tables, query: Query, now_s: float) -> Row:
     entry = tables.cluster.jobs[query.subject]
     predicted = predicted_utilities(tables.deciding.history)
     row = _job(tables, entry, now_s, _refusals(tables, {query.subject}), predicted)
-    return {"job": row | job_details(tables.cluster, entry)}
+    change = {"last_change": last_change(tables.deciding.history, query.subject)}
+    return {"job": row | change | job_details(tables.cluster, entry)}
 
 
 def definition(tables: Tables, query: Query, _now_s: float) -> Row:
@@ -305,7 +312,8 @@ def _job(tables: Tables, entry: JobEntry, now_s: float, reasons: dict[str, Row],
     if entry.awaits:
         numbers = (("jobs", float(len(entry.awaits))),)
         names = ", ".join(entry.awaits[:NAMES_SHOWN])
-        refusal = reason_view(Reason(ReasonCode.AFTER, numbers)) | {"text": f"after {names}", "at_s": now_s}
+        after = f"after {names}"
+        refusal = reason_view(Reason(ReasonCode.AFTER, numbers)) | {"text": after, "words": after, "at_s": now_s}
     return job_row(entry, now_s, entry.job.name in tables.reconciler.blocked, refusal, predicted)
 
 
@@ -339,9 +347,10 @@ def _app_waits_for(tables: Tables, app: str) -> Row | None:
     pending = tables.deciding.pending
     if pending is not None and any(change.workload in waiting for change in pending.held):
         text = f"no room until decision {pending.number} is approved"
-        return {"code": "held", "decision": pending.number, "text": text}
+        return {"code": "held", "decision": pending.number, "text": text, "words": text}
     reason = next(iter(_refusals(tables, waiting).values()), None)
-    return reason or {"code": "not-yet", "text": "it was not decided on yet"}
+    not_yet = "it was not decided on yet"
+    return reason or {"code": "not-yet", "text": not_yet, "words": not_yet}
 
 
 def _drain_blockers(tables: Tables, node: NodeEntry) -> list[Row]:
@@ -354,7 +363,7 @@ def _drain_blockers(tables: Tables, node: NodeEntry) -> list[Row]:
     rows: list[Row] = []
     for vm, instance in sorted(node.claimed.items()):
         name = instance.job.job.name
-        text = reasons[name]["text"] if name in reasons else ""
+        text = "{words} ({code})".format_map(reasons[name]) if name in reasons else ""
         if instance.in_flight is not None:
             text = f"{instance.in_flight.kind.value} is under way"
         elif name in held and pending is not None:
@@ -411,9 +420,13 @@ def plan(tables: Tables, query: Query, _now_s: float) -> Row:
 
 
 def plan_history(tables: Tables, query: Query, _now_s: float) -> Row:
-    """The decisions that are kept, newest first."""
+    """The decisions that are kept, newest first; those that say something of the workload that the subject names."""
     kept = list(tables.deciding.history)
-    return {"total": len(kept), "decisions": [decision_row(record) for record in kept[: query.limit]]}
+    if not query.subject:
+        return {"total": len(kept), "decisions": [decision_row(record) for record in kept[: query.limit]]}
+    named = [(record, rows) for record in kept if (rows := named_rows(record, query.subject))]
+    rows = [decision_row(record) | {"named": rows} for record, rows in named[: query.limit]]
+    return {"total": len(named), "decisions": rows}
 
 
 def forecasts(tables: Tables, query: Query, now_s: float) -> Row:

@@ -113,6 +113,13 @@ class Observed:
 
 
 @dataclass(frozen=True, slots=True)
+class Unobserved:
+    """The hypervisor could not be read and says why in `detail`; what was asked for with `Observe` is owed still."""
+
+    detail: str
+
+
+@dataclass(frozen=True, slots=True)
 class Computed:
     """Answer to `Compute`: `outcome` is what the computation returned, None when it failed or ran out of time."""
 
@@ -231,6 +238,7 @@ Input = (
     | Operated
     | GuestChanged
     | Observed
+    | Unobserved
     | Computed
     | Written
     | LeadTaken

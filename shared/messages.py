@@ -231,6 +231,19 @@ class Result:
 
 
 @dataclass(frozen=True, slots=True)
+class NoReading:
+    """Takes the place of a report while the node's hypervisor cannot be read: its agent is there, `detail` is what the
+    hypervisor says."""
+
+    KIND: ClassVar[str] = "no-reading"
+    VERSION: ClassVar[int] = 1
+    OLDEST: ClassVar[int] = 1
+
+    node: str
+    detail: str
+
+
+@dataclass(frozen=True, slots=True)
 class SleepAnswer:
     """Whether the host goes to sleep as it was asked to (`ok`), or why not. `seq`: see Report."""
 
@@ -461,12 +474,13 @@ class Happened:
     detail: str = ""
 
 
-AgentMessage = Report | Result | GuestEvent | SleepAnswer | SetUpAnswer | StandardJobEnded
+AgentMessage = Report | NoReading | Result | GuestEvent | SleepAnswer | SetUpAnswer | StandardJobEnded
 AgentBound = Hello | Order | EventsSeen | GoToSleep | SetUpNode | Watch | RunStandardJob
 Message = AgentMessage | WebReport | AgentBound | Probe | Request | OnBehalf | Reply | Happened
 
 MESSAGES: tuple[type[Message], ...] = (
     Report,
+    NoReading,
     Result,
     GuestEvent,
     SleepAnswer,

@@ -14,6 +14,7 @@ from shared.messages import (
     Happened,
     Hello,
     Message,
+    NoReading,
     OnBehalf,
     Order,
     Report,
@@ -62,6 +63,8 @@ def _message(message: Message, how: str, sender: str) -> Line | None:
         if how == "received":
             return None  # hundreds a second at a controller
         return Line("debug", f"report {how}", {"node": message.node, "term": message.term, "seq": message.seq})
+    if isinstance(message, NoReading):
+        return Line("debug", f"no reading {how}", _said({"node": message.node, "detail": message.detail}))
     if isinstance(message, Order):
         return Line("info", f"order {how}", _action(message.action))
     if isinstance(message, Result):

@@ -294,7 +294,7 @@ def test_a_job_waits_for_no_job_of_others(desk: Desk) -> None:
         for name in ("leejob", "nojob")
     )
     assert (theirs.code, nothing.code) == ("unknown-job", "unknown-job")
-    assert _anonymous(theirs.detail) == "after: there is no job it; nearest: 'joejob', 'kimjob'; submit that one first"
+    assert _anonymous(theirs.detail) == "after: there is no job it; nearest: 'joejob'; submit that one first"
     good(desk, SubmitJob("r", job("next", environment="kimbatch", after=("joejob",))), KIM)
 
 

@@ -14,7 +14,7 @@ from agents.disk_journal import DiskJournal
 from shared.bus import topology
 from shared.codec import encode
 from shared.errors import StoreUnavailable
-from shared.messages import AddNode, Hello, SubmitJob
+from shared.messages import AddNode, Hello, Query, SubmitJob
 from shared.model import Job, Stage
 from tests.unit.shell_rig import FAST, InlineDecider, RealRig, wait_for
 
@@ -232,16 +232,27 @@ def test_a_decision_that_runs_out_of_time_costs_one_decision(tmp_path: Path) -> 
         rig.end()
 
 
+def silent(rig: RealRig) -> str:
+    """What the alarm says of nodes that do not report ("": there is none)."""
+    rows = rig.ask(Query("q", "status")).data["alarms"]
+    return "; ".join(row["detail"] for row in rows if row["what"] == "node-silent")
+
+
 def test_a_hypervisor_that_does_not_answer_costs_reports_and_nothing_else(rig: RealRig) -> None:
     rig.start()
     with rig.lock:
         rig.hypervisors["n1"].inner.up = False
     wait_for(lambda: rig.lines("the hypervisor does not answer"))
+    wait_for(lambda: "n1 is down" in silent(rig))
+    assert silent(rig).startswith("its agent is connected, but cannot read its hypervisor: n1 is down; ")
+    assert rig.ask(Query("q", "node", "n1")).data["node"]["trouble"]["text"] == "n1 is down"
 
     with rig.lock:
         rig.hypervisors["n1"].inner.up = True
 
     wait_for(lambda: rig.lines("the hypervisor answers again"))
+    wait_for(lambda: not silent(rig))
+    assert rig.ask(Query("q", "node", "n1")).data["node"]["trouble"] is None
     submit(rig, "j1")
     wait_for(lambda: completed(rig, "j1"))
 

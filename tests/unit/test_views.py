@@ -10,7 +10,7 @@ import pytest
 from msgspec import structs
 
 from daemons.history import ITEMS_MAX, KEPT_MAX, History
-from daemons.names import nearest
+from daemons.names import nearest, unknown
 from daemons.records import DecisionRecord
 from daemons.settings import Automation, PolicyChoice
 from daemons.views import VIEWS
@@ -25,6 +25,7 @@ from shared.messages import (
     DrainNode,
     DryRun,
     HoldJob,
+    MoveVm,
     Query,
     SubmitJob,
     SubmitWeb,
@@ -98,6 +99,19 @@ def test_what_failed_last_on_an_instance_is_told_with_the_hypervisors_words() ->
     desk.result(second, Outcome.TIMED_OUT, status=None)
     rows = view(desk, "job", "gang")["job"]["instance_list"]
     assert rows[1]["last_failure"]["text"] == f"start on {second.node}: timed-out"
+
+
+def test_a_failure_is_over_when_the_same_has_gone_well() -> None:
+    desk = Desk().lead()
+    desk.ask(SubmitJob("r", job("j")))
+    desk.obey()
+    for there, outcome, failed in (("n2", Outcome.REFUSED, True), ("n2", Outcome.OK, False)):
+        desk.ask(MoveVm(f"to {there} {outcome}", "j#0", there))
+        (order,) = desk.take_orders()
+        desk.result(order, outcome)
+        desk.wait(1_000.0, reporting=["n1", "n2"])
+        row = view(desk, "job", "j")["job"]["instance_list"][0]
+        assert (row["last_failure"] is not None) is failed
 
 
 # --- the keys --------------------------------------------------------------------------------------------------------
@@ -419,6 +433,12 @@ def test_questions_write_nothing_and_are_acknowledged() -> None:
 def test_nearest_names_come_nearest_first() -> None:
     assert nearest("nigthly-2", ["nightly-1", "nightly-2", "other", "nightly-22222"])[:1] == ["nightly-2"]
     assert nearest("x", []) == []
+    assert set(nearest("n3", ["n1", "n2"])) == {"n1", "n2"}
+
+
+def test_what_has_half_of_the_letters_is_not_near() -> None:
+    assert nearest("nope", ["pet3", "pet2"]) == []
+    assert unknown("VM", "nope", ["pet3"], " on node 'n2'") == "there is no VM 'nope' on node 'n2'"
 
 
 # --- dry runs --------------------------------------------------------------------------------------------------------
