@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import click
-from rich.console import Group, RenderableType
+from rich.console import Group
 from rich.text import Text
 
 from daemons.cli.connection import Line
@@ -55,17 +55,28 @@ def tell(line: Line, request: Callable[[str], Request], done: str) -> None:
     emit(values | {"data": data} if data is not None else values, lambda: Text(done))
 
 
-def tell_each(line: Line, names: Sequence[str], request: Callable[[str, str], Request], done: str) -> None:
+def tell_each(
+    line: Line,
+    names: Sequence[str],
+    request: Callable[[str, str], Request],
+    done: str,
+    look: Callable[[Sequence[str]], Mapping[str, Sequence[str]]] = lambda _names: {},
+    looked: str = "",
+) -> None:
     """Ask for the same of each name, `request(id, name)`, and print what became of each; exit status 1 when one was
-    refused. `done`: what became of those that were not, with `{}` for the name."""
+    refused. `done`: what became of those that were not, with `{}` for the name; `look`: asks, while there is a
+    connection, for lines to be told below each of those, which JSON has under the key `looked`."""
     unique = list(dict.fromkeys(names))
     with line:
         replies = line.ask_all([request(line.new_id(), name) for name in unique])
-    answered = list(zip(unique, replies, strict=True))
+        answered = list(zip(unique, replies, strict=True))
+        good = [name for name, reply in answered if reply.done]
+        below = look(good) if good else {}
     refused = [_refusal(name, reply) for name, reply in answered if not reply.done]
-    good = [name for name, reply in answered if reply.done]
     if good or wants_json():
-        emit({"done": good, "refused": refused}, lambda: _accepted(good, done))
+        values = {"done": good, "refused": refused} | ({looked: below} if looked else {})
+        text = [told for name in good for told in (done.format(name), *(f"  {row}" for row in below.get(name, ())))]
+        emit(values, lambda: Text("\n".join(text)))
     for each in refused:
         messages().print(Text(f"error: {each['name']}: {each['code']}: {each['detail']}"), soft_wrap=True)
     if refused:
@@ -84,7 +95,3 @@ assess_option = click.option("--assess", is_flag=True, help="Change nothing: onl
 
 def _refusal(name: str, reply: Reply) -> dict[str, str]:
     return {"name": name, "code": reply.code, "detail": reply.detail}
-
-
-def _accepted(names: Sequence[str], done: str) -> RenderableType:
-    return Text("\n".join(done.format(name) for name in names))

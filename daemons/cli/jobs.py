@@ -9,11 +9,12 @@ import click
 from rich.console import Group, RenderableType
 from rich.text import Text
 
+from daemons.cli import complete
 from daemons.cli.asking import env_option, inner, limit_option, name_option, tell_each, view
 from daemons.cli.connection import Line, bus_options, change_options
 from daemons.cli.jobfile import read_job, understood
 from daemons.cli.output import CommandGroup, emit, output_option
-from daemons.cli.render import failures, listing, record, rows_of, shown, time_text
+from daemons.cli.render import WAITS, failures, listing, record, rows_of, shown, time_text
 from shared.messages import CancelJob, SubmitJob
 from shared.model import Job, JobPhase
 
@@ -37,7 +38,7 @@ def list_jobs(line: Line, phase: str | None, limit: int) -> None:
 
 
 @jobs.command()
-@click.argument("job")
+@click.argument("job", shell_complete=complete.jobs)
 @bus_options
 @output_option
 def show(line: Line, job: str) -> None:
@@ -58,8 +59,9 @@ def _job_for_people(name: str, data: dict[str, Any]) -> RenderableType:
 def _why(values: dict[str, Any]) -> str:
     """Why a job does not run, with the numbers."""
     reasons = ["an operator holds it (`trimtab vms resume`)"] if values.get("held") else []
-    if values.get("waits_for"):
-        reasons.append(shown("waits_for", values["waits_for"]))
+    if values.get(WAITS):
+        words, text = shown(WAITS, values[WAITS]), shown("text", values[WAITS])
+        reasons.append(words if words == text else f"{words} ({text})")
     if values.get("back_off_until_s") is not None:
         reasons.append(f"not before {shown('back_off_until_s', values['back_off_until_s'])}")
     return "; ".join(reasons) or "for the next decision"
@@ -95,7 +97,7 @@ def _accepted(job: Job) -> str:
 
 
 @jobs.command()
-@click.argument("jobs", metavar="JOB...", nargs=-1, required=True)
+@click.argument("jobs", metavar="JOB...", nargs=-1, required=True, shell_complete=complete.active_jobs)
 @change_options
 @output_option
 def cancel(line: Line, jobs: tuple[str, ...]) -> None:

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import functools
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import click
 
+from daemons.cli import complete
 from daemons.cli.asking import assess_each, assess_option, inner, limit_option, tell_each, view
 from daemons.cli.connection import Line, bus_options, change_options
 from daemons.cli.output import CommandGroup, emit, output_option
 from daemons.cli.render import listing, record, rows_of, shown
-from shared.messages import AddNode, ConfirmOff, DrainNode, RemoveNode, RepairNode
+from daemons.cli.vms import COLUMNS as VM_COLUMNS
+from daemons.cli.vms import with_workload
+from shared.errors import TransientError
+from shared.messages import AddNode, ConfirmOff, DrainNode, Query, RemoveNode, RepairNode
 from shared.model import check_name
 
 COLUMNS = (
@@ -32,6 +37,10 @@ COLUMNS = (
     "labels",
 )
 
+DRAIN_LOOK_S = 2.0  # after which the decision that a drain brings has been made
+DRAIN_LOOKS = 8  # within that time
+NEXT = "it is next"  # the view has no reason yet
+
 
 def _names(_: click.Context, parameter: click.Parameter, value: tuple[str, ...]) -> tuple[str, ...]:
     for name in value:
@@ -39,7 +48,9 @@ def _names(_: click.Context, parameter: click.Parameter, value: tuple[str, ...])
     return value
 
 
-_several = click.argument("nodes", metavar="NODE...", nargs=-1, required=True, callback=_names)
+_several = click.argument(
+    "nodes", metavar="NODE...", nargs=-1, required=True, callback=_names, shell_complete=complete.nodes
+)
 
 
 @click.group(cls=CommandGroup)
@@ -48,7 +59,7 @@ def nodes() -> None:
 
 
 @nodes.command("list")
-@click.option("--prefix", default="", help="Only nodes whose names begin like that.")
+@click.option("--prefix", default="", shell_complete=complete.nodes, help="Only nodes whose names begin like that.")
 @limit_option
 @bus_options
 @output_option
@@ -75,13 +86,21 @@ def _share(table: Any, unit: str) -> str:
 
 
 @nodes.command()
-@click.argument("node")
+@click.argument("node", shell_complete=complete.nodes)
 @bus_options
 @output_option
 def show(line: Line, node: str) -> None:
     """Show all that is known of one node."""
     data = view(line, "node", node)
-    emit(data, lambda: record(f"node {node}", inner(data, "node"), empty=False))
+    emit(data, lambda: record(f"node {node}", _for_people(inner(data, "node")), empty=False))
+
+
+def _for_people(row: Mapping[str, Any]) -> dict[str, Any]:
+    """A node with no two keys that read the same (`memory` is what VMs may have of `memory_mib`), and of its VMs what
+    `trimtab vms list` shows."""
+    found = {"host_memory_mib" if key == "memory_mib" else key: value for key, value in row.items()}
+    vms = [with_workload(vm) for vm in rows_of(row, "vm_list")]
+    return found | {"vm_list": [{key: vm[key] for key in VM_COLUMNS if key in vm} for vm in vms]}
 
 
 @nodes.command()
@@ -108,11 +127,32 @@ def remove(line: Line, nodes: tuple[str, ...]) -> None:
 @change_options
 @output_option
 def drain(line: Line, nodes: tuple[str, ...], assess: bool) -> None:
-    """Move everything off nodes, and keep them out of service, up and awake."""
+    """Move everything off nodes, and keep them out of service, up and awake.
+
+    Prints what is still there a moment later, and what each VM waits for; `trimtab nodes show` says it at any time.
+    """
     if assess:
         assess_each(line, "drain", nodes)
         return
-    tell_each(line, nodes, lambda request, name: DrainNode(request, name, True), "node {} is being emptied")
+
+    order = functools.partial(DrainNode, on=True)
+    tell_each(line, nodes, order, "node {} is being emptied", functools.partial(_still_there, line), "still_there")
+
+
+def _still_there(line: Line, nodes: Sequence[str]) -> dict[str, list[str]]:
+    """What keeps nodes from being empty, a line for each VM, once it shows what has been decided, or after
+    `DRAIN_LOOK_S`."""
+    found: dict[str, list[Mapping[str, Any]]] = {}
+    try:
+        for _ in range(DRAIN_LOOKS):
+            line.sleep(DRAIN_LOOK_S / DRAIN_LOOKS)
+            views = {node: line.ask(Query(line.new_id(), "node", node)) for node in nodes}
+            found = {node: rows_of(view["node"], "drain_blockers") for node, view in views.items()}
+            if all(not rows or any(row["why"] != NEXT for row in rows) for rows in found.values()):
+                break
+    except TransientError:
+        found = {}  # the drain was taken in: that is what is to be told
+    return {node: [f"{row['vm']}: {row['why']}" for row in rows] for node, rows in found.items()}
 
 
 @nodes.command()

@@ -8,6 +8,7 @@ import click
 from rich.console import RenderableType
 from rich.text import Text
 
+from daemons.cli import complete
 from daemons.cli.asking import limit_option, tell, view
 from daemons.cli.connection import Line, bus_options, change_options
 from daemons.cli.output import CommandGroup, emit, output_option
@@ -15,6 +16,7 @@ from daemons.cli.render import listing, record, rows_of
 from shared.messages import ApprovePlan, DryRun, RejectPlan, SetDeciding
 
 HISTORY_COLUMNS = ("number", "decided_at_s", "policy", "kinds", "provisioning", "counts")
+NAMED_COLUMNS = ("number", "decided_at_s", "workload", "became", "kind", "nodes", "reason")
 HISTORY_MAX = 200
 
 
@@ -54,12 +56,24 @@ def reject(line: Line, decision: int) -> None:
 
 @plan.command()
 @click.option("--limit", type=click.IntRange(1, HISTORY_MAX), default=20, show_default=True, help="Most to show.")
+@click.option(
+    "--workload",
+    default="",
+    metavar="NAME",
+    shell_complete=complete.workloads,
+    help="Only what was decided of this job or web application.",
+)
 @bus_options
 @output_option
-def history(line: Line, limit: int) -> None:
-    """Show the last decisions."""
-    data = view(line, "plan-history", limit=limit)
-    emit(data, lambda: listing("decisions", rows_of(data, "decisions"), HISTORY_COLUMNS))
+def history(line: Line, limit: int, workload: str) -> None:
+    """Show the last decisions, or what they say of one job or web application, and why."""
+    data = view(line, "plan-history", workload, limit)
+    rows = rows_of(data, "decisions")
+    if workload:
+        named = [{**row, **one} for row in rows for one in rows_of(row, "named")]
+        emit(data, lambda: listing(f"decisions on {workload}", named, NAMED_COLUMNS))
+    else:
+        emit(data, lambda: listing("decisions", rows, HISTORY_COLUMNS))
 
 
 def _decision(data: dict[str, Any]) -> RenderableType:

@@ -20,10 +20,12 @@ _NAMED = ("_at_s", "_s", "_frac", "_pct", *(suffix for suffix, _ in _UNITS))
 
 
 PORTS = ("port", "listen")  # numbers that are names
+WAITS = "waits_for"
 
 
 def shown(key: str, value: Any) -> str:
-    """One value in words; the unit is taken from the end of its key. A table that holds its own `text` is that."""
+    """One value in words; the unit is taken from the end of its key. A table that holds its own `text` is that; what is
+    waited for is told in `words`."""
     if value is None or value == "":
         return "-"
     if isinstance(value, bool):
@@ -31,6 +33,8 @@ def shown(key: str, value: Any) -> str:
     if isinstance(value, str):
         return value
     if isinstance(value, Mapping):
+        if key == WAITS and value.get("words"):
+            return shown("words", value["words"])
         if value.get("text"):
             return shown("text", value["text"])
         return ", ".join(f"{_title(name)} {shown(name, part)}" for name, part in value.items()) or "-"
@@ -87,7 +91,9 @@ def listing(title: str, rows: Sequence[Mapping[str, Any]], columns: Sequence[str
 def record(title: str, values: Mapping[str, Any], empty: bool = True) -> RenderableType:
     """One thing: its plain values as a table of two columns, what holds more as tables of their own below. What is not
     known, or not there, is left out without `empty`."""
-    plain = Table("", "", title=title, show_header=False, box=None, title_justify="left")
+    plain = Table(title=title, show_header=False, box=None, title_justify="left")
+    plain.add_column()
+    plain.add_column(max_width=LINE_MAX)  # where there is no terminal, lines are as long as they like
     below: list[RenderableType] = []
     for name, value in values.items():
         if not empty and (value is None or value == "" or value == [] or value == {}):
@@ -97,7 +103,7 @@ def record(title: str, values: Mapping[str, Any], empty: bool = True) -> Rendera
             continue
         text = shown(name, value)
         if isinstance(value, Mapping) and len(text) > LINE_MAX:
-            below.append(record(_title(name), value))
+            below.append(record(_title(name), value, empty))
         else:
             plain.add_row(_title(name), Text(text))
     return Group(plain, *below)

@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from daemons.cli import complete
 from daemons.cli.asking import assess_each, assess_option, limit_option, tell, tell_each, view
 from daemons.cli.connection import Line, bus_options, change_options
 from daemons.cli.output import CommandGroup, emit, output_option
@@ -27,7 +28,7 @@ COLUMNS = (
     "report_age_s",
 )
 
-_several = click.argument("jobs", metavar="JOB...", nargs=-1, required=True)
+_several = click.argument("jobs", metavar="JOB...", nargs=-1, required=True, shell_complete=complete.active_jobs)
 
 
 @click.group(cls=CommandGroup)
@@ -36,24 +37,24 @@ def vms() -> None:
 
 
 @vms.command("list")
-@click.option("--node", default="", help="Only those on this node.")
+@click.option("--node", default="", shell_complete=complete.nodes, help="Only those on this node.")
 @limit_option
 @bus_options
 @output_option
 def list_vms(line: Line, node: str, limit: int) -> None:
     """Show every VM and saved image, ours or not, as the nodes last reported them."""
     data = view(line, "vms", node, limit)
-    emit(data, lambda: listing("VMs", [_with_workload(row) for row in rows_of(data, "vms")], COLUMNS))
+    emit(data, lambda: listing("VMs", [with_workload(row) for row in rows_of(data, "vms")], COLUMNS))
 
 
-def _with_workload(row: Mapping[str, Any]) -> dict[str, Any]:
+def with_workload(row: Mapping[str, Any]) -> dict[str, Any]:
     """A row that names its job, or the web application that it is an instance of."""
     return {**row, "workload": row.get("job") or row.get("app")}
 
 
 @vms.command()
-@click.argument("vm")
-@click.option("--node", required=True, help="Where it runs.")
+@click.argument("vm", shell_complete=complete.other_vms)
+@click.option("--node", required=True, shell_complete=complete.nodes, help="Where it runs.")
 @click.option("--job", required=True, help="The name of the job that it becomes.")
 @change_options
 @output_option
@@ -63,7 +64,7 @@ def adopt(line: Line, vm: str, node: str, job: str) -> None:
 
 
 @vms.command()
-@click.argument("job")
+@click.argument("job", shell_complete=complete.active_jobs)
 @bus_options
 @output_option
 def definition(line: Line, job: str) -> None:
@@ -108,7 +109,7 @@ def resume(line: Line, jobs: tuple[str, ...], assess: bool) -> None:
 
 
 @vms.command("hands-on")
-@click.argument("vms", metavar="VM...", nargs=-1, required=True)
+@click.argument("vms", metavar="VM...", nargs=-1, required=True, shell_complete=complete.vms)
 @change_options
 @output_option
 def hands_on(line: Line, vms: tuple[str, ...]) -> None:
@@ -117,7 +118,7 @@ def hands_on(line: Line, vms: tuple[str, ...]) -> None:
 
 
 @vms.command("confirm-gone")
-@click.argument("vms", metavar="VM...", nargs=-1, required=True)
+@click.argument("vms", metavar="VM...", nargs=-1, required=True, shell_complete=complete.vms)
 @click.option("--yes", is_flag=True, help="Do not ask whether they really run nowhere.")
 @change_options
 @output_option
@@ -132,8 +133,8 @@ def confirm_gone(line: Line, vms: tuple[str, ...], yes: bool) -> None:
 
 
 @vms.command()
-@click.argument("vm")
-@click.argument("node")
+@click.argument("vm", shell_complete=complete.vms)
+@click.argument("node", shell_complete=complete.nodes)
 @assess_option
 @change_options
 @output_option

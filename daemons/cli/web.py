@@ -10,6 +10,7 @@ import click
 from rich.console import Group, RenderableType
 from rich.text import Text
 
+from daemons.cli import complete
 from daemons.cli.asking import env_option, inner, limit_option, name_option, tell_each, view
 from daemons.cli.connection import Line, bus_options, change_options
 from daemons.cli.output import CommandGroup, emit, output_option
@@ -65,7 +66,7 @@ def list_apps(line: Line, limit: int) -> None:
 
 
 @web.command()
-@click.argument("app")
+@click.argument("app", shell_complete=complete.apps)
 @bus_options
 @output_option
 def show(line: Line, app: str) -> None:
@@ -162,7 +163,7 @@ def _accepted(app: WebApp) -> str:
 
 
 @web.command()
-@click.argument("apps", metavar="APP...", nargs=-1, required=True)
+@click.argument("apps", metavar="APP...", nargs=-1, required=True, shell_complete=complete.apps)
 @change_options
 @output_option
 def remove(line: Line, apps: tuple[str, ...]) -> None:

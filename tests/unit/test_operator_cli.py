@@ -255,6 +255,8 @@ def test_without_a_controller_the_command_ends_in_time(rig: Rig) -> None:
     error = rig.refused("nodes", "drain", "n1", "--timeout", 8)
     assert (error["code"], rig.now_s() - begun_s) == (NoAnswer.code, 8.0)
     assert "may still be carried out" in error["message"]
+    assert "systemctl status trimtab-controller" in error["message"]
+    assert "a full disk" in error["message"]
     assert rig.published == 4
 
 
@@ -342,6 +344,7 @@ def test_values_in_words() -> None:
     assert shown("reason", {"code": "no-memory", "text": "no-memory needed_mib=4"}) == "no-memory needed_mib=4"
     assert (duration_text(7_260), duration_text(200_000), duration_text(180)) == ("2 h 1 min", "2 d 7 h", "3 min 0 s")
     assert time_text(0.0) == "1970-01-01 00:00:00Z"
+    assert (shown("port", 8_001), shown("listen", 8_001), shown("vms", 8_001)) == ("8001", "8001", "8,001")
 
 
 def test_an_access_of_its_own_gives_new_ids() -> None:

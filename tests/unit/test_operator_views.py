@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +19,17 @@ name = "render"
 work_mcycles = 1_000_000
 max_mhz = 1_000
 memory_mib = {memory_mib}
+"""
+
+
+WEB = """
+name = "shop"
+memory_mib = 100
+max_mhz = 500
+[[flows]]
+name = "all"
+mean_s = 0.5
+work_mcycles = 5
 """
 
 
@@ -58,7 +71,9 @@ def test_status(rig: Rig, tmp_path: Path) -> None:
     rig.run(60.0)
     (alarm,) = rig.asked("status")["alarms"]
     assert (alarm["what"], alarm["subject"]) == ("node-silent", "n2")
-    assert "node-silent" in words(rig, "status")
+    told = words(rig, "status")
+    assert told.startswith("alarms what subject since detail")
+    assert told.index("node-silent") < told.index("controller")
 
 
 def test_nodes(rig: Rig, tmp_path: Path) -> None:
@@ -76,6 +91,18 @@ def test_nodes(rig: Rig, tmp_path: Path) -> None:
     assert rig.refused("nodes", "show", "n9")["code"] == "unknown-node"
 
 
+def test_a_node_is_shown_without_what_is_empty_or_twice(rig: Rig, tmp_path: Path) -> None:
+    """Given a shown node that is not on a terminal, then no line is wide, no value empty and no key there twice."""
+    submit(rig, tmp_path)
+    lines = rig.trimtab("nodes", "show", node_of(rig, "render")).stdout.splitlines()
+    table = list(takewhile(lambda line: line.startswith(" "), lines[1:]))
+    pairs = [line.strip().split("  ", 1) for line in table]
+    keys = [pair[0] for pair in pairs]
+    assert len(set(keys)) == len(keys) > 10
+    assert not [pair for pair in pairs if pair[1:] and pair[1].strip() == "-"]
+    assert max(len(line.rstrip()) for line in lines) < 140
+
+
 def test_jobs_and_why_one_waits(rig: Rig, tmp_path: Path) -> None:
     """Given a cluster that is full of memory, then the job that finds no room shows the numbers."""
     for name in ("one", "two"):
@@ -86,10 +113,28 @@ def test_jobs_and_why_one_waits(rig: Rig, tmp_path: Path) -> None:
     assert [row["name"] for row in rig.asked("jobs", "list", "--phase", "waiting")["jobs"]] == ["late"]
     shown = rig.asked("jobs", "show", "late")["job"]
     assert shown["waits_for"]["code"] == "no-memory"
-    assert "it waits: no-memory" in words(rig, "jobs", "show", "late")
-    assert 0 < rig.asked("jobs", "show", "one")["job"]["progress_pct"] < 100
-    assert "no-memory" in words(rig, "jobs", "list")
+    told = "memory: needs 3,000 MiB, most free 500"
+    assert shown["waits_for"]["words"] == told
+    assert f"it waits: {told} (no-memory needed_mib=3000" in words(rig, "jobs", "show", "late")
+    one = rig.asked("jobs", "show", "one")["job"]
+    assert 0 < one["progress_pct"] < 100
+    assert (one["last_change"]["kind"], one["last_change"]["nodes"]) == ("start", one["nodes"])
+    assert shown["last_change"] is None
+    assert f"decision {one['last_change']['decision']}: start on {one['nodes'][0]}" in words(rig, "jobs", "show", "one")
+    listed = words(rig, "jobs", "list")
+    assert told in listed
+    assert "needed_mib" not in listed
     assert rig.refused("jobs", "show", "lat")["code"] == "unknown-job"
+
+
+def test_a_drain_says_what_is_still_there_and_why(rig: Rig, tmp_path: Path) -> None:
+    """Given two jobs of which each fills a node, when one is drained, then the command says what blocks that."""
+    for name in ("one", "two"):
+        submit(rig, tmp_path, name, memory_mib=3_500)
+    node = node_of(rig, "one")
+    told = words(rig, "nodes", "drain", node)
+    assert told.startswith(f"node {node} is being emptied one#0: memory: needs 3,500 MiB, most free 500 (no-memory)")
+    assert rig.asked("nodes", "drain", node)["still_there"] == {node: [told.partition("emptied ")[2]]}
 
 
 def test_suspend_and_resume(rig: Rig, tmp_path: Path) -> None:
@@ -116,6 +161,15 @@ def test_migrate(rig: Rig, tmp_path: Path) -> None:
     assert "VMs" in words(rig, "vms", "list")
 
 
+def test_instances_are_listed_with_their_application(rig: Rig, tmp_path: Path) -> None:
+    (tmp_path / "web.toml").write_text(WEB)
+    rig.asked("web", "submit", tmp_path / "web.toml")
+    rig.run(60.0)
+    (row,) = rig.asked("vms", "list")["vms"]
+    assert (row["vm"], row["job"], row["app"]) == ("shop#0", "", "shop")
+    assert re.search(r"shop#0 +n[12] +running +- +yes +shop ", rig.trimtab("vms", "list").stdout)
+
+
 def test_forget_and_adopt(rig: Rig, tmp_path: Path) -> None:
     """A VM that was let go runs on as nobody's, and can be taken over under another name."""
     submit(rig, tmp_path)
@@ -124,6 +178,9 @@ def test_forget_and_adopt(rig: Rig, tmp_path: Path) -> None:
     rig.run(60.0)
     (row,) = rig.asked("vms", "list")["vms"]
     assert (row["managed"], row["state"]) == (False, "running")
+    listed = {row["name"]: row for row in rig.asked("nodes", "list")["nodes"]}
+    assert listed[node]["memory"]["unmanaged_mib"] == 1_000
+    assert "1,000 MiB" in words(rig, "nodes", "list").partition("memory of others")[2]
     assert rig.asked("vms", "adopt", row["vm"], "--node", node, "--job", "taken")["done"] is True
     rig.run(60.0)
     found: dict[str, Any] = rig.asked("jobs", "show", "taken")["job"]
@@ -148,6 +205,21 @@ def test_plans(tmp_path: Path) -> None:
     assert len(history["decisions"]) == 1
     assert history["total"] >= 1
     assert str(history["decisions"][0]["number"]) in words(rig, "plan", "history")
+
+
+def test_the_history_of_one_workload(rig: Rig, tmp_path: Path) -> None:
+    """Given decisions on several jobs, then those on one are told with what became of it, where and why."""
+    for name in ("one", "two"):
+        submit(rig, tmp_path, name, memory_mib=3_500)
+    submit(rig, tmp_path, "late", memory_mib=3_000)
+    found = rig.asked("plan", "history", "--workload", "one")
+    (started,) = [row for each in found["decisions"] for row in each["named"]]
+    assert (started["workload"], started["became"], started["kind"]) == ("one", "changed", "start")
+    assert started["nodes"] == [node_of(rig, "one")]
+    late = rig.asked("plan", "history", "--workload", "late")["decisions"]
+    assert {row["became"] for each in late for row in each["named"]} <= {"refused"}
+    assert rig.asked("plan", "history", "--workload", "on")["total"] == 0
+    assert "one changed start" in words(rig, "plan", "history", "--workload", "one")
 
 
 def test_a_dry_run_changes_nothing(rig: Rig, tmp_path: Path) -> None:
