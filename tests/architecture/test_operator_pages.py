@@ -5,10 +5,16 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
+from dataclasses import asdict
 from functools import cache
 
+import pytest
+
+from shared.config import Periods, Timeouts
 from tests.architecture.sources import ROOT
 from tests.architecture.test_documents import section
+from tests.lab import namespaces
+from tests.lab.plan import FIRST
 
 CODE = re.compile(r"[a-z]+(?:-[a-z]+)*")
 ALARM_SOURCES = ("alarms", "stranded_jobs", "missed")  # how the functions are named that tell of alarms
@@ -124,3 +130,32 @@ def test_what_is_told_is_found() -> None:
 
     assert events_of(tree) == {"a-told", "c-up", "c-down"}
     assert alarms_of(tree) == {"d-told", "e-told"}
+
+
+# --- commands and keys of the pages ---------------------------------------------------------------------------------
+
+
+def test_volumes_are_filled_as_virsh_has_it() -> None:
+    """`virsh vol-upload VOLUME FILE --pool POOL`: a pool in the first place is taken for the volume."""
+    found = [
+        line.split()
+        for page in sorted((ROOT / "docs").rglob("*.md"))
+        for line in page.read_text("utf-8").splitlines()
+        if line.startswith("virsh vol-upload ")
+    ]
+    assert found
+    assert [words[4:5] for words in found] == [["--pool"]] * len(found)
+
+
+@pytest.mark.parametrize(("name", "section_class"), [("periods", Periods), ("timeouts", Timeouts)])
+def test_every_period_and_limit_is_told_with_its_default(name: str, section_class: type[Periods | Timeouts]) -> None:
+    page = (ROOT / "docs/operate/running.md").read_text("utf-8")
+    table = page.split(f"| key of `[{name}]` |", 1)[1].split("\n\n", 1)[0]
+    told = re.findall(r"^\| `(\w+)` \| ([\d.]+) \|", table, re.MULTILINE)
+    assert {key: float(value) for key, value in told} == asdict(section_class())
+
+
+def test_the_lab_says_how_its_hosts_are_entered() -> None:
+    """With the namespaces that its own programs are in."""
+    entered = " ".join(namespaces.inside(1, [])).split(" 1 ", 1)[1].partition(" --chdir")[0].removesuffix(" env")
+    assert f'nsenter --target $(cat FOLDER/h1/{FIRST}) {entered}"' in (ROOT / "docs/lab.md").read_text("utf-8")

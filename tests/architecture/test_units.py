@@ -87,3 +87,25 @@ def test_the_socket_is_where_the_agent_looks_for_it() -> None:
     assert f"ListenStream={SetupKeys().helper}\n" in socket
     assert "SocketMode=0660\n" in socket
     assert "SocketGroup=trimtab\n" in socket
+
+
+@pytest.mark.parametrize("name", ["agent", "controller", "portal"])
+def test_a_reload_checks_the_file_first(name: str) -> None:
+    """So `systemctl reload` fails where the file is wrong, and the daemon is not told."""
+    text = (ROOT / f"systemd/trimtab-{name}.service").read_text("utf-8")
+    check, told = re.findall(r"^ExecReload=(.+)$", text, re.MULTILINE)
+    (start,) = re.findall(r"^ExecStart=(.+)$", text, re.MULTILINE)
+    program, _, options = start.partition(" ")
+    assert (check, told) == (f"{program} --check {options}", "/bin/kill -HUP $MAINPID")
+
+
+def test_polkit_finds_the_agents_user_in_the_group_of_libvirt(tmp_path: Path) -> None:
+    """Debian's rule asks the user database; a group that a unit adds does not count there."""
+    need_programs(["systemd-sysusers"], ["systemd"])
+    (tmp_path / "etc").mkdir()
+    rules = ROOT / "systemd/trimtab-agent.sysusers"
+    subprocess.run(["systemd-sysusers", f"--root={tmp_path}", str(rules)], check=True, timeout=60.0)
+
+    groups = (tmp_path / "etc/group").read_text("utf-8").splitlines()
+    (members,) = [line.split(":")[3] for line in groups if line.startswith("libvirt:")]
+    assert members == "trimtab"
