@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 import threading
 from collections.abc import Callable, Mapping
@@ -13,6 +14,7 @@ from sim_backend.fake_libvirt.codes import Closed, Err, From, error, fail
 from sim_backend.fake_libvirt.connection import Module, virConnect
 from sim_backend.fake_libvirt.events import Dispatcher
 from sim_backend.fake_libvirt.faults import LATE_S, Fault, Script
+from sim_backend.fake_libvirt.files import Content
 from sim_backend.fake_libvirt.host import BROKEN, Host
 from sim_backend.fake_libvirt.sharing import shares
 from sim_backend.fake_libvirt.state import Dom, Guest, Job
@@ -37,7 +39,8 @@ class Cluster:
         self.lock = threading.Condition(threading.RLock())
         self.durations_s = dict(durations_s or {})
         self.shared_folders = shared_folders
-        self.common_files: dict[str, bytearray] = {}
+        self.common_files: dict[str, Content] = {}
+        self.changes = itertools.count(1)  # of files
         self.hosts: dict[str, Host] = {}
         self.addresses: dict[str, str] = {}  # what URIs call a host -> its name
         self.script = Script()

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from dataclasses import dataclass, field
+from typing import Any
 
 from sim_backend.fake_libvirt.codes import Err, From, fail
 
@@ -13,48 +15,54 @@ HEADER_BYTES = 64
 PADDING = b"\0" * 512  # stands for the guest's memory
 
 
-class Files:
-    """The files of one host: its own, and those below `shared` folders, which are the same objects everywhere."""
+class Content(bytearray):
+    """What is in a file. `changed_at`: a number that grows with every change of any file of the cluster."""
 
-    def __init__(self, common: dict[str, bytearray], shared: tuple[str, ...]) -> None:
-        self._own: dict[str, bytearray] = {}
-        self._common, self._shared = common, shared
+    def __init__(self, data: bytes, changes: Iterator[int]) -> None:
+        super().__init__(data)
+        self._changes, self.changed_at = changes, next(changes)
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        super().__setitem__(key, value)
+        self.changed_at = next(self._changes)
+
+
+class Files:
+    """The files of one host: its own, and those below `shared` folders, which are the same objects everywhere.
+    `changes` counts the changes of all hosts' files."""
+
+    def __init__(self, common: dict[str, Content], shared: tuple[str, ...], changes: Iterator[int]) -> None:
+        self._own: dict[str, Content] = {}
+        self._common, self._shared, self._changes = common, shared, changes
         self.folders: set[str] = set()
-        self._seen: dict[str, tuple[bytearray, bytes, int]] = {}
 
     def is_shared(self, path: str) -> bool:
         """Whether all hosts see it."""
         return any(path.startswith(f"{folder}/") for folder in self._shared)
 
-    def get(self, path: str) -> bytearray | None:
+    def get(self, path: str) -> Content | None:
         """What is in a file, None when there is none."""
         return self._of(path).get(path)
 
     def put(self, path: str, data: bytes) -> None:
         """Make or replace a file."""
-        self._of(path)[path] = bytearray(data)
+        self._of(path)[path] = Content(data, self._changes)
 
     def remove(self, path: str) -> bool:
         """Whether there was one."""
         return self._of(path).pop(path, None) is not None
 
     def changed_at(self, path: str) -> int:
-        """A number that grows whenever what is in a file, or the file itself, is another than it was when asked
-        before."""
+        """When what is in a file was last changed (0: there is no such file), see `Content`."""
         data = self.get(path)
-        known = self._seen.get(path)
-        if data is None:
-            return 0
-        if known is None or known[0] is not data or known[1] != data:
-            known = self._seen[path] = (data, bytes(data), 1 if known is None else known[2] + 1)
-        return known[2]
+        return 0 if data is None else data.changed_at
 
     def within(self, folder: str) -> list[str]:
         """The paths of the files in a folder."""
         held = self._common if self.is_shared(f"{folder}/x") else self._own
         return sorted(path for path in held if path.rpartition("/")[0] == folder)
 
-    def _of(self, path: str) -> dict[str, bytearray]:
+    def _of(self, path: str) -> dict[str, Content]:
         return self._common if self.is_shared(path) else self._own
 
 

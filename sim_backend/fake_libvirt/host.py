@@ -39,7 +39,7 @@ class Host:
     def __init__(self, cluster: Cluster, name: str, uuid: UUID, cores: int, mhz: int, memory_mib: int) -> None:
         self.cluster, self.name, self.uuid = cluster, name, str(uuid)
         self.cores, self.mhz, self.memory_mib, self.cpu_model = cores, mhz, memory_mib, "EPYC"
-        self.files = Files(cluster.common_files, cluster.shared_folders)
+        self.files = Files(cluster.common_files, cluster.shared_folders, cluster.changes)
         self.domains: dict[str, Dom] = {}
         self.pools: dict[str, PoolState] = {}
         self.connections: list[virConnect] = []

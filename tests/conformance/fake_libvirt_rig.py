@@ -7,10 +7,19 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from agents.hypervisors.libvirt.binding import Module
 from agents.hypervisors.libvirt.build import from_module
 from agents.hypervisors.libvirt.driver import LibvirtHypervisor
 from agents.hypervisors.libvirt.errors import Unavailable
-from shared.agent_config import AgentConfig, HypervisorChoice, LibvirtKeys, LibvirtMigration, LibvirtTemplate, NodeFacts
+from shared.agent_config import (
+    AgentConfig,
+    CloneMode,
+    HypervisorChoice,
+    LibvirtKeys,
+    LibvirtMigration,
+    LibvirtTemplate,
+    NodeFacts,
+)
 from shared.clock import SystemClock
 from shared.effects import GuestChanged, Operated
 from shared.model import Action, ActionKind, Node, VmStatus
@@ -47,8 +56,8 @@ CALLS = {
 class Fakes:
     """Hosts of a cluster with a driver each, in threads of their own."""
 
-    def __init__(self, folder: Path, count: int, durations_s: dict[str, float], shared: bool) -> None:
-        self._before = _threads()
+    def __init__(self, folder: Path, count: int, durations_s: dict[str, float], shared: bool, clone: CloneMode) -> None:
+        self._before, self.clone = _threads(), clone
         self.cluster = Cluster(0, durations_s, ("/shared",))
         self.template = folder / "guest.xml"
         self.template.write_text(TEMPLATE)
@@ -66,21 +75,22 @@ class Fakes:
         self.wakes = {name: threading.Event() for name in self.names}
         self.drivers = {name: self.driver(name) for name in self.names}
 
-    def driver(self, name: str) -> LibvirtHypervisor:
-        """As an agent makes it."""
+    def driver(self, name: str, module: Module | None = None) -> LibvirtHypervisor:
+        """As an agent makes it, with the host's libvirt or another `module`."""
         keys = LibvirtKeys(
             pool=self.pool,
             shared_pools=("shared",),
             memory_mib=MEMORY_MIB,
             core_mhz=CORE_MHZ,
             stop_limit_s=0.2,
-            templates={"guest": LibvirtTemplate(str(self.template), "base")},
+            templates={"guest": LibvirtTemplate(str(self.template), "base", clone=self.clone)},
             migration=LibvirtMigration("qemu+tls://{host}/system", tls=False),
             hosts={name: name for name in self.names},
         )
         choice = HypervisorChoice("libvirt", uri="qemu:///system")
         config = AgentConfig(node=NodeFacts(name=name), hypervisor=choice, libvirt=keys)
-        return from_module(config, self.wakes[name].set, self.cluster.module(name), self.reach(name), 0.02)
+        module = module or self.cluster.module(name)
+        return from_module(config, self.wakes[name].set, module, self.reach(name), 0.02)
 
     def reach(self, name: str) -> Callable[[str], None]:
         """Whether another host's libvirtd answers, as a driver asks before it connects."""
@@ -202,10 +212,14 @@ class Harness:
 
 @contextmanager
 def fakes(
-    folder: Path, count: int = 2, durations_s: dict[str, float] | None = None, shared: bool = True
+    folder: Path,
+    count: int = 2,
+    durations_s: dict[str, float] | None = None,
+    shared: bool = True,
+    clone: CloneMode = CloneMode.OVERLAY,
 ) -> Iterator[Fakes]:
     """Hosts with drivers, which leave no thread behind."""
-    made = Fakes(folder, count, DURATIONS_S if durations_s is None else durations_s, shared)
+    made = Fakes(folder, count, DURATIONS_S if durations_s is None else durations_s, shared, clone)
     try:
         yield made
     finally:
