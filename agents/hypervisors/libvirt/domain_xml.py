@@ -120,6 +120,27 @@ def digest(text: str) -> str:
     return hashlib.sha256(ET.tostring(root)).hexdigest()[:16]
 
 
+def differ_in_controllers(one: str, other: str) -> bool:
+    """Return whether two definitions differ, and in nothing but their controllers and our metadata. Raises ValueError
+    where one is no XML."""
+
+    def bare(text: str) -> str:
+        root = parse(text)
+        for devices in root.findall("devices"):
+            for controller in devices.findall("controller"):
+                devices.remove(controller)
+        return digest(text_of(root))
+
+    return digest(one) != digest(other) and bare(one) == bare(other)
+
+
+def relabelled(text: str, meta: Meta) -> str:
+    """Return a domain's XML with our metadata, and otherwise as it was. Raises ValueError where it is no XML."""
+    root = parse(text)
+    set_meta(root, meta)
+    return text_of(root)
+
+
 def tuning_of(text: str) -> Tuning | None:
     """Return the share of CPU that a definition states; None where it states none. Raises ValueError where it is no
     XML."""

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
-from agents.hypervisors.libvirt import capacity, codes, moved, saved_images, storage
+from agents.hypervisors.libvirt import capacity, codes, domain_xml, moved, saved_images, storage
 from agents.hypervisors.libvirt.binding import Connection
 from agents.hypervisors.libvirt.capacity import Card
 from agents.hypervisors.libvirt.checks import Room, fits
@@ -47,11 +47,10 @@ class Migration(Basic):
     def __init__(self, site: Site, task: Task, action: Action, here: Seen | None) -> None:
         super().__init__(site, task, action, here if here is not None and here.state in LIVE_STATES else None)
         self._late = threading.Event()
-        self._made: list[tuple[str, str]] = []
+        self._copied: tuple[Disk, ...] = ()
         self._moved: dict[str, str] = {}
         self._lent = self._went = self._autostarts = False
         self._cpu_there = site.cpu
-        self._definition = ""  # of an adopted VM, word for word
 
     def do(self) -> None:
         """Look at the target, make room for its disks, go."""
@@ -62,46 +61,56 @@ class Migration(Basic):
                 target = self._look(there)
                 self._check(target)
                 self._cpu_there = target.card.cpu
-                copied = moved.local_disks(self.site, self.here.facts)
                 self._clear(there, target)
-                disks = self._make_disks(there, copied) if copied else 0
+                self._copied = moved.local_disks(self.site, self.here.facts)
+                moved.check_target(self.site, there, to, [disk for disk in self._copied if not self._is_own(disk)])
+                self.task.stop()
+                self._mark()
+                disks = self._make_disks(there) if self._copied else 0
         except Unavailable as error:
+            if self._lent:
+                raise
             if self.before is None:
                 raise Answered(Outcome.NO_SUCH_VM) from None
             raise Answered(Outcome.FAILED, f"target unreachable: {error}") from None
         self.task.stop()
-        # Should the host die once it has moved: what is left here must not start with it, and knows where the VM went.
-        self._autostarts = self.site.autostarts(self.vm)
-        self._lent = True
-        names = tuple(disk.target for disk in copied)
-        meta = replace(self.meta, lent=to, copied=",".join(names), autostart=self._autostarts)
-        self.site.set_meta(self.vm, meta, config_only=True)
         if self._autostarts:
             self.site.set_autostart(self.vm, on=False)
         self.site.hasten(self.vm, self.meta.cpu_mhz)
-        self._go(target, names, disks)
+        self._go(target, disks)
+
+    @property
+    def _names(self) -> tuple[str, ...]:
+        """The copied disks, as the guest has them."""
+        return tuple(disk.target for disk in self._copied)
+
+    def _is_own(self, disk: Disk) -> bool:
+        return bool(self.meta.volume) and disk.source.rpartition("/")[2] == self.meta.volume
+
+    def _mark(self) -> None:
+        """Before anything is made there. Whoever dies from here on: what is left here must not start with its host, and
+        knows where the VM goes and what is made for it there."""
+        self._autostarts = self.site.autostarts(self.vm)
+        self._lent = True
+        to, names = self.action.to_node, ",".join(self._names)
+        meta = replace(self.meta, lent=to, copied=names, autostart=self._autostarts)
+        self.site.set_meta(self.vm, meta, config_only=True)
 
     def undo(self) -> None:
         """libvirt lets it run on here; what was made for it there is removed. Where the answer was lost libvirt still
         moves it, and is to stop. Of one that somebody else has removed or moved there is nothing here to make good."""
         now = self.site.see(self.vm)
-        if now is not None and self.before is not None and now.facts.uuid == self.here.facts.uuid:
-            self._undo_here()
-        if not self._made:
-            return
-        with self.site.peer(self.action.to_node) as there:
-            if self._seen_at(there) is None:
-                for pool, volume in self._made:
-                    storage.remove(there, self.site.errors, pool, volume)
-
-    def _undo_here(self) -> None:
-        if self._went:
+        here = now is not None and self.before is not None and now.facts.uuid == self.here.facts.uuid
+        if here and self._went:
             end_job(self.site, self.vm)
-        if self._lent:
+        if here and self._lent:
             if self._autostarts:
                 self.site.set_autostart(self.vm, on=True)
-            self.site.set_meta(self.vm, self.meta)
             self.site.set_cpu(self.vm, self.here.facts.vcpus, self.meta)
+        if self._lent and self._copied:
+            moved.take_back(self.site, self.here.facts, self.meta, self._names, self.action.to_node)
+        if here and self._lent:
+            self.site.set_meta(self.vm, self.meta)
 
     def holds(self, now: Seen | None) -> bool:
         """It is gone here, and is there, as far as that can be asked: once where this has not sent it."""
@@ -125,12 +134,9 @@ class Migration(Basic):
         """The disks that were copied and the definition; the weight there."""
         with self.site.peer(self.action.to_node) as there:
             now, arrived = self.site.see(self.vm), self._seen_at(there)
-            if now is not None and now.state not in LIVE_STATES and arrived is not None and arrived.held_mib:
+            gone = now is not None and now.state not in LIVE_STATES
+            if gone and now is not None and arrived is not None and arrived.state in LIVE_STATES:
                 moved.leave(self.site, now, there)
-            if arrived is not None and self._definition:
-                # libvirt has sent it without the controllers that it adds by itself, and has put them elsewhere
-                with telling(self.site.errors, f"define {self.vm} on {self.action.to_node}"):
-                    there.defineXML(self._definition)
             self._calm(there)
 
     def final(self) -> VmStatus | None:
@@ -170,25 +176,25 @@ class Migration(Basic):
             raise Answered(*answer)
 
     def _clear(self, there: Connection, target: Target) -> None:
-        """What is left there of an earlier life gives way."""
+        """What is left there of an earlier life gives way, and of an earlier stay the copies of its disks, too."""
         old = target.there.get(self.vm)
         if old is None:
             return
         meta = old.meta or NO_META
+        if old.left and old.facts.uuid == self.here.facts.uuid:
+            with self.site.link.use(f"look at the disks of {self.vm}") as here:
+                moved.remove_copies(self.site, there, old, here)
         with telling(self.site.errors, f"remove what {self.action.to_node} has of {self.vm}"):
             undefine(there.lookupByName(self.vm), old)
         if meta.pool in self.site.keys.shared_pools or old.left:
             meta = replace(meta, volume="")
         remove_volumes(there, self.site.errors, self.site.keys, meta)
 
-    def _make_disks(self, there: Connection, copied: Sequence[Disk]) -> int:
+    def _make_disks(self, there: Connection) -> int:
         """Make its own disk there, empty, and say how libvirt is to fill it: what differs from the base volume where
         that is there too, else all. Other disks libvirt makes, where nothing is in their way."""
         meta, errors = self.meta, self.site.errors
-        own = meta.volume and meta.pool not in self.site.keys.shared_pools
-        others = [disk for disk in copied if not (own and disk.source.rpartition("/")[2] == meta.volume)]
-        moved.check_target(self.site, there, self.action.to_node, others)
-        if not own:
+        if not meta.volume or meta.pool in self.site.keys.shared_pools:
             return Migrate.NON_SHARED_DISK
         with self.site.link.use("look at the disk") as conn:
             volume = conn.storagePoolLookupByName(meta.pool).storageVolLookupByName(meta.volume)
@@ -199,13 +205,12 @@ class Migration(Basic):
             pool = there.storagePoolLookupByName(meta.pool)
             made = pool.createXML(storage.volume_xml(meta.volume, kind, capacity_bytes, backing), 0)
             self._moved = {path: made.path()}
-        self._made.append((meta.pool, meta.volume))
         return Migrate.NON_SHARED_INC if backing is not None else Migrate.NON_SHARED_DISK
 
     # --- on its way -------------------------------------------------------------------------------------------------
 
-    def _go(self, target: Target, copied: tuple[str, ...], disks: int) -> None:
-        keys = self.site.keys.migration
+    def _go(self, target: Target, disks: int) -> None:
+        keys, copied = self.site.keys.migration, self._names
         # A definition with disks of its own stays until the copies are removed; it says which these are.
         keeps = bool(copied) or self.meta.adopted
         flags = Migrate.LIVE | Migrate.PEER2PEER | Migrate.PERSIST_DEST | (0 if keeps else Migrate.UNDEFINE_SOURCE)
@@ -241,8 +246,7 @@ class Migration(Basic):
         after = self._after(card, bool(copied))
         found[codes.PARAM_DEST_XML] = self._edited(live, card, after, hasty=True)
         if after.adopted:
-            found[codes.PARAM_PERSIST_XML] = saved_images.relabelled(kept, after)
-            self._definition = saved_images.relabelled(kept, replace(after, autostart=False))
+            found[codes.PARAM_PERSIST_XML] = domain_xml.relabelled(kept, after)
         else:
             found[codes.PARAM_PERSIST_XML] = self._edited(kept, card, after)
         if uri := self.site.data_uri(card.node):

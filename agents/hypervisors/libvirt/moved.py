@@ -8,17 +8,19 @@ disk that has become stale is never the only one that a definition names.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from contextlib import suppress
+from dataclasses import replace
+from decimal import Decimal
 
 from agents.hypervisors.libvirt import domain_xml, storage
 from agents.hypervisors.libvirt.binding import Connection, Pool, Volume
-from agents.hypervisors.libvirt.codes import LIST_ACTIVE
+from agents.hypervisors.libvirt.codes import LIST_ACTIVE, XmlFlag
 from agents.hypervisors.libvirt.domain_xml import Disk, Facts
 from agents.hypervisors.libvirt.errors import Declined, NotThere, telling
 from agents.hypervisors.libvirt.metadata import Meta
 from agents.hypervisors.libvirt.site import Answered, Site
-from agents.hypervisors.libvirt.statistics import Seen
+from agents.hypervisors.libvirt.statistics import Reader, Seen
 from shared.agent_config import CopyStorage
 from shared.model import Outcome
 
@@ -91,18 +93,54 @@ def _refresh(site: Site, conn: Connection, folder: str) -> None:
 
 def leave(site: Site, seen: Seen, there: Connection) -> None:
     """Remove what a VM that lives on another node has left here: the disks that were copied, its saved image, and last
-    its definition, which says what else is to go. Raises our errors."""
+    its definition, which says what else is to go, and which is that of one that was adopted over there, too. Raises our
+    errors."""
     meta = seen.meta or Meta()
-    copied = set(meta.copied.split(",")) - {""}
+    if seen.adopted:
+        _hand_over(site, seen, there)
     with site.link.use(f"remove the copied disks of {seen.facts.name}") as conn:
-        for disk in seen.facts.disks:
-            own = disk.source.rpartition("/")[2] == meta.volume
-            if disk.target in copied and disk.source and (own or has_volume(site, there, disk.source)):
-                _remove_copy(site, conn, disk.source)
+        remove_copies(site, conn, seen, there)
         for image in (meta.saved, meta.done):
             with suppress(NotThere):
                 storage.remove(conn, site.errors, site.keys.save_pool, image)
     site.remove(seen, moved=True)
+
+
+def _hand_over(site: Site, seen: Seen, there: Connection) -> None:
+    """Define it there word for word: libvirt has sent it without the controllers that it adds by itself, and has put
+    them elsewhere. What somebody has edited there meanwhile stays."""
+    vm, mine = seen.facts.name, site.inactive_xml(seen.facts.name)
+    arrived = Reader(site.errors, site.cpu).read_one(there, vm)
+    if arrived is None or arrived.meta is None:
+        return
+    with telling(site.errors, f"define {vm} on {arrived.meta.node}"):
+        theirs = there.lookupByName(vm).XMLDesc(XmlFlag.INACTIVE | XmlFlag.SECURE)
+        if domain_xml.differ_in_controllers(mine, theirs):
+            there.defineXML(domain_xml.relabelled(mine, replace(arrived.meta, autostart=False)))
+
+
+def remove_copies(site: Site, conn: Connection, left: Seen, there: Connection) -> None:
+    """Remove the disks of a definition that a VM has left on one node (`conn`), and that were copied to the node where
+    it lives (`there`). Raises our errors."""
+    meta = left.meta or Meta()
+    copied = set(meta.copied.split(",")) - {""}
+    for disk in left.facts.disks:
+        own = disk.source.rpartition("/")[2] == meta.volume
+        if disk.target in copied and disk.source and (own or has_volume(site, there, disk.source)):
+            _remove_copy(site, conn, disk.source)
+
+
+def take_back(site: Site, facts: Facts, meta: Meta, copied: Collection[str], node: str) -> None:
+    """Remove what was made on another node for the disks of a VM that has not come there. Raises our errors."""
+    with site.peer(node) as there:
+        if Reader(site.errors, site.cpu).read_one(there, facts.name) is not None:
+            return
+        for disk in facts.disks:
+            if disk.target in copied and disk.source:
+                if disk.source.rpartition("/")[2] == meta.volume:
+                    storage.remove(there, site.errors, meta.pool, meta.volume)
+                else:
+                    _remove_copy(site, there, disk.source)
 
 
 def _remove_copy(site: Site, conn: Connection, path: str) -> None:
@@ -115,27 +153,36 @@ def _remove_copy(site: Site, conn: Connection, path: str) -> None:
 def stamps(site: Site, conn: Connection, disks: Sequence[Disk]) -> str:
     """Return what says whether disks are written to: for each that a pool has, its name in the guest, when it was last
     changed and its size. Raises our errors."""
-    found = []
-    for disk in disks:
-        volume = volume_at(site, conn, disk.source) if disk.source else None
-        if volume is None:
-            continue
-        with telling(site.errors, f"look at {disk.source}"):
-            root = domain_xml.parse(volume.XMLDesc(0))
-        when = root.findtext("target/timestamps/mtime", "")
-        if when:
-            found.append(f"{disk.target}={when}:{root.findtext('physical') or root.findtext('capacity', '')}")
-    return ",".join(found)
+    found = ((disk.target, _stamp(site, volume_at(site, conn, disk.source))) for disk in disks if disk.source)
+    return ",".join(f"{target}={stamp}" for target, stamp in found if stamp)
 
 
 def changed_disk(site: Site, conn: Connection, seen: Seen) -> str:
-    """Return the disk of a suspended VM that is not as it was when its memory was saved, by its path ("": none). Only
-    disks that are in a pool can be compared. Raises our errors."""
-    if seen.meta is None or not seen.meta.stamps:
-        return ""
-    by_target = {disk.target: disk for disk in seen.facts.disks}
-    for mark in seen.meta.stamps.split(","):
-        disk = by_target.get(mark.partition("=")[0])
-        if disk is not None and stamps(site, conn, (disk,)) != mark:
+    """Return the disk of a suspended VM that is not as it was when its memory was saved, by its path ("": none). One
+    that nobody noted then must not have been changed after the image was. Only disks that are in a pool can be
+    compared. Raises our errors."""
+    meta = seen.meta or Meta()
+    noted = {target: stamp for target, _, stamp in (mark.partition("=") for mark in meta.stamps.split(","))}
+    image = storage.find(conn, site.errors, site.keys.save_pool, meta.saved)
+    saved_at = _changed_at(_stamp(site, image))
+    for disk in local_disks(site, seen.facts):
+        stamp = _stamp(site, volume_at(site, conn, disk.source))
+        known = noted.get(disk.target)
+        if stamp != known if known is not None else _changed_at(stamp) > saved_at > 0:
             return disk.source
     return ""
+
+
+def _stamp(site: Site, volume: Volume | None) -> str:
+    """When a volume was last changed, and its size ("": there is none, or its pool does not tell)."""
+    if volume is None:
+        return ""
+    with telling(site.errors, "look at a volume"):
+        root = domain_xml.parse(volume.XMLDesc(0))
+    when = root.findtext("target/timestamps/mtime", "")
+    return f"{when}:{root.findtext('physical') or root.findtext('capacity', '')}" if when else ""
+
+
+def _changed_at(stamp: str) -> Decimal:
+    """The time in a stamp, in s since 1970 (0: none)."""
+    return Decimal(stamp.partition(":")[0] or 0)

@@ -332,13 +332,15 @@ def disk_name(vm: str, generation: int) -> str:
 
 def clear(site: Site, old: Seen | None) -> None:
     """Remove a definition that gives way, and what was made for it: what an interrupted start or a migration has left,
-    or an image of an earlier life."""
+    or an image. The definition last: it says what else there is, should this be interrupted."""
     if old is None:
         return
     if old.state not in (None, VmState.SUSPENDED):
         raise InvalidValue("vm", old.facts.name, "one that does not live here")
     if old.adopted:
         raise InvalidValue("vm", old.facts.name, "a name that no adopted VM has here")
-    site.remove(old)
+    if old.state is VmState.SUSPENDED and old.meta is not None:
+        site.set_meta(old.facts.name, replace(old.meta, begun=False, saved="", done=old.meta.saved))
     if not old.left:
         site.remove_volumes(old.meta)
+    site.remove(old)

@@ -47,30 +47,35 @@ def put_in_order(site: Site, seen: Seen) -> None:
     elif seen.left or (seen.state is VmState.CRASHED and meta.lent):
         remove_left(site, seen)
     elif seen.state in LIVE_STATES:
-        agree(site, vm, meta)
         weigh(site, seen, meta)
+        agree(site, vm, meta)
     else:
         site.set_meta(vm, replace(meta, begun=True))
 
 
 def agree(site: Site, vm: str, meta: Meta) -> None:
-    """The definition of one that lives says what that one says, and is of no image any more; it starts with its host
-    again where it did before it moved. While libvirt saves it or moves it, it is left as it is. Raises our errors."""
+    """The definition of one that lives says what that one says, and both are of no image and no migration any more,
+    whoever started it; it starts with its host again where it did before it moved. While libvirt saves it or moves it,
+    it is left as it is. Raises our errors."""
     try:
-        kept = domain_xml.facts_of(site.inactive_xml(vm)).meta or Meta()
+        facts = domain_xml.facts_of(site.inactive_xml(vm))
+        kept = facts.meta or Meta()
     except ValueError as error:
         raise TrimtabError(f"the definition of {vm}: {error}") from error
-    wanted = replace(meta, begun=True, over="", kept=False, autostart=False)
+    wanted = replace(meta, begun=True, over="", kept=False, autostart=False, saved="", stamps="", lent="", copied="")
     if (meta == wanted and kept == wanted) or saved_images.has_job(site, vm):
         return
     if meta.autostart or kept.autostart:
         site.set_autostart(vm, on=True)
+    if kept.lent and kept.copied:
+        moved.take_back(site, facts, kept, kept.copied.split(","), kept.lent)
     site.set_meta(vm, wanted)
     now = site.see(vm)
     # libvirtd may just have begun a save that waited in its queue: then the image is all that there is of the VM.
-    if kept.saved and now is not None and now.state in LIVE_STATES and not saved_images.has_job(site, vm):
+    if now is not None and now.state in LIVE_STATES and not saved_images.has_job(site, vm):
         with site.link.use("remove a saved image") as conn:
-            storage.remove(conn, site.errors, site.keys.save_pool, kept.saved)
+            for image in {kept.saved, meta.saved} - {""}:
+                storage.remove(conn, site.errors, site.keys.save_pool, image)
 
 
 def may_be_saved_late(seen: Seen, known: Seen | None = None) -> bool:
@@ -123,8 +128,10 @@ def remove_left(site: Site, seen: Seen) -> None:
         if seen.left and not seen.adopted:
             site.remove(seen)
         return
-    with site.peer(meta.lent) as there:
-        if _lives_there(site, seen.facts.name, there):
+    vm = seen.facts.name
+    node = meta.lent if lives_at(site, vm, meta.lent) else whereabouts(site, vm)  # it may have moved on
+    if node:
+        with site.peer(node) as there:
             moved.leave(site, seen, there)
 
 
@@ -136,7 +143,7 @@ def lives_at(site: Site, vm: str, node: str) -> bool:
 
 def _lives_there(site: Site, vm: str, there: Connection) -> bool:
     found = Reader(site.errors, site.cpu).read_one(there, vm)
-    return found is not None and found.managed and found.held_mib > 0
+    return found is not None and found.managed and found.state in LIVE_STATES
 
 
 def whereabouts(site: Site, vm: str) -> str:

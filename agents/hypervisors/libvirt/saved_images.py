@@ -140,28 +140,38 @@ class Suspend(Basic):
 
 
 class Discard(Basic):
-    """DISCARD_IMAGE: the definition first, so that nothing is taken for a VM whose image is gone; one that was adopted
-    stays defined."""
+    """DISCARD_IMAGE: it is marked as nothing any more first, so that it is not taken for a VM whose image is gone, and
+    the next agent ends what this one has begun. One that was adopted stays defined; its image goes first."""
 
     again = True
 
     def do(self) -> None:
-        """Remove the definition."""
+        """Remove image, disk and definition."""
         self.task.stop()
-        self.site.remove(self.here)
+        if self.here.adopted:
+            self.site.remove_volumes(self.meta)
+            self.site.remove(self.here)
+        else:
+            self._clear()
+
+    def _clear(self) -> None:
+        with suppress(TrimtabError):
+            clear(self.site, self.here)
+        now = self.site.see(self.vm)
+        if now is not None and now.facts.uuid == self.here.facts.uuid:
+            clear(self.site, now)  # once more: its image is perhaps gone
 
     def undo(self) -> None:
-        """It was removed, or it was not."""
+        """It was begun, or it was not."""
+        now = self.site.see(self.vm)
+        if now is not None and now.stale:
+            raise Unavailable(f"the image of {self.vm} is discarded in part")
 
     def holds(self, now: Seen | None) -> bool:
         """It is gone, or of no image any more."""
         if now is None or now.facts.uuid != self.here.facts.uuid:
             return True
         return now.adopted and now.state is not VmState.SUSPENDED
-
-    def tidy(self) -> None:
-        """Image and disk."""
-        self.site.remove_volumes(self.meta)
 
 
 class Resume(Basic):
@@ -264,14 +274,15 @@ class ResumeFrom(Basic):
         clear(site, self.before)
         self.task.stop()
         moved: dict[str, str] = {}
-        path = self._get(there, site.keys.save_pool, meta.saved)
         if meta.volume:
-            old, new = self._get_disk(there, meta)
+            with telling(errors, "find the disk"):
+                old = f"{storage.folder_of(there.storagePoolLookupByName(meta.pool))}/{meta.volume}"
+            new = self._path(meta.pool, meta.volume)
             moved = {old: new} if old != new else {}
-        self.task.stop()
         copied = "" if site.keys.save_pool in site.keys.shared_pools else meta.saved
         after = replace(after_resume(meta, self.action, site.node), done=copied)
-        if any(pool != site.keys.save_pool for pool, _volume in self._made):
+        own = bool(meta.volume) and meta.pool not in site.keys.shared_pools
+        if own:
             after = replace(after, disks=max(meta.disks, self.action.disks) + 1)
         with telling(errors, f"read the definition of {self.vm}"):
             definition = there.lookupByName(self.vm).XMLDesc(XmlFlag.INACTIVE | XmlFlag.SECURE)
@@ -280,8 +291,14 @@ class ResumeFrom(Basic):
         if both:
             self._mark(there, site.node)
         coming = replace(after, begun=False, lent=self.action.from_node if both else "")
+        # Before anything is copied: it says what is to be removed with it.
         with site.link.use(f"define {self.vm}") as conn:
             conn.defineXML(edited(site, definition, coming, image, moved))
+        self.task.stop()
+        path = self._get(there, site.keys.save_pool, meta.saved)
+        if own:
+            self._get_disk(there, meta)
+        self.task.stop()
         restore(site, self.vm, path, after, image, moved)
         self.task.stop()
         site.set_cpu(self.vm, image.facts.vcpus, after)
@@ -314,9 +331,7 @@ class ResumeFrom(Basic):
 
     def _get(self, there: Connection, pool: str, name: str, of: str = "") -> str:
         """A volume of the other node as one of this one, with what is in it or in the volume `of`; its path here."""
-        site = self.site
-        with site.link.use(f"find pool {pool!r}") as conn:
-            path = f"{storage.folder_of(conn.storagePoolLookupByName(pool))}/{name}"
+        site, path = self.site, self._path(pool, name)
         if pool in site.keys.shared_pools:
             return path
         source = storage.find(there, site.errors, pool, of or name)
@@ -329,24 +344,26 @@ class ResumeFrom(Basic):
             storage.stream(there, source, conn, target, site.errors, self.task.stop)
         return path
 
-    def _get_disk(self, there: Connection, meta: Meta) -> tuple[str, str]:
-        """The disk's paths there and here. What is an overlay of something that is not here is copied as a whole."""
-        site, errors = self.site, self.site.errors
-        with telling(errors, "find the disk"):
-            pool = there.storagePoolLookupByName(meta.pool)
-            old = f"{storage.folder_of(pool)}/{meta.volume}"
-        if meta.pool in site.keys.shared_pools:
-            return old, self._get(there, meta.pool, meta.volume)
+    def _path(self, pool: str, name: str) -> str:
+        """Where a volume of a pool lies on this node."""
+        with self.site.link.use(f"find pool {pool!r}") as conn:
+            return f"{storage.folder_of(conn.storagePoolLookupByName(pool))}/{name}"
+
+    def _get_disk(self, there: Connection, meta: Meta) -> None:
+        """Have its disk here. What is an overlay of something that is not here is copied as a whole."""
+        errors = self.site.errors
         volume = storage.find(there, errors, meta.pool, meta.volume)
         base = storage.backing_of(volume) if volume is not None else ""
         if not base or self._is_here(base):
-            return old, self._get(there, meta.pool, meta.volume)
+            self._get(there, meta.pool, meta.volume)
+            return
         whole = f"{meta.volume}.whole"
         storage.remove(there, errors, meta.pool, whole)
         try:
             with telling(errors, f"make a whole copy of {meta.volume}"):
+                pool = there.storagePoolLookupByName(meta.pool)
                 pool.createXMLFrom(storage.volume_xml(whole, *storage.shape_of(volume)), volume, 0)  # type: ignore[arg-type]
-            return old, self._get(there, meta.pool, meta.volume, whole)
+            self._get(there, meta.pool, meta.volume, whole)
         finally:
             storage.remove(there, errors, meta.pool, whole)
 
@@ -427,13 +444,6 @@ def edited(site: Site, text: str, meta: Meta, image: Seen, moved: dict[str, str]
         domain_xml.set_partition(root, site.keys.partition)
     for old, new in moved.items():
         domain_xml.move_disk(root, old, new)
-    return domain_xml.text_of(root)
-
-
-def relabelled(text: str, meta: Meta) -> str:
-    """A domain's XML with our metadata, and otherwise as it was."""
-    root = _parsed(text)
-    domain_xml.set_meta(root, meta)
     return domain_xml.text_of(root)
 
 

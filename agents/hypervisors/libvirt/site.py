@@ -202,7 +202,9 @@ class Site:
         try:
             now = self.see(seen.facts.name)
             if now is not None and now.meta is not None and now.facts.uuid == seen.facts.uuid:
-                self.set_meta(seen.facts.name, replace(now.meta, saved="", done="", lent="", copied="", begun=True))
+                self.set_meta(
+                    seen.facts.name, replace(now.meta, saved="", done="", stamps="", lent="", copied="", begun=True)
+                )
         except NotThere:
             return
 
