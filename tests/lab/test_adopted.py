@@ -27,8 +27,10 @@ from shared.agent_config import (
 )
 from shared.effects import GuestChanged, Operated
 from shared.errors import TransientError
-from shared.model import Action, ActionKind, GuestChange, Outcome, VmSpec, VmState, VmStatus
+from shared.model import LIVE_STATES, Action, ActionKind, GuestChange, Outcome, VmSpec, VmState, VmStatus
+from tests.conformance.mortal import Point
 from tests.conformance.real_time import RealTime
+from tests.lab import mortal_agent
 from tests.lab.guests import burner, turns_per_cpu_s
 from tests.lab.hosts import Host, HostSpec, Lab, lab_hosts
 
@@ -81,6 +83,9 @@ class Nodes(RealTime):
 
     def driver(self, host: Host) -> LibvirtHypervisor:
         """As an agent makes it."""
+        return from_module(self.config(host), lambda: None, real())
+
+    def config(self, host: Host) -> AgentConfig:
         file = self.lab.shared / "own.xml"
         file.write_text(DOMAIN.format(vm="{vm}", kind="raw", volume="{volume}", more=""))
         keys = LibvirtKeys(
@@ -96,10 +101,8 @@ class Nodes(RealTime):
                 peer=f"qemu+unix:///system?socket={self.lab.folder}/{{host}}/run/libvirt/libvirt-sock", tls=False
             ),
         )
-        config = AgentConfig(
-            node=NodeFacts(name=host.name), hypervisor=HypervisorChoice("libvirt", host.uri), libvirt=keys
-        )
-        return from_module(config, lambda: None, real())
+        choice = HypervisorChoice("libvirt", host.uri)
+        return AgentConfig(node=NodeFacts(name=host.name), hypervisor=choice, libvirt=keys)
 
     def hear(self) -> None:
         for name, driver in self.drivers.items():
@@ -111,17 +114,29 @@ class Nodes(RealTime):
                 else:
                     self.answers[event.call_id] = event
 
-    def do(self, kind: ActionKind, node: str, vm: str = PET, **fields: Any) -> Operated:
+    def order(self, kind: ActionKind, node: str, vm: str, **fields: Any) -> Action:
         self.ids += 1
-        call = f"a{self.ids}"
-        self.drivers[node].begin(Action(call, kind, node, vm, 1, "boot", 1e12, **fields), 0.0)
+        return Action(f"a{self.ids}", kind, node, vm, 1, "boot", 1e12, **fields)
+
+    def do(self, kind: ActionKind, node: str, vm: str = PET, **fields: Any) -> Operated:
+        action = self.order(kind, node, vm, **fields)
+        self.drivers[node].begin(action, 0.0)
 
         def answered() -> bool:
             self.hear()
-            return call in self.answers
+            return action.id in self.answers
 
         self.until(answered)
-        return self.answers[call]
+        return self.answers[action.id]
+
+    def die(self, point: Point, kind: ActionKind, node: str, vm: str = PET, **fields: Any) -> None:
+        """Have the agent of a node die by SIGKILL at a point of an operation; another one begins at once."""
+        self.drivers[node].close()
+        action = self.order(kind, node, vm, **fields)
+        answer = mortal_agent.run(self.config(self.host(node)), action, point)
+        assert answer == "", (point, answer)
+        self.drivers[node] = self.driver(self.host(node))
+        self.hear()
 
     def must(self, kind: ActionKind, node: str, vm: str = PET, **fields: Any) -> Operated:
         answer = self.do(kind, node, vm, **fields)
@@ -142,9 +157,9 @@ class Nodes(RealTime):
         """As the guest does: through its own QEMU."""
         for disk in disks:
             bus = {"hda": "ide0-0-0", "hdb": "ide0-0-1"}[disk]
-            command = f'qemu-io -d {bus} "write -P {mark:#x} 1M 64k"'
-            said = self.host(node).virsh("qemu-monitor-command", vm, "--hmp", command)
-            assert "wrote" in said or not said, said
+            for what in (f"write -P {mark:#x} 1M 64k", "flush"):  # an overlay's tables are read from the file
+                said = self.host(node).virsh("qemu-monitor-command", vm, "--hmp", f'qemu-io -d {bus} "{what}"')
+                assert "wrote" in said or not said, said
 
     def reads(self, node: str, mark: int, path: str) -> bool:
         """Whether the marker is in a file, which may be in use."""
@@ -197,12 +212,12 @@ def nodes(lab: Lab, request: pytest.FixtureRequest) -> Iterator[Nodes]:
         made.close()
 
 
-def made_with_virsh(nodes: Nodes, folder: Path) -> str:
+def made_with_virsh(nodes: Nodes, folder: Path, data: str = DISKS[1]) -> str:
     """A VM on h1 with two disks and autostart, running; its definition."""
     host = nodes.host("h1")
-    host.run(["sh", "-c", f"cp {IMAGES}/burner.img {DISKS[0]} && truncate --size {DATA_BYTES} {DISKS[1]}"])
+    host.run(["sh", "-c", f"cp {IMAGES}/burner.img {DISKS[0]} && truncate --size {DATA_BYTES} {data}"])
     file = folder / "pet.xml"
-    file.write_text(DOMAIN.format(vm=PET, kind="raw", volume=DISKS[0], more=DATA))
+    file.write_text(DOMAIN.format(vm=PET, kind="raw", volume=DISKS[0], more=DATA.replace(DISKS[1], data)))
     shutil.copy(file, nodes.lab.shared / "pet.xml")
     host.virsh("define", str(nodes.lab.shared / "pet.xml"))
     host.virsh("autostart", PET)
@@ -304,3 +319,229 @@ def test_a_vm_of_ours_runs_with_its_newest_disk(nodes: Nodes) -> None:
     nodes.must(ActionKind.RESUME, "h3", vm, expects=2, generation=3, spec=spec, disks=status.disks)
     assert nodes.reads("h3", 0x31, disk)
     assert nodes.executing(vm) == ["h3"]
+
+
+def put(nodes: Nodes, node: str, mark: int, path: str) -> None:
+    """As somebody does beside the VM."""
+    nodes.host(node).run(["qemu-io", "-f", "raw", "-c", f"write -P {mark:#x} 1M 64k", path])
+
+
+@pytest.mark.parametrize("nodes", ["copy"], indirect=True)
+def test_an_old_copy_on_another_node_is_never_resumed(nodes: Nodes, tmp_path: Path) -> None:
+    """Given a VM that somebody moved to h3 with virsh, which left its disks on h2, and that an operator suspended."""
+    made_with_virsh(nodes, tmp_path)
+    nodes.must(ActionKind.ADOPT, "h1", generation=1, spec=VmSpec(PET, 1, 1, 96, 1, 500.0))
+    nodes.must(ActionKind.MIGRATE, "h1", expects=1, generation=1, to_node="h2")
+    nodes.write("h2", 0x50)
+    flags = ("--live", "--p2p", "--persistent", "--undefinesource", "--copy-storage-all")
+    nodes.host("h2").virsh("migrate", *flags, PET, nodes.host("h3").uri)
+    nodes.until(lambda: nodes.status("h3") is not None)
+    assert nodes.reads("h2", 0x50, DISKS[0])  # the old copy
+    nodes.write("h3", 0x51)
+    nodes.must(ActionKind.SUSPEND, "h3", expects=1)
+    for other in ("h1", "h2"):
+        refused = nodes.do(ActionKind.RESUME, other, expects=1, generation=2, from_node="h3")
+        assert (refused.outcome, refused.detail) == (
+            Outcome.UNFIT,
+            "it was adopted, and is resumed on h3 alone, where its disks are",
+        )
+    put(nodes, "h3", 0xAB, DISKS[0])
+    stale = nodes.do(ActionKind.RESUME, "h3", expects=1, generation=2)
+    assert (stale.outcome, stale.detail) == (
+        Outcome.STALE_DISK,
+        f"{DISKS[0]} was changed or replaced after the memory was saved",
+    )
+    assert nodes.executing() == []
+    nodes.must(ActionKind.DISCARD_IMAGE, "h3", expects=1)
+    nodes.host("h3").virsh("start", PET)
+    nodes.until(lambda: nodes.executing() == ["h3"])
+    assert nodes.reads("h3", 0xAB, DISKS[0])
+    assert nodes.reads("h3", 0x51, DISKS[1])
+    nodes.until(lambda: [one.state for one in (nodes.status("h3"),) if one is not None] == [VmState.RUNNING])
+    nodes.write("h3", 0x52)
+    nodes.must(ActionKind.SUSPEND, "h3", expects=1)
+    nodes.must(ActionKind.RESUME, "h3", expects=1, generation=2)
+    assert nodes.executing() == ["h3"]
+    assert nodes.reads("h3", 0x52, DISKS[0])
+    kept = nodes.do(ActionKind.MIGRATE, "h3", expects=2, generation=2, to_node="h2")
+    assert (kept.outcome, kept.detail) == (
+        Outcome.UNFIT,
+        f"{DISKS[0]} is on h2 already: move it away, or remove it",
+    )
+    assert nodes.reads("h2", 0x50, DISKS[0])
+
+
+@pytest.mark.parametrize("nodes", ["copy"], indirect=True)
+def test_a_disk_in_no_pool_keeps_a_vm_on_its_node(nodes: Nodes, tmp_path: Path) -> None:
+    folder = "/var/lib/libvirt/elsewhere"
+    data = f"{folder}/pet.data"
+    for host in nodes.lab.hosts:
+        host.run(["mkdir", "-p", folder])
+    made_with_virsh(nodes, tmp_path, data)
+    nodes.must(ActionKind.ADOPT, "h1", generation=1, spec=VmSpec(PET, 1, 1, 96, 1, 500.0))
+    moved = nodes.do(ActionKind.MIGRATE, "h1", expects=1, generation=1, to_node="h2")
+    assert (moved.outcome, moved.detail) == (Outcome.UNFIT, f"h2 has no active storage pool for {folder}")
+    nodes.host("h2").virsh(f"pool-define-as elsewhere dir --target {folder}; pool-start elsewhere")
+    moved = nodes.do(ActionKind.MIGRATE, "h1", expects=1, generation=1, to_node="h2")
+    assert (moved.outcome, moved.detail) == (Outcome.UNFIT, f"{data} is in no storage pool of h1")
+    nodes.write("h1", 0x61)
+    nodes.must(ActionKind.SUSPEND, "h1", expects=1)
+    refused = nodes.do(ActionKind.RESUME, "h2", expects=1, generation=2, from_node="h1")
+    assert refused.outcome is Outcome.UNFIT
+    nodes.must(ActionKind.RESUME, "h1", expects=1, generation=2)
+    assert nodes.executing() == ["h1"]
+    for path in (DISKS[0], data):
+        assert nodes.reads("h1", 0x61, path)
+    nodes.host("h2").virsh("pool-destroy elsewhere; pool-undefine elsewhere")
+
+
+# --- agents that die -------------------------------------------------------------------------------------------------
+
+TRIES = 6
+SAVED, MOVED = "save", "migrateToURI3"
+DEATHS = (
+    (ActionKind.MIGRATE, Point(MOVED, 0, "before")),
+    (ActionKind.MIGRATE, Point(MOVED, 0, "during")),
+    (ActionKind.MIGRATE, Point(MOVED, 0, "after")),
+    (ActionKind.MIGRATE, Point("undefineFlags", 0, "before")),
+    (ActionKind.SUSPEND, Point(SAVED, 0, "before")),
+    (ActionKind.SUSPEND, Point(SAVED, 0, "during")),
+    (ActionKind.SUSPEND, Point(SAVED, 0, "after")),
+    (ActionKind.RESUME, Point("restoreFlags", 0, "before")),
+    (ActionKind.RESUME, Point("restoreFlags", 0, "during")),
+    (ActionKind.RESUME, Point("restoreFlags", 0, "after")),
+    (ActionKind.RESUME, Point("delete", 0, "before")),
+    (ActionKind.DISCARD_IMAGE, Point("delete", 0, "before")),
+    (ActionKind.DISCARD_IMAGE, Point("delete", 0, "after")),
+)
+
+
+class Life:
+    """A VM on the nodes, and what a controller knows of it: what is reported."""
+
+    def __init__(self, nodes: Nodes, vm: str, disks: tuple[str, ...]) -> None:
+        self.nodes, self.vm, self.disks = nodes, vm, disks
+        self.mark = 0x20
+        self.spec = VmSpec(vm, 1, 1, 96, 1, 500.0, template="" if vm == PET else "own")
+
+    @property
+    def adopted(self) -> bool:
+        return self.vm == PET
+
+    def seen(self) -> dict[str, VmStatus]:
+        found = {host.name: self.nodes.status(host.name, self.vm) for host in self.nodes.lab.hosts}
+        return {name: status for name, status in found.items() if status is not None}
+
+    def where(self) -> tuple[str, VmStatus]:
+        """Where it lives, else where its newest image is, once nothing is under way."""
+
+        def at_rest() -> bool:
+            found = self.seen().values()
+            return bool(found) and not any(one.busy or one.state is VmState.INCOMING for one in found)
+
+        self.nodes.until(at_rest)
+        ordered = sorted(self.seen().items(), key=lambda one: (one[1].state in LIVE_STATES, one[1].generation))
+        return ordered[-1]
+
+    def write(self) -> None:
+        node, _ = self.where()
+        self.mark += 1
+        self.nodes.write(node, self.mark, self.vm, ("hda", "hdb")[: len(self.disks)])
+
+    def check(self) -> str:
+        """It executes on one node, with the disks that it wrote to last, of which no other has a copy; that node."""
+        for _ in range(TRIES):  # libvirt may still be at what the dead agent has begun
+            node, status = self.where()
+            if status.state is VmState.SUSPENDED:
+                self.resume(node, status)
+            elif status.state is VmState.PAUSED:
+                self.nodes.do(ActionKind.UNPAUSE, node, self.vm, expects=status.generation)
+            for other, left in self.seen().items():
+                if other != node and left.state is VmState.SUSPENDED:
+                    self.nodes.do(ActionKind.DISCARD_IMAGE, other, self.vm, expects=left.generation)
+            self.nodes.wait(0.5)
+            found = self.seen()
+            if [one.state for one in found.values()] == [VmState.RUNNING]:
+                break
+        node, status = self.where()
+        assert status.state is VmState.RUNNING, status
+        assert self.nodes.executing(self.vm) == [node]
+        others = [host.name for host in self.nodes.lab.hosts if host.name != node]
+        self.nodes.until(lambda: not any(self.nodes.has(other, path) for other in others for path in self.disks))
+        for path in self.disks:
+            assert self.nodes.reads(node, self.mark, path), (node, path)
+            for other in others:
+                assert not self.nodes.has(other, path), (other, path)
+        return node
+
+    def resume(self, node: str, status: VmStatus) -> None:
+        """Where its image is; one of ours on another node."""
+        fields: dict[str, Any] = {"expects": status.generation, "generation": status.generation + 1}
+        fields |= {"disks": status.disks}
+        to = node
+        other = "h1" if node != "h1" else "h2"
+        if self.adopted:
+            refused = self.nodes.do(ActionKind.RESUME, other, self.vm, from_node=node, **fields)
+            assert (refused.outcome, node in refused.detail) == (Outcome.UNFIT, True)
+        else:
+            fields |= {"spec": self.spec, "from_node": node}
+            to = other
+        self.nodes.must(ActionKind.RESUME, to, self.vm, **fields)
+
+    def dies(self, kind: ActionKind, point: Point) -> None:
+        """The agent dies in an operation on it."""
+        node, status = self.where()
+        fields: dict[str, Any] = {"expects": status.generation, "disks": status.disks}
+        if kind is ActionKind.MIGRATE:
+            to = {"h1": "h2", "h2": "h3", "h3": "h1"}[node]
+            fields |= {"to_node": to, "generation": status.generation}
+        elif kind is not ActionKind.SUSPEND:
+            self.nodes.must(ActionKind.SUSPEND, node, self.vm, expects=status.generation, disks=status.disks)
+        if kind is ActionKind.RESUME:
+            fields |= {"generation": status.generation + 1}
+            if not self.adopted:
+                fields |= {"spec": self.spec, "from_node": node}
+                node = "h1" if node != "h1" else "h2"
+        self.nodes.die(point, kind, node, self.vm, **fields)
+
+    def begin_anew(self) -> None:
+        """After its image was discarded: one of ours as another life, one that was adopted from its definition."""
+        node, status = self.where() if self.seen() else ("h1", None)
+        if status is not None and status.state is VmState.SUSPENDED:
+            self.nodes.must(ActionKind.DISCARD_IMAGE, node, self.vm, expects=status.generation)
+        if self.adopted:
+            self.nodes.host(node).virsh("start", self.vm)
+            self.nodes.until(lambda: [one.state for one in self.seen().values()] == [VmState.RUNNING])
+            return
+        assert self.seen() == {}
+        assert self.nodes.host(node).virsh("list", "--all", "--name") == ""
+        self.nodes.must(ActionKind.START, node, self.vm, generation=1, spec=self.spec)
+
+
+def test_an_agent_that_dies_leaves_no_stale_disk(nodes: Nodes) -> None:
+    """One of ours, with an overlay and with a copy."""
+    spec = VmSpec("job#0", 1, 1, 96, 1, 500.0, template="own")
+    nodes.must(ActionKind.START, "h1", "job#0", generation=1, spec=spec)
+    die_everywhere(Life(nodes, "job#0", (f"{IMAGES}/job#0.g1",)))
+
+
+@pytest.mark.parametrize("nodes", ["copy"], indirect=True)
+def test_an_agent_that_dies_leaves_an_adopted_vm_as_it_was(nodes: Nodes, tmp_path: Path) -> None:
+    before = made_with_virsh(nodes, tmp_path)
+    nodes.must(ActionKind.ADOPT, "h1", generation=1, spec=VmSpec(PET, 1, 1, 96, 1, 500.0))
+    life = Life(nodes, PET, DISKS)
+    die_everywhere(life)
+    node, status = life.where()
+    assert "enable" in autostart_of(nodes, node)
+    nodes.must(ActionKind.RELEASE, node, expects=status.generation)
+    assert nodes.host(node).virsh("dumpxml", "--inactive", PET) == before
+
+
+def die_everywhere(life: Life) -> None:
+    for kind, point in DEATHS:
+        life.write()
+        life.dies(kind, point)
+        if kind is ActionKind.DISCARD_IMAGE:
+            life.begin_anew()
+            life.write()
+        life.check()
