@@ -57,7 +57,9 @@ class Rules:
         address: str = (scope.get("client") or ("", 0))[0]
         if not self.trusts(address):
             return address
-        for each in reversed(Headers(scope=scope).get("x-forwarded-for", "").split(",")):
+        # A proxy may add a line of its own after those that the browser sent: together they are one list.
+        lines = ",".join(Headers(scope=scope).getlist("x-forwarded-for"))
+        for each in reversed(lines.split(",")):
             named = each.strip()
             try:
                 ipaddress.ip_address(named)

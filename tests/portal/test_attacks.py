@@ -151,9 +151,10 @@ def test_other_hosts_are_not_answered_for(shared_cluster: Scene, host: str) -> N
 
 
 def test_headers_of_proxies_are_believed_of_proxies_alone() -> None:
-    def client(peer: str, forwarded: str) -> str:
+    def client(peer: str, *forwarded: str) -> str:
         rules = Rules(frozenset(), frozenset(), ("10.0.0.0/8",))
-        return rules.client({"client": (peer, 1), "headers": [(b"x-forwarded-for", forwarded.encode())]})
+        lines = [(b"x-forwarded-for", line.encode()) for line in forwarded]
+        return rules.client({"client": (peer, 1), "headers": lines})
 
     assert client("192.0.2.1", "1.1.1.1") == "192.0.2.1"
     assert client("10.0.0.1", "1.1.1.1") == "1.1.1.1"
@@ -161,6 +162,8 @@ def test_headers_of_proxies_are_believed_of_proxies_alone() -> None:
     assert client("10.0.0.1", "1.1.1.1, 10.0.0.2") == "1.1.1.1"
     assert client("10.0.0.1", "nonsense") == "10.0.0.1"
     assert client("10.0.0.1", "") == "10.0.0.1"
+    assert client("10.0.0.1", "6.6.6.6", "1.1.1.1") == "1.1.1.1"  # HAProxy adds a line of its own
+    assert client("10.0.0.1", "1.1.1.1", "10.0.0.2, 10.0.0.3") == "1.1.1.1"
 
 
 @pytest.mark.parametrize(
