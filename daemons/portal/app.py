@@ -24,7 +24,7 @@ from starlette.types import ASGIApp
 from daemons.portal import words
 from daemons.portal.desk import Desk, Refused, Unreachable
 from daemons.portal.doors import Doors
-from daemons.portal.guard import BODY_BYTES_MAX, Guard, Rules, TooLarge, TooSlow
+from daemons.portal.guard import Guard, Rules, TooLarge, TooSlow
 from daemons.portal.live import Live
 from daemons.portal.page import MENU, Entry, guarded, page, status_of
 from daemons.portal.pages import (
@@ -49,6 +49,7 @@ from daemons.portal.pages import (
 from daemons.portal.pictures import Pictures
 from daemons.portal.runs import Runs
 from daemons.portal.threads import Threads
+from daemons.portal.visitors import Visitors
 from daemons.portal.workshop import Workshop
 from shared.errors import StoreUnavailable
 from shared.logs import get_logger
@@ -58,6 +59,7 @@ if TYPE_CHECKING:
 
 HERE = Path(__file__).parent
 READING_THREADS = 8
+FORM_THREADS = 1  # they hold the interpreter: more would slow every answer
 TEXT_THREADS, PARSE_S = 4, 10.0
 STATIC_CACHE = "public, max-age=3600"
 
@@ -129,6 +131,8 @@ class Portal:
     reading: Reading | None = None
     templates: Jinja2Templates = field(default_factory=page_templates)
     threads: Threads = field(default_factory=lambda: Threads(READING_THREADS, "history"))
+    visitors: Visitors = field(default_factory=Visitors)
+    forms: Threads = field(default_factory=lambda: Threads(FORM_THREADS, "forms"))
     texts: Threads = field(default_factory=lambda: Threads(TEXT_THREADS, "texts"))
     parse_s: float = PARSE_S  # how long a text that somebody sends may take to be understood
     pictures: Pictures = field(default_factory=Pictures)
@@ -144,7 +148,7 @@ def app(portal: Portal, pages: tuple[ModuleType, ...] = PAGES) -> Starlette:
     routes: list[Any] = [Mount("/static", _Static(directory=HERE / "static"), name="static")]
     for module in pages:
         routes += [_behind_guard(route) for route in module.ROUTES]
-    made = _Guarded(portal.rules, routes=routes, exception_handlers=WRONG, lifespan=_lifespan)
+    made = _Guarded(portal, routes=routes, exception_handlers=WRONG, lifespan=_lifespan)
     made.router.redirect_slashes = False
     made.state.portal = portal
     paths = {route.path for route in routes if isinstance(route, Route)}
@@ -155,12 +159,12 @@ def app(portal: Portal, pages: tuple[ModuleType, ...] = PAGES) -> Starlette:
 class _Guarded(Starlette):
     """An application with the guard outside everything, the page that tells of a defect included."""
 
-    def __init__(self, rules: Rules, **named: Any) -> None:
-        self._rules = rules
+    def __init__(self, whole: Portal, **named: Any) -> None:
+        self._whole = whole
         super().__init__(**named)
 
     def build_middleware_stack(self) -> ASGIApp:
-        return Guard(super().build_middleware_stack(), self._rules)
+        return Guard(super().build_middleware_stack(), self._whole.rules, self._whole.visitors)
 
 
 def _behind_guard(route: Route) -> Route:
@@ -174,6 +178,7 @@ async def _lifespan(made: Starlette) -> AsyncIterator[None]:
     whole: Portal = made.state.portal
     whole.doors.close()
     whole.threads.close()
+    whole.forms.close()
     whole.texts.close()
     whole.pictures.workshop.close()
     whole.spans.close()
@@ -215,8 +220,10 @@ async def _store_away(request: Request, error: StoreUnavailable) -> Response:
     return _said(request, 503, TITLES[503], "The store does not answer. What is shown live is on the other pages.")
 
 
-async def _too_large(request: Request, _: TooLarge) -> Response:
-    return _said(request, 413, "That is too large", f"A request may have {BODY_BYTES_MAX} bytes.")
+async def _too_large(request: Request, error: TooLarge) -> Response:
+    answer = _said(request, 413, "That is too large", str(error))
+    answer.headers["connection"] = "close"  # the rest is not read
+    return answer
 
 
 async def _too_slow(request: Request, _: TooSlow) -> Response:

@@ -32,12 +32,13 @@ LOCAL = ("localhost", "127.0.0.1", "[::1]")
 
 @dataclass(frozen=True, slots=True)
 class Server:
-    """Where it listens, and how much at a time. `connections_max` of browsers, `readers_max` of these that listen for
-    changes; `request_s` for the head of a request to arrive."""
+    """Where it listens, and how much at a time. `connections_max` of browsers, `address_max` of one address,
+    `readers_max` that listen for changes; `request_s` for the head of a request to arrive."""
 
     address: Annotated[str, Form(r"[0-9A-Fa-f.:]{2,64}", "an IP address")] = "127.0.0.1"
     port: Annotated[int, Range(0, 65_535)] = 8443
-    connections_max: Annotated[int, Range(10, 100_000)] = 500
+    connections_max: Annotated[int, Range(10, 60_000)] = 500
+    address_max: Annotated[int, Range(4, 60_000)] = 32
     readers_max: Annotated[int, Range(1, 100_000)] = 200
     request_s: Period = 10.0
 
@@ -109,6 +110,7 @@ class PortalConfig:
     RULES: ClassVar[tuple[Rule, ...]] = (
         IsAddress("server.address"),
         AtLeast("server.connections_max", "server.readers_max"),
+        AtLeast("server.connections_max", "server.address_max"),
         AtLeast("sessions.absolute_s", "sessions.idle_s"),
     )
 

@@ -10,7 +10,11 @@ from dataclasses import dataclass
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from daemons.portal.visitors import Visitors
+
 BODY_BYTES_MAX = 1 << 20
+FORM_BYTES_MAX = 64 << 10  # of a form that holds no text of a file
+OPEN_BYTES_MAX = 8 << 10  # of whoever need not be logged in
 URL_BYTES_MAX = 8192
 HEADERS_MAX = 64
 HEAD_BYTES_MAX = 16 * 1024
@@ -84,7 +88,10 @@ def is_foreign(headers: Mapping[str, str], origins: frozenset[str]) -> bool:
 
 
 class TooLarge(Exception):
-    """A body is longer than is read."""
+    """A body is longer than the `bytes_max` that are read."""
+
+    def __init__(self, bytes_max: int) -> None:
+        super().__init__(f"A request for this page may have {bytes_max} bytes.")
 
 
 class TooSlow(Exception):
@@ -94,8 +101,8 @@ class TooSlow(Exception):
 class Guard:
     """Refuses what the portal does not answer before anything looks at it, and puts its headers on every answer."""
 
-    def __init__(self, app: ASGIApp, rules: Rules) -> None:
-        self._app, self._rules = app, rules
+    def __init__(self, app: ASGIApp, rules: Rules, visitors: Visitors) -> None:
+        self._app, self._rules, self._visitors = app, rules, visitors
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """One request."""
@@ -103,19 +110,25 @@ class Guard:
             if scope["type"] == "lifespan":
                 await self._app(scope, receive, send)
             return
-        scope.setdefault("state", {})["address"] = self._rules.client(scope)
+        state, address = scope.setdefault("state", {}), self._rules.client(scope)
         answer = _Answer(scope, send, self._rules)
         refused = _refusal(scope, self._rules)
         if refused is not None:
             await answer.plain(*refused)
             return
+        if not self._visitors.ask(address, asyncio.get_running_loop().time()):
+            await answer.plain(429, "There are too many requests from your address.", (b"retry-after", b"5"))
+            return
         body = _Body(receive)
+        state |= {"address": address, "body": body}
         try:
             await self._app(scope, body.receive, answer.send)
         except Exception:
             if not answer.gave_up:
                 raise
             # what follows from a reader that has been given up is no defect
+        finally:
+            self._visitors.answered(address)
 
 
 def _refusal(scope: Scope, rules: Rules) -> tuple[int, str] | None:
@@ -151,9 +164,10 @@ def _plain_path(path: str) -> str:
 
 
 class _Body:
-    """Counts what arrives, and how long it takes."""
+    """Counts what arrives, and how long it takes. `bytes_max`: so much is read; who knows who asks may raise it."""
 
     def __init__(self, receive: Receive) -> None:
+        self.bytes_max = OPEN_BYTES_MAX
         self._receive = receive
         self._bytes = 0
         self._complete = False
@@ -172,8 +186,8 @@ class _Body:
         except TimeoutError as error:
             raise TooSlow from error
         self._bytes += len(message.get("body", b""))
-        if self._bytes > BODY_BYTES_MAX:
-            raise TooLarge
+        if self._bytes > self.bytes_max:
+            raise TooLarge(self.bytes_max)
         self._complete = not message.get("more_body", False)
         return message
 
@@ -202,12 +216,13 @@ class _Answer:
             self.gave_up = self._scope["state"]["gave_up"] = True
             raise TooSlow from error
 
-    async def plain(self, status: int, text: str) -> None:
+    async def plain(self, status: int, text: str, *more: tuple[bytes, bytes]) -> None:
         """A refusal in words, before anything has looked at the request."""
         headers: Sequence[tuple[bytes, bytes]] = [
             (b"content-type", b"text/plain; charset=utf-8"),
             (b"content-length", str(len(text.encode())).encode()),
             (b"connection", b"close"),
+            *more,
         ]
         await self.send({"type": "http.response.start", "status": status, "headers": headers})
         await self.send({"type": "http.response.body", "body": text.encode()})

@@ -23,8 +23,9 @@ from daemons.portal.live import Live
 from daemons.portal.metrics import Metered, MeteredDesk, PortalMeter
 from daemons.portal.passwords import Hasher
 from daemons.portal.runs import Runs
-from daemons.portal.server import Bounds, listening, load_certificate, server, tls_of
+from daemons.portal.server import listening, load_certificate, server, tls_of
 from daemons.portal.tables import Base
+from daemons.portal.visitors import Bounds, Visitors
 from daemons.report.cluster_report import check_zone
 from daemons.store.reading import reading
 from shared import startup
@@ -129,12 +130,17 @@ class Process:
         desk = MeteredDesk(self._desk, meter)
         doors = doors_of(config, self._base, self._clock)
         settings = Settings(origin_of(config.public_url), config.read_only, config.server.readers_max)
-        self._portal = Portal(
-            desk, Live(desk), doors, rules_of(config), settings, self._reading, runs=runs_of(config, self._clock)
-        )
+        rules, runs = rules_of(config), runs_of(config, self._clock)
+        visitors = Visitors(Bounds(config.server.connections_max, config.server.address_max))
+        self._portal = Portal(desk, Live(desk), doors, rules, settings, self._reading, runs=runs, visitors=visitors)
         self._tls = self._certificate()
-        bounds = Bounds(config.server.connections_max, config.server.request_s)
-        self._server = server(Metered(app(self._portal), meter), bounds, self._tls)
+        self._server = server(
+            Metered(app(self._portal), meter),
+            visitors,
+            self._tls,
+            request_s=config.server.request_s,
+            is_proxy=rules.trusts,
+        )
         self._metrics = metrics_server(config.metrics.listen, meter)
         self._status = 0
 

@@ -20,10 +20,11 @@ from starlette.datastructures import FormData
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
+from starlette.types import Message, Scope
 
 from daemons.portal.accounts import Account
 from daemons.portal.desk import Refused, Unreachable
-from daemons.portal.guard import is_foreign
+from daemons.portal.guard import BODY_BYTES_MAX, FORM_BYTES_MAX, OPEN_BYTES_MAX, TooLarge, is_foreign
 from daemons.portal.sessions import Session, form_word
 from daemons.roles import Role
 from shared.errors import InvalidInput, InvalidValue, Problem, StoreUnavailable
@@ -113,6 +114,12 @@ def while_read_only(handler: Handler) -> Handler:
     return handler
 
 
+def with_files(handler: Handler) -> Handler:
+    """Mark a handler whose form holds texts of files: it may be larger than others."""
+    handler.with_files = True  # type: ignore[attr-defined]
+    return handler
+
+
 def require(*roles: Role) -> Callable[[Handler], Handler]:
     """Let only accounts of these roles reach a handler; to others the page does not exist."""
 
@@ -132,6 +139,9 @@ def guarded(handler: Handler) -> Handler:
     """The handler behind the login and the check of forms."""
     everybody = getattr(handler, "for_everybody", False)
     harmless = getattr(handler, "while_read_only", False)
+    bytes_max = BODY_BYTES_MAX if getattr(handler, "with_files", False) else FORM_BYTES_MAX
+    if everybody:
+        bytes_max = OPEN_BYTES_MAX
 
     @wraps(handler)
     async def run(request: Request) -> Response:
@@ -139,15 +149,21 @@ def guarded(handler: Handler) -> Handler:
         request.state.session = found
         if found is None and not everybody:
             return _to_login(request)
+        if found is not None:
+            portal(request).visitors.familiar.see(address(request), asyncio.get_running_loop().time())
         if request.method != "POST":
             return await handler(request)
+        if int(request.headers.get("content-length", "0")) > bytes_max:
+            raise TooLarge(bytes_max)
+        request.state.body.bytes_max = bytes_max
         try:
             await check_form(request)
             if portal(request).settings.read_only and not harmless:
                 return page(request, "refused.html", 403, title="Read-only", detail="This portal changes nothing.")
             return await handler(request)
         finally:
-            await request.close()  # files that were sent
+            if hasattr(request.state, "form"):
+                await request.state.form.close()  # files that were sent
 
     return run
 
@@ -178,20 +194,41 @@ async def check_form(request: Request) -> None:
     """Raises 403 unless what is posted comes from a form that this portal gave to this browser."""
     if is_foreign(request.headers, portal(request).rules.origins):
         raise HTTPException(403, "The form was not sent from a page of this portal.")
-    given = str((await form(request)).get("csrf", ""))
-    unknown = session(request) is None and FORM_COOKIE not in request.cookies
+    unknown = session(request) is None and FORM_COOKIE not in request.cookies  # then nothing of it is read
+    given = "" if unknown else str((await form(request)).get("csrf", ""))
     if unknown or not hmac.compare_digest(given.encode(), csrf(request).encode()):
         raise HTTPException(403, "The form is too old: go back, load the page again and repeat what you did.")
 
 
 async def form(request: Request) -> FormData:
-    """What was posted. Raises 400 for what is no form, or is in another encoding than ours: texts from odd ones cannot
-    be encoded again."""
+    """What was posted; what is large is taken apart beside the event loop. Raises 400 for what is no form, or is in
+    another encoding than ours: texts from odd ones cannot be encoded again."""
+    if hasattr(request.state, "form"):
+        found: FormData = request.state.form
+        return found
     kind, named = parse_options_header(request.headers.get("content-type", ""))
     known = kind in (b"application/x-www-form-urlencoded", b"multipart/form-data")
     if not known or named.get(b"charset", b"utf-8").lower() != b"utf-8":
         raise HTTPException(400, "What was sent is not a form.")
-    return await request.form(max_files=20, max_fields=500)
+    body = await request.body()
+    if len(body) <= OPEN_BYTES_MAX:
+        made = await _taken_apart(request.scope, body)
+    else:
+        made = await portal(request).forms.do(_taken_apart_here, request.scope, body)
+    request.state.form = made
+    return made
+
+
+def _taken_apart_here(scope: Scope, body: bytes) -> FormData:
+    """In a thread."""
+    return asyncio.run(_taken_apart(scope, body))
+
+
+async def _taken_apart(scope: Scope, body: bytes) -> FormData:
+    async def receive() -> Message:
+        return {"type": "http.request", "body": body, "more_body": False}
+
+    return await Request(scope, receive).form(max_files=20, max_fields=500)
 
 
 @dataclass(frozen=True, slots=True)

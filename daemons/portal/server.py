@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import socket
 import ssl
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import Any
 
 import uvicorn
@@ -15,41 +15,33 @@ from starlette.types import ASGIApp
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from daemons.portal.guard import HEAD_BYTES_MAX
+from daemons.portal.visitors import Visitors
 from shared.errors import InvalidInput, PermanentError, Problem
+from shared.logs import get_logger
 
 KEEP_ALIVE_S = 15
 GRACE_S = 3
 TLS_S = 10.0
 BACKLOG = 256
+REQUEST_S = 10.0
+ACCEPTED_AT_ONCE = 32
+PAUSE_S = 1.0
+OUT_OF = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 TURNED_AWAY = b"HTTP/1.1 503 Service Unavailable\r\ncontent-length: 0\r\nretry-after: 5\r\nconnection: close\r\n\r\n"
 
 
-@dataclass(frozen=True, slots=True)
-class Bounds:
-    """`connections_max` at a time; `request_s` for the head of a request to arrive after the first byte may come."""
-
-    connections_max: int = 500
-    request_s: float = 10.0
-
-
 class _Bounded(H11Protocol):
-    """A connection that is turned away when there are too many, and ended when a request does not come in time."""
+    """A connection that is ended when a request does not come in time."""
 
-    bounds = Bounds()
+    request_s = REQUEST_S
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn's
         super().connection_made(transport)
+        self.ended = asyncio.Event()
         self._head: asyncio.TimerHandle | None = None
-        self._turned_away = len(self.connections) > self.bounds.connections_max
-        if self._turned_away:
-            transport.write(TURNED_AWAY)
-            transport.close()
-            return
         self._await_head()
 
     def data_received(self, data: bytes) -> None:
-        if self._turned_away:
-            return
         before = self.cycle
         super().data_received(data)
         if self.cycle is not before:
@@ -59,10 +51,11 @@ class _Bounded(H11Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._stop_waiting()
+        self.ended.set()
         super().connection_lost(exc)
 
     def _await_head(self) -> None:
-        self._head = self.loop.call_later(self.bounds.request_s, self._too_slow)
+        self._head = self.loop.call_later(self.request_s, self._too_slow)
 
     def _stop_waiting(self) -> None:
         if self._head is not None:
@@ -73,9 +66,80 @@ class _Bounded(H11Protocol):
         self.transport.abort()
 
 
-def protocol(bounds: Bounds) -> type[H11Protocol]:
-    """The class of connections with these bounds."""
-    return type("Bounded", (_Bounded,), {"bounds": bounds})
+class _Listener:
+    """Takes connections from a socket as far as `visitors` has room for them, before anything is done for them; the
+    others are hung up on. What asyncio's own server does, with bounds that hold during the TLS handshake."""
+
+    def __init__(
+        self,
+        sock: socket.socket,
+        made: Callable[[], _Bounded],
+        tls: ssl.SSLContext | None,
+        visitors: Visitors,
+        is_proxy: Callable[[str], bool],
+    ) -> None:
+        self._sock, self._made, self._tls = sock, made, tls
+        self._visitors, self._is_proxy = visitors, is_proxy
+        self._loop = asyncio.get_running_loop()
+        self._serving: set[asyncio.Task[None]] = set()
+        self._again: asyncio.TimerHandle | None = None
+        sock.setblocking(False)
+        self._listen()
+
+    def close(self) -> None:
+        """Take no more."""
+        self._loop.remove_reader(self._sock)
+        if self._again is not None:
+            self._again.cancel()
+
+    async def wait_closed(self) -> None:
+        """Nothing: uvicorn waits for the connections itself."""
+
+    def _listen(self) -> None:
+        self._loop.add_reader(self._sock, self._accept)
+
+    def _accept(self) -> None:
+        for _ in range(ACCEPTED_AT_ONCE):  # then others have their turn
+            try:
+                sock, peer = self._sock.accept()
+            except (BlockingIOError, InterruptedError, ConnectionAbortedError):
+                return
+            except OSError as error:
+                if error.errno not in OUT_OF:
+                    raise
+                self._pause(error)
+                return
+            self._take(sock, peer[0])
+
+    def _pause(self, error: OSError) -> None:
+        """Leave those that wait in the kernel's queue for a moment: files or memory have run out."""
+        get_logger("portal").error("no connection can be taken", error=error.strerror)
+        self._loop.remove_reader(self._sock)
+        self._again = self._loop.call_later(PAUSE_S, self._listen)
+
+    def _take(self, sock: socket.socket, address: str) -> None:
+        sock.setblocking(False)
+        if not self._visitors.connect(address, self._loop.time(), self._is_proxy(address)):
+            if self._tls is None:
+                with contextlib.suppress(OSError):
+                    sock.send(TURNED_AWAY)
+            sock.close()
+            return
+        task = self._loop.create_task(self._serve(sock, address))
+        self._serving.add(task)
+        task.add_done_callback(self._serving.discard)
+
+    async def _serve(self, sock: socket.socket, address: str) -> None:
+        limit_s = TLS_S if self._tls is not None else None
+        try:
+            _, connection = await self._loop.connect_accepted_socket(
+                self._made, sock, ssl=self._tls, ssl_handshake_timeout=limit_s, ssl_shutdown_timeout=limit_s
+            )
+            await connection.ended.wait()
+        except OSError:  # it did not come as far as a request
+            pass
+        finally:
+            self._visitors.disconnect(address)
 
 
 class Server(uvicorn.Server):
@@ -88,26 +152,24 @@ class Server(uvicorn.Server):
         """Nothing: see above."""
         yield
 
-    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Begin to listen on the sockets; as uvicorn does, with bounds on how long TLS may take to begin and to end."""
-        await self.lifespan.startup()
-        config, loop = self.config, asyncio.get_running_loop()
-        limit_s = TLS_S if config.ssl else None
+    def __init__(self, config: uvicorn.Config, visitors: Visitors, is_proxy: Callable[[str], bool]) -> None:
+        super().__init__(config)
+        self._visitors, self._is_proxy = visitors, is_proxy
 
-        def connection() -> asyncio.Protocol:
-            return config.http_protocol_class(  # type: ignore[call-arg]  # as uvicorn makes it
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Begin to listen on the sockets; see `_Listener`."""
+        await self.lifespan.startup()
+        config = self.config
+
+        def connection() -> _Bounded:
+            made = config.http_protocol_class(  # type: ignore[call-arg]  # as uvicorn makes it
                 config=config, server_state=self.server_state, app_state=self.lifespan.state
             )
+            assert isinstance(made, _Bounded)
+            return made
 
         self.servers = [
-            await loop.create_server(
-                connection,
-                sock=sock,
-                ssl=config.ssl,
-                backlog=BACKLOG,
-                ssl_handshake_timeout=limit_s,
-                ssl_shutdown_timeout=limit_s,
-            )
+            _Listener(sock, connection, config.ssl, self._visitors, self._is_proxy)  # type: ignore[misc]  # closed alike
             for sock in sockets or []
         ]
         self.started = True
@@ -142,23 +204,30 @@ def load_certificate(context: ssl.SSLContext, cert_file: str, key_file: str) -> 
         raise InvalidInput(Problem(f"tls: {cert_file}", str(what), "a certificate and its key, PEM")) from error
 
 
-def server(app: ASGIApp, bounds: Bounds, tls: ssl.SSLContext | None = None) -> Server:
-    """A server for an application; it logs nothing of its own but what is wrong."""
+def server(
+    app: ASGIApp,
+    visitors: Visitors,
+    tls: ssl.SSLContext | None = None,
+    *,
+    request_s: float = REQUEST_S,
+    is_proxy: Callable[[str], bool] = lambda _: False,
+) -> Server:
+    """A server for an application; it logs nothing of its own but what is wrong. `request_s`: for the head of a request
+    to arrive after its first byte may come; `is_proxy`: whether an address is a trusted proxy's."""
     named: dict[str, Any] = {"ssl_context_factory": lambda *_: tls} if tls is not None else {}
     config = uvicorn.Config(
         app,
-        http=protocol(bounds),
+        http=type("Bounded", (_Bounded,), {"request_s": request_s}),
         ws="none",
         lifespan="on",
         log_config=None,
         access_log=False,
         proxy_headers=False,
         server_header=False,
-        limit_concurrency=bounds.connections_max + 1,
         timeout_keep_alive=KEEP_ALIVE_S,
         timeout_graceful_shutdown=GRACE_S,
         h11_max_incomplete_event_size=HEAD_BYTES_MAX,
         backlog=BACKLOG,
         **named,
     )
-    return Server(config)
+    return Server(config, visitors, is_proxy)

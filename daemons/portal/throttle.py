@@ -106,5 +106,7 @@ def network_of(address: str) -> str:
     except ValueError:
         return address[:64]
     if isinstance(parsed, ipaddress.IPv6Address):
+        if parsed.ipv4_mapped is not None:
+            return str(parsed.ipv4_mapped)
         return str(ipaddress.ip_network((parsed, 64), strict=False).network_address)
     return str(parsed)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 from urllib.parse import unquote
 
 import pytest
 
-from daemons.portal.guard import BODY_BYTES_MAX, POLICY, Rules, is_foreign
+from daemons.portal.guard import BODY_BYTES_MAX, FORM_BYTES_MAX, OPEN_BYTES_MAX, POLICY, Rules, is_foreign
+from daemons.portal.visitors import REQUESTS_BURST, Bounds, Visitors
 from tests.portal.scene import PASSWORD, URL, Browser, Scene
 
 SCRIPT = "<script>alert(1)</script>"
@@ -242,6 +244,73 @@ def test_large_bodies_are_refused(cluster: Scene) -> None:
     assert many.status_code == 400
     assert (lines.status_code, long.status_code) == (431, 431)
     assert not locked(cluster)
+
+
+def test_bodies_are_small_before_the_login(cluster: Scene) -> None:
+    """Told by their length or not, with the cookie of a form or without; where a form has no file it is small too."""
+    stranger, jane = cluster.browser(), cluster.browser("jane")
+    headers = SAME | {"content-type": "application/x-www-form-urlencoded"}
+    large, larger = b"csrf=" + b"x" * OPEN_BYTES_MAX, b"csrf=" + b"x" * FORM_BYTES_MAX
+
+    def sent(browser: Browser, path: str, content: Any) -> int:
+        return int(browser.client.post(path, content=content, headers=headers).status_code)
+
+    stranger.csrf("/login")
+    pages = [sent(stranger, path, large) for path in ("/login", "/ask", "/link/x")]
+    untold = sent(stranger, "/login", iter([large[:1000], large[1000:]]))
+
+    assert [*pages, untold] == [413] * 4
+    assert sent(jane, LOCK, large) == 403
+    assert sent(jane, LOCK, larger) == 413
+    assert sent(jane, "/workloads/submit", larger) == 403
+
+
+def test_nothing_of_a_form_is_read_without_its_cookie(cluster: Scene) -> None:
+    headers = SAME | {"content-type": "application/x-www-form-urlencoded"}
+
+    answer = cluster.browser().client.post("/login", content=b"&".join([b"a=1"] * 600), headers=headers)
+
+    assert answer.status_code == 403  # 400 were that there are too many fields
+
+
+def test_percent_signs_hold_nobody_up(cluster: Scene) -> None:
+    """Given somebody logged in who posts a megabyte of them, then it is taken apart beside the event loop."""
+    acme = cluster.browser("acme")
+    word = acme.csrf("/workloads/submit")
+    body = f"csrf={word}&toml=".encode() + b"%41" * 340_000
+    headers = SAME | {"content-type": "application/x-www-form-urlencoded"}
+    late_s: list[float] = []
+
+    async def watch(stop: asyncio.Event) -> None:
+        loop = asyncio.get_running_loop()
+        while not stop.is_set():
+            begun_s = loop.time()
+            await asyncio.sleep(0.005)
+            late_s.append(loop.time() - begun_s - 0.005)
+
+    calls = acme.client.portal
+    assert calls is not None
+    stop = calls.call(asyncio.Event)
+    watching = calls.start_task_soon(watch, stop)
+    answer = acme.client.post("/workloads/submit", content=body, headers=headers)
+    calls.call(stop.set)
+    watching.result()
+
+    assert answer.status_code == 422
+    assert max(late_s) < 0.25
+
+
+def test_requests_of_one_address_are_bounded(cluster: Scene) -> None:
+    """Given an address that asks without end, then it is told to wait, and others are answered."""
+    cluster.portal.visitors = Visitors(Bounds(requests_per_s=0.001))
+    attacker, other = cluster.client(client=("192.0.2.66", 1)), cluster.client(client=("192.0.2.7", 1))
+
+    statuses = [attacker.get("/login").status_code for _ in range(REQUESTS_BURST + 5)]
+    told = attacker.get("/login")
+
+    assert statuses.count(429) == 5
+    assert told.headers["retry-after"] == "5"
+    assert other.get("/login").status_code == 200
 
 
 def test_a_form_that_is_none_is_refused(cluster: Scene) -> None:

@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import resource
+import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from typing import Any
 
 import pytest
 from starlette.types import Receive, Scope, Send
+from structlog.testing import capture_logs
 
-from daemons.portal.server import Bounds, listening, server
+from daemons.portal.server import listening, server
+from daemons.portal.visitors import Bounds, Visitors
 from shared.errors import PermanentError
 
 HEAD = b"GET /login HTTP/1.1\r\nHost: portal.test\r\n"
@@ -32,10 +38,10 @@ async def app(scope: Scope, receive: Receive, send: Send) -> None:
 
 
 @asynccontextmanager
-async def served(bounds: Bounds) -> AsyncIterator[int]:
+async def served(connections_max: int = 500, request_s: float = 5.0, address_max: int = 32) -> AsyncIterator[int]:
     """The port of a server with these bounds."""
     sock = listening("127.0.0.1", 0)
-    made = server(app, bounds)
+    made = server(app, Visitors(Bounds(connections_max, address_max)), request_s=request_s)
     task = asyncio.create_task(made.serve([sock]))
     try:
         yield int(sock.getsockname()[1])
@@ -44,9 +50,12 @@ async def served(bounds: Bounds) -> AsyncIterator[int]:
         await task
 
 
-async def said(port: int, *parts: bytes, pause_s: float = 0.0) -> bytes:
-    """What the server says to what is sent in parts, until it hangs up."""
-    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+async def said(port: int, *parts: bytes, pause_s: float = 0.0, source: str = "127.0.0.1") -> bytes:
+    """What the server says to what is sent in parts from an address, until it hangs up."""
+    try:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port, local_addr=(source, 0))
+    except ConnectionError:
+        return b"hung up"
     try:
         for part in parts:
             writer.write(part)
@@ -64,7 +73,7 @@ def test_a_head_that_trickles_in_is_cut_off() -> None:
     """And one that never begins; others are answered meanwhile."""
 
     async def story() -> list[bytes]:
-        async with served(Bounds(50, 0.3)) as port:
+        async with served(50, 0.3) as port:
             trickle = asyncio.create_task(said(port, HEAD, *([b"X: y\r\n"] * 20), pause_s=0.05))
             silent = asyncio.create_task(said(port))
             good = await said(port, HEAD + b"Connection: close\r\n\r\n")
@@ -80,7 +89,7 @@ def test_a_connection_that_is_kept_open_may_be_used_again() -> None:
     """The time for a head does not cut off who asks again later."""
 
     async def story() -> bytes:
-        async with served(Bounds(50, 0.3)) as port:
+        async with served(50, 0.3) as port:
             again = HEAD + b"Connection: close\r\n\r\n"
             return await said(port, HEAD + b"\r\n", again, pause_s=0.5)
 
@@ -89,8 +98,8 @@ def test_a_connection_that_is_kept_open_may_be_used_again() -> None:
 
 def test_too_many_connections_are_turned_away() -> None:
     async def story() -> tuple[bytes, bytes]:
-        async with served(Bounds(5, 5.0)) as port:
-            held = [await asyncio.open_connection("127.0.0.1", port) for _ in range(5)]
+        async with served(7) as port:
+            held = [await asyncio.open_connection("127.0.0.1", port) for _ in range(6)]
             turned_away = await said(port, HEAD + b"\r\n")
             for _, writer in held:
                 writer.close()
@@ -103,9 +112,53 @@ def test_too_many_connections_are_turned_away() -> None:
     assert after.startswith(b"HTTP/1.1 200")
 
 
+def test_one_address_does_not_hold_every_connection() -> None:
+    """Given an address that holds all that it may, then it gets no more, and another is answered."""
+
+    async def story() -> tuple[bytes, bytes]:
+        async with served(address_max=4) as port:
+            held = [await asyncio.open_connection("127.0.0.1", port) for _ in range(4)]
+            await asyncio.sleep(0.05)
+            same = await said(port, HEAD + b"\r\n")
+            other = await said(port, HEAD + b"Connection: close\r\n\r\n", source="127.0.0.2")
+            for _, writer in held:
+                writer.close()
+            return same, other
+
+    same, other = asyncio.run(story())
+    assert b" 200 " not in same
+    assert other.startswith(b"HTTP/1.1 200")
+
+
+def test_connections_that_wait_for_files_are_told_once() -> None:
+    """Given a process that has no file left, then it says so about once a second, and goes on when there are some."""
+
+    async def story() -> tuple[list[Any], bytes]:
+        async with served() as port:
+            soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+            clients = [socket.socket() for _ in range(20)]
+            used = len(os.listdir("/proc/self/fd"))
+            resource.setrlimit(resource.RLIMIT_NOFILE, (used, hard))
+            try:
+                with capture_logs() as logged:
+                    for each in clients:
+                        each.connect(("127.0.0.1", port))
+                    await asyncio.sleep(0.5)
+            finally:
+                resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+                for each in clients:
+                    each.close()
+            await asyncio.sleep(1.0)
+            return logged, await said(port, HEAD + b"Connection: close\r\n\r\n")
+
+    logged, after = asyncio.run(story())
+    assert [each["event"] for each in logged] == ["no connection can be taken"]
+    assert after.startswith(b"HTTP/1.1 200")
+
+
 def test_a_head_that_is_too_long_is_refused() -> None:
     async def story() -> bytes:
-        async with served(Bounds()) as port:
+        async with served() as port:
             return await said(port, HEAD + b"X: " + b"y" * 20_000, b"y" * 20_000 + b"\r\n\r\n", pause_s=0.1)
 
     assert b" 200 " not in asyncio.run(story())

@@ -30,6 +30,7 @@ from daemons.portal.page import (
     read,
     require,
     status_of,
+    with_files,
 )
 from daemons.portal.pages.reports import figure
 from daemons.portal.times import Span, span_of
@@ -199,6 +200,7 @@ def _offered(row: Mapping[str, Any]) -> list[tuple[int, Any, Any]]:
     return [(number, offered, asked) for number, (offered, asked) in enumerate(pairs, 1)]
 
 
+@with_files
 @require(Role.PROVIDER, Role.OWNER)
 async def create(request: Request) -> Response:
     """Create the environment of a form or of a pasted agreement, or ask first whether its reservation is admitted."""
@@ -310,6 +312,7 @@ async def consent(request: Request) -> Response:
     )
 
 
+@with_files
 @require(Role.PROVIDER, Role.OWNER)
 async def reserve(request: Request) -> Response:
     """Have something else reserved for it: the table [assurance] of a whole agreement, or nothing."""

@@ -15,7 +15,20 @@ from starlette.routing import Route
 from daemons.cli import jobfile, webfile
 from daemons.portal.desk import Refused, Unreachable
 from daemons.portal.filling import NOTHING, Wrong, given
-from daemons.portal.page import account, ask, fields, form, go, page, parsed, portal, problems_of, require, status_of
+from daemons.portal.page import (
+    account,
+    ask,
+    fields,
+    form,
+    go,
+    page,
+    parsed,
+    portal,
+    problems_of,
+    require,
+    status_of,
+    with_files,
+)
 from daemons.portal.submitting import KINDS, from_files, from_form, room_for
 from daemons.portal.workloads import app_url, job_url
 from daemons.roles import Role
@@ -68,11 +81,13 @@ async def show_web(request: Request) -> Response:
     return await _page(request, "web", Shown(given(KINDS["web"].groups, None)))
 
 
+@with_files
 async def submit_job(request: Request) -> Response:
     """Submit jobs, or say how they are understood."""
     return await _submit(request, "job")
 
 
+@with_files
 @require(Role.PROVIDER, Role.OWNER)
 async def submit_web(request: Request) -> Response:
     """Submit web applications, or say how they are understood."""
