@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import jinja2
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Match, Mount, Route
 from starlette.staticfiles import StaticFiles
@@ -230,6 +230,10 @@ async def _too_slow(request: Request, _: TooSlow) -> Response:
     return _said(request, 408, "That took too long", "The request did not arrive in time.")
 
 
+async def _gone(_request: Request, _: ClientDisconnect) -> Response:
+    return Response(status_code=400)  # nobody is there to see it
+
+
 def _route_of(request: Request) -> str:
     """The page of a request as it is declared, such as "/link/{word}": what stands there is no matter for a log."""
     routes = (each for each in request.app.routes if isinstance(each, Route))
@@ -250,5 +254,6 @@ WRONG: dict[Any, Callable[[Request, Any], Awaitable[Response]]] = {
     StoreUnavailable: _store_away,
     TooLarge: _too_large,
     TooSlow: _too_slow,
+    ClientDisconnect: _gone,
     Exception: _defect,
 }

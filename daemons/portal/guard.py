@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import ipaddress
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
+import h11
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -95,7 +97,7 @@ class TooLarge(Exception):
 
 
 class TooSlow(Exception):
-    """A body, or the reader of an answer, takes longer than it may."""
+    """A body, or the reader of an answer, takes longer than it may, or the reader has gone."""
 
 
 class Guard:
@@ -144,6 +146,8 @@ def _refusal(scope: Scope, rules: Rules) -> tuple[int, str] | None:
         return 421, "This host name is not one that the portal answers for (public_url in its configuration)."
     if scope["method"] not in ("GET", "HEAD", "POST"):
         return 405, "Only GET, HEAD and POST are answered."
+    if "content-length" in headers and "transfer-encoding" in headers:
+        return 400, "A request has one length."  # what follows could be a request that somebody hid (RFC 9112 6.3)
     length = headers.get("content-length", "0")
     if not (length.isascii() and length.isdigit()) or int(length[:20]) > BODY_BYTES_MAX:
         return 413, f"A request may have {BODY_BYTES_MAX} bytes."
@@ -212,7 +216,7 @@ class _Answer:
         try:
             async with asyncio.timeout(SEND_S):
                 await self._send(message)
-        except TimeoutError as error:
+        except (TimeoutError, h11.LocalProtocolError) as error:  # the latter: what it sent was refused meanwhile
             self.gave_up = self._scope["state"]["gave_up"] = True
             raise TooSlow from error
 
@@ -224,5 +228,6 @@ class _Answer:
             (b"connection", b"close"),
             *more,
         ]
-        await self.send({"type": "http.response.start", "status": status, "headers": headers})
-        await self.send({"type": "http.response.body", "body": text.encode()})
+        with suppress(TooSlow):
+            await self.send({"type": "http.response.start", "status": status, "headers": headers})
+            await self.send({"type": "http.response.body", "body": text.encode()})

@@ -18,6 +18,7 @@ ENTRIES_MAX = 10_000
 class _Tries:
     wrong: int = 0
     last_s: float = 0.0
+    before_s: float = 0.0  # the one before that, for what is taken back
 
 
 class Tries:
@@ -41,7 +42,7 @@ class Tries:
         tries = self._tries.get(key)
         if tries is None or now_s - tries.last_s > FORGET_S:
             tries = self._tries[key] = _Tries()
-        tries.wrong, tries.last_s = tries.wrong + 1, now_s
+        tries.wrong, tries.before_s, tries.last_s = tries.wrong + 1, tries.last_s, now_s
         self._tries.move_to_end(key)
         while len(self._tries) > ENTRIES_MAX:
             self._tries.popitem(last=False)
@@ -54,7 +55,7 @@ class Tries:
         """What was counted last was not wrong."""
         tries = self._tries.get(key)
         if tries is not None:
-            tries.wrong = max(tries.wrong - 1, 0)
+            tries.wrong, tries.last_s = max(tries.wrong - 1, 0), tries.before_s
 
     def __len__(self) -> int:
         return len(self._tries)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import replace
@@ -10,6 +11,7 @@ from threading import Event
 
 import pytest
 from click.testing import CliRunner
+from starlette.types import Message
 
 from daemons.portal.account_command import account
 from daemons.portal.app import Settings
@@ -129,6 +131,50 @@ def test_one_account_does_not_take_every_line(made: Scene) -> None:
     made.portal.readers, made.portal.settings = 0, Settings(URL)
 
     assert (refused, full) == (503, 503)
+
+
+def test_lines_are_counted_before_they_begin(cluster: Scene) -> None:
+    """Given many lines that are asked for at the same moment, then no more are granted than one account may have."""
+    bob = cluster.browser("bob")
+    cookie = "; ".join(f"{name}={value}" for name, value in bob.client.cookies.items())
+    statuses: list[int] = []
+
+    async def one() -> None:
+        async def receive() -> Message:
+            await asyncio.sleep(60.0)
+            return {"type": "http.disconnect"}
+
+        async def send(message: Message) -> None:
+            statuses.extend([message["status"]] if message["type"] == "http.response.start" else [])
+
+        scope = {
+            "type": "http",
+            "http_version": "1.1",
+            "method": "GET",
+            "scheme": "https",
+            "path": "/live",
+            "query_string": b"views=jobs",
+            "headers": [(b"host", b"portal.test"), (b"cookie", cookie.encode())],
+            "client": ("192.0.2.1", 1),
+            "state": {},
+        }
+        await bob.client.app(scope, receive, send)
+
+    async def story() -> int:
+        tasks = [asyncio.create_task(one()) for _ in range(OF_ACCOUNT_MAX + 30)]
+        while len(statuses) < len(tasks):
+            await asyncio.sleep(0.01)
+        counted = cluster.portal.readers
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        return counted
+
+    assert bob.client.portal is not None
+    counted = bob.client.portal.call(story)
+
+    assert (statuses.count(200), statuses.count(503), counted) == (OF_ACCOUNT_MAX, 30, OF_ACCOUNT_MAX)
+    assert cluster.portal.readers == 0
 
 
 def test_sessions_are_counted_until_they_end(cluster: Scene) -> None:

@@ -176,6 +176,17 @@ def test_waits_grow_and_are_bounded() -> None:
     assert waits == [0.0, 0.0, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 60.0, 60.0, 60.0, 60.0]
 
 
+def test_what_was_not_looked_at_does_not_lengthen_the_wait() -> None:
+    tries = Tries(1, 60.0)
+    for now_s in (0.0, 2.0, 5.0):
+        tries.wrong("x", now_s)
+    before_s = tries.wait_s("x", 9.0)
+    tries.wrong("x", 9.0)
+    tries.undo("x")
+
+    assert tries.wait_s("x", 9.0) == before_s == 0.0
+
+
 def test_the_table_of_tries_is_bounded() -> None:
     tries = Tries(1, 60.0)
     for number in range(ENTRIES_MAX + 50):

@@ -5,15 +5,20 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import aclosing
+from typing import TYPE_CHECKING
 
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
+from starlette.types import Receive, Scope, Send
 
 from daemons.portal.accounts import Account
 from daemons.portal.live import LIVE_VIEWS
 from daemons.portal.page import account, page, portal
 from daemons.roles import VIEWS
+
+if TYPE_CHECKING:
+    from daemons.portal.app import Portal
 
 HEARTBEAT_S = 15.0
 LINE_S = 600.0  # then the browser connects again, and is asked again who it is
@@ -29,7 +34,27 @@ async def live(request: Request) -> Response:
         return page(request, "refused.html", 404, title="There is nothing to watch", detail="")
     if whole.readers >= whole.settings.readers_max or whole.readers_of[me.name] >= OF_ACCOUNT_MAX:
         return Response("Too many readers.", 503, {"retry-after": "30"}, "text/plain")
-    return StreamingResponse(_lines(request, me, wanted), media_type="text/event-stream")
+    return _Lines(whole, me, _lines(request, me, wanted))
+
+
+class _Lines(StreamingResponse):
+    """A line that counts from when it was granted until it has ended, however it ends."""
+
+    def __init__(self, whole: Portal, me: Account, lines: AsyncIterator[str]) -> None:
+        super().__init__(lines, media_type="text/event-stream")
+        self._whole, self._name = whole, me.name
+        whole.readers += 1
+        whole.readers_of[me.name] += 1
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send it."""
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            whole = self._whole
+            whole.readers -= 1
+            whole.readers_of[self._name] -= 1
+            whole.readers_of += Counter()  # drops who has none
 
 
 def may_watch(me: Account, name: str) -> bool:
@@ -39,21 +64,14 @@ def may_watch(me: Account, name: str) -> bool:
 
 async def _lines(request: Request, me: Account, wanted: list[str]) -> AsyncIterator[str]:
     whole = portal(request)
-    whole.readers += 1
-    whole.readers_of[me.name] += 1
     until_s = whole.desk.now_s() + LINE_S
-    try:
-        yield f"retry: {RETRY_MS}\n\n"
-        async with aclosing(whole.live.watch(me, wanted, HEARTBEAT_S)) as changes:
-            async for names in changes:
-                events = "".join(f"event: {name}\ndata: -\n\n" for name in (*names, "changed"))
-                yield events if names else ": here\n\n"
-                if whole.desk.now_s() >= until_s or await whole.doors.enter(request, used=False) is None:
-                    return
-    finally:
-        whole.readers -= 1
-        whole.readers_of[me.name] -= 1
-        whole.readers_of += Counter()  # drops who has none
+    yield f"retry: {RETRY_MS}\n\n"
+    async with aclosing(whole.live.watch(me, wanted, HEARTBEAT_S)) as changes:
+        async for names in changes:
+            events = "".join(f"event: {name}\ndata: -\n\n" for name in (*names, "changed"))
+            yield events if names else ": here\n\n"
+            if whole.desk.now_s() >= until_s or await whole.doors.enter(request, used=False) is None:
+                return
 
 
 ROUTES = [Route("/live", live, methods=["GET"])]
