@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import secrets
+from collections import Counter
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
@@ -22,6 +23,7 @@ from shared.model import check_name
 
 TEXT_LENGTH_MAX = 500
 ASKED_MAX = 200  # accounts that wait for approval; more are not taken
+ASKED_OF_ADDRESS_MAX = 5  # of these, asked for from one network
 LINK_S = 24 * 3600.0
 LAST = "This is the only provider that can log in: make another first."
 NAME_LENGTH_MAX = 64
@@ -43,7 +45,8 @@ class State(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Account:
-    """Somebody who logs in. `contact`, `why`: what was said when it was asked for."""
+    """Somebody who logs in. `contact`, `why`: what was said when it was asked for; `address`: the network from which.
+    has_factor: a second factor is asked for at its login."""
 
     name: str
     role: Role
@@ -51,6 +54,8 @@ class Account:
     made_s: float = 0.0
     contact: str = ""
     why: str = ""
+    address: str = ""
+    has_factor: bool = False
 
     @property
     def sender(self) -> str:
@@ -61,6 +66,10 @@ class Account:
     def is_provider(self) -> bool:
         """Whether it may see and do everything."""
         return self.role is Role.PROVIDER
+
+
+class NameTaken(InvalidInput):
+    """Somebody else has the name."""
 
 
 class LastProvider(PermanentError):
@@ -99,21 +108,43 @@ class Accounts:
 
     def asked(self) -> int:
         """How many wait for approval."""
+        return self.asked_from().total()
+
+    def asked_from(self) -> Counter[str]:
+        """How many wait for approval, by the network from which they were asked for."""
         with self._base.reading() as connection:
-            rows = connection.execute(select(accounts.c.name).where(accounts.c.state == State.ASKED.value)).all()
-        return len(rows)
+            rows = connection.execute(select(accounts.c.address).where(accounts.c.state == State.ASKED.value)).all()
+        return Counter(row.address for row in rows)
+
+    def refuse_from(self, address: str) -> tuple[str, ...]:
+        """Delete every account that waits and was asked for from a network; their names."""
+        waiting = (accounts.c.state == State.ASKED.value) & (accounts.c.address == address)
+        with self._base.writing() as connection:
+            names = [row.name for row in connection.execute(select(accounts.c.name).where(waiting))]
+            connection.execute(delete(accounts).where(waiting))
+        return tuple(names)
 
     def add(
-        self, name: str, role: Role, password: str, state: State, at_s: float, contact: str = "", why: str = ""
+        self,
+        name: str,
+        role: Role,
+        password: str,
+        state: State,
+        at_s: float,
+        contact: str = "",
+        why: str = "",
+        address: str = "",
     ) -> Account:
-        """Make an account; `password`: its hash. Raises `InvalidInput` for a name that is taken or none, a text that is
-        too long, and too many that wait."""
-        account = Account(_name(name), role, state, at_s, _text("contact", contact), _text("why", why))
-        if state is State.ASKED and self.asked() >= self._asked_max:
-            raise InvalidInput(Problem("name", "too many accounts wait for approval", "to be asked for later"))
+        """Make an account; `password`: its hash, `address`: the network from which it is asked for. Raises
+        `InvalidInput` for a name that is none, a text that is too long, and too many that wait, `NameTaken`."""
+        account = Account(_name(name), role, state, at_s, _text("contact", contact), _text("why", why), address)
+        if state is State.ASKED:
+            waiting = self.asked_from()
+            if waiting.total() >= self._asked_max or waiting[address] >= ASKED_OF_ADDRESS_MAX:
+                raise InvalidInput(Problem("name", "too many accounts wait for approval", "to be asked for later"))
         with self._base.writing() as connection:
             if connection.execute(select(accounts.c.name).where(accounts.c.name == name)).first() is not None:
-                raise InvalidInput(Problem("name", f"{name!r} is taken", "another name"))
+                raise NameTaken(Problem("name", f"{name!r} is taken", "another name"))
             connection.execute(
                 insert(accounts).values(
                     name=name,
@@ -125,6 +156,7 @@ class Accounts:
                     why=account.why,
                     link="",
                     link_until_s=0.0,
+                    address=address,
                 )
             )
         return account
@@ -168,12 +200,13 @@ class Accounts:
     # --- links that work once ---------------------------------------------------------------------------------------
 
     def make_link(self, name: str, now_s: float) -> str:
-        """What the link for a new password holds, good for `LINK_S`; an earlier one is void. Raises `InvalidInput` when
-        there is no such account."""
+        """What the link for a new password holds, good for `LINK_S`; an earlier one is void, and sessions end. Raises
+        `InvalidInput` when there is no such account."""
         word = secrets.token_urlsafe(32)
         change = update(accounts).where(accounts.c.name == name)
         with self._base.writing() as connection:
             done = connection.execute(change.values(link=digest(word), link_until_s=now_s + LINK_S)).rowcount
+            connection.execute(delete(sessions).where(sessions.c.account == name))
         if not done:
             raise InvalidInput(Problem("name", f"there is no account {name!r}"))
         return word
@@ -213,7 +246,16 @@ def digest(word: str) -> str:
 
 
 def _account(row: Row[Any]) -> Account:
-    return Account(row.name, Role(row.role), State(row.state), row.made_s, row.contact, row.why)
+    return Account(
+        row.name,
+        Role(row.role),
+        State(row.state),
+        row.made_s,
+        row.contact,
+        row.why,
+        row.address,
+        bool(row.factor),
+    )
 
 
 def _name(name: str) -> str:

@@ -18,7 +18,7 @@ from daemons.portal.passwords import Hasher, TooBusy
 from daemons.portal.sessions import Session, Sessions
 from daemons.portal.tables import Base
 from daemons.portal.threads import Threads
-from daemons.portal.throttle import Throttle, Tries
+from daemons.portal.throttle import Throttle, Tries, network_of
 from shared.errors import StoreUnavailable
 from shared.ports import Clock
 
@@ -92,10 +92,18 @@ class Doors:
         return done
 
     async def note(
-        self, request: Request, account: str, what: str, *, subject: str = "", why: str = "", done: bool = True
+        self,
+        request: Request,
+        account: str,
+        what: str,
+        *,
+        subject: str = "",
+        why: str = "",
+        done: bool = True,
+        detail: str = "",
     ) -> None:
-        """Keep in the log what was done or tried."""
-        entry = Entry(self._clock.now_s(), account, request.state.address, what, subject, why, done)
+        """Keep in the log what was done or tried; `account`: who, as on the bus, "" for somebody not logged in."""
+        entry = Entry(self._clock.now_s(), account, request.state.address, what, subject, why, done, detail)
         await self.keep(lambda: self.log.note(entry))
 
     # --- sessions ---------------------------------------------------------------------------------------------------
@@ -161,12 +169,12 @@ class Doors:
             return Wait(wait_s)
         self._throttle.wrong(name, where, now_s)  # counts while it is checked: many at once gain nothing
         try:
-            right = await self.hasher.check(password, stored)
+            right = await self.hasher.check(password, stored, network_of(where), trusted)
         except TooBusy:
             self._throttle.unchecked(name, where)
             raise
         if not right or account is None or account.state is not State.ACTIVE:
-            await self.note(request, name, "login", done=False)
+            await self.note(request, account.sender if account else "", "login", subject=name, done=False)
             return None
         self._throttle.right(name, where)
         return account

@@ -15,8 +15,9 @@ DETAIL_LENGTH_MAX = 500
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One thing that was done or tried. `account`: who did it, as on the bus where it is known, else what was typed;
-    `what`: a stable code (`login`, `account-approve`)."""
+    """One thing that was done or tried. `account`: who did it, as on the bus, or whose password was tried; "" where
+    there is none of that name. `what`: a stable code (`login`, `account-approve`). `subject`: what it is about, of a
+    failed login what was typed."""
 
     at_s: float
     account: str

@@ -3,12 +3,16 @@ second."""
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import hashlib
+import heapq
 import hmac
 import os
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import count
 from typing import TypeVar
 
 from daemons.portal.threads import Threads
@@ -20,6 +24,7 @@ SALT_BYTES = 16
 HASH_BYTES = 32
 WORKERS = 2
 WAITING_MAX = 32
+OF_ADDRESS_MAX = 4
 
 T = TypeVar("T")
 
@@ -88,27 +93,68 @@ def fits(password: str, stored: str) -> bool:
 
 
 class Hasher:
-    """Computes hashes beside the event loop, a few at a time; raises `TooBusy` when too many wait."""
+    """Computes hashes beside the event loop, a few at a time, for addresses that are known before others. Raises
+    `TooBusy` when too many wait: `waiting_max` in all, three quarters of that for unknown addresses, and
+    `OF_ADDRESS_MAX` for one of these."""
 
     def __init__(self, work: Work | None = None, waiting_max: int = WAITING_MAX) -> None:
         self.waiting_max = waiting_max
         self.work = work or Work()
         self._threads = Threads(WORKERS, "scrypt")
         self._nobodys = hashed("nobody has this password", self.work)
+        self._busy = 0
+        self._queue: list[tuple[bool, int, asyncio.Future[None]]] = []
+        self._turns = count()
+        self._of: Counter[str] = Counter()
 
-    async def make(self, password: str) -> str:
+    async def make(self, password: str, address: str = "", known: bool = False) -> str:
         """The hash of a password."""
-        return await self._do(hashed, password, self.work)
+        return await self._do(address, known, hashed, password, self.work)
 
-    async def check(self, password: str, stored: str) -> bool:
-        """Whether it is the password of a hash; with none ("": nobody has the name) it takes as long and is not."""
-        right = await self._do(fits, password, stored or self._nobodys)
+    async def check(self, password: str, stored: str, address: str = "", known: bool = False) -> bool:
+        """Whether it is the password of a hash; with none ("": nobody has the name) it takes as long and is not.
+        `address`: the network that asks; `known`: the account has been used from there."""
+        right = await self._do(address, known, fits, password, stored or self._nobodys)
         return bool(right and stored)
 
-    async def _do(self, function: Callable[..., T], *values: object) -> T:
-        if self._threads.waiting >= self.waiting_max:
+    async def _do(self, address: str, known: bool, function: Callable[..., T], *values: object) -> T:
+        waiting = self._of.total()
+        if waiting >= (self.waiting_max if known else self.waiting_max * 3 // 4):
             raise TooBusy("too many logins at the moment; try again in a few seconds")
-        return await self._threads.do(function, *values)
+        if address and not known and self._of[address] >= OF_ADDRESS_MAX:
+            raise TooBusy("too many logins from your address at the moment; try again in a few seconds")
+        self._of[address] += 1
+        try:
+            await self._turn(known)
+            try:
+                return await self._threads.do(function, *values)
+            finally:
+                self._pass_on()
+        finally:
+            self._of[address] -= 1
+            self._of += Counter()  # drops who has none
+
+    async def _turn(self, known: bool) -> None:
+        """Wait for a free thread; `_pass_on` must follow."""
+        if self._busy < WORKERS:
+            self._busy += 1
+            return
+        turn = asyncio.get_running_loop().create_future()
+        heapq.heappush(self._queue, (not known, next(self._turns), turn))
+        try:
+            await turn
+        except asyncio.CancelledError:
+            if turn.done() and not turn.cancelled():
+                self._pass_on()
+            raise
+
+    def _pass_on(self) -> None:
+        while self._queue:
+            turn = heapq.heappop(self._queue)[2]
+            if not turn.done():
+                turn.set_result(None)
+                return
+        self._busy -= 1
 
     def close(self) -> None:
         """End the threads."""

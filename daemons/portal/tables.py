@@ -17,21 +17,27 @@ from sqlalchemy import (
     MetaData,
     Table,
     Text,
+    false,
     insert,
     inspect,
     select,
+    text,
+    update,
 )
+from sqlalchemy.schema import CreateColumn
 
 from daemons.store.engine import in_words, make_engine, make_file, parse_url
 from shared.errors import InvalidInput, Problem
 
-VERSION = 1
+VERSION = 2
 
 metadata = MetaData()
 
 schema = Table("portal_schema", metadata, Column("version", Integer, primary_key=True, autoincrement=False))
 
-# `link`: the hash of a one-time link with which a password is set, until `link_until_s`.
+# `link`: the hash of a one-time link with which a password is set, until `link_until_s`. `address`: where it was asked
+# for. `factor`: the secret of the second factor, `factor_new` one that was shown and not confirmed, both in base32;
+# `factor_step`: the step of the last code that was used.
 accounts = Table(
     "portal_accounts",
     metadata,
@@ -44,9 +50,13 @@ accounts = Table(
     Column("why", Text, nullable=False),
     Column("link", Text, nullable=False),
     Column("link_until_s", Double, nullable=False),
+    Column("address", Text, nullable=False, server_default=""),
+    Column("factor", Text, nullable=False, server_default=""),
+    Column("factor_new", Text, nullable=False, server_default=""),
+    Column("factor_step", Integer, nullable=False, server_default="0"),
 )
 
-# `id`: the hash of what the cookie holds.
+# `id`: the hash of what the cookie holds. `strong`: begun with a second factor, or by a proxy that answers for it.
 sessions = Table(
     "portal_sessions",
     metadata,
@@ -55,8 +65,11 @@ sessions = Table(
     Column("address", Text, nullable=False),
     Column("made_s", Double, nullable=False),
     Column("used_s", Double, nullable=False),
+    Column("strong", Boolean, nullable=False, server_default=false()),
     Index("portal_sessions_account", "account"),
 )
+
+SINCE_2 = (*(accounts.c[name] for name in ("address", "factor", "factor_new", "factor_step")), sessions.c.strong)
 
 # Logins, and what was done to accounts.
 log = Table(
@@ -95,6 +108,8 @@ class Base:
                 metadata.create_all(connection)
                 connection.execute(insert(schema).values(version=VERSION))
             found = connection.execute(select(schema.c.version)).scalar()
+            if found == 1:
+                found = _to_2(connection)
         if found != VERSION:
             where = self.url.render_as_string(hide_password=True)
             what = f"its tables have version {found}, this program knows {VERSION}"
@@ -115,6 +130,15 @@ class Base:
     def close(self) -> None:
         """Close the connections."""
         self._engine.dispose()
+
+
+def _to_2(connection: Connection) -> int:
+    """Add what version 2 has more."""
+    for column in SINCE_2:
+        made = CreateColumn(column).compile(connection)
+        connection.execute(text(f"ALTER TABLE {column.table.name} ADD COLUMN {made}"))
+    connection.execute(update(schema).values(version=2))
+    return 2
 
 
 def _make_file(path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import unicodedata
 from collections.abc import Callable
 from typing import Any
 
@@ -55,6 +56,12 @@ def mib(value: float | None) -> str:
     return f"{number(value / 1024, 1)} GiB" if abs(value) >= 1024 else f"{number(value, 0)} MiB"
 
 
+def plain(text: str) -> str:
+    """A text that anybody may have made, without what changes how others are shown: control characters and those of
+    format (Unicode Cc and Cf) are replaced."""
+    return "".join("\ufffd" if unicodedata.category(char) in ("Cc", "Cf") else char for char in text)
+
+
 FILTERS: dict[str, Callable[..., Any]] = {
     "span": span,
     "ago": ago,
@@ -62,4 +69,5 @@ FILTERS: dict[str, Callable[..., Any]] = {
     "number": number,
     "percent": percent,
     "mib": mib,
+    "plain": plain,
 }

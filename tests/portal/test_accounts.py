@@ -10,17 +10,17 @@ from types import ModuleType
 
 import pytest
 from click.testing import CliRunner
-from sqlalchemy import update
+from sqlalchemy import text, update
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 from structlog.testing import capture_logs
 
 from daemons.portal.account_command import account
-from daemons.portal.accounts import Accounts, LastProvider, State
+from daemons.portal.accounts import ASKED_OF_ADDRESS_MAX, Accounts, LastProvider, State
 from daemons.portal.page import for_everybody
 from daemons.portal.passwords import fits, hashed, weakness
-from daemons.portal.tables import Base
+from daemons.portal.tables import SINCE_2, Base, schema
 from daemons.portal.tables import accounts as table
 from daemons.roles import Role
 from shared.errors import InvalidInput
@@ -75,12 +75,20 @@ def test_what_is_wrong_with_what_is_asked_for_is_said(cluster: Scene) -> None:
         field: cluster.browser().post("/ask", FORM | {field: text})
         for field, text in (("name", "a b"), ("password", "short"), ("again", "different"), ("why", "x" * 501))
     }
-    taken = cluster.browser().post("/ask", FORM | {"name": "jane"})
 
     assert {field: answer.status_code for field, answer in answers.items()} == dict.fromkeys(answers, 422)
-    assert taken.status_code == 422
-    assert "taken" in taken.text
     assert cluster.portal.doors.accounts.asked() == 0
+
+
+def test_asking_does_not_tell_which_names_there_are(cluster: Scene) -> None:
+    """The provider is told."""
+    answers = [cluster.browser().post("/ask", FORM | {"name": name}) for name in ("jane", "newco")]
+
+    texts = [answer.text.replace(name, "NAME") for answer, name in zip(answers, ("jane", "newco"), strict=True)]
+    assert {answer.status_code for answer in answers} == {200}
+    assert texts[0].split("<footer")[0] == texts[1].split("<footer")[0]
+    noted = [(each.subject, each.done) for each in cluster.portal.doors.log.entries(0.0, cluster.now_s + 1.0)]
+    assert {("jane", False), ("newco", True)} <= set(noted)
 
 
 def test_nobody_asks_to_be_a_provider(cluster: Scene) -> None:
@@ -106,6 +114,43 @@ def test_accounts_that_wait_are_bounded(tmp_path: Path) -> None:
 
     with pytest.raises(InvalidInput, match="too many"):
         accounts.add("more", Role.USER, "x", State.ASKED, 0.0)
+    base.close()
+
+
+def test_one_network_does_not_fill_the_places_of_those_who_wait(cluster: Scene) -> None:
+    """Given a network that asks again and again over hours, then a few wait, and all of them go by one button."""
+    jane = cluster.browser("jane")
+    for number in range(8):
+        cluster.browser(client=("192.0.2.66", 1)).post("/ask", FORM | {"name": f"n{number}"})
+        cluster.wait(3_601.0)
+    cluster.browser(client=("192.0.2.7", 1)).post("/ask", FORM)
+    waiting = cluster.portal.doors.accounts.asked_from()
+    jane.login("jane")
+
+    refused = jane.post("/refuse-accounts", {"address": "192.0.2.66", "why": "noise"}, "/accounts")
+
+    assert waiting == {"192.0.2.66": ASKED_OF_ADDRESS_MAX, "192.0.2.7": 1}
+    assert refused.status_code == 303
+    assert cluster.portal.doors.accounts.asked_from() == {"192.0.2.7": 1}
+    assert jane.post("/refuse-accounts", {"address": "192.0.2.66"}, "/accounts").status_code == 409
+    assert cluster.browser("acme").post("/refuse-accounts", {"address": ""}, "/account").status_code == 404
+
+
+def test_a_store_of_the_version_before_is_brought_up(tmp_path: Path) -> None:
+    base = Base(f"sqlite:///{tmp_path}/portal.db")
+    base.open()
+    Accounts(base).add("jane", Role.PROVIDER, "x", State.ACTIVE, 0.0)
+    with base.writing() as connection:
+        for column in SINCE_2:
+            connection.execute(text(f"ALTER TABLE {column.table.name} DROP COLUMN {column.name}"))
+        connection.execute(update(schema).values(version=1))
+
+    base.open()
+
+    found = Accounts(base).find("jane")
+    assert found is not None
+    assert (found.address, found.has_factor) == ("", False)
+    base.open()
     base.close()
 
 
@@ -180,6 +225,14 @@ def test_a_link_sets_a_password_once(cluster: Scene) -> None:
     assert again.status_code == 404
     assert acme.login("acme").status_code == 401
     assert acme.login("acme", new["new"]).status_code == 303
+
+
+def test_a_link_ends_sessions_when_it_is_made(cluster: Scene) -> None:
+    acme, jane = cluster.browser("acme"), cluster.browser("jane")
+
+    jane.post("/accounts/acme/link", {}, "/accounts")
+
+    assert acme.client.get("/account", follow_redirects=False).status_code == 303
 
 
 def test_a_link_is_good_for_a_day(cluster: Scene) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 
 import pytest
@@ -9,9 +10,10 @@ import pytest
 from daemons.portal.accounts import State
 from daemons.portal.doors import SignOn
 from daemons.portal.page import COOKIE
+from daemons.portal.passwords import OF_ADDRESS_MAX, WAITING_MAX, WORKERS, Hasher, TooBusy, hashed
 from daemons.portal.throttle import ENTRIES_MAX, Throttle, Tries
 from daemons.roles import Role
-from tests.portal.scene import PASSWORD, URL, Browser, Scene, scene
+from tests.portal.scene import PASSWORD, URL, WORK, Browser, Scene, scene
 
 NEW = "another good password"
 
@@ -153,6 +155,53 @@ def test_a_hundred_wrong_passwords_cost_time_and_lock_nobody_out(cluster: Scene)
     assert traveller.login("jane").status_code == 303
     entries = cluster.portal.doors.log.entries(0.0, cluster.now_s + 1.0)
     assert sum(not each.done for each in entries) < 10  # what was not even looked at fills no log
+
+
+def test_failed_logins_are_noted_for_the_account_that_was_tried(cluster: Scene) -> None:
+    """And under nobody's name for one that there is not: what is typed puts nothing under another account."""
+    attacker, jane = cluster.browser(client=("198.51.100.1", 1)), cluster.browser("jane")
+    odd = "operator.jane \u202e\x1b[31m"
+    for name in ("jane", "operator.jane", odd):
+        attacker.login(name, "a wrong password")
+
+    failed = [each for each in cluster.portal.doors.log.entries(0.0, cluster.now_s + 1.0) if not each.done]
+    shown = jane.get("/audit?kind=login").text
+
+    assert [(each.account, each.subject) for each in reversed(failed)] == [
+        ("operator.jane", "jane"),
+        ("", "operator.jane"),
+        ("", odd),
+    ]
+    assert "\u202e" not in shown
+    assert "\x1b" not in shown
+    assert "<bdi>operator.jane \ufffd\ufffd[31m</bdi>" in shown
+
+
+def test_known_addresses_come_first_where_passwords_wait() -> None:
+    """Given one address that tries many at once, then it has few places, and who is known is served before others."""
+    hasher = Hasher(WORK)
+    stored, served = hashed(PASSWORD, WORK), []
+
+    async def one(address: str, known: bool) -> str:
+        try:
+            await hasher.check(PASSWORD, stored, address, known)
+        except TooBusy:
+            return "busy"
+        served.append(address)
+        return "checked"
+
+    async def story() -> list[str]:
+        calls = [one("192.0.2.66", False) for _ in range(20)]
+        calls += [one(f"203.0.113.{number}", False) for number in range(40)]
+        return await asyncio.gather(*calls, one("198.51.100.1", True))
+
+    said = asyncio.run(story())
+    hasher.close()
+
+    assert said[:20].count("checked") == OF_ADDRESS_MAX
+    assert said[:60].count("checked") == WAITING_MAX * 3 // 4
+    assert said[60] == "checked"
+    assert served.index("198.51.100.1") <= WORKERS
 
 
 def test_the_right_password_costs_nobody_anything() -> None:

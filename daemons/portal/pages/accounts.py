@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 
 from starlette.requests import Request
@@ -27,7 +28,9 @@ async def listed(request: Request, status: int = 200, **data: object) -> Respons
     doors = portal(request).doors
     found = await doors.keep(doors.accounts.all)
     given = {"problems": [], "link": "", "link_of": "", "hours": LINK_S / 3600.0} | data
-    return page(request, "accounts.html", status, accounts=found, **given)
+    waiting = Counter(one.address for one in found if one.state is State.ASKED)
+    several = {address: count for address, count in waiting.items() if count > 1}
+    return page(request, "accounts.html", status, accounts=found, several=several, **given)
 
 
 @require(Role.PROVIDER)
@@ -49,6 +52,18 @@ async def refuse(request: Request) -> Response:
     """Delete an account that was asked for."""
     accounts, name = portal(request).doors.accounts, request.path_params["name"]
     return await _done(request, "account-refuse", lambda: accounts.remove(name, State.ASKED))
+
+
+@while_read_only
+@require(Role.PROVIDER)
+async def refuse_from(request: Request) -> Response:
+    """Delete every account that was asked for from an address."""
+    filled, doors = await fields(request), portal(request).doors
+    where = filled.text("address")
+    names = await doors.keep(lambda: doors.accounts.refuse_from(where))
+    if not names:
+        return await listed(request, 409, problems=[GONE])
+    return await _noted(request, "account-refuse", " ".join(names), filled.text("why"))
 
 
 @while_read_only
@@ -88,6 +103,7 @@ async def link(request: Request) -> Response:
         word = await doors.keep(lambda: doors.accounts.make_link(name, now_s))
     except InvalidInput as error:
         return await listed(request, 409, problems=problems_of(error))
+    doors.sessions.forget(name)
     await doors.note(request, account(request).sender, "account-link", subject=name, why=filled.text("why"))
     return await listed(request, link=f"{whole.settings.public_url}/link/{word}", link_of=name)
 
@@ -121,6 +137,7 @@ async def _noted(request: Request, what: str, name: str, why: str) -> Response:
 
 ROUTES = [
     Route(HERE, show, methods=["GET"]),
+    Route("/refuse-accounts", refuse_from, methods=["POST"]),
     Route(HERE + "/{name}/approve", approve, methods=["POST"]),
     Route(HERE + "/{name}/refuse", refuse, methods=["POST"]),
     Route(HERE + "/{name}/lock", lock, methods=["POST"]),

@@ -9,7 +9,7 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
-from daemons.portal.accounts import State
+from daemons.portal.accounts import NameTaken, State
 from daemons.portal.doors import Wait
 from daemons.portal.page import (
     FORM_COOKIE,
@@ -110,7 +110,7 @@ async def change_password(request: Request) -> Response:
         return page(request, "account.html", 429, problems=[text])
     if found is None:
         return page(request, "account.html", 422, problems=["The old password is wrong."])
-    made = await doors.hasher.make(new)
+    made = await doors.hasher.make(new, known=True)
     await doors.keep(lambda: doors.accounts.set_password(me.name, made))
     await doors.keep(lambda: doors.sessions.close_all(me.name))
     await doors.note(request, me.sender, "password-change", subject=me.sender)
@@ -143,16 +143,19 @@ async def ask_account(request: Request) -> Response:
             raise InvalidInput(Problem("password", "was not repeated as it was"))
         role = Role.OWNER if filled.text("role") == Role.OWNER.value else Role.USER
         doors.asking.wrong(where, now_s)
-        made = await doors.hasher.make(password)
+        made = await doors.hasher.make(password, where)
         account_of = doors.accounts.add
         await doors.keep(
-            lambda: account_of(name, role, made, State.ASKED, now_s, filled.text("contact"), filled.text("why"))
+            lambda: account_of(name, role, made, State.ASKED, now_s, filled.text("contact"), filled.text("why"), where)
         )
+    except NameTaken:  # not told: it would say which names there are
+        await doors.note(request, "", "account-ask", subject=name, done=False, detail="the name is taken")
+        return page(request, "asked.html", name=name)
     except (InvalidInput, InvalidValue) as error:
         return with_form(request, "ask_account.html", 422, problems=problems_of(error), given=given)
     except TooBusy as busy:
         return with_form(request, "ask_account.html", 503, problems=[str(busy)], given=given)
-    await doors.note(request, name, "account-ask", subject=name, why=filled.text("why"))
+    await doors.note(request, "", "account-ask", subject=name, why=filled.text("why"))
     doors.recount()
     return page(request, "asked.html", name=name)
 
@@ -180,7 +183,7 @@ async def use_link(request: Request) -> Response:
             raise InvalidInput(Problem("password", "was not repeated as it was"))
     except InvalidInput as error:
         return with_form(request, "link.html", 422, found=found, problems=problems_of(error))
-    made = await doors.hasher.make(new)
+    made = await doors.hasher.make(new, known=True)  # the link says who it is
     used = await doors.keep(lambda: doors.accounts.use_link(word, made, now_s))
     if used is None:
         return with_form(request, "link.html", 404, found=None)
