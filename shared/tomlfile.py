@@ -15,6 +15,7 @@ import re
 import tomllib
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import MISSING, dataclass, fields, is_dataclass
 from enum import Enum
 from pathlib import Path
@@ -28,7 +29,7 @@ T = TypeVar("T")
 
 FILE_BYTES_MAX = 1 << 20
 ECHO_LENGTH_MAX = 60
-GUESSES_MAX = 100  # problems after which nobody guesses what was meant: that takes long
+PROBLEMS_MAX = 100  # after which no more are looked for
 KEY_PARTS_MAX = 32
 # The parser takes time by the square of a key's parts, minutes for a text of some hundred kB. Linear: words are taken
 # whole, from their beginnings.
@@ -177,11 +178,13 @@ def read(table: Mapping[str, Any], cls: type[T], name: str, lines: Mapping[str, 
     """The configuration in a nested mapping, however it was written; `lines`: where its dotted keys are, as far as is
     known. Raises `InvalidInput`."""
     reader = _Reader(name, cls, lines)
-    config = reader.section("", table, cls)
-    reader.check(getattr(cls, "RULES", ()))
+    config = None
+    with suppress(_Enough):
+        config = reader.section("", table, cls)
+        reader.check(getattr(cls, "RULES", ()))
     if reader.problems:
         raise InvalidInput(*reader.problems)
-    made: T = config
+    made: T = config  # type: ignore[assignment]  # there are no problems
     return made
 
 
@@ -270,6 +273,10 @@ def _echo(value: Any) -> str:
     return repr(value[:ECHO_LENGTH_MAX] if isinstance(value, str) else value)[: ECHO_LENGTH_MAX + 2]
 
 
+class _Enough(Exception):
+    """There are as many problems as are told."""
+
+
 class _Reader:
     """Builds the values of one file and gathers what is wrong with them."""
 
@@ -340,11 +347,12 @@ class _Reader:
         line = self._lines.get(path) or self._lines.get(re.sub(r"\[\d+\]$", "", path))
         where = f"{self._file}:{line}" if line else self._file
         self.problems.append(Problem(f"{where}: {shown}", what, expected))
+        if len(self.problems) == PROBLEMS_MAX:
+            self.problems.append(Problem(self._file, "has more problems than are told", "these put right first"))
+            raise _Enough
 
     def _nearest(self, key: str, path: str, own: list[str]) -> str:
         """The valid key that was probably meant: a sibling, else one anywhere in the file, else all siblings."""
-        if len(self.problems) >= GUESSES_MAX:
-            return "see the others"
         if near := difflib.get_close_matches(key[:ECHO_LENGTH_MAX], own, 1):
             return _join(path, near[0])
         elsewhere = {name.rpartition(".")[2]: name for name in self._known}

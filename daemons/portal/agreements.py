@@ -87,6 +87,11 @@ def from_text(text: str) -> Agreement:
     return _agreement(tomlfile.parse(text, AgreementFile, NAME))
 
 
+def from_either(fields: Mapping[str, str], text: str) -> Agreement:
+    """The agreement of a text, or of a form where there is none. Raises `InvalidInput` with every problem."""
+    return from_text(text) if text.strip() else from_table(table_from(fields))
+
+
 def _agreement(file: AgreementFile) -> Agreement:
     demand = "" if file.assurance is None else file.assurance.demand
     if demand not in ("", HISTORY):

@@ -48,6 +48,7 @@ from daemons.portal.pages import (
 )
 from daemons.portal.pictures import Pictures
 from daemons.portal.runs import Runs
+from daemons.portal.texts import Texts
 from daemons.portal.threads import Threads
 from daemons.portal.visitors import Visitors
 from daemons.portal.workshop import Workshop
@@ -60,7 +61,6 @@ if TYPE_CHECKING:
 HERE = Path(__file__).parent
 READING_THREADS = 8
 FORM_THREADS = 1  # they hold the interpreter: more would slow every answer
-TEXT_THREADS, PARSE_S = 4, 10.0
 STATIC_CACHE = "public, max-age=3600"
 
 # Each module has ROUTES.
@@ -133,8 +133,7 @@ class Portal:
     threads: Threads = field(default_factory=lambda: Threads(READING_THREADS, "history"))
     visitors: Visitors = field(default_factory=Visitors)
     forms: Threads = field(default_factory=lambda: Threads(FORM_THREADS, "forms"))
-    texts: Threads = field(default_factory=lambda: Threads(TEXT_THREADS, "texts"))
-    parse_s: float = PARSE_S  # how long a text that somebody sends may take to be understood
+    texts: Texts = field(default_factory=Texts)
     pictures: Pictures = field(default_factory=Pictures)
     spans: Workshop = field(default_factory=lambda: Workshop("reports", 0))  # reads long ones, for somebody who waits
     runs: Runs | None = None

@@ -25,6 +25,7 @@ from daemons.portal.passwords import Hasher
 from daemons.portal.runs import Runs
 from daemons.portal.server import listening, load_certificate, server, tls_of
 from daemons.portal.tables import Base
+from daemons.portal.texts import NotUnderstood
 from daemons.portal.visitors import Bounds, Visitors
 from daemons.report.cluster_report import check_zone
 from daemons.store.reading import reading
@@ -176,6 +177,8 @@ class Process:
         with suppress(BrokenProcessPool):  # told to whoever wants a report
             if self._reading is not None:
                 await self._portal.spans.do(check_zone, "UTC")
+        with suppress(NotUnderstood):
+            await self._portal.texts.warm()
         await self._portal.pictures.warm()
 
     def stop(self) -> None:

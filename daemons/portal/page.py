@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import hmac
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import wraps
@@ -26,10 +26,12 @@ from daemons.portal.accounts import Account
 from daemons.portal.desk import Refused, Unreachable
 from daemons.portal.guard import BODY_BYTES_MAX, FORM_BYTES_MAX, OPEN_BYTES_MAX, TooLarge, is_foreign
 from daemons.portal.sessions import Session, form_word
+from daemons.portal.texts import NotUnderstood
 from daemons.roles import Role
 from shared.errors import InvalidInput, InvalidValue, Problem, StoreUnavailable
 from shared.messages import Request as BusRequest
 from shared.operator_messages import WHY_LENGTH_MAX
+from shared.tomlfile import PROBLEMS_MAX
 
 if TYPE_CHECKING:
     from daemons.portal.app import Portal
@@ -273,13 +275,12 @@ class Form:
 
 
 async def parsed(request: Request, call: Callable[..., T], *values: Any) -> T:
-    """What `call` makes of a text that somebody sent, beside the event loop. Raises what it raises, and `InvalidInput`
-    for what takes longer than `Portal.parse_s`."""
-    whole = portal(request)
+    """What `call`, a function of a module, makes of a text that somebody sent, in a process that is killed when it
+    takes too long; one at a time for an account. Raises what it raises, and `InvalidInput` for what is given up."""
     try:
-        return await asyncio.wait_for(whole.texts.do(call, *values), whole.parse_s)
-    except TimeoutError as error:
-        what = f"was not understood within {whole.parse_s:g} s"
+        return await portal(request).texts.do(account(request).name, call, *values)
+    except NotUnderstood as error:
+        what = f"was not understood {error}"
         raise InvalidInput(Problem("text", what, "a simpler one, or the same when less is under way")) from error
 
 
@@ -389,9 +390,13 @@ async def act(
 
 def problems_of(error: InvalidInput | InvalidValue) -> list[str]:
     """Each thing that is wrong, in words."""
-    if isinstance(error, InvalidInput):
-        return [str(problem) for problem in error.problems]
-    return [str(error)]
+    return listed(error.problems) if isinstance(error, InvalidInput) else [str(error)]
+
+
+def listed(problems: Sequence[Problem]) -> list[str]:
+    """Problems in words, at most `PROBLEMS_MAX` of them."""
+    more = [f"and {len(problems) - PROBLEMS_MAX} more"] if len(problems) > PROBLEMS_MAX else []
+    return [str(problem) for problem in problems[:PROBLEMS_MAX]] + more
 
 
 async def read(request: Request, look: Callable[[Reading], T]) -> T:

@@ -22,6 +22,7 @@ from daemons.portal.doors import Doors, SignOn
 from daemons.portal.guard import Rules
 from daemons.portal.live import Live
 from daemons.portal.tables import Base
+from daemons.portal.texts import Texts
 from daemons.portal.workshop import Workshop
 from daemons.roles import Role
 from daemons.settings import Automation, ControllerSettings
@@ -236,8 +237,8 @@ def scene(
     )
     reading = Reading(history) if history else None
     pool = ThreadPoolExecutor(1)  # starts its thread with the first report
-    spans = Workshop("reports", 0, pool)
-    portal = Portal(desk, Live(desk), doors, rules, Settings(URL, read_only), reading, spans=spans)
+    spans, texts = Workshop("reports", 0, pool), Texts(pool=pool)
+    portal = Portal(desk, Live(desk), doors, rules, Settings(URL, read_only), reading, spans=spans, texts=texts)
     made = Scene(loop, portal, desk, base)
     for name, role in (ACCOUNTS if accounts is None else accounts).items():
         made.account(name, role)

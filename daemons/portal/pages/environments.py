@@ -13,7 +13,7 @@ from starlette.routing import Route
 
 from daemons.cli.agreement_text import table_of, to_toml
 from daemons.notify import codes
-from daemons.portal.agreements import FIELDS, by_field, choices, from_table, from_text, table_from
+from daemons.portal.agreements import FIELDS, by_field, choices, from_either, from_text
 from daemons.portal.desk import Refused, Unreachable
 from daemons.portal.page import (
     OWNERS,
@@ -37,7 +37,6 @@ from daemons.portal.times import Span, span_of
 from daemons.report.charts import Chart, Mark, Series, Style
 from daemons.roles import Role
 from daemons.store.reading_rows import EventRow
-from shared.agreement import Agreement
 from shared.errors import InvalidInput, InvalidValue, Problem, StoreUnavailable
 from shared.messages import Request as BusRequest
 from shared.operator_messages import (
@@ -212,17 +211,13 @@ async def create(request: Request) -> Response:
         return _form(request, given, text, status, problems=problems)
 
     try:
-        agreement = await parsed(request, _agreement, filled, text)
+        agreement = await parsed(request, from_either, filled.fields, text)
     except InvalidInput as error:
         return _form(request, given, text, 422, problems=problems_of(error), beside=by_field(error))
     new_id = portal(request).desk.new_id()
     if filled.text("do") == "check":
         return await _check(request, given, text, CheckReservation(new_id, agreement, _assure(filled)))
     return await act(request, CreateEnvironment(new_id, agreement), f"{URL}/{agreement.name}", again=again)
-
-
-def _agreement(filled: Form, text: str) -> Agreement:
-    return from_text(text) if text.strip() else from_table(table_from(filled.fields))
 
 
 def _assure(filled: Form) -> float:

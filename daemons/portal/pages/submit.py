@@ -21,6 +21,7 @@ from daemons.portal.page import (
     fields,
     form,
     go,
+    listed,
     page,
     parsed,
     portal,
@@ -136,7 +137,7 @@ async def _submit(request: Request, which: str) -> Response:
         files = await _files(request, shown.text)
         if files:
             made, problems = await parsed(request, from_files, kind, files, now_s)
-            shown.problems = [str(problem) for problem in problems]
+            shown.problems = listed(problems)
         else:
             one, shown.wrong = await parsed(request, from_form, kind, shown.values, now_s)
             made = [("", one)] if one is not None else []
