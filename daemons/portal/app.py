@@ -16,7 +16,7 @@ from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
-from starlette.routing import Match, Mount, Route
+from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 from starlette.templating import Jinja2Templates
 from starlette.types import ASGIApp
@@ -26,7 +26,7 @@ from daemons.portal.desk import Desk, Refused, Unreachable
 from daemons.portal.doors import Doors
 from daemons.portal.guard import Guard, Rules, TooLarge, TooSlow
 from daemons.portal.live import Live
-from daemons.portal.page import MENU, Entry, guarded, page, status_of
+from daemons.portal.page import MENU, Entry, guarded, page, route_of, status_of
 from daemons.portal.pages import (
     accounts,
     audit,
@@ -233,16 +233,10 @@ async def _gone(_request: Request, _: ClientDisconnect) -> Response:
     return Response(status_code=400)  # nobody is there to see it
 
 
-def _route_of(request: Request) -> str:
-    """The page of a request as it is declared, such as "/link/{word}": what stands there is no matter for a log."""
-    routes = (each for each in request.app.routes if isinstance(each, Route))
-    return next((each.path for each in routes if each.matches(request.scope)[0] is Match.FULL), "")
-
-
 async def _defect(request: Request, error: Exception) -> Response:
     if getattr(request.state, "gave_up", False):
         return Response(status_code=408)  # nobody is there to see it
-    get_logger("portal").error("defect", route=_route_of(request), error=type(error).__name__, exc_info=error)
+    get_logger("portal").error("defect", route=route_of(request), error=type(error).__name__, exc_info=error)
     return _said(request, 500, "A defect", "The page could not be made; the portal's log says why.")
 
 

@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import hmac
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import TypeVar
 
 from starlette.requests import Request
 from starlette.responses import Response
 
+from daemons.portal import refusals
 from daemons.portal.accounts import Account, Accounts, State
 from daemons.portal.live import Trouble
 from daemons.portal.log import Entry, Log
 from daemons.portal.page import COOKIE
 from daemons.portal.passwords import Hasher, TooBusy
+from daemons.portal.refusals import Refusals
 from daemons.portal.sessions import Session, Sessions
 from daemons.portal.tables import Base
 from daemons.portal.threads import Threads
@@ -70,12 +74,14 @@ class Doors:
         self.absolute_s = absolute_s
         self.sign_on = sign_on
         self.trouble: Trouble | None = None
+        self.on_refused: Callable[[str], None] = lambda _: None
         self.asked = 0
         self._asked_s = float("-inf")
         self._clock = clock
         self._trusts = trusts
         self.asking = Tries(ASK_FREE, ASK_WAIT_MAX_S)
         self._throttle = Throttle()
+        self._refusals = Refusals()
         self._threads = Threads(THREADS, "accounts")
 
     # --- the store --------------------------------------------------------------------------------------------------
@@ -105,6 +111,21 @@ class Doors:
         """Keep in the log what was done or tried; `account`: who, as on the bus, "" for somebody not logged in."""
         entry = Entry(self._clock.now_s(), account, request.state.address, what, subject, why, done, detail)
         await self.keep(lambda: self.log.note(entry))
+
+    async def refuse(self, request: Request, account: str, what: str, subject: str = "") -> None:
+        """Count that something was refused, and keep it in the log, gathered. A store that is away is no matter."""
+        self.on_refused(what)
+        entry = Entry(self._clock.now_s(), account, request.state.address, what, subject, done=False)
+        await self._keep_refusals(self._refusals.add(entry))
+
+    async def tell_refusals(self, now_s: float = float("inf")) -> None:
+        """Keep in the log what has been gathered for long enough, or all of it."""
+        await self._keep_refusals(self._refusals.due(now_s))
+
+    async def _keep_refusals(self, entries: tuple[Entry, ...]) -> None:
+        with suppress(StoreUnavailable):  # `keep` notes that it is away
+            for each in entries:
+                await self.keep(partial(self.log.note, each))
 
     # --- sessions ---------------------------------------------------------------------------------------------------
 
@@ -166,6 +187,7 @@ class Doors:
         trusted = account is not None and await self.keep(lambda: self.log.has_been_at(account.sender, where, since_s))
         wait_s = self._throttle.wait_s(name, where, trusted, now_s)
         if wait_s > 0.0:
+            await self.refuse(request, account.sender if account else "", refusals.LOGIN, name)
             return Wait(wait_s)
         self._throttle.wrong(name, where, now_s)  # counts while it is checked: many at once gain nothing
         try:

@@ -133,6 +133,7 @@ class Process:
         settings = Settings(origin_of(config.public_url), config.read_only, config.server.readers_max)
         rules, runs = rules_of(config), runs_of(config, self._clock)
         visitors = Visitors(Bounds(config.server.connections_max, config.server.address_max))
+        doors.on_refused = visitors.on_refused = meter.refused
         self._portal = Portal(desk, Live(desk), doors, rules, settings, self._reading, runs=runs, visitors=visitors)
         self._tls = self._certificate()
         self._server = server(
@@ -169,6 +170,7 @@ class Process:
         finally:
             watchdog.cancel()
             warming.cancel()
+            await self._portal.doors.tell_refusals()
             self._close()
         return self._status
 
@@ -220,6 +222,7 @@ class Process:
     async def _count(self) -> None:
         """Look how many sessions there are, for the metrics; that the store is away is noted there."""
         doors, now_s = self._portal.doors, self._clock.now_s()
+        await doors.tell_refusals(now_s)
         try:
             self._sessions = await doors.keep(lambda: doors.sessions.count(now_s))
         except StoreUnavailable:

@@ -69,7 +69,16 @@ ANSWERS = Metric(
 SESSIONS = Metric("trimtab_portal_sessions", Kind.GAUGE, "sessions", "Sessions that have not ended.")
 READERS = Metric("trimtab_portal_readers", Kind.GAUGE, "browsers", "Browsers that listen for changes.")
 
-METRICS = (REQUESTS, DEFECTS, FIRST_BYTE, ASKED, ASKED_TIME, ANSWERED, ANSWERS, SESSIONS, READERS)
+REFUSALS = Metric(
+    "trimtab_portal_refusals_total",
+    Kind.COUNTER,
+    "refusals",
+    "Refused: pages of other roles, forms of others' pages, logins too soon (they are in the audit); connections and "
+    "requests of addresses that have as many as they may.",
+    ("what",),
+)
+
+METRICS = (REQUESTS, DEFECTS, REFUSALS, FIRST_BYTE, ASKED, ASKED_TIME, ANSWERED, ANSWERS, SESSIONS, READERS)
 
 
 class PortalMeter:
@@ -94,6 +103,10 @@ class PortalMeter:
         self.book.add(REQUESTS, 1.0, method if method in METHODS else "other", route, f"{status}")
         if status == DEFECT:
             self.book.add(DEFECTS, 1.0)
+
+    def refused(self, what: str) -> None:
+        """Something was refused, of one of a few kinds."""
+        self.book.add(REFUSALS, 1.0, what)
 
     def first_byte(self, route: str, took_s: float) -> None:
         """The first byte of an answer has gone out."""

@@ -20,8 +20,10 @@ from starlette.datastructures import FormData
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
+from starlette.routing import Match, Route
 from starlette.types import Message, Scope
 
+from daemons.portal import refusals
 from daemons.portal.accounts import Account
 from daemons.portal.desk import Refused, Unreachable
 from daemons.portal.guard import BODY_BYTES_MAX, FORM_BYTES_MAX, OPEN_BYTES_MAX, TooLarge, is_foreign
@@ -49,6 +51,7 @@ STATUS = {
     "no-such-plan": 409,  # of a form: another decision took its place while somebody read it
 }
 LOGIN = "/login"
+TOO_OLD = "The form is too old: go back, load the page again and repeat what you did."
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +102,12 @@ def account(request: Request) -> Account:
     return found.account
 
 
+def route_of(request: Request) -> str:
+    """The page of a request as it is declared, such as "/link/{word}": what stands there is no matter for a log."""
+    routes = (each for each in request.app.routes if isinstance(each, Route))
+    return next((each.path for each in routes if each.matches(request.scope)[0] is Match.FULL), "")
+
+
 def address(request: Request) -> str:
     """Where the request came from."""
     return str(getattr(request.state, "address", ""))
@@ -128,7 +137,9 @@ def require(*roles: Role) -> Callable[[Handler], Handler]:
     def decorate(handler: Handler) -> Handler:
         @wraps(handler)
         async def run(request: Request) -> Response:
-            if account(request).role not in roles:
+            me = account(request)
+            if me.role not in roles:
+                await portal(request).doors.refuse(request, me.sender, refusals.PAGE, route_of(request))
                 raise HTTPException(404)
             return await handler(request)
 
@@ -194,12 +205,18 @@ def csrf(request: Request) -> str:
 
 async def check_form(request: Request) -> None:
     """Raises 403 unless what is posted comes from a form that this portal gave to this browser."""
+    found = session(request)
     if is_foreign(request.headers, portal(request).rules.origins):
-        raise HTTPException(403, "The form was not sent from a page of this portal.")
-    unknown = session(request) is None and FORM_COOKIE not in request.cookies  # then nothing of it is read
-    given = "" if unknown else str((await form(request)).get("csrf", ""))
-    if unknown or not hmac.compare_digest(given.encode(), csrf(request).encode()):
-        raise HTTPException(403, "The form is too old: go back, load the page again and repeat what you did.")
+        wrong = "The form was not sent from a page of this portal."
+    elif found is None and FORM_COOKIE not in request.cookies:  # then nothing of it is read
+        wrong = TOO_OLD
+    else:
+        given = str((await form(request)).get("csrf", ""))
+        wrong = "" if hmac.compare_digest(given.encode(), csrf(request).encode()) else TOO_OLD
+    if wrong and found is not None:
+        await portal(request).doors.refuse(request, found.account.sender, refusals.FORM, route_of(request))
+    if wrong:
+        raise HTTPException(403, wrong)
 
 
 async def form(request: Request) -> FormData:

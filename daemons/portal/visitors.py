@@ -6,6 +6,7 @@ Pure: callers say what time it is, in monotonic seconds. IPv6 addresses are take
 from __future__ import annotations
 
 from collections import Counter, OrderedDict
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from daemons.portal.throttle import network_of
@@ -104,6 +105,7 @@ class Visitors:
 
     def __init__(self, bounds: Bounds = Bounds()) -> None:  # a frozen value
         self.familiar = Familiar()
+        self.on_refused: Callable[[str], None] = lambda _: None
         self._connections = Places(bounds.connections_max, bounds.address_max)
         self._requests = Places(bounds.connections_max, bounds.address_max)
         self._arrivals = Rates(bounds.connections_per_s, CONNECTIONS_BURST)
@@ -112,9 +114,11 @@ class Visitors:
     def connect(self, address: str, now_s: float, proxy: bool = False) -> bool:
         """Whether a connection is taken; `disconnect` must follow. Those of a `proxy` are bounded in all alone."""
         familiar = self.familiar.knows(address, now_s)
-        if not proxy and not self._arrivals.take(address, familiar, now_s):
-            return False
-        return self._connections.take(address, familiar, bounded=not proxy)
+        good = proxy or self._arrivals.take(address, familiar, now_s)
+        good = good and self._connections.take(address, familiar, bounded=not proxy)
+        if not good:
+            self.on_refused("connection")
+        return good
 
     def disconnect(self, address: str) -> None:
         """A connection that was taken has ended."""
@@ -123,7 +127,10 @@ class Visitors:
     def ask(self, address: str, now_s: float) -> bool:
         """Whether a request is answered; `answered` must follow."""
         familiar = self.familiar.knows(address, now_s)
-        return self._asking.take(address, familiar, now_s) and self._requests.take(address, familiar)
+        good = self._asking.take(address, familiar, now_s) and self._requests.take(address, familiar)
+        if not good:
+            self.on_refused("request")
+        return good
 
     def answered(self, address: str) -> None:
         """A request that was taken has ended."""

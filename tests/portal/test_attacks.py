@@ -9,6 +9,8 @@ from urllib.parse import unquote
 import pytest
 
 from daemons.portal.guard import BODY_BYTES_MAX, FORM_BYTES_MAX, OPEN_BYTES_MAX, POLICY, Rules, is_foreign
+from daemons.portal.log import Entry
+from daemons.portal.refusals import KINDS_MAX, Refusals
 from daemons.portal.threads import Threads
 from daemons.portal.visitors import REQUESTS_BURST, Bounds, Visitors
 from tests.portal.scene import PASSWORD, URL, Browser, Scene
@@ -85,6 +87,41 @@ def test_what_browsers_say_of_where_a_request_comes_from() -> None:
     assert not is_foreign({"sec-fetch-site": "same-origin"}, origins)
     assert is_foreign({"sec-fetch-site": "cross-site", "origin": URL}, origins)
     assert is_foreign({"referer": URL + ".evil/x"}, origins)
+
+
+def test_what_is_refused_is_noted_under_the_account(cluster: Scene) -> None:
+    """Pages of other roles and forged forms; many of a minute as one entry, and each is counted."""
+    counted: list[str] = []
+    doors = cluster.portal.doors
+    doors.on_refused = counted.append
+    acme = cluster.browser("acme")
+    for _ in range(15):
+        acme.get("/accounts")
+    send(acme, "/logout", {"csrf": "guess"}, SAME)
+    send(cluster.browser(), "/login", {"csrf": "guess"}, SAME)  # of nobody
+    cluster.wait(61.0)
+    acme.get("/audit")
+
+    noted = [each for each in doors.log.entries(0.0, cluster.now_s + 1.0) if not each.done]
+
+    assert [(each.account, each.what, each.subject, each.detail) for each in noted[::-1]] == [
+        ("owner.acme", "refused-page", "/accounts", ""),
+        ("owner.acme", "refused-form", "/logout", ""),
+        ("owner.acme", "refused-page", "/accounts", "14 more within 60 s"),
+        ("owner.acme", "refused-page", "/audit", ""),
+    ]
+    assert counted == ["refused-page"] * 15 + ["refused-form"] + ["refused-page"]
+
+
+def test_refusals_are_bounded_and_told_at_the_end() -> None:
+    refusals = Refusals()
+    told = [refusals.add(Entry(0.0, f"user.u{n}", "a", "refused-page")) for n in range(KINDS_MAX) for _ in range(2)]
+    early = refusals.add(Entry(1.0, "user.new", "a", "refused-page"))
+
+    assert sum(map(len, told)) == KINDS_MAX
+    assert [(each.account, each.detail) for each in early] == [("user.u0", "one more within 60 s"), ("user.new", "")]
+    assert len(refusals.due(59.0)) == 0
+    assert len(refusals.due()) == KINDS_MAX - 1
 
 
 # --- script ---------------------------------------------------------------------------------------------------------

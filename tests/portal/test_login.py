@@ -177,6 +177,20 @@ def test_failed_logins_are_noted_for_the_account_that_was_tried(cluster: Scene) 
     assert "<bdi>operator.jane \ufffd\ufffd[31m</bdi>" in shown
 
 
+def test_logins_before_their_time_are_noted(cluster: Scene) -> None:
+    attacker = cluster.browser(client=("198.51.100.1", 1))
+    for _ in range(9):
+        attacker.login("jane", "a wrong password")
+    cluster.wait(61.0)
+    attacker.login("jane", "a wrong password")
+    attacker.login("jane", "a wrong password")
+
+    noted = [each for each in cluster.portal.doors.log.entries(0.0, cluster.now_s + 1.0) if each.what != "login"]
+
+    assert {(each.account, each.what) for each in noted} == {("operator.jane", "refused-login")}
+    assert [each.detail for each in noted if each.detail] == ["3 more within 60 s"]
+
+
 def test_known_addresses_come_first_where_passwords_wait() -> None:
     """Given one address that tries many at once, then it has few places, and who is known is served before others."""
     hasher = Hasher(WORK)
