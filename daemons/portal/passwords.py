@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from itertools import count
 from typing import TypeVar
 
+from daemons.portal.guessing import is_guessed_soon
 from daemons.portal.threads import Threads
 from shared.errors import InvalidInput, Problem, TransientError
 
@@ -50,8 +51,11 @@ def weakness(password: str, name: str = "") -> Problem | None:
         return Problem("password", f"is {len(password)} characters long", f"at least {LENGTH_MIN}")
     if len(password.encode("utf-8", "replace")) > BYTES_MAX:
         return Problem("password", "is too long", f"at most {BYTES_MAX} bytes")
-    if len(set(password)) < LENGTH_MIN // 3 or (name and name.lower() in password.lower()):
-        return Problem("password", "is easy to guess", "one without the account's name and with more characters")
+    if name and name.lower() in password.lower():
+        return Problem("password", "is easy to guess", "one without the account's name")
+    if is_guessed_soon(password):
+        what = "is one of the first that are tried"
+        return Problem("password", what, "one that is not made of common words, rows of keys, years and repeats")
     return None
 
 

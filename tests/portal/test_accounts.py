@@ -278,6 +278,34 @@ def test_weak_passwords_are_named() -> None:
     assert weakness("correct horse staple", "jane") is None
 
 
+@pytest.mark.parametrize(
+    "password",
+    [
+        "123456789012",
+        "password1234",
+        "Password12345",
+        "P@ssw0rd2024!",
+        "qwertyuiop12",
+        "abcdabcdabcd",
+        "trimtabtrimtab",
+        "1qaz2wsx3edc",
+        "asdfghjkl;123",
+        "dragonmonkey12",
+        "aaaaaaaaaaab",
+        "ab" * 100,
+    ],
+)
+def test_passwords_that_are_tried_first_are_refused(password: str) -> None:
+    assert "tried" in str(weakness(password, "jane"))
+
+
+@pytest.mark.parametrize(
+    "password", ["summer dragon monkey", "k3#vQ9x!mm2L", "the rain in spain falls", "x7" + "qv9" * 40 + "pk2u"]
+)
+def test_other_passwords_are_taken(password: str) -> None:
+    assert weakness(password, "jane") is None
+
+
 def test_the_command_makes_and_mends_accounts(tmp_path: Path) -> None:
     config, password = tmp_path / "portal.toml", tmp_path / "password"
     config.write_text(f'public_url = "https://p.test"\n[store]\nurl = "sqlite:///{tmp_path}/portal.db"\n')
