@@ -122,6 +122,17 @@ def unlock(name: str, config: Path) -> None:
 @account.command()
 @click.argument("name")
 @config_option
+def reset_second_factor(name: str, config: Path) -> None:
+    """Forget the secret of somebody's codes and log the account out; a provider makes another at the next login."""
+    with _opened(config) as it:
+        if not it.accounts.forget_factor(name):
+            raise _unknown(name)
+        it.note("second-factor-reset", name)
+
+
+@account.command()
+@click.argument("name")
+@config_option
 def remove(name: str, config: Path) -> None:
     """Delete an account."""
     with _opened(config) as it:

@@ -15,6 +15,7 @@ from typing import Any
 
 from sqlalchemy import Connection, Row, delete, insert, select, update
 
+from daemons.portal import totp
 from daemons.portal.tables import Base, accounts, sessions
 from daemons.roles import Role
 from shared.bus import topology
@@ -196,6 +197,45 @@ class Accounts:
             changed = connection.execute(change).rowcount > 0
             connection.execute(delete(sessions).where(sessions.c.account == name))
         return changed
+
+    # --- second factors ---------------------------------------------------------------------------------------------
+
+    def begin_factor(self, name: str) -> str:
+        """Make a secret for codes, which counts from `confirm_factor` on."""
+        secret = totp.new_secret()
+        with self._base.writing() as connection:
+            connection.execute(update(accounts).where(accounts.c.name == name).values(factor_new=secret))
+        return secret
+
+    def confirm_factor(self, name: str, code: str, now_s: float) -> bool:
+        """Ask for codes of the secret made last, if this is one; the account's sessions end. False where it is none."""
+        with self._base.writing() as connection:
+            secret = connection.execute(select(accounts.c.factor_new).where(accounts.c.name == name)).scalar()
+            step = totp.step_of(secret, code, now_s, 0) if secret else None
+            if step is None:
+                return False
+            mine = (accounts.c.name == name) & (accounts.c.factor_new == secret)
+            change = update(accounts).where(mine).values(factor=secret, factor_new="", factor_step=step)
+            done = connection.execute(change).rowcount > 0
+            connection.execute(delete(sessions).where(sessions.c.account == name))
+        return done
+
+    def use_code(self, name: str, code: str, now_s: float) -> bool:
+        """Whether it is a code of this moment that was not used before, nor one of a later moment."""
+        with self._base.writing() as connection:
+            row = connection.execute(select(accounts).where(accounts.c.name == name)).first()
+            step = totp.step_of(row.factor, code, now_s, row.factor_step) if row is not None and row.factor else None
+            if step is None:
+                return False
+            unused = (accounts.c.name == name) & (accounts.c.factor_step < step)
+            return connection.execute(update(accounts).where(unused).values(factor_step=step)).rowcount > 0
+
+    def forget_factor(self, name: str) -> bool:
+        """Ask for no codes any more; sessions end. False where there is no such account."""
+        change = update(accounts).where(accounts.c.name == name).values(factor="", factor_new="", factor_step=0)
+        with self._base.writing() as connection:
+            connection.execute(delete(sessions).where(sessions.c.account == name))
+            return connection.execute(change).rowcount > 0
 
     # --- links that work once ---------------------------------------------------------------------------------------
 

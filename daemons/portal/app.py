@@ -40,6 +40,7 @@ from daemons.portal.pages import (
     notices,
     now,
     reports,
+    second_factor,
     stream,
     submit,
     vms,
@@ -66,6 +67,7 @@ STATIC_CACHE = "public, max-age=3600"
 # Each module has ROUTES.
 PAGES: tuple[ModuleType, ...] = (
     login,
+    second_factor,
     accounts,
     stream,
     now,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 from dataclasses import dataclass, field
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, ClassVar
 from urllib.parse import urlsplit
@@ -68,6 +69,21 @@ class Staying:
     absolute_s: Seconds = 43_200.0
 
 
+class SecondFactor(StrEnum):
+    """Who must have a second factor to log in with a password."""
+
+    PROVIDERS = "providers"
+    NOBODY = "nobody"
+
+
+@dataclass(frozen=True, slots=True)
+class Login:
+    """What a login needs. `second_factor`: who must give a code beside the password; whoever has made a secret for
+    codes is asked for one in any case."""
+
+    second_factor: SecondFactor = SecondFactor.PROVIDERS
+
+
 @dataclass(frozen=True, slots=True)
 class PortalStore:
     """Where accounts and sessions are. The URL may hold a password and is shown nowhere; `password_file`: where the
@@ -119,6 +135,7 @@ class PortalConfig:
     server: Server = field(default_factory=Server)
     tls: Certificate = field(default_factory=Certificate)
     proxy: Proxy = field(default_factory=Proxy)
+    login: Login = field(default_factory=Login)
     sessions: Staying = field(default_factory=Staying)
     store: PortalStore = field(default_factory=PortalStore)
     history: HistoryStore = field(default_factory=HistoryStore)

@@ -53,7 +53,8 @@ class Wait:
 
 
 class Doors:
-    """Who may come in. `trouble`: the portal's own store does not answer."""
+    """Who may come in. second_factor: providers who log in with a password must have one. `trouble`: the portal's own
+    store does not answer."""
 
     def __init__(
         self,
@@ -66,6 +67,7 @@ class Doors:
         keep_log_s: float,
         trusts: Callable[[str], bool],
         sign_on: SignOn | None = None,
+        second_factor: bool = False,
     ) -> None:
         self.accounts = Accounts(base)
         self.sessions = Sessions(base, self.accounts, idle_s, absolute_s)
@@ -73,6 +75,7 @@ class Doors:
         self.hasher = hasher
         self.absolute_s = absolute_s
         self.sign_on = sign_on
+        self._second_factor = second_factor
         self.trouble: Trouble | None = None
         self.on_refused: Callable[[str], None] = lambda _: None
         self.asked = 0
@@ -178,9 +181,10 @@ class Doors:
 
     # --- passwords --------------------------------------------------------------------------------------------------
 
-    async def check(self, request: Request, name: str, password: str) -> Account | Wait | None:
-        """The account, when the password is its own and it may log in; how long to wait when too many were wrong. The
-        answer is the same, and takes as long, for names that nobody has. Raises `TooBusy`."""
+    async def check(self, request: Request, name: str, password: str, code: str | None = None) -> Account | Wait | None:
+        """The account, when the password is its own and it may log in, and so is the `code` where it has a second
+        factor (None: not asked for); how long to wait when too many were wrong. The answer is the same, and takes as
+        long, for names that nobody has. Raises `TooBusy`."""
         now_s, where = self._clock.now_s(), request.state.address
         account, stored = await self.keep(lambda: self.accounts.secret_of(name))
         since_s = now_s - KNOWN_ADDRESS_S
@@ -198,6 +202,11 @@ class Doors:
         if not right or account is None or account.state is not State.ACTIVE:
             await self.note(request, account.sender if account else "", "login", subject=name, done=False)
             return None
+        if account.has_factor and code is not None:
+            given = code  # for the type checker
+            if not await self.keep(lambda: self.accounts.use_code(name, given, now_s)):
+                await self.note(request, account.sender, "login", subject=name, done=False, detail="the code is wrong")
+                return None
         self._throttle.right(name, where)
         return account
 
@@ -209,14 +218,18 @@ class Doors:
         found = await self.keep(lambda: self.accounts.find(name))
         return found if found is not None and found.state is State.ACTIVE else None
 
-    async def let_in(self, request: Request, account: Account, answer: Response) -> Response:
-        """Begin a session, a new one in any case, and let the answer carry it."""
+    def must_enrol(self, session: Session) -> bool:
+        """Whether a session is good for nothing but making a second factor."""
+        return self._second_factor and session.account.is_provider and not session.strong
+
+    async def let_in(self, request: Request, account: Account, answer: Response, *, strong: bool) -> Response:
+        """Begin a session, a new one in any case, and let the answer carry it. `strong`: as of `Session`."""
         now_s = self._clock.now_s()
         old = request.cookies.get(COOKIE, "")
         before = await self.keep(lambda: self.sessions.find(old, now_s)) if old else None
         if before is not None:
             await self.keep(lambda: self.sessions.close(before))
-        word = await self.keep(lambda: self.sessions.open(account, request.state.address, now_s))
+        word = await self.keep(lambda: self.sessions.open(account, request.state.address, now_s, strong))
         await self.note(request, account.sender, "login")
         answer.set_cookie(
             COOKIE, word, max_age=int(self.absolute_s), path="/", secure=True, httponly=True, samesite="lax"

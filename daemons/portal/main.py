@@ -15,7 +15,7 @@ from pathlib import Path
 from daemons.portal.account_command import account_command
 from daemons.portal.app import Portal, Settings, app
 from daemons.portal.bus_desk import BusDesk
-from daemons.portal.config import PortalConfig, host_of, origin_of, problems_of
+from daemons.portal.config import PortalConfig, SecondFactor, host_of, origin_of, problems_of
 from daemons.portal.desk import PORTAL
 from daemons.portal.doors import Doors, SignOn
 from daemons.portal.guard import Rules
@@ -94,6 +94,7 @@ def doors_of(config: PortalConfig, base: Base, clock: SystemClock) -> Doors:
         keep_log_s=config.store.log_days * DAY_S,
         trusts=rules_of(config).trusts,
         sign_on=SignOn(secret) if secret else None,
+        second_factor=config.login.second_factor is SecondFactor.PROVIDERS,
     )
 
 

@@ -51,6 +51,7 @@ STATUS = {
     "no-such-plan": 409,  # of a form: another decision took its place while somebody read it
 }
 LOGIN = "/login"
+SECOND_FACTOR = "/account/second-factor"
 TOO_OLD = "The form is too old: go back, load the page again and repeat what you did."
 
 
@@ -119,6 +120,12 @@ def for_everybody(handler: Handler) -> Handler:
     return handler
 
 
+def before_second_factor(handler: Handler) -> Handler:
+    """Mark a handler that is reached by who must have a second factor and has none yet."""
+    handler.before_second_factor = True  # type: ignore[attr-defined]
+    return handler
+
+
 def while_read_only(handler: Handler) -> Handler:
     """Mark a handler that may be posted to in read-only mode: it changes nothing of the cluster."""
     handler.while_read_only = True  # type: ignore[attr-defined]
@@ -151,6 +158,7 @@ def require(*roles: Role) -> Callable[[Handler], Handler]:
 def guarded(handler: Handler) -> Handler:
     """The handler behind the login and the check of forms."""
     everybody = getattr(handler, "for_everybody", False)
+    early = everybody or getattr(handler, "before_second_factor", False)
     harmless = getattr(handler, "while_read_only", False)
     bytes_max = BODY_BYTES_MAX if getattr(handler, "with_files", False) else FORM_BYTES_MAX
     if everybody:
@@ -164,6 +172,8 @@ def guarded(handler: Handler) -> Handler:
             return _to_login(request)
         if found is not None:
             portal(request).visitors.familiar.see(address(request), asyncio.get_running_loop().time())
+            if not early and portal(request).doors.must_enrol(found):
+                return RedirectResponse(SECOND_FACTOR, 303)
         if request.method != "POST":
             return await handler(request)
         if int(request.headers.get("content-length", "0")) > bytes_max:
@@ -319,16 +329,19 @@ def page(request: Request, template: str, status: int = 200, /, **data: Any) -> 
 
 
 def frame(request: Request) -> dict[str, Any]:
-    """What every template is given: `me`, `csrf`, `menu`, `here`, `trouble`, `said`, `read_only`, `asked`, `now_s`."""
+    """What every template is given: `me`, `csrf`, `menu`, `must_enrol`, `here`, `trouble`, `said`, `read_only`,
+    `asked`, `now_s`."""
     whole = portal(request)
     found = session(request)
     me = found.account if found is not None else None
     trouble = whole.live.trouble
-    menu = [entry for entry in whole.menu if me is not None and me.role in entry.roles]
+    must_enrol = found is not None and whole.doors.must_enrol(found)
+    menu = [entry for entry in whole.menu if me is not None and me.role in entry.roles and not must_enrol]
     return {
         "me": me,
         "csrf": csrf(request),
         "menu": menu,
+        "must_enrol": must_enrol,
         "here": request.url.path,
         "trouble": trouble,
         "trouble_age_s": None if trouble is None else max(whole.desk.now_s() - trouble.since_s, 0.0),

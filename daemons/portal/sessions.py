@@ -21,13 +21,15 @@ OF_ACCOUNT_MAX = 20  # more sessions of one account end its oldest
 
 @dataclass(frozen=True, slots=True)
 class Session:
-    """Somebody who is logged in. `csrf`: what each of its forms must hold."""
+    """Somebody who is logged in. `csrf`: what each of its forms must hold; `strong`: with a second factor, or by a
+    proxy that answers for it."""
 
     account: Account
     id: str
     csrf: str
     made_s: float
     address: str
+    strong: bool
 
 
 @dataclass(slots=True)
@@ -49,15 +51,15 @@ class Sessions:
         self._idle_s, self._absolute_s = idle_s, absolute_s
         self._known: OrderedDict[str, _Known] = OrderedDict()
 
-    def open(self, account: Account, address: str, now_s: float) -> str:
-        """Log somebody in; what the cookie is to hold."""
+    def open(self, account: Account, address: str, now_s: float, strong: bool = False) -> str:
+        """Log somebody in; what the cookie is to hold. `strong`: as of `Session`."""
         word = secrets.token_urlsafe(32)
         with self._base.writing() as connection:
             connection.execute(delete(sessions).where(sessions.c.made_s < now_s - self._absolute_s))
             mine = select(sessions.c.id).where(sessions.c.account == account.name).order_by(sessions.c.made_s.desc())
             old = [row.id for row in connection.execute(mine.offset(OF_ACCOUNT_MAX - 1))]
             connection.execute(delete(sessions).where(sessions.c.id.in_(old)))
-            values = {"id": digest(word), "account": account.name, "address": address}
+            values = {"id": digest(word), "account": account.name, "address": address, "strong": strong}
             connection.execute(insert(sessions).values(**values, made_s=now_s, used_s=now_s))
         return word
 
@@ -84,7 +86,7 @@ class Sessions:
         if over or account is None or account.state is not State.ACTIVE:
             self._end(key)
             return None
-        session = Session(account, key, _csrf(word), row.made_s, row.address)
+        session = Session(account, key, _csrf(word), row.made_s, row.address, bool(row.strong))
         stored_s = self._touch(key, row.used_s, now_s) if used else row.used_s
         self._keep(key, _Known(session, now_s, now_s if used else used_s, stored_s))
         return session

@@ -59,6 +59,7 @@ class Town(Estate):
             "public_url": self.url,
             "server": {"port": port},
             "tls": {"cert_file": f"{self.broker.folder}/server.pem", "key_file": f"{self.broker.folder}/server.key"},
+            "login": {"second_factor": "nobody"},
             "store": {"url": f"sqlite:///{folder}/portal.db"},
             "history": {"url": f"sqlite:///{self.history}"},
             "what_if": {"folder": f"{folder}/what-if"},

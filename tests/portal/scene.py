@@ -212,6 +212,7 @@ def scene(
     history: str = "",
     settings: dict[str, Any] | None = None,
     accounts: dict[str, Role] | None = None,
+    second_factor: bool = False,
 ) -> Iterator[Scene]:
     """A cluster of nodes n1, n2, ... of 4 x 1,000 MHz and 4,000 MiB that has run for `run_s`, the portal's store in
     `folder`, and one account of each role: jane (provider), acme (owner), bob (user). `history`: URL of a store."""
@@ -234,6 +235,7 @@ def scene(
         keep_log_s=86_400.0 * 400,
         trusts=rules.trusts,
         sign_on=sign_on,
+        second_factor=second_factor,
     )
     reading = Reading(history) if history else None
     pool = ThreadPoolExecutor(1)  # starts its thread with the first report

@@ -15,6 +15,7 @@ from daemons.portal.page import (
     FORM_COOKIE,
     account,
     address,
+    before_second_factor,
     fields,
     for_everybody,
     go,
@@ -32,7 +33,7 @@ from daemons.roles import Role
 from shared.errors import InvalidInput, InvalidValue, Problem
 from shared.model import check_name
 
-WRONG = "The name or the password is wrong, or the account is not approved yet."
+WRONG = "The name, the password or the code is wrong, or the account is not approved yet."
 
 
 def with_form(request: Request, template: str, status: int = 200, /, **data: object) -> Response:
@@ -54,7 +55,7 @@ async def show(request: Request) -> Response:
         return RedirectResponse(to, 303)
     named = await portal(request).doors.remote(request)
     if named is not None:
-        return await portal(request).doors.let_in(request, named, RedirectResponse(to, 303))
+        return await portal(request).doors.let_in(request, named, RedirectResponse(to, 303), strong=True)
     return with_form(request, "login.html", to=to)
 
 
@@ -66,7 +67,7 @@ async def log_in(request: Request) -> Response:
     name, to = filled.text("name")[:200], inside(filled.text("to", "/"))
     password = filled.fields.get("password", "")
     try:
-        found = await doors.check(request, name, password)
+        found = await doors.check(request, name, password, filled.text("code"))
     except TooBusy as busy:
         return with_form(request, "login.html", 503, to=to, problem=str(busy))
     if isinstance(found, Wait):
@@ -77,9 +78,10 @@ async def log_in(request: Request) -> Response:
         return answer
     if found is None:
         return with_form(request, "login.html", 401, to=to, problem=WRONG)
-    return await doors.let_in(request, found, RedirectResponse(to, 303))
+    return await doors.let_in(request, found, RedirectResponse(to, 303), strong=found.has_factor)
 
 
+@before_second_factor
 @while_read_only
 async def log_out(request: Request) -> Response:
     """End the session."""
@@ -96,7 +98,7 @@ async def own(request: Request) -> Response:
 @while_read_only
 async def change_password(request: Request) -> Response:
     """A new password, for whoever knows the old one; every other session of the account ends."""
-    doors, filled, me = portal(request).doors, await fields(request), account(request)
+    doors, filled, me, old = portal(request).doors, await fields(request), account(request), session(request)
     new = filled.fields.get("new", "")
     try:
         check(new, me.name)
@@ -114,7 +116,7 @@ async def change_password(request: Request) -> Response:
     await doors.keep(lambda: doors.accounts.set_password(me.name, made))
     await doors.keep(lambda: doors.sessions.close_all(me.name))
     await doors.note(request, me.sender, "password-change", subject=me.sender)
-    return await doors.let_in(request, me, go("/account", "saved"))
+    return await doors.let_in(request, me, go("/account", "saved"), strong=old is not None and old.strong)
 
 
 # --- asking for an account, and links for a password ----------------------------------------------------------------

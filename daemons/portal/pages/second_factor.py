@@ -1,0 +1,83 @@
+"""One's second factor: a secret for a program that makes codes, shown once, and in use when a code of it was given."""
+
+from __future__ import annotations
+
+import math
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from daemons.portal.doors import Wait
+from daemons.portal.page import (
+    SECOND_FACTOR,
+    account,
+    before_second_factor,
+    fields,
+    go,
+    page,
+    portal,
+    while_read_only,
+)
+from daemons.portal.passwords import TooBusy
+from daemons.portal.totp import uri_of
+
+
+def _page(request: Request, status: int = 200, problem: str = "", secret: str = "", confirm: bool = False) -> Response:
+    me, host = account(request), request.url.netloc
+    uri = uri_of(secret, me.name, host) if secret else ""
+    problems = [problem] if problem else []
+    return page(
+        request,
+        "second_factor.html",
+        status,
+        problems=problems,
+        secret=secret,
+        uri=uri,
+        confirm=confirm or bool(secret),
+    )
+
+
+@before_second_factor
+async def show(request: Request) -> Response:
+    """Whether there is one, and the form that makes one."""
+    return _page(request)
+
+
+@before_second_factor
+@while_read_only
+async def begin(request: Request) -> Response:
+    """Make a secret and show it, for whoever knows the password, and has a code where there is a secret already."""
+    doors, me, filled = portal(request).doors, account(request), await fields(request)
+    try:
+        found = await doors.check(request, me.name, filled.fields.get("password", ""), filled.text("code"))
+    except TooBusy as busy:
+        return _page(request, 503, str(busy))
+    if isinstance(found, Wait):
+        return _page(request, 429, f"Too many passwords were wrong. Try again in {math.ceil(found.seconds)} s.")
+    if found is None:
+        return _page(request, 422, "The password or the code is wrong. A code can be used once.")
+    secret = await doors.keep(lambda: doors.accounts.begin_factor(me.name))
+    return _page(request, secret=secret)
+
+
+@before_second_factor
+@while_read_only
+async def confirm(request: Request) -> Response:
+    """Use the secret that was shown from now on; every other session of the account ends."""
+    whole, me, filled = portal(request), account(request), await fields(request)
+    doors, code, now_s = whole.doors, filled.text("code"), whole.desk.now_s()
+    if not await doors.keep(lambda: doors.accounts.confirm_factor(me.name, code, now_s)):
+        return _page(
+            request, 422, "That is not the code of this moment: give the next one, or begin anew.", confirm=True
+        )
+    doors.sessions.forget(me.name)
+    await doors.note(request, me.sender, "second-factor-set", subject=me.sender)
+    return await doors.let_in(request, me, go("/account", "saved"), strong=True)
+
+
+ROUTES = [
+    Route(SECOND_FACTOR, show, methods=["GET"]),
+    Route(SECOND_FACTOR + "/begin", begin, methods=["POST"]),
+    Route(SECOND_FACTOR + "/confirm", confirm, methods=["POST"]),
+]
