@@ -65,7 +65,7 @@ class Proxy:
 class Staying:
     """How long somebody stays logged in: without a request, and at most."""
 
-    idle_s: Seconds = 3600.0
+    idle_s: Seconds = 1800.0
     absolute_s: Seconds = 43_200.0
 
 
@@ -176,6 +176,10 @@ def problems_of(config: PortalConfig) -> list[Problem]:
     if https and not has_tls and not config.proxy.trusted and not is_local(config.public_url):
         what = "is https, but there is neither a certificate nor a proxy"
         wrong.append(Problem("public_url", what, "tls.cert_file and tls.key_file, or proxy.trusted"))
+    if not has_tls and not config.proxy.trusted and not ipaddress.ip_address(config.server.address).is_loopback:
+        what = f"is {config.server.address}, which others reach, and nothing is encrypted"
+        expected = "an address of this machine alone, tls.cert_file and tls.key_file, or proxy.trusted"
+        wrong.append(Problem("server.address", what, expected))
     if config.proxy.sign_on_file and not config.proxy.trusted:
         wrong.append(Problem("proxy.sign_on_file", "is given, but no proxy is trusted", "proxy.trusted"))
     for each in config.proxy.trusted:

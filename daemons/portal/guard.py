@@ -43,12 +43,14 @@ NO_STORE = "no-store"
 @dataclass(frozen=True, slots=True)
 class Rules:
     """Whom the portal believes. `hosts`: names that it answers for; `origins`: where forms may come from; `trusted`:
-    addresses of reverse proxies, whose X-Forwarded-For is read. `secure`: browsers reach it by https."""
+    addresses of reverse proxies, whose X-Forwarded-For is read. `secure`: browsers reach it by https; `proxies_only`:
+    by a proxy, since it has no certificate itself."""
 
     hosts: frozenset[str]
     origins: frozenset[str]
     trusted: tuple[str, ...] = ()
     secure: bool = True
+    proxies_only: bool = False
 
     def trusts(self, address: str) -> bool:
         """Whether an address is a proxy's; `trusted` holds addresses and networks."""
@@ -154,8 +156,11 @@ def _refusal(scope: Scope, rules: Rules) -> tuple[int, str] | None:
     if scope["path"] != _plain_path(scope["path"]):
         return 400, "The path is not one of the portal."
     trusted = rules.trusts((scope.get("client") or ("", 0))[0])
-    if trusted and rules.secure and headers.get("x-forwarded-proto", "https") != "https":
-        return 400, "The portal is reached by https only."
+    if rules.proxies_only and not trusted:
+        return 421, "The portal is reached by its proxy only."
+    by_https = scope.get("scheme") == "https" and "x-forwarded-proto" not in headers
+    if trusted and rules.secure and not by_https and headers.get("x-forwarded-proto") != "https":
+        return 400, "The portal is reached by https only (X-Forwarded-Proto)."
     return None
 
 

@@ -33,7 +33,7 @@ from shared import startup
 from shared.bus import topology
 from shared.clock import SystemClock
 from shared.errors import InvalidInput, PermanentError, Problem, StoreUnavailable
-from shared.exposition import MetricsServer, Page, address_of
+from shared.exposition import MetricsServer, Page, address_of, is_loopback
 from shared.logs import get_logger
 from shared.private import path_of, secret_of
 from shared.sdnotify import Notifier
@@ -62,6 +62,10 @@ def check(config: PortalConfig) -> None:
             wrong += error.problems
     if wrong:
         raise InvalidInput(*dict.fromkeys(wrong))
+    if config.metrics.listen and not is_loopback(config.metrics.listen):
+        print(
+            f"metrics.listen is {config.metrics.listen}: whoever reaches it reads it, without account", file=sys.stderr
+        )
 
 
 def user_of(config: PortalConfig) -> str:
@@ -79,6 +83,7 @@ def rules_of(config: PortalConfig) -> Rules:
         frozenset({origin_of(config.public_url)}),
         config.proxy.trusted,
         config.public_url.startswith("https://"),
+        bool(config.proxy.trusted) and not config.tls.cert_file,
     )
 
 

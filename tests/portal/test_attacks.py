@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 from urllib.parse import unquote
 
@@ -188,6 +189,22 @@ def test_other_hosts_are_not_answered_for(shared_cluster: Scene, host: str) -> N
 
     assert answer.status_code == 421
     assert "password" not in answer.text
+
+
+def test_without_a_certificate_proxies_alone_are_answered(cluster: Scene) -> None:
+    """And of these what they got by https alone, which they must say."""
+    cluster.portal.rules = replace(cluster.portal.rules, trusted=("10.0.0.1",), proxies_only=True)
+
+    def asked(peer: str, **headers: str) -> int:
+        client = cluster.client(client=(peer, 1))
+        client.base_url = client.base_url.copy_with(scheme="http")
+        return int(
+            client.get("/login", headers={each.replace("_", "-"): headers[each] for each in headers}).status_code
+        )
+
+    assert asked("192.0.2.1") == asked("192.0.2.1", x_forwarded_proto="https") == 421
+    assert asked("10.0.0.1") == asked("10.0.0.1", x_forwarded_proto="http") == 400
+    assert asked("10.0.0.1", x_forwarded_proto="https") == 200
 
 
 def test_headers_of_proxies_are_believed_of_proxies_alone() -> None:

@@ -41,12 +41,21 @@ def test_a_good_file_is_good() -> None:
         (GOOD + '[tls]\ncert_file = "/none"\nkey_file = "/none"\n', "No such file"),
         ('public_url = "https://localhost"\n[proxy]\nsign_on_file = "/x"\n', "no proxy is trusted"),
         (GOOD + "[server]\nconnections_max = 50\n", "readers_max"),
+        ('public_url = "http://localhost:1"\n[server]\naddress = "0.0.0.0"\n', "nothing is encrypted"),
+        ('public_url = "https://localhost"\n[server]\naddress = "::"\n', "nothing is encrypted"),
         (GOOD + "[sessions]\nidle_s = 90000\n", "idle_s"),
         (GOOD + "typo = 1\n", "no such key"),
     ],
 )
 def test_what_is_wrong_is_told(text: str, told: str) -> None:
     assert told in problems(text)
+
+
+def test_metrics_that_others_reach_are_warned_of(capsys: pytest.CaptureFixture[str]) -> None:
+    assert problems(GOOD + '[metrics]\nlisten = "0.0.0.0:9462"\n') == ""
+    assert "whoever reaches it reads it" in capsys.readouterr().err
+    assert problems(GOOD) == ""
+    assert capsys.readouterr().err == ""
 
 
 def test_a_key_that_others_can_read_is_refused(tmp_path: Path) -> None:

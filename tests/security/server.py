@@ -92,7 +92,9 @@ def attacked(
         "store": {"url": f"sqlite:///{folder}/portal.db"},
         "bus": {"url": f"amqp://portal.p:x@127.0.0.1:{nobody}/"},
         "metrics": {"listen": ""},
-    } | dict(more or {})
+    }
+    for name, section in (more or {}).items():
+        sections[name] = sections.get(name, {}) | dict(section)
     if tls:
         openssl(
             folder, "req", "-x509", *CURVE, "-days", "2", "-subj", "/CN=localhost", "-keyout", "key", "-out", "cert"
