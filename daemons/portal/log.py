@@ -4,8 +4,9 @@ audit."""
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
-from sqlalchemy import delete, insert, select
+from sqlalchemy import Select, delete, insert, select
 
 from daemons.portal.tables import Base, log
 from shared.logs import get_logger
@@ -57,11 +58,19 @@ class Log:
         with self._base.reading() as connection:
             return connection.execute(wanted).first() is not None
 
+    def of(self, account: str, since_s: float, limit: int = 20) -> tuple[Entry, ...]:
+        """The newest entries of an account since a moment, newest first."""
+        wanted = select(log).where((log.c.account == account) & (log.c.at_s >= since_s))
+        return self._found(wanted.order_by(log.c.at_s.desc(), log.c.id.desc()).limit(limit))
+
     def entries(self, from_s: float, to_s: float, limit: int = 1000) -> tuple[Entry, ...]:
         """The newest entries of a span (half-open, UTC epoch seconds), newest first."""
         span = (log.c.at_s >= from_s) & (log.c.at_s < to_s)
+        return self._found(select(log).where(span).order_by(log.c.at_s.desc(), log.c.id.desc()).limit(limit))
+
+    def _found(self, wanted: Select[Any]) -> tuple[Entry, ...]:
         with self._base.reading() as connection:
-            rows = connection.execute(select(log).where(span).order_by(log.c.at_s.desc(), log.c.id.desc()).limit(limit))
-            return tuple(
-                Entry(r.at_s, r.account, r.address, r.what, r.subject, r.why, bool(r.done), r.detail) for r in rows
-            )
+            rows = connection.execute(wanted).all()
+        return tuple(
+            Entry(r.at_s, r.account, r.address, r.what, r.subject, r.why, bool(r.done), r.detail) for r in rows
+        )

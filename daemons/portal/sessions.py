@@ -6,9 +6,10 @@ import hashlib
 import hmac
 import secrets
 from collections import OrderedDict
+from collections.abc import Collection
 from dataclasses import dataclass
 
-from sqlalchemy import delete, func, insert, select, update
+from sqlalchemy import ColumnElement, delete, func, insert, select, update
 
 from daemons.portal.accounts import Account, Accounts, State, digest
 from daemons.portal.tables import Base, sessions
@@ -30,6 +31,16 @@ class Session:
     made_s: float
     address: str
     strong: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Open:
+    """A session as its account sees it; times are UTC epoch seconds."""
+
+    id: str
+    address: str
+    made_s: float
+    used_s: float
 
 
 @dataclass(slots=True)
@@ -112,13 +123,31 @@ class Sessions:
 
     def count(self, now_s: float) -> int:
         """How many have not ended."""
-        used = (sessions.c.used_s >= now_s - self._idle_s) & (sessions.c.made_s >= now_s - self._absolute_s)
         with self._base.reading() as connection:
-            return connection.execute(select(func.count()).select_from(sessions).where(used)).scalar_one()
+            found = connection.execute(select(func.count()).select_from(sessions).where(self._used(now_s)))
+            return found.scalar_one()
+
+    def of(self, account: str, now_s: float) -> tuple[Open, ...]:
+        """Those of an account that have not ended, the newest first; when they were used is known to `TOUCH_S`."""
+        mine = select(sessions).where(self._used(now_s) & (sessions.c.account == account))
+        with self._base.reading() as connection:
+            rows = connection.execute(mine.order_by(sessions.c.made_s.desc())).all()
+        return tuple(Open(row.id, row.address, row.made_s, row.used_s) for row in rows)
+
+    def _used(self, now_s: float) -> ColumnElement[bool]:
+        return (sessions.c.used_s >= now_s - self._idle_s) & (sessions.c.made_s >= now_s - self._absolute_s)
 
     def close(self, session: Session) -> None:
         """Log out."""
         self._end(session.id)
+
+    def end(self, account: str, ids: Collection[str]) -> int:
+        """End some sessions of an account; how many there were."""
+        for key in ids:
+            self._known.pop(key, None)
+        mine = (sessions.c.account == account) & sessions.c.id.in_(ids)
+        with self._base.writing() as connection:
+            return connection.execute(delete(sessions).where(mine)).rowcount
 
     def close_all(self, account: str) -> None:
         """Log somebody out everywhere."""

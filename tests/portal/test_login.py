@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,7 @@ import pytest
 from daemons.portal.accounts import State
 from daemons.portal.doors import SignOn
 from daemons.portal.page import COOKIE
-from daemons.portal.passwords import OF_ADDRESS_MAX, WAITING_MAX, WORKERS, Hasher, TooBusy, hashed
+from daemons.portal.passwords import OF_ADDRESS_MAX, WAITING_MAX, Hasher, TooBusy, hashed
 from daemons.portal.throttle import ENTRIES_MAX, Throttle, Tries
 from daemons.roles import Role
 from tests.portal.scene import PASSWORD, URL, WORK, Browser, Scene, scene
@@ -104,6 +105,31 @@ def test_a_new_password_ends_the_other_sessions(cluster: Scene) -> None:
     assert not is_in(there)
     assert there.login("jane").status_code == 401
     assert there.login("jane", NEW).status_code == 303
+
+
+def test_somebody_sees_and_ends_her_sessions(cluster: Scene) -> None:
+    """One alone, all but this one, and none of others; logins and changes are seen there too."""
+    here, there, third, bob = (cluster.browser(client=(f"192.0.2.{number}", 1)) for number in range(1, 5))
+    for each in (there, third, here):
+        cluster.wait(1.0)
+        each.login("jane")
+    cluster.browser().login("jane", "a wrong password")
+    bob.login("bob")
+    page = here.get("/account").text
+    ids = re.findall(r'name="id" value="(\w+)"', page)
+
+    one = here.post("/account/sessions", {"id": ids[-1]}, "/account")
+    again = here.post("/account/sessions", {"id": ids[-1]}, "/account")
+    mine = bob.post("/account/sessions", {"id": ids[0]}, "/account")
+    after = [is_in(each) for each in (here, there, third, bob)]
+    others = here.post("/account/sessions", {}, "/account")
+
+    assert len(ids) == 2
+    assert all(f"<td>192.0.2.{number}</td>" in page for number in (1, 2, 3))
+    assert "<td>login</td><td>testclient</td>" in page
+    assert [answer.status_code for answer in (one, again, mine, others)] == [303, 409, 409, 303]
+    assert after == [True, False, True, True]
+    assert [is_in(each) for each in (here, there, third, bob)] == [True, False, False, True]
 
 
 def test_a_locked_account_is_out_at_once(cluster: Scene) -> None:
@@ -215,7 +241,7 @@ def test_known_addresses_come_first_where_passwords_wait() -> None:
     assert said[:20].count("checked") == OF_ADDRESS_MAX
     assert said[:60].count("checked") == WAITING_MAX * 3 // 4
     assert said[60] == "checked"
-    assert served.index("198.51.100.1") <= WORKERS
+    assert served.index("198.51.100.1") < len(served) // 2  # without its turn before others it were the last
 
 
 def test_the_right_password_costs_nobody_anything() -> None:

@@ -33,6 +33,7 @@ from daemons.roles import Role
 from shared.errors import InvalidInput, InvalidValue, Problem
 from shared.model import check_name
 
+LATELY_S = 30 * 86_400.0
 WRONG = "The name, the password or the code is wrong, or the account is not approved yet."
 
 
@@ -92,7 +93,31 @@ async def log_out(request: Request) -> Response:
 
 async def own(request: Request) -> Response:
     """One's own account."""
-    return page(request, "account.html")
+    return await _account(request)
+
+
+async def _account(request: Request, status: int = 200, problems: list[str] | None = None) -> Response:
+    """The account, where it is logged in, and what was done with it lately."""
+    doors, me, now_s, here = portal(request).doors, account(request), portal(request).desk.now_s(), session(request)
+    sessions = await doors.keep(lambda: doors.sessions.of(me.name, now_s))
+    lately = await doors.keep(lambda: doors.log.of(me.sender, now_s - LATELY_S))
+    mine = here.id if here is not None else ""
+    return page(request, "account.html", status, problems=problems or [], sessions=sessions, mine=mine, lately=lately)
+
+
+@while_read_only
+async def end_sessions(request: Request) -> Response:
+    """End one of one's sessions, or all but this one."""
+    doors, filled, me, here = portal(request).doors, await fields(request), account(request), session(request)
+    now_s, ids = portal(request).desk.now_s(), [filled.text("id")]
+    if not ids[0]:
+        found = await doors.keep(lambda: doors.sessions.of(me.name, now_s))
+        ids = [each.id for each in found if here is None or each.id != here.id]
+    ended = await doors.keep(lambda: doors.sessions.end(me.name, ids))
+    if not ended:
+        return await _account(request, 409, ["That session has ended already."])
+    await doors.note(request, me.sender, "session-end", subject=me.sender, detail=f"{ended}")
+    return go("/account", "done")
 
 
 @while_read_only
@@ -105,13 +130,13 @@ async def change_password(request: Request) -> Response:
         if new != filled.fields.get("again", ""):
             raise InvalidInput(Problem("password", "was not repeated as it was"))
     except InvalidInput as error:
-        return page(request, "account.html", 422, problems=problems_of(error))
+        return await _account(request, 422, problems_of(error))
     found = await doors.check(request, me.name, filled.fields.get("old", ""))
     if isinstance(found, Wait):
         text = f"Too many passwords were wrong. Try again in {math.ceil(found.seconds)} s."
-        return page(request, "account.html", 429, problems=[text])
+        return await _account(request, 429, [text])
     if found is None:
-        return page(request, "account.html", 422, problems=["The old password is wrong."])
+        return await _account(request, 422, ["The old password is wrong."])
     made = await doors.hasher.make(new, known=True)
     await doors.keep(lambda: doors.accounts.set_password(me.name, made))
     await doors.keep(lambda: doors.sessions.close_all(me.name))
@@ -200,6 +225,7 @@ ROUTES = [
     Route("/logout", log_out, methods=["POST"]),
     Route("/account", own, methods=["GET"]),
     Route("/account/password", change_password, methods=["POST"]),
+    Route("/account/sessions", end_sessions, methods=["POST"]),
     Route("/ask", show_asking, methods=["GET"]),
     Route("/ask", ask_account, methods=["POST"]),
     Route("/link/{word}", show_link, methods=["GET"]),
