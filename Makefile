@@ -75,7 +75,7 @@ test: setup ## Run every test but those of `make check`, `make accept` and `make
 quick: setup ## What of `make test` needs neither root nor a broker (a minute)
 	$(BIN)/python -m pytest -p no:rerunfailures -n $(QUICK_WORKERS) --dist worksteal -m "not full and not accept" \
 	  --ignore tests/architecture --ignore tests/integration --ignore tests/lab --ignore tests/browser \
-	  --ignore tests/conformance/test_process.py tests
+	  --ignore tests/security --ignore tests/conformance/test_process.py tests
 
 check: setup ## Lint, formatting, types, import contracts and the architecture tests
 	$(BIN)/ruff check .

@@ -49,6 +49,7 @@ OF_THE_PROVIDER = (
     "/audit",
     "/accounts",
     "/account",
+    "/account/second-factor",
 )
 OF_AN_OWNER = ("/", "/workloads", "/environments", f"/environments/{ENVIRONMENT}", "/new-environment", "/workloads/web")
 OF_A_USER = ("/", "/workloads", "/environments", "/workloads/submit", "/account")

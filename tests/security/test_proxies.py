@@ -104,7 +104,7 @@ def proxied(folder: Path, kind: str, adding: bool) -> Iterator[tuple[Attacked, C
 
 
 @pytest.mark.parametrize("adding", [False, True], ids=["sets", "adds"])
-@pytest.mark.parametrize("kind", ["haproxy", "nginx"])
+@pytest.mark.parametrize("kind", ["haproxy", pytest.param("nginx", marks=pytest.mark.full)])
 def test_a_client_does_not_choose_its_address(tmp_path: Path, kind: str, adding: bool) -> None:
     """The log, the audit and the limits have the address that the proxy saw, whatever the client sends."""
     with proxied(tmp_path, kind, adding) as (portal, client):
