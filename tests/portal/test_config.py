@@ -90,3 +90,16 @@ def test_every_key_is_documented() -> None:
 
     told = {name for name in names if f"`{name}`" in text or f"`{name.split('.')[0]}.*`" in text}
     assert names - told == set()
+
+
+def test_the_unit_has_files_for_every_connection_and_bounds_memory() -> None:
+    lines = (ROOT / "systemd/trimtab-portal.service").read_text("utf-8").splitlines()
+
+    assert {"LimitNOFILE=65536", "MemoryMax=1G"} <= set(lines)
+
+
+def test_no_version_is_admitted_that_is_known_to_be_vulnerable() -> None:
+    """Ranges of static files took seconds of the event loop before starlette 0.49.1 (CVE-2025-62727)."""
+    lines = {line.strip() for line in (ROOT / "setup.cfg").read_text("utf-8").splitlines()}
+
+    assert {"h11>=0.16", "jinja2>=3.1.6", "starlette>=0.49.1"} <= lines

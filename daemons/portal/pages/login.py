@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import secrets
+from contextlib import suppress
 
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
@@ -11,6 +12,7 @@ from starlette.routing import Route
 
 from daemons.portal.accounts import NameTaken, State
 from daemons.portal.doors import Wait
+from daemons.portal.log import Entry
 from daemons.portal.page import (
     FORM_COOKIE,
     account,
@@ -27,10 +29,10 @@ from daemons.portal.page import (
     while_read_only,
 )
 from daemons.portal.passwords import TooBusy, check
-from daemons.portal.sessions import form_word
+from daemons.portal.sessions import Open, form_word
 from daemons.portal.throttle import network_of
 from daemons.roles import Role
-from shared.errors import InvalidInput, InvalidValue, Problem
+from shared.errors import InvalidInput, InvalidValue, Problem, StoreUnavailable
 from shared.model import check_name
 
 LATELY_S = 30 * 86_400.0
@@ -99,8 +101,11 @@ async def own(request: Request) -> Response:
 async def _account(request: Request, status: int = 200, problems: list[str] | None = None) -> Response:
     """The account, where it is logged in, and what was done with it lately."""
     doors, me, now_s, here = portal(request).doors, account(request), portal(request).desk.now_s(), session(request)
-    sessions = await doors.keep(lambda: doors.sessions.of(me.name, now_s))
-    lately = await doors.keep(lambda: doors.log.of(me.sender, now_s - LATELY_S))
+    sessions: tuple[Open, ...] = ()
+    lately: tuple[Entry, ...] = ()
+    with suppress(StoreUnavailable):  # a banner says so
+        sessions = await doors.keep(lambda: doors.sessions.of(me.name, now_s))
+        lately = await doors.keep(lambda: doors.log.of(me.sender, now_s - LATELY_S))
     mine = here.id if here is not None else ""
     return page(request, "account.html", status, problems=problems or [], sessions=sessions, mine=mine, lately=lately)
 
