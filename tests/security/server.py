@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import http.client
 import ssl
-import statistics
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
@@ -22,6 +21,7 @@ CLOCK = SystemClock()
 PASSWORD = "correct horse staple"
 START_S = 30.0
 ANSWER_S = 20.0
+NEVER = float("inf")
 ATTACKER, VISITOR = "127.0.0.66", "127.0.0.7"
 
 
@@ -51,15 +51,15 @@ class Attacked:
             good = False
         finally:
             connection.close()
-        return CLOCK.monotonic_s() - begun_s if good else float("inf")
+        return CLOCK.monotonic_s() - begun_s if good else NEVER
 
-    def median_s(self, times: int, pause_s: float = 0.1) -> float:
-        """The median of `get_s`."""
+    def pages_s(self, times: int, pause_s: float = 0.1) -> list[float]:
+        """`get_s`, again and again."""
         took_s = []
         for _ in range(times):
             took_s.append(self.get_s())
             CLOCK.sleep(pause_s)
-        return statistics.median(took_s)
+        return took_s
 
     def add_account(self, name: str, role: str = "user") -> None:
         """Make an account with `PASSWORD`."""

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from statistics import median
+
 import pytest
 
-from tests.security.server import ATTACKER, Attacked, attacking
+from tests.security.server import ATTACKER, NEVER, Attacked, attacking
 
 # Arguments: kind, source, port, count. Each connection that ends is opened again.
 ATTACK = r"""
@@ -34,21 +36,26 @@ async def once():
                 await writer.drain()
                 await asyncio.sleep(2.0)
         else:
-            writer.write(HEAD + FORM + b"Content-Length: %d\r\n\r\n" % len(SIGNS) + SIGNS)
+            writer.write(HEAD + FORM + b"Connection: close\r\nContent-Length: %d\r\n\r\n" % len(SIGNS) + SIGNS)
             await writer.drain()
             await reader.read()
     finally:
         writer.close()
+begun, all_begun = 0, asyncio.Event()
 async def again_and_again():
+    global begun
     while True:
+        begun += 1
+        if begun > 2 * count:
+            all_begun.set()
         try:
-            await once()
-        except (OSError, asyncio.IncompleteReadError):
+            await asyncio.wait_for(once(), 30.0)
+        except (OSError, asyncio.IncompleteReadError, TimeoutError):
             pass
         await asyncio.sleep(0.2)
 async def main():
     tasks = [asyncio.create_task(again_and_again()) for _ in range(count)]
-    await asyncio.sleep(2.0)
+    done, _ = await asyncio.wait([asyncio.create_task(all_begun.wait())], timeout=15.0)
     print("ready", flush=True)
     await asyncio.gather(*tasks)
 os.nice(10)  # what is measured is the portal, not the processor
@@ -60,11 +67,13 @@ asyncio.run(main())
 @pytest.mark.alone
 @pytest.mark.parametrize(("kind", "count"), [("silent", 1500), ("head", 600), ("body", 600), ("percent", 64)])
 def test_others_have_the_page_while_one_address_attacks(portal: Attacked, kind: str, count: int) -> None:
-    portal.median_s(5)
-    before_s = portal.median_s(20)
+    portal.pages_s(5)
+    before_s = portal.pages_s(20)
     with attacking(ATTACK, kind, ATTACKER, portal.port, count):
-        during_s = portal.median_s(40)
+        during_s = portal.pages_s(40)
 
-    print(f"{kind}: {before_s * 1e3:.1f} ms before, {during_s * 1e3:.1f} ms during")
-    assert during_s < 2.0 * before_s
+    shown = [f"{median(each) * 1e3:.1f} ms, {each.count(NEVER)} of {len(each)} failed" for each in (before_s, during_s)]
+    print(f"{kind}: {shown[0]} before; {shown[1]} during")
+    assert NEVER not in during_s
+    assert median(during_s) < 2.0 * median(before_s)
     assert portal.process.log.stat().st_size < 100_000
