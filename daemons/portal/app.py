@@ -25,6 +25,7 @@ from daemons.portal import words
 from daemons.portal.desk import Desk, Refused, Unreachable
 from daemons.portal.doors import Doors
 from daemons.portal.guard import Guard, Rules, TooLarge, TooSlow
+from daemons.portal.limits import AddressLimits
 from daemons.portal.live import Live
 from daemons.portal.page import MENU, Entry, guarded, page, route_of, status_of
 from daemons.portal.pages import (
@@ -51,7 +52,6 @@ from daemons.portal.pictures import Pictures
 from daemons.portal.runs import Runs
 from daemons.portal.texts import Texts
 from daemons.portal.threads import Threads
-from daemons.portal.visitors import Visitors
 from daemons.portal.workshop import Workshop
 from shared.errors import StoreUnavailable
 from shared.logs import get_logger
@@ -133,7 +133,7 @@ class Portal:
     reading: Reading | None = None
     templates: Jinja2Templates = field(default_factory=page_templates)
     threads: Threads = field(default_factory=lambda: Threads(READING_THREADS, "history"))
-    visitors: Visitors = field(default_factory=Visitors)
+    limits: AddressLimits = field(default_factory=AddressLimits)
     forms: Threads = field(default_factory=lambda: Threads(FORM_THREADS, "forms"))
     texts: Texts = field(default_factory=Texts)
     pictures: Pictures = field(default_factory=Pictures)
@@ -165,7 +165,7 @@ class _Guarded(Starlette):
         super().__init__(**named)
 
     def build_middleware_stack(self) -> ASGIApp:
-        return Guard(super().build_middleware_stack(), self._whole.rules, self._whole.visitors)
+        return Guard(super().build_middleware_stack(), self._whole.rules, self._whole.limits)
 
 
 def _behind_guard(route: Route) -> Route:

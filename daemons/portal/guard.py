@@ -12,7 +12,7 @@ import h11
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from daemons.portal.visitors import Visitors
+from daemons.portal.limits import AddressLimits
 
 BODY_BYTES_MAX = 1 << 20
 FORM_BYTES_MAX = 64 << 10  # of a form that holds no text of a file
@@ -105,8 +105,8 @@ class TooSlow(Exception):
 class Guard:
     """Refuses what the portal does not answer before anything looks at it, and puts its headers on every answer."""
 
-    def __init__(self, app: ASGIApp, rules: Rules, visitors: Visitors) -> None:
-        self._app, self._rules, self._visitors = app, rules, visitors
+    def __init__(self, app: ASGIApp, rules: Rules, limits: AddressLimits) -> None:
+        self._app, self._rules, self._limits = app, rules, limits
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """One request."""
@@ -120,7 +120,7 @@ class Guard:
         if refused is not None:
             await answer.plain(*refused)
             return
-        if not self._visitors.ask(address, asyncio.get_running_loop().time()):
+        if not self._limits.begin_request(address, asyncio.get_running_loop().time()):
             await answer.plain(429, "There are too many requests from your address.", (b"retry-after", b"5"))
             return
         body = _Body(receive)
@@ -132,7 +132,7 @@ class Guard:
                 raise
             # what follows from a reader that has been given up is no defect
         finally:
-            self._visitors.answered(address)
+            self._limits.end_request(address)
 
 
 def _refusal(scope: Scope, rules: Rules) -> tuple[int, str] | None:

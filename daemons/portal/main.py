@@ -19,6 +19,7 @@ from daemons.portal.config import PortalConfig, SecondFactor, host_of, origin_of
 from daemons.portal.desk import PORTAL
 from daemons.portal.doors import Doors, SignOn
 from daemons.portal.guard import Rules
+from daemons.portal.limits import AddressLimits, Bounds
 from daemons.portal.live import Live
 from daemons.portal.metrics import Metered, MeteredDesk, PortalMeter
 from daemons.portal.passwords import Hasher
@@ -26,7 +27,6 @@ from daemons.portal.runs import Runs
 from daemons.portal.server import listening, load_certificate, server, tls_of
 from daemons.portal.tables import Base
 from daemons.portal.texts import NotUnderstood
-from daemons.portal.visitors import Bounds, Visitors
 from daemons.report.cluster_report import check_zone
 from daemons.store.reading import reading
 from shared import startup
@@ -138,13 +138,13 @@ class Process:
         doors = doors_of(config, self._base, self._clock)
         settings = Settings(origin_of(config.public_url), config.read_only, config.server.readers_max)
         rules, runs = rules_of(config), runs_of(config, self._clock)
-        visitors = Visitors(Bounds(config.server.connections_max, config.server.address_max))
-        doors.on_refused = visitors.on_refused = meter.refused
-        self._portal = Portal(desk, Live(desk), doors, rules, settings, self._reading, runs=runs, visitors=visitors)
+        limits = AddressLimits(Bounds(config.server.connections_max, config.server.address_max))
+        doors.on_refused = limits.on_refused = meter.refused
+        self._portal = Portal(desk, Live(desk), doors, rules, settings, self._reading, runs=runs, limits=limits)
         self._tls = self._certificate()
         self._server = server(
             Metered(app(self._portal), meter),
-            visitors,
+            limits,
             self._tls,
             request_s=config.server.request_s,
             is_proxy=rules.trusts,

@@ -171,7 +171,7 @@ def guarded(handler: Handler) -> Handler:
         if found is None and not everybody:
             return _to_login(request)
         if found is not None:
-            portal(request).visitors.familiar.see(address(request), asyncio.get_running_loop().time())
+            portal(request).limits.known.add(address(request), asyncio.get_running_loop().time())
             if not early and portal(request).doors.must_enrol(found):
                 return RedirectResponse(SECOND_FACTOR, 303)
         if request.method != "POST":

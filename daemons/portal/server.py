@@ -15,7 +15,7 @@ from starlette.types import ASGIApp
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from daemons.portal.guard import HEAD_BYTES_MAX
-from daemons.portal.visitors import Visitors
+from daemons.portal.limits import AddressLimits
 from shared.errors import InvalidInput, PermanentError, Problem
 from shared.logs import get_logger
 
@@ -67,7 +67,7 @@ class _Bounded(H11Protocol):
 
 
 class _Listener:
-    """Takes connections from a socket as far as `visitors` has room for them, before anything is done for them; the
+    """Takes connections from a socket as far as `limits` has room for them, before anything is done for them; the
     others are hung up on. What asyncio's own server does, with bounds that hold during the TLS handshake."""
 
     def __init__(
@@ -75,11 +75,11 @@ class _Listener:
         sock: socket.socket,
         made: Callable[[], _Bounded],
         tls: ssl.SSLContext | None,
-        visitors: Visitors,
+        limits: AddressLimits,
         is_proxy: Callable[[str], bool],
     ) -> None:
         self._sock, self._made, self._tls = sock, made, tls
-        self._visitors, self._is_proxy = visitors, is_proxy
+        self._limits, self._is_proxy = limits, is_proxy
         self._loop = asyncio.get_running_loop()
         self._serving: set[asyncio.Task[None]] = set()
         self._again: asyncio.TimerHandle | None = None
@@ -119,7 +119,7 @@ class _Listener:
 
     def _take(self, sock: socket.socket, address: str) -> None:
         sock.setblocking(False)
-        if not self._visitors.connect(address, self._loop.time(), self._is_proxy(address)):
+        if not self._limits.connect(address, self._loop.time(), self._is_proxy(address)):
             if self._tls is None:
                 with contextlib.suppress(OSError):
                     sock.send(TURNED_AWAY)
@@ -139,7 +139,7 @@ class _Listener:
         except OSError:  # it did not come as far as a request
             pass
         finally:
-            self._visitors.disconnect(address)
+            self._limits.disconnect(address)
 
 
 class Server(uvicorn.Server):
@@ -152,9 +152,9 @@ class Server(uvicorn.Server):
         """Nothing: see above."""
         yield
 
-    def __init__(self, config: uvicorn.Config, visitors: Visitors, is_proxy: Callable[[str], bool]) -> None:
+    def __init__(self, config: uvicorn.Config, limits: AddressLimits, is_proxy: Callable[[str], bool]) -> None:
         super().__init__(config)
-        self._visitors, self._is_proxy = visitors, is_proxy
+        self._limits, self._is_proxy = limits, is_proxy
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Begin to listen on the sockets; see `_Listener`."""
@@ -169,7 +169,7 @@ class Server(uvicorn.Server):
             return made
 
         self.servers = [
-            _Listener(sock, connection, config.ssl, self._visitors, self._is_proxy)  # type: ignore[misc]  # closed alike
+            _Listener(sock, connection, config.ssl, self._limits, self._is_proxy)  # type: ignore[misc]  # closed alike
             for sock in sockets or []
         ]
         self.started = True
@@ -206,7 +206,7 @@ def load_certificate(context: ssl.SSLContext, cert_file: str, key_file: str) -> 
 
 def server(
     app: ASGIApp,
-    visitors: Visitors,
+    limits: AddressLimits,
     tls: ssl.SSLContext | None = None,
     *,
     request_s: float = REQUEST_S,
@@ -230,4 +230,4 @@ def server(
         backlog=BACKLOG,
         **named,
     )
-    return Server(config, visitors, is_proxy)
+    return Server(config, limits, is_proxy)

@@ -10,10 +10,10 @@ from urllib.parse import unquote
 import pytest
 
 from daemons.portal.guard import BODY_BYTES_MAX, FORM_BYTES_MAX, OPEN_BYTES_MAX, POLICY, Rules, is_foreign
+from daemons.portal.limits import REQUESTS_BURST, AddressLimits, Bounds
 from daemons.portal.log import Entry
 from daemons.portal.refusals import KINDS_MAX, Refusals
 from daemons.portal.threads import Threads
-from daemons.portal.visitors import REQUESTS_BURST, Bounds, Visitors
 from tests.portal.scene import PASSWORD, URL, Browser, Scene
 
 SCRIPT = "<script>alert(1)</script>"
@@ -357,7 +357,7 @@ def test_a_large_form_is_taken_apart_beside_the_event_loop(cluster: Scene) -> No
 
 def test_requests_of_one_address_are_bounded(cluster: Scene) -> None:
     """Given an address that asks without end, then it is told to wait, and others are answered."""
-    cluster.portal.visitors = Visitors(Bounds(requests_per_s=0.001))
+    cluster.portal.limits = AddressLimits(Bounds(requests_per_s=0.001))
     attacker, other = cluster.client(client=("192.0.2.66", 1)), cluster.client(client=("192.0.2.7", 1))
 
     statuses = [attacker.get("/login").status_code for _ in range(REQUESTS_BURST + 5)]

@@ -14,8 +14,8 @@ import pytest
 from starlette.types import Receive, Scope, Send
 from structlog.testing import capture_logs
 
+from daemons.portal.limits import AddressLimits, Bounds
 from daemons.portal.server import listening, server
-from daemons.portal.visitors import Bounds, Visitors
 from shared.errors import PermanentError
 
 HEAD = b"GET /login HTTP/1.1\r\nHost: portal.test\r\n"
@@ -41,7 +41,7 @@ async def app(scope: Scope, receive: Receive, send: Send) -> None:
 async def served(connections_max: int = 500, request_s: float = 5.0, address_max: int = 32) -> AsyncIterator[int]:
     """The port of a server with these bounds."""
     sock = listening("127.0.0.1", 0)
-    made = server(app, Visitors(Bounds(connections_max, address_max)), request_s=request_s)
+    made = server(app, AddressLimits(Bounds(connections_max, address_max)), request_s=request_s)
     task = asyncio.create_task(made.serve([sock]))
     try:
         yield int(sock.getsockname()[1])
@@ -137,8 +137,9 @@ def test_connections_that_wait_for_files_are_told_once() -> None:
         async with served() as port:
             soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
             clients = [socket.socket() for _ in range(20)]
-            used = len(os.listdir("/proc/self/fd"))
-            resource.setrlimit(resource.RLIMIT_NOFILE, (used, hard))
+            next_file = os.dup(clients[0].fileno())
+            os.close(next_file)
+            resource.setrlimit(resource.RLIMIT_NOFILE, (next_file, hard))
             try:
                 with capture_logs() as logged:
                     for each in clients:

@@ -11,21 +11,21 @@ from dataclasses import dataclass
 
 from daemons.portal.throttle import network_of
 
-FAMILIAR_S = 86_400.0  # for so long after a request of somebody logged in
-FAMILIAR_TIMES = 4  # so many times as much as any other address
-KEPT_FRAC = 0.25  # of all places, for familiar addresses
+KNOWN_S = 86_400.0  # for so long after a request of somebody logged in
+KNOWN_TIMES = 4  # so many times as much as any other address
+KEPT_FRAC = 0.25  # of all places, for known addresses
 ENTRIES_MAX = 10_000
 CONNECTIONS_PER_S, CONNECTIONS_BURST = 20.0, 150
 REQUESTS_PER_S, REQUESTS_BURST = 50.0, 300
 
 
-class Familiar:
+class KnownAddresses:
     """Networks from which somebody who was logged in has asked for a page."""
 
     def __init__(self) -> None:
         self._seen: OrderedDict[str, float] = OrderedDict()
 
-    def see(self, address: str, now_s: float) -> None:
+    def add(self, address: str, now_s: float) -> None:
         """Somebody logged in asks from there."""
         near = network_of(address)
         self._seen[near] = now_s
@@ -33,34 +33,34 @@ class Familiar:
         while len(self._seen) > ENTRIES_MAX:
             self._seen.popitem(last=False)
 
-    def knows(self, address: str, now_s: float) -> bool:
-        """Whether that was within `FAMILIAR_S`."""
+    def contains(self, address: str, now_s: float) -> bool:
+        """Whether that was within `KNOWN_S`."""
         seen_s = self._seen.get(network_of(address))
-        return seen_s is not None and now_s - seen_s <= FAMILIAR_S
+        return seen_s is not None and now_s - seen_s <= KNOWN_S
 
 
-class Places:
-    """`in_all` places, of which one address holds at most `of_address`, a familiar one `FAMILIAR_TIMES` as many. The
-    last `KEPT_FRAC` of all are for familiar addresses."""
+class ConcurrencyLimit:
+    """`in_all` places, of which one address holds at most `of_address`, a known one `KNOWN_TIMES` as many. The
+    last `KEPT_FRAC` of all are for known addresses."""
 
     def __init__(self, in_all: int, of_address: int) -> None:
         self._in_all, self._of_address = in_all, of_address
         self._held: Counter[str] = Counter()
         self.taken = 0
 
-    def take(self, address: str, familiar: bool, bounded: bool = True) -> bool:
+    def acquire(self, address: str, known: bool, bounded: bool = True) -> bool:
         """Take a place; False where there is none. Who is not `bounded` is held to the bound for all alone."""
         near = network_of(address)
-        in_all = self._in_all if familiar or not bounded else self._in_all - int(self._in_all * KEPT_FRAC)
-        of_address = self._of_address * (FAMILIAR_TIMES if familiar else 1)
+        in_all = self._in_all if known or not bounded else self._in_all - int(self._in_all * KEPT_FRAC)
+        of_address = self._of_address * (KNOWN_TIMES if known else 1)
         if self.taken >= in_all or (bounded and self._held[near] >= of_address):
             return False
         self.taken += 1
         self._held[near] += 1
         return True
 
-    def free(self, address: str) -> None:
-        """Give a place back that `take` gave."""
+    def release(self, address: str) -> None:
+        """Give a place back that `acquire` gave."""
         near = network_of(address)
         self.taken -= 1
         self._held[near] -= 1
@@ -68,17 +68,17 @@ class Places:
             del self._held[near]
 
 
-class Rates:
-    """How often each address may come: `burst` times at once, then `per_s` times a second (a token bucket); a familiar
-    one `FAMILIAR_TIMES` as often. The table is bounded: those are forgotten that came longest ago."""
+class RateLimit:
+    """How often each address may come: `burst` times at once, then `per_s` times a second (a token bucket); a known
+    one `KNOWN_TIMES` as often. The table is bounded: those are forgotten that came longest ago."""
 
     def __init__(self, per_s: float, burst: int) -> None:
         self._per_s, self._burst = per_s, burst
         self._left: OrderedDict[str, tuple[float, float]] = OrderedDict()
 
-    def take(self, address: str, familiar: bool, now_s: float) -> bool:
+    def acquire(self, address: str, known: bool, now_s: float) -> bool:
         """Come once more; False for too often."""
-        near, times = network_of(address), FAMILIAR_TIMES if familiar else 1
+        near, times = network_of(address), KNOWN_TIMES if known else 1
         left, at_s = self._left.pop(near, (float(self._burst), now_s))
         left = min(left + (now_s - at_s) * self._per_s, self._burst)
         good = left >= 1.0 / times
@@ -99,39 +99,39 @@ class Bounds:
     requests_per_s: float = REQUESTS_PER_S
 
 
-class Visitors:
+class AddressLimits:
     """What addresses hold: connections from the first packet on, and requests, which behind a proxy are all that tells
     them apart."""
 
     def __init__(self, bounds: Bounds = Bounds()) -> None:  # a frozen value
-        self.familiar = Familiar()
+        self.known = KnownAddresses()
         self.on_refused: Callable[[str], None] = lambda _: None
-        self._connections = Places(bounds.connections_max, bounds.address_max)
-        self._requests = Places(bounds.connections_max, bounds.address_max)
-        self._arrivals = Rates(bounds.connections_per_s, CONNECTIONS_BURST)
-        self._asking = Rates(bounds.requests_per_s, REQUESTS_BURST)
+        self._connections = ConcurrencyLimit(bounds.connections_max, bounds.address_max)
+        self._requests = ConcurrencyLimit(bounds.connections_max, bounds.address_max)
+        self._arrivals = RateLimit(bounds.connections_per_s, CONNECTIONS_BURST)
+        self._asking = RateLimit(bounds.requests_per_s, REQUESTS_BURST)
 
     def connect(self, address: str, now_s: float, proxy: bool = False) -> bool:
         """Whether a connection is taken; `disconnect` must follow. Those of a `proxy` are bounded in all alone."""
-        familiar = self.familiar.knows(address, now_s)
-        good = proxy or self._arrivals.take(address, familiar, now_s)
-        good = good and self._connections.take(address, familiar, bounded=not proxy)
+        known = self.known.contains(address, now_s)
+        good = proxy or self._arrivals.acquire(address, known, now_s)
+        good = good and self._connections.acquire(address, known, bounded=not proxy)
         if not good:
             self.on_refused("connection")
         return good
 
     def disconnect(self, address: str) -> None:
         """A connection that was taken has ended."""
-        self._connections.free(address)
+        self._connections.release(address)
 
-    def ask(self, address: str, now_s: float) -> bool:
-        """Whether a request is answered; `answered` must follow."""
-        familiar = self.familiar.knows(address, now_s)
-        good = self._asking.take(address, familiar, now_s) and self._requests.take(address, familiar)
+    def begin_request(self, address: str, now_s: float) -> bool:
+        """Whether a request is answered; `end_request` must follow."""
+        known = self.known.contains(address, now_s)
+        good = self._asking.acquire(address, known, now_s) and self._requests.acquire(address, known)
         if not good:
             self.on_refused("request")
         return good
 
-    def answered(self, address: str) -> None:
+    def end_request(self, address: str) -> None:
         """A request that was taken has ended."""
-        self._requests.free(address)
+        self._requests.release(address)
