@@ -34,8 +34,9 @@ _CLASSES: dict[bytes, type[JournalRecord]] = {cls.__name__.encode(): cls for cls
 class DiskJournal:
     """Implements `shared.ports.Journal`; belongs to one process at a time.
 
-    Compacts itself into a new file once it has grown by `compact_bytes` since it was last compact. Opening raises
-    StoreUnavailable when another process holds it or the disk does not work, InvalidInput when it is damaged.
+    Compacts itself into a new file once it has grown by `compact_bytes` since it was last compact, in however many
+    lives of the process, at an append or at opening. Opening raises StoreUnavailable when another process holds it or
+    the disk does not work, InvalidInput when it is damaged.
     `dropped_bytes`: what a crash left of an append that was never complete.
     """
 
@@ -50,14 +51,16 @@ class DiskJournal:
         try:
             self._lock_fd = _lock(self.path)
             self._fd = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, MODE)
-            self._size = self._mend()
+            self._size, first = self._mend()
+            self._compact_at = first + compact_bytes  # a compacted journal begins with one frame that says it all
+            if self._size > self._compact_at:
+                self._compact()
         except OSError as error:
             self.close()
             raise StoreUnavailable(f"the journal {self.path} cannot be opened: {error.strerror}") from error
         except BaseException:
             self.close()
             raise
-        self._compact_at = self._size + compact_bytes
 
     @property
     def size_bytes(self) -> int:
@@ -107,25 +110,26 @@ class DiskJournal:
             self._broken = f"{text} ({second.strerror} while mending it)"
         raise StoreUnavailable(text) from error
 
-    def _mend(self) -> int:
-        """Begin a new file, or check this one and cut off what a crash has torn; returns its size."""
+    def _mend(self) -> tuple[int, int]:
+        """Begin a new file, or check this one and cut off what a crash has torn; returns its size, and where its first
+        frame ends."""
         whole = _read_whole(self._fd)
         if len(whole) < len(HEADING) and HEADING.startswith(whole):
             _write_at(self._fd, HEADING, 0)
             os.fsync(self._fd)
             _sync_folder(self.path)
-            return len(HEADING)
+            return len(HEADING), len(HEADING)
         if not whole.startswith(HEADING):
             raise InvalidInput(Problem(str(self.path), "is no journal of this version", repr(HEADING.decode())))
-        size = len(HEADING)
+        first = size = len(HEADING)
         for body, end in _frames(whole, size, self.path):
             _check(body, size, self.path)
-            size = end
+            first, size = end if first == len(HEADING) else first, end
         if size < len(whole):
             self.dropped_bytes = len(whole) - size
             os.ftruncate(self._fd, size)
             os.fsync(self._fd)
-        return size
+        return size, first
 
     def _state(self) -> JournalState:
         whole = _read_whole(self._fd)

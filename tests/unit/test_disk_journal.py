@@ -154,6 +154,37 @@ def test_it_compacts_itself_and_says_the_same(path: Path) -> None:
     assert not path.with_name("agent.journal.new").exists()
 
 
+def test_it_stays_small_in_many_short_lives(path: Path) -> None:
+    """Given lives that each append less than the limit, when there are many, then the file is compacted now and then,
+    and not in each of them."""
+    compactions = 0
+    for life in range(30):
+        journal = DiskJournal(path, compact_bytes=4096)
+        journal.append_all([AgentStarted(life + 1, "boot-1"), *[seen(1)] * 8])
+        assert path.stat().st_size < 2 * 4096
+        compactions += journal.compactions
+        journal.close()
+
+    assert 3 <= compactions <= 15
+    assert JournalState(DiskJournalReader(path).records()).starts == 30
+
+
+def test_one_that_has_grown_too_long_is_compacted_when_it_is_opened(path: Path) -> None:
+    """Given a journal that is far longer than what it says (its disk was full, say), when it is opened, then it is
+    compact before anything is appended; one that is long because it says much stays as it is."""
+    written(path, [TermSeen(3), *[seen(i % 60) for i in range(300)]]).close()
+
+    first = DiskJournal(path, compact_bytes=2048)
+    assert first.compactions == 1
+    assert first.size_bytes > 2048
+    first.close()
+    second = DiskJournal(path, compact_bytes=2048)
+
+    assert second.compactions == 0
+    assert len(JournalState(second.records()).live) == 60
+    second.close()
+
+
 def test_what_was_left_of_a_compaction_is_no_harm(path: Path) -> None:
     written(path, [TermSeen(1)]).close()
     path.with_name("agent.journal.new").write_bytes(b"half")
