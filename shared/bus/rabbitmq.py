@@ -147,10 +147,12 @@ class RabbitConnection:
         self._loop = self._pika.ioloop
         self._thread.start()
         try:
-            self._opened.result(2 * self._answer_s)
+            failed = self._opened.exception(2 * self._answer_s)
         except FutureTimeout:
             self.kill()
             raise BusUnavailable(f"{self._address} did not answer in {2 * self._answer_s} s") from None
+        if failed is not None:
+            raise BusUnavailable(str(failed)) from None  # one whose traceback is not held by what it leads to
 
     def declare(self, queue: QueueSpec) -> None:
         """Make a queue and its bindings. PermanentError: not permitted, an unknown exchange, another shape than the
@@ -282,6 +284,9 @@ class RabbitConnection:
             errand.answer.result(self._answer_s)
         except FutureTimeout:
             raise BusUnavailable(f"{self._address} did not answer in {self._answer_s} s") from None
+        finally:
+            self._post(partial(self._errands.discard, errand))
+            del errand  # whose answer may be the error that holds this frame
 
     def _check_route(self, exchange: str, routing_key: str) -> None:
         if exchange not in EXCHANGES and exchange != REPLIES:
@@ -324,6 +329,18 @@ class RabbitConnection:
             for errand in (*self._errands,):
                 errand.fail(self._gone())
             self._loop.close()
+            self._let_go()
+
+    def _let_go(self) -> None:
+        """Hold nothing of pika and have it hold nothing of us. Else each connection that was lost would stay until the
+        whole heap is looked through, which a process with few objects to spare seldom does."""
+        self._jobs = deque(maxlen=0)  # what is posted from now on is not done
+        self._held.clear()
+        self._errands.clear()
+        self._unconfirmed.clear()
+        self._pika.callbacks.clear()
+        del self._loop._poller  # which holds the loop that holds it; closed it is of no use
+        self._pika = self._loop = self._publisher = None
 
     def _work(self) -> None:
         self._woken = False
@@ -336,7 +353,6 @@ class RabbitConnection:
             errand.fail(self._gone())
             return
         self._errands.add(errand)
-        errand.answer.add_done_callback(lambda _: self._errands.discard(errand))
         self._pika.channel(on_open_callback=errand.opened)
 
     def _send(

@@ -95,10 +95,10 @@ class Held:
 
 
 class Errand:
-    """Calls on a channel of their own, one after the other. `answer`: the channel after the last, or the error."""
+    """Calls on a channel of their own, one after the other. `answer`: the last is done, or the error."""
 
     def __init__(self, steps: Sequence[Step]) -> None:
-        self.answer: Future[Any] = Future()
+        self.answer: Future[None] = Future()
         self._steps = deque(steps)
 
     def opened(self, channel: Any) -> None:
@@ -115,7 +115,7 @@ class Errand:
         if self._steps:
             self._steps.popleft()(channel, partial(self._next, channel))
         elif not self.answer.done():
-            self.answer.set_result(channel)
+            self.answer.set_result(None)  # not the channel, which holds this errand
 
     def _closed(self, _channel: Any, reason: BaseException) -> None:
         refused = getattr(reason, "reply_code", 0) in REFUSALS

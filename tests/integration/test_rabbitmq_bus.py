@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import threading
@@ -24,7 +25,7 @@ from shared.bus.topology import (
     report_key,
     report_queue,
 )
-from shared.errors import BusUnavailable, InvalidValue
+from shared.errors import BusUnavailable, InvalidValue, PermanentError
 from shared.ports import Confirm, Lost
 from sim_backend.conformance.bus_checks import CHECKS
 from sim_backend.conformance.bus_harness import BusHarness, Listener
@@ -119,6 +120,38 @@ def test_a_connection_that_the_broker_ends_is_lost(harness: RabbitHarness, broke
         controller.bus.poll()
     (again,) = _controller(harness).deliveries(1)
     assert again.redelivered
+
+
+@pytest.mark.full
+def test_connections_that_were_lost_leave_nothing_behind(harness: RabbitHarness, broker: PrivateBroker) -> None:
+    """Without the garbage collector, too, which a process with few new objects seldom needs."""
+    _lose_a_connection(harness, broker)  # what is made once is made
+    gc.collect()
+    gc.disable()
+    try:
+        before = _objects()
+        for _ in range(3):
+            _lose_a_connection(harness, broker)
+        left = _objects() - before
+    finally:
+        gc.enable()
+
+    assert left < 50
+
+
+def _objects() -> int:
+    return len(gc.get_objects())
+
+
+def _lose_a_connection(harness: RabbitHarness, broker: PrivateBroker) -> None:
+    bus = connect(harness.url("controller.a"))
+    bus.declare(CONTROLLER)
+    bus.consume(CONTROLLER_QUEUE, 100)
+    with pytest.raises(PermanentError):
+        bus.consume("nowhere", 1)
+    broker.ctl("close_all_connections", "--vhost", harness.vhost, "maintenance")
+    while not any(isinstance(event, Lost) for event in bus.poll(5.0)):
+        pass
 
 
 def test_a_queue_that_is_deleted_is_a_loss(harness: RabbitHarness) -> None:
