@@ -26,7 +26,7 @@ from daemons.packing import Recorder
 from daemons.power import make_driver
 from daemons.power_settings import draws_of
 from daemons.price_feed import PriceFeed, feed_of, prices_of
-from daemons.scraping import Scraper, http_fetch
+from daemons.scraping import Readers
 from daemons.settings import PolicyChoice
 from daemons.store import Batch, History, Pruned, Retention, SqlStore
 from daemons.store.engine import parse_url
@@ -97,10 +97,11 @@ class ControllerShell(Shell):
     """Runs a controller's core.
 
     The store is written in one lane, in order; decisions are computed in another, one at a time, and in a third by
-    `preparer` the tables that they lacked; each node that is fenced or woken, and each web application whose counters
-    are read or whose balancer is told, has a lane of its own. While the controller leads, and the store is an
-    `Archive`, history goes to it every five seconds, after each request that is audited and at the end, what is older
-    than `keep` is deleted once a day, and what decisions were computed from, where it is more than that, once an hour.
+    `preparer` the tables that they lacked; each node has a lane of its own while it is fenced or woken; web
+    applications share a fixed number, in which their counters are read and their balancers told. While the controller
+    leads, and the store is an `Archive`, history goes to it every five seconds, after each request that is audited and
+    at the end, what is older than `keep` is deleted once a day, and what decisions were computed from, where it is more
+    than that, once an hour.
     """
 
     def __init__(
@@ -131,8 +132,7 @@ class ControllerShell(Shell):
         self._decide_lane = self.lane("decide")
         self._prepare_lane = self.lane("prepare")
         self._price_lane = self.lane("prices")
-        self._power_lanes: dict[str, Lane] = {}
-        self._scrapers: dict[str, tuple[Lane, Scraper]] = {}
+        self._power_lanes: dict[str, tuple[Lane, int]] = {}  # with how much is under way in it
         self._archive = store if isinstance(store, Archive) else None
         self.keep = keep or Retention()
         self._history = History()
@@ -147,7 +147,7 @@ class ControllerShell(Shell):
             fx.TakeLead: lambda effect: self._store_lane.do(partial(self._take_lead, effect)),
             fx.Compute: self._begin_to_compute,
             fx.Power: self._ask_power,
-            fx.Scrape: self._scrape,
+            fx.Scrape: Readers(self.lane, self.post, self.clock).scrape,
             fx.Audited: self._audited,
             fx.Record: Recorder(
                 decider, self._decide_lane.do, self.ask, self._history.snapshot, lambda: self.exit_status is not None
@@ -296,19 +296,17 @@ class ControllerShell(Shell):
         if self._power is None:
             self.post(fx.PowerDone(effect.node, effect.operation, False, NO_POWER))
             return
-        lane = self._power_lanes.get(effect.node)
-        if lane is None:
-            lane = self._power_lanes[effect.node] = self.lane(f"power {effect.node}")
+        lane, under_way = self._power_lanes.get(effect.node) or (self.lane(f"power {effect.node}"), 0)
+        self._power_lanes[effect.node] = (lane, under_way + 1)
         lane.do(partial(self._operate_power, self._power, effect))
 
-    def _scrape(self, effect: fx.Scrape) -> None:
-        """One lane for each web application: none waits for another that does not answer."""
-        if effect.app not in self._scrapers:
-            fetch = http_fetch(self.clock.monotonic_s)
-            scraper = Scraper(fetch, self.clock.monotonic_s, self.clock.now_s)
-            self._scrapers[effect.app] = (self.lane(f"scrape {effect.app}"), scraper)
-        lane, scraper = self._scrapers[effect.app]
-        lane.do(lambda: self.post(scraper.scrape(effect)))
+    def _power_operated(self, node: str) -> None:
+        """An operation is over: a lane with nothing left to do ends, its node may be gone."""
+        lane, under_way = self._power_lanes.pop(node)
+        if under_way > 1:
+            self._power_lanes[node] = (lane, under_way - 1)
+        else:
+            self.end_lane(lane)
 
     def _read_prices(self) -> None:
         feed = self._feed_of_prices
@@ -320,6 +318,7 @@ class ControllerShell(Shell):
         except TransientError as error:
             answer = PowerAnswer(False, str(error))
         self.post(fx.PowerDone(effect.node, effect.operation, answer.ok, answer.detail))
+        self.ask(partial(self._power_operated, effect.node))
 
 
 # --- the composition root ------------------------------------------------------------------------------------------

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from http.client import HTTPException
 from urllib.error import URLError
 from urllib.request import HTTPHandler, HTTPSHandler, OpenerDirector, ProxyHandler, Request, UnknownHandler
@@ -18,11 +19,15 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from shared.effects import Scrape, Scraped
 from shared.errors import TransientError
+from shared.lanes import Lane, SharedLanes
+from shared.shell import Times
 from shared.webapp import FLOWS_MAX, FlowSample
 
 LIMIT_S = 3.0  # for one page, from the first byte sent to the last received
 PAGE_BYTES_MAX = 4 << 20
 CHUNK_BYTES = 1 << 16
+LANES = 64
+FORGET_S = 600.0  # counters that nobody has asked for so long belong to an application that is gone
 COUNT_MAX = 1e15
 REQUESTS, SECONDS, QUEUED = "trimtab_flow_requests_total", "trimtab_flow_response_seconds", "trimtab_flow_queued"
 Fetch = Callable[[str], str]
@@ -135,6 +140,54 @@ class Scraper:
             if flow in before and window_s > 0.0
         ]
         return Scraped(effect.app, self._now_s(), tuple(sample for sample in samples if sample is not None))
+
+
+class _Reading:
+    """What is read of one application, and when that was asked for last. `waiting`: an answer is still to come."""
+
+    __slots__ = ("asked_s", "scraper", "waiting")
+
+    def __init__(self, scraper: Scraper) -> None:
+        self.scraper, self.asked_s, self.waiting = scraper, 0.0, False
+
+
+class Readers:
+    """Carries `Scrape` effects out, in `LANES` lanes at most; `post` takes the answers.
+
+    An application whose answer is still to come is not asked again. What is gone leaves nothing behind: the counters of
+    an application that has not been asked for in `FORGET_S` are forgotten as soon as another one is new.
+    """
+
+    def __init__(self, lane: Callable[[str], Lane], post: Callable[[Scraped], None], clock: Times) -> None:
+        self._lanes = SharedLanes("scrape", LANES, lane)
+        self._post, self._clock = post, clock
+        self._readings: dict[str, _Reading] = {}
+
+    def __len__(self) -> int:
+        """Of how many applications counters are kept."""
+        return len(self._readings)
+
+    def scrape(self, effect: Scrape) -> None:
+        """Have the counters read."""
+        reading = self._readings.get(effect.app)
+        if reading is None:
+            reading = self._readings[effect.app] = self._begin()
+        reading.asked_s = self._clock.monotonic_s()
+        if not reading.waiting:
+            reading.waiting = True
+            self._lanes.of(effect.app).do(partial(self._read, reading, effect))
+
+    def _begin(self) -> _Reading:
+        since_s = self._clock.monotonic_s() - FORGET_S
+        self._readings = {app: one for app, one in self._readings.items() if one.waiting or one.asked_s > since_s}
+        fetch = http_fetch(self._clock.monotonic_s)
+        return _Reading(Scraper(fetch, self._clock.monotonic_s, self._clock.now_s))
+
+    def _read(self, reading: _Reading, effect: Scrape) -> None:
+        """In a lane."""
+        answer = reading.scraper.scrape(effect)
+        reading.waiting = False
+        self._post(answer)
 
 
 def http_fetch(monotonic_s: Callable[[], float], limit_s: float = LIMIT_S) -> Fetch:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from queue import Empty, SimpleQueue
+from zlib import crc32
 
 Task = Callable[[], None]
 
@@ -35,9 +36,13 @@ class Lane:
         """Have a task done after those given before; never blocks."""
         self._tasks.put(task)
 
+    def end(self) -> None:
+        """Let what was given be done and end; never blocks."""
+        self._tasks.put(None)
+
     def close(self, timeout_s: float) -> bool:
         """Let what was given be done and end; false when that takes longer than `timeout_s`."""
-        self._tasks.put(None)
+        self.end()
         self._thread.join(timeout_s)
         return not self._thread.is_alive()
 
@@ -57,6 +62,22 @@ class Lane:
             return self._tasks.get(timeout=None if wait_s is None else max(0.0, wait_s))
         except Empty:
             return self._when_due or _nothing
+
+
+class SharedLanes:
+    """At most `most` lanes for any number of subjects: what is about one subject is always done in the same lane, and
+    few wait for another's. Lanes are made by `make`, called with a name, when they are needed."""
+
+    def __init__(self, name: str, most: int, make: Callable[[str], Lane]) -> None:
+        self._name, self._most, self._make = name, most, make
+        self._lanes: dict[int, Lane] = {}
+
+    def of(self, subject: str) -> Lane:
+        """The lane of a subject."""
+        slot = crc32(subject.encode()) % self._most
+        if slot not in self._lanes:
+            self._lanes[slot] = self._make(f"{self._name} {slot}")
+        return self._lanes[slot]
 
 
 def _nothing() -> None:

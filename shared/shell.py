@@ -183,6 +183,11 @@ class Shell:
         self._lanes.append(made)
         return made
 
+    def end_lane(self, lane: Lane) -> None:
+        """Have a lane end when it has done what was given to it; nobody gives it anything more."""
+        self._lanes.remove(lane)
+        lane.end()
+
     # --- the loop ---------------------------------------------------------------------------------------------------
 
     def run(self) -> int:

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 from typing import Any
-from zlib import crc32
 
 from shared.effects import Balance, Balanced, Effect, Measure, Scraped
 from shared.errors import TransientError
-from shared.lanes import Lane
+from shared.lanes import Lane, SharedLanes
 from shared.ports import LoadBalancer
 from shared.shell import Times
 
@@ -44,8 +43,8 @@ class Caller:
         post: Callable[[Balanced | Scraped], None],
         clock: Times,
     ) -> None:
-        self._balancer, self._lane, self._post, self._clock = balancer, lane, post, clock
-        self._lanes: dict[int, Lane] = {}
+        self._balancer, self._post, self._clock = balancer, post, clock
+        self._lanes = SharedLanes("balance", LANES, lane)
         self._lines: dict[str, _Line] = {}
 
     @property
@@ -82,10 +81,7 @@ class Caller:
     def _line(self, app: str) -> _Line:
         line = self._lines.get(app)
         if line is None:
-            slot = crc32(app.encode()) % LANES
-            if slot not in self._lanes:
-                self._lanes[slot] = self._lane(f"balance {slot}")
-            line = self._lines[app] = _Line(self._lanes[slot])
+            line = self._lines[app] = _Line(self._lanes.of(app))
         return line
 
     def _tell(self, balancer: LoadBalancer, line: _Line, effect: Balance) -> None:

@@ -34,7 +34,7 @@ from shared.effects import GuestChanged, Operated
 from shared.errors import BusUnavailable
 from shared.messages import AddNode, Reply, Request
 from shared.model import Action, Node, NodeSample, VmStatus
-from shared.ports import BusEvent, Delivery, SetupDriver
+from shared.ports import BusEvent, Delivery, PowerDriver, SetupDriver
 from shared.shell import Shell
 from sim_backend.fake_hypervisor import FakeCluster, FakeHypervisor
 from sim_backend.memory_store import MemoryStore
@@ -301,11 +301,14 @@ class RealRig:
         decider: Decider | None = None,
         settings: Any = FAST,
         feed: PriceFeed | None = None,
+        power: PowerDriver | None = None,
     ) -> Running:
         """Start a controller on what the store holds."""
         link = controller_link(name, lambda: self._connect(topology.CONTROLLER_USER_PREFIX + name))
         core = Controller(name, settings)
-        shell = ControllerShell(core, link, self.store, decider or InlineDecider(), seed=1, clock=self.clock, feed=feed)
+        shell = ControllerShell(
+            core, link, self.store, decider or InlineDecider(), power, seed=1, clock=self.clock, feed=feed
+        )
         return self._started(shell)
 
     def start(self) -> None:

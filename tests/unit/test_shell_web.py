@@ -4,7 +4,7 @@ holds nothing up."""
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from itertools import count
@@ -13,11 +13,15 @@ from typing import Any
 
 import pytest
 
+from daemons.scraping import FORGET_S, LANES, Readers
 from shared import effects as fx
 from shared.bus import topology
 from shared.codec import encode
 from shared.errors import TransientError
+from shared.lanes import Lane
 from shared.messages import Query, RemoveWeb, SubmitWeb, WebReport
+from shared.model import PowerOperation
+from shared.ports import PowerAnswer
 from shared.webapp import Flow, FlowSample, WebApp
 from sim_backend.closed_loop import ClosedLoop, LoopSettings
 from tests.unit.shell_rig import FAST, RealRig, wait_for
@@ -137,3 +141,88 @@ def test_the_simulated_shell_scrapes_what_it_is_given() -> None:
     assert {scraped.error for scraped in heard if isinstance(scraped, fx.Scraped)} == {"", "gone"}
     assert asked[0].url == "http://lb/metrics"
     assert 35 <= len(asked) <= 40
+
+
+class Seconds:
+    """A clock that is set by hand."""
+
+    def __init__(self) -> None:
+        self.time_s = 0.0
+
+    def now_s(self) -> float:
+        return self.time_s
+
+    def monotonic_s(self) -> float:
+        return self.time_s
+
+
+class Reading:
+    """The readers of pages with their threads, and what they answer."""
+
+    def __init__(self) -> None:
+        self.clock = Seconds()
+        self.lanes: list[Lane] = []
+        self.answers: list[fx.Scraped] = []
+        self.failures: list[BaseException] = []
+        self.readers = Readers(self._make, self.answers.append, self.clock)
+
+    def end(self) -> None:
+        assert all(lane.close(20.0) for lane in self.lanes)
+        assert not self.failures
+
+    def _make(self, name: str) -> Lane:
+        self.lanes.append(Lane(name, self.failures.append))
+        return self.lanes[-1]
+
+
+def test_applications_that_came_and_went_leave_no_thread_each() -> None:
+    """Given applications that are each read once and then removed, then threads are a fixed number, and nothing is
+    kept of the counters but what was read lately."""
+    reading = Reading()
+    for number in range(1000):
+        reading.clock.time_s += 10.0
+        reading.readers.scrape(fx.Scrape(f"app{number}", "nowhere:"))
+        wait_for(lambda number=number: len(reading.answers) == number + 1)  # type: ignore[misc]
+
+    assert len(reading.lanes) <= LANES
+    assert len(reading.readers) <= FORGET_S / 10.0 + 1
+    reading.end()
+
+
+def test_an_application_that_hangs_is_not_asked_twice(site: Site) -> None:
+    reading = Reading()
+    site.free.clear()
+    for _ in range(10):
+        reading.readers.scrape(fx.Scrape("shop", site.url))
+    site.free.set()
+    reading.end()
+
+    assert len(reading.answers) == 1
+
+
+class SlowPower:
+    """A power driver that does nothing until it is let."""
+
+    def __init__(self) -> None:
+        self.free = threading.Event()
+
+    def operate(self, operation: PowerOperation, node: str, mac_addresses: Sequence[str]) -> PowerAnswer:
+        del operation, node, mac_addresses
+        assert self.free.wait(20.0)
+        return PowerAnswer(False, "no such host")
+
+
+def test_a_node_has_a_thread_while_it_is_operated_on_and_no_longer(tmp_path: Path) -> None:
+    """Given a slow power driver, when nodes are fenced, then each has a thread, and afterwards none."""
+    rig = RealRig(tmp_path, nodes=1)
+    power = SlowPower()
+    shell = rig.controller(power=power).shell
+    before = threading.active_count()
+    for node in ("gone1", "gone2", "gone1"):
+        shell.ask(lambda node=node: shell._carry_out([fx.Power(node, PowerOperation.FENCE)]))  # type: ignore[misc]
+    wait_for(lambda: threading.active_count() == before + 2)
+    power.free.set()
+
+    wait_for(lambda: threading.active_count() == before)
+    assert len(rig.lines("power done")) == 3
+    rig.end()
