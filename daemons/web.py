@@ -238,8 +238,8 @@ class WebApps:
         if web is None or not self._has_counters(web):
             return
         web.asked_s = None
-        if answer.error != web.scrape_error:
-            web.scrape_error = answer.error
+        before, web.scrape_error = web.scrape_error, answer.error
+        if bool(answer.error) is not bool(before):  # the alarm has the latest words
             what = "web-not-measured" if answer.error else "web-measured-again"
             self.agenda.happened(now_s, what, answer.app, answer.error)
         if web.app.metrics_url and answer.flows:

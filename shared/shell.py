@@ -34,6 +34,7 @@ FIRST_CONNECTION_S = 5.0  # how long the core's beginning waits for the broker
 IDLE_WAIT_S = 60.0
 STATUS_S = 5.0  # how often the supervisor hears how things stand, when anything happens at all
 BURIED_TOLD = 100  # so many deliveries that are no messages are all logged, then fewer and fewer
+REFUSED_TOLD = 10  # so many attempts to connect in a row, likewise
 CLOSE_S = 5.0  # how long the threads get to finish at the end
 
 
@@ -101,7 +102,8 @@ class Shell:
         self._blocked = False
         self._held: list[int] = []
         self._undeclared: dict[str, QueueSpec] = {}
-        self._buried_count = 0
+        self._buried_count = self._refused_count = 0
+        self._repeats = trace.Repeats()
         self._lanes: list[Lane] = []
         self._watchdog_s = self._status_s = 0.0
         self._pump = Pump(link, self.post, Random(seed))
@@ -309,7 +311,8 @@ class Shell:
     def _tell(self, line: trace.Line | None) -> None:
         if line is None:
             return
-        getattr(self.log, line.level)(line.event, **line.fields)
+        level = self._repeats.level(line, self.clock.monotonic_s()) if line.subject else line.level
+        getattr(self.log, level)(line.event, **line.fields)
 
     def _start_timer(self, effect: fx.StartTimer) -> None:
         # On the monotonic clock: setting the machine's clock neither stops the reports nor fires everything at once.
@@ -331,7 +334,7 @@ class Shell:
 
     def _connected(self, connected: Connected) -> None:
         self._bus = connected.bus
-        self._blocked, self._held = False, []
+        self._blocked, self._held, self._refused_count = False, [], 0
         self.meter.connected()
         self.log.info("connected", user=connected.bus.user)
         for queue in list(self._undeclared.values()):
@@ -340,14 +343,17 @@ class Shell:
             self._feed(fx.Reconnected())
 
     def _disconnected(self, disconnected: Disconnected) -> None:
+        """Logged more and more rarely: a broker may be away for days."""
         self._bus = None
-        self.log.warning("not connected", reason=disconnected.reason, retry_s=round(disconnected.retry_s, 1))
+        self._refused_count += 1
+        if _is_told(self._refused_count, REFUSED_TOLD):
+            self.log.warning("not connected", reason=disconnected.reason, retry_s=round(disconnected.retry_s, 1))
 
     def _buried(self, buried: Buried) -> None:
         """Logged more and more rarely: whoever sends such things may never end."""
         self._buried_count += 1
         self.meter.buried()
-        if self._buried_count <= BURIED_TOLD or self._buried_count & (self._buried_count - 1) == 0:
+        if _is_told(self._buried_count, BURIED_TOLD):
             told = {"queue": buried.queue, "sender": buried.sender, "reason": buried.reason}
             self.log.warning("undecodable delivery", count=self._buried_count, **told)
 
@@ -410,3 +416,8 @@ class Shell:
         except PermanentError as error:
             self.log.error("queue not declared", queue=queue.name, error=str(error))
         del self._undeclared[queue.name]
+
+
+def _is_told(count: int, always: int) -> bool:
+    """Whether the log is told of something for the `count`th time: `always` at first, then each power of two."""
+    return count <= always or count & (count - 1) == 0

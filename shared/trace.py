@@ -9,6 +9,9 @@ from typing import Any
 
 from shared import effects as fx
 from shared.messages import (
+    Assess,
+    CheckReservation,
+    DryRun,
     GoToSleep,
     GuestEvent,
     Happened,
@@ -17,6 +20,7 @@ from shared.messages import (
     NoReading,
     OnBehalf,
     Order,
+    Query,
     Report,
     Request,
     Result,
@@ -32,11 +36,36 @@ from shared.model import Action, Outcome
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One event for the log: its level (a method of a logger), its name and what it carries."""
+    """One event for the log: its level (a method of a logger), its name and what it carries. `subject`: what may say
+    the same again and again, see `Repeats` ("": nothing)."""
 
     level: str
     event: str
     fields: dict[str, Any] = field(default_factory=dict)
+    subject: str = ""
+
+
+REPEAT_S = 3600.0
+_READS = Query | DryRun | Assess | CheckReservation
+
+
+class Repeats:
+    """Keeps what says the same again and again from filling the log: a line about a subject counts once in
+    `REPEAT_S`, in between it is for whoever looks into a fault."""
+
+    def __init__(self) -> None:
+        self._told_s: dict[tuple[str, str], float] = {}
+
+    def level(self, line: Line, now_s: float) -> str:
+        """The level to log a line at; `now_s` on a clock that nobody sets."""
+        if not line.subject:
+            return line.level
+        key = (line.event, line.subject)
+        if now_s < self._told_s.get(key, -REPEAT_S) + REPEAT_S:
+            return "debug"
+        self._told_s = {each: told_s for each, told_s in self._told_s.items() if now_s < told_s + REPEAT_S}
+        self._told_s[key] = now_s
+        return line.level
 
 
 def of_input(event: fx.Input) -> Line | None:
@@ -111,11 +140,20 @@ def _message(message: Message, how: str, sender: str) -> Line | None:
     if isinstance(message, Hello):
         return Line("info", f"hello {how}", {"term": message.term})
     if isinstance(message, Request | OnBehalf):
-        fields = {"kind": message.KIND, "request": message.request, "sender": sender}
-        return Line(
-            "info", f"request {how}", fields | ({"account": message.account} if isinstance(message, OnBehalf) else {})
-        )
+        return _request(message, how, sender)
     return None
+
+
+def _request(message: Request | OnBehalf, how: str, sender: str) -> Line:
+    """What only reads comes many times a second from who looks on. What is asked on behalf of somebody is mostly that,
+    and told when it is not (`Audited`)."""
+    fields = {"kind": message.KIND, "request": message.request, "sender": sender}
+    if isinstance(message, OnBehalf):
+        fields |= {"account": message.account}
+    elif isinstance(message, Query):
+        fields |= {"what": message.what, "subject": message.subject}
+    reads = isinstance(message, _READS | OnBehalf)
+    return Line("debug" if reads else "info", f"request {how}", _said(fields))
 
 
 def _action(action: Action) -> dict[str, Any]:
@@ -220,13 +258,14 @@ def _asked(asked: fx.Audited) -> Line:
 def _scraped(scraped: fx.Scraped) -> Line | None:
     if not scraped.error:
         return None
-    return Line("warning", "web application not measured", {"app": scraped.app, "error": scraped.error})
+    fields = {"app": scraped.app, "error": scraped.error}
+    return Line("warning", "web application not measured", fields, scraped.app)
 
 
 def _probed(probed: fx.Probed) -> Line | None:
     if not probed.detail:
         return None
-    return Line("info", "probe failed", {"vm": probed.vm, "ok": probed.ok, "detail": probed.detail})
+    return Line("info", "probe failed", {"vm": probed.vm, "ok": probed.ok, "detail": probed.detail}, probed.vm)
 
 
 _INPUTS: dict[type, Callable[[Any], Line | None]] = {

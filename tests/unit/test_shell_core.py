@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+import json
 import os
 import random
 import signal
@@ -21,7 +23,7 @@ from shared.lanes import Lane
 from shared.messages import Probe
 from shared.model import PowerOperation
 from shared.ports import Bus
-from shared.pump import Link, backoff_s
+from shared.pump import Connected, Disconnected, Link, backoff_s
 from shared.sdnotify import Notifier
 from shared.shell import Shell
 from shared.timers import Timers
@@ -91,6 +93,23 @@ def test_after_an_exit_nothing_more_is_carried_out() -> None:
 
     assert shell.run() == 75
     assert core.inputs == []
+
+
+def test_a_broker_that_is_away_for_a_day_is_told_of_now_and_then() -> None:
+    """Given 5,000 attempts in vain, a connection, and one more, then the first ones and the last are in the log."""
+    shell, _ = scripted([], lambda *_: [])
+    logs.configure("warning", stream=(log := io.StringIO()))
+    shell.reload()
+    for _ in range(5_000):
+        shell.post(Disconnected("refused", 30.0))
+    shell.post(Connected(LockedBroker(SystemClock()).connect("agent.n1")))
+    shell.post(Disconnected("reset", 0.5))
+    shell.stop()
+
+    assert shell.run() == 0
+    reasons = [line["reason"] for line in map(json.loads, log.getvalue().splitlines()) if "reason" in line]
+    assert 10 <= reasons.count("refused") <= 25
+    assert reasons.count("reset") == 1
 
 
 def test_an_effect_of_another_kind_of_core_is_a_defect() -> None:

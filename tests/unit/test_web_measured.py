@@ -225,6 +225,8 @@ def test_counters_that_cannot_be_read_are_an_alarm_until_they_can() -> None:
     desk = scraped()
     for _ in range(3):
         desk.feed(fx.Scraped("shop", desk.now_s, error="refused"))
+    desk.feed(fx.Scraped("shop", desk.now_s, error="no answer for 35 s"))
+    assert view(desk)["scrape_error"] == "no answer for 35 s"
     assert [event.detail for event in desk.happenings("web-not-measured")] == ["refused"]
     found = [alarm for alarm in desk.ask(Query("q", "status")).data["alarms"] if alarm["what"] == "web-not-measured"]
     assert [alarm["subject"] for alarm in found] == ["shop"]
