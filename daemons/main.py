@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 import sys
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from functools import partial
@@ -28,7 +29,7 @@ from daemons.power_settings import draws_of
 from daemons.price_feed import PriceFeed, feed_of, prices_of
 from daemons.scraping import Readers
 from daemons.settings import PolicyChoice
-from daemons.store import Batch, History, Pruned, Retention, SqlStore
+from daemons.store import Batch, History, Pruned, Retention, SqlStore, Steps
 from daemons.store.engine import parse_url
 from daemons.tables import DEFAULT_FOLDER, Server
 from daemons.window_settings import windows_of
@@ -78,19 +79,39 @@ class Decider(Protocol):
 
 @runtime_checkable
 class Archive(Protocol):
-    """A store that also keeps history; see `daemons.store.SqlStore`. Both may raise StoreUnavailable."""
+    """A store that also keeps history; see `daemons.store.SqlStore`. All may raise StoreUnavailable."""
 
     def append(self, batch: Batch) -> None:
         """Store what has gathered, all or nothing."""
         ...
 
-    def prune(self, keep: Retention) -> Pruned:
-        """Delete what is older or more than is to be kept."""
+    def prune_steps(self, keep: Retention, now_s: float) -> Steps:
+        """Delete what is older or more than is to be kept at `now_s`, a step of a moment at each turn."""
         ...
 
-    def bound_snapshots(self, keep: Retention) -> int:
-        """Delete the oldest snapshots that are more than is to be kept; how many."""
+    def bound_steps(self, keep: Retention) -> Steps:
+        """Delete the oldest snapshots that are more than is to be kept, likewise."""
         ...
+
+
+class _Pruning:
+    """Retention at work. `what` is pruned; `counts`: the rows that went so far."""
+
+    def __init__(self, what: str, steps: Steps) -> None:
+        self.what, self.counts = what, Counter[str]()
+        self._steps = steps
+
+    def step(self) -> bool:
+        """Do the next step; false when there is none."""
+        for name, rows in self._steps:
+            if name and rows:
+                self.counts[name] += rows
+            return True
+        return False
+
+    def told(self) -> dict[str, int]:
+        """How many rows went, for the log."""
+        return asdict(Pruned(**self.counts)) if self.what == "history" else dict(self.counts)
 
 
 class ControllerShell(Shell):
@@ -101,7 +122,7 @@ class ControllerShell(Shell):
     applications share a fixed number, in which their counters are read and their balancers told. While the controller
     leads, and the store is an `Archive`, history goes to it every five seconds, after each request that is audited and
     at the end, what is older than `keep` is deleted once a day, and what decisions were computed from, where it is more
-    than that, once an hour.
+    than that, once an hour: in steps, between which goes what else is to be written.
     """
 
     def __init__(
@@ -136,7 +157,7 @@ class ControllerShell(Shell):
         self._archive = store if isinstance(store, Archive) else None
         self.keep = keep or Retention()
         self._history = History()
-        self._appending = False
+        self._appending = self._pruning = False
         self._append_s = self.clock.monotonic_s() + HISTORY_S
         self._prune_s = self._bound_s = self.clock.monotonic_s() + FIRST_PRUNE_S
         self._carry |= Caller(balancer, self.lane, self.post, self.clock).carries
@@ -207,14 +228,16 @@ class ControllerShell(Shell):
         if now_s >= self._append_s and not self._appending:
             self._append_s = now_s + HISTORY_S
             self._append(self.clock.now_s())
+        if self._pruning or now_s < min(self._prune_s, self._bound_s):
+            return
+        self._pruning, self._bound_s = True, now_s + BOUND_S
         if now_s >= self._prune_s:
             self._prune_s = now_s + PRUNE_S
-            self._store_lane.do(partial(self._prune, self._archive))
-        elif now_s >= self._bound_s:
-            self._store_lane.do(partial(self._bound_snapshots, self._archive))
+            steps = self._archive.prune_steps(self.keep, self.clock.now_s())
+            work = _Pruning("history", steps)
         else:
-            return
-        self._bound_s = now_s + BOUND_S
+            work = _Pruning("snapshots", self._archive.bound_steps(self.keep))
+        self._store_lane.do(partial(self._prune, work))
 
     def _append(self, until_s: float) -> None:
         """Have everything stored that is complete at `until_s`."""
@@ -258,22 +281,25 @@ class ControllerShell(Shell):
         else:
             self.ask(self._appended)
 
-    def _prune(self, archive: Archive) -> None:
+    def _prune(self, work: _Pruning) -> None:
+        """Do one step and put the next behind what was to be written meanwhile."""
+        if self.exit_status is not None:
+            return
         try:
-            pruned = archive.prune(self.keep)
+            more = work.step()
         except StoreUnavailable as error:
-            self.log.error("history not pruned", error=str(error))
-        else:
-            self.log.info("history pruned", **asdict(pruned))
+            self.log.error(f"{work.what} not pruned", error=str(error))
+            self.ask(self._pruned)
+            return
+        if more:
+            self._store_lane.do(partial(self._prune, work))
+            return
+        if work.what == "history" or work.counts:
+            self.log.info(f"{work.what} pruned", **work.told())
+        self.ask(self._pruned)
 
-    def _bound_snapshots(self, archive: Archive) -> None:
-        try:
-            gone = archive.bound_snapshots(self.keep)
-        except StoreUnavailable as error:
-            self.log.error("snapshots not pruned", error=str(error))
-        else:
-            if gone:
-                self.log.info("snapshots pruned", snapshots=gone)
+    def _pruned(self) -> None:
+        self._pruning = False
 
     def _warm(self) -> None:
         if self.exit_status is None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from daemons.store.backup import Restored
 from daemons.store.history import ActionEntry, Batch, History
-from daemons.store.retention import Pruned, Retention
+from daemons.store.retention import Pruned, Retention, Steps
 from daemons.store.samples import NodeUse, SampleBook
 from daemons.store.sql import SqlStore
 
@@ -18,4 +18,5 @@ __all__ = [
     "Retention",
     "SampleBook",
     "SqlStore",
+    "Steps",
 ]

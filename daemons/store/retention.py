@@ -1,14 +1,15 @@
-"""How long history is kept. Deletes in steps, so that nobody waits long for the lock on the store."""
+"""How long history is kept. Deletes in steps of a moment each, so that whoever writes waits for one of them at most."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
 
-from sqlalchemy import Column, ColumnElement, Connection, Table, delete, func, select
+from sqlalchemy import Column, ColumnElement, Connection, delete, func, select
 
 from daemons.store import schema
 from daemons.store.history import USES, put_uses, uses_of
@@ -17,12 +18,17 @@ from shared.errors import InvalidValue
 from shared.model import not_negative
 
 DAY_S = 86_400.0
+STEP_S = 0.1  # how long a step is to take, with as many rows as that allows:
+STEP_ROWS_FIRST = 50
+STEP_ROWS_MIN = 5
 STEP_ROWS = 5_000
-STEP_SNAPSHOTS = 50  # of some hundreds of kB each
+STEP_SIZES = 500  # snapshots whose sizes are read at a time
+STEP_NODES = 200  # whose samples of an hour are put together at a time
 MIB = 1 << 20
 TERMS_KEPT = 1_000
 
 Transaction = Callable[[], AbstractContextManager[Connection]]
+Steps = Iterator[tuple[str, int]]  # after each step: what went (a field of `Pruned`, or ""), and how many rows
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +52,10 @@ class Retention:
     audit_days: float = 400.0
     notifications_days: float = 30.0
 
+    def jobs_before_s(self, now_s: float) -> float:
+        """When a job must have been over to be forgotten at `now_s`."""
+        return now_s - self.jobs_days * DAY_S
+
     def __post_init__(self) -> None:
         for name in self.__slots__:
             not_negative(name, getattr(self, name))
@@ -58,12 +68,12 @@ class Retention:
 class Pruned:
     """How many rows went. `samples_thinned` counts the rows of five minutes that became part of an hour."""
 
-    events: int
-    actions: int
-    decisions: int
-    jobs: int
-    samples: int
-    samples_thinned: int
+    events: int = 0
+    actions: int = 0
+    decisions: int = 0
+    jobs: int = 0
+    samples: int = 0
+    samples_thinned: int = 0
     costs: int = 0
     environments: int = 0
     snapshots: int = 0
@@ -71,90 +81,142 @@ class Pruned:
     notifications: int = 0
 
 
-def prune(transaction: Transaction, reading: Transaction, retention: Retention, now_s: float) -> Pruned:
-    """Delete what is older or more than `retention` says at `now_s`; each step is a transaction of its own."""
-    events, actions, decisions, jobs = schema.events, schema.actions, schema.decisions, schema.jobs
+class Pruner:
+    """Deletes what is older or more than `keep` says at `now_s`. `monotonic_s` measures how long a step takes.
 
-    def gone(table: Table, column: Column[float], days: float, *conditions: ColumnElement[bool]) -> int:
-        return _delete(transaction, table, column < now_s - days * DAY_S, *conditions)
+    Each step is a transaction of its own, so that one half of the work is no harm."""
 
-    newest = select(func.max(decisions.c.number)).scalar_subquery()
-    _delete_terms(transaction)
-    gone(schema.cluster_use, schema.cluster_use.c.from_s, retention.samples_days)
-    return Pruned(
-        gone(events, events.c.at_s, retention.events_days),
-        gone(actions, actions.c.at_s, retention.actions_days),
-        gone(decisions, decisions.c.at_s, retention.decisions_days, decisions.c.number < newest),
-        gone(jobs, jobs.c.finished_s, retention.jobs_days, jobs.c.idle),
-        gone(schema.samples, schema.samples.c.from_s, retention.samples_days),
-        _thin(transaction, slot_s(now_s - retention.fine_samples_days * DAY_S, COARSE_S)),
-        gone(schema.costs, schema.costs.c.at_s, retention.costs_days),
-        gone(schema.environments, schema.environments.c.ended_s, retention.jobs_days),
-        gone(schema.snapshots, schema.snapshots.c.at_s, retention.snapshots_days)
-        + bound_snapshots(transaction, reading, retention),
-        gone(schema.audit, schema.audit.c.at_s, retention.audit_days),
-        gone(schema.notifications, schema.notifications.c.at_s, retention.notifications_days),
-    )
+    def __init__(
+        self,
+        writing: Transaction,
+        reading: Transaction,
+        keep: Retention,
+        now_s: float,
+        monotonic_s: Callable[[], float],
+    ) -> None:
+        self._writing, self._reading, self._keep, self._now_s = writing, reading, keep, now_s
+        self._monotonic_s = monotonic_s
+
+    def steps(self) -> Steps:
+        """Do one step at each turn."""
+        keep, events, actions, decisions, jobs = (
+            self._keep,
+            schema.events,
+            schema.actions,
+            schema.decisions,
+            schema.jobs,
+        )
+        newest = select(func.max(decisions.c.number)).scalar_subquery()
+        with self._writing() as connection:
+            _delete_terms(connection)
+        yield "", 0
+        yield from self._old("", schema.cluster_use.c.from_s, keep.samples_days)
+        yield from self._old("events", events.c.at_s, keep.events_days)
+        yield from self._old("actions", actions.c.at_s, keep.actions_days)
+        yield from self._old("decisions", decisions.c.at_s, keep.decisions_days, decisions.c.number < newest)
+        yield from self._delete(
+            "jobs", jobs.c.finished_s, jobs.c.finished_s < keep.jobs_before_s(self._now_s), jobs.c.idle
+        )
+        yield from self._old("samples", schema.samples.c.from_s, keep.samples_days)
+        yield from self._thin(slot_s(self._now_s - keep.fine_samples_days * DAY_S, COARSE_S))
+        yield from self._old("costs", schema.costs.c.at_s, keep.costs_days)
+        yield from self._old("environments", schema.environments.c.ended_s, keep.jobs_days)
+        yield from self._old("snapshots", schema.snapshots.c.at_s, keep.snapshots_days)
+        yield from self.bound_snapshots()
+        yield from self._old("audit", schema.audit.c.at_s, keep.audit_days)
+        yield from self._old("notifications", schema.notifications.c.at_s, keep.notifications_days)
+
+    def bound_snapshots(self) -> Steps:
+        """Delete the oldest snapshots that are more than is to be kept, a step at each turn."""
+        if self._keep.snapshots_mib <= 0.0:
+            return
+        number, body = schema.snapshots.c.number, schema.snapshots.c.body
+        most_bytes, total_bytes, least = self._keep.snapshots_mib * MIB, 0, None
+        while True:
+            # both databases know the length of a body without reading it
+            sizes = select(number, func.length(body)).order_by(number.desc()).limit(STEP_SIZES)
+            with self._reading() as connection:
+                rows = connection.execute(sizes if least is None else sizes.where(number < least)).all()
+            yield "", 0
+            for found, size_bytes in rows:
+                total_bytes += size_bytes
+                if least is not None and total_bytes > most_bytes:
+                    yield from self._delete("snapshots", number, number <= found)
+                    return
+                least = found
+            if len(rows) < STEP_SIZES:
+                return
+
+    def _old(self, name: str, column: Column[Any], days: float, *conditions: ColumnElement[bool]) -> Steps:
+        return self._delete(name, column, column < self._now_s - days * DAY_S, *conditions)
+
+    def _delete(self, name: str, column: Column[Any], *conditions: ColumnElement[bool]) -> Steps:
+        """Delete the rows that meet all conditions in the order of an indexed column, as many at a time as can be in
+        `STEP_S`; those of one value go together."""
+        table, step_rows = column.table, STEP_ROWS_FIRST
+        last = select(column).where(*conditions).order_by(column)
+        while True:
+            begun_s = self._monotonic_s()
+            with self._writing() as connection:
+                bound = connection.execute(last.limit(1).offset(step_rows - 1)).scalar()
+                among = () if bound is None else (column <= bound,)
+                rows = connection.execute(delete(table).where(*conditions, *among)).rowcount
+            step_rows = _next_rows(step_rows, self._monotonic_s() - begun_s)
+            yield name, rows
+            if bound is None:
+                return
+
+    def _thin(self, before_s: float) -> Steps:
+        """Put the rows of five minutes of whole hours before `before_s` together, an hour of some nodes at a time."""
+        with self._reading() as connection:
+            at_s = connection.execute(select(func.min(schema.samples.c.from_s))).scalar()
+        while at_s is not None and at_s < before_s:
+            with self._writing() as connection:
+                at_s, thinned = _thin_some(connection, slot_s(at_s, COARSE_S), before_s)
+            yield "samples_thinned", thinned
 
 
-def bound_snapshots(transaction: Transaction, reading: Transaction, retention: Retention) -> int:
-    """Delete the oldest snapshots that are more than is to be kept, never the newest one; how many."""
-    table = schema.snapshots
-    # both databases know the length of a body without reading it; nobody who writes waits meanwhile
-    sizes = select(table.c.number, func.length(table.c.body)).order_by(table.c.number.desc())
-    with reading() as connection:
-        rows = connection.execute(sizes) if retention.snapshots_mib > 0.0 else ()
-        last = _first_beyond(rows, retention.snapshots_mib * MIB)
-    return 0 if last is None else _delete(transaction, table, table.c.number <= last)
+def counted(steps: Steps) -> Pruned:
+    """What went in some steps."""
+    counts: Counter[str] = Counter()
+    for name, rows in steps:
+        counts[name] += rows
+    counts.pop("", None)
+    return Pruned(**counts)
 
 
-def _first_beyond(rows: Iterable[Any], most_bytes: float) -> int | None:
-    """The number of the first row, but the very first, with which the sizes of all are more; None: they are not."""
-    total_bytes = 0
-    for place, (number, size_bytes) in enumerate(rows):
-        total_bytes += size_bytes
-        if place and total_bytes > most_bytes:
-            return int(number)
-    return None
+def _next_rows(rows: int, took_s: float) -> int:
+    """How many rows the next step takes after one of so many that took so long."""
+    if took_s > STEP_S:
+        return max(STEP_ROWS_MIN, rows // 2)
+    return min(STEP_ROWS, 2 * rows) if took_s < STEP_S / 2 else rows
 
 
-def _delete(transaction: Transaction, table: Table, *conditions: ColumnElement[bool]) -> int:
-    """Delete the rows that meet all conditions, some thousands at a time."""
-    step_rows = STEP_SNAPSHOTS if table is schema.snapshots else STEP_ROWS
-    key = table.primary_key.columns[0]  # samples: a node at a time
-    deleted = 0
-    while True:
-        with transaction() as connection:
-            chosen = select(key).where(*conditions).order_by(key).limit(step_rows).scalar_subquery()
-            rows = connection.execute(delete(table).where(key.in_(chosen), *conditions)).rowcount
-        deleted += rows
-        if rows < step_rows:
-            return deleted
+def _delete_terms(connection: Connection) -> None:
+    last = connection.execute(select(func.max(schema.terms.c.term))).scalar() or 0
+    kept = select(schema.terms.c.term).order_by(schema.terms.c.term.desc()).limit(TERMS_KEPT).scalar_subquery()
+    connection.execute(delete(schema.terms).where(schema.terms.c.term < last, schema.terms.c.term.not_in(kept)))
 
 
-def _delete_terms(transaction: Transaction) -> None:
-    with transaction() as connection:
-        last = connection.execute(select(func.max(schema.terms.c.term))).scalar() or 0
-        kept = select(schema.terms.c.term).order_by(schema.terms.c.term.desc()).limit(TERMS_KEPT).scalar_subquery()
-        connection.execute(delete(schema.terms).where(schema.terms.c.term < last, schema.terms.c.term.not_in(kept)))
+def _thin_some(connection: Connection, at_s: float, before_s: float) -> tuple[float | None, int]:
+    """Thin the first hour from `at_s` on that has rows of five minutes, of `STEP_NODES` nodes, looking no further than
+    a day; returns from when on to look next (None: nothing is left), and how many rows became part of an hour."""
+    table, until_s = schema.samples.c, min(at_s + DAY_S, before_s)
+    fine = (table.span_s < COARSE_S, table.from_s >= at_s, table.from_s < until_s)
+    first_s = connection.execute(select(func.min(table.from_s)).where(*fine)).scalar()
+    if first_s is None:
+        return connection.execute(select(func.min(table.from_s)).where(table.from_s >= until_s)).scalar(), 0
+    hour_s = slot_s(first_s, COARSE_S)
+    hour = (table.from_s >= hour_s, table.from_s < hour_s + COARSE_S)
+    some = select(table.node).where(*hour, table.span_s < COARSE_S).distinct().order_by(table.node).limit(STEP_NODES)
+    nodes = connection.execute(some).scalars().all()
+    thinned = _thin_hour(connection, hour_s, nodes)
+    return hour_s + (COARSE_S if len(nodes) < STEP_NODES else 0.0), thinned
 
 
-def _thin(transaction: Transaction, before_s: float) -> int:
-    """Put the rows of five minutes of whole hours before `before_s` together, an hour at a time."""
+def _thin_hour(connection: Connection, from_s: float, nodes: Sequence[str]) -> int:
     table = schema.samples
-    fine = select(func.min(table.c.from_s)).where(table.c.span_s < COARSE_S, table.c.from_s < before_s)
-    thinned = 0
-    while True:
-        with transaction() as connection:
-            first_s = connection.execute(fine).scalar()
-            if first_s is None:
-                return thinned
-            thinned += _thin_hour(connection, slot_s(first_s, COARSE_S))
-
-
-def _thin_hour(connection: Connection, from_s: float) -> int:
-    table = schema.samples
-    hour = (table.c.from_s >= from_s, table.c.from_s < from_s + COARSE_S)
+    hour = (table.c.from_s >= from_s, table.c.from_s < from_s + COARSE_S, table.c.node.in_(nodes))
     uses = uses_of(connection, USES.where(*hour).order_by(table.c.node))
     merged = [merge(parts, from_s, COARSE_S) for _, parts in groupby(uses, lambda use: use.node)]
     connection.execute(delete(table).where(*hour))

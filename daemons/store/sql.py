@@ -118,12 +118,22 @@ class SqlStore(Database):
             return history.samples(connection, node, from_s, to_s)
 
     def prune(self, keep: retention.Retention) -> retention.Pruned:
-        """Delete history that is older or more than is to be kept, some thousands of rows at a time."""
-        return retention.prune(self.writing, self.reading, keep, self._clock.now_s())
+        """Delete history that is older or more than is to be kept."""
+        return retention.counted(self.prune_steps(keep, self._clock.now_s()))
+
+    def prune_steps(self, keep: retention.Retention, now_s: float) -> retention.Steps:
+        """The same a step at each turn, in which the store is busy for about `retention.STEP_S`."""
+        pruner = retention.Pruner(self.writing, self.reading, keep, now_s, SystemClock().monotonic_s)
+        return pruner.steps()
+
+    def bound_steps(self, keep: retention.Retention) -> retention.Steps:
+        """Delete the oldest snapshots that are more than is to be kept, a step at each turn."""
+        pruner = retention.Pruner(self.writing, self.reading, keep, 0.0, SystemClock().monotonic_s)
+        return pruner.bound_snapshots()
 
     def bound_snapshots(self, keep: retention.Retention) -> int:
         """Delete the oldest snapshots that are more than is to be kept; how many."""
-        return retention.bound_snapshots(self.writing, self.reading, keep)
+        return retention.counted(self.bound_steps(keep)).snapshots
 
     # --- versions and backup ------------------------------------------------------------------------------------
 

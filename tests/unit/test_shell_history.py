@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -11,7 +13,7 @@ import pytest
 
 from daemons.main import BOUND_S, FIRST_PRUNE_S, HISTORY_S, PRUNE_S
 from daemons.records import Deleted
-from daemons.store import Batch, Pruned, Retention, SqlStore
+from daemons.store import Batch, Retention, SqlStore, Steps
 from shared.bus import topology
 from shared.clock import SystemClock
 from shared.codec import encode
@@ -37,7 +39,8 @@ class HurriedClock(SystemClock):
 
 
 class ArchiveStore(MemoryStore):
-    """A store in memory that also keeps history. `history_available` false: of that it takes nothing."""
+    """A store in memory that also keeps history. `history_available` false: of that it takes nothing. Pruning has so
+    many `steps`, each of which says that it has begun (`stepped`) and waits for its turn (`turns`)."""
 
     def __init__(self) -> None:
         super().__init__(Deleted)
@@ -46,6 +49,8 @@ class ArchiveStore(MemoryStore):
         self.refused: list[Batch] = []
         self.pruned: list[Retention] = []
         self.bounded: list[Retention] = []
+        self.steps, self.pruned_s = 0, 0.0
+        self.stepped, self.turns = threading.Semaphore(0), threading.Semaphore(0)
 
     def append(self, batch: Batch) -> None:
         if not self.history_available:
@@ -53,17 +58,23 @@ class ArchiveStore(MemoryStore):
             raise StoreUnavailable("no history today")
         self.batches.append(batch)
 
-    def prune(self, keep: Retention) -> Pruned:
+    def prune_steps(self, keep: Retention, now_s: float) -> Steps:
         if not self.history_available:
             raise StoreUnavailable("no history today")
         self.pruned.append(keep)
-        return Pruned(1, 2, 3, 4, 5, 6)
+        self.pruned_s = now_s
+        for _ in range(self.steps):
+            self.stepped.release()
+            assert self.turns.acquire(timeout=20.0)
+            yield "events", 1
+        yield "samples_thinned", 6
 
-    def bound_snapshots(self, keep: Retention) -> int:
+    def bound_steps(self, keep: Retention) -> Steps:
         if not self.history_available:
             raise StoreUnavailable("no history today")
         self.bounded.append(keep)
-        return 7
+        yield "", 0
+        yield "snapshots", 7
 
     def what(self) -> list[str]:
         """What happened, as stored."""
@@ -232,6 +243,29 @@ def test_snapshots_that_are_too_many_go_every_hour(rig: RealRig, store: ArchiveS
 
     assert rig.lines("snapshots pruned")[0]["snapshots"] == 7
     assert (len(store.bounded), len(store.pruned)) == (1, 1)
+
+
+def test_whoever_writes_waits_for_a_step_of_pruning_and_not_for_its_end(rig: RealRig, store: ArchiveStore) -> None:
+    """Given a prune of a thousand steps, when a node is added in the middle, then it is stored a few steps later."""
+    store.steps = 1000
+    rig.controller()
+    wait_for(lambda: store.term)
+    skip(rig, FIRST_PRUNE_S)
+    assert store.stepped.acquire(timeout=20.0)
+
+    with ThreadPoolExecutor() as asker:
+        reply, begun = asker.submit(rig.ask, AddNode("add-n1", "n1")), 1
+        while not reply.done():
+            store.turns.release()
+            assert store.stepped.acquire(timeout=20.0)
+            begun += 1
+            rig.clock.sleep(0.02)
+    store.turns.release(store.steps)
+
+    assert reply.result().done
+    assert begun < store.steps / 2
+    wait_for(lambda: rig.lines("history pruned"))
+    assert rig.lines("history pruned")[0]["events"] == store.steps
 
 
 def test_a_store_without_history_is_left_alone(rig: RealRig) -> None:

@@ -203,6 +203,8 @@ def test_an_application_that_hangs_is_not_asked_twice(site: Site) -> None:
 class SlowPower:
     """A power driver that does nothing until it is let."""
 
+    name, does = "slow", frozenset({PowerOperation.FENCE})
+
     def __init__(self) -> None:
         self.free = threading.Event()
 

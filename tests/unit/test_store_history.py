@@ -16,7 +16,7 @@ from daemons.recording import SnapshotEntry
 from daemons.store import ActionEntry, Batch, History, NodeUse, Retention, SampleBook, SqlStore
 from daemons.store.history import PENDING_MAX
 from daemons.store.reading import reading
-from daemons.store.retention import DAY_S, MIB, STEP_ROWS
+from daemons.store.retention import DAY_S, MIB, STEP_NODES, STEP_ROWS, Pruner
 from daemons.store.samples import COARSE_S, FINE_S, merge
 from shared.bus import topology
 from shared.clock import ManualClock
@@ -249,6 +249,40 @@ def test_thousands_go_in_steps(store: SqlStore) -> None:
 
     assert (pruned.events, pruned.samples) == (count, STEP_ROWS + 3)
     assert store.events(1) == ()
+
+
+def test_a_slow_store_has_shorter_steps_and_what_is_written_between_them_stays(store: SqlStore) -> None:
+    """Given a store that takes 10 ms for each row, when 300 old rows go, then no step takes more than 0.5 s, the later
+    ones a tenth, and whatever is written meanwhile is there."""
+    store.append_events([Happened(float(at), "leading", "a") for at in range(300)])
+    gone = 0
+
+    def monotonic_s() -> float:
+        return 0.01 * (300 - sum(event.subject == "a" for event in store.events(1000)))
+
+    steps = []
+    for at, (_, rows) in enumerate(Pruner(store.writing, store.reading, Retention(), NOW_S, monotonic_s).steps()):
+        steps.append(rows)
+        gone += rows
+        store.append_events([Happened(NOW_S + at, "leading", "b")])
+
+    assert gone == 300
+    assert max(steps) <= 50
+    assert sum(rows > 10 for rows in steps) <= 4
+    assert len(store.events(1000)) == len(steps)
+
+
+def test_samples_of_many_nodes_become_hourly_in_parts(store: SqlStore) -> None:
+    """Given an hour of more nodes than a step takes, and others long before and after, then all become hourly."""
+    names = [f"n{number:03}" for number in range(2 * STEP_NODES + 50)]
+    times_s = [NOW_S - days * DAY_S for days in (399, 40, 39, 8)]
+    for from_s in times_s:
+        store.append_samples([use(name, from_s + at * FINE_S) for at in range(2) for name in names])
+
+    assert store.prune(Retention()).samples_thinned == 2 * len(names) * len(times_s)
+    assert store.prune(Retention()).samples_thinned == 0
+    for name in (names[0], names[-1]):
+        assert [row.from_s for row in store.samples(name, 0.0, NOW_S)] == times_s
 
 
 def test_samples_become_hourly_after_a_week(store: SqlStore) -> None:

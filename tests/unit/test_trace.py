@@ -6,7 +6,7 @@ import pytest
 
 from daemons.behalf import on_behalf
 from shared import trace
-from shared.effects import Probed, Received, Scraped
+from shared.effects import Input, Probed, Received, Scraped
 from shared.messages import CancelJob, DryRun, Message, Query
 
 
@@ -35,7 +35,11 @@ def test_what_fails_for_a_day_is_told_once_an_hour_for_each_subject() -> None:
     """Given two applications that are never measured and one probe that fails, at every 5 s, then a day has 24 lines
     of each at most."""
     repeats, told = trace.Repeats(), list[str]()
-    events = [Scraped("a", 0.0, error="refused"), Scraped("b", 0.0, error="gone"), Probed("vm", 1, False, "HTTP 503")]
+    events: list[Input] = [
+        Scraped("a", 0.0, error="refused"),
+        Scraped("b", 0.0, error="gone"),
+        Probed("vm", 1, False, "HTTP 503"),
+    ]
     for step in range(17_280):
         for event in events:
             line = trace.of_input(event)
