@@ -6,6 +6,7 @@ A job can only name jobs that are known when it is submitted, and never itself, 
 from __future__ import annotations
 
 import math
+from collections.abc import Container
 
 from daemons.agenda import Agenda
 from daemons.entries import JobEntry
@@ -68,6 +69,15 @@ class Successors:
             self._of.pop(name, None)
         elif waiting:
             self._lost.add(name)
+
+    def forget(self, names: Container[str]) -> None:
+        """Some jobs are forgotten: they wait for nobody, and one of their name is another job."""
+        self._of = {
+            name: kept
+            for name, found in self._of.items()
+            if (kept := {each: entry for each, entry in found.items() if each not in names})
+        }
+        self._lost = {name for name in self._lost if name not in names}
 
     def stranded(self, entry: JobEntry) -> str:
         """A job that it waits for and that will never be completed ("": none)."""

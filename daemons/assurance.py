@@ -8,7 +8,7 @@ for each environment, so that a new leader goes on where the last one was.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
 import numpy as np
 
@@ -55,11 +55,16 @@ class Assurance:
 
     def loaded(self) -> None:
         """Every record is there: what is of no environment any more is forgotten."""
-        for name in sorted(self._records.keys() - self.cluster.environments.keys()):
-            del self._records[name]
-            self.agenda.records.append(Deleted(("assurance", name)))
+        self.forget(self._records.keys() - self.cluster.environments.keys())
         for name in sorted(self._records) if self.on else ():
             self.entry_of(self.cluster.environments[name])
+
+    def forget(self, names: Collection[str]) -> None:
+        """Some environments are forgotten."""
+        for name in sorted(names):
+            if self._records.pop(name, None) is not None or self.entries.pop(name, None) is not None:
+                self.agenda.records.append(Deleted(("assurance", name)))
+            self._dirty.discard(name)
 
     def entry_of(self, environment: EnvironmentEntry) -> AssuranceEntry:
         """What is known of an environment, made when it is first asked for. Where its agreement has changed, what was

@@ -52,6 +52,7 @@ from shared.effects import (
     Notified,
     PowerDone,
     PricesRead,
+    Pruned,
     Publish,
     Published,
     Received,
@@ -369,9 +370,17 @@ class Controller:
             self.balancing.balanced(event, now_s)
         elif isinstance(event, Notified):
             self.notifying.notified(event, now_s)
+        elif isinstance(event, Pruned):
+            self._forget(event.before_s)
         elif isinstance(event, Reconnected):
             return self.outgoing.again()
         return []
+
+    def _forget(self, before_s: float) -> None:
+        """What retention has deleted is known no longer, and its name is free; what is to be stored again stays."""
+        jobs = self.cluster.forget_jobs(before_s, self.agenda.dirty_jobs)
+        self.deciding.windows.successors.forget(jobs)
+        self.admission.assurance.forget(self.cluster.forget_environments(before_s, self.agenda.dirty_environments))
 
     def _powered(self, event: PowerDone, now_s: float) -> None:
         if event.operation is not PowerOperation.FENCE:

@@ -95,10 +95,10 @@ class Archive(Protocol):
 
 
 class _Pruning:
-    """Retention at work. `what` is pruned; `counts`: the rows that went so far."""
+    """Retention at work. `what` is pruned; `counts`: the rows that went so far; `after`: what the core is told then."""
 
-    def __init__(self, what: str, steps: Steps) -> None:
-        self.what, self.counts = what, Counter[str]()
+    def __init__(self, what: str, steps: Steps, after: fx.Pruned | None = None) -> None:
+        self.what, self.counts, self.after = what, Counter[str](), after
         self._steps = steps
 
     def step(self) -> bool:
@@ -233,8 +233,9 @@ class ControllerShell(Shell):
         self._pruning, self._bound_s = True, now_s + BOUND_S
         if now_s >= self._prune_s:
             self._prune_s = now_s + PRUNE_S
-            steps = self._archive.prune_steps(self.keep, self.clock.now_s())
-            work = _Pruning("history", steps)
+            wall_s = self.clock.now_s()
+            forgotten = fx.Pruned(self.keep.jobs_before_s(wall_s))
+            work = _Pruning("history", self._archive.prune_steps(self.keep, wall_s), forgotten)
         else:
             work = _Pruning("snapshots", self._archive.bound_steps(self.keep))
         self._store_lane.do(partial(self._prune, work))
@@ -294,6 +295,8 @@ class ControllerShell(Shell):
         if more:
             self._store_lane.do(partial(self._prune, work))
             return
+        if work.after is not None:
+            self.post(work.after)
         if work.what == "history" or work.counts:
             self.log.info(f"{work.what} pruned", **work.told())
         self.ask(self._pruned)

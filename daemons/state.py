@@ -7,7 +7,7 @@ never promised twice; an instance is started only when the ledger says that it i
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Container
 
 from daemons.entries import WANTED, InFlight, Instance, JobEntry, NodeEntry
 from daemons.environment_entry import EnvironmentEntry
@@ -114,6 +114,34 @@ class Cluster:
         self._by_environment.get(entry.job.environment, {}).pop(entry.job.name, None)
         if entry.job.app:
             self.seats[entry.job.app].pop(workload_of(entry.job.name)[1], None)
+
+    def forget_jobs(self, before_s: float, but: Container[str]) -> set[str]:
+        """Forget the jobs that were over before then and are nowhere any more, `but` some; returns their names, which
+        may be used again."""
+        gone = {
+            name
+            for name, entry in self.jobs.items()
+            if entry.over and entry.finished_s < before_s and name not in self.active and name not in but
+        }
+        if gone:
+            # made anew: a dictionary keeps the room of what was deleted
+            self.jobs = {name: entry for name, entry in self.jobs.items() if name not in gone}
+            self.web_names = {*self.web, *(entry.job.app for entry in self.jobs.values() if entry.job.app)}
+        return gone
+
+    def forget_environments(self, before_s: float, but: Container[str]) -> set[str]:
+        """Forget the environments that were destroyed before then and of which nothing is left, `but` some; returns
+        their names."""
+        gone = {
+            name
+            for name, entry in self.environments.items()
+            if entry.destroyed and entry.ended_s < before_s and not self.jobs_of(name) and name not in but
+        }
+        for name in gone:
+            del self.environments[name]
+            self._by_environment.pop(name, None)
+            self.last_ended_s.pop(name, None)
+        return gone
 
     def _note_end(self, entry: JobEntry) -> None:
         name = entry.job.environment

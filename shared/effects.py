@@ -229,6 +229,14 @@ class PricesRead:
     error: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class Pruned:
+    """Retention has deleted from the store the jobs that were over before `before_s` and are nowhere any more, and the
+    environments that were destroyed before then."""
+
+    before_s: float
+
+
 Input = (
     Received
     | Unreadable
@@ -251,6 +259,7 @@ Input = (
     | Scraped
     | PricesRead
     | Notified
+    | Pruned
 )
 
 # --- effects -----------------------------------------------------------------------------------------------------

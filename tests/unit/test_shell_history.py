@@ -6,6 +6,7 @@ import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,10 +20,10 @@ from shared.clock import SystemClock
 from shared.codec import encode
 from shared.errors import StoreUnavailable
 from shared.messages import AddNode, Report, SubmitJob
-from shared.model import Job, NodeSample, Stage
+from shared.model import Job, JobPhase, NodeSample, Stage
 from sim_backend.memory_store import MemoryStore
 from tests.unit.shell_rig import RealRig, wait_for
-from tests.unit.store_samples import sqlite_url
+from tests.unit.store_samples import job_record, sqlite_url
 
 JOB = Job("j1", (Stage(100.0, 1000.0, memory_mib=100),))
 
@@ -226,6 +227,27 @@ def test_old_history_goes_after_the_start_and_every_day(rig: RealRig, store: Arc
 
     wait_for(lambda: len(rig.lines("history pruned")) == 2)
     assert store.pruned == [Retention(), Retention()]
+
+
+def test_the_core_hears_what_was_deleted(rig: RealRig, tmp_path: Path) -> None:
+    """Given a controller that knows a job of 2001, when its first prune is over, then the job is gone in store and
+    memory, and its name free."""
+    with closing(SqlStore(sqlite_url(tmp_path / "store.db"))) as kept:
+        store: Any = kept
+        kept.write(
+            kept.take_lead("b").term,
+            (replace(job_record("j1"), finished_s=1e9, phase=JobPhase.COMPLETED, instances=()),),
+        )
+        rig.store = store
+        rig.controller()
+        assert rig.ask(SubmitJob("s1", JOB)).code == "duplicate-name"
+
+        skip(rig, FIRST_PRUNE_S)
+        wait_for(lambda: rig.lines("history pruned"))
+
+        assert rig.lines("history pruned")[0]["jobs"] == 1
+        assert rig.ask(SubmitJob("s2", JOB)).done
+        rig.end()
 
 
 def test_snapshots_that_are_too_many_go_every_hour(rig: RealRig, store: ArchiveStore) -> None:
