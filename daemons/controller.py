@@ -24,7 +24,7 @@ from daemons.emptying import Emptying
 from daemons.energy import Energy
 from daemons.entries import JobEntry, NodeEntry
 from daemons.environments import TIMER, Environments
-from daemons.leadership import Leadership, Role
+from daemons.leadership import Backlog, Leadership, Role
 from daemons.loading import load
 from daemons.measure import Measure
 from daemons.monitoring import Monitoring
@@ -84,6 +84,7 @@ from shared.messages import (
 from shared.model import NodeCondition, PowerOperation
 
 _LEADING = Role.LEADING
+READS_A_TURN = 4  # of those that a new leader finds waiting: each may be a view of a large cluster
 
 
 class Controller:
@@ -92,7 +93,7 @@ class Controller:
     def __init__(self, name: str, settings: ControllerSettings) -> None:
         self.name, self.settings = name, settings
         self.event_driven = decide.check(settings.placement, settings.provisioning)
-        self.leadership = Leadership(name, settings.probe_s)
+        self.leadership, self.backlog = Leadership(name, settings.probe_s), Backlog()
         self.cluster = Cluster(settings.vm_overhead_mib)
         self.agenda = Agenda()
         self.suspects, self.notifying = Suspects(self.agenda), Notifying(self.agenda, settings)
@@ -130,6 +131,7 @@ class Controller:
             "decide": self._cycle,
             "silence": self._check_silence,
             "hello": self._greet,
+            "backlog": self._catch_up,
             "scrape": self._scrape,
             "adjust": self._adjust,
             "balance": self.balancing.wake,
@@ -254,15 +256,22 @@ class Controller:
         self.energy.begin(answer.image, now_s)
         self.deciding.windows.tick(now_s)
         self._set_windows_timer(now_s)
-        effects: list[Effect] = [
+        return [
             self._set_timer("decide", self.deciding.windows.next_cycle_s(now_s)),
             self._set_timer("silence", now_s + self.settings.silent_after_s),
             self._set_timer("hello", now_s),
+            self._set_timer("backlog", now_s),
         ]
-        held, self.leadership.held = self.leadership.held, []
-        for received in held:
-            effects += self._received(received, now_s)
-        return effects
+
+    def _catch_up(self, now_s: float) -> None:
+        """Deal with what came in before this controller led, a few questions a turn: in between it hears its own
+        probes, reports and what else is new."""
+        reads = 0
+        while reads < READS_A_TURN and (received := self.backlog.take()) is not None:
+            self.agenda.effects += self._take(received, now_s)
+            reads += isinstance(received.message, Query | OnBehalf)
+        if self.backlog:
+            self.agenda.effects.append(self._set_timer("backlog", now_s))
 
     # --- messages ---------------------------------------------------------------------------------------------------
 
@@ -270,10 +279,12 @@ class Controller:
         message = received.message
         if isinstance(message, Probe):
             return self.leadership.returned(received, message, now_s)
-        if self.leadership.role is not _LEADING:
-            if received.delivery is not None:
-                self.leadership.held.append(received)
-            return []
+        if self.leadership.role is not _LEADING or (self.backlog and received.delivery is not None):
+            return [] if received.delivery is None else self.backlog.add(received)
+        return self._take(received, now_s)
+
+    def _take(self, received: Received, now_s: float) -> list[Effect]:
+        message = received.message
         if isinstance(message, OnBehalf):
             opened = self.answers.opened(received, message, now_s)
             if isinstance(opened, list):

@@ -3,11 +3,12 @@ active consumer can see, and then raises the term in the store (architecture, Wh
 
 from __future__ import annotations
 
+import math
 from enum import StrEnum
 
 from shared.bus import topology
 from shared.effects import Acknowledge, Effect, Exit, LeadTaken, Publish, Received, StartTimer, TakeLead
-from shared.messages import Probe
+from shared.messages import OnBehalf, Probe, Request
 
 PROBES_MISSED_MAX = 3
 STORELESS_MAX_S = 30.0
@@ -21,28 +22,60 @@ class Role(StrEnum):
     LEADING = "leading"
 
 
+class Backlog:
+    """What has come in and could not be dealt with yet, oldest first. A request that is sent again while it waits stays
+    one: the newer delivery takes the place of the older."""
+
+    def __init__(self) -> None:
+        self._waiting: dict[object, Received] = {}
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    def add(self, received: Received) -> list[Effect]:
+        """Have it wait; returns what goes to whom it takes the place of."""
+        message = received.message
+        key: object = received.delivery
+        if isinstance(message, Request | OnBehalf):
+            asked = (received.sender, received.reply_to, message.request)
+            before = self._waiting.get(asked)
+            if before is None or before.message == message:
+                key = asked
+        older = self._waiting.get(key)
+        self._waiting[key] = received
+        return [Acknowledge(older.delivery)] if older is not None and older.delivery is not None else []
+
+    def take(self) -> Received | None:
+        """The oldest, which waits no longer; None when nothing does."""
+        return self._waiting.pop(next(iter(self._waiting))) if self._waiting else None
+
+
 class Leadership:
-    """The probe, and what is held back until the term is ours."""
+    """The probe, and who leads by it."""
 
     def __init__(self, name: str, probe_s: float) -> None:
         self.name, self.probe_s = name, probe_s
         self.role = Role.STANDBY
         self.term = 0
-        self.held: list[Received] = []
         self._number = 0
+        self._due_s = math.inf  # when the next probe is to be sent
         self._returned_s = 0.0
         self._storeless_s: float | None = None  # since when the term is ours to raise and the store does not answer
 
     def probe(self, now_s: float) -> list[Effect]:
-        """Send the next probe; a leader whose probes no longer come back is not the active consumer any more."""
+        """Send the next probe; a leader whose probes no longer come back is not the active consumer any more.
+
+        Time in which this was overdue by more than a period does not count: whoever was busy or frozen for so long has
+        not read what came back meanwhile.
+        """
+        late_s = now_s - self._due_s
+        if late_s > self.probe_s:
+            self._returned_s += late_s
         if self.role is Role.LEADING and self._lapsed(now_s):
             return [Exit(f"no probe of {self.name} has come back for {now_s - self._returned_s:.0f} s")]
         self._number += 1
-        probe = Probe(self.name, self._number)
-        return [
-            Publish(topology.REQUESTS, topology.CONTROLLER_QUEUE, probe),
-            StartTimer("probe", now_s + self.probe_s),
-        ]
+        probe, self._due_s = Probe(self.name, self._number), now_s + self.probe_s
+        return [Publish(topology.REQUESTS, topology.CONTROLLER_QUEUE, probe), StartTimer("probe", self._due_s)]
 
     def returned(self, received: Received, probe: Probe, now_s: float) -> list[Effect]:
         """A probe came out of the queue; only our own of this life says anything."""

@@ -98,8 +98,11 @@ def test_who_is_given_the_lead_and_cannot_reach_the_store_gives_it_up() -> None:
 
 def test_a_leader_whose_probes_stay_away_ends() -> None:
     desk = Desk().lead()
-    desk.now_s += 60.0
-    desk.carry(desk.controller.leadership.probe(desk.now_s))
+    lead = desk.controller.leadership
+    for _ in range(4):
+        assert not desk.exits
+        desk.now_s += lead.probe_s
+        desk.carry([effect for effect in lead.probe(desk.now_s) if isinstance(effect, Exit)])
     assert desk.exits
 
 
