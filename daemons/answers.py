@@ -25,7 +25,7 @@ from shared.codec import encode
 from shared.columns import folded
 from shared.effects import Acknowledge, Computed, DeadLetter, Effect, Publish, Received
 from shared.errors import CodecError, InvalidValue
-from shared.messages import QUERIES, Assess, DryRun, OnBehalf, Query, Reply, Request
+from shared.messages import PAGED_QUERIES, QUERIES, Assess, DryRun, OnBehalf, Query, Reply, Request
 from shared.model import JobPhase
 
 LIMIT_MAX = 10_000
@@ -131,6 +131,10 @@ class Answers:
             return "unknown-query", f"{unknown('view', query.what, QUERIES)}; there are {', '.join(QUERIES)}"
         if not 1 <= query.limit <= LIMIT_MAX:
             return "invalid-value", f"limit is {query.limit}, expected 1 to {LIMIT_MAX}"
+        if query.after and query.what not in PAGED_QUERIES:
+            return "invalid-value", f"after is {query.after!r}, expected nothing: this view has no pages"
+        if query.what == "jobs" and query.after and not is_number(query.after):
+            return "invalid-value", f"after is {query.after!r}, expected the `next` of a page"
         if query.what == "jobs" and subject not in ("", NOT_OVER, *JobPhase):
             return "invalid-value", unknown("phase", subject, (*JobPhase, NOT_OVER))
         if query.what == "notifications" and subject not in ("", *NoticeState):
@@ -155,8 +159,7 @@ class Answers:
         return "", ""
 
     def _kept(self, number: str) -> bool:
-        digits = number.isascii() and number.isdigit() and len(number) <= 18
-        return digits and self.tables.deciding.history.find(int(number)) is not None
+        return is_number(number) and self.tables.deciding.history.find(int(number)) is not None
 
     # --- dry runs ---------------------------------------------------------------------------------------------------
 
@@ -210,6 +213,11 @@ class Answers:
             "evaluations": placement.evaluations,
             "predicted_utility": placement.predicted_utility,
         }
+
+
+def is_number(text: str) -> bool:
+    """Whether a text is a whole number of at most 19 digits."""
+    return text.isascii() and text.isdigit() and len(text) <= 19
 
 
 def _reply(reply_to: str, reply: Reply) -> Effect:

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from heapq import nsmallest
 from typing import Any
 
 from daemons.admission import Admission
@@ -57,6 +58,7 @@ from shared.messages import Query
 from shared.model import JobPhase, NodeCondition, NodeService
 
 NAMES_SHOWN = 5
+OVER_FROM = 1 << 62
 NOT_OVER = "not-over"  # of jobs: every phase but those of jobs that are over
 
 
@@ -261,7 +263,10 @@ def _alarm(what: str, subject: str, since_s: float | None, detail: str) -> Row:
 def nodes(tables: Tables, query: Query, now_s: float) -> Row:
     """All nodes whose names begin with the subject."""
     found = [node for name, node in sorted(tables.cluster.nodes.items()) if name.startswith(query.subject)]
-    return {"total": len(found), "nodes": [node_row(node, now_s) for node in found[: query.limit]]}
+    left = [node for node in found if node.name > query.after]
+    shown = left[: query.limit]
+    following = shown[-1].name if len(left) > len(shown) else ""
+    return {"total": len(found), "nodes": [node_row(node, now_s) for node in shown], "next": following}
 
 
 def node(tables: Tables, query: Query, now_s: float) -> Row:
@@ -273,14 +278,23 @@ def node(tables: Tables, query: Query, now_s: float) -> Row:
 
 
 def jobs(tables: Tables, query: Query, now_s: float) -> Row:
-    """All jobs, those that are not over or those in the phase that the subject names; ValueError when it names none."""
+    """All jobs, those that are not over or those in the phase that the subject names; ValueError when it names none, or
+    no page begins at `after`."""
     found = _chosen(tables.cluster, query.subject)
-    found.sort(key=lambda entry: (entry.over, -entry.order if entry.over else entry.order))
-    shown = found[: query.limit]
+    after = int(query.after or -1)
+    left = nsmallest(query.limit + 1, (each for each in found if _place(each) > after), key=_place)
+    shown = left[: query.limit]
+    following = f"{_place(shown[-1])}" if len(left) > len(shown) else ""
     reasons = _refusals(tables, {entry.job.name for entry in shown})
     predicted = predicted_utilities(tables.deciding.history)
     rows = [_job(tables, entry, now_s, reasons, predicted) for entry in shown]
-    return {"total": len(found), "jobs": rows}
+    return {"total": len(found), "jobs": rows, "next": following}
+
+
+def _place(entry: JobEntry) -> int:
+    """Where a job is in the list: those that are over last, the newest first. A job that ends while somebody turns the
+    pages moves on, so it may be seen twice, but none is missed."""
+    return OVER_FROM - entry.order if entry.over else entry.order
 
 
 def _chosen(cluster: Cluster, subject: str) -> list[JobEntry]:
@@ -397,7 +411,12 @@ def vms(tables: Tables, query: Query, now_s: float) -> Row:
     cluster = tables.cluster
     places = [cluster.nodes[query.subject]] if query.subject else [node for _, node in sorted(cluster.nodes.items())]
     found = [(place, vm) for place in places for vm in vms_on(place)]
-    return {"total": len(found), "vms": [vm_row(cluster, place, vm, now_s) for place, vm in found[: query.limit]]}
+    node, _, last = query.after.partition("/")
+    left = [(place, vm) for place, vm in found if (place.name, vm.vm) > (node, last)]
+    shown = left[: query.limit]
+    following = f"{shown[-1][0].name}/{shown[-1][1].vm}" if len(left) > len(shown) else ""
+    rows = [vm_row(cluster, place, vm, now_s) for place, vm in shown]
+    return {"total": len(found), "vms": rows, "next": following}
 
 
 def plan(tables: Tables, query: Query, _now_s: float) -> Row:

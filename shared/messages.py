@@ -28,6 +28,9 @@ from shared.operator_messages import (
     OPERATOR_MESSAGES,
 )
 from shared.operator_messages import (
+    PAGED_QUERIES as PAGED_QUERIES,
+)
+from shared.operator_messages import (
     QUERIES as QUERIES,
 )
 from shared.operator_messages import (

@@ -399,7 +399,8 @@ class DryRun:
 class Query:
     """Ask for a view: `what` is one of `QUERIES`, `subject` a name where the view is of one thing, `limit` the most
     rows (1 to 10,000). The answer is in `Reply.data`, plain data (docs/views.md has the keys); `columns`: with its
-    long lists of records as `shared.columns` folds them."""
+    long lists of records as `shared.columns` folds them. `after`: of a view in pages, the `next` of the page before
+    ("": the first)."""
 
     KIND: ClassVar[str] = "query"
     VERSION: ClassVar[int] = 1
@@ -410,6 +411,7 @@ class Query:
     subject: str = ""
     limit: int = 1000
     columns: bool = False
+    after: str = ""
 
 
 QUERIES = (
@@ -434,6 +436,7 @@ QUERIES = (
     "snapshot",
     "notifications",
 )
+PAGED_QUERIES = ("nodes", "jobs", "vms")  # those whose list may be too long for one message
 
 Change = (
     SubmitJob

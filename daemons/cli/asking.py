@@ -9,13 +9,14 @@ import click
 from rich.console import Group
 from rich.text import Text
 
-from daemons.cli.connection import Line
+from daemons.cli.connection import Line, Refused
 from daemons.cli.output import REFUSED, emit, messages, wants_json
 from daemons.cli.render import record
-from shared.messages import Assess, Query, Reply, Request
+from shared.messages import PAGED_QUERIES, Assess, Query, Reply, Request
 from shared.model import check_name
 
 ROWS_MAX = 10_000
+PAGE_ROWS = 1_000
 
 
 def _name(_: click.Context, parameter: click.Parameter, value: str) -> str:
@@ -34,10 +35,35 @@ limit_option = click.option(
 
 
 def view(line: Line, what: str, subject: str = "", limit: int = 1000) -> dict[str, Any]:
-    """A view of the controller. Raises what `Line.ask` does."""
+    """A view of the controller, put together from its pages where it has some. Raises what `Line.ask` does."""
     with line:
+        if what in PAGED_QUERIES:
+            return _turned(line, what, subject, limit)
         data = line.ask(Query(line.new_id(), what, subject, limit))
     return dict(data) if isinstance(data, dict) else {what: data}
+
+
+def _turned(line: Line, what: str, subject: str, limit: int) -> dict[str, Any]:
+    """Ask for one page after the other; for shorter ones, where rows are so long that no message takes a page. What has
+    moved on to a later page meanwhile is told once, as it was seen first."""
+    first: dict[str, Any] = {}
+    rows: dict[object, dict[str, Any]] = {}
+    page_rows, after = PAGE_ROWS, ""
+    while len(rows) < limit:
+        try:
+            data = dict(line.ask(Query(line.new_id(), what, subject, min(page_rows, limit - len(rows)), after=after)))
+        except Refused as refused:
+            if refused.code != "too-large" or page_rows == 1:
+                raise
+            page_rows = max(1, page_rows // 4)
+            continue
+        first = first or data
+        for row in data[what]:
+            rows.setdefault((row.get("node"), row.get("vm")) if what == "vms" else row["name"], row)
+        after = data.get("next", "")  # a controller of an earlier version has no pages
+        if not after:
+            break
+    return {key: value for key, value in first.items() if key != "next"} | {what: list(rows.values())}
 
 
 def inner(data: dict[str, Any], name: str) -> dict[str, Any]:

@@ -42,8 +42,8 @@ class Leader:
 
     def _carry(self, effect: fx.Effect) -> None:
         match effect:
-            case fx.Publish(message=Reply()):
-                self.replies.append(effect.message)
+            case fx.Publish(message=Reply() as reply):
+                self.replies.append(reply)
             case fx.Acknowledge():
                 self.acknowledged.add(effect.delivery)
             case fx.StartTimer() if effect.at_s <= 0.0:
