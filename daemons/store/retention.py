@@ -18,12 +18,12 @@ from shared.errors import InvalidValue
 from shared.model import not_negative
 
 DAY_S = 86_400.0
-STEP_S = 0.1  # how long a step is to take, with as many rows as that allows:
+STEP_S = 0.05  # how long a step is to take, with as many rows as that allows:
 STEP_ROWS_FIRST = 50
 STEP_ROWS_MIN = 5
 STEP_ROWS = 5_000
 STEP_SIZES = 500  # snapshots whose sizes are read at a time
-STEP_NODES = 200  # whose samples of an hour are put together at a time
+STEP_NODES = 50  # whose samples of an hour are put together at a time
 MIB = 1 << 20
 TERMS_KEPT = 1_000
 
