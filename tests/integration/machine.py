@@ -15,6 +15,7 @@ import sysconfig
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from shared.clock import SystemClock
@@ -26,6 +27,7 @@ PACKAGES = ("systemd-container", "util-linux", "dbus", "polkitd")
 BOOT_LIMIT_S = 60.0
 RUN_LIMIT_S = 30.0
 LOOK_S = 0.05
+CGROUPS = "/run/cgroup"  # on a machine: hierarchies of version 1 that are passed on
 HOME = "/opt/trimtab"  # where the units expect Trimtab to be installed
 # Where the files in systemd/ go on a host, as docs/operate/install.md says.
 PLACES = {
@@ -38,12 +40,17 @@ PLACES = {
 }
 SCRIPT = """set -e
 for group in $2; do echo 0 >"$group/cgroup.procs"; done
+mkdir -p /run/systemd/nspawn
+mount -t tmpfs trimtab-machine /run/systemd/nspawn
 mount -t tmpfs -o size=2g trimtab-machine "$1"
-mkdir "$1/upper" "$1/work" "$1/root"
-mount -t overlay trimtab-machine -o "lowerdir=$3,upperdir=$1/upper,workdir=$1/work" "$1/root"
-at="$1/root"
-shift 3
-exec systemd-nspawn -D "$at" "$@"
+layer="${4:-$1}"
+mkdir -p "$1/root" "$layer/upper" "$layer/work"
+mount -t overlay trimtab-machine -o "lowerdir=$3,upperdir=$layer/upper,workdir=$layer/work" "$1/root"
+[ -z "$5" ] || touch "$1/network"
+[ -z "$5" ] || mount --bind /proc/self/ns/net "$1/network"
+at="$1"
+shift 5
+exec systemd-nspawn -D "$at/root" "$@"
 """
 _CLOCK = SystemClock()
 
@@ -158,34 +165,55 @@ def machine() -> Iterator[Machine]:
     `bare_machine`."""
     python, packages = sys.base_prefix, sysconfig.get_path("purelib")
     places = {python: "/opt/python", packages: "/opt/packages", str(ROOT): "/opt/source"}
-    with bare_machine(Path("/"), places) as running:
+    with bare_machine(Path("/"), Setup(binds=places)) as running:
         running.make_home()
         running.install()
         yield running
 
 
+@dataclass(frozen=True, slots=True)
+class Setup:
+    """What a machine is beside its files. `target`: what its systemd starts. `layer`: the folder in which what it
+    writes is kept, for another boot (None: in memory, gone with it). `network`: the file of its network namespace ("":
+    one of its own, with nothing in it). `controllers`: of cgroups of version 1, mounted below `CGROUPS` if this host
+    has them there, for programs that know both versions. `binds`: folders of this host that it sees, and where;
+    `devices`: those that it may use."""
+
+    target: str = "basic.target"
+    layer: Path | None = None
+    network: str = ""
+    controllers: tuple[str, ...] = ()
+    binds: Mapping[str, str] = field(default_factory=dict)
+    devices: tuple[str, ...] = ()
+
+
 @contextmanager
-def bare_machine(lower: Path, binds: Mapping[str, str] | None = None) -> Iterator[Machine]:
-    """A machine that has booted with the files of a folder, which stay as they are; gone afterwards. `binds`: folders
-    of this host that it sees, and where.
+def bare_machine(lower: Path, setup: Setup | None = None) -> Iterator[Machine]:
+    """A machine that has booted with the files of a folder, which stay as they are; gone afterwards, at once, as one
+    that loses power.
 
     Its cgroups are of version 2, so that units can be frozen, with the controllers that this host has there. Skips the
     test, or fails it when CI=true, where that is not possible.
     """
+    setup = setup or Setup()
     debian.need_root("a machine in a container")
     debian.need_programs(PROGRAMS, PACKAGES)
     folder = Path(tempfile.mkdtemp(prefix="trimtab-machine-"))
     log = folder.with_suffix(".log")
-    groups = [group / folder.name for group in _own_groups()]
+    of_systemd = [group / folder.name for group in _own_groups()]
+    passed_on = {name: group / folder.name for name, group in _groups_of(setup.controllers)}
+    groups = [*of_systemd, *passed_on.values()]
     try:
         try:
             for group in groups:
                 group.mkdir()
         except OSError as error:
             debian.go_without(f"a machine in a container needs cgroups of its own: {error}")
+        shared = {str(group): f"{CGROUPS}/{name}" for name, group in passed_on.items()}
+        shared |= {device: device for device in setup.devices}
         with log.open("wb") as printed:
             process = subprocess.Popen(
-                _command(folder, groups, lower, binds or {}),
+                _command(folder, groups, lower, setup, shared),
                 stdin=subprocess.DEVNULL,
                 stdout=printed,
                 stderr=subprocess.STDOUT,
@@ -206,14 +234,31 @@ def bare_machine(lower: Path, binds: Mapping[str, str] | None = None) -> Iterato
 
 def _own_groups() -> Iterator[Path]:
     """The cgroups of this process that systemd keeps its units in: that of version 2, and its own of version 1."""
+    for place, kind, options, path in _hierarchies():
+        if kind == "cgroup2" or "name=systemd" in options:
+            yield place / path
+
+
+def _groups_of(controllers: Sequence[str]) -> Iterator[tuple[str, Path]]:
+    """The cgroups of version 1 of this process that have these controllers, by their names."""
+    for place, kind, options, path in _hierarchies():
+        for name in controllers:
+            if kind == "cgroup" and name in options:
+                yield name, place / path
+
+
+def _hierarchies() -> Iterator[tuple[Path, str, list[str], str]]:
+    """Where each hierarchy of cgroups is mounted, of which kind and with what, and this process's place in it."""
     groups = [line.split(":", 2) for line in Path("/proc/self/cgroup").read_text().splitlines()]
     of = {kind: path.lstrip("/") for _, kind, path in groups}
     for line in Path("/proc/self/mounts").read_text().splitlines():
         _, place, kind, options, *_ = line.split()
         if kind == "cgroup2" and "" in of:
-            yield Path(place) / of[""]
-        elif kind == "cgroup" and "name=systemd" in options.split(",") and "name=systemd" in of:
-            yield Path(place) / of["name=systemd"]
+            yield Path(place), kind, [], of[""]
+        elif kind == "cgroup":
+            own = [path for names, path in of.items() if names and set(names.split(",")) <= set(options.split(","))]
+            if own:
+                yield Path(place), kind, options.split(","), own[0]
 
 
 def _remove(group: Path) -> None:
@@ -228,27 +273,20 @@ def _remove(group: Path) -> None:
         _CLOCK.sleep(LOOK_S)
 
 
-def _command(folder: Path, groups: Sequence[Path], lower: Path, binds: Mapping[str, str]) -> list[str]:
+def _command(folder: Path, groups: Sequence[Path], lower: Path, setup: Setup, shared: Mapping[str, str]) -> list[str]:
     """What starts the machine; its mounts and processes end with it, and it ends with this thread."""
     return [
-        *("setpriv", "--pdeathsig", "KILL", "--"),
-        *(
-            "unshare",
-            "--mount",
-            "--propagation",
-            "private",
-            "--pid",
-            "--fork",
-            "--kill-child=KILL",
-            "--mount-proc",
-            "--",
-        ),
-        *("sh", "-c", SCRIPT, "sh", str(folder), " ".join(str(group) for group in groups), str(lower)),
-        *("--boot", "--register=no", "--keep-unit", "--private-network", "--quiet", "--console=pipe"),
+        *(("nsenter", f"--net={setup.network}", "--") if setup.network else ()),
+        *debian.OWN,
+        *("sh", "-c", SCRIPT, "sh", str(folder), " ".join(map(str, groups)), str(lower), str(setup.layer or "")),
+        setup.network,
+        *((f"--network-namespace-path={folder}/network",) if setup.network else ("--private-network",)),
+        "--capability=CAP_NET_ADMIN",
+        *("--boot", "--register=no", "--keep-unit", "--quiet", "--console=pipe"),
         *("--link-journal=no", f"--machine=trimtab-{os.getpid()}"),
-        *(f"--bind-ro={here}:{there}" for here, there in binds.items()),
-        # nothing that this host would start at its boot but sockets
-        "systemd.unit=basic.target",
+        *(f"--bind-ro={here}:{there}" for here, there in setup.binds.items()),
+        *(f"--bind={here}:{there}" for here, there in shared.items()),
+        f"systemd.unit={setup.target}",
     ]
 
 
