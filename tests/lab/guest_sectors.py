@@ -96,13 +96,13 @@ def image(path: Path, work: Work) -> Path:
     return path
 
 
-def program() -> bytes:
-    """The boot sector, assembled. Skips the test, or fails it when CI=true, where there is no assembler."""
+def program(source: Path = SOURCE) -> bytes:
+    """A boot sector, assembled. Skips the test, or fails it when CI=true, where there is no assembler."""
     debian.need_programs(PROGRAMS, PACKAGES)
     with tempfile.TemporaryDirectory(prefix="trimtab-sector-") as folder:
         parts, whole = f"{folder}/sector.o", f"{folder}/sector"
         for command in (
-            ["as", "--32", "-o", parts, str(SOURCE)],
+            ["as", "--32", "-o", parts, str(source)],
             ["ld", "-m", "elf_i386", f"-Ttext={ORIGIN:#x}", "--oformat", "binary", "-o", whole, parts],
         ):
             subprocess.run(command, check=True, timeout=RUN_LIMIT_S)

@@ -6,7 +6,7 @@ from __future__ import annotations
 import subprocess
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from shutil import rmtree
 
@@ -55,7 +55,7 @@ class Node:
     def shell(self, script: str, *, check: bool = True, limit_s: float = SCRIPT_LIMIT_S) -> str:
         """What a script of root's prints that stops at the first error. Raises AssertionError with all that it said."""
         words = ["bash", "-exc", script]
-        at_home = ["env", "HOME=/root", "-C", "/root", *words]
+        at_home = ["env", "-C", "/root", "HOME=/root", "LANG=C.UTF-8", *words]
         return self.machine.run(at_home, check=check, limit_s=limit_s).stdout
 
 

@@ -46,6 +46,12 @@ def span(page: str, begins: str) -> str:
     return found[0]
 
 
+def block(page: str, section: str, kind: str) -> str:
+    """Read the first block of a kind in a section. Raises StopIteration where there is none."""
+    blocks = _blocks((FOLDER / page).read_text("utf-8"))
+    return "\n".join(next(lines for of, has, lines in blocks if (of, has) == (section, kind))) + "\n"
+
+
 def split(lines: Sequence[str]) -> Iterator[str]:
     """Yield the commands of a script. Raises ValueError where the last one has no end."""
     taken: list[str] = []
