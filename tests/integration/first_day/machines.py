@@ -52,11 +52,11 @@ class Node:
         """Take the power away: every process is killed."""
         self._power.close()
 
-    def shell(self, script: str, *, check: bool = True, limit_s: float = SCRIPT_LIMIT_S) -> str:
+    def shell(self, script: str, *, text: str = "", limit_s: float = SCRIPT_LIMIT_S) -> str:
         """What a script of root's prints that stops at the first error. Raises AssertionError with all that it said."""
         words = ["bash", "-exc", script]
         at_home = ["env", "-C", "/root", "HOME=/root", "LANG=C.UTF-8", *words]
-        return self.machine.run(at_home, check=check, limit_s=limit_s).stdout
+        return self.machine.run(at_home, text=text, limit_s=limit_s).stdout
 
 
 class Network:
@@ -131,7 +131,7 @@ def machines(suite: str) -> Iterator[Mapping[str, Node]]:
         made = {}
         for name in NODES:
             layer = folder / name
-            _prepare(lower, layer / "upper", name, keys)
+            _prepare(layer / "upper", name, keys)
             made[name] = Node(name, lower, layer, network.file(name))
             stack.callback(made[name].power_off)
             made[name].power_on()
@@ -150,7 +150,7 @@ def _keys(folder: Path) -> Mapping[str, str]:
     }
 
 
-def _prepare(lower: Path, upper: Path, name: str, keys: Mapping[str, str]) -> None:
+def _prepare(upper: Path, name: str, keys: Mapping[str, str]) -> None:
     """What is a machine's own: its name, who the others are, and that the broker runs on one machine alone."""
     (upper / "etc").mkdir(parents=True)
     (upper / "etc/hostname").write_text(f"{name}\n")

@@ -40,7 +40,7 @@ def commands(page: str) -> list[Command]:
 def span(page: str, begins: str) -> str:
     """Read the one command within a page's text that begins so. Raises ValueError unless there is exactly one."""
     text = (FOLDER / page).read_text("utf-8")
-    found = sorted({code for code in _SPAN.findall(_without_blocks(text)) if code.startswith(begins)})
+    found: list[str] = sorted({code for code in _SPAN.findall(_without_blocks(text)) if code.startswith(begins)})
     if len(found) != 1:
         raise ValueError(f"{page}: {len(found)} commands in the text begin with {begins!r} (expected one): {found}")
     return found[0]

@@ -1,7 +1,7 @@
-"""What an operator does with the pages of docs/operate on three machines: which section on which machine, what is written
-otherwise than it stands there, and what is not done, with the reason.
+"""What an operator does with the pages of docs/operate on three machines: which section on which machine, what is
+written otherwise than it stands there, and what is not done, with the reason.
 
-A command is named by how it begins. Each command of a section that is not left out belongs to one step, or to `NOT_DONE`.
+A command is named by how it begins. Each command in a block of a page that is used belongs to a step, or to `NOT_DONE`.
 """
 
 from __future__ import annotations
@@ -66,8 +66,12 @@ STEPS = (*INSTALL, *BROKER_STEPS, *LIBVIRT, *AGENTS, *LET_IN, *JOB, *DRAINS.valu
 START_CONTROLLER = Span("install.md", "systemctl enable --now trimtab-controller")
 REACHES_LIBVIRT = Span("first-node.md", "runuser -u trimtab -- virsh -c qemu:///")
 REACHES_OTHERS = Span("first-node.md", "runuser -u trimtab -- virsh -c qemu+tls")
+APPROVE = Span("drains.md", "trimtab plan approve N")
 UNDRAIN = Span("drains.md", "trimtab nodes undrain")
-SPANS = (START_CONTROLLER, REACHES_LIBVIRT, REACHES_OTHERS, UNDRAIN)
+CONFIRM_OFF = Span("drains.md", "trimtab nodes confirm-off n1")
+FORGET = Span("existing-vms.md", "trimtab vms forget")
+DEFINITION = Span("existing-vms.md", "virsh dumpxml --inactive")
+SPANS = (START_CONTROLLER, REACHES_LIBVIRT, REACHES_OTHERS, APPROVE, UNDRAIN, CONFIRM_OFF, FORGET, DEFINITION)
 
 # Files that are examples as they stand, by the names of those: on the first machine.
 EXAMPLES = {"/etc/trimtab/controller.toml": "controller.toml"}

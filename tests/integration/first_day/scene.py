@@ -85,14 +85,50 @@ class Cluster:
         except AssertionError as error:
             raise AssertionError(f"{step.page}, {step.section}, on {node.name}: {error}") from None
 
-    def say(self, span: Span, on: str = BROKER, swaps: Swaps | None = None) -> str:
-        """Give a command of a page's text on a machine; what it printed."""
-        return self.nodes[on].shell(swapped(pages.span(span.page, span.begins), swaps or {}, on))
+    def say(self, span: Span, on: str = BROKER, swaps: Swaps | None = None, *, text: str = "") -> str:
+        """Give a command of a page's text on a machine, with `text` as its input; what it printed."""
+        return self.nodes[on].shell(swapped(pages.span(span.page, span.begins), swaps or {}, on), text=text)
 
     def ask(self, *words: str) -> dict[str, Any]:
         """What a command of Trimtab's says in JSON."""
         command = shlex.join(["trimtab", *words, "--output", "json"])
         return dict(json.loads(self.nodes[BROKER].shell(command)))
+
+    def job(self, name: str) -> dict[str, Any]:
+        """What is known of a job."""
+        return dict(self.ask("jobs", "show", name)["job"])
+
+    def node(self, name: str) -> dict[str, Any]:
+        """The row of a node."""
+        return next(row for row in self.ask("nodes", "list")["nodes"] if row["name"] == name)
+
+    def vm(self, name: str) -> dict[str, Any]:
+        """The row of a VM."""
+        return next(row for row in self.ask("vms", "list")["vms"] if row["vm"] == name)
+
+    def alarms(self) -> set[str]:
+        """What alarms are about."""
+        return {alarm["what"] for alarm in self.ask("status")["alarms"]}
+
+    def events(self) -> str:
+        """What happened."""
+        return self.nodes[BROKER].shell("trimtab events --since 1d")
+
+    def pools(self, node: str) -> str:
+        """Folders of storage pools that a node is known to have."""
+        return self.nodes[BROKER].shell(f"trimtab nodes show {node} | grep -o 'storage=[^ ,]*'")
+
+    def mark(self, number: int, node: str) -> None:
+        """Write a marker to the disk of the operator's VM as its guest does: through its QEMU."""
+        command = f'qemu-io -d {OWN_BUS} "write -P {number} {number}M 64k"'
+        said = self.nodes[node].shell(shlex.join(["virsh", "qemu-monitor-command", OWN, "--hmp", command]))
+        assert not said.strip() or "wrote" in said, said
+
+    def see(self, number: int, node: str) -> None:
+        """Find a marker on the disk, which may be in use."""
+        said = self.nodes[node].shell(f"qemu-io -U -r -f qcow2 -c 'read -P {number} {number}M 64k' {OWN_DISK}")
+        assert "read 65536/65536" in said, said
+        assert "verification failed" not in said, said
 
     def make_own_vm(self) -> None:
         """On the first machine, as an operator did before there was Trimtab."""
