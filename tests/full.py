@@ -19,7 +19,8 @@ ROOT = Path(__file__).parents[1]
 LOGS = ROOT / "out" / "full"
 PYTEST = (sys.executable, "-m", "pytest", "--reruns", "1")
 PARALLEL = ("-n", os.environ.get("WORKERS", "3"), "--dist", "worksteal")
-OWN_PART = ("tests/lab", "tests/browser", "tests/integration/test_package.py")
+PACKAGE_TESTS = ("tests/integration/test_package.py", "tests/integration/test_first_day.py")
+OWN_PART = ("tests/lab", "tests/browser", *PACKAGE_TESTS)
 SEEDS, DAYS = os.environ.get("SEEDS", "0-199"), os.environ.get("DAYS", "0-19")
 RETRIED = re.compile(r"\b(\d+) rerun\b")
 TAIL_LINES = 40
@@ -72,7 +73,7 @@ PARTS = (
     Part(
         "packages",
         "the Debian packages on machines of their own",
-        (_pytest("full", "tests/integration/test_package.py"),),
+        (_pytest("full", *PACKAGE_TESTS),),
     ),
     Part(
         "seeds",

@@ -1,8 +1,8 @@
 """A Linux machine of one's own in a container: systemd, D-Bus and polkit run in it as on a real host, with the files of
 this one under an overlay that is thrown away.
 
-Its mounts and processes are in namespaces of their own that die with the test process: nothing of it can be left but an
-empty folder and empty cgroups.
+Its mounts and processes are in namespaces of their own that die with the test process; its folder and its cgroups are
+removed then, too.
 """
 
 from __future__ import annotations
@@ -51,6 +51,17 @@ mount -t overlay trimtab-machine -o "lowerdir=$3,upperdir=$layer/upper,workdir=$
 at="$1"
 shift 5
 exec systemd-nspawn -D "$at/root" "$@"
+"""
+GUARD = """read -r line
+for group in "$@"; do
+    tries=0
+    while [ -d "$group" ] && [ $tries -lt 600 ]; do
+        find "$group" -depth -type d -exec rmdir {} + 2>/dev/null || sleep 0.05
+        tries=$((tries + 1))
+    done
+done
+rm -f "$0.log"
+rmdir "$0"
 """
 _CLOCK = SystemClock()
 
@@ -203,7 +214,7 @@ def bare_machine(lower: Path, setup: Setup | None = None) -> Iterator[Machine]:
     of_systemd = [group / folder.name for group in _own_groups()]
     passed_on = {name: group / folder.name for name, group in _groups_of(setup.controllers)}
     groups = [*of_systemd, *passed_on.values()]
-    try:
+    with _removed_at_the_end(folder, groups):
         try:
             for group in groups:
                 group.mkdir()
@@ -225,11 +236,20 @@ def bare_machine(lower: Path, setup: Setup | None = None) -> Iterator[Machine]:
         finally:
             process.kill()  # the namespace of its processes ends with it
             process.wait(RUN_LIMIT_S)
+
+
+@contextmanager
+def _removed_at_the_end(folder: Path, groups: Sequence[Path]) -> Iterator[None]:
+    """Remove a folder, its log and cgroups as soon as the last process has left them; by a process that does so also
+    when this one is killed."""
+    words = ["sh", "-c", GUARD, str(folder), *map(str, groups)]
+    guard = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, start_new_session=True)
+    try:
+        yield
     finally:
-        log.unlink(missing_ok=True)
-        folder.rmdir()
-        for group in groups:
-            _remove(group)
+        guard.communicate(timeout=2 * RUN_LIMIT_S)
+        left = [str(group) for group in groups if group.exists()]
+        assert not left, f"{left} are still in use"
 
 
 def _own_groups() -> Iterator[Path]:
@@ -259,18 +279,6 @@ def _hierarchies() -> Iterator[tuple[Path, str, list[str], str]]:
             own = [path for names, path in of.items() if names and set(names.split(",")) <= set(options.split(","))]
             if own:
                 yield Path(place), kind, options.split(","), own[0]
-
-
-def _remove(group: Path) -> None:
-    """Remove a cgroup with all in it, as soon as the last process has left it."""
-    until_s = _CLOCK.monotonic_s() + RUN_LIMIT_S
-    while group.exists():
-        for folder, _, _ in os.walk(group, topdown=False):
-            with suppress(OSError):
-                Path(folder).rmdir()
-        if _CLOCK.monotonic_s() > until_s:
-            raise AssertionError(f"{group} is still in use")
-        _CLOCK.sleep(LOOK_S)
 
 
 def _command(folder: Path, groups: Sequence[Path], lower: Path, setup: Setup, shared: Mapping[str, str]) -> list[str]:

@@ -17,7 +17,7 @@ from tests.integration.package_build import build
 
 JOB = "render-1"
 TARGET = "n2"  # where the VM goes: not the machine of broker and controller, which loses no power here
-SILENT_S = 90.0
+SILENT_S = 180.0
 
 
 @pytest.fixture(scope="module")
@@ -148,7 +148,7 @@ def host_without_power(cluster: Cluster) -> None:
     cluster.nodes[TARGET].power_on()
 
     cluster.until("the node is up", lambda: conditions(cluster)[TARGET] == "up", SILENT_S)
-    cluster.until("the VM runs", lambda: in_phase(cluster, "running"))
+    cluster.until("the VM runs", lambda: in_phase(cluster, "running") and not cluster.alarms())
     assert cluster.job(OWN)["nodes"] == [TARGET]
     cluster.see(4, TARGET)
 
@@ -157,7 +157,7 @@ def released(cluster: Cluster) -> None:
     """It runs on, as it is on its disk."""
     cluster.mark(5, TARGET)
     cluster.say(plan.FORGET, swaps={"JOB": OWN})
-    cluster.until("the VM is the operator's", lambda: not cluster.vm(OWN)["managed"])
+    cluster.until("the VM is the operator's", lambda: cluster.is_managed(OWN) is False)
     assert OWN in cluster.nodes[TARGET].shell("virsh list --name")
     for number in range(1, 6):
         cluster.see(number, TARGET)

@@ -24,6 +24,9 @@ PACKAGES = (
 )
 # libvirt counts and shares CPU time by cgroups of either version; that of version 2 may have no controllers here.
 SETUP = Setup("multi-user.target", controllers=("cpu", "cpuacct"), devices=("/dev/net/tun",))
+# The kernel has booted once, a machine several times. What a unit with a /proc of its own finds there is the kernel's.
+BOOT_ID = "/srv/boot_id"
+OWN_BOOT_ID = f"[Service]\nBindReadOnlyPaths={BOOT_ID}:/proc/sys/kernel/random/boot_id\n"
 SCRIPT_LIMIT_S = 120.0
 IP_LIMIT_S = 20.0
 
@@ -40,12 +43,15 @@ class Node:
 
     def __init__(self, name: str, lower: Path, layer: Path, network: str) -> None:
         self.name, self.host = name, f"{name}.{DOMAIN}"
-        self._lower = lower
+        self._lower, self._boots = lower, 0
+        self._boot_id = layer / "upper" / BOOT_ID.lstrip("/")
         self._setup = Setup(SETUP.target, layer, network, controllers=SETUP.controllers, devices=SETUP.devices)
         self._power = ExitStack()
 
     def power_on(self) -> None:
         """Boot, until all is started that starts at a boot."""
+        self._boots += 1
+        self._boot_id.write_text(f"00000000-0000-4000-8000-{self._boots:012}\n")
         self.machine = self._power.enter_context(bare_machine(self._lower, self._setup))
 
     def power_off(self) -> None:
@@ -163,9 +169,12 @@ def _prepare(upper: Path, name: str, keys: Mapping[str, str]) -> None:
     for file, text in keys.items():
         (home / ".ssh" / file).write_text(text)
         (home / ".ssh" / file).chmod(0o600)
+    (upper / "srv").mkdir()
+    units = upper / "etc/systemd/system"
+    changes = units / "trimtab-agent.service.d"
+    changes.mkdir(parents=True)
+    (changes / "boot-id.conf").write_text(OWN_BOOT_ID)
     if name != BROKER:
-        units = upper / "etc/systemd/system"
-        units.mkdir(parents=True)
         for unit in ("rabbitmq-server.service", "epmd.service", "epmd.socket"):
             (units / unit).symlink_to("/dev/null")
 

@@ -51,7 +51,10 @@ LIBVIRT = (
     Step("first-node.md", "2. Moves between hosts", ON_N1, ("new=", "openssl req -x509", "for host in")),
     Step("first-node.md", "2. Moves between hosts", NODES, swaps={FIRST_HOST: f"{{node}}.{DOMAIN}"}),  # "on each node"
 )
-AGENTS = (Step("first-node.md", "3. The agent", NODES),)
+AGENTS = (
+    Step("first-node.md", "3. The agent", ON_N1, ("cp -r", "editor", "for node in")),
+    Step("first-node.md", "3. The agent", NODES),
+)
 LET_IN = (
     Step("first-node.md", "4. Let it in", ON_N1, ("trimtab nodes add",), {"n1": " ".join(NODES)}),
     Step("first-node.md", "4. Let it in", ON_N1),
@@ -75,10 +78,9 @@ SPANS = (START_CONTROLLER, REACHES_LIBVIRT, REACHES_OTHERS, APPROVE, UNDRAIN, CO
 
 # Files that are examples as they stand, by the names of those: on the first machine.
 EXAMPLES = {"/etc/trimtab/controller.toml": "controller.toml"}
-# What is changed in a file with `editor`.
+# What is changed in a file with `editor`: guests are emulated.
 EDITS: Mapping[str, Swaps] = {
-    "/etc/trimtab/agent.toml": {"agent.n1@": "agent.{node}@", 'name = "n1"': 'name = "{node}"'},
-    "/etc/trimtab/templates/render.xml": {'type="kvm"': 'type="qemu"', "Skylake-Server-IBRS": "qemu64"},  # emulated
+    "/root/three-machines/templates/render.xml": {'type="kvm"': 'type="qemu"', "Skylake-Server-IBRS": "qemu64"},
 }
 
 # Section, how commands begin ("" for all of them): why they are not done.
