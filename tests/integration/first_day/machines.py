@@ -60,9 +60,13 @@ class Node:
 
     def shell(self, script: str, *, text: str = "", limit_s: float = SCRIPT_LIMIT_S) -> str:
         """What a script of root's prints that stops at the first error. Raises AssertionError with all that it said."""
-        words = ["bash", "-exc", script]
-        at_home = ["env", "-C", "/root", "HOME=/root", "LANG=C.UTF-8", *words]
-        return self.machine.run(at_home, text=text, limit_s=limit_s).stdout
+        as_root = ["runuser", "--login", "--whitelist-environment=LANG", "root", "-c", f"set -ex\n{script}"]
+        return self.machine.run(as_root, text=text, limit_s=limit_s).stdout
+
+    def put_home(self, name: str, content: str | bytes) -> None:
+        """Write a file in root's home."""
+        root = self.machine.text("/etc/passwd").splitlines()[0]
+        self.machine.put(f"{root.split(':')[5]}/{name}", content)
 
 
 class Network:

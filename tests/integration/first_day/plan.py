@@ -76,11 +76,11 @@ FORGET = Span("existing-vms.md", "trimtab vms forget")
 DEFINITION = Span("existing-vms.md", "virsh dumpxml --inactive")
 SPANS = (START_CONTROLLER, REACHES_LIBVIRT, REACHES_OTHERS, APPROVE, UNDRAIN, CONFIRM_OFF, FORGET, DEFINITION)
 
-# Files that are examples as they stand, by the names of those: on the first machine.
-EXAMPLES = {"/etc/trimtab/controller.toml": "controller.toml"}
-# What is changed in a file with `editor`: guests are emulated.
+# Whose file an example is as it stands, on the first machine: where it goes, the example, and the group that reads it.
+CONTROLLER = ("/etc/trimtab/controller.toml", "controller.toml", "trimtab")
+# What is changed in a file of root's home with `editor`: guests are emulated.
 EDITS: Mapping[str, Swaps] = {
-    "/root/three-machines/templates/render.xml": {'type="kvm"': 'type="qemu"', "Skylake-Server-IBRS": "qemu64"},
+    "three-machines/templates/render.xml": {'type="kvm"': 'type="qemu"', "Skylake-Server-IBRS": "qemu64"},
 }
 
 # Section, how commands begin ("" for all of them): why they are not done.

@@ -44,9 +44,10 @@ OWN_XML = f"""
 """
 EDITOR = """#!/usr/bin/python3
 import json, pathlib, sys
-file = pathlib.Path(sys.argv[1])
+file = pathlib.Path(sys.argv[1]).resolve()
 text = file.read_text()
-for old, new in json.loads(pathlib.Path("/srv/edits.json").read_text()).get(str(file.resolve()), {}).items():
+edits = json.loads(pathlib.Path("/srv/edits.json").read_text())
+for old, new in edits[str(file.relative_to(pathlib.Path.home()))].items():
     assert old in text, f"{file} has no {old!r}"
     text = text.replace(old, new)
 file.write_text(text)
@@ -62,11 +63,11 @@ class Cluster:
         sector = program(SECTOR)
         for node in nodes.values():
             for package in packages:
-                node.machine.put(f"/root/{package.name}", package.read_bytes())
+                node.put_home(package.name, package.read_bytes())
             edits = {file: _swapped_pairs(swaps, node.name) for file, swaps in plan.EDITS.items()}
             node.machine.put("/srv/edits.json", json.dumps(edits))
             node.machine.put("/usr/bin/editor", EDITOR, 0o755)
-            node.machine.put("/root/sector.img", sector.ljust(IMAGE_BYTES, b"\0"))
+            node.put_home("sector.img", sector.ljust(IMAGE_BYTES, b"\0"))
             node.shell(f"qemu-img convert -f raw -O qcow2 sector.img {BASE_IMAGE}")
 
     def follow(self, *steps: Step) -> dict[str, str]:
@@ -132,7 +133,7 @@ class Cluster:
 
     def make_own_vm(self) -> None:
         """On the first machine, as an operator did before there was Trimtab."""
-        self.nodes[BROKER].machine.put(f"/root/{OWN}.xml", OWN_XML)
+        self.nodes[BROKER].put_home(f"{OWN}.xml", OWN_XML)
         self.nodes[BROKER].shell(
             f"""
             mkdir -p {Path(OWN_DISK).parent}
@@ -144,12 +145,11 @@ class Cluster:
         )
 
     def configure(self) -> None:
-        """Put the files in place that are as in the examples, and the job's, as jobs.md has it."""
-        machine = self.nodes[BROKER].machine
-        for path, example in plan.EXAMPLES.items():
-            machine.put(path, (EXAMPLES / example).read_text("utf-8"), 0o640)
-            machine.run(["chgrp", "trimtab", path])
-        machine.put("/root/job.toml", pages.block("jobs.md", "Jobs", "toml"))
+        """Put the controller's file in place, and the job's, as jobs.md has it."""
+        path, example, group = plan.CONTROLLER
+        self.nodes[BROKER].machine.put(path, (EXAMPLES / example).read_text("utf-8"), 0o640)
+        self.nodes[BROKER].machine.run(["chgrp", group, path])
+        self.nodes[BROKER].put_home("job.toml", pages.block("jobs.md", "Jobs", "toml"))
 
     def until(self, what: str, true: Callable[[], object], limit_s: float = SOON_S) -> None:
         """Wait for something."""
