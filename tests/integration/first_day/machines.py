@@ -24,7 +24,9 @@ PACKAGES = (
 )
 # libvirt counts and shares CPU time by cgroups of either version; that of version 2 may have no controllers here.
 SETUP = Setup("multi-user.target", controllers=("cpu", "cpuacct"), devices=("/dev/net/tun",))
-# The kernel has booted once, a machine several times. What a unit with a /proc of its own finds there is the kernel's.
+# The kernel has booted once, a machine several times. systemd 252 gives the agent's unit a /proc in which the kernel's
+# boot stands; with later ones it sees the machine's.
+OWN_PROC = ("bookworm",)
 BOOT_ID = "/srv/boot_id"
 OWN_BOOT_ID = f"[Service]\nBindReadOnlyPaths={BOOT_ID}:/proc/sys/kernel/random/boot_id\n"
 SCRIPT_LIMIT_S = 120.0
@@ -141,7 +143,7 @@ def machines(suite: str) -> Iterator[Mapping[str, Node]]:
         made = {}
         for name in NODES:
             layer = folder / name
-            _prepare(layer / "upper", name, keys)
+            _prepare(suite, layer / "upper", name, keys)
             made[name] = Node(name, lower, layer, network.file(name))
             stack.callback(made[name].power_off)
             made[name].power_on()
@@ -160,7 +162,7 @@ def _keys(folder: Path) -> Mapping[str, str]:
     }
 
 
-def _prepare(upper: Path, name: str, keys: Mapping[str, str]) -> None:
+def _prepare(suite: str, upper: Path, name: str, keys: Mapping[str, str]) -> None:
     """What is a machine's own: its name, who the others are, and that the broker runs on one machine alone."""
     (upper / "etc").mkdir(parents=True)
     (upper / "etc/hostname").write_text(f"{name}\n")
@@ -173,11 +175,12 @@ def _prepare(upper: Path, name: str, keys: Mapping[str, str]) -> None:
     for file, text in keys.items():
         (home / ".ssh" / file).write_text(text)
         (home / ".ssh" / file).chmod(0o600)
-    (upper / "srv").mkdir()
     units = upper / "etc/systemd/system"
-    changes = units / "trimtab-agent.service.d"
-    changes.mkdir(parents=True)
-    (changes / "boot-id.conf").write_text(OWN_BOOT_ID)
+    units.mkdir(parents=True)
+    (upper / "srv").mkdir()
+    if suite in OWN_PROC:
+        (units / "trimtab-agent.service.d").mkdir()
+        (units / "trimtab-agent.service.d/boot-id.conf").write_text(OWN_BOOT_ID)
     if name != BROKER:
         for unit in ("rabbitmq-server.service", "epmd.service", "epmd.socket"):
             (units / unit).symlink_to("/dev/null")
