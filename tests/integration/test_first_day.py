@@ -119,8 +119,10 @@ def migrated(cluster: Cluster) -> None:
     cluster.follow(plan.MIGRATE)
     cluster.until("the VM on its new node", lambda: cluster.job(OWN)["nodes"] == [TARGET])
     cluster.see(2, TARGET)
-    assert "Autostart:      enable" in cluster.nodes[TARGET].shell(f"virsh dominfo {OWN}")
-    assert OWN not in cluster.nodes[BROKER].shell("virsh list --all --name")
+    target = cluster.nodes[TARGET]
+    cluster.until("its autostart", lambda: "Autostart:      enable" in target.shell(f"virsh dominfo {OWN}"))
+    source = cluster.nodes[BROKER]
+    cluster.until("nothing of it at the source", lambda: OWN not in source.shell("virsh list --all --name"))
 
 
 def shut_down_and_started(cluster: Cluster) -> None:
