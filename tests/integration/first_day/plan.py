@@ -40,7 +40,10 @@ class Span:
 
 ON_N1 = (BROKER,)
 
-INSTALL = (Step("install.md", "From the package", NODES, ("apt-get install ./",)),)
+INSTALL = (
+    Step("install.md", "From the packages", NODES, ("apt-get install ./trimtab-agent",)),
+    Step("install.md", "From the packages", ON_N1, ("apt-get install ./trimtab_", "install -m 640 -g trimtab-contr")),
+)
 BROKER_STEPS = (
     Step("broker.md", "1. Install it", ON_N1),
     Step("broker.md", "2. TLS", ON_N1),
@@ -76,18 +79,21 @@ FORGET = Span("existing-vms.md", "trimtab vms forget")
 DEFINITION = Span("existing-vms.md", "virsh dumpxml --inactive")
 SPANS = (START_CONTROLLER, REACHES_LIBVIRT, REACHES_OTHERS, APPROVE, UNDRAIN, CONFIRM_OFF, FORGET, DEFINITION)
 
-# Whose file an example is as it stands, on the first machine: where it goes, the example, and the group that reads it.
-CONTROLLER = ("/etc/trimtab/controller.toml", "controller.toml", "trimtab")
-# What is changed in a file of root's home with `editor`: guests are emulated.
+# What is changed with `editor`, by the name of the file. Guests are emulated.
 EDITS: Mapping[str, Swaps] = {
-    "three-machines/templates/render.xml": {'type="kvm"': 'type="qemu"', "Skylake-Server-IBRS": "qemu64"},
+    "controller.toml": {
+        "BROKER": FIRST_HOST,
+        "#[bus.tls]": "[bus.tls]",
+        '#ca_file = "/etc/trimtab/ca.pem"': 'ca_file = "/etc/trimtab/broker-ca.pem"',
+    },
+    "render.xml": {'type="kvm"': 'type="qemu"', "Skylake-Server-IBRS": "qemu64"},
 }
 
 # Section, how commands begin ("" for all of them): why they are not done.
 NOT_DONE: Mapping[tuple[str, str], Mapping[str, str]] = {
-    ("install.md", "From the package"): {
+    ("install.md", "From the packages"): {
         "install -m 600 /dev/stdin": "broker.md puts the passwords in place",
-        "install -m 640": "first-node.md does it",
+        "install -m 640 -g trimtab /usr": "first-node.md does it",
         "trimtab-agent --check": "first-node.md does it",
     },
     ("install.md", "From the source"): {"": "the machines have the packages"},

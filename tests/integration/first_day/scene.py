@@ -16,7 +16,6 @@ from tests.integration.first_day.machines import BROKER, Node
 from tests.integration.first_day.plan import Span, Step, Swaps
 from tests.lab.guest_sectors import program
 
-EXAMPLES = Path(__file__).resolve().parents[3] / "examples" / "three-machines"
 IMAGE_BYTES = 1 << 20
 LOOK_S = 0.5
 SOON_S = 120.0
@@ -44,10 +43,10 @@ OWN_XML = f"""
 """
 EDITOR = """#!/usr/bin/python3
 import json, pathlib, sys
-file = pathlib.Path(sys.argv[1]).resolve()
+file = pathlib.Path(sys.argv[1])
 text = file.read_text()
 edits = json.loads(pathlib.Path("/srv/edits.json").read_text())
-for old, new in edits[str(file.relative_to(pathlib.Path.home()))].items():
+for old, new in edits[file.name].items():
     assert old in text, f"{file} has no {old!r}"
     text = text.replace(old, new)
 file.write_text(text)
@@ -99,6 +98,12 @@ class Cluster:
         """What is known of a job."""
         return dict(self.ask("jobs", "show", name)["job"])
 
+    def where(self, job: str) -> str:
+        """The node on which the VM of a job runs; "" where it does not, or where something is done with it."""
+        (instance,) = self.job(job)["instance_list"]
+        at_rest = instance["state"] == "running" and not instance["action"]
+        return str(instance["node"]) if at_rest else ""
+
     def node(self, name: str) -> dict[str, Any]:
         """The row of a node."""
         return next(row for row in self.ask("nodes", "list")["nodes"] if row["name"] == name)
@@ -143,13 +148,6 @@ class Cluster:
             virsh start {OWN}
             """
         )
-
-    def configure(self) -> None:
-        """Put the controller's file in place, and the job's, as jobs.md has it."""
-        path, example, group = plan.CONTROLLER
-        self.nodes[BROKER].machine.put(path, (EXAMPLES / example).read_text("utf-8"), 0o640)
-        self.nodes[BROKER].machine.run(["chgrp", group, path])
-        self.nodes[BROKER].put_home("job.toml", pages.block("jobs.md", "Jobs", "toml"))
 
     def until(self, what: str, true: Callable[[], object], limit_s: float = SOON_S) -> None:
         """Wait for something."""
