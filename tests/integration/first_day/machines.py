@@ -44,7 +44,7 @@ class Node:
     machine: Machine
 
     def __init__(self, name: str, lower: Path, layer: Path, network: str) -> None:
-        self.name, self.host = name, f"{name}.{DOMAIN}"
+        self.name = name
         self._lower, self._boots = lower, 0
         self._boot_id = layer / "upper" / BOOT_ID.lstrip("/")
         self._setup = Setup(SETUP.target, layer, network, controllers=SETUP.controllers, devices=SETUP.devices)

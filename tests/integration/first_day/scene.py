@@ -131,7 +131,8 @@ class Cluster:
         assert not said.strip() or "wrote" in said, said
 
     def see(self, number: int, node: str) -> None:
-        """Find a marker on the disk, which may be in use."""
+        """Find a marker on the disk, which may be in use: the firmware asks for no write cache, so that QEMU flushes
+        each write, and the file has it."""
         said = self.nodes[node].shell(f"qemu-io -U -r -f qcow2 -c 'read -P {number} {number}M 64k' {OWN_DISK}")
         assert "read 65536/65536" in said, said
         assert "verification failed" not in said, said
