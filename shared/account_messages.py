@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from shared.errors import InvalidValue
+from shared.texts import Prose, Word
 
 WHY_LENGTH_MAX = 500  # characters of a reason
 ACCOUNT_LENGTH_MAX = 160  # characters of an account: a role, a dot and a name
@@ -25,9 +26,9 @@ class RejectPlan:
     VERSION: ClassVar[int] = 1
     OLDEST: ClassVar[int] = 1
 
-    request: str
+    request: Word
     decision: int
-    why: str = ""
+    why: Prose = ""
 
     def __post_init__(self) -> None:
         _check_length("why", self.why, WHY_LENGTH_MAX)
@@ -42,7 +43,7 @@ class Assess:
     VERSION: ClassVar[int] = 1
     OLDEST: ClassVar[int] = 1
 
-    request: str
+    request: Word
     kind: str
     subject: str
     node: str = ""
@@ -58,9 +59,9 @@ class OnBehalf:
     VERSION: ClassVar[int] = 1
     OLDEST: ClassVar[int] = 1
 
-    request: str
-    account: str
-    why: str
+    request: Word
+    account: Word
+    why: Prose
     body: bytes
 
     def __post_init__(self) -> None:

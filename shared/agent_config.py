@@ -12,6 +12,7 @@ from shared.loading import STANDARD_RUN_S_MAX
 from shared.tomlfile import Form, IsAddress, NamedIn, Range, Rule
 
 UnitName = Annotated[str, Form(r"[A-Za-z0-9:_.@{}-]{1,200}\.service", "a systemd service")]
+NodeLabel = Annotated[str, Form(r"[^\s-]\S{0,127}", "1 to 128 characters without spaces, the first no '-'")]
 UrlPrefix = Annotated[
     str,
     Form(r"(https?://[^\s/?#@]+|file://)/([^\s?#]*/)?", "https://HOST/.../, http://HOST/.../ or file:///.../"),
@@ -38,7 +39,7 @@ class NodeFacts:
     type: Name = ""
     reserve_mib: Mib | None = None
     address: Annotated[str, Form(r"[0-9A-Fa-f.:]{0,64}", "an IP address, or nothing")] = ""
-    labels: tuple[Annotated[str, Form(r"\S{1,128}", "1 to 128 characters without spaces")], ...] = ()
+    labels: tuple[NodeLabel, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

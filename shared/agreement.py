@@ -15,6 +15,7 @@ from typing import Any
 from shared.errors import InvalidValue
 from shared.model import SetupStep, check_name, not_negative, positive, whole
 from shared.reservation import Calendar, Reservation, ResourceDemand, ServiceClass, Share, SlotDemand, slots_in
+from shared.texts import check_label
 
 UNITS_MAX = 65_536
 USERS_MAX = 1_000
@@ -351,6 +352,8 @@ class Agreement:
             raise InvalidValue("template", self.template, "a VM template for granularity vm, else nothing")
         if self.granularity is Granularity.VM and (self.setup.policy is not SetupPolicy.NOOP or self.setup.brings):
             raise InvalidValue("setup", self.setup.policy, "noop: a VM begins anew from its template each time")
+        for key in ("model", "os_type", "os_version"):
+            check_label(key, getattr(self, key))
         if self.os_version and not self.os_type:
             raise InvalidValue("os_version", self.os_version, "nothing without os_type")
         if self.coordinated_with:

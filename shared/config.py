@@ -30,7 +30,9 @@ Zone = Annotated[str, Form(r"[A-Za-z][A-Za-z0-9_+/-]{0,63}", "a time zone such a
 Watts = Annotated[float, Range(0, 1_000_000)]
 Money = Annotated[float, Range(0, 1e12)]
 Command = tuple[Annotated[str, Form(r"[^\0]{1,4096}", "a program or an argument")], ...]
-Name = Annotated[str, Form(r"[A-Za-z0-9_-]{0,128}", "at most 128 ASCII letters, digits, '-' or '_'")]
+Name = Annotated[
+    str, Form(r"([A-Za-z0-9_][A-Za-z0-9_-]{0,127})?", "at most 128 ASCII letters, digits, '-' or '_', the first no '-'")
+]
 Registered = Annotated[str, Form(r"[A-Za-z0-9_.-]{1,128}", "a registered name: letters, digits, '-', '_' or '.'")]
 Url = Annotated[str, Form(r"(amqps?://\S+)?", "a URL amqp://... or amqps://..., or nothing", secret=True)]
 StoreUrl = Annotated[

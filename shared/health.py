@@ -12,7 +12,8 @@ from msgspec import Struct
 
 from shared.errors import InvalidValue
 from shared.model import check_name, not_negative, positive, whole
-from shared.scalars import Number, Text, Whole
+from shared.scalars import Number, Whole
+from shared.texts import Label, Line
 
 PORT_MAX = 65_535
 PERIOD_S_MAX, LIMIT_S_MAX, GRACE_S_MAX = 86_400.0, 60.0, 86_400.0
@@ -70,7 +71,7 @@ class Probe:
 class Target:
     """An instance that a node's agent is to watch: its VM of that generation, and how."""
 
-    vm: str
+    vm: Label
     generation: int
     probe: Probe
 
@@ -79,9 +80,9 @@ class Health(Struct, frozen=True, array_like=True, forbid_unknown_fields=True, g
     """What the application monitor of a node knows of an instance that it watches: healthy or not, since when by the
     agent's clock, why not, and how many probes it has answered for (0: it has only begun to watch)."""
 
-    vm: Text
+    vm: Label
     generation: Whole = 0
     healthy: bool = True
     since_s: Number = 0.0
-    detail: Text = ""
+    detail: Line = ""
     probes: Whole = 0

@@ -7,7 +7,7 @@ from dataclasses import fields, is_dataclass
 from enum import Enum
 from functools import cache
 from types import NoneType, UnionType
-from typing import Any, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
 
 import msgspec
 
@@ -43,8 +43,8 @@ def inside(hint: Any) -> Any:
 
 
 def row_hints(hint: Any) -> Mapping[str, Any]:
-    """The types of a row's fields, in order."""
-    hints = _hints(hint, annotated=False)
+    """The types of a row's fields, in order; with what annotates them."""
+    hints = _hints(hint, annotated=True)
     return {name: hints[name] for name in hint.__struct_fields__}
 
 
@@ -65,6 +65,11 @@ def field_hints(hint: Any, annotated: bool = False) -> Mapping[str, Any]:
 def _hints(hint: Any, annotated: bool) -> Mapping[str, Any]:
     """Each is compiled from its text, which takes longer than reading a file by it."""
     return get_type_hints(hint, include_extras=annotated)
+
+
+def bare(hint: Any) -> Any:
+    """X of `Annotated[X, ...]`, any other type as it is."""
+    return hint.__origin__ if get_origin(hint) is Annotated else hint
 
 
 def is_homogeneous(hint: Any) -> bool:

@@ -138,7 +138,8 @@ from shared.operator_messages import (
 from shared.operator_messages import (
     TryChannel as TryChannel,
 )
-from shared.scalars import Number, Text, Whole
+from shared.scalars import Number, Whole
+from shared.texts import Label, Prose, Word
 from shared.webapp import FlowSample
 
 
@@ -146,10 +147,10 @@ from shared.webapp import FlowSample
 class UnderWay:
     """An action that an agent has accepted and not finished."""
 
-    id: str
+    id: Word
     kind: ActionKind
-    vm: str
-    to_node: str = ""
+    vm: Label
+    to_node: Word = ""
 
 
 # --- agent -> controller -----------------------------------------------------------------------------------------
@@ -168,14 +169,14 @@ class GuestEvent:
     VERSION: ClassVar[int] = 1
     OLDEST: ClassVar[int] = 1
 
-    node: str
-    boot_id: str
+    node: Word
+    boot_id: Word
     seq: int
     clock_s: float
     event: int
     change: GuestChange
     status: VmStatus
-    detail: str = ""
+    detail: Prose = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,8 +194,8 @@ class Report:
     VERSION: ClassVar[int] = 1
     OLDEST: ClassVar[int] = 1
 
-    node: Text
-    boot_id: Text
+    node: Word
+    boot_id: Word
     seq: Whole
     clock_s: Number
     term: Whole
@@ -218,19 +219,19 @@ class Result:
     VERSION: ClassVar[int] = 1
     OLDEST: ClassVar[int] = 1
 
-    node: str
-    boot_id: str
+    node: Word
+    boot_id: Word
     seq: int
     clock_s: float
     term: int
-    action: str
+    action: Word
     kind: ActionKind
-    vm: str
+    vm: Label
     outcome: Outcome
     status: VmStatus | None = None
     final: VmStatus | None = None
-    detail: str = ""
-    definition: tuple[str, ...] = ()
+    detail: Prose = ""
+    definition: tuple[Prose, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -254,13 +255,13 @@ class SleepAnswer:
     VERSION: ClassVar[int] = 1
     OLDEST: ClassVar[int] = 1
 
-    node: str
-    boot_id: str
+    node: Word
+    boot_id: Word
     seq: int
     clock_s: float
-    request: str
+    request: Word
     ok: bool
-    detail: str = ""
+    detail: Prose = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -272,13 +273,13 @@ class SetUpAnswer:
     VERSION: ClassVar[int] = 1
     OLDEST: ClassVar[int] = 1
 
-    node: str
-    boot_id: str
+    node: Word
+    boot_id: Word
     seq: int
     clock_s: float
-    request: str
+    request: Word
     ok: bool
-    output: str = ""
+    output: Prose = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -289,14 +290,14 @@ class StandardJobEnded:
     VERSION: ClassVar[int] = 1
     OLDEST: ClassVar[int] = 1
 
-    node: str
-    boot_id: str
+    node: Word
+    boot_id: Word
     seq: int
     clock_s: float
-    request: str
+    request: Word
     ok: bool
     paces: tuple[StandardPace, ...] = ()
-    detail: str = ""
+    detail: Prose = ""
 
 
 # --- web application -> controller -------------------------------------------------------------------------------
@@ -311,7 +312,7 @@ class WebReport:
     VERSION: ClassVar[int] = 1
     OLDEST: ClassVar[int] = 1
 
-    app: str
+    app: Word
     seq: int
     clock_s: float
     flows: tuple[FlowSample, ...]
@@ -366,10 +367,10 @@ class GoToSleep:
     VERSION: ClassVar[int] = 1
     OLDEST: ClassVar[int] = 1
 
-    request: str
-    node: str
+    request: Word
+    node: Word
     term: int
-    boot_id: str
+    boot_id: Word
     expires_at_s: float
     mode: SleepMode
 
@@ -385,12 +386,12 @@ class SetUpNode:
     VERSION: ClassVar[int] = 1
     OLDEST: ClassVar[int] = 1
 
-    request: str
-    node: str
+    request: Word
+    node: Word
     term: int
-    boot_id: str
+    boot_id: Word
     expires_at_s: float
-    environment: str
+    environment: Word
     step: SetupStep
     setup: Setup
 
@@ -420,10 +421,10 @@ class RunStandardJob:
     VERSION: ClassVar[int] = 1
     OLDEST: ClassVar[int] = 1
 
-    request: str
-    node: str
+    request: Word
+    node: Word
     term: int
-    boot_id: str
+    boot_id: Word
     expires_at_s: float
     run: StandardRun
 
@@ -439,7 +440,7 @@ class Probe:
     VERSION: ClassVar[int] = 1
     OLDEST: ClassVar[int] = 1
 
-    controller: str
+    controller: Word
     number: int
 
 
@@ -455,10 +456,10 @@ class Reply:
     VERSION: ClassVar[int] = 1
     OLDEST: ClassVar[int] = 1
 
-    request: str
+    request: Word
     done: bool
-    code: str = ""
-    detail: str = ""
+    code: Word = ""
+    detail: Prose = ""
     data: Any = None
 
 
@@ -471,10 +472,10 @@ class Happened:
     OLDEST: ClassVar[int] = 1
 
     at_s: float
-    what: str
+    what: Word
     subject: str
     term: int = 0
-    detail: str = ""
+    detail: Prose = ""
 
 
 AgentMessage = Report | NoReading | Result | GuestEvent | SleepAnswer | SetUpAnswer | StandardJobEnded

@@ -17,16 +17,18 @@ from msgspec import Struct
 from shared.errors import InvalidValue
 from shared.loading import Loading
 from shared.scalars import NAME_LENGTH_MAX as NAME_LENGTH_MAX
-from shared.scalars import Number, Text, Whole
+from shared.scalars import TEXT_LENGTH_MAX, Number, Whole
 from shared.scalars import check_name as check_name
 from shared.scalars import not_negative as not_negative
 from shared.scalars import positive as positive
 from shared.scalars import whole as whole
+from shared.texts import Label, Prose, Word, check_label, check_line, check_mac, check_prose
 
 INSTANCES_MAX = 65_536
 STAGES_MAX = 1_000
 ARGUMENTS_MAX = 100
-ARGUMENT_LENGTH_MAX = 4_096
+ARGUMENT_LENGTH_MAX = TEXT_LENGTH_MAX
+ADDRESSES_MAX = 64  # of network cards of one node
 INSTANCE_SEPARATOR = "#"
 
 
@@ -35,8 +37,7 @@ def check_arguments(arguments: tuple[str, ...]) -> None:
     if len(arguments) > ARGUMENTS_MAX:
         raise InvalidValue("arguments", len(arguments), f"at most {ARGUMENTS_MAX}")
     for one in arguments:
-        if len(one) > ARGUMENT_LENGTH_MAX or "\0" in one:
-            raise InvalidValue("arguments", one[:60], f"at most {ARGUMENT_LENGTH_MAX} characters, none of them NUL")
+        check_prose("arguments", one)
 
 
 def instance_name(workload: str, index: int) -> str:
@@ -96,6 +97,14 @@ class Node:
         positive("core_mhz", self.core_mhz)
         whole("memory_mib", self.memory_mib, 0, 1 << 40)
         whole("reserve_mib", self.reserve_mib, 0, self.memory_mib)
+        whole("mac_addresses", len(self.mac_addresses), 0, ADDRESSES_MAX)
+        for address in self.mac_addresses:
+            check_mac("mac_addresses", address)
+        for key in ("cpu_model", "node_type", "os_type", "os_version"):
+            check_label(key, getattr(self, key))
+        for key in ("labels", "migration_has"):
+            for text in getattr(self, key):
+                check_label(key, text)
 
     @property
     def cpu_mhz(self) -> float:
@@ -217,6 +226,11 @@ class Rules:
     keep: bool = False
 
     def __post_init__(self) -> None:
+        for key, texts in (("pin", self.pin), ("forbid", self.forbid)):
+            for text in texts:
+                check_label(key, text)
+        for key in ("together", "apart"):
+            check_label(key, getattr(self, key))
         both = sorted({*self.pin} & {*self.forbid})
         if both:
             raise InvalidValue("forbid", both[0], "no node that `pin` names too")
@@ -277,12 +291,15 @@ class Job:
     queue: str = ""
     after: tuple[str, ...] = ()
     environment: str = ""
-    arguments: tuple[str, ...] = ()
+    arguments: tuple[Prose, ...] = ()
     loading: Loading = field(default_factory=Loading)
 
     def __post_init__(self) -> None:
         check_name("name", workload_of(self.name)[0] if self.app else self.name)
         check_arguments(self.arguments)
+        check_line("template", self.template)
+        for need in self.needs:
+            check_label("needs", need)
         if not self.stages and not self.job_class:
             raise InvalidValue("stages", 0, f"1 to {STAGES_MAX} stages, or the class of a job whose stages are known")
         if len(self.stages) > STAGES_MAX:
@@ -389,7 +406,7 @@ class VmSpec:
     `arguments`: see Job.
     """
 
-    vm: str
+    vm: Label
     generation: int
     attempt: int
     memory_mib: int
@@ -397,7 +414,7 @@ class VmSpec:
     cpu_mhz: float
     cap_mhz: float | None = None
     template: str = ""
-    arguments: tuple[str, ...] = ()
+    arguments: tuple[Prose, ...] = ()
 
 
 class VmStatus(Struct, frozen=True, array_like=True, forbid_unknown_fields=True, gc=False):
@@ -410,7 +427,7 @@ class VmStatus(Struct, frozen=True, array_like=True, forbid_unknown_fields=True,
     known). `disks`: generation of its local disks, see Action (0: it has none, or they are not counted).
     """
 
-    vm: Text
+    vm: Label
     state: VmState
     generation: Whole = 0
     attempt: Whole = 0
@@ -422,13 +439,13 @@ class VmStatus(Struct, frozen=True, array_like=True, forbid_unknown_fields=True,
     disk_write_bytes: Whole = 0
     net_rx_bytes: Whole = 0
     net_tx_bytes: Whole = 0
-    busy: Text = ""
+    busy: Word = ""
     managed: bool = True
-    address: Text = ""
+    address: Word = ""
     disk_time_s: Number = 0.0
-    migration_needs: tuple[Text, ...] = ()
+    migration_needs: tuple[Label, ...] = ()
     adopted: bool = False
-    definition: Text = ""
+    definition: Word = ""
     disks: Whole = 0
 
 
@@ -462,18 +479,18 @@ class Action:
     answer is STALE_DISK.
     """
 
-    id: str
+    id: Word
     kind: ActionKind
-    node: str
-    vm: str
+    node: Word
+    vm: Label
     term: int
-    boot_id: str
+    boot_id: Word
     expires_at_s: float
     expects: int = 0
     generation: int = 0
     spec: VmSpec | None = None
-    from_node: str = ""
-    to_node: str = ""
+    from_node: Word = ""
+    to_node: Word = ""
     cpu_mhz: float = 0.0
     cap_mhz: float | None = None
     paused: bool = False

@@ -12,6 +12,7 @@ from shared.account_messages import RejectPlan as RejectPlan
 from shared.agreement import Agreement, AssuranceTerms
 from shared.loading import StandardRun
 from shared.model import Job
+from shared.texts import Label, Word
 from shared.webapp import WebApp
 
 
@@ -23,7 +24,7 @@ class SubmitJob:
     VERSION: ClassVar[int] = 1
     OLDEST: ClassVar[int] = 1
 
-    request: str
+    request: Word
     job: Job
 
 
@@ -35,7 +36,7 @@ class CancelJob:
     VERSION: ClassVar[int] = 1
     OLDEST: ClassVar[int] = 1
 
-    request: str
+    request: Word
     job: str
 
 
@@ -47,7 +48,7 @@ class AddNode:
     VERSION: ClassVar[int] = 1
     OLDEST: ClassVar[int] = 1
 
-    request: str
+    request: Word
     node: str
 
 
@@ -59,7 +60,7 @@ class RemoveNode:
     VERSION: ClassVar[int] = 1
     OLDEST: ClassVar[int] = 1
 
-    request: str
+    request: Word
     node: str
 
 
@@ -71,7 +72,7 @@ class DrainNode:
     VERSION: ClassVar[int] = 1
     OLDEST: ClassVar[int] = 1
 
-    request: str
+    request: Word
     node: str
     on: bool
 
@@ -84,7 +85,7 @@ class RepairNode:
     VERSION: ClassVar[int] = 1
     OLDEST: ClassVar[int] = 1
 
-    request: str
+    request: Word
     node: str
 
 
@@ -96,7 +97,7 @@ class ConfirmOff:
     VERSION: ClassVar[int] = 1
     OLDEST: ClassVar[int] = 1
 
-    request: str
+    request: Word
     node: str
 
 
@@ -108,7 +109,7 @@ class ApprovePlan:
     VERSION: ClassVar[int] = 1
     OLDEST: ClassVar[int] = 1
 
-    request: str
+    request: Word
     decision: int
 
 
@@ -121,7 +122,7 @@ class SetDeciding:
     VERSION: ClassVar[int] = 1
     OLDEST: ClassVar[int] = 1
 
-    request: str
+    request: Word
     on: bool
 
 
@@ -133,7 +134,7 @@ class HoldJob:
     VERSION: ClassVar[int] = 1
     OLDEST: ClassVar[int] = 1
 
-    request: str
+    request: Word
     job: str
     on: bool
 
@@ -146,8 +147,8 @@ class ConfirmGone:
     VERSION: ClassVar[int] = 1
     OLDEST: ClassVar[int] = 1
 
-    request: str
-    vm: str
+    request: Word
+    vm: Label
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,8 +159,8 @@ class HandsOn:
     VERSION: ClassVar[int] = 1
     OLDEST: ClassVar[int] = 1
 
-    request: str
-    vm: str
+    request: Word
+    vm: Label
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,8 +171,8 @@ class MoveVm:
     VERSION: ClassVar[int] = 1
     OLDEST: ClassVar[int] = 1
 
-    request: str
-    vm: str
+    request: Word
+    vm: Label
     node: str
 
 
@@ -184,9 +185,9 @@ class AdoptVm:
     VERSION: ClassVar[int] = 1
     OLDEST: ClassVar[int] = 1
 
-    request: str
+    request: Word
     node: str
-    vm: str
+    vm: Label
     job: str
 
 
@@ -198,7 +199,7 @@ class ForgetVm:
     VERSION: ClassVar[int] = 1
     OLDEST: ClassVar[int] = 1
 
-    request: str
+    request: Word
     job: str
 
 
@@ -211,7 +212,7 @@ class SubmitWeb:
     VERSION: ClassVar[int] = 1
     OLDEST: ClassVar[int] = 1
 
-    request: str
+    request: Word
     app: WebApp
 
 
@@ -223,7 +224,7 @@ class RemoveWeb:
     VERSION: ClassVar[int] = 1
     OLDEST: ClassVar[int] = 1
 
-    request: str
+    request: Word
     app: str
 
 
@@ -235,7 +236,7 @@ class CreateEnvironment:
     VERSION: ClassVar[int] = 1
     OLDEST: ClassVar[int] = 1
 
-    request: str
+    request: Word
     agreement: Agreement
 
 
@@ -247,7 +248,7 @@ class ActivateEnvironment:
     VERSION: ClassVar[int] = 1
     OLDEST: ClassVar[int] = 1
 
-    request: str
+    request: Word
     environment: str
 
 
@@ -259,7 +260,7 @@ class DeactivateEnvironment:
     VERSION: ClassVar[int] = 1
     OLDEST: ClassVar[int] = 1
 
-    request: str
+    request: Word
     environment: str
 
 
@@ -271,7 +272,7 @@ class DestroyEnvironment:
     VERSION: ClassVar[int] = 1
     OLDEST: ClassVar[int] = 1
 
-    request: str
+    request: Word
     environment: str
 
 
@@ -283,7 +284,7 @@ class ResizeEnvironment:
     VERSION: ClassVar[int] = 1
     OLDEST: ClassVar[int] = 1
 
-    request: str
+    request: Word
     environment: str
     lower: int
     upper: int | None = None
@@ -297,7 +298,7 @@ class ConsentEnvironment:
     VERSION: ClassVar[int] = 1
     OLDEST: ClassVar[int] = 1
 
-    request: str
+    request: Word
     environment: str
     partner: str
     on: bool
@@ -312,7 +313,7 @@ class ProfileNode:
     VERSION: ClassVar[int] = 1
     OLDEST: ClassVar[int] = 1
 
-    request: str
+    request: Word
     node: str
     run: StandardRun
     job: str = ""
@@ -326,7 +327,7 @@ class RetryNotification:
     VERSION: ClassVar[int] = 1
     OLDEST: ClassVar[int] = 1
 
-    request: str
+    request: Word
     notification: str
 
 
@@ -338,7 +339,7 @@ class DropNotification:
     VERSION: ClassVar[int] = 1
     OLDEST: ClassVar[int] = 1
 
-    request: str
+    request: Word
     notification: str
 
 
@@ -351,7 +352,7 @@ class TryChannel:
     VERSION: ClassVar[int] = 1
     OLDEST: ClassVar[int] = 1
 
-    request: str
+    request: Word
     channel: str
 
 
@@ -364,7 +365,7 @@ class ReserveEnvironment:
     VERSION: ClassVar[int] = 1
     OLDEST: ClassVar[int] = 1
 
-    request: str
+    request: Word
     environment: str
     assurance: AssuranceTerms | None = None
 
@@ -379,7 +380,7 @@ class CheckReservation:
     VERSION: ClassVar[int] = 1
     OLDEST: ClassVar[int] = 1
 
-    request: str
+    request: Word
     agreement: Agreement
     assure: float = 0.0
 
@@ -392,7 +393,7 @@ class DryRun:
     VERSION: ClassVar[int] = 1
     OLDEST: ClassVar[int] = 1
 
-    request: str
+    request: Word
 
 
 @dataclass(frozen=True, slots=True)
@@ -406,7 +407,7 @@ class Query:
     VERSION: ClassVar[int] = 1
     OLDEST: ClassVar[int] = 1
 
-    request: str
+    request: Word
     what: str
     subject: str = ""
     limit: int = 1000

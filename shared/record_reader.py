@@ -17,7 +17,7 @@ _DOUBTS: Mapping[Any, str] = {
     bool: "{v} is not True and {v} is not False",
     int: "type({v}) is not int or not {int_min} <= {v} <= {int_max}",
     float: "type({v}) is not float or {v} - {v} != 0.0",
-    str: "type({v}) is not str or len({v}) > {text_max} or not {v}.isascii()",
+    str: "type({v}) is not str or len({v}) > {text_max} or not {v}.isascii() or not {v}.isprintable()",
 }
 
 
@@ -56,7 +56,7 @@ def compile_reader(
 
 def _lines(at: int, part: Field[Any], hint: Any, bounds: Mapping[str, int]) -> Iterator[str]:
     """The lines that read field number `at` into v<at>."""
-    doubt = _DOUBTS.get(hint) if isinstance(hint, type) else None
+    doubt = _DOUBTS.get(hint) if isinstance(hint, type) else None  # a text whose form is declared is always looked at
     check = f"v{at} = r{at}(v{at}, h{at})"
     if doubt is not None:
         check = f"if {doubt.format(v=f'v{at}', **bounds)}: {check}"

@@ -1,6 +1,7 @@
-"""What a number or text of a message may be: the bounds, and the types by which the fast reader holds to them.
+"""What a number or name of a message may be: the bounds, and the types by which the fast reader holds to them. Other
+texts are in `shared.texts`.
 
-`Whole`, `Number` and `Text` are `int`, `float` and `str` to everyone else. `Number` is narrower than what the codec
+`Whole` and `Number` are `int` and `float` to everyone else. `Number` is narrower than what the codec
 takes: outside the whole numbers that a float holds exactly, and for NaN, the strict reader decides.
 """
 
@@ -21,7 +22,6 @@ EXACT_MAX: Final = float(1 << 53)
 
 Whole = Annotated[int, Meta(ge=INT_MIN, le=INT_MAX)]
 Number = Annotated[float, Meta(ge=-EXACT_MAX, le=EXACT_MAX)]
-Text = Annotated[str, Meta(max_length=TEXT_LENGTH_MAX)]
 
 
 def positive(field: str, value: float) -> None:
@@ -43,7 +43,8 @@ def whole(field: str, value: int, least: int, most: int) -> None:
 
 
 def check_name(field: str, name: str) -> None:
-    """Raise `InvalidValue` unless `name` can be a routing-key word and a file name: no dots, spaces or `#`."""
+    """Raise `InvalidValue` unless `name` can be a routing-key word, a file name and an argument of a program: no dots,
+    spaces or `#`, and no `-` at its beginning, by which it would be an option."""
     good = 0 < len(name) <= NAME_LENGTH_MAX and all(c.isalnum() or c in "-_" for c in name)
-    if not good or not name.isascii():
-        raise InvalidValue(field, name, f"1 to {NAME_LENGTH_MAX} ASCII letters, digits, '-' or '_'")
+    if not good or not name.isascii() or name[0] == "-":
+        raise InvalidValue(field, name, f"1 to {NAME_LENGTH_MAX} ASCII letters, digits, '-' or '_', the first no '-'")

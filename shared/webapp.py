@@ -22,6 +22,7 @@ from shared.model import (
     positive,
     whole,
 )
+from shared.texts import Prose, check_label, check_line
 
 FLOWS_MAX = 100
 QUEUE_MAX = 1_000_000
@@ -88,6 +89,7 @@ class FlowSample:
     percentile_s: float = 0.0
 
     def __post_init__(self) -> None:
+        check_label("flow", self.flow)
         positive("window_s", self.window_s)
         for key in ("offered", "served", "rejected", "queued"):
             whole(key, getattr(self, key), 0, 1 << 62)
@@ -162,13 +164,16 @@ class WebApp:
     metrics_url: str = ""
     rules: Rules = field(default_factory=Rules)
     environment: str = ""
-    arguments: tuple[str, ...] = ()
+    arguments: tuple[Prose, ...] = ()
     serving: Serving | None = None
     probe: Probe | None = None
 
     def __post_init__(self) -> None:
         check_name("name", self.name)
         check_arguments(self.arguments)
+        check_line("template", self.template)
+        for need in self.needs:
+            check_label("needs", need)
         whole("flows", len(self.flows), 0, FLOWS_MAX)
         if len({flow.name for flow in self.flows}) < len(self.flows):
             raise InvalidValue("flows", [flow.name for flow in self.flows], "names that differ")
@@ -178,6 +183,7 @@ class WebApp:
         whole("min_instances", self.min_instances, 0, self.max_instances)
         whole("vcpus", self.vcpus, 1, 4096)
         positive("importance", self.importance)
+        check_line("metrics_url", self.metrics_url)
         if self.environment:
             check_name("environment", self.environment)
 

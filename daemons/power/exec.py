@@ -9,6 +9,7 @@ from shared.config import PowerExec, PowerKeys
 from shared.errors import ContractViolation, InvalidInput, Problem
 from shared.model import PowerOperation
 from shared.ports import PowerAnswer
+from shared.texts import is_mac
 
 
 class ExecPower:
@@ -33,9 +34,9 @@ class ExecPower:
         command = self._commands.get(operation)
         if command is None:
             raise ContractViolation(f"{self.name} does not {operation} as it is configured")
-        if any("{mac}" in part for part in command) and not mac_addresses:
+        mac = next(filter(is_mac, mac_addresses), "")  # an agent says them: a program gets nothing else of its making
+        if any("{mac}" in part for part in command) and not mac:
             return PowerAnswer(False, f"no hardware address of {node} is known")
-        mac = mac_addresses[0] if mac_addresses else ""
         arguments = [part.replace("{node}", node).replace("{mac}", mac) for part in command]
         ended = programs.run(arguments, self._limit_s)
         return PowerAnswer(ended.ok, ended.detail)

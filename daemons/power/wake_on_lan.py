@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import socket
 from collections.abc import Sequence
 
@@ -10,10 +9,10 @@ from shared.config import PowerKeys
 from shared.errors import ContractViolation, InvalidInput, Problem, TransientError
 from shared.model import PowerOperation
 from shared.ports import PowerAnswer
+from shared.texts import is_mac, mac_bytes
 
 PORT = 9  # discard: what receives the packets is the network card
 SENT_TIMES = 3  # they may get lost and nobody answers
-MAC = re.compile(r"[0-9a-fA-F]{2}([:-]?)(?:[0-9a-fA-F]{2}\1){4}[0-9a-fA-F]{2}")
 
 
 class WakeOnLan:
@@ -51,22 +50,9 @@ class WakeOnLan:
                     sender.sendto(packet, self._target)
 
 
-def is_mac(text: str) -> bool:
-    """Whether this is the address of one network card (12 hexadecimal digits, in pairs by ':' or '-' or together):
-    not of a group of them, not of none."""
-    if MAC.fullmatch(text) is None:
-        return False
-    address = _bytes(text)
-    return not address[0] & 1 and any(address)
-
-
 def magic_packet(mac: str) -> bytes:
     """What a network card waits for while its host sleeps: six bytes 0xff, then its own address sixteen times."""
-    return b"\xff" * 6 + _bytes(mac) * 16
-
-
-def _bytes(mac: str) -> bytes:
-    return bytes.fromhex(mac.replace(":", "").replace("-", ""))
+    return b"\xff" * 6 + mac_bytes(mac) * 16
 
 
 def _resolve(broadcast: str) -> tuple[socket.AddressFamily, tuple[str, int]]:

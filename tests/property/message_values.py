@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import MISSING, fields
 from enum import Enum
 from types import NoneType
-from typing import Any, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
 import msgpack  # type: ignore[import-untyped]
 import msgspec
@@ -30,17 +30,38 @@ from shared.health import Probe, ProbeKind
 from shared.loading import Loading, StandardJob, StandardRun
 from shared.model import Job, Node, Rules, Stage
 from shared.reservation import Calendar, ServiceClass, Share, SlotDemand
+from shared.texts import TextForm, fits
 from shared.webapp import Distribution, Flow, FlowSample, ModelForm, Serving, WebApp
 
-NAMES = st.text("abcXYZ019-_", min_size=1, max_size=12)
+NAMES = st.text("abcXYZ019-_", min_size=1, max_size=12).filter(lambda name: name[0] != "-")
 WHOLE = st.integers(-(1 << 63), (1 << 63) - 1)
 FINITE = st.floats(allow_nan=False, allow_infinity=False)
 POSITIVE = st.floats(0.001, 1e12)
 LIMITS = st.floats(0.001, 60.0)
 TEXT = st.text(st.characters(codec="utf-8"), max_size=12)
+
+
+PRINTABLE = st.characters(codec="utf-8", categories=("L", "N", "P", "S"))
+_TURNING = "\u061c\u200e\u200f\u2028\u2029\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069\ufeff"
+SHOWN = st.characters(codec="utf-8", exclude_categories=("Cc", "Cs"), exclude_characters=_TURNING)
+ALPHABETS = {
+    TextForm.WORD: PRINTABLE,
+    TextForm.LABEL: PRINTABLE | st.just(" "),
+    TextForm.LINE: SHOWN,
+    TextForm.PROSE: SHOWN | st.sampled_from("\n\t"),
+}
+
+
+def texts(form: TextForm) -> st.SearchStrategy[str]:
+    """Texts of a form, the odd ones too."""
+    return st.text(ALPHABETS[form], max_size=12).filter(lambda text: fits(text, form))
+
+
+LABELS, LINES, PROSE = texts(TextForm.LABEL), texts(TextForm.LINE), texts(TextForm.PROSE)
+MACS = st.sampled_from(("02:00:00:00:00:01", "00-1A-4b-00-00-ff", "020000000002"))
 PLAIN = st.recursive(
-    st.none() | st.booleans() | WHOLE | FINITE | TEXT,
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(TEXT, inner, max_size=3),
+    st.none() | st.booleans() | WHOLE | FINITE | PROSE,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(PROSE, inner, max_size=3),
     max_leaves=6,
 )
 ANYTHING = st.recursive(
@@ -88,8 +109,8 @@ JOB_PARTS: dict[str, st.SearchStrategy[Any]] = {
     "importance": POSITIVE,
     "separate": st.booleans(),
     "checkpoint_mcycles": st.floats(0, 1e12),
-    "needs": st.lists(TEXT, max_size=3).map(tuple),
-    "template": TEXT,
+    "needs": st.lists(LABELS, max_size=3).map(tuple),
+    "template": LINES,
     "job_class": st.just("") | NAMES,
     "rules": RULES,
     "loading": st.sampled_from((Loading(), Loading((("cpu", 0.25), ("io", 0.5))))),
@@ -116,7 +137,7 @@ PROBES = st.one_of(
 SERVINGS = st.builds(
     Serving, PORTS, PORTS, st.sampled_from(Distribution), st.none() | PORTS, st.none() | PORTS, POSITIVE
 )
-ARGUMENTS = st.lists(TEXT.filter(lambda text: "\0" not in text), max_size=3).map(tuple)
+ARGUMENTS = st.lists(PROSE, max_size=3).map(tuple)
 SETUPS = st.one_of(
     st.builds(Setup, st.just(SetupPolicy.EXEC), NAMES, LIMITS, st.booleans(), st.booleans()),
     st.builds(
@@ -154,16 +175,16 @@ AGREEMENT_PARTS: dict[str, st.SearchStrategy[Any]] = {
     "lower": st.integers(0, 9),
     "upper": st.none() | st.integers(9, 65_536),
     "relationship": st.sampled_from(Relationship),
-    "os_type": TEXT.map(lambda text: text or "linux"),
-    "os_version": TEXT,
+    "os_type": LABELS.map(lambda text: text or "linux"),
+    "os_version": LABELS,
     "lease_s": POSITIVE,
     "coordinated_with": st.just("") | st.just("the-other"),
     "shares": st.booleans(),
     "notice_s": st.floats(0, 1e9),
-    "scheduling": st.builds(Scheduling, NAMES, st.dictionaries(TEXT, PLAIN, max_size=3)),
+    "scheduling": st.builds(Scheduling, NAMES, st.dictionaries(PROSE, PLAIN, max_size=3)),
     "users": st.lists(NAMES, max_size=3, unique=True).map(tuple),
     "type": st.just("") | NAMES,
-    "terms": st.dictionaries(TEXT, PLAIN, max_size=3),
+    "terms": st.dictionaries(PROSE, PLAIN, max_size=3),
     "assurance": st.none() | ASSURANCES,
 }
 VMS = st.builds(VmTemplate, NAMES, st.integers(1, 4096), st.integers(1, 1 << 40), POSITIVE)
@@ -177,7 +198,7 @@ KNOWN: dict[Any, st.SearchStrategy[Any]] = {
     bool: st.booleans(),
     int: WHOLE,
     float: FINITE,
-    str: TEXT,
+    str: LINES,
     bytes: st.binary(max_size=12),
     Any: PLAIN,
     Stage: STAGES,
@@ -188,10 +209,10 @@ KNOWN: dict[Any, st.SearchStrategy[Any]] = {
         core_mhz=POSITIVE,
         memory_mib=st.integers(100, 1 << 30),
         reserve_mib=st.integers(0, 100),
-        labels=st.lists(TEXT, max_size=3).map(tuple),
-        cpu_model=TEXT,
-        node_type=TEXT,
-        mac_addresses=st.lists(TEXT, max_size=3).map(tuple),
+        labels=st.lists(LABELS, max_size=3).map(tuple),
+        cpu_model=LABELS,
+        node_type=LABELS,
+        mac_addresses=st.lists(MACS, max_size=3).map(tuple),
     ),
     Setup: SETUPS,
     Probe: PROBES,
@@ -205,7 +226,7 @@ KNOWN: dict[Any, st.SearchStrategy[Any]] = {
     Flow: FLOWS,
     FlowSample: st.builds(
         FlowSample,
-        flow=TEXT,
+        flow=LABELS,
         window_s=POSITIVE,
         offered=COUNTS,
         served=COUNTS,
@@ -224,9 +245,9 @@ KNOWN: dict[Any, st.SearchStrategy[Any]] = {
         max_instances=st.integers(3, 65_536),
         vcpus=st.integers(1, 4096),
         importance=POSITIVE,
-        needs=st.lists(TEXT, max_size=3).map(tuple),
-        template=TEXT,
-        metrics_url=TEXT,
+        needs=st.lists(LABELS, max_size=3).map(tuple),
+        template=LINES,
+        metrics_url=LINES,
         rules=RULES,
         arguments=ARGUMENTS,
         serving=st.none() | SERVINGS,
@@ -240,6 +261,9 @@ def values(hint: Any) -> st.SearchStrategy[Any]:
     """Valid values of a type as it is declared in a dataclass."""
     if hint in KNOWN:
         return KNOWN[hint]
+    if get_origin(hint) is Annotated:
+        form = next((note for note in hint.__metadata__ if isinstance(note, TextForm)), None)
+        return values(hint.__origin__) if form is None else texts(form)
     parts = get_args(hint)
     if NoneType in parts:
         return st.none() | values(next(part for part in parts if part is not NoneType))
@@ -249,7 +273,7 @@ def values(hint: Any) -> st.SearchStrategy[Any]:
         return st.lists(values(parts[0]), max_size=3).map(tuple)
     if issubclass(hint, Enum):
         return st.sampled_from(hint)
-    hints = get_type_hints(hint)
+    hints = get_type_hints(hint, include_extras=True)
     return st.builds(hint, **{name: values(hints[name]) for name, _ in declared(hint)})
 
 

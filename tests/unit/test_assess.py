@@ -21,7 +21,7 @@ def desk() -> Desk:
 
 def assessed(desk: Desk, kind: str, subject: str, node: str = "") -> dict[str, Any]:
     """The answer."""
-    reply = desk.ask(Assess(f"{kind} {subject} {node}", kind, subject, node))
+    reply = desk.ask(Assess(f"{kind}-{subject}-{node}", kind, subject, node))
     assert reply.done, reply
     assert isinstance(reply.data, dict)
     return reply.data

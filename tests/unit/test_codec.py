@@ -89,7 +89,8 @@ def test_a_whole_number_is_a_number_and_becomes_one() -> None:
 
 def test_the_largest_values_pass() -> None:
     text = "ä" * 4096
-    assert decode(encode(Reply(text, True))) == Reply(text, True)
+    for reply in (Reply("r", True, detail=text), Reply("ä" * 255, True)):
+        assert decode(encode(reply)) == reply
     for term in (-(1 << 63), (1 << 63) - 1):
         assert decode(encode(Hello(term))) == Hello(term)
     vms = tuple(VmStatus(f"job#{index}", VmState.RUNNING) for index in range(10_000))
@@ -132,7 +133,7 @@ def test_only_short_strings_are_strings(wrong: Any) -> None:
 
 
 def test_lone_surrogates_are_not_text() -> None:
-    with pytest.raises(CodecError, match=r"reply\.request: expected a string"):
+    with pytest.raises(CodecError, match=r"reply\.request: expected a(t most| string)"):
         encode(Reply("a\ud800", True))
     assert "undecodable" in refusal(encode(Reply("abc", True)).replace(b"abc", b"\xed\xa0\x80"))
 
@@ -237,7 +238,7 @@ def test_what_is_no_message_is_not_encoded() -> None:
     with pytest.raises(CodecError, match=r"report\.vms\[0\]: expected a VmStatus, got a VmSpec"):
         encode(Report("n1", "b", 1, 5.0, 7, NodeSample(), (VmSpec("a#0", 1, 1, 1, 1, 1.0),)))  # type: ignore[arg-type]
     with pytest.raises(CodecError, match=r"report: .* bytes, expected at most|report: expected at most"):
-        encode(Report("n1", "b", 1, 5.0, 7, NodeSample(), (VmStatus("x" * 4000, VmState.ENDED),) * 2000))
+        encode(Report("n1", "b", 1, 5.0, 7, NodeSample(), (VmStatus("x" * 255, VmState.ENDED),) * 20_000))
 
 
 # --- bytes -------------------------------------------------------------------------------------------------------

@@ -142,8 +142,8 @@ def test_history_and_encryption_have_sections_of_their_own() -> None:
 def test_problems_inside_arrays_and_tables_name_their_place() -> None:
     text = '[node]\nlabels = ["a", 3, "b c"]\n[node_types.x]\nreserve_mib = -1\nreserve = 1\n'
     assert problems(text, AgentConfig) == [
-        "c.toml:2: node.labels[1]: is 3 (expected 1 to 128 characters without spaces)",
-        "c.toml:2: node.labels[2]: is 'b c' (expected 1 to 128 characters without spaces)",
+        "c.toml:2: node.labels[1]: is 3 (expected 1 to 128 characters without spaces, the first no '-')",
+        "c.toml:2: node.labels[2]: is 'b c' (expected 1 to 128 characters without spaces, the first no '-')",
         "c.toml:5: node_types.x.reserve: no such key (expected node_types.x.reserve_mib)",
         "c.toml:4: node_types.x.reserve_mib: is -1 (expected a whole number from 0 to 1073741824)",
     ]

@@ -106,7 +106,8 @@ def test_several_pairs_share_one_provider() -> None:
 
 def node(**fields: object) -> NodeEntry:
     """A node that is up, heard of at 1,000 s."""
-    entry = NodeEntry("n", condition=NodeCondition.UP, inventory=Node("n", 4, 1_000.0, 4_000, mac_addresses=("m",)))
+    inventory = Node("n", 4, 1_000.0, 4_000, mac_addresses=("02:00:00:00:00:01",))
+    entry = NodeEntry("n", condition=NodeCondition.UP, inventory=inventory)
     entry.seen_s, entry.given = 1_000.0, "hpc"
     for name, value in fields.items():
         setattr(entry, name, value)

@@ -11,12 +11,13 @@ import pytest
 
 from daemons.power import make_driver
 from daemons.power.exec import ExecPower, commands
-from daemons.power.wake_on_lan import SENT_TIMES, WakeOnLan, is_mac, magic_packet
+from daemons.power.wake_on_lan import SENT_TIMES, WakeOnLan, magic_packet
 from shared.clock import SystemClock
 from shared.config import PowerExec, PowerKeys
 from shared.errors import InvalidInput, TransientError
 from shared.model import PowerOperation
 from shared.programs import OUTPUT_BYTES_MAX
+from shared.texts import is_mac
 
 WAKE, FENCE = PowerOperation.WAKE, PowerOperation.FENCE
 CARD = "02:aB:00:00:00:01"
