@@ -277,6 +277,8 @@ class Controller:
 
     def _received(self, received: Received, now_s: float) -> list[Effect]:
         message = received.message
+        if received.delivery is not None:
+            self.leadership.heard(now_s if received.arrived_s is None else received.arrived_s)
         if isinstance(message, Probe):
             return self.leadership.returned(received, message, now_s)
         if self.leadership.role is not _LEADING or (self.backlog and received.delivery is not None):
@@ -295,7 +297,7 @@ class Controller:
             self.suspects.refused(received.via or received.sender, refused, offence, now_s)
             return [] if received.delivery is None else [DeadLetter(received.delivery, refused)]
         if isinstance(message, Report):
-            return self._report(message, now_s)
+            return self._report(message, now_s, received.arrived_s)
         if isinstance(message, NoReading):
             self.cluster.nodes[message.node].trouble = (now_s, message.detail)
             return []
@@ -339,11 +341,11 @@ class Controller:
         assert isinstance(message, Request)
         return self.requests.handle(message, now_s, received.sender, received.why)
 
-    def _report(self, report: Report, now_s: float) -> list[Effect]:
+    def _report(self, report: Report, now_s: float, arrived_s: float | None = None) -> list[Effect]:
         node = self.cluster.nodes[report.node]
         if report.term > self.agenda.term:
             return self._ahead(node, report.term, now_s)
-        self.measure.report(node, report, now_s)
+        self.measure.report(node, report, now_s, arrived_s)
         if not node.echoed and node.condition is not NodeCondition.OFF and now_s >= node.hello_s + node.hello_wait_s:
             return [self.watch.hello(node, now_s)]
         if report.events and report.events[0].event <= node.events_seen:
@@ -375,8 +377,10 @@ class Controller:
         elif isinstance(event, Scraped):
             self.web.scraped(event, now_s)
         elif isinstance(event, Unreadable):
+            if event.queue == topology.CONTROLLER_QUEUE:
+                self.leadership.heard(now_s)
             if self.leadership.role is _LEADING:
-                self.suspects.refused(event.sender, event.reason, Offence.FORGERY, now_s)
+                self.suspects.refused(event.sender, event.reason, Offence.FORGERY, now_s, event.count)
         elif isinstance(event, Balanced):
             self.balancing.balanced(event, now_s)
         elif isinstance(event, Notified):

@@ -88,6 +88,12 @@ class Leadership:
                 effects.append(self._take(now_s))
         return effects
 
+    def heard(self, arrived_s: float) -> None:
+        """A delivery of the controllers' queue came at `arrived_s`: only the active consumer gets any, so that a leader
+        that has much to read leads on, though its own probe waits behind."""
+        if self.role is Role.LEADING:
+            self._returned_s = max(self._returned_s, arrived_s)
+
     def _lapsed(self, now_s: float) -> bool:
         return now_s - self._returned_s > PROBES_MISSED_MAX * self.probe_s + self.probe_s / 2
 

@@ -206,7 +206,7 @@ class ControllerShell(Shell):
     def _buried(self, buried: Buried) -> None:
         """As every shell; and the core is told, which knows for whom it is an alarm."""
         super()._buried(buried)
-        self._feed(fx.Unreadable(buried.sender, buried.reason))
+        self._feed(fx.Unreadable(buried.sender, buried.reason, buried.count, buried.queue))
 
     def _publish(self, effect: fx.Publish) -> bool:
         """As every shell, and noted: orders when they are sent, what happened in any case."""

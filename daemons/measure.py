@@ -59,8 +59,9 @@ class Measure:
 
     # --- reports --------------------------------------------------------------------------------------------------
 
-    def report(self, node: NodeEntry, report: Report, now_s: float) -> None:
-        """Apply a node's report. The caller has checked the sender and that no newer term is named."""
+    def report(self, node: NodeEntry, report: Report, now_s: float, arrived_s: float | None = None) -> None:
+        """Apply a node's report, which came at `arrived_s` (None: now). The caller has checked the sender and that no
+        newer term is named."""
         if report.boot_id == node.off_boot_id:
             if report.clock_s <= node.off_s + self.settings.max_skew_s:
                 return  # said before it was proven off
@@ -86,7 +87,7 @@ class Measure:
             if self.on_window is not None and node.before is not None:
                 self.on_window(node, node.before, last, now_s)
             node.before = last
-        self._skew(node, now_s - report.clock_s, now_s)
+        self._skew(node, (now_s if arrived_s is None else min(arrived_s, now_s)) - report.clock_s, now_s)
         if report.inventory is not None and report.inventory != node.inventory:
             node.inventory = report.inventory
             self.agenda.change_node(node)

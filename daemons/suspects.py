@@ -143,13 +143,13 @@ class Suspects:
         found = self._suspects.get(sender)
         return 0 if found is None else found.count
 
-    def refused(self, sender: str, why: str, offence: Offence, now_s: float) -> None:
-        """A message was refused."""
+    def refused(self, sender: str, why: str, offence: Offence, now_s: float, count: int = 1) -> None:
+        """A message, or `count` of them, was refused."""
         suspect = self._suspect(sender, now_s)
         suspect.last_s = now_s
-        suspect.count += 1
-        suspect.mistakes += offence is Offence.MISTAKE
-        suspect.forgeries += offence is Offence.FORGERY
+        suspect.count += count
+        suspect.mistakes += offence is Offence.MISTAKE and count
+        suspect.forgeries += offence is Offence.FORGERY and count
         suspect.why = why[:DETAIL_LENGTH_MAX]
         if now_s < suspect.told_s + TELL_AGAIN_S:
             suspect.untold += 1

@@ -40,7 +40,8 @@ from shared.webapp import FlowSample, Limits, Serving
 class Received:
     """A decoded message. `delivery` is None for queues that need no acknowledgement (reports, replies).
     `sender` is the broker-checked user; `reply_to` the asker's queue ("" when no answer is wanted).
-    `via`: the broker-checked user where `sender` is the account on whose behalf it asks, with the reason `why`."""
+    `via`: the broker-checked user where `sender` is the account on whose behalf it asks, with the reason `why`.
+    `arrived_s`: when it came to this process (None: now)."""
 
     delivery: int | None
     sender: str
@@ -48,14 +49,18 @@ class Received:
     reply_to: str = ""
     via: str = ""
     why: str = ""
+    arrived_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Unreadable:
-    """What a user of the broker sent is no message ("": it did not say who it is); it is in the dead letters."""
+    """What a user of the broker sent is no message ("": it did not say who it is), or more than its share; `count`: of
+    so many. `queue`: where from."""
 
     sender: str
     reason: str
+    count: int = 1
+    queue: str = ""
 
 
 @dataclass(frozen=True, slots=True)

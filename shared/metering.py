@@ -100,8 +100,8 @@ class Meter:
     def sent(self, kind: str, sent: bool) -> None:
         """A message was handed to the broker, or not."""
 
-    def buried(self) -> None:
-        """A delivery was no message."""
+    def buried(self, count: int = 1) -> None:
+        """So many deliveries were no messages, or beyond their sender's share."""
 
     def connected(self) -> None:
         """There is a new connection to the broker."""
@@ -146,9 +146,9 @@ class ShellMeter(Meter):
         """Count a message."""
         self.book.add(SENT if sent else UNSENT, 1.0, kind)
 
-    def buried(self) -> None:
-        """Count a dead letter."""
-        self.book.add(DEAD, 1.0, "undecodable")
+    def buried(self, count: int = 1) -> None:
+        """Count what was not taken."""
+        self.book.add(DEAD, float(count), "undecodable")
 
     def connected(self) -> None:
         """Count a connection."""

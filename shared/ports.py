@@ -89,7 +89,8 @@ class Sampler(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Delivery:
-    """A message for a consumer. `tag` is for `acknowledge` and `dead_letter`; `sender` was checked by the broker."""
+    """A message for a consumer. `tag` is for `acknowledge` and `dead_letter`; `sender` was checked by the broker.
+    `arrived_s`: when it came, by the bus's own clock (`Bus.now_s`), however long it waited since."""
 
     tag: int
     queue: str
@@ -98,6 +99,7 @@ class Delivery:
     body: bytes
     redelivered: bool = False
     reply_to: str = ""
+    arrived_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,12 +119,13 @@ class Lost:
 
 @dataclass(frozen=True, slots=True)
 class Discarded:
-    """What came for a consumer was too long, or its sender did not say who it is (`sender` ""): it went to the dead
-    letters by itself."""
+    """What came for a consumer is not handed out: it was too long, or its sender did not say who it is (`sender` ""),
+    and went to the dead letters by itself; or it was beyond its sender's share, and is gone. `count`: of so many."""
 
     queue: str
     sender: str
     reason: str
+    count: int = 1
 
 
 BusEvent = Delivery | Confirm | Discarded | Lost
@@ -150,7 +153,8 @@ class Bus(Protocol):
     def publish(
         self, exchange: str, routing_key: str, body: bytes, publish_id: int | None = None, reply_to: str = ""
     ) -> None:
-        """Send a body of at most BODY_BYTES_MAX. With an id a `Confirm` follows. Raises BusUnavailable when closed."""
+        """Send a body, at most as long as the user's role may (`shared.bus.shares`). With an id a `Confirm` follows.
+        Raises BusUnavailable when closed."""
         ...
 
     def consume(self, queue: str, prefetch: int, acknowledged: bool = True) -> None:
@@ -168,7 +172,17 @@ class Bus(Protocol):
         ...
 
     def poll(self, timeout_s: float = 0.0) -> Sequence[BusEvent]:
-        """What has come in, waiting at most `timeout_s` for the first."""
+        """What has come in, waiting at most `timeout_s` for the first: a part, as `shared.bus.inbox` hands it out, so
+        that no sender keeps the others waiting. What is too long for its sender or beyond its share comes as
+        `Discarded` and not as a delivery."""
+        ...
+
+    def now_s(self) -> float:
+        """The bus's own clock, in seconds, by which deliveries are stamped; it does not go back."""
+        ...
+
+    def charge(self, sender: str, busy_s: float) -> None:
+        """Count work on a sender's deliveries towards its share; from any thread."""
         ...
 
     def close(self) -> None:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
 from shared import effects as fx
+from shared.clock import SystemClock, perf_s
 from shared.codec import decode
 from shared.errors import CodecError, TrimtabError
 from shared.ports import Bus, BusEvent, Confirm, Delivery, Discarded, Lost
@@ -17,6 +18,7 @@ POLL_S = 1.0
 BACKOFF_S = 0.5
 BACKOFF_MAX_S = 30.0
 BATCH_MAX = 100  # inputs handed over at once
+CHARGED_S = 0.001  # less work on a message than that is not worth counting: messages are counted too
 BATCHES_MAX = 2  # not yet taken; beyond them what comes waits as bytes, in the connection and at the broker
 
 
@@ -69,11 +71,12 @@ class Disconnected:
 
 @dataclass(frozen=True, slots=True)
 class Buried:
-    """A delivery was no message, or nobody's, and went to the dead letters."""
+    """A delivery was no message, nobody's, or beyond its sender's share; `count`: so many were."""
 
     queue: str
     sender: str
     reason: str
+    count: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,8 +113,12 @@ class Pump:
     `Connected` or `Disconnected`. While BATCHES_MAX batches are not `taken` nothing more comes.
     """
 
-    def __init__(self, link: Link, post: Callable[[News], None], rng: random.Random) -> None:
+    def __init__(
+        self, link: Link, post: Callable[[News], None], rng: random.Random, now_s: Callable[[], float] | None = None
+    ) -> None:
         self._link = link
+        self._now_s = SystemClock().now_s if now_s is None else now_s
+        self._bus: Bus | None = None
         self._post = post
         self._room = threading.Semaphore(BATCHES_MAX)
         self._rng = rng
@@ -130,6 +137,12 @@ class Pump:
         """A batch has been dealt with. From any thread."""
         self._room.release()
 
+    def charge(self, sender: str, busy_s: float) -> None:
+        """Somebody has worked on a sender's message for so long. From any thread."""
+        bus = self._bus
+        if bus is not None and busy_s >= CHARGED_S:
+            bus.charge(sender, busy_s)
+
     def _run(self) -> None:
         attempt = 0
         try:
@@ -137,6 +150,7 @@ class Pump:
                 bus, reason = self._connect()
                 if bus is not None:
                     attempt = 0
+                    self._bus = bus
                     self._post(Connected(bus))
                     reason = self._poll(bus)
                 if self._ending.is_set():
@@ -183,22 +197,27 @@ class Pump:
             if self._ending.is_set():
                 return
         buried: list[Buried] = []
-        inputs = [made for event in events if (made := self._input(bus, event, buried)) is not None]
+        behind_s = self._now_s() - bus.now_s()  # from the bus's clock to that of the core
+        inputs = [made for event in events if (made := self._input(bus, event, behind_s, buried)) is not None]
         self._post(Batch(inputs))
         for one in buried:
             self._post(one)
 
-    def _input(self, bus: Bus, event: BusEvent, buried: list[Buried]) -> fx.Input | None:
+    def _input(self, bus: Bus, event: BusEvent, behind_s: float, buried: list[Buried]) -> fx.Input | None:
         if type(event) is Delivery:
+            begun_s = perf_s()
             try:
                 message = decode(event.body)
             except CodecError as error:
                 bus.dead_letter(event.tag, str(error))
                 buried.append(Buried(event.queue, event.sender, str(error)))
                 return None
+            finally:
+                self.charge(event.sender, perf_s() - begun_s)
             tag = None if event.queue in self._link.unacknowledged else event.tag
-            return fx.Received(tag, event.sender, message, event.reply_to)
+            arrived_s = event.arrived_s + behind_s
+            return fx.Received(tag, event.sender, message, event.reply_to, arrived_s=arrived_s)
         if type(event) is Discarded:
-            buried.append(Buried(event.queue, event.sender, event.reason))
+            buried.append(Buried(event.queue, event.sender, event.reason, event.count))
             return None
         return fx.Published(event.publish_id, event.ok) if type(event) is Confirm else None

@@ -17,7 +17,7 @@ from structlog.typing import FilteringBoundLogger
 from shared import effects as fx
 from shared import trace
 from shared.bus.topology import QueueSpec
-from shared.clock import SystemClock
+from shared.clock import SystemClock, perf_s
 from shared.codec import encode
 from shared.errors import BusUnavailable, ContractViolation, PermanentError
 from shared.lanes import Lane
@@ -106,7 +106,7 @@ class Shell:
         self._repeats = trace.Repeats()
         self._lanes: list[Lane] = []
         self._watchdog_s = self._status_s = 0.0
-        self._pump = Pump(link, self.post, Random(seed))
+        self._pump = Pump(link, self.post, Random(seed), self.clock.now_s)
         self._carry: dict[type, Callable[[Any], object]] = {
             fx.Publish: self._publish,
             fx.Acknowledge: self._acknowledge,
@@ -286,10 +286,15 @@ class Shell:
             self._feed(cast(fx.Input, news))  # everything that is not in the table is one
 
     def _take_batch(self, batch: Batch) -> None:
+        begun_s = perf_s()
         for event in batch.inputs:
             if self.exit_status is not None:
                 return
             self._feed(event)
+            done_s = perf_s()
+            if type(event) is fx.Received:
+                self._pump.charge(event.sender, done_s - begun_s)
+            begun_s = done_s
         self._pump.taken()
 
     def _feed(self, event: fx.Input) -> None:
@@ -351,9 +356,9 @@ class Shell:
 
     def _buried(self, buried: Buried) -> None:
         """Logged more and more rarely: whoever sends such things may never end."""
-        self._buried_count += 1
-        self.meter.buried()
-        if _is_told(self._buried_count, BURIED_TOLD):
+        before, self._buried_count = self._buried_count, self._buried_count + buried.count
+        self.meter.buried(buried.count)
+        if self._buried_count <= BURIED_TOLD or self._buried_count.bit_length() > before.bit_length():
             told = {"queue": buried.queue, "sender": buried.sender, "reason": buried.reason}
             self.log.warning("undecodable delivery", count=self._buried_count, **told)
 

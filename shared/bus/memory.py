@@ -11,15 +11,17 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 
-from shared.bus.dead import DeadMessage, bury
+from shared.bus.dead import Burials, DeadMessage, bury
 from shared.bus.faults import BusFaults, Dice, Fate, FaultKind, Partition
+from shared.bus.inbox import Inbox, unfit
 from shared.bus.memory_queue import Consumer, Handed, MemoryQueue, Message
 from shared.bus.permissions import Grant
 from shared.bus.routing import Bindings
 from shared.bus.schedule import Schedule
-from shared.bus.topology import BODY_BYTES_MAX, DEAD, DEAD_LETTERS, DEAD_QUEUE, QueueSpec
+from shared.bus.shares import share_of
+from shared.bus.topology import DEAD, DEAD_LETTERS, DEAD_QUEUE, QueueSpec
 from shared.errors import BusUnavailable, InvalidValue, PermanentError
-from shared.ports import BusEvent, Confirm, Lost
+from shared.ports import BusEvent, Confirm, Delivery, Lost
 
 _ROUTES_MAX = 100_000
 _PASSED_MAX = 100
@@ -42,7 +44,11 @@ class MemoryConnection:
         self._schedule = schedule
         self._user = user
         self._allow_oversize = allow_oversize
+        self._body_bytes_max = share_of(user).body_bytes_max
         self._inbox: deque[BusEvent] = deque()
+        self._waiting = Inbox(self.now_s, self._drop)  # what `poll` has taken from the queues and not handed out
+        self._handed: list[int] = []
+        self._burials = Burials()
         self._consumers: dict[str, Consumer] = {}
         self._held: dict[int, tuple[Message, Consumer]] = {}
         self._passed: dict[int, tuple[Message, Consumer]] = {}
@@ -62,11 +68,11 @@ class MemoryConnection:
     def publish(
         self, exchange: str, routing_key: str, body: bytes, publish_id: int | None = None, reply_to: str = ""
     ) -> None:
-        """Send a body. PermanentError: above BODY_BYTES_MAX, not permitted, or an unknown exchange."""
+        """Send a body. PermanentError: too long for this user, not permitted, or an unknown exchange."""
         if self.ended:
             raise BusUnavailable(f"the connection of {self._user!r} is closed")
-        if len(body) > BODY_BYTES_MAX and not self._allow_oversize:
-            raise PermanentError(f"a body of {len(body)} bytes is above the limit of {BODY_BYTES_MAX}")
+        if len(body) > self._body_bytes_max and not self._allow_oversize:
+            raise PermanentError(f"a body of {len(body)} bytes is above {self._user}'s limit of {self._body_bytes_max}")
         broker, user = self._broker, self._user
         queues = broker.routes.get((user, exchange, routing_key))
         if queues is None:
@@ -111,32 +117,56 @@ class MemoryConnection:
         origin = consumer.queue.spec.name
         dead = bury(reason, origin, message.routing_key, message.sender, message.body)
         for queue in self._broker.find_route(self._user, DEAD, DEAD_QUEUE):
-            queue.arrive(Message(self._user, DEAD_QUEUE, dead.body, "", dead))
+            if self._burials.allow(message.sender, self.now_s()):
+                queue.arrive(Message(self._user, DEAD_QUEUE, dead.body, "", dead))
         self._passed.pop(tag, None)
         self.acknowledge(tag)
 
     def poll(self, timeout_s: float = 0.0) -> Sequence[BusEvent]:
-        """Everything that has come in. Never waits: virtual time stands still during the call."""
+        """What has come in, as `shared.bus.inbox` hands it out. Never waits: virtual time stands still in the call."""
         del timeout_s
-        if self.ended and not self._inbox:
+        waiting = self._waiting
+        if self.ended and not self._inbox and not waiting:
             raise BusUnavailable(f"the connection of {self._user!r} is closed")
-        events: list[BusEvent] = list(self._inbox)
-        self._inbox.clear()
-        self._passed.clear()
+        for tag in self._handed:
+            self._passed.pop(tag, None)
+        while self._inbox:
+            waiting.put(self._inbox.popleft())
         for consumer in self._consumers.values():
             queue = consumer.queue
             while queue.is_active(consumer) and consumer.has_room():
                 delivery = queue.take_for(consumer)
                 if delivery is None:
                     break
-                events.append(delivery)
+                self._take_in(delivery, consumer)
+        events = waiting.take()
+        self._handed = [delivery.tag for delivery in waiting.passed]
         return events
+
+    def _take_in(self, delivery: Delivery, consumer: Consumer) -> None:
+        if wrong := unfit(delivery):
+            self.dead_letter(delivery.tag, wrong)
+            self._waiting.put_discarded(delivery.queue, delivery.sender, wrong)
+        else:
+            self._waiting.put_delivery(delivery, loose=not consumer.acknowledged)
+
+    def _drop(self, delivery: Delivery) -> None:
+        self.acknowledge(delivery.tag)
+
+    def now_s(self) -> float:
+        """See `shared.ports.Bus`."""
+        return self._broker.now_s
+
+    def charge(self, sender: str, busy_s: float) -> None:
+        """See `shared.ports.Bus`."""
+        self._waiting.charge(sender, busy_s)
 
     def close(self) -> None:
         """End the connection; ending it twice is fine."""
         if not self.ended:
             self._broker.end(self)
         self._inbox.clear()
+        self._waiting.clear()
 
     def kill(self) -> None:
         """The process dies. The broker sees what it sees at `close`; what was on its way to the process is lost."""
@@ -179,6 +209,7 @@ class MemoryConnection:
     def finish(self, lost: str | None) -> list[Consumer]:
         """Give everything back to the queues and, with a reason, tell the user; returns the former consumers."""
         self.ended = True
+        self._waiting.clear()  # what nobody was handed goes back, or is gone, with the connection
         consumers = list(self._consumers.values())
         for consumer in consumers:
             queue = consumer.queue

@@ -20,7 +20,7 @@ Handed = tuple["MemoryConnection", BusEvent]
 class Message:
     """A message in one queue. `place` is its rank there (set on arrival, kept when it comes back)."""
 
-    __slots__ = ("body", "dead", "expires_s", "place", "redelivered", "reply_to", "routing_key", "sender")
+    __slots__ = ("arrived_s", "body", "dead", "expires_s", "place", "redelivered", "reply_to", "routing_key", "sender")
 
     def __init__(self, sender: str, routing_key: str, body: bytes, reply_to: str, dead: DeadMessage | None = None):
         self.sender = sender
@@ -29,6 +29,7 @@ class Message:
         self.reply_to = reply_to
         self.dead = dead
         self.place = 0
+        self.arrived_s = 0.0
         self.expires_s = 0.0
         self.redelivered = False
 
@@ -70,6 +71,7 @@ class MemoryQueue:
         """Put a message at the end; the oldest beyond the length limit is dropped."""
         spec = self.spec
         self._arrived = message.place = self._arrived + 1
+        message.arrived_s = self._schedule.now_s
         if spec.ttl_s is not None:
             message.expires_s = self._schedule.now_s + spec.ttl_s
         self.waiting.append(message)
@@ -130,6 +132,7 @@ class MemoryQueue:
             message.body,
             message.redelivered,
             message.reply_to,
+            message.arrived_s,
         )
 
     def is_active(self, consumer: Consumer) -> bool:

@@ -25,9 +25,10 @@ import pika  # type: ignore[import-untyped]
 from pika import exceptions as faults
 from pika.adapters.utils import connection_workflow as opening  # type: ignore[import-untyped]
 
-from shared.bus.dead import bury
+from shared.bus.dead import Burials, bury
+from shared.bus.inbox import Inbox, unfit
 from shared.bus.permissions import Grant, grant_of
-from shared.bus.rabbitmq_parts import Errand, Held, Inbox, Step, unfit, words
+from shared.bus.rabbitmq_parts import Errand, Held, Step, words
 from shared.bus.rabbitmq_values import (
     Address,
     Tls,
@@ -38,7 +39,9 @@ from shared.bus.rabbitmq_values import (
     tls_advice,
     tls_context,
 )
-from shared.bus.topology import BODY_BYTES_MAX, DEAD, DEAD_QUEUE, EXCHANGES, REPLIES, QueueSpec
+from shared.bus.shares import share_of
+from shared.bus.topology import DEAD, DEAD_QUEUE, EXCHANGES, REPLIES, QueueSpec
+from shared.clock import SystemClock
 from shared.errors import BusUnavailable, InvalidValue, PermanentError
 from shared.ports import BusEvent, Confirm, Delivery, Lost
 
@@ -91,10 +94,11 @@ def connect(
 class RabbitConnection:
     """One user's connection; made by `connect`, implements `shared.ports.Bus`.
 
-    For any threads, `poll` and `dead_letter` for one at a time. Deliveries above BODY_BYTES_MAX or without a user id
-    go to the dead letters by themselves. While the broker blocks publishers (`blocked`) what has no publish id is
-    dropped and the rest waits. With more than UNCONFIRMED_BYTES_MAX on the way what has no id is dropped and the rest
-    answered with `Confirm(ok=False)`. Of deliveries without acknowledgement that nobody polls the newest 10,000 stay.
+    For any threads, `poll` and `dead_letter` for one at a time. Deliveries that are too long for their sender or have
+    no user id go to the dead letters by themselves, those beyond its share are dropped (`shared.bus.inbox`); of dead
+    letters so many of each sender are kept a minute. While the broker blocks publishers (`blocked`) what has no publish
+    id is dropped and the rest waits. With more than UNCONFIRMED_BYTES_MAX on the way what has no id is dropped and the
+    rest answered with `Confirm(ok=False)`.
     """
 
     def __init__(
@@ -107,8 +111,10 @@ class RabbitConnection:
         self._grant = None if grant is None else grant(address.user)
         self._permitted: set[tuple[str, str]] = set()
         self._plain = self._properties()
+        self._body_bytes_max = share_of(address.user).body_bytes_max
         # between the threads
-        self._inbox = Inbox()
+        self._clock = SystemClock()
+        self._inbox = Inbox(self._clock.monotonic_s, lambda delivery: self.acknowledge(delivery.tag))
         self._held: dict[int, Held] = {}
         self._jobs: deque[_Job] = deque()
         self._woken = False
@@ -119,6 +125,7 @@ class RabbitConnection:
         # of the I/O thread
         self._parameters = parameters
         self._publisher: Any = None
+        self._burials = Burials()
         self._published = 0
         self._unconfirmed: dict[int, tuple[int, Callable[[bool], None] | None]] = {}
         self._errands: set[Errand] = set()
@@ -180,11 +187,11 @@ class RabbitConnection:
     def publish(
         self, exchange: str, routing_key: str, body: bytes, publish_id: int | None = None, reply_to: str = ""
     ) -> None:
-        """Send a body. PermanentError: above BODY_BYTES_MAX, not permitted, or an unknown exchange."""
+        """Send a body. PermanentError: too long for this user, not permitted, or an unknown exchange."""
         if self._down:
             raise self._gone()
-        if len(body) > BODY_BYTES_MAX:
-            raise PermanentError(f"a body of {len(body)} bytes is above the limit of {BODY_BYTES_MAX}")
+        if len(body) > self._body_bytes_max:
+            raise PermanentError(f"a body of {len(body)} bytes is above {self.user}'s limit of {self._body_bytes_max}")
         if (exchange, routing_key) not in self._permitted:
             self._check_route(exchange, routing_key)
         properties = self._properties(reply_to) if reply_to else self._plain
@@ -234,21 +241,31 @@ class RabbitConnection:
         if self._down:
             return
         if held is not None:
-            self._post(partial(self._bury, held.delivery, reason, held.acknowledge))
+            self._post(partial(self._begin_burial, held.delivery, reason, held.acknowledge))
             return
         delivery = self._inbox.find_passed(tag)
         if delivery is not None:
-            self._post(partial(self._bury, delivery, reason, None))
+            self._post(partial(self._begin_burial, delivery, reason, None))
 
     def poll(self, timeout_s: float = 0.0) -> Sequence[BusEvent]:
         """What has come in, waiting at most `timeout_s` for the first, or for a change of `blocked`. `Lost` comes last,
         once."""
         inbox = self._inbox
-        if not inbox:
-            if self._down and not inbox:  # the news of a loss comes before the loss
-                raise self._gone()
-            inbox.wait(timeout_s, unless=lambda: self._down)
+        events = inbox.take()
+        if events:
+            return events
+        if self._down and not inbox:  # the news of a loss comes before the loss
+            raise self._gone()
+        inbox.wait(timeout_s)
         return inbox.take()
+
+    def now_s(self) -> float:
+        """See `shared.ports.Bus`."""
+        return self._clock.monotonic_s()
+
+    def charge(self, sender: str, busy_s: float) -> None:
+        """See `shared.ports.Bus`."""
+        self._inbox.charge(sender, busy_s)
 
     def close(self) -> None:
         """End the connection; what was published before is sent. Ending it twice is fine."""
@@ -363,6 +380,12 @@ class RabbitConnection:
             self._published += 1
             self._unconfirmed[self._published] = (len(body), on_answer)
 
+    def _begin_burial(self, delivery: Delivery, reason: str, acknowledge: _Job | None) -> None:
+        if self._burials.allow(delivery.sender, self._clock.monotonic_s()):
+            self._bury(delivery, reason, acknowledge)
+        elif acknowledge is not None:
+            acknowledge()
+
     def _bury(self, delivery: Delivery, reason: str, acknowledge: _Job | None) -> None:
         if self._unconfirmed_bytes > UNCONFIRMED_BYTES_MAX:
             if acknowledge is not None:
@@ -399,20 +422,20 @@ class RabbitConnection:
     def _on_loose_delivery(self, queue: str, _channel: Any, method: Any, properties: Any, body: bytes) -> None:
         delivery = self._received(queue, method, properties, body)
         if wrong := unfit(delivery):
-            self._bury(delivery, wrong, None)
-            self._inbox.put_discarded(delivery, wrong)
+            self._begin_burial(delivery, wrong, None)
+            self._inbox.put_discarded(queue, delivery.sender, wrong)
             return
-        self._inbox.put_loose(delivery)
+        self._inbox.put_delivery(delivery, loose=True)
 
     def _on_delivery(self, queue: str, channel: Any, method: Any, properties: Any, body: bytes) -> None:
         delivery = self._received(queue, method, properties, body)
         held = Held(channel, method.delivery_tag, delivery)
         if wrong := unfit(delivery):
-            self._bury(delivery, wrong, held.acknowledge)
-            self._inbox.put_discarded(delivery, wrong)
+            self._begin_burial(delivery, wrong, held.acknowledge)
+            self._inbox.put_discarded(queue, delivery.sender, wrong)
             return
         self._held[delivery.tag] = held
-        self._inbox.put(delivery)
+        self._inbox.put_delivery(delivery, loose=False)
 
     def _received(self, queue: str, method: Any, properties: Any, body: bytes) -> Delivery:
         return Delivery(
@@ -423,6 +446,7 @@ class RabbitConnection:
             body,
             method.redelivered,
             properties.reply_to or "",
+            self._clock.monotonic_s(),
         )
 
     # --- the life of the connection, in the I/O thread ---------------------------------------------------------------

@@ -8,11 +8,13 @@ it for that.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from itertools import chain
 
+from shared.bus.shares import share_of
 from shared.bus.topology import (
     ACTIONS,
     BODY_BYTES_MAX,
@@ -30,8 +32,8 @@ from shared.bus.topology import (
     report_queue,
 )
 from shared.errors import BusUnavailable, PermanentError
-from shared.ports import Bus, Delivery
-from sim_backend.conformance.bus_harness import BusHarness, Listener, expect, expect_refusal
+from shared.ports import Bus, Delivery, Discarded
+from sim_backend.conformance.bus_harness import LOOK_S, BusHarness, Listener, expect, expect_refusal
 from sim_backend.conformance.bus_permission_checks import check_permissions
 
 QUEUE = agent_queue("n1")
@@ -372,12 +374,65 @@ def check_dead_letter_without_acknowledgement(harness: BusHarness) -> None:
 
 
 def check_oversize_is_refused(harness: BusHarness) -> None:
-    """A body above the limit is refused at the publisher, which goes on working."""
+    """A body above the limit of the publisher's role is refused there; it goes on working."""
     publisher, agent = _actions(harness)
     body = b"x" * (BODY_BYTES_MAX + 1)
     expect_refusal("publish of too much", PermanentError, lambda: publisher.publish(ACTIONS, "n1", body, 1))
+    user, body = harness.connect("user.joe"), b"x" * (share_of("user.joe").body_bytes_max + 1)
+    expect_refusal("too much of a user", PermanentError, lambda: user.publish(REQUESTS, CONTROLLER_QUEUE, body))
     _send(publisher, b"after")
     expect("what came", agent.bodies(1), [b"after"])
+
+
+def check_arrival_is_stamped(harness: BusHarness) -> None:
+    """A delivery says when it came, however late it is polled."""
+    controller = _owner(harness, report_queue("a"))
+    controller.bus.consume(report_queue("a").name, 1, acknowledged=False)
+    begun_s = controller.bus.now_s()
+    harness.connect("agent.n1").publish(REPORTS, report_key("n1"), b"report")
+    harness.settle(2.0)
+    (delivery,) = controller.deliveries(1)
+    late = delivery.arrived_s > begun_s + 1.0
+    expect("whether it came at once", (delivery.arrived_s >= begun_s, late), (True, False))
+
+
+def check_senders_are_served_in_turn(harness: BusHarness) -> None:
+    """Who sends little does not wait behind somebody who sends much; each one's order is kept."""
+    controller = _owner(harness, CONTROLLER)
+    controller.bus.consume(CONTROLLER_QUEUE, 1000)
+    many, few = harness.connect("agent.n1"), harness.connect("agent.n2")
+    for number in range(300):
+        many.publish(RESULTS, CONTROLLER_QUEUE, b"%03d" % number)
+    few.publish(RESULTS, CONTROLLER_QUEUE, b"one")
+    harness.settle(1.0)
+    first = [event.sender for event in controller.bus.poll() if isinstance(event, Delivery)]
+    expect("whether the other is among the first", "agent.n2" in first[:4], True)
+    rest = controller.deliveries(301 - len(first))
+    bodies = [delivery.body for delivery in rest if delivery.sender == "agent.n1"]
+    expect("order", bodies, [b"%03d" % number for number in range(300 - len(bodies), 300)])
+
+
+def check_nobody_takes_more_than_its_share(harness: BusHarness) -> None:
+    """What is beyond a sender's share is dropped, with a word on who it was; others are heard meanwhile."""
+    controller = _owner(harness, CONTROLLER)
+    controller.bus.consume(CONTROLLER_QUEUE, 1000)
+    user, operator = harness.connect("user.joe"), harness.connect("operator.ann")
+    for _ in range(3_000):
+        user.publish(REQUESTS, CONTROLLER_QUEUE, b"query")
+    harness.settle(1.0)
+    operator.publish(REQUESTS, CONTROLLER_QUEUE, b"status")
+    served: Counter[str] = Counter()
+    told: set[str] = set()
+    for _ in range(60):
+        for event in controller.bus.poll():
+            if isinstance(event, Delivery):
+                served[event.sender] += 1
+                controller.bus.acknowledge(event.tag)
+            elif isinstance(event, Discarded):
+                told.add(event.sender)
+        harness.settle(LOOK_S)
+    expect("who was heard, and who has sent too much", (served["operator.ann"], told), (1, {"user.joe"}))
+    expect("whether the user was heard within its share", 1 <= served["user.joe"] <= 1_000, True)
 
 
 def check_closed_connection_refuses(harness: BusHarness) -> None:

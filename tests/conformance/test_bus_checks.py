@@ -11,7 +11,7 @@ import pytest
 from shared.bus.faults import BusFaults, FaultKind, FaultRule
 from shared.bus.topology import EVENTS, REPLIES, REPORTS, RESULTS, QueueSpec
 from shared.errors import TrimtabError
-from shared.ports import Bus, BusEvent, Confirm, Delivery
+from shared.ports import Bus, BusEvent, Confirm, Delivery, Discarded
 from sim_backend.conformance.bus_checks import CHECKS
 from sim_backend.conformance.bus_harness import BusHarness
 from sim_backend.conformance.memory_harness import MemoryHarness
@@ -64,6 +64,14 @@ class Mutant:
     def poll(self, timeout_s: float = 0.0) -> Sequence[BusEvent]:
         """Pass on."""
         return [self.change(event) for event in self.inner.poll(timeout_s)]
+
+    def now_s(self) -> float:
+        """Pass on."""
+        return self.inner.now_s()
+
+    def charge(self, sender: str, busy_s: float) -> None:
+        """Pass on."""
+        self.inner.charge(sender, busy_s)
 
     def close(self) -> None:
         """Pass on."""
@@ -181,6 +189,33 @@ class TextOnly(Mutant):
         return replace(event, body=bytes(b & 127 for b in event.body[:999])) if isinstance(event, Delivery) else event
 
 
+class StampsLate(Mutant):
+    """Says that everything comes when it is handed out."""
+
+    def change(self, event: BusEvent) -> BusEvent:
+        """Stamp it anew."""
+        return replace(event, arrived_s=self.inner.now_s()) if isinstance(event, Delivery) else event
+
+
+class Hoards(Mutant):
+    """Hands out everything at once, in the order in which senders are served."""
+
+    def poll(self, timeout_s: float = 0.0) -> Sequence[BusEvent]:
+        """Poll until nothing is left."""
+        found: list[BusEvent] = []
+        while events := self.inner.poll(timeout_s):
+            found += sorted(events, key=lambda event: getattr(event, "sender", ""))
+        return found
+
+
+class Tacit(Mutant):
+    """Drops what is beyond a share without a word."""
+
+    def poll(self, timeout_s: float = 0.0) -> Sequence[BusEvent]:
+        """Leave the news out."""
+        return [event for event in self.inner.poll(timeout_s) if not isinstance(event, Discarded)]
+
+
 class Backwards(Mutant):
     """Gives what came in together in the wrong order."""
 
@@ -204,6 +239,9 @@ MUTANTS: tuple[tuple[type[Mutant], str], ...] = (
     (RefusesAll, "confirms"),
     (TextOnly, "body_arrives_as_sent"),
     (Backwards, "order_of_one_publisher"),
+    (StampsLate, "arrival_is_stamped"),
+    (Hoards, "senders_are_served_in_turn"),
+    (Tacit, "nobody_takes_more_than_its_share"),
 )
 
 

@@ -14,6 +14,7 @@ import pytest
 
 from shared.bus.rabbitmq import RabbitConnection, connect
 from shared.bus.rabbitmq_values import Tls
+from shared.bus.shares import AGENT
 from shared.bus.topology import (
     ACTIONS,
     BODY_BYTES_MAX,
@@ -65,7 +66,7 @@ def test_ten_mib_of_garbage_go_to_the_dead_letters(harness: RabbitHarness) -> No
 
     harness.settle(1.0)
     (dead,) = harness.dead_letters()
-    assert dead.reason == f"{GARBAGE_BYTES} bytes, expected at most {BODY_BYTES_MAX}"
+    assert dead.reason == f"{GARBAGE_BYTES} bytes, expected at most {AGENT.body_bytes_max} of agent.n1"
     assert (dead.queue, dead.routing_key, dead.sender) == (CONTROLLER_QUEUE, CONTROLLER_QUEUE, "agent.n1")
     assert (dead.size_bytes, dead.body) == (GARBAGE_BYTES, b"\xc1" * DEAD_BODY_BYTES_MAX)
     harness.kill(controller.bus)
@@ -236,7 +237,7 @@ def test_a_blocked_broker(harness: RabbitHarness, broker: PrivateBroker) -> None
         assert "memory" in agent.blocked
         agent.publish(REPORTS, report_key("n1"), b"dropped")
         agent.publish(RESULTS, CONTROLLER_QUEUE, b"1", 2)
-        hoard = _connection(harness, "agent.n2")
+        hoard = _connection(harness, "controller.b")
         for i in range(20):
             hoard.publish(RESULTS, CONTROLLER_QUEUE, bytes(BODY_BYTES_MAX), i)
         refused = hoard.poll(5.0)

@@ -72,6 +72,12 @@ class Answering:
         except Empty:
             return []
 
+    def now_s(self) -> float:
+        return 0.0
+
+    def charge(self, sender: str, busy_s: float) -> None:
+        del sender, busy_s
+
     def close(self) -> None:
         """Nothing to close."""
 

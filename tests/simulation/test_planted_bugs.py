@@ -92,8 +92,8 @@ class StubbornController(Controller):
         self.leadership._returned_s = now_s
         return super()._timer(name, now_s)
 
-    def _report(self, report: Report, now_s: float) -> list[Effect]:
-        return super()._report(replace(report, term=min(report.term, self.agenda.term)), now_s)
+    def _report(self, report: Report, now_s: float, arrived_s: float | None = None) -> list[Effect]:
+        return super()._report(replace(report, term=min(report.term, self.agenda.term)), now_s, arrived_s)
 
 
 class PromisingController(Controller):

@@ -71,6 +71,12 @@ class LoopBus:
         self._inbox.clear()
         return events
 
+    def now_s(self) -> float:
+        return self._connection.now_s()
+
+    def charge(self, sender: str, busy_s: float) -> None:
+        self._connection.charge(sender, busy_s)
+
     def close(self) -> None:
         self._connection.close()
 

@@ -121,6 +121,14 @@ class LockedConnection:
                 if events or not changed.wait(max(0.0, until_s - clock.monotonic_s())):
                     return events
 
+    def now_s(self) -> float:
+        with self._locked.changed:
+            self._locked.advance()
+            return self._inner.now_s()
+
+    def charge(self, sender: str, busy_s: float) -> None:
+        self._inner.charge(sender, busy_s)
+
     def close(self) -> None:
         self._do(self._inner.close)
 
@@ -236,15 +244,16 @@ class Running:
 
 
 class RealRig:
-    """A cluster of real shells. What outlives processes: broker, store, journals, hypervisors."""
+    """A cluster of real shells. What outlives processes: broker, store, journals, hypervisors. `bus`: another broker,
+    with `connect`."""
 
-    def __init__(self, folder: Path, nodes: int = 2) -> None:
+    def __init__(self, folder: Path, nodes: int = 2, bus: Any = None) -> None:
         self.log = io.StringIO()
         logs.configure("info", stream=self.log)
         self.folder = folder
         self.clock = SystemClock()
         self.connections: list[LockedConnection] = []
-        self.bus = LockedBroker(self.clock)
+        self.bus: Any = LockedBroker(self.clock) if bus is None else bus
         self.world = World()
         self.cluster = FakeCluster(self.world, COSTS["none"])
         self.store = MemoryStore(Deleted)
@@ -265,7 +274,7 @@ class RealRig:
             self.hypervisors[node.name] = LockedHypervisor(self.cluster.hypervisor(node.name), self.clock, self.lock)
             setup.declare(topology.agent_queue(node.name))
         setup.close()
-        self.operator = self.bus.connect("operator.test")
+        self.operator: Any = self.bus.connect("operator.test")
         self.operator.declare(QueueSpec("reply.operator.test", (), durable=False, exclusive=True))
         self.operator.consume("reply.operator.test", 100)
 
@@ -356,7 +365,7 @@ class RealRig:
         return next(one for one in reversed(self.connections) if one.user == user)
 
     def _connect(self, user: str) -> LockedConnection:
-        connection = self.bus.connect(user)
+        connection: LockedConnection = self.bus.connect(user)
         self.connections.append(connection)
         return connection
 

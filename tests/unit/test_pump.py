@@ -17,6 +17,7 @@ from shared.ports import Bus, BusEvent, Confirm, Delivery, Discarded, Lost
 from shared.pump import BATCH_MAX, BATCHES_MAX, Batch, Buried, Connected, Disconnected, Link, News, Pump
 
 WAIT_S = 10.0
+NOW_S = 1_000.0
 
 
 class ScriptedBus:
@@ -35,6 +36,12 @@ class ScriptedBus:
     def dead_letter(self, tag: int, reason: str) -> None:
         self.buried.append((tag, reason))
 
+    def now_s(self) -> float:
+        return 100.0
+
+    def charge(self, sender: str, busy_s: float) -> None:
+        pass
+
     def close(self) -> None:
         pass
 
@@ -46,7 +53,7 @@ class Pumped:
         self.bus = ScriptedBus(*polls)
         self.posted: SimpleQueue[News] = SimpleQueue()
         link = Link(lambda: cast(Bus, self.bus), lambda _bus: None, unacknowledged)
-        self.pump = Pump(link, self.posted.put, Random(1))
+        self.pump = Pump(link, self.posted.put, Random(1), lambda: NOW_S)
 
     def __enter__(self) -> Pumped:
         self.pump.start()
@@ -65,8 +72,13 @@ class Pumped:
         return [*got.inputs]
 
 
+def received(tag: int | None, sent: int) -> fx.Received:
+    """A delivery that came 5 s ago."""
+    return fx.Received(tag, "controller.c", Hello(sent), arrived_s=NOW_S - 5.0)
+
+
 def delivery(tag: int, body: bytes = b"", queue: str = "agent.n1") -> Delivery:
-    return Delivery(tag, queue, "key", "controller.c", body or encode(Hello(tag)))
+    return Delivery(tag, queue, "key", "controller.c", body or encode(Hello(tag)), arrived_s=95.0)
 
 
 def test_no_more_batches_wait_than_are_wanted() -> None:
@@ -82,15 +94,15 @@ def test_no_more_batches_wait_than_are_wanted() -> None:
         for _ in range(3):
             pumped.pump.taken()
             found += pumped.batch()
-    assert found == [fx.Received(tag, "controller.c", Hello(tag)) for tag in range(1, count + 1)]
+    assert found == [received(tag, tag) for tag in range(1, count + 1)]
 
 
 def test_what_comes_together_is_one_batch_in_its_order() -> None:
     with Pumped([delivery(1), Confirm(7, True), delivery(2, queue="loose")], unacknowledged=frozenset({"loose"})) as it:
         first, second, third = it.batch()
-    assert first == fx.Received(1, "controller.c", Hello(1))
+    assert first == received(1, 1)
     assert second == fx.Published(7, True)
-    assert third == fx.Received(None, "controller.c", Hello(2))
+    assert third == received(None, 2)
 
 
 def test_what_is_no_message_is_buried_and_the_rest_goes_on() -> None:
@@ -111,7 +123,7 @@ def test_what_the_bus_buried_itself_is_told_too() -> None:
 
 def test_what_came_before_a_loss_is_handed_on_before_it() -> None:
     with Pumped([delivery(1), Lost("gone")]) as pumped:
-        assert pumped.batch() == [fx.Received(1, "controller.c", Hello(1))]
+        assert pumped.batch() == [received(1, 1)]
         lost = pumped.next()
     assert isinstance(lost, Disconnected)
     assert lost.reason == "gone"

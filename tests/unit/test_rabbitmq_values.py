@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import threading
-
 import pytest
 
 from shared.bus.dead import bury
-from shared.bus.rabbitmq_parts import LOOSE_MAX, Inbox, unfit
 from shared.bus.rabbitmq_values import Address, check_name, dead_headers, dead_message, parse_url, queue_arguments
 from shared.bus.topology import (
-    BODY_BYTES_MAX,
     CONTROLLER,
     DEAD_BODY_BYTES_MAX,
     DEAD_LETTERS,
@@ -19,7 +15,6 @@ from shared.bus.topology import (
     report_queue,
 )
 from shared.errors import InvalidValue, PermanentError
-from shared.ports import Confirm, Delivery, Lost
 
 
 @pytest.mark.parametrize(
@@ -74,51 +69,3 @@ def test_names_that_are_too_long() -> None:
     check_name("key", "é" * 127)
     with pytest.raises(PermanentError, match="255"):
         check_name("key", "é" * 128)
-
-
-def _delivery(tag: int, body: bytes = b"", sender: str = "agent.n1") -> Delivery:
-    return Delivery(tag, "queue", "key", sender, body)
-
-
-def test_what_is_not_fit_to_be_handed_out() -> None:
-    """Too large, or from nobody."""
-    assert unfit(_delivery(1)) == ""
-    assert unfit(_delivery(1, sender="")) == "no user id"
-    assert unfit(_delivery(1, bytes(BODY_BYTES_MAX))) == ""
-    assert unfit(_delivery(1, bytes(BODY_BYTES_MAX + 1))).startswith(f"{BODY_BYTES_MAX + 1} bytes")
-
-
-def test_the_newest_reports_stay_and_nothing_else_is_lost() -> None:
-    """Of what nobody polls; the end comes last, and what was just taken can be found again."""
-    inbox = Inbox()
-    inbox.put(Confirm(1, True))
-    for tag in range(2, LOOSE_MAX + 5):
-        inbox.put_loose(_delivery(tag))
-    inbox.put(Lost("gone"))
-
-    events = inbox.take()
-
-    assert len(events) == LOOSE_MAX + 2
-    assert events[0] == _delivery(5)
-    assert events[-2:] == [Confirm(1, True), Lost("gone")]
-    assert inbox.find_passed(5) == _delivery(5)
-    assert inbox.find_passed(LOOSE_MAX + 4) == _delivery(LOOSE_MAX + 4)
-    assert inbox.find_passed(4) is None
-    assert inbox.find_passed(LOOSE_MAX + 5) is None
-    assert not inbox.take()
-    assert inbox.find_passed(5) is None
-
-
-def test_a_wait_ends_with_what_comes() -> None:
-    """Also when it comes from another thread; it does not begin when there is something or no more will come."""
-    inbox = Inbox()
-    later = threading.Timer(0.05, inbox.put, (Confirm(1, True),))
-    later.start()
-
-    inbox.wait(30.0, unless=lambda: False)
-
-    assert inbox.take() == [Confirm(1, True)]
-    inbox.wait(30.0, unless=lambda: True)
-    inbox.put(Confirm(2, True))
-    inbox.wait(30.0, unless=lambda: False)
-    later.join()
