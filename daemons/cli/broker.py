@@ -27,6 +27,7 @@ from shared.bus.broker_setup import (
     definitions,
     differences,
     has_well_known_password,
+    keeping,
 )
 from shared.bus.rabbitmq_values import is_loopback
 from shared.bus.topology import (
@@ -146,13 +147,13 @@ def setup(
     there = set() if new_passwords else {user["name"] for user in present.get("users", ())}
     wanted = definitions(vhost, accounts, nodes)
     missing = differences(wanted, present)
-    wanted["users"] = [user for user in wanted["users"] if user["name"] not in there]  # these keep their passwords
     fresh = [account for account in accounts if account.user not in there]
+    applied = keeping(wanted, present, vhost, [account.user for account in fresh])
     written = []
     if not dry_run:
         form = _Form(host, vhost, plain, ca_file, password_files)
         written = _keep(folder, fresh, form)  # first: no password gets lost
-        way.executor.apply(wanted)
+        way.executor.apply(applied)
         missing = differences(wanted, way.executor.present())
     values = {"done": not dry_run, "differences": list(missing), "accounts": written}
     emit(values, lambda: _for_people(values))

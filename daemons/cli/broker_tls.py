@@ -37,6 +37,8 @@ ssl_options.keyfile = {place}/broker.key
 ssl_options.verify = verify_none
 ssl_options.versions.1 = tlsv1.3
 ssl_options.versions.2 = tlsv1.2
+# No message of Trimtab's is longer; what is longer ends the channel of whoever sends it.
+max_message_size = 4194304
 """
 _REQUEST = "[req]\nprompt = no\ndistinguished_name = dn\n[dn]\nCN = {name}\n"
 _AUTHORITY = "[ext]\nbasicConstraints = critical, CA:TRUE, pathlen:0\nkeyUsage = critical, keyCertSign, cRLSign\n"

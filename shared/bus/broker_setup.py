@@ -1,4 +1,4 @@
-"""What a broker must hold for Trimtab (users, permissions, exchanges, queues), and how it gets there.
+"""What a broker must hold for Trimtab (users, permissions, exchanges, queues, limits), and how it gets there.
 
 The plan is a value in RabbitMQ's own format of definitions, made from the tables in `topology` and `permissions`. The
 broker takes it in one piece, by `rabbitmqctl` on its own machine or over its management interface; what is there
@@ -23,6 +23,7 @@ from urllib.parse import quote
 
 from shared.bus.permissions import NOTHING, grant_of
 from shared.bus.rabbitmq_values import queue_arguments
+from shared.bus.shares import has_share, share_of
 from shared.bus.topology import CONTROLLER, DEAD_LETTERS, EXCHANGES, QueueSpec, agent_queue, agent_user
 from shared.errors import BusUnavailable, PermanentError
 
@@ -41,8 +42,23 @@ KEYS: Mapping[str, tuple[str, ...]] = {
     "exchanges": ("vhost", "name"),
     "queues": ("vhost", "name"),
     "bindings": ("vhost", "source", "destination", "routing_key"),
+    "policies": ("vhost", "name"),
+    "parameters": ("vhost", "component", "name"),
 }
-UNCOMPARED = ("password_hash", "hashing_algorithm", "tags", "limits", "metadata", "destination_type")
+UNCOMPARED = ("password_hash", "hashing_algorithm", "tags", "metadata", "destination_type")
+MIB = 1 << 20
+# What lies in the queues of askers and readers is for somebody who waits for it; the queue goes with its reader.
+OWN_QUEUES = {"max-length-bytes": 16 * MIB, "message-ttl": 15_000, "expires": 60_000}
+# By name: the pattern of queues, and what nobody who declares one can exceed.
+OPERATOR_POLICIES: Mapping[str, tuple[str, Mapping[str, Any]]] = {
+    "trimtab-own": (r"^(reply|events)\.", OWN_QUEUES),
+    "trimtab-reports": (r"^reports\.", {"max-length-bytes": 256 * MIB}),
+    "trimtab-dead": ("^dead$", {"max-length-bytes": 256 * MIB}),
+}
+# What comes beyond that is refused, not what is there dropped: whoever sends results and requests repeats them.
+POLICIES: Mapping[str, tuple[str, Mapping[str, Any]]] = {
+    "trimtab-controller": ("^controller$", {"max-length-bytes": 1024 * MIB, "overflow": "reject-publish"}),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +109,38 @@ def definitions(
         ],
         "queues": [_queue(vhost, spec) for spec in specs],
         "bindings": [binding for spec in specs for binding in _bindings(vhost, spec)],
+        "policies": [
+            {"vhost": vhost, "name": name, "priority": 0, **_policy(pattern, keys)}
+            for name, (pattern, keys) in POLICIES.items()
+        ],
+        "parameters": [
+            {"vhost": vhost, "component": "operator_policy", "name": name, "value": {"priority": 0, **_policy(*policy)}}
+            for name, policy in OPERATOR_POLICIES.items()
+        ],
     }
+
+
+def _policy(pattern: str, keys: Mapping[str, Any]) -> dict[str, Any]:
+    return {"pattern": pattern, "apply-to": "queues", "definition": dict(keys)}
+
+
+def limits_of(user: str) -> dict[str, int]:
+    """How many connections and channels an account may have at a time, in RabbitMQ's words."""
+    share = share_of(user)
+    limits = {"max-connections": share.connections_max, "max-channels": share.channels_max}
+    return {name: most for name, most in limits.items() if most}
+
+
+def keeping(wanted: Mapping[str, Any], present: Mapping[str, Any], vhost: str, fresh: Iterable[str]) -> Definitions:
+    """What is wanted, with the passwords that are there but for accounts that are `fresh`: theirs are those wanted. All
+    accounts of our roles that may enter the vhost get their limits."""
+    new, ours = set(fresh), {one["user"] for one in present.get("permissions", ()) if one["vhost"] == vhost}
+    kept = [
+        {**user, "limits": limits_of(user["name"])}
+        for user in present.get("users", ())
+        if user["name"] not in new and user["name"] in ours and has_share(user["name"])
+    ]
+    return {**wanted, "users": [*(user for user in wanted["users"] if user["name"] in new), *kept]}
 
 
 def password_hash(password: str, salt: bytes) -> str:
@@ -107,6 +154,7 @@ def _user(account: Account, salt: bytes) -> dict[str, Any]:
         "password_hash": password_hash(account.password, salt),
         "hashing_algorithm": HASHING,
         "tags": "",
+        "limits": limits_of(account.user),
     }
 
 

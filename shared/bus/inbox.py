@@ -7,7 +7,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Sequence
 
-from shared.bus.shares import OVER_MAX, Budget, Share, excess, share_of
+from shared.bus.shares import CONTROLLER, OVER_MAX, Budget, Share, excess, share_of
 from shared.ports import BusEvent, Delivery, Discarded, Lost
 
 TAKE_MAX = 100  # deliveries handed out at once
@@ -19,26 +19,24 @@ TELL_AGAIN_S = 1.0  # between two words on what was not handed out of one sender
 class _Sender:
     """What waits of one sender; `loose` needs no acknowledgement."""
 
-    __slots__ = ("budget", "bytes", "held", "listed", "loose", "name", "over", "told_s", "untold")
+    __slots__ = ("budget", "bytes", "bytes_max", "held", "listed", "loose", "most", "name", "over", "told_s", "untold")
 
     def __init__(self, name: str, share: Share, now_s: float) -> None:
         self.name = name
         self.budget = Budget(share, now_s)
         self.held: deque[Delivery] = deque()
         self.loose: deque[Delivery] = deque()
-        self.bytes = 0
+        self.bytes, self.bytes_max = 0, share.waiting_bytes_max
+        self.most = share.waiting_max  # of each of the two
         self.listed = False
         self.over = False  # its share is used up
         self.told_s = -math.inf
         self.untold = 0
 
-    def next(self) -> Delivery:
-        """The oldest of what waits, taken out."""
-        held, loose = self.held, self.loose
-        lane = held if not loose or (held and held[0].tag < loose[0].tag) else loose
-        delivery = lane.popleft()
-        self.bytes -= len(delivery.body)
-        return delivery
+    def set_over(self, over: bool) -> None:
+        """Note whether its share is used up."""
+        self.over = over
+        self.most = OVER_MAX if over else self.budget.share.waiting_max
 
 
 class Inbox:
@@ -77,17 +75,26 @@ class Inbox:
 
     def put_delivery(self, delivery: Delivery, loose: bool) -> None:
         """A delivery; `loose`: without acknowledgement."""
-        dropped: list[Delivery] = []
+        size = len(delivery.body)
         with self._lock:
-            sender = self._sender(delivery.sender)
-            if sender.budget.share.per_s == math.inf and not loose:
+            sender = self._senders.get(delivery.sender) or self._sender(delivery.sender)
+            lane = sender.loose if loose else sender.held
+            if not loose and sender.budget.share is CONTROLLER:
                 self._first.append(delivery)
-                self._bytes += len(delivery.body)
+            elif len(lane) < sender.most and (
+                not sender.bytes or (sender.bytes + size <= sender.bytes_max and self._bytes + size <= BYTES_MAX)
+            ):
+                lane.append(delivery)
+                sender.bytes += size
+                if not sender.listed:
+                    sender.listed = True
+                    self._turns.append(sender)
             else:
-                self._add(sender, delivery, loose, dropped)
-        self._let_go(dropped)
-        if not sender.over:
-            self.wake()
+                self._crowd_in(sender, delivery, loose)
+                return
+            self._bytes += size
+        if not sender.over and not self._news.is_set():
+            self._news.set()
 
     def put_discarded(self, queue: str, sender: str, reason: str) -> None:
         """News of a delivery that nobody is handed; of much from one sender at most once a second, with the count."""
@@ -105,25 +112,19 @@ class Inbox:
             found = self._senders[name] = _Sender(name, share_of(name), self._now_s())
         return found
 
-    def _add(self, sender: _Sender, delivery: Delivery, loose: bool, dropped: list[Delivery]) -> None:
-        share, size = sender.budget.share, len(delivery.body)
-        lane = sender.loose if loose else sender.held
-        most = OVER_MAX if sender.over else share.waiting_max
-
-        def is_full() -> bool:
-            waits = sender.bytes > 0
-            return len(lane) >= most or (
-                waits and (sender.bytes + size > share.waiting_bytes_max or self._bytes + size > BYTES_MAX)
-            )
-
-        if is_full() and not loose:
-            dropped.append(delivery)
+    def _crowd_in(self, sender: _Sender, delivery: Delivery, loose: bool) -> None:
+        """There is no room: the oldest gives way where nothing is acknowledged, else the newest has come in vain."""
+        if not loose:
+            self._let_go(sender, delivery)
             return
-        while loose and lane and is_full():
+        lane, size = sender.loose, len(delivery.body)
+        while lane and (
+            len(lane) >= sender.most or sender.bytes + size > sender.bytes_max or self._bytes + size > BYTES_MAX
+        ):
             oldest = lane.popleft()
             sender.bytes -= len(oldest.body)
             self._bytes -= len(oldest.body)
-            dropped.append(oldest)
+            self._let_go(sender, oldest)
         lane.append(delivery)
         sender.bytes += size
         self._bytes += size
@@ -131,13 +132,11 @@ class Inbox:
             sender.listed = True
             self._turns.append(sender)
 
-    def _let_go(self, dropped: Sequence[Delivery]) -> None:
-        for delivery in dropped:
-            with self._lock:
-                share = share_of(delivery.sender)
-                why = f"beyond its share, {share.per_s:g} messages and {share.bytes_per_s:g} bytes a second"
-                self._tell(self._sender(delivery.sender), delivery.queue, why)
-            self._refuse(delivery)
+    def _let_go(self, sender: _Sender, delivery: Delivery) -> None:
+        share = sender.budget.share
+        why = f"beyond its share, {share.per_s:g} messages and {share.bytes_per_s:g} bytes a second"
+        self._tell(sender, delivery.queue, why)
+        self._refuse(delivery)
 
     def _tell(self, sender: _Sender, queue: str, reason: str) -> None:
         now_s = self._now_s()
@@ -157,7 +156,6 @@ class Inbox:
         """What is to be handed out next: at most TAKE_MAX deliveries, and the rest of what came; what tells of the end
         comes last, alone or with the last deliveries."""
         self._news.clear()
-        dropped: list[Delivery] = []
         with self._lock:
             taken: list[Delivery] = []
             size = 0
@@ -165,7 +163,7 @@ class Inbox:
             while first and len(taken) < TAKE_MAX and size < TAKE_BYTES_MAX:
                 taken.append(first.popleft())
                 size += len(taken[-1].body)
-            size += self._take_in_turn(taken, size, dropped)
+            size = self._take_in_turn(taken, size)
             self._bytes -= size
             events: list[BusEvent] = [self._events.popleft() for _ in range(len(self._events))]
             events += taken
@@ -175,42 +173,54 @@ class Inbox:
             if first or (self._turns and taken):
                 self._news.set()
         self.passed = taken
-        self._let_go(dropped)
         return events
 
-    def _take_in_turn(self, taken: list[Delivery], size: int, dropped: list[Delivery]) -> int:
-        """Add deliveries of senders in turn; returns the bytes of these."""
-        turns, now_s, before = self._turns, self._now_s(), size
+    def _take_in_turn(self, taken: list[Delivery], size: int) -> int:
+        """Add deliveries of senders in turn; returns the bytes of all that is taken."""
+        turns, now_s = self._turns, self._now_s()
         waiting: list[_Sender] = []
         self._due_s = math.inf
-        while turns and len(taken) < TAKE_MAX and size < TAKE_BYTES_MAX:
+        room = TAKE_MAX - len(taken)
+        while turns and room and size < TAKE_BYTES_MAX:
             sender = turns.popleft()
-            due_s = sender.budget.due_s(now_s)
-            if due_s > now_s and self._lost is None:
-                sender.over = True
-                self._due_s = min(self._due_s, due_s)
-                waiting.append(sender)
-                while len(sender.held) > OVER_MAX:
-                    dropped.append(sender.held.pop())
-                    sender.bytes -= len(dropped[-1].body)
-                    self._bytes -= len(dropped[-1].body)
-                continue
-            sender.over = False
-            delivery = sender.next()
+            budget = sender.budget
+            if not (budget.messages > 0.0 and budget.bytes > 0.0 and budget.busy_s > 0.0) or sender.over:
+                due_s = budget.due_s(now_s)
+                if due_s > now_s and self._lost is None:
+                    self._hold_back(sender, due_s)
+                    waiting.append(sender)
+                    continue
+                sender.set_over(False)
+            held, loose = sender.held, sender.loose
+            delivery = (held if not loose or (held and held[0].tag < loose[0].tag) else loose).popleft()
             taken.append(delivery)
-            size += len(delivery.body)
-            sender.budget.serve(len(delivery.body))
-            if sender.held or sender.loose:
+            room -= 1
+            length = len(delivery.body)
+            size += length
+            sender.bytes -= length
+            budget.messages -= 1.0
+            budget.bytes -= length
+            if held or loose:
                 turns.append(sender)
             else:
                 sender.listed = False
         turns.extend(waiting)
-        return size - before
+        return size
+
+    def _hold_back(self, sender: _Sender, due_s: float) -> None:
+        """A sender has used its share up: little of its may wait on, since others wait for the room."""
+        sender.set_over(True)
+        self._due_s = min(self._due_s, due_s)
+        while len(sender.held) > OVER_MAX:
+            newest = sender.held.pop()
+            sender.bytes -= len(newest.body)
+            self._bytes -= len(newest.body)
+            self._let_go(sender, newest)
 
     def charge(self, sender: str, busy_s: float) -> None:
         """Somebody has worked on deliveries of a sender for so long."""
         with self._lock:
-            self._sender(sender).budget.charge(busy_s)
+            self._sender(sender).budget.busy_s -= busy_s
 
     def find_passed(self, tag: int) -> Delivery | None:
         """Of the deliveries that were taken last, the one with this tag."""

@@ -28,7 +28,8 @@ OVER_MAX = 50  # messages that wait of an account that has used its share up
 @dataclass(frozen=True, slots=True)
 class Share:
     """What one account gets: the longest body, how many messages and bytes wait here at most, and how many messages,
-    bytes and seconds of work it is served a second, all three at once."""
+    bytes and seconds of work it is served a second, all three at once. How many connections and channels the broker
+    lets it have (0: as many as it likes), once it was set up."""
 
     body_bytes_max: int
     waiting_max: int
@@ -36,16 +37,18 @@ class Share:
     per_s: float
     bytes_per_s: float
     busy_frac: float
+    connections_max: int
+    channels_max: int
 
 
 # A report of 5,000 VMs has about half a MiB.
-AGENT = Share(MIB, 1_000, 4 * MIB, 200.0, float(MIB), 0.1)
-USER = Share(256 * KIB, 200, MIB, 20.0, 128.0 * KIB, 0.05)
-OWNER = Share(MIB, 200, 4 * MIB, 20.0, 256.0 * KIB, 0.1)  # agreements hold distributions of demand
-PORTAL = Share(MIB, 500, 8 * MIB, 200.0, float(MIB), 0.5)
-OPERATOR = Share(BODY_BYTES_MAX, 500, 16 * MIB, 200.0, 4.0 * MIB, 0.5)
-WEB = Share(64 * KIB, 200, MIB, 20.0, 64.0 * KIB, 0.05)
-CONTROLLER = Share(BODY_BYTES_MAX, 10_000, 64 * MIB, math.inf, math.inf, math.inf)
+AGENT = Share(MIB, 1_000, 4 * MIB, 200.0, float(MIB), 0.1, 4, 64)
+USER = Share(256 * KIB, 200, MIB, 20.0, 128.0 * KIB, 0.05, 16, 128)
+OWNER = Share(MIB, 200, 4 * MIB, 20.0, 256.0 * KIB, 0.1, 16, 128)  # agreements hold distributions of demand
+PORTAL = Share(MIB, 500, 8 * MIB, 200.0, float(MIB), 0.5, 16, 256)
+OPERATOR = Share(BODY_BYTES_MAX, 500, 16 * MIB, 200.0, 4.0 * MIB, 0.5, 64, 512)
+WEB = Share(64 * KIB, 200, MIB, 20.0, 64.0 * KIB, 0.05, 4, 32)
+CONTROLLER = Share(BODY_BYTES_MAX, 10_000, 64 * MIB, math.inf, math.inf, math.inf, 0, 0)
 OTHERS = WEB
 SHARES = {
     AGENT_USER_PREFIX: AGENT,
@@ -56,6 +59,12 @@ SHARES = {
     WEB_USER_PREFIX: WEB,
     CONTROLLER_USER_PREFIX: CONTROLLER,
 }
+
+
+def has_share(account: str) -> bool:
+    """Whether an account is of one of our roles."""
+    role, dot, _ = account.partition(".")
+    return role + dot in SHARES
 
 
 def share_of(account: str) -> Share:
@@ -71,38 +80,27 @@ def excess(account: str, size_bytes: int) -> str:
 
 
 class Budget:
-    """What is left to an account of its share. Times are of any clock that does not go back."""
+    """What is left to an account of its share; it may be overdrawn by one message. It is refilled only once nothing of
+    something is left, so that after a rest it may last twice as long. Times are of any clock that does not go back."""
 
-    __slots__ = ("_busy_s", "_bytes", "_messages", "_refilled_s", "share")
+    __slots__ = ("busy_s", "bytes", "messages", "refilled_s", "share")
 
     def __init__(self, share: Share, now_s: float) -> None:
         self.share = share
-        self._refilled_s = now_s
-        self._messages, self._bytes = BURST_S * share.per_s, BURST_S * share.bytes_per_s
-        self._busy_s = BURST_S * share.busy_frac
+        self.refilled_s = now_s
+        self.messages, self.bytes = BURST_S * share.per_s, BURST_S * share.bytes_per_s
+        self.busy_s = BURST_S * share.busy_frac
 
     def due_s(self, now_s: float) -> float:
         """When it may be served again; `now_s` or before: now."""
-        share, passed_s = self.share, now_s - self._refilled_s
-        if passed_s > 0.0:
-            self._refilled_s = now_s
-            self._messages = min(BURST_S * share.per_s, self._messages + passed_s * share.per_s)
-            self._bytes = min(BURST_S * share.bytes_per_s, self._bytes + passed_s * share.bytes_per_s)
-            self._busy_s = min(BURST_S * share.busy_frac, self._busy_s + passed_s * share.busy_frac)
-        if self._messages > 0.0 and self._bytes > 0.0 and self._busy_s > 0.0:
+        if self.messages > 0.0 and self.bytes > 0.0 and self.busy_s > 0.0:
             return now_s
-        lacks = (
-            -self._messages / share.per_s,
-            -self._bytes / share.bytes_per_s,
-            -self._busy_s / share.busy_frac,
-        )
+        share, passed_s = self.share, now_s - self.refilled_s
+        self.refilled_s = now_s
+        self.messages = min(BURST_S * share.per_s, self.messages + passed_s * share.per_s)
+        self.bytes = min(BURST_S * share.bytes_per_s, self.bytes + passed_s * share.bytes_per_s)
+        self.busy_s = min(BURST_S * share.busy_frac, self.busy_s + passed_s * share.busy_frac)
+        if self.messages > 0.0 and self.bytes > 0.0 and self.busy_s > 0.0:
+            return now_s
+        lacks = (-self.messages / share.per_s, -self.bytes / share.bytes_per_s, -self.busy_s / share.busy_frac)
         return now_s + max(*lacks, 0.001)
-
-    def serve(self, size_bytes: int) -> None:
-        """It is served a message; its budget may be overdrawn by that."""
-        self._messages -= 1.0
-        self._bytes -= size_bytes
-
-    def charge(self, busy_s: float) -> None:
-        """Somebody has worked on its messages for so long."""
-        self._busy_s -= busy_s

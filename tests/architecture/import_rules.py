@@ -65,6 +65,7 @@ PURE_VALUES = (
     "shared.ports",
     "shared.scalars",
     "shared.snapshot",
+    "shared.texts",
     "shared.utc",
     "shared.webapp",
 )

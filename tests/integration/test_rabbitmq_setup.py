@@ -14,10 +14,12 @@ from shared.bus.broker_setup import (
     Rabbitmqctl,
     definitions,
     differences,
+    keeping,
     node_account,
     password_hash,
 )
 from shared.bus.rabbitmq import connect
+from shared.bus.shares import WEB
 from shared.bus.topology import ACTIONS, CONTROLLER_QUEUE, RESULTS, agent_queue
 from shared.errors import BusUnavailable, PermanentError
 from shared.ports import Delivery
@@ -78,6 +80,30 @@ def test_a_new_password_replaces_the_old_one(broker: PrivateBroker) -> None:
     connect(broker.url("operator.bob", "new", "changing")).close()
     with pytest.raises(BusUnavailable, match="password"):
         connect(broker.url("operator.bob", "old", "changing"))
+
+
+@pytest.mark.parametrize("executor", [api, ctl], ids=["http", "rabbitmqctl"])
+def test_accounts_that_are_there_get_their_limits_and_keep_their_passwords(
+    executor: Callable[[PrivateBroker], Executor], broker: PrivateBroker
+) -> None:
+    """Given an account of an earlier setup, when another is made, then the first has limits too: so many connections
+    and not one more, and none of them ends for that."""
+    tool, vhost = executor(broker), f"limits-{executor.__name__}"
+    before = definitions(vhost, [Account("web.shop", "old")])
+    before["users"][0].pop("limits")
+    tool.apply(before)
+    wanted = definitions(vhost, [Account("web.shop", "unused"), Account("user.kim", "new")])
+    assert [line for line in differences(wanted, tool.present()) if "limits" in line]
+
+    tool.apply(keeping(wanted, tool.present(), vhost, ["user.kim"]))
+
+    assert differences(wanted, tool.present()) == ()
+    held = [connect(broker.url("web.shop", "old", vhost)) for _ in range(WEB.connections_max)]
+    with pytest.raises(BusUnavailable, match="limit"):
+        connect(broker.url("web.shop", "old", vhost))
+    for one in held:
+        one.close()
+    connect(broker.url("user.kim", "new", vhost)).close()
 
 
 def test_a_queue_of_another_shape_is_named(broker: PrivateBroker) -> None:

@@ -1,0 +1,136 @@
+"""Somebody with an account's credentials and their own client: `python -m tests.security.attacker URL ACT SECONDS`.
+
+Prints how often it did what it was told to, and how often it was refused.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+import pika  # type: ignore[import-untyped]
+
+from shared.bus.topology import CONTROLLER_QUEUE, REPORTS, REQUESTS, RESULTS
+from tests.security.attacks import LARGE_VMS, costly_report, query
+
+HUGE_BYTES = 64 << 20
+FITTING_BYTES = 4 << 20
+QUERIES_PER_S = 5_000
+CONNECTIONS = 600
+
+
+class Attacker:
+    """One account, with as many connections as it takes."""
+
+    def __init__(self, url: str) -> None:
+        self._url = url
+        self.user = url.split("//")[1].split(":")[0]
+        self._channel: Any = None
+
+    def channel(self) -> Any:
+        """A channel that is open, on a new connection where the last has ended."""
+        if self._channel is None or self._channel.is_closed:
+            self._channel = self.connect().channel()
+        return self._channel
+
+    def connect(self) -> Any:
+        """One more connection."""
+        return pika.BlockingConnection(pika.URLParameters(self._url + "?heartbeat=0&socket_timeout=5"))
+
+    def publish(self, exchange: str, key: str, body: bytes, reply_to: str = "") -> None:
+        """Send a body, persistent, as the account."""
+        properties = pika.BasicProperties(user_id=self.user, delivery_mode=2, reply_to=reply_to or None)
+        self.channel().basic_publish(exchange, key, body, properties)
+
+
+def fill(attacker: Attacker, size_bytes: int) -> Callable[[], None]:
+    """Fill a durable queue of its own."""
+    exchange = f"reply.{attacker.user}.f"
+    body = bytes(size_bytes)
+
+    def act() -> None:
+        channel = attacker.channel()
+        channel.exchange_declare(exchange, "fanout")
+        arguments = {"x-queue-mode": "lazy"}
+        channel.queue_declare(f"reply.{attacker.user}.fill", durable=True, arguments=arguments)
+        channel.queue_bind(f"reply.{attacker.user}.fill", exchange)
+        for _ in range(10):
+            attacker.publish(exchange, "", body)
+
+    return act
+
+
+def connections(attacker: Attacker) -> Callable[[], None]:
+    """Open connections and keep them."""
+    held: list[Any] = []
+
+    def act() -> None:
+        if len(held) >= CONNECTIONS:
+            time.sleep(0.1)
+            return
+        held.append(attacker.connect())
+
+    return act
+
+
+def queries(attacker: Attacker) -> Callable[[], None]:
+    """Ask 5,000 times a second."""
+    begun_s, asked = time.monotonic(), 0
+
+    def act() -> None:
+        nonlocal asked
+        attacker.publish(REQUESTS, CONTROLLER_QUEUE, query(asked), f"reply.{attacker.user}")
+        asked += 1
+        ahead_s = asked / QUERIES_PER_S - (time.monotonic() - begun_s)
+        if ahead_s > 0.01:
+            time.sleep(ahead_s)
+
+    return act
+
+
+def large(attacker: Attacker, exchange: str, key: str) -> Callable[[], None]:
+    """Send 600 bodies that cost much to read."""
+    body, sent = costly_report("n1", LARGE_VMS), 0
+
+    def act() -> None:
+        nonlocal sent
+        if sent >= 600:
+            time.sleep(0.1)
+            return
+        attacker.publish(exchange, key, body)
+        sent += 1
+
+    return act
+
+
+ACTS: dict[str, Callable[[Attacker], Callable[[], None]]] = {
+    "fill-huge": lambda attacker: fill(attacker, HUGE_BYTES),
+    "fill": lambda attacker: fill(attacker, FITTING_BYTES),
+    "connections": connections,
+    "queries": queries,
+    "large-requests": lambda attacker: large(attacker, REQUESTS, CONTROLLER_QUEUE),
+    "large-results": lambda attacker: large(attacker, RESULTS, CONTROLLER_QUEUE),
+    "large-reports": lambda attacker: large(attacker, REPORTS, "report.n1"),
+}
+
+
+def main(url: str, act: str, seconds: str) -> None:
+    """Do it again and again for so long, whatever comes of it."""
+    once, end_s = ACTS[act](Attacker(url)), time.monotonic() + float(seconds)
+    done = refused = 0
+    while time.monotonic() < end_s:
+        try:
+            once()
+            done += 1
+        except (pika.exceptions.AMQPError, OSError):
+            refused += 1
+            time.sleep(0.01)
+    with suppress(BrokenPipeError):
+        print(done, refused, flush=True)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
