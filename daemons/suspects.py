@@ -12,7 +12,7 @@ from enum import Enum
 
 from daemons.agenda import Agenda
 from daemons.behalf import is_portal
-from daemons.roles import Role, who
+from daemons.roles import who
 from daemons.state import Cluster
 from shared.bus import topology
 from shared.messages import (
@@ -96,9 +96,7 @@ def refusal(sender: str, message: Message, reply_to: str, cluster: Cluster, via:
 
 def _answered_elsewhere(sender: str, reply_to: str) -> tuple[str, Offence]:
     """An answer goes where who has sent the request might write itself."""
-    asker = who(sender)
-    own = not reply_to or topology.is_reply_queue_of(sender, reply_to)
-    if own or (asker is not None and asker.role is Role.PROVIDER):
+    if not reply_to or topology.is_reply_queue_of(sender, reply_to):
         return "", Offence.NONE
     return f"{sender} may not have answers sent to {reply_to}", Offence.FORGERY
 

@@ -18,8 +18,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import MISSING, fields
 from enum import Enum
 from functools import cache
-from itertools import chain
-from operator import attrgetter
 from typing import Any, NoReturn, TypeVar, cast, get_args
 
 import msgspec
@@ -43,7 +41,7 @@ from shared.hints import (
 from shared.messages import MESSAGES, Message, Report
 from shared.record_reader import Reader, compile_reader
 from shared.scalars import INT_MAX, INT_MIN, TEXT_LENGTH_MAX
-from shared.texts import TextForm, are_labels, are_words, cleaned, fits
+from shared.texts import TextForm, are_words, cleaned, fits
 from shared.wire import ITEMS_MAX, KEYS_MAX, UNCHECKED_BYTES_MAX, from_bytes, to_bytes
 
 T = TypeVar("T")
@@ -509,7 +507,6 @@ _REPORT_HEAD = to_bytes({"k": Report.KIND, "v": Report.VERSION, "b": None}, "")[
 _REPORT_START = _REPORT_HEAD + bytes([0x80 + sum(part.default is MISSING for part in fields(Report))])
 _REPORT_AT = len(_REPORT_HEAD)
 _REPORT_DECODER = msgspec.msgpack.Decoder(Report)
-_WORDS_OF, _LABELS_OF = attrgetter("busy", "address", "definition"), attrgetter("vm")
 
 
 def decode(body: bytes) -> Message:
@@ -525,15 +522,14 @@ def decode(body: bytes) -> Message:
 
 
 def _has_plain_texts(report: Report) -> bool:
-    """Whether all texts of a report that begins as nearly every one does are surely of their forms; its size is
-    bounded, so that their lengths are seen to already."""
-    vms = report.vms
-    words = [report.node, report.boot_id, *chain.from_iterable(map(_WORDS_OF, vms))]
-    labels = [*map(_LABELS_OF, vms)]
-    for status in vms:
-        if status.migration_needs:
-            labels += status.migration_needs
-    return are_words(",".join(words)) and are_labels(",".join(labels))
+    """Whether all texts of a report that begins as nearly every one does are words, so that they are of their forms;
+    the types have seen to their lengths."""
+    texts = [report.node, report.boot_id]
+    for status in report.vms:
+        texts.append(status.vm)
+        if status.busy or status.address or status.definition or status.migration_needs:
+            texts += (status.busy, status.address, status.definition, *status.migration_needs)
+    return are_words(",".join(texts))
 
 
 def decode_strictly(body: bytes) -> Message:

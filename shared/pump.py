@@ -222,7 +222,7 @@ class Pump:
                 return None
             tag = None if event.queue in self._link.unacknowledged else event.tag
             arrived_s = event.arrived_s + behind_s
-            return fx.Received(tag, event.sender, message, event.reply_to, arrived_s=arrived_s)
+            return fx.Received(tag, event.sender, message, event.reply_to, "", "", arrived_s)
         if type(event) is Discarded:
             buried.append(Buried(event.queue, event.sender, event.reason, event.count))
             return None

@@ -66,11 +66,6 @@ def are_words(texts: str) -> bool:
     return texts.isascii() and texts.isprintable() and " " not in texts and ",-" not in texts and texts[:1] != "-"
 
 
-def are_labels(texts: str) -> bool:
-    """As `are_words`, of form LABEL."""
-    return texts.isascii() and texts.isprintable() and ",-" not in texts and texts[:1] != "-"
-
-
 def check_label(field: str, text: str) -> None:
     """Raise `InvalidValue` unless `text` is of form LABEL, so that it can be shown, and given to a program, as one."""
     _check(field, text, TextForm.LABEL)

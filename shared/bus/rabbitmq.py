@@ -28,7 +28,7 @@ from pika.adapters.utils import connection_workflow as opening  # type: ignore[i
 from shared.bus.dead import Burials, bury
 from shared.bus.inbox import Inbox, unfit
 from shared.bus.permissions import Grant, grant_of
-from shared.bus.rabbitmq_parts import Errand, Held, Step, words
+from shared.bus.rabbitmq_parts import Errand, Held, Step, culprit, returned, words
 from shared.bus.rabbitmq_values import (
     Address,
     Tls,
@@ -421,18 +421,18 @@ class RabbitConnection:
 
     def _on_loose_delivery(self, queue: str, _channel: Any, method: Any, properties: Any, body: bytes) -> None:
         delivery = self._received(queue, method, properties, body)
-        if wrong := unfit(delivery):
+        if wrong := returned(properties.headers) or unfit(delivery):
             self._begin_burial(delivery, wrong, None)
-            self._inbox.put_discarded(queue, delivery.sender, wrong)
+            self._inbox.put_discarded(queue, culprit(properties.headers) or delivery.sender, wrong)
             return
         self._inbox.put_delivery(delivery, loose=True)
 
     def _on_delivery(self, queue: str, channel: Any, method: Any, properties: Any, body: bytes) -> None:
         delivery = self._received(queue, method, properties, body)
         held = Held(channel, method.delivery_tag, delivery)
-        if wrong := unfit(delivery):
+        if wrong := returned(properties.headers) or unfit(delivery):
             self._begin_burial(delivery, wrong, held.acknowledge)
-            self._inbox.put_discarded(queue, delivery.sender, wrong)
+            self._inbox.put_discarded(queue, culprit(properties.headers) or delivery.sender, wrong)
             return
         self._held[delivery.tag] = held
         self._inbox.put_delivery(delivery, loose=False)

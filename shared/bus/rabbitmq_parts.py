@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+from shared.bus.topology import owner_of_queue
 from shared.errors import BusUnavailable, PermanentError, TrimtabError
 from shared.ports import Delivery
 
+FIRST_DEATH = "x-first-death-queue"  # of a message that a queue has sent on as a dead letter
 REFUSALS = (403, 404, 405, 406)  # not permitted, no such name, another's exclusive queue, another shape
 
 Step = Callable[[Any, Callable[..., None]], object]  # (channel, what to call when it is done)
@@ -63,3 +65,15 @@ def words(reason: BaseException) -> str:
     """What ended a channel or a connection, as people read it."""
     text = getattr(reason, "reply_text", "")
     return f"{text} ({getattr(reason, 'reply_code', 0)})" if text else f"{type(reason).__name__}: {reason}"
+
+
+def returned(headers: Mapping[str, Any] | None) -> str:
+    """Why nobody should be handed what came back out of another queue ("": it did not): none of ours sends anything
+    back, so that somebody has declared one which does, and the message says what was once said to whoever reads it."""
+    queue = headers.get(FIRST_DEATH) if headers else None
+    return f"it came back from the queue {str(queue)[:100]!r}" if queue else ""
+
+
+def culprit(headers: Mapping[str, Any] | None) -> str:
+    """Whose queue it was that sent a message back ("": nobody's, or it did not come back)."""
+    return owner_of_queue(str(headers.get(FIRST_DEATH, ""))) if headers else ""

@@ -114,6 +114,12 @@ def is_reply_queue_of(user: str, queue: str) -> bool:
     return queue == f"reply.{user}" or queue.startswith(f"reply.{user}.")
 
 
+def owner_of_queue(queue: str) -> str:
+    """The account whose own queue of answers or events this is ("": nobody's)."""
+    words = queue.split(".")
+    return f"{words[1]}.{words[2]}" if words[0] in ("reply", "events") and len(words) >= 3 else ""
+
+
 def web_key(app: str) -> str:
     """Routing key of what is measured of a web application."""
     return f"web.{app}"

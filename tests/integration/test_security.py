@@ -129,6 +129,21 @@ def test_the_broker_refuses_to_show_another_agents_queue(town: Town) -> None:
     thief.consume(agent_queue("n1").name, 1)  # its own
     thief.close()
 
+def test_answers_that_come_back_are_laid_to_whose_queue_it_was(town: Town) -> None:
+    """Given a queue of a user that sends on as a request whatever comes, when it is named for an answer, then the user
+    is accused, and the controller whose name is on what comes back is not."""
+    loop = "reply.user.joe.loop"
+    with pika.BlockingConnection(pika.URLParameters(town.harness.url("user.joe"))) as raw:
+        channel = raw.channel()
+        sent_on = {"x-dead-letter-exchange": REQUESTS, "x-dead-letter-routing-key": CONTROLLER_QUEUE}
+        channel.queue_declare(loop, exclusive=True, arguments={"x-message-ttl": 0, **sent_on})
+        for number in range(5):
+            properties = pika.BasicProperties(user_id="user.joe", reply_to=loop)
+            channel.basic_publish(REQUESTS, CONTROLLER_QUEUE, encode(Query(f"q{number}", "jobs")), properties)
+        wait_for(lambda: "user.joe" in town.alarms())
+    assert loop in town.alarms()["user.joe"]
+    assert "controller.a" not in town.alarms()
+
 
 # --- refused by the receiver -----------------------------------------------------------------------------------------
 

@@ -149,6 +149,18 @@ def test_a_newer_term_is_journaled_before_anything_else() -> None:
     assert only(rig.order(action(2, vm="k#0", term=7)), WriteJournal)[0].record == Accepted(action(2, vm="k#0", term=7))
 
 
+def test_a_term_that_cannot_have_come_about_is_not_kept() -> None:
+    """One that is kept for good and leaves no newer ones would silence the node for ever."""
+    rig = Rig()
+
+    for message in (Hello((1 << 63) - 1), EventsSeen(1 << 62, 1), Order(action(term=(1 << 33)))):
+        (effect,) = rig.send(message)
+        assert isinstance(effect, DeadLetter)
+        assert "cannot have come about" in effect.reason
+
+    assert rig.order(action(term=1 << 32))[0] == WriteJournal(TermSeen(1 << 32))
+
+
 def test_a_newer_term_is_kept_even_when_its_order_is_refused() -> None:
     rig = Rig()
     rig.order(action(term=7, boot_id="boot-0"))
