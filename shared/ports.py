@@ -7,6 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
+from msgspec import Struct
+
 from shared.admission import Grid, Pool, SlotFigures, Standing, Verdict
 from shared.agreement import Scheduling, Setup, WorkloadType
 from shared.bus.topology import QueueSpec
@@ -87,8 +89,7 @@ class Sampler(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class Delivery:
+class Delivery(Struct, frozen=True, gc=False):
     """A message for a consumer. `tag` is for `acknowledge` and `dead_letter`; `sender` was checked by the broker.
     `arrived_s`: when it came, by the bus's own clock (`Bus.now_s`), however long it waited since."""
 

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from msgspec import structs
 
 from shared.bus.faults import BusFaults, FaultKind, FaultRule
 from shared.bus.topology import EVENTS, REPLIES, REPORTS, RESULTS, QueueSpec
@@ -154,7 +155,7 @@ class NeverMarksRedelivered(Mutant):
 
     def change(self, event: BusEvent) -> BusEvent:
         """Take the mark off."""
-        return replace(event, redelivered=False) if isinstance(event, Delivery) else event
+        return structs.replace(event, redelivered=False) if isinstance(event, Delivery) else event
 
 
 class AlwaysMarksRedelivered(Mutant):
@@ -162,7 +163,7 @@ class AlwaysMarksRedelivered(Mutant):
 
     def change(self, event: BusEvent) -> BusEvent:
         """Put the mark on."""
-        return replace(event, redelivered=True) if isinstance(event, Delivery) else event
+        return structs.replace(event, redelivered=True) if isinstance(event, Delivery) else event
 
 
 class HidesSender(Mutant):
@@ -170,7 +171,7 @@ class HidesSender(Mutant):
 
     def change(self, event: BusEvent) -> BusEvent:
         """Replace the sender."""
-        return replace(event, sender=self.user) if isinstance(event, Delivery) else event
+        return structs.replace(event, sender=self.user) if isinstance(event, Delivery) else event
 
 
 class RefusesAll(Mutant):
@@ -186,7 +187,11 @@ class TextOnly(Mutant):
 
     def change(self, event: BusEvent) -> BusEvent:
         """Mask each byte."""
-        return replace(event, body=bytes(b & 127 for b in event.body[:999])) if isinstance(event, Delivery) else event
+        return (
+            structs.replace(event, body=bytes(b & 127 for b in event.body[:999]))
+            if isinstance(event, Delivery)
+            else event
+        )
 
 
 class StampsLate(Mutant):
@@ -194,7 +199,7 @@ class StampsLate(Mutant):
 
     def change(self, event: BusEvent) -> BusEvent:
         """Stamp it anew."""
-        return replace(event, arrived_s=self.inner.now_s()) if isinstance(event, Delivery) else event
+        return structs.replace(event, arrived_s=self.inner.now_s()) if isinstance(event, Delivery) else event
 
 
 class Hoards(Mutant):

@@ -129,6 +129,7 @@ def test_the_broker_refuses_to_show_another_agents_queue(town: Town) -> None:
     thief.consume(agent_queue("n1").name, 1)  # its own
     thief.close()
 
+
 def test_answers_that_come_back_are_laid_to_whose_queue_it_was(town: Town) -> None:
     """Given a queue of a user that sends on as a request whatever comes, when it is named for an answer, then the user
     is accused, and the controller whose name is on what comes back is not."""
