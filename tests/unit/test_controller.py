@@ -306,6 +306,16 @@ def test_a_vm_of_no_known_job_is_counted_and_never_touched() -> None:
     assert desk.controller.cluster.nodes["n1"].room_mib() == 500.0
 
 
+def test_reports_that_waited_do_not_make_a_clock_wrong() -> None:
+    """A report says when it came; that it is heard late is the controller's doing."""
+    desk = Desk(nodes=["n1"]).lead()
+    for _ in range(20):
+        said = (desk.next_seq("n1"), desk.now_s - 30.0, desk.controller.agenda.term)
+        report = Report("n1", desk.boots["n1"], *said, NodeSample(), ())
+        desk.feed(Received(None, "agent.n1", report, arrived_s=desk.now_s - 30.0))
+    assert not desk.happenings("clock-skewed")
+
+
 def test_a_node_whose_clock_is_off_is_not_acted_on() -> None:
     desk = Desk(nodes=["n1"]).lead()
     for _ in range(9):
