@@ -226,6 +226,10 @@ class Inbox:
         """Of the deliveries that were taken last, the one with this tag."""
         return next((delivery for delivery in self.passed if delivery.tag == tag), None)
 
+    def detach(self) -> None:
+        """Call `refuse` no more: its connection is over, and must not be held by what waits."""
+        self._refuse = _ignore
+
     def clear(self) -> None:
         """Forget everything."""
         with self._lock:
@@ -234,6 +238,10 @@ class Inbox:
             self._senders.clear()
             self._bytes, self._lost = 0, None
         self.wake()
+
+
+def _ignore(delivery: Delivery) -> None:
+    del delivery
 
 
 def unfit(delivery: Delivery) -> str:

@@ -352,6 +352,7 @@ class RabbitConnection:
         """Hold nothing of pika and have it hold nothing of us. Else each connection that was lost would stay until the
         whole heap is looked through, which a process with few objects to spare seldom does."""
         self._jobs = deque(maxlen=0)  # what is posted from now on is not done
+        self._inbox.detach()
         self._held.clear()
         self._errands.clear()
         self._unconfirmed.clear()

@@ -29,7 +29,8 @@ OVER_MAX = 50  # messages that wait of an account that has used its share up
 class Share:
     """What one account gets: the longest body, how many messages and bytes wait here at most, and how many messages,
     bytes and seconds of work it is served a second, all three at once. How many connections and channels the broker
-    lets it have (0: as many as it likes), once it was set up."""
+    lets it have (0: as many as it likes), once it was set up; those that the network has cut count until the broker has
+    noticed."""
 
     body_bytes_max: int
     waiting_max: int
@@ -42,12 +43,12 @@ class Share:
 
 
 # A report of 5,000 VMs has about half a MiB.
-AGENT = Share(MIB, 1_000, 4 * MIB, 200.0, float(MIB), 0.1, 4, 64)
+AGENT = Share(MIB, 1_000, 4 * MIB, 200.0, float(MIB), 0.1, 16, 64)
 USER = Share(256 * KIB, 200, MIB, 20.0, 128.0 * KIB, 0.05, 16, 128)
 OWNER = Share(MIB, 200, 4 * MIB, 20.0, 256.0 * KIB, 0.1, 16, 128)  # agreements hold distributions of demand
 PORTAL = Share(MIB, 500, 8 * MIB, 200.0, float(MIB), 0.5, 16, 256)
 OPERATOR = Share(BODY_BYTES_MAX, 500, 16 * MIB, 200.0, 4.0 * MIB, 0.5, 64, 512)
-WEB = Share(64 * KIB, 200, MIB, 20.0, 64.0 * KIB, 0.05, 4, 32)
+WEB = Share(64 * KIB, 200, MIB, 20.0, 64.0 * KIB, 0.05, 16, 32)
 CONTROLLER = Share(BODY_BYTES_MAX, 10_000, 64 * MIB, math.inf, math.inf, math.inf, 0, 0)
 OTHERS = WEB
 SHARES = {

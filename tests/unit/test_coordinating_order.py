@@ -48,7 +48,7 @@ def test_jobs_that_arrive_at_the_instant_of_the_managers_timer_do_not_count_yet(
     desk.pass_time(LEASE_S - 0.5)
     desk.now_s = LEASE_S
     asked = job("late", instances=4, memory_mib=4_000, separate=True, environment="hpc")
-    received = fx.Received(desk.delivery(), OPERATOR, SubmitJob("late", asked), "replies")
+    received = fx.Received(desk.delivery(), OPERATOR, SubmitJob("late", asked), "")
     desk.carry(desk.controller.handle(received, desk.now_s))
     desk.settle()
     assert desk.held() == {"hpc": 1}
