@@ -10,6 +10,7 @@ from rich.console import Group
 from rich.text import Text
 
 from daemons.cli.connection import Line, Refused
+from daemons.cli.numbers import Whole
 from daemons.cli.output import REFUSED, emit, messages, wants_json
 from daemons.cli.render import record
 from shared.messages import PAGED_QUERIES, Assess, Query, Reply, Request
@@ -30,7 +31,7 @@ env_option = click.option(
     "--env", "environment", default="", callback=_name, help="The environment that it is submitted to."
 )
 limit_option = click.option(
-    "--limit", type=click.IntRange(1, ROWS_MAX), default=1000, show_default=True, help="Most rows to show."
+    "--limit", type=Whole(1, ROWS_MAX), default=1000, show_default=True, help="Most rows to show."
 )
 
 

@@ -13,6 +13,7 @@ from rich.text import Text
 from daemons.cli.agreementfile import read_agreement
 from daemons.cli.asking import limit_option, view
 from daemons.cli.connection import Line, Refused, bus_options, change_options
+from daemons.cli.numbers import Number
 from daemons.cli.output import REFUSED, emit, output_option
 from daemons.cli.render import listing, record, rows_of, time_text
 from shared.model import check_name
@@ -55,7 +56,7 @@ def show(line: Line, name: str, limit: int) -> None:
 @click.argument("file", type=click.Path(path_type=Path))
 @click.option(
     "--assure",
-    type=click.FloatRange(0.0, 1.0, min_open=True),
+    type=Number(0.0, 1.0, above=True),
     metavar="X",
     help="Also show the cheapest classes with which this part of the demand is served.",
 )

@@ -17,6 +17,7 @@ import click
 from rich.console import Group
 from rich.text import Text
 
+from daemons.cli.numbers import Whole
 from daemons.cli.output import emit, output_option
 from daemons.cli.secret_files import folder_of_ours, write_secret
 from shared.errors import Infeasible, InvalidInput, Problem
@@ -67,7 +68,7 @@ def _hosts(_: click.Context, __: click.Parameter, value: str) -> tuple[str, ...]
 )
 @click.option(
     "--days",
-    type=click.IntRange(1, AUTHORITY_DAYS),
+    type=Whole(1, AUTHORITY_DAYS),
     default=825,
     show_default=True,
     help="How long the broker's certificate is good for.",

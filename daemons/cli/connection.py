@@ -16,6 +16,7 @@ from uuid import uuid4
 
 import click
 
+from daemons.cli.numbers import Number
 from daemons.cli.secret_options import without_password
 from shared import tomlfile
 from shared.bus import topology
@@ -339,7 +340,7 @@ _config = click.option(
 )
 _timeout = click.option(
     "--timeout",
-    type=click.FloatRange(0.1, TIMEOUT_MAX_S),
+    type=Number(0.1, TIMEOUT_MAX_S),
     metavar="S",
     help=f"Seconds to wait for an answer; {TIMEOUT_S:g} if nothing is configured.",
 )

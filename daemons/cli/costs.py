@@ -10,6 +10,7 @@ from rich.console import Group, RenderableType
 
 from daemons.cli.asking import view
 from daemons.cli.connection import Line, bus_options
+from daemons.cli.numbers import Whole
 from daemons.cli.output import emit, output_option
 from daemons.cli.render import listing, record, rows_of, shown
 
@@ -30,7 +31,7 @@ COLUMNS = (
 
 
 @click.command()
-@click.option("--days", type=click.IntRange(1, DAYS_MAX), default=14, show_default=True, help="The last so many days.")
+@click.option("--days", type=Whole(1, DAYS_MAX), default=14, show_default=True, help="The last so many days.")
 @bus_options
 @output_option
 def costs(line: Line, days: int) -> None:

@@ -15,6 +15,7 @@ from daemons.cli.agreement_xml import to_xml
 from daemons.cli.agreementfile import read_agreement, understood
 from daemons.cli.asking import inner, limit_option, view
 from daemons.cli.connection import TIMEOUT_MAX_S, Line, Refused, bus_options, change_options
+from daemons.cli.numbers import Number, Whole
 from daemons.cli.output import emit, messages, output_option, wants_json
 from daemons.cli.plugged import PluggedGroup
 from daemons.cli.render import listing, record, rows_of, shown
@@ -71,7 +72,7 @@ _named = click.argument("name", callback=_name)
 _wait = click.option(
     "--wait",
     "wait_s",
-    type=click.FloatRange(0.1, TIMEOUT_MAX_S),
+    type=Number(0.1, TIMEOUT_MAX_S),
     metavar="S",
     help="Wait until it is so, at most so many seconds; without it what was asked for is only taken in.",
 )
@@ -236,7 +237,7 @@ def _upper(_: click.Context, __: click.Parameter, value: str | None) -> str | in
 
 @env.command()
 @_named
-@click.option("--lower", type=click.IntRange(0, UNITS_MAX), help="Units that only it or its partner may have.")
+@click.option("--lower", type=Whole(0, UNITS_MAX), help="Units that only it or its partner may have.")
 @click.option(
     "--upper",
     callback=_upper,

@@ -13,6 +13,7 @@ import click
 
 from daemons.cli.connection import Line, bus_options
 from daemons.cli.history_options import moment, opened_history
+from daemons.cli.numbers import Whole
 from daemons.cli.output import output_option, wants_json
 from daemons.cli.render import time_text
 from daemons.cli.secret_options import without_password
@@ -28,7 +29,7 @@ PAST_MAX = 100_000  # events of the store that are printed
 @click.command()
 @click.option("--follow", is_flag=True, help="Go on with what happens from now on, until interrupted.")
 @click.option("--since", metavar="TIME", help="What happened since: 90s, 15m, 2h, 3d, 1w, or a time with an offset.")
-@click.option("--count", type=click.IntRange(1), help="End after so many events.")
+@click.option("--count", type=Whole(1), help="End after so many events.")
 @click.option(
     "--store",
     "store_url",

@@ -13,6 +13,7 @@ from rich.text import Text
 from daemons.cli.asking import name_option
 from daemons.cli.connection import Line, bus_options
 from daemons.cli.loadfile import LoadFile, draw, job_of, read_load
+from daemons.cli.numbers import Number, Whole
 from daemons.cli.output import REFUSED, emit, messages, output_option
 from daemons.models.load import DrawnJobs
 from shared.messages import Reply, SubmitJob
@@ -33,10 +34,10 @@ class _Tally:
 
 @click.command()
 @click.argument("profile", type=click.Path(path_type=Path))
-@click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Another seed, other jobs.")
+@click.option("--seed", type=Whole(0), default=0, show_default=True, help="Another seed, other jobs.")
 @click.option(
     "--speed",
-    type=click.FloatRange(0.0, SPEED_MAX, min_open=True),
+    type=Number(0.0, SPEED_MAX, above=True),
     default=1.0,
     show_default=True,
     help="So many times faster than the profile says; jobs take as long as ever.",

@@ -11,6 +11,7 @@ from rich.text import Text
 from daemons.cli import complete
 from daemons.cli.asking import limit_option, tell, view
 from daemons.cli.connection import Line, bus_options, change_options
+from daemons.cli.numbers import Whole
 from daemons.cli.output import CommandGroup, emit, output_option
 from daemons.cli.render import listing, record, rows_of
 from shared.messages import ApprovePlan, DryRun, RejectPlan, SetDeciding
@@ -26,7 +27,7 @@ def plan() -> None:
 
 
 @plan.command()
-@click.option("--decision", type=click.IntRange(1), help="The number of one that is still kept.")
+@click.option("--decision", type=Whole(1), help="The number of one that is still kept.")
 @limit_option
 @bus_options
 @output_option
@@ -37,7 +38,7 @@ def show(line: Line, decision: int | None, limit: int) -> None:
 
 
 @plan.command()
-@click.argument("decision", type=click.IntRange(1))
+@click.argument("decision", type=Whole(1))
 @change_options
 @output_option
 def approve(line: Line, decision: int) -> None:
@@ -46,7 +47,7 @@ def approve(line: Line, decision: int) -> None:
 
 
 @plan.command()
-@click.argument("decision", type=click.IntRange(1))
+@click.argument("decision", type=Whole(1))
 @change_options
 @output_option
 def reject(line: Line, decision: int) -> None:
@@ -55,7 +56,7 @@ def reject(line: Line, decision: int) -> None:
 
 
 @plan.command()
-@click.option("--limit", type=click.IntRange(1, HISTORY_MAX), default=20, show_default=True, help="Most to show.")
+@click.option("--limit", type=Whole(1, HISTORY_MAX), default=20, show_default=True, help="Most to show.")
 @click.option(
     "--workload",
     default="",

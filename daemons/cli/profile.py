@@ -14,6 +14,7 @@ from rich.text import Text
 from daemons.cli.asking import limit_option, view
 from daemons.cli.connection import Line, NoAnswer, bus_options, change_options
 from daemons.cli.jobfile import read_job
+from daemons.cli.numbers import Number, Whole
 from daemons.cli.output import REFUSED, CommandGroup, emit, messages, output_option
 from daemons.cli.render import listing, rows_of
 from shared.loading import STANDARD_COPIES_MAX, STANDARD_RUN_S_MAX, StandardJob, StandardRun
@@ -70,14 +71,14 @@ def _shown(data: Mapping[str, Any]) -> RenderableType:
 )
 @click.option(
     "--seconds",
-    type=click.FloatRange(0.1, STANDARD_RUN_S_MAX),
+    type=Number(0.1, STANDARD_RUN_S_MAX),
     default=20.0,
     show_default=True,
     help="How long the standard job runs.",
 )
 @click.option(
     "--copies",
-    type=click.IntRange(1, STANDARD_COPIES_MAX),
+    type=Whole(1, STANDARD_COPIES_MAX),
     default=None,
     help="So many side by side; of a job's file 1, then 2, up to so many.",
 )

@@ -11,6 +11,7 @@ from typing import Any
 
 import click
 
+from daemons.cli.numbers import Number
 from daemons.cli.output import CommandGroup, emit, output_option, two_columns
 from daemons.cli.secret_options import without_password
 from daemons.store import Retention, SqlStore
@@ -122,12 +123,12 @@ def restore(opened: _Opened, file: Path, force: bool) -> None:
 
 
 _snapshots_mib = click.option(
-    "--snapshots-mib", type=click.FloatRange(min=0), help="MiB of what decisions were computed from; 0: any number."
+    "--snapshots-mib", type=Number(0.0, 1e9), help="MiB of what decisions were computed from; 0: any number."
 )
 
 
 def _days(name: str, what: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    return click.option(f"--{name.replace('_', '-')}-days", type=click.FloatRange(min=0), help=f"Days that {what}.")
+    return click.option(f"--{name.replace('_', '-')}-days", type=Number(0.0, 1e6), help=f"Days that {what}.")
 
 
 @store.command()

@@ -11,6 +11,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from daemons.cli.numbers import Number, plain_number
 from daemons.cli.output import emit, output_option
 from daemons.local_time import check_zone
 from daemons.models.assurance.calendar import slot_count
@@ -27,10 +28,9 @@ THETAS_MAX = 20
 def _thetas(_: click.Context, __: click.Parameter, text: str) -> dict[str, float]:
     found: dict[str, float] = {}
     for word in (part.strip() for part in text.split(",")):
-        try:
-            value = float(word)
-        except ValueError as error:
-            raise click.BadParameter(f"{word!r} is no number: expected numbers such as {THETAS}") from error
+        value = plain_number(word)
+        if math.isnan(value):
+            raise click.BadParameter(f"{word!r} is no number: expected numbers above 0 and below 1, such as {THETAS}")
         if value == 1.0:
             raise click.BadParameter(
                 "1 is no class predictable but guaranteed, which needs slot_peak: expected below 1"
@@ -47,11 +47,10 @@ def _servers(_: click.Context, __: click.Parameter, texts: tuple[str, ...]) -> d
     found: dict[str, float] = {}
     for text in texts:
         name, _sign, amount = text.partition("=")
-        try:
-            found[name.strip()] = float(amount)
-        except ValueError as error:
-            raise click.BadParameter(f"{text!r}: expected a resource and an amount, such as memory_gib=64") from error
-        if not (math.isfinite(found[name.strip()]) and found[name.strip()] > 0.0):
+        value = found[name.strip()] = plain_number(amount)
+        if math.isnan(value):
+            raise click.BadParameter(f"{text!r}: expected a resource and an amount, such as memory_gib=64")
+        if not 0.0 < value < math.inf:
             raise click.BadParameter(f"{text!r}: expected an amount above 0")
     return found
 
@@ -76,11 +75,19 @@ def _zone(_: click.Context, __: click.Parameter, name: str | None) -> ZoneInfo |
 
 @click.command()
 @click.argument("demand", metavar="DEMAND.csv", type=click.Path(path_type=Path))
-@click.option("--slot", "slot_s", type=float, callback=_slot, default=3_600.0, show_default=True, help="Length in s.")
+@click.option(
+    "--slot",
+    "slot_s",
+    type=Number(1.0, 86_400.0),
+    callback=_slot,
+    default=3_600.0,
+    show_default=True,
+    help="Length in s.",
+)
 @click.option(
     "--target-utilisation",
     "target",
-    type=click.FloatRange(1e-6, 1.0),
+    type=Number(1e-6, 1.0),
     default=0.5,
     show_default=True,
     help="Part of a CPU that is to be used, for traces of utilisation.",

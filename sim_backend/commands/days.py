@@ -15,6 +15,7 @@ from rich.console import RenderableType
 from rich.progress import Progress
 from rich.table import Table
 
+from daemons.cli.numbers import Number, Whole
 from daemons.cli.output import emit, messages, output_option
 from daemons.models.deadline.rules import METHODS
 from daemons.price_feed import PriceFeed
@@ -41,23 +42,27 @@ COLUMNS = {
 }
 BASE = "threshold"
 DAYS_MAX = 1_000
+FIRST_DAY_MAX = 100_000
+SERVICE_MAX_S = 1e7
 
 
 @click.command()
 @click.argument("log", type=click.Path(path_type=Path))
 @click.option("--prices", type=click.Path(path_type=Path), required=True, help="CSV of the price of every hour.")
 @click.option("--column", default="price_eur_per_mwh", show_default=True, help="The column of the price.")
-@click.option("--factor", type=float, default=0.001, show_default=True, help="What makes it a price per kWh.")
+@click.option(
+    "--factor", type=Number(1e-9, 1e9), default=0.001, show_default=True, help="What makes it a price per kWh."
+)
 @click.option("--timezone", default="UTC", show_default=True, help="Whose clock the times of the prices are of.")
 @click.option("--from", "from_day", type=click.DateTime(("%Y-%m-%d",)), required=True, help="The first day's prices.")
-@click.option("--first-day", type=click.IntRange(1), default=7, show_default=True, help="The first day of the log.")
-@click.option("--days", "count", type=click.IntRange(1, DAYS_MAX), default=30, show_default=True, help="How many.")
-@click.option("--nodes", type=click.IntRange(1, 1_000), default=6, show_default=True, help="Nodes of one job each.")
 @click.option(
-    "--confidence", type=click.FloatRange(0.5, 0.999999), default=0.99, show_default=True, help="The promise."
+    "--first-day", type=Whole(1, FIRST_DAY_MAX), default=7, show_default=True, help="The first day of the log."
 )
+@click.option("--days", "count", type=Whole(1, DAYS_MAX), default=30, show_default=True, help="How many.")
+@click.option("--nodes", type=Whole(1, 1_000), default=6, show_default=True, help="Nodes of one job each.")
+@click.option("--confidence", type=Number(0.5, 0.999999), default=0.99, show_default=True, help="The promise.")
 @click.option("--policies", default=",".join(METHODS), help="Their names with commas between them; all of them.")
-@click.option("--service-s", type=click.FloatRange(1.0), help="Draw run times, exponential with this mean.")
+@click.option("--service-s", type=Number(1.0, SERVICE_MAX_S), help="Draw run times, exponential with this mean.")
 @click.option(
     "--removal",
     "removals",
@@ -67,9 +72,7 @@ DAYS_MAX = 1_000
     show_default=True,
     help="What becomes of jobs on nodes that leave service; may be given more than once.",
 )
-@click.option(
-    "--seed", type=click.IntRange(0), default=0, show_default=True, help="Of the time that nodes take to wake."
-)
+@click.option("--seed", type=Whole(0), default=0, show_default=True, help="Of the time that nodes take to wake.")
 @output_option
 def days(
     log: Path,

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import click
 
+from daemons.cli.numbers import Number, Whole
 from daemons.cli.output import emit, output_option, wants_json
 from daemons.models.adjustment import adjusted
 from shared.errors import InvalidInput, Problem
@@ -28,7 +29,7 @@ def _time(_: click.Context, __: click.Parameter, value: str | None) -> datetime 
 
 @click.command()
 @click.argument("requests", metavar="REQUESTS.csv", type=click.Path(path_type=Path))
-@click.option("--peak", type=click.IntRange(1, PEAK_MAX), default=64, show_default=True, help="Most instances.")
+@click.option("--peak", type=Whole(1, PEAK_MAX), default=64, show_default=True, help="Most instances.")
 @click.option(
     "--step",
     type=click.Choice(("hour", "minute")),
@@ -37,7 +38,7 @@ def _time(_: click.Context, __: click.Parameter, value: str | None) -> datetime 
     help="By the mean of each hour, or by the adjustment rule every 20 s.",
 )
 @click.option("--start", callback=_time, metavar="TIME", help="The time that is 0 s; the first row's if not given.")
-@click.option("--window", "window_s", type=click.FloatRange(MINUTE_S, SECONDS_MAX), metavar="S", help="So long.")
+@click.option("--window", "window_s", type=Number(MINUTE_S, SECONDS_MAX), metavar="S", help="So long.")
 @output_option
 def demand(requests: Path, peak: int, step: str, start: datetime | None, window_s: float | None) -> None:
     """Turn counts of requests into a series of instances for `trimtab env advise` and `trimtab sim coordinate`."""

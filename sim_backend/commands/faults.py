@@ -9,6 +9,7 @@ from rich.console import Group, RenderableType
 from rich.progress import Progress
 from rich.table import Table
 
+from daemons.cli.numbers import Whole
 from daemons.cli.output import emit, messages, output_option, two_columns
 from shared.clock import perf_s
 from shared.plugins import find_policy
@@ -39,7 +40,7 @@ def seed_range(text: str) -> range:
 @click.command()
 @click.option("--seeds", type=seed_range, required=True, metavar="A-B", help="The seeds to run, both included.")
 @click.option(
-    "--nodes", type=click.IntRange(NODES_MIN, NODES_MAX), default=NODES_MIN, show_default=True, help="Nodes per world."
+    "--nodes", type=Whole(NODES_MIN, NODES_MAX), default=NODES_MIN, show_default=True, help="Nodes per world."
 )
 @click.option("--policy", help="Any registered placement policy; without it seeds take turns through several.")
 @click.option(
@@ -49,7 +50,7 @@ def seed_range(text: str) -> range:
 )
 @click.option(
     "--hours",
-    type=click.IntRange(HOURS_MIN, HOURS_MAX),
+    type=Whole(HOURS_MIN, HOURS_MAX),
     default=HOURS_MIN,
     show_default=True,
     help="With --environments: how long faults go on.",

@@ -13,6 +13,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from daemons.cli.numbers import Number, Whole
 from daemons.cli.output import REFUSED, emit, messages, output_option
 from daemons.models.outlook import Target, after, outlook_of, slowed_by, unchanged
 from daemons.policies.placement.sharers import CHOICES
@@ -33,22 +34,11 @@ Row = dict[str, Any]
 Where = dict[int, list[tuple[str, float]]]
 
 
-def _tolerance(text: str) -> float:
-    """A finite number, at least 0 (click's own type lets NaN through)."""
-    try:
-        number = float(text)
-    except ValueError:
-        number = math.nan
-    if not 0.0 <= number < math.inf:
-        raise click.BadParameter(f"{text!r}: expected a number, 0 or above")
-    return number
-
-
 @click.command()
 @click.argument("file", metavar="SNAPSHOT.json", type=click.Path(path_type=Path))
 @click.option("--policy", default=DEFAULT_POLICY, show_default=True, help="Any registered placement policy.")
-@click.option("--heads", type=click.IntRange(1), help="apc: how many jobs are tried as the first to be placed.")
-@click.option("--tolerance", type=_tolerance, metavar="X", help="apc: smaller gains of utility change nothing.")
+@click.option("--heads", type=Whole(1, 1_000_000), help="apc: how many jobs are tried as the first to be placed.")
+@click.option("--tolerance", type=Number(0.0, 1e9), metavar="X", help="apc: smaller gains of utility change nothing.")
 @click.option("--guard", type=click.Choice(GUARDS), help="apc: whether only a more urgent job may displace another.")
 @click.option("--sharing", type=click.Choice(CHOICES), help="first-fit, edf: how the node is chosen where disks count.")
 @output_option

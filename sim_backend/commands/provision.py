@@ -11,6 +11,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from daemons.cli.numbers import Whole
 from daemons.cli.output import REFUSED, emit, messages, output_option
 from daemons.models.deadline.rules import METHODS
 from sim_backend.experiments.provisioning_report import PolicyReport, ProvisionReport, report_of
@@ -35,8 +36,8 @@ def policy_names(text: str | None) -> tuple[str, ...]:
 
 @click.command()
 @click.argument("scenario", metavar="SCENARIO.toml", type=click.Path(path_type=Path))
-@click.option("--monte-carlo", "runs", type=click.IntRange(1, RUNS_MAX), metavar="RUNS", help="Also play RUNS periods.")
-@click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Of what is played at random.")
+@click.option("--monte-carlo", "runs", type=Whole(1, RUNS_MAX), metavar="RUNS", help="Also play RUNS periods.")
+@click.option("--seed", type=Whole(0), default=0, show_default=True, help="Of what is played at random.")
 @click.option("--policies", type=policy_names, metavar="NAME,NAME", help="Only these; all if not given.")
 @output_option
 def provision(scenario: Path, runs: int | None, seed: int, policies: tuple[str, ...] | None) -> None:

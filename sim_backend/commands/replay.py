@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import click
 import numpy as np
 
+from daemons.cli.numbers import Number, Whole
 from daemons.cli.output import emit, messages, output_option, two_columns
 from shared.costs import COSTS, OperationCosts
 from shared.errors import Infeasible
@@ -24,27 +25,6 @@ ENGINES = ("direct", "closed-loop")
 NOISE_MAX = 3.0
 WINDOW_MAX_S = 1e12
 DIGITS_MAX = 12
-
-
-def _number(text: str, least: float, most: float) -> float:
-    """A finite number within bounds (click's own type lets NaN through)."""
-    try:
-        number = float(text)
-    except ValueError:
-        number = math.nan
-    if not least <= number <= most:
-        raise click.BadParameter(f"{text!r}: expected a number from {least:g} to {most:g}")
-    return number
-
-
-def seconds(text: str) -> float:
-    """A length of time, at least a millisecond."""
-    return _number(text, 1e-3, WINDOW_MAX_S)
-
-
-def sigma(text: str) -> float:
-    """A log-deviation."""
-    return _number(text, 0.0, NOISE_MAX)
 
 
 def job_numbers(text: str) -> frozenset[int]:
@@ -67,17 +47,17 @@ class _Setting:
 
 @click.command()
 @click.argument("log", type=click.Path())
-@click.option("--nodes", type=click.IntRange(1, INSTANCES_MAX), required=True, help="How many nodes the cluster has.")
+@click.option("--nodes", type=Whole(1, INSTANCES_MAX), required=True, help="How many nodes the cluster has.")
 @click.option(
     "--window",
     "window_s",
-    type=seconds,
+    type=Number(1e-3, WINDOW_MAX_S),
     metavar="SECONDS",
     help="Jobs submitted in [0, window) of the log's clock; the replay ends there. Without it, all jobs.",
 )
 @click.option(
     "--divide-sizes",
-    type=click.IntRange(1),
+    type=Whole(1, 1_000_000),
     default=1,
     show_default=True,
     help="Processors per node: a job's size is its processors divided by this, rounded up.",
@@ -94,11 +74,11 @@ class _Setting:
     show_default=True,
     help="Policy and world alone, or the real controller and agents over the in-process bus.",
 )
-@click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Seed of what is drawn at random.")
+@click.option("--seed", type=Whole(0), default=0, show_default=True, help="Seed of what is drawn at random.")
 @click.option(
     "--noise",
-    type=sigma,
-    default="0",
+    type=Number(0.0, NOISE_MAX),
+    default=0.0,
     metavar="SIGMA",
     show_default=True,
     help="Log-deviation of the true work of jobs from the stated one.",

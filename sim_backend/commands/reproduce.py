@@ -11,6 +11,7 @@ from rich.console import Group, RenderableType
 from rich.progress import Progress
 from rich.table import Table
 
+from daemons.cli.numbers import Whole
 from daemons.cli.output import CommandGroup, emit, messages, output_option
 from daemons.report.draw import can_draw
 from shared.errors import InvalidInput, Problem
@@ -23,7 +24,7 @@ SEEDS = 5
 
 
 _seeds_option = click.option(
-    "--seeds", type=click.IntRange(1, SEEDS_MAX), default=SEEDS, show_default=True, help="Runs with seeds 0, 1, ..."
+    "--seeds", type=Whole(1, SEEDS_MAX), default=SEEDS, show_default=True, help="Runs with seeds 0, 1, ..."
 )
 _plots_option = click.option(
     "--plots", type=click.Path(file_okay=False, path_type=Path), metavar="FOLDER", help="Draw the figures into it."

@@ -15,6 +15,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskProgressColumn, TextColumn
 
 from agents.settings import AgentSettings
+from daemons.cli.numbers import Number, Whole
 from daemons.cli.output import emit, messages, output_option, two_columns
 from daemons.controller import Controller
 from daemons.models.level import JobDemand
@@ -60,11 +61,11 @@ class Moment:
 
 
 @click.command()
-@click.option("--nodes", type=click.IntRange(1, NODES_MAX), default=25, show_default=True, help="Nodes of 4 x 3.9 GHz.")
-@click.option("--jobs", type=click.IntRange(1, JOBS_MAX), default=200, show_default=True, help="Jobs to submit.")
+@click.option("--nodes", type=Whole(1, NODES_MAX), default=25, show_default=True, help="Nodes of 4 x 3.9 GHz.")
+@click.option("--jobs", type=Whole(1, JOBS_MAX), default=200, show_default=True, help="Jobs to submit.")
 @click.option(
     "--web-load",
-    type=click.FloatRange(0.0, 1.0),
+    type=Number(0.0, 1.0),
     default=0.5,
     show_default=True,
     help="Mean part of the CPU that the requests of a web application use; 0: there is none.",
@@ -78,7 +79,7 @@ class Moment:
 @click.option(
     "--costs", type=click.Choice(tuple(COSTS)), default="paper", show_default=True, help="What operations on VMs take."
 )
-@click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Seed of the jobs.")
+@click.option("--seed", type=Whole(0), default=0, show_default=True, help="Seed of the jobs.")
 @click.option(
     "--output-folder",
     type=click.Path(file_okay=False, path_type=Path),

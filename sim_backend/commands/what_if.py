@@ -13,6 +13,7 @@ from rich.text import Text
 
 from daemons.alteration import alteration
 from daemons.cli.history_options import check_span, history_options, span_options
+from daemons.cli.numbers import Whole
 from daemons.cli.output import emit, output_option
 from daemons.cli.render import time_text
 from daemons.cli.snapshot_replay import Tell, other_options, progress_option
@@ -38,7 +39,7 @@ from sim_backend.what_if.values import Log
     help="A controller's configuration for what snapshots do not say; its defaults if not given.",
 )
 @other_options
-@click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Of the times that nodes take.")
+@click.option("--seed", type=Whole(0), default=0, show_default=True, help="Of the times that nodes take.")
 @progress_option
 @output_option
 def what_if(

@@ -13,6 +13,7 @@ from rich.progress import Progress
 from rich.table import Table
 from rich.text import Text
 
+from daemons.cli.numbers import Number, Whole
 from daemons.cli.output import emit, messages, output_option
 from shared.errors import InvalidInput, Problem
 from shared.model import check_name
@@ -40,22 +41,28 @@ COLUMNS = (
     "lacks",
 )
 T = TypeVar("T")
-_positive = click.FloatRange(0.0, 1e9, min_open=True)
+_positive = Number(0.0, 1e9, above=True)
 _file = click.Path(path_type=Path)
 
 
 @click.command()
 @click.option("--log", type=_file, metavar="LOG.swf", help="Jobs of the batch side, plain or gzip.")
 @click.option("--demand", type=_file, metavar="DEMAND.csv", help="Nodes that the web side needs: columns t_s and vms.")
-@click.option("--divide-sizes", type=click.IntRange(1, 1_000_000), default=1, show_default=True, help="CPUs per node.")
-@click.option("--skip-jobs", type=int, multiple=True, metavar="N", help="Leave a job out; may be given more than once.")
-@click.option("--window", "window_s", type=click.FloatRange(1.0, SECONDS_MAX), metavar="S", help="Play so long.")
-@click.option("--scale", type=click.FloatRange(1e-6, 1e6), default=1.0, show_default=True, help="Times the demand.")
-@click.option("--nodes", type=click.IntRange(1, NODES_MAX), metavar="N", help="Of a batch cluster of its own.")
+@click.option("--divide-sizes", type=Whole(1, 1_000_000), default=1, show_default=True, help="CPUs per node.")
+@click.option(
+    "--skip-jobs",
+    type=Whole(0, 10**12),
+    multiple=True,
+    metavar="N",
+    help="Leave a job out; may be given more than once.",
+)
+@click.option("--window", "window_s", type=Number(1.0, SECONDS_MAX), metavar="S", help="Play so long.")
+@click.option("--scale", type=Number(1e-6, 1e6), default=1.0, show_default=True, help="Times the demand.")
+@click.option("--nodes", type=Whole(1, NODES_MAX), metavar="N", help="Of a batch cluster of its own.")
 @click.option(
     "--lease-s",
     "leases_s",
-    type=click.FloatRange(1.0, SECONDS_MAX),
+    type=Number(1.0, SECONDS_MAX),
     multiple=True,
     default=LEASE_S,
     show_default=True,
@@ -72,14 +79,14 @@ _file = click.Path(path_type=Path)
 )
 @click.option(
     "--max-web-wait",
-    type=click.FloatRange(0.0, 1e9),
+    type=Number(0.0, 1e9),
     default=0.0,
     show_default=True,
     metavar="NODE-HOURS",
     help="So much the web side may wait for.",
 )
-@click.option("--max-nodes", type=click.IntRange(1, NODES_MAX), metavar="N", help="Held at a time.")
-@click.option("--price-per-node-hour", "price", type=click.FloatRange(0.0, 1e9), metavar="P", help="For the cost.")
+@click.option("--max-nodes", type=Whole(1, NODES_MAX), metavar="N", help="Held at a time.")
+@click.option("--price-per-node-hour", "price", type=Number(0.0, 1e9), metavar="P", help="For the cost.")
 @click.option("--write", "folder", type=click.Path(file_okay=False, path_type=Path), help="Write agreements into it.")
 @click.option("--owner", default="owner", show_default=True, help="Named in these agreements.")
 @output_option

@@ -10,6 +10,8 @@ from tests.architecture.sources import PACKAGES, ROOT, Source, under
 
 CLOCK = "shared/clock.py"
 CLOCK_CALLS = ("datetime.datetime.now", "datetime.datetime.utcnow", "datetime.datetime.today", "datetime.date.today")
+NUMBERS = "daemons/cli/numbers.py"
+CLICK_NUMBERS = ("click.FloatRange", "click.IntRange", "click.FLOAT", "click.INT")
 CLOCK_MODULES = ("time", "timeit")
 
 # Allowed with an explicit seed; Generator and SeedSequence also as types.
@@ -116,6 +118,27 @@ def _target_name(source: Source, target: ast.expr) -> str:
     return source.dotted(target)
 
 
+def option_numbers(source: Source) -> list[str]:
+    """The numbers of options have one type each: click's own let NaN, `1_0` and whole numbers without bounds pass."""
+    if source.package not in PACKAGES or source.path == NUMBERS:
+        return []
+    found = [
+        source.at(node.lineno, f"{source.dotted(node)}: {NUMBERS} has the types of numbers")
+        for node in source.nodes
+        if isinstance(node, ast.Attribute | ast.Name) and source.dotted(node) in CLICK_NUMBERS
+    ]
+    for call, name in source.calls():
+        if name not in ("click.option", "click.argument"):
+            continue
+        given = {keyword.arg: keyword.value for keyword in call.keywords}
+        kind, default = given.get("type"), given.get("default")
+        plain = kind is not None and source.dotted(kind).removeprefix("builtins.") in ("int", "float")
+        guessed = kind is None and isinstance(default, ast.Constant) and type(default.value) in (int, float)
+        if plain or guessed:
+            found.append(source.at(call.lineno, f"an option that is a plain number: {NUMBERS} has the types"))
+    return found
+
+
 def named_places(source: Source) -> list[str]:
     """No file names a folder of one machine or the folder of the data."""
     return places_in(source.path, source.text)
@@ -154,6 +177,7 @@ RULES = (
     global_chance,
     swallowed_errors,
     patched_code,
+    option_numbers,
     named_places,
     named_documents,
     unfinished_marks,

@@ -226,7 +226,7 @@ def test_many_problems_at_once(tmp_path: Path) -> None:
         (("--theta", "0.9,x"), "no number"),
         (("--theta", "nan"), "above 0 and below 1"),
         (("--slot", "7000"), "a whole number of slots"),
-        (("--slot", "nan"), "a whole number of slots"),
+        (("--slot", "nan"), "a number from 1 to 86400"),
         (("--target-utilisation", "0"), "target-utilisation"),
         (("--timezone", "Nowhere/At_All"), "time zone"),
         (("--server", "memory_gib"), "such as memory_gib=64"),

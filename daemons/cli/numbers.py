@@ -1,0 +1,70 @@
+"""The types of options that are numbers: what is not finite, out of range or oddly written is refused by name."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import click
+
+WHOLE_MAX = (1 << 63) - 1
+SHOWN_LENGTH_MAX = 40
+
+
+class Number(click.FloatRange):
+    """A finite number from `least` to `most`, or `above` the least; in plain ASCII digits, without `_`."""
+
+    def __init__(self, least: float, most: float, *, above: bool = False) -> None:
+        super().__init__(least, most, min_open=above)
+        self._words = f"a number {f'above {least:.12g} and up' if above else f'from {least:.12g}'} to {most:.12g}"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """The number; BadParameter for anything else (click's own type lets NaN through)."""
+        try:
+            number = float(_plain(value))
+        except ValueError:
+            number = math.nan
+        low = number > self.min if self.min_open else number >= self.min  # type: ignore[operator]  # it has a least
+        if not (low and number <= self.max):  # type: ignore[operator]
+            self.fail(f"{_shown(value)}: expected {self._words}", param, ctx)
+        return number
+
+
+class Whole(click.IntRange):
+    """A whole number from `least` to `most`; in plain ASCII digits, without `_`."""
+
+    def __init__(self, least: int, most: int = WHOLE_MAX) -> None:
+        super().__init__(least, most)
+        self._words = f"a whole number, {least} or above" if most == WHOLE_MAX else f"a whole number, {least} to {most}"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        """The number; BadParameter for anything else."""
+        try:
+            number = int(_plain(value))
+        except ValueError:
+            self.fail(f"{_shown(value)}: expected {self._words}", param, ctx)
+        if not self.min <= number <= self.max:  # type: ignore[operator]  # it has both
+            self.fail(f"{_shown(value)}: expected {self._words}", param, ctx)
+        return number
+
+    def _describe_range(self) -> str:
+        return f"x>={self.min}" if self.max == WHOLE_MAX else super()._describe_range()
+
+
+def plain_number(text: str) -> float:
+    """The number that a word of an option says, NaN for what is none: also what has `_` or digits other than ASCII."""
+    try:
+        return float(_plain(text))
+    except ValueError:
+        return math.nan
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, str) and not (value.isascii() and "_" not in value):
+        raise ValueError(value)
+    return value
+
+
+def _shown(value: Any) -> str:
+    text = str(value)
+    return repr(text if len(text) <= SHOWN_LENGTH_MAX else text[:SHOWN_LENGTH_MAX] + "...")
