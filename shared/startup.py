@@ -16,7 +16,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Generic, Protocol, TypeVar
 
-from shared import config, logs, private
+from shared import config, logs, printable, private
 from shared.bus import rabbitmq
 from shared.bus.rabbitmq_values import Tls, check_encryption, parse_url, tls_context
 from shared.errors import InvalidInput, InvalidValue, PermanentError, Problem, TransientError
@@ -81,7 +81,7 @@ class Daemon(Generic[C]):
             settings = self.read(path, given.check)
             self._check(settings)
         except InvalidInput as error:
-            print(error, file=sys.stderr)
+            print(printable.lines(str(error)), file=sys.stderr)
             return UNREADABLE
         if given.check:
             return DONE
@@ -101,7 +101,7 @@ class Daemon(Generic[C]):
         try:
             return self._run(path, settings)
         except InvalidInput as error:
-            print(error, file=sys.stderr)
+            print(printable.lines(str(error)), file=sys.stderr)
             return UNREADABLE
         except TransientError as error:
             log.error("to be started again", code=error.code, error=str(error))

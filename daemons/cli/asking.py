@@ -11,7 +11,7 @@ from rich.text import Text
 
 from daemons.cli.connection import Line, Refused
 from daemons.cli.numbers import Whole
-from daemons.cli.output import REFUSED, emit, messages, wants_json
+from daemons.cli.output import REFUSED, emit, say, wants_json
 from daemons.cli.render import record
 from shared.messages import PAGED_QUERIES, Assess, Query, Reply, Request
 from shared.model import check_name
@@ -105,7 +105,7 @@ def tell_each(
         text = [told for name in good for told in (done.format(name), *(f"  {row}" for row in below.get(name, ())))]
         emit(values, lambda: Text("\n".join(text)))
     for each in refused:
-        messages().print(Text(f"error: {each['name']}: {each['code']}: {each['detail']}"), soft_wrap=True)
+        say(f"error: {each['name']}: {each['code']}: {each['detail']}")
     if refused:
         click.get_current_context().exit(REFUSED)
 

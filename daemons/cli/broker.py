@@ -16,7 +16,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from daemons.cli.broker_tls import tls
-from daemons.cli.output import CommandGroup, emit, output_option
+from daemons.cli.output import CommandGroup, emit, output_option, say
 from daemons.cli.render import listing
 from daemons.cli.secret_files import folder_of_ours, write_secret
 from shared.bus.broker_setup import (
@@ -158,9 +158,9 @@ def setup(
     values = {"done": not dry_run, "differences": list(missing), "accounts": written}
     emit(values, lambda: _for_people(values))
     if has_well_known_password(present):
-        click.echo(WELL_KNOWN, err=True)
+        say(WELL_KNOWN)
     if missing and not dry_run:
-        click.echo("error: the broker kept something as it was; remove it there, then run this again", err=True)
+        say("error: the broker kept something as it was; remove it there, then run this again")
         context.exit(1)
 
 

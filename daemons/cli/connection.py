@@ -16,6 +16,7 @@ from uuid import uuid4
 
 import click
 
+from daemons.cli import output
 from daemons.cli.numbers import Number
 from daemons.cli.secret_options import without_password
 from shared import tomlfile
@@ -127,7 +128,7 @@ class Line:
 
     def __init__(self, access: Access, config: OperatorConfig, say: Callable[[str], None] | None = None) -> None:
         self._access, self._config = access, config
-        self._say = say or _to_standard_error
+        self._say = say or output.say
         self._clock = access.clock
         self._bus: Bus | None = None
         self._replies = ""
@@ -284,10 +285,6 @@ class Line:
             except BusUnavailable:
                 if limit_s is not None and self._clock.monotonic_s() + wait_s >= limit_s:
                     raise
-
-
-def _to_standard_error(text: str) -> None:
-    click.echo(text, err=True)
 
 
 # --- options --------------------------------------------------------------------------------------------------------

@@ -34,6 +34,7 @@ from shared.config import Bus, ControllerConfig, load
 from shared.errors import InvalidInput, InvalidValue
 from shared.exposition import PATH, address_of
 from shared.model import PowerOperation
+from shared.printable import one_line
 from shared.private import completed, is_absent
 
 DISTRIBUTION = "trimtab"
@@ -325,5 +326,7 @@ def _table(checks: list[Check]) -> Table:
     table = Table("check", "", "detail", title="trimtab doctor")
     for check in checks:
         word, colour = ("warning", "yellow") if check.warning else ("ok", "green") if check.ok else ("failed", "red")
-        table.add_row(check.name, Text(word, colour), check.detail + (f"\n-> {check.fix}" if check.fix else ""))
+        table.add_row(
+            check.name, Text(word, colour), one_line(check.detail) + (f"\n-> {check.fix}" if check.fix else "")
+        )
     return table

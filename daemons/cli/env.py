@@ -16,7 +16,7 @@ from daemons.cli.agreementfile import read_agreement, understood
 from daemons.cli.asking import inner, limit_option, view
 from daemons.cli.connection import TIMEOUT_MAX_S, Line, Refused, bus_options, change_options
 from daemons.cli.numbers import Number, Whole
-from daemons.cli.output import emit, messages, output_option, wants_json
+from daemons.cli.output import emit, output_option, put, say, wants_json
 from daemons.cli.plugged import PluggedGroup
 from daemons.cli.render import listing, record, rows_of, shown
 from daemons.cli.type_rules import type_rows
@@ -168,7 +168,7 @@ def export(line: Line, name: str, kind: str) -> None:
     if wants_json():
         emit({"name": name, "format": kind, "agreement": table, "text": text}, lambda: text)
     else:
-        click.echo(text, nl=False)  # as it is: nothing is folded to the width of a screen
+        put(text)  # as it is: nothing is folded to the width of a screen
 
 
 @env.command()
@@ -319,7 +319,7 @@ def _wait_for(line: Line, name: str, target: EnvironmentState, wait_s: float) ->
             )
         now = f"environment {name} is {row['state']}, to be {target}" + (f": {row['detail']}" if row["detail"] else "")
         if now != told:
-            messages().print(Text(now), soft_wrap=True)
+            say(now)
             told = now
         left_s = until_s - line.now_s
         if left_s <= 0.0:

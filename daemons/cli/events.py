@@ -14,13 +14,14 @@ import click
 from daemons.cli.connection import Line, bus_options
 from daemons.cli.history_options import moment, opened_history
 from daemons.cli.numbers import Whole
-from daemons.cli.output import output_option, wants_json
+from daemons.cli.output import output_option, put, wants_json
 from daemons.cli.render import time_text
 from daemons.cli.secret_options import without_password
 from daemons.cli.store import CONFIG, URL_VARIABLE
 from shared.clock import SystemClock
 from shared.errors import InvalidInput, Problem
 from shared.messages import Happened
+from shared.printable import one_line
 
 _UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 PAST_MAX = 100_000  # events of the store that are printed
@@ -56,7 +57,7 @@ def events(
     try:
         for happened in islice(_told(line, follow, since, store_url, controller), count):
             as_json = json.dumps(asdict(happened), allow_nan=False) if wants_json() else ""
-            click.echo(as_json or _words(happened))
+            put((as_json or events_line(happened)) + "\n")
     except KeyboardInterrupt:
         return  # how a follower is ended
 
@@ -84,6 +85,7 @@ def _since_s(text: str) -> float:
     return found_s
 
 
-def _words(happened: Happened) -> str:
+def events_line(happened: Happened) -> str:
+    """An event as people read it, in one line."""
     detail = f"  {happened.detail}" if happened.detail else ""
-    return f"{time_text(happened.at_s)}  {happened.what}  {happened.subject}{detail}"
+    return one_line(f"{time_text(happened.at_s)}  {happened.what}  {happened.subject}{detail}")

@@ -14,7 +14,7 @@ from daemons.cli.asking import name_option
 from daemons.cli.connection import Line, bus_options
 from daemons.cli.loadfile import LoadFile, draw, job_of, read_load
 from daemons.cli.numbers import Number, Whole
-from daemons.cli.output import REFUSED, emit, messages, output_option
+from daemons.cli.output import REFUSED, emit, output_option, say
 from daemons.models.load import DrawnJobs
 from shared.messages import Reply, SubmitJob
 
@@ -61,7 +61,7 @@ def load(line: Line, profile: Path, seed: int, speed: float, name: str, dry_run:
     values = _summary(file, drawn, seed, speed, tally)
     emit(values, lambda: _for_people(values, dry_run))
     for each in tally.refused[:REFUSALS_SHOWN_MAX]:
-        messages().print(Text(f"error: {each['name']}: {each['code']}: {each['detail']}"), soft_wrap=True)
+        say(f"error: {each['name']}: {each['code']}: {each['detail']}")
     if tally.refused:
         click.get_current_context().exit(REFUSED)
 

@@ -67,5 +67,5 @@ class MainGroup(PluggedGroup):
 def main() -> None:
     """Keeps a cluster of libvirt hosts on its service goals at the lowest cost.
 
-    Exit status: 0 done, 1 refused or infeasible, 2 wrong usage or unreadable input.
+    Exit status: 0 done, 1 refused or infeasible, 2 wrong usage or unreadable input, 130 interrupted, 143 terminated.
     """

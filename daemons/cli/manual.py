@@ -13,6 +13,7 @@ import click
 from click.shell_completion import get_completion_class
 
 from daemons.cli.main import main
+from daemons.cli.output import put
 
 PROGRAM = "trimtab"
 COMPLETION_VARIABLE = "_TRIMTAB_COMPLETE"
@@ -149,7 +150,7 @@ def _options(command: click.Command, context: click.Context) -> Iterator[str]:
 def write(folder: Path | None, shell: str | None) -> None:
     """Write the manual pages of trimtab into FOLDER."""
     if shell is not None:
-        click.echo(completion(main, shell))
+        put(completion(main, shell) + "\n")
     if folder is not None:
         for name, text in pages(main, metadata.version(PROGRAM)).items():
             (folder / name).write_text(text, "utf-8")

@@ -9,7 +9,7 @@ from rich.console import Group, RenderableType
 
 from daemons.cli.asking import limit_option, tell_each, view
 from daemons.cli.connection import Line, bus_options, change_options
-from daemons.cli.output import REFUSED, CommandGroup, emit, messages, output_option
+from daemons.cli.output import REFUSED, CommandGroup, emit, output_option, say
 from daemons.cli.render import listing, rows_of
 from daemons.notice_records import NoticeState, trial_id
 from shared.messages import DropNotification, Query, RetryNotification, TryChannel
@@ -89,7 +89,7 @@ def test(line: Line, channel: str) -> None:
     error = str(row.get("error") or "") or ("" if done else f"not sent within {WAIT_S:g} s: it waits")
     emit({"done": done, "channel": channel, "error": error}, lambda: _words(channel, done, error))
     if not done:
-        messages().print(f"error: {error}", markup=False, soft_wrap=True)
+        say(f"error: {error}")
         click.get_current_context().exit(REFUSED)
 
 

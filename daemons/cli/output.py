@@ -1,21 +1,29 @@
 """How every command prints, fails and exits.
 
-Exit status: 0 done, 1 refused or infeasible, 2 wrong usage or unreadable input. With `--output json` standard output
-holds exactly one JSON object, also when the command fails ({"error": ...}); progress and messages go to standard error.
+Exit status: 0 done, 1 refused or infeasible, 2 wrong usage or unreadable input, 130 interrupted (SIGINT), 143
+terminated (SIGTERM). With `--output json` standard output holds exactly one JSON object, also when the command fails
+({"error": ...}); progress and messages go to standard error. All that is printed goes through here and is cleaned.
 """
 
 from __future__ import annotations
 
+import io
 import json
+import os
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import partial
 from typing import Any, TypeVar
 
 import click
-from rich.console import Console, RenderableType
+from rich.console import Console, ConsoleOptions, RenderableType
+from rich.segment import Segment
 from rich.table import Table
 
-from shared.errors import InvalidInput, InvalidValue, ProgrammerError, TrimtabError
+from daemons.cli.interruption import INTERRUPTED, TERMINATED, Terminated, ending_at_once
+from shared.errors import InvalidInput, InvalidValue, Problem, ProgrammerError, TrimtabError
+from shared.printable import lines, one_line
 
 REFUSED = 1
 BAD_INPUT = 2
@@ -51,23 +59,67 @@ def wants_json() -> bool:
 
 def emit(values: Mapping[str, Any], text: Callable[[], RenderableType]) -> None:
     """Print a command's result: `values` as JSON, or what `text` builds from it for people."""
-    if wants_json():
-        click.echo(json.dumps(values, indent=2, allow_nan=False))
-    else:
-        # names are the users': what looks like markup in them is none
-        Console(width=None if sys.stdout.isatty() else _WIDE, markup=False, emoji=False).print(text())
+    with _standard_output():
+        if wants_json():
+            click.echo(json.dumps(values, indent=2, allow_nan=False))
+        else:
+            _Console(width=None if sys.stdout.isatty() else _WIDE).print(text())
+
+
+def put(text: str) -> None:
+    """Print what is a file of its own, or a line of a stream, as it is; on a terminal cleaned."""
+    with _standard_output():
+        click.echo(lines(text) if sys.stdout.isatty() else text, nl=False)
+
+
+def say(text: str) -> None:
+    """Print a message for people, on standard error; its further lines are indented."""
+    click.echo(lines(text).replace("\n", "\n  "), err=True)
 
 
 def messages() -> Console:
-    """Where progress and messages for people go."""
-    return Console(stderr=True)
+    """Where progress and messages with a form of their own go."""
+    return _Console(stderr=True)
+
+
+class _Console(Console):
+    """Names are the users': what looks like markup in them is none, and no character of theirs orders the terminal
+    about."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(markup=False, emoji=False, **options)
+
+    def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
+        """The parts that are printed; those of rich's own that steer the cursor stay."""
+        for segment in super().render(renderable, options):
+            yield segment if segment.control else Segment(lines(segment.text), segment.style)
+
+
+@contextmanager
+def _standard_output() -> Iterator[None]:
+    """Turn a failed write into InvalidInput; that nobody reads any more (EPIPE) goes through, click ends quietly."""
+    try:
+        yield
+        sys.stdout.flush()
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        _abandon_output()
+        expected = "somewhere that can be written to"
+        raise InvalidInput(Problem("standard output", error.strerror or str(error), expected)) from error
+
+
+def _abandon_output() -> None:
+    """What is still buffered cannot be written when the process ends, either."""
+    with open(os.devnull, "w") as nothing:
+        os.dup2(nothing.fileno(), sys.stdout.fileno())
 
 
 def two_columns(title: str, values: Mapping[str, Any]) -> Table:
     """A table of names and values; floats with at most two decimals, None as a dash."""
     table = Table("", "", title=title, show_header=False)
     for name, value in values.items():
-        shown = "-" if value is None else f"{value:,.2f}" if isinstance(value, float) else f"{value}"
+        shown = "-" if value is None else f"{value:,.2f}" if isinstance(value, float) else one_line(f"{value}")
         table.add_row(name.replace("_", " "), shown)
     return table
 
@@ -83,8 +135,40 @@ class CommandGroup(click.Group):
     Errors of the programmer go through: they are for whoever mends Trimtab or a plug-in.
     """
 
+    def main(
+        self,
+        args: Sequence[str] | None = None,
+        prog_name: str | None = None,
+        complete_var: str | None = None,
+        standalone_mode: bool = True,
+        **extra: Any,
+    ) -> Any:
+        """Run as a program. What the outputs' encoding lacks is escaped."""
+        for stream in (sys.stdout, sys.stderr):
+            if isinstance(stream, io.TextIOWrapper):
+                stream.reconfigure(errors="backslashreplace")
+        if not standalone_mode:
+            return super().main(args, prog_name, complete_var, standalone_mode=False, **extra)
+        try:
+            status = super().main(args, prog_name, complete_var, standalone_mode=False, **extra)
+        except click.ClickException as error:
+            shown = io.StringIO()
+            error.show(shown)
+            click.echo(lines(shown.getvalue()), nl=False, err=True)
+            status = error.exit_code
+        except click.Abort:  # the answer to a question was no, or there was none
+            say("aborted")
+            status = REFUSED
+        sys.exit(status)
+
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command that was asked for."""
+        if ctx.parent is not None:
+            return self._invoke(ctx)
+        with ending_at_once(partial(_report_interruption, ctx)):
+            return self._invoke(ctx)
+
+    def _invoke(self, ctx: click.Context) -> Any:
         try:
             return super().invoke(ctx)
         except ProgrammerError:
@@ -92,12 +176,32 @@ class CommandGroup(click.Group):
         except TrimtabError as error:
             _report(ctx, error)
             ctx.exit(exit_status(error))
+        except (KeyboardInterrupt, Terminated) as error:
+            status = INTERRUPTED if isinstance(error, KeyboardInterrupt) else TERMINATED
+            _report_interruption(ctx, status)
+            ctx.exit(status)
+        except click.Abort as error:
+            if not isinstance(error.__context__, KeyboardInterrupt):
+                raise
+            _report_interruption(ctx, INTERRUPTED)
+            ctx.exit(INTERRUPTED)
+
+
+def _report_interruption(context: click.Context, status: int) -> None:
+    word = "interrupted" if status == INTERRUPTED else "terminated"
+    say(f"error: {word}")
+    if context.meta.get(_META) == "json":
+        _put_error(word, word)
 
 
 def _report(context: click.Context, error: TrimtabError) -> None:
     problems = error.problems if isinstance(error, InvalidInput) else ()
     for message in [str(problem) for problem in problems] or [str(error)]:
-        click.echo(f"error: {message}", err=True)
+        say(f"error: {message}")
     if context.meta.get(_META) == "json":
-        stated = [{"where": each.where, "what": each.what, "expected": each.expected} for each in problems]
-        click.echo(json.dumps({"error": {"code": error.code, "message": str(error), "problems": stated}}))
+        _put_error(error.code, str(error), problems)
+
+
+def _put_error(code: str, message: str, problems: Iterable[Problem] = ()) -> None:
+    stated = [{"where": each.where, "what": each.what, "expected": each.expected} for each in problems]
+    click.echo(json.dumps({"error": {"code": code, "message": message, "problems": stated}}))

@@ -15,7 +15,7 @@ from daemons.cli.asking import limit_option, view
 from daemons.cli.connection import Line, NoAnswer, bus_options, change_options
 from daemons.cli.jobfile import read_job
 from daemons.cli.numbers import Number, Whole
-from daemons.cli.output import REFUSED, CommandGroup, emit, messages, output_option
+from daemons.cli.output import REFUSED, CommandGroup, emit, output_option, say
 from daemons.cli.render import listing, rows_of
 from shared.loading import STANDARD_COPIES_MAX, STANDARD_RUN_S_MAX, StandardJob, StandardRun
 from shared.messages import ProfileNode, Query, SubmitJob
@@ -115,7 +115,7 @@ def _run_standard(line: Line, node: str, job: StandardJob, options: Mapping[str,
     request = line.new_id()
     with line:
         line.ask(ProfileNode(request, node, wanted, options["job"]))
-        messages().print(Text(f"{wanted.copies} of {job} on {node} for {wanted.run_s:g} s"), soft_wrap=True)
+        say(f"{wanted.copies} of {job} on {node} for {wanted.run_s:g} s")
         row = _wait_for(line, request, wanted.run_s + MARGIN_S)
     emit({"done": bool(row["ok"]), "request": request, "run": row}, lambda: Text(f"{node}: {row['detail']}"))
     if not row["ok"]:

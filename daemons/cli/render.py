@@ -11,6 +11,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from shared.printable import one_line
 from shared.utc import EPOCH_S
 
 LINE_MAX = 100  # characters of a value beyond which what it holds becomes a table of its own
@@ -31,7 +32,7 @@ def shown(key: str, value: Any) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, str):
-        return value
+        return one_line(value)
     if isinstance(value, Mapping):
         if key == WAITS and value.get("words"):
             return shown("words", value["words"])

@@ -16,7 +16,7 @@ from rich.text import Text
 from daemons import decide as deciding
 from daemons.cli.asking import limit_option
 from daemons.cli.connection import Line, bus_options
-from daemons.cli.output import CommandGroup, emit, messages, output_option
+from daemons.cli.output import CommandGroup, emit, output_option, say
 from daemons.cli.render import record
 from daemons.cli.snapshot_replay import replay
 from daemons.decide import DecideOutcome, DecideRequest
@@ -92,7 +92,7 @@ def decide(file: Path, policy: str | None, limit: int) -> None:
     program = metadata.version(DISTRIBUTION)
     if saved.header.get("program") != program:
         by = saved.header.get("program")
-        messages().print(f"note: saved by version {by} of the program, this is {program}: it may decide otherwise")
+        say(f"note: saved by version {by} of the program, this is {program}: it may decide otherwise")
     request = saved.request
     if policy is not None:
         request = replace(request, placement=PolicyChoice(policy), placement_state=None)

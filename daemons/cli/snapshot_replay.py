@@ -16,7 +16,7 @@ from rich.text import Text
 from daemons import decide as deciding
 from daemons.alteration import Alteration, alteration, altered
 from daemons.cli.history_options import check_span, history_options, span_options
-from daemons.cli.output import REFUSED, emit, output_option
+from daemons.cli.output import REFUSED, emit, output_option, say
 from daemons.cli.render import time_text
 from daemons.packing import DISTRIBUTION
 from daemons.records import DecisionRecord
@@ -64,7 +64,7 @@ def progress_option(command: Command) -> Command:
 
 
 def _tell_json(line: dict[str, Any]) -> None:
-    click.echo(json.dumps(line, allow_nan=False), err=True)
+    say(json.dumps(line, allow_nan=False))
 
 
 def _tell_nobody(line: dict[str, Any]) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from daemons.cli.numbers import Number, Whole
-from daemons.cli.output import emit, output_option, wants_json
+from daemons.cli.output import emit, output_option, put, wants_json
 from daemons.models.adjustment import adjusted
 from shared.errors import InvalidInput, Problem
 from sim_backend.coordinate_file import SECONDS_MAX
@@ -49,7 +49,7 @@ def demand(requests: Path, peak: int, step: str, start: datetime | None, window_
     if wants_json():
         emit({"rows": [{"t_s": at_s, "vms": vms} for at_s, vms in steps]}, str)
     else:
-        click.echo(csv_of(steps), nl=False)
+        put(csv_of(steps))
 
 
 def csv_of(steps: Steps) -> str:

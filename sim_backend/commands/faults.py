@@ -10,7 +10,7 @@ from rich.progress import Progress
 from rich.table import Table
 
 from daemons.cli.numbers import Whole
-from daemons.cli.output import emit, messages, output_option, two_columns
+from daemons.cli.output import emit, messages, output_option, say, two_columns
 from shared.clock import perf_s
 from shared.plugins import find_policy
 from sim_backend.experiments.pool import run_all
@@ -83,7 +83,7 @@ def faults(
                 }
             )
         if outcome.crash:
-            click.echo(f"seed {outcome.seed}:\n{outcome.crash}", err=True)
+            say(f"seed {outcome.seed}:\n{outcome.crash}")
     values = {
         "runs": len(seeds),
         "faults": dict(sorted(counts.items())),

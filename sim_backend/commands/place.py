@@ -14,7 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from daemons.cli.numbers import Number, Whole
-from daemons.cli.output import REFUSED, emit, messages, output_option
+from daemons.cli.output import REFUSED, emit, output_option, say
 from daemons.models.outlook import Target, after, outlook_of, slowed_by, unchanged
 from daemons.policies.placement.sharers import CHOICES
 from daemons.view_rows import slowed_view
@@ -52,7 +52,7 @@ def place(
     params |= {} if sharing is None else {"sharing": sharing}
     chosen.check_params(params)
     if given.constraints and policy != TUNABLE:
-        messages().print(f"note: policy {policy} may not look at constraints; {TUNABLE} does", highlight=False)
+        say(f"note: policy {policy} may not look at constraints; {TUNABLE} does")
     snapshot = snapshot_of(given)
     clock = SystemClock()
     begun_s = clock.monotonic_s()

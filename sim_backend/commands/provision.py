@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from daemons.cli.numbers import Whole
-from daemons.cli.output import REFUSED, emit, messages, output_option
+from daemons.cli.output import REFUSED, emit, messages, output_option, say
 from daemons.models.deadline.rules import METHODS
 from sim_backend.experiments.provisioning_report import PolicyReport, ProvisionReport, report_of
 from sim_backend.experiments.provisioning_series import read_scenario
@@ -46,7 +46,7 @@ def provision(scenario: Path, runs: int | None, seed: int, policies: tuple[str, 
     report = _with_status(lambda tell: report_of(given, policies or METHODS, runs or 0, seed, tell))
     emit(report.to_json(), lambda: for_people(report))
     if report.infeasible:
-        click.echo(f"infeasible: {report.infeasible}", err=True)
+        say(f"infeasible: {report.infeasible}")
         click.get_current_context().exit(REFUSED)
 
 

@@ -16,7 +16,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskProgressC
 
 from agents.settings import AgentSettings
 from daemons.cli.numbers import Number, Whole
-from daemons.cli.output import emit, messages, output_option, two_columns
+from daemons.cli.output import emit, messages, output_option, say, two_columns
 from daemons.controller import Controller
 from daemons.models.level import JobDemand
 from daemons.outline import describe
@@ -306,7 +306,7 @@ def _save(folder: Path, values: dict[str, Any], loop: ClosedLoop, moments: list[
             title = f"{values['jobs_submitted']} jobs on {values['nodes']} nodes, {values['policy']}"
             draw_run(series, title, folder / "run.png")
         else:
-            click.echo("no picture drawn: matplotlib is missing (pip install 'trimtab[plots]')", err=True)
+            say("no picture drawn: matplotlib is missing (pip install 'trimtab[plots]')")
     except OSError as error:
         raise InvalidInput(Problem("--output-folder", str(error), "a folder that can be written to")) from error
-    click.echo(f"saved in {folder}", err=True)
+    say(f"saved in {folder}")

@@ -12,6 +12,9 @@ CLOCK = "shared/clock.py"
 CLOCK_CALLS = ("datetime.datetime.now", "datetime.datetime.utcnow", "datetime.datetime.today", "datetime.date.today")
 NUMBERS = "daemons/cli/numbers.py"
 CLICK_NUMBERS = ("click.FloatRange", "click.IntRange", "click.FLOAT", "click.INT")
+OUTPUT = "daemons/cli/output.py"
+COMMANDS = ("daemons/cli/", "sim_backend/commands/", "sim_backend/env_commands/", "sim_backend/cli.py")
+PRINTERS = ("click.echo", "click.secho", "print", "rich.print", "rich.console.Console", "sys.stdout.write")
 CLOCK_MODULES = ("time", "timeit")
 
 # Allowed with an explicit seed; Generator and SeedSequence also as types.
@@ -139,6 +142,17 @@ def option_numbers(source: Source) -> list[str]:
     return found
 
 
+def printed_elsewhere(source: Source) -> list[str]:
+    """Commands print through one module, which cleans what could order a terminal about."""
+    if not source.path.startswith(COMMANDS) or source.path == OUTPUT:
+        return []
+    return [
+        source.at(call.lineno, f"{name}(): only {OUTPUT} prints")
+        for call, name in source.calls()
+        if name.removeprefix("builtins.") in PRINTERS
+    ]
+
+
 def named_places(source: Source) -> list[str]:
     """No file names a folder of one machine or the folder of the data."""
     return places_in(source.path, source.text)
@@ -178,6 +192,7 @@ RULES = (
     swallowed_errors,
     patched_code,
     option_numbers,
+    printed_elsewhere,
     named_places,
     named_documents,
     unfinished_marks,
