@@ -21,6 +21,7 @@ from daemons.cli.numbers import Whole
 from daemons.cli.output import emit, output_option
 from daemons.cli.secret_files import folder_of_ours, write_secret
 from shared.errors import Infeasible, InvalidInput, Problem
+from shared.write_file import write_file
 
 AUTHORITY_DAYS = 3_650
 OPENSSL_S = 60.0
@@ -100,6 +101,14 @@ def make(hosts: Sequence[str], folder: Path, days: int) -> bool:
     `rabbitmq.conf`; keys have mode 0600. Whether the authority is new. Raises InvalidInput for a folder that cannot be
     used, Infeasible when openssl is not there or refuses."""
     folder_of_ours("--folder", folder)
+    try:
+        return _made(hosts, folder, days)
+    except OSError as error:
+        what = f"{error.filename or folder}: {error.strerror or error}"
+        raise InvalidInput(Problem("--folder", what, "a folder that can be written to")) from error
+
+
+def _made(hosts: Sequence[str], folder: Path, days: int) -> bool:
     there = [name for name in ("ca.pem", "ca.key") if (folder / name).exists()]
     if len(there) == 1:
         what = f"has {there[0]} but not the other half of the authority"
@@ -127,7 +136,7 @@ def make(hosts: Sequence[str], folder: Path, days: int) -> bool:
 
 
 def _write(file: Path, text: str) -> None:
-    file.write_text(text, "ascii")
+    write_file("--folder", file, text)
 
 
 def _openssl(folder: Path, *words: str) -> None:

@@ -14,6 +14,7 @@ from click.shell_completion import get_completion_class
 
 from daemons.cli.main import main
 from daemons.cli.output import put
+from shared.write_file import write_file
 
 PROGRAM = "trimtab"
 COMPLETION_VARIABLE = "_TRIMTAB_COMPLETE"
@@ -153,7 +154,7 @@ def write(folder: Path | None, shell: str | None) -> None:
         put(completion(main, shell) + "\n")
     if folder is not None:
         for name, text in pages(main, metadata.version(PROGRAM)).items():
-            (folder / name).write_text(text, "utf-8")
+            write_file(str(folder), folder / name, text)
 
 
 if __name__ == "__main__":

@@ -19,6 +19,7 @@ from daemons.store.reading import Reading
 from shared.clock import SystemClock
 from shared.errors import InvalidInput, InvalidValue, Problem
 from shared.utc import ago_s
+from shared.write_file import check_writable, write_file
 
 EXPECTED = "a time such as 2026-11-01T08:00:00Z, seconds since the epoch, or how long ago: -7d, -12h, -30m, -2w"
 ROWS_ON_TERMINAL = 12
@@ -44,12 +45,14 @@ def report(reader: Reading, from_time: str, to_time: str, zone: str, file: Path 
     now_s = SystemClock().now_s()
     from_s, to_s = (_time(where, text, now_s) for where, text in (("--from", from_time), ("--to", to_time)))
     check_span(from_s, to_s)
+    if file is not None:
+        check_writable("--html", file)
     try:
         found = cluster_report(reader, from_s, to_s, zone)
     except InvalidValue as error:
         raise InvalidInput(Problem(f"--{error.field}", f"is {error.got!r}", error.expected)) from error
     if file is not None:
-        _write(file, html(found))
+        write_file("--html", file, html(found))
     emit(found.to_json() | ({"file": str(file)} if file else {}), lambda: _for_people(found, file))
 
 
@@ -63,13 +66,6 @@ def _time(where: str, text: str, now_s: float) -> float:
         return moment(where, text)
     except InvalidInput as error:
         raise InvalidInput(Problem(where, f"is {text!r}", EXPECTED)) from error
-
-
-def _write(file: Path, text: str) -> None:
-    try:
-        file.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise InvalidInput(Problem("--html", str(error), "a file that can be written")) from error
 
 
 def _for_people(found: Report, file: Path | None) -> RenderableType:

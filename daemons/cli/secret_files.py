@@ -8,6 +8,7 @@ from pathlib import Path
 
 from shared.errors import InvalidInput, Problem
 from shared.private import TO_WRITE
+from shared.write_file import write_file
 
 
 def folder_of_ours(option: str, folder: Path) -> None:
@@ -26,10 +27,6 @@ def folder_of_ours(option: str, folder: Path) -> None:
 def write_secret(option: str, file: Path, text: str) -> None:
     """Write a file that only its owner reads, in place of what was there. Raises InvalidInput, told of `option`, when
     that cannot be done, or a link is there."""
-    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW
-    try:
-        with os.fdopen(os.open(file, flags, 0o600), "w", encoding="utf-8") as opened:
-            os.fchmod(opened.fileno(), 0o600)
-            opened.write(text)
-    except OSError as error:
-        raise InvalidInput(Problem(option, str(error), "a folder that can be written to")) from error
+    if file.is_symlink():
+        raise InvalidInput(Problem(option, f"{file} is a link", "a file, or nothing there"))
+    write_file(option, file, text, mode=0o600)

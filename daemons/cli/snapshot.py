@@ -31,6 +31,7 @@ from shared.decision import Plan
 from shared.errors import InvalidInput, Problem
 from shared.messages import Query
 from shared.plugins import find_policy
+from shared.write_file import check_writable, write_file
 
 DISTRIBUTION = "trimtab"
 
@@ -49,13 +50,14 @@ snapshot.add_command(replay)
 @output_option
 def save(line: Line, file: Path) -> None:
     """Write what would be decided on now into the new FILE: nodes, workloads, policies, parameters, states."""
+    check_writable(str(file), file, new=True)
     with line:
         first = dict(line.ask(Query(line.new_id(), "snapshot")))
         parts = [*first["parts"], *_more(line, first)]
     program = metadata.version(DISTRIBUTION)
     header = {"program": program, "term": first["term"], "at_s": first["at_s"]}
     body = header_bytes(header) + from_parts(iter(parts))
-    _write(file, body)
+    write_file(str(file), file, body, new=True)
     values = {"file": str(file), "bytes": len(body), **header}
     emit(values, lambda: Text(f"{file}: {len(body):,} bytes"))
 
@@ -64,17 +66,6 @@ def _more(line: Line, first: dict[str, Any]) -> Iterator[str]:
     """What the pages after the first hold."""
     for number in range(1, first["pages"]):
         yield from line.ask(Query(line.new_id(), "snapshot", f"{first['id']}.{number}"))["parts"]
-
-
-def _write(file: Path, body: bytes) -> None:
-    try:
-        with file.open("xb") as made:
-            made.write(body)
-    except FileExistsError as problem:
-        raise InvalidInput(Problem(str(file), "is there already", "the name of a new file")) from problem
-    except OSError as problem:
-        what = problem.strerror or "cannot be written"
-        raise InvalidInput(Problem(str(file), what, "a file that can be written")) from problem
 
 
 @snapshot.command()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 from daemons.report.charts import Chart, Mark, Series, Style, X
 from daemons.report.draw import png
@@ -36,10 +35,10 @@ class RunSeries:
     jobs_level: Sequence[float | None] = ()
 
 
-def draw_run(series: RunSeries, title: str, path: Path) -> None:
-    """Draw jobs, utilities (where there is a web application) and allotted CPU over time into a PNG file.
-    ModuleNotFoundError without matplotlib (see `draw.can_draw`), OSError when the file cannot be written."""
-    path.write_bytes(png(run_charts(series), "light", WIDTH_PX, HEIGHT_PX, title))
+def draw_run(series: RunSeries, title: str) -> bytes:
+    """A PNG picture of jobs, utilities (where there is a web application) and allotted CPU over time.
+    ModuleNotFoundError without matplotlib (see `draw.can_draw`)."""
+    return png(run_charts(series), "light", WIDTH_PX, HEIGHT_PX, title)
 
 
 def run_charts(series: RunSeries) -> tuple[Chart, ...]:

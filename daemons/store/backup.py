@@ -46,9 +46,15 @@ def backup(store: Database, path: Path) -> Counts:
     An older program's store is backed up with the tables that it has. Raises `InvalidInput` when `path` exists and for
     a newer store, `StoreUnavailable` when it cannot be written.
     """
-    if path.exists():
-        raise InvalidInput(Problem(str(path), "is there already", "a new file"))
     part = path.with_name(path.name + ".part")
+    try:
+        part.exists()  # the longer name of the two
+        taken = path.exists()
+    except (OSError, ValueError) as problem:
+        what = getattr(problem, "strerror", None) or str(problem)
+        raise InvalidInput(Problem(str(path), what, "a new file")) from problem
+    if taken:
+        raise InvalidInput(Problem(str(path), "is there already", "a new file"))
     with _in_words(part):
         part.unlink(missing_ok=True)
     make_file(part)

@@ -15,6 +15,7 @@ from daemons.cli.numbers import Whole
 from daemons.cli.output import CommandGroup, emit, messages, output_option
 from daemons.report.draw import can_draw
 from shared.errors import InvalidInput, Problem
+from shared.write_file import make_folder
 from sim_backend.experiments import catalogue
 from sim_backend.experiments.catalogue import PAPERS, Reproduction
 from sim_backend.experiments.claims import Paper
@@ -93,10 +94,7 @@ def check_plots(plots: Path | None) -> None:
         return
     if not can_draw():
         raise InvalidInput(Problem("--plots", "matplotlib is not installed", "pip install 'trimtab[plots]'"))
-    try:
-        plots.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise InvalidInput(Problem("--plots", str(error), "a folder that can be written to")) from error
+    make_folder("--plots", plots)
 
 
 def _with_progress(play: Callable[[Callable[[int, int], None]], Reproduction], title: str) -> Reproduction:

@@ -26,9 +26,9 @@ from daemons.settings import ControllerSettings, PolicyChoice
 from daemons.web_entry import utility_of
 from shared.clock import perf_s
 from shared.costs import COSTS
-from shared.errors import InvalidInput, Problem
 from shared.model import Job, VmState, instance_name, workload_of
 from shared.plugins import find_policy
+from shared.write_file import make_folder, write_file
 from sim_backend.closed_loop import ClosedLoop, LoopSettings
 from sim_backend.workloads import experiment_four, paper_nodes, shop
 
@@ -91,7 +91,7 @@ class Moment:
 def run(nodes: int, jobs: int, web_load: float, policy: str, costs: str, seed: int, output_folder: Path) -> None:
     """Watch the real controller and agents place a stream of jobs and a web application, in virtual time."""
     find_policy("placement", policy)
-    _make_folder(output_folder)
+    make_folder("--output-folder", output_folder)
     begun_s = perf_s()
     loop = _loop(nodes, jobs, web_load, policy, costs, seed)
     moments = _watch(loop, jobs, messages())
@@ -101,13 +101,6 @@ def run(nodes: int, jobs: int, web_load: float, policy: str, costs: str, seed: i
     values["wall_s"] = perf_s() - begun_s
     _save(output_folder, values, loop, moments)
     emit(values, lambda: two_columns(f"{jobs} jobs on {nodes} nodes under {policy}", _flat(values)))
-
-
-def _make_folder(folder: Path) -> None:
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise InvalidInput(Problem("--output-folder", str(error), "a folder that can be written to")) from error
 
 
 def _loop(nodes: int, jobs: int, web_load: float, policy: str, costs: str, seed: int) -> ClosedLoop:
@@ -300,13 +293,11 @@ def _save(folder: Path, values: dict[str, Any], loop: ClosedLoop, moments: list[
     )
     columns = {name: list(getattr(series, name)) for name in series.__slots__ if name != "capacity_mhz"}
     report = values | {"series": columns | {"capacity_mhz": series.capacity_mhz}}
-    try:
-        (folder / "report.json").write_text(json.dumps(report, indent=1, allow_nan=False) + "\n", encoding="utf-8")
-        if can_draw():
-            title = f"{values['jobs_submitted']} jobs on {values['nodes']} nodes, {values['policy']}"
-            draw_run(series, title, folder / "run.png")
-        else:
-            say("no picture drawn: matplotlib is missing (pip install 'trimtab[plots]')")
-    except OSError as error:
-        raise InvalidInput(Problem("--output-folder", str(error), "a folder that can be written to")) from error
+    body = json.dumps(report, indent=1, allow_nan=False) + "\n"
+    write_file("--output-folder", folder / "report.json", body)
+    if can_draw():
+        title = f"{values['jobs_submitted']} jobs on {values['nodes']} nodes, {values['policy']}"
+        write_file("--output-folder", folder / "run.png", draw_run(series, title))
+    else:
+        say("no picture drawn: matplotlib is missing (pip install 'trimtab[plots]')")
     say(f"saved in {folder}")

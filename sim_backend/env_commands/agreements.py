@@ -8,6 +8,7 @@ from daemons.cli.agreement_text import table_of, to_toml
 from daemons.cli.agreementfile import read_agreement, understood
 from shared.agreement import UNITS_MAX, Agreement, WorkloadType
 from shared.errors import Infeasible, InvalidInput, Problem
+from shared.write_file import make_folder, write_file
 from sim_backend.advise import name_of
 from sim_backend.advise_values import Judged, Load
 from sim_backend.coordinate_values import FB, FLB_NUB
@@ -18,12 +19,9 @@ _FILES = ("env-batch.toml", "env-web.toml")
 
 def refuse_folder(folder: Path) -> None:
     """Raise `InvalidInput` where the files cannot be written without losing others."""
+    make_folder("--write", folder)
     taken = [folder / name for name in _FILES if (folder / name).exists()]
     problems = [Problem("--write", f"{path} is there already", "a folder without it") for path in taken]
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        problems.append(Problem("--write", str(error), "a folder that can be written to"))
     if problems:
         raise InvalidInput(*problems)
 
@@ -73,11 +71,7 @@ def write(judged: Judged, load: Load, owner: str, folder: Path) -> list[Path]:
             f"# Recommended by `trimtab env advise`: {name_of(judged.option.setting)}.\n"
             f"# docs/environments.md explains every key.\n\n"
         )
-        try:
-            with path.open("x", encoding="utf-8") as file:
-                file.write(heading + to_toml(table_of(understood(agreement))))
-        except OSError as error:
-            raise InvalidInput(Problem("--write", str(error), "a folder that can be written to")) from error
+        write_file("--write", path, heading + to_toml(table_of(understood(agreement))), new=True)
         read_agreement(path)
         written.append(path)
     return written

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from daemons.report.charts import Chart
 from daemons.report.draw import png
+from shared.write_file import write_file
 
 WIDTH_PX, HEIGHT_PX = 1200, 600
 PANEL_HEIGHT_PX = 400  # of one of several below each other
@@ -18,7 +19,7 @@ def saved(
     paper: str, folder: Path, number: str, charts: Chart | Sequence[Chart], title: str = "", columns: int = 1
 ) -> Path:
     """One figure of a paper, as PAPER-figure-NUMBER.png; `paper` as on the command line. title: of several charts,
-    below each other or in rows of `columns`. Needs matplotlib; OSError when the file cannot be written."""
+    below each other or in rows of `columns`. Needs matplotlib; InvalidInput when the file cannot be written."""
     source = f"{_SOURCES.get(paper, paper)}.txt, figure {number}"
     if isinstance(charts, Chart):
         picture = png(replace(charts, title=f"{source}: {charts.title}"), width_px=WIDTH_PX, height_px=HEIGHT_PX)
@@ -28,7 +29,7 @@ def saved(
         words = f"{source}: {title}"
         picture = png(charts, width_px=width_px, height_px=height_px, title=words, columns=columns)
     path = folder / f"{paper}-figure-{number}.png"
-    path.write_bytes(picture)
+    write_file("--plots", path, picture)
     return path
 
 

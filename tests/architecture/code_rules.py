@@ -15,6 +15,7 @@ CLICK_NUMBERS = ("click.FloatRange", "click.IntRange", "click.FLOAT", "click.INT
 OUTPUT = "daemons/cli/output.py"
 COMMANDS = ("daemons/cli/", "sim_backend/commands/", "sim_backend/env_commands/", "sim_backend/cli.py")
 PRINTERS = ("click.echo", "click.secho", "print", "rich.print", "rich.console.Console", "sys.stdout.write")
+WRITER = "shared/write_file.py"
 CLOCK_MODULES = ("time", "timeit")
 
 # Allowed with an explicit seed; Generator and SeedSequence also as types.
@@ -153,6 +154,17 @@ def printed_elsewhere(source: Source) -> list[str]:
     ]
 
 
+def written_elsewhere(source: Source) -> list[str]:
+    """Commands write files through one function, which leaves the whole file or the one before."""
+    if not source.path.startswith((*COMMANDS, "daemons/report/", "sim_backend/experiments/")):
+        return []
+    return [
+        source.at(node.lineno, f"{node.attr}: {WRITER} writes files")
+        for node in source.nodes
+        if isinstance(node, ast.Attribute) and node.attr in ("write_text", "write_bytes")
+    ]
+
+
 def named_places(source: Source) -> list[str]:
     """No file names a folder of one machine or the folder of the data."""
     return places_in(source.path, source.text)
@@ -193,6 +205,7 @@ RULES = (
     patched_code,
     option_numbers,
     printed_elsewhere,
+    written_elsewhere,
     named_places,
     named_documents,
     unfinished_marks,

@@ -94,6 +94,8 @@ PLANTED: tuple[tuple[Rule, str, str], ...] = (
     (code_rules.printed_elsewhere, "daemons/cli/x.py", "import click\nclick.echo('x', err=True)\n"),
     (code_rules.printed_elsewhere, "sim_backend/commands/x.py", "from rich.console import Console\nx = Console()\n"),
     (code_rules.printed_elsewhere, "sim_backend/env_commands/x.py", "print('x')\n"),
+    (code_rules.written_elsewhere, "daemons/cli/x.py", "def f(path):\n    path.write_text('x')\n"),
+    (code_rules.written_elsewhere, "sim_backend/experiments/x.py", "def f(path):\n    path.write_bytes(b'x')\n"),
     (code_rules.named_places, "tests/unit/test_x.py", "DATA = '../share" + "d/data'\n"),
     (code_rules.named_places, "shared/config.py", "# see /hom" + "e/someone/notes\n"),
     (code_rules.named_documents, "shared/config.py", "# see docs/nowhere.md\n"),
