@@ -107,7 +107,7 @@ def test_what_cannot_be_written_is_told_before_and_after(path: str, what: str) -
         assert told(refused) == ("--x", f"{path}: {what}")
 
 
-def test_what_is_no_file_is_written_to(tmp_path: Path) -> None:
+def test_what_is_no_file_is_written_to() -> None:
     """A terminal, a pipe, a device: nothing can be renamed there."""
     check_writable("--x", Path("/dev/null"))
     write_file("--x", Path("/dev/null"), "x")
@@ -160,7 +160,7 @@ def test_a_run_that_finds_no_room_says_so_first(tmp_path: Path) -> None:
     assert os.listdir(tmp_path / "run") == []
 
 
-def test_full_standard_output(tmp_path: Path) -> None:
+def test_full_standard_output() -> None:
     """Exit status 2 and one line of words, in text and in JSON."""
     for form in ("text", "json"):
         words = [
