@@ -5,13 +5,14 @@ from __future__ import annotations
 import os
 import tempfile
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from multiprocessing import get_context
 from multiprocessing.connection import Connection
 from multiprocessing.context import SpawnProcess
 from pathlib import Path
 
+from shared.child_process import without_interrupts
 from shared.clock import SystemClock
 from sim_backend.experiments.dfactor_workers import Counted, Kind, Window, make_files, serve
 
@@ -54,9 +55,10 @@ class Rig:
             for copy in range(copies):
                 ours, theirs = context.Pipe()
                 process = context.Process(
-                    target=serve, args=(kind, copy, self.core, folder, file_mib, theirs), daemon=True
+                    target=serve, args=(os.getpid(), kind, copy, self.core, folder, file_mib, theirs), daemon=True
                 )
-                process.start()
+                with without_interrupts():
+                    process.start()
                 theirs.close()
                 self._workers.setdefault(kind, []).append(_Worker(process, ours))
         for worker in self._all():
@@ -77,11 +79,17 @@ class Rig:
         answers = [worker.answer(window.stop_s - self._clock.monotonic_s() + ANSWER_S) for worker in workers]
         return [answer for answer in answers if answer is not None]
 
+    def kill(self) -> None:
+        """End the processes at once, whatever they do."""
+        for worker in self._all():
+            worker.process.kill()
+
     def close(self) -> None:
         """End the processes."""
         for worker in self._all():
             if worker.process.is_alive():
-                worker.pipe.send(None)
+                with suppress(BrokenPipeError):  # it has just ended
+                    worker.pipe.send(None)
         for worker in self._all():
             worker.process.join(END_S)
             if worker.process.is_alive():
@@ -103,5 +111,8 @@ def rig(sets: Sequence[Set], file_mib: int) -> Iterator[Rig]:
         made = Rig(Path(folder), {kind: copies for kind, copies in most.items() if copies}, file_mib)
         try:
             yield made
+        except BaseException:
+            made.kill()
+            raise
         finally:
             made.close()

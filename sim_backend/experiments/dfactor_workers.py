@@ -13,6 +13,7 @@ from pathlib import Path
 from random import Random
 
 from agents.standard.programs import ReadFile, Unit, arithmetic, cpu_s
+from shared.child_process import live_with_parent
 from shared.clock import SystemClock, perf_s
 
 READ_FILE = "random-reads"
@@ -129,8 +130,10 @@ def _takes_direct(folder: Path) -> bool:
     return True
 
 
-def serve(kind: Kind, seed: int, core: int, folder: Path, file_mib: int, pipe: Connection) -> None:
-    """The life of one process: for each window that comes through the pipe, work and answer; None ends it."""
+def serve(parent: int, kind: Kind, seed: int, core: int, folder: Path, file_mib: int, pipe: Connection) -> None:
+    """The life of one process: for each window that comes through the pipe, work and answer; None ends it, and so does
+    the end of the process `parent`."""
+    live_with_parent(parent)
     os.sched_setaffinity(0, {core})
     reading = Reading()
     unit = _unit(kind, seed, folder, file_mib, reading)

@@ -5,25 +5,31 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
-from multiprocessing import get_context
+from multiprocessing import active_children, get_context
 from typing import Any
 
+from shared.child_process import live_with_parent, without_interrupts
 from sim_backend.experiments.claims import Work
 
 
 def run_all(work: Sequence[Work], workers: int | None = None, tell: Callable[[int], None] | None = None) -> list[Any]:
     """The results in the order of `work`. `workers`: processes, as many as there are processors where None; with one,
-    or one piece of work, everything runs here. `tell` is given how many pieces are done. Raises what a piece raises."""
+    or one piece of work, everything runs here. `tell` is given how many pieces are done. Raises what a piece raises.
+    The processes end at once when that happens, when this process is interrupted, and when it ends."""
     count = min(len(work), workers or os.cpu_count() or 1)
     if count <= 1:
         return [_told(_do(piece), index + 1, tell) for index, piece in enumerate(work)]
-    with ProcessPoolExecutor(count, mp_context=get_context("spawn")) as pool:
-        futures = [pool.submit(_do, piece) for piece in work]
+    others = active_children()
+    with ProcessPoolExecutor(count, get_context("spawn"), live_with_parent, (os.getpid(),)) as pool:
         try:
+            with without_interrupts():
+                futures = [pool.submit(_do, piece) for piece in work]
             for done, future in enumerate(as_completed(futures), 1):
                 _told(future.result(), done, tell)
         except BaseException:
-            pool.shutdown(wait=False, cancel_futures=True)
+            for process in active_children():
+                if process not in others:
+                    process.kill()
             raise
         return [future.result() for future in futures]
 
