@@ -4,10 +4,7 @@ column."""
 from __future__ import annotations
 
 import csv
-import gzip
-import io
 import math
-import zlib
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -21,6 +18,7 @@ from daemons.settings import PriceSettings
 from shared.config import Prices, PriceShape
 from shared.effects import PricesRead
 from shared.errors import InvalidInput, InvalidValue, Problem
+from shared.read_file import read_lines
 
 BYTES_MAX = 64 << 20
 PROBLEMS_MAX = 20
@@ -28,7 +26,6 @@ PERIOD_MAX_S = 86_400.0
 LOOK_ROWS = 24  # so many rows say how long periods are
 PRICE_MAX = 1e9
 TIME_MAX_S = 1e11
-GZIP_MAGIC = b"\x1f\x8b"
 EXPECTED_TIME = "ISO 8601 (2026-10-25T02:00, with an offset or by the clock) or seconds since 1970"
 
 
@@ -85,9 +82,9 @@ class PriceFeed:
         try:
             stat = self._path.stat()
             seen = (stat.st_mtime_ns, stat.st_size, stat.st_ino)
-        except OSError as error:
+        except (OSError, ValueError) as error:  # a null byte in a path is a ValueError
             self._seen = None
-            return PricesRead(error=f"{self._path}: {error.strerror}")
+            return PricesRead(error=f"{self._path}: {getattr(error, 'strerror', None) or error}")
         if seen != self._seen:
             self._last, self._seen = self._parse(), seen
         return self._last
@@ -120,26 +117,9 @@ def read_prices(path: Path, column: str, timezone: str, factor: float = 1.0) -> 
     )
 
 
-def _text(path: Path) -> str:
-    try:
-        with path.open("rb") as file:
-            zipped = file.read(len(GZIP_MAGIC)) == GZIP_MAGIC
-        with gzip.open(path) if zipped else path.open("rb") as file:
-            content = file.read(BYTES_MAX + 1)
-    except (OSError, EOFError, zlib.error) as error:
-        reason = getattr(error, "strerror", None) or "cannot be unpacked"
-        raise InvalidInput(Problem(str(path), reason, "a CSV file, plain or gzip")) from error
-    if len(content) > BYTES_MAX:
-        raise InvalidInput(Problem(str(path), "is too large", f"at most {BYTES_MAX} bytes"))
-    try:
-        return content.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise InvalidInput(Problem(str(path), "is not UTF-8", "a CSV file, plain or gzip")) from error
-
-
 def _lines(path: Path) -> Iterator[tuple[int, list[str]]]:
     """The lines that are not empty, with their numbers."""
-    reader = csv.reader(io.StringIO(_text(path)))
+    reader = csv.reader(read_lines(path, "a CSV file, plain or gzip", BYTES_MAX))
     try:
         for cells in reader:
             if any(cell.strip() for cell in cells):

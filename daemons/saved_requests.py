@@ -24,6 +24,7 @@ from shared.costs import OperationCosts
 from shared.errors import InvalidInput, InvalidValue, Problem
 from shared.hints import field_hints
 from shared.model import Constraint, ConstraintKind
+from shared.read_file import parse_json
 from shared.snapshot import (
     NOBODY,
     Bools,
@@ -55,7 +56,7 @@ SCHEMAS = (
     5,
     6,
 )  # that can be read; 1: without what provisioning sees; 2: environments; 3: loading; 4: migration; 5: what stays
-BYTES_MAX = 1 << 30  # of the JSON in a file
+BYTES_MAX = 64 << 20  # of the JSON in a file
 PART_LENGTH = 4096  # characters of one string on the bus
 PAGE_PARTS = 640  # strings of one page: 2.5 MiB
 COMPRESSION_LEVEL = 3
@@ -246,10 +247,7 @@ def _lines(body: bytes, name: str) -> tuple[Row, Row]:
 
 
 def _object(text: bytes, name: str) -> Row:
-    try:
-        plain = json.loads(text)
-    except (ValueError, RecursionError) as problem:
-        raise InvalidInput(Problem(name, "holds no JSON", "a file of `trimtab snapshot save`")) from problem
+    plain = parse_json(text, name)
     if not isinstance(plain, dict):
         raise InvalidInput(Problem(name, "holds no object", "a file of `trimtab snapshot save`"))
     return plain

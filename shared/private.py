@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 from urllib.parse import quote, urlsplit, urlunsplit
 
 from shared.errors import InvalidInput, Problem
+from shared.read_file import opened
 
 CREDENTIAL = "credential:"
 FOLDER_VARIABLE = "CREDENTIALS_DIRECTORY"
@@ -62,11 +63,12 @@ def secret_of(key: str, place: str) -> str:
     can, and it is one line of 1 to SECRET_BYTES_MAX bytes of UTF-8 without control characters."""
     path = path_of(place)
     try:
-        with Path(path).open("rb") as file:
+        with opened(Path(path), "a file") as file:
             wrong = fault_of(path, os.fstat(file.fileno()))
             content = b"" if wrong else file.read(SECRET_BYTES_MAX + 2)
-    except OSError as error:
-        raise InvalidInput(Problem(f"{key}: {path}", error.strerror or "cannot be read", "a file")) from error
+    except InvalidInput as error:
+        (problem,) = error.problems
+        raise InvalidInput(Problem(f"{key}: {problem.where}", problem.what, problem.expected)) from error
     if wrong is not None:
         raise InvalidInput(Problem(f"{key}: {wrong.where}", wrong.what, wrong.expected))
     line = content.removesuffix(b"\n").removesuffix(b"\r")
@@ -93,7 +95,10 @@ def with_password(key: str, url: str, place: str, only_look: bool = False) -> st
         return url
     if has_password(url):
         raise InvalidInput(Problem(f"{key}.url", f"has a password, and {key}.password_file is given", "one of the two"))
-    user, at, host = urlsplit(url).netloc.rpartition("@")
+    try:
+        user, at, host = urlsplit(url).netloc.rpartition("@")
+    except ValueError as error:
+        raise InvalidInput(Problem(f"{key}.url", f"cannot be used: {error}", "a URL SCHEME://USER@HOST/")) from error
     if not (at and user):
         raise InvalidInput(Problem(f"{key}.url", f"names no user, and {key}.password_file is given", "USER@HOST in it"))
     password = "unread" if only_look and is_absent(place) else secret_of(f"{key}.password_file", place)

@@ -8,6 +8,7 @@ take the defaults of the dataclass. A field `class_` is the key `class`.
 
 from __future__ import annotations
 
+import codecs
 import difflib
 import ipaddress
 import math
@@ -24,6 +25,7 @@ from typing import Annotated, Any, TypeVar, Union, get_args, get_origin
 
 from shared.errors import InvalidInput, Problem
 from shared.hints import field_hints
+from shared.read_file import read_bytes
 
 T = TypeVar("T")
 
@@ -142,13 +144,9 @@ class Key:
 
 def load(path: str | Path, cls: type[T]) -> T:
     """The configuration in a TOML file. Raises `InvalidInput` with one `Problem` for each thing that is wrong."""
-    try:
-        with Path(path).open("rb") as file:
-            content = file.read(FILE_BYTES_MAX + 1)
-    except OSError as problem:
-        raise InvalidInput(Problem(str(path), problem.strerror or "cannot be read", "a TOML file")) from problem
-    if len(content) > FILE_BYTES_MAX:
-        raise InvalidInput(Problem(str(path), "too large", f"at most {FILE_BYTES_MAX} bytes"))
+    content = read_bytes(Path(path), "a TOML file", FILE_BYTES_MAX)
+    if content.startswith(codecs.BOM_UTF8):
+        raise InvalidInput(Problem(f"{path}:1", "begins with a byte order mark", "TOML in UTF-8 without one"))
     try:
         return parse(content.decode(), cls, str(path))
     except UnicodeDecodeError as problem:

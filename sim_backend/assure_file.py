@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import io
 import math
 import re
 from collections.abc import Sequence
@@ -17,7 +16,7 @@ from numpy.typing import NDArray
 
 from shared.errors import InvalidInput, Problem
 from shared.reservation import DEMAND_MAX
-from sim_backend.coordinate_demand import PROBLEMS_MAX, number_in, read_text
+from sim_backend.coordinate_demand import PROBLEMS_MAX, csv_lines, number_in
 
 TIME_MAX_S = 1e11
 SERVERS = "servers"
@@ -68,9 +67,7 @@ def read_trace(path: Path, zone: tzinfo | None = None) -> Trace:
     Raises `InvalidInput` with one `Problem` for each broken line (at most 20): what cannot be read, demands that are
     negative, not finite or too large, and a second value of an application for one time."""
     problems = _Problems(path)
-    heading, lines, rows = _table(path, problems)
-    at = {name: heading.index(name) for name in heading}
-    cells = {name: [row[index] for row in rows] for name, index in at.items()}
+    lines, cells = _table(path, problems)
     times = cells.pop("time")
     dated = math.isnan(number_in(times[0]))
     absolute, local = _iso(times, lines, zone, problems) if dated else _seconds(times, lines, problems)
@@ -87,27 +84,29 @@ def read_trace(path: Path, zone: tzinfo | None = None) -> Trace:
     return Trace(local, application, tuple(index), columns, dated)
 
 
-def _table(path: Path, problems: _Problems) -> tuple[list[str], list[int], list[list[str]]]:
-    """Heading, line numbers and rows."""
-    reader = csv.reader(io.StringIO(read_text(path, _EXPECTED)))
+def _table(path: Path, problems: _Problems) -> tuple[list[int], dict[str, list[str]]]:
+    """Line numbers and columns."""
+    reader = csv.reader(csv_lines(path, _EXPECTED))
     lines: list[int] = []
-    rows: list[list[str]] = []
+    columns: list[list[str]] = []
     try:
         heading = [word.strip() for word in next(reader, [])]
         _check_heading(heading, problems)
+        columns = [[] for _ in heading]
         for row in reader:
             if len(row) == len(heading):
                 lines.append(reader.line_num)
-                rows.append(row)
+                for column, cell in zip(columns, row, strict=True):
+                    column.append(cell)
             elif any(map(str.strip, row)):
                 problems.add(reader.line_num, f"{len(row)} columns", f"{len(heading)}, as in the first line")
     except csv.Error as error:
         problems.add(reader.line_num, str(error), _EXPECTED)
-    if not rows:
+    if not lines:
         problems.done()
         problems.add(None, "there is no row in this file", _EXPECTED)
         problems.done()
-    return heading, lines, rows
+    return lines, dict(zip(heading, columns, strict=True))
 
 
 def _check_heading(heading: list[str], problems: _Problems) -> None:

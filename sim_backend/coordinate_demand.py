@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 import csv
-import gzip
-import io
 import math
-import zlib
 from collections.abc import Iterator
 from pathlib import Path
 
 from shared.errors import InvalidInput, Problem
+from shared.read_file import read_lines
 from sim_backend.coordinate_values import WebDemand
 
 FILE_BYTES_MAX = 64 << 20
 PROBLEMS_MAX = 20
 DAY_S = 86_400.0
 VMS_MAX = 1e6
-_GZIP_MAGIC = b"\x1f\x8b"
 _EXPECTED = "a CSV file with columns t_s and vms, plain or gzip"
 _ROUNDING = 1e-9  # that a product may be above a whole number without counting as more
 
@@ -53,7 +50,7 @@ def read_steps(path: Path, scale: float, period_s: float | None = None) -> WebDe
 
 def _rows(path: Path) -> Iterator[tuple[int, float, float] | Problem]:
     """Line, time and value of each row, or what is wrong with it."""
-    rows = csv.reader(io.StringIO(read_text(path)))
+    rows = csv.reader(csv_lines(path))
     try:
         heading = [word.strip() for word in next(rows, [])]
         if "t_s" not in heading or "vms" not in heading:
@@ -86,22 +83,6 @@ def number_in(text: str) -> float:
         return math.nan
 
 
-def read_text(path: Path, expected: str = _EXPECTED) -> str:
-    """A file's text, unpacked where it is compressed. Raises `InvalidInput`, with what was `expected`."""
-    try:
-        if not path.is_file():
-            what = "not a file" if path.exists() else "no such file"
-            raise InvalidInput(Problem(str(path), what, expected))
-        with path.open("rb") as file:
-            packed = file.read(2) == _GZIP_MAGIC
-            file.seek(0)
-            content = (gzip.GzipFile(fileobj=file) if packed else file).read(FILE_BYTES_MAX + 1)
-        if len(content) > FILE_BYTES_MAX:
-            raise InvalidInput(Problem(str(path), "too large", f"at most {FILE_BYTES_MAX} bytes unpacked"))
-        return content.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise InvalidInput(Problem(str(path), "not UTF-8", expected)) from error
-    except (gzip.BadGzipFile, EOFError, zlib.error) as error:
-        raise InvalidInput(Problem(str(path), f"broken gzip data: {error}", expected)) from error
-    except (OSError, ValueError) as error:
-        raise InvalidInput(Problem(str(path), str(error), expected)) from error
+def csv_lines(path: Path, expected: str = _EXPECTED) -> Iterator[str]:
+    """The lines of a CSV file, unpacked where it is compressed. Raises `InvalidInput`, with what was `expected`."""
+    return read_lines(path, expected, FILE_BYTES_MAX)

@@ -14,8 +14,10 @@ from pathlib import Path
 from random import Random
 
 from shared.errors import InvalidInput, InvalidValue, Problem
+from shared.read_file import read_lines
 
 DAY_S = 86_400.0
+FILE_BYTES_MAX = 64 << 20
 Demand = Callable[[float], float]
 
 
@@ -57,9 +59,8 @@ def read_demand(path: Path, per_s: float = 1.0, column: str = "") -> Demand:
     """The step function in a CSV file with a heading: times in the column `t_s`, rates in `column` (the first other one
     if not named), times `per_s`. Raises `InvalidInput` for anything else in the file."""
     try:
-        with path.open(encoding="utf-8", newline="") as file:
-            return steps(_points(csv.reader(file), path, per_s, column))
-    except (OSError, UnicodeDecodeError) as error:
+        return steps(_points(csv.reader(read_lines(path, "a CSV file", FILE_BYTES_MAX)), path, per_s, column))
+    except csv.Error as error:
         raise InvalidInput(Problem(str(path), str(error), "a CSV file")) from error
     except InvalidValue as error:
         raise InvalidInput(Problem(str(path), str(error), "times that increase, rates of 0 or above")) from error

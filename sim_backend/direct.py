@@ -7,6 +7,7 @@ scheduling pass. Cycles begin at 0 and every `cycle_s`. A pass is made
   asked for;
 - for an event-driven policy also when a job arrived or ended, an operation that took time ended, or a job may start
   from now on, if a job waits or is suspended or a web application has fewer instances than it must have.
+Cycles at which no pass would be made are skipped.
 
 What a decision wants is begun at once where there is room. An operation on a job is one for all its instances: it
 begins when every node it goes to has room (so it waits for the suspends and migrations that make room, first decided
@@ -157,7 +158,8 @@ class _Engine:
             cycle_at_s = cycle * self.cycle_s
             if self.tasks or (self.seats and (arrived < len(jobs) or window_s < math.inf)):
                 stuck = idle and next_s == math.inf and now_s >= self.last_step_s
-                next_s = next_s if stuck else min(next_s, cycle_at_s)
+                empty = next_s < math.inf and not self._due(False, True)  # no pass is made before the next event
+                next_s = next_s if stuck or empty else min(next_s, cycle_at_s)
             if next_s > window_s or next_s == math.inf:
                 return now_s if window_s == math.inf else window_s
             now_s, self.touched = next_s, False

@@ -17,8 +17,9 @@ from pathlib import Path
 from typing import Any
 
 from shared.errors import InvalidInput, Problem
+from shared.read_file import parse_json, read_bytes
 
-FILE_BYTES_MAX = 64 << 20
+FILE_BYTES_MAX = 24 << 20
 ECHO_LENGTH_MAX = 60
 REQUIRED: Any = object()
 Row = dict[str, Any]
@@ -101,25 +102,7 @@ class _Object(dict[str, Any]):
 
 def parse_file(path: Path) -> Any:
     """What a JSON file holds. Raises `InvalidInput` for one that cannot be read or is no JSON."""
-    try:
-        with path.open("rb") as file:
-            content = file.read(FILE_BYTES_MAX + 1)
-    except OSError as problem:
-        raise InvalidInput(Problem(str(path), problem.strerror or "cannot be read", "a JSON file")) from problem
-    if len(content) > FILE_BYTES_MAX:
-        raise InvalidInput(Problem(str(path), "too large", f"at most {FILE_BYTES_MAX} bytes"))
-    try:
-        return json.loads(content.decode("utf-8-sig"), object_pairs_hook=_Object)
-    except UnicodeDecodeError as problem:
-        line = content.count(b"\n", 0, problem.start) + 1
-        raise InvalidInput(Problem(f"{path}:{line}", "not UTF-8", "text in UTF-8")) from problem
-    except json.JSONDecodeError as problem:
-        where = f"{path}:{problem.lineno}:{problem.colno}"
-        raise InvalidInput(Problem(where, problem.msg[:ECHO_LENGTH_MAX], "JSON")) from problem
-    except ValueError as problem:  # a number of thousands of digits
-        raise InvalidInput(Problem(str(path), str(problem)[:ECHO_LENGTH_MAX], "JSON")) from problem
-    except RecursionError as problem:
-        raise InvalidInput(Problem(str(path), "nested too deeply", "JSON")) from problem
+    return parse_json(read_bytes(path, "a JSON file", FILE_BYTES_MAX), str(path), pairs=_Object)
 
 
 class Checker:

@@ -6,7 +6,6 @@ instances, stepped on the load of each minute.
 from __future__ import annotations
 
 import csv
-import io
 import math
 from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
@@ -14,7 +13,7 @@ from pathlib import Path
 
 from shared.agreement import WebTerms
 from shared.errors import InvalidInput, Problem
-from sim_backend.coordinate_demand import PROBLEMS_MAX, read_text
+from sim_backend.coordinate_demand import PROBLEMS_MAX, csv_lines
 
 MINUTE_S = 60.0
 MINUTES_MAX = 10_000_000
@@ -58,7 +57,7 @@ def read_requests(path: Path, start: datetime | None = None, window_s: float | N
 
 def _rows(path: Path) -> Iterator[tuple[int, float, float] | Problem]:
     """Line, time in s and count of each row, or what is wrong with it."""
-    rows = csv.reader(io.StringIO(read_text(path, _EXPECTED)))
+    rows = csv.reader(csv_lines(path, _EXPECTED))
     try:
         heading = [word.strip() for word in next(rows, [])]
         if len(heading) < 2 or "requests" not in heading[1:]:

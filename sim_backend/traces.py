@@ -5,20 +5,19 @@ Reference: Chapin et al., Benchmarks and Standards for the Evaluation of Paralle
 
 from __future__ import annotations
 
-import gzip
 import math
-import stat
-import zlib
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
 from shared.errors import InvalidInput, Problem
+from shared.read_file import read_lines
 
 FIELDS = 18
-LOG_BYTES_MAX = 1 << 30
+LOG_BYTES_MAX = 256 << 20
+LINES_MAX = 500_000
 PROBLEMS_MAX = 20
-_GZIP_MAGIC = b"\x1f\x8b"
+_EXPECTED = "a log in the Standard Workload Format, plain or gzip"
 _LARGEST = 1e12  # of a job number, time or size: beyond it a float no longer resolves a millisecond
 
 
@@ -57,12 +56,12 @@ def read_swf(path: str | Path) -> tuple[SwfJob, ...]:
     """Every job of a log, in file order. Plain or gzip text, told apart by content.
 
     Raises `InvalidInput` with one `Problem` ("file:line") per broken line (at most 20), or for a file that cannot be
-    read, is no regular file, is corrupt, above 1 GiB or holds no job.
+    read, is no regular file, is corrupt, above 256 MiB or 500,000 lines, or holds no job.
     """
     path = Path(path)
     jobs: list[SwfJob] = []
     problems: list[Problem] = []
-    for line, text in enumerate(_content(path).decode("latin-1").split("\n"), 1):
+    for line, text in enumerate(read_lines(path, _EXPECTED, LOG_BYTES_MAX, lines_max=LINES_MAX, encoding="latin-1"), 1):
         fields = text.split()
         if not fields or fields[0][0] == ";":
             continue
@@ -121,31 +120,6 @@ def replay_jobs(
             what = f"job {job.number} is stated a second time (first in line {first[job.number].line})"
             raise InvalidInput(Problem(f"{source}:{job.line}", what, "every job number once"))
     return tuple(sorted(chosen, key=lambda job: (job.submit_s, job.number)))
-
-
-def _content(path: Path) -> bytes:
-    """The bytes of a plain or compressed file."""
-    expected = "a log in the Standard Workload Format, plain or gzip"
-    try:
-        if not stat.S_ISREG(path.stat().st_mode):
-            raise InvalidInput(Problem(str(path), "not a file", expected))
-        with path.open("rb") as file:
-            packed = file.read(2) == _GZIP_MAGIC
-            file.seek(0)
-            if packed:
-                with gzip.GzipFile(fileobj=file) as unpacked:
-                    content = unpacked.read(LOG_BYTES_MAX + 1)
-            else:
-                content = file.read(LOG_BYTES_MAX + 1)
-    except (gzip.BadGzipFile, EOFError, zlib.error) as error:
-        raise InvalidInput(Problem(str(path), f"broken gzip data: {error}", expected)) from error
-    except OSError as error:
-        raise InvalidInput(Problem(str(path), error.strerror or str(error), expected)) from error
-    except ValueError as error:  # a path with a null byte
-        raise InvalidInput(Problem(repr(str(path)), str(error), expected)) from error
-    if len(content) > LOG_BYTES_MAX:
-        raise InvalidInput(Problem(str(path), "too large", f"at most {LOG_BYTES_MAX} bytes unpacked"))
-    return content
 
 
 def _usable(values: list[float]) -> bool:

@@ -15,6 +15,7 @@ from daemons.local_time import clock_s
 from daemons.models.assurance.build import profile_of, series
 from daemons.models.assurance.profile import to_demand
 from shared.errors import InvalidInput, InvalidValue, Problem
+from shared.read_file import read_lines
 from shared.reservation import DEMAND_MAX, Calendar, SlotDemand
 
 FILE_BYTES_MAX = 64 << 20
@@ -71,20 +72,17 @@ def _added(path: Path, calendar: Calendar, zone: str) -> dict[float, int]:
 
 def _rows(path: Path) -> Iterator[tuple[int, dict[str, str]]]:
     try:
-        if path.stat().st_size > FILE_BYTES_MAX:
-            raise InvalidInput(Problem(f"{path}", "is too large", f"at most {FILE_BYTES_MAX >> 20} MiB"))
-        with path.open(encoding="utf-8-sig", newline="") as file:
-            rows = csv.reader(file)
-            titles = [title.strip() for title in next(rows, [])]
-            if not {"time", "servers"} <= {*titles} <= {*COLUMNS} or len({*titles}) < len(titles):
-                raise InvalidInput(Problem(f"{path}:1", f"has the titles {','.join(titles)}", ",".join(COLUMNS)))
-            for row in rows:
-                if len(row) == len(titles):
-                    yield rows.line_num, {title: cell.strip() for title, cell in zip(titles, row, strict=True)}
-                elif row:
-                    where = f"{path}:{rows.line_num}"
-                    raise InvalidInput(Problem(where, f"has {len(row)} columns", f"{len(titles)}, as titles"))
-    except (OSError, UnicodeDecodeError, csv.Error) as problem:
+        rows = csv.reader(read_lines(path, "a CSV file", FILE_BYTES_MAX))
+        titles = [title.strip() for title in next(rows, [])]
+        if not {"time", "servers"} <= {*titles} <= {*COLUMNS} or len({*titles}) < len(titles):
+            raise InvalidInput(Problem(f"{path}:1", f"has the titles {','.join(titles)[:60]}", ",".join(COLUMNS)))
+        for row in rows:
+            if len(row) == len(titles):
+                yield rows.line_num, {title: cell.strip() for title, cell in zip(titles, row, strict=True)}
+            elif row:
+                where = f"{path}:{rows.line_num}"
+                raise InvalidInput(Problem(where, f"has {len(row)} columns", f"{len(titles)}, as titles"))
+    except csv.Error as problem:
         raise InvalidInput(Problem(f"{path}", f"cannot be read: {problem}", "a CSV file")) from problem
 
 
@@ -97,7 +95,7 @@ def _units(text: str) -> int:
 def _time(text: str, calendar: Calendar, zone: str) -> float:
     """Seconds by the local clock."""
     try:
-        at = float(text)
+        at = float(text) if text.isascii() and "_" not in text else math.nan
     except ValueError:
         return _moment(text, zone)
     if not (math.isfinite(at) and at >= 0.0):

@@ -14,6 +14,7 @@ from typing import Any, NoReturn
 from xml.parsers import expat
 
 from shared.errors import InvalidInput, Problem
+from shared.read_file import read_bytes
 
 FILE_BYTES_MAX = 1 << 20
 DEPTH_MAX = 16
@@ -36,13 +37,7 @@ class Element:
 
 def load(path: Path, expected: str) -> Element:
     """The root of the file, which is to hold what `expected` says. Raises `InvalidInput`."""
-    try:
-        with path.open("rb") as file:
-            content = file.read(FILE_BYTES_MAX + 1)
-    except (OSError, ValueError) as error:
-        what = getattr(error, "strerror", None) or "cannot be read"
-        raise InvalidInput(Problem(str(path), what, expected)) from error
-    return parse(content, str(path), expected)
+    return parse(read_bytes(path, expected, FILE_BYTES_MAX), str(path), expected)
 
 
 def parse(content: bytes, name: str, expected: str) -> Element:

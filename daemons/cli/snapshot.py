@@ -22,15 +22,15 @@ from daemons.cli.snapshot_replay import replay
 from daemons.decide import DecideOutcome, DecideRequest
 from daemons.models.outlook import outlook_of
 from daemons.records import DecisionRecord
-from daemons.saved_requests import from_bytes, from_parts, header_bytes
+from daemons.saved_requests import BYTES_MAX, from_bytes, from_parts, header_bytes
 from daemons.settings import PolicyChoice
 from daemons.tables import MemoryShelf
 from daemons.view_rows import decision_view
 from shared.clock import SystemClock
 from shared.decision import Plan
-from shared.errors import InvalidInput, Problem
 from shared.messages import Query
 from shared.plugins import find_policy
+from shared.read_file import read_bytes
 from shared.write_file import check_writable, write_file
 
 DISTRIBUTION = "trimtab"
@@ -75,11 +75,7 @@ def _more(line: Line, first: dict[str, Any]) -> Iterator[str]:
 @output_option
 def decide(file: Path, policy: str | None, limit: int) -> None:
     """Compute the decision on what FILE holds, as the controller did or would; nothing is carried out."""
-    try:
-        saved = from_bytes(file.read_bytes(), str(file))
-    except OSError as problem:
-        what = problem.strerror or "cannot be read"
-        raise InvalidInput(Problem(str(file), what, "a file of `trimtab snapshot save`")) from problem
+    saved = from_bytes(read_bytes(file, "a file of `trimtab snapshot save`", BYTES_MAX), str(file))
     program = metadata.version(DISTRIBUTION)
     if saved.header.get("program") != program:
         by = saved.header.get("program")

@@ -21,6 +21,7 @@ from daemons.store.engine import in_words, make_file, parse_url
 from daemons.store.rows import from_row, to_row
 from daemons.store.upsert import put
 from shared.errors import Infeasible, InvalidInput, Problem, StoreUnavailable
+from shared.read_file import opened
 
 ROWS_AT_ONCE = 2_000
 # Terms after a restore begin so far above the backup's that no controller since the backup can have reached them:
@@ -98,8 +99,7 @@ def restore(store: Database, path: Path, force: bool, now_s: float) -> Restored:
     newer Trimtab made it. An older backup is brought to this version on a copy. With `force` tables of a newer version
     are replaced, too: this is the way back after an upgrade.
     """
-    store.make_file()
-    with _opened(path) as source, source.reading() as read, store.writing(check=False) as write:
+    with _opened(path) as source, source.reading() as read, _made(store), store.writing(check=False) as write:
         newer = store.drop_newer_tables(write) if force else 0
         store.make_tables(write)
         term = max(newer, store.locked_lead(write)[0])
@@ -114,6 +114,20 @@ def restore(store: Database, path: Path, force: bool, now_s: float) -> Restored:
         next_term = max(term, backed_up) + TERM_STRIDE
         store.set_lead(write, next_term, RESTORER, now_s)
     return Restored(counts, next_term)
+
+
+@contextmanager
+def _made(store: Database) -> Iterator[None]:
+    """A file for the store; an empty one that was made for nothing does not stay."""
+    was_there = store.path is None or store.path.exists()
+    store.make_file()
+    try:
+        yield
+    except BaseException:
+        if not was_there and store.path is not None:
+            store.close()
+            store.path.unlink(missing_ok=True)
+        raise
 
 
 # --- backup ------------------------------------------------------------------------------------------------------
@@ -188,16 +202,16 @@ def _opened(path: Path) -> Iterator[Database]:
 
 
 def _check_file(path: Path) -> None:
-    try:
-        with path.open("rb") as file:
-            head = file.read(len(SQLITE_MAGIC))
-    except OSError as problem:
-        raise InvalidInput(Problem(str(path), problem.strerror or "cannot be read", "a backup")) from problem
+    with opened(path, "a backup") as file:
+        head = file.read(len(SQLITE_MAGIC))
     if head != SQLITE_MAGIC:
         raise InvalidInput(Problem(str(path), "is not a SQLite file", "a backup"))
     uri = f"{path.absolute().as_uri()}?mode=ro"
-    with in_words(parse_url(_file_url(path))), closing(sqlite3.connect(uri, uri=True)) as opened:
-        (verdict,) = opened.execute("PRAGMA quick_check").fetchone()
+    try:
+        with closing(sqlite3.connect(uri, uri=True)) as backup:
+            (verdict,) = backup.execute("PRAGMA quick_check").fetchone()
+    except sqlite3.DatabaseError as problem:
+        verdict = str(problem)
     if verdict != "ok":
         raise InvalidInput(Problem(str(path), f"is damaged ({verdict})", "a backup that is whole"))
 

@@ -13,18 +13,20 @@ import numpy as np
 from daemons.cli.numbers import Number, Whole
 from daemons.cli.output import emit, messages, output_option, two_columns
 from shared.costs import COSTS, OperationCosts
-from shared.errors import Infeasible
+from shared.errors import Infeasible, InvalidInput, Problem
 from shared.model import INSTANCES_MAX, Job, Node
 from shared.plugins import find_policy
 from sim_backend.direct import run_direct
 from sim_backend.figures import ReplayFigures
 from sim_backend.traces import ReplayJob, read_swf, replay_jobs
-from sim_backend.workloads import TrueStages, replay_nodes, replay_workload, with_noise
+from sim_backend.workloads import TrueStages, declared_stages, replay_nodes, replay_workload, with_noise
 
 ENGINES = ("direct", "closed-loop")
 NOISE_MAX = 3.0
 WINDOW_MAX_S = 1e12
 DIGITS_MAX = 12
+JOBS_MAX = 250_000
+SPAN_MAX_S = {"direct": 1e8, "closed-loop": 4e7}  # of virtual time: the engine goes through it cycle by cycle
 
 
 def job_numbers(text: str) -> frozenset[int]:
@@ -102,14 +104,37 @@ def replay(
     _refuse_too_large(log, chosen, nodes)
     jobs = replay_workload(chosen)
     truth = with_noise(jobs, np.random.default_rng(seed), noise) if noise else {}
-    setting = _Setting(
-        jobs, replay_nodes(nodes), truth, policy, COSTS[costs], math.inf if window_s is None else window_s
-    )
+    window = math.inf if window_s is None else window_s
+    _refuse_too_long(log, chosen, [truth.get(job.name) or declared_stages(job) for job in jobs], nodes, engine, window)
+    setting = _Setting(jobs, replay_nodes(nodes), truth, policy, COSTS[costs], window)
     outcome = _with_progress(lambda: _ENGINES[engine](setting), len(jobs))
     emit(outcome.to_json(), lambda: two_columns(f"{policy} on {nodes} nodes", _for_people(outcome)))
 
 
+def _refuse_too_long(
+    log: str, jobs: Sequence[ReplayJob], truth: Sequence[TrueStages], nodes: int, engine: str, window_s: float
+) -> None:
+    """Raise `InvalidInput` where a replay would go through more virtual time than its engine can."""
+    most_s = SPAN_MAX_S[engine]
+    expected = f"at most {most_s:g} s with --engine {engine}: --window ends the replay, --skip-jobs leaves jobs out"
+    if window_s <= most_s:
+        return
+    if engine == "closed-loop" and window_s < math.inf:  # it goes on to the end, also when there is nothing to do
+        raise InvalidInput(Problem("--window", f"is {window_s:g} s", f"at most {most_s:g} s with --engine {engine}"))
+    runs_s = [math.fsum(work / mhz for work, mhz in stages) for stages in truth]
+    for job, run_s in zip(jobs, runs_s, strict=True):
+        if job.submit_s + run_s > most_s:
+            what = f"job {job.number} ends {job.submit_s + run_s:g} s after the log's begin at the earliest"
+            raise InvalidInput(Problem(f"{log}:{job.line}", what, expected))
+    total_s = math.fsum(job.nodes * run_s for job, run_s in zip(jobs, runs_s, strict=True)) / nodes
+    if total_s > most_s:
+        raise InvalidInput(Problem(log, f"its jobs keep {nodes} nodes busy for {total_s:g} s", expected))
+
+
 def _refuse_too_large(log: str, jobs: Sequence[ReplayJob], nodes: int) -> None:
+    if len(jobs) > JOBS_MAX:
+        expected = f"at most {JOBS_MAX:,}: --window ends the replay, --skip-jobs leaves jobs out"
+        raise InvalidInput(Problem(log, f"has {len(jobs):,} jobs", expected))
     large = [job for job in jobs if job.nodes > nodes]
     if large:
         job, more = large[0], f" (and {len(large) - 1} more jobs are too large)" if len(large) > 1 else ""

@@ -18,7 +18,7 @@ from daemons.models.assurance.build import Series, needed_units
 from daemons.models.assurance.migration import with_migration
 from shared.errors import InvalidInput, Problem
 from shared.snapshot import Floats, Ints
-from sim_backend.coordinate_demand import read_text
+from sim_backend.coordinate_demand import csv_lines
 
 Name = Literal["bitbrains", "planetlab"]
 
@@ -130,14 +130,14 @@ def _planetlab(folder: Path) -> Demands:
 
 def _by_name(path: Path) -> dict[str, Floats]:
     """CPU use in percent by VM."""
-    lines = [line.split(",", 1) for line in read_text(path).splitlines()[1:]]
+    lines = [line.split(",", 1) for line in [*csv_lines(path)][1:]]
     names = [line[0] for line in lines]
-    values = _numbers(path, "\n".join(line[-1] for line in lines), SLOTS * _PER_HOUR)
+    values = _numbers(path, "".join(line[-1] for line in lines), SLOTS * _PER_HOUR)
     return dict(zip(names, values, strict=True))
 
 
 def _table(path: Path, columns: int) -> Floats:
-    return _numbers(path, read_text(path).split("\n", 1)[-1], columns)
+    return _numbers(path, "".join([*csv_lines(path)][1:]), columns)
 
 
 def _numbers(path: Path, text: str, columns: int) -> Floats:

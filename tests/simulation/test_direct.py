@@ -295,6 +295,15 @@ def test_a_policy_that_is_not_event_driven_acts_at_cycles_only() -> None:
     assert outcome.runs[0].begin_s == 900.0
 
 
+def test_cycles_in_which_nothing_can_happen_are_skipped() -> None:
+    """A run time of 30,000 years is no longer to play than one of a minute."""
+    jobs = [job("a", 1e12), job("b", 60.0, submit_s=5e11)]
+
+    outcome = run_direct(jobs, replay_nodes(2), policy="first-fit", costs=COSTS["none"])
+
+    assert {run.name: run.end_s for run in outcome.runs} == {"a": 1e12, "b": 5e11 + 60.0}
+
+
 def test_a_desired_start_is_waited_for() -> None:
     late = Job("late", (Stage(1_000, 1_000),), submit_s=0, desired_start_s=1_000)
     outcome = run_direct([late], replay_nodes(1), policy="first-fit", costs=FREE, window_s=math.inf)

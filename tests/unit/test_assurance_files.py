@@ -81,7 +81,7 @@ def test_history_leaves_the_demand_open(tmp_path: Path) -> None:
         ('[assurance]\ntimezone = "Mars/North"\n' + SHARE + SLOTS, "a time zone such as"),
         ('[assurance]\nstart = "2026-12-01"\nend = "2026-11-01"\n' + SHARE + SLOTS, "later than start"),
         ('[assurance]\nstart = "2026-02-31"\n' + SHARE + SLOTS, "days that there are"),
-        ('[assurance]\ndemand = "none.csv"\n' + SHARE, "cannot be read"),
+        ('[assurance]\ndemand = "none.csv"\n' + SHARE, "No such file"),
     ],
 )
 def test_what_is_wrong_is_said(tmp_path: Path, text: str, said: str) -> None:

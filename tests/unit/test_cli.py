@@ -161,7 +161,7 @@ def test_wrong_usage(log: Path, words: list[str]) -> None:
 
 def test_files_that_cannot_be_read(tmp_path: Path) -> None:
     assert "No such file" in refused(trimtab("sim", "replay", tmp_path / "none.swf", "--nodes", 4), 2)
-    assert "not a file" in refused(trimtab("sim", "replay", tmp_path, "--nodes", 4), 2)
+    assert "is a directory" in refused(trimtab("sim", "replay", tmp_path, "--nodes", 4), 2)
 
 
 def test_commands_and_groups_that_are_not_there() -> None:
@@ -323,3 +323,48 @@ def test_doctor_fails_when_a_check_fails(tmp_path: Path) -> None:
     (failed,) = [check for check in found["checks"] if check["name"] == "one installation"]
     assert not failed["ok"]
     assert str(tmp_path) in failed["detail"]
+
+
+# --- logs that cannot be played ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("engine", ["direct", "closed-loop"])
+@pytest.mark.parametrize(
+    ("lines", "said"),
+    [
+        ([log_line(1, 0, "1e12")], "small.swf:1: job 1 ends 1e+12 s after the log's begin"),
+        ([log_line(1), log_line(2, 10**12)], "small.swf:2: job 2 ends 1e+12 s after the log's begin"),
+        ([log_line(each, 0, 30_000_000) for each in range(1, 9)], "keep 1 nodes busy for 2.4e+08 s"),
+    ],
+)
+def test_no_entry_makes_a_replay_run_for_ever(engine: str, lines: list[str], said: str, log: Path) -> None:
+    """What would be played for hours is refused at once, with the line and what helps."""
+    log.write_text("\n".join(lines) + "\n")
+
+    text = refused(trimtab("sim", "replay", log, "--nodes", 1, "--engine", engine), 2)
+
+    assert said in text
+    assert "--window" in text
+
+
+def test_a_window_that_the_closed_loop_would_wait_out(log: Path) -> None:
+    """It goes on to the end of the window, also where nothing is left to do; the direct engine does not."""
+    assert "--window: is 1e+11 s" in refused(
+        trimtab("sim", "replay", log, "--nodes", 4, "--engine", "closed-loop", "--window", 1e11), 2
+    )
+    assert trimtab("sim", "replay", log, "--nodes", 4, "--window", 1e11).exit_code == 0
+
+
+def test_a_window_lets_a_long_job_be_played(log: Path) -> None:
+    """The run ends with the window."""
+    log.write_text(log_line(1, 0, "1e12") + "\n")
+    for engine in ("direct", "closed-loop"):
+        done = trimtab("sim", "replay", log, "--nodes", 1, "--engine", engine, "--window", 1_000, "--output", "json")
+        assert json.loads(done.stdout)["jobs_submitted"] == 1, done.output
+
+
+def test_more_jobs_than_memory_holds(log: Path) -> None:
+    """They are counted before anything is made of them."""
+    log.write_text("\n".join(log_line(number, number) for number in range(1, 250_002)))
+
+    assert "has 250,001 jobs (expected at most 250,000" in refused(trimtab("sim", "replay", log, "--nodes", 4), 2)

@@ -142,7 +142,7 @@ def test_every_problem_at_once(tmp_path: Path) -> None:
         ("horizon_s = 86400", "horizon_s = 1e10\n", "is 60.0"),
         ("skip_jobs = []", "skip_jobs = [1, 'x']", "is 'x'"),
         ('"coordinate-jobs.swf"', '"gone.swf"', "No such file"),
-        ('"coordinate-demand.csv"', '"gone.csv"', "no such file"),
+        ('"coordinate-demand.csv"', '"gone.csv"', "No such file"),
         ("# period_s = 86400", "period_s = 3600", "goes on until 82800 s"),
         ('model = "fb"', "model = [", "Invalid"),
         ('model = "fb"', "model = 3", "is 3"),

@@ -441,7 +441,7 @@ def test_a_broken_byte_is_found_or_changes_nothing() -> None:
     ids=["empty", "plain", "letters", "one line", "no header", "broken"],
 )
 def test_what_is_no_saved_request_is_refused(body: bytes) -> None:
-    assert refused(body).startswith("f: ")
+    assert refused(body).startswith("f:")
 
 
 def column(name: str, **changes: Any) -> Callable[[dict[str, Any]], Any]:

@@ -91,7 +91,7 @@ def test_what_is_not_a_log(tmp_path: Path) -> None:
     assert "no job" in refused(written(tmp_path, "; only a comment"))[0]
     assert "gzip" in refused(cut)[0]
     assert "gzip" in refused(bad)[0]
-    assert "not a file" in refused(tmp_path)[0]
+    assert "is a directory" in refused(tmp_path)[0]
     assert "No such file" in refused(tmp_path / "nowhere")[0]
     assert "null" in refused(Path("\0"))[0]
 

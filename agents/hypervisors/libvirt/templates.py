@@ -16,6 +16,7 @@ from agents.hypervisors.libvirt import domain_xml
 from shared.agent_config import LibvirtTemplate
 from shared.errors import InvalidInput, InvalidValue, Problem
 from shared.model import VmSpec, workload_of
+from shared.read_file import opened
 
 FILE_CHARS_MAX = 1 << 20
 TO_WRITE = 0o022  # by its group or by others
@@ -56,8 +57,8 @@ def read_all(templates: Mapping[str, LibvirtTemplate]) -> dict[str, Template]:
                 what = f"{keys.file} can be changed by others (mode {mode:04o}), and libvirt does what it says as root"
                 problems.append(Problem(f"libvirt.templates.{name}.file", what, f"chmod go-w {keys.file}"))
             root = domain_xml.parse(text)
-        except (OSError, ValueError) as error:
-            why = error.strerror if isinstance(error, OSError) else str(error)
+        except (InvalidInput, ValueError) as error:
+            why = error.problems[0].what if isinstance(error, InvalidInput) else str(error)
             problems.append(
                 Problem(f"libvirt.templates.{name}.file", f"{keys.file} cannot be used: {why}", "domain XML")
             )
@@ -118,8 +119,8 @@ def filled(template: Template, spec: VmSpec, node: str, volume: str) -> ET.Eleme
 
 def _text(file: str) -> tuple[str, int]:
     """What is in it, and its mode."""
-    with Path(file).open("rb") as opened:
-        mode, content = stat.S_IMODE(os.fstat(opened.fileno()).st_mode), opened.read(FILE_CHARS_MAX + 1)
+    with opened(Path(file), "domain XML") as source:
+        mode, content = stat.S_IMODE(os.fstat(source.fileno()).st_mode), source.read(FILE_CHARS_MAX + 1)
     if len(content) > FILE_CHARS_MAX:
         raise ValueError(f"it is larger than {FILE_CHARS_MAX} bytes")
     return content.decode("utf-8"), mode
