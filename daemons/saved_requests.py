@@ -217,6 +217,7 @@ def from_bytes(body: bytes, name: str) -> Saved:
         by, known = f"program {header.get('program', 'unknown')}", " or ".join(map(str, SCHEMAS))
         raise InvalidInput(Problem(name, f"has schema {plain.get('schema')!r}, saved by {by}", f"schema {known}"))
     reader = _Reader(name)
+    reader.header(header)
     try:
         return Saved(reader.request(plain), header)
     except InvalidValue as problem:
@@ -258,6 +259,16 @@ class _Reader:
 
     def __init__(self, name: str) -> None:
         self._name = name
+
+    def header(self, plain: Row) -> None:
+        """Refuse a header that cannot be shown."""
+        for key, value in plain.items():
+            if key in ("at_s", "term") or isinstance(value, float):
+                number = self._number(f"header.{key}", value)
+                if not math.isfinite(number):
+                    self._fail(f"header.{key}", f"is {number}", "a finite number")
+            elif not isinstance(value, str | int):
+                self._fail(f"header.{key}", "is neither text nor a number", "as `trimtab snapshot save` writes it")
 
     def request(self, plain: Row) -> DecideRequest:
         """The whole request."""
@@ -346,7 +357,11 @@ class _Reader:
         return kind(**{name: self._read(f"{where}.{name}", plain[name], hint) for name, hint in hints.items()})
 
     def _number(self, where: str, value: Any) -> float:
-        return float(self._typed(where, value, (int, float), "a number"))
+        found = self._typed(where, value, (int, float), "a number")
+        try:
+            return float(found)
+        except OverflowError:
+            self._fail(where, "is a larger whole number", "a number below 1e308")
 
     def _columns(self, where: str, plain: Any, kind: type[T], schema: int) -> T:
         later = {name for since, rows in _LATER_ROWS.items() if since > schema for name in rows}
@@ -398,7 +413,7 @@ class _Reader:
         columns = plain.get("columns", [])
         sizes = [plain["length"], *(columns if isinstance(columns, list) else [columns])]
         shape = [self._typed(where, each, int, "a count") for each in sizes]
-        if min(shape) < 0 or math.prod(shape) * size != len(raw):
+        if min(shape) < 0 or max(shape) > BYTES_MAX or math.prod(shape) * size != len(raw):
             self._fail(where, f"holds {len(raw)} bytes", f"{' x '.join(map(str, shape))} values of {size} bytes")
         if dtype == "bool" and raw.strip(b"\x00\x01"):
             self._fail(where, "holds other bytes than 0 and 1", "truth values")

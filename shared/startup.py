@@ -81,7 +81,7 @@ class Daemon(Generic[C]):
             settings = self.read(path, given.check)
             self._check(settings)
         except InvalidInput as error:
-            print(printable.lines(str(error)), file=sys.stderr)
+            _tell(path, error)
             return UNREADABLE
         if given.check:
             return DONE
@@ -101,7 +101,7 @@ class Daemon(Generic[C]):
         try:
             return self._run(path, settings)
         except InvalidInput as error:
-            print(printable.lines(str(error)), file=sys.stderr)
+            _tell(path, error)
             return UNREADABLE
         except TransientError as error:
             log.error("to be started again", code=error.code, error=str(error))
@@ -112,6 +112,13 @@ class Daemon(Generic[C]):
         except Exception as error:  # the last frame: what nobody expected is logged before the end
             log.error("defect", error=f"{type(error).__name__}: {error}", exc_info=error)
             return DEFECT
+
+
+def _tell(path: Path, error: InvalidInput) -> None:
+    """Each problem on a line, with the file where a problem names a key alone."""
+    for problem in error.problems:
+        named = problem.where.startswith(("/", str(path)))
+        print(printable.one_line(f"{problem}" if named else f"{path}: {problem}"), file=sys.stderr)
 
 
 @contextmanager

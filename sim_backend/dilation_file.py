@@ -27,7 +27,7 @@ def _names(most: int, default: Any = REQUIRED) -> Field:
     return Field(f"a list of 1 to {most} names", admits, default)
 
 
-NAME = text(r"\S(.{0,126}\S)?", "1 to 128 characters in one line, no space at either end")
+NAME = text(r"\S(.{0,126}\S)?", "1 to 128 printable characters in one line, no space at either end")
 NEUTRAL = number(NEUTRAL_S_MIN, SECONDS_MAX)
 VECTOR = Field("a list of numbers", lambda raw: isinstance(raw, list))
 FILE: Mapping[str, Field] = {"resources": _names(RESOURCES_MAX), "servers": table({}), "jobs": rows()}

@@ -57,7 +57,12 @@ def whole(least: int, most: int, default: Any = REQUIRED) -> Field:
 
 def text(pattern: str, words: str, default: Any = REQUIRED) -> Field:
     """A string that the regular expression matches in full."""
-    return Field(words, lambda raw: isinstance(raw, str) and re.fullmatch(pattern, raw) is not None, default)
+    return Field(words, lambda raw: isinstance(raw, str) and _matches(pattern, raw), default)
+
+
+def _matches(pattern: str, raw: str) -> bool:
+    """What cannot be printed, such as half of a surrogate pair, is in no name."""
+    return raw.isprintable() and re.fullmatch(pattern, raw) is not None
 
 
 def one_of(values: Iterable[str], default: Any = REQUIRED) -> Field:
@@ -75,7 +80,7 @@ def texts(pattern: str, words: str, default: Any = REQUIRED) -> Field:
     """A list of strings, none of them twice, each of which the regular expression matches in full."""
 
     def admits(raw: Any) -> bool:
-        good = isinstance(raw, list) and all(isinstance(item, str) and re.fullmatch(pattern, item) for item in raw)
+        good = isinstance(raw, list) and all(isinstance(item, str) and _matches(pattern, item) for item in raw)
         return good and len(set(raw)) == len(raw)
 
     return Field(f"a list without repetition, each {words}", admits, default)

@@ -18,7 +18,7 @@ STATES = ("waiting", "running", "suspended")
 NAME = rf"[A-Za-z0-9_-]{{1,{NAME_LENGTH_MAX}}}"
 NAME_WORDS = f"1 to {NAME_LENGTH_MAX} ASCII letters, digits, '-' or '_'"
 LABEL = r"\S{1,128}"
-LABEL_WORDS = "1 to 128 characters without spaces"
+LABEL_WORDS = "1 to 128 printable characters without spaces"
 
 Fields = Mapping[str, Field]
 

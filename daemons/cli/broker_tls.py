@@ -51,9 +51,9 @@ _BROKER = (
 
 
 def _hosts(_: click.Context, __: click.Parameter, value: str) -> tuple[str, ...]:
-    hosts = tuple(dict.fromkeys(host.strip() for host in value.split(",") if host.strip()))
+    hosts = tuple(dict.fromkeys(host.strip() for host in value.split(",")))
     wrong = [host for host in hosts if not (_is_address(host) or re.fullmatch(_HOST, host))]
-    if wrong or not hosts:
+    if wrong:
         raise InvalidInput(Problem("--host", f"is {value[:60]!r}", "names or addresses of the broker, comma between"))
     return hosts
 

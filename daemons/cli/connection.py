@@ -25,7 +25,7 @@ from shared.bus.rabbitmq_values import Tls, check_encryption
 from shared.clock import SystemClock
 from shared.codec import decode, encode
 from shared.config import SecretFile, Url
-from shared.errors import BusUnavailable, InvalidInput, PermanentError, Problem, TransientError
+from shared.errors import BusUnavailable, InvalidInput, InvalidValue, PermanentError, Problem, TransientError
 from shared.messages import Happened, OnBehalf, Reply, Request
 from shared.operator_messages import WHY_LENGTH_MAX, Change
 from shared.ports import Bus, BusEvent, Delivery, Lost
@@ -103,8 +103,14 @@ class OperatorConfig:
 
 
 def _rabbitmq(bus: OperatorBus) -> Bus:
-    check_encryption(bus.url, bus.plain)
-    connection: Bus = import_module("shared.bus.rabbitmq").connect(bus.url, bus.tls)  # loads pika: only now
+    try:
+        check_encryption(bus.url, bus.plain)
+        connection: Bus = import_module("shared.bus.rabbitmq").connect(bus.url, bus.tls)  # loads pika: only now
+    except InvalidValue as error:
+        if error.field != "url":
+            raise
+        expected = error.expected.replace("USER:PASSWORD@", "USER@")
+        raise InvalidInput(Problem("--url", f"is {error.got}", expected)) from error
     return connection
 
 

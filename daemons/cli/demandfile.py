@@ -20,6 +20,7 @@ from shared.reservation import DEMAND_MAX, Calendar, SlotDemand
 
 FILE_BYTES_MAX = 64 << 20
 PROBLEMS_MAX = 20
+TIME_MAX_S = 1e11
 COLUMNS = ("time", "application", "servers")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)  # of the local clock
 
@@ -98,8 +99,8 @@ def _time(text: str, calendar: Calendar, zone: str) -> float:
         at = float(text) if text.isascii() and "_" not in text else math.nan
     except ValueError:
         return _moment(text, zone)
-    if not (math.isfinite(at) and at >= 0.0):
-        raise InvalidValue("time", text, "seconds from a midnight, 0 or above")
+    if not 0.0 <= at <= TIME_MAX_S:
+        raise InvalidValue("time", text[:60], f"seconds from a midnight, 0 to {TIME_MAX_S:g}")
     if calendar is not Calendar.HOUR_OF_DAY:
         raise InvalidValue("time", text, f"ISO 8601: calendar {calendar.value} must know the day")
     return at

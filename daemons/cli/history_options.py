@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import datetime
@@ -10,11 +11,13 @@ from typing import Any
 
 import click
 
+from daemons.cli.numbers import plain_number
 from daemons.cli.store import store_options, whole_url
 from daemons.store.reading import Reading, reading
 from shared.config import ControllerConfig, load
 from shared.errors import InvalidInput, Problem
 
+CALENDAR_END_S = 253_370_764_800.0  # 9999-01-01: a day before the last that some time zone can tell
 EXPECTED = "a time with an offset such as 2026-11-01T08:00:00Z, or seconds since the epoch"
 Command = Callable[..., None]
 
@@ -36,10 +39,12 @@ def span_options(command: Command) -> Command:
 
 def moment(where: str, text: str) -> float:
     """Seconds since the epoch of a time that somebody wrote. Raises `InvalidInput`."""
-    try:
-        return float(text)
-    except ValueError:
-        return _calendar_s(where, text)
+    at_s = plain_number(text)
+    if math.isnan(at_s):
+        at_s = _calendar_s(where, text)
+    if not abs(at_s) < CALENDAR_END_S:
+        raise InvalidInput(Problem(where, f"is {text!r}", EXPECTED))
+    return at_s
 
 
 def _calendar_s(where: str, text: str) -> float:

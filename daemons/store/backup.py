@@ -17,7 +17,7 @@ from sqlalchemy import URL, Connection, MetaData, Table, delete, func, insert, s
 from daemons.records import ControlRecord
 from daemons.store import schema, versions
 from daemons.store.database import Database
-from daemons.store.engine import in_words, make_file, parse_url
+from daemons.store.engine import absolute, in_words, make_file, parse_url
 from daemons.store.rows import from_row, to_row
 from daemons.store.upsert import put
 from shared.errors import Infeasible, InvalidInput, Problem, StoreUnavailable
@@ -206,7 +206,7 @@ def _check_file(path: Path) -> None:
         head = file.read(len(SQLITE_MAGIC))
     if head != SQLITE_MAGIC:
         raise InvalidInput(Problem(str(path), "is not a SQLite file", "a backup"))
-    uri = f"{path.absolute().as_uri()}?mode=ro"
+    uri = f"{absolute(path).as_uri()}?mode=ro"
     try:
         with closing(sqlite3.connect(uri, uri=True)) as backup:
             (verdict,) = backup.execute("PRAGMA quick_check").fetchone()
@@ -267,7 +267,7 @@ def observing(record: ControlRecord) -> ControlRecord:
 
 
 def _file_url(path: Path) -> str:
-    return URL.create("sqlite", database=str(path.absolute())).render_as_string()
+    return URL.create("sqlite", database=str(absolute(path))).render_as_string()
 
 
 @contextmanager

@@ -102,7 +102,7 @@ def _set_up_postgresql(connection: object, _: ConnectionPoolEntry) -> None:
 
 def _sqlite(path: Path, read_only: bool) -> Engine:
     # neither mode makes a file: a mistyped path is an error
-    uri = f"file:{quote(str(path.absolute()))}?mode={'ro' if read_only else 'rw'}"
+    uri = f"file:{quote(str(absolute(path)))}?mode={'ro' if read_only else 'rw'}"
 
     def connect() -> sqlite3.Connection:
         return sqlite3.connect(uri, uri=True, timeout=BUSY_TIMEOUT_S, isolation_level=None, check_same_thread=False)
@@ -112,6 +112,14 @@ def _sqlite(path: Path, read_only: bool) -> Engine:
         event.listen(engine, "connect", _set_up_sqlite)
     event.listen(engine, "begin", _begin_sqlite)
     return engine
+
+
+def absolute(path: Path) -> Path:
+    """The path from the root on. Raises InvalidInput for a relative one where the current folder was deleted."""
+    try:
+        return path.absolute()
+    except FileNotFoundError as error:
+        raise InvalidInput(Problem(str(path), "is in the current folder, which is gone", "an absolute path")) from error
 
 
 def _set_up_sqlite(connection: sqlite3.Connection, _: ConnectionPoolEntry) -> None:

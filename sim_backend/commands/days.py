@@ -120,7 +120,7 @@ def _prices(
     """Begins of the hours in seconds since the first midnight, and their prices, to the end of the last night."""
     try:
         zone = ZoneInfo(timezone)
-    except (ZoneInfoNotFoundError, ValueError) as error:
+    except (ZoneInfoNotFoundError, ValueError, OSError) as error:
         raise InvalidInput(
             Problem("--timezone", f"there is no {timezone!r}", "a zone such as Europe/Berlin")
         ) from error

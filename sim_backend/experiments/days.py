@@ -115,7 +115,8 @@ def days_of(log: Sequence[SwfJob], first_day: int, days: int, service_s: float |
     before = [job.run_s for job in ran if job.submit_s < begin_s]
     chosen = [(job.submit_s - begin_s, job.run_s) for job in ran if 0.0 <= job.submit_s - begin_s < days * DAY_S]
     if not before or not chosen:
-        raise InvalidInput(Problem("log", f"has no jobs before day {first_day}, or in the {days} days after", "both"))
+        what = f"is {first_day}: the log has no jobs before that day, or none in the {days} days from it on"
+        raise InvalidInput(Problem("--first-day", what, "a day with jobs before and after"))
     submits_s, runs_s = np.array(chosen).T
     closed = submits_s % DAY_S < OPENS_S
     submits_s = np.where(closed, np.floor(submits_s / DAY_S) * DAY_S + OPENS_S, submits_s)

@@ -31,11 +31,18 @@ def paid(wanted: Wanted, scenario: str) -> Paid:
     found = read_prices(wanted.file, wanted.column, wanted.time_zone)
     series = PriceSeries(np.array(found.starts_s), np.array(found.per_kwh), found.until_s)
     start = wanted.start if wanted.start.tzinfo else wanted.start.replace(tzinfo=zone)
-    begin_s = start.timestamp()
+    try:
+        begin_s = start.timestamp()
+    except (OverflowError, ValueError) as error:
+        problem = Problem(f"{scenario}: price.start", f"is {start.isoformat()}", "a time that the prices cover")
+        raise InvalidInput(problem) from error
     end_s = begin_s + wanted.interval_s * wanted.intervals
 
     def at(moment_s: float) -> str:
-        return datetime.fromtimestamp(moment_s, zone).isoformat(timespec="minutes")
+        try:
+            return datetime.fromtimestamp(moment_s, zone).isoformat(timespec="minutes")
+        except (OverflowError, ValueError, OSError):  # beyond the calendar
+            return f"{moment_s:g} s"
 
     if begin_s < series.from_s or end_s > series.until_s:
         held = f"has prices from {at(series.from_s)} to {at(series.until_s)} only"
