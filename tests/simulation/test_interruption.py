@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-PROGRAM = Path(sys.executable).with_name("trimtab")
+PROGRAM = str(Path(sys.executable).with_name("trimtab"))
 FAULTS = ("sim", "faults", "--seeds", "0-400", "--output", "json")
 LONG_CALL = """
 import click, hashlib
@@ -56,7 +56,7 @@ def wait_for(holds: Callable[[], bool], limit_s: float) -> None:
 
 
 @contextmanager
-def running(*words: object) -> Iterator[subprocess.Popen[str]]:
+def running(*words: str) -> Iterator[subprocess.Popen[str]]:
     """A command in a session of its own, all of which is gone afterwards."""
     made = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True)
     try:
@@ -129,7 +129,9 @@ def test_a_replay_is_interrupted(tmp_path: Path) -> None:
     log = tmp_path / "long.swf"
     lines = [f"{number} 0 -1 {5_000_000 + number} 1 -1 -1 1 -1 -1 1 1 -1 -1 -1 -1 -1 -1" for number in range(1, 2_001)]
     log.write_text("\n".join(lines))
-    with running(PROGRAM, "sim", "replay", log, "--nodes", "2", "--policy", "apc", "--engine", "closed-loop") as made:
+    with running(
+        PROGRAM, "sim", "replay", str(log), "--nodes", "2", "--policy", "apc", "--engine", "closed-loop"
+    ) as made:
         time.sleep(3.0)
 
         made.send_signal(signal.SIGINT)

@@ -16,7 +16,7 @@ from daemons.cli.main import main
 from shared.errors import InvalidInput
 from shared.read_file import JSON_PARTS_MAX, LINE_BYTES_MAX, parse_json, read_bytes, read_lines
 
-PROGRAM = Path(sys.executable).with_name("trimtab")
+PROGRAM = str(Path(sys.executable).with_name("trimtab"))
 MEMORY_MAX_MIB = 500
 
 Words = Callable[[Path], tuple[str, ...]]

@@ -162,7 +162,7 @@ def test_a_file_with_escape_sequences_on_a_real_terminal(tmp_path: Path) -> None
     )
     ours, theirs = pty.openpty()
     with os.fdopen(ours, "rb", 0) as screen:
-        words = [Path(sys.executable).with_name("trimtab"), "sim", "dilation", file]
+        words = [str(Path(sys.executable).with_name("trimtab")), "sim", "dilation", str(file)]
         done = subprocess.run(words, stdin=theirs, stdout=theirs, stderr=theirs, timeout=60, check=False)
         os.close(theirs)
         shown = b""
@@ -178,7 +178,7 @@ def test_an_encoding_that_lacks_a_character(tmp_path: Path) -> None:
     """It is escaped; the command goes on."""
     file = tmp_path / "jobs.json"
     file.write_text('{"resources": ["cpu"], "jobs": [{"name": "j\u00f6b", "loading": [1], "neutral_s": 5}]}', "utf-8")
-    words = [Path(sys.executable).with_name("trimtab"), "sim", "dilation", file]
+    words = [str(Path(sys.executable).with_name("trimtab")), "sim", "dilation", str(file)]
     environment = os.environ | {"PYTHONIOENCODING": "ascii"}
     done = subprocess.run(words, env=environment, capture_output=True, timeout=60, check=False)
 
