@@ -26,7 +26,7 @@ ARRIVALS_MAX = 100_000
 TERMS_MAX = 10
 SERVERS_MAX = 1_000
 INTERVALS_MAX = 10_000
-TABLE_MIB_MAX = 128
+TABLE_MIB_MAX = 512
 _SIZE_BYTES = 2
 REMOVE_S = 30.0
 _NODES = 64  # of the quadrature that counts arrivals, in each interval
@@ -128,7 +128,7 @@ class PositiveProfile:
 
 @dataclass(frozen=True, slots=True)
 class SmallTables:
-    """The sizes of a policy, by interval, servers and jobs that can be done, fit in memory and take about a minute."""
+    """The sizes of a policy, by interval, servers and jobs that can be done, fit in memory."""
 
     key: str = "servers.max"
 
