@@ -262,13 +262,13 @@ class _Reader:
 
     def header(self, plain: Row) -> None:
         """Refuse a header that cannot be shown."""
-        for key, value in plain.items():
-            if key in ("at_s", "term") or isinstance(value, float):
-                number = self._number(f"header.{key}", value)
-                if not math.isfinite(number):
-                    self._fail(f"header.{key}", f"is {number}", "a finite number")
-            elif not isinstance(value, str | int):
-                self._fail(f"header.{key}", "is neither text nor a number", "as `trimtab snapshot save` writes it")
+        for key in ("at_s", "term"):
+            if key in plain and not math.isfinite(number := self._number(f"header.{key}", plain[key])):
+                self._fail(f"header.{key}", f"is {number}", "a finite number")
+        try:
+            json.dumps(plain, allow_nan=False)
+        except ValueError:
+            self._fail("header", "holds a number that is not finite", "finite numbers")
 
     def request(self, plain: Row) -> DecideRequest:
         """The whole request."""
