@@ -77,8 +77,10 @@ def last_node(instance: Instance) -> str:
 
 def is_lost(cluster: Cluster, instance: Instance) -> bool:
     """Return whether the definition of an adopted VM is nowhere where it could be seen: its node reports without it, is
-    off, or does not take part any more."""
+    off, or does not take part any more. A report that is older than the end of the VM says nothing of what is left."""
     if instance.copies:
         return False
     node = cluster.nodes.get(last_node(instance))
-    return node is None or node.condition is not NodeCondition.UNKNOWN
+    if node is None or node.condition is not NodeCondition.UP:
+        return node is None or node.condition is not NodeCondition.UNKNOWN
+    return node.seen_s > instance.job.wanted_s

@@ -24,7 +24,7 @@ from shared.costs import OperationCosts
 from shared.errors import InvalidInput, InvalidValue, Problem
 from shared.hints import field_hints
 from shared.model import Constraint, ConstraintKind
-from shared.read_file import parse_json
+from shared.read_json import parse_json
 from shared.snapshot import (
     NOBODY,
     Bools,

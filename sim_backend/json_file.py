@@ -17,7 +17,8 @@ from pathlib import Path
 from typing import Any
 
 from shared.errors import InvalidInput, Problem
-from shared.read_file import parse_json, read_bytes
+from shared.read_file import read_bytes
+from shared.read_json import parse_json
 
 FILE_BYTES_MAX = 24 << 20
 ECHO_LENGTH_MAX = 60

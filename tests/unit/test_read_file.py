@@ -14,7 +14,8 @@ from click.testing import CliRunner
 
 from daemons.cli.main import main
 from shared.errors import InvalidInput
-from shared.read_file import JSON_PARTS_MAX, LINE_BYTES_MAX, parse_json, read_bytes, read_lines
+from shared.read_file import LINE_BYTES_MAX, read_bytes, read_lines
+from shared.read_json import JSON_PARTS_MAX, parse_json
 
 PROGRAM = str(Path(sys.executable).with_name("trimtab"))
 MEMORY_MAX_MIB = 500

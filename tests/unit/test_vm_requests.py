@@ -243,6 +243,13 @@ def test_an_adopted_vm_that_started_with_its_host_is_found_by_a_report() -> None
     assert (phase(desk, "web"), desk.orders, alarms_of(desk)) == (JobPhase.RUNNING, [], [])
 
 
+def test_an_adopted_vm_that_ended_is_not_lost_before_a_report_says_what_is_left() -> None:
+    desk = adopted()
+    desk.wait(2.0, reporting=["n2"])
+    desk.guest("n1", "web-7", GuestChange.ENDED)
+    assert alarms_of(desk) == [("adopted-vm-off", "web", "web-7 is shut off on n1")]
+
+
 def test_an_adopted_vm_that_is_defined_nowhere_is_an_alarm_until_it_is_let_go() -> None:
     desk = adopted()
     desk.guest("n1", "web-7", GuestChange.ENDED)
