@@ -49,7 +49,7 @@ CALLS = {
     ActionKind.RESUME: "restoreFlags",
     ActionKind.MIGRATE: "migrateToURI3",
     ActionKind.SET_CPU: "setSchedulerParametersFlags",
-    ActionKind.DISCARD_IMAGE: "undefineFlags",
+    ActionKind.DISCARD_IMAGE: "setMetadata",  # the mark, before anything goes
 }
 
 

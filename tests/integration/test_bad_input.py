@@ -20,9 +20,9 @@ from daemons.store import SqlStore
 from daemons.store.schema import VERSION_TABLE
 from shared.bus.dead import DeadMessage
 from shared.bus.rabbitmq_values import dead_message
+from shared.bus.shares import share_of
 from shared.bus.topology import (
     ACTIONS,
-    BODY_BYTES_MAX,
     CONTROLLER_QUEUE,
     DEAD_BODY_BYTES_MAX,
     DEAD_QUEUE,
@@ -136,7 +136,8 @@ def test_garbage_on_every_queue(town: Scene) -> None:
     letters = dead(town)[before:]
     assert {(letter.sender, letter.queue) for letter in letters} == set(targets.values())
     for letter in letters:
-        assert letter.reason == f"{size} bytes, expected at most {BODY_BYTES_MAX}"
+        most = share_of(letter.sender).body_bytes_max
+        assert letter.reason == f"{size} bytes, expected at most {most} of {letter.sender}"
         assert letter.body == GARBAGE[:DEAD_BODY_BYTES_MAX]
     unharmed(town, "after-garbage")
 

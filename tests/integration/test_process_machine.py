@@ -75,7 +75,7 @@ def live(place: Host) -> bool:
 
 
 def test_what_is_not_listed_is_refused(place: Host) -> None:
-    """By the controller, which knows the programs of its nodes; agents look again (tests/integration/test_process.py)."""
+    """By the controller, which knows the programs of its nodes; agents look again (test_process.py)."""
     with pytest.raises(AssertionError, match="on any node; nodes have burn, meet, scene, spy"):
         place.put("shell", "sh", "-c", "id")
     assert place.machine.run(["systemctl", "is-active", unit("shell#0")], check=False).stdout == "inactive\n"

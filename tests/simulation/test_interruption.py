@@ -127,7 +127,7 @@ def test_a_long_call_of_a_library_does_not_hold_it_up(number: int, status: int) 
 def test_a_replay_is_interrupted(tmp_path: Path) -> None:
     """In this process alone; in text standard output stays empty."""
     log = tmp_path / "long.swf"
-    lines = [f"{number} 0 -1 {5_000_000 + number} 1 -1 -1 1 -1 -1 1 1 -1 -1 -1 -1 -1 -1" for number in range(1, 2_001)]
+    lines = [f"{number} 0 -1 {15_000 + number} 1 -1 -1 1 -1 -1 1 1 -1 -1 -1 -1 -1 -1" for number in range(1, 2_001)]
     log.write_text("\n".join(lines))
     with running(
         PROGRAM, "sim", "replay", str(log), "--nodes", "2", "--policy", "apc", "--engine", "closed-loop"

@@ -126,7 +126,7 @@ def test_times_with_an_offset_are_those_of_the_local_clock(tmp_path: Path) -> No
         ("time,servers\n0,1,2\n", "has 3 columns"),
         ("when,servers\n", "time,application,servers"),
         ("time,servers\n", "has no demand"),
-        ("time,servers\nnan,1\n", "0 or above"),
+        ("time,servers\nnan,1\n", "seconds from a midnight, 0 to 1e+11"),
     ],
 )
 def test_files_of_demand_that_cannot_be_used(tmp_path: Path, rows: str, said: str) -> None:

@@ -155,11 +155,17 @@ class Discard(Basic):
             self._clear()
 
     def _clear(self) -> None:
-        with suppress(TrimtabError):
+        failed: TrimtabError | None = None
+        try:
             clear(self.site, self.here)
+        except TrimtabError as error:
+            failed = error
         now = self.site.see(self.vm)
-        if now is not None and now.facts.uuid == self.here.facts.uuid:
-            clear(self.site, now)  # once more: its image is perhaps gone
+        if now is None or now.facts.uuid != self.here.facts.uuid:
+            return
+        if failed is not None and not now.stale:
+            raise failed  # nothing is gone yet
+        clear(self.site, now)  # once more: its image is perhaps gone
 
     def undo(self) -> None:
         """It was begun, or it was not."""
