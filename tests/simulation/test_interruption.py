@@ -57,7 +57,9 @@ def wait_for(holds: Callable[[], bool], limit_s: float) -> None:
 
 @contextmanager
 def running(*words: str) -> Iterator[subprocess.Popen[str]]:
-    """A command in a session of its own, all of which is gone afterwards."""
+    """A command in a session of its own, all of which is gone afterwards. What a shell has put into the background, as
+    perhaps these tests, ignores SIGINT, and so does what it starts."""
+    words = ("env", "--default-signal=INT", *words)
     made = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True)
     try:
         yield made
