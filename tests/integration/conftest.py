@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import cache
 
 import pytest
 
 from tests.integration.machine import Machine, machine
+from tests.integration.package_build import Packages, build
 from tests.integration.private_broker import PrivateBroker, private_broker
 
 
@@ -23,3 +25,14 @@ def booted() -> Iterator[Machine]:
     puts it back."""
     with machine() as running:
         yield running
+
+
+@pytest.fixture(scope="session")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Packages]:
+    """What builds the packages of this tree for a release, once for all tests of this process."""
+
+    @cache
+    def made(suite: str) -> Packages:
+        return build(tmp_path_factory.mktemp(suite), suite)
+
+    return made

@@ -4,7 +4,6 @@ those of the pages. And that of a VM that was there before."""
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from pathlib import Path
 
 import pytest
 
@@ -12,28 +11,18 @@ from tests.integration.debian_root import SUITES
 from tests.integration.first_day import pages, plan
 from tests.integration.first_day.machines import BROKER, NODES, machines, root
 from tests.integration.first_day.scene import OWN, Cluster
-from tests.integration.package_build import build
+from tests.integration.package_build import Packages
 
 JOB = "render-1"
 TARGET = "n2"  # where the VM goes: not the machine of broker and controller, which loses no power here
 SILENT_S = 180.0
 
 
-@pytest.fixture(scope="module")
-def packages(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], list[Path]]:
-    """Builds the packages of this tree for a release."""
-
-    def made_for(suite: str) -> list[Path]:
-        return list(build(tmp_path_factory.mktemp(suite), suite).values())
-
-    return made_for
-
-
 @pytest.fixture
-def cluster(request: pytest.FixtureRequest, packages: Callable[[str], list[Path]]) -> Iterator[Cluster]:
+def cluster(request: pytest.FixtureRequest, built: Callable[[str], Packages]) -> Iterator[Cluster]:
     """Three machines of the release that the test names, with its packages, and a VM of the operator's own."""
     root(request.param)  # what cannot be shown need not be built
-    made = packages(request.param)
+    made = list(built(request.param).values())
     with machines(request.param) as nodes:
         cluster = Cluster(nodes, made)
         cluster.make_own_vm()

@@ -21,7 +21,7 @@ from tests.integration import debian, harness
 from tests.integration.debian_root import SUITES, debian_root
 from tests.integration.machine import Machine, bare_machine
 from tests.integration.machine_scene import listener_on
-from tests.integration.package_build import NAMES, NEXT, Packages, build, newer
+from tests.integration.package_build import NAMES, NEXT, Packages, newer
 from tests.integration.private_broker import PrivateBroker
 from tests.integration.wire_cutter import WireCutter
 
@@ -92,11 +92,12 @@ class Release:
 
 
 @pytest.fixture(scope="module", params=SUITES)
-def release(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Release:
-    folder = tmp_path_factory.mktemp("packages")
+def release(
+    request: pytest.FixtureRequest, built: Callable[[str], Packages], tmp_path_factory: pytest.TempPathFactory
+) -> Release:
     debian_root(request.param)  # what cannot be shown need not be built
-    made = build(folder, request.param)
-    return Release(request.param, made, newer(made, folder))
+    made = built(request.param)
+    return Release(request.param, made, newer(made, tmp_path_factory.mktemp("next")))
 
 
 @pytest.fixture
