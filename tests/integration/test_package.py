@@ -436,15 +436,23 @@ class Apart:
         self.host.run(["systemd-run", "--quiet", *as_user, *words])
 
 
+def register_fake(host: Machine) -> None:
+    """Make the driver `fake` known to the agent, as a distribution of somebody else would: its package has none of the
+    simulator."""
+    site = shell(host, f"echo {AGENT_HOME}/lib/python3*/site-packages")
+    host.put(f"{site}/fake.pth", shell(host, f"echo {HOME}/lib/python3*/site-packages"))
+    info = f"{site}/fake_driver-1.0.dist-info"
+    host.put(f"{info}/METADATA", "Metadata-Version: 2.1\nName: fake-driver\nVersion: 1.0\n")
+    host.put(f"{info}/entry_points.txt", "[trimtab.hypervisors]\nfake = sim_backend.fake_client:from_config\n")
+
+
 @pytest.mark.full
 def test_agents_work_with_the_controller_of_the_next_version(
     host: Machine, broker: PrivateBroker, tmp_path: Path
 ) -> None:
     """Given a controller that was upgraded and an agent that was not, then a job runs and its end is heard of."""
     install(host, "now")
-    # the driver `fake` is not the agent's: its package has none of the simulator
-    site = f"{AGENT_HOME}/lib/python3*/site-packages"
-    shell(host, f"echo {HOME}/lib/python3*/site-packages >$(echo {site})/fake.pth")
+    register_fake(host)
     way = WireCutter(broker.amqp, listener_on(host))
     try:
         apart = Apart(host, broker, way.port, tmp_path)

@@ -24,7 +24,9 @@ def test_faults_on_nodes_that_can_only_freeze(seed: int) -> None:
 
 
 @pytest.mark.accept
-@pytest.mark.parametrize("seed", [4, *(pytest.param(seed, marks=pytest.mark.accept) for seed in (0, 1, 2, 6, 7, 8, 10))])
+@pytest.mark.parametrize(
+    "seed", [4, *(pytest.param(seed, marks=pytest.mark.accept) for seed in (0, 1, 2, 6, 7, 8, 10))]
+)
 def test_environments_on_nodes_that_can_only_freeze(seed: int) -> None:
     """Seeds in which no web instance stays for good on a node that frozen jobs wait for: they wait as long."""
     outcome = run_script(frozen(write_environments(seed)))
