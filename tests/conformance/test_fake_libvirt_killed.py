@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from agents.hypervisors.libvirt import domain_xml
 from agents.hypervisors.libvirt.saved_images import image_name
 from shared.clock import SystemClock
 from shared.effects import GuestChanged
@@ -335,6 +336,16 @@ def test_a_restore_that_libvirtd_ends_when_its_agent_is_dead(shared: bool, tmp_p
         assert place.until(lambda: bool(place.seen()))
         made.cluster.release()
         assert place.until(lambda: [one.state for one in place.seen().values()] == [VmState.PAUSED])
+
+        def agreed() -> bool:
+            """Its definition says so, too: the agent sees to that beside what it is asked."""
+            domain = made.hands(case.node).domain(VM)
+            if domain is None or domain.config is None:
+                return False
+            kept = domain_xml.facts_of(domain.config.text()).meta
+            return kept is not None and kept.generation == place.seen()[case.node].generation
+
+        assert place.until(agreed)
         finish(place, case)
 
 

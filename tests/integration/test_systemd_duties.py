@@ -79,6 +79,7 @@ def test_the_helper_installs_what_its_list_allows_and_the_digest_vouches_for(
     booted: Machine, source: PackageSource
 ) -> None:
     shop, wrong = source.digests["shop_1.0"], "0" * 64
+    booted.run(["dpkg", "--purge", "shop", "shop-y", "shop-z"], check=False)  # what another test has installed
 
     said = ask(
         booted,
