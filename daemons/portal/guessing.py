@@ -9,7 +9,7 @@ from pathlib import Path
 COMMON = Path(__file__).parent / "common_passwords.txt"
 PIECES_MIN = 9  # below that a password is guessed soon
 WORD_PIECES, RUN_PIECES = 3, 2
-WORD_LENGTH_MIN, WORD_LENGTH_MAX = 4, 11
+WORD_LENGTH_MAX = 11
 RUN_LENGTH_MIN = 3
 ROWS = ("abcdefghijklmnopqrstuvwxyz", "01234567890", "qwertyuiop", "asdfghjkl", "zxcvbnm", "qwertzuiop", "azertyuiop")
 YEAR = re.compile(r"(?:19|20)\d\d")

@@ -132,12 +132,11 @@ class _Listener:
     async def _serve(self, sock: socket.socket, address: str) -> None:
         limit_s = TLS_S if self._tls is not None else None
         try:
-            _, connection = await self._loop.connect_accepted_socket(
-                self._made, sock, ssl=self._tls, ssl_handshake_timeout=limit_s, ssl_shutdown_timeout=limit_s
-            )
-            await connection.ended.wait()
-        except OSError:  # it did not come as far as a request
-            pass
+            with contextlib.suppress(OSError):  # it did not come as far as a request
+                _, connection = await self._loop.connect_accepted_socket(
+                    self._made, sock, ssl=self._tls, ssl_handshake_timeout=limit_s, ssl_shutdown_timeout=limit_s
+                )
+                await connection.ended.wait()
         finally:
             self._limits.disconnect(address)
 

@@ -131,10 +131,6 @@ class SqlStore(Database):
         pruner = retention.Pruner(self.writing, self.reading, keep, 0.0, SystemClock().monotonic_s)
         return pruner.bound_snapshots()
 
-    def bound_snapshots(self, keep: retention.Retention) -> int:
-        """Delete the oldest snapshots that are more than is to be kept; how many."""
-        return retention.counted(self.bound_steps(keep)).snapshots
-
     # --- versions and backup ------------------------------------------------------------------------------------
 
     def upgrade(self) -> tuple[int, int]:

@@ -22,7 +22,7 @@ from sqlalchemy import Connection
 from daemons.recording import SnapshotEntry
 from daemons.records import WindowRecord
 from daemons.store import ActionEntry, Batch, Retention, SqlStore
-from daemons.store.retention import DAY_S, MIB
+from daemons.store.retention import DAY_S, MIB, counted
 from daemons.store.schema import SCHEMA, VERSION_TABLE, metadata
 from shared.clock import ManualClock, SystemClock
 from shared.errors import InvalidInput, StaleTerm, StoreUnavailable
@@ -313,8 +313,8 @@ def test_history_is_the_same_in_both_databases(store: SqlStore, tmp_path: Path) 
         assert shown(store) == shown(lite)
         few = Retention(snapshots_mib=0.025)
         assert store.prune(few) == lite.prune(few)
-        assert store.bound_snapshots(few) == lite.bound_snapshots(few) == 0
-        assert store.bound_snapshots(Retention(snapshots_mib=0.015)) == 1  # two were left of sixty
+        assert counted(store.bound_steps(few)).snapshots == counted(lite.bound_steps(few)).snapshots == 0
+        assert counted(store.bound_steps(Retention(snapshots_mib=0.015))).snapshots == 1  # two were left of sixty
         assert shown(store) == shown(lite)
     assert len(store.events(100)) == 3
     assert store.samples("n1", NOW_S, NOW_S + 1)[0].readings == 120

@@ -16,7 +16,7 @@ from daemons.recording import SnapshotEntry
 from daemons.store import ActionEntry, Batch, History, NodeUse, Retention, SampleBook, SqlStore
 from daemons.store.history import PENDING_MAX
 from daemons.store.reading import reading
-from daemons.store.retention import DAY_S, MIB, STEP_NODES, STEP_ROWS, Pruner
+from daemons.store.retention import DAY_S, MIB, STEP_NODES, STEP_ROWS, Pruner, counted
 from daemons.store.samples import COARSE_S, FINE_S, merge
 from shared.bus import topology
 from shared.clock import ManualClock
@@ -223,9 +223,9 @@ def test_of_snapshots_that_are_too_many_the_oldest_go(
     store.append(Batch(snapshots=tuple(SnapshotEntry(number, NOW_S, 1, body) for number in range(1, 151))))
     keep = Retention(snapshots_mib=kept_mib)
 
-    gone = store.bound_snapshots(keep)
+    gone = counted(store.bound_steps(keep)).snapshots
 
-    assert (gone, store.bound_snapshots(keep)) == (150 - left, 0)
+    assert (gone, counted(store.bound_steps(keep)).snapshots) == (150 - left, 0)
     with closing(reading(sqlite_url(tmp_path / "store.db"))) as history:
         rows = history.snapshots(0.0, 2 * NOW_S, 200)
     assert [row.number for row in rows] == list(range(150, 150 - left, -1))
