@@ -26,6 +26,7 @@ _SAID = {
     ReasonCode.CONSTRAINT: "its rules leave no node",
     ReasonCode.MIGRATION_FIT: "no node with room has what its migration needs",
     ReasonCode.UNKNOWN_NODE: "an instance is on a silent node",
+    ReasonCode.GIVES_WAY: "its place, or its CPU, serves more urgent workloads",
     ReasonCode.ADOPTED: "adopted: never stopped for others",
 }
 

@@ -105,6 +105,23 @@ def test_equal_jobs_are_not_exchanged_whatever_the_tolerance() -> None:
     assert _refused(decision) == {"B": ReasonCode.NO_GAIN}
 
 
+def test_equal_jobs_in_turn_are_never_later_than_evenly() -> None:
+    """Three of 1,200 s at full speed run on one node. Evenly, all would be done after 3,600 s."""
+    left_s, mhz, done_s, now_s = dict.fromkeys("ABC", 1200.0), dict.fromkeys("ABC", 333.0), dict[str, float](), 0.0
+    while left_s:
+        jobs = [
+            _job(name, 7200.0, needs_s, memory_mib=300.0, state=RUNNING, places=((0, mhz[name]),))
+            for name, needs_s in left_s.items()
+        ]
+        mhz |= {name: change.allotments[0].cpu_mhz for name, change in _changes(_decide(_seen([SMALL], jobs))).items()}
+        step_s = min(needs_s * SMALL.core_mhz / mhz[name] for name, needs_s in left_s.items())
+        now_s += step_s
+        left_s = {name: needs_s - step_s * mhz[name] / SMALL.core_mhz for name, needs_s in left_s.items()}
+        done_s |= {name: now_s for name, needs_s in left_s.items() if needs_s < 1.0}
+        left_s = {name: needs_s for name, needs_s in left_s.items() if needs_s >= 1.0}
+    assert list(done_s.values()) == pytest.approx([1200.0, 2400.0, 3600.0], rel=0.01)
+
+
 def test_the_guard_stops_the_later_of_two_alike_and_says_so() -> None:
     """B came later, so that its goal is later; it is unhappier since it takes longer. C lifts the common level."""
     running = _job("A", 20_000.0, 6000.0, state=RUNNING, places=((0, 1000.0),))

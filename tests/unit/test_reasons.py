@@ -63,6 +63,7 @@ NUMBERS = (("needed_mib", 864.0), ("largest_free_mib", 992.0), ("needed_mhz", 1_
         ),
         (ReasonCode.FITS_NO_NODE, (("needed_mib", UNBOUNDED),), "fits no node"),
         (ReasonCode.HANDS_OFF, (), "hands off"),
+        (ReasonCode.GIVES_WAY, (), "its place, or its CPU, serves more urgent workloads"),
     ],
 )
 def test_people_read_few_words(code: ReasonCode, numbers: tuple[tuple[str, float], ...], words: str) -> None:
