@@ -97,7 +97,7 @@ class _Judge:
         if change.kind is ChangeKind.RESIZE:
             pairs = zip(change.allotments, self.before.get(row, ()), strict=False)
             return all(given.cpu_mhz >= mhz - SLACK for given, (_, mhz) in pairs)
-        if change.kind is ChangeKind.MIGRATE:
+        if change.kind in (ChangeKind.MIGRATE, ChangeKind.STOP):  # stopped: an instance that its application can spare
             return any(node >= 0 and self.seen.nodes.draining[node] for node, _ in self.before.get(row, ()))
         return change.kind in PLACING
 

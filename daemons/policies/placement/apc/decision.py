@@ -156,7 +156,8 @@ class Reader:
         """About an instance of a web application: the utility of that."""
         app = self.problem.snapshot.workloads.app.item(row)
         before, after = finite(self.web.before[app]), finite(self.web.utilities()[app])
-        drained = wish.kind is ChangeKind.MIGRATE and misplaced(self.problem, self.state.rules, row)
+        leaves = wish.kind in (ChangeKind.MIGRATE, ChangeKind.STOP)
+        drained = leaves and misplaced(self.problem, self.state.rules, row)
         numbers = (("before", before), ("after", after), ("gain", after - before))
         return Reason(ReasonCode.DRAIN if drained else ReasonCode.LOAD, numbers)
 
