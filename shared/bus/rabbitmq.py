@@ -22,10 +22,12 @@ from functools import partial
 from typing import Any
 
 import pika  # type: ignore[import-untyped]
+from pika import data as fields
 from pika import exceptions as faults
 from pika.adapters.utils import connection_workflow as opening  # type: ignore[import-untyped]
 
 from shared.bus.dead import Burials, bury
+from shared.bus.field_tables import read_short_string, read_table
 from shared.bus.inbox import Inbox, unfit
 from shared.bus.permissions import Grant, grant_of
 from shared.bus.rabbitmq_parts import Errand, Held, Step, culprit, returned, words
@@ -53,6 +55,9 @@ BURY_AGAIN_S = 1.0
 UNCONFIRMED_BYTES_MAX = 64 * 1024 * 1024
 PREFETCH_MAX = 65_535
 ROUTES_MAX = 100_000
+
+# pika raises on what a sender may choose, in the thread of the connection that receives it.
+fields.decode_short_string, fields.decode_table = read_short_string, read_table
 
 _TAGS: Iterator[int] = itertools.count(1)  # of all connections: a tag is unique within the process
 _Job = Callable[[], object]
