@@ -328,12 +328,16 @@ class RealRig:
             assert self.ask(AddNode(f"add-{node.name}", node.name)).done
 
     def ask(self, request: Request) -> Reply:
-        """Send a request again and again until it is answered."""
-        for _ in range(int(WAIT_S)):
-            self.operator.publish(
-                topology.REQUESTS, topology.CONTROLLER_QUEUE, encode(request), None, "reply.operator.test"
-            )
-            for event in self.operator.poll(1.0):
+        """Send a request, again after each second, until it is answered."""
+        clock = SystemClock()
+        end_s, next_s = clock.monotonic_s() + WAIT_S, 0.0
+        while (now_s := clock.monotonic_s()) < end_s:
+            if now_s >= next_s:
+                self.operator.publish(
+                    topology.REQUESTS, topology.CONTROLLER_QUEUE, encode(request), None, "reply.operator.test"
+                )
+                next_s = now_s + 1.0
+            for event in self.operator.poll(max(0.0, next_s - now_s)):
                 if isinstance(event, Delivery):
                     self.operator.acknowledge(event.tag)
                     reply = decode(event.body)
