@@ -15,6 +15,7 @@ from daemons.measure import Measure
 from daemons.names import unknown
 from daemons.notifying import Notifying
 from daemons.profiles import with_stages
+from daemons.quota import Quota
 from daemons.records import DECLARED, Approval
 from daemons.roles import named, who
 from daemons.state import Cluster
@@ -31,6 +32,7 @@ from shared.messages import (
     CheckReservation,
     ConfirmGone,
     ConfirmOff,
+    CreateEnvironment,
     DrainNode,
     DropNotification,
     DryRun,
@@ -74,6 +76,7 @@ class Requests:
         self.cluster, self.agenda, self.measure, self.deciding, self.web = cluster, agenda, measure, deciding, web
         self.environments, self.notifying = environments, notifying
         self.vms = VmRequests(cluster, agenda, deciding)
+        self.quota = Quota(cluster, deciding.settings.limits)
         self._done: dict[str, Request] = {}
 
     def handle(self, request: Request, now_s: float, sender: str, why: str = "") -> Reply:
@@ -130,6 +133,8 @@ class Requests:
                 refused = self.vms.forget(request, now_s)
             case SubmitWeb():
                 refused = refuse_app(request.app, self.cluster)
+                if not refused[0]:
+                    refused = self.quota.refuse_app(request.app.name, request.app.environment, sender)
                 refused = refused if refused[0] else self.web.submit(request, now_s)
             case RemoveWeb():
                 refused = self.web.remove(request, now_s)
@@ -139,6 +144,10 @@ class Requests:
                 refused = self.deciding.probes.ask(request, now_s)
             case _:
                 assert isinstance(request, Ask)
+                if isinstance(request, CreateEnvironment) and request.agreement.name not in self.cluster.environments:
+                    refused = self.quota.refuse_environment(request.agreement.owner, sender)
+                    if refused[0]:
+                        return refused
                 refused = self.environments.handle(request, now_s, self._known_to(sender))
         return refused
 
@@ -163,6 +172,9 @@ class Requests:
         taken = self.cluster.names_taken(job)
         if taken:
             return "duplicate-name", f"the adopted VM {taken!r} has the name of one of its VMs; choose another name"
+        refused = self.quota.refuse_job(sender, now_s)
+        if refused[0]:
+            return refused
         refused = self.deciding.windows.refuse(job, now_s)
         if refused[0]:
             return refused
@@ -187,6 +199,7 @@ class Requests:
         order = self.deciding.submissions
         entry = JobEntry(job, request.request, order, now_s, profile=profile, awaits=awaits, user=sender)
         self.cluster.add_job(entry)
+        self.quota.count_job(sender)
         self.agenda.change(entry)
         self.agenda.place = True
         self.agenda.happened(now_s, "job-submitted", job.name)

@@ -23,12 +23,18 @@ class Automation(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """How many actions may be under way at once; 0 means no limit. A migration counts on both of its nodes."""
+    """How many actions may be under way at once, and how much one account may have; 0 means no limit.
+
+    A migration counts on both of its nodes. jobs_per_account: jobs of a user or an owner that are not over.
+    """
 
     actions_per_node: int = 8
     migrations_per_node: int = 1
     actions_total: int = 512
     migrations_total: int = 16
+    jobs_per_account: int = 5_000
+    apps_per_environment: int = 500
+    environments_per_owner: int = 100
 
 
 @dataclass(frozen=True, slots=True)

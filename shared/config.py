@@ -24,6 +24,7 @@ Period = Annotated[float, Range(0.1, 86_400)]
 Duration = Annotated[float, Range(1, 604_800)]
 Days = Annotated[float, Range(0, 36_500)]
 Count = Annotated[int, Range(1, 100_000)]
+Quota = Annotated[int, Range(0, 1_000_000)]
 Mib = Annotated[int, Range(0, 1 << 30)]
 Hour = Annotated[str, Form(r"([01][0-9]|2[0-3]):[0-5][0-9]", "a local time of day, HH:MM")]
 Zone = Annotated[str, Form(r"[A-Za-z][A-Za-z0-9_+/-]{0,63}", "a time zone such as Europe/Berlin or UTC")]
@@ -138,12 +139,16 @@ class Timeouts:
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """How many operations may be under way at one time, on a node and in the cluster."""
+    """How many operations may be under way at one time, on a node and in the cluster; and how many jobs that are not
+    over an account may have, web applications an environment, environments an owner (0: no limit)."""
 
     actions_per_node: Count = 8
     migrations_per_node: Count = 1
     actions_total: Count = 512
     migrations_total: Count = 16
+    jobs_per_account: Quota = 5_000
+    apps_per_environment: Quota = 500
+    environments_per_owner: Quota = 100
 
 
 @dataclass(frozen=True, slots=True)
