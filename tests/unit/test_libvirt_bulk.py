@@ -7,7 +7,7 @@ from typing import Any, cast
 
 from agents.hypervisors.libvirt.binding import Connection
 from agents.hypervisors.libvirt.capacity import Cpu
-from agents.hypervisors.libvirt.codes import DomainState, Error, PausedReason
+from agents.hypervisors.libvirt.codes import DomainState, Error, PausedReason, ShutoffReason
 from agents.hypervisors.libvirt.statistics import Reader
 from shared.model import VmState
 
@@ -61,8 +61,12 @@ class Node:
 class Refusal(Exception):
     """What libvirt says of the job of a VM that comes from another host."""
 
+    def __init__(self, text: str, number: int = Error.OPERATION_UNSUPPORTED) -> None:
+        super().__init__(text)
+        self.number = number
+
     def get_error_code(self) -> int:
-        return Error.OPERATION_UNSUPPORTED
+        return self.number
 
 
 class Arriving(Domain):
@@ -73,6 +77,16 @@ class Arriving(Domain):
 
     def jobInfo(self) -> Sequence[int]:  # noqa: N802
         raise Refusal("migration statistics are available only on the source host")
+
+
+class Leaving(Arriving):
+    """One that was moved away after it was listed."""
+
+    def jobInfo(self) -> Sequence[int]:  # noqa: N802
+        raise Refusal("domain is not running", Error.OPERATION_INVALID)
+
+    def state(self, flags: int = 0) -> Sequence[int]:  # noqa: ARG002
+        return DomainState.SHUTOFF, ShutoffReason.MIGRATED
 
 
 def read(reader: Reader, node: Node) -> Any:
@@ -128,4 +142,14 @@ def test_one_that_has_come_and_does_not_run_yet_is_still_coming() -> None:
     node.coming = {"job#0"}
     found = read(reader, node)
     assert found["job#0"].state is VmState.INCOMING
+    assert len(found) == COUNT
+
+
+def test_one_that_left_while_it_was_read_is_as_it_is_now() -> None:
+    """The others on the node are read all the same."""
+    node, reader = Node(), Reader(Refusal, Cpu(1_000.0))
+    node.domains[0] = Leaving(0)
+    node.coming = {"job#0"}
+    found = read(reader, node)
+    assert (found["job#0"].state, found["job#0"].left) == (None, True)
     assert len(found) == COUNT

@@ -20,7 +20,7 @@ from agents.hypervisors.libvirt.codes import (
     XmlFlag,
 )
 from agents.hypervisors.libvirt.domain_xml import Facts, IsLocal, every_disk
-from agents.hypervisors.libvirt.errors import Declined, NotThere, telling
+from agents.hypervisors.libvirt.errors import Declined, NotThere, Unavailable, telling
 from agents.hypervisors.libvirt.metadata import Meta
 from agents.hypervisors.libvirt.patience import Patience
 from shared.errors import TrimtabError
@@ -202,12 +202,16 @@ class Reader:
         with self._tables:
             self._counters[uuid] = (life, counters)
         if raw == DomainState.PAUSED and reason == PausedReason.MIGRATION:
-            return Seen(facts, self._moving(domain), counters)
+            moving = self._moving(domain)
+            if moving is not None:
+                return Seen(facts, moving, counters)
+            raw, reason = (int(number) for number in domain.state())
         weight_mhz = self.cpu.worth_mhz(facts.shares, facts.vcpus)
         return Seen(facts, *_state_of(raw, reason, facts.meta, counters), weight_mhz)
 
-    def _moving(self, domain: Domain) -> VmState:
-        """Of one that is said to be paused for a migration: libvirt says so, too, of one that was restored paused."""
+    def _moving(self, domain: Domain) -> VmState | None:
+        """Of one that is said to be paused for a migration: libvirt says so, too, of one that was restored paused.
+        None: it has left, or has ended, since that was said."""
         if not domain.isPersistent():
             return VmState.INCOMING
         try:
@@ -217,6 +221,10 @@ class Reader:
             if error.number != Error.OPERATION_UNSUPPORTED:
                 raise
             return VmState.INCOMING  # it has been defined here, and is about to run: only its source can be asked
+        except Unavailable as error:
+            if error.number != Error.OPERATION_INVALID:
+                raise
+            return None
 
 
 def facts_of(domain: Domain, host_cpu: str = "", is_local: IsLocal = every_disk) -> Facts:
