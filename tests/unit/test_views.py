@@ -387,6 +387,7 @@ NAMES = (
     "notifying.py",
     "loading_probes.py",
     "requests.py",
+    "quota.py",
     "vm_requests.py",
     "web.py",
     "answers.py",
