@@ -318,6 +318,34 @@ def test_a_save_that_libvirtd_begins_when_its_agent_is_dead(tmp_path: Path) -> N
         finish(place, case)
 
 
+def test_a_save_that_ends_while_its_vm_is_put_in_order(tmp_path: Path) -> None:
+    """What the next agent does to a VM that it found running waits for the save, too. The VM is suspended then: it was
+    said to have crashed, and its image was not used."""
+    case = next(case for case in CASES if case.name == "suspend")
+    with fakes(tmp_path, shared=True) as made:
+        place = Place(made)
+        case.before(place)
+        assert place.until(lambda: [one.state for one in place.seen().values()] == [VmState.RUNNING])
+        driver = made.drivers[case.node]
+        over = driver._small[VM] = threading.Event()
+
+        def end() -> None:
+            with driver._lock:
+                del driver._small[VM]
+            over.set()
+
+        path = f"/saved/{image_name(VM, place.seen()[case.node].generation)}"
+        domain = made.hands(case.node).connection().lookupByName(VM)
+        saving, ending = threading.Thread(target=domain.save, args=(path,)), threading.Timer(0.5, end)
+        saving.start()
+        ending.start()
+        assert place.until(lambda: [one.state for one in place.seen().values()] == [VmState.SUSPENDED])
+        for thread in (saving, ending):
+            thread.join()
+        assert place.heard == []
+        finish(place, case)
+
+
 @pytest.mark.parametrize("shared", [True, False], ids=["shared", "own"])
 def test_a_restore_that_libvirtd_ends_when_its_agent_is_dead(shared: bool, tmp_path: Path) -> None:
     """The next agent has looked at the node meanwhile. What then lives is the VM as it was resumed, to its end."""

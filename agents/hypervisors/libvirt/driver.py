@@ -361,7 +361,9 @@ class LibvirtHypervisor:
                 found = self._site.reader.read(conn)
             late = [vm for vm, seen in found.items() if order.may_be_saved_late(seen, self._changes.known(vm))]
             for vm in late:  # `_alone` leaves those that are busy
-                self._alone(found[vm], partial(order.note_late_save, self._site))
+                while not self._alone(found[vm], partial(order.note_late_save, self._site)):
+                    if not self._wait_for_small(vm):  # which waited for the save, too
+                        break
                 found[vm] = self._site.see(vm) or found[vm]
             with self._lock:
                 self._site.last = {**{vm: s for vm, s in self._site.last.items() if vm in busy}, **found}
@@ -389,13 +391,14 @@ class LibvirtHypervisor:
         for seen in found.came:
             self._alone(seen, partial(order.put_in_order, self._site))
 
-    def _alone(self, seen: Seen, do: Callable[[Seen], None]) -> None:
-        """Do something small to a domain as it is now, unless it is busy; operations that begin meanwhile wait."""
+    def _alone(self, seen: Seen, do: Callable[[Seen], None]) -> bool:
+        """Do something small to a domain as it is now, unless it is busy; operations that begin meanwhile wait. Whether
+        it was not."""
         vm = seen.facts.name
         over = threading.Event()
         with self._lock:
             if vm in self._under or vm in self._small:
-                return
+                return False
             self._small[vm] = over
 
         def done() -> None:
@@ -409,12 +412,15 @@ class LibvirtHypervisor:
             with self._lock:
                 del self._small[vm]
             over.set()
+        return True
 
-    def _wait_for_small(self, vm: str) -> None:
+    def _wait_for_small(self, vm: str) -> bool:
+        """Whether there was something small to wait for."""
         with self._lock:
             over = self._small.get(vm)
         if over is not None:
             over.wait()
+        return over is not None
 
     def _watch(self) -> None:
         """In the thread of that name."""
