@@ -10,6 +10,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 WORKERS ?= 3
 QUICK_WORKERS ?= 4
+LOCKS := $(addprefix systemd/debian/locks/,agent.txt trimtab.txt portal.txt)
 SEEDS ?= 0-199
 DAYS ?= 0-19
 HOSTS ?= 3
@@ -39,14 +40,14 @@ if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
 fi
 endef
 
-.PHONY: help setup run lab test quick check accept full seeds bench coverage deb format clean
+.PHONY: help setup run lab test quick check accept full seeds bench coverage deb lock format clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
 
-setup: $(STAMP) ## Make .venv and install Trimtab with its tools into it (again only when setup.cfg or pyproject.toml changed)
+setup: $(STAMP) ## Make .venv and install Trimtab with its tools into it (again only when what it needs changed)
 
-$(STAMP): setup.cfg pyproject.toml
+$(STAMP): setup.cfg pyproject.toml $(LOCKS)
 	@$(find_python); \
 	if [ -z "$$python" ]; then $(call apt_install,python3 python3-venv); $(find_python); fi; \
 	if [ -z "$$python" ]; then \
@@ -59,7 +60,9 @@ $(STAMP): setup.cfg pyproject.toml
 	  fi; \
 	  "$$python" -m venv --clear $(VENV); \
 	fi; \
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev,plots,portal]'; \
+	sed -n 's/^\([^ \#]*==[^ ]*\).*/\1/p' $(LOCKS) | sort -u >$(VENV)/versions.txt; \
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint $(VENV)/versions.txt \
+	  --editable '.[dev,plots,portal]'; \
 	touch $@
 
 run: setup ## Watch a simulated cluster of 25 nodes work through 200 jobs; the report lands in out/run/
@@ -81,7 +84,7 @@ check: setup ## Lint, formatting, types, import contracts and the architecture t
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	$(BIN)/mypy tests benchmarks
+	$(BIN)/mypy tests benchmarks systemd/debian/lock.py
 	$(BIN)/lint-imports
 	$(BIN)/python -m pytest -q -p no:rerunfailures -m "not full" tests/architecture
 
@@ -112,6 +115,10 @@ coverage: setup ## Run the tests and say which lines none of them reached
 
 deb: setup ## Build the Debian package into out/deb/
 	systemd/debian/build out/deb
+
+lock: setup ## Write again which versions, with which hashes, the Debian package has of others (systemd/debian/locks)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[lock]'
+	$(BIN)/python systemd/debian/lock.py
 
 format: setup ## Put the formatting right
 	$(BIN)/ruff check --fix .

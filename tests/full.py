@@ -1,7 +1,8 @@
 """Run everything that `make test` leaves out, in parts, one after another: `python -m tests.full [PART...]`.
 
 Each part has the machine for itself. Its output goes to out/full/PART.log; at the end a table says which parts passed,
-how long they took, and how many tests needed a second try: each is a defect to look into, and is printed.
+how long they took, and how many tests needed a second try: each is a defect to look into, and is printed. What was
+skipped is printed with its reason.
 """
 
 from __future__ import annotations
@@ -19,9 +20,14 @@ ROOT = Path(__file__).parents[1]
 LOGS = ROOT / "out" / "full"
 PYTEST = (sys.executable, "-m", "pytest", "--reruns", "1")
 PARALLEL = ("-n", os.environ.get("WORKERS", "3"), "--dist", "worksteal")
-PACKAGE_TESTS = ("tests/integration/test_package.py", "tests/integration/test_first_day.py")
+PACKAGE_TESTS = (
+    "tests/integration/test_package.py",
+    "tests/integration/test_first_day.py",
+    "tests/integration/test_advisories.py",
+)
 OWN_PART = ("tests/lab", "tests/browser", *PACKAGE_TESTS)
 SEEDS, DAYS = os.environ.get("SEEDS", "0-199"), os.environ.get("DAYS", "0-19")
+SKIPPED = re.compile(r"^SKIPPED \[\d+\] (.+)$", re.MULTILINE)
 RETRIED = re.compile(r"\b(\d+) rerun\b")
 TAIL_LINES = 40
 
@@ -72,7 +78,7 @@ PARTS = (
     Part("browser", "every page of the portal in Chromium", (_pytest("full", "tests/browser"),)),
     Part(
         "packages",
-        "the Debian packages on machines of their own",
+        "the Debian packages on machines of their own, known vulnerabilities of what they hold",
         (_pytest("full", *PACKAGE_TESTS),),
     ),
     Part(
@@ -110,6 +116,8 @@ def run(part: Part) -> Verdict:
         print("\n".join(text.splitlines()[-TAIL_LINES:]), flush=True)
     for first_try in re.findall(r"^_+ first try of (.+?) _+$", text, re.MULTILINE):
         print(f"{part.name}: a second try of {first_try} (its first is in {log.relative_to(ROOT)})", flush=True)
+    for skipped in SKIPPED.findall(text):
+        print(f"{part.name}: skipped {skipped}", flush=True)
     return Verdict(part.name, passed, time.monotonic() - began_s, retries_in(text))
 
 

@@ -3,7 +3,6 @@ one step newer."""
 
 from __future__ import annotations
 
-import configparser
 import os
 import re
 import subprocess
@@ -12,6 +11,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from daemons.store.schema import SCHEMA
+from tests.architecture import locks
 from tests.integration import debian
 from tests.integration.debian_root import debian_root
 
@@ -56,28 +56,18 @@ def build(folder: Path, suite: str) -> Packages:
     """Build the packages of this tree for a release, as `make deb` does there; returns the files by name. Skips the
     test, or fails it when CI=true, where that is not possible."""
     folder.mkdir(parents=True, exist_ok=True)
-    versions = folder / "versions"
-    versions.write_text("".join(f"{line}\n" for line in _tried()))
     if suite == _own_suite():
-        settings = {"WHEELS": str(ROOT / "out/deb/.wheels"), "CONSTRAINTS": str(versions), "COMPRESSION": FAST}
+        settings = {"WHEELS": str(ROOT / "out/deb/.wheels"), "COMPRESSION": FAST}
         words = [str(ROOT / "systemd/debian/build"), str(folder)]
         _run(words, {**os.environ, **settings})
     else:
-        _build_elsewhere(folder, suite, versions)
-    versions.unlink()
+        _build_elsewhere(folder, suite)
     return {name: next(iter(folder.glob(f"{name}_*.deb"))) for name in NAMES}
 
 
 def _own_suite() -> str:
     lines = Path("/etc/os-release").read_text("utf-8").splitlines()
     return next((line.split("=")[1].strip('"') for line in lines if line.startswith("VERSION_CODENAME=")), "")
-
-
-def _tried() -> list[str]:
-    """The versions that the tests run with."""
-    words = [sys.executable, "-m", "pip", "freeze", "--exclude-editable"]
-    said = subprocess.run(words, capture_output=True, text=True, check=True, timeout=BUILD_LIMIT_S).stdout
-    return [line for line in said.splitlines() if " @ " not in line]
 
 
 def _run(words: list[str], environment: Mapping[str, str]) -> None:
@@ -93,11 +83,11 @@ def _run(words: list[str], environment: Mapping[str, str]) -> None:
     assert done.returncode == 0, (done.stdout + done.stderr)[-5_000:]
 
 
-def _build_elsewhere(folder: Path, suite: str, versions: Path) -> None:
+def _build_elsewhere(folder: Path, suite: str) -> None:
     root = debian_root(suite, TOOLS)
     wheels = ROOT / "out/deb" / f".wheels-{suite}"
     wheels.mkdir(parents=True, exist_ok=True)
-    _fetch(wheels, PYTHON[suite], versions)
+    _fetch(wheels, PYTHON[suite], folder)
     place = folder / "place"
     place.mkdir()
     stamp = subprocess.run(
@@ -107,7 +97,6 @@ def _build_elsewhere(folder: Path, suite: str, versions: Path) -> None:
         "PATH": "/usr/sbin:/usr/bin:/sbin:/bin",
         "LANG": "C.UTF-8",
         "WHEELS": "/wheels",
-        "CONSTRAINTS": "/made/versions",
         "COMPRESSION": FAST,
         "SOURCE_DATE_EPOCH": stamp,
         "PIP_NO_INDEX": "1",
@@ -118,21 +107,24 @@ def _build_elsewhere(folder: Path, suite: str, versions: Path) -> None:
     place.rmdir()
 
 
-def _fetch(wheels: Path, python: str, versions: Path) -> None:
+def _fetch(wheels: Path, python: str, folder: Path) -> None:
     """Fetch what the packages hold of others, for another Python: the release's builder has no network."""
-    config = configparser.ConfigParser()
-    config.read(ROOT / "setup.cfg", "utf-8")
-    extras = config["options.extras_require"]
-    texts = [config["options"]["install_requires"], *(extras[name] for name in ("controller", "portal", "postgresql"))]
-    wanted = [line for text in texts for line in text.split("\n") if line and not line.startswith("trimtab[")]
+    entries = locks.everything()
+    source = folder / "source.txt"
+    source.write_text(entries.pop("libvirt-python").text)
+    wanted = folder / "wheels.txt"
+    wanted.write_text("".join(entry.text for entry in entries.values()))
     pip = [sys.executable, "-m", "pip", "download", "--quiet", "--dest", str(wheels), "--find-links", str(wheels)]
+    pip += ["--no-deps", "--require-hashes"]
     of_python = [f"--python-version={python}", "--implementation=cp", f"--abi=cp{python.replace('.', '')}"]
     platforms = [f"--platform={platform}" for platform in PLATFORMS]
-    binary = [*of_python, "--abi=abi3", "--abi=none", *platforms, "--only-binary=:all:", f"--constraint={versions}"]
-    _run([*pip, *binary, *wanted, "setuptools>=68"], os.environ)
+    binary = [*of_python, "--abi=abi3", "--abi=none", *platforms, "--only-binary=:all:"]
+    _run([*pip, *binary, f"--requirement={wanted}"], os.environ)
     if not list(wheels.glob("libvirt?python-*")):
         debian.need_libvirt_module()  # its source is asked for its requirements, for which it looks at libvirt
-        _run([*pip, "--no-deps", "--no-binary=:all:", "libvirt-python>=9.0"], os.environ)
+        _run([*pip, "--no-binary=:all:", f"--requirement={source}"], os.environ)
+    source.unlink()
+    wanted.unlink()
 
 
 def newer(packages: Packages, folder: Path) -> Packages:
