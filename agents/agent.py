@@ -81,6 +81,7 @@ REPORT_TIMER = "report"
 LIMIT_TIMER = "limit:"
 OBSERVES_MAX = 4  # readings asked for and not answered; beyond it the oldest is taken as lost
 TERMS_SKIPPED_MAX = 1 << 32  # a term is kept for good: one that leaves no newer ones is nobody's
+FIRST_TERM_MAX = 1 << 48  # a new agent joins a cluster whose store may have been restored often
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,7 +176,7 @@ class Agent:
             return _dead(received, f"the order is for node {node}, this is {self.node}")
         effects: list[Effect] = []
         term = message.action.term if isinstance(message, Order) else message.term
-        if term > self._state.term + TERMS_SKIPPED_MAX:
+        if term > (self._state.term + TERMS_SKIPPED_MAX if self._state.term else FIRST_TERM_MAX):
             return _dead(received, f"term {term} cannot have come about: {self._state.term} has been seen")
         if term > self._state.term:
             self._write(TermSeen(term), effects)

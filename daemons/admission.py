@@ -13,6 +13,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
+from msgspec import structs
+
 from daemons.admitting import AdmissionAnswer, AdmissionTask
 from daemons.agenda import Agenda
 from daemons.assurance import Assurance, terms_of
@@ -365,9 +367,9 @@ class Admission:
         self._verdicts[message.request] = found
         received = question.received
         if isinstance(message, CreateEnvironment):
-            received = replace(received, message=replace(message, agreement=question.agreement))
+            received = structs.replace(received, message=replace(message, agreement=question.agreement))
         elif isinstance(message, ReserveEnvironment):
-            received = replace(received, message=replace(message, assurance=question.agreement.assurance))
+            received = structs.replace(received, message=replace(message, assurance=question.agreement.assurance))
         self._carry_out(received, now_s)
         del self._verdicts[message.request]
         name = question.agreement.name

@@ -23,9 +23,9 @@ from daemons.views import NOT_OVER, VIEWS, Tables, alarms
 from shared.bus import topology
 from shared.codec import encode
 from shared.columns import folded
-from shared.effects import Acknowledge, Computed, DeadLetter, Effect, Publish, Received
+from shared.effects import Acknowledge, Computed, DeadLetter, Effect, Publish, Received, Unreadable
 from shared.errors import CodecError, InvalidValue
-from shared.messages import PAGED_QUERIES, QUERIES, Assess, DryRun, OnBehalf, Query, Reply, Request
+from shared.messages import BUSY, PAGED_QUERIES, QUERIES, Assess, DryRun, OnBehalf, Query, Reply, Request
 from shared.model import JobPhase
 
 LIMIT_MAX = 10_000
@@ -63,6 +63,14 @@ class Answers:
         if roles.who(sender) is not None and topology.is_reply_queue_of(sender, received.reply_to):
             effects.append(_reply(received.reply_to, reply))
         return effects
+
+    def busy(self, event: Unreadable) -> list[Effect]:
+        """What goes to an account whose requests were beyond its share, for some of them."""
+        return [
+            _reply(reply_to, Reply(request, False, BUSY, f"{event.reason}; ask again, and less at a time"))
+            for request, reply_to in event.unanswered
+            if roles.who(event.sender) is not None and topology.is_reply_queue_of(event.sender, reply_to)
+        ]
 
     def refused(self, message: Request, received: Received, asker: Who, now_s: float) -> list[Effect] | None:
         """What goes to somebody who may not ask for this; None when it may."""

@@ -6,7 +6,7 @@ portal, as the roles of the bus, and for itself, to read. What follows is judged
 
 from __future__ import annotations
 
-from dataclasses import replace
+from msgspec import structs
 
 from daemons.roles import who
 from shared.bus import topology
@@ -32,7 +32,7 @@ def asked_by(received: Received, message: OnBehalf) -> Received:
         raise CodecError(f"on-behalf: body: expected a request, got {request.KIND}")
     if request.request != message.request:
         raise CodecError("on-behalf: body: the request in it has another id")
-    return replace(received, sender=message.account, message=request, via=received.sender, why=message.why)
+    return structs.replace(received, sender=message.account, message=request, via=received.sender, why=message.why)
 
 
 def may_speak_for(sender: str, account: str) -> bool:

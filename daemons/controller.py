@@ -345,6 +345,8 @@ class Controller:
         node = self.cluster.nodes[report.node]
         if report.term > self.agenda.term:
             return self._ahead(node, report.term, now_s)
+        if node.term_ahead:
+            self.measure.set_ahead(node, 0)
         self.measure.report(node, report, now_s, arrived_s)
         if not node.echoed and node.condition is not NodeCondition.OFF and now_s >= node.hello_s + node.hello_wait_s:
             return [self.watch.hello(node, now_s)]
@@ -358,6 +360,7 @@ class Controller:
         believed, but it is not silent either."""
         if node.silent_s is not None:
             node.silent_s = now_s
+        self.measure.set_ahead(node, term)
         return self.outgoing.ask_term() if self.suspects.ahead(node.name, term, now_s) else []
 
     # --- answers ----------------------------------------------------------------------------------------------------
@@ -381,6 +384,7 @@ class Controller:
                 self.leadership.heard(now_s)
             if self.leadership.role is _LEADING:
                 self.suspects.refused(event.sender, event.reason, Offence.FORGERY, now_s, event.count)
+                return self.answers.busy(event)
         elif isinstance(event, Balanced):
             self.balancing.balanced(event, now_s)
         elif isinstance(event, Notified):

@@ -260,6 +260,7 @@ class NodeEntry:
     echoed: bool = False
     skews_s: deque[float] = field(default_factory=lambda: deque(maxlen=SKEW_READINGS))
     skewed: bool = False
+    term_ahead: int = 0
     vms: dict[str, VmStatus] = field(default_factory=dict)
     under_way: dict[str, UnderWay] = field(default_factory=dict)
     claimed: dict[str, Instance] = field(default_factory=dict)
@@ -298,8 +299,8 @@ class NodeEntry:
 
     @property
     def usable(self) -> bool:
-        """Orders may be sent to it: up, and its clock is near enough."""
-        return self.condition is NodeCondition.UP and not self.skewed
+        """Orders may be sent to it: up, its clock is near enough, and it takes them."""
+        return self.condition is NodeCondition.UP and not (self.skewed or self.term_ahead)
 
     @property
     def schedulable(self) -> bool:

@@ -206,7 +206,7 @@ class ControllerShell(Shell):
     def _buried(self, buried: Buried) -> None:
         """As every shell; and the core is told, which knows for whom it is an alarm."""
         super()._buried(buried)
-        self._feed(fx.Unreadable(buried.sender, buried.reason, buried.count, buried.queue))
+        self._feed(fx.Unreadable(buried.sender, buried.reason, buried.count, buried.queue, buried.unanswered))
 
     def _publish(self, effect: fx.Publish) -> bool:
         """As every shell, and noted: orders when they are sent, what happened in any case."""
@@ -354,17 +354,19 @@ class ControllerShell(Shell):
 
 
 def link_of(name: str, connect: startup.Connect) -> Link:
-    """A controller's link: its own queue of reports, and the one queue that all controllers share."""
-    reports = topology.report_queue(name)
+    """A controller's link: its own queues of reports and of questions, and the one queue that all controllers share."""
+    reports, questions = topology.report_queue(name), topology.question_queue(name)
 
     def set_up(bus: Bus) -> None:
         bus.declare(topology.CONTROLLER)
         bus.declare(topology.DEAD_LETTERS)
         bus.declare(reports)
+        bus.declare(questions)
         bus.consume(reports.name, PREFETCH, acknowledged=False)
+        bus.consume(questions.name, PREFETCH, acknowledged=False)
         bus.consume(topology.CONTROLLER_QUEUE, PREFETCH)
 
-    return Link(connect, set_up, frozenset({reports.name}))
+    return Link(connect, set_up, frozenset({reports.name, questions.name}))
 
 
 def name_of(config: ControllerConfig) -> str:

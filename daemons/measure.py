@@ -127,6 +127,14 @@ class Measure:
             self.agenda.place = self.agenda.deploy = True
             self._touch_all(node)
 
+    def set_ahead(self, node: NodeEntry, term: int) -> None:
+        """Note the later term that its agent claims to have seen (0: none): while it does it takes no order."""
+        changed = bool(node.term_ahead) != bool(term)
+        node.term_ahead = term
+        if changed:
+            self.agenda.place = self.agenda.deploy = True
+            self._touch_all(node)
+
     def _up(self, node: NodeEntry, now_s: float) -> None:
         node.echoed, node.condition = True, NodeCondition.UP
         node.silent_s, node.hello_wait_s = None, 0.0

@@ -37,6 +37,7 @@ UNASKED_MAX = 100
 NAMES_MAX = 5_000  # of which those are forgotten that are older than a minute
 DETAIL_LENGTH_MAX = 300
 THE_REST = "(others)"
+WAY_BACK = "store backup and restore --force go on from a later one, see docs/operate/security.md"
 
 # Said once: making a union or looking up a member costs more than the test in which it stands.
 OF_AGENTS = (Report, NoReading, Result, GuestEvent, SleepAnswer, SetUpAnswer, StandardJobEnded)
@@ -182,7 +183,7 @@ class Suspects:
                 yield "message-refused", sender, suspect.since_s, f"{suspect.count} messages, the last: {suspect.why}"
         for node, (since_s, last_s, term) in sorted(self._ahead.items()):
             if now_s < last_s + ALARM_S:
-                yield "term-ahead", node, since_s, f"its agent says {term}, the store {self._agenda.term}"
+                yield "term-ahead", node, since_s, f"its agent says {term}, the store {self._agenda.term}: {WAY_BACK}"
 
     def _suspect(self, sender: str, now_s: float) -> Suspect:
         found = self._suspects.get(sender)

@@ -43,6 +43,7 @@ def node_row(node: NodeEntry, now_s: float) -> Row:
         **service_row(node),
         "schedulable": node.schedulable,
         "clock_skewed": node.skewed,
+        "term_ahead": node.term_ahead or None,
         "skew_s": min(node.skews_s, default=None),
         "report_age_s": age_of(node, now_s),
         "cores": facts.cores if facts else None,

@@ -166,6 +166,7 @@ class VmRequests:
             return "node-in-environment", f"node {node.name!r} is {whose}'s, {job.name!r} is of environment {own}"
         if not node.schedulable or inventory is None:
             skewed = ", its clock is off" if node.skewed else "" if node.in_hand else ", it changes hands"
+            skewed += f", its agent has seen term {node.term_ahead}" if node.term_ahead else ""
             return "node-not-schedulable", f"node {node.name!r} is {node.condition} and {node.service}{skewed}"
         lacking = sorted(set(job.needs) - set(inventory.labels))
         if lacking:

@@ -1,8 +1,8 @@
 """Messages and records to msgpack bytes and back: strict, bounded, and `CodecError` for whatever is not right.
 
 A message travels as the map {"k": kind, "v": version, "b": fields}. Fields at their defaults are not sent; the rows of
-reports (`msgspec.Struct`) are arrays of their fields in order. Nothing is coerced: "12" is not 12 and True is not 1;
-only a whole number where a float belongs is taken (and becomes a float).
+reports (`msgspec.Struct`) are arrays of their fields in order, as far as the last that is not at its default. Nothing
+is coerced: "12" is not 12 and True is not 1; only a whole number where a float belongs is taken (and becomes a float).
 What msgpack itself may contain, and how much of it, is checked by `shared.wire`.
 
 Texts of messages are held to the form that their field declares (`shared.texts`), a line where it declares none: what
@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import MISSING, fields
 from enum import Enum
 from functools import cache
+from operator import attrgetter
 from typing import Any, NoReturn, TypeVar, cast, get_args
 
 import msgspec
@@ -314,11 +315,21 @@ def _record_writer(hint: type, checked: bool) -> Writer:
 
 def _row_writer(hint: type[msgspec.Struct], checked: bool) -> Writer:
     hooks = [_writer(part, checked) for part in row_hints(hint).values()]
+    defaults = hint.__struct_defaults__
+    least = len(hooks) - len(defaults)
 
     def write(value: Any) -> Any:
         if type(value) is not hint:
             raise _WrongError(f"a {hint.__name__}")
-        return [hook(item) for hook, item in zip(hooks, msgspec.structs.astuple(value), strict=True)]
+        items = msgspec.structs.astuple(value)
+        return [hook(item) for hook, item in zip(hooks[: _told(items)], items, strict=False)]
+
+    def _told(items: tuple[Any, ...]) -> int:
+        """How many fields are sent: those at the end that are as they are by default are not."""
+        count = len(items)
+        while count > least and items[count - 1] == defaults[count - 1 - least]:
+            count -= 1
+        return count
 
     return write
 
@@ -506,6 +517,10 @@ def encode(message: Message) -> bytes:
 _REPORT_HEAD = to_bytes({"k": Report.KIND, "v": Report.VERSION, "b": None}, "")[:-1]
 _REPORT_START = _REPORT_HEAD + bytes([0x80 + sum(part.default is MISSING for part in fields(Report))])
 _REPORT_AT = len(_REPORT_HEAD)
+_VM = attrgetter("vm")
+# The texts of the last report of each node, which are those of the next as a rule.
+_WORDS: dict[str, str] = {}
+_WORDS_MAX, _WORDS_LENGTH_MAX = 4_000, 2_000
 _REPORT_DECODER = msgspec.msgpack.Decoder(Report)
 
 
@@ -524,12 +539,21 @@ def decode(body: bytes) -> Message:
 def _has_plain_texts(report: Report) -> bool:
     """Whether all texts of a report that begins as nearly every one does are words, so that they are of their forms;
     the types have seen to their lengths."""
-    texts = [report.node, report.boot_id]
-    for status in report.vms:
-        texts.append(status.vm)
+    vms = report.vms
+    texts = [report.node, report.boot_id, *map(_VM, vms)]
+    for status in vms:
         if status.busy or status.address or status.definition or status.migration_needs:
             texts += (status.busy, status.address, status.definition, *status.migration_needs)
-    return are_words(",".join(texts))
+    joined = ",".join(texts)
+    if _WORDS.get(report.node) == joined:
+        return True
+    if not are_words(joined):
+        return False
+    if len(joined) <= _WORDS_LENGTH_MAX:
+        if len(_WORDS) >= _WORDS_MAX:
+            _WORDS.clear()
+        _WORDS[report.node] = joined
+    return True
 
 
 def decode_strictly(body: bytes) -> Message:

@@ -11,6 +11,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+from msgspec import Struct
+
 from shared.agreement import Setup
 from shared.audit import Audited as Audited
 from shared.bus.topology import QueueSpec
@@ -36,8 +38,7 @@ from shared.webapp import FlowSample, Limits, Serving
 # --- inputs ------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class Received:
+class Received(Struct, frozen=True, gc=False):
     """A decoded message. `delivery` is None for queues that need no acknowledgement (reports, replies).
     `sender` is the broker-checked user; `reply_to` the asker's queue ("" when no answer is wanted).
     `via`: the broker-checked user where `sender` is the account on whose behalf it asks, with the reason `why`.
@@ -55,12 +56,13 @@ class Received:
 @dataclass(frozen=True, slots=True)
 class Unreadable:
     """What a user of the broker sent is no message ("": it did not say who it is), or more than its share; `count`: of
-    so many. `queue`: where from."""
+    so many. `queue`: where from. `unanswered`: requests among these by id, each with the queue for its answer."""
 
     sender: str
     reason: str
     count: int = 1
     queue: str = ""
+    unanswered: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,6 +25,9 @@ from shared.model import (
     VmStatus,
 )
 from shared.operator_messages import (
+    BUSY as BUSY,
+)
+from shared.operator_messages import (
     OPERATOR_MESSAGES,
 )
 from shared.operator_messages import (

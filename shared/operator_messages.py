@@ -415,6 +415,7 @@ class Query:
     after: str = ""
 
 
+BUSY = "busy"  # the code of a reply that says: ask again, later
 QUERIES = (
     "status",
     "nodes",

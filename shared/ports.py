@@ -121,12 +121,14 @@ class Lost:
 @dataclass(frozen=True, slots=True)
 class Discarded:
     """What came for a consumer is not handed out: it was too long, or its sender did not say who it is (`sender` ""),
-    and went to the dead letters by itself; or it was beyond its sender's share, and is gone. `count`: of so many."""
+    and went to the dead letters by itself; or it was beyond its sender's share, and is gone. `count`: of so many.
+    `gone`: of what is beyond the share some that want an answer."""
 
     queue: str
     sender: str
     reason: str
     count: int = 1
+    gone: tuple[Delivery, ...] = ()
 
 
 BusEvent = Delivery | Confirm | Discarded | Lost
@@ -169,7 +171,7 @@ class Bus(Protocol):
         ...
 
     def dead_letter(self, tag: int, reason: str) -> None:
-        """Keep the delivery in the dead queue with the reason, then acknowledge it."""
+        """Keep the delivery in the dead queue with the reason, where the user may write there, then acknowledge it."""
         ...
 
     def poll(self, timeout_s: float = 0.0) -> Sequence[BusEvent]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
@@ -12,7 +12,7 @@ from shared import effects as fx
 from shared.clock import SystemClock, perf_s
 from shared.codec import decode
 from shared.errors import CodecError, TrimtabError
-from shared.messages import Message
+from shared.messages import Message, OnBehalf, Request
 from shared.ports import Bus, BusEvent, Confirm, Delivery, Discarded, Lost
 
 POLL_S = 1.0
@@ -73,12 +73,14 @@ class Disconnected:
 
 @dataclass(frozen=True, slots=True)
 class Buried:
-    """A delivery was no message, nobody's, or beyond its sender's share; `count`: so many were."""
+    """A delivery was no message, nobody's, or beyond its sender's share; `count`: so many were. `unanswered`: requests
+    among these, and where their answers belong."""
 
     queue: str
     sender: str
     reason: str
     count: int = 1
+    unanswered: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,6 +214,16 @@ class Pump:
         finally:
             self.charge(delivery.sender, perf_s() - begun_s)
 
+    def _requests(self, gone: Iterable[Delivery]) -> Iterator[tuple[str, str]]:
+        """Of deliveries that nobody is handed, the ids of those that are requests, and where the answers belong."""
+        for delivery in gone:
+            try:
+                message = self._decode_charged(delivery)
+            except CodecError:
+                continue
+            if isinstance(message, Request | OnBehalf):
+                yield message.request, delivery.reply_to
+
     def _input(self, bus: Bus, event: BusEvent, behind_s: float, buried: list[Buried]) -> fx.Input | None:
         if type(event) is Delivery:
             try:
@@ -224,6 +236,7 @@ class Pump:
             arrived_s = event.arrived_s + behind_s
             return fx.Received(tag, event.sender, message, event.reply_to, "", "", arrived_s)
         if type(event) is Discarded:
-            buried.append(Buried(event.queue, event.sender, event.reason, event.count))
+            requests = tuple(self._requests(event.gone))
+            buried.append(Buried(event.queue, event.sender, event.reason, event.count, requests))
             return None
         return fx.Published(event.publish_id, event.ok) if type(event) is Confirm else None

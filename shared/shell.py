@@ -102,7 +102,7 @@ class Shell:
         self._blocked = False
         self._held: list[int] = []
         self._undeclared: dict[str, QueueSpec] = {}
-        self._buried_count = self._refused_count = 0
+        self._buried_count = self._refused_count = self._dead_count = 0
         self._repeats = trace.Repeats()
         self._lanes: list[Lane] = []
         self._watchdog_s = self._status_s = 0.0
@@ -405,6 +405,10 @@ class Shell:
             self._bus.acknowledge(effect.delivery)
 
     def _dead_letter(self, effect: fx.DeadLetter) -> None:
+        """Logged more and more rarely: whoever sends what must be refused may never end."""
+        self._dead_count += 1
+        if _is_told(self._dead_count, BURIED_TOLD):
+            self.log.warning("refused delivery", count=self._dead_count, reason=effect.reason)
         if self._bus is not None:
             self._bus.dead_letter(effect.delivery, effect.reason)
 

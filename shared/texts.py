@@ -61,9 +61,13 @@ def cleaned(text: str, form: TextForm) -> str:
     return (_UNFIT_IN_PROSE if form is TextForm.PROSE else _UNFIT).sub(REPLACEMENT, text)
 
 
+_OF_WORDS = bytes(range(0x21, 0x7F))
+
+
 def are_words(texts: str) -> bool:
     """Whether words with commas between are surely all of form WORD; false also where only a look at each can tell."""
-    return texts.isascii() and texts.isprintable() and " " not in texts and ",-" not in texts and texts[:1] != "-"
+    unfit = texts.encode("utf-8", "surrogatepass").translate(None, _OF_WORDS)  # several times as fast as `isprintable`
+    return not unfit and ",-" not in texts and texts[:1] != "-"
 
 
 def check_label(field: str, text: str) -> None:

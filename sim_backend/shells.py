@@ -68,7 +68,7 @@ class Shell(ABC):
         self._held: list[Callable[[], None]] = []
         self._working = False
         self._reconnect_s = RECONNECT_S
-        self._unacknowledged_queue = ""
+        self._unacknowledged: frozenset[str] = frozenset()
         self._carry: dict[type, Callable[[Any], None]] = {
             fx.Publish: self._publish,
             fx.Acknowledge: self._acknowledge,
@@ -153,7 +153,7 @@ class Shell(ABC):
             except CodecError as error:
                 connection.dead_letter(event.tag, str(error))
                 return
-            tag = None if event.queue == self._unacknowledged_queue else event.tag
+            tag = None if event.queue in self._unacknowledged else event.tag
             self.feed(fx.Received(tag, event.sender, message, event.reply_to))
         elif type(event) is Confirm:
             self.feed(fx.Published(event.publish_id, event.ok))
@@ -353,7 +353,8 @@ class ControllerShell(Shell):
         self.audit: Callable[[fx.Audited], None] = _unrecorded
         self._make_core = make_core
         self._compute_function = compute
-        self._unacknowledged_queue = topology.report_queue(name).name
+        self._own_queues = (topology.report_queue(name), topology.question_queue(name))
+        self._unacknowledged = frozenset(queue.name for queue in self._own_queues)
         self._carry |= {
             fx.Declare: self._declare,
             fx.Write: self._write,
@@ -376,8 +377,9 @@ class ControllerShell(Shell):
     def _set_up(self, connection: MemoryConnection) -> None:
         connection.declare(topology.CONTROLLER)
         connection.declare(topology.DEAD_LETTERS)
-        connection.declare(topology.report_queue(self.name))
-        connection.consume(self._unacknowledged_queue, CONTROLLER_PREFETCH, acknowledged=False)
+        for queue in self._own_queues:
+            connection.declare(queue)
+            connection.consume(queue.name, CONTROLLER_PREFETCH, acknowledged=False)
         connection.consume(topology.CONTROLLER_QUEUE, CONTROLLER_PREFETCH)
 
     def _declare(self, effect: fx.Declare) -> None:

@@ -26,7 +26,7 @@ from shared.clock import SystemClock
 from shared.codec import decode, encode
 from shared.config import SecretFile, Url
 from shared.errors import BusUnavailable, InvalidInput, InvalidValue, PermanentError, Problem, TransientError
-from shared.messages import Happened, OnBehalf, Reply, Request
+from shared.messages import BUSY, Happened, OnBehalf, Query, Reply, Request
 from shared.operator_messages import WHY_LENGTH_MAX, Change
 from shared.ports import Bus, BusEvent, Delivery, Lost
 from shared.private import completed, has_password
@@ -182,20 +182,30 @@ class Line:
         return reply.data
 
     def ask_all(self, requests: Sequence[Request]) -> list[Reply]:
-        """Send all at once; their answers in the same order. Raises `NoAnswer` when none came for the time limit."""
+        """Send all at once; their answers in the same order. Who is `busy` is asked again until the time limit. Raises
+        `NoAnswer` when none came for that long."""
         waiting = {request.request: request for request in requests}
         replies: dict[str, Reply] = {}
+        busy: dict[str, Reply] = {}
         limit_s = self._clock.monotonic_s() + self._config.timeout_s
-        send_s = 0.0
+        send_s, first = 0.0, True
         while waiting:
             now_s = self._clock.monotonic_s()
             if now_s >= limit_s:
+                if waiting.keys() <= busy.keys():
+                    replies |= busy
+                    break
                 raise NoAnswer(self._silence(len(waiting)))
             if now_s >= send_s or self._bus is None:
                 send_s = now_s + self._config.timeout_s / SENDS
-                self._send(waiting.values(), limit_s)
+                self._send(waiting.values(), limit_s, first)
+                first = False
             for reply in self._answers(min(send_s, limit_s) - now_s):
-                if waiting.pop(reply.request, None) is not None:
+                if reply.code == BUSY and reply.request in waiting:
+                    if not busy:
+                        self._say(f"{BUSY}: {reply.detail}; asking again for {self._config.timeout_s:g} s")
+                    busy[reply.request] = reply
+                elif waiting.pop(reply.request, None) is not None:
                     replies[reply.request] = reply
                     limit_s = self._clock.monotonic_s() + self._config.timeout_s
         return [replies[request.request] for request in requests]
@@ -208,12 +218,14 @@ class Line:
             "trimtab-controller says why not, a full disk too. Has the broker been set up? --timeout waits longer"
         )
 
-    def _send(self, requests: Any, limit_s: float) -> None:
+    def _send(self, requests: Any, limit_s: float, first: bool) -> None:
+        """Questions first go the short way, where no controller may listen; then all go the long one."""
         bus = self._bus or self._again(limit_s)
         try:
             for request in requests:
                 body = encode(self._reasoned(request, bus.user))
-                bus.publish(topology.REQUESTS, topology.CONTROLLER_QUEUE, body, None, self._replies)
+                exchange, key = topology.asked_at(bus.user, first and isinstance(request, Query))
+                bus.publish(exchange, key, body, None, self._replies)
         except BusUnavailable:
             self._bus = None  # the next round connects and sends again
 

@@ -94,16 +94,16 @@ class BusDesk:
         future: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
         self._waiting[request.request] = (body, future)
         try:
-            reply = await self._wait(body, future)
+            reply = await self._wait(request, body, future)
         finally:
             self._waiting.pop(request.request, None)
         if not reply.done:
             raise Refused(reply.code, reply.detail)
         return reply.data
 
-    async def _wait(self, body: bytes, future: asyncio.Future[Reply]) -> Reply:
-        for _ in range(SENDS):
-            self._send(body)
+    async def _wait(self, request: Request, body: bytes, future: asyncio.Future[Reply]) -> Reply:
+        for number in range(SENDS):
+            self._send(body, number == 0 and isinstance(request, Query))
             done, _pending = await asyncio.wait([future], timeout=self._answer_s / SENDS)
             if done:
                 self._silent_s = None
@@ -117,12 +117,14 @@ class BusDesk:
             return self._down[0]
         return self._clock.now_s() if self._silent_s is None else self._silent_s
 
-    def _send(self, body: bytes) -> None:
-        """Send, as far as there is a connection: what is not sent now is sent at the next turn."""
+    def _send(self, body: bytes, only_asks: bool = False) -> None:
+        """Send, as far as there is a connection: what is not sent now is sent at the next turn. `only_asks`: the short
+        way, where no controller may listen."""
         if self._bus is None:
             return
         try:
-            self._bus.publish(topology.REQUESTS, topology.CONTROLLER_QUEUE, body, None, self._queue.name)
+            exchange, key = topology.asked_at(self._bus.user, only_asks)
+            self._bus.publish(exchange, key, body, None, self._queue.name)
         except BusUnavailable:
             self._bus = None  # the pump connects again
         except PermanentError as error:

@@ -25,8 +25,9 @@ from shared.read_file import opened
 
 ROWS_AT_ONCE = 2_000
 # Terms after a restore begin so far above the backup's that no controller since the backup can have reached them:
-# agents refuse older terms than they have seen.
-TERM_STRIDE = 1_000_000
+# agents refuse older terms than they have seen. Twice that is beyond any term that agents take from a forger, and once
+# no further than they take (TERMS_SKIPPED_MAX in agents/agent.py).
+TERM_STRIDE = 1 << 31
 RESTORER = "restore"
 SQLITE_MAGIC = b"SQLite format 3\x00"
 

@@ -14,12 +14,27 @@ TAKE_MAX = 100  # deliveries handed out at once
 TAKE_BYTES_MAX = 256 << 10  # of these bodies, but for the last
 BYTES_MAX = 64 << 20  # of all that waits; one delivery of each sender is taken in any case
 TELL_AGAIN_S = 1.0  # between two words on what was not handed out of one sender
+GONE_MAX = 20  # of what wants an answer and was not handed out, the newest so many are named
+GONE_BYTES_MAX = 4 << 10  # of a body of these
 
 
 class _Sender:
     """What waits of one sender; `loose` needs no acknowledgement."""
 
-    __slots__ = ("budget", "bytes", "bytes_max", "held", "listed", "loose", "most", "name", "over", "told_s", "untold")
+    __slots__ = (
+        "budget",
+        "bytes",
+        "bytes_max",
+        "gone",
+        "held",
+        "listed",
+        "loose",
+        "most",
+        "name",
+        "over",
+        "told_s",
+        "untold",
+    )
 
     def __init__(self, name: str, share: Share, now_s: float) -> None:
         self.name = name
@@ -32,6 +47,7 @@ class _Sender:
         self.over = False  # its share is used up
         self.told_s = -math.inf
         self.untold = 0
+        self.gone: deque[Delivery] = deque(maxlen=GONE_MAX)
 
     def set_over(self, over: bool) -> None:
         """Note whether its share is used up."""
@@ -135,6 +151,8 @@ class Inbox:
     def _let_go(self, sender: _Sender, delivery: Delivery) -> None:
         share = sender.budget.share
         why = f"beyond its share, {share.per_s:g} messages and {share.bytes_per_s:g} bytes a second"
+        if delivery.reply_to and len(delivery.body) <= GONE_BYTES_MAX:
+            sender.gone.append(delivery)
         self._tell(sender, delivery.queue, why)
         self._refuse(delivery)
 
@@ -142,7 +160,8 @@ class Inbox:
         now_s = self._now_s()
         sender.untold += 1
         if now_s >= sender.told_s + TELL_AGAIN_S:
-            self._events.append(Discarded(queue, sender.name, reason, sender.untold))
+            self._events.append(Discarded(queue, sender.name, reason, sender.untold, tuple(sender.gone)))
+            sender.gone.clear()
             sender.told_s, sender.untold = now_s, 0
             self.wake()
 

@@ -116,8 +116,8 @@ class MemoryConnection:
         message, consumer = found
         origin = consumer.queue.spec.name
         dead = bury(reason, origin, message.routing_key, message.sender, message.body)
-        for queue in self._broker.find_route(self._user, DEAD, DEAD_QUEUE):
-            if self._burials.allow(message.sender, self.now_s()):
+        if self._broker.may_bury(self._user) and self._burials.allow(message.sender, self.now_s()):
+            for queue in self._broker.find_route(self._user, DEAD, DEAD_QUEUE):
                 queue.arrive(Message(self._user, DEAD_QUEUE, dead.body, "", dead))
         self._passed.pop(tag, None)
         self.acknowledge(tag)
@@ -359,6 +359,10 @@ class MemoryBroker:
         if queue.owner not in (None, by):
             raise PermanentError(f"queue {name!r} belongs to another connection")
         return queue
+
+    def may_bury(self, user: str) -> bool:
+        """Whether a user may write dead letters."""
+        return self._permissions is None or self._permissions(user).may_publish(DEAD, DEAD_QUEUE)
 
     def find_route(self, user: str, exchange: str, routing_key: str) -> tuple[MemoryQueue, ...]:
         """The queues that a user's message goes to; PermanentError when it may not send it."""

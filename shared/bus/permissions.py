@@ -13,12 +13,12 @@ from dataclasses import dataclass
 from shared.bus.topology import (
     AGENT_USER_PREFIX,
     CONTROLLER_USER_PREFIX,
-    DEAD,
     EVENTS,
     EXCHANGES,
     OPERATOR_USER_PREFIX,
     OWNER_USER_PREFIX,
     PORTAL_USER_PREFIX,
+    QUESTIONS,
     REPLIES,
     REPORTS,
     REQUESTS,
@@ -34,6 +34,7 @@ from shared.bus.topology import (
 DEFAULT_EXCHANGE_NAME = "amq.default"
 NOTHING = "^$"
 EVERYTHING = ".*"
+_ASKED = f"{re.escape(REQUESTS)}|{re.escape(QUESTIONS)}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +76,7 @@ def _one_of(*names: str) -> str:
 def _agent(user: str) -> Grant:
     node = user.removeprefix(AGENT_USER_PREFIX)
     return Grant(
-        write=_one_of(REPORTS, RESULTS, DEAD),
+        write=_one_of(REPORTS, RESULTS),
         read=_one_of(user),
         topic_writes=((REPORTS, _one_of(report_key(node))),),
     )
@@ -85,7 +86,7 @@ def _operator(user: str) -> Grant:
     own = rf"(reply|events)\.{re.escape(user)}(\..+)?"
     return Grant(
         configure=f"^{own}$",
-        write=f"^({re.escape(REQUESTS)}|{re.escape(DEAD)}|{own})$",
+        write=f"^({_ASKED}|{own})$",
         read=f"^({re.escape(EVENTS)}|{own})$",
     )
 
@@ -107,15 +108,14 @@ def _portal(user: str) -> Grant:
     if asker == Grant():
         return asker
     own = rf"(reply|events)\.{re.escape(user)}(\.[^.]+)?"
-    return Grant(configure=f"^{own}$", write=f"^({re.escape(REQUESTS)}|{own})$", read=f"^({re.escape(EVENTS)}|{own})$")
+    return Grant(configure=f"^{own}$", write=f"^({_ASKED}|{own})$", read=f"^({re.escape(EVENTS)}|{own})$")
 
 
 def grant_of(user: str) -> Grant:
-    """What a user may do, from its name: an agent writes its own reports, any result and dead letters and reads its
-    own queue; an operator writes requests and has queues of its own, `reply.<user>` and `events.<user>` (with an
-    optional further `.<word>`), and so does a portal, but for dead letters; owners and users of environments write
-    requests and have `reply.<user>` alone; a web application's user writes what is measured of that; a controller does
-    everything; anyone else nothing."""
+    """What a user may do, from its name: an agent writes its own reports and any result and reads its own queue; an
+    operator and a portal write requests and questions and have queues of their own, `reply.<user>` and `events.<user>`
+    (with an optional further `.<word>`); owners and users of environments write requests and have `reply.<user>` alone;
+    a web application's user writes what is measured of that; a controller does everything; anyone else nothing."""
     if user.startswith(AGENT_USER_PREFIX):
         return _agent(user)
     if user.startswith(OPERATOR_USER_PREFIX):

@@ -101,9 +101,9 @@ class RabbitConnection:
 
     For any threads, `poll` and `dead_letter` for one at a time. Deliveries that are too long for their sender or have
     no user id go to the dead letters by themselves, those beyond its share are dropped (`shared.bus.inbox`); of dead
-    letters so many of each sender are kept a minute. While the broker blocks publishers (`blocked`) what has no publish
-    id is dropped and the rest waits. With more than UNCONFIRMED_BYTES_MAX on the way what has no id is dropped and the
-    rest answered with `Confirm(ok=False)`.
+    letters so many of each sender are kept a minute, and none where the user may write none. While the broker blocks
+    publishers (`blocked`) what has no publish id is dropped and the rest waits. With more than UNCONFIRMED_BYTES_MAX on
+    the way what has no id is dropped and the rest answered with `Confirm(ok=False)`.
     """
 
     def __init__(
@@ -114,6 +114,7 @@ class RabbitConnection:
         self._address = address
         self._answer_s = answer_s
         self._grant = None if grant is None else grant(address.user)
+        self._buries = self._grant is None or self._grant.may_publish(DEAD, DEAD_QUEUE)
         self._permitted: set[tuple[str, str]] = set()
         self._plain = self._properties()
         self._body_bytes_max = share_of(address.user).body_bytes_max
@@ -387,7 +388,7 @@ class RabbitConnection:
             self._unconfirmed[self._published] = (len(body), on_answer)
 
     def _begin_burial(self, delivery: Delivery, reason: str, acknowledge: _Job | None) -> None:
-        if self._burials.allow(delivery.sender, self._clock.monotonic_s()):
+        if self._buries and self._burials.allow(delivery.sender, self._clock.monotonic_s()):
             self._bury(delivery, reason, acknowledge)
         elif acknowledge is not None:
             acknowledge()
@@ -427,7 +428,8 @@ class RabbitConnection:
 
     def _on_loose_delivery(self, queue: str, _channel: Any, method: Any, properties: Any, body: bytes) -> None:
         delivery = self._received(queue, method, properties, body)
-        if wrong := returned(properties.headers) or unfit(delivery):
+        headers = properties.headers
+        if wrong := (returned(headers) if headers else "") or unfit(delivery):
             self._begin_burial(delivery, wrong, None)
             self._inbox.put_discarded(queue, culprit(properties.headers) or delivery.sender, wrong)
             return

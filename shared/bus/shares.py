@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import lru_cache
 
 from shared.bus.topology import (
     AGENT_USER_PREFIX,
@@ -68,6 +69,7 @@ def has_share(account: str) -> bool:
     return role + dot in SHARES
 
 
+@lru_cache(4_096)
 def share_of(account: str) -> Share:
     """The share of an account, by its role."""
     role, dot, _ = account.partition(".")

@@ -9,12 +9,14 @@ REPORTS = "trimtab.reports"
 ACTIONS = "trimtab.actions"
 RESULTS = "trimtab.results"
 REQUESTS = "trimtab.requests"
+QUESTIONS = "trimtab.questions"
 EVENTS = "trimtab.events"
 DEAD = "trimtab.dead"
 REPLIES = ""  # the default exchange: the routing key is the name of the asker's own queue
 
 CONTROLLER_QUEUE = "controller"
 DEAD_QUEUE = "dead"
+QUESTION_KEY = "question"
 CONTROLLER_USER_PREFIX = "controller."
 AGENT_USER_PREFIX = "agent."
 OPERATOR_USER_PREFIX = "operator."
@@ -25,6 +27,8 @@ PORTAL_USER_PREFIX = "portal."  # asks on behalf of others, see `OnBehalf`
 
 REPORT_TTL_S = 15.0
 REPORT_QUEUE_LENGTH_MAX = 10_000
+QUESTION_TTL_S = 15.0
+QUESTION_QUEUE_LENGTH_MAX = 1_000
 DEAD_QUEUE_LENGTH_MAX = 10_000
 DEAD_BODY_BYTES_MAX = 64 * 1024
 BODY_BYTES_MAX = 4 * 1024 * 1024
@@ -60,6 +64,7 @@ EXCHANGES: dict[str, ExchangeKind] = {
     ACTIONS: ExchangeKind.DIRECT,
     RESULTS: ExchangeKind.DIRECT,
     REQUESTS: ExchangeKind.DIRECT,
+    QUESTIONS: ExchangeKind.DIRECT,
     EVENTS: ExchangeKind.TOPIC,
     DEAD: ExchangeKind.DIRECT,
 }
@@ -87,6 +92,26 @@ def report_queue(controller: str) -> QueueSpec:
         length_max=REPORT_QUEUE_LENGTH_MAX,
         exclusive=True,
     )
+
+
+def question_queue(controller: str) -> QueueSpec:
+    """The transient queue of what operators and portals ask one controller; they ask again who are not answered. It
+    passes by what lies in the queue that others write to, too."""
+    return QueueSpec(
+        f"questions.{controller}",
+        ((QUESTIONS, QUESTION_KEY),),
+        durable=False,
+        ttl_s=QUESTION_TTL_S,
+        length_max=QUESTION_QUEUE_LENGTH_MAX,
+        exclusive=True,
+    )
+
+
+def asked_at(user: str, only_asks: bool) -> tuple[str, str]:
+    """The exchange and the key of a user's request; `only_asks`: nothing follows from it, so that it may be lost."""
+    if only_asks and user.startswith((OPERATOR_USER_PREFIX, PORTAL_USER_PREFIX)):
+        return QUESTIONS, QUESTION_KEY
+    return REQUESTS, CONTROLLER_QUEUE
 
 
 def event_queue(reader: str) -> QueueSpec:

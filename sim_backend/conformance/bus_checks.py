@@ -330,13 +330,14 @@ def check_reply_by_default_exchange(harness: BusHarness) -> None:
 
 def check_dead_letter(harness: BusHarness) -> None:
     """A dead letter is kept with reason, origin and cut body, and does not come again."""
-    publisher, agent = _actions(harness)
+    publisher, _ = _actions(harness, consume=False)
+    reader = _listen(harness, "controller.b", QUEUE.name)
     bodies = (b"short", b"x" * (DEAD_BODY_BYTES_MAX + 1))
     _send(publisher, *bodies)
-    for delivery in agent.deliveries(2):
-        agent.bus.dead_letter(delivery.tag, f"refused {len(delivery.body)}")
+    for delivery in reader.deliveries(2):
+        reader.bus.dead_letter(delivery.tag, f"refused {len(delivery.body)}")
     harness.settle(0.5)
-    harness.kill(agent.bus)
+    harness.kill(reader.bus)
     _listen(harness, "agent.n1", QUEUE.name).deliveries(0)
     dead = harness.dead_letters()
     expect("number of dead letters", len(dead), 2)
@@ -348,12 +349,13 @@ def check_dead_letter(harness: BusHarness) -> None:
 
 
 def check_dead_letter_makes_room(harness: BusHarness) -> None:
-    """A dead letter counts as acknowledged."""
+    """A dead letter counts as acknowledged, also of an agent, of which none is kept."""
     publisher, agent = _actions(harness, prefetch=1)
     _send(publisher, b"0", b"1")
     (first,) = agent.deliveries(1)
     agent.bus.dead_letter(first.tag, "undecodable")
     expect("the next", agent.bodies(1), [b"1"])
+    expect("dead letters", harness.dead_letters(), ())
 
 
 def check_dead_letter_without_acknowledgement(harness: BusHarness) -> None:

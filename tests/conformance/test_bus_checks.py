@@ -322,4 +322,4 @@ def test_a_faulty_broker_fails(rule: FaultRule, check: str) -> None:
 
 def test_missing_permissions_fail() -> None:
     """Permissions that are said to be in force must be."""
-    assert failures(lambda: MemoryHarness(permissions=None)) == {"permissions"}
+    assert failures(lambda: MemoryHarness(permissions=None)) == {"permissions", "dead_letter_makes_room"}

@@ -182,13 +182,18 @@ def test_a_message_without_a_sender_is_nobodys(harness: RabbitHarness, controlle
     ]
 
 
-def test_an_agent_may_bury_but_not_read_the_dead(harness: RabbitHarness) -> None:
-    """Dead letters are written by whoever could not handle a message."""
-    agent = harness.connect("agent.n1")
+@pytest.mark.parametrize("user", ["agent.n1", "operator.ann"])
+def test_only_controllers_write_dead_letters(user: str, harness: RabbitHarness) -> None:
+    """Else one account could push out what others have left there."""
+    bus = harness.connect(user)
+    listener = Listener(harness, bus)
 
-    agent.publish(DEAD, DEAD_QUEUE, b"x", publish_id=1)
+    bus.publish(DEAD, DEAD_QUEUE, b"x")
 
-    assert [confirm.ok for confirm in Listener(harness, agent).confirms(1)] == [True]
+    listener.lost()
+    assert "ACCESS_REFUSED" in str(listener.events)
+    assert harness.dead_letters() == ()
+    bus.close()
 
 
 def test_a_password_is_needed(harness: RabbitHarness) -> None:

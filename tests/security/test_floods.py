@@ -8,8 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from shared.bus.topology import CONTROLLER_QUEUE, REPORTS, REQUESTS, RESULTS, report_key
-from shared.messages import Query
+from shared.bus.topology import CONTROLLER_QUEUE, REPORTS, REQUESTS, RESULTS, reply_queue, report_key
+from shared.codec import decode
+from shared.messages import Query, Reply
+from shared.ports import Delivery
 from tests.security.attacks import FITTING_VMS, LARGE_VMS, costly_report, query
 from tests.unit.shell_rig import RealRig, wait_for
 
@@ -73,4 +75,15 @@ def test_large_messages_that_cost_much_to_read(user: str, exchange: str, key: st
 
 
 def test_many_small_questions(rig: RealRig) -> None:
+    """Whoever asks too much learns it."""
+    answers = rig.bus.connect("user.tom")
+    answers.declare(reply_queue("user.tom"))
+    answers.consume("reply.user.tom", 1, acknowledged=False)
     all_is_well(rig, "user.tom", flood(rig, "user.tom", 20_000, REQUESTS, CONTROLLER_QUEUE, query))
+    deliveries = [event for event in answers.poll(1.0) if isinstance(event, Delivery)]
+    while len(deliveries) < 1_000 and (more := answers.poll(0.1)):
+        deliveries += [event for event in more if isinstance(event, Delivery)]
+    replies = [decode(each.body) for each in deliveries]
+    busy = [reply for reply in replies if isinstance(reply, Reply) and reply.code == "busy"]
+    assert busy
+    assert "beyond its share" in busy[0].detail

@@ -32,7 +32,7 @@ from shared.codec import decode, encode
 from shared.costs import COSTS
 from shared.effects import GuestChanged, Operated
 from shared.errors import BusUnavailable
-from shared.messages import AddNode, Reply, Request
+from shared.messages import AddNode, Query, Reply, Request
 from shared.model import Action, Node, NodeSample, VmStatus
 from shared.ports import BusEvent, Delivery, PowerDriver, SetupDriver
 from shared.shell import Shell
@@ -331,11 +331,10 @@ class RealRig:
         """Send a request, again after each second, until it is answered."""
         clock = SystemClock()
         end_s, next_s = clock.monotonic_s() + WAIT_S, 0.0
+        exchange, key = topology.asked_at(self.operator.user, isinstance(request, Query))
         while (now_s := clock.monotonic_s()) < end_s:
             if now_s >= next_s:
-                self.operator.publish(
-                    topology.REQUESTS, topology.CONTROLLER_QUEUE, encode(request), None, "reply.operator.test"
-                )
+                self.operator.publish(exchange, key, encode(request), None, "reply.operator.test")
                 next_s = now_s + 1.0
             for event in self.operator.poll(max(0.0, next_s - now_s)):
                 if isinstance(event, Delivery):

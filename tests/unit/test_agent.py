@@ -153,12 +153,15 @@ def test_a_term_that_cannot_have_come_about_is_not_kept() -> None:
     """One that is kept for good and leaves no newer ones would silence the node for ever."""
     rig = Rig()
 
-    for message in (Hello((1 << 63) - 1), EventsSeen(1 << 62, 1), Order(action(term=(1 << 33)))):
+    for message in (Hello((1 << 63) - 1), EventsSeen(1 << 62, 1), Order(action(term=(1 << 48) + 1))):
         (effect,) = rig.send(message)
         assert isinstance(effect, DeadLetter)
         assert "cannot have come about" in effect.reason
 
     assert rig.order(action(term=1 << 32))[0] == WriteJournal(TermSeen(1 << 32))
+    (effect,) = rig.send(Hello((1 << 33) + 1))
+    assert isinstance(effect, DeadLetter)
+    assert rig.order(action(2, term=1 << 33))[0] == WriteJournal(TermSeen(1 << 33))
 
 
 def test_a_newer_term_is_kept_even_when_its_order_is_refused() -> None:
