@@ -6,7 +6,7 @@ import json
 import os
 import secrets
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urlsplit
@@ -16,7 +16,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from daemons.cli.broker_tls import tls
-from daemons.cli.output import CommandGroup, emit, output_option, say
+from daemons.cli.output import REFUSED, CommandGroup, emit, output_option, say
 from daemons.cli.render import listing
 from daemons.cli.secret_files import folder_of_ours, write_secret
 from shared.bus.broker_setup import (
@@ -24,6 +24,7 @@ from shared.bus.broker_setup import (
     Executor,
     ManagementApi,
     Rabbitmqctl,
+    at_limits,
     definitions,
     differences,
     has_well_known_password,
@@ -162,6 +163,19 @@ def setup(
     if missing and not dry_run:
         say("error: the broker kept something as it was; remove it there, then run this again")
         context.exit(1)
+
+
+@broker.command()
+@click.option("--vhost", default="/", show_default=True, help="The virtual host whose queues are looked at.")
+@output_option
+@click.pass_context
+def limits(context: click.Context, vhost: str) -> None:
+    """Name the accounts that are at a limit of the broker. For root on the broker's machine."""
+    way = context.find_object(Rabbitmqctl) or Rabbitmqctl()
+    found = [asdict(use) for use in at_limits(way.connections(), way.queues(vhost))]
+    emit({"at_limits": found}, lambda: listing("at their limits", found, ("account", "what", "used", "most")))
+    if found:
+        context.exit(REFUSED)
 
 
 def _executor(management: str | None, plain: bool) -> Executor:

@@ -15,6 +15,7 @@ import subprocess
 import tempfile
 import urllib.error
 import urllib.request
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -24,7 +25,7 @@ from urllib.parse import quote
 from shared.bus.permissions import NOTHING, grant_of
 from shared.bus.rabbitmq_values import queue_arguments
 from shared.bus.shares import has_share, share_of
-from shared.bus.topology import CONTROLLER, DEAD_LETTERS, EXCHANGES, QueueSpec, agent_queue, agent_user
+from shared.bus.topology import CONTROLLER, DEAD_LETTERS, EXCHANGES, QueueSpec, agent_queue, agent_user, owner_of_queue
 from shared.errors import BusUnavailable, PermanentError
 
 Definitions = dict[str, list[dict[str, Any]]]
@@ -50,6 +51,7 @@ MIB = 1 << 20
 # What lies in the queues of askers and readers is for somebody who waits for it; the queue goes with its reader.
 OWN_QUEUES = {"max-length-bytes": 16 * MIB, "message-ttl": 15_000, "expires": 60_000}
 # By name: the pattern of queues, and what nobody who declares one can exceed.
+FULL_FRAC = 0.5  # of its bytes: a queue that drops its oldest is seldom quite full
 OPERATOR_POLICIES: Mapping[str, tuple[str, Mapping[str, Any]]] = {
     "trimtab-own": (r"^(reply|events)\.", OWN_QUEUES),
     "trimtab-reports": (r"^reports\.", {"max-length-bytes": 256 * MIB}),
@@ -129,6 +131,39 @@ def limits_of(user: str) -> dict[str, int]:
     share = share_of(user)
     limits = {"max-connections": share.connections_max, "max-channels": share.channels_max}
     return {name: most for name, most in limits.items() if most}
+
+
+@dataclass(frozen=True, slots=True)
+class Use:
+    """What an account has of something that is limited, and how much of it it may have."""
+
+    account: str
+    what: str
+    used: int
+    most: int
+
+
+def at_limits(connections: Iterable[tuple[str, int]], queues: Iterable[tuple[str, int]]) -> tuple[Use, ...]:
+    """The accounts that have all that they may have. `connections`: user and channels of each; `queues`: name and bytes
+    of each."""
+    open_now, channels = Counter[str](), Counter[str]()
+    for user, count in connections:
+        open_now[user] += 1
+        channels[user] += count
+    found = []
+    for user in sorted(filter(has_share, open_now)):
+        share = share_of(user)
+        for what, used, most in (
+            ("connections", open_now[user], share.connections_max),
+            ("channels", channels[user], share.channels_max),
+        ):
+            if most and used >= most:
+                found.append(Use(user, what, used, most))
+    full = OWN_QUEUES["max-length-bytes"]
+    for queue, size in sorted(queues):
+        if size >= full * FULL_FRAC and (owner := owner_of_queue(queue)):
+            found.append(Use(owner, f"bytes in {queue}", size, full))
+    return tuple(found)
 
 
 def keeping(wanted: Mapping[str, Any], present: Mapping[str, Any], vhost: str, fresh: Iterable[str]) -> Definitions:
@@ -345,6 +380,16 @@ class Rabbitmqctl:
     def remove_queue(self, vhost: str, queue: str) -> None:
         """See `Executor`."""
         self._run("--vhost", vhost, "delete_queue", queue, unless="not found")
+
+    def connections(self) -> list[tuple[str, int]]:
+        """The user and the number of channels of each connection."""
+        found = json.loads(self._run("list_connections", "user", "channels", "--formatter", "json") or "[]")
+        return [(str(one["user"]), int(one["channels"] or 0)) for one in found]
+
+    def queues(self, vhost: str) -> list[tuple[str, int]]:
+        """The name of each queue of a vhost, and how many bytes are in it."""
+        listed = self._run("--vhost", vhost, "list_queues", "name", "message_bytes", "--formatter", "json")
+        return [(str(one["name"]), int(one["message_bytes"] or 0)) for one in json.loads(listed or "[]")]
 
     def _run(self, *arguments: str, unless: str = "\0") -> str:
         """Standard output. `unless`: words of a failure that is none."""

@@ -13,7 +13,7 @@ from typing import Any
 
 import pika  # type: ignore[import-untyped]
 
-from shared.bus.topology import CONTROLLER_QUEUE, REPORTS, REQUESTS, RESULTS
+from shared.bus.topology import CONTROLLER_QUEUE, DEAD, DEAD_QUEUE, REPORTS, REQUESTS, RESULTS
 from tests.security.attacks import LARGE_VMS, costly_report, query
 
 HUGE_BYTES = 64 << 20
@@ -106,11 +106,17 @@ def large(attacker: Attacker, exchange: str, key: str) -> Callable[[], None]:
     return act
 
 
+def dead_letters(attacker: Attacker) -> Callable[[], None]:
+    """Push out of the dead letters what others have left there."""
+    return lambda: attacker.publish(DEAD, DEAD_QUEUE, b"noise")
+
+
 ACTS: dict[str, Callable[[Attacker], Callable[[], None]]] = {
     "fill-huge": lambda attacker: fill(attacker, HUGE_BYTES),
     "fill": lambda attacker: fill(attacker, FITTING_BYTES),
     "connections": connections,
     "queries": queries,
+    "dead-letters": dead_letters,
     "large-requests": lambda attacker: large(attacker, REQUESTS, CONTROLLER_QUEUE),
     "large-results": lambda attacker: large(attacker, RESULTS, CONTROLLER_QUEUE),
     "large-reports": lambda attacker: large(attacker, REPORTS, "report.n1"),

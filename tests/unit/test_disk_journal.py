@@ -159,9 +159,9 @@ def test_it_stays_small_in_many_short_lives(path: Path) -> None:
     and not in each of them."""
     compactions = 0
     for life in range(30):
-        journal = DiskJournal(path, compact_bytes=4096)
+        journal = DiskJournal(path, compact_bytes=2048)
         journal.append_all([AgentStarted(life + 1, "boot-1"), *[seen(1)] * 8])
-        assert path.stat().st_size < 2 * 4096
+        assert path.stat().st_size < 2 * 2048
         compactions += journal.compactions
         journal.close()
 
@@ -174,11 +174,11 @@ def test_one_that_has_grown_too_long_is_compacted_when_it_is_opened(path: Path) 
     compact before anything is appended; one that is long because it says much stays as it is."""
     written(path, [TermSeen(3), *[seen(i % 60) for i in range(300)]]).close()
 
-    first = DiskJournal(path, compact_bytes=2048)
+    first = DiskJournal(path, compact_bytes=1024)
     assert first.compactions == 1
-    assert first.size_bytes > 2048
+    assert first.size_bytes > 1024
     first.close()
-    second = DiskJournal(path, compact_bytes=2048)
+    second = DiskJournal(path, compact_bytes=1024)
 
     assert second.compactions == 0
     assert len(JournalState(second.records()).live) == 60
