@@ -14,6 +14,8 @@ TAKE_MAX = 100  # deliveries handed out at once
 TAKE_BYTES_MAX = 256 << 10  # of these bodies, but for the last
 BYTES_MAX = 64 << 20  # of all that waits; one delivery of each sender is taken in any case
 TELL_AGAIN_S = 1.0  # between two words on what was not handed out of one sender
+FRESH_MAX = 200  # deliveries that came and have no place yet, each of at most so many bytes
+FRESH_BYTES_MAX = 16 << 10
 GONE_MAX = 20  # of what wants an answer and was not handed out, the newest so many are named
 GONE_BYTES_MAX = 4 << 10  # of a body of these
 
@@ -69,6 +71,7 @@ class Inbox:
         self._lock = threading.Lock()
         self._news = threading.Event()
         self._events: deque[BusEvent] = deque()
+        self._fresh: deque[tuple[Delivery, bool]] = deque()  # without the lock, which costs more than all the rest
         self._first: deque[Delivery] = deque()
         self._senders: dict[str, _Sender] = {}
         self._turns: deque[_Sender] = deque()
@@ -77,7 +80,7 @@ class Inbox:
         self._lost: Lost | None = None
 
     def __bool__(self) -> bool:
-        return bool(self._events or self._first or self._turns or self._lost)
+        return bool(self._events or self._fresh or self._first or self._turns or self._lost)
 
     # --- who puts -----------------------------------------------------------------------------------------------------
 
@@ -91,9 +94,22 @@ class Inbox:
 
     def put_delivery(self, delivery: Delivery, loose: bool) -> None:
         """A delivery; `loose`: without acknowledgement."""
-        size = len(delivery.body)
-        with self._lock:
-            sender = self._senders.get(delivery.sender) or self._sender(delivery.sender)
+        fresh = self._fresh
+        fresh.append((delivery, loose))
+        if len(fresh) >= FRESH_MAX or len(delivery.body) > FRESH_BYTES_MAX:
+            with self._lock:
+                self._sort()
+        sender = self._senders.get(delivery.sender)
+        if not self._news.is_set() and (sender is None or not sender.over):
+            self._news.set()
+
+    def _sort(self) -> None:
+        """Give what came a place among what waits of its sender. For whoever holds the lock."""
+        fresh, senders = self._fresh, self._senders
+        while fresh:
+            delivery, loose = fresh.popleft()
+            size = len(delivery.body)
+            sender = senders.get(delivery.sender) or self._sender(delivery.sender)
             lane = sender.loose if loose else sender.held
             if not loose and sender.budget.share is CONTROLLER:
                 self._first.append(delivery)
@@ -107,10 +123,8 @@ class Inbox:
                     self._turns.append(sender)
             else:
                 self._crowd_in(sender, delivery, loose)
-                return
+                continue
             self._bytes += size
-        if not sender.over and not self._news.is_set():
-            self._news.set()
 
     def put_discarded(self, queue: str, sender: str, reason: str) -> None:
         """News of a delivery that nobody is handed; of much from one sender at most once a second, with the count."""
@@ -176,6 +190,7 @@ class Inbox:
         comes last, alone or with the last deliveries."""
         self._news.clear()
         with self._lock:
+            self._sort()
             taken: list[Delivery] = []
             size = 0
             first = self._first
@@ -252,7 +267,7 @@ class Inbox:
     def clear(self) -> None:
         """Forget everything."""
         with self._lock:
-            for waiting in (self._events, self._first, self._turns):
+            for waiting in (self._events, self._fresh, self._first, self._turns):
                 waiting.clear()
             self._senders.clear()
             self._bytes, self._lost = 0, None
