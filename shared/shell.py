@@ -24,7 +24,7 @@ from shared.lanes import Lane
 from shared.logs import get_logger
 from shared.metering import Meter
 from shared.ports import Bus, Core
-from shared.pump import Batch, Blocked, Buried, Connected, Disconnected, Failed, Link, News, Pump, Unblocked
+from shared.pump import CHARGED_S, Batch, Blocked, Buried, Connected, Disconnected, Failed, Link, News, Pump, Unblocked
 from shared.sdnotify import Notifier
 from shared.timers import Timers
 
@@ -292,7 +292,7 @@ class Shell:
                 return
             self._feed(event)
             done_s = perf_s()
-            if type(event) is fx.Received:
+            if done_s - begun_s >= CHARGED_S and type(event) is fx.Received:
                 self._pump.charge(event.sender, done_s - begun_s)
             begun_s = done_s
         self._pump.taken()

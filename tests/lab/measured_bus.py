@@ -52,6 +52,7 @@ class Tap:
         made.api.call("PUT", f"permissions/{vhost}/{made.broker.user}", everything)
         self._url = made.broker.url(made.broker.user, made.broker.password, made.vhost)
         controller = [(exchange, topology.CONTROLLER_QUEUE) for exchange in (topology.RESULTS, topology.REQUESTS)]
+        controller.append((topology.QUESTIONS, topology.QUESTION_KEY))
         actions = [(topology.ACTIONS, node) for node in made.lab.nodes]
         topics = [(exchange, "#") for exchange in (topology.REPORTS, topology.EVENTS)]
         self._queue = QueueSpec("tap", (*controller, *actions, *topics), durable=False, exclusive=True)
