@@ -121,16 +121,23 @@ def test_a_broker_that_cannot_be_asked(case: str, town: Scene) -> None:
 
 
 def test_garbage_on_every_queue(town: Scene) -> None:
-    """10 MiB to the controller, to an agent and among the reports: each becomes a dead letter, cut, with its reason."""
+    """10 MiB to the controller and among the reports become a dead letter each, cut, with its reason; to an agent,
+    which may write none, a line of its log."""
     size = len(GARBAGE)
     targets = {
         (REQUESTS, CONTROLLER_QUEUE): (OPERATOR, CONTROLLER_QUEUE),
-        (ACTIONS, "n1"): ("controller.c1", agent_user("n1")),
         (REPORTS, report_key("n1")): (agent_user("n1"), "reports.c1"),
     }
     before = len(dead(town))
     for (exchange, key), (user, _) in targets.items():
         send(town, user, exchange, key, GARBAGE)
+    send(town, "controller.c1", ACTIONS, "n1", GARBAGE)
+
+    def refused() -> bool:
+        lines = [line for line in log_lines(town.lab.agents["n1"]) if line["event"] == "undecodable delivery"]
+        return any(line["reason"].startswith(f"{size} bytes") for line in lines)
+
+    town.wait_for(refused, SOON_S, "the line of the agent's log")
 
     town.wait_for(lambda: len(dead(town)) == before + len(targets), SOON_S, "the dead letters")
     letters = dead(town)[before:]

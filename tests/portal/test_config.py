@@ -99,8 +99,8 @@ def test_the_unit_has_files_for_every_connection_and_bounds_memory() -> None:
 
 
 def test_no_version_is_admitted_that_is_known_to_be_vulnerable() -> None:
-    """Ranges of static files took seconds of the event loop before starlette 0.49.1 (CVE-2025-62727)."""
+    """Why these: docs/adr/0029-supply-chain.md."""
     lines = [line.strip() for line in (ROOT / "setup.cfg").read_text("utf-8").splitlines()]
     bounds = {line for line in lines if line.startswith(("h11>", "jinja2>", "starlette>"))}
 
-    assert bounds == {"h11>=0.16", "jinja2>=3.1.6", "starlette>=0.49.1"}
+    assert bounds == {"h11>=0.16", "jinja2>=3.1.6", "starlette>=1.3.1"}
