@@ -175,6 +175,39 @@ def test_a_broken_anchor_is_found() -> None:
     assert broken_anchors(ROOT / "page.md", page) == ["page.md: #gone", "page.md: README.md#none"]
 
 
+def proofs(text: str) -> list[str]:
+    """The tests that a text names as FILE::TEST."""
+    return re.findall(r"`([\w/.-]+\.py::\w+)`", text)
+
+
+def missing_proofs(named: Iterable[str], root: Path) -> list[str]:
+    """Those that are not there."""
+    found = []
+    for proof in named:
+        file, test = proof.split("::")
+        text = (root / file).read_text("utf-8") if (root / file).is_file() else ""
+        if not re.search(rf"^(?:async )?def {test}\(", text, re.MULTILINE):
+            found.append(proof)
+    return found
+
+
+def test_every_row_of_the_threat_model_names_tests_that_exist() -> None:
+    table = section((ROOT / "docs/operate/security.md").read_text("utf-8"), "Threat model")
+    rows = [line for line in table.splitlines() if line.startswith("| ")][1:]
+
+    assert len(rows) > 10
+    assert [row[:60] for row in rows if not proofs(row.rsplit("|", 2)[1])] == []
+    assert missing_proofs(proofs(table), ROOT) == []
+
+
+def test_a_missing_proof_is_found(tmp_path: Path) -> None:
+    """Given a file with one test, then another test in it, and one in no file, are named."""
+    (tmp_path / "test_a.py").write_text("def test_one() -> None: ...\n")
+    named = proofs("`test_a.py::test_one`, `test_a.py::test_two` and `test_b.py::test_one`")
+
+    assert missing_proofs(named, tmp_path) == ["test_a.py::test_two", "test_b.py::test_one"]
+
+
 def test_named_make_targets_exist() -> None:
     """`make x` in a document is a target of the Makefile."""
     targets = set(MAKE_TARGET.findall((ROOT / "Makefile").read_text("utf-8")))
