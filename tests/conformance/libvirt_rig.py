@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from agents.hypervisors.libvirt import binding
 from agents.hypervisors.libvirt.build import from_module
@@ -81,8 +82,12 @@ def empty(conn: binding.Connection, folder: Path) -> None:
             domain.destroyFlags(0)
         domain.undefineFlags(0)
     (folder / "saved").mkdir()
-    raw: object = conn
-    raw.storagePoolDefineXML(POOL.format(name="trimtab-saved", path=folder / "saved"), 0).create(0)  # type: ignore[attr-defined]
+    raw: Any = conn
+    for pool in raw.listAllStoragePools(0):
+        if pool.name() == "trimtab-saved":
+            pool.destroy()
+            pool.undefine()
+    raw.storagePoolDefineXML(POOL.format(name="trimtab-saved", path=folder / "saved"), 0).create(0)
 
 
 @contextmanager
