@@ -28,8 +28,7 @@ def write_file(told: str, path: Path, content: str | bytes, *, new: bool = False
     body = content.encode("utf-8", "backslashreplace") if isinstance(content, str) else content
     with _in_words(told, path):
         if not new and path.exists() and not path.is_file():
-            with path.open("wb") as device:
-                device.write(body)
+            _write_to(path, body)
             return
         target = path if new else Path(os.path.realpath(path))
         beside = _written_beside(target, body, mode)
@@ -43,6 +42,14 @@ def write_file(told: str, path: Path, content: str | bytes, *, new: bool = False
             _remove(beside)
             raise
         _sync_folder(target.parent)
+
+
+def _write_to(path: Path, body: bytes) -> None:
+    """A pipe that nobody reads is not waited for."""
+    handle = os.open(path, os.O_WRONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
+    os.set_blocking(handle, True)
+    with os.fdopen(handle, "wb") as device:
+        device.write(body)
 
 
 def check_writable(told: str, path: Path, *, new: bool = False) -> None:

@@ -115,6 +115,18 @@ def test_what_is_no_file_is_written_to() -> None:
     assert stat.S_ISCHR(Path("/dev/null").stat().st_mode)
 
 
+def test_a_pipe_is_written_to_and_one_that_nobody_reads_is_not_waited_for(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    with pytest.raises(InvalidInput) as caught:
+        write_file("--to", pipe, b"words")
+    assert "No such device" in str(caught.value)
+    reading = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    write_file("--to", pipe, b"words")
+    assert os.read(reading, 100) == b"words"
+    os.close(reading)
+
+
 def test_a_folder_is_made_and_tried(tmp_path: Path) -> None:
     """Before the work that is to be kept in it."""
     make_folder("--x", tmp_path / "a" / "b")
