@@ -11,6 +11,7 @@ import pytest
 from agents.hypervisors.libvirt.codes import Affect
 from shared.model import ActionKind, Outcome
 from sim_backend.conformance.hypervisor_bench import VM, Bench
+from sim_backend.fake_libvirt.faults import Fault
 from tests.conformance.fake_libvirt_rig import CORE_MHZ, Fakes, Harness, fakes
 
 OWN_MHZ = 10.0
@@ -60,6 +61,7 @@ def test_both_ends_of_a_migration_have_it(made: Fakes, bench: Bench) -> None:
 @pytest.mark.parametrize("kind", [ActionKind.SUSPEND, ActionKind.MIGRATE])
 def test_what_is_given_up_leaves_the_weight_as_it_was(made: Fakes, bench: Bench, kind: ActionKind) -> None:
     moving = kind is ActionKind.MIGRATE
+    made.cluster.fail(Fault("migrateToURI3" if moving else "save", "hang", host="h1"))  # until it is given up
     begun = bench.begin(kind, expects=1, generation=2 if moving else 0, to_node="h2" if moving else "")
     bench.node.abort(VM, 0.0)
     assert bench.answer(begun).outcome is Outcome.TIMED_OUT
