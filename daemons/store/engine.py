@@ -135,9 +135,15 @@ def _begin_sqlite(connection: Connection) -> None:
 
 
 def make_file(path: Path) -> None:
-    """Make an empty file for its owner alone; one that is there stays as it is. Raises `StoreUnavailable`."""
+    """Make an empty file for its owner alone; one that is there stays as it is. Raises `StoreUnavailable`.
+
+    One that is there is not opened: closing it would end every lock that connections of this process have on it. The
+    next process to close the store would then take itself for the last one and delete the log that they still write.
+    """
     try:
-        os.close(os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, FILE_MODE))
+        os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, FILE_MODE))
+    except FileExistsError:
+        return
     except OSError as problem:
         raise StoreUnavailable(f"store {path}: {problem.strerror}: see that its folder is there and writable") from None
 

@@ -8,6 +8,8 @@ import resource
 import signal
 import sqlite3
 import stat
+import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import replace
@@ -306,6 +308,24 @@ def test_a_file_that_is_no_database(store: SqlStore, path: Path) -> None:
 
     with pytest.raises(StoreUnavailable, match="damaged or no store"):
         store.take_lead("a")
+
+
+def test_another_process_that_closes_the_store_leaves_its_log_to_who_uses_it(store: SqlStore, path: Path) -> None:
+    """Given a controller that takes the lead a second time, as when the store was held at the first, when somebody else
+    opens the store and closes it, then what is written afterwards is seen by everybody."""
+    store.take_lead("a")
+    term = store.take_lead("a").term
+    look = "import sqlite3, sys; base = sqlite3.connect(sys.argv[1]); print(*base.execute(sys.argv[2]).fetchone())"
+
+    def seen(query: str) -> str:
+        command = [sys.executable, "-c", look, str(path), query]
+        return subprocess.run(command, capture_output=True, text=True, check=True, timeout=60.0).stdout.strip()
+
+    assert seen("SELECT term FROM lead") == str(term)
+    store.write(term, (job_record("x"),))
+
+    assert path.with_name(path.name + "-wal").exists()
+    assert seen("SELECT name FROM jobs") == "x"
 
 
 def test_a_store_held_by_another_process_says_so(store: SqlStore, path: Path) -> None:
