@@ -9,6 +9,7 @@ that every later connection would meet it again. `shared.bus.rabbitmq` puts thes
 from __future__ import annotations
 
 import struct
+from contextlib import suppress
 from typing import Any
 
 DEPTH_MAX = 8  # of tables and arrays; what is deeper is left out
@@ -38,23 +39,19 @@ def read_table(encoded: bytes, offset: int) -> tuple[dict[str, Any], int]:
 
 def _table(encoded: bytes, at: int, end: int, depth: int) -> dict[str, Any]:
     found: dict[str, Any] = {}
-    try:
+    with suppress(_Unreadable):  # what was read before it counts
         while at < end:
             key, at = read_short_string(encoded, at)
             found[key], at = _value(encoded, at, end, depth)
-    except _Unreadable:
-        pass  # what was read before it counts
     return found
 
 
 def _array(encoded: bytes, at: int, end: int, depth: int) -> list[Any]:
     found: list[Any] = []
-    try:
+    with suppress(_Unreadable):
         while at < end:
             value, at = _value(encoded, at, end, depth)
             found.append(value)
-    except _Unreadable:
-        pass
     return found
 
 
