@@ -6,6 +6,7 @@ import itertools
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -61,15 +62,22 @@ class Prepared:
         return connect(self.url(user))
 
 
-@pytest.fixture
-def rig(tmp_path: Path, broker: PrivateBroker) -> Iterator[RealRig]:
-    made = RealRig(tmp_path, nodes=2, bus=Prepared(broker))
+@contextmanager
+def led(folder: Path, broker: PrivateBroker, nodes: int) -> Iterator[RealRig]:
+    """A controller and nodes that take orders, on a vhost of their own."""
+    made = RealRig(folder, nodes=nodes, bus=Prepared(broker))
     made.start()
     wait_for(lambda: all(row["schedulable"] for row in made.ask(Query("begin", "nodes")).data["nodes"]))
     yield made
     made.end()
     made.operator.close()
     made.bus.api.call("DELETE", f"vhosts/{made.bus.vhost}")
+
+
+@pytest.fixture
+def rig(tmp_path: Path, broker: PrivateBroker) -> Iterator[RealRig]:
+    with led(tmp_path, broker, 2) as made:
+        yield made
 
 
 @pytest.mark.parametrize(

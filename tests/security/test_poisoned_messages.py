@@ -17,8 +17,8 @@ from shared.bus.topology import CONTROLLER_QUEUE, REQUESTS
 from shared.messages import Query
 from tests.integration.private_broker import PrivateBroker
 from tests.security.attacks import query
-from tests.security.test_broker_attacks import Prepared
-from tests.unit.shell_rig import RealRig, wait_for
+from tests.security.test_broker_attacks import led
+from tests.unit.shell_rig import RealRig
 from tests.unit.test_field_tables import nested
 
 USER = "user.tom"
@@ -42,13 +42,8 @@ VALUES = {
 
 @pytest.fixture
 def rig(tmp_path: Path, broker: PrivateBroker) -> Iterator[RealRig]:
-    made = RealRig(tmp_path, nodes=1, bus=Prepared(broker))
-    made.start()
-    wait_for(lambda: all(row["schedulable"] for row in made.ask(Query("begin", "nodes")).data["nodes"]))
-    yield made
-    made.end()
-    made.operator.close()
-    made.bus.api.call("DELETE", f"vhosts/{made.bus.vhost}")
+    with led(tmp_path, broker, 1) as made:
+        yield made
 
 
 def test_no_message_ends_who_reads_it(rig: RealRig, monkeypatch: pytest.MonkeyPatch) -> None:
