@@ -181,9 +181,10 @@ class Pump:
     def _poll(self, bus: Bus) -> str:
         """Hand on what comes until the connection is lost; returns why it was."""
         blocked = ""
+        blocking = bus if isinstance(bus, CanBlock) else None  # asked once: the test costs as much as ten reports
         while not self._ending.is_set():
-            if isinstance(bus, CanBlock) and bus.blocked != blocked:
-                blocked = bus.blocked
+            if blocking is not None and blocking.blocked != blocked:
+                blocked = blocking.blocked
                 self._post(Blocked(blocked) if blocked else Unblocked())
             try:
                 events = bus.poll(POLL_S)
