@@ -25,6 +25,7 @@ from shared.logs import get_logger
 from shared.ports import Clock
 
 NICENESS = 15
+OOM_SCORE_ADJ = 1000  # of the kernel's -1000 to 1000
 MEMORY_BYTES_MAX = 4 << 30  # address space of one
 RESULT_BYTES_MAX = 64 << 20
 LINE_BYTES_MAX = 16_384
@@ -339,8 +340,11 @@ def _order(run: Run) -> tuple[float, str]:
 
 
 def _hold_back(pid: int) -> None:
-    """It gives way to everything else, and is bounded in memory and in what it writes."""
+    """It gives way to everything else, is bounded in memory and in what it writes, and where memory is short in all
+    the unit it is what the kernel ends first."""
     with contextlib.suppress(OSError):  # it may have ended already
+        with Path(f"/proc/{pid}/oom_score_adj").open("w", encoding="ascii") as file:
+            file.write(str(OOM_SCORE_ADJ))
         os.setpriority(os.PRIO_PROCESS, pid, max(NICENESS, os.getpriority(os.PRIO_PROCESS, pid)))
         resource.prlimit(pid, resource.RLIMIT_AS, (MEMORY_BYTES_MAX, MEMORY_BYTES_MAX))
         resource.prlimit(pid, resource.RLIMIT_FSIZE, (RESULT_BYTES_MAX, RESULT_BYTES_MAX))

@@ -86,6 +86,15 @@ def test_no_unit_sees_passwords_or_states_of_others(unit: Path) -> None:
     assert {*SECRETS, *states} <= set(values(unit, "InaccessiblePaths"))
 
 
+@pytest.mark.parametrize("name", ["agent", "controller", "portal"])
+def test_a_daemon_outlives_a_process_of_its_own_that_was_too_large(name: str) -> None:
+    """Memory is bounded, and systemd does not end the whole unit because the kernel has ended one process of it."""
+    unit = ROOT / f"systemd/trimtab-{name}.service"
+
+    assert len(values(unit, "MemoryMax")) == 1
+    assert values(unit, "OOMPolicy") == ["continue"]
+
+
 def test_exposure_is_measured(analyze: str, tmp_path: Path) -> None:
     """Given a unit without any restriction, when measured, then it is far above."""
     unit = tmp_path / "open.service"

@@ -42,6 +42,14 @@ REPLAYED = {
 PROGRESS = 'print(\'{"run":"baseline","done":1,"of":2}\',file=sys.stderr,flush=True);'
 SAYS = f"import sys;{PROGRESS}print('''{json.dumps(SIMULATED)}''')"
 SLEEPS = f"import sys,time;{PROGRESS}time.sleep(60)"
+WAITS_TO_BE_FIRST = """
+import json, pathlib, time
+score = 0
+while score == 0:
+    time.sleep(0.01)
+    score = int(pathlib.Path("/proc/self/oom_score_adj").read_text())
+print(json.dumps({"score": score}))
+"""
 FAILS = "import sys;print('error: the store is not there',file=sys.stderr);sys.exit(2)"
 WISH = Wish(Kind.SIMULATE, 1.0, 2.0, "edf", "", ("placement.preempt=true",), "operator.jane", "why not")
 
@@ -109,6 +117,14 @@ def test_one_that_takes_too_long_or_fails_says_why(tmp_path: Path) -> None:
     assert (ended(slow, ids[0]), ended(wrong, ids[1])) == (RunState.FAILED, RunState.FAILED)
     assert "longer than the 0.1 s" in slow.find(ids[0]).detail  # type: ignore[union-attr]
     assert "the store is not there" in wrong.find(ids[1]).detail  # type: ignore[union-attr]
+
+
+def test_one_ends_before_the_portal_where_memory_is_short(tmp_path: Path) -> None:
+    found = runs(tmp_path, WAITS_TO_BE_FIRST, limit_s=60.0)
+    id = found.start(WISH).id
+
+    assert ended(found, id) is RunState.DONE
+    assert found.result(id) == {"score": 1000}
 
 
 def test_only_so_many_are_kept_and_one_that_was_cut_off_is_told(tmp_path: Path) -> None:
