@@ -141,6 +141,7 @@ class ControllerShell(Shell):
         feed: PriceFeed | None = None,
         balancer: LoadBalancer | None = None,
         channels: Mapping[str, NotifyChannel] | None = None,
+        first_prune_s: float = FIRST_PRUNE_S,
     ) -> None:
         super().__init__("controller", core, link, seed, clock, notifier, {"controller": core.name})
         self.controller = core
@@ -159,7 +160,7 @@ class ControllerShell(Shell):
         self._history = History()
         self._appending = self._pruning = False
         self._append_s = self.clock.monotonic_s() + HISTORY_S
-        self._prune_s = self._bound_s = self.clock.monotonic_s() + FIRST_PRUNE_S
+        self._prune_s = self._bound_s = self.clock.monotonic_s() + first_prune_s
         self._carry |= Caller(balancer, self.lane, self.post, self.clock).carries
         self._carry |= Sender(channels or {}, self.lane, self.post).carries
         self._carry |= {
@@ -388,6 +389,7 @@ def build(
     make_store: MakeStore = SqlStore,
     decider: Decider | None = None,
     power: PowerDriver | None = None,
+    first_prune_s: float = FIRST_PRUNE_S,
 ) -> ControllerShell:
     """A controller's shell from its configuration. Raises InvalidInput for a policy or parameters that cannot work."""
     name, tables = name_of(config), Server(tables_folder(config.store.url))
@@ -406,6 +408,7 @@ def build(
         feed=feed_of(config.prices),
         balancer=balancer,
         channels=make_channels(config.notify),
+        first_prune_s=first_prune_s,
     )
 
 
