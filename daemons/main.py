@@ -58,7 +58,7 @@ FIRST_PRUNE_S = 300.0  # after the start: a controller that takes over has other
 PRUNE_S = 86_400.0
 BOUND_S = 3_600.0
 
-MakeStore = Callable[[str], Store]
+MakeStore = Callable[[str, Retention], Store]
 
 
 class Decider(Protocol):
@@ -382,28 +382,33 @@ def name_of(config: ControllerConfig) -> str:
     return name
 
 
+def open_store(url: str, keep: Retention) -> SqlStore:
+    """The store of a URL, which gives a new leader only what is kept."""
+    return SqlStore(url, keep=keep)
+
+
 def build(
     config: ControllerConfig,
     connect: startup.Connect,
     seed: int,
-    make_store: MakeStore = SqlStore,
+    make_store: MakeStore = open_store,
     decider: Decider | None = None,
     power: PowerDriver | None = None,
     first_prune_s: float = FIRST_PRUNE_S,
 ) -> ControllerShell:
     """A controller's shell from its configuration. Raises InvalidInput for a policy or parameters that cannot work."""
     name, tables = name_of(config), Server(tables_folder(config.store.url))
-    balancer = make_balancer(config.balancer)
+    balancer, keep = make_balancer(config.balancer), Retention(**asdict(config.store.retention))
     core = Controller(name, settings_of(config, power, balancer.measures))
     return ControllerShell(
         core,
         link_of(name, connect),
-        make_store(config.store.url),
+        make_store(config.store.url, keep),
         Worker(tables) if decider is None else decider,
         power,
         seed=seed,
         notifier=Notifier(),
-        keep=Retention(**asdict(config.store.retention)),
+        keep=keep,
         preparer=Worker(tables),
         feed=feed_of(config.prices),
         balancer=balancer,

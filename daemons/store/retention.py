@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
 
-from sqlalchemy import Column, ColumnElement, Connection, delete, func, select
+from sqlalchemy import Column, ColumnElement, Connection, delete, func, not_, or_, select
 
 from daemons.store import schema
 from daemons.store.history import USES, put_uses, uses_of
@@ -114,9 +114,8 @@ class Pruner:
         yield from self._old("events", events.c.at_s, keep.events_days)
         yield from self._old("actions", actions.c.at_s, keep.actions_days)
         yield from self._old("decisions", decisions.c.at_s, keep.decisions_days, decisions.c.number < newest)
-        yield from self._delete(
-            "jobs", jobs.c.finished_s, jobs.c.finished_s < keep.jobs_before_s(self._now_s), jobs.c.idle
-        )
+        before_s = keep.jobs_before_s(self._now_s)
+        yield from self._delete("jobs", jobs.c.finished_s, jobs.c.finished_s < before_s, jobs.c.idle)
         yield from self._old("samples", schema.samples.c.from_s, keep.samples_days)
         yield from self._thin(slot_s(self._now_s - keep.fine_samples_days * DAY_S, COARSE_S))
         yield from self._old("costs", schema.costs.c.at_s, keep.costs_days)
@@ -174,6 +173,11 @@ class Pruner:
             with self._writing() as connection:
                 at_s, thinned = _thin_some(connection, slot_s(at_s, COARSE_S), before_s)
             yield "samples_thinned", thinned
+
+
+def keeps_job(before_s: float) -> ColumnElement[bool]:
+    """Which jobs stay when those are deleted that were over before then."""
+    return or_(not_(schema.jobs.c.idle), schema.jobs.c.finished_s >= before_s)
 
 
 def counted(steps: Steps) -> Pruned:

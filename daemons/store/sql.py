@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import BigInteger, Connection, bindparam, cast, delete, func, select
+from sqlalchemy import BigInteger, ColumnElement, Connection, bindparam, cast, delete, func, select, true
 
 from daemons.records import CostRecord, DecisionRecord
 from daemons.store import backup as backups
@@ -38,28 +38,38 @@ class SqlStore(Database):
     `url` is `sqlite:////absolute/path` or `postgresql://user:password@host/database`: `InvalidInput` for anything else.
     Every method raises `StoreUnavailable`, saying what to do, when the store does not answer, is locked or its disk is
     full (nothing is stored then, unless the connection broke while the database was answering), and `InvalidInput` when
-    the tables are not of this program's version. `clock` stamps leads and measures the age of history.
+    the tables are not of this program's version. `clock` stamps leads and measures the age of history. What `keep`
+    does not keep is not given to a new leader either (None: it is given every job).
     """
 
-    def __init__(self, url: str, clock: Clock | None = None, read_only: bool = False) -> None:
+    def __init__(
+        self,
+        url: str,
+        clock: Clock | None = None,
+        read_only: bool = False,
+        keep: retention.Retention | None = None,
+    ) -> None:
         super().__init__(url, read_only)
         self._clock = clock or SystemClock()
+        self._keep = keep
 
     # --- the port -----------------------------------------------------------------------------------------------
 
     def take_lead(self, controller: str) -> LeadTaken:
         """Raise the term by one for this controller and read what a leader needs, in one transaction.
 
-        The image holds control, every node, environment, job, web application and window, the newest decisions, at
-        least one, and what the last `IMAGE_COSTS_S` cost, cycles within one span of `COST_SPAN_S` as one. An empty
-        store is given its tables first.
+        The image holds control, every node, environment, web application and window, every job but those that the next
+        prune deletes, the newest decisions, at least one, and what the last `IMAGE_COSTS_S` cost, cycles within one
+        span of `COST_SPAN_S` as one. An empty store is given its tables first.
         """
         self.make_file()
         with self.writing(check=False) as connection:
             self.make_tables(connection)
             term = self.locked_lead(connection)[0] + 1
-            self.set_lead(connection, term, controller, self._clock.now_s())
-            image = _image(connection) + _costs(connection) + notices.standing(connection)
+            now_s = self._clock.now_s()
+            self.set_lead(connection, term, controller, now_s)
+            jobs = None if self._keep is None else retention.keeps_job(self._keep.jobs_before_s(now_s))
+            image = _image(connection, jobs) + _costs(connection) + notices.standing(connection)
         return LeadTaken(term, image)
 
     def write(self, term: int, records: tuple[Any, ...]) -> None:
@@ -153,9 +163,10 @@ class SqlStore(Database):
         return backups.restore(self, Path(path), force, self._clock.now_s())
 
 
-def _image(connection: Connection) -> tuple[Any, ...]:
+def _image(connection: Connection, of_jobs: ColumnElement[bool] | None) -> tuple[Any, ...]:
     """The records of a new leader: control, nodes, environments, web applications, windows, durations, loadings, paces,
-    what is known of demand, jobs in the order of their submission, decisions oldest first."""
+    what is known of demand, jobs in the order of their submission (those that are wanted, or all), decisions oldest
+    first. Rows are unpacked as they come: tens of thousands at once would leave holes in memory."""
     control, nodes, jobs, decisions, web = schema.control, schema.nodes, schema.jobs, schema.decisions, schema.web
     environments = schema.environments
     found = {
@@ -168,7 +179,9 @@ def _image(connection: Connection) -> tuple[Any, ...]:
         "loading": select(schema.loadings).order_by(schema.loadings.c.name),
         "pace": select(schema.paces).order_by(schema.paces.c.name),
         "assurance": select(schema.assurances).order_by(schema.assurances.c.name),
-        "job": select(jobs.c.name, jobs.c.body).order_by(jobs.c.submission, jobs.c.name),
+        "job": select(jobs.c.name, jobs.c.body)
+        .where(true() if of_jobs is None else of_jobs)
+        .order_by(jobs.c.submission, jobs.c.name),
         "decision": select(decisions.c.number, decisions.c.body)
         .where(decisions.c.number >= _first_decision(connection))
         .order_by(decisions.c.number),
@@ -176,7 +189,7 @@ def _image(connection: Connection) -> tuple[Any, ...]:
     return tuple(
         from_row(kind, name, bytes(body))
         for kind, statement in found.items()
-        for name, body in connection.execute(statement).all()
+        for name, body in connection.execute(statement)
     )
 
 

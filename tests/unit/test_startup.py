@@ -38,7 +38,9 @@ def controller_config(url: str = CONTROLLER_URL, more: str = "") -> ControllerCo
 
 
 def built(settings: ControllerConfig) -> daemons_main.ControllerShell:
-    return daemons_main.build(settings, lone_link().connect, 1, lambda _url: MemoryStore(Deleted), InlineDecider())
+    return daemons_main.build(
+        settings, lone_link().connect, 1, lambda _url, _keep: MemoryStore(Deleted), InlineDecider()
+    )
 
 
 @pytest.mark.parametrize("main", [agents_main.main, daemons_main.main])

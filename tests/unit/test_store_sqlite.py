@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 
 from daemons.records import ControlRecord, DecisionRecord, Deleted, InstanceRecord, JobRecord
-from daemons.store import SqlStore
+from daemons.store import Retention, SqlStore
 from daemons.store.bodies import STRETCH_WEIGHT_MAX, from_body, to_body
 from daemons.store.schema import SCHEMA
 from daemons.store.sql import IMAGE_DECISIONS_MAX, IMAGE_ITEMS_MAX
@@ -31,6 +31,7 @@ from tests.extent import first
 from tests.unit.store_samples import CONTROL, decision_record, job_record, node_record, sqlite_url
 
 LIMIT_BYTES = 512 * 1024
+DAY_S = 86_400.0
 
 
 @pytest.fixture
@@ -133,6 +134,24 @@ def test_a_leader_is_given_jobs_in_the_order_of_submission_and_the_newest_decisi
     assert image == (CONTROL, node_record("n1"), *jobs, decision_record(9), decision_record(10))
     assert store.decision(9) == decision_record(9)
     assert store.decision(11) is None
+
+
+def test_a_leader_is_given_the_jobs_that_the_next_prune_leaves(path: Path) -> None:
+    """Given jobs that are wanted, that may be somewhere still, and that were over before and after what is kept, then a
+    new leader knows what is there after a prune, and one that keeps everything knows all."""
+    clock = ManualClock(10 * DAY_S)
+    old_s, young_s = 6 * DAY_S - 1.0, 6 * DAY_S
+    gone = [job_record("old", 2, JobPhase.COMPLETED, old_s), job_record("dropped", 3, JobPhase.CANCELLED, old_s)]
+    somewhere = replace(job_record("left", 4, JobPhase.COMPLETED, old_s), instances=job_record("left").instances)
+    kept = [job_record("wanted", 1), somewhere, job_record("young", 5, JobPhase.COMPLETED, young_s)]
+    keep = Retention(jobs_days=4.0)
+    with closing(SqlStore(sqlite_url(path), clock, keep=keep)) as store, closing(SqlStore(sqlite_url(path))) as whole:
+        store.write(store.take_lead("a").term, (*gone, *kept))
+
+        assert store.take_lead("b").image == tuple(kept)
+        assert len(whole.take_lead("c").image) == len(gone) + len(kept)
+        store.prune(keep)
+        assert whole.take_lead("d").image == tuple(kept)
 
 
 @pytest.mark.full
