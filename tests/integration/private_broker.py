@@ -7,6 +7,7 @@ and with CI=true fail.
 from __future__ import annotations
 
 import os
+import secrets
 import shutil
 import signal
 import socket
@@ -112,6 +113,7 @@ class PrivateBroker:
         (self.folder / "rabbitmq.conf").write_text(text)
         (self.folder / "advanced.config").write_text(TLS_CONFIGURATION.format(folder=self.folder, expired=EXPIRED))
         (self.folder / "plugins").write_text("[rabbitmq_management].\n")
+        self._make_cookie()
         self._run("epmd", "-port", str(self._epmd))
         server = self._run(str(PROGRAMS / "rabbitmq-server"))
         self._dismiss_guard()
@@ -121,6 +123,13 @@ class PrivateBroker:
             said = (self.folder / "output").read_text(errors="replace")[-2000:]
             self.stop()
             raise RuntimeError(f"the private broker did not start:\n{said}")
+
+    def _make_cookie(self) -> None:
+        """Two runtimes begin at once: one that makes the cookie lets the other see it before it has its rights."""
+        cookie = self.folder / ".erlang.cookie"
+        if not cookie.exists():
+            cookie.touch(mode=0o600)
+            cookie.write_text(secrets.token_hex(16))
 
     def _answers(self) -> bool:
         return answers(self.amqp) and answers(self.management) and answers(self.amqps, self.address)
