@@ -102,10 +102,12 @@ class OperatorConfig:
     bus: OperatorBus = field(default_factory=OperatorBus)
 
 
-def _rabbitmq(bus: OperatorBus) -> Bus:
+def _rabbitmq(bus: OperatorBus, limit_s: float) -> Bus:
     try:
         check_encryption(bus.url, bus.plain)
-        connection: Bus = import_module("shared.bus.rabbitmq").connect(bus.url, bus.tls)  # loads pika: only now
+        rabbitmq = import_module("shared.bus.rabbitmq")  # loads pika: only now
+        wait_s = min(limit_s, rabbitmq.ANSWER_S)
+        connection: Bus = rabbitmq.connect(bus.url, bus.tls, answer_s=wait_s, opening_s=limit_s)
     except InvalidValue as error:
         if error.field != "url":
             raise
@@ -116,9 +118,10 @@ def _rabbitmq(bus: OperatorBus) -> Bus:
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """What commands reach the world with. `connect` raises BusUnavailable; `new_id` never gives the same twice."""
+    """What commands reach the world with. `connect`, within the seconds given, raises BusUnavailable; `new_id` never
+    gives the same twice."""
 
-    connect: Callable[[OperatorBus], Bus] = _rabbitmq
+    connect: Callable[[OperatorBus, float], Bus] = _rabbitmq
     clock: OperatorClock = field(default_factory=SystemClock)
     new_id: Callable[[], str] = lambda: uuid4().hex
 
@@ -280,7 +283,7 @@ class Line:
         return events
 
     def _connect(self) -> Bus:
-        bus = self._access.connect(self._config.bus)
+        bus = self._access.connect(self._config.bus, self._config.timeout_s)
         if not bus.user.startswith(_ASKERS):
             bus.close()
             what = f"the user {bus.user!r} may not ask the controller"

@@ -69,13 +69,16 @@ def connect(
     heartbeat_s: int = HEARTBEAT_S,
     answer_s: float = ANSWER_S,
     grant: Callable[[str], Grant] | None = grant_of,
+    opening_s: float | None = None,
 ) -> RabbitConnection:
     """A connection as the user of the URL (`amqp://` or, verified as `tls` says, `amqps://`).
 
     `heartbeat_s`: how often each side gives a sign of life at least; silence is noticed in `heartbeat_s` + 5 s to twice
     that. `answer_s`: how long the broker may take to answer a call. `grant`: what the user may publish, to refuse the
-    rest here; None leaves that to the broker, which ends the connection for it. Raises InvalidValue for a URL or TLS
-    files that cannot be used, BusUnavailable when there is no connection to be had, with what to do about it.
+    rest here; None leaves that to the broker, which ends the connection for it. `opening_s`: how long it may take until
+    the connection is open, at all addresses of the host together; twice `answer_s` where None. Raises InvalidValue for
+    a URL or TLS files that cannot be used, BusUnavailable when there is no connection to be had, with what to do about
+    it.
     """
     logging.getLogger("pika").setLevel(logging.CRITICAL)  # what pika logs comes as an error or as `Lost`
     address = parse_url(url)
@@ -92,7 +95,7 @@ def connect(
         client_properties={"connection_name": address.user, "product": "trimtab"},
     )
     connection = RabbitConnection(address, parameters, answer_s, grant)
-    connection.open()
+    connection.open(2 * answer_s if opening_s is None else opening_s)
     return connection
 
 
@@ -149,8 +152,8 @@ class RabbitConnection:
         """The name the broker knows this connection by."""
         return self._address.user
 
-    def open(self) -> None:
-        """Connect; for `connect` only."""
+    def open(self, limit_s: float) -> None:
+        """Connect within so long; for `connect` only."""
         self._pika = pika.SelectConnection(
             self._parameters,
             on_open_callback=self._on_open,
@@ -160,10 +163,10 @@ class RabbitConnection:
         self._loop = self._pika.ioloop
         self._thread.start()
         try:
-            failed = self._opened.exception(2 * self._answer_s)
+            failed = self._opened.exception(limit_s)
         except FutureTimeout:
             self.kill()
-            raise BusUnavailable(f"{self._address} did not answer in {2 * self._answer_s} s") from None
+            raise BusUnavailable(_silence(self._address, limit_s)) from None
         if failed is not None:
             raise BusUnavailable(str(failed)) from None  # one whose traceback is not held by what it leads to
 
@@ -471,7 +474,7 @@ class RabbitConnection:
 
     def _on_open_error(self, _connection: Any, problem: BaseException) -> None:
         if not self._opened.done():
-            self._opened.set_exception(BusUnavailable(_advice(self._address, problem)))
+            self._opened.set_exception(BusUnavailable(_advice(self._address, problem, self._answer_s)))
         self._down = True
         self._loop.stop()
 
@@ -529,9 +532,15 @@ def _root(problem: BaseException) -> BaseException:
             return problem
 
 
-def _advice(address: Address, problem: BaseException) -> str:
-    """Why there is no connection and what to do about it."""
+def _silence(address: Address, waited_s: float) -> str:
+    return f"{address}: no answer within {waited_s:g} s: is this a broker's port, and is the broker well?"
+
+
+def _advice(address: Address, problem: BaseException, answer_s: float) -> str:
+    """Why there is no connection and what to do about it; `answer_s`: how long pika waits."""
     root = _root(problem)
+    if isinstance(root, opening.AMQPConnectorStackTimeout | faults.ConnectionOpenAborted | TimeoutError):
+        return _silence(address, answer_s)
     if isinstance(root, faults.ProbableAuthenticationError | faults.AuthenticationError):
         return f"{address}: wrong user or password: see `bus.url`, or run `trimtab broker setup` again"
     if isinstance(root, faults.ProbableAccessDeniedError | faults.ConnectionClosedByBroker):

@@ -70,7 +70,7 @@ class Town:
     def ask(self, kind: type[Any], *values: object) -> Any:
         """An operator's request, answered."""
         config = OperatorConfig(20.0, OperatorBus("amqps://x"))
-        with Line(Access(lambda _: self.connect("operator.ann")), config) as line:
+        with Line(Access(lambda *_: self.connect("operator.ann")), config) as line:
             return line.ask(kind(f"r{next(_REQUESTS)}", *values))
 
     def alarms(self) -> dict[str, str]:

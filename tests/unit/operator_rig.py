@@ -103,7 +103,7 @@ class Rig:
         ids = count(1)
         self.access = Access(self.connect, self, lambda: f"id-{next(ids)}")
 
-    def connect(self, bus: OperatorBus) -> Bus:
+    def connect(self, bus: OperatorBus, _limit_s: float) -> Bus:
         """The connection of the operator."""
         assert bus.url == URL
         if self.unreachable:

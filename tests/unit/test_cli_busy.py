@@ -65,7 +65,7 @@ class Controller:
 
 
 def line_of(clock: ManualClock, bus: Controller, said: list[str]) -> Line:
-    access = Access(lambda _: bus, clock, lambda: "r1")
+    access = Access(lambda *_: bus, clock, lambda: "r1")
     return Line(access, OperatorConfig(10.0, OperatorBus("amqp://operator.ann:x@localhost/")), said.append)
 
 

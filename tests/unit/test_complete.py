@@ -71,7 +71,7 @@ def test_nobody_waits_for_a_connection_that_hangs(rig: Rig) -> None:
     del rig
     ended = threading.Event()
 
-    def hang(_bus: OperatorBus) -> Bus:
+    def hang(_bus: OperatorBus, _limit_s: float) -> Bus:
         ended.wait(20.0)
         raise BusUnavailable("at last")
 

@@ -230,7 +230,7 @@ def test_the_stores_commands_by_hand_say_where_the_password_of_a_unit_is(
 def test_a_password_on_the_command_line_is_refused(words: list[str]) -> None:
     """Before anybody is asked; the variable is for the user's own processes."""
 
-    def nobody(_: OperatorBus) -> Bus:
+    def nobody(_bus: OperatorBus, _limit_s: float) -> Bus:
         raise AssertionError("nobody is to be asked")
 
     said = CliRunner().invoke(main, [*words, "--url", "amqps://operator.a:hunter2@b/"], obj=Access(nobody))
@@ -267,7 +267,7 @@ def test_another_machine_needs_tls_or_somebodys_word(host: str) -> None:
 
 def test_the_operator_needs_tls_too() -> None:
     with pytest.raises(InvalidInput, match=r"bus\.plain"):
-        Access().connect(OperatorBus("amqp://operator.ann:hunter2@broker/"))
+        Access().connect(OperatorBus("amqp://operator.ann:hunter2@broker/"), 5.0)
 
 
 def test_a_key_that_others_read_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
