@@ -105,8 +105,22 @@ def _standard_output() -> Iterator[None]:
         raise
     except OSError as error:
         _abandon_output()
-        expected = "somewhere that can be written to"
-        raise InvalidInput(Problem("standard output", error.strerror or str(error), expected)) from error
+        raise InvalidInput(_unwritten(error)) from error
+
+
+def _unwritten(error: OSError) -> Problem:
+    return Problem("standard output", error.strerror or str(error), "somewhere that can be written to")
+
+
+def _output_fails() -> bool:
+    """Whether standard output cannot be written to; what could not be is given up then."""
+    try:
+        sys.stdout.write("\n")
+        sys.stdout.flush()
+    except OSError:
+        _abandon_output()
+        return True
+    return False
 
 
 def _abandon_output() -> None:
@@ -159,6 +173,11 @@ class CommandGroup(click.Group):
         except click.Abort:  # the answer to a question was no, or there was none
             say("aborted")
             status = REFUSED
+        except OSError as error:  # a help text, which click prints itself
+            if error.filename is not None or not _output_fails():
+                raise
+            say(f"error: {_unwritten(error)}")
+            status = BAD_INPUT
         sys.exit(status)
 
     def invoke(self, ctx: click.Context) -> Any:

@@ -171,21 +171,27 @@ def test_a_run_that_finds_no_room_says_so_first(tmp_path: Path) -> None:
     assert os.listdir(tmp_path / "run") == []
 
 
-def test_full_standard_output() -> None:
-    """Exit status 2 and one line of words, in text and in JSON."""
-    for form in ("text", "json"):
-        words = [
-            str(Path(sys.executable).with_name("trimtab")),
-            "sim",
-            "dilation",
-            str(EXAMPLES / "dilation.json"),
-            "--output",
-            form,
-        ]
-        with open("/dev/full", "w") as full:
-            done = subprocess.run(words, stdout=full, stderr=subprocess.PIPE, text=True, timeout=60, check=False)
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("sim", "dilation", EXAMPLES / "dilation.json", "--output", "text"),
+        ("sim", "dilation", EXAMPLES / "dilation.json", "--output", "json"),
+        ("status", "--help"),
+        ("--version",),
+    ],
+)
+def test_full_standard_output(words: tuple[str | Path, ...], unbuffered: str) -> None:
+    """Exit status 2 and one line of words, in text, in JSON, and of what click prints itself."""
+    program = Path(sys.executable).with_name("trimtab")
+    environment = {**os.environ, "PYTHONUNBUFFERED": unbuffered}
 
-        assert done.returncode == 2
-        assert done.stderr == (
-            "error: standard output: No space left on device (expected somewhere that can be written to)\n"
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(
+            [program, *words], stdout=full, stderr=subprocess.PIPE, text=True, timeout=60, check=False, env=environment
         )
+
+    assert done.returncode == 2
+    assert done.stderr == (
+        "error: standard output: No space left on device (expected somewhere that can be written to)\n"
+    )
