@@ -28,6 +28,8 @@ def paid(wanted: Wanted, scenario: str) -> Paid:
         what = f"is {wanted.time_zone[:60]!r}"
         problem = Problem(f"{scenario}: price.time_zone", what, "a time zone such as Europe/Brussels")
         raise InvalidInput(problem) from error
+    if "\0" in str(wanted.file):
+        raise InvalidInput(Problem(f"{scenario}: price.file", f"is {wanted.file.name!r}", "the name of a CSV file"))
     found = read_prices(wanted.file, wanted.column, wanted.time_zone)
     series = PriceSeries(np.array(found.starts_s), np.array(found.per_kwh), found.until_s)
     start = wanted.start if wanted.start.tzinfo else wanted.start.replace(tzinfo=zone)
@@ -42,11 +44,12 @@ def paid(wanted: Wanted, scenario: str) -> Paid:
         try:
             return datetime.fromtimestamp(moment_s, zone).isoformat(timespec="minutes")
         except (OverflowError, ValueError, OSError):  # beyond the calendar
-            return f"{moment_s:g} s"
+            return "before the year 1" if moment_s < 0.0 else "after the year 9999"
 
     if begin_s < series.from_s or end_s > series.until_s:
-        held = f"has prices from {at(series.from_s)} to {at(series.until_s)} only"
-        raise InvalidInput(Problem(str(wanted.file), held, f"prices from {at(begin_s)} to {at(end_s)}"))
+        period = f"begins a period from {at(begin_s)} to {at(end_s)}"
+        held = f"one within the prices of {wanted.file}, from {at(series.from_s)} to {at(series.until_s)}"
+        raise InvalidInput(Problem(f"{scenario}: price.start", period, held))
     edges = begin_s + wanted.interval_s * np.arange(wanted.intervals + 1, dtype=np.float64)
     removed = series.integrals(edges[:-1], np.minimum(edges[:-1] + wanted.remove_s, end_s))
     inside = series.between(begin_s, end_s)

@@ -41,7 +41,10 @@ def test_a_period_at_the_end_of_the_calendar(start: str, tmp_path: Path) -> None
     scenario.write_text(text.replace(before, f'start = "{start}"'))
     (tmp_path / "provision-day-ahead.csv").write_bytes((EXAMPLES / "provision-day-ahead.csv").read_bytes())
 
-    assert "price" in refused("sim", "provision", scenario)
+    said = refused("sim", "provision", scenario)
+
+    assert "s.toml: price.start: " in said
+    assert "e+" not in said  # no seconds since 1970
 
 
 def test_a_price_file_with_a_null_byte(tmp_path: Path) -> None:
@@ -50,7 +53,7 @@ def test_a_price_file_with_a_null_byte(tmp_path: Path) -> None:
     text = (EXAMPLES / "provision-day-ahead.toml").read_text()
     scenario.write_text(text.replace('"provision-day-ahead.csv"', '"a\\u0000b"'))
 
-    assert "embedded null byte" in refused("sim", "provision", scenario)
+    assert "s.toml: price.file: is 'a\\x00b'" in refused("sim", "provision", scenario)
 
 
 def test_tables_that_are_too_large(tmp_path: Path) -> None:
