@@ -27,6 +27,7 @@ TERMS_MAX = 10
 SERVERS_MAX = 1_000
 INTERVALS_MAX = 10_000
 TABLE_MIB_MAX = 512
+STEPS_MAX = 2e9  # about a minute of computing for each pass over the period; a policy takes a few of them
 _SIZE_BYTES = 2
 REMOVE_S = 30.0
 _NODES = 64  # of the quadrature that counts arrivals, in each interval
@@ -151,6 +152,38 @@ class SmallTables:
 
 
 @dataclass(frozen=True, slots=True)
+class ShortWork:
+    """One pass over the period, for all sizes, takes a minute or so at most: the steps of an interval are what arrives
+    and leaves in it, times the jobs at which it matters how many servers are busy."""
+
+    key: str = "service.mean_s"
+
+    def broken(self, values: Mapping[str, Any]) -> str:
+        """What is expected, "" where that is so or what it is held against is not good."""
+        needed = (
+            "servers.max",
+            "servers.min",
+            "servers.slots",
+            "period.interval_s",
+            "period.deadline",
+            "period.submission_end",
+            "service.mean_s",
+            "arrivals.mean_s",
+            "arrivals.profile",
+        )
+        if any(key not in values for key in needed) or PositiveProfile().broken(values):
+            return ""
+        most, least, slots, interval_s, deadline, end, mean_s, gap_s, terms = (values[key] for key in needed)
+        busy = slots * np.arange(least, most + 1, dtype=np.float64)
+        leave = busy * interval_s / mean_s
+        come = expected_arrivals(terms, gap_s, interval_s, end) / end if end else 0.0
+        moved = leave + come
+        steps = float((end * moved * (busy + moved) + (deadline - end) * leave * (busy + leave)).sum())
+        fits = "a longer one, a shorter period.interval_s, fewer intervals, servers or slots"
+        return "" if steps <= STEPS_MAX else f"at most {STEPS_MAX:.0e} steps (there are {steps:.1e}): {fits}"
+
+
+@dataclass(frozen=True, slots=True)
 class Scenario:
     """A period with a deadline, as its file says."""
 
@@ -160,6 +193,7 @@ class Scenario:
         AtLeast("period.interval_s", "servers.deploy_s"),
         PositiveProfile(),
         SmallTables(),
+        ShortWork(),
     )
 
     period: Period

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
 from pathlib import Path
 
 import click
 
-from daemons.cli.output import emit, messages, output_option, two_columns
+from daemons.cli.output import emit, output_option, two_columns
+from daemons.cli.waiting import saying_what_goes_on
 from sim_backend.coordinate_file import Given, read
 from sim_backend.coordinate_runs import coordinate as play
 
@@ -17,8 +17,7 @@ from sim_backend.coordinate_runs import coordinate as play
 @output_option
 def coordinate(scenario: Path) -> None:
     """Play a log of batch jobs beside the demand of a web environment, as SCENARIO.toml says who has which nodes."""
-    console = messages()
-    with console.status("reading and playing") if console.is_terminal else contextlib.nullcontext():
+    with saying_what_goes_on("reading and playing"):
         given = read(scenario)
         outcome = play(given.jobs, given.demand, given.scenario.setting())
     emit(outcome.to_json(), lambda: two_columns(_title(given), outcome.to_json()))

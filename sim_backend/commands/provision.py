@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +12,8 @@ from rich.table import Table
 from rich.text import Text
 
 from daemons.cli.numbers import Whole
-from daemons.cli.output import REFUSED, emit, messages, output_option, say
+from daemons.cli.output import REFUSED, emit, output_option, say
+from daemons.cli.waiting import saying_what_goes_on
 from daemons.models.deadline.rules import METHODS
 from sim_backend.experiments.provisioning_report import PolicyReport, ProvisionReport, report_of
 from sim_backend.experiments.provisioning_series import read_scenario
@@ -43,21 +44,12 @@ def policy_names(text: str | None) -> tuple[str, ...]:
 def provision(scenario: Path, runs: int | None, seed: int, policies: tuple[str, ...] | None) -> None:
     """Say how many servers each policy has in service in the period with a deadline that SCENARIO.toml describes."""
     given = read_scenario(scenario)
-    report = _with_status(lambda tell: report_of(given, policies or METHODS, runs or 0, seed, tell))
+    with saying_what_goes_on("reading") as tell:
+        report = report_of(given, policies or METHODS, runs or 0, seed, tell)
     emit(report.to_json(), lambda: for_people(report))
     if report.infeasible:
         say(f"infeasible: {report.infeasible}")
         click.get_current_context().exit(REFUSED)
-
-
-def _with_status(work: Callable[[Callable[[str], None]], ProvisionReport]) -> ProvisionReport:
-    """Show on a terminal what goes on."""
-    console = messages()
-    if not console.is_terminal:
-        return work(lambda _: None)
-    status = console.status("reading")
-    with status:
-        return work(lambda text: status.update(text))
 
 
 def for_people(report: ProvisionReport) -> RenderableType:

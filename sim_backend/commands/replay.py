@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -11,7 +10,8 @@ import click
 import numpy as np
 
 from daemons.cli.numbers import Number, Whole
-from daemons.cli.output import emit, messages, output_option, two_columns
+from daemons.cli.output import emit, output_option, two_columns
+from daemons.cli.waiting import saying_what_goes_on
 from shared.costs import COSTS, OperationCosts
 from shared.errors import Infeasible, InvalidInput, Problem
 from shared.model import INSTANCES_MAX, Job, Node
@@ -107,7 +107,8 @@ def replay(
     window = math.inf if window_s is None else window_s
     _refuse_too_long(log, chosen, [truth.get(job.name) or declared_stages(job) for job in jobs], nodes, engine, window)
     setting = _Setting(jobs, replay_nodes(nodes), truth, policy, COSTS[costs], window)
-    outcome = _with_progress(lambda: _ENGINES[engine](setting), len(jobs))
+    with saying_what_goes_on(f"replaying {len(jobs)} jobs"):
+        outcome = _ENGINES[engine](setting)
     emit(outcome.to_json(), lambda: two_columns(f"{policy} on {nodes} nodes", _for_people(outcome)))
 
 
@@ -166,14 +167,6 @@ def _closed_loop(setting: _Setting) -> ReplayFigures:
 
 
 _ENGINES: dict[str, Callable[[_Setting], ReplayFigures]] = {"direct": _direct, "closed-loop": _closed_loop}
-
-
-def _with_progress(work: Callable[[], ReplayFigures], jobs: int) -> ReplayFigures:
-    """Show on a terminal that something is going on."""
-    console = messages()
-    shown = console.status(f"replaying {jobs} jobs") if console.is_terminal else contextlib.nullcontext()
-    with shown:
-        return work()
 
 
 def _for_people(outcome: ReplayFigures) -> dict[str, object]:

@@ -65,6 +65,28 @@ def test_tables_that_are_too_large(tmp_path: Path) -> None:
     assert "tables of at most 512 MiB" in refused("sim", "provision", scenario)
 
 
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("mean_s = 1200", "mean_s = 1"),  # many leave in an interval
+        ("mean_s = 480", "mean_s = 0.05"),  # many come
+        ("max = 5", "max = 5\nslots = 1000"),  # many run at a time
+    ],
+)
+def test_a_period_that_takes_too_long_to_compute(before: str, after: str, tmp_path: Path) -> None:
+    """It is refused before the work begins, by the key that bounds it, with what would help."""
+    scenario = tmp_path / "s.toml"
+    text = (EXAMPLES / "provision-thesis.toml").read_text()
+    assert before in text
+    scenario.write_text(text.replace(before, after).replace("submission_end = 64", "submission_end = 8"))
+
+    said = refused("sim", "provision", scenario)
+
+    assert "s.toml" in said
+    assert "service.mean_s" in said
+    assert "at most 2e+09 steps" in said
+
+
 @pytest.mark.parametrize("end", ["1e308", "9999-12-31T23:59:59-12:00", "9999-12-31T23:59:59Z", "1_0", "inf"])
 def test_a_report_to_the_end_of_the_calendar(end: str, tmp_path: Path) -> None:
     """The option is named."""
