@@ -110,7 +110,7 @@ def _rabbitmq(bus: OperatorBus, limit_s: float) -> Bus:
         connection: Bus = rabbitmq.connect(bus.url, bus.tls, answer_s=wait_s, opening_s=limit_s)
     except InvalidValue as error:
         if error.field != "url":
-            raise
+            raise InvalidInput(Problem("bus.tls", f"names {error.got!r}", error.expected)) from error
         expected = error.expected.replace("USER:PASSWORD@", "USER@")
         raise InvalidInput(Problem("--url", f"is {error.got}", expected)) from error
     return connection
@@ -373,5 +373,14 @@ def operator_config(url: str | None, file: Path | None, timeout_s: float | None)
     if url:
         place = "" if has_password(url) else config.bus.password_file
         config, file = replace(config, bus=replace(config.bus, url=url, password_file=place)), None
-    config = completed(config, file)
+    try:
+        config = completed(config, file)
+    except InvalidInput as error:
+        raise InvalidInput(*(_in_file(problem, file) for problem in error.problems)) from error
     return replace(config, timeout_s=timeout_s or config.timeout_s)
+
+
+def _in_file(problem: Problem, file: Path | None) -> Problem:
+    """With the file, where a problem names a key of it alone."""
+    named = file is None or problem.where.startswith(("/", str(file)))
+    return problem if named else replace(problem, where=f"{file}: {problem.where}")

@@ -14,10 +14,13 @@ import pytest
 from click.testing import CliRunner
 
 from agents.main import main as agent
+from daemons.cli.connection import Access, OperatorBus
 from daemons.cli.main import main
 from daemons.main import main as controller
 from daemons.saved_requests import header_bytes, to_bytes
 from daemons.store import SqlStore
+from shared.bus.rabbitmq_values import Tls
+from shared.errors import InvalidInput
 from tests.unit.test_saved_requests import example, request
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
@@ -164,7 +167,15 @@ def test_a_url_that_is_none_in_the_operators_file(tmp_path: Path) -> None:
     secret.chmod(0o600)
     file.write_text(f'[bus]\nurl = "amqps://operator.n1@[::1/"\npassword_file = "{secret}"\n')
 
-    assert "bus.url: cannot be used" in refused("status", "--config", file)
+    assert f"{file}: bus.url: cannot be used" in refused("status", "--config", file)
+
+
+def test_certificates_that_are_not_there_in_the_operators_file() -> None:
+    """The key is named."""
+    bus = OperatorBus("amqps://operator.a:x@b/", tls=Tls(ca_file="/nowhere.pem"))
+
+    with pytest.raises(InvalidInput, match=r"bus\.tls: names '/nowhere\.pem'"):
+        Access().connect(bus, 1.0)
 
 
 @pytest.mark.parametrize("url", ["http://operator.x@h/", "amqps://"])
