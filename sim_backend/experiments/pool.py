@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from multiprocessing import active_children, get_context
@@ -10,6 +11,9 @@ from typing import Any
 
 from shared.child_process import live_with_parent, without_interrupts
 from sim_backend.experiments.claims import Work
+
+# Who ends without its pool leaves semaphores, which a process of Python's removes; that is no news for people.
+_UNSAID = "ignore::UserWarning:multiprocessing.resource_tracker"
 
 
 def run_all(work: Sequence[Work], workers: int | None = None, tell: Callable[[int], None] | None = None) -> list[Any]:
@@ -19,6 +23,8 @@ def run_all(work: Sequence[Work], workers: int | None = None, tell: Callable[[in
     count = min(len(work), workers or os.cpu_count() or 1)
     if count <= 1:
         return [_told(_do(piece), index + 1, tell) for index, piece in enumerate(work)]
+    if _UNSAID not in sys.warnoptions:  # that process gets them, too
+        sys.warnoptions.append(_UNSAID)
     others = active_children()
     with ProcessPoolExecutor(count, get_context("spawn"), live_with_parent, (os.getpid(),)) as pool:
         try:

@@ -105,6 +105,7 @@ def test_workers_end_with_the_command(number: int, to_all: bool, status: int, co
 
         assert time.monotonic() - begun_s < END_S
         assert made.returncode == status
+        assert "Warning" not in err
         if code:
             assert json.loads(out)["error"]["code"] == code
             assert err.endswith(f"error: {code}\n")
