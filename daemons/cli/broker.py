@@ -172,7 +172,7 @@ def setup(
 def limits(context: click.Context, vhost: str) -> None:
     """Name the accounts that are at a limit of the broker. For root on the broker's machine."""
     way = context.find_object(Rabbitmqctl) or Rabbitmqctl()
-    found = [asdict(use) for use in at_limits(way.connections(), way.queues(vhost))]
+    found = [asdict(use) for use in at_limits(way.connections(), way.queues(vhost), way.transactions())]
     emit({"at_limits": found}, lambda: listing("at their limits", found, ("account", "what", "used", "most")))
     if found:
         context.exit(REFUSED)

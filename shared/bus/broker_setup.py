@@ -52,6 +52,7 @@ MIB = 1 << 20
 OWN_QUEUES = {"max-length-bytes": 16 * MIB, "message-ttl": 15_000, "expires": 60_000}
 # By name: the pattern of queues, and what nobody who declares one can exceed.
 FULL_FRAC = 0.5  # of its bytes: a queue that drops its oldest is seldom quite full
+QUEUES_MAX = 200  # of one account: more than it has channels to read them; the broker has no limit for it
 OPERATOR_POLICIES: Mapping[str, tuple[str, Mapping[str, Any]]] = {
     "trimtab-own": (r"^(reply|events)\.", OWN_QUEUES),
     "trimtab-reports": (r"^reports\.", {"max-length-bytes": 256 * MIB}),
@@ -143,9 +144,14 @@ class Use:
     most: int
 
 
-def at_limits(connections: Iterable[tuple[str, int]], queues: Iterable[tuple[str, int]]) -> tuple[Use, ...]:
+def at_limits(
+    connections: Iterable[tuple[str, int]],
+    queues: Iterable[tuple[str, int]],
+    transactions: Iterable[tuple[str, int]] = (),
+) -> tuple[Use, ...]:
     """The accounts that have all that they may have. `connections`: user and channels of each; `queues`: name and bytes
-    of each."""
+    of each; `transactions`: user and uncommitted messages of each channel that has one. None of ours has any, and the
+    broker keeps what is in them without a limit."""
     open_now, channels = Counter[str](), Counter[str]()
     for user, count in connections:
         open_now[user] += 1
@@ -159,23 +165,40 @@ def at_limits(connections: Iterable[tuple[str, int]], queues: Iterable[tuple[str
         ):
             if most and used >= most:
                 found.append(Use(user, what, used, most))
+    uncommitted = Counter[str]()
+    for user, count in transactions:
+        uncommitted[user] += count
+    found += [Use(user, "messages in transactions", uncommitted[user], 0) for user in sorted(uncommitted)]
     full = OWN_QUEUES["max-length-bytes"]
+    owned = Counter[str]()
     for queue, size in sorted(queues):
-        if size >= full * FULL_FRAC and (owner := owner_of_queue(queue)):
-            found.append(Use(owner, f"bytes in {queue}", size, full))
+        if owner := owner_of_queue(queue):
+            owned[owner] += 1
+            if size >= full * FULL_FRAC:
+                found.append(Use(owner, f"bytes in {queue}", size, full))
+    found += [Use(owner, "queues", owned[owner], QUEUES_MAX) for owner in sorted(owned) if owned[owner] >= QUEUES_MAX]
     return tuple(found)
 
 
 def keeping(wanted: Mapping[str, Any], present: Mapping[str, Any], vhost: str, fresh: Iterable[str]) -> Definitions:
     """What is wanted, with the passwords that are there but for accounts that are `fresh`: theirs are those wanted. All
-    accounts of our roles that may enter the vhost get their limits."""
+    accounts of our roles that may enter the vhost get their limits and permissions."""
     new, ours = set(fresh), {one["user"] for one in present.get("permissions", ()) if one["vhost"] == vhost}
     kept = [
         {**user, "limits": limits_of(user["name"])}
         for user in present.get("users", ())
         if user["name"] not in new and user["name"] in ours and has_share(user["name"])
     ]
-    return {**wanted, "users": [*(user for user in wanted["users"] if user["name"] in new), *kept]}
+    others = sorted({user["name"] for user in kept} - {one["user"] for one in wanted["permissions"]})
+    return {
+        **wanted,
+        "users": [*(user for user in wanted["users"] if user["name"] in new), *kept],
+        "permissions": [*wanted["permissions"], *(_permission(vhost, user) for user in others)],
+        "topic_permissions": [
+            *wanted["topic_permissions"],
+            *(limit for user in others for limit in _topic_permissions(vhost, user)),
+        ],
+    }
 
 
 def password_hash(password: str, salt: bytes) -> str:
@@ -385,6 +408,12 @@ class Rabbitmqctl:
         """The user and the number of channels of each connection."""
         found = json.loads(self._run("list_connections", "user", "channels", "--formatter", "json") or "[]")
         return [(str(one["user"]), int(one["channels"] or 0)) for one in found]
+
+    def transactions(self) -> list[tuple[str, int]]:
+        """The user of each channel that is in a transaction, and how many messages wait in it to be committed."""
+        columns = ("user", "transactional", "messages_uncommitted")
+        found = json.loads(self._run("list_channels", *columns, "--formatter", "json") or "[]")
+        return [(str(one["user"]), int(one["messages_uncommitted"] or 0)) for one in found if one["transactional"]]
 
     def queues(self, vhost: str) -> list[tuple[str, int]]:
         """The name of each queue of a vhost, and how many bytes are in it."""

@@ -82,11 +82,16 @@ def _agent(user: str) -> Grant:
     )
 
 
+# Nobody needs to write to a queue of answers, or to an exchange of such a name, but who answers. A queue is bound to
+# events by who may write to it; so that permission goes with names of queues of events, and no further.
+
+
 def _operator(user: str) -> Grant:
-    own = rf"(reply|events)\.{re.escape(user)}(\..+)?"
+    names = rf"{re.escape(user)}(\..+)?"
+    own = rf"(reply|events)\.{names}"
     return Grant(
         configure=f"^{own}$",
-        write=f"^({_ASKED}|{own})$",
+        write=rf"^({_ASKED}|events\.{names})$",
         read=f"^({re.escape(EVENTS)}|{own})$",
     )
 
@@ -100,15 +105,20 @@ def _asker(user: str) -> Grant:
     if user.count(".") != 1 or user.endswith("."):  # else what is its own would be another's too
         return Grant()
     own = rf"reply\.{re.escape(user)}(\.[^.]+)?"
-    return Grant(configure=f"^{own}$", write=f"^({re.escape(REQUESTS)}|{own})$", read=f"^{own}$")
+    return Grant(configure=f"^{own}$", write=_one_of(REQUESTS), read=f"^{own}$")
 
 
 def _portal(user: str) -> Grant:
     asker = _asker(user)
     if asker == Grant():
         return asker
-    own = rf"(reply|events)\.{re.escape(user)}(\.[^.]+)?"
-    return Grant(configure=f"^{own}$", write=f"^({_ASKED}|{own})$", read=f"^({re.escape(EVENTS)}|{own})$")
+    names = rf"{re.escape(user)}(\.[^.]+)?"
+    own = rf"(reply|events)\.{names}"
+    return Grant(
+        configure=f"^{own}$",
+        write=rf"^({_ASKED}|events\.{names})$",
+        read=f"^({re.escape(EVENTS)}|{own})$",
+    )
 
 
 def grant_of(user: str) -> Grant:

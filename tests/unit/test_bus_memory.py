@@ -343,6 +343,8 @@ def test_who_may_declare() -> None:
         assert not grant_of(user).may_declare(event_queue(user))
         for source in EXCHANGES:
             assert not grant_of(user).may_declare(replace(reply_queue(user), bindings=((source, "#"),)))
+    for user in ("operator.ann", "portal.p", "owner.kim", "user.joe"):  # what is published there nobody bounds
+        assert not grant_of(user).may_publish(f"reply.{user}.1", "")
     assert not grant_of("operator.ann").may_declare(spying)
     assert not grant_of("operator.bob").may_declare(events)
     assert not grant_of("agent.n1").may_declare(QUEUE)
