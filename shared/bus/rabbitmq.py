@@ -30,7 +30,7 @@ from shared.bus.dead import Burials, bury
 from shared.bus.field_tables import read_short_string, read_table
 from shared.bus.inbox import Inbox, unfit
 from shared.bus.permissions import Grant, grant_of
-from shared.bus.rabbitmq_parts import Errand, Held, Step, culprit, returned, words
+from shared.bus.rabbitmq_parts import Errand, Held, Step, culprit, unhandled, words
 from shared.bus.rabbitmq_values import (
     Address,
     Tls,
@@ -432,7 +432,7 @@ class RabbitConnection:
     def _on_loose_delivery(self, queue: str, _channel: Any, method: Any, properties: Any, body: bytes) -> None:
         delivery = self._received(queue, method, properties, body)
         headers = properties.headers
-        if wrong := (returned(headers) if headers else "") or unfit(delivery):
+        if wrong := (unhandled(headers) if headers else "") or unfit(delivery):
             self._begin_burial(delivery, wrong, None)
             self._inbox.put_discarded(queue, culprit(properties.headers) or delivery.sender, wrong)
             return
@@ -441,7 +441,7 @@ class RabbitConnection:
     def _on_delivery(self, queue: str, channel: Any, method: Any, properties: Any, body: bytes) -> None:
         delivery = self._received(queue, method, properties, body)
         held = Held(channel, method.delivery_tag, delivery)
-        if wrong := returned(properties.headers) or unfit(delivery):
+        if wrong := unhandled(properties.headers) or unfit(delivery):
             self._begin_burial(delivery, wrong, held.acknowledge)
             self._inbox.put_discarded(queue, culprit(properties.headers) or delivery.sender, wrong)
             return

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+from shared.bus.field_tables import TooLong
 from shared.bus.topology import owner_of_queue
 from shared.errors import BusUnavailable, PermanentError, TrimtabError
 from shared.ports import Delivery
@@ -67,9 +68,12 @@ def words(reason: BaseException) -> str:
     return f"{text} ({getattr(reason, 'reply_code', 0)})" if text else f"{type(reason).__name__}: {reason}"
 
 
-def returned(headers: Mapping[str, Any] | None) -> str:
-    """Why nobody should be handed what came back out of another queue ("": it did not): none of ours sends anything
-    back, so that somebody has declared one which does, and the message says what was once said to whoever reads it."""
+def unhandled(headers: Mapping[str, Any] | None) -> str:
+    """Why nobody should be handed what has these headers ("": they may). Those that are too long were not read. What
+    came back out of another queue is of somebody who has declared one that sends on, since none of ours does, and the
+    message says what was once said to whoever reads that queue."""
+    if isinstance(headers, TooLong):
+        return f"{headers.size_bytes} bytes of headers are too many"
     queue = headers.get(FIRST_DEATH) if headers else None
     return f"it came back from the queue {str(queue)[:100]!r}" if queue else ""
 

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from pika import data, spec  # type: ignore[import-untyped]
 
 import shared.bus.rabbitmq  # noqa: F401 - puts them there
-from shared.bus.field_tables import DEPTH_MAX, read_short_string, read_table
+from shared.bus.field_tables import DEPTH_MAX, TABLE_BYTES_MAX, VALUES_MAX, TooLong, read_short_string, read_table
+from shared.bus.rabbitmq_parts import unhandled
 
 TEXTS = st.text(st.characters(codec="utf-8"), max_size=20)
 PLAIN = st.none() | st.booleans() | st.integers(-(2**62), 2**62) | TEXTS | st.binary(max_size=20)
@@ -70,12 +71,30 @@ def test_what_has_no_counterpart_keeps_nothing_from_being_read(value: bytes, rea
 
 @pytest.mark.parametrize("kind", [b"F", b"A"])
 def test_what_is_nested_too_deep_is_left_out(kind: bytes) -> None:
-    found, _ = read_table(_with(nested(kind, 20_000)), 0)
+    found, _ = read_table(_with(nested(kind, 1_000)), 0)
     assert found["end"] is True
     value, depth = found["h"], 1
     while value:
         value, depth = value["a"] if kind == b"F" else value[0], depth + 1
     assert depth == DEPTH_MAX
+
+
+@pytest.mark.parametrize(
+    "body",
+    [b"\x01aV" * (VALUES_MAX + 1), b"\x01aA" + _size(b"V" * VALUES_MAX), b"\x01ax" + _size(bytes(TABLE_BYTES_MAX))],
+    ids=["values", "values of an array", "bytes"],
+)
+def test_what_takes_long_to_read_is_not_read_and_nobody_is_handed_it(body: bytes) -> None:
+    found, end = read_table(_size(body) + b"after", 0)
+    assert type(found) is TooLong
+    assert (end, dict(found)) == (4 + len(body), {})
+    assert unhandled(found) == f"{len(body)} bytes of headers are too many"
+
+
+def test_as_much_as_may_be_is_read() -> None:
+    found, _ = read_table(_size(b"".join(b"\x03%03dV" % number for number in range(VALUES_MAX))), 0)
+    assert len(found) == VALUES_MAX
+    assert unhandled(found) == ""
 
 
 @pytest.mark.parametrize("rest", [b"?", b"", b"S\xff\xff\xff\xff", b"F\x00\x00\x00\x09\x01", b"I\x00", b"D\x00"])
