@@ -9,11 +9,14 @@ from collections.abc import Callable
 
 from daemons.entries import JobEntry, NodeEntry
 from daemons.environment_entry import EnvironmentEntry
+from daemons.per_minute import PerMinute
 from daemons.records import Record
 from daemons.web_entry import WebEntry
 from shared.bus import topology
 from shared.effects import Effect, Publish
 from shared.messages import Happened
+
+SAID_MAX = 1_000  # things a minute that happen by the word of one agent: a node's VMs may all crash at once
 
 
 class Agenda:
@@ -25,7 +28,9 @@ class Agenda:
     `deploy`: nodes may be able to take another step into service or out of it, or from one environment to the next.
     `records` are to be stored as they are. `coordinate`: environments whose need of units may have changed. `adjust`:
     the number of instances of web applications is to be looked at from now on. `readdressed`: web applications with an
-    instance that is to be found under another address. `heard`, if set, is told what everybody is told.
+    instance that is to be found under another address. `heard`, if set, is told what everybody is told. `speaker`: the
+    node whose agent says what is being handled ("": nobody's), which makes at most SAID_MAX things a minute happen;
+    `unsaid`: how many were kept back for that.
     """
 
     def __init__(self) -> None:
@@ -50,6 +55,9 @@ class Agenda:
         self.adjust = False
         self.readdressed: set[str] = set()
         self.heard: Callable[[Happened], None] | None = None
+        self.speaker = ""
+        self.unsaid = 0
+        self._said = PerMinute(SAID_MAX)
 
     def touch(self, entry: JobEntry) -> None:
         """Reconcile the job at the end of this instant."""
@@ -69,7 +77,10 @@ class Agenda:
         self.dirty_environments[entry.name] = entry
 
     def happened(self, now_s: float, what: str, subject: str, detail: str = "") -> None:
-        """Tell everyone who listens."""
+        """Tell everyone who listens; of what one agent says of its node and VMs no more than it can honestly have."""
+        if self.speaker and not self._said.passes(self.speaker, now_s):
+            self.unsaid += 1
+            return
         message = Happened(now_s, what, subject, self.term, detail)
         self.effects.append(Publish(topology.EVENTS, what, message))
         if self.heard is not None:

@@ -6,7 +6,7 @@ from dataclasses import fields
 from typing import Any
 
 from daemons.agenda import Agenda
-from daemons.suspects import PerMinute
+from daemons.per_minute import PerMinute
 from shared.audit import Audited
 from shared.effects import Received
 from shared.messages import Message, OnBehalf, Reply

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from daemons import decide
 from daemons.adjusting import Adjusting, units_wanted
 from daemons.admission import Admission
-from daemons.agenda import Agenda
+from daemons.agenda import SAID_MAX, Agenda
 from daemons.answers import Answers
 from daemons.auditing import Auditing
 from daemons.balancing import Balancing
@@ -36,7 +36,7 @@ from daemons.requests import Requests
 from daemons.roles import who
 from daemons.settings import ControllerSettings
 from daemons.state import Cluster
-from daemons.suspects import Offence, Suspects, refusal
+from daemons.suspects import OF_AGENTS, Offence, Suspects, refusal
 from daemons.views import Tables
 from daemons.watch import Watch
 from daemons.web import WebApps
@@ -64,6 +64,7 @@ from shared.effects import (
     Written,
 )
 from shared.messages import (
+    AgentMessage,
     Assess,
     DryRun,
     EventsSeen,
@@ -296,11 +297,8 @@ class Controller:
         if refused:
             self.suspects.refused(received.via or received.sender, refused, offence, now_s)
             return [] if received.delivery is None else [DeadLetter(received.delivery, refused)]
-        if isinstance(message, Report):
-            return self._report(message, now_s, received.arrived_s)
-        if isinstance(message, NoReading):
-            self.cluster.nodes[message.node].trouble = (now_s, message.detail)
-            return []
+        if isinstance(message, OF_AGENTS):
+            return self._hear(received, message, now_s)
         asker = who(received.sender)
         if isinstance(message, Request) and asker is not None:
             told = self.answers.refused(message, received, asker, now_s)
@@ -311,6 +309,23 @@ class Controller:
         if not self.admission.takes(received, now_s):
             self._carry_out(received, now_s)
         return []
+
+    def _hear(self, received: Received, message: AgentMessage, now_s: float) -> list[Effect]:
+        """What a node's agent says; more than it can honestly have to tell is an alarm."""
+        agenda, effects = self.agenda, list[Effect]()
+        agenda.speaker = message.node
+        if isinstance(message, Report):
+            effects = self._report(message, now_s, received.arrived_s)
+        elif isinstance(message, NoReading):
+            self.cluster.nodes[message.node].trouble = (now_s, message.detail)
+        else:
+            self._carry_out(received, now_s)
+        agenda.speaker = ""
+        if agenda.unsaid:
+            why = f"more than {SAID_MAX} events a minute of one node"
+            self.suspects.refused(received.sender, why, Offence.FORGERY, now_s, agenda.unsaid)
+            agenda.unsaid = 0
+        return effects
 
     def _carry_out(self, received: Received, now_s: float) -> None:
         self.admission.answered(received, self._handle_message(received, now_s), now_s)

@@ -14,9 +14,9 @@ from daemons.agenda import Agenda
 from daemons.entries import FAILURE_MAX, Failure, Instance, JobEntry, NodeEntry
 from daemons.hands import Hands
 from daemons.missing import Missing
+from daemons.per_minute import PerMinute
 from daemons.settings import ControllerSettings
 from daemons.state import Cluster
-from daemons.suspects import PerMinute
 from shared.messages import GuestEvent, Report, Result
 from shared.model import (
     COMING,
@@ -351,9 +351,10 @@ class Measure:
             if news:
                 self._came(node, event, now_s)
             return
-        if event.detail and event.change is GuestChange.VANISHED:
-            self.agenda.happened(now_s, "guest-crashed", status.vm, f"on {node.name}: {event.detail}")
         instance = self.cluster.instances.get(status.vm)
+        crashed = bool(event.detail) and event.change is GuestChange.VANISHED
+        if crashed and (instance is not None or self._strangers.passes(node.name, now_s)):
+            self.agenda.happened(now_s, "guest-crashed", status.vm, f"on {node.name}: {event.detail}")
         if instance is None:
             node.vms.pop(status.vm, None)
             return

@@ -12,6 +12,7 @@ from enum import Enum
 
 from daemons.agenda import Agenda
 from daemons.behalf import is_portal
+from daemons.per_minute import PerMinute
 from daemons.roles import who
 from daemons.state import Cluster
 from shared.bus import topology
@@ -34,7 +35,6 @@ ALARM_S = 900.0  # how long an alarm is shown after what it is for
 MISTAKES_MAX = 10  # questions beyond one's rights until they are no slips of the hand
 SUSPECTS_MAX = 64
 UNASKED_MAX = 100
-NAMES_MAX = 5_000  # of which those are forgotten that are older than a minute
 DETAIL_LENGTH_MAX = 300
 THE_REST = "(others)"
 WAY_BACK = "store backup and restore --force go on from a later one, see docs/operate/security.md"
@@ -107,24 +107,6 @@ def _asked(result: Result, cluster: Cluster) -> str:
     instance = cluster.actions.get(result.action)
     flight = None if instance is None else instance.in_flight
     return "" if flight is None else flight.node
-
-
-class PerMinute:
-    """Lets `most` things of each node, or account, pass a minute."""
-
-    def __init__(self, most: int) -> None:
-        self._most = most
-        self._counts: dict[str, tuple[float, int]] = {}  # by name: since, how many
-
-    def passes(self, name: str, now_s: float) -> bool:
-        """Whether one more may."""
-        since_s, count = self._counts.get(name, (now_s, 0))
-        if now_s >= since_s + TELL_AGAIN_S:
-            since_s, count = now_s, 0
-        self._counts[name] = since_s, count + 1
-        if len(self._counts) > NAMES_MAX:
-            self._counts = {one: each for one, each in self._counts.items() if now_s < each[0] + TELL_AGAIN_S}
-        return count < self._most
 
 
 class Suspects:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from msgspec import structs
 
+from daemons.agenda import SAID_MAX
 from daemons.entries import EVENTS_ABOVE_MAX
 from daemons.measure import STRANGERS_MAX
 from daemons.suspects import TELL_AGAIN_S
@@ -62,3 +63,37 @@ def test_vms_that_an_agent_invents_are_told_a_few_times_a_minute() -> None:
     desk.vms["n1"]["late#0"] = structs.replace(some, vm="late#0", memory_mib=1)
     desk.report("n1")
     assert len(desk.happenings("unknown-vm")) == STRANGERS_MAX + 1
+
+
+def test_crashes_of_vms_that_an_agent_invents_are_told_as_seldom() -> None:
+    desk = running()
+    some = structs.replace(desk.vms["n1"]["j#0"], state=VmState.CRASHED)
+    made_up = [(number, f"made-up{number}#0") for number in range(1, 10 * STRANGERS_MAX)]
+    boot, seq = desk.boots["n1"], desk.next_seq("n1")
+    events = tuple(
+        GuestEvent("n1", boot, seq, desk.now_s, number, GuestChange.VANISHED, structs.replace(some, vm=vm), "x")
+        for number, vm in made_up
+    )
+    desk.report("n1", events=events)
+    assert len(desk.happenings("guest-crashed")) == STRANGERS_MAX
+    desk.now_s += TELL_AGAIN_S
+    own = GuestEvent("n1", boot, seq, desk.now_s, len(made_up) + 1, GuestChange.VANISHED, some, "x")
+    desk.report("n1", events=(own,))
+    assert desk.happenings("guest-crashed")[-1].subject == "j#0"
+
+
+def test_an_agent_that_has_more_to_tell_than_a_node_can_have_is_an_alarm() -> None:
+    """A boot at every report, each of which is told and stored, again and again."""
+    desk = running()
+    for number in range(2 * SAID_MAX):
+        desk.boots["n1"] = f"boot-{number}"
+        desk.report("n1")
+    said = [*desk.happenings("node-rebooted"), *desk.happenings("node-up")]
+    assert SAID_MAX - 10 < len(said) < SAID_MAX + 10  # beside those of the beginning
+    alarms = {subject: why for what, subject, _, why in desk.controller.suspects.alarms(desk.now_s)}
+    assert f"more than {SAID_MAX} events a minute" in alarms["agent.n1"]
+    before = len(desk.happenings("node-rebooted"))
+    desk.now_s += TELL_AGAIN_S
+    desk.boots["n1"] = "the last"
+    desk.report("n1")
+    assert len(desk.happenings("node-rebooted")) == before + 1
