@@ -5,20 +5,26 @@ Prints how often it did what it was told to, and how often it was refused.
 
 from __future__ import annotations
 
+import struct
 import sys
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Any
 
 import pika  # type: ignore[import-untyped]
+from pika import data
 
 from shared.bus.topology import CONTROLLER_QUEUE, DEAD, DEAD_QUEUE, REPORTS, REQUESTS, RESULTS
-from tests.security.attacks import LARGE_VMS, costly_report, query
+from tests.security.attacks import LARGE_VMS, Raw, costly_report, query
 
 HUGE_BYTES = 64 << 20
 FITTING_BYTES = 4 << 20
 QUERIES_PER_S = 5_000
+HEADER_BYTES = 120_000  # nearly a frame
+LAZY = {"x-queue-mode": "lazy"}
+STREAM = {"x-queue-type": "stream", "x-stream-max-segment-size-bytes": 2_500_000_000}
 CONNECTIONS = 600
 
 
@@ -46,17 +52,25 @@ class Attacker:
         self.channel().basic_publish(exchange, key, body, properties)
 
 
-def fill(attacker: Attacker, size_bytes: int) -> Callable[[], None]:
-    """Fill a durable queue of its own."""
-    exchange = f"reply.{attacker.user}.f"
+def fill(
+    attacker: Attacker, size_bytes: int, arguments: Mapping[str, Any] = LAZY, *, unacked: bool = False
+) -> Callable[[], None]:
+    """Fill a durable queue of its own; `unacked`: have it all delivered, and acknowledge nothing."""
+    exchange, queue = f"reply.{attacker.user}.f", f"reply.{attacker.user}.fill"
     body = bytes(size_bytes)
+
+    def hold() -> None:
+        with suppress(pika.exceptions.AMQPError):
+            for _ in attacker.connect().channel().consume(queue, inactivity_timeout=1.0):
+                pass
 
     def act() -> None:
         channel = attacker.channel()
         channel.exchange_declare(exchange, "fanout")
-        arguments = {"x-queue-mode": "lazy"}
-        channel.queue_declare(f"reply.{attacker.user}.fill", durable=True, arguments=arguments)
-        channel.queue_bind(f"reply.{attacker.user}.fill", exchange)
+        channel.queue_declare(queue, durable=True, arguments=dict(arguments))
+        if unacked and threading.active_count() == 1:
+            threading.Thread(target=hold, daemon=True).start()
+        channel.queue_bind(queue, exchange)
         for _ in range(10):
             attacker.publish(exchange, "", body)
 
@@ -106,6 +120,22 @@ def large(attacker: Attacker, exchange: str, key: str) -> Callable[[], None]:
     return act
 
 
+def headers(attacker: Attacker) -> Callable[[], None]:
+    """Send short questions with as many headers as a frame holds."""
+    plainly = data.encode_value
+
+    def encode_value(pieces: list[bytes], value: Any) -> int:
+        if not isinstance(value, Raw):
+            return int(plainly(pieces, value))
+        pieces.append(bytes(value))
+        return len(value)
+
+    data.encode_value = encode_value
+    table = {"h": Raw(b"A" + struct.pack(">I", HEADER_BYTES) + b"V" * HEADER_BYTES)}
+    properties, body = pika.BasicProperties(user_id=attacker.user, headers=table), query(1)
+    return lambda: attacker.channel().basic_publish(REQUESTS, CONTROLLER_QUEUE, body, properties)
+
+
 def dead_letters(attacker: Attacker) -> Callable[[], None]:
     """Push out of the dead letters what others have left there."""
     return lambda: attacker.publish(DEAD, DEAD_QUEUE, b"noise")
@@ -114,6 +144,9 @@ def dead_letters(attacker: Attacker) -> Callable[[], None]:
 ACTS: dict[str, Callable[[Attacker], Callable[[], None]]] = {
     "fill-huge": lambda attacker: fill(attacker, HUGE_BYTES),
     "fill": lambda attacker: fill(attacker, FITTING_BYTES),
+    "fill-unacked": lambda attacker: fill(attacker, FITTING_BYTES, unacked=True),
+    "fill-stream": lambda attacker: fill(attacker, FITTING_BYTES, STREAM),
+    "headers": headers,
     "connections": connections,
     "queries": queries,
     "dead-letters": dead_letters,

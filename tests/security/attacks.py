@@ -10,6 +10,10 @@ LARGE_VMS = 24_500  # make 1.6 MB
 FITTING_VMS = 12_000  # make less than an agent may send
 
 
+class Raw(bytes):
+    """A value of a header table as it goes over the wire."""
+
+
 def costly_report(node: str, vms: int) -> bytes:
     """A report whose last row is wrong, which is found last."""
     rows = tuple(VmStatus(f"vm-{index:05}", VmState.RUNNING) for index in range(vms - 1))

@@ -11,11 +11,12 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+import pika  # type: ignore[import-untyped]
 import pytest
 
 from shared.bus.broker_setup import Account, ManagementApi, Rabbitmqctl, at_limits, definitions
 from shared.bus.rabbitmq import connect
-from shared.bus.topology import DEAD_QUEUE
+from shared.bus.topology import CONTROLLER_QUEUE, DEAD_QUEUE, REQUESTS
 from shared.messages import Query
 from tests.integration.private_broker import PROGRAMS, PrivateBroker
 from tests.unit.shell_rig import RealRig, wait_for
@@ -51,7 +52,9 @@ class Prepared:
     def at_limits(self) -> set[tuple[str, str]]:
         """The accounts at a limit of the broker, and what of."""
         way = Rabbitmqctl((str(PROGRAMS / "rabbitmqctl"),), self._broker.environment)
-        return {(use.account, use.what) for use in at_limits(way.connections(), way.queues(self.vhost))}
+        return {
+            (use.account, use.what) for use in at_limits(way.connections(), way.queues(self.vhost), way.transactions())
+        }
 
     def dead_letters(self) -> int:
         """How many there are."""
@@ -89,6 +92,9 @@ def rig(tmp_path: Path, broker: PrivateBroker) -> Iterator[RealRig]:
         ("user.tom", "queries", 40, True),
         ("user.tom", "fill-huge", 60, False),
         ("user.tom", "fill", 60, False),
+        ("user.tom", "fill-unacked", 60, False),
+        ("user.tom", "fill-stream", 60, False),
+        ("user.tom", "headers", 40, True),
         ("user.tom", "connections", 20, False),
         ("agent.n1", "dead-letters", 10, False),
     ],
@@ -133,3 +139,17 @@ def test_no_other_account_notices(user: str, act: str, seconds: int, alarming: b
     if act == "connections":
         assert ("user.tom", "connections") in held
     assert rig.bus.dead_letters() <= DEAD_MAX
+
+
+def test_a_transaction_is_named(broker: PrivateBroker) -> None:
+    """The broker can neither refuse transactions nor bound them: whoever has one is named."""
+    made = Prepared(broker)
+    connection = pika.BlockingConnection(pika.URLParameters(made.url("user.tom")))
+    channel = connection.channel()
+    channel.tx_select()
+    channel.basic_publish(REQUESTS, CONTROLLER_QUEUE, bytes(1_000), pika.BasicProperties(user_id="user.tom"))
+    try:
+        wait_for(lambda: ("user.tom", "messages in transactions") in made.at_limits())
+    finally:
+        connection.close()
+        made.api.call("DELETE", f"vhosts/{made.vhost}")

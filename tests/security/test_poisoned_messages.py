@@ -16,16 +16,12 @@ from pika.exceptions import AMQPConnectionError  # type: ignore[import-untyped]
 from shared.bus.topology import CONTROLLER_QUEUE, REQUESTS
 from shared.messages import Query
 from tests.integration.private_broker import PrivateBroker
-from tests.security.attacks import query
+from tests.security.attacks import Raw, query
 from tests.security.test_broker_attacks import led
 from tests.unit.shell_rig import RealRig
 from tests.unit.test_field_tables import nested
 
 USER = "user.tom"
-
-
-class Raw(bytes):
-    """A value of a header table as it goes over the wire."""
 
 
 VALUES = {
