@@ -52,10 +52,15 @@ class Tries:
         self._tries.pop(key, None)
 
     def undo(self, key: str) -> None:
-        """What was counted last was not wrong."""
+        """What was counted last was not wrong. Nothing is left of a key that has no more: else whoever is turned away
+        under 10,000 names could have all others forgotten."""
         tries = self._tries.get(key)
-        if tries is not None:
-            tries.wrong, tries.last_s = max(tries.wrong - 1, 0), tries.before_s
+        if tries is None:
+            return
+        if tries.wrong <= 1:
+            del self._tries[key]
+        else:
+            tries.wrong, tries.last_s = tries.wrong - 1, tries.before_s
 
     def __len__(self) -> int:
         return len(self._tries)

@@ -312,3 +312,16 @@ def test_a_proxy_says_who_logs_in(tmp_path: Path) -> None:
     assert "Password" in wrong.text
     assert "Password" in forged.text
     assert other.status_code == 303
+
+
+def test_what_was_never_looked_at_makes_nobody_elses_tries_forgotten() -> None:
+    """Given wrong passwords for jane, when somebody is turned away under more names than are kept, then jane's count."""
+    throttle = Throttle()
+    for number in range(10):
+        throttle.wrong("jane", f"192.0.2.{number}", 0.0)
+    for number in range(ENTRIES_MAX + 50):
+        throttle.wrong(f"name{number}", "198.51.100.1", 1.0)
+        throttle.unchecked(f"name{number}", "198.51.100.1")
+
+    assert throttle.wait_s("jane", "203.0.113.1", False, 1.0) > 0.0
+    assert throttle.wait_s("anybody", "198.51.100.1", False, 1.0) == 0.0
