@@ -8,7 +8,7 @@ is called `amq.default`. On a topic exchange the routing key is held to `topic_w
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from shared.bus.topology import (
     AGENT_USER_PREFIX,
@@ -110,22 +110,15 @@ def _asker(user: str) -> Grant:
 
 def _portal(user: str) -> Grant:
     asker = _asker(user)
-    if asker == Grant():
-        return asker
-    names = rf"{re.escape(user)}(\.[^.]+)?"
-    own = rf"(reply|events)\.{names}"
-    return Grant(
-        configure=f"^{own}$",
-        write=rf"^({_ASKED}|events\.{names})$",
-        read=f"^({re.escape(EVENTS)}|{own})$",
-    )
+    return asker if asker == Grant() else replace(asker, write=f"^({_ASKED})$")
 
 
 def grant_of(user: str) -> Grant:
     """What a user may do, from its name: an agent writes its own reports and any result and reads its own queue; an
-    operator and a portal write requests and questions and have queues of their own, `reply.<user>` and `events.<user>`
-    (with an optional further `.<word>`); owners and users of environments write requests and have `reply.<user>` alone;
-    a web application's user writes what is measured of that; a controller does everything; anyone else nothing."""
+    operator writes requests and questions and has queues of its own, `reply.<user>` and `events.<user>` (with an
+    optional further `.<word>`), a portal the same without events; owners and users of environments write requests and
+    have `reply.<user>`; a web application's user writes what is measured of that; a controller does everything; anyone
+    else nothing."""
     if user.startswith(AGENT_USER_PREFIX):
         return _agent(user)
     if user.startswith(OPERATOR_USER_PREFIX):

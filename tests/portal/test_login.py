@@ -315,7 +315,7 @@ def test_a_proxy_says_who_logs_in(tmp_path: Path) -> None:
 
 
 def test_what_was_never_looked_at_makes_nobody_elses_tries_forgotten() -> None:
-    """Given wrong passwords for jane, when somebody is turned away under more names than are kept, then jane's count."""
+    """Given wrong passwords for jane, when somebody is turned away under more names than are kept, then they count."""
     throttle = Throttle()
     for number in range(10):
         throttle.wrong("jane", f"192.0.2.{number}", 0.0)
