@@ -34,6 +34,30 @@ def test_a_request_of_two_lengths_ends_the_connection(portal: Attacked) -> None:
     assert answer.count(b"HTTP/1.1") == 1
 
 
+@pytest.mark.parametrize(
+    "lines",
+    [
+        ["Transfer-Encoding: identity"],
+        ["Transfer-Encoding: chunked, chunked"],
+        ["Transfer-Encoding: gzip, chunked"],
+        ["Transfer-Encoding: chunked", "Transfer-Encoding: identity"],
+        ["Transfer-Encoding : chunked", "Content-Length: 5"],
+        ["Transfer-Encoding: \x0bchunked", "Content-Length: 5"],
+        ["Content-Length: +5"],
+        ["Content-Length: 0x5"],
+        ["Content-Length: -1"],
+        ["Content-Length: 5", "Content-Length: 6"],
+    ],
+    ids=" & ".join,
+)
+def test_a_length_that_others_may_read_otherwise_ends_the_connection(lines: list[str], portal: Attacked) -> None:
+    """What a proxy and the portal take for different lengths would hide a request of somebody else's connection."""
+    answer = said(portal, *lines, body=f"0\r\n\r\n{HIDDEN}")
+
+    assert answer.startswith(b"HTTP/1.1 400")
+    assert answer.count(b"HTTP/1.1") == 1
+
+
 @pytest.mark.parametrize("cookie", ["Cookie: __Host-trimtab-form=x", "X: y"], ids=["read", "not read"])
 def test_what_is_no_request_is_no_defect(portal: Attacked, cookie: str) -> None:
     chunked = said(portal, cookie, "Transfer-Encoding: chunked", body="zz\r\nabc\r\n")
