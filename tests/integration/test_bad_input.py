@@ -248,9 +248,9 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 
 
 @contextmanager
-def mounted(folder: Path) -> Iterator[None]:
+def mounted(folder: Path, mib: int = DISK_MIB) -> Iterator[None]:
     """Skips the test where nothing may be mounted, with CI=true it fails."""
-    mount = ["mount", "-t", "tmpfs", "-o", f"size={DISK_MIB}m", "none", str(folder)]
+    mount = ["mount", "-t", "tmpfs", "-o", f"size={mib}m", "none", str(folder)]
     done = subprocess.run(mount, capture_output=True, text=True, timeout=60.0, check=False)
     if done.returncode:
         reason = f"a small disk needs root and the right to mount: {done.stderr.strip()}"
