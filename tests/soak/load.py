@@ -323,7 +323,6 @@ class Visitor:
         assert found is not None, text[:2000]
         fields = {"csrf": found[1], "name": self._place.account, "password": self._place.password}
         answer = self._send("POST", "/login", urlencode(fields))
-        )
         answer.read()
         assert answer.status in (303, 503), answer.status
 
