@@ -25,7 +25,7 @@ PACKAGE_TESTS = (
     "tests/integration/test_first_day.py",
     "tests/integration/test_advisories.py",
 )
-OWN_PART = ("tests/lab", "tests/browser", *PACKAGE_TESTS)
+OWN_PART = ("tests/lab", "tests/browser", "tests/soak", *PACKAGE_TESTS)
 SEEDS, DAYS = os.environ.get("SEEDS", "0-199"), os.environ.get("DAYS", "0-19")
 SKIPPED = re.compile(r"^SKIPPED \[\d+\] (.+)$", re.MULTILINE)
 RETRIED = re.compile(r"\b(\d+) rerun\b")
@@ -74,6 +74,7 @@ PARTS = (
         "what measures this machine's time",
         (_pytest("(full or accept) and alone", *_ignored(), "tests"),),
     ),
+    Part("soak", "half an hour of real daemons, with faults and a month of decisions", (_pytest("full", "tests/soak"),)),
     Part("lab", "hosts with libvirt and QEMU", (_pytest("full or accept", "tests/lab"),)),
     Part("browser", "every page of the portal in Chromium", (_pytest("full", "tests/browser"),)),
     Part(

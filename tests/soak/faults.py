@@ -10,17 +10,18 @@ from dataclasses import dataclass
 from tests.integration.harness import CLOCK
 from tests.integration.private_broker import START_S
 from tests.integration.test_bad_input import fill
-from tests.soak.cluster import VICTIMS, Soak, daemons
+from tests.soak.cluster import MORTAL, Soak, daemons
 from tests.soak.watching import children
 
 FROZEN_S = 30.0
 RESTART_S = 4.0  # until a supervisor has started again what was killed
 BROKER_AWAY_S = 45.0
 DISK_FULL_S = 30.0
-HOST_AWAY_S = 25.0
+HOST_AWAY_S = 12.0
 RECOVERED_S = 60.0  # for all nodes to be up, without an alarm, and for a new job to be done
 REST_S = 5.0
 CLOSED = "soak"
+BUSY = ("n1", "n3", "n4")  # they are given VMs first
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +80,7 @@ def _kill_leader(soak: Soak) -> None:
 
 
 def _freeze_agent(soak: Soak) -> None:
-    agent = soak.lab.agents[VICTIMS[0]]
+    agent = soak.lab.agents[BUSY[0]]
     agent.freeze()
     soak.pause(FROZEN_S)
     agent.thaw()
@@ -128,12 +129,11 @@ def _cut_logs(soak: Soak) -> None:
 
 def _kill_host(soak: Soak) -> None:
     """An operator says that it is off; it comes back later."""
-    node = VICTIMS[1]
-    soak.lab.power_off(node)
-    soak.pause(HOST_AWAY_S / 2)
-    soak.do("nodes", "confirm-off", "--yes", node)
-    soak.pause(HOST_AWAY_S / 2)
-    soak.lab.power_on(node)
+    soak.lab.power_off(MORTAL)
+    confirm = ("nodes", "confirm-off", "--yes", MORTAL)
+    soak.until(lambda: soak.run(*confirm).status == 0, RECOVERED_S, f"the word that {MORTAL} is off")
+    soak.pause(HOST_AWAY_S)
+    soak.lab.power_on(MORTAL)
 
 
 def _close_connections(soak: Soak) -> None:
@@ -143,17 +143,17 @@ def _close_connections(soak: Soak) -> None:
 # Those that begin a process anew come first: what it then takes is not growth.
 FAULTS: Sequence[Fault] = (
     Fault("leader killed", _kill_leader, 5.0),
-    Fault("agent killed", _kill_agents(VICTIMS[0]), 5.0),
+    Fault("agent killed", _kill_agents(BUSY[0]), 5.0),
     Fault("connections closed at the broker", _close_connections, 5.0),
     Fault("decide workers killed", _kill_workers, 1.0),
     Fault("broker killed", _kill_broker, BROKER_AWAY_S + 10.0),
     Fault("portal killed", _kill_portal, 10.0),
-    Fault("three agents killed", _kill_agents(*VICTIMS), 5.0),
+    Fault("three agents killed", _kill_agents(*BUSY), 5.0),
     Fault("leader frozen", _freeze_leader, FROZEN_S),
     Fault("store's disk full", _fill_disk, DISK_FULL_S, needs_disk=True),
     Fault("leader killed again", _kill_leader, 5.0),
     Fault("agent frozen", _freeze_agent, FROZEN_S),
-    Fault("host dead", _kill_host, HOST_AWAY_S),
+    Fault("host dead", _kill_host, HOST_AWAY_S + 10.0),
     Fault("logs cut, SIGHUP", _cut_logs, 1.0),
     Fault("connections closed again", _close_connections, 5.0),
 )

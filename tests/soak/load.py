@@ -47,7 +47,6 @@ PAGES = (
     "/audit",
     "/reports",
     "/forecast",
-    "/by-hand",
 )
 COMMANDS = (
     ("status",),
@@ -98,7 +97,7 @@ class Ledger:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where the load finds the cluster. `portal_port` 0: there is no portal. nodes: those that may be drained."""
+    """Where the load finds the cluster. nodes: those that may be drained, and whose VMs may be let go."""
 
     broker: str
     socket: Path
@@ -211,7 +210,7 @@ class Meddler(Worker):
         kept.accepted = self._ask(lambda word: SubmitJob(word, job)).done
         vm = f"{kept.name}#0"
         home = self._home(vm)
-        if home and self._ask(lambda word: ForgetVm(word, kept.name)).done:
+        if home in self._place.nodes and self._ask(lambda word: ForgetVm(word, kept.name)).done:
             CLOCK.sleep(KEPT_S / 2)
             if self._ask(lambda word: AdoptVm(word, home, vm, adopted)).done:
                 self._ledger.did("adoptions")
