@@ -137,8 +137,8 @@ def _message(message: Message, how: str, sender: str) -> Line | None:
     if isinstance(message, Watch):
         fields = {"term": message.term, "number": message.number, "targets": len(message.targets)}
         return Line("info", f"watch {how}", fields)
-    if isinstance(message, Hello):
-        return Line("info", f"hello {how}", {"term": message.term})
+    if isinstance(message, Hello):  # a controller says it to every node, and once a minute to those that are silent
+        return Line("info" if how == "received" else "debug", f"hello {how}", {"term": message.term})
     if isinstance(message, Request | OnBehalf):
         return _request(message, how, sender)
     return None

@@ -7,7 +7,7 @@ import pytest
 from daemons.behalf import on_behalf
 from shared import trace
 from shared.effects import Input, Probed, Received, Scraped
-from shared.messages import CancelJob, DryRun, Message, Query
+from shared.messages import CancelJob, DryRun, Hello, Message, Query
 
 
 def heard(message: Message) -> trace.Line:
@@ -29,6 +29,14 @@ def test_a_query_is_named_and_a_change_is_logged() -> None:
     assert heard(Query("q", "node", "n1")).fields["what"] == "node"
     assert heard(Query("q", "node", "n1")).fields["subject"] == "n1"
     assert heard(CancelJob("c", "job")).level == "info"
+
+
+def test_a_hello_is_logged_where_it_is_heard() -> None:
+    """A node that is silent for days is greeted once a minute, and in the line is not even its name."""
+    sent = trace.of_sent(Hello(1))
+    assert sent is not None
+    assert sent.level == "debug"
+    assert heard(Hello(1)).level == "info"
 
 
 def test_what_fails_for_a_day_is_told_once_an_hour_for_each_subject() -> None:
