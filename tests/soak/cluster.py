@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import shutil
+import signal
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
@@ -86,8 +88,18 @@ class Soak(Town):
         script = str(Path(hurried_controller.__file__))
         for process in self.lab.controllers.values():
             file = process.command[-1]
-            hurry = [str(DECIDE_S), str(self.keep_s / 4)]
+            hurry = [str(DECIDE_S), str(self.keep_s / 4), str(self.threads_file)]
             process.command = [sys.executable, "-P", script, *hurry, "--config", file]
+
+    @property
+    def threads_file(self) -> Path:
+        """What the threads of the controller were at when they were asked."""
+        return self.lab.folder / "threads.txt"
+
+    def dump_threads(self) -> None:
+        """Have the controller add to that."""
+        for process in self.lab.controllers.values():
+            os.kill(process.pid, signal.SIGUSR2)
 
     def _write_config(self, port: int) -> None:
         super()._write_config(port)

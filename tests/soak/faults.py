@@ -20,7 +20,7 @@ DISK_FULL_S = 30.0
 HOST_AWAY_S = 12.0
 RECOVERED_S = 60.0  # for all nodes to be up, without an alarm, and for a new job to be done
 REST_S = 5.0
-CLOSED = "soak"
+CLOSED = "connections closed by hand"
 BUSY = ("n1", "n3", "n4")  # they are given VMs first
 
 
@@ -137,7 +137,16 @@ def _kill_host(soak: Soak) -> None:
 
 
 def _close_connections(soak: Soak) -> None:
-    soak.broker.ctl("close_all_connections", CLOSED)
+    before = _connections(soak)
+    soak.broker.ctl("close_all_connections", "--vhost", soak.vhost, CLOSED)
+    soak.until(lambda: all(now > had for now, had in zip(_connections(soak), before, strict=True)), RECOVERED_S, CLOSED)
+
+
+def _connections(soak: Soak) -> list[int]:
+    """How often each agent and the controller have connected."""
+    soak.watched.look(CLOCK.monotonic_s())
+    daemons_of = (*soak.lab.agents.values(), *soak.lab.controllers.values())
+    return [soak.watched.logs[daemon.name].counts["connected"] for daemon in daemons_of]
 
 
 # Those that begin a process anew come first: what it then takes is not growth.

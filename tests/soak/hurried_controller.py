@@ -1,6 +1,8 @@
 """`trimtab-controller` in a hurry: as the daemon, but it decides and prunes history more often than a file may say.
 
-python -P tests/soak/hurried_controller.py DECIDE_S PRUNE_S --config FILE
+python -P tests/soak/hurried_controller.py DECIDE_S PRUNE_S THREADS --config FILE
+
+On SIGUSR2 it adds to the file THREADS what its threads are at.
 """
 
 from __future__ import annotations
@@ -53,11 +55,12 @@ def run(decide_s: float, prune_s: float, path: Path, config: ControllerConfig) -
     return shell.run()
 
 
-def main(decide_s: str, prune_s: str, *arguments: str) -> int:
+def main(decide_s: str, prune_s: str, threads: str, *arguments: str) -> int:
     """The command; returns its exit status."""
-    faulthandler.register(signal.SIGUSR2)  # what its threads do goes to the log
     act = partial(run, float(decide_s), float(prune_s))
-    return startup.Daemon("trimtab-controller", ControllerConfig, "", act, check).main(arguments)
+    with Path(threads).open("a") as file:
+        faulthandler.register(signal.SIGUSR2, file)
+        return startup.Daemon("trimtab-controller", ControllerConfig, "", act, check).main(arguments)
 
 
 if __name__ == "__main__":

@@ -90,9 +90,11 @@ class Run:
     def _be_calm(self) -> None:
         made = self.soak
         begin_s, decisions = CLOCK.monotonic_s(), self._decisions()
+        made.dump_threads()
         self._say("the calm phase begins")
         made.pause(max(CALM_FRAC * self.seconds, self.seconds - self._passed_s))
         end_s = CLOCK.monotonic_s()
+        made.dump_threads()
         if not made.normal(end_s - 5.0):
             self.outcome.wrong.append(f"not well at the end of the calm phase: {made.status.latest[1].get('alarms')}")
         per_s = (self._decisions() - decisions) / (end_s - begin_s)
@@ -101,6 +103,8 @@ class Run:
         self.outcome.wrong += made.watched.restarted(begin_s, end_s)
         for course in self.outcome.courses:
             self.outcome.wrong += course.faults()
+            if course.threads.grown and course.name.startswith("controller"):
+                self.tell(made.threads_file.read_text())
         self.outcome.counts["decisions per s in the calm phase"] = per_s
 
     def _end(self) -> None:
@@ -114,7 +118,7 @@ class Run:
         except AssertionError as error:
             self.outcome.wrong.append(str(error).splitlines()[0])
         self._judge_jobs()
-        made.do("web", "remove", APP, "--yes")
+        made.do("web", "remove", APP)
         made.until(lambda: not made.lab.homes(), OVER_S, "the end of all VMs")
         made.end_load(*made.workers)
         doubles = made.lab.fake.state()["doubles"]
