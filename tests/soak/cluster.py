@@ -49,6 +49,7 @@ DECIDE_S = 0.6  # 3,000 in half an hour, a month of one in a quarter of an hour
 STORE_MIB = 160
 DAY_S = 86_400.0
 LOOK_S = 1.0
+CROWD, CROWD_S = 12, 15.0
 MORTAL = "n2"  # the host that dies: nobody drains it, or lets its VMs go
 CONTROLLER: Mapping[str, Any] = {
     "periods": {"report_s": REPORT_S, "reconcile_s": 1.0, "web_adjust_s": 2.0, "decide_s": 5.0, "probe_s": 2.0},
@@ -130,6 +131,7 @@ class Soak(Town):
             PEOPLE_PASSWORD,
             JANE,
         )
+        self.place = place
         self.status = StatusWatcher(place, self.times, seed)
         web = WebLoad(place, self.times, seed)
         web.submit()
@@ -150,6 +152,15 @@ class Soak(Town):
         )
         for worker in self.workers:
             worker.start()
+
+    def fill_pools(self) -> None:
+        """Have many look at pages at a time: the portal's threads begin when they are needed, and stay."""
+        crowd = [Pages(self.place, Times(), number) for number in range(CROWD)]
+        for each in crowd:
+            each.start()
+        self.pause(CROWD_S)
+        self.end_load(*crowd)
+        assert [each.error for each in crowd if each.error is not None] == []
 
     def end_load(self, *workers: Worker) -> None:
         """Let workers finish what they are at."""

@@ -305,9 +305,12 @@ class Visitor:
         """The answer to a request, logged in. Raises OSError or HTTPException while there is no portal."""
         answer = self._send("GET", path)
         if answer.status == 303:
+            to = answer.headers["location"]
             answer.read()
-            self._log_in()
-            answer = self._send("GET", path)
+            if to.startswith("/login"):
+                self._log_in()
+                to = path
+            answer = self._send("GET", to)
         return answer
 
     def close(self) -> None:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from tests.integration.harness import CLOCK
 from tests.integration.private_broker import PrivateBroker
-from tests.soak.cluster import REPORT_S, Soak, daemons, soak
+from tests.soak.cluster import NODES, REPORT_S, Soak, daemons, soak
 from tests.soak.faults import FAULTS, RECOVERED_S, Fault, Recovery, suffer
 from tests.soak.judge import CYCLES_MIN, Causes, Course, Said, said
 from tests.soak.load import APP
@@ -63,6 +63,7 @@ class Run:
         made.until(lambda: made.normal(self._begun_s), RECOVERED_S, "a cluster without alarms")
         made.pause(WARM_UP_FRAC * self.seconds)
         self._suffer()
+        made.fill_pools()
         made.pause(SETTLE_FRAC * self.seconds)
         self._be_calm()
         self._end()
@@ -171,6 +172,7 @@ class Run:
             sum(one.instances for one in entries),
             made.requests + made.pages.count,
             round(self._passed_s / (made.keep_s / 4)) + 1,
+            made.ledger.done.get("drains", 0) + NODES * (1 + len(self.outcome.recoveries)),
         )
         for daemon in daemons(made):
             self.outcome.said += said(daemon.name, counts[daemon.name], causes)
@@ -198,13 +200,13 @@ def report(outcome: Outcome) -> str:
     """What came of it, for people."""
     lines = [
         f"{'process':28} {'RSS begin':>10} {'end KiB':>9} {'KiB/1,000':>10} {'cycles':>7} "
-        f"{'fds':>8} {'threads':>8} {'CPU':>6}"
+        f"{'fds (most)':>14} {'threads':>14} {'CPU':>6}"
     ]
     for one in sorted(outcome.courses, key=lambda course: _natural(course.name)):
         judged = "" if one.cycles >= CYCLES_MIN else " (slope not judged: too few cycles)"
         lines.append(
             f"{one.name:28} {one.begin_kib:10.0f} {one.end_kib:9.0f} {one.kib_per_1000:+10.0f} {one.cycles:7.0f} "
-            f"{one.descriptors.first:>3}->{one.descriptors.last:<3} {one.threads.first:>3}->{one.threads.last:<3} "
+            f"{one.descriptors!s:>14} {one.threads!s:>14} "
             f"{one.cpu_frac:6.1%}{judged}"
         )
     lines += ["", f"{'fault':34} {'answers':>8} {'normal':>8} {'new job':>8}  (s)"]

@@ -26,7 +26,7 @@ from tests.soak.judge import (
 from tests.soak.watching import LogTail, children, read
 
 TIMES_S = [float(second) for second in range(800)]
-CALM = Levels(10, 10)
+CALM = Levels(10, 10, 12)
 
 
 def course(kib_per_1000: float, cycles: float = 2 * CYCLES_MIN, **fields: Levels) -> Course:
@@ -58,13 +58,13 @@ def test_many_samples_are_thinned() -> None:
     assert slope(day_s, [2.0 * at for at in day_s]) == pytest.approx(2.0)
 
 
-def test_levels_are_the_highest_of_the_first_and_the_last_third() -> None:
-    """One reading of what is open for a moment counts in both."""
-    assert levels([10, 11, 10, 15, 10, 10, 11, 10, 10]) == Levels(11, 11)
-    assert not levels([10, 11, 10, 15, 10, 10, 11, 10, 10]).grown
-    assert levels([10, 10, 10, 11, 11, 11]).grown
+def test_levels_are_what_stays() -> None:
+    """What is open for a moment counts nowhere; one thing that leaks in the middle does."""
+    assert levels([10, 11, 10, 15, 10, 10, 10, 10, 19]) == Levels(10, 10, 19)
+    assert not levels([10, 11, 10, 15, 10, 10, 10, 10, 19]).grown
+    assert levels([10, 10, 12, 11, 13, 11, 11, 14, 11]).grown
     assert not levels([11, 11, 11, 10, 10, 10]).grown
-    assert levels([]) == Levels(0, 0)
+    assert levels([]) == Levels(0, 0, 0)
 
 
 def test_what_a_process_must_not_do() -> None:
@@ -73,7 +73,7 @@ def test_what_a_process_must_not_do() -> None:
     assert course(-5_000.0).faults() == []
     assert len(course(SLOPE_KIB_MAX + 1.0).faults()) == 1
     assert course(9_000.0, cycles=CYCLES_MIN - 1.0).faults() == []  # too few to say so
-    assert len(course(0.0, cycles=1.0, descriptors=Levels(10, 11), threads=Levels(9, 12)).faults()) == 2
+    assert len(course(0.0, cycles=1.0, descriptors=Levels(10, 11, 11), threads=Levels(9, 12, 13)).faults()) == 2
 
 
 def line(event: str, level: str = "info", **values: object) -> str:
@@ -105,7 +105,7 @@ def test_lines_are_counted_without_their_values() -> None:
 
 def test_lines_are_judged_by_what_has_caused_them() -> None:
     """A thousand decisions may each be told; who says something else so often says it too often."""
-    causes = Causes(3_600.0, decisions=1_000, jobs=50, vms=100, requests=10, prunes=4)
+    causes = Causes(3_600.0, decisions=1_000, jobs=50, vms=100, requests=10, prunes=4, nodes=0)
     told = {"decision computed": 1_000, "happened: job-started": 50, "publish refused": 101, "not connected": 100}
     lines = {one.key: one for one in said("x", told, causes)}
 
@@ -118,7 +118,7 @@ def test_lines_are_judged_by_what_has_caused_them() -> None:
 
 def test_a_short_time_has_a_burst_of_lines_and_no_more() -> None:
     """A fault that lasts a minute may be told as often as one that lasts an hour."""
-    causes = Causes(180.0, 0, 0, 0, 0, 0)
+    causes = Causes(180.0, 0, 0, 0, 0, 0, 0)
     assert not said("x", {"not connected": int(BURST)}, causes)[0].too_often
     assert said("x", {"not connected": int(BURST) + 1}, causes)[0].too_often
 

@@ -44,13 +44,20 @@ def read(pid: int, at_s: float) -> Reading | None:
 
 
 def children(pid: int) -> list[tuple[str, int]]:
-    """What a process has started: what each is, by its command line, and its id."""
-    found: list[tuple[str, int]] = []
+    """What a process has started, the first first: what each is, by its command line, and its id."""
+    found: list[int] = []
     with suppress(OSError):
         for task in (PROC / str(pid) / "task").iterdir():
-            for child in map(int, (task / "children").read_text().split()):
-                found.append((_kind(child), child))
-    return sorted(found)
+            found += map(int, (task / "children").read_text().split())
+    return [(_kind(child), child) for child in sorted(found, key=_begun)]
+
+
+def _begun(pid: int) -> int:
+    """When a process has begun, in ticks; ids begin anew at some time."""
+    try:
+        return int((PROC / str(pid) / "stat").read_text().rpartition(")")[2].split()[19])
+    except OSError:
+        return 0
 
 
 def _kind(pid: int) -> str:
