@@ -9,18 +9,18 @@ from tests.integration.private_broker import PrivateBroker
 from tests.integration.scene import LIMIT_S, Scene, log_lines, scene
 from tests.soak.watching import Reading, read
 
-WARM_UP, LOSSES, AT_ONCE = 20, 100, 10
+WARM_UP, LOSSES, AT_ONCE = 20, 100, 20
 GROWN_KIB_MAX = 200
 LOSS_S = 5.0  # for both to be there again and to have settled, a loss at most
 # Closes the connections of agents and controllers, so many times, each time once there are both again.
 CLOSE = """
 Ours = fun() -> [Pid || Pid <- rabbit_networking:connections(),
-  [{{user, User}}] <- [catch rabbit_reader:info(Pid, [user])],
+  [{{user, User}}, {{vhost, <<"{vhost}">>}}] <- [catch rabbit_reader:info(Pid, [user, vhost])],
   lists:prefix("agent.", binary_to_list(User)) orelse lists:prefix("controller.", binary_to_list(User))] end,
 Wait = fun Wait(0) -> gone; Wait(Left) ->
   case length(Ours()) >= 2 of true -> ok; false -> timer:sleep(100), Wait(Left - 1) end end,
 lists:foreach(fun(_) -> Wait(300), timer:sleep(500),
-  [rabbit_networking:close_connection(Pid, <<"soak">>) || Pid <- Ours()], timer:sleep(200) end, lists:seq(1, {count})).
+  [catch rabbit_networking:close_connection(Pid, <<"soak">>) || Pid <- Ours()], timer:sleep(200) end, lists:seq(1, {count})).
 """
 
 
@@ -33,7 +33,7 @@ def lose(town: Scene, daemons: list[Process], count: int) -> None:
     """Let both lose their connections so many times, and wait until they are back."""
     before = [connections(daemon) for daemon in daemons]
     for at in range(0, count, AT_ONCE):
-        town.broker.ctl("eval", CLOSE.format(count=min(AT_ONCE, count - at)))
+        town.broker.ctl("eval", CLOSE.format(count=min(AT_ONCE, count - at), vhost=town.vhost))
         town.lab.tend()
 
     def back() -> bool:
