@@ -20,7 +20,8 @@ Ours = fun() -> [Pid || Pid <- rabbit_networking:connections(),
 Wait = fun Wait(0) -> gone; Wait(Left) ->
   case length(Ours()) >= 2 of true -> ok; false -> timer:sleep(100), Wait(Left - 1) end end,
 lists:foreach(fun(_) -> Wait(300), timer:sleep(500),
-  [catch rabbit_networking:close_connection(Pid, <<"soak">>) || Pid <- Ours()], timer:sleep(200) end, lists:seq(1, {count})).
+  [catch rabbit_networking:close_connection(Pid, <<"soak">>) || Pid <- Ours()],
+  timer:sleep(200) end, lists:seq(1, {count})).
 """
 
 
