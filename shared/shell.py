@@ -351,7 +351,7 @@ class Shell:
         """Logged more and more rarely: a broker may be away for days."""
         self._bus = None
         self._refused_count += 1
-        if _is_told(self._refused_count, REFUSED_TOLD):
+        if trace.is_told(self._refused_count, REFUSED_TOLD):
             self.log.warning("not connected", reason=disconnected.reason, retry_s=round(disconnected.retry_s, 1))
 
     def _buried(self, buried: Buried) -> None:
@@ -407,7 +407,7 @@ class Shell:
     def _dead_letter(self, effect: fx.DeadLetter) -> None:
         """Logged more and more rarely: whoever sends what must be refused may never end."""
         self._dead_count += 1
-        if _is_told(self._dead_count, BURIED_TOLD):
+        if trace.is_told(self._dead_count, BURIED_TOLD):
             self.log.warning("refused delivery", count=self._dead_count, reason=effect.reason)
         if self._bus is not None:
             self._bus.dead_letter(effect.delivery, effect.reason)
@@ -425,8 +425,3 @@ class Shell:
         except PermanentError as error:
             self.log.error("queue not declared", queue=queue.name, error=str(error))
         del self._undeclared[queue.name]
-
-
-def _is_told(count: int, always: int) -> bool:
-    """Whether the log is told of something for the `count`th time: `always` at first, then each power of two."""
-    return count <= always or count & (count - 1) == 0

@@ -68,6 +68,11 @@ class Repeats:
         return line.level
 
 
+def is_told(count: int, always: int) -> bool:
+    """Whether the log is told of something for the `count`th time: `always` at first, then each power of two."""
+    return count <= always or count & (count - 1) == 0
+
+
 def of_input(event: fx.Input) -> Line | None:
     """What to log of an input, None for what is too common to be worth it."""
     if type(event) is fx.Received:

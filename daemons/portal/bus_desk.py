@@ -17,6 +17,8 @@ from shared.logs import get_logger
 from shared.messages import Query, Reply, Request
 from shared.ports import Bus, Clock
 from shared.pump import Batch, Blocked, Buried, Connected, Disconnected, Failed, Link, News, Pump, Unblocked
+from shared.shell import REFUSED_TOLD
+from shared.trace import is_told
 
 PREFETCH = 1000
 ANSWER_S = 8.0
@@ -40,6 +42,7 @@ class BusDesk:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._bus: Bus | None = None
         self._down: tuple[float, str] | None = None  # since when, and why
+        self._refused_count = 0
         self._silent_s: float | None = None
         self._waiting: dict[str, tuple[bytes, asyncio.Future[Reply]]] = {}
         self.on_defect: Callable[[BaseException], None] | None = None
@@ -149,14 +152,12 @@ class BusDesk:
                     self._take_reply(each)
                 self._pump.taken()
             case Connected():
-                self._bus, self._down = news.bus, None
+                self._bus, self._down, self._refused_count = news.bus, None, 0
                 get_logger("portal").info("connected to the broker")
                 for body, _ in self._waiting.values():
                     self._send(body)
             case Disconnected():
-                self._bus = None
-                self._down = (self._clock.now_s() if self._down is None else self._down[0], news.reason)
-                get_logger("portal").warning("no connection to the broker", reason=news.reason, retry_s=news.retry_s)
+                self._disconnected(news)
             case Blocked() | Buried():
                 get_logger("portal").warning("the bus", reason=news.reason)
             case Failed():
@@ -165,6 +166,14 @@ class BusDesk:
                     self.on_defect(news.error)
             case Unblocked() | _:
                 return
+
+    def _disconnected(self, news: Disconnected) -> None:
+        """Logged more and more rarely: a broker may be away for days."""
+        self._bus = None
+        self._down = (self._clock.now_s() if self._down is None else self._down[0], news.reason)
+        self._refused_count += 1
+        if is_told(self._refused_count, REFUSED_TOLD):
+            get_logger("portal").warning("no connection to the broker", reason=news.reason, retry_s=news.retry_s)
 
     def _take_reply(self, event: fx.Input) -> None:
         if not isinstance(event, fx.Received) or not event.sender.startswith(topology.CONTROLLER_USER_PREFIX):

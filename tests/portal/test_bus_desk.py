@@ -8,6 +8,7 @@ from queue import Empty, SimpleQueue
 from typing import Any
 
 import pytest
+from structlog.testing import capture_logs
 
 from daemons.behalf import asked_by
 from daemons.portal.bus_desk import BusDesk
@@ -21,6 +22,7 @@ from shared.errors import BusUnavailable
 from shared.messages import DrainNode, OnBehalf, Query, Reply
 from shared.operator_messages import WHY_LENGTH_MAX
 from shared.ports import BusEvent, Delivery, Lost
+from shared.pump import Connected, Disconnected
 
 USER = "portal.p"
 
@@ -227,3 +229,18 @@ def test_a_broker_that_is_away_is_told_at_once() -> None:
             desk.close()
 
     asyncio.run(story())
+
+
+def test_a_broker_that_is_away_for_a_day_fills_no_log() -> None:
+    """Given an attempt every 30 s, then ten are logged and few later; of the next loss, too."""
+    desk, bus = desk_of(BusUnavailable("refused")), Answering(good)
+
+    def said(times: int) -> int:
+        with capture_logs() as logged:
+            for _ in range(times):
+                desk._take(Disconnected("refused", 30.0))
+        return len(logged)
+
+    assert said(2_880) == 10 + 8  # 16, 32, ... 2,048
+    desk._take(Connected(bus))
+    assert said(3) == 3
