@@ -10,6 +10,7 @@ from random import Random
 from shared.messages import BUSY, Reply, Request
 from tests.integration.harness import CLOCK, RESEND_S, Operator
 
+AGAIN_S = 0.5  # while there is no broker an answer is missing at once
 GIVEN_UP_S = 240.0  # longer than anything that is done to the cluster
 
 
@@ -51,8 +52,7 @@ class Asker(Operator):
             if reply is not None and reply.code != BUSY:
                 self._times.add(what or request.KIND, CLOCK.monotonic_s() - begun_s)
                 return reply
-            if reply is not None:
-                CLOCK.sleep(0.2)
+            CLOCK.sleep(AGAIN_S)
             if CLOCK.monotonic_s() - begun_s > GIVEN_UP_S:
                 raise AssertionError(f"no answer to {request} within {GIVEN_UP_S:g} s")
         return None
