@@ -78,7 +78,7 @@ def alteration(placement: str | None, provisioning: str | None, given: Sequence[
 def _value(text: str) -> Any:
     try:
         return json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         return text
 
 

@@ -58,6 +58,8 @@ def read(path: str, owner: int = 0) -> Policy:
         table = tomllib.loads(content.decode())
     except ValueError as error:
         raise Refusal(f"{path}: {error}") from error
+    except RecursionError as error:
+        raise Refusal(f"{path}: nested too deeply") from error
     return _policy(path, table)
 
 

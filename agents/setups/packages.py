@@ -87,7 +87,7 @@ def _line(channel: socket.socket, deadline: Deadline) -> bytes:
 def _read(said: bytes) -> dict[str, object]:
     try:
         answer = json.loads(said)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise TransientError("the helper's answer cannot be read") from error
     if not isinstance(answer, dict):
         raise TransientError("the helper's answer cannot be read")

@@ -381,7 +381,7 @@ def _of_all(wish: Wish, part: float, words: str) -> tuple[float, str]:
 def _read(path: Path) -> dict[str, Any] | None:
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         return None
     return found if isinstance(found, dict) else None
 

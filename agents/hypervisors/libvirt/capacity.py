@@ -210,7 +210,7 @@ def _card(content: bytes) -> Card | None:
     try:
         found = json.loads(content)
         return Card(**_checked(found))
-    except (ValueError, TypeError):
+    except (ValueError, TypeError, RecursionError):
         return None
 
 

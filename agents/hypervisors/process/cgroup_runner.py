@@ -192,7 +192,7 @@ class CgroupRunner:
     def _exit(self, name: str) -> Exit | None:
         try:
             return Exit(int(json.loads((self._state / name / supervise.EXIT).read_text("utf-8"))["status"]))
-        except (OSError, ValueError, KeyError, TypeError):
+        except (OSError, ValueError, KeyError, TypeError, RecursionError):
             return None
 
     def _supervisor(self, name: str) -> int:
@@ -200,7 +200,7 @@ class CgroupRunner:
         try:
             said = json.loads((self._state / name / supervise.RUN).read_text("utf-8"))
             pid, ticks = int(said["pid"]), int(said["ticks"])
-        except (OSError, ValueError, KeyError, TypeError):
+        except (OSError, ValueError, KeyError, TypeError, RecursionError):
             return 0
         return pid if ticks and supervise.start_ticks(pid) == ticks else 0
 

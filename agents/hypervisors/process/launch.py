@@ -24,7 +24,10 @@ def read(path: Path) -> dict[str, Any]:
         content = file.read(BYTES_MAX + 1)
     if len(content) > BYTES_MAX:
         raise ValueError(f"{path} is too large")
-    said = json.loads(content)
+    try:
+        said = json.loads(content)
+    except RecursionError as error:
+        raise ValueError(f"{path} is nested too deeply") from error
     words, environment = said["words"], said["environment"]
     if not (isinstance(words, list) and words and all(isinstance(word, str) for word in words)):
         raise ValueError(f"{path}: words")

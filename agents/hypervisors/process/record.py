@@ -109,5 +109,5 @@ def read(folder: Path) -> Record | None:
         return replace(
             Record(**found), state=VmState(found["state"]), before=Usage(**found["before"]), used=Usage(**found["used"])
         )
-    except (OSError, ValueError, TypeError):
+    except (OSError, ValueError, TypeError, RecursionError):
         return None
