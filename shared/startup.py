@@ -72,10 +72,7 @@ class Daemon(Generic[C]):
 
     def main(self, arguments: Sequence[str] | None = None) -> int:
         """Parse the arguments, read the file and run; see the class for what is returned."""
-        parser = argparse.ArgumentParser(prog=self.name)
-        parser.add_argument("--config", default=self._default, metavar="FILE", help="default: %(default)s")
-        parser.add_argument("--check", action="store_true", help="read the configuration, say what is wrong, and end")
-        given = parser.parse_args(arguments)
+        given = self.parser().parse_args(arguments)
         path = Path(given.config)
         try:
             settings = self.read(path, given.check)
@@ -90,6 +87,13 @@ class Daemon(Generic[C]):
         gc.set_threshold(GARBAGE_AFTER, *gc.get_threshold()[1:])
         with _ending_at_once():
             return self._guarded(path, settings)
+
+    def parser(self) -> argparse.ArgumentParser:
+        """What reads the arguments."""
+        parser = argparse.ArgumentParser(prog=self.name)
+        parser.add_argument("--config", default=self._default, metavar="FILE", help="default: %(default)s")
+        parser.add_argument("--check", action="store_true", help="read the configuration, say what is wrong, and end")
+        return parser
 
     def read(self, path: Path, only_look: bool = False) -> C:
         """The configuration with the passwords that its files hold. Raises InvalidInput with every problem. To
