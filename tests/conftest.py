@@ -95,7 +95,12 @@ def data_folder() -> Path:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """What a test failed with at its first try (`--reruns`), also where it passed later: a defect to look into."""
+    """What a test failed with at its first try (`--reruns`), also where it passed later: a defect to look into. Then
+    how much the fuzz tests tried, and what it took."""
     for report in terminalreporter.stats.get("rerun", []):
         terminalreporter.section(f"first try of {report.nodeid}", sep="_")
         terminalreporter.line(report.longreprtext)
+    for report in terminalreporter.stats.get("passed", []) + terminalreporter.stats.get("failed", []):
+        for name, words in report.user_properties:
+            if name == "fuzz":
+                terminalreporter.line(f"{report.nodeid}: {words}")

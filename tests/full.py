@@ -27,6 +27,7 @@ PACKAGE_TESTS = (
 )
 OWN_PART = ("tests/lab", "tests/browser", "tests/soak", *PACKAGE_TESTS)
 SEEDS, DAYS = os.environ.get("SEEDS", "0-199"), os.environ.get("DAYS", "0-19")
+FUZZ = os.environ.get("FUZZ", "500000")
 SKIPPED = re.compile(r"^SKIPPED \[\d+\] (.+)$", re.MULTILINE)
 RETRIED = re.compile(r"\b(\d+) rerun\b")
 TAIL_LINES = 40
@@ -77,6 +78,11 @@ PARTS = (
     Part("soak", "half an hour of real daemons, with faults and a month of decisions", (_pytest("full", "tests/soak"),)),
     Part("lab", "hosts with libvirt and QEMU", (_pytest("full or accept", "tests/lab"),)),
     Part("browser", "every page of the portal in Chromium", (_pytest("full", "tests/browser"),)),
+    Part(
+        "fuzz",
+        "half a million inputs that are nearly right",
+        ((sys.executable, "-m", "tests.fuzz", "--cases", FUZZ),),
+    ),
     Part(
         "packages",
         "the Debian packages on machines of their own, known vulnerabilities of what they hold",
