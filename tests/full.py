@@ -75,7 +75,7 @@ PARTS = (
         "what measures this machine's time",
         (_pytest("(full or accept) and alone", *_ignored(), "tests"),),
     ),
-    Part("soak", "half an hour of real daemons, with faults and a month of decisions", (_pytest("full", "tests/soak"),)),
+    Part("soak", "real daemons for half an hour: faults, a month of decisions", (_pytest("full", "tests/soak"),)),
     Part("lab", "hosts with libvirt and QEMU", (_pytest("full or accept", "tests/lab"),)),
     Part("browser", "every page of the portal in Chromium", (_pytest("full", "tests/browser"),)),
     Part(

@@ -123,8 +123,8 @@ def _metrics(_: Scene, path: Path) -> str:
 def _helper(_: Scene, path: Path) -> str:
     import os
 
+    from agents.helper.errors import Refusal
     from agents.helper.policy import read
-    from agents.helper.request import Refusal
 
     return called(lambda: read(str(path), os.getuid()), Refusal)
 

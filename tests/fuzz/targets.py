@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import cache, partial
 
+from shared.messages import MESSAGES, Message
 from tests.fuzz import messages, options, readers
 from tests.fuzz.scene import Scene
 
@@ -45,12 +46,12 @@ def targets() -> dict[str, Target]:
 
 
 def _messages() -> Iterator[Target]:
-    for cls in messages.MESSAGES:
+    for cls in MESSAGES:
         yield Target(f"message:{cls.KIND}", "messages", 1.0, partial(_message, messages.read, cls))
 
 
 def _cores() -> Iterator[Target]:
-    for cls in messages.MESSAGES:
+    for cls in MESSAGES:
         yield Target(f"core:{cls.KIND}", "cores", 1.0, partial(_message, messages.deliver, cls))
 
 
@@ -78,8 +79,8 @@ _MAKERS: dict[str, Callable[[], Iterator[Target]]] = {
 
 
 def _message(
-    run: Callable[[type[messages.Message], int, random.Random], str],
-    cls: type[messages.Message],
+    run: Callable[[type[Message], int, random.Random], str],
+    cls: type[Message],
     _: Scene,
     number: int,
     rng: random.Random,

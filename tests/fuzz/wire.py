@@ -44,10 +44,10 @@ class Wire(Rig):
             self.interrupted = True
             raise KeyboardInterrupt
 
-    def connect(self, bus: OperatorBus) -> Bus:
+    def connect(self, bus: OperatorBus, limit_s: float) -> Bus:
         """The operator's connection; at another address the real one, which nobody answers."""
         if bus.url != URL:
-            return Access().connect(bus)
+            return Access().connect(bus, limit_s)
         made = _Patience(self)
         self.connections += 1
         self.loop._actors[self.user] = made  # type: ignore[assignment]  # whoever is on the bus is an actor

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from agents.helper import policy
-from agents.helper.request import Refusal
+from agents.helper.errors import Refusal
 from agents.hypervisors.libvirt import capacity
 from agents.hypervisors.process import launch, record
 from agents.setups import packages
