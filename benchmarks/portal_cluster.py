@@ -29,7 +29,8 @@ from shared.clock import SystemClock
 from shared.messages import CreateEnvironment, Query, SubmitWeb
 from shared.webapp import Flow, WebApp
 from tests.integration.harness import OPERATOR, Process, toml, wait_for
-from tests.integration.private_broker import PrivateBroker, free_ports
+from tests.integration.private_broker import PrivateBroker
+from tests.ports import free_ports
 
 LOAD = Load(1_000)
 REPORTED = Load(LOAD.nodes - 1)  # the reports of the last node are sent one by one, to see when they are shown

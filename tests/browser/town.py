@@ -14,8 +14,9 @@ from shared.bus import topology
 from shared.bus.broker_setup import Account, definitions
 from tests.integration.environment_scene import PROVIDER, Estate
 from tests.integration.harness import Process, toml, user_url
-from tests.integration.private_broker import PrivateBroker, answers, free_ports
+from tests.integration.private_broker import PrivateBroker, answers
 from tests.integration.scene import LIMIT_S, PASSWORD, scene
+from tests.ports import free_ports
 
 PORTAL_USER = topology.PORTAL_USER_PREFIX + "browser"
 PEOPLE_PASSWORD = "correct horse staple"

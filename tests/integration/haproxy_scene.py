@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import re
 import shutil
-import socket
 import subprocess
 import sys
 import tempfile
@@ -23,6 +22,7 @@ from shared.effects import Backend, Balance, Balanced
 from shared.errors import TransientError
 from shared.webapp import Serving
 from tests.integration.debian import need_programs
+from tests.ports import free_port
 
 START_S = 20.0
 LIMIT_S = 5.0
@@ -71,13 +71,6 @@ asyncio.run(main())
 def need_haproxy() -> None:
     """Skip the test, or fail it when CI=true, without HAProxy and a load generator."""
     need_programs(("haproxy", "httperf"), ("haproxy", "httperf"))
-
-
-def free_port() -> int:
-    """One that nobody listens on."""
-    with socket.socket() as found:
-        found.bind(("", 0))
-        return int(found.getsockname()[1])
 
 
 def wait_until(what: str, holds: object, limit_s: float = START_S) -> None:
@@ -152,6 +145,7 @@ class Scene:
         return self.serving.port
 
     serving: Serving = field(default_factory=lambda: Serving(free_port(), free_port()))
+    other_listen: int = field(default_factory=free_port)
 
     def start(self) -> None:
         """HAProxy with its master; returns when it answers."""
@@ -239,7 +233,7 @@ class Scene:
     def dressed(self, order: Balance) -> Balance:
         """An order of the conformance suite with what HAProxy needs: node n1 is 127.0.0.1."""
         backends = tuple(replace(one, address=f"127.0.0.{one.node.removeprefix('n')}") for one in order.backends)
-        listen = self.serving.listen + (0 if order.app == "shop" else 1)
+        listen = self.serving.listen if order.app == "shop" else self.other_listen
         return replace(order, backends=backends, serving=replace(self.serving, listen=listen))
 
 

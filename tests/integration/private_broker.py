@@ -20,6 +20,7 @@ from pathlib import Path
 
 from sim_backend.conformance.rabbit_harness import BrokerUnderTest
 from tests.integration.debian import go_without, missing
+from tests.ports import free_ports
 
 PROGRAMS = Path("/usr/lib/rabbitmq/bin")  # the programs themselves: Debian's wrappers change user and folders
 PACKAGES = ("rabbitmq-server", "openssl")
@@ -177,17 +178,6 @@ class PrivateBroker:
             )
         self._processes.append(process)
         return process
-
-
-def free_ports(count: int) -> list[int]:
-    """Ports that nobody listens on now."""
-    sockets = [socket.socket() for _ in range(count)]
-    for one in sockets:
-        one.bind(("127.0.0.1", 0))
-    ports = [int(one.getsockname()[1]) for one in sockets]
-    for one in sockets:
-        one.close()
-    return ports
 
 
 def answers(port: int, address: str = LOOPBACK) -> bool:

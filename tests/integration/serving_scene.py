@@ -26,10 +26,11 @@ from tests.conformance.process_rig import need_cgroups, places
 from tests.integration import haproxy_scene
 from tests.integration.debian import need_programs
 from tests.integration.environment_scene import LEE, Estate
-from tests.integration.haproxy_scene import Generator, Load, free_port, need_haproxy
+from tests.integration.haproxy_scene import Generator, Load, need_haproxy
 from tests.integration.harness import Lab, Process, Section, merged, toml
 from tests.integration.private_broker import PrivateBroker
 from tests.integration.scene import PASSWORD, SOON_S
+from tests.ports import free_port
 
 PYTHON = "/usr/bin/python3"  # programs run as an account that may look into no other
 APP, ENVIRONMENT = "shop", "front"

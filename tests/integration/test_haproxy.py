@@ -21,7 +21,8 @@ from shared.effects import Balance
 from shared.errors import TransientError
 from shared.health import Probe, ProbeKind
 from shared.webapp import Distribution, FlowSample, Limits, Serving
-from tests.integration.haproxy_scene import CLOCK, LIMIT_S, Load, Scene, backend, free_port, haproxy_scene, wait_until
+from tests.integration.haproxy_scene import CLOCK, LIMIT_S, Load, Scene, backend, haproxy_scene, wait_until
+from tests.ports import free_port
 
 RATE = 100.0
 

@@ -31,7 +31,8 @@ from shared.ports import Confirm, Lost
 from sim_backend.conformance.bus_checks import CHECKS
 from sim_backend.conformance.bus_harness import BusHarness, Listener
 from sim_backend.conformance.rabbit_harness import RabbitHarness
-from tests.integration.private_broker import PrivateBroker, free_ports, under_test
+from tests.integration.private_broker import PrivateBroker, under_test
+from tests.ports import free_ports
 
 GARBAGE_BYTES = 10 * 1024 * 1024
 

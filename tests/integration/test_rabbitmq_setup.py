@@ -23,7 +23,8 @@ from shared.bus.shares import WEB
 from shared.bus.topology import ACTIONS, CONTROLLER_QUEUE, RESULTS, agent_queue
 from shared.errors import BusUnavailable, PermanentError
 from shared.ports import Delivery
-from tests.integration.private_broker import PROGRAMS, PrivateBroker, free_ports
+from tests.integration.private_broker import PROGRAMS, PrivateBroker
+from tests.ports import free_ports
 
 PEOPLE = (Account("controller.a", "one"), node_account("n1", "two"), Account("operator.ann", "three"))
 

@@ -10,8 +10,8 @@ from pathlib import Path
 import psycopg
 
 from tests.integration.debian import go_without, missing
-from tests.integration.private_broker import free_ports
 from tests.integration.test_postgresql import PACKAGE, USER, Cluster, binaries
+from tests.ports import free_ports
 
 LAB_NETWORKS = "10.99.0.0/16"
 DATABASE = "trimtab"

@@ -12,7 +12,6 @@ from xml.etree import ElementTree
 import pytest
 
 from tests.integration import debian
-from tests.integration.private_broker import free_ports
 from tests.lab import guest_disk, guest_linux, guest_sectors
 from tests.lab.guest_output import output, requests_served, units_done
 from tests.lab.guest_sectors import emulator, running
@@ -31,6 +30,7 @@ from tests.lab.guests import (
     web_guest,
 )
 from tests.lab.hosts import Host, HostSpec, Lab, lab_hosts
+from tests.ports import free_ports
 
 pytestmark = [pytest.mark.full, pytest.mark.alone]
 LIMIT_S = 60.0

@@ -9,11 +9,11 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 import pytest
 
 from shared.clock import SystemClock
-from tests.integration.private_broker import free_ports
 from tests.lab.clients import Clients
 from tests.lab.scenario import table
 from tests.lab.shares import Share, shares_of
 from tests.lab.verdicts import Finding
+from tests.ports import free_ports
 
 CLOCK = SystemClock()
 LIMIT_S = 20.0

@@ -15,7 +15,8 @@ from daemons.portal.account_command import account_command
 from shared.clock import SystemClock
 from tests.integration.debian import need_programs
 from tests.integration.harness import Process, toml
-from tests.integration.private_broker import CURVE, answers, free_ports, openssl
+from tests.integration.private_broker import CURVE, answers, openssl
+from tests.ports import free_ports
 
 CLOCK = SystemClock()
 PASSWORD = "correct horse staple"

@@ -16,7 +16,8 @@ import pytest
 from tests.architecture.sources import ROOT
 from tests.integration.debian import need_programs
 from tests.integration.harness import Process
-from tests.integration.private_broker import answers, free_ports
+from tests.integration.private_broker import answers
+from tests.ports import free_ports
 from tests.security.server import ATTACKER, CLOCK, PASSWORD, START_S, Attacked, attacked
 
 MADE_UP = "203.0.113."

@@ -20,9 +20,10 @@ from shared.model import Job, Stage
 from shared.shell import BEGIN_ANEW
 from tests.browser.town import JANE, PEOPLE_PASSWORD, PORTAL_USER, Town
 from tests.integration.harness import CLOCK, OPERATOR, PAUSE_S, Process, merged, user_url
-from tests.integration.private_broker import PrivateBroker, free_ports
+from tests.integration.private_broker import PrivateBroker
 from tests.integration.scene import PASSWORD, TRIMTAB, scene
 from tests.integration.test_bad_input import mounted
+from tests.ports import free_ports
 from tests.soak import hurried_controller
 from tests.soak.asking import Asker, Times, Worker
 from tests.soak.load import (

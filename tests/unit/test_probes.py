@@ -20,6 +20,7 @@ from shared.errors import InvalidInput, InvalidValue
 from shared.health import NO_ADDRESS, UNKNOWN_COMMAND, Probe, ProbeKind, Target
 from shared.lanes import Lane
 from shared.tomlfile import load
+from tests.ports import free_port
 
 LOOPBACK = "127.0.0.1"
 LIMIT_S = 0.3
@@ -78,12 +79,6 @@ def http(port: int, path: str = "/", limit_s: float = LIMIT_S) -> Probe:
 def told(probe: Probe, address: str = LOOPBACK) -> tuple[bool, str]:
     answer = probed(probe, address)
     return answer.ok, answer.detail
-
-
-def free_port() -> int:
-    with socket.create_server((LOOPBACK, 0)) as listening:
-        port: int = listening.getsockname()[1]
-        return port
 
 
 # --- HTTP ------------------------------------------------------------------------------------------------------------
