@@ -4,25 +4,16 @@ from __future__ import annotations
 
 import pytest
 
+from shared.bus import topology
 from tests.integration.harness import CLOCK, Process
 from tests.integration.private_broker import PrivateBroker
 from tests.integration.scene import LIMIT_S, Scene, log_lines, scene
 from tests.soak.watching import Reading, read
 
-WARM_UP, LOSSES, AT_ONCE = 20, 100, 20
+WARM_UP, LOSSES = 20, 100
 GROWN_KIB_MAX = 200
-LOSS_S = 5.0  # for both to be there again and to have settled, a loss at most
-# Closes the connections of agents and controllers, so many times, each time once there are both again.
-CLOSE = """
-Ours = fun() -> [Pid || Pid <- rabbit_networking:connections(),
-  [{{user, User}}, {{vhost, <<"{vhost}">>}}] <- [catch rabbit_reader:info(Pid, [user, vhost])],
-  lists:prefix("agent.", binary_to_list(User)) orelse lists:prefix("controller.", binary_to_list(User))] end,
-Wait = fun Wait(0) -> gone; Wait(Left) ->
-  case length(Ours()) >= 2 of true -> ok; false -> timer:sleep(100), Wait(Left - 1) end end,
-lists:foreach(fun(_) -> Wait(300), timer:sleep(1500),
-  [catch rabbit_networking:close_connection(Pid, <<"soak">>) || Pid <- Ours()],
-  timer:sleep(200) end, lists:seq(1, {count})).
-"""
+SETTLED_S = 0.5  # after both are connected, until they lose that again
+LAST_S = 5.0  # after the last
 
 
 def connections(process: Process) -> int:
@@ -31,21 +22,23 @@ def connections(process: Process) -> int:
 
 
 def lose(town: Scene, daemons: list[Process], count: int) -> None:
-    """Let both lose their connections so many times, and wait until they are back."""
-    before = [connections(daemon) for daemon in daemons]
-    for at in range(0, count, AT_ONCE):
-        town.broker.ctl("eval", CLOSE.format(count=min(AT_ONCE, count - at), vhost=town.vhost))
-        town.lab.tend()
+    """Have the broker close the connections of both so many times, each time once both are back."""
+    users = [topology.agent_user("n1"), topology.CONTROLLER_USER_PREFIX + "c1"]
+    for number in range(count):
+        before = [connections(daemon) for daemon in daemons]
+        for user in users:
+            town.api.call("DELETE", f"connections/username/{user}")
 
-    def back() -> bool:
-        return all(connections(daemon) >= had + count for daemon, had in zip(daemons, before, strict=True))
+        def back(before: list[int] = before) -> bool:
+            return all(connections(daemon) > had for daemon, had in zip(daemons, before, strict=True))
 
-    town.wait_for(back, LIMIT_S, f"{count} more connections of each")
+        town.wait_for(back, LIMIT_S, f"both after loss {number + 1}")
+        CLOCK.sleep(SETTLED_S)
 
 
 def readings(daemons: list[Process]) -> list[Reading]:
     """Both, a moment after."""
-    CLOCK.sleep(LOSS_S)
+    CLOCK.sleep(LAST_S)
     found = [read(daemon.pid, 0.0) for daemon in daemons]
     return [one for one in found if one is not None]
 
