@@ -203,7 +203,7 @@ def report(outcome: Outcome) -> str:
         f"{'fds (most)':>14} {'threads':>14} {'CPU':>6}"
     ]
     for one in sorted(outcome.courses, key=lambda course: _natural(course.name)):
-        judged = "" if one.cycles >= CYCLES_MIN else " (slope not judged: too few cycles)"
+        judged = "" if one.cycles >= CYCLES_MIN else " (not judged: too few cycles)"
         lines.append(
             f"{one.name:28} {one.begin_kib:10.0f} {one.end_kib:9.0f} {one.kib_per_1000:+10.0f} {one.cycles:7.0f} "
             f"{one.descriptors!s:>14} {one.threads!s:>14} "

@@ -72,8 +72,8 @@ def test_what_a_process_must_not_do() -> None:
     assert course(SLOPE_KIB_MAX).faults() == []
     assert course(-5_000.0).faults() == []
     assert len(course(SLOPE_KIB_MAX + 1.0).faults()) == 1
-    assert course(9_000.0, cycles=CYCLES_MIN - 1.0).faults() == []  # too few to say so
-    assert len(course(0.0, cycles=1.0, descriptors=Levels(10, 11, 11), threads=Levels(9, 12, 13)).faults()) == 2
+    assert course(9_000.0, CYCLES_MIN - 1.0, threads=Levels(9, 12, 13)).faults() == []  # too few to say so
+    assert len(course(0.0, descriptors=Levels(10, 11, 11), threads=Levels(9, 12, 13)).faults()) == 2
 
 
 def line(event: str, level: str = "info", **values: object) -> str:
