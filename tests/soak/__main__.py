@@ -33,7 +33,7 @@ def main() -> int:
     except (pytest.skip.Exception, pytest.fail.Exception) as reason:
         return _failed(IMPOSSIBLE, f"no soak can be made here: {reason}")
     except (AssertionError, RuntimeError) as error:
-        return _failed(WRONG, str(error))
+        return _failed(WRONG, str(error) or repr(error))
     _tell(f"\n{report(outcome)}")
     return WRONG if outcome.wrong else DONE
 

@@ -161,7 +161,8 @@ class Soak(Town):
             each.start()
         self.pause(CROWD_S)
         self.end_load(*crowd)
-        assert [each.error for each in crowd if each.error is not None] == []
+        errors = [each.error for each in crowd if each.error is not None]
+        assert not errors, f"a crowd of readers: {errors[0]!r}"
 
     def end_load(self, *workers: Worker) -> None:
         """Let workers finish what they are at."""
