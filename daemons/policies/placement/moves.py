@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
-
 import numpy as np
 
 from daemons.policies.placement.refusals import unfit, why_not
@@ -13,8 +11,6 @@ from shared.decision import Change, ChangeKind, Reason, ReasonCode
 from shared.model import Allotment
 from shared.snapshot import Floats, Ints, Snapshot, WorkloadState
 
-# Equal allotments come again and again; a lookup costs a fifth of making one.
-_allotment = lru_cache(maxsize=1 << 16)(Allotment)
 _DRAIN = Reason(ReasonCode.DRAIN)
 _NO_PLACE = frozenset(
     {
@@ -32,7 +28,7 @@ _NO_PLACE = frozenset(
 def allotments(snapshot: Snapshot, rows: Ints, cpu_mhz: Floats) -> tuple[Allotment, ...]:
     """Instance i on node row rows[i] with cpu_mhz[i]."""
     name_of = snapshot.nodes.names.__getitem__
-    return tuple(map(_allotment, map(name_of, rows.tolist()), cpu_mhz.tolist()))
+    return tuple(map(Allotment, map(name_of, rows.tolist()), cpu_mhz.tolist()))
 
 
 def held(snapshot: Snapshot, row: int) -> tuple[Ints, Floats]:
