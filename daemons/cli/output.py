@@ -200,10 +200,13 @@ class CommandGroup(click.Group):
             _report_interruption(ctx, status)
             ctx.exit(status)
         except click.Abort as error:
-            if not isinstance(error.__context__, KeyboardInterrupt):
-                raise
-            _report_interruption(ctx, INTERRUPTED)
-            ctx.exit(INTERRUPTED)
+            if isinstance(error.__context__, KeyboardInterrupt):
+                _report_interruption(ctx, INTERRUPTED)
+                ctx.exit(INTERRUPTED)
+            say("aborted")  # the answer to a question was no, or there was none
+            if ctx.meta.get(_META) == "json":
+                _put_error("aborted", "aborted")
+            ctx.exit(REFUSED)
 
 
 def _report_interruption(context: click.Context, status: int) -> None:

@@ -350,3 +350,15 @@ def test_values_in_words() -> None:
 def test_an_access_of_its_own_gives_new_ids() -> None:
     access = Access(clock=ManualClock())
     assert access.new_id() != access.new_id()
+
+
+def test_a_question_that_is_not_answered_with_yes_ends_in_words_and_in_json() -> None:
+    rig = Rig()
+    rig.run(30.0)
+
+    for words in (("nodes", "confirm-off", "n1"), ("vms", "confirm-gone", "a#0"), ("env", "destroy", "night")):
+        declined = rig.trimtab(*words, "--output", "json", input="n\n")
+
+        assert declined.exit_code == 1
+        assert json.loads(declined.stdout)["error"]["code"] == "aborted"
+        assert declined.stderr.endswith("aborted\n")
