@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import random
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -11,7 +12,7 @@ from functools import cache
 import click
 
 from tests.fuzz.mutations import DATES, NUMBERS, PATHS, SURROGATES, TEXTS
-from tests.fuzz.readers import ELSEWHERE, READERS
+from tests.fuzz.readers import ELSEWHERE, READERS, STREAMS
 from tests.fuzz.scene import Ended, Scene, judged
 from tests.fuzz.wire import Wire
 
@@ -134,6 +135,11 @@ def value_of(parameter: click.Parameter, rng: random.Random, is_long: bool) -> s
     return rng.choice(pool)
 
 
+def as_word(text: str) -> str:
+    """What a shell can pass on: no null bytes, and no surrogates but those that stand for bytes that are not UTF-8."""
+    return re.sub("[\ud800-\udc7f\udd00-\udfff]", "\udcff", text.replace("\x00", ""))
+
+
 def run(command: Command, scene: Scene, rng: random.Random) -> str:
     """One case: what is wrong with how the command ended ("": nothing)."""
     is_long = command.path.startswith(LONG)
@@ -141,13 +147,13 @@ def run(command: Command, scene: Scene, rng: random.Random) -> str:
     odd: list[str] = []
     for _ in range(rng.choice((1, 1, 2))):
         parameter = rng.choice(command.click.params)
-        value = value_of(parameter, rng, is_long)
+        value = as_word(value_of(parameter, rng, is_long))
         odd.append(value)
         named = [name for name in (getattr(parameter, "envvar", None) and [parameter.envvar]) or [] if name]
         if isinstance(parameter, click.Argument):
             at = 0 if words and not words[0].startswith("-") else len(words)
             words[at : at + 1] = [value]
-        elif named and rng.random() < 0.3 and "\x00" not in value:
+        elif named and rng.random() < 0.3:
             env[str(named[0])] = value
         elif getattr(parameter, "is_flag", False):
             words.append(rng.choice(parameter.opts))
@@ -163,7 +169,8 @@ def run(command: Command, scene: Scene, rng: random.Random) -> str:
     ended = _ended(command, scene, words, env, wire)
     shown = is_json and not any(word in ("-h", "--help") or word.startswith("--output=") for word in words)
     has_nan = any(word.strip("+-").lower().startswith(("nan", "inf")) for word in odd)
-    return judged(ended, shown, has_nan, wire.interrupted or is_long)
+    stream = shown and command.path.split()[1] in STREAMS
+    return judged(ended, shown and not stream, has_nan, wire.interrupted or is_long, stream)
 
 
 def _ended(command: Command, scene: Scene, words: list[str], env: dict[str, str], wire: Wire) -> Ended:
@@ -198,9 +205,9 @@ def run_daemon(program: str, scene: Scene, rng: random.Random) -> str:
         action = rng.choice(daemons()[program]._actions)
         words.append(rng.choice(action.option_strings))
         if action.nargs != 0:
-            words.append(rng.choice(rng.choice((PATHS, TEXTS, NUMBERS))))
+            words.append(as_word(rng.choice(rng.choice((PATHS, TEXTS, NUMBERS, SURROGATES)))))
         elif rng.random() < 0.2:
-            words[-1] += "=" + rng.choice(TEXTS)
+            words[-1] += "=" + as_word(rng.choice(TEXTS))
     rng.shuffle(words)
     words.append("--check")
     return judged(run_program(scene, program, words))

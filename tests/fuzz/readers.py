@@ -18,6 +18,8 @@ from tests.fuzz.mutations import Form, mutated
 from tests.fuzz.scene import Ended, Scene, called, judged
 
 JSON = ("--output", "json")
+STREAMS = ("events",)
+"""Commands whose JSON is an object on each line."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +51,8 @@ class Reader:
         words = [target if word == "{}" else word for word in (*self.words, *rng.choice(self.more))]
         wants_json = self.program == "trimtab" and "--output" not in words and rng.random() < 0.5
         ended = self.ended(scene, [*words, *(JSON if wants_json else ())])
-        return judged(ended, wants_json, _reads_like_nan(content), self.is_long)
+        stream = wants_json and self.words[0] in STREAMS
+        return judged(ended, wants_json and not stream, _reads_like_nan(content), self.is_long, stream)
 
     def ended(self, scene: Scene, words: Sequence[str]) -> Ended:
         """How the command ends."""

@@ -156,8 +156,15 @@ def said_of(error: BaseException) -> str:
     return f"{type(error).__name__}: {str(error)[:200]!r} at {', '.join(dict.fromkeys(places))}"
 
 
-def judged(ended: Ended, wants_json: bool = False, has_nan: bool = False, interrupted: bool = False) -> str:
-    """What is wrong with the end of a command ("": nothing). `has_nan`: a text that it was given reads like NaN."""
+def judged(
+    ended: Ended,
+    wants_json: bool = False,
+    has_nan: bool = False,
+    interrupted: bool = False,
+    is_stream: bool = False,
+) -> str:
+    """What is wrong with the end of a command ("": nothing). `has_nan`: a text that it was given reads like NaN.
+    `interrupted`: it may have been. `is_stream`: what it prints is JSON line by line."""
     if ended.error:
         return ended.error
     words = ended.out + ended.err
@@ -171,6 +178,8 @@ def judged(ended: Ended, wants_json: bool = False, has_nan: bool = False, interr
         return f"{found[0]!r} on standard error: {ended.err[max(0, found.start() - 80) : found.end() + 80]!r}"
     if wants_json and not (ended.status == 2 and not ended.out):
         return not_json(ended.out)
+    if ended.status == 0 and is_stream:
+        return next((wrong for line in ended.out.splitlines() if (wrong := not_json(line))), "")
     if ended.status == 0 and not has_nan and (found := _BARE.search(ended.out)):
         return f"prints {found[0]!r}: {ended.out[max(0, found.start() - 150) : found.end() + 50]!r}"
     return ""

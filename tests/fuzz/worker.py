@@ -34,7 +34,7 @@ class Hang(BaseException):
 
 @dataclass(slots=True)
 class Tally:
-    """How the cases of a target went; the seconds are of the clock."""
+    """How the cases of a target went; the seconds are of processors."""
 
     target: str
     cases: int = 0
@@ -75,7 +75,7 @@ class Tries:
         os.pwrite(self._current, f"{target.name} {number}\n".ljust(200).encode(), 0)
         self._stopping, self._stopped = target.is_long, False
         forget_peak()
-        begun_s = time.monotonic()
+        begun_s = time.process_time()
         signal.setitimer(signal.ITIMER_PROF, LONG_S if target.is_long else LIMIT_S)
         try:
             wrong: str = target.run(self._scene, number, random.Random(f"{target.name} {number}"))
@@ -85,7 +85,7 @@ class Tries:
             wrong = "" if self._stopped else "was interrupted"
         finally:
             signal.setitimer(signal.ITIMER_PROF, 0.0)
-        took_s, peak = time.monotonic() - begun_s, peak_kib()
+        took_s, peak = time.process_time() - begun_s, peak_kib()
         if self._stopped and "Interrupt" in wrong:
             wrong = ""
         if self._scene.guard.outside:
