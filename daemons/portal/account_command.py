@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -20,6 +21,7 @@ from shared import private, tomlfile
 from shared.clock import SystemClock
 from shared.errors import InvalidInput, PermanentError, Problem, TransientError
 from shared.logs import configure
+from shared.printable import lines
 
 DEFAULT_CONFIG = "/etc/trimtab-portal/portal.toml"
 REFUSED, UNREADABLE = 1, 2
@@ -158,14 +160,16 @@ def account_command(arguments: Sequence[str]) -> int:
     try:
         account.main(list(arguments), "trimtab-portal account", standalone_mode=False)
     except click.ClickException as error:
-        error.show()
+        shown = io.StringIO()
+        error.show(shown)
+        click.echo(lines(shown.getvalue()), nl=False, err=True)
         return UNREADABLE
     except click.Abort:
         return REFUSED
     except InvalidInput as error:
-        print(error, file=sys.stderr)
+        print(lines(str(error)), file=sys.stderr)
         return UNREADABLE
     except (PermanentError, TransientError) as error:
-        print(error, file=sys.stderr)
+        print(lines(str(error)), file=sys.stderr)
         return REFUSED
     return 0
