@@ -123,6 +123,10 @@ def _agent_of_templates(scene: Scene) -> bytes:
     return b'[node]\nname = "n1"\n[hypervisor]\ndriver = "libvirt"' + TEMPLATE.format(folder=scene.folder).encode()
 
 
+def _accounts(scene: Scene) -> bytes:
+    return f'public_url = "https://p.example:8443"\n[store]\nurl = "sqlite:///{scene.folder}/portal.db"\n'.encode()
+
+
 def _agreement(_: Scene) -> bytes:
     from daemons.cli.agreement_xml import to_xml
 
@@ -224,6 +228,7 @@ MADE: dict[str, Make] = {
     "controller-keys.toml": partial(_keys, _controller, "", WINDOW),
     "agent-keys.toml": partial(_keys, _agent, "", ""),
     "portal-keys.toml": partial(_keys, _portal, 'public_url = "https://p.example:8443"', ""),
+    "accounts.toml": _accounts,
     "agent-templates.toml": _agent_of_templates,
     "env-batch.xml": _agreement,
     "small.toml": lambda _: SMALL_JOB,

@@ -5,7 +5,6 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator
 from dataclasses import is_dataclass
-from functools import cache
 from typing import Any
 from warnings import catch_warnings, simplefilter
 
@@ -17,7 +16,7 @@ from hypothesis.internal.constants_ast import Constants
 
 from shared.codec import decode, decode_strictly, encode
 from shared.errors import CodecError
-from shared.messages import MESSAGES, Message
+from shared.messages import Message
 from tests.fuzz.mutations import HEADS, damaged, plain_changed
 from tests.fuzz.scene import said_of
 from tests.property.message_values import declared, values
@@ -50,14 +49,18 @@ class _OwnConstants(HypothesisProvider):
 AVAILABLE_PROVIDERS["own-constants"] = _OwnConstants
 
 
-def named(kind: str) -> type[Message]:
-    """The class of a kind of message."""
-    return next(cls for cls in MESSAGES if kind == cls.KIND)
+def pool(cls: type[Message], number: int) -> tuple[Message, ...]:
+    """Valid messages of a class; others with another number."""
+    key = (cls.KIND, number)
+    if key not in _POOLS:
+        _POOLS[key] = _found(cls, number)
+    return _POOLS[key]
 
 
-@cache
-def pool(kind: str, number: int) -> tuple[Message, ...]:
-    """Valid messages of a kind; others with another number."""
+_POOLS: dict[tuple[str, int], tuple[Message, ...]] = {}
+
+
+def _found(cls: type[Message], number: int) -> tuple[Message, ...]:
     found: list[Message] = []
 
     @seed(number)
@@ -69,7 +72,7 @@ def pool(kind: str, number: int) -> tuple[Message, ...]:
         suppress_health_check=[*HealthCheck],
         backend="own-constants",
     )
-    @given(message=values(named(kind)))
+    @given(message=values(cls))
     def find(message: Message) -> None:
         found.append(message)
 
@@ -81,7 +84,7 @@ def pool(kind: str, number: int) -> tuple[Message, ...]:
 
 def body_of(cls: type[Message], number: int, rng: random.Random) -> bytes:
     """A body that is a message's but for something."""
-    whole = encode(rng.choice(pool(cls.KIND, number // CASES_OF_A_POOL)))
+    whole = encode(rng.choice(pool(cls, number // CASES_OF_A_POOL)))
     kind = rng.random()
     if kind < 0.25:
         return damaged(whole, rng, HEADS)
@@ -168,7 +171,7 @@ def deliver(cls: type[Message], number: int, rng: random.Random) -> str:
             if rng.random() < 0.5:
                 body = body_of(cls, number, rng)
             else:
-                body = encode(rng.choice(pool(cls.KIND, number // CASES_OF_A_POOL)))
+                body = encode(rng.choice(pool(cls, number // CASES_OF_A_POOL)))
             _put(wire, body, rng)
         wire.run(DELIVERED_S)
     except Exception as error:  # noqa: BLE001  # whatever comes out is what is looked for

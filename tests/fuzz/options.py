@@ -178,7 +178,7 @@ def _ended(command: Command, scene: Scene, words: list[str], env: dict[str, str]
         return scene.trimtab([*command.path.split()[1:], *words], env, wire)
     from daemons.portal.account_command import account_command
 
-    own = [] if "--config" in words else ["--config", "portal-keys.toml"]
+    own = [] if "--config" in words else ["--config", "accounts.toml"]
     return scene.daemon(account_command, [*command.path.split()[2:], *words, *own])
 
 

@@ -78,7 +78,7 @@ class Tries:
         begun_s = time.process_time()
         signal.setitimer(signal.ITIMER_PROF, LONG_S if target.is_long else LIMIT_S)
         try:
-            wrong: str = target.run(self._scene, number, random.Random(f"{target.name} {number}"))
+            wrong = str(target.run(self._scene, number, random.Random(f"{target.name} {number}")))
         except Hang:
             wrong = f"computes for more than {LIMIT_S:g} s"
         except KeyboardInterrupt:
