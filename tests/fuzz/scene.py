@@ -198,11 +198,11 @@ def not_json(text: str) -> str:
     return "" if isinstance(value, dict) else f"standard output is JSON, but no object: {text[:80]!r}"
 
 
-def peak_kib() -> int:
-    """The largest that this process was since `forget_peak`."""
+def peak_kib(what: bytes = b"VmHWM:") -> int:
+    """The largest that this process was since `forget_peak`; `VmRSS:` is what it is now."""
     with open("/proc/self/status", "rb") as status:
         for line in status:
-            if line.startswith(b"VmHWM:"):
+            if line.startswith(what):
                 return int(line.split()[1])
     return 0
 
