@@ -32,6 +32,18 @@ config_option = click.option(
 )
 
 
+def _text(_: click.Context, __: click.Parameter, value: str) -> str:
+    """What a shell passed on of bytes that are not UTF-8 is no name, and no store takes it."""
+    try:
+        value.encode()
+    except UnicodeEncodeError as error:
+        raise click.BadParameter(f"{value!r} is not UTF-8") from error
+    return value
+
+
+name_argument = click.argument("name", callback=_text)
+
+
 @dataclass(frozen=True, slots=True)
 class _Open:
     config: PortalConfig
@@ -69,7 +81,7 @@ def account() -> None:
 
 
 @account.command()
-@click.argument("name")
+@name_argument
 @click.option("--role", type=click.Choice([role.value for role in PREFIX]), required=True, help="What it may do.")
 @click.option(
     "--password-file", type=click.Path(path_type=Path), help="Holds the password; without it you are asked for one."
@@ -94,7 +106,7 @@ def show(config: Path) -> None:
 
 
 @account.command()
-@click.argument("name")
+@name_argument
 @config_option
 def link(name: str, config: Path) -> None:
     """Print a link with which a new password is set once."""
@@ -106,7 +118,7 @@ def link(name: str, config: Path) -> None:
 
 
 @account.command()
-@click.argument("name")
+@name_argument
 @config_option
 def lock(name: str, config: Path) -> None:
     """Log somebody out, for good until it is unlocked."""
@@ -114,7 +126,7 @@ def lock(name: str, config: Path) -> None:
 
 
 @account.command()
-@click.argument("name")
+@name_argument
 @config_option
 def unlock(name: str, config: Path) -> None:
     """Let a locked account, or one that was asked for, log in."""
@@ -122,7 +134,7 @@ def unlock(name: str, config: Path) -> None:
 
 
 @account.command()
-@click.argument("name")
+@name_argument
 @config_option
 def reset_second_factor(name: str, config: Path) -> None:
     """Forget the secret of somebody's codes and log the account out; a provider makes another at the next login."""
@@ -133,7 +145,7 @@ def reset_second_factor(name: str, config: Path) -> None:
 
 
 @account.command()
-@click.argument("name")
+@name_argument
 @config_option
 def remove(name: str, config: Path) -> None:
     """Delete an account."""

@@ -11,7 +11,11 @@ from daemons.portal.account_command import UNREADABLE, account_command
 
 @pytest.mark.parametrize(
     ("words", "shown"),
-    [(("list", "--config", "{folder}/\x1b[31m"), "\\x1b[31m"), (("list", "a\u202e"), "(a\\u202e)")],
+    [
+        (("list", "--config", "{folder}/\x1b[31m"), "\\x1b[31m"),
+        (("list", "a\u202e"), "(a\\u202e)"),
+        (("lock", "a\udcff"), "is not UTF-8"),
+    ],
 )
 def test_what_it_was_given_is_shown_as_escapes(
     words: tuple[str, ...], shown: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
