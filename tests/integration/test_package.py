@@ -395,7 +395,8 @@ class Apart:
         admin = {"TRIMTAB_BROKER_ADMIN": f"{broker.user}:{broker.password}"}
         accounts = ["--nodes", NODE, "--controllers", LEADER, "--operators", PERSON, "--vhost", self.vhost]
         reached = ["--management", f"http://127.0.0.1:{broker.management}", "--host", f"127.0.0.1:{port}", "--plain"]
-        self.call(["broker", "setup", *accounts, *reached, "--folder", str(folder)], admin)
+        # On the broker of all machines: those of an earlier one are there, with passwords that nobody kept.
+        self.call(["broker", "setup", *accounts, *reached, "--new-passwords", "--folder", str(folder)], admin)
         self.operator = {"TRIMTAB_URL": self.bus(f"operator.{PERSON}")["url"].replace(f":{port}/", f":{broker.amqp}/")}
 
     def call(self, words: list[str], variables: Mapping[str, str]) -> dict[str, Any]:
