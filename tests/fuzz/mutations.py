@@ -369,12 +369,17 @@ def _places(value: Any) -> Iterator[tuple[Any, Any]]:
             yield from _places(item)
 
 
+# What MessagePack has a form for.
+LEAST_PACKED, MOST_PACKED = -(2**63), 2**64 - 1
+
+
 def _change(holder: Any, key: Any, rng: random.Random, values: tuple[Any, ...]) -> None:
     item, kind = holder[key], rng.random()
     if kind < 0.5:
         holder[key] = copy.deepcopy(rng.choice(values))
     elif kind < 0.6 and isinstance(item, int | float) and not isinstance(item, bool):
-        holder[key] = rng.choice((-item, item + 1, item - 1, float(item) if abs(item) < 1e300 else 0.5, str(item)))
+        near = rng.choice((-item, item + 1, item - 1, float(item) if abs(item) < 1e300 else 0.5, str(item)))
+        holder[key] = near if isinstance(near, str | float) or LEAST_PACKED <= near <= MOST_PACKED else str(near)
     elif kind < 0.7:
         del holder[key]
     elif kind < 0.78 and isinstance(item, list) and item:
