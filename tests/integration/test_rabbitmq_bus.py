@@ -263,7 +263,7 @@ def test_a_blocked_broker(harness: RabbitHarness, broker: PrivateBroker) -> None
         (lambda url, _: url.replace("controller.a", "stranger"), "wrong user or password"),
         (lambda url, _: url + "-not-there", "vhost"),
         (lambda url, broker: url.replace(str(broker.amqp), str(free_ports(1)[0])), "is the broker running"),
-        (lambda url, broker: url.replace(str(broker.amqp), str(broker.management)), "no connection"),
+        (lambda url, broker: url.replace(str(broker.amqp), str(broker.management)), "is this a broker's port"),
         (lambda url, _: url.replace("127.0.0.1", "nowhere.invalid"), "check the host"),
     ],
 )

@@ -134,7 +134,7 @@ def test_all_problems_at_once(tmp_path: Path) -> None:
         (HOURS.replace("05:00,5.5", "05:00,nan"), "no price at 2022-01-10T05:00"),
         (HOURS.replace("05:00,5.5", "03:00,5.5"), "goes back"),
         (HOURS.replace("2022-01-10T05", "5"), "is no time"),
-        (HOURS[: HOURS.index("2022-01-10T20")], "only"),
+        (HOURS[: HOURS.index("2022-01-10T20")], "begins a period from 2022-01-10T"),
         ("", "has 0 prices"),
     ],
 )
@@ -170,7 +170,7 @@ def test_the_price_of_a_removed_server(tmp_path: Path) -> None:
     [
         ("zone", "Mars/Base", "price.time_zone"),
         ("start", "noon", "price.start"),
-        ("start", "2023-01-10T00:00", "prices.csv"),
+        ("start", "2023-01-10T00:00", "price.start"),
     ],
 )
 def test_wrong_series(tmp_path: Path, key: str, value: str, place: str) -> None:
