@@ -17,7 +17,8 @@ import numpy as np
 from numpy.polynomial import Polynomial
 from numpy.typing import NDArray
 
-from shared.errors import InvalidInput, Problem
+from daemons.models.span_polynomial import SpanPolynomial
+from shared.errors import InvalidInput, InvalidValue, Problem
 from shared.tomlfile import Above, AtLeast, Range, load
 
 SECONDS_MAX = 1e9
@@ -120,7 +121,10 @@ class PositiveProfile:
         terms, mean_s, interval_s, end = (values[key] for key in needed)
         if not 1 <= len(terms) <= TERMS_MAX:
             return f"1 to {TERMS_MAX} coefficients"
-        at_s, least = lowest(terms, end * interval_s)
+        try:
+            at_s, least = SpanPolynomial.of(terms, end * interval_s).lowest(end * interval_s)
+        except InvalidValue as error:
+            return error.expected
         if not least > 0.0:
             return f"rates that are not negative: a(x) above 0 (it is {least:g} at x = {at_s:g} s)"
         count = expected_arrivals(terms, mean_s, interval_s, end)
@@ -344,22 +348,13 @@ def _moment(raw: object) -> datetime.datetime | None:
 # --- arrivals ---------------------------------------------------------------------------------------------------------
 
 
-def lowest(terms: Sequence[float], until_s: float) -> tuple[float, float]:
-    """Where in [0, until_s] a polynomial is lowest, and its value there."""
-    curve = Polynomial(list(terms))
-    turns = [float(root.real) for root in curve.deriv().roots() if abs(root.imag) < 1e-9 * (1.0 + abs(root.real))]
-    places = [0.0, until_s, *(turn for turn in turns if 0.0 < turn < until_s)]
-    values = [(float(curve(at_s)), at_s) for at_s in places]
-    least, at_s = min(values)
-    return at_s, least
-
-
 def expected_arrivals(terms: Sequence[float], mean_s: float, interval_s: float, end: int) -> float:
     """Mean number of arrivals of a Poisson process of rate 1 / (mean_s a(x)) up to the end of submission."""
-    curve = Polynomial(list(terms))
+    curve = SpanPolynomial.of(terms, end * interval_s)
     nodes, weights = np.polynomial.legendre.leggauss(_NODES)
     total = 0.0
     for begin, until in pairwise(np.linspace(0.0, end * interval_s, min(max(end, 1), 256) + 1)):
         middle, half = (begin + until) / 2.0, (until - begin) / 2.0
-        total += half * float(weights @ (1.0 / (mean_s * curve(middle + half * nodes))))
+        with np.errstate(over="ignore", divide="ignore"):  # infinitely many are too many
+            total += half * float(weights @ (1.0 / (mean_s * curve(middle + half * nodes))))
     return total

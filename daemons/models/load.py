@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.polynomial import Polynomial
 from numpy.typing import NDArray
 
+from daemons.models.span_polynomial import SpanPolynomial
 from shared.errors import InvalidValue
 
 Floats = NDArray[np.float64]
@@ -37,22 +37,17 @@ def draw_jobs(
     Exact: candidates at the highest rate are kept in proportion to the rate at their moment. O(candidates). Raises
     `InvalidValue` for a profile that is not above 0 everywhere, or one that would bring more than `JOBS_MAX` jobs.
     """
-    interval = Polynomial(list(profile) or [1.0])
-    least = _least(interval, duration_s)
+    try:
+        interval = SpanPolynomial.of(profile or [1.0], duration_s)
+    except InvalidValue as error:
+        raise InvalidValue("arrivals.profile", error.got, error.expected) from error
+    _, least = interval.lowest(duration_s)
     if not least > 0.0:
         raise InvalidValue("arrivals.profile", least, f"above 0 from 0 to {duration_s:g} s")
-    rate_max = 1.0 / (mean_s * least)
-    if rate_max * duration_s > JOBS_MAX:
+    if duration_s > JOBS_MAX * (mean_s * least):
         raise InvalidValue("arrivals.mean_s", mean_s, f"at most {JOBS_MAX} jobs in {duration_s:g} s")
+    rate_max = 1.0 / (mean_s * least)
     times_s = np.sort(rng.uniform(0.0, duration_s, rng.poisson(rate_max * duration_s)))
     kept_s = times_s[rng.uniform(0.0, 1.0, times_s.size) * interval(times_s) <= least]
     services_s = rng.exponential(service_s, kept_s.size) if exponential else np.full(kept_s.size, service_s)
     return DrawnJobs(kept_s, services_s)
-
-
-def _least(interval: Polynomial, duration_s: float) -> float:
-    """The smallest value of the polynomial on [0, duration_s]."""
-    roots = np.asarray(interval.deriv().roots(), dtype=np.complex128)
-    turns = roots.real[np.abs(roots.imag) < 1e-9 * (1.0 + np.abs(roots.real))]
-    places = np.concatenate([[0.0, duration_s], turns[(turns > 0.0) & (turns < duration_s)]])
-    return float(np.min(interval(places)))

@@ -12,7 +12,7 @@ import pytest
 from shared.errors import InvalidInput, Problem
 from sim_backend.experiments.provisioning_problem import problem_of
 from sim_backend.experiments.provisioning_series import paid, read_scenario
-from sim_backend.provision_file import Given, Wanted, expected_arrivals, lowest
+from sim_backend.provision_file import Given, Wanted, expected_arrivals
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 THESIS = EXAMPLES / "provision-thesis.toml"
@@ -101,8 +101,19 @@ def test_rates_are_not_negative_within_submission_alone(tmp_path: Path) -> None:
     """Given a profile that is below 0 after the end of submission only, then it is good."""
     path = changed(tmp_path, ("profile = [2.0, -1.04167e-4, 1.80845e-9]", "profile = [2.0, -3e-5]"))
     assert isinstance(read_scenario(path), Given)
-    assert lowest([2.0, -3e-5], 57_600.0) == pytest.approx((57_600.0, 0.272))
-    assert lowest([2.0, -1.04167e-4, 1.80845e-9], 57_600.0) == pytest.approx((28_800.077, 0.49999), abs=1e-2)
+
+
+@pytest.mark.parametrize("profile", ["1e308, 1e305", "1e-308, 1e-310"])
+def test_rates_beyond_all_measure_are_refused(tmp_path: Path, profile: str) -> None:
+    """In words; a warning of numpy's would be an error here."""
+    found = problems(changed(tmp_path, ("profile = [2.0, -1.04167e-4, 1.80845e-9]", f"profile = [{profile}]")))
+    assert set(found) == {"arrivals.profile"}
+
+
+@pytest.mark.parametrize("profile", ["1.0, 1e-310, 5e-324", "1e200, -1e190, 1e180"])
+def test_coefficients_of_any_size_are_read(tmp_path: Path, profile: str) -> None:
+    path = changed(tmp_path, ("profile = [2.0, -1.04167e-4, 1.80845e-9]", f"profile = [{profile}]"))
+    assert isinstance(read_scenario(path), Given)
 
 
 def test_many_servers_whose_number_is_fixed(tmp_path: Path) -> None:
