@@ -1,7 +1,7 @@
 """How far plans are: for each step what has become of it, and which other steps it waits for.
 
 Steps are followed by the orders that are sent and answered; what was ordered by an earlier leader is told from where
-VMs are. A `Progress` forgets the oldest plans.
+VMs are. A `Progress` forgets the oldest plans: those of decisions that nobody can ask for any more.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from daemons.entries import Instance
+from daemons.history import KEPT_MAX
 from daemons.records import DecisionRecord
 from daemons.state import Cluster
 from shared.decision import Step
@@ -74,7 +75,7 @@ class Progress:
         self._plans[record.number] = _Plan(steps, progress, revisions)
         self._wanted |= {_key_of(step): one for step, one in zip(steps, progress, strict=True)}
         self._count += len(steps)
-        while self._count > self.steps_max and len(self._plans) > 1:
+        while (self._count > self.steps_max or len(self._plans) > KEPT_MAX) and len(self._plans) > 1:
             self._forget(next(iter(self._plans)))
 
     def _forget(self, number: int) -> None:

@@ -9,6 +9,7 @@ import pytest
 
 from daemons.approving import REJECTED_CYCLES
 from daemons.behalf import on_behalf
+from daemons.history import KEPT_MAX
 from daemons.progress import Progress, edges
 from daemons.settings import Automation
 from shared.decision import Step
@@ -201,6 +202,17 @@ def test_the_steps_of_a_plan_are_followed() -> None:
     (order,) = desk.take_orders()
     desk.result(order)
     assert step() == ("done", "")
+
+
+def test_plans_of_decisions_that_nobody_can_ask_for_are_forgotten() -> None:
+    desk = held(limits=Desk().controller.settings.limits)
+    waiting = desk.controller.deciding.pending
+    assert waiting is not None
+    progress = Progress(desk.controller.cluster)
+    for count in range(KEPT_MAX + 5):
+        progress.follow(replace(waiting, number=waiting.number + count), 0.0)
+    assert len(progress._plans) == KEPT_MAX
+    assert [one.state.value for one in progress.of(replace(waiting, number=waiting.number + KEPT_MAX))] == ["waiting"]
 
 
 def test_a_step_is_dropped_when_its_workload_is_changed_otherwise() -> None:
