@@ -264,9 +264,15 @@ def test_probes_run_side_by_side_and_threads_are_used_again() -> None:
         done.release()
 
     probes = ProbeLanes(Monitor(MonitorKeys()), make, take)
-    with server(lambda _connection: CLOCK.sleep(0.01)) as port:
+    begun = threading.Event()
+
+    def hold(_: socket.socket) -> None:
+        begun.wait(10.0)
+
+    with server(hold) as port:
         for index in range(4):
             probes.begin(check_nothing(index, port))
+        begun.set()
         assert all(done.acquire(timeout=10.0) for _ in range(4))
         probes.begin(check_nothing(4, port))
         assert done.acquire(timeout=10.0)
