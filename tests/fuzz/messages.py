@@ -3,27 +3,23 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
-from dataclasses import is_dataclass
 from typing import Any
 from warnings import catch_warnings, simplefilter
 
 import msgpack  # type: ignore[import-untyped]
-import msgspec
 from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis.internal.conjecture.providers import AVAILABLE_PROVIDERS, HypothesisProvider
 from hypothesis.internal.constants_ast import Constants
 
 from shared.codec import decode, decode_strictly, encode
-from shared.errors import CodecError
 from shared.messages import Message
 from tests.fuzz.mutations import HEADS, damaged, plain_changed
 from tests.fuzz.scene import said_of
-from tests.property.message_values import declared, values
+from tests.property.decoded import fate, outcome
+from tests.property.message_values import values
 
 POOL = 8  # whole messages that are changed, then others
 CASES_OF_A_POOL = 400
-REFUSAL_LENGTH_MAX = 400
 SENDERS = (
     "operator.anna",
     "owner.bea",
@@ -113,40 +109,6 @@ def _deep(envelope: dict[str, Any], rng: random.Random) -> bytes:
     )
     head = _packed({**envelope, "b": None})[:-1]
     return head + rest + rng.choice((b"", b"\xc0"))
-
-
-def outcome(body: bytes) -> Message | None:
-    """What `decode` made of a body; None when it was refused as it should be."""
-    try:
-        message = decode(body)
-    except CodecError as refused:
-        said = str(refused)
-        if len(said) > REFUSAL_LENGTH_MAX:
-            raise AssertionError(f"an error of {len(said)} characters") from refused
-        return None
-    assert decode(encode(message)) == message
-    return message
-
-
-def fate(decoder: Any, body: bytes) -> tuple[Any, ...]:
-    """What became of a body: a value with the types and exact texts of all that is in it, or the refusal."""
-    try:
-        message = decoder(body)
-    except CodecError as refused:
-        return (str(refused),)
-    return (message, [(type(leaf), repr(leaf)) for leaf in leaves(message)])
-
-
-def leaves(value: Any) -> Iterator[Any]:
-    """Everything in a message that holds nothing else."""
-    if is_dataclass(value) or isinstance(value, msgspec.Struct):
-        for name, _ in declared(type(value)):
-            yield from leaves(getattr(value, name))
-    elif isinstance(value, tuple):
-        for item in value:
-            yield from leaves(item)
-    else:
-        yield value
 
 
 def read(cls: type[Message], number: int, rng: random.Random) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import is_dataclass, replace
 from enum import Enum
 from itertools import chain
@@ -12,7 +12,6 @@ from types import NoneType
 from typing import Any, get_args, get_type_hints
 
 import msgpack  # type: ignore[import-untyped]
-import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -20,10 +19,10 @@ from hypothesis import strategies as st
 from shared.codec import decode, decode_strictly, encode, pack, unpack
 from shared.costs import OperationCosts
 from shared.decision import PlacementDecision, Plan, ProvisioningDecision
-from shared.errors import CodecError
 from shared.messages import MESSAGES, Message, Report
 from shared.model import Job, Node, NodeSample, VmState, VmStatus
 from tests.extent import examples, first
+from tests.property.decoded import fate, leaves, outcome
 from tests.property.message_values import (
     ANYTHING,
     PLAIN,
@@ -36,19 +35,6 @@ from tests.property.message_values import (
 ANY_MESSAGE: st.SearchStrategy[Message] = st.one_of([values(cls) for cls in MESSAGES])
 
 
-def outcome(body: bytes) -> Message | None:
-    """What `decode` made of a body; None when it was refused as it should be."""
-    try:
-        message = decode(body)
-    except CodecError as refused:
-        said = str(refused)
-        if len(said) > 400:
-            raise AssertionError(f"an error of {len(said)} characters") from refused
-        return None
-    assert decode(encode(message)) == message
-    return message
-
-
 @pytest.mark.parametrize("cls", MESSAGES)
 @settings(max_examples=examples(16))
 @given(data=st.data())
@@ -57,7 +43,7 @@ def test_every_valid_message_comes_back(cls: type[Message], data: st.DataObject)
     back = decode(encode(message))
     assert back == message
     assert type(back) is cls
-    assert all(type(one) is type(other) for one, other in zip(_leaves(message), _leaves(back), strict=True))
+    assert all(type(one) is type(other) for one, other in zip(leaves(message), leaves(back), strict=True))
 
 
 @pytest.mark.parametrize("cls", [Plan, PlacementDecision, ProvisioningDecision, Job, Node, OperationCosts])
@@ -180,15 +166,6 @@ FIELDS = ["node", "vms", "term", "events", "inventory", "other"]
 USUAL = values(Report).map(lambda report: replace(report, under_way=(), events=(), inventory=None))
 
 
-def fate(decoder: Callable[[bytes], Message], body: bytes) -> tuple[Any, ...]:
-    """What became of a body: a value with the types and exact texts of all that is in it, or the refusal."""
-    try:
-        message = decoder(body)
-    except CodecError as refused:
-        return (str(refused),)
-    return (message, [(type(leaf), repr(leaf)) for leaf in _leaves(message)])
-
-
 def assert_same_fate(body: bytes) -> None:
     assert fate(decode, body) == fate(decode_strictly, body)
 
@@ -302,17 +279,6 @@ def test_deep_and_endless_reports_meet_the_same_fate_on_both_ways() -> None:
         b"\xa9inventory" + msgpack.packb(node) * 10,
     ):
         assert_same_fate(head + rest)
-
-
-def _leaves(value: Any) -> Iterator[Any]:
-    if is_dataclass(value) or isinstance(value, msgspec.Struct):
-        for name, _ in declared(type(value)):
-            yield from _leaves(getattr(value, name))
-    elif isinstance(value, tuple):
-        for item in value:
-            yield from _leaves(item)
-    else:
-        yield value
 
 
 Place = tuple[dict[str, Any], str, Any, bool]  # the map it is in, its name, its type, whether it has no default
