@@ -19,11 +19,13 @@ def free_port() -> int:
 
 def free_ports(count: int) -> list[int]:
     """Ports that nobody listens on, each after the one that any process of this user was given last."""
-    with (Path(tempfile.gettempdir()) / f"trimtab-ports-{os.getuid()}").open("a+", encoding="ascii") as last:
+    path = Path(tempfile.gettempdir()) / f"trimtab-{os.getuid()}-ports.lock"
+    with path.open("a+", encoding="ascii") as last:
         fcntl.flock(last, fcntl.LOCK_EX)
         last.seek(0)
         text = last.read()
-        port = int(text) if text else FIRST
+        # Who has temporary files elsewhere does not know of the others: each begins in another place.
+        port = int(text) if text else FIRST + os.getpid() * 37 % (LAST - FIRST)
         found: list[int] = []
         while len(found) < count:
             port = port + 1 if FIRST <= port < LAST else FIRST
