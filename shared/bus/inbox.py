@@ -7,7 +7,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Sequence
 
-from shared.bus.shares import CONTROLLER, OVER_MAX, Budget, Share, excess, share_of
+from shared.bus.shares import ANYBODYS_BODY_BYTES, CONTROLLER, OVER_MAX, Budget, Share, excess, share_of
 from shared.ports import BusEvent, Delivery, Discarded, Lost
 
 TAKE_MAX = 100  # deliveries handed out at once
@@ -280,4 +280,7 @@ def _ignore(delivery: Delivery) -> None:
 
 def unfit(delivery: Delivery) -> str:
     """Why nobody should be handed this ("": it is fit): what is said without reading it."""
-    return excess(delivery.sender, len(delivery.body)) if delivery.sender else "no user id"
+    if not delivery.sender:
+        return "no user id"
+    size = len(delivery.body)
+    return excess(delivery.sender, size) if size > ANYBODYS_BODY_BYTES else ""

@@ -62,6 +62,9 @@ SHARES = {
     CONTROLLER_USER_PREFIX: CONTROLLER,
 }
 
+ANYBODYS_BODY_BYTES = min(share.body_bytes_max for share in SHARES.values())
+"""A body of at most so many bytes is too long of nobody."""
+
 
 def has_share(account: str) -> bool:
     """Whether an account is of one of our roles."""
