@@ -8,6 +8,7 @@ import click
 
 from daemons.cli.output import emit, output_option, two_columns
 from daemons.cli.waiting import saying_what_goes_on
+from shared.errors import Infeasible
 from sim_backend.coordinate_file import Given, read
 from sim_backend.coordinate_runs import coordinate as play
 
@@ -19,7 +20,10 @@ def coordinate(scenario: Path) -> None:
     """Play a log of batch jobs beside the demand of a web environment, as SCENARIO.toml says who has which nodes."""
     with saying_what_goes_on("reading and playing"):
         given = read(scenario)
-        outcome = play(given.jobs, given.demand, given.scenario.setting())
+        try:
+            outcome = play(given.jobs, given.demand, given.scenario.setting())
+        except Infeasible as error:
+            raise Infeasible(f"{scenario}: web.demand: {error}") from error
     emit(outcome.to_json(), lambda: two_columns(_title(given), outcome.to_json()))
 
 

@@ -203,7 +203,7 @@ def test_a_demand_above_the_cluster(tmp_path: Path) -> None:
     """Exit status 1, with how many, when and where."""
     outcome = run(scenario(tmp_path, ("size = 32", "size = 19")))
     assert outcome.exit_code == 1
-    assert "the web side needs 20 nodes at 64800 s, fb has 19 for it" in outcome.output
+    assert "scenario.toml: web.demand: the web side needs 20 nodes at 64800 s, fb has 19 for it" in outcome.output
 
 
 def test_a_demand_begins_anew(tmp_path: Path) -> None:
