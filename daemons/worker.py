@@ -16,6 +16,7 @@ from typing import Any
 from daemons import decide
 from daemons.packing import EncodeRequest
 from shared.clock import SystemClock
+from shared.heap import keep_what_is_there
 from shared.logs import get_logger
 
 BEGIN_LIMIT_S = 60.0  # for the worker to import what policies need
@@ -158,12 +159,16 @@ def _serve(pipe: Connection, function: Decide) -> None:
     _leave_signals()
     threading.Thread(target=_end_with_parent, name="parent", daemon=True).start()
     pipe.send(None)
+    is_new = True
     while True:
         try:
             request = pipe.recv()
         except EOFError:
             return
         answer = _answer(function, request)
+        if is_new:  # policies are imported when they are first asked
+            keep_what_is_there()
+            is_new = False
         try:
             pipe.send(answer)
         except OSError:

@@ -20,6 +20,7 @@ from shared import config, logs, printable, private
 from shared.bus import rabbitmq
 from shared.bus.rabbitmq_values import Tls, check_encryption, parse_url, tls_context
 from shared.errors import InvalidInput, InvalidValue, PermanentError, Problem, TransientError
+from shared.heap import keep_what_is_there
 from shared.ports import Bus
 from shared.shell import BEGIN_ANEW
 
@@ -83,7 +84,7 @@ class Daemon(Generic[C]):
         if given.check:
             return DONE
         configure_log(settings.log)
-        gc.freeze()  # what is imported stays: nobody need look through it again
+        keep_what_is_there()
         gc.set_threshold(GARBAGE_AFTER, *gc.get_threshold()[1:])
         with _ending_at_once():
             return self._guarded(path, settings)

@@ -17,6 +17,8 @@ JOINERS = (
     "sim_backend.experiments",
     "sim_backend.fault_runs",
     "sim_backend.power_runs",
+    "sim_backend.provision_arrivals",
+    "sim_backend.provision_file",
     "sim_backend.invariants",
     "sim_backend.shells",
     "sim_backend.what_if",
