@@ -23,7 +23,7 @@ def examples() -> Iterator[Path]:
     """The examples that Trimtab reads."""
     for path in sorted(EXAMPLES.rglob("*")):
         name = str(path.relative_to(EXAMPLES))
-        if path.is_file() and path.suffix not in (".py", ".md") and not name.startswith(NOT_READ):
+        if path.is_file() and path.suffix not in (".py", ".pyc", ".md") and not name.startswith(NOT_READ):
             yield path
 
 
