@@ -166,15 +166,16 @@ def _serve(pipe: Connection, function: Decide) -> None:
         except EOFError:
             return
         answer = _answer(function, request)
-        if is_new:  # policies are imported when they are first asked
-            keep_what_is_there()
-            is_new = False
         try:
             pipe.send(answer)
         except OSError:
             return
         except Exception as error:  # noqa: BLE001  pickle raises whatever a value's own methods raise
             pipe.send((False, (f"the decision cannot be sent: {error}", traceback.format_exc())))
+        if is_new:  # policies are imported when they are first asked
+            del request, answer
+            keep_what_is_there()
+            is_new = False
 
 
 def _answer(function: Decide, request: Any) -> tuple[bool, Any]:
