@@ -49,7 +49,7 @@ def thesis_arrivals(scenario: Scenario, begin: float = 0.0) -> ArrivalProcess:
 def poisson_arrivals(scenario: Scenario) -> ArrivalProcess:
     """A Poisson process of rate 1 / (mean_s a(x)), by thinning one of the highest rate."""
     mean_s, end_s, interval_s = scenario.arrivals.mean_s, scenario.submission_end_s, scenario.period.interval_s
-    _, least = SpanPolynomial.of(scenario.arrivals.profile, end_s).lowest(end_s)
+    _, least = SpanPolynomial.of(scenario.arrivals.profile, end_s).lowest()
 
     def draw(rng: np.random.Generator, runs: int) -> Floats:
         count = rng.poisson(end_s / (mean_s * least), runs)

@@ -107,6 +107,11 @@ class Price:
     watts: Annotated[float, Range(0.0, 1e6)] = 0.0
 
 
+def _given(values: Mapping[str, Any], *keys: str) -> tuple[Any, ...] | None:
+    """Return the values of these keys, None where one of them is missing or not good."""
+    return tuple(values[key] for key in keys) if all(key in values for key in keys) else None
+
+
 @dataclass(frozen=True, slots=True)
 class PositiveProfile:
     """a(x) is above 0 from the begin of the period to the end of submission, and there are not too many arrivals."""
@@ -115,14 +120,14 @@ class PositiveProfile:
 
     def broken(self, values: Mapping[str, Any]) -> str:
         """What is expected of the profile, "" where that is so or what it is held against is not good."""
-        needed = ("arrivals.profile", "arrivals.mean_s", "period.interval_s", "period.submission_end")
-        if any(key not in values for key in needed):
+        given = _given(values, "arrivals.profile", "arrivals.mean_s", "period.interval_s", "period.submission_end")
+        if given is None:
             return ""
-        terms, mean_s, interval_s, end = (values[key] for key in needed)
+        terms, mean_s, interval_s, end = given
         if not 1 <= len(terms) <= TERMS_MAX:
             return f"1 to {TERMS_MAX} coefficients"
         try:
-            at_s, least = SpanPolynomial.of(terms, end * interval_s).lowest(end * interval_s)
+            at_s, least = SpanPolynomial.of(terms, end * interval_s).lowest()
         except InvalidValue as error:
             return error.expected
         if not least > 0.0:
@@ -139,7 +144,8 @@ class SmallTables:
 
     def broken(self, values: Mapping[str, Any]) -> str:
         """What is expected, "" where that is so or what it is held against is not good."""
-        needed = (
+        given = _given(
+            values,
             "servers.max",
             "servers.min",
             "servers.slots",
@@ -147,9 +153,9 @@ class SmallTables:
             "period.deadline",
             "service.mean_s",
         )
-        if any(key not in values for key in needed):
+        if given is None:
             return ""
-        most, least, slots, interval_s, deadline, mean_s = (values[key] for key in needed)
+        most, least, slots, interval_s, deadline, mean_s = given
         jobs = slots * most * (deadline * interval_s / mean_s + 1.0)
         size_mib = _SIZE_BYTES * deadline * (most - least + 1) * jobs / 2**20
         return "" if size_mib <= TABLE_MIB_MAX else f"tables of at most {TABLE_MIB_MAX} MiB (they take {size_mib:,.0f})"
@@ -164,7 +170,8 @@ class ShortWork:
 
     def broken(self, values: Mapping[str, Any]) -> str:
         """What is expected, "" where that is so or what it is held against is not good."""
-        needed = (
+        given = _given(
+            values,
             "servers.max",
             "servers.min",
             "servers.slots",
@@ -175,9 +182,9 @@ class ShortWork:
             "arrivals.mean_s",
             "arrivals.profile",
         )
-        if any(key not in values for key in needed) or PositiveProfile().broken(values):
+        if given is None or PositiveProfile().broken(values):
             return ""
-        most, least, slots, interval_s, deadline, end, mean_s, gap_s, terms = (values[key] for key in needed)
+        most, least, slots, interval_s, deadline, end, mean_s, gap_s, terms = given
         busy = slots * np.arange(least, most + 1, dtype=np.float64)
         leave = busy * interval_s / mean_s
         come = expected_arrivals(terms, gap_s, interval_s, end) / end if end else 0.0

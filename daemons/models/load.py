@@ -41,7 +41,7 @@ def draw_jobs(
         interval = SpanPolynomial.of(profile or [1.0], duration_s)
     except InvalidValue as error:
         raise InvalidValue("arrivals.profile", error.got, error.expected) from error
-    _, least = interval.lowest(duration_s)
+    _, least = interval.lowest()
     if not least > 0.0:
         raise InvalidValue("arrivals.profile", least, f"above 0 from 0 to {duration_s:g} s")
     if duration_s > JOBS_MAX * (mean_s * least):

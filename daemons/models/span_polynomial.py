@@ -26,27 +26,27 @@ class SpanPolynomial:
 
     @classmethod
     def of(cls, terms: Sequence[float], span: float) -> SpanPolynomial:
-        """Raises `InvalidValue` when a term can be more than `TERM_MAX` on the span."""
-        width = span or 1.0
+        """Scale the coefficients, lowest power first. Raises `InvalidValue` when a term can be more than `TERM_MAX` on
+        the span."""
         with np.errstate(over="ignore", invalid="ignore"):
-            powers = np.power(np.float64(width), np.arange(max(len(terms), 1)))
+            powers = np.power(np.float64(span or 1.0), np.arange(max(len(terms), 1)))
             scaled: Floats = np.asarray(np.array(terms or [0.0], dtype=np.float64) * powers, dtype=np.float64)
         largest = float(np.max(np.abs(scaled)))
         if not largest <= TERM_MAX:
             raise InvalidValue("profile", list(terms), f"terms of at most {TERM_MAX:g} from 0 to {span:g}")
         scaled[np.abs(scaled) < NEGLECTED * largest] = 0.0
-        return cls(np.asarray(polynomial.polytrim(scaled), dtype=np.float64), width)
+        return cls(np.asarray(polynomial.polytrim(scaled), dtype=np.float64), span)
 
     def __call__(self, places: Floats | float) -> Floats:
-        """The values at these places."""
-        within = np.asarray(places, dtype=np.float64) / self.span
+        """Return the values at these places."""
+        within = np.asarray(places, dtype=np.float64) / (self.span or 1.0)
         return np.asarray(polynomial.polyval(within, self.scaled), dtype=np.float64)
 
-    def lowest(self, until: float) -> tuple[float, float]:
-        """Where in [0, until] it is lowest, and its value there."""
+    def lowest(self) -> tuple[float, float]:
+        """Find where on the span it is lowest, and its value there."""
         roots = np.asarray(polynomial.polyroots(polynomial.polyder(self.scaled)), dtype=np.complex128) * self.span
         turns = roots.real[np.abs(roots.imag) < 1e-9 * (1.0 + np.abs(roots.real))]
-        places = np.concatenate([[0.0, until], turns[(turns > 0.0) & (turns < until)]])
+        places = np.concatenate([[0.0, self.span], turns[(turns > 0.0) & (turns < self.span)]])
         values = self(places)
         at = int(np.argmin(values))
         return float(places[at]), float(values[at])
