@@ -393,11 +393,12 @@ class Pages(Worker):
 
 
 class Stream(Worker):
-    """A page that is open and hears of changes. `lines`: how much it has heard."""
+    """A page that is open and hears of changes. `lines`: how much it has heard; `cuts`: how often the portal had gone.
+    A browser connects again, too."""
 
     def __init__(self, place: Place, seed: int) -> None:
         super().__init__("stream", seed)
-        self._visitor, self.lines = Visitor(place), 0
+        self._visitor, self.lines, self.cuts = Visitor(place), 0, 0
 
     def turn(self) -> float:
         """Listen until the line ends."""
@@ -406,7 +407,7 @@ class Stream(Worker):
             while self.goes_on() and answer.readline():
                 self.lines += 1
         except (OSError, http.client.HTTPException):
-            pass  # the portal has gone: a browser connects again, too
+            self.cuts += 1
         self._visitor.close()
         return 2.0
 

@@ -184,6 +184,7 @@ class Run:
             self.outcome.wrong.append(f"{decisions} decisions, at least {least:.0f} were to be")
         self.outcome.counts |= {"decisions": decisions, "requests": causes.requests, "pages": made.pages.count}
         self.outcome.counts |= {"commands": made.commands.count, "lines of the stream": made.stream.lines}
+        self.outcome.counts["cuts of the stream"] = made.stream.cuts
 
     def _say(self, what: str) -> None:
         self.tell(f"{self._passed_s:7.1f} s  {what}")
