@@ -8,10 +8,12 @@ import signal
 from collections.abc import Callable
 from concurrent.futures import Executor, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
+from functools import cache, partial
 from multiprocessing import get_context
 from typing import Any, TypeVar
 
 from shared.errors import TransientError
+from shared.heap import keep_what_is_there
 
 T = TypeVar("T")
 
@@ -49,7 +51,8 @@ class Workshop:
     async def _try(self, call: Callable[..., T], *values: Any) -> T:
         if self._pool is None:
             self._pool = ProcessPoolExecutor(1, get_context("spawn"), _begin, (self._niceness,))
-        return await asyncio.wrap_future(self._pool.submit(call, *values))
+        work = partial(_do, call) if self._own else call
+        return await asyncio.wrap_future(self._pool.submit(work, *values))
 
     def close(self) -> None:
         """End the process when what it does is done."""
@@ -61,3 +64,16 @@ def _begin(niceness: int) -> None:
     """In the process: the one that answers says when it ends."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     os.nice(niceness)
+
+
+def _do(call: Callable[..., T], *values: Any) -> T:
+    """In the process: what the first call has imported is there for good."""
+    try:
+        return call(*values)
+    finally:
+        _keep_once()
+
+
+@cache
+def _keep_once() -> None:
+    keep_what_is_there()

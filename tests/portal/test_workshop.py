@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import signal
 
@@ -42,3 +43,16 @@ def test_who_is_one_too_many_is_told_so() -> None:
 
     with pytest.raises(TooBusy, match=f"{WAITING_MAX} drawings wait already"):
         asyncio.run(story(Workshop("drawings", 0)))
+
+
+def test_what_its_first_call_has_made_is_looked_through_no_more() -> None:
+    async def story(workshop: Workshop) -> tuple[int, int]:
+        return await workshop.do(gc.get_freeze_count), await workshop.do(gc.get_freeze_count)
+
+    workshop = Workshop("drawings", 0)
+    try:
+        before, after = asyncio.run(story(workshop))
+    finally:
+        workshop.close()
+
+    assert before == 0 < after
