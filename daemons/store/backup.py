@@ -1,5 +1,9 @@
 """Backup and restore. A backup is one SQLite file with the tables of the store, whichever database it was made of, so
-that a backup of one can be restored into the other, and be looked into with any SQLite client."""
+that a backup of one can be restored into the other, and be looked into with any SQLite client.
+
+SQLite notices damage to its structure alone, not to what a row holds. So a backup carries the CRC-32 of its bytes, in
+the field of its header that SQLite leaves to applications.
+"""
 
 from __future__ import annotations
 
@@ -7,10 +11,12 @@ import os
 import shutil
 import sqlite3
 import tempfile
+import zlib
 from collections.abc import Iterable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import IO
 
 from sqlalchemy import URL, Connection, MetaData, Table, delete, func, insert, select, update
 
@@ -30,6 +36,8 @@ ROWS_AT_ONCE = 2_000
 TERM_STRIDE = 1 << 31
 RESTORER = "restore"
 SQLITE_MAGIC = b"SQLite format 3\x00"
+CHECKSUM_AT, CHECKSUM_BYTES = 68, 4  # the application id (sqlite.org/fileformat.html, section 1.3); 0: there is none
+BYTES_AT_ONCE = 1 << 20
 
 Counts = dict[str, int]
 
@@ -165,8 +173,22 @@ def _finish(part: Path) -> Counts:
         for (name,) in made.execute("SELECT name FROM sqlite_schema WHERE type = 'table'").fetchall():
             if name != schema.VERSION_TABLE and not name.startswith("sqlite_"):
                 (counts[name],) = made.execute(f"SELECT count(*) FROM {name}").fetchone()
+    with part.open("r+b") as file:
+        checksum = _checksum(file)
+        file.seek(CHECKSUM_AT)
+        file.write(checksum)
     _sync(part)
     return counts
+
+
+def _checksum(file: IO[bytes]) -> bytes:
+    """The CRC-32 of a file but for the place where it is kept; never 0, which is none."""
+    file.seek(0)
+    found = zlib.crc32(file.read(CHECKSUM_AT) + bytes(CHECKSUM_BYTES))
+    file.seek(CHECKSUM_AT + CHECKSUM_BYTES)
+    while some := file.read(BYTES_AT_ONCE):
+        found = zlib.crc32(some, found)
+    return (found or 1).to_bytes(CHECKSUM_BYTES, "big")
 
 
 def _sync(path: Path) -> None:
@@ -204,9 +226,12 @@ def _opened(path: Path) -> Iterator[Database]:
 
 def _check_file(path: Path) -> None:
     with opened(path, "a backup") as file:
-        head = file.read(len(SQLITE_MAGIC))
-    if head != SQLITE_MAGIC:
-        raise InvalidInput(Problem(str(path), "is not a SQLite file", "a backup"))
+        head = file.read(CHECKSUM_AT + CHECKSUM_BYTES)
+        if not head.startswith(SQLITE_MAGIC):
+            raise InvalidInput(Problem(str(path), "is not a SQLite file", "a backup"))
+        kept = head[CHECKSUM_AT:]
+        if any(kept) and kept != _checksum(file):
+            raise InvalidInput(Problem(str(path), "is damaged (its checksum)", "a backup that is whole"))
     uri = f"{absolute(path).as_uri()}?mode=ro"
     try:
         with closing(sqlite3.connect(uri, uri=True)) as backup:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 import sqlite3
 import stat
 import threading
@@ -14,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from daemons.store import SqlStore
-from daemons.store.backup import TERM_STRIDE
+from daemons.store.backup import CHECKSUM_AT, CHECKSUM_BYTES, TERM_STRIDE
 from daemons.store.schema import SCHEMA, VERSION_TABLE
 from shared.clock import ManualClock
 from shared.effects import LeadTaken
@@ -197,10 +198,36 @@ def test_what_is_no_backup_changes_nothing(store: SqlStore, other: SqlStore, tmp
     assert other.take_lead("b") == LeadTaken(1, ())
 
 
+def test_no_damage_to_a_backup_goes_unnoticed(store: SqlStore, other: SqlStore, tmp_path: Path) -> None:
+    path = tmp_path / "b.db"
+    store.backup(path)
+    whole = path.read_bytes()
+    rng = random.Random(1)
+
+    for size in (1, 1, 1, 30, 30, 30, 3_000) * 5:
+        at = rng.randrange(CHECKSUM_AT + CHECKSUM_BYTES, len(whole) - size)
+        change = bytes([whole[at] ^ 1]) if size == 1 else rng.randbytes(size)
+        path.write_bytes(whole[:at] + change + whole[at + size :])
+        with pytest.raises(InvalidInput, match=r"b\.db"):
+            other.restore(path)
+
+    path.write_bytes(whole)
+    assert other.restore(path).rows["jobs"] == 2
+
+
+def test_a_backup_without_a_checksum_is_taken(store: SqlStore, other: SqlStore, tmp_path: Path) -> None:
+    store.backup(tmp_path / "b.db")
+    with closing(sqlite3.connect(tmp_path / "b.db")) as opened:
+        opened.execute("PRAGMA application_id = 0")
+
+    assert other.restore(tmp_path / "b.db").rows["jobs"] == 2
+
+
 def test_a_newer_backup_is_refused(store: SqlStore, other: SqlStore, tmp_path: Path) -> None:
     store.backup(tmp_path / "b.db")
     with closing(sqlite3.connect(tmp_path / "b.db")) as opened:
         opened.execute("UPDATE trimtab_schema SET version_num = ?", (SCHEMA + 1,))
+        opened.execute("PRAGMA application_id = 0")
         opened.commit()
 
     with pytest.raises(InvalidInput, match="a newer Trimtab made it"):
