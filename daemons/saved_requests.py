@@ -57,6 +57,7 @@ SCHEMAS = (
     6,
 )  # that can be read; 1: without what provisioning sees; 2: environments; 3: loading; 4: migration; 5: what stays
 BYTES_MAX = 64 << 20  # of the JSON in a file
+NUMBER_MAX = 1e60  # of a finite number, so that products of several are finite too
 PART_LENGTH = 4096  # characters of one string on the bus
 PAGE_PARTS = 640  # strings of one page: 2.5 MiB
 COMPRESSION_LEVEL = 3
@@ -358,10 +359,9 @@ class _Reader:
 
     def _number(self, where: str, value: Any) -> float:
         found = self._typed(where, value, (int, float), "a number")
-        try:
-            return float(found)
-        except OverflowError:
-            self._fail(where, "is a larger whole number", "a number below 1e308")
+        if abs(found) > NUMBER_MAX and found not in (math.inf, -math.inf):
+            self._fail(where, "is a larger number", f"a number up to {NUMBER_MAX:g}")
+        return float(found)
 
     def _columns(self, where: str, plain: Any, kind: type[T], schema: int) -> T:
         later = {name for since, rows in _LATER_ROWS.items() if since > schema for name in rows}
@@ -417,7 +417,10 @@ class _Reader:
             self._fail(where, f"holds {len(raw)} bytes", f"{' x '.join(map(str, shape))} values of {size} bytes")
         if dtype == "bool" and raw.strip(b"\x00\x01"):
             self._fail(where, "holds other bytes than 0 and 1", "truth values")
-        return np.frombuffer(raw, dtype=stored).astype(dtype).reshape(shape)
+        values = np.frombuffer(raw, dtype=stored).astype(dtype).reshape(shape)
+        if dtype == "float64" and np.any(np.isfinite(values) & (np.abs(values) > NUMBER_MAX)):
+            self._fail(where, "has a larger number", f"numbers up to {NUMBER_MAX:g}")
+        return values
 
     def _constraints(self, plain: Any) -> tuple[Constraint, ...]:
         where = "snapshot.constraints"

@@ -53,7 +53,7 @@ def read_page(text: str) -> dict[str, Counters]:
                 flow = sample.labels.get("flow", "")
                 if flow and 0.0 <= sample.value <= COUNT_MAX and (flow in flows or len(flows) < FLOWS_MAX):
                     _take(flows.setdefault(flow, Counters()), sample.name, sample.labels, float(sample.value))
-    except ValueError as problem:
+    except (ValueError, LookupError, ArithmeticError) as problem:  # the parser's own slips among them
         raise TransientError(f"not a page of metrics: {str(problem)[:200]}") from problem
     return flows
 

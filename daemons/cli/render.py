@@ -17,6 +17,7 @@ from shared.utc import EPOCH_S
 LINE_MAX = 100  # characters of a value beyond which what it holds becomes a table of its own
 FAILURES_MAX = 10  # VMs of one workload whose failures are told
 _UNITS = (("_mib", "MiB"), ("_mhz", "MHz"), ("_mcycles", "Mcycles"))
+CALENDAR_END_S = datetime.max.replace(tzinfo=UTC).timestamp()
 _NAMED = ("_at_s", "_s", "_frac", "_pct", *(suffix for suffix, _ in _UNITS))
 
 
@@ -60,7 +61,9 @@ def _number(key: str, value: float) -> str:
 
 
 def time_text(epoch_s: float) -> str:
-    """A time in UTC, to the second: `2026-10-18 12:00:00Z`."""
+    """A time in UTC, to the second: `2026-10-18 12:00:00Z`; seconds where no calendar has it."""
+    if not 0.0 <= epoch_s < CALENDAR_END_S:
+        return f"{epoch_s:g} s"
     return datetime.fromtimestamp(epoch_s, UTC).strftime("%Y-%m-%d %H:%M:%SZ")
 
 

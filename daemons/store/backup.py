@@ -56,8 +56,9 @@ def backup(store: Database, path: Path) -> Counts:
     An older program's store is backed up with the tables that it has. Raises `InvalidInput` when `path` exists and for
     a newer store, `StoreUnavailable` when it cannot be written.
     """
-    part = path.with_name(path.name + ".part")
     try:
+        os.fspath(path).encode()  # what SQLite opens is a URL in UTF-8
+        part = path.with_name(path.name + ".part")
         part.exists()  # the longer name of the two
         taken = path.exists()
     except (OSError, ValueError) as problem:

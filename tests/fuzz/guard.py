@@ -8,7 +8,9 @@ from __future__ import annotations
 import errno
 import os
 import socket
+import sqlite3
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -21,11 +23,23 @@ _PROGRAMS = frozenset(("subprocess.Popen", "os.system", "os.exec", "os.posix_spa
 
 
 class Guard:
-    """Refuses connections, other programs and writes outside `folder`; `outside` are the writes that were tried."""
+    """Refuses connections, other programs and writes outside `folder`. `outside`: the writes that were tried beyond it
+    and beyond what the words of the case name (`named`), which are refused as for want of rights."""
 
     def __init__(self, folder: Path) -> None:
         self._inside = str(folder.resolve())
         self.outside: list[str] = []
+        self.named: tuple[str, ...] = ()
+
+    def forget(self) -> None:
+        """Forget what a case has named and tried."""
+        self.outside.clear()
+        self.named = ()
+
+    def allow(self, words: Iterable[str]) -> None:
+        """Take the folders of what words name for places that a command may try to write to."""
+        places = (word.removeprefix("sqlite:///") for word in words)
+        self.named = tuple(os.path.dirname(os.path.abspath(place)) for place in places)
 
     def begin(self) -> None:
         """Watch this process from here on. Pools of processes are as large as the machine has processors: it has one,
@@ -40,7 +54,10 @@ class Guard:
         elif event in _CHANGES:
             self._look(args[0])
         elif event == "sqlite3.connect":
-            self._look(str(args[0]).removeprefix("file:").partition("?")[0])
+            try:
+                self._look(str(args[0]).removeprefix("file:").partition("?")[0])
+            except PermissionError as problem:
+                raise sqlite3.OperationalError("unable to open database file") from problem
         elif event == "socket.connect":
             raise ConnectionRefusedError(errno.ECONNREFUSED, "Connection refused")
         elif event == "socket.getaddrinfo":
@@ -54,5 +71,6 @@ class Guard:
             return
         path = os.path.abspath(os.fsdecode(place))
         if not path.startswith((self._inside, *_FREE)):
-            self.outside.append(path)
+            if not path.startswith(self.named):
+                self.outside.append(path)
             raise PermissionError(errno.EACCES, "Permission denied", path)

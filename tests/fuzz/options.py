@@ -166,6 +166,7 @@ def run(command: Command, scene: Scene, rng: random.Random) -> str:
     if command.path.startswith(PARSED_ALONE):
         words += ["--seed", "-"] if any("--seed" in each.opts for each in command.click.params) else ["--no-such", "-"]
     wire = Wire(nodes=1)
+    scene.guard.allow(odd)
     ended = _ended(command, scene, words, env, wire)
     shown = is_json and not any(word in ("-h", "--help") or word.startswith("--output=") for word in words)
     has_nan = any(word.strip("+-").lower().startswith(("nan", "inf")) for word in odd)

@@ -90,7 +90,6 @@ class Tries:
             wrong = ""
         if self._scene.guard.outside:
             wrong = wrong or f"writes outside its folder: {self._scene.guard.outside[:3]}"
-            self._scene.guard.outside.clear()
         if peak > PEAK_KIB_MAX:
             wrong = wrong or f"takes {peak // 1024} MiB"
         tally.cases += 1
@@ -101,6 +100,7 @@ class Tries:
             tally.peak_kib, tally.peak = peak, number
         if wrong:
             tally.wrong.append((number, wrong))
+        self._scene.guard.forget()
         self._scene.tidy()
         return wrong
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 import subprocess
 import sys
@@ -344,6 +345,7 @@ def test_values_in_words() -> None:
     assert shown("reason", {"code": "no-memory", "text": "no-memory needed_mib=4"}) == "no-memory needed_mib=4"
     assert (duration_text(7_260), duration_text(200_000), duration_text(180)) == ("2 h 1 min", "2 d 7 h", "3 min 0 s")
     assert time_text(0.0) == "1970-01-01 00:00:00Z"
+    assert (time_text(1e15), time_text(-1e15), time_text(math.inf)) == ("1e+15 s", "-1e+15 s", "inf s")
     assert (shown("port", 8_001), shown("listen", 8_001), shown("vms", 8_001)) == ("8001", "8001", "8,001")
 
 

@@ -8,6 +8,7 @@ import json
 import math
 from collections.abc import Callable
 from dataclasses import fields, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -56,7 +57,7 @@ def request(snapshot: Snapshot, **changes: Any) -> DecideRequest:
 def example() -> Snapshot:
     """Every kind of column has rows, and some numbers are odd."""
     made = snapshot_of(read(EXAMPLE))
-    odd = np.array([0.1, -0.0, math.inf, -math.inf, math.nan, 5e-324, 1e308, 1 / 3, 2.0**53 + 1, 3.0])
+    odd = np.array([0.1, -0.0, math.inf, -math.inf, math.nan, 5e-324, 1e60, 1 / 3, 2.0**53 + 1, 3.0])
     work = replace(made.workloads, changed_s=odd)
     return replace(made, workloads=work, now_s=3600.1 + 0.2, costs=COSTS["paper"], at_cycle=False)
 
@@ -404,6 +405,22 @@ def altered(change: Callable[[dict[str, Any]], Any], of: Snapshot | None = None)
     plain = json.loads(gzip.decompress(to_bytes(request(example() if of is None else of))))
     change(plain)
     return header_bytes(HEADER) + gzip.compress(json.dumps(plain).encode())
+
+
+def test_numbers_whose_products_are_not_finite_are_refused() -> None:
+    """Found by the fuzzer: a cost times a memory."""
+    made = example()
+    many = replace(made, workloads=replace(made.workloads, memory_mib=made.workloads.memory_mib * 1e300))
+    said = refused(header_bytes(HEADER) + to_bytes(request(many)))
+    assert "workloads.memory_mib: has a larger number" in said
+    assert "1e+60" in said
+    for number in (2e60, -2e60, 10**400):
+        said = refused(altered(partial(_with_start_s, number)))
+        assert "snapshot.costs.start_s: is a larger number" in said
+
+
+def _with_start_s(number: float, plain: dict[str, Any]) -> None:
+    plain["snapshot"]["costs"]["start_s"] = number
 
 
 def test_another_schema_is_refused_by_name() -> None:

@@ -74,7 +74,10 @@ def test_the_histogram_counts_what_was_answered_where_nothing_else_does() -> Non
 
 @pytest.mark.parametrize(
     "text",
-    ["<html>", 'trimtab_flow_requests_total{flow="browse" 12\n', "a b c d\n", 'x{le="0.1",} one\n', "\0"],
+    [
+        *("<html>", 'trimtab_flow_requests_total{flow="browse" 12\n', "a b c d\n", 'x{le="0.1",} one\n', "\0"),
+        *('x{a="b", =""} 1\n', f'x{{a="b"}} 1 {10**400}\n'),
+    ],
 )
 def test_what_is_no_page_of_metrics(text: str) -> None:
     with pytest.raises(TransientError, match="not a page of metrics"):

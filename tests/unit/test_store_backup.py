@@ -172,6 +172,9 @@ def test_a_backup_that_fails_leaves_nothing(store: SqlStore, tmp_path: Path) -> 
         store.backup(tmp_path / "there.db")
     with pytest.raises(StoreUnavailable, match="see that its folder is there"):
         store.backup(tmp_path / "gone" / "b.db")
+    for odd in ("", ".", "/", os.fsdecode(b"b\xff.db")):
+        with pytest.raises(InvalidInput, match="expected a new file"):
+            store.backup(Path(odd))
     with closing(SqlStore(sqlite_url(tmp_path / "missing.db"))) as missing, pytest.raises(StoreUnavailable):
         missing.backup(tmp_path / "b.db")
 
