@@ -312,6 +312,10 @@ class Serving(Estate):
         good = int(back["hrsp_2xx"])
         return Counted(int(front["req_tot"]), good, int(front["hrsp_5xx"]))
 
+    def until_counted(self, before: Counted, wanted: Counted) -> None:
+        """Wait until HAProxy has counted so much since a reading: a client has its answer a moment before."""
+        self.wait_for(lambda: self.counted().since(before) == wanted, what=f"{wanted} to be counted")
+
     def program(self, vm: str) -> int:
         """The process of an instance."""
         node = self.homes()[vm]

@@ -14,7 +14,15 @@ import pytest
 from sim_backend.experiments.phoenixcloud_serving import Point, draw_serving
 from tests.integration.harness import CLOCK
 from tests.integration.private_broker import PrivateBroker
-from tests.integration.serving_scene import APP, CORE_MHZ, SCRAPE_S, Scale, Serving, nobody_lost, serving_scene
+from tests.integration.serving_scene import (
+    APP,
+    CORE_MHZ,
+    SCRAPE_S,
+    Scale,
+    Serving,
+    nobody_lost,
+    serving_scene,
+)
 
 pytestmark = pytest.mark.full
 
@@ -58,10 +66,15 @@ def test_haproxy_that_is_killed_comes_back_with_the_instances_and_catches_up(sit
     down_s = CLOCK.monotonic_s() - killed_s
     assert site.in_rotation() >= serving
     site.until_serving(3)
-    seen, after = load.wait(), site.counted()
+    seen = load.wait()
     assert seen.good + seen.refused + seen.errors == rate * seconds
     assert 0 < seen.errors + seen.refused <= rate * (down_s + 0.5) + 8
-    assert (after.sent - after.good, after.refused) == (seen.refused, seen.refused)
+
+    def all_are_counted() -> bool:
+        after = site.counted()
+        return (after.sent - after.good, after.refused) == (seen.refused, seen.refused)
+
+    site.wait_for(all_are_counted, what=f"{seen.refused} refused to be counted")
     assert nobody_lost(site.load(rate, 2.0).wait())
 
 
