@@ -136,7 +136,7 @@ def test_a_saved_request_with_an_odd_cycle(tmp_path: Path) -> None:
     file = tmp_path / "f.gz"
     file.write_bytes(header_bytes({"program": "0"}) + gzip.compress(json.dumps(plain).encode()))
 
-    assert "snapshot.cycle_s: is a larger whole number" in refused("snapshot", "decide", file)
+    assert "snapshot.cycle_s: is a larger number" in refused("snapshot", "decide", file)
 
 
 @pytest.mark.parametrize("name", ["\\ud800", "a\\u0000b", "a\\u202eb", "a\\u001b[31m"])
