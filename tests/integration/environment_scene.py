@@ -178,6 +178,11 @@ class Estate(Scene):
             if (node["given"], node["environment"], node["handover"]) == (name, name, "settled")
         )
 
+    def until_nodes(self, name: str, count: int, timeout_s: float = SOON_S) -> list[str]:
+        """Wait until an environment has so many nodes in its hand, those on their way to it not counted."""
+        self.wait_for(lambda: len(self.nodes_of(name)) == count, timeout_s, f"{count} nodes in the hand of {name}")
+        return self.nodes_of(name)
+
     def begin_with_known_nodes(self) -> None:
         """As `begin`, but the controller knows the nodes before their agents start: those of others would wait before
         they try again. Every node's size is known afterwards."""

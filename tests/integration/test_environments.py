@@ -55,7 +55,7 @@ def test_a_day_of_two_partners(broker: PrivateBroker, tmp_path: Path) -> None:
         town.lab.fake.load("shop", CALM_MHZ)
         town.until_environment("front", LIMIT_S, size=1, owned=1)
         town.until_environment("night", LIMIT_S, size=2, owned=2)
-        (back,) = set(town.nodes_of("night")) - {left}
+        (back,) = set(town.until_nodes("night", 2)) - {left}
         assert town.setups.done(back)[-3:] == [
             "acquire front web-image",
             "release front web-image",

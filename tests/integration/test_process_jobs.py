@@ -40,6 +40,7 @@ def works(broker: PrivateBroker) -> Iterator[Mill]:
         made.found(FRONT, "web", 1, shares=True, web={"over_s": 1.5})
         made.found(NIGHT, "batch", 2, coordinated_with=FRONT)
         made.until_environment(NIGHT, size=3, owned=3, partner=FRONT)
+        made.until_nodes(NIGHT, 3)
         yield made
 
 
