@@ -10,14 +10,14 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
-from sqlalchemy import Connection, Select, func, insert, select
+from sqlalchemy import Connection, Select, insert, select
 
 from daemons.recording import SnapshotEntry
 from daemons.store import schema
 from daemons.store.cluster_use import put_cluster_use
 from daemons.store.rows import Row
 from daemons.store.samples import NodeUse, SampleBook, merge
-from daemons.store.upsert import put, upsert
+from daemons.store.upsert import fill_in, put
 from shared.audit import Audited
 from shared.effects import Effect, Input, Publish, Received
 from shared.messages import Happened, Order, Report, Result
@@ -145,7 +145,7 @@ def append(connection: Connection, batch: Batch) -> None:
     if batch.events:
         connection.execute(insert(schema.events), [_event_row(event) for event in batch.events])
     if batch.actions:
-        _put_actions(connection, [_action_row(entry) for entry in batch.actions])
+        fill_in(connection, schema.actions, [_action_row(entry) for entry in batch.actions])
     if batch.audits:
         connection.execute(insert(schema.audit), [_texts(asdict(audited)) for audited in batch.audits])
     if batch.snapshots:
@@ -176,17 +176,6 @@ def _texts(row: Row) -> Row:
 def _storable(text: str) -> str:
     """A text that every database takes: what is not UTF-8 or a zero becomes a question mark."""
     return text.encode("utf-8", "replace").decode().replace("\0", "?")
-
-
-def _put_actions(connection: Connection, rows: list[Row]) -> None:
-    """What is known already of an action stays; what was not known is filled in."""
-    statement = upsert(connection, schema.actions)
-    known = {
-        column.name: func.coalesce(column, statement.excluded[column.name])
-        for column in schema.actions.columns
-        if column.nullable
-    }
-    connection.execute(statement.on_conflict_do_update(index_elements=["id"], set_=known), rows)
 
 
 def _put_uses(connection: Connection, uses: Sequence[NodeUse]) -> None:

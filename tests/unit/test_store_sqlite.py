@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import multiprocessing
 import os
 import resource
@@ -439,3 +440,20 @@ def test_a_killed_writer_leaves_whole_writes(path: Path) -> None:
 
     assert control.decisions == job.order
     assert control.decisions in (last, last + 1)
+
+
+# --- memory ------------------------------------------------------------------------------------------------------
+
+
+def test_a_write_leaves_no_circles_of_objects_behind(store: SqlStore) -> None:
+    term = store.take_lead("a").term
+    store.write(term, (job_record("j", 1), node_record("n", 1)))
+    gc.collect()
+    gc.disable()
+    try:
+        for value in range(2, 52):
+            store.write(term, (job_record("j", value), node_record("n", value)))
+        left = gc.collect()
+    finally:
+        gc.enable()
+    assert left < 50  # statements made anew leave two hundred for each record
