@@ -11,10 +11,11 @@ from typing import TypeVar
 from uuid import UUID
 
 from sim_backend.fake_libvirt.codes import Closed, Err, From, error, fail
-from sim_backend.fake_libvirt.connection import Module, virConnect
+from sim_backend.fake_libvirt.connection import Module
 from sim_backend.fake_libvirt.events import Dispatcher
 from sim_backend.fake_libvirt.faults import LATE_S, Fault, Script
 from sim_backend.fake_libvirt.files import Content
+from sim_backend.fake_libvirt.handles import Connection
 from sim_backend.fake_libvirt.host import BROKEN, Host
 from sim_backend.fake_libvirt.sharing import shares
 from sim_backend.fake_libvirt.state import Dom, Guest, Job
@@ -166,7 +167,7 @@ class Cluster:
 
     # --- calls ------------------------------------------------------------------------------------------------------
 
-    def perform(self, connection: virConnect, call: str, subject: str, do: Callable[[], Answer]) -> Answer:
+    def perform(self, connection: Connection, call: str, subject: str, do: Callable[[], Answer]) -> Answer:
         """Carry out a call with what the script has for it."""
         with self.lock:
             if self.events.is_current():
@@ -258,7 +259,7 @@ class Cluster:
 
     # --- inside -----------------------------------------------------------------------------------------------------
 
-    def _before(self, fault: Fault, connection: virConnect, call: str) -> None:
+    def _before(self, fault: Fault, connection: Connection, call: str) -> None:
         takes_time = call in JOB_CALLS
         if fault.how == "raise":
             raise error(fault.code, fault.domain, "by the script")

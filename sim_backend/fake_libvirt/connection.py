@@ -4,20 +4,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from sim_backend.fake_libvirt import codes, statistics
 from sim_backend.fake_libvirt.codes import Err, From, Life, Ran, State, check_flags, fail, libvirtError
 from sim_backend.fake_libvirt.definition import Definition, parse
 from sim_backend.fake_libvirt.domain import virDomain
 from sim_backend.fake_libvirt.files import Image, read_image
-from sim_backend.fake_libvirt.handles import Handle, call
+from sim_backend.fake_libvirt.handles import Handle, Server, call
 from sim_backend.fake_libvirt.host import QEMU_GONE, Host
 from sim_backend.fake_libvirt.state import Dom, PoolState
 from sim_backend.fake_libvirt.storage import virStoragePool, virStorageVol, virStream
-
-if TYPE_CHECKING:
-    from sim_backend.fake_libvirt.cluster import Cluster
 
 LIST_FLAGS = (1 << 16) - 1
 STATS_FLAGS = 0xFF | 7 << 29
@@ -33,7 +30,7 @@ class Module:
 
     libvirtError = libvirtError
 
-    def __init__(self, cluster: Cluster, host: Host) -> None:
+    def __init__(self, cluster: Server, host: Host) -> None:
         self.cluster, self.host = cluster, host
 
     def open(self, name: str | None = None) -> virConnect:
@@ -54,7 +51,7 @@ class Module:
 class virConnect(Handle):
     """A connection to one libvirtd."""
 
-    def __init__(self, cluster: Cluster, host: Host, home: str) -> None:
+    def __init__(self, cluster: Server, host: Host, home: str) -> None:
         self.cluster, self.host, self.home = cluster, host, home
         self.open_, self.closed = True, False
         self._next_id = 0

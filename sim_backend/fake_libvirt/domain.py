@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from sim_backend.fake_libvirt import codes, definition, migration
 from sim_backend.fake_libvirt.codes import (
@@ -23,11 +23,8 @@ from sim_backend.fake_libvirt.codes import (
 )
 from sim_backend.fake_libvirt.definition import Definition
 from sim_backend.fake_libvirt.files import Image, partial
-from sim_backend.fake_libvirt.handles import Handle, call
+from sim_backend.fake_libvirt.handles import Connection, Handle, call
 from sim_backend.fake_libvirt.state import Dom
-
-if TYPE_CHECKING:
-    from sim_backend.fake_libvirt.connection import virConnect
 
 QUOTA_RANGE = (1_000, 17_592_186_044_415)
 PERIOD_RANGE = (1_000, 1_000_000)
@@ -38,12 +35,12 @@ NOT_RUNNING = "domain is not running"
 class virDomain(Handle):
     """A handle: the domain may be gone."""
 
-    def __init__(self, connection: virConnect, uuid: str, name: str) -> None:
+    def __init__(self, connection: Connection, uuid: str, name: str) -> None:
         self._connection, self._uuid, self._name = connection, uuid, name
         self.subject = name
 
     @property
-    def home_connection(self) -> virConnect:
+    def home_connection(self) -> Connection:
         """The connection that it was got from."""
         return self._connection
 

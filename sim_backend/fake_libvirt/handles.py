@@ -4,13 +4,55 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import wraps
-from typing import TYPE_CHECKING, Concatenate, ParamSpec, Protocol, TypeVar, cast
+from typing import Concatenate, ParamSpec, Protocol, TypeVar, cast
 
-if TYPE_CHECKING:
-    from sim_backend.fake_libvirt.connection import virConnect
+from sim_backend.fake_libvirt.events import Dispatcher
+from sim_backend.fake_libvirt.faults import Script
+from sim_backend.fake_libvirt.host import Host, Listener, Peers
 
 P = ParamSpec("P")
 R = TypeVar("R")
+
+
+class Server(Peers, Protocol):
+    """The cluster, as connections see it."""
+
+    @property
+    def script(self) -> Script:
+        """The faults that calls are to meet."""
+        ...
+
+    @property
+    def events(self) -> Dispatcher:
+        """What carries events to callbacks."""
+        ...
+
+    def perform(self, connection: Connection, call: str, subject: str, do: Callable[[], R]) -> R:
+        """Carry out a call with what the script has for it."""
+        ...
+
+
+class Connection(Listener, Protocol):
+    """What handles need of the connection that they were got from."""
+
+    @property
+    def cluster(self) -> Server:
+        """The cluster that it leads into."""
+        ...
+
+    @property
+    def host(self) -> Host:
+        """The host that it leads to."""
+        ...
+
+    @property
+    def open_(self) -> bool:
+        """Whether it has been neither closed nor broken."""
+        ...
+
+    def check(self) -> None:
+        """Raise libvirtError unless it works."""
+        ...
 
 
 class Handle(Protocol):
@@ -19,7 +61,7 @@ class Handle(Protocol):
     subject: str = ""
 
     @property
-    def home_connection(self) -> virConnect:
+    def home_connection(self) -> Connection:
         """The connection that it was got from."""
         ...
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
+from threading import Condition
+from typing import Any, Protocol
 from uuid import UUID
 
 from sim_backend.fake_libvirt.codes import (
@@ -22,27 +24,108 @@ from sim_backend.fake_libvirt.codes import (
     fail,
 )
 from sim_backend.fake_libvirt.definition import Definition, parse
-from sim_backend.fake_libvirt.files import Files
+from sim_backend.fake_libvirt.files import Content, Files
 from sim_backend.fake_libvirt.state import Dom, Guest, Job, PoolState
-
-if TYPE_CHECKING:
-    from sim_backend.fake_libvirt.cluster import Cluster
-    from sim_backend.fake_libvirt.connection import virConnect
 
 BROKEN = (Err.INTERNAL_ERROR, From.RPC, "client socket is closed")
 QEMU_GONE = "qemu unexpectedly closed the monitor: "
 
 
+class Listener(Protocol):
+    """A connection to a host, as the host sees it."""
+
+    @property
+    def home(self) -> str:
+        """The host that it comes from."""
+        ...
+
+    def break_off(self, reason: int) -> None:
+        """Break it, for a reason that its owner is told."""
+        ...
+
+    def tell(self, event_id: int, dom: Dom, words: tuple[Any, ...]) -> None:
+        """Tell whoever listens of an event of a domain."""
+        ...
+
+
+class Peers(Protocol):
+    """The cluster that a host is in, as the host sees it."""
+
+    @property
+    def lock(self) -> Condition:
+        """What is held while anything happens."""
+        ...
+
+    @property
+    def common_files(self) -> dict[str, Content]:
+        """The files that all hosts share."""
+        ...
+
+    @property
+    def shared_folders(self) -> tuple[str, ...]:
+        """Where those are."""
+        ...
+
+    @property
+    def changes(self) -> Iterator[int]:
+        """The numbers of changes of files."""
+        ...
+
+    def now_s(self) -> float:
+        """Return the time since the beginning."""
+        ...
+
+    def changed(self) -> None:
+        """Have whoever waits look again."""
+        ...
+
+    def new_uuid(self) -> UUID:
+        """Return one that is not there yet."""
+        ...
+
+    def new_guest(self, name: str) -> Guest:
+        """Boot a guest."""
+        ...
+
+    def old_guest(self, name: str, token: int, work_s: float) -> Guest:
+        """Return a guest that was saved."""
+        ...
+
+    def writers(self, path: str, host: Host, dom: Dom) -> bool:
+        """Return whether another domain has a file open for writing."""
+        ...
+
+    def note_execution(self, dom: Dom) -> None:
+        """Note that a domain executes."""
+        ...
+
+    def peer_lost(self, host: Host) -> None:
+        """Break what others do with a host that nobody reaches any more."""
+        ...
+
+    def reach(self, home: str, address: str) -> Host:
+        """Return the host at an address; raises libvirtError where `home` does not reach it."""
+        ...
+
+    def work(self, host: Host, dom: Dom, kind: str, peer: str = "") -> Job:
+        """Wait for the end of what takes time; raises libvirtError when it was not to be."""
+        ...
+
+    def wait_for_job(self, host: Host, dom: Dom) -> None:
+        """Wait until no job is on a domain, for as long as libvirt waits."""
+        ...
+
+
 class Host:
     """A machine with a libvirtd. Call everything with the cluster's lock held."""
 
-    def __init__(self, cluster: Cluster, name: str, uuid: UUID, cores: int, mhz: int, memory_mib: int) -> None:
+    def __init__(self, cluster: Peers, name: str, uuid: UUID, cores: int, mhz: int, memory_mib: int) -> None:
         self.cluster, self.name, self.uuid = cluster, name, str(uuid)
         self.cores, self.mhz, self.memory_mib, self.cpu_model = cores, mhz, memory_mib, "EPYC"
         self.files = Files(cluster.common_files, cluster.shared_folders, cluster.changes)
         self.domains: dict[str, Dom] = {}
         self.pools: dict[str, PoolState] = {}
-        self.connections: list[virConnect] = []
+        self.connections: list[Listener] = []
         self.powered = True
         self.serving = True  # libvirtd
         self._numbers = 0

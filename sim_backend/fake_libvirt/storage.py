@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
 from xml.etree import ElementTree as ET
 from xml.sax.saxutils import escape
 
 from sim_backend.fake_libvirt.codes import Err, From, check_flags, error, fail
-from sim_backend.fake_libvirt.handles import Handle, call
+from sim_backend.fake_libvirt.handles import Connection, Handle, call
 from sim_backend.fake_libvirt.state import PoolState, VolumeFacts
-
-if TYPE_CHECKING:
-    from sim_backend.fake_libvirt.connection import virConnect
 
 FORMATS = ("raw", "qcow2", "qcow", "vmdk", "iso")
 UNITS = {"bytes": 1, "B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
@@ -23,12 +19,12 @@ FILE_BYTES = 1 << 20  # what a volume holds at most in memory; its capacity may 
 class virStoragePool(Handle):
     """A pool of type dir."""
 
-    def __init__(self, connection: virConnect, pool: PoolState) -> None:
+    def __init__(self, connection: Connection, pool: PoolState) -> None:
         self._connection, self._pool = connection, pool
         self.subject = pool.name
 
     @property
-    def home_connection(self) -> virConnect:
+    def home_connection(self) -> Connection:
         """The connection that it was got from."""
         return self._connection
 
@@ -120,12 +116,12 @@ class virStoragePool(Handle):
 class virStorageVol(Handle):
     """A handle: the volume may be gone."""
 
-    def __init__(self, connection: virConnect, pool: PoolState, volume: VolumeFacts) -> None:
+    def __init__(self, connection: Connection, pool: PoolState, volume: VolumeFacts) -> None:
         self._connection, self._pool, self._volume = connection, pool, volume
         self.subject = volume.name
 
     @property
-    def home_connection(self) -> virConnect:
+    def home_connection(self) -> Connection:
         """The connection that it was got from."""
         return self._connection
 
@@ -199,14 +195,14 @@ class virStorageVol(Handle):
 class virStream(Handle):
     """A stream, blocking; what is sent beyond what was announced shows at its end."""
 
-    def __init__(self, connection: virConnect) -> None:
+    def __init__(self, connection: Connection) -> None:
         self._connection = connection
         self._way = ""
         self._path, self._at, self._left = "", 0, 0
         self._data = b""
 
     @property
-    def home_connection(self) -> virConnect:
+    def home_connection(self) -> Connection:
         """The connection that it was got from."""
         return self._connection
 
