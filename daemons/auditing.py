@@ -8,6 +8,7 @@ from typing import Any
 from daemons.agenda import Agenda
 from daemons.per_minute import PerMinute
 from shared.audit import Audited
+from shared.codec import fingerprint
 from shared.effects import Received
 from shared.messages import Message, OnBehalf, Reply
 from shared.operator_messages import Change
@@ -31,7 +32,7 @@ class Auditing:
         self._agenda = agenda
         self._refusals, self._forwarded = PerMinute(REFUSALS_PER_MINUTE), PerMinute(FORWARDED_PER_MINUTE)
         self._left_out: dict[str, int] = {}
-        self._known: dict[tuple[str, str, str], Message] = {}
+        self._known: dict[tuple[str, str, str], bytes] = {}
 
     def answered(self, received: Received, reply: Reply, now_s: float) -> None:
         """A request was answered: its record goes out when what it has changed is stored, as its answer does."""
@@ -46,7 +47,8 @@ class Auditing:
     def _note(self, received: Received, reply: Reply, now_s: float) -> None:
         via = received.via or received.sender
         key = (received.sender, reply.request, reply.code)
-        if self._known.get(key) == received.message:  # one with the id of another is another
+        asked = fingerprint(received.message)
+        if self._known.get(key) == asked:  # one with the id of another is another
             return
         left_out = 0
         if not reply.done:
@@ -55,7 +57,7 @@ class Auditing:
                 return
             left_out = self._left_out.pop(via, 0)
         self._known.pop(key, None)
-        self._known[key] = received.message
+        self._known[key] = asked
         if len(self._known) > REMEMBERED_MAX:
             del self._known[next(iter(self._known))]
         record = audited(received, reply, now_s, left_out)

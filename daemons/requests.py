@@ -22,6 +22,7 @@ from daemons.state import Cluster
 from daemons.vm_requests import VmRequests, cancel
 from daemons.web import WebApps, could_hold, why_none
 from shared.bus import topology
+from shared.codec import fingerprint
 from shared.effects import Declare, StartTimer
 from shared.messages import (
     AddNode,
@@ -77,13 +78,13 @@ class Requests:
         self.environments, self.notifying = environments, notifying
         self.vms = VmRequests(cluster, agenda, deciding)
         self.quota = Quota(cluster, deciding.settings.limits)
-        self._done: dict[str, Request] = {}
+        self._done: dict[str, bytes] = {}
 
     def handle(self, request: Request, now_s: float, sender: str, why: str = "") -> Reply:
         """Do it, or say why not; a refusal changes nothing, and neither does a request that was done already. `sender`
         may ask for it (`daemons.roles`), and said why."""
         assert not isinstance(request, Query | DryRun | Assess | CheckReservation)
-        if self._done.get(request.request) == request:
+        if self._done.get(request.request) == fingerprint(request):
             return Reply(request.request, True)
         code, detail = self._handle(request, now_s, sender, why)
         if not code:
@@ -92,7 +93,7 @@ class Requests:
 
     def _remember(self, request: Request) -> None:
         """A repeat that comes late must not undo what was asked for since."""
-        self._done[request.request] = request
+        self._done[request.request] = fingerprint(request)
         if len(self._done) > REMEMBERED_MAX:
             del self._done[next(iter(self._done))]
 
