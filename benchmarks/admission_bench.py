@@ -14,10 +14,10 @@ from benchmarks.runner import Figure, cpu_time_s
 from daemons.models.assurance.profile import Profile, to_demand
 from daemons.policies.admission.peak import Peak
 from daemons.policies.admission.statistical import Statistical
-from shared.admission import AdmissionOutcome, Pool, PoolStep, Standing
-from shared.errors import ContractViolation
-from shared.ports import AdmissionPolicy
-from shared.reservation import Calendar, Reservation, ServiceClass, Share
+from shared.base.errors import ContractViolation
+from shared.policy_api.admission import AdmissionOutcome, Pool, PoolStep, Standing
+from shared.policy_api.policies import AdmissionPolicy
+from shared.values.reservation import Calendar, Reservation, ServiceClass, Share
 
 ROUNDS = 7
 STANDING, WEEK, UNITS_MAX = 1_000, 168, 8

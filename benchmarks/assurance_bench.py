@@ -13,7 +13,7 @@ from daemons.models.assurance.aggregate import Utility, utility
 from daemons.models.assurance.build import profiles, series
 from daemons.models.assurance.loss import theta_of
 from daemons.models.assurance.profile import Profile
-from shared.reservation import Calendar
+from shared.values.reservation import Calendar
 
 ROUNDS = 5
 APPLICATIONS, WEEK, UNITS_MAX = 1_000, 168, 8

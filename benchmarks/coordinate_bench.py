@@ -12,14 +12,15 @@ import numpy as np
 from benchmarks.plain_replay import plain_replay
 from benchmarks.replay_bench import drawn_jobs
 from benchmarks.runner import Bench, Case, Figure, cpu_time_s
-from shared.agreement import BatchTerms, OnReclaim
-from shared.errors import InvalidInput
-from sim_backend.coordinate_demand import read_steps
-from sim_backend.coordinate_runs import coordinate
-from sim_backend.coordinate_values import Setting, WebDemand
-from sim_backend.experiments.phoenixcloud_runs import data_folder, play_bounded, play_lent
-from sim_backend.experiments.phoenixcloud_settings import LOGS, TWO_WEEKS_S, WEB
-from sim_backend.traces import ReplayJob, read_swf, replay_jobs
+from daemons.capacity.coordination.demand import read_steps
+from daemons.capacity.coordination.runs import coordinate
+from daemons.capacity.coordination.values import Setting, WebDemand
+from daemons.capacity.swf import read_swf, replay_jobs
+from shared.base.errors import InvalidInput
+from shared.values.agreement import BatchTerms, OnReclaim
+from shared.values.replay_job import ReplayJob
+from sim_backend.experiments.coordination.runs import data_folder, play_bounded, play_lent
+from sim_backend.experiments.coordination.settings import LOGS, TWO_WEEKS_S, WEB
 
 WHOLE_LOG = "sdsc-blue-2000/SDSC-BLUE-2000-cln-runclipped.swf.gz"
 WHOLE_LOG_S = 84_672_000.0  # 980 days

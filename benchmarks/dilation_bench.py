@@ -12,7 +12,7 @@ from benchmarks.runner import Bench, Case, Figure, cpu_time_s
 from daemons.models.dilation import choice, formula, mean_value, product_form
 from daemons.models.dilation.formula import Floats, Ints, Servers
 from daemons.models.dilation.list_scheduling import optimum_s
-from sim_backend.experiments.dilation_sets import NODES, drawn
+from sim_backend.experiments.dilation.sets import NODES, drawn
 
 JOBS, HOSTS, RESOURCES = 100, 1_000, 3  # 100,000 pairs
 PER_HOST = 8

@@ -19,14 +19,14 @@ import numpy as np
 from sqlalchemy import Connection, Table, insert
 
 from benchmarks.wire_load import Load
-from daemons.gains import Gains
-from daemons.records import ControlRecord, CostRecord, DecisionRecord, JobRecord, Provisioned
+from daemons.decision.gains import Gains
 from daemons.store import SqlStore, schema
 from daemons.store.rows import to_row
-from shared.clock import ManualClock
-from shared.decision import Change, ChangeKind, Plan, Reason, ReasonCode, Refusal
-from shared.model import Allotment, JobPhase
-from shared.snapshot import Floats
+from daemons.values.records.cluster import ControlRecord, CostRecord, DecisionRecord, JobRecord, Provisioned
+from shared.base.clock import ManualClock
+from shared.policy_api.decision import Change, ChangeKind, Plan, Reason, ReasonCode, Refusal
+from shared.policy_api.snapshot import Floats
+from shared.values.jobs import Allotment, JobPhase
 
 DAY_S, HOUR_S, FINE_S, CYCLE_S = 86_400.0, 3_600.0, 300.0, 900.0
 FINE_DAYS = 7

@@ -11,7 +11,7 @@ from itertools import count
 
 from benchmarks.wire_broker import Driver
 from benchmarks.wire_load import Load, report
-from shared.clock import SystemClock
+from shared.base.clock import SystemClock
 
 TURN_S = 0.05
 

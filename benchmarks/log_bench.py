@@ -7,7 +7,7 @@ import tempfile
 from pathlib import Path
 
 from benchmarks.runner import Bench, Case
-from sim_backend.traces import read_swf
+from daemons.capacity.swf import read_swf
 
 LINES = 18_000
 

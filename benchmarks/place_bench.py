@@ -14,12 +14,13 @@ import numpy as np
 from benchmarks import place_hbal
 from benchmarks.place_clusters import fitting, loaded, parted
 from benchmarks.runner import Figure, cpu_time_s
-from daemons import decide, groups
-from daemons.decide import DecideRequest
-from daemons.settings import PolicyChoice
-from shared.decision import PlacementDecision
-from shared.plugins import find_policy
-from shared.snapshot import Snapshot
+from daemons.decision import groups
+from daemons.decision import pipeline as decide
+from daemons.decision.pipeline import DecideRequest
+from daemons.values.settings import PolicyChoice
+from shared.policy_api.decision import PlacementDecision
+from shared.policy_api.snapshot import Snapshot
+from shared.ports.plugins import find_policy
 from tests.simulation.place_instances import small_instance
 from tests.simulation.place_judge import Prediction, current, predict
 from tests.simulation.place_optimum import best_min_utility

@@ -8,8 +8,7 @@ from itertools import combinations_with_replacement
 
 import numpy as np
 
-from shared.costs import COSTS
-from shared.snapshot import (
+from shared.policy_api.snapshot import (
     Bools,
     EnvironmentColumns,
     Floats,
@@ -21,6 +20,7 @@ from shared.snapshot import (
     WorkloadColumns,
     WorkloadState,
 )
+from shared.values.operation_costs import COSTS
 
 NOW_S, CYCLE_S = 200_000.0, 600.0
 CORES, CORE_MHZ, NODE_MIB = 4, 3900.0, 16_000.0

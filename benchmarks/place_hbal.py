@@ -14,8 +14,8 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.runner import Figure, cpu_s
-from shared.decision import ChangeKind, PlacementDecision
-from shared.snapshot import Snapshot, WorkloadState
+from shared.policy_api.decision import ChangeKind, PlacementDecision
+from shared.policy_api.snapshot import Snapshot, WorkloadState
 from sim_backend.conformance.clusters import NodeRow, WorkRow, rows_of, snapshot
 
 SIZES = (20, 50, 100)

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from heapq import heappop, heappush
 
-from sim_backend.traces import ReplayJob
+from shared.values.replay_job import ReplayJob
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,10 +27,10 @@ from benchmarks.portal_cluster import CLOCK, DECIDE_S, LOAD, READERS, ROOT, TERM
 from benchmarks.runner import Figure
 from benchmarks.wire_broker import Driver
 from benchmarks.wire_load import report
-from daemons.portal.page import COOKIE
-from shared.clock import perf_s
-from shared.config import Log, LogLevel
-from shared.startup import configure_log
+from daemons.portal.auth.sessions import COOKIE
+from shared.base.clock import perf_s
+from shared.config.common import Log, LogLevel
+from shared.runtime.startup import configure_log
 
 DECISIONS = 10
 SPAN_S = DECIDE_S * (DECISIONS + 1)

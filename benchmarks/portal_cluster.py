@@ -16,18 +16,18 @@ import psutil  # type: ignore[import-untyped]
 from benchmarks import history_store
 from benchmarks.wire_broker import DRIVER, PASSWORD, vhost
 from benchmarks.wire_load import Load
+from daemons.access.identity import Role
 from daemons.cli.connection import Access, Line, OperatorBus, OperatorConfig
-from daemons.portal.accounts import Accounts, State
+from daemons.portal.auth.accounts import Accounts, State
+from daemons.portal.auth.passwords import hashed
+from daemons.portal.auth.schema import Base
+from daemons.portal.auth.sessions import Sessions
 from daemons.portal.config import PortalConfig
-from daemons.portal.passwords import hashed
-from daemons.portal.sessions import Sessions
-from daemons.portal.tables import Base
-from daemons.roles import Role
-from shared.agreement import Agreement, WorkloadType
-from shared.bus import topology
-from shared.clock import SystemClock
-from shared.messages import CreateEnvironment, Query, SubmitWeb
-from shared.webapp import Flow, WebApp
+from shared.base.clock import SystemClock
+from shared.protocol import topology
+from shared.protocol.operator_messages import CreateEnvironment, Query, SubmitWeb
+from shared.values.agreement import Agreement, WorkloadType
+from shared.values.web_app import Flow, WebApp
 from tests.integration.harness import OPERATOR, Process, toml, wait_for
 from tests.integration.private_broker import PrivateBroker
 from tests.ports import free_ports
@@ -131,7 +131,7 @@ def _controller(bus_url: str, store: str, folder: Path) -> Process:
         "timeouts": {"decide_limit_s": DECIDE_S - 2.0},
         "metrics": {"listen": ""},
     }
-    return _daemon("controller", "daemons.main", settings, folder)
+    return _daemon("controller", "daemons.service.main", settings, folder)
 
 
 def _portal(bus_url: str, history: str, url: str, folder: Path) -> tuple[Process, tuple[str, ...]]:

@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from daemons.portal.page import COOKIE
-from shared.clock import perf_s
+from daemons.portal.auth.sessions import COOKIE
+from shared.base.clock import perf_s
 
 PERIOD_S = 1.0
 ANSWER_S = 30.0

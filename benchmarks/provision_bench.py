@@ -12,12 +12,12 @@ from statistics import median
 import numpy as np
 
 from benchmarks.runner import Figure, cpu_s, cpu_time_s
+from daemons.capacity.provisioning.problem import problem_of
 from daemons.models.deadline.capacity import capacity
 from daemons.models.deadline.rules import TableSpec
 from daemons.models.deadline.tables import build
-from sim_backend.experiments.provisioning_problem import problem_of
-from sim_backend.experiments.provisioning_settings import AWARE, HEURISTIC, SIZES, THESIS, thesis
-from sim_backend.provision_probing import capacity_by_chance, largest_decreases, steps_by_chance
+from sim_backend.experiments.provisioning.probing import capacity_by_chance, largest_decreases, steps_by_chance
+from sim_backend.experiments.provisioning.settings import AWARE, HEURISTIC, SIZES, THESIS, thesis
 
 RUNS = 10_000
 STEP_RUNS = 1_000  # of each step k_s(q, n, .)

@@ -8,12 +8,13 @@ import numpy as np
 
 from benchmarks.plain_replay import plain_replay
 from benchmarks.runner import Bench, Case
-from shared.costs import COSTS
-from sim_backend import closed_loop
-from sim_backend.direct import run_direct
-from sim_backend.figures import ReplayFigures
-from sim_backend.traces import ReplayJob, read_swf, replay_jobs
-from sim_backend.workloads import replay_nodes, replay_workload
+from daemons.capacity.swf import read_swf, replay_jobs
+from shared.values.operation_costs import COSTS
+from shared.values.replay_job import ReplayJob
+from sim_backend.loop import closed_loop
+from sim_backend.replay.engine import run_direct
+from sim_backend.replay.workloads import replay_nodes, replay_workload
+from sim_backend.world.figures import ReplayFigures
 
 LOG = Path("nasa-ipsc-1993") / "NASA-iPSC-1993-3.1-cln.swf.gz"
 NODES = 128

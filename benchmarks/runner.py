@@ -9,7 +9,7 @@ from importlib import import_module
 from pathlib import Path
 from statistics import median
 
-from shared.clock import perf_s
+from shared.base.clock import perf_s
 
 BENCHES = ("replay_bench", "log_bench", "coordinate_bench", "dilation_bench")
 FIGURES = (

@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator
 
 from benchmarks import wire_broker, wire_processes, wire_reports
 from benchmarks.runner import Figure
-from shared.config import Log, LogLevel
-from shared.startup import configure_log
+from shared.config.common import Log, LogLevel
+from shared.runtime.startup import configure_log
 
 
 def figures(say: Callable[[str], None]) -> Iterator[Figure]:

@@ -12,10 +12,10 @@ from typing import Any
 
 import pika  # type: ignore[import-untyped]
 
-from shared.bus import topology
 from shared.bus.broker_setup import Account, ManagementApi, definitions
-from shared.codec import encode
-from shared.messages import Report
+from shared.protocol import topology
+from shared.protocol.codec import encode
+from shared.protocol.messages import Report
 from tests.integration.debian import missing
 from tests.integration.private_broker import PACKAGES, PrivateBroker, present
 

@@ -7,20 +7,11 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import repeat
 
-from daemons.records import ControlRecord, InstanceRecord, JobRecord, NodeRecord, Record
-from shared.messages import Report
-from shared.model import (
-    Allotment,
-    Job,
-    JobPhase,
-    Node,
-    NodeSample,
-    NodeService,
-    Stage,
-    VmState,
-    VmStatus,
-    instance_name,
-)
+from daemons.values.records.cluster import ControlRecord, InstanceRecord, JobRecord, NodeRecord, Record
+from shared.protocol.messages import Report
+from shared.values.jobs import Allotment, Job, JobPhase, Stage, instance_name
+from shared.values.nodes import Node, NodeSample, NodeService
+from shared.values.vms import VmState, VmStatus
 
 VMS = 8
 JOB_SIZES = (2, 2, 2, 1, 1)  # instances of the jobs of a node

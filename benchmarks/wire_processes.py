@@ -19,10 +19,10 @@ from benchmarks.wire_broker import DRIVER, PASSWORD, vhost
 from benchmarks.wire_load import VMS, Load
 from daemons.cli.connection import Access, Line, OperatorBus, OperatorConfig
 from daemons.store import SqlStore
-from shared.bus import topology
-from shared.clock import SystemClock, perf_s
-from shared.messages import AddNode, Query, SubmitJob
-from shared.model import Job, Stage
+from shared.base.clock import SystemClock, perf_s
+from shared.protocol import topology
+from shared.protocol.operator_messages import AddNode, Query, SubmitJob
+from shared.values.jobs import Job, Stage
 from tests.integration.harness import OPERATOR, Lab, Process, lab, toml, wait_for
 from tests.integration.private_broker import PrivateBroker
 
@@ -80,7 +80,9 @@ def _loaded(broker: PrivateBroker, name: str, load: Load, folder: str) -> Iterat
     bus = {"url": broker.url(USER, PASSWORD, name)}
     file.write_text(toml({"name": NAME, "store": {"url": url}, "bus": bus, "automation": {"level": "auto"}}))
     file.chmod(0o600)  # it holds a password
-    controller = Process("controller", [sys.executable, "-P", "-m", "daemons.main", "--config", str(file)], place)
+    controller = Process(
+        "controller", [sys.executable, "-P", "-m", "daemons.service.main", "--config", str(file)], place
+    )
     driving = [sys.executable, "-m", "benchmarks.load_driver", broker.url(DRIVER, PASSWORD, name)]
     driving += [str(load.nodes), str(PERIOD_S), str(term + 1)]
     driver = Process("driver", ["env", f"PYTHONPATH={ROOT}", *driving], place)

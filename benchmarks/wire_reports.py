@@ -12,20 +12,20 @@ from typing import Any
 from benchmarks.runner import Figure, cpu_s
 from benchmarks.wire_broker import DRIVER, PASSWORD, PREFETCH, BareConsumer, Driver, vhost
 from benchmarks.wire_load import Load
-from daemons.controller import Controller
-from daemons.leadership import Role
-from daemons.main import ControllerShell
-from daemons.records import ControlRecord, Deleted
-from daemons.settings import ControllerSettings
-from shared import effects as fx
-from shared.bus import topology
-from shared.bus.rabbitmq import connect
-from shared.clock import SystemClock, perf_s
-from shared.codec import decode, encode
-from shared.messages import Probe
-from shared.ports import Bus
-from shared.pump import Link
-from sim_backend.memory_store import MemoryStore
+from daemons.controller.core.controller import Controller
+from daemons.controller.core.leadership import Role
+from daemons.service.main import ControllerShell
+from daemons.values.records.cluster import ControlRecord, Deleted
+from daemons.values.settings import ControllerSettings
+from shared.base.clock import SystemClock, perf_s
+from shared.bus.rabbitmq.bus import connect
+from shared.ports import effects as fx
+from shared.ports.bus import Bus
+from shared.protocol import topology
+from shared.protocol.codec import decode, encode
+from shared.protocol.messages import Probe
+from shared.runtime.connection_thread import Link
+from sim_backend.fakes.store import MemoryStore
 from tests.integration.private_broker import PrivateBroker
 
 REPORTS = 6_000  # in one run; the broker keeps the newest 10,000, for 15 s

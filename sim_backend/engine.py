@@ -12,7 +12,7 @@ from enum import IntEnum
 from itertools import count
 from typing import Protocol
 
-from shared.errors import ContractViolation
+from shared.base.errors import ContractViolation
 
 
 class Rank(IntEnum):

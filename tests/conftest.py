@@ -12,7 +12,7 @@ import pytest
 import structlog
 from hypothesis import HealthCheck, settings
 
-from shared.startup import GARBAGE_AFTER
+from shared.runtime.startup import GARBAGE_AFTER
 from tests.extent import examples
 
 # A test says the same each time and on a machine that does other work: examples are the same ones, no limit is of time.

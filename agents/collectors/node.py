@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from agents.collectors.source import READ_ERRORS, Source, psutil_source
-from shared.errors import TransientError
-from shared.model import NodeSample
+from shared.base.errors import TransientError
+from shared.values.nodes import NodeSample
 
 MIB = 1024 * 1024
 LOOPBACK = "lo"
@@ -35,7 +35,7 @@ class _DiskFigures:
 
 
 class NodeSampler:
-    """Implements `shared.ports.Sampler` for this machine.
+    """Implements `shared.ports.agent.Sampler` for this machine.
 
     `path` is where images and disks are kept; its file system's free space is reported. CPU time that another host
     took from this one counts as busy. Memory used is what is not available to new VMs. Disk figures sum the physical

@@ -16,9 +16,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from agents.journal import RECORDS, JournalRecord, JournalState
-from shared.codec import pack, unpack
-from shared.errors import CodecError, InvalidInput, Problem, StoreUnavailable
+from agents.core.journal import RECORDS, JournalRecord, JournalState
+from shared.base.errors import CodecError, InvalidInput, Problem, StoreUnavailable
+from shared.protocol.codec import pack, unpack
 
 HEADING = b"trimtab journal 1\n"
 MARK = b"\xf5TTJ"
@@ -32,7 +32,7 @@ _CLASSES: dict[bytes, type[JournalRecord]] = {cls.__name__.encode(): cls for cls
 
 
 class DiskJournal:
-    """Implements `shared.ports.Journal`; belongs to one process at a time.
+    """Implements `shared.ports.agent.Journal`; belongs to one process at a time.
 
     Compacts itself into a new file once it has grown by `compact_bytes` since it was last compact, in however many
     lives of the process, at an append or at opening. Opening raises StoreUnavailable when another process holds it or

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from shared.model import LIVE_STATES, Action, ActionKind, Outcome, VmState
+from shared.values.actions import Action, ActionKind, Outcome
+from shared.values.vms import LIVE_STATES, VmState
 
 Answer = tuple[Outcome, str]
 MET: Answer = (Outcome.OK, "")
@@ -24,7 +25,7 @@ class Present(Protocol):
 
     @property
     def generation(self) -> int:
-        """See `shared.model.VmSpec`."""
+        """See `shared.values.vms.VmSpec`."""
         ...
 
     @property

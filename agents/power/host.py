@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from shared import clock, programs
-from shared.effects import SleepEnded
-from shared.errors import TransientError
-from shared.model import SleepMode
+from shared.base import clock
+from shared.base.errors import TransientError
+from shared.ports.effects import SleepEnded
+from shared.runtime import subprocesses
+from shared.values.nodes import SleepMode
 
 COMMANDS = {
     mode: ("systemctl", "--no-ask-password", "--no-wall", verb)
@@ -72,7 +73,7 @@ class OtherHost:
 def ask_system(command: Sequence[str], limit_s: float) -> str:
     """Run a command without input; returns why it failed, with the end of what it printed."""
     try:
-        ended = programs.run(command, limit_s)
+        ended = subprocesses.run(command, limit_s)
     except TransientError as error:
         return f"{error}"
     return "" if ended.ok else ended.detail

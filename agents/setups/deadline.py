@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from shared.clock import SystemClock
-from shared.errors import TransientError
+from shared.base.clock import SystemClock
+from shared.base.errors import TransientError
 
 _CLOCK = SystemClock()
 

@@ -17,8 +17,8 @@ from urllib.parse import unquote, urlsplit
 from agents.setups import folders
 from agents.setups.deadline import Deadline
 from agents.setups.fetching import SILENCE_LIMIT_S, Http, Https
-from shared.agreement import RemoteFile
-from shared.errors import PermanentError, TransientError
+from shared.base.errors import PermanentError, TransientError
+from shared.values.host_setup import RemoteFile
 
 HEADERS = {"User-Agent": "trimtab-agent"}
 RETRIED = (408, 425, 429, 500, 502, 503, 504)

@@ -15,7 +15,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from agents.setups.deadline import Deadline
-from shared.errors import PermanentError
+from shared.base.errors import PermanentError
 
 CHUNK_BYTES = 1 << 20
 FOLDER_MODE = 0o755

@@ -9,26 +9,27 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+from agents.drivers.systemd import SystemdBus
 from agents.setups.deadline import Deadline
 from agents.setups.files import Files
 from agents.setups.images import Images
 from agents.setups.packages import Packages
 from agents.setups.units import Services, Systemd, run_unit
-from agents.systemd_bus import SystemdBus
-from shared import programs
-from shared.agent_config import SetupCommand, SetupKeys
-from shared.agreement import Setup, SetupPolicy
-from shared.clock import SystemClock
-from shared.effects import HostSetUp
-from shared.errors import InvalidInput, InvalidValue, PermanentError, Problem, TransientError
-from shared.model import SetupStep, check_name
+from shared.base.clock import SystemClock
+from shared.base.errors import InvalidInput, InvalidValue, PermanentError, Problem, TransientError
+from shared.config.agent import SetupCommand, SetupKeys
+from shared.ports.effects import HostSetUp
+from shared.runtime import subprocesses
+from shared.values.host_setup import Setup, SetupPolicy
+from shared.values.nodes import SetupStep
+from shared.values.scalars import check_name
 
 LOOK_S = 0.25
 INHERITED = ("HOME", "LANG", "LC_ALL", "PATH", "TZ")
 
 
 class OwnSetups:
-    """Implements `shared.ports.SetupDriver` for this machine; `node` is its name.
+    """Implements `shared.ports.agent.SetupDriver` for this machine; `node` is its name.
 
     Programs get TRIMTAB_NODE, TRIMTAB_ENVIRONMENT and TRIMTAB_STEP ("release" or "acquire") in their environment, and
     the same for `{node}`, `{environment}` and `{step}` in their arguments and in names of units. One that an earlier
@@ -57,7 +58,7 @@ class OwnSetups:
         except InvalidValue as error:
             return HostSetUp(request, False, str(error))
         if objections := self._objections(policy, step, setup):
-            return HostSetUp(request, False, "; ".join(objections)[: programs.OUTPUT_BYTES_MAX])
+            return HostSetUp(request, False, "; ".join(objections)[: subprocesses.OUTPUT_BYTES_MAX])
         deadline = Deadline(setup.limit_s)
         said: list[str] = []
         try:
@@ -142,9 +143,9 @@ class OwnSetups:
         variables |= {f"TRIMTAB_{name.upper()}": value for name, value in words.items()}
         for run in runs:
             arguments = [_filled(part, words) for part in run]
-            ended = programs.run(arguments, max(within.left_s(), LOOK_S), variables, held)
+            ended = subprocesses.run(arguments, max(within.left_s(), LOOK_S), variables, held)
             if not ended.ok:
-                raise PermanentError(f"{arguments[0]}: {ended.detail}"[: programs.OUTPUT_BYTES_MAX])
+                raise PermanentError(f"{arguments[0]}: {ended.detail}"[: subprocesses.OUTPUT_BYTES_MAX])
             said.append(ended.detail)
         for unit in units:
             if why := run_unit(self._systemd, _filled(unit, words), within):
@@ -197,7 +198,7 @@ def _told(error: Exception) -> str:
 
 def _ended(said: Sequence[str]) -> str:
     """The end of what there is to say."""
-    return "\n".join(filter(None, said))[-programs.OUTPUT_BYTES_MAX :]
+    return "\n".join(filter(None, said))[-subprocesses.OUTPUT_BYTES_MAX :]
 
 
 def _locked(fd: int) -> bool:

@@ -11,8 +11,8 @@ from collections.abc import Sequence
 
 from agents.setups import folders
 from agents.setups.deadline import Deadline
-from shared.agreement import Image
-from shared.errors import PermanentError
+from shared.base.errors import PermanentError
+from shared.values.host_setup import Image
 
 FICLONE = 0x40049409  # linux/fs.h
 CANNOT_CLONE = (errno.EOPNOTSUPP, errno.EXDEV, errno.EINVAL, errno.ENOTTY, errno.ENOSYS, errno.EPERM)

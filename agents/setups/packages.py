@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from fnmatch import fnmatchcase
 
 from agents.setups.deadline import Deadline
-from shared.agreement import Package
-from shared.clock import SystemClock
-from shared.errors import PermanentError, TransientError
+from shared.base.clock import SystemClock
+from shared.base.errors import PermanentError, TransientError
+from shared.values.host_setup import Package
 
 ANSWER_BYTES_MAX = 65_536
 CONNECT_LIMIT_S = 5.0

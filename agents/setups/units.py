@@ -7,11 +7,11 @@ from fnmatch import fnmatchcase
 from typing import Protocol
 
 from agents.setups.deadline import Deadline
-from shared.errors import PermanentError, TransientError
+from shared.base.errors import PermanentError, TransientError
 
 
 class Systemd(Protocol):
-    """What is asked of systemd; see `agents.systemd_bus.SystemdBus`."""
+    """What is asked of systemd; see `agents.drivers.systemd.SystemdBus`."""
 
     def start(self, unit: str, limit_s: float | None = None) -> None:
         """Start a unit and wait for it."""

@@ -13,8 +13,10 @@ from daemons.cli.connection import Line, Refused
 from daemons.cli.numbers import Whole
 from daemons.cli.output import REFUSED, emit, say, wants_json
 from daemons.cli.render import record
-from shared.messages import PAGED_QUERIES, Assess, Query, Reply, Request
-from shared.model import check_name
+from shared.protocol.account_messages import Assess
+from shared.protocol.messages import Reply
+from shared.protocol.operator_messages import PAGED_QUERIES, Query, Request
+from shared.values.scalars import check_name
 
 ROWS_MAX = 10_000
 PAGE_ROWS = 1_000

@@ -20,8 +20,8 @@ from rich.text import Text
 from daemons.cli.numbers import Whole
 from daemons.cli.output import emit, output_option
 from daemons.cli.secret_files import folder_of_ours, write_secret
-from shared.errors import Infeasible, InvalidInput, Problem
-from shared.write_file import write_file
+from shared.base.errors import Infeasible, InvalidInput, Problem
+from shared.base.write_file import write_file
 
 AUTHORITY_DAYS = 3_650
 OPENSSL_S = 60.0

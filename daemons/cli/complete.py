@@ -12,8 +12,8 @@ import click
 
 from daemons.cli.connection import Access, Line, operator_config
 from daemons.cli.render import rows_of
-from shared.errors import TrimtabError
-from shared.messages import Query
+from shared.base.errors import TrimtabError
+from shared.protocol.operator_messages import Query
 
 LIMIT_S = 1.0  # somebody has pressed a key
 ROWS_MAX = 1000

@@ -19,18 +19,19 @@ import click
 from daemons.cli import output
 from daemons.cli.numbers import Number
 from daemons.cli.secret_options import without_password
-from shared import tomlfile
-from shared.bus import topology
-from shared.bus.rabbitmq_values import Tls, check_encryption
-from shared.clock import SystemClock
-from shared.codec import decode, encode
-from shared.config import SecretFile, Url
-from shared.errors import BusUnavailable, InvalidInput, InvalidValue, PermanentError, Problem, TransientError
-from shared.messages import BUSY, Happened, OnBehalf, Query, Reply, Request
-from shared.operator_messages import WHY_LENGTH_MAX, Change
-from shared.ports import Bus, BusEvent, Delivery, Lost
-from shared.private import completed, has_password
-from shared.tomlfile import Range
+from shared.base.clock import SystemClock
+from shared.base.errors import BusUnavailable, InvalidInput, InvalidValue, PermanentError, Problem, TransientError
+from shared.base.secrets import completed, has_password
+from shared.config import toml
+from shared.config.broker_url import Tls, check_encryption
+from shared.config.common import SecretFile, Url
+from shared.config.toml import Range
+from shared.ports.bus import Bus, BusEvent, Delivery, Lost
+from shared.protocol import topology
+from shared.protocol.account_messages import WHY_LENGTH_MAX, OnBehalf
+from shared.protocol.codec import decode, encode
+from shared.protocol.messages import Happened, Reply
+from shared.protocol.operator_messages import BUSY, Change, Query, Request
 
 URL_VARIABLE = "TRIMTAB_URL"
 CONFIG_VARIABLE = "TRIMTAB_CONFIG"
@@ -69,7 +70,7 @@ class NoAnswer(TransientError):
 
 
 class OperatorClock(Protocol):
-    """What a command needs of time; see `shared.clock`."""
+    """What a command needs of time; see `shared.base.clock`."""
 
     def now_s(self) -> float:
         """Seconds since the epoch."""
@@ -105,7 +106,7 @@ class OperatorConfig:
 def _rabbitmq(bus: OperatorBus, limit_s: float) -> Bus:
     try:
         check_encryption(bus.url, bus.plain)
-        rabbitmq = import_module("shared.bus.rabbitmq")  # loads pika: only now
+        rabbitmq = import_module("shared.bus.rabbitmq.bus")  # loads pika: only now
         wait_s = min(limit_s, rabbitmq.ANSWER_S)
         connection: Bus = rabbitmq.connect(bus.url, bus.tls, answer_s=wait_s, opening_s=limit_s)
     except InvalidValue as error:
@@ -369,7 +370,7 @@ def operator_config(url: str | None, file: Path | None, timeout_s: float | None)
     if file is None:
         places = (Path(place).expanduser() for place in CONFIG_PLACES)
         file = next((place for place in places if place.is_file()), None)
-    config = tomlfile.load(file, OperatorConfig) if file is not None else OperatorConfig()
+    config = toml.load(file, OperatorConfig) if file is not None else OperatorConfig()
     if url:
         place = "" if has_password(url) else config.bus.password_file
         config, file = replace(config, bus=replace(config.bus, url=url, password_file=place)), None

@@ -11,11 +11,12 @@ from typing import Any
 
 import click
 
+from daemons.cli.commands.store import store_options, whole_url
 from daemons.cli.numbers import plain_number
-from daemons.cli.store import store_options, whole_url
+from daemons.config.controller import ControllerConfig
 from daemons.store.reading import Reading, reading
-from shared.config import ControllerConfig, load
-from shared.errors import InvalidInput, Problem
+from shared.base.errors import InvalidInput, Problem
+from shared.config.toml import load
 
 CALENDAR_END_S = 253_370_764_800.0  # 9999-01-01: a day before the last that some time zone can tell
 EXPECTED = "a time with an offset such as 2026-11-01T08:00:00Z, or seconds since the epoch"

@@ -7,32 +7,35 @@ from importlib import import_module
 import click
 
 from daemons.cli.plugged import PluggedGroup
-from shared import plugins
+from shared.ports import plugins
 
 # Where each command of our own is, and what `trimtab --help` says of it: it is imported only when it is run.
 OWN = {
-    "assurance": ("daemons.cli.assurance", "Show promises beside what is served; check reservations."),
-    "broker": ("daemons.cli.broker", "Prepare the broker."),
-    "costs": ("daemons.cli.costs", "Show what the energy of the nodes costs, day by day."),
-    "decide": ("daemons.cli.plan", "Say what would be decided now, and why."),
-    "doctor": ("daemons.cli.doctor", "Check the installation."),
-    "env": ("daemons.cli.env", "Create, activate, resize and end environments."),
-    "events": ("daemons.cli.events", "Print what happens, and what has happened."),
-    "forecast": ("daemons.cli.forecast", "Show deadline windows: what is expected, and how their promises stand."),
-    "jobs": ("daemons.cli.jobs", "Submit, watch and cancel jobs."),
-    "load": ("daemons.cli.load", "Submit jobs by an arrival profile."),
-    "nodes": ("daemons.cli.nodes", "List, add, empty and remove nodes."),
-    "notifications": ("daemons.cli.notifications", "Show what is told, and what could not be; try channels."),
-    "pause": ("daemons.cli.plan", "Stop deciding."),
-    "plan": ("daemons.cli.plan", "Show and approve what was decided."),
-    "profile": ("daemons.cli.profile", "Learn and show how jobs load nodes."),
-    "report": ("daemons.cli.report", "Show how workloads fared, what it cost, and what was done."),
-    "snapshot": ("daemons.cli.snapshot", "Save what a decision sees, and decide on it again."),
-    "status": ("daemons.cli.status", "Show who leads, what is under way, and what is wrong."),
-    "store": ("daemons.cli.store", "Back up, restore, prune and upgrade the controller's store."),
-    "unpause": ("daemons.cli.plan", "Decide again; after a restore of the store, act again."),
-    "vms": ("daemons.cli.vms", "List VMs, and take single ones in hand."),
-    "web": ("daemons.cli.web", "Submit, watch and remove web applications."),
+    "assurance": ("daemons.cli.commands.assurance", "Show promises beside what is served; check reservations."),
+    "broker": ("daemons.cli.commands.broker", "Prepare the broker."),
+    "costs": ("daemons.cli.commands.costs", "Show what the energy of the nodes costs, day by day."),
+    "decide": ("daemons.cli.commands.plan", "Say what would be decided now, and why."),
+    "doctor": ("daemons.cli.commands.doctor", "Check the installation."),
+    "env": ("daemons.cli.commands.env", "Create, activate, resize and end environments."),
+    "events": ("daemons.cli.commands.events", "Print what happens, and what has happened."),
+    "forecast": (
+        "daemons.cli.commands.forecast",
+        "Show deadline windows: what is expected, and how their promises stand.",
+    ),
+    "jobs": ("daemons.cli.commands.jobs", "Submit, watch and cancel jobs."),
+    "load": ("daemons.cli.commands.load", "Submit jobs by an arrival profile."),
+    "nodes": ("daemons.cli.commands.nodes", "List, add, empty and remove nodes."),
+    "notifications": ("daemons.cli.commands.notifications", "Show what is told, and what could not be; try channels."),
+    "pause": ("daemons.cli.commands.plan", "Stop deciding."),
+    "plan": ("daemons.cli.commands.plan", "Show and approve what was decided."),
+    "profile": ("daemons.cli.commands.profile", "Learn and show how jobs load nodes."),
+    "report": ("daemons.cli.commands.report", "Show how workloads fared, what it cost, and what was done."),
+    "snapshot": ("daemons.cli.commands.snapshot", "Save what a decision sees, and decide on it again."),
+    "status": ("daemons.cli.commands.status", "Show who leads, what is under way, and what is wrong."),
+    "store": ("daemons.cli.commands.store", "Back up, restore, prune and upgrade the controller's store."),
+    "unpause": ("daemons.cli.commands.plan", "Decide again; after a restore of the store, act again."),
+    "vms": ("daemons.cli.commands.vms", "List VMs, and take single ones in hand."),
+    "web": ("daemons.cli.commands.web", "Submit, watch and remove web applications."),
 }
 
 

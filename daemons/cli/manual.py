@@ -14,7 +14,7 @@ from click.shell_completion import get_completion_class
 
 from daemons.cli.main import main
 from daemons.cli.output import put
-from shared.write_file import write_file
+from shared.base.write_file import write_file
 
 PROGRAM = "trimtab"
 COMPLETION_VARIABLE = "_TRIMTAB_COMPLETE"

@@ -22,8 +22,8 @@ from rich.segment import Segment
 from rich.table import Table
 
 from daemons.cli.interruption import INTERRUPTED, TERMINATED, Terminated, ending_at_once
-from shared.errors import InvalidInput, InvalidValue, Problem, ProgrammerError, TrimtabError
-from shared.printable import lines, one_line
+from shared.base.errors import InvalidInput, InvalidValue, Problem, ProgrammerError, TrimtabError
+from shared.base.printable import lines, one_line
 
 REFUSED = 1
 BAD_INPUT = 2

@@ -7,7 +7,7 @@ from typing import ClassVar
 import click
 
 from daemons.cli.output import CommandGroup
-from shared import plugins
+from shared.ports import plugins
 
 
 class PluggedGroup(CommandGroup):

@@ -11,8 +11,8 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from shared.printable import one_line
-from shared.utc import EPOCH_S
+from shared.base.printable import one_line
+from shared.values.utc import EPOCH_S
 
 LINE_MAX = 100  # characters of a value beyond which what it holds becomes a table of its own
 FAILURES_MAX = 10  # VMs of one workload whose failures are told

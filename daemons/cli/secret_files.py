@@ -6,9 +6,9 @@ import os
 import stat
 from pathlib import Path
 
-from shared.errors import InvalidInput, Problem
-from shared.private import TO_WRITE
-from shared.write_file import write_file
+from shared.base.errors import InvalidInput, Problem
+from shared.base.secrets import TO_WRITE
+from shared.base.write_file import write_file
 
 
 def folder_of_ours(option: str, folder: Path) -> None:

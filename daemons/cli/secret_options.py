@@ -5,8 +5,8 @@ from __future__ import annotations
 import click
 from click.core import ParameterSource
 
-from shared.errors import InvalidInput, Problem
-from shared.private import has_password
+from shared.base.errors import InvalidInput, Problem
+from shared.base.secrets import has_password
 
 
 def without_password(context: click.Context, parameter: click.Parameter, value: str | None) -> str | None:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from daemons.cli.output import messages, say
-from shared.clock import perf_s
+from shared.base.clock import perf_s
 
 FIRST_S = 5.0
 EVERY_S = 30.0

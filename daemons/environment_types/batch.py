@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from daemons.environment_types.terms import refuse_all
-from shared.agreement import Scheduling, WorkloadType
-from shared.coordination import Asked, InstancesView, ManagerView, Party
-from shared.webapp import Distribution
+from shared.policy_api.coordination import Asked, InstancesView, ManagerView, Party
+from shared.values.agreement import Scheduling, WorkloadType
+from shared.values.web_app import Distribution
 
 
 class Batch:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from shared.errors import InvalidInput, Problem
+from shared.base.errors import InvalidInput, Problem
 
 
 def refuse_all(name: str, terms: Mapping[str, Any]) -> None:

@@ -8,8 +8,8 @@ import math
 import numpy as np
 
 from daemons.models.web_utility import AppUtility
-from shared.agreement import WebTerms
-from shared.model import INSTANCES_MAX
+from shared.values.agreement import WebTerms
+from shared.values.jobs import INSTANCES_MAX
 
 IDLE_FRAC = 0.01  # of its CPU that a guest uses while nobody asks anything of it
 GAIN = 1e-3  # by so much another instance must raise the utility to be worth it

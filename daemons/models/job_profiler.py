@@ -15,9 +15,9 @@ from enum import StrEnum
 
 import numpy as np
 
-from shared.errors import InvalidValue
-from shared.model import not_negative
-from shared.snapshot import Floats
+from shared.base.errors import InvalidValue
+from shared.policy_api.snapshot import Floats
+from shared.values.scalars import not_negative
 
 JOBS_MAX = 200
 CLASSES_MAX = 1_000

@@ -17,8 +17,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from daemons.models.utility import RELATIVE, UtilityForm, weighted
-from shared.errors import InvalidValue
-from shared.snapshot import Floats
+from shared.base.errors import InvalidValue
+from shared.policy_api.snapshot import Floats
 
 NOTHING_WANTED = 1.0  # the level when no job with a goal has work left
 STEPS_MAX = 400

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from daemons.models.span_polynomial import SpanPolynomial
-from shared.errors import InvalidValue
+from shared.base.errors import InvalidValue
 
 Floats = NDArray[np.float64]
 JOBS_MAX = 1_000_000

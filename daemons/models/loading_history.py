@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 
-from shared.loading import CPU, IO, NET
+from shared.values.load_vector import CPU, IO, NET
 
 RESOURCES = (CPU, IO, NET)
 Vector = tuple[float, float, float]
@@ -113,8 +113,8 @@ class LoadingHistory:
 
 @dataclass(frozen=True, slots=True)
 class PaceSample:
-    """What `copies` of a standard job (`shared.loading.StandardJob`) did together in a second, in units of its work, on
-    a node on which nothing else ran."""
+    """What `copies` of a standard job (`shared.values.load_vector.StandardJob`) did together in a second, in units of
+    its work, on a node on which nothing else ran."""
 
     job: str
     copies: int

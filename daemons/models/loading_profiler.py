@@ -22,7 +22,7 @@ from scipy.special import stdtrit  # type: ignore[import-untyped]  # scipy has n
 from daemons.models.dilation import inverse
 from daemons.models.dilation.formula import Floats, waiting
 from daemons.models.loading_history import RESOURCES, CopyTime, LoadingHistory, PaceSample, Vector
-from shared.loading import CPU, IO, Loading, StandardJob
+from shared.values.load_vector import CPU, IO, Loading, StandardJob
 
 LITTLE = 0.02  # of the time others are at the disk: beside so little nobody waits there
 ROUNDS = 12

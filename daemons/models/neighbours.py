@@ -13,9 +13,9 @@ import numpy as np
 
 from daemons.models.dilation import choice
 from daemons.models.dilation.formula import waiting
-from shared.decision import Slowed
-from shared.errors import InvalidValue
-from shared.snapshot import Floats, Ints, LoadingColumns, Snapshot
+from shared.base.errors import InvalidValue
+from shared.policy_api.decision import Slowed
+from shared.policy_api.snapshot import Floats, Ints, LoadingColumns, Snapshot
 
 SLOWED_MIN = 1.05  # less is not worth a word
 SLOWED_MAX = 200

@@ -19,9 +19,9 @@ from daemons.models.neighbours import Crowd, of_workloads, slowed
 from daemons.models.stages import JobStages, finish_s, outlook, stages_of
 from daemons.models.utility import utility_at
 from daemons.models.web_utility import app_utilities
-from shared.decision import Change, ChangeKind, Outlook, Slowed
-from shared.errors import InvalidValue
-from shared.snapshot import Bools, Floats, Ints, Snapshot, WorkloadState
+from shared.base.errors import InvalidValue
+from shared.policy_api.decision import Change, ChangeKind, Outlook, Slowed
+from shared.policy_api.snapshot import Bools, Floats, Ints, Snapshot, WorkloadState
 
 _SLACK = 1e-9  # sums of memory are rounded
 _RUNS = frozenset({ChangeKind.START, ChangeKind.RESUME, ChangeKind.MIGRATE, ChangeKind.RESIZE})

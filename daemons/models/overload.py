@@ -28,7 +28,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from daemons.models.response import FlowFigures, model_of
-from shared.webapp import QUEUE_MAX, Limits, ModelForm
+from shared.values.web_app import QUEUE_MAX, Limits, ModelForm
 
 _HALVINGS = 80
 _FULL = 1.0 - 1e-12  # of its CPU that an instance may use at most: above there is no response time

@@ -9,9 +9,9 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.optimize import nnls  # type: ignore[import-untyped]  # scipy has no types of its own
 
-from shared.errors import InvalidValue
-from shared.model import not_negative, whole
-from shared.snapshot import Floats
+from shared.base.errors import InvalidValue
+from shared.policy_api.snapshot import Floats
+from shared.values.scalars import not_negative, whole
 
 DEFAULT = "default"
 POINTS = 11  # of a fitted curve

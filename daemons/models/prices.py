@@ -10,9 +10,9 @@ import numpy as np
 
 from daemons.models.deadline.shapes import integrals as shape_integrals
 from daemons.models.deadline.shapes import shape_price
-from shared.errors import InvalidValue
-from shared.model import positive
-from shared.snapshot import Floats
+from shared.base.errors import InvalidValue
+from shared.policy_api.snapshot import Floats
+from shared.values.scalars import positive
 
 DAY_S = 86_400.0
 DAYS_MEANT = 7  # a forecast is the mean of so many days

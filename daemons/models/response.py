@@ -21,9 +21,9 @@ from typing import Protocol
 
 import numpy as np
 
-from shared.errors import InvalidValue
-from shared.snapshot import Floats
-from shared.webapp import ModelForm
+from shared.base.errors import InvalidValue
+from shared.policy_api.snapshot import Floats
+from shared.values.web_app import ModelForm
 
 _STEPS_MAX = 100
 _MHZ_MAX = 1e200  # stands for no limit where a logarithm is taken

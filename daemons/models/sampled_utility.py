@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from shared.errors import InvalidValue
-from shared.snapshot import Floats
+from shared.base.errors import InvalidValue
+from shared.policy_api.snapshot import Floats
 
 LEVELS = (-np.inf, -50.0, -20.0, -10.0, -5.0, -2.0, -1.0, -0.5, 0.0, 0.2, 0.4, 0.6, 0.8, 0.9, 1.0)
 

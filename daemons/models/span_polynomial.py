@@ -9,7 +9,7 @@ import numpy as np
 from numpy.polynomial import polynomial
 from numpy.typing import NDArray
 
-from shared.errors import InvalidValue
+from shared.base.errors import InvalidValue
 
 Floats = NDArray[np.float64]
 TERM_MAX = 1e300

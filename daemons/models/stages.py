@@ -15,8 +15,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from shared.errors import InvalidValue
-from shared.snapshot import Floats, Ints, StageColumns, WorkloadColumns
+from shared.base.errors import InvalidValue
+from shared.policy_api.snapshot import Floats, Ints, StageColumns, WorkloadColumns
 
 Rows = Ints | slice
 ALL = slice(None)

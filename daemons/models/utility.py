@@ -16,8 +16,8 @@ from types import MappingProxyType
 import numpy as np
 from numpy.typing import ArrayLike
 
-from shared.errors import InvalidValue
-from shared.snapshot import Floats
+from shared.base.errors import InvalidValue
+from shared.policy_api.snapshot import Floats
 
 LINEAR_BELOW = -20.0  # exponential lateness goes on in a straight line from here: exp(20) stays invertible
 Curve = Callable[[Floats], Floats]

@@ -8,8 +8,8 @@ from dataclasses import replace
 import numpy as np
 
 from daemons.models.web_utility import AppUtility, app_utilities
-from shared.model import not_negative, positive
-from shared.snapshot import Floats, FlowColumns, WebColumns
+from shared.policy_api.snapshot import Floats, FlowColumns, WebColumns
+from shared.values.scalars import not_negative, positive
 
 _GRID = 65  # levels tried at a time
 _ROUNDS = 6  # each narrows the level down to one step of the grid before

@@ -19,10 +19,10 @@ from numpy.typing import ArrayLike
 
 from daemons.models.response import FlowFigures, Hyperbola, ResponseModel, model_of
 from daemons.models.utility import unweighted, weighted
-from shared.errors import InvalidValue
-from shared.model import not_negative
-from shared.snapshot import Floats, FlowColumns, WebColumns
-from shared.webapp import ModelForm
+from shared.base.errors import InvalidValue
+from shared.policy_api.snapshot import Floats, FlowColumns, WebColumns
+from shared.values.scalars import not_negative
+from shared.values.web_app import ModelForm
 
 LATE_GOALS = 10.0
 _BLUR = 1e-12  # of the times: what a rounding may have done to a utility

@@ -22,9 +22,9 @@ import numpy as np
 from scipy.optimize import nnls  # type: ignore[import-untyped]  # scipy has no types of its own
 from scipy.special import stdtrit  # type: ignore[import-untyped]
 
-from shared.errors import InvalidValue
-from shared.model import not_negative
-from shared.snapshot import Bools, Floats, Ints
+from shared.base.errors import InvalidValue
+from shared.policy_api.snapshot import Bools, Floats, Ints
+from shared.values.scalars import not_negative
 
 WINDOWS_MAX = 240
 CONDITION_MAX = 30.0

@@ -7,7 +7,9 @@ instance that is proven nowhere.
 from __future__ import annotations
 
 from daemons.planning.sight import Copy, Difference, InstanceSight, Need, WorkloadSight
-from shared.model import LIVE_STATES, ActionKind, JobPhase, VmState
+from shared.values.actions import ActionKind
+from shared.values.jobs import JobPhase
+from shared.values.vms import LIVE_STATES, VmState
 
 CPU_TOLERANCE = 1e-9
 SHUT_OFF_STATES = frozenset({VmState.ENDED, VmState.CRASHED})

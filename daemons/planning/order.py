@@ -10,8 +10,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from daemons.planning.sight import Ceilings, Need, Room, Wave
-from shared.decision import Plan, Reason, ReasonCode, Refusal, Step
-from shared.model import ActionKind
+from shared.policy_api.decision import Plan, Reason, ReasonCode, Refusal, Step
+from shared.values.actions import ActionKind
 
 ROOM_TOLERANCE = 1e-9  # sums of floats; policies allow as much
 FREEING = frozenset({ActionKind.STOP, ActionKind.SUSPEND, ActionKind.DISCARD_IMAGE, ActionKind.PAUSE})

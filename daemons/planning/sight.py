@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from shared.model import ActionKind, JobPhase, VmState
+from shared.values.actions import ActionKind
+from shared.values.jobs import JobPhase
+from shared.values.vms import VmState
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from shared.model import Action, ActionKind
+from shared.values.actions import Action, ActionKind
 
 ROOM_SLACK_MIB = 1e-3  # sums of floats
 

@@ -2,36 +2,25 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
-from functools import cache
-from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-import jinja2
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
-from starlette.templating import Jinja2Templates
 from starlette.types import ASGIApp
 
-from daemons.portal import words
-from daemons.portal.desk import Desk, Refused, Unreachable
-from daemons.portal.doors import Doors
-from daemons.portal.guard import Guard, Rules, TooLarge, TooSlow
-from daemons.portal.limits import AddressLimits
-from daemons.portal.live import Live
-from daemons.portal.page import MENU, Entry, guarded, page, route_of, status_of
+from daemons.portal.client.controller_client import Refused, Unreachable
+from daemons.portal.context import HERE, MENU, Portal, guarded, page, route_of, status_of
+from daemons.portal.http.middleware import Guard, TooLarge, TooSlow
 from daemons.portal.pages import (
     accounts,
     audit,
-    by_hand,
     decision,
     environments,
     forecast,
@@ -39,7 +28,8 @@ from daemons.portal.pages import (
     login,
     nodes,
     notices,
-    now,
+    operator_actions,
+    overview,
     reports,
     second_factor,
     stream,
@@ -48,21 +38,15 @@ from daemons.portal.pages import (
     web_apps,
     what_if,
 )
-from daemons.portal.pictures import Pictures
-from daemons.portal.runs import Runs
-from daemons.portal.texts import Texts
-from daemons.portal.threads import Threads
-from daemons.portal.workshop import Workshop
-from shared.errors import StoreUnavailable
-from shared.logs import get_logger
+from shared.base.errors import StoreUnavailable
+from shared.runtime.logs import get_logger
 
 if TYPE_CHECKING:
-    from daemons.store.reading import Reading
+    pass
 
-HERE = Path(__file__).parent
-READING_THREADS = 8
-FORM_THREADS = 1  # they hold the interpreter: more would slow every answer
+
 STATIC_CACHE = "public, max-age=3600"
+
 
 # Each module has ROUTES.
 PAGES: tuple[ModuleType, ...] = (
@@ -70,13 +54,13 @@ PAGES: tuple[ModuleType, ...] = (
     second_factor,
     accounts,
     stream,
-    now,
+    overview,
     nodes,
     jobs,
     web_apps,
     submit,
     vms,
-    by_hand,
+    operator_actions,
     decision,
     environments,
     forecast,
@@ -85,6 +69,7 @@ PAGES: tuple[ModuleType, ...] = (
     notices,
     audit,
 )
+
 
 TITLES = {
     400: "That cannot be read",
@@ -94,54 +79,6 @@ TITLES = {
     405: "That cannot be done here",
     503: "At the moment that cannot be shown",
 }
-
-
-@dataclass(frozen=True, slots=True)
-class Settings:
-    """What the pages are told of the configuration. `read_only`: nothing of the cluster is changed. `readers_max`: how
-    many browsers may listen for changes. `public_url`: where browsers reach the portal, without a slash at the end."""
-
-    public_url: str = "https://localhost"
-    read_only: bool = False
-    readers_max: int = 100
-
-
-@cache
-def page_templates() -> Jinja2Templates:
-    """The templates, which are compiled once: everything is escaped, and a name that is missing is an error."""
-    environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(HERE / "templates"),
-        autoescape=True,
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        auto_reload=False,  # else the file of each template that is used is looked at again
-    )
-    environment.filters.update(words.FILTERS)
-    return Jinja2Templates(env=environment)
-
-
-@dataclass(slots=True)
-class Portal:
-    """What the pages share."""
-
-    desk: Desk
-    live: Live
-    doors: Doors
-    rules: Rules
-    settings: Settings = field(default_factory=Settings)
-    reading: Reading | None = None
-    templates: Jinja2Templates = field(default_factory=page_templates)
-    threads: Threads = field(default_factory=lambda: Threads(READING_THREADS, "history"))
-    limits: AddressLimits = field(default_factory=AddressLimits)
-    forms: Threads = field(default_factory=lambda: Threads(FORM_THREADS, "forms"))
-    texts: Texts = field(default_factory=Texts)
-    pictures: Pictures = field(default_factory=Pictures)
-    spans: Workshop = field(default_factory=lambda: Workshop("reports", 0))  # reads long ones, for somebody who waits
-    runs: Runs | None = None
-    menu: tuple[Entry, ...] = ()
-    readers: int = 0
-    readers_of: Counter[str] = field(default_factory=Counter)  # by account
 
 
 def app(portal: Portal, pages: tuple[ModuleType, ...] = PAGES) -> Starlette:

@@ -1,4 +1,5 @@
-"""What the portal's configuration file may say: every key with its unit, range and default; see `shared.config`."""
+"""What the portal's configuration file may say: every key with its unit, range and default; see
+`daemons.config.controller`."""
 
 from __future__ import annotations
 
@@ -9,10 +10,10 @@ from pathlib import Path
 from typing import Annotated, ClassVar
 from urllib.parse import urlsplit
 
-from shared.config import Bus, FilePath, Listen, Log, Period, SecretFile, StoreUrl
-from shared.errors import InvalidInput, Problem
-from shared.private import fault_of, is_absent, path_of
-from shared.tomlfile import AtLeast, Form, IsAddress, Range, Rule
+from shared.base.errors import InvalidInput, Problem
+from shared.base.secrets import fault_of, is_absent, path_of
+from shared.config.common import Bus, FilePath, Listen, Log, Period, SecretFile, StoreUrl
+from shared.config.toml import AtLeast, Form, IsAddress, Range, Rule
 
 PublicUrl = Annotated[
     str,

@@ -12,31 +12,32 @@ from concurrent.futures.process import BrokenProcessPool
 from contextlib import suppress
 from pathlib import Path
 
-from daemons.portal.account_command import account_command
-from daemons.portal.app import Portal, Settings, app
-from daemons.portal.bus_desk import BusDesk
+from daemons.portal.app import app
+from daemons.portal.auth.account_command import account_command
+from daemons.portal.auth.authentication import Doors, SignOn
+from daemons.portal.auth.passwords import Hasher
+from daemons.portal.auth.schema import Base
+from daemons.portal.client.amqp_client import BusDesk
+from daemons.portal.client.controller_client import PORTAL
+from daemons.portal.client.view_cache import Live
 from daemons.portal.config import PortalConfig, SecondFactor, host_of, origin_of, problems_of
-from daemons.portal.desk import PORTAL
-from daemons.portal.doors import Doors, SignOn
-from daemons.portal.guard import Rules
-from daemons.portal.limits import AddressLimits, Bounds
-from daemons.portal.live import Live
+from daemons.portal.context import Portal, Settings
+from daemons.portal.forms.texts import NotUnderstood
+from daemons.portal.http.limits import AddressLimits, Bounds
+from daemons.portal.http.middleware import Rules
+from daemons.portal.http.server import listening, load_certificate, server, tls_of
 from daemons.portal.metrics import Metered, MeteredDesk, PortalMeter
-from daemons.portal.passwords import Hasher
-from daemons.portal.runs import Runs
-from daemons.portal.server import listening, load_certificate, server, tls_of
-from daemons.portal.tables import Base
-from daemons.portal.texts import NotUnderstood
+from daemons.portal.what_if.runs import Runs
 from daemons.report.cluster_report import check_zone
 from daemons.store.reading import reading
-from shared import startup
-from shared.bus import topology
-from shared.clock import SystemClock
-from shared.errors import InvalidInput, PermanentError, Problem, StoreUnavailable
-from shared.exposition import MetricsServer, Page, address_of, is_loopback
-from shared.logs import get_logger
-from shared.private import path_of, secret_of
-from shared.sdnotify import Notifier
+from shared.base.clock import SystemClock
+from shared.base.errors import InvalidInput, PermanentError, Problem, StoreUnavailable
+from shared.base.secrets import path_of, secret_of
+from shared.metrics.exposition import MetricsServer, Page, address_of, is_loopback
+from shared.protocol import topology
+from shared.runtime import startup
+from shared.runtime.logs import get_logger
+from shared.runtime.systemd_notify import Notifier
 
 DEFAULT_CONFIG = "/etc/trimtab-portal/portal.toml"
 STORE_VARIABLE = "TRIMTAB_STORE_URL"  # of `trimtab sim what-if`

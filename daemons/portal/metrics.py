@@ -1,7 +1,7 @@
 """What the portal counts of itself: requests by route, what the controller answers it, who is there.
 
 Put `Metered` around the application and `MeteredDesk` around the desk, and serve what `PortalMeter.families` tells
-(`shared.exposition.MetricsServer` and `Page`).
+(`shared.metrics.exposition.MetricsServer` and `Page`).
 """
 
 from __future__ import annotations
@@ -11,10 +11,10 @@ from typing import Any
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from daemons.portal.desk import Desk, Refused, Unreachable
-from shared.messages import Request
-from shared.metering import BUILD
-from shared.metrics import Book, Family, Kind, Metric, Scrape
+from daemons.portal.client.controller_client import Desk, Refused, Unreachable
+from shared.metrics.meter import BUILD
+from shared.metrics.values import Book, Family, Kind, Metric, Scrape
+from shared.protocol.operator_messages import Request
 
 NO_ROUTE = "none"  # of a path that is no page: the path itself is anybody's text
 DEFECT = 500

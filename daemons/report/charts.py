@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from enum import StrEnum
 from zoneinfo import ZoneInfo
 
-from shared.errors import InvalidValue
+from shared.base.errors import InvalidValue
 
 TABLE_ROWS_MAX = 200
 NOTHING = "nothing was recorded"

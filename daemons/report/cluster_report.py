@@ -11,7 +11,7 @@ from daemons.report.sections_deciding import actions_section, decisions_section,
 from daemons.report.sections_goals import environments_section, goals_section, utilities_section
 from daemons.report.spans import History, figures_of, gather
 from daemons.store.reading import Reading, reading
-from shared.errors import InvalidValue
+from shared.base.errors import InvalidValue
 
 TITLE = "Cluster report"
 

@@ -19,7 +19,7 @@ from daemons.report.axes import draw_chart
 from daemons.report.charts import Chart, in_words
 from daemons.report.themes import THEMES, Theme, shown_text
 from daemons.report.vector import accessible
-from shared.errors import InvalidValue
+from shared.base.errors import InvalidValue
 
 WIDTH_PX, HEIGHT_PX = 720, 280
 DPI = 100.0

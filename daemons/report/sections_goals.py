@@ -5,14 +5,14 @@ from __future__ import annotations
 import math
 from collections import Counter
 
-from daemons.assurance_entry import RECENT, promise_of
-from daemons.assurance_records import AssuranceRecord
-from daemons.records import EnvironmentRecord
+from daemons.controller.admission.promises import RECENT, promise_of
 from daemons.report.charts import Chart, Mark, Series, Style, Table, time_text
 from daemons.report.report import Section
 from daemons.report.spans import History, duration_text, mean, percent
 from daemons.store.reading_rows import DecisionRow
-from shared.agreement import EnvironmentState
+from daemons.values.records.assurance import AssuranceRecord
+from daemons.values.records.cluster import EnvironmentRecord
+from shared.values.agreement import EnvironmentState
 
 LOWEST_SHOWN = -2.0  # what is worse is drawn there: how much worse makes the rest unreadable
 BINS_MAX = 31

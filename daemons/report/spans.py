@@ -7,8 +7,6 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from daemons.assurance_records import AssuranceRecord
-from daemons.records import CostRecord, EnvironmentRecord
 from daemons.report.charts import Cell
 from daemons.report.report import Figure
 from daemons.store.history import ActionEntry
@@ -22,6 +20,8 @@ from daemons.store.reading_rows import (
     JobRow,
     Kept,
 )
+from daemons.values.records.assurance import AssuranceRecord
+from daemons.values.records.cluster import CostRecord, EnvironmentRecord
 
 DECISIONS_MAX = 50_000
 JOBS_MAX = 100_000

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from daemons.report.charts import plain_text
-from shared.errors import InvalidValue
+from shared.base.errors import InvalidValue
 
 BLUE, ORANGE, GREEN, BLACK = "#0072b2", "#e69f00", "#009e73", "#000000"
 VERMILION, PURPLE, SKY, YELLOW = "#d55e00", "#cc79a7", "#56b4e9", "#f0e442"

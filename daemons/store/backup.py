@@ -20,19 +20,19 @@ from typing import IO
 
 from sqlalchemy import URL, Connection, MetaData, Table, delete, func, insert, select, update
 
-from daemons.records import ControlRecord
 from daemons.store import schema, versions
 from daemons.store.database import Database
 from daemons.store.engine import absolute, in_words, make_file, parse_url
 from daemons.store.rows import from_row, to_row
 from daemons.store.upsert import put
-from shared.errors import Infeasible, InvalidInput, Problem, StoreUnavailable
-from shared.read_file import opened
+from daemons.values.records.cluster import ControlRecord
+from shared.base.errors import Infeasible, InvalidInput, Problem, StoreUnavailable
+from shared.base.read_file import opened
 
 ROWS_AT_ONCE = 2_000
 # Terms after a restore begin so far above the backup's that no controller since the backup can have reached them:
 # agents refuse older terms than they have seen. Twice that is beyond any term that agents take from a forger, and once
-# no further than they take (TERMS_SKIPPED_MAX in agents/agent.py).
+# no further than they take (TERMS_SKIPPED_MAX in agents/core/agent.py).
 TERM_STRIDE = 1 << 31
 RESTORER = "restore"
 SQLITE_MAGIC = b"SQLite format 3\x00"

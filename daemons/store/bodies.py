@@ -12,11 +12,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any, TypeVar
 
-from daemons.records import DecisionRecord, Gain, InstanceRecord, JobRecord
-from shared.codec import pack, unpack
-from shared.decision import Change, Plan, Refusal, Slowed, Step
-from shared.errors import CodecError
-from shared.model import Allotment
+from daemons.values.records.cluster import DecisionRecord, Gain, InstanceRecord, JobRecord
+from shared.base.errors import CodecError
+from shared.policy_api.decision import Change, Plan, Refusal, Slowed, Step
+from shared.protocol.codec import pack, unpack
+from shared.values.jobs import Allotment
 
 T = TypeVar("T")
 

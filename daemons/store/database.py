@@ -11,7 +11,7 @@ from sqlalchemy import Connection, MetaData, insert, select, update
 
 from daemons.store import schema, versions
 from daemons.store.engine import in_words, make_engine, make_file, parse_url
-from shared.errors import InvalidInput, Problem
+from shared.base.errors import InvalidInput, Problem
 
 UPGRADER = "upgrade"
 

@@ -13,7 +13,7 @@ from sqlalchemy import Connection, Engine, create_engine, event, exc
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.pool import ConnectionPoolEntry, QueuePool
 
-from shared.errors import InvalidInput, Problem, StoreUnavailable
+from shared.base.errors import InvalidInput, Problem, StoreUnavailable
 
 BUSY_TIMEOUT_S = 5.0
 CONNECT_TIMEOUT_S = 5

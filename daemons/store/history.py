@@ -12,15 +12,15 @@ from typing import Any
 
 from sqlalchemy import Connection, Select, insert, select
 
-from daemons.recording import SnapshotEntry
+from daemons.decision.recording import SnapshotEntry
 from daemons.store import schema
 from daemons.store.cluster_use import put_cluster_use
 from daemons.store.rows import Row
 from daemons.store.samples import NodeUse, SampleBook, merge
 from daemons.store.upsert import fill_in, put
-from shared.audit import Audited
-from shared.effects import Effect, Input, Publish, Received
-from shared.messages import Happened, Order, Report, Result
+from shared.ports.audit import Audited
+from shared.ports.effects import Effect, Input, Publish, Received
+from shared.protocol.messages import Happened, Order, Report, Result
 
 PENDING_MAX = 20_000  # events, actions and requests that wait for a store that does not answer; the oldest go first
 SNAPSHOTS_MAX = 100  # that wait for it: some hundreds of kB each for 1,000 nodes

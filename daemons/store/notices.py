@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from sqlalchemy import Connection, or_, select
 
-from daemons.notice_records import NoticeState, NotificationRecord
 from daemons.store import schema
+from daemons.values.records.notifications import NoticeState, NotificationRecord
 
 OPEN_MAX = 20_000  # that wait or were given up
 ALARMS_MAX = 5_000  # of those about alarms: what was told last of each says whether it is told again

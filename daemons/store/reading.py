@@ -13,9 +13,6 @@ from typing import Any, TypeVar
 
 from sqlalchemy import BigInteger, Column, ColumnElement, Connection, Select, Table, cast, func, or_, select
 
-from daemons.assurance_records import AssuranceRecord
-from daemons.notice_records import NotificationRecord
-from daemons.records import CostRecord, DecisionRecord, EnvironmentRecord, JobRecord, NodeRecord, WebRecord
 from daemons.store import schema
 from daemons.store.database import Database
 from daemons.store.history import ActionEntry
@@ -33,8 +30,18 @@ from daemons.store.reading_rows import (
     SnapshotRow,
 )
 from daemons.store.rows import KINDS, from_row
-from shared.audit import Audited
-from shared.errors import InvalidValue
+from daemons.values.records.assurance import AssuranceRecord
+from daemons.values.records.cluster import (
+    CostRecord,
+    DecisionRecord,
+    EnvironmentRecord,
+    JobRecord,
+    NodeRecord,
+    WebRecord,
+)
+from daemons.values.records.notifications import NotificationRecord
+from shared.base.errors import InvalidValue
+from shared.ports.audit import Audited
 
 LIMIT = 1_000
 

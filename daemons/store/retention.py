@@ -14,8 +14,8 @@ from sqlalchemy import Column, ColumnElement, Connection, delete, func, not_, or
 from daemons.store import schema
 from daemons.store.history import USES, put_uses, uses_of
 from daemons.store.samples import COARSE_S, merge, slot_s
-from shared.errors import InvalidValue
-from shared.model import not_negative
+from shared.base.errors import InvalidValue
+from shared.values.scalars import not_negative
 
 DAY_S = 86_400.0
 STEP_S = 0.05  # how long a step is to take, with as many rows as that allows:

@@ -10,11 +10,12 @@ from typing import Any
 
 from sqlalchemy import Column, Table
 
-from daemons.assurance_records import AssuranceRecord
-from daemons.entries import OVER
-from daemons.gains import columns_of
-from daemons.notice_records import NotificationRecord
-from daemons.records import (
+from daemons.controller.state.entries import OVER
+from daemons.decision.gains import columns_of
+from daemons.store import schema
+from daemons.store.bodies import from_body, to_body
+from daemons.values.records.assurance import AssuranceRecord
+from daemons.values.records.cluster import (
     ControlRecord,
     CostRecord,
     DecisionRecord,
@@ -28,10 +29,9 @@ from daemons.records import (
     WebRecord,
     WindowRecord,
 )
-from daemons.store import schema
-from daemons.store.bodies import from_body, to_body
-from shared.agreement import EnvironmentState
-from shared.errors import CodecError, ContractViolation
+from daemons.values.records.notifications import NotificationRecord
+from shared.base.errors import CodecError, ContractViolation
+from shared.values.agreement import EnvironmentState
 
 Row = dict[str, Any]
 

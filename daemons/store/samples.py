@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from shared.model import NodeSample
+from shared.values.nodes import NodeSample
 
 FINE_S = 300.0
 COARSE_S = 3600.0

@@ -1,6 +1,6 @@
 """The tables of the store: plain columns to ask questions by, and the packed record (`bodies.py`) beside them.
 
-`daemons/store_migrations` makes and changes them; a test compares both. Times are UTC seconds since the epoch.
+`daemons/store/migrations` makes and changes them; a test compares both. Times are UTC seconds since the epoch.
 """
 
 from __future__ import annotations
@@ -234,7 +234,7 @@ costs = Table(
     Column("penalty", Double, nullable=False),
 )
 
-# What a decision was computed from: a saved request (`daemons/saved_requests.py`), by the decision's number.
+# What a decision was computed from: a saved request (`daemons/decision/request_codec.py`), by the decision's number.
 snapshots = Table(
     "snapshots",
     metadata,

@@ -8,7 +8,6 @@ from typing import Any
 
 from sqlalchemy import BigInteger, ColumnElement, Connection, bindparam, cast, delete, func, select, true
 
-from daemons.records import CostRecord, DecisionRecord
 from daemons.store import backup as backups
 from daemons.store import history, notices, retention, schema
 from daemons.store.backup import Restored
@@ -17,11 +16,12 @@ from daemons.store.history import ActionEntry, Batch
 from daemons.store.rows import KINDS, from_row, sort_out
 from daemons.store.samples import NodeUse
 from daemons.store.upsert import put
-from shared.clock import SystemClock
-from shared.effects import LeadTaken
-from shared.errors import StaleTerm
-from shared.messages import Happened
-from shared.ports import Clock
+from daemons.values.records.cluster import CostRecord, DecisionRecord
+from shared.base.clock import SystemClock
+from shared.base.errors import StaleTerm
+from shared.ports.core import Clock
+from shared.ports.effects import LeadTaken
+from shared.protocol.messages import Happened
 
 # The newest decisions that a new leader is given: so many, or fewer when they hold more changes and refusals than this.
 IMAGE_DECISIONS_MAX = 50
@@ -33,7 +33,7 @@ COST_SPAN_S = 900.0
 
 
 class SqlStore(Database):
-    """Implements `shared.ports.Store` on a SQLite file or a PostgreSQL database.
+    """Implements `shared.ports.controller.Store` on a SQLite file or a PostgreSQL database.
 
     `url` is `sqlite:////absolute/path` or `postgresql://user:password@host/database`: `InvalidInput` for anything else.
     Every method raises `StoreUnavailable`, saying what to do, when the store does not answer, is locked or its disk is

@@ -8,9 +8,9 @@ from alembic import command
 from alembic.config import Config
 from sqlalchemy import Connection, inspect, text
 
-import daemons.store_migrations
+import daemons.store.migrations
 from daemons.store.schema import SCHEMA, VERSION_TABLE
-from shared.errors import InvalidInput, Problem
+from shared.base.errors import InvalidInput, Problem
 
 EMPTY = 0
 _UPGRADE_LOCK = 0x7472696D  # of PostgreSQL's advisory locks: one upgrade at a time
@@ -58,7 +58,7 @@ def upgrade(connection: Connection, where: str, to: int = SCHEMA) -> int:
     found = schema_of(connection, where)
     if found < to:
         config = Config()
-        config.set_main_option("script_location", str(Path(*daemons.store_migrations.__path__)).replace("%", "%%"))
+        config.set_main_option("script_location", str(Path(*daemons.store.migrations.__path__)).replace("%", "%%"))
         config.attributes["connection"] = connection
         command.upgrade(config, str(to))
     else:

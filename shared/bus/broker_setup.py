@@ -22,11 +22,19 @@ from pathlib import Path
 from typing import Any, Protocol
 from urllib.parse import quote
 
-from shared.bus.permissions import NOTHING, grant_of
-from shared.bus.rabbitmq_values import queue_arguments
-from shared.bus.shares import has_share, share_of
-from shared.bus.topology import CONTROLLER, DEAD_LETTERS, EXCHANGES, QueueSpec, agent_queue, agent_user, owner_of_queue
-from shared.errors import BusUnavailable, PermanentError
+from shared.base.errors import BusUnavailable, PermanentError
+from shared.bus.rabbitmq.addresses import queue_arguments
+from shared.protocol.permissions import NOTHING, grant_of
+from shared.protocol.shares import has_share, share_of
+from shared.protocol.topology import (
+    CONTROLLER,
+    DEAD_LETTERS,
+    EXCHANGES,
+    QueueSpec,
+    agent_queue,
+    agent_user,
+    owner_of_queue,
+)
 
 Definitions = dict[str, list[dict[str, Any]]]
 

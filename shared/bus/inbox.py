@@ -7,8 +7,8 @@ import threading
 from collections import deque
 from collections.abc import Callable, Sequence
 
-from shared.bus.shares import ANYBODYS_BODY_BYTES, CONTROLLER, OVER_MAX, Budget, Share, excess, share_of
-from shared.ports import BusEvent, Delivery, Discarded, Lost
+from shared.ports.bus import BusEvent, Delivery, Discarded, Lost
+from shared.protocol.shares import ANYBODYS_BODY_BYTES, CONTROLLER, OVER_MAX, Budget, Share, excess, share_of
 
 TAKE_MAX = 100  # deliveries handed out at once
 TAKE_BYTES_MAX = 256 << 10  # of these bodies, but for the last

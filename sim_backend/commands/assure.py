@@ -11,15 +11,15 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from daemons.capacity.assurance.file import read_trace
+from daemons.capacity.assurance.report import Asked, AssureReport, ResourceReport, report_of
 from daemons.cli.numbers import Number, plain_number
 from daemons.cli.output import emit, output_option
-from daemons.local_time import check_zone
 from daemons.models.assurance.calendar import slot_count
 from daemons.models.assurance.choice import Method
-from shared.errors import InvalidInput, InvalidValue, Problem
-from shared.reservation import Calendar
-from sim_backend.assure_file import read_trace
-from sim_backend.experiments.assure_report import Asked, AssureReport, ResourceReport, report_of
+from daemons.values.calendar import check_zone
+from shared.base.errors import InvalidInput, InvalidValue, Problem
+from shared.values.reservation import Calendar
 
 THETAS = "0.8,0.9,0.99,0.999"
 THETAS_MAX = 20

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import click
 
+from daemons.capacity.coordination.file import Given, read
+from daemons.capacity.coordination.runs import coordinate as play
 from daemons.cli.output import emit, output_option, two_columns
 from daemons.cli.waiting import saying_what_goes_on
-from shared.errors import Infeasible
-from sim_backend.coordinate_file import Given, read
-from sim_backend.coordinate_runs import coordinate as play
+from shared.base.errors import Infeasible
 
 
 @click.command()

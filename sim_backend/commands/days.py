@@ -15,17 +15,17 @@ from rich.console import RenderableType
 from rich.progress import Progress
 from rich.table import Table
 
+from daemons.capacity.process_pool import run_all
+from daemons.capacity.swf import read_swf
 from daemons.cli.numbers import Number, Whole
 from daemons.cli.output import emit, messages, output_option
+from daemons.drivers.price_feed import PriceFeed
 from daemons.models.deadline.rules import METHODS
-from daemons.price_feed import PriceFeed
-from daemons.settings import Draw, Removal
-from shared.clock import perf_s
-from shared.errors import InvalidInput, Problem
-from shared.plugins import find_policy
-from sim_backend.experiments.days import DAY_S, Days, DaysOutcome, days_of, least_cost, run_days
-from sim_backend.experiments.pool import run_all
-from sim_backend.traces import read_swf
+from daemons.values.settings import Draw, Removal
+from shared.base.clock import perf_s
+from shared.base.errors import InvalidInput, Problem
+from shared.ports.plugins import find_policy
+from sim_backend.history.days import DAY_S, Days, DaysOutcome, days_of, least_cost, run_days
 
 COLUMNS = {
     "policy": "policy",

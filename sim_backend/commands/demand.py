@@ -7,12 +7,12 @@ from pathlib import Path
 
 import click
 
+from daemons.capacity.coordination.file import SECONDS_MAX
+from daemons.capacity.request_counts import MINUTE_S, MINUTES_MAX, Steps, by_hour, by_minute, read_requests
 from daemons.cli.numbers import Number, Whole
 from daemons.cli.output import emit, output_option, put, wants_json
 from daemons.models.adjustment import adjusted
-from shared.errors import InvalidInput, Problem
-from sim_backend.coordinate_file import SECONDS_MAX
-from sim_backend.request_counts import MINUTE_S, MINUTES_MAX, Steps, by_hour, by_minute, read_requests
+from shared.base.errors import InvalidInput, Problem
 
 PEAK_MAX = 65_536
 

@@ -13,13 +13,13 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from daemons.capacity.dilation.file import DilationFile, JobRow, read
 from daemons.cli.output import emit, output_option
 from daemons.models.dilation import choice
 from daemons.models.dilation.choice import Model
 from daemons.models.dilation.completion import Stage, Work, composed_nodes, slowest
 from daemons.models.dilation.formula import Floats
-from shared.clock import SystemClock
-from sim_backend.dilation_file import DilationFile, JobRow, read
+from shared.base.clock import SystemClock
 
 MODELS = (Model.FORMULA, Model.PRODUCT_FORM, Model.AUTO)
 

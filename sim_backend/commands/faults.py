@@ -9,14 +9,14 @@ from rich.console import Group, RenderableType
 from rich.progress import Progress
 from rich.table import Table
 
+from daemons.capacity.process_pool import run_all
 from daemons.cli.numbers import Whole
 from daemons.cli.output import emit, messages, output_option, say, two_columns
-from shared.clock import perf_s
-from shared.plugins import find_policy
-from sim_backend.experiments.pool import run_all
-from sim_backend.fault_environments import NODES as ENVIRONMENT_NODES
-from sim_backend.fault_runs import RunKind, SeedOutcome, replay_command, run_script
-from sim_backend.fault_script import NODES_MIN
+from shared.base.clock import perf_s
+from shared.ports.plugins import find_policy
+from sim_backend.faults.environments import NODES as ENVIRONMENT_NODES
+from sim_backend.faults.run import RunKind, SeedOutcome, replay_command, run_script
+from sim_backend.faults.script import NODES_MIN
 
 NODES_MAX = 200
 HOURS_MIN, HOURS_MAX = 2, 168

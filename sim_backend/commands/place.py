@@ -13,19 +13,19 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from daemons.capacity.place.file import PlaceFile, read, seat_name
+from daemons.capacity.place.snapshot import snapshot_of
 from daemons.cli.numbers import Number, Whole
 from daemons.cli.output import REFUSED, emit, output_option, say
+from daemons.controller.views.rows import slowed_view
 from daemons.models.outlook import Target, after, outlook_of, slowed_by, unchanged
 from daemons.policies.placement.sharers import CHOICES
-from daemons.view_rows import slowed_view
-from shared.clock import SystemClock
-from shared.decision import ChangeKind, PlacementDecision
-from shared.errors import InvalidInput, Problem
-from shared.model import instance_name
-from shared.plugins import find_policy
-from shared.snapshot import Snapshot, WorkloadState
-from sim_backend.place_file import PlaceFile, read, seat_name
-from sim_backend.place_snapshot import snapshot_of
+from shared.base.clock import SystemClock
+from shared.base.errors import InvalidInput, Problem
+from shared.policy_api.decision import ChangeKind, PlacementDecision
+from shared.policy_api.snapshot import Snapshot, WorkloadState
+from shared.ports.plugins import find_policy
+from shared.values.jobs import instance_name
 
 DEFAULT_POLICY = "apc"
 TUNABLE = "apc"  # the policy that the options and limits below are for

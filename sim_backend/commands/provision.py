@@ -11,13 +11,13 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from daemons.capacity.provisioning.monte_carlo import Outcome
+from daemons.capacity.provisioning.report import PolicyReport, ProvisionReport, report_of
+from daemons.capacity.provisioning.series import read_scenario
 from daemons.cli.numbers import Whole
 from daemons.cli.output import REFUSED, emit, output_option, say
 from daemons.cli.waiting import saying_what_goes_on
 from daemons.models.deadline.rules import METHODS
-from sim_backend.experiments.provisioning_report import PolicyReport, ProvisionReport, report_of
-from sim_backend.experiments.provisioning_series import read_scenario
-from sim_backend.provision_monte_carlo import Outcome
 
 RUNS_MAX = 10_000_000
 COLUMNS = ("cost", "miss probability", "value at 0", "added at", "servers added", "time s")

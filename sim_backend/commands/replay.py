@@ -9,17 +9,19 @@ from dataclasses import dataclass
 import click
 import numpy as np
 
+from daemons.capacity.swf import read_swf, replay_jobs
 from daemons.cli.numbers import Number, Whole
 from daemons.cli.output import emit, output_option, two_columns
 from daemons.cli.waiting import saying_what_goes_on
-from shared.costs import COSTS, OperationCosts
-from shared.errors import Infeasible, InvalidInput, Problem
-from shared.model import INSTANCES_MAX, Job, Node
-from shared.plugins import find_policy
-from sim_backend.direct import run_direct
-from sim_backend.figures import ReplayFigures
-from sim_backend.traces import ReplayJob, read_swf, replay_jobs
-from sim_backend.workloads import TrueStages, declared_stages, replay_nodes, replay_workload, with_noise
+from shared.base.errors import Infeasible, InvalidInput, Problem
+from shared.ports.plugins import find_policy
+from shared.values.jobs import INSTANCES_MAX, Job
+from shared.values.nodes import Node
+from shared.values.operation_costs import COSTS, OperationCosts
+from shared.values.replay_job import ReplayJob
+from sim_backend.replay.engine import run_direct
+from sim_backend.replay.workloads import TrueStages, declared_stages, replay_nodes, replay_workload, with_noise
+from sim_backend.world.figures import ReplayFigures
 
 ENGINES = ("direct", "closed-loop")
 NOISE_MAX = 3.0
@@ -154,7 +156,7 @@ def _direct(setting: _Setting) -> ReplayFigures:
 
 
 def _closed_loop(setting: _Setting) -> ReplayFigures:
-    from sim_backend import closed_loop  # brings in controller and agents: not needed for sweeps
+    from sim_backend.loop import closed_loop  # brings in controller and agents: not needed for sweeps
 
     return closed_loop.replay(
         setting.jobs,

@@ -14,8 +14,8 @@ from rich.table import Table
 from daemons.cli.numbers import Whole
 from daemons.cli.output import CommandGroup, emit, messages, output_option
 from daemons.report.draw import can_draw
-from shared.errors import InvalidInput, Problem
-from shared.write_file import make_folder
+from shared.base.errors import InvalidInput, Problem
+from shared.base.write_file import make_folder
 from sim_backend.experiments import catalogue
 from sim_backend.experiments.catalogue import PAPERS, Reproduction
 from sim_backend.experiments.claims import Paper

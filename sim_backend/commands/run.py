@@ -14,23 +14,24 @@ import numpy as np
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskProgressColumn, TextColumn
 
-from agents.settings import AgentSettings
+from agents.core.settings import AgentSettings
 from daemons.cli.numbers import Number, Whole
 from daemons.cli.output import emit, messages, output_option, say, two_columns
-from daemons.controller import Controller
+from daemons.controller.core.controller import Controller
+from daemons.controller.state.web_app import utility_of
 from daemons.models.level import JobDemand
-from daemons.outline import describe
 from daemons.report.draw import can_draw
 from daemons.report.pictures import RunSeries, draw_run
-from daemons.settings import ControllerSettings, PolicyChoice
-from daemons.web_entry import utility_of
-from shared.clock import perf_s
-from shared.costs import COSTS
-from shared.model import Job, VmState, instance_name, workload_of
-from shared.plugins import find_policy
-from shared.write_file import make_folder, write_file
-from sim_backend.closed_loop import ClosedLoop, LoopSettings
-from sim_backend.workloads import experiment_four, paper_nodes, shop
+from daemons.values.settings import ControllerSettings, PolicyChoice
+from shared.base.clock import perf_s
+from shared.base.write_file import make_folder, write_file
+from shared.ports.plugins import find_policy
+from shared.values.jobs import Job, instance_name, workload_of
+from shared.values.operation_costs import COSTS
+from shared.values.vms import VmState
+from sim_backend.loop.closed_loop import ClosedLoop, LoopSettings
+from sim_backend.loop.outline import describe
+from sim_backend.replay.workloads import experiment_four, paper_nodes, shop
 
 MEAN_GAP_S = 150.0
 REPORT_S = 60.0

@@ -11,22 +11,23 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from daemons.alteration import alteration
+from daemons.cli.commands.snapshot_replay import Tell, other_options, progress_option
 from daemons.cli.history_options import check_span, history_options, span_options
 from daemons.cli.numbers import Whole
 from daemons.cli.output import emit, output_option
 from daemons.cli.render import time_text
-from daemons.cli.snapshot_replay import Tell, other_options, progress_option
-from daemons.controller_settings import settings_of
-from daemons.settings import ControllerSettings
+from daemons.config.controller import ControllerConfig
+from daemons.decision.overrides import alteration
+from daemons.service.controller_settings import settings_of
 from daemons.store.reading import Reading
-from shared.clock import perf_s
-from shared.config import ControllerConfig, load
-from sim_backend.what_if.figures import FIGURES, measured
-from sim_backend.what_if.log import read_log
-from sim_backend.what_if.loop import settings_for
-from sim_backend.what_if.runs import differences, simulate
-from sim_backend.what_if.values import Log
+from daemons.values.settings import ControllerSettings
+from shared.base.clock import perf_s
+from shared.config.toml import load
+from sim_backend.history.figures import FIGURES, measured
+from sim_backend.history.log import read_log
+from sim_backend.history.loop import settings_for
+from sim_backend.history.runs import differences, simulate
+from sim_backend.history.values import Log
 
 
 @click.command("what-if")

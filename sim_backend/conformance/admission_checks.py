@@ -11,10 +11,10 @@ from typing import Any
 
 import numpy as np
 
-from shared.admission import AdmissionOutcome, AdmissionReason, Pool, PoolStep, Standing, Verdict
-from shared.errors import ContractViolation, InvalidInput
-from shared.ports import AdmissionPolicy
-from shared.reservation import Calendar, Reservation, ResourceDemand, ServiceClass, Share, SlotDemand
+from shared.base.errors import ContractViolation, InvalidInput
+from shared.policy_api.admission import AdmissionOutcome, AdmissionReason, Pool, PoolStep, Standing, Verdict
+from shared.policy_api.policies import AdmissionPolicy
+from shared.values.reservation import Calendar, Reservation, ResourceDemand, ServiceClass, Share, SlotDemand
 
 _CASES = 12
 _SLOT_S = 21_600.0  # four slots in a day

@@ -1,4 +1,5 @@
-"""What every `shared.ports.LoadBalancer` must do, checked from outside: run each of `CHECKS` on a `BalancerHarness`.
+"""What every `shared.ports.controller.LoadBalancer` must do, checked from outside: run each of `CHECKS` on a
+`BalancerHarness`.
 
 A check that fails raises `ContractViolation`. Ours and third parties' drivers are held to the same.
 """
@@ -8,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from shared.effects import Backend, Balance, Balanced
-from shared.errors import ContractViolation, TransientError
-from shared.ports import LoadBalancer
+from shared.base.errors import ContractViolation, TransientError
+from shared.ports.controller import LoadBalancer
+from shared.ports.effects import Backend, Balance, Balanced
 from sim_backend.conformance.bus_harness import expect
 
 DETAIL_BYTES_MAX = 4096

@@ -1,4 +1,4 @@
-"""What every `shared.ports.Bus` must do, checked from outside: run each of `CHECKS` on a `BusHarness` of its own.
+"""What every `shared.ports.bus.Bus` must do, checked from outside: run each of `CHECKS` on a `BusHarness` of its own.
 
 Each check wants a broker without queues but the dead queue, without messages, and with the users `controller.a`,
 `controller.b`, `agent.n1`, `agent.n2`, `operator.ann`, `owner.kim`, `owner.lee` and `user.joe` of the permission table.
@@ -14,8 +14,10 @@ from dataclasses import replace
 from functools import partial
 from itertools import chain
 
-from shared.bus.shares import share_of
-from shared.bus.topology import (
+from shared.base.errors import BusUnavailable, PermanentError
+from shared.ports.bus import Bus, Delivery, Discarded
+from shared.protocol.shares import share_of
+from shared.protocol.topology import (
     ACTIONS,
     BODY_BYTES_MAX,
     CONTROLLER,
@@ -31,8 +33,6 @@ from shared.bus.topology import (
     report_key,
     report_queue,
 )
-from shared.errors import BusUnavailable, PermanentError
-from shared.ports import Bus, Delivery, Discarded
 from sim_backend.conformance.bus_harness import LOOK_S, BusHarness, Listener, expect, expect_refusal
 from sim_backend.conformance.bus_permission_checks import check_permissions
 

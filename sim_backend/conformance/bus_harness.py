@@ -6,9 +6,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Protocol, TypeVar
 
-from shared.bus.dead import DeadMessage
-from shared.errors import ContractViolation
-from shared.ports import Bus, BusEvent, Confirm, Delivery, Lost
+from shared.base.errors import ContractViolation
+from shared.ports.bus import Bus, BusEvent, Confirm, Delivery, Lost
+from shared.protocol.dead_letter import DeadMessage
 
 PATIENCE = 100  # how many times to look for what must come
 QUIET = 6  # how many times to look for what must not come
@@ -27,7 +27,7 @@ class BusHarness(Protocol):
 
     @property
     def enforces_permissions(self) -> bool:
-        """Whether `shared.bus.permissions.grant_of` is in force."""
+        """Whether `shared.protocol.permissions.grant_of` is in force."""
         ...
 
     def connect(self, user: str) -> Bus:

@@ -6,7 +6,9 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 
-from shared.bus.topology import (
+from shared.base.errors import PermanentError
+from shared.ports.bus import Bus
+from shared.protocol.topology import (
     ACTIONS,
     CONTROLLER,
     CONTROLLER_QUEUE,
@@ -21,8 +23,6 @@ from shared.bus.topology import (
     reply_queue,
     report_key,
 )
-from shared.errors import PermanentError
-from shared.ports import Bus
 from sim_backend.conformance.bus_harness import BusHarness, Listener, expect_refusal
 
 _NOT_FOR_ASKERS: tuple[Callable[[Bus], None], ...] = (

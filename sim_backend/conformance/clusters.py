@@ -9,9 +9,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from shared.decision import ChangeKind, PlacementDecision
-from shared.model import Stage
-from shared.snapshot import (
+from shared.policy_api.decision import ChangeKind, PlacementDecision
+from shared.policy_api.snapshot import (
     InstanceColumns,
     NodeColumns,
     PowerColumns,
@@ -22,6 +21,7 @@ from shared.snapshot import (
     WorkloadColumns,
     WorkloadState,
 )
+from shared.values.jobs import Stage
 
 _FLOATS = (
     *("submit_s", "desired_start_s", "goal_s", "not_before_s", "work_mcycles", "done_mcycles"),

@@ -10,10 +10,10 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from shared.agreement import UNITS_MAX, BatchTerms, WorkloadType
-from shared.coordination import Asked, GroupSizes, GroupView, Moment, Party
-from shared.errors import ContractViolation
-from shared.ports import CoordinationPolicy
+from shared.base.errors import ContractViolation
+from shared.policy_api.coordination import Asked, GroupSizes, GroupView, Moment, Party
+from shared.policy_api.policies import CoordinationPolicy
+from shared.values.agreement import UNITS_MAX, BatchTerms, WorkloadType
 
 _GROUPS = 100
 _MOMENTS = tuple(Moment)

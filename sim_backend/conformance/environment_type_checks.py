@@ -13,15 +13,15 @@ from typing import Any
 
 import numpy as np
 
-from shared.agreement import UNITS_MAX, Agreement, BatchTerms, Scheduling, WebTerms, WorkloadType
-from shared.codec import decode, encode
-from shared.coordination import Asked, InstancesView, ManagerView, Party, WaitingJob
-from shared.errors import CodecError, ContractViolation, InvalidInput, InvalidValue
-from shared.model import check_name
-from shared.operator_messages import CreateEnvironment
-from shared.plugins import find_policy
-from shared.ports import EnvironmentType
-from shared.webapp import Distribution
+from shared.base.errors import CodecError, ContractViolation, InvalidInput, InvalidValue
+from shared.policy_api.coordination import Asked, InstancesView, ManagerView, Party, WaitingJob
+from shared.policy_api.policies import EnvironmentType
+from shared.ports.plugins import find_policy
+from shared.protocol.codec import decode, encode
+from shared.protocol.operator_messages import CreateEnvironment
+from shared.values.agreement import UNITS_MAX, Agreement, BatchTerms, Scheduling, WebTerms, WorkloadType
+from shared.values.scalars import check_name
+from shared.values.web_app import Distribution
 
 Terms = Mapping[str, Any]
 DECLARED = "more_waiting_asks_more"  # a type that has this, true, never asks for less where more waits

@@ -1,9 +1,11 @@
-"""What a `shared.ports.Hypervisor` must do that cannot save VMs to disk, or cannot migrate them: what it says that it
-lacks, it refuses, and what it does instead is as safe."""
+"""What a `shared.ports.agent.Hypervisor` must do that cannot save VMs to disk, or cannot migrate them: what it says
+that it lacks, it refuses, and what it does instead is as safe."""
 
 from __future__ import annotations
 
-from shared.model import Ability, ActionKind, Outcome, VmState
+from shared.values.actions import ActionKind, Outcome
+from shared.values.nodes import Ability
+from shared.values.vms import VmState
 from sim_backend.conformance.hypervisor_bench import HALF_AND_MORE, OTHER, VM, Bench, Check, expect, settled
 
 

@@ -8,10 +8,11 @@ from typing import Any, Protocol
 
 from msgspec import structs
 
-from shared.effects import GuestChanged, Operated
-from shared.errors import ContractViolation
-from shared.model import Action, ActionKind, Outcome, VmSpec, VmStatus
-from shared.ports import Hypervisor
+from shared.base.errors import ContractViolation
+from shared.ports.agent import Hypervisor
+from shared.ports.effects import GuestChanged, Operated
+from shared.values.actions import Action, ActionKind, Outcome
+from shared.values.vms import VmSpec, VmStatus
 
 VM = "job#0"
 OTHER = "other#0"

@@ -1,4 +1,4 @@
-"""What every `shared.ports.Hypervisor` must do: run each of `CHECKS` that `applies` on a harness of its own.
+"""What every `shared.ports.agent.Hypervisor` must do: run each of `CHECKS` that `applies` on a harness of its own.
 
 A check wants an empty node, with "migration" also an empty peer of the same size. It raises `ContractViolation`.
 """
@@ -8,7 +8,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from shared.model import Ability, ActionKind, GuestChange, Outcome, VmState, VmStatus
+from shared.values.actions import ActionKind, GuestChange, Outcome
+from shared.values.nodes import Ability
+from shared.values.vms import VmState, VmStatus
 from sim_backend.conformance.frozen_checks import FROZEN_CHECKS
 from sim_backend.conformance.hypervisor_bench import (
     HALF_AND_MORE,

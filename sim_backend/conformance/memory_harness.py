@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from shared.bus.dead import DeadMessage
-from shared.bus.faults import BusFaults
-from shared.bus.memory import MemoryBroker, MemoryConnection
-from shared.bus.permissions import Grant, grant_of
-from shared.errors import ContractViolation
-from shared.ports import Bus
+from shared.base.errors import ContractViolation
+from shared.ports.bus import Bus
+from shared.protocol.dead_letter import DeadMessage
+from shared.protocol.permissions import Grant, grant_of
+from sim_backend.bus.faults import BusFaults
+from sim_backend.bus.memory import MemoryBroker, MemoryConnection
 
 
 class MemoryHarness:

@@ -15,10 +15,10 @@ from typing import Any
 import msgpack  # type: ignore[import-untyped]
 import numpy as np
 
-from shared.decision import ChangeKind, PlacementDecision
-from shared.errors import ContractViolation
-from shared.ports import Needs, Shelf
-from shared.snapshot import PriceView, Snapshot, WorkloadState
+from shared.base.errors import ContractViolation
+from shared.policy_api.decision import ChangeKind, PlacementDecision
+from shared.policy_api.policies import Needs, Shelf
+from shared.policy_api.snapshot import PriceView, Snapshot, WorkloadState
 from sim_backend.conformance.clusters import NodeRow, WorkRow, after, provisioned, random_cluster, rows_of, snapshot
 from sim_backend.conformance.verifier import verify, verify_provisioning
 

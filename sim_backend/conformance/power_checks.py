@@ -1,4 +1,5 @@
-"""What every `shared.ports.PowerDriver` must do, checked from outside: run each of `CHECKS` on a `PowerHarness`.
+"""What every `shared.ports.controller.PowerDriver` must do, checked from outside: run each of `CHECKS` on a
+`PowerHarness`.
 
 A check that fails raises `ContractViolation`. Ours and third parties' drivers are held to the same.
 """
@@ -8,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from shared.errors import ContractViolation, TransientError
-from shared.model import PowerOperation
-from shared.ports import PowerAnswer, PowerDriver
+from shared.base.errors import ContractViolation, TransientError
+from shared.ports.controller import PowerAnswer, PowerDriver
+from shared.values.nodes import PowerOperation
 from sim_backend.conformance.bus_harness import expect
 
 DETAIL_BYTES_MAX = 4096

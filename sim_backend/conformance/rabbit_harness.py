@@ -9,15 +9,15 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from urllib.parse import quote
 
+from shared.base.clock import SystemClock
+from shared.base.errors import ContractViolation
 from shared.bus.broker_setup import Account, ManagementApi, definitions
-from shared.bus.dead import DeadMessage
-from shared.bus.permissions import Grant, grant_of
-from shared.bus.rabbitmq import RabbitConnection, connect
-from shared.bus.rabbitmq_values import dead_message
-from shared.bus.topology import DEAD_LETTERS, DEAD_QUEUE
-from shared.clock import SystemClock
-from shared.errors import ContractViolation
-from shared.ports import Bus
+from shared.bus.rabbitmq.addresses import dead_message
+from shared.bus.rabbitmq.bus import RabbitConnection, connect
+from shared.ports.bus import Bus
+from shared.protocol.dead_letter import DeadMessage
+from shared.protocol.permissions import Grant, grant_of
+from shared.protocol.topology import DEAD_LETTERS, DEAD_QUEUE
 
 USERS = (
     "controller.a",

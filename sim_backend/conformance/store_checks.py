@@ -1,4 +1,5 @@
-"""What every `shared.ports.Store` must do, checked from outside: run each of `CHECKS` on a `StoreHarness` of its own.
+"""What every `shared.ports.controller.Store` must do, checked from outside: run each of `CHECKS` on a `StoreHarness` of
+its own.
 
 Each check wants an empty store. A check that fails raises `ContractViolation`.
 """
@@ -10,8 +11,8 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any
 
-from shared.errors import ContractViolation, StaleTerm, StoreUnavailable
-from shared.ports import Store
+from shared.base.errors import ContractViolation, StaleTerm, StoreUnavailable
+from shared.ports.controller import Store
 from sim_backend.conformance.bus_harness import expect, expect_refusal
 from sim_backend.conformance.store_harness import StoreHarness
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Protocol
 
-from shared.ports import Store
+from shared.ports.controller import Store
 
 
 class StoreHarness(Protocol):

@@ -11,7 +11,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
 from itertools import pairwise
 
-from shared.decision import (
+from shared.policy_api.decision import (
     Change,
     ChangeKind,
     PlacementDecision,
@@ -20,8 +20,8 @@ from shared.decision import (
     ReasonCode,
     WindowSize,
 )
-from shared.model import Allotment
-from shared.snapshot import Snapshot, WindowView, WorkloadState
+from shared.policy_api.snapshot import Snapshot, WindowView, WorkloadState
+from shared.values.jobs import Allotment
 from sim_backend.conformance.clusters import WorkRow, rows_of
 
 _TOLERANCE = 1e-6

@@ -13,18 +13,19 @@ from rich.progress import Progress
 from rich.table import Table
 from rich.text import Text
 
+from daemons.capacity.advise.advise import Advice, name_of, why
+from daemons.capacity.advise.advise import advise as play
+from daemons.capacity.advise.values import MODELS, Asked, Judged, Load
+from daemons.capacity.coordination.demand import DAY_S, read_steps
+from daemons.capacity.coordination.file import EVENTS_MAX, NODES_MAX, SECONDS_MAX
+from daemons.capacity.coordination.values import SECONDS_PER_HOUR, WebDemand
+from daemons.capacity.swf import SwfJob, read_swf, replay_jobs
 from daemons.cli.numbers import Number, Whole
 from daemons.cli.output import emit, messages, output_option
-from shared.errors import InvalidInput, Problem
-from shared.model import check_name
-from sim_backend.advise import Advice, name_of, why
-from sim_backend.advise import advise as play
-from sim_backend.advise_values import MODELS, Asked, Judged, Load
-from sim_backend.coordinate_demand import DAY_S, read_steps
-from sim_backend.coordinate_file import EVENTS_MAX, NODES_MAX, SECONDS_MAX
-from sim_backend.coordinate_values import SECONDS_PER_HOUR, WebDemand
+from shared.base.errors import InvalidInput, Problem
+from shared.values.replay_job import ReplayJob
+from shared.values.scalars import check_name
 from sim_backend.env_commands.agreements import refuse_folder, write
-from sim_backend.traces import ReplayJob, SwfJob, read_swf, replay_jobs
 
 SHOWN = 8  # options in the table, beside the best of each model
 LEASE_S = (SECONDS_PER_HOUR,)

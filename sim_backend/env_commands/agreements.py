@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from daemons.cli.agreement_text import table_of, to_toml
-from daemons.cli.agreementfile import read_agreement, understood
-from shared.agreement import UNITS_MAX, Agreement, WorkloadType
-from shared.errors import Infeasible, InvalidInput, Problem
-from shared.write_file import make_folder, write_file
-from sim_backend.advise import name_of
-from sim_backend.advise_values import Judged, Load
-from sim_backend.coordinate_values import FB, FLB_NUB
+from daemons.capacity.advise.advise import name_of
+from daemons.capacity.advise.values import Judged, Load
+from daemons.capacity.coordination.values import FB, FLB_NUB
+from daemons.manifests.agreement import read_agreement, understood
+from daemons.manifests.agreement_text import table_of, to_toml
+from shared.base.errors import Infeasible, InvalidInput, Problem
+from shared.base.write_file import make_folder, write_file
+from shared.values.agreement import UNITS_MAX, Agreement, WorkloadType
 
 BATCH, WEB = "batch", "web"
 _FILES = ("env-batch.toml", "env-web.toml")

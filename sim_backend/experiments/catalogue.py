@@ -9,17 +9,17 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from shared.clock import perf_s
-from shared.errors import InvalidInput
+from daemons.capacity.process_pool import run_all
+from shared.base.clock import perf_s
+from shared.base.errors import InvalidInput
 from sim_backend.experiments.claims import Experiment, Paper, Row
-from sim_backend.experiments.pool import run_all
 
 PAPERS = {
-    "apc": "sim_backend.experiments.apc",
-    "provisioning": "sim_backend.experiments.provisioning",
-    "phoenixcloud": "sim_backend.experiments.phoenixcloud",
-    "dfactor": "sim_backend.experiments.dfactor",
-    "assurance": "sim_backend.experiments.assurance",
+    "apc": "sim_backend.experiments.apc.paper",
+    "provisioning": "sim_backend.experiments.provisioning.paper",
+    "phoenixcloud": "sim_backend.experiments.coordination.paper",
+    "dfactor": "sim_backend.experiments.dilation.paper",
+    "assurance": "sim_backend.experiments.assurance.paper",
 }
 
 

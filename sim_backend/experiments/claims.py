@@ -8,10 +8,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from daemons.capacity.process_pool import Work
+
 Value = float | str | None
 Tables = Mapping[str, Sequence[Mapping[str, Any]]]
 """Titles and lines."""
-Work = tuple[Callable[..., Any], tuple[Any, ...]]
 """A function of a module and its arguments: what a process of the pool runs."""
 
 

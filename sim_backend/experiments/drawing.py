@@ -8,7 +8,7 @@ from pathlib import Path
 
 from daemons.report.charts import Chart
 from daemons.report.draw import png
-from shared.write_file import write_file
+from shared.base.write_file import write_file
 
 WIDTH_PX, HEIGHT_PX = 1200, 600
 PANEL_HEIGHT_PX = 400  # of one of several below each other

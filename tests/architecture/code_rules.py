@@ -8,14 +8,14 @@ from collections.abc import Iterator
 
 from tests.architecture.sources import PACKAGES, ROOT, Source, under
 
-CLOCK = "shared/clock.py"
+CLOCK = "shared/base/clock.py"
 CLOCK_CALLS = ("datetime.datetime.now", "datetime.datetime.utcnow", "datetime.datetime.today", "datetime.date.today")
 NUMBERS = "daemons/cli/numbers.py"
 CLICK_NUMBERS = ("click.FloatRange", "click.IntRange", "click.FLOAT", "click.INT")
 OUTPUT = "daemons/cli/output.py"
 COMMANDS = ("daemons/cli/", "sim_backend/commands/", "sim_backend/env_commands/", "sim_backend/cli.py")
 PRINTERS = ("click.echo", "click.secho", "print", "rich.print", "rich.console.Console", "sys.stdout.write")
-WRITER = "shared/write_file.py"
+WRITER = "shared/base/write_file.py"
 CLOCK_MODULES = ("time", "timeit")
 
 # Allowed with an explicit seed; Generator and SeedSequence also as types.
@@ -32,7 +32,7 @@ DOCUMENT = re.compile(r"[\w./-]+\.md\b")
 
 
 def wall_clock(source: Source) -> list[str]:
-    """Only shared/clock.py reads the time; tests may measure through it."""
+    """Only shared/base/clock.py reads the time; tests may measure through it."""
     if source.path == CLOCK or source.package == "tests":
         return []
     found = [

@@ -10,7 +10,7 @@ import click
 import pytest
 
 from daemons.cli.main import main
-from shared.plugins import POLICY_ROLES, names, policy_group
+from shared.ports.plugins import POLICY_ROLES, names, policy_group
 from tests.architecture.sources import ROOT
 from tests.architecture.test_documents import differences, documents
 

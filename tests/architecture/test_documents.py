@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from shared import errors
-from shared.decision import ReasonCode
-from shared.errors import TrimtabError
-from shared.model import Outcome
+from shared.base import errors
+from shared.base.errors import TrimtabError
+from shared.policy_api.decision import ReasonCode
+from shared.values.actions import Outcome
 from tests.architecture.sources import PACKAGES, ROOT, tree_paths
 
 LINK = re.compile(r"\[[^\]]*\]\(([^)#\s]+)(?:#[^)]*)?\)")
@@ -141,9 +141,9 @@ def test_named_files_exist() -> None:
 
 def test_a_missing_file_is_found() -> None:
     """Given a page with files and folders that are there and not, then those that are not are named."""
-    page = "`world.py`, `shared/gone.py`, `shared/bus/`, `daemons/gone/`, `old.py`"
+    page = "`world.py`, `shared/gone.py`, `sim_backend/bus/`, `daemons/gone/`, `old.py`"
 
-    assert missing_files(page, ["sim_backend/world.py", "shared/bus/memory.py"]) == [
+    assert missing_files(page, ["sim_backend/world/world.py", "sim_backend/bus/memory.py"]) == [
         "shared/gone.py",
         "old.py",
         "daemons/gone/",

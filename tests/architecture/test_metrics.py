@@ -11,12 +11,13 @@ from pathlib import Path
 
 import pytest
 
-from agents import metrics as of_agents
-from daemons import metrics as of_controllers
+from agents.service import metrics as of_agents
+from daemons.config.controller import ControllerConfig
 from daemons.portal import metrics as of_portals
-from shared import metering
-from shared.config import ControllerConfig, parse
-from shared.metrics import DROPPED, Kind, Metric
+from daemons.service import metrics as of_controllers
+from shared.config.toml import parse
+from shared.metrics import meter
+from shared.metrics.values import DROPPED, Kind, Metric
 from tests.architecture.sources import ROOT
 from tests.architecture.test_documents import section
 from tests.integration.debian import need_programs
@@ -26,7 +27,7 @@ RULES = MONITORING / "trimtab.rules.yml"
 RULE_TESTS = MONITORING / "trimtab.rules.test.yml"
 DASHBOARD = MONITORING / "grafana-dashboard.json"
 SECTIONS = {
-    "Every process": (*metering.METRICS, DROPPED),
+    "Every process": (*meter.METRICS, DROPPED),
     "Controller": of_controllers.METRICS,
     "Agent": of_agents.METRICS,
     "Portal": of_portals.METRICS,

@@ -10,7 +10,7 @@ from functools import cache
 
 import pytest
 
-from shared.config import Periods, Timeouts
+from daemons.config.controller import Periods, Timeouts
 from tests.architecture.sources import ROOT
 from tests.architecture.test_documents import section
 from tests.lab import namespaces
@@ -74,8 +74,12 @@ def alarms_of(tree: ast.AST) -> set[str]:
 
 @cache
 def trees() -> tuple[ast.Module, ...]:
-    """The files of the controller: what is below in folders tells of nothing by itself."""
-    return tuple(ast.parse(path.read_text("utf-8")) for path in sorted((ROOT / "daemons").glob("*.py")))
+    """The files of the controller and of its process; nothing else tells of events and alarms."""
+    return tuple(
+        ast.parse(path.read_text("utf-8"))
+        for top in ("controller", "service")
+        for path in sorted((ROOT / "daemons" / top).rglob("*.py"))
+    )
 
 
 @cache

@@ -79,7 +79,7 @@ def test_every_folder_is_a_package_that_is_installed() -> None:
 @pytest.mark.parametrize(
     ("files", "fault"),
     [
-        ({"shared/bus/memory.py": ""}, "shared/bus has no __init__.py"),
+        ({"shared/runtime/shell.py": ""}, "shared/runtime has no __init__.py"),
         ({"shared/bus/__init__.py": "x = 1\n"}, "shared/bus/__init__.py has no docstring"),
         ({"daemons/__init__.py": '"""The centre."""\n'}, "daemons is not among the packages in setup.cfg"),
     ],

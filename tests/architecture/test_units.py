@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from agents import systemd_bus
-from shared.agent_config import SetupKeys
+from agents.drivers import systemd
+from shared.config.agent import SetupKeys
 from tests.architecture.sources import ROOT
 from tests.integration.debian import need_programs
 
@@ -112,16 +112,16 @@ def test_every_file_for_systemd_is_documented() -> None:
 
 def test_the_rules_are_those_that_errors_name() -> None:
     """A denial names files that are there, and their user."""
-    rules = (ROOT / "systemd" / systemd_bus.RULES_FILE).read_text("utf-8")
+    rules = (ROOT / "systemd" / systemd.RULES_FILE).read_text("utf-8")
 
-    assert systemd_bus.ACTION in rules
+    assert systemd.ACTION in rules
     assert 'subject.user != "trimtab"' in rules
-    assert (ROOT / "systemd" / systemd_bus.DBUS_FILE).exists()
+    assert (ROOT / "systemd" / systemd.DBUS_FILE).exists()
 
 
 def test_only_the_documented_patterns_are_allowed() -> None:
     """What the rules let the agent's user lead is in the threat model, and no unit of ours or of the system is."""
-    rules = (ROOT / "systemd" / systemd_bus.RULES_FILE).read_text("utf-8")
+    rules = (ROOT / "systemd" / systemd.RULES_FILE).read_text("utf-8")
     patterns = re.findall(r'"([^"]*\*[^"]*\.service)"', rules)
 
     assert patterns

@@ -9,9 +9,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from daemons.portal.account_command import account_command
-from shared.bus import topology
+from daemons.portal.auth.account_command import account_command
 from shared.bus.broker_setup import Account, definitions
+from shared.protocol import topology
 from tests.integration.environment_scene import PROVIDER, Estate
 from tests.integration.harness import Process, toml, user_url
 from tests.integration.private_broker import PrivateBroker, answers

@@ -11,7 +11,8 @@ from agents.hypervisors.libvirt.binding import Module
 from agents.hypervisors.libvirt.build import from_module
 from agents.hypervisors.libvirt.driver import LibvirtHypervisor
 from agents.hypervisors.libvirt.errors import Unavailable
-from shared.agent_config import (
+from shared.base.clock import SystemClock
+from shared.config.agent import (
     AgentConfig,
     CloneMode,
     HypervisorChoice,
@@ -20,9 +21,10 @@ from shared.agent_config import (
     LibvirtTemplate,
     NodeFacts,
 )
-from shared.clock import SystemClock
-from shared.effects import GuestChanged, Operated
-from shared.model import Action, ActionKind, Node, VmStatus
+from shared.ports.effects import GuestChanged, Operated
+from shared.values.actions import Action, ActionKind
+from shared.values.nodes import Node
+from shared.values.vms import VmStatus
 from sim_backend.fake_libvirt.cluster import Cluster
 from sim_backend.fake_libvirt.codes import Err, libvirtError
 from sim_backend.fake_libvirt.connection import add_pool

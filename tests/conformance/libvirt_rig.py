@@ -10,7 +10,7 @@ from typing import Any
 from agents.hypervisors.libvirt import binding
 from agents.hypervisors.libvirt.build import from_module
 from agents.hypervisors.libvirt.driver import LibvirtHypervisor
-from shared.agent_config import AgentConfig, HypervisorChoice, LibvirtKeys, LibvirtTemplate, NodeFacts
+from shared.config.agent import AgentConfig, HypervisorChoice, LibvirtKeys, LibvirtTemplate, NodeFacts
 from tests.conformance.real_time import RealTime
 from tests.integration.debian import need_libvirt_module
 

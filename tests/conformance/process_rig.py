@@ -14,8 +14,8 @@ from agents.hypervisors.process.build import from_config
 from agents.hypervisors.process.cgroups import Group, Hierarchies, mounted
 from agents.hypervisors.process.cgroups import Place as CgroupPlace
 from agents.hypervisors.process.driver import ProcessHypervisor
-from shared.agent_config import AgentConfig, HypervisorChoice, NodeFacts, ProcessKeys, Program, RunnerName
-from shared.errors import TrimtabError
+from shared.base.errors import TrimtabError
+from shared.config.agent import AgentConfig, HypervisorChoice, NodeFacts, ProcessKeys, Program, RunnerName
 from tests.conformance.real_time import RealTime
 from tests.integration.debian import go_without, need_root
 

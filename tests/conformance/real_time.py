@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from shared.clock import SystemClock
+from shared.base.clock import SystemClock
 
 
 class RealTime:

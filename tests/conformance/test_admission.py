@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from daemons.policies.admission.statistical import Statistical
-from shared.admission import AdmissionOutcome, AdmissionReason, Pool, PoolStep, Standing, Verdict
-from shared.errors import ContractViolation
-from shared.plugins import find_policy, names, policy_group
+from shared.base.errors import ContractViolation
+from shared.policy_api.admission import AdmissionOutcome, AdmissionReason, Pool, PoolStep, Standing, Verdict
+from shared.ports.plugins import find_policy, names, policy_group
 from sim_backend.conformance import admission_checks as checks
 from sim_backend.conformance.admission_checks import CHECKS, AdmissionSubject, Check
 

@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from daemons.balancers import make_balancer
-from shared import plugins
-from shared.config import BalancerExec, BalancerKeys
-from shared.effects import Backend, Balance, Balanced
-from shared.errors import ContractViolation, InvalidInput
+from daemons.config.controller import BalancerExec, BalancerKeys
+from daemons.drivers.load_balancers import make_balancer
+from shared.base.errors import ContractViolation, InvalidInput
+from shared.ports import plugins
+from shared.ports.effects import Backend, Balance, Balanced
 from sim_backend.conformance.balancer_checks import CHECKS, BalancerHarness, Check
-from sim_backend.fake_balancer import FakeBalancer
+from sim_backend.fakes.load_balancer import FakeBalancer
 from tests.integration.haproxy_scene import haproxy_scene
 
 # Keeps what it is told beside it, and says of every instance that is drained, and of one more, that it is.

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 from msgspec import structs
 
-from shared.bus.faults import BusFaults, FaultKind, FaultRule
-from shared.bus.topology import EVENTS, REPLIES, REPORTS, RESULTS, QueueSpec
-from shared.errors import TrimtabError
-from shared.ports import Bus, BusEvent, Confirm, Delivery, Discarded
+from shared.base.errors import TrimtabError
+from shared.ports.bus import Bus, BusEvent, Confirm, Delivery, Discarded
+from shared.protocol.topology import EVENTS, REPLIES, REPORTS, RESULTS, QueueSpec
+from sim_backend.bus.faults import BusFaults, FaultKind, FaultRule
 from sim_backend.conformance.bus_checks import CHECKS
 from sim_backend.conformance.bus_harness import BusHarness
 from sim_backend.conformance.memory_harness import MemoryHarness

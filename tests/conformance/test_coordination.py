@@ -7,10 +7,10 @@ from collections.abc import Callable
 import pytest
 
 from daemons.policies.coordination.bounds import FixedLowerBound
-from shared.agreement import WorkloadType
-from shared.coordination import GroupSizes, GroupView, Moment
-from shared.errors import ContractViolation
-from shared.plugins import find_policy, names, policy_group
+from shared.base.errors import ContractViolation
+from shared.policy_api.coordination import GroupSizes, GroupView, Moment
+from shared.ports.plugins import find_policy, names, policy_group
+from shared.values.agreement import WorkloadType
 from sim_backend.conformance import coordination_checks as checks
 from sim_backend.conformance.coordination_checks import CHECKS, Check, CoordinationSubject
 

@@ -9,10 +9,10 @@ import pytest
 
 from daemons.environment_types.batch import Batch
 from daemons.environment_types.web import Web
-from shared.agreement import Scheduling
-from shared.coordination import Asked, InstancesView, ManagerView
-from shared.errors import ContractViolation, InvalidInput, Problem
-from shared.plugins import ENVIRONMENTS, find_environment_type, names
+from shared.base.errors import ContractViolation, InvalidInput, Problem
+from shared.policy_api.coordination import Asked, InstancesView, ManagerView
+from shared.ports.plugins import ENVIRONMENTS, find_environment_type, names
+from shared.values.agreement import Scheduling
 from sim_backend.conformance import environment_type_checks as checks
 from sim_backend.conformance.environment_type_checks import CHECKS, Check, TypeSubject
 

@@ -8,14 +8,18 @@ from dataclasses import replace
 import pytest
 from msgspec import structs
 
-from shared.costs import COSTS, OperationCosts
-from shared.effects import GuestChanged, Operated
-from shared.errors import ContractViolation
-from shared.model import Ability, Action, ActionKind, GuestChange, Node, Outcome, VmState, VmStatus, workload_of
-from shared.ports import Hypervisor
-from sim_backend.conformance.hypervisor_checks import CHECKS, Check
-from sim_backend.fake_hypervisor import Failure, FakeCluster, FakeHypervisor
-from sim_backend.world import World
+from shared.base.errors import ContractViolation
+from shared.ports.agent import Hypervisor
+from shared.ports.effects import GuestChanged, Operated
+from shared.values.actions import Action, ActionKind, GuestChange, Outcome
+from shared.values.jobs import workload_of
+from shared.values.nodes import Ability, Node
+from shared.values.operation_costs import COSTS, OperationCosts
+from shared.values.vms import VmState, VmStatus
+from sim_backend.conformance.hypervisor_bench import Check
+from sim_backend.conformance.hypervisor_checks import CHECKS
+from sim_backend.fakes.hypervisor import Failure, FakeCluster, FakeHypervisor
+from sim_backend.world.world import World
 
 LIMIT_S = 1_000.0
 NODE = Node("n1", cores=2, core_mhz=1_000.0, memory_mib=1_000)

@@ -9,10 +9,11 @@ from typing import Any
 
 import pytest
 
-from shared.clock import SystemClock
-from shared.effects import GuestChanged, Operated
-from shared.errors import TransientError
-from shared.model import LIVE_STATES, Action, ActionKind, GuestChange, Outcome, VmSpec, VmState, VmStatus
+from shared.base.clock import SystemClock
+from shared.base.errors import TransientError
+from shared.ports.effects import GuestChanged, Operated
+from shared.values.actions import Action, ActionKind, GuestChange, Outcome
+from shared.values.vms import LIVE_STATES, VmSpec, VmState, VmStatus
 from sim_backend.fake_libvirt.faults import Fault
 from tests.conformance.fake_libvirt_rig import Fakes, fakes
 from tests.conformance.test_fake_libvirt_killed import Nth

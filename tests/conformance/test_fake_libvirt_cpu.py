@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from shared.fit import lacks
+from shared.values.migration import lacks
 from sim_backend.conformance.hypervisor_bench import Bench
 from tests.conformance.fake_libvirt_rig import TEMPLATE, Fakes, Harness, fakes
 

@@ -16,12 +16,13 @@ from typing import Any
 
 import pytest
 
-from agents import recovery
-from shared.agent_config import CloneMode
-from shared.clock import SystemClock
-from shared.effects import GuestChanged, Operated
-from shared.errors import TransientError
-from shared.model import LIVE_STATES, Action, ActionKind, Outcome, VmSpec, VmState, VmStatus
+from agents.core import recovery
+from shared.base.clock import SystemClock
+from shared.base.errors import TransientError
+from shared.config.agent import CloneMode
+from shared.ports.effects import GuestChanged, Operated
+from shared.values.actions import Action, ActionKind, Outcome
+from shared.values.vms import LIVE_STATES, VmSpec, VmState, VmStatus
 from sim_backend.fake_libvirt.codes import Err, From, error
 from tests.conformance.fake_libvirt_rig import Fakes, fakes
 from tests.conformance.mortal import MortalModule, Point, points_of

@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 
 from agents.hypervisors.libvirt.errors import mapped
-from shared.errors import PermanentError, ProgrammerError, TransientError
-from shared.model import ActionKind, Outcome, VmState
+from shared.base.errors import PermanentError, ProgrammerError, TransientError
+from shared.values.actions import ActionKind, Outcome
+from shared.values.vms import VmState
 from sim_backend.conformance.hypervisor_bench import VM, Bench, settled
 from sim_backend.fake_libvirt.codes import LAST_ERROR, error
 from sim_backend.fake_libvirt.faults import Fault

@@ -8,11 +8,12 @@ from typing import Any
 
 import pytest
 
-from shared.clock import SystemClock
-from shared.effects import Operated
-from shared.errors import TransientError
-from shared.model import ActionKind, Outcome, VmState, VmStatus
-from shared.ports import Hypervisor
+from shared.base.clock import SystemClock
+from shared.base.errors import TransientError
+from shared.ports.agent import Hypervisor
+from shared.ports.effects import Operated
+from shared.values.actions import ActionKind, Outcome
+from shared.values.vms import VmState, VmStatus
 from sim_backend.conformance.hypervisor_bench import VM, Bench, settled
 from sim_backend.fake_libvirt.codes import LAST_ERROR, Err
 from sim_backend.fake_libvirt.faults import Fault, How

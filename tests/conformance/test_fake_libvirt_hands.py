@@ -8,8 +8,9 @@ from threading import Thread
 
 import pytest
 
-from shared.effects import GuestChanged, Operated
-from shared.model import Action, ActionKind, GuestChange, Outcome, VmState
+from shared.ports.effects import GuestChanged, Operated
+from shared.values.actions import Action, ActionKind, GuestChange, Outcome
+from shared.values.vms import VmState
 from sim_backend.conformance.hypervisor_bench import VM, Bench
 from sim_backend.fake_libvirt.events import Delivery
 from tests.conformance.fake_libvirt_rig import Fakes, Harness, fakes

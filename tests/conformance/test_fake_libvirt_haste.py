@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from agents.hypervisors.libvirt.codes import Affect
-from shared.model import ActionKind, Outcome
+from shared.values.actions import ActionKind, Outcome
 from sim_backend.conformance.hypervisor_bench import VM, Bench
 from sim_backend.fake_libvirt.faults import Fault
 from tests.conformance.fake_libvirt_rig import CORE_MHZ, Fakes, Harness, fakes

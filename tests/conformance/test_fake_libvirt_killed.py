@@ -16,10 +16,11 @@ import pytest
 
 from agents.hypervisors.libvirt import domain_xml
 from agents.hypervisors.libvirt.saved_images import image_name
-from shared.clock import SystemClock
-from shared.effects import GuestChanged
-from shared.errors import TransientError
-from shared.model import LIVE_STATES, Action, ActionKind, GuestChange, Outcome, VmSpec, VmState, VmStatus
+from shared.base.clock import SystemClock
+from shared.base.errors import TransientError
+from shared.ports.effects import GuestChanged
+from shared.values.actions import Action, ActionKind, GuestChange, Outcome
+from shared.values.vms import LIVE_STATES, VmSpec, VmState, VmStatus
 from sim_backend.fake_libvirt.codes import Err
 from sim_backend.fake_libvirt.faults import Fault
 from tests.conformance.fake_libvirt_rig import Fakes, fakes

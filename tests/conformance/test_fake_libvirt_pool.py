@@ -6,7 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from shared.model import Ability, ActionKind, Outcome, VmState
+from shared.values.actions import ActionKind, Outcome
+from shared.values.nodes import Ability
+from shared.values.vms import VmState
 from sim_backend.conformance.hypervisor_bench import Bench
 from tests.conformance.fake_libvirt_rig import Fakes, Harness, fakes
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from shared.clock import SystemClock
-from shared.effects import Operated
-from shared.model import ActionKind, Outcome
+from shared.base.clock import SystemClock
+from shared.ports.effects import Operated
+from shared.values.actions import ActionKind, Outcome
 from sim_backend.conformance.hypervisor_bench import OTHER, VM, Bench
 from sim_backend.fake_libvirt.faults import Fault
 from tests.conformance.fake_libvirt_rig import LIMIT_S, MEMORY_MIB, PERIOD_S, Fakes, Harness, fakes

@@ -13,10 +13,11 @@ from threading import Thread
 
 import pytest
 
-from shared.clock import SystemClock
-from shared.effects import GuestChanged, Operated
-from shared.errors import TrimtabError
-from shared.model import LIVE_STATES, Action, ActionKind, GuestChange, Outcome, VmSpec, VmState, VmStatus
+from shared.base.clock import SystemClock
+from shared.base.errors import TrimtabError
+from shared.ports.effects import GuestChanged, Operated
+from shared.values.actions import Action, ActionKind, GuestChange, Outcome
+from shared.values.vms import LIVE_STATES, VmSpec, VmState, VmStatus
 from sim_backend.fake_libvirt.codes import LAST_ERROR, Err, libvirtError
 from sim_backend.fake_libvirt.events import Delivery
 from sim_backend.fake_libvirt.faults import Fault, How

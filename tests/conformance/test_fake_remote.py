@@ -10,14 +10,18 @@ from pathlib import Path
 
 import pytest
 
-from shared.clock import SystemClock
-from shared.costs import COSTS
-from shared.model import ActionKind, Node, workload_of
-from shared.ports import Hypervisor
-from sim_backend.conformance.hypervisor_checks import CHECKS, Check
-from sim_backend.fake_server import FakeControl, FakeServer
-from sim_backend.fake_wire import How
-from sim_backend.remote.client import RemoteHypervisor
+from shared.base.clock import SystemClock
+from shared.ports.agent import Hypervisor
+from shared.values.actions import ActionKind
+from shared.values.jobs import workload_of
+from shared.values.nodes import Node
+from shared.values.operation_costs import COSTS
+from sim_backend.conformance.hypervisor_bench import Check
+from sim_backend.conformance.hypervisor_checks import CHECKS
+from sim_backend.fake_server.client import RemoteHypervisor
+from sim_backend.fake_server.control import FakeControl
+from sim_backend.fake_server.server import FakeServer
+from sim_backend.fake_server.wire import How
 
 NODE = Node("n1", cores=2, core_mhz=1_000.0, memory_mib=1_000)
 LIMIT_S = 1_000.0

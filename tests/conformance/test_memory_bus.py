@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from shared.bus.faults import BusFaults
+from sim_backend.bus.faults import BusFaults
 from sim_backend.conformance.bus_checks import CHECKS
 from sim_backend.conformance.bus_harness import BusHarness
 from sim_backend.conformance.memory_harness import MemoryHarness

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from daemons.decide import no_tables
-from daemons.tables import MemoryShelf
-from shared.plugins import find_policy, names, policy_group
-from shared.ports import Shelf
+from daemons.decision.pipeline import no_tables
+from daemons.decision.tables.memory import MemoryShelf
+from shared.policy_api.policies import Shelf
+from shared.ports.plugins import find_policy, names, policy_group
 from sim_backend.conformance.policy_checks import CHECKS, PLACEMENT_STEADY, PROVISIONING_MONOTONE, Check, Subject
 from tests.extent import first
 

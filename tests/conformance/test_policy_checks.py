@@ -9,12 +9,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from daemons.decide import no_tables
+from daemons.decision.pipeline import no_tables
+from daemons.decision.tables.memory import MemoryShelf
 from daemons.policies.placement.first_fit import FirstFit
 from daemons.policies.provisioning.rules import Threshold
 from daemons.policies.provisioning.static import Static
-from daemons.tables import MemoryShelf
-from shared.decision import (
+from shared.base.errors import ContractViolation
+from shared.policy_api.decision import (
     Change,
     ChangeKind,
     PlacementDecision,
@@ -24,10 +25,9 @@ from shared.decision import (
     Refusal,
     WindowSize,
 )
-from shared.errors import ContractViolation
-from shared.model import Allotment
-from shared.ports import Needs, Shelf
-from shared.snapshot import Snapshot, WorkloadState
+from shared.policy_api.policies import Needs, Shelf
+from shared.policy_api.snapshot import Snapshot, WorkloadState
+from shared.values.jobs import Allotment
 from sim_backend.conformance import policy_checks as checks
 from sim_backend.conformance.clusters import NodeRow, WorkRow, after, random_cluster, rows_of, snapshot
 from sim_backend.conformance.policy_checks import Check, Subject

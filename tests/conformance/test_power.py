@@ -10,17 +10,17 @@ from typing import Any
 
 import pytest
 
-from daemons.power import make_driver
-from shared import plugins
-from shared.config import PowerExec, PowerKeys
-from shared.costs import COSTS
-from shared.errors import ContractViolation
-from shared.model import Node, PowerOperation
-from shared.ports import PowerAnswer
+from daemons.config.controller import PowerExec, PowerKeys
+from daemons.drivers.power import make_driver
+from shared.base.errors import ContractViolation
+from shared.ports import plugins
+from shared.ports.controller import PowerAnswer
+from shared.values.nodes import Node, PowerOperation
+from shared.values.operation_costs import COSTS
 from sim_backend.conformance.power_checks import CHECKS, Check, PowerHarness
-from sim_backend.fake_hypervisor import FakeCluster
-from sim_backend.fake_power import FakePower, HostPower, PowerTimes
-from sim_backend.world import World
+from sim_backend.fakes.hypervisor import FakeCluster
+from sim_backend.fakes.power import FakePower, HostPower, PowerTimes
+from sim_backend.world.world import World
 
 NOTHING: frozenset[PowerOperation] = frozenset()
 

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from sim_backend.conformance.hypervisor_checks import CHECKS, Check
+from sim_backend.conformance.hypervisor_bench import Check
+from sim_backend.conformance.hypervisor_checks import CHECKS
 from tests.conformance.process_rig import harness
 
 CAPABILITIES = frozenset({"ends"})

@@ -10,7 +10,7 @@ import pytest
 
 from sim_backend.conformance.store_checks import CHECKS
 from sim_backend.conformance.store_harness import StoreHarness
-from tests.unit.store_samples import MemoryStoreHarness, SqlStoreHarness, sqlite_url
+from tests.support.store_samples import MemoryStoreHarness, SqlStoreHarness, sqlite_url
 
 Check = Callable[[StoreHarness], None]
 every_check = pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__.removeprefix("check_"))

@@ -11,7 +11,7 @@ from tempfile import TemporaryDirectory
 from click.testing import CliRunner
 
 from daemons.cli.main import main
-from sim_backend.fault_runs import FaultRun, RunKind, loop_settings
+from sim_backend.faults.run import FaultRun, RunKind, loop_settings
 from tests.digests.recorder import Digest, Recorder, digest_of
 
 DIGESTS = Path(__file__).with_name("digests.json")

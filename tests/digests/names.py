@@ -14,31 +14,31 @@ from typing import Any, get_args, get_type_hints
 
 import click
 
-from agents import metrics as agent_metrics
-from agents.journal import RECORDS
-from daemons import metrics as controller_metrics
-from daemons.cli.agreementfile import AgreementFile
-from daemons.cli.jobfile import JobFile
-from daemons.cli.loadfile import LoadFile
+from agents.core.journal import RECORDS
+from agents.service import metrics as agent_metrics
 from daemons.cli.main import main
-from daemons.cli.webfile import WebFile
-from daemons.notify import codes
+from daemons.config.controller import ControllerConfig
+from daemons.manifests.agreement import AgreementFile
+from daemons.manifests.job import JobFile
+from daemons.manifests.load import LoadFile
+from daemons.manifests.web_app import WebFile
 from daemons.portal import metrics as portal_metrics
-from daemons.portal import tables as portal_tables
+from daemons.portal.auth import schema as portal_tables
 from daemons.portal.config import PortalConfig
+from daemons.service import metrics as controller_metrics
 from daemons.store import schema
 from daemons.store.rows import KINDS
-from shared import metering
-from shared.agent_config import AgentConfig
-from shared.bus import topology
-from shared.config import ControllerConfig
-from shared.decision import ReasonCode
-from shared.messages import MESSAGES
-from shared.operator_messages import QUERIES
+from daemons.values import event_codes
+from shared.config.agent import AgentConfig
+from shared.metrics import meter
+from shared.policy_api.decision import ReasonCode
+from shared.protocol import topology
+from shared.protocol.messages import MESSAGES
+from shared.protocol.operator_messages import QUERIES
 
 NAMES = Path(__file__).with_name("names.json")
 SETUP = Path(__file__).parents[2] / "setup.cfg"
-METRICS = (*metering.METRICS, *controller_metrics.METRICS, *agent_metrics.METRICS, *portal_metrics.METRICS)
+METRICS = (*meter.METRICS, *controller_metrics.METRICS, *agent_metrics.METRICS, *portal_metrics.METRICS)
 
 
 def names() -> dict[str, Any]:
@@ -60,8 +60,8 @@ def names() -> dict[str, Any]:
         "load file": keys(LoadFile),
         "web file": keys(WebFile),
         "agreement file": keys(AgreementFile),
-        "events": sorted(codes.EVENTS),
-        "alarms": sorted(codes.ALARMS),
+        "events": sorted(event_codes.EVENTS),
+        "alarms": sorted(event_codes.ALARMS),
         "reasons": sorted(code.value for code in ReasonCode),
         "metrics": {metric.name: list(metric.labels) for metric in METRICS},
         "commands": dict(commands(main, "trimtab")),

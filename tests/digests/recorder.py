@@ -11,8 +11,8 @@ from typing import Any, get_args
 import msgspec
 import numpy as np
 
-from shared import effects as fx
-from sim_backend.closed_loop import ClosedLoop
+from shared.ports import effects as fx
+from sim_backend.loop.closed_loop import ClosedLoop
 
 PART_S = 1_800.0  # of virtual time: a digest for each says where two runs part
 EFFECTS: Mapping[type, int] = {kind: number for number, kind in enumerate(get_args(fx.Effect))}

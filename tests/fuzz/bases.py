@@ -54,11 +54,11 @@ def _small_provision(series: bool, _: Scene) -> bytes:
 
 def _keys(kind: Callable[[], type[Any]], before: str, after: str, _: Scene) -> bytes:
     """Every key that a daemon's file may have, with its default."""
-    from shared import tomlfile
+    from shared.config import toml
 
     lines: list[str] = []
     sections: dict[str, list[str]] = {}
-    for key in tomlfile.keys(kind()):
+    for key in toml.keys(kind()):
         section, _dot, name = key.name.rpartition(".")
         if key.default is None or "*" in section:
             continue
@@ -84,13 +84,13 @@ def _toml(value: Any) -> str:
 
 
 def _controller() -> type[Any]:
-    from shared.config import ControllerConfig
+    from daemons.config.controller import ControllerConfig
 
     return ControllerConfig
 
 
 def _agent() -> type[Any]:
-    from shared.agent_config import AgentConfig
+    from shared.config.agent import AgentConfig
 
     return AgentConfig
 
@@ -128,7 +128,7 @@ def _accounts(scene: Scene) -> bytes:
 
 
 def _agreement(_: Scene) -> bytes:
-    from daemons.cli.agreement_xml import to_xml
+    from daemons.manifests.agreement_xml import to_xml
 
     return to_xml(tomllib.loads((EXAMPLES / "env-batch.toml").read_text("utf-8"))).encode()
 
@@ -171,7 +171,7 @@ within_s = 7200
 
 
 def _store(scene: Scene) -> bytes:
-    from tests.unit.store_samples import made_url
+    from tests.support.store_samples import made_url
 
     made_url(scene.folder / "store.db")
     return (scene.folder / "store.db").read_bytes()
@@ -180,8 +180,8 @@ def _store(scene: Scene) -> bytes:
 def _journal(scene: Scene) -> bytes:
     from contextlib import closing
 
+    from agents.core.journal import AgentStarted, Reported, TermSeen
     from agents.disk_journal import DiskJournal
-    from agents.journal import AgentStarted, Reported, TermSeen
 
     with closing(DiskJournal(scene.folder / "journal")) as journal:
         for record in (AgentStarted(1, "boot"), TermSeen(3), Reported("a"), TermSeen(4)):
@@ -191,7 +191,7 @@ def _journal(scene: Scene) -> bytes:
 
 def _record(scene: Scene) -> bytes:
     from agents.hypervisors.process.record import FILE, Record, write
-    from shared.model import VmSpec, VmState
+    from shared.values.vms import VmSpec, VmState
 
     write(scene.folder, Record.of(VmSpec("a#0", 1, 1, 500, 1, 1_000.0), "boot", VmState.RUNNING, 1))
     return (scene.folder / FILE).read_bytes()

@@ -11,8 +11,8 @@ from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis.internal.conjecture.providers import AVAILABLE_PROVIDERS, HypothesisProvider
 from hypothesis.internal.constants_ast import Constants
 
-from shared.codec import decode, decode_strictly, encode
-from shared.messages import Message
+from shared.protocol.codec import decode, decode_strictly, encode
+from shared.protocol.messages import Message
 from tests.fuzz.mutations import HEADS, damaged, plain_changed
 from tests.fuzz.scene import said_of
 from tests.property.decoded import fate, outcome
@@ -143,7 +143,7 @@ def deliver(cls: type[Message], number: int, rng: random.Random) -> str:
 
 def _put(wire: Any, body: bytes, rng: random.Random) -> None:
     """Into a queue, past what the broker permits: whoever reads it has to look who sent it."""
-    from shared.bus.memory_queue import Message as Queued
+    from sim_backend.bus.memory import Message as Queued
 
     queues = [queue for queue in wire.loop.broker._queues.values() if not queue.spec.name.startswith("reply.")]
     queue, sender = rng.choice(queues), rng.choice(SENDERS)

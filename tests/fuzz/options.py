@@ -54,7 +54,7 @@ class Command:
 def commands() -> tuple[Command, ...]:
     """All of them."""
     from daemons.cli.main import main
-    from daemons.portal.account_command import account
+    from daemons.portal.auth.account_command import account
 
     return (*_leaves(main, "trimtab"), *_leaves(account, PORTAL_ACCOUNT))
 
@@ -177,7 +177,7 @@ def run(command: Command, scene: Scene, rng: random.Random) -> str:
 def _ended(command: Command, scene: Scene, words: list[str], env: dict[str, str], wire: Wire) -> Ended:
     if command.program == "trimtab":
         return scene.trimtab([*command.path.split()[1:], *words], env, wire)
-    from daemons.portal.account_command import account_command
+    from daemons.portal.auth.account_command import account_command
 
     own = [] if "--config" in words else ["--config", "accounts.toml"]
     return scene.daemon(account_command, [*command.path.split()[2:], *words, *own])
@@ -189,11 +189,11 @@ def _ended(command: Command, scene: Scene, words: list[str], env: dict[str, str]
 @cache
 def daemons() -> dict[str, argparse.ArgumentParser]:
     """The parser of each daemon."""
-    import agents.main
-    import daemons.main
+    import agents.service.main
     import daemons.portal.main
+    import daemons.service.main
 
-    found = (agents.main.DAEMON, daemons.main.DAEMON, daemons.portal.main.DAEMON)
+    found = (agents.service.main.DAEMON, daemons.service.main.DAEMON, daemons.portal.main.DAEMON)
     return {daemon.name: daemon.parser() for daemon in found}
 
 

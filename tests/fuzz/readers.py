@@ -67,13 +67,13 @@ def run_program(scene: Scene, program: str, words: Sequence[str]) -> Ended:
 
 
 def _mains() -> dict[str, Callable[[Sequence[str]], int]]:
-    import agents.main
-    import daemons.main
+    import agents.service.main
     import daemons.portal.main
+    import daemons.service.main
 
     return {
-        "trimtab-agent": agents.main.main,
-        "trimtab-controller": daemons.main.main,
+        "trimtab-agent": agents.service.main.main,
+        "trimtab-controller": daemons.service.main.main,
         "trimtab-portal": daemons.portal.main.main,
     }
 
@@ -101,7 +101,7 @@ def _journal(_: Scene, path: Path) -> str:
     from contextlib import closing
 
     from agents.disk_journal import DiskJournal
-    from shared.errors import InvalidInput, StoreUnavailable
+    from shared.base.errors import InvalidInput, StoreUnavailable
 
     def read() -> None:
         with closing(DiskJournal(path)) as journal:
@@ -117,8 +117,8 @@ def _record(scene: Scene, _: Path) -> str:
 
 
 def _metrics(_: Scene, path: Path) -> str:
-    from daemons.scraping import read_page
-    from shared.errors import TransientError
+    from daemons.drivers.web_metrics import read_page
+    from shared.base.errors import TransientError
 
     return called(lambda: read_page(path.read_text("utf-8", "replace")), TransientError)
 
@@ -134,9 +134,9 @@ def _helper(_: Scene, path: Path) -> str:
 
 def _template(_: Scene, path: Path) -> str:
     from agents.hypervisors.libvirt import templates
-    from shared.agent_config import LibvirtTemplate
-    from shared.errors import InvalidInput, InvalidValue
-    from shared.model import VmSpec
+    from shared.base.errors import InvalidInput, InvalidValue
+    from shared.config.agent import LibvirtTemplate
+    from shared.values.vms import VmSpec
 
     def read() -> None:
         keys = {"a": LibvirtTemplate(file=str(path), volume="base.qcow2", first_address="192.0.2.1")}
@@ -149,7 +149,7 @@ def _template(_: Scene, path: Path) -> str:
 
 
 def _tables(_: Scene, path: Path) -> str:
-    from daemons.tables.disk import unpacked
+    from daemons.service.table_files import unpacked
 
     return called(lambda: unpacked(path.read_bytes()), ValueError, OSError, KeyError)
 

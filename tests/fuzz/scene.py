@@ -20,7 +20,8 @@ import click
 from click.testing import CliRunner
 
 from tests.fuzz.guard import Guard
-from tests.fuzz.wire import URL, Wire
+from tests.fuzz.wire import Wire
+from tests.support.operator_harness import URL
 
 ROOT = Path(__file__).parents[2]
 INTERRUPTED = 130

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import cache, partial
 
-from shared.messages import MESSAGES, Message
+from shared.protocol.messages import MESSAGES, Message
 from tests.fuzz import messages, options, readers
 from tests.fuzz.scene import Scene
 

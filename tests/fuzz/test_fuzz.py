@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 import pytest
 
-from shared.messages import MESSAGES
+from shared.protocol.messages import MESSAGES
 from tests.fuzz import bases, mutations, options, readers, running, scene, targets
 from tests.fuzz.worker import Tally
 

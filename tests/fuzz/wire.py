@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from daemons.cli.connection import Access, OperatorBus
-from shared.ports import Bus, BusEvent
-from tests.unit.operator_rig import URL, LoopBus, Rig
+from shared.ports.bus import Bus, BusEvent
+from tests.support.operator_harness import URL, LoopBus, Rig
 
 __all__ = ["URL", "Wire"]
 

@@ -113,7 +113,7 @@ def main(folder: Path) -> int:
     warnings.simplefilter("default")
     current = os.open(folder.parent / "current", os.O_RDWR | os.O_CREAT)
     plan = json.loads(sys.stdin.read())
-    from shared.messages import MESSAGES
+    from shared.protocol.messages import MESSAGES
     from tests.fuzz.bases import MADE
     from tests.fuzz.messages import pool
     from tests.fuzz.targets import named

@@ -14,13 +14,13 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from urllib.request import urlopen
 
-from daemons.balancers.haproxy import Haproxy
-from daemons.balancers.haproxy_runtime import Master, Runtime
-from shared.clock import SystemClock
-from shared.config import BalancerHaproxy, BalancerKeys
-from shared.effects import Backend, Balance, Balanced
-from shared.errors import TransientError
-from shared.webapp import Serving
+from daemons.config.controller import BalancerHaproxy, BalancerKeys
+from daemons.drivers.load_balancers.haproxy import Haproxy
+from daemons.drivers.load_balancers.haproxy_runtime import Master, Runtime
+from shared.base.clock import SystemClock
+from shared.base.errors import TransientError
+from shared.ports.effects import Backend, Balance, Balanced
+from shared.values.web_app import Serving
 from tests.integration.debian import need_programs
 from tests.ports import free_port
 

@@ -21,17 +21,19 @@ from urllib.parse import quote, urlsplit, urlunsplit
 
 import pytest
 
-from shared import plugins, startup
-from shared.bus import topology
-from shared.bus.topology import QueueSpec
-from shared.clock import SystemClock
-from shared.codec import decode, encode
-from shared.errors import BusUnavailable, TransientError
-from shared.messages import Reply, Request
-from shared.ports import Bus, Delivery
-from shared.shell import BEGIN_ANEW
-from sim_backend.fake_client import from_config
-from sim_backend.fake_server import FakeControl
+from shared.base.clock import SystemClock
+from shared.base.errors import BusUnavailable, TransientError
+from shared.ports import plugins
+from shared.ports.bus import Bus, Delivery
+from shared.protocol import topology
+from shared.protocol.codec import decode, encode
+from shared.protocol.messages import Reply
+from shared.protocol.operator_messages import Request
+from shared.protocol.topology import QueueSpec
+from shared.runtime import startup
+from shared.runtime.shell import BEGIN_ANEW
+from sim_backend.fake_server.control import FakeControl
+from sim_backend.fake_server.driver import from_config
 
 CLOCK = SystemClock()
 PAUSE_S = 0.05
@@ -264,10 +266,10 @@ class Operator:
 class Lab:
     """Processes around one broker and one fake server; see `lab`.
 
-    `nodes` is what `python -m sim_backend.fake_server --nodes` takes. `broker` is a URL whose password is that of all
-    `users`; they and the exchanges must be there before agents and controllers can work. `agent` and `controller`
-    are sections laid over those of this module; with `supervised` a process that ends with 75 is started again by
-    `wait_for` and `tend`, as systemd would. The control channel is `fake`, the operator's `operator`.
+    `nodes` is what `python -m sim_backend.fake_server.__main__ --nodes` takes. `broker` is a URL whose password is that
+    of all `users`; they and the exchanges must be there before agents and controllers can work. `agent` and
+    `controller` are sections laid over those of this module; with `supervised` a process that ends with 75 is started
+    again by `wait_for` and `tend`, as systemd would. The control channel is `fake`, the operator's `operator`.
     """
 
     def __init__(
@@ -288,7 +290,9 @@ class Lab:
         self.nodes = tuple(part.split(":")[0] for part in nodes.split(","))
         self.socket = folder / "fake.socket"
         options = ["--socket", str(self.socket), "--nodes", nodes, "--costs", costs, "--time-factor", str(time_factor)]
-        self.server = Process("fake-server", [sys.executable, "-m", "sim_backend.fake_server", *options], folder)
+        self.server = Process(
+            "fake-server", [sys.executable, "-m", "sim_backend.fake_server.__main__", *options], folder
+        )
         self.agents = {node: self._agent(node, agent or {}) for node in self.nodes}
         url = store or f"sqlite:///{folder}/controller.db"
         self.controllers = {name: self._controller(name, url, controller or {}) for name in controllers}
@@ -405,7 +409,7 @@ class Lab:
             "journal": {"path": f"{self.folder}/{node}.journal"},
             "bus": {"url": user_url(self.broker, topology.agent_user(node))},
         }
-        return self._daemon(f"agent-{node}", "agents.main", merged(AGENT, own, changes))
+        return self._daemon(f"agent-{node}", "agents.service.main", merged(AGENT, own, changes))
 
     def _controller(self, name: str, store: str, changes: Mapping[str, Section]) -> Process:
         own: Mapping[str, Any] = {
@@ -413,7 +417,7 @@ class Lab:
             "store": {"url": store},
             "bus": {"url": user_url(self.broker, topology.CONTROLLER_USER_PREFIX + name)},
         }
-        return self._daemon(f"controller-{name}", "daemons.main", merged(CONTROLLER, own, changes))
+        return self._daemon(f"controller-{name}", "daemons.service.main", merged(CONTROLLER, own, changes))
 
     def _daemon(self, name: str, module: str, sections: Mapping[str, Any]) -> Process:
         file = self.folder / f"{name}.toml"

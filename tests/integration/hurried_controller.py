@@ -6,9 +6,9 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from daemons.main import DAEMON, DEFAULT_CONFIG, build
-from shared import startup
-from shared.config import ControllerConfig
+from daemons.config.controller import ControllerConfig
+from daemons.service.main import DAEMON, DEFAULT_CONFIG, build
+from shared.runtime import startup
 
 
 def main(first_prune_s: float) -> int:

@@ -11,12 +11,13 @@ from typing import Any
 
 from sqlalchemy import Table
 
-from daemons.records import ControlRecord, JobRecord, NodeRecord
 from daemons.store import ActionEntry, SqlStore, schema
 from daemons.store.rows import KINDS, to_row
 from daemons.store.samples import FINE_S, NodeUse
-from shared.model import JobPhase, NodeService
-from tests.unit.store_samples import decision_record, job_record, node_record, sqlite_url
+from daemons.values.records.cluster import ControlRecord, JobRecord, NodeRecord
+from shared.values.jobs import JobPhase
+from shared.values.nodes import NodeService
+from tests.support.store_samples import decision_record, job_record, node_record, sqlite_url
 
 DAY_S = 86_400.0
 SNAPSHOT_DAYS = 31

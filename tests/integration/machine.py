@@ -18,7 +18,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from shared.clock import SystemClock
+from shared.base.clock import SystemClock
 from tests.integration import debian
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -162,8 +162,8 @@ class Machine:
         self.run(["ln", "-s", f"/opt/python/bin/{version}", f"{HOME}/bin/python"])
         for name, module in (
             ("trimtab", "daemons.cli.main"),
-            ("trimtab-agent", "agents.main"),
-            ("trimtab-controller", "daemons.main"),
+            ("trimtab-agent", "agents.service.main"),
+            ("trimtab-controller", "daemons.service.main"),
             ("trimtab-portal", "daemons.portal.main"),
         ):
             start = f"#!{HOME}/bin/python\nimport sys\n\nfrom {module} import main\n\nsys.exit(main())\n"

@@ -144,11 +144,11 @@ def _newer(name: str, package: Path, folder: Path) -> Path:
         for info in site.glob("trimtab-*.dist-info"):
             changed(info / "METADATA", lambda text: text.replace(f"\nVersion: {old}\n", f"\nVersion: {NEXT}\n"))
             info.rename(site / f"trimtab-{NEXT}.dist-info")
-            changed(site / "shared/messages.py", _next_result)
+            changed(site / "shared/protocol/messages.py", _next_result)
         if (site / "daemons").exists():
             tables = site / "daemons/store/schema.py"
             changed(tables, lambda text: text.replace(f"SCHEMA = {SCHEMA}", f"SCHEMA = {SCHEMA + 1}"))
-            step = site / f"daemons/store_migrations/versions/v{SCHEMA + 1:04}_next.py"
+            step = site / f"daemons/store/migrations/versions/v{SCHEMA + 1:04}_next.py"
             step.write_text(MIGRATION.format(revision=SCHEMA + 1, before=SCHEMA))
     made = folder / f"{name}_{NEXT}.deb"
     words = ["dpkg-deb", "--root-owner-group", *FAST.split(), "--build", str(tree), str(made)]

@@ -9,10 +9,11 @@ from pathlib import Path
 from agents.hypervisors.process.build import from_config
 from agents.hypervisors.process.driver import ProcessHypervisor
 from agents.hypervisors.process.names import escaped
-from shared.agent_config import AgentConfig, NodeFacts, ProcessKeys, Program
-from shared.clock import SystemClock
-from shared.errors import TrimtabError
-from shared.model import Action, ActionKind, VmSpec, VmState
+from shared.base.clock import SystemClock
+from shared.base.errors import TrimtabError
+from shared.config.agent import AgentConfig, NodeFacts, ProcessKeys, Program
+from shared.values.actions import Action, ActionKind
+from shared.values.vms import VmSpec, VmState
 from sim_backend.conformance.hypervisor_checks import CHECKS
 from tests.conformance.process_rig import PERL, Harness, guest
 

@@ -15,8 +15,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from shared.messages import SubmitJob
-from shared.model import Job, Stage
+from shared.protocol.operator_messages import SubmitJob
+from shared.values.jobs import Job, Stage
 from tests.integration.harness import CLOCK, CONTROLLER, Lab, merged
 from tests.integration.private_broker import PrivateBroker
 from tests.integration.scene import LIMIT_S, SOON_S, Scene, scene

@@ -18,10 +18,10 @@ import pytest
 
 from daemons.store import SqlStore
 from daemons.store.schema import VERSION_TABLE
-from shared.bus.dead import DeadMessage
-from shared.bus.rabbitmq_values import dead_message
-from shared.bus.shares import share_of
-from shared.bus.topology import (
+from shared.bus.rabbitmq.addresses import dead_message
+from shared.protocol.dead_letter import DeadMessage
+from shared.protocol.shares import share_of
+from shared.protocol.topology import (
     ACTIONS,
     CONTROLLER_QUEUE,
     DEAD_BODY_BYTES_MAX,

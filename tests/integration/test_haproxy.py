@@ -15,12 +15,12 @@ from urllib.request import urlopen
 
 import pytest
 
-from daemons.balancers.haproxy import Haproxy
-from shared.config import BalancerKeys
-from shared.effects import Balance
-from shared.errors import TransientError
-from shared.health import Probe, ProbeKind
-from shared.webapp import Distribution, FlowSample, Limits, Serving
+from daemons.config.controller import BalancerKeys
+from daemons.drivers.load_balancers.haproxy import Haproxy
+from shared.base.errors import TransientError
+from shared.ports.effects import Balance
+from shared.values.health import Probe, ProbeKind
+from shared.values.web_app import Distribution, FlowSample, Limits, Serving
 from tests.integration.haproxy_scene import CLOCK, LIMIT_S, Load, Scene, backend, haproxy_scene, wait_until
 from tests.ports import free_port
 

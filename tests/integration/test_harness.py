@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from shared.agent_config import AgentConfig
-from shared.config import ControllerConfig, parse
+from daemons.config.controller import ControllerConfig
+from shared.config.agent import AgentConfig
+from shared.config.toml import parse
 from tests.integration.harness import CLOCK, Lab, Process, lab, merged, need_driver, toml, user_url, wait_for
 
 NOWHERE = "amqp://x:secret@127.0.0.1:1/%2F"  # nobody listens on port 1

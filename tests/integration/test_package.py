@@ -16,7 +16,7 @@ from click.testing import CliRunner
 
 from daemons.cli.main import main
 from daemons.store.schema import SCHEMA
-from shared.clock import SystemClock
+from shared.base.clock import SystemClock
 from tests.integration import debian, harness
 from tests.integration.debian_root import SUITES, debian_root
 from tests.integration.machine import Machine, bare_machine
@@ -40,7 +40,7 @@ FILES = {
 }
 REMEMBER = f"""
 from daemons.store import SqlStore
-from shared.messages import Happened
+from shared.protocol.messages import Happened
 store = SqlStore("{URL}")
 store.take_lead("a")
 store.append_events([Happened(5.0, "kept", "x")])
@@ -423,13 +423,13 @@ class Apart:
         self.put("agent", harness.merged(harness.AGENT, driver, {"bus": self.bus(f"agent.{NODE}")}))
         controller = {"name": LEADER, "bus": self.bus(f"controller.{LEADER}")}
         self.put("controller", harness.merged(harness.CONTROLLER, controller))
-        server = [PYTHON, "-m", "sim_backend.fake_server", "--socket", where, "--costs", "none"]
+        server = [PYTHON, "-m", "sim_backend.fake_server.__main__", "--socket", where, "--costs", "none"]
         self.run("fake", "trimtab", "/var/lib/trimtab", [*server, "--nodes", f"{NODE}:2x1000:2000"])
         wait_for(self.host, "fake", "no fake server", lambda: (self.host.root / where.lstrip("/")).exists())
         self.host.run(["systemctl", "start", AGENT], limit_s=SOON_S)
         shell(self.host, "dpkg-deb --extract /srv/next/trimtab.deb /srv/newer")
         newer = f"-EPYTHONPATH={shell(self.host, 'echo /srv/newer/usr/lib/trimtab/lib/python3*/site-packages')}"
-        self.run("newer", "trimtab-controller", STATE, ["/usr/bin/python3", "-m", "daemons.main"], newer)
+        self.run("newer", "trimtab-controller", STATE, ["/usr/bin/python3", "-m", "daemons.service.main"], newer)
 
     def run(self, unit: str, user: str, folder: str, words: list[str], *options: str) -> None:
         """Run a program as a daemon's user."""
@@ -444,7 +444,7 @@ def register_fake(host: Machine) -> None:
     host.put(f"{site}/fake.pth", shell(host, f"echo {HOME}/lib/python3*/site-packages"))
     info = f"{site}/fake_driver-1.0.dist-info"
     host.put(f"{info}/METADATA", "Metadata-Version: 2.1\nName: fake-driver\nVersion: 1.0\n")
-    host.put(f"{info}/entry_points.txt", "[trimtab.hypervisors]\nfake = sim_backend.fake_client:from_config\n")
+    host.put(f"{info}/entry_points.txt", "[trimtab.hypervisors]\nfake = sim_backend.fake_server.driver:from_config\n")
 
 
 @pytest.mark.full

@@ -19,20 +19,20 @@ from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
 from sqlalchemy import Connection
 
-from daemons.recording import SnapshotEntry
-from daemons.records import WindowRecord
+from daemons.decision.recording import SnapshotEntry
 from daemons.store import ActionEntry, Batch, Retention, SqlStore
 from daemons.store.retention import DAY_S, MIB, counted
 from daemons.store.schema import SCHEMA, VERSION_TABLE, metadata
-from shared.clock import ManualClock, SystemClock
-from shared.errors import InvalidInput, StaleTerm, StoreUnavailable
-from shared.messages import Happened
+from daemons.values.records.cluster import WindowRecord
+from shared.base.clock import ManualClock, SystemClock
+from shared.base.errors import InvalidInput, StaleTerm, StoreUnavailable
+from shared.protocol.messages import Happened
 from sim_backend.conformance.store_checks import CHECKS
 from sim_backend.conformance.store_harness import StoreHarness
 from tests.integration.debian import go_without, missing
-from tests.unit.store_samples import CONTROL, SqlStoreHarness, decision_record, job_record, node_record, sqlite_url
-from tests.unit.test_store_costs import CYCLE, DURATION, SECOND, make_second_version
-from tests.unit.test_store_history import use
+from tests.support.store_samples import CONTROL, SqlStoreHarness, decision_record, job_record, node_record, sqlite_url
+from tests.unit.daemons.store.test_history import use
+from tests.unit.daemons.store.test_rows_costs import CYCLE, DURATION, SECOND, make_second_version
 
 PACKAGE = "postgresql"
 USER = "postgres"

@@ -17,11 +17,12 @@ import pytest
 from agents.hypervisors.process.cgroups import Group, Hierarchies
 from agents.hypervisors.process.driver import ProcessHypervisor
 from agents.hypervisors.process.runner import Cpu
-from shared.agent_config import Program
-from shared.clock import SystemClock
-from shared.effects import GuestChanged, Operated
-from shared.errors import InvalidInput
-from shared.model import Action, ActionKind, GuestChange, Outcome, VmSpec, VmState
+from shared.base.clock import SystemClock
+from shared.base.errors import InvalidInput
+from shared.config.agent import Program
+from shared.ports.effects import GuestChanged, Operated
+from shared.values.actions import Action, ActionKind, GuestChange, Outcome
+from shared.values.vms import VmSpec, VmState
 from tests.conformance.process_rig import CORE_MHZ, PERL, Site, need_cgroups, places, site
 from tests.integration.debian import go_without
 
@@ -238,10 +239,11 @@ HOLDER = """
 import json, sys
 from pathlib import Path
 from agents.hypervisors.process.build import from_config
-from shared.config import load
-from shared.agent_config import AgentConfig
-from shared.effects import Operated
-from shared.model import Action, ActionKind, VmSpec
+from shared.config.toml import load
+from shared.config.agent import AgentConfig
+from shared.ports.effects import Operated
+from shared.values.actions import Action, ActionKind
+from shared.values.vms import VmSpec
 def answered():
     return [event for event in driver.poll(0.0) if isinstance(event, Operated)]
 driver = from_config(load(sys.argv[1], AgentConfig), lambda: None)

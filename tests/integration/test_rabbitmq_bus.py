@@ -12,10 +12,12 @@ from collections.abc import Callable, Iterator
 import pika  # type: ignore[import-untyped]
 import pytest
 
-from shared.bus.rabbitmq import RabbitConnection, connect
-from shared.bus.rabbitmq_values import Tls
-from shared.bus.shares import AGENT
-from shared.bus.topology import (
+from shared.base.errors import BusUnavailable, InvalidValue, PermanentError
+from shared.bus.rabbitmq.bus import RabbitConnection, connect
+from shared.config.broker_url import Tls
+from shared.ports.bus import Confirm, Lost
+from shared.protocol.shares import AGENT
+from shared.protocol.topology import (
     ACTIONS,
     BODY_BYTES_MAX,
     CONTROLLER,
@@ -26,8 +28,6 @@ from shared.bus.topology import (
     report_key,
     report_queue,
 )
-from shared.errors import BusUnavailable, InvalidValue, PermanentError
-from shared.ports import Confirm, Lost
 from sim_backend.conformance.bus_checks import CHECKS
 from sim_backend.conformance.bus_harness import BusHarness, Listener
 from sim_backend.conformance.rabbit_harness import RabbitHarness

@@ -7,8 +7,10 @@ from collections.abc import Callable, Iterator
 import pika  # type: ignore[import-untyped]
 import pytest
 
-from shared.bus.rabbitmq import connect
-from shared.bus.topology import (
+from shared.base.errors import BusUnavailable, PermanentError
+from shared.bus.rabbitmq.bus import connect
+from shared.ports.bus import Bus
+from shared.protocol.topology import (
     ACTIONS,
     CONTROLLER,
     CONTROLLER_QUEUE,
@@ -26,8 +28,6 @@ from shared.bus.topology import (
     report_queue,
     web_key,
 )
-from shared.errors import BusUnavailable, PermanentError
-from shared.ports import Bus
 from sim_backend.conformance.bus_harness import Listener
 from sim_backend.conformance.rabbit_harness import RabbitHarness
 from tests.integration.private_broker import PrivateBroker, under_test

@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
+from shared.base.errors import BusUnavailable, PermanentError
 from shared.bus.broker_setup import (
     Account,
     Executor,
@@ -18,11 +19,10 @@ from shared.bus.broker_setup import (
     node_account,
     password_hash,
 )
-from shared.bus.rabbitmq import connect
-from shared.bus.shares import WEB
-from shared.bus.topology import ACTIONS, CONTROLLER_QUEUE, RESULTS, agent_queue
-from shared.errors import BusUnavailable, PermanentError
-from shared.ports import Delivery
+from shared.bus.rabbitmq.bus import connect
+from shared.ports.bus import Delivery
+from shared.protocol.shares import WEB
+from shared.protocol.topology import ACTIONS, CONTROLLER_QUEUE, RESULTS, agent_queue
 from tests.integration.private_broker import PROGRAMS, PrivateBroker
 from tests.ports import free_ports
 

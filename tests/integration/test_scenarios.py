@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from shared.model import ActionKind
-from sim_backend.fake_wire import How
+from shared.values.actions import ActionKind
+from sim_backend.fake_server.wire import How
 from tests.integration.harness import Process
 from tests.integration.private_broker import PrivateBroker
 from tests.integration.scene import LIMIT_S, SOON_S, Scene, log_lines, scene

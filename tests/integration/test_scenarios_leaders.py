@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from shared.shell import BEGIN_ANEW
+from shared.runtime.shell import BEGIN_ANEW
 from tests.integration.harness import CLOCK, QUICK_LEADERS
 from tests.integration.private_broker import PrivateBroker
 from tests.integration.scene import LIMIT_S, SOON_S, Scene, log_lines, scene

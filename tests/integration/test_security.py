@@ -11,14 +11,17 @@ import pika  # type: ignore[import-untyped]
 import pytest
 
 from daemons.cli.connection import Access, Line, OperatorBus, OperatorConfig
-from daemons.controller import Controller
-from daemons.main import ControllerShell, link_of
-from daemons.records import Deleted
-from daemons.settings import ControllerSettings
-from shared import logs
-from shared.bus.rabbitmq import RabbitConnection, connect
-from shared.bus.rabbitmq_values import Tls
-from shared.bus.topology import (
+from daemons.controller.core.controller import Controller
+from daemons.service.main import ControllerShell, link_of
+from daemons.values.records.cluster import Deleted
+from daemons.values.settings import ControllerSettings
+from shared.base.errors import BusUnavailable, PermanentError
+from shared.bus.rabbitmq.bus import RabbitConnection, connect
+from shared.config.broker_url import Tls
+from shared.protocol.codec import encode
+from shared.protocol.messages import Message, Report, Result
+from shared.protocol.operator_messages import AddNode, Query
+from shared.protocol.topology import (
     ACTIONS,
     CONTROLLER,
     CONTROLLER_QUEUE,
@@ -29,15 +32,14 @@ from shared.bus.topology import (
     agent_queue,
     report_key,
 )
-from shared.codec import encode
-from shared.errors import BusUnavailable, PermanentError
-from shared.messages import AddNode, Message, Query, Report, Result
-from shared.model import ActionKind, NodeSample, Outcome
+from shared.runtime import logs
+from shared.values.actions import ActionKind, Outcome
+from shared.values.nodes import NodeSample
 from sim_backend.conformance.bus_harness import Listener
 from sim_backend.conformance.rabbit_harness import PASSWORD, RabbitHarness
-from sim_backend.memory_store import MemoryStore
+from sim_backend.fakes.store import MemoryStore
 from tests.integration.private_broker import EXPIRED, PrivateBroker, under_test
-from tests.unit.shell_rig import InlineDecider, Running, wait_for
+from tests.support.shell_harness import InlineDecider, Running, wait_for
 
 THIEF = "agent.n1"
 FAST = ControllerSettings(probe_s=0.5, decide_s=3_600.0, silent_after_s=3_600.0)

@@ -11,7 +11,7 @@ from threading import Event, Thread
 
 import pytest
 
-from sim_backend.experiments.phoenixcloud_serving import Point, draw_serving
+from sim_backend.experiments.coordination.serving import Point, draw_serving
 from tests.integration.harness import CLOCK
 from tests.integration.private_broker import PrivateBroker
 from tests.integration.serving_scene import (

@@ -10,10 +10,10 @@ from tests.integration.machine import Machine
 
 # Runs in place of the agent, with its unit's user, groups and sandbox.
 RUN = """
-from agents.standard.running import OwnStandardJobs
-from shared.agent_config import StandardJobKeys
-from shared.effects import RunStandard
-from shared.loading import StandardJob, StandardRun
+from agents.standard_jobs.running import OwnStandardJobs
+from shared.config.agent import StandardJobKeys
+from shared.ports.effects import RunStandard
+from shared.values.load_vector import StandardJob, StandardRun
 
 keys = StandardJobKeys(enabled=True, file_mib=16)
 for job in StandardJob:

@@ -11,8 +11,8 @@ SLEEPER = "[Service]\nExecStart=sleep 1000\n"
 ASK = """
 import sys
 
-from agents.systemd_bus import SystemdBus
-from shared.errors import TrimtabError
+from agents.drivers.systemd import SystemdBus
+from shared.base.errors import TrimtabError
 
 bus = SystemdBus()
 try:

@@ -8,7 +8,7 @@ import subprocess
 
 import pytest
 
-from shared.clock import SystemClock
+from shared.base.clock import SystemClock
 from tests.integration.machine import HOME, Machine
 from tests.integration.package_source import PackageSource
 
@@ -21,8 +21,8 @@ import json, sys
 
 from agents.setups.deadline import Deadline
 from agents.setups.packages import Packages
-from shared.agreement import Package
-from shared.errors import TrimtabError
+from shared.values.host_setup import Package
+from shared.base.errors import TrimtabError
 
 for text in sys.argv[1:]:
     try:
@@ -34,12 +34,12 @@ for text in sys.argv[1:]:
 # Runs in place of the agent, with its unit's user, groups, sandbox and configuration.
 SET_UP = """
 from agents.setups.host import OwnSetups
-from shared import config
-from shared.agent_config import AgentConfig
-from shared.agreement import Package, RemoteFile, Setup, SetupPolicy
-from shared.model import SetupStep
+from shared.config.toml import load
+from shared.config.agent import AgentConfig
+from shared.values.host_setup import Package, RemoteFile, Setup, SetupPolicy
+from shared.values.nodes import SetupStep
 
-own = OwnSetups("n1", config.load("/etc/trimtab/agent.toml", AgentConfig).setup, "/var/lib/trimtab/lock")
+own = OwnSetups("n1", load("/etc/trimtab/agent.toml", AgentConfig).setup, "/var/lib/trimtab/lock")
 for step, setup in {steps}:
     done = own.set_up("u1", "night", SetupStep(step), setup)
     print(done.ok, repr(done.output))

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from http.client import HTTPConnection, HTTPException
 from threading import Event, Lock, Thread
 
-from shared.clock import SystemClock
+from shared.base.clock import SystemClock
 
 CLIENTS_MAX = 16  # that wait for an answer at a time
 ANSWER_LIMIT_S = 60.0

@@ -160,7 +160,9 @@ class ClusterLab(Lab):
                 "hosts": {name: one.address for name, one in self.hosts.items()},
             },
         }
-        made = self._daemon(f"agent-{node}", "agents.main", merged(AGENT, own, self._bus(f"agent.{node}"), changes))
+        made = self._daemon(
+            f"agent-{node}", "agents.service.main", merged(AGENT, own, self._bus(f"agent.{node}"), changes)
+        )
         return HostDaemon(made.name, made.command, self.folder, host)
 
     def _controller(self, name: str, store: str, changes: Mapping[str, Section]) -> Process:
@@ -169,7 +171,9 @@ class ClusterLab(Lab):
         }
         own: Mapping[str, Any] = {"name": name, "store": {"url": store}, **power}
         bus = self._bus(f"controller.{name}")
-        made = self._daemon(f"controller-{name}", "daemons.main", merged(CONTROLLER, SETTINGS, own, bus, changes))
+        made = self._daemon(
+            f"controller-{name}", "daemons.service.main", merged(CONTROLLER, SETTINGS, own, bus, changes)
+        )
         seat = self.seats.get(name)
         return made if seat is None else HostDaemon(made.name, made.command, self.folder, seat)
 

@@ -23,7 +23,7 @@ from functools import partial
 from pathlib import Path
 from types import FrameType
 
-from shared.clock import SystemClock
+from shared.base.clock import SystemClock
 from tests.lab import network, plan
 from tests.lab.errors import LabError
 from tests.lab.namespaces import HostProcess, first_process, inside, only_child, wake_wrappers

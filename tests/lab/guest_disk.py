@@ -22,7 +22,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from shared.clock import SystemClock
+from shared.base.clock import SystemClock
 
 DISK_BYTES = 64 * 1024 * 1024
 SERVICE_MS = 5.0

@@ -26,7 +26,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
-from shared.clock import SystemClock
+from shared.base.clock import SystemClock
 from tests.lab import certificates, configuration, network, plan, remains
 from tests.lab.errors import LabError
 from tests.lab.namespaces import HostProcess, inside

@@ -20,7 +20,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from sim_backend.experiments.dfactor_measured import Measuring
+from sim_backend.experiments.dilation.measured import Measuring
 from tests.integration.harness import Section
 from tests.lab import measured_interference, measured_operations, measured_overhead
 from tests.lab.cluster import Cluster, cluster

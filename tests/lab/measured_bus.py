@@ -9,13 +9,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from urllib.parse import quote
 
-from shared import startup
-from shared.bus import topology
-from shared.bus.topology import QueueSpec
-from shared.codec import decode
-from shared.messages import Order, Result
-from shared.model import ActionKind, Outcome
-from shared.ports import Delivery
+from shared.ports.bus import Delivery
+from shared.protocol import topology
+from shared.protocol.codec import decode
+from shared.protocol.messages import Order, Result
+from shared.protocol.topology import QueueSpec
+from shared.runtime import startup
+from shared.values.actions import ActionKind, Outcome
 from tests.integration.harness import CLOCK
 from tests.integration.scene import Scene
 

@@ -1,6 +1,6 @@
 """How guests of one host slow one another on one CPU and one disk, beside what three models say.
 
-It is the measurement of real processes (`sim_backend.experiments.dfactor_measured`) with guests in their place: a
+It is the measurement of real processes (`sim_backend.experiments.dilation.measured`) with guests in their place: a
 burner for STD-CPU, a reader for STD-I/O, a reader that computes more for the compressor. Guests stand still until their
 set is to run; a unit of each is one turn of what it does.
 """
@@ -17,11 +17,11 @@ from pathlib import Path
 from agents.hypervisors.libvirt.binding import real
 from agents.hypervisors.libvirt.build import from_module
 from agents.hypervisors.libvirt.driver import LibvirtHypervisor
-from shared.agent_config import AgentConfig, HypervisorChoice, LibvirtKeys, NodeFacts
-from shared.clock import perf_s
-from shared.model import VmStatus
+from shared.base.clock import perf_s
+from shared.config.agent import AgentConfig, HypervisorChoice, LibvirtKeys, NodeFacts
+from shared.values.vms import VmStatus
 from sim_backend.experiments.claims import mean
-from sim_backend.experiments.dfactor_measured import (
+from sim_backend.experiments.dilation.measured import (
     FORMULA,
     LINEAR,
     PRODUCT_FORM,
@@ -36,9 +36,9 @@ from sim_backend.experiments.dfactor_measured import (
     servers,
     sets_of,
 )
-from sim_backend.experiments.dfactor_measured_rows import tables_measured
-from sim_backend.experiments.dfactor_rig import Set
-from sim_backend.experiments.dfactor_workers import Counted, Kind
+from sim_backend.experiments.dilation.measured_rows import tables_measured
+from sim_backend.experiments.dilation.rig import Set
+from sim_backend.experiments.dilation.workers import Counted, Kind
 from tests.integration.harness import CLOCK
 from tests.lab import guest_disk, guests
 from tests.lab.guests import Places

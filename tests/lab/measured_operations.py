@@ -21,16 +21,18 @@ from agents.hypervisors.libvirt.binding import real
 from agents.hypervisors.libvirt.build import from_module
 from agents.hypervisors.libvirt.driver import LibvirtHypervisor
 from daemons.cli.connection import Access, Line, OperatorConfig
-from shared import tomlfile
-from shared.agent_config import AgentConfig, HypervisorChoice
-from shared.clock import perf_s
-from shared.effects import Operated
-from shared.messages import Request
-from shared.model import Action, ActionKind, Job, Outcome, Rules, Stage, VmSpec
-from shared.operator_messages import CancelJob, HoldJob, MoveVm, SubmitJob
+from shared.base.clock import perf_s
+from shared.config import toml
+from shared.config.agent import AgentConfig, HypervisorChoice
+from shared.ports.effects import Operated
+from shared.protocol.operator_messages import CancelJob, HoldJob, MoveVm, Request, SubmitJob
+from shared.values.actions import Action, ActionKind, Outcome
+from shared.values.jobs import Job, Rules, Stage
+from shared.values.vms import VmSpec
 from tests.integration.harness import CLOCK
 from tests.lab.cluster import IMAGES, MEMORY_MIB, Cluster
-from tests.lab.guests import Kind, domain_xml, serial_file, units_done
+from tests.lab.guest_output import units_done
+from tests.lab.guests import Kind, domain_xml, serial_file
 from tests.lab.hosts import Host
 from tests.lab.measured_bus import Heard, Tap
 
@@ -172,7 +174,7 @@ class Driver:
         self._generation = 0
 
     def _driver(self, folder: Path, host: Host) -> LibvirtHypervisor:
-        config = tomlfile.load(folder / f"agent-{host.name}.toml", AgentConfig)
+        config = toml.load(folder / f"agent-{host.name}.toml", AgentConfig)
         config = replace(config, hypervisor=HypervisorChoice("libvirt", host.uri))
         driver = from_module(config, self._heard.set, real())
         driver.vms(0.0)
@@ -321,7 +323,7 @@ class Trimtab:
 @contextmanager
 def operating(made: Cluster, tap: Tap) -> Iterator[Trimtab]:
     """An operator of a cluster that is at work."""
-    with Line(Access(), tomlfile.load(made.operator_file, OperatorConfig)) as line:
+    with Line(Access(), toml.load(made.operator_file, OperatorConfig)) as line:
         yield Trimtab(made, tap, line)
 
 

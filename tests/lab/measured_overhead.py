@@ -11,7 +11,7 @@ from http.client import HTTPConnection, HTTPException
 
 import psutil  # type: ignore[import-untyped]
 
-from shared.model import Rules
+from shared.values.jobs import Rules
 from tests.integration.harness import CLOCK, Process
 from tests.lab import guest_disk
 from tests.lab.cluster import IMAGES, MEMORY_MIB, WEB_MEMORY_MIB, Cluster

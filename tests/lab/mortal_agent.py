@@ -13,10 +13,10 @@ from typing import cast
 
 from agents.hypervisors.libvirt.binding import Module, real
 from agents.hypervisors.libvirt.build import from_module
-from shared.agent_config import AgentConfig
-from shared.clock import SystemClock
-from shared.effects import Operated
-from shared.model import Action
+from shared.base.clock import SystemClock
+from shared.config.agent import AgentConfig
+from shared.ports.effects import Operated
+from shared.values.actions import Action
 from tests.conformance.mortal import MortalModule, Point
 
 LIMIT_S = 60.0

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import psutil  # type: ignore[import-untyped]
 
-from shared.clock import SystemClock
+from shared.base.clock import SystemClock
 from tests.lab.errors import LabError
 
 WRAPPER_LIMIT_S = 10.0

@@ -8,7 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from shared.clock import SystemClock
+from shared.base.clock import SystemClock
 from tests.lab.errors import LabError
 
 PERIOD_US = 100_000

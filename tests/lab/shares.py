@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from shared.model import ActionKind, VmState
+from shared.values.actions import ActionKind
+from shared.values.vms import VmState
 from tests.integration.harness import CLOCK
 from tests.lab.cluster import Cluster
 from tests.lab.hosts import Host

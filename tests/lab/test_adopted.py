@@ -16,7 +16,8 @@ import pytest
 from agents.hypervisors.libvirt.binding import real
 from agents.hypervisors.libvirt.build import from_module
 from agents.hypervisors.libvirt.driver import LibvirtHypervisor
-from shared.agent_config import (
+from shared.base.errors import TransientError
+from shared.config.agent import (
     AgentConfig,
     CloneMode,
     HypervisorChoice,
@@ -25,13 +26,13 @@ from shared.agent_config import (
     LibvirtTemplate,
     NodeFacts,
 )
-from shared.effects import GuestChanged, Operated
-from shared.errors import TransientError
-from shared.model import LIVE_STATES, Action, ActionKind, GuestChange, Outcome, VmSpec, VmState, VmStatus
+from shared.ports.effects import GuestChanged, Operated
+from shared.values.actions import Action, ActionKind, GuestChange, Outcome
+from shared.values.vms import LIVE_STATES, VmSpec, VmState, VmStatus
 from tests.conformance.mortal import Point
 from tests.conformance.real_time import RealTime
 from tests.lab import mortal_agent
-from tests.lab.guests import burner, turns_per_cpu_s
+from tests.lab.guest_sectors import burner, turns_per_cpu_s
 from tests.lab.hosts import Host, HostSpec, Lab, lab_hosts
 
 pytestmark = [pytest.mark.full, pytest.mark.alone]

@@ -12,17 +12,11 @@ import pytest
 from agents.hypervisors.libvirt.binding import real
 from agents.hypervisors.libvirt.build import from_module
 from agents.hypervisors.libvirt.driver import LibvirtHypervisor
-from shared.agent_config import (
-    AgentConfig,
-    HypervisorChoice,
-    LibvirtKeys,
-    LibvirtMigration,
-    LibvirtTemplate,
-    NodeFacts,
-)
-from sim_backend.conformance.hypervisor_checks import CHECKS, Check
+from shared.config.agent import AgentConfig, HypervisorChoice, LibvirtKeys, LibvirtMigration, LibvirtTemplate, NodeFacts
+from sim_backend.conformance.hypervisor_bench import Check
+from sim_backend.conformance.hypervisor_checks import CHECKS
 from tests.conformance.real_time import RealTime
-from tests.lab.guests import burner, turns_per_cpu_s
+from tests.lab.guest_sectors import burner, turns_per_cpu_s
 from tests.lab.hosts import Host, HostSpec, Lab, lab_hosts
 
 pytestmark = [pytest.mark.full, pytest.mark.alone]

@@ -6,9 +6,10 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from shared.effects import GuestChanged, Operated
-from shared.errors import TransientError
-from shared.model import ActionKind, GuestChange, Outcome, VmState, VmStatus
+from shared.base.errors import TransientError
+from shared.ports.effects import GuestChanged, Operated
+from shared.values.actions import ActionKind, GuestChange, Outcome
+from shared.values.vms import VmState, VmStatus
 from sim_backend.conformance.hypervisor_bench import VM, Bench
 from tests.lab.hosts import Lab
 from tests.lab.test_conformance import SHARED, Harness, harness, running_lab

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from shared.clock import SystemClock
+from shared.base.clock import SystemClock
 from tests.lab import network, plan
 from tests.lab.errors import LabError
 from tests.lab.hosts import ROOT, Host, lab_hosts

@@ -11,11 +11,12 @@ from xml.etree import ElementTree
 import pytest
 
 from agents.hypervisors.libvirt.templates import check, filled, read_all
-from shared.agent_config import LibvirtTemplate
-from shared.model import VmSpec
+from shared.config.agent import LibvirtTemplate
+from shared.values.vms import VmSpec
 from tests.lab import guest_linux, guest_sectors
+from tests.lab.guest_linux import WebFiles
 from tests.lab.guest_output import Output, output, requests_served, units_done
-from tests.lab.guests import Kind, Places, WebFiles, domain_xml, templates
+from tests.lab.guests import Kind, Places, domain_xml, templates
 
 WEB = WebFiles(Path("/k"), Path("/i"), ())
 VM = {"vm": "a<b#0", "memory_mib": "16", "vcpus": "1", "argument.0": "7", "volume": "/v&w", "address": "10.0.0.1"}

@@ -13,22 +13,10 @@ import pytest
 
 from tests.integration import debian
 from tests.lab import guest_disk, guest_linux, guest_sectors
+from tests.lab.guest_linux import WebFiles, web_guest
 from tests.lab.guest_output import output, requests_served, units_done
-from tests.lab.guest_sectors import emulator, running
-from tests.lab.guests import (
-    TEMPLATES,
-    Kind,
-    Places,
-    WebFiles,
-    burner,
-    domain_xml,
-    reader,
-    serial_file,
-    templates,
-    turns_per_cpu_s,
-    turns_per_read,
-    web_guest,
-)
+from tests.lab.guest_sectors import burner, emulator, reader, running, turns_per_cpu_s, turns_per_read
+from tests.lab.guests import TEMPLATES, Kind, Places, domain_xml, serial_file, templates
 from tests.lab.hosts import Host, HostSpec, Lab, lab_hosts
 from tests.ports import free_ports
 

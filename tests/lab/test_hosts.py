@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from daemons.power.exec import ExecPower
-from shared.clock import SystemClock
-from shared.config import PowerExec, PowerKeys
-from shared.model import PowerOperation
+from daemons.config.controller import PowerExec, PowerKeys
+from daemons.drivers.power.exec import ExecPower
+from shared.base.clock import SystemClock
+from shared.values.nodes import PowerOperation
 from tests.lab.errors import LabError
-from tests.lab.guests import burner
+from tests.lab.guest_sectors import burner
 from tests.lab.hosts import Host, HostSpec, Lab, lab_hosts
 
 pytestmark = [pytest.mark.full, pytest.mark.alone]

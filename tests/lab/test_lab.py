@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from shared.clock import SystemClock
+from shared.base.clock import SystemClock
 from tests.lab import scenario
 from tests.lab.hosts import ROOT
 from tests.lab.partitions import find_partitions

@@ -8,7 +8,7 @@ from statistics import median
 
 import pytest
 
-from sim_backend.experiments.dfactor_measured import FORMULA, LINEAR, PRODUCT_FORM
+from sim_backend.experiments.dilation.measured import FORMULA, LINEAR, PRODUCT_FORM
 from tests.lab import measure, measured_interference
 from tests.lab.measure import Report
 from tests.lab.measured_operations import AGENT, DRIVER, KINDS, VIRSH, WHOLE, Timing

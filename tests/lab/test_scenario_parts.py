@@ -8,7 +8,7 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 
 import pytest
 
-from shared.clock import SystemClock
+from shared.base.clock import SystemClock
 from tests.lab.clients import Clients
 from tests.lab.scenario import table
 from tests.lab.shares import Share, shares_of

@@ -6,7 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from shared.model import ActionKind, Outcome, VmState
+from shared.values.actions import ActionKind, Outcome
+from shared.values.vms import VmState
 from sim_backend.conformance.hypervisor_bench import VM, Bench
 from tests.lab.guest_output import output
 from tests.lab.hosts import Lab

@@ -13,13 +13,13 @@ from typing import Any
 
 import pytest
 
-from shared import startup
-from shared.bus import topology
-from shared.bus.rabbitmq_values import Tls
-from shared.codec import encode
-from shared.messages import Order
-from shared.model import Action, ActionKind
-from shared.shell import BEGIN_ANEW
+from shared.config.broker_url import Tls
+from shared.protocol import topology
+from shared.protocol.codec import encode
+from shared.protocol.messages import Order
+from shared.runtime import startup
+from shared.runtime.shell import BEGIN_ANEW
+from shared.values.actions import Action, ActionKind
 from tests.integration.debian import need_programs
 from tests.integration.harness import CLOCK, Process, Section
 from tests.integration.scene import LIMIT_S, SOON_S, log_lines

@@ -11,7 +11,7 @@ from typing import Any
 
 from tests.integration.scene import log_lines
 from tests.lab.cluster import Cluster
-from tests.lab.guests import requests_served
+from tests.lab.guest_output import requests_served
 
 POLICY = "apc"
 

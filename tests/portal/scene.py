@@ -14,26 +14,29 @@ from typing import Any
 
 from starlette.testclient import TestClient
 
-from daemons.portal import passwords
-from daemons.portal.accounts import Account, State
-from daemons.portal.app import PAGES, Portal, Settings, app
-from daemons.portal.desk import Refused, Unreachable, body_of
-from daemons.portal.doors import Doors, SignOn
-from daemons.portal.guard import Rules
-from daemons.portal.live import Live
-from daemons.portal.tables import Base
-from daemons.portal.texts import Texts
-from daemons.portal.workshop import Workshop
-from daemons.roles import Role
-from daemons.settings import Automation, ControllerSettings
+from daemons.access.identity import Role
+from daemons.portal.app import PAGES, app
+from daemons.portal.auth import passwords
+from daemons.portal.auth.accounts import Account, State
+from daemons.portal.auth.authentication import Doors, SignOn
+from daemons.portal.auth.schema import Base
+from daemons.portal.client.controller_client import Refused, Unreachable, body_of
+from daemons.portal.client.view_cache import Live
+from daemons.portal.context import Portal, Settings
+from daemons.portal.forms.texts import Texts
+from daemons.portal.http.middleware import Rules
+from daemons.portal.process_pool import Workshop
 from daemons.store.reading import Reading
-from shared.bus import topology
-from shared.bus.memory import MemoryConnection
-from shared.codec import decode
-from shared.messages import Query, Reply, Request
-from shared.model import Job, Node, Stage
-from shared.ports import BusEvent, Delivery
-from sim_backend.closed_loop import ClosedLoop, LoopSettings
+from daemons.values.settings import Automation, ControllerSettings
+from shared.ports.bus import BusEvent, Delivery
+from shared.protocol import topology
+from shared.protocol.codec import decode
+from shared.protocol.messages import Reply
+from shared.protocol.operator_messages import Query, Request
+from shared.values.jobs import Job, Stage
+from shared.values.nodes import Node
+from sim_backend.bus.memory import MemoryConnection
+from sim_backend.loop.closed_loop import ClosedLoop, LoopSettings
 
 OWN = "portal.sim"
 URL = "https://portal.test"

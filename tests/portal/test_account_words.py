@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from daemons.portal.account_command import UNREADABLE, account_command
+from daemons.portal.auth.account_command import UNREADABLE, account_command
 
 
 @pytest.mark.parametrize(

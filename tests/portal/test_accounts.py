@@ -16,14 +16,14 @@ from starlette.responses import Response
 from starlette.routing import Route
 from structlog.testing import capture_logs
 
-from daemons.portal.account_command import account
-from daemons.portal.accounts import ASKED_OF_ADDRESS_MAX, Accounts, LastProvider, State
-from daemons.portal.page import for_everybody
-from daemons.portal.passwords import fits, hashed, weakness
-from daemons.portal.tables import SINCE_2, Base, schema
-from daemons.portal.tables import accounts as table
-from daemons.roles import Role
-from shared.errors import InvalidInput
+from daemons.access.identity import Role
+from daemons.portal.auth.account_command import account
+from daemons.portal.auth.accounts import ASKED_OF_ADDRESS_MAX, Accounts, LastProvider, State
+from daemons.portal.auth.passwords import fits, hashed, weakness
+from daemons.portal.auth.schema import SINCE_2, Base, schema
+from daemons.portal.auth.schema import accounts as table
+from daemons.portal.context import for_everybody
+from shared.base.errors import InvalidInput
 from tests.portal.scene import PASSWORD, URL, WORK, Scene
 
 FORM = {

@@ -9,10 +9,10 @@ from urllib.parse import unquote
 
 import pytest
 
-from daemons.portal.guard import BODY_BYTES_MAX, FORM_BYTES_MAX, OPEN_BYTES_MAX, POLICY, Rules, is_foreign
-from daemons.portal.limits import REQUESTS_BURST, AddressLimits, Bounds
-from daemons.portal.log import Entry
-from daemons.portal.refusals import KINDS_MAX, Refusals
+from daemons.portal.auth.audit_log import Entry
+from daemons.portal.auth.refusals import KINDS_MAX, Refusals
+from daemons.portal.http.limits import REQUESTS_BURST, AddressLimits, Bounds
+from daemons.portal.http.middleware import BODY_BYTES_MAX, FORM_BYTES_MAX, OPEN_BYTES_MAX, POLICY, Rules, is_foreign
 from daemons.portal.threads import Threads
 from tests.portal.scene import PASSWORD, URL, Browser, Scene
 

@@ -15,19 +15,20 @@ import pytest
 from click.testing import CliRunner
 from starlette.types import Message
 
-from daemons.portal.account_command import account
-from daemons.portal.app import Settings
+from daemons.access.identity import Role
+from daemons.portal.auth.account_command import account
+from daemons.portal.context import Settings
+from daemons.portal.forms.submit import KINDS, from_files
+from daemons.portal.forms.texts import Texts
 from daemons.portal.pages.stream import OF_ACCOUNT_MAX
-from daemons.portal.submitting import KINDS, from_files
-from daemons.portal.texts import Texts
-from daemons.roles import Role
 from daemons.store import SqlStore
-from shared.agreement import Agreement, WorkloadType
-from shared.clock import ManualClock
-from shared.messages import ActivateEnvironment, CreateEnvironment, Happened, SubmitJob
-from shared.tomlfile import PROBLEMS_MAX
+from shared.base.clock import ManualClock
+from shared.config.toml import PROBLEMS_MAX
+from shared.protocol.messages import Happened
+from shared.protocol.operator_messages import ActivateEnvironment, CreateEnvironment, SubmitJob
+from shared.values.agreement import Agreement, WorkloadType
 from tests.portal.scene import PASSWORD, URL, Scene, job, scene
-from tests.unit.store_samples import made_url, sqlite_url
+from tests.support.store_samples import made_url, sqlite_url
 
 EPOCH_S = 1.7e9
 

@@ -10,19 +10,20 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from daemons.behalf import asked_by
-from daemons.portal.bus_desk import BusDesk
-from daemons.portal.desk import Refused, Unreachable
-from shared.bus.topology import BODY_BYTES_MAX, QueueSpec
-from shared.clock import SystemClock
-from shared.codec import decode, encode
-from shared.columns import IN_COLUMNS, folded
-from shared.effects import Received
-from shared.errors import BusUnavailable
-from shared.messages import DrainNode, OnBehalf, Query, Reply
-from shared.operator_messages import WHY_LENGTH_MAX
-from shared.ports import BusEvent, Delivery, Lost
-from shared.pump import Connected, Disconnected
+from daemons.access.delegation import asked_by
+from daemons.portal.client.amqp_client import BusDesk
+from daemons.portal.client.controller_client import Refused, Unreachable
+from shared.base.clock import SystemClock
+from shared.base.errors import BusUnavailable
+from shared.ports.bus import BusEvent, Delivery, Lost
+from shared.ports.effects import Received
+from shared.protocol.account_messages import WHY_LENGTH_MAX, OnBehalf
+from shared.protocol.codec import decode, encode
+from shared.protocol.columns import IN_COLUMNS, folded
+from shared.protocol.messages import Reply
+from shared.protocol.operator_messages import DrainNode, Query
+from shared.protocol.topology import BODY_BYTES_MAX, QueueSpec
+from shared.runtime.connection_thread import Connected, Disconnected
 
 USER = "portal.p"
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from daemons.portal.limits import (
+from daemons.portal.auth.throttle import network_of
+from daemons.portal.http.limits import (
     ENTRIES_MAX,
     KNOWN_S,
     KNOWN_TIMES,
@@ -12,7 +13,6 @@ from daemons.portal.limits import (
     KnownAddresses,
     RateLimit,
 )
-from daemons.portal.throttle import network_of
 
 
 def test_the_last_places_are_kept_for_those_who_are_logged_in() -> None:

@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from daemons.portal.accounts import Account
-from daemons.portal.app import Settings
-from daemons.portal.desk import Refused, Unreachable
-from daemons.portal.live import FORGET_S, KEPT_MAX, Live
-from daemons.portal.page import COOKIE
-from daemons.roles import Role
-from shared.messages import Request
+from daemons.access.identity import Role
+from daemons.portal.auth.accounts import Account
+from daemons.portal.auth.sessions import COOKIE
+from daemons.portal.client.controller_client import Refused, Unreachable
+from daemons.portal.client.view_cache import FORGET_S, KEPT_MAX, Live
+from daemons.portal.context import Settings
+from shared.protocol.operator_messages import Request
 from tests.portal.scene import Scene
 
 JANE, JOE = Account("jane", Role.PROVIDER), Account("joe", Role.PROVIDER)

@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from daemons.portal.accounts import Account
-from daemons.portal.desk import Refused
-from daemons.portal.live import GROWS_AFTER, OF_PROVIDER, ROWS_MAX, Live
-from daemons.roles import Role
-from daemons.views import NOT_OVER
-from shared.messages import Request
+from daemons.access.identity import Role
+from daemons.controller.views.cluster import NOT_OVER
+from daemons.portal.auth.accounts import Account
+from daemons.portal.client.controller_client import Refused
+from daemons.portal.client.view_cache import GROWS_AFTER, OF_PROVIDER, ROWS_MAX, Live
+from shared.protocol.operator_messages import Request
 
 JANE, ACME = Account("jane", Role.PROVIDER), Account("acme", Role.OWNER)
 

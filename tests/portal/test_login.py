@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from daemons.portal.accounts import State
-from daemons.portal.doors import SignOn
-from daemons.portal.page import COOKIE
-from daemons.portal.passwords import OF_ADDRESS_MAX, WAITING_MAX, Hasher, TooBusy, hashed
-from daemons.portal.throttle import ENTRIES_MAX, Throttle, Tries
-from daemons.roles import Role
+from daemons.access.identity import Role
+from daemons.portal.auth.accounts import State
+from daemons.portal.auth.authentication import SignOn
+from daemons.portal.auth.passwords import OF_ADDRESS_MAX, WAITING_MAX, Hasher, TooBusy, hashed
+from daemons.portal.auth.sessions import COOKIE
+from daemons.portal.auth.throttle import ENTRIES_MAX, Throttle, Tries
 from tests.portal.scene import PASSWORD, URL, WORK, Browser, Scene, scene
 
 NEW = "another good password"

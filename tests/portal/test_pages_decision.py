@@ -9,17 +9,17 @@ from pathlib import Path
 
 import pytest
 
+from daemons.access.identity import Role
 from daemons.portal.pages.decision import PAST_S
-from daemons.portal.plan_graph import BOX_WIDTH, STEPS_MAX, graph
-from daemons.portal.reasons import WORDS
-from daemons.roles import Role
-from daemons.settings import Automation
+from daemons.portal.present.plan_graph import BOX_WIDTH, STEPS_MAX, graph
+from daemons.portal.present.reasons import WORDS
 from daemons.store import SqlStore
-from shared.clock import ManualClock
-from shared.decision import ReasonCode
+from daemons.values.settings import Automation
+from shared.base.clock import ManualClock
+from shared.policy_api.decision import ReasonCode
 from tests.architecture.sources import ROOT
 from tests.portal.scene import Browser, Scene, job, scene
-from tests.unit.store_samples import decision_record, made_url
+from tests.support.store_samples import decision_record, made_url
 
 CONFIRM = {"hold_starts": True, "decide_s": 60.0, "approvals": 2}
 

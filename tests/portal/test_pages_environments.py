@@ -9,17 +9,17 @@ from pathlib import Path
 
 import pytest
 
-from daemons.portal.agreements import from_text
+from daemons.access.identity import Role
+from daemons.portal.forms.agreements import from_text
 from daemons.portal.pages.environments import size_chart
-from daemons.portal.times import Span
-from daemons.roles import Role
+from daemons.portal.present.spans import Span
 from daemons.store import Batch, SqlStore
 from daemons.store.reading_rows import EventRow
-from shared.clock import ManualClock
-from shared.errors import InvalidInput
-from shared.messages import Happened
+from shared.base.clock import ManualClock
+from shared.base.errors import InvalidInput
+from shared.protocol.messages import Happened
 from tests.portal.scene import Scene, scene
-from tests.unit.store_samples import made_url, sqlite_url
+from tests.support.store_samples import made_url, sqlite_url
 
 GOOD = {
     "name": "night",

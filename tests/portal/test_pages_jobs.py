@@ -9,12 +9,13 @@ from pathlib import Path
 import pytest
 
 from daemons.store import ActionEntry, SqlStore
-from shared.agreement import Agreement, WorkloadType
-from shared.clock import ManualClock
-from shared.messages import ActivateEnvironment, CreateEnvironment, Happened, SubmitJob, SubmitWeb
-from shared.webapp import Flow, WebApp
+from shared.base.clock import ManualClock
+from shared.protocol.messages import Happened
+from shared.protocol.operator_messages import ActivateEnvironment, CreateEnvironment, SubmitJob, SubmitWeb
+from shared.values.agreement import Agreement, WorkloadType
+from shared.values.web_app import Flow, WebApp
 from tests.portal.scene import Browser, Scene, job, scene
-from tests.unit.store_samples import made_url
+from tests.support.store_samples import made_url
 
 EPOCH_S = 1.7e9
 

@@ -10,19 +10,19 @@ from typing import Any
 
 import pytest
 
-from daemons.cli.jobfile import JobFile
-from daemons.portal import filling
-from daemons.portal.advice import ADVICE, page_of
-from daemons.portal.derived import Derived
-from daemons.portal.filling import table_of
-from daemons.portal.listing import Column, Listing, has_text, in_order, name_key, part, wanted
-from daemons.portal.nodes import STATES, Use, grid, state_of, use_of
-from daemons.portal.submitting import JOB, KINDS, from_files, from_form, room_for
-from daemons.portal.workloads import end_s, goal_words, waits, worst
-from shared import tomlfile
-from shared.errors import InvalidInput, StoreUnavailable
-from shared.model import Job
-from shared.webapp import WebApp
+from daemons.manifests.job import JobFile
+from daemons.portal.client.memo import Derived
+from daemons.portal.forms import binding
+from daemons.portal.forms.binding import table_of
+from daemons.portal.forms.submit import JOB, KINDS, from_files, from_form, room_for
+from daemons.portal.present.advice import ADVICE, page_of
+from daemons.portal.present.nodes import STATES, Use, grid, state_of, use_of
+from daemons.portal.present.pagination import Column, Listing, has_text, in_order, name_key, part, wanted
+from daemons.portal.present.workloads import end_s, goal_words, waits, worst
+from shared.base.errors import InvalidInput, StoreUnavailable
+from shared.config import toml
+from shared.values.jobs import Job
+from shared.values.web_app import WebApp
 
 DOCS = Path(__file__).parents[2] / "docs"
 COLUMNS = (Column("size", "Size", lambda row: row), Column("", "Plain"))
@@ -330,7 +330,7 @@ def test_what_is_wrong_is_said_beside_each_field_in_the_words_of_the_file() -> N
     made, wrong = from_form(KINDS["job"], bad, 1_000.0)
 
     with pytest.raises(InvalidInput) as caught:
-        tomlfile.read(table_of(JOB, bad)[0], JobFile, "job.toml", {})
+        toml.read(table_of(JOB, bad)[0], JobFile, "job.toml", {})
     said = [text for texts in wrong.beside.values() for text in texts]
     assert made is None
     assert wrong.above == []
@@ -342,7 +342,7 @@ def test_what_is_wrong_is_said_beside_each_field_in_the_words_of_the_file() -> N
 
 
 def _of(caught: pytest.ExceptionInfo[InvalidInput]) -> list[str]:
-    return [f"{one.where} {filling.in_words(one)}" for one in caught.value.problems]
+    return [f"{one.where} {binding.in_words(one)}" for one in caught.value.problems]
 
 
 def test_a_form_without_anything_says_what_is_missing() -> None:

@@ -10,10 +10,10 @@ import pytest
 
 from daemons.report.draw import can_draw
 from daemons.store import SqlStore
-from shared.clock import ManualClock
+from shared.base.clock import ManualClock
 from tests.portal.scene import Browser, Scene, job, scene
-from tests.unit.store_samples import made_url
-from tests.unit.test_store_history import use
+from tests.support.store_samples import made_url
+from tests.unit.daemons.store.test_history import use
 
 EPOCH_S = 1.7e9
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from shared.agreement import Agreement, WorkloadType
-from shared.messages import ActivateEnvironment, CreateEnvironment, SetDeciding
+from shared.protocol.operator_messages import ActivateEnvironment, CreateEnvironment, SetDeciding
+from shared.values.agreement import Agreement, WorkloadType
 from tests.portal.scene import Scene, job, scene
 
 JOBS = (job("late", 9_000.0, goal_s=2_000.0), job("fine", 300.0, goal_s=5_000.0))

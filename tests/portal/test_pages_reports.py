@@ -12,21 +12,21 @@ from typing import Any, ClassVar
 
 import pytest
 
-from daemons.controller import Controller
-from daemons.notice_records import NotificationRecord
-from daemons.portal.pictures import CHARTS_BYTES_MAX, LOOKS, Pictures, picture_html
-from daemons.portal.times import moment_of, span_of
-from daemons.portal.workshop import Workshop
+from daemons.controller.core.controller import Controller
+from daemons.portal.present.charts import CHARTS_BYTES_MAX, LOOKS, Pictures, picture_html
+from daemons.portal.present.spans import moment_of, span_of
+from daemons.portal.process_pool import Workshop
 from daemons.report.charts import Chart, Series, X
 from daemons.report.draw import can_draw
-from daemons.settings import NotifySettings
 from daemons.store import Batch, SqlStore
-from shared.audit import Audited
-from shared.clock import ManualClock
-from shared.errors import InvalidInput
+from daemons.values.records.notifications import NotificationRecord
+from daemons.values.settings import NotifySettings
+from shared.base.clock import ManualClock
+from shared.base.errors import InvalidInput
+from shared.ports.audit import Audited
 from tests.portal.scene import Browser, Scene, job, scene
-from tests.unit.store_samples import made_url
-from tests.unit.test_store_history import use
+from tests.support.store_samples import made_url
+from tests.unit.daemons.store.test_history import use
 
 NOW_S = 1.7e9
 NOTIFY = {"notify": NotifySettings({"ops": "command"})}

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from shared.agreement import Agreement, WorkloadType
-from shared.messages import ActivateEnvironment, CreateEnvironment
+from shared.protocol.operator_messages import ActivateEnvironment, CreateEnvironment
+from shared.values.agreement import Agreement, WorkloadType
 from tests.portal.scene import URL, Scene, scene
 
 FORM = "/workloads/submit"

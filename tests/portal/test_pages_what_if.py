@@ -11,13 +11,13 @@ from threading import Event
 
 import pytest
 
-from daemons.portal.comparison import of_replay, of_simulation
-from daemons.portal.runs import Kind, Runs, RunState, Wish
-from daemons.portal.workshop import TooBusy
+from daemons.portal.process_pool import TooBusy
+from daemons.portal.what_if.comparison import of_replay, of_simulation
+from daemons.portal.what_if.runs import Kind, Runs, RunState, Wish
 from daemons.store import SqlStore
-from shared.clock import ManualClock
+from shared.base.clock import ManualClock
 from tests.portal.scene import Scene, scene
-from tests.unit.store_samples import made_url
+from tests.support.store_samples import made_url
 
 FIGURES = {"mean_utility": 0.5, "cost": 10.0, "jobs": 4, "actions_by_kind": {"start": 4}}
 SERIES = {"at_s": [1.0, 2.0], "mean_utility": [0.5, None], "cost_at_s": [1.0], "nodes_in_service": [3.0]}

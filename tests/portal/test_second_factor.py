@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from daemons.portal.account_command import account
-from daemons.portal.doors import SignOn
-from daemons.portal.totp import STEP_S, code_of, step_of, uri_of
+from daemons.portal.auth.account_command import account
+from daemons.portal.auth.authentication import SignOn
+from daemons.portal.auth.totp import STEP_S, code_of, step_of, uri_of
 from tests.portal.scene import PASSWORD, Browser, Scene, scene
 
 PAGE = "/account/second-factor"

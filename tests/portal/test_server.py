@@ -14,9 +14,9 @@ import pytest
 from starlette.types import Receive, Scope, Send
 from structlog.testing import capture_logs
 
-from daemons.portal.limits import AddressLimits, Bounds
-from daemons.portal.server import listening, server
-from shared.errors import PermanentError
+from daemons.portal.http.limits import AddressLimits, Bounds
+from daemons.portal.http.server import listening, server
+from shared.base.errors import PermanentError
 
 HEAD = b"GET /login HTTP/1.1\r\nHost: portal.test\r\n"
 LIMIT_S = 10.0

@@ -9,9 +9,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from daemons.portal.submitting import KINDS, from_files
-from daemons.portal.texts import MEMORY_BYTES_MAX, NotUnderstood, Texts
-from shared.errors import InvalidInput, Problem
+from daemons.portal.forms.submit import KINDS, from_files
+from daemons.portal.forms.texts import MEMORY_BYTES_MAX, NotUnderstood, Texts
+from shared.base.errors import InvalidInput, Problem
 
 LIMIT_S = 3.0
 

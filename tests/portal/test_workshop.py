@@ -9,8 +9,8 @@ import signal
 
 import pytest
 
-from daemons.portal.workshop import WAITING_MAX, TooBusy, Workshop
-from shared.errors import InvalidValue
+from daemons.portal.process_pool import WAITING_MAX, TooBusy, Workshop
+from shared.base.errors import InvalidValue
 
 
 def _refuse() -> None:

@@ -7,10 +7,10 @@ from collections import Counter, deque
 
 from msgspec import structs
 
-from agents.agent import Agent
-from agents.journal import Accepted, Finished, GuestNoted, JournalRecord, SleepAgreed, TermSeen
-from agents.settings import AgentSettings
-from shared.effects import (
+from agents.core.agent import Agent
+from agents.core.journal import Accepted, Finished, GuestNoted, JournalRecord, SleepAgreed, TermSeen
+from agents.core.settings import AgentSettings
+from shared.ports.effects import (
     Abort,
     Acknowledge,
     Effect,
@@ -32,19 +32,10 @@ from shared.effects import (
     TimerFired,
     WriteJournal,
 )
-from shared.messages import EventsSeen, GoToSleep, GuestEvent, Hello, Order, Report, Result, SleepAnswer
-from shared.model import (
-    Action,
-    ActionKind,
-    GuestChange,
-    Node,
-    NodeSample,
-    Outcome,
-    SleepMode,
-    VmSpec,
-    VmState,
-    VmStatus,
-)
+from shared.protocol.messages import EventsSeen, GoToSleep, GuestEvent, Hello, Order, Report, Result, SleepAnswer
+from shared.values.actions import Action, ActionKind, GuestChange, Outcome
+from shared.values.nodes import Node, NodeSample, SleepMode
+from shared.values.vms import VmSpec, VmState, VmStatus
 
 NODE = Node("n1", 4, 2000.0, 16_000)
 VMS = ("a#0", "b#0", "c#0")

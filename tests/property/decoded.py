@@ -8,9 +8,9 @@ from typing import Any
 
 import msgspec
 
-from shared.codec import decode, encode
-from shared.errors import CodecError
-from shared.messages import Message
+from shared.base.errors import CodecError
+from shared.protocol.codec import decode, encode
+from shared.protocol.messages import Message
 from tests.property.message_values import declared
 
 REFUSAL_LENGTH_MAX = 400

@@ -11,27 +11,24 @@ import msgpack  # type: ignore[import-untyped]
 import msgspec
 from hypothesis import strategies as st
 
-from shared.agreement import (
+from shared.values.agreement import (
     Agreement,
     AssuranceTerms,
     Granularity,
-    Image,
-    Package,
     Relationship,
-    RemoteFile,
     Scheduling,
-    Setup,
-    SetupPolicy,
     VmTemplate,
     WorkloadType,
 )
-from shared.costs import OperationCosts
-from shared.health import Probe, ProbeKind
-from shared.loading import Loading, StandardJob, StandardRun
-from shared.model import Job, Node, Rules, Stage
-from shared.reservation import Calendar, ServiceClass, Share, SlotDemand
-from shared.texts import TextForm, fits
-from shared.webapp import Distribution, Flow, FlowSample, ModelForm, Serving, WebApp
+from shared.values.health import Probe, ProbeKind
+from shared.values.host_setup import Image, Package, RemoteFile, Setup, SetupPolicy
+from shared.values.jobs import Job, Rules, Stage
+from shared.values.load_vector import Loading, StandardJob, StandardRun
+from shared.values.nodes import Node
+from shared.values.operation_costs import OperationCosts
+from shared.values.reservation import Calendar, ServiceClass, Share, SlotDemand
+from shared.values.texts import TextForm, fits
+from shared.values.web_app import Distribution, Flow, FlowSample, ModelForm, Serving, WebApp
 
 NAMES = st.text("abcXYZ019-_", min_size=1, max_size=12).filter(lambda name: name[0] != "-")
 WHOLE = st.integers(-(1 << 63), (1 << 63) - 1)

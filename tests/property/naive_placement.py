@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from shared.snapshot import Snapshot, WorkloadState
+from shared.policy_api.snapshot import Snapshot, WorkloadState
 from sim_backend.conformance.clusters import NodeRow, WorkRow, rows_of
 from sim_backend.conformance.verifier import sound_profile
 

@@ -9,14 +9,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from daemons.models.assurance.params import Params
 from daemons.models.assurance.policing import Limits, WindowLimits, advanced, limits, opened, police, policed
 from daemons.models.assurance.profile import Profile
-from daemons.policies.admission.params import Params
-from daemons.policies.admission.splits import cheapest_split
+from daemons.models.assurance.splits import cheapest_split
 from daemons.policies.admission.sums import PeakSum, StatisticalSum
-from shared.admission import Entitlement, Window
-from shared.reservation import Calendar, ResourceDemand, SlotDemand
-from shared.snapshot import Floats, Ints
+from shared.policy_api.admission import Entitlement, Window
+from shared.policy_api.snapshot import Floats, Ints
+from shared.values.reservation import Calendar, ResourceDemand, SlotDemand
 from tests.extent import examples
 
 SEEDS = st.integers(0, 1 << 30)

@@ -8,10 +8,11 @@ from collections import Counter
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agents.journal import Finished, GuestNoted, compact
-from shared.effects import Reconnected
-from shared.messages import EventsSeen, Hello
-from shared.model import SleepMode, VmState
+from agents.core.journal import Finished, GuestNoted, compact
+from shared.ports.effects import Reconnected
+from shared.protocol.messages import EventsSeen, Hello
+from shared.values.nodes import SleepMode
+from shared.values.vms import VmState
 from tests.extent import examples
 from tests.property.agent_machine import KINDS, VMS, Shell
 

@@ -12,12 +12,12 @@ from typing import Any, get_type_hints
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from daemons.cli.agreement_text import table_of, to_toml
-from daemons.cli.agreement_xml import from_xml, to_xml
-from daemons.cli.agreementfile import AgreementFile, read_agreement, understood
-from daemons.cli.safe_xml import parse
-from shared.agreement import Agreement, Granularity, Scheduling, WorkloadType
-from shared.errors import InvalidInput
+from daemons.manifests.agreement import AgreementFile, read_agreement, understood
+from daemons.manifests.agreement_text import table_of, to_toml
+from daemons.manifests.agreement_xml import from_xml, to_xml
+from daemons.manifests.safe_xml import parse
+from shared.base.errors import InvalidInput
+from shared.values.agreement import Agreement, Granularity, Scheduling, WorkloadType
 from tests.extent import examples
 from tests.property.message_values import AGREEMENTS
 

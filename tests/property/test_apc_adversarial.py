@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from daemons.policies.placement.apc import Apc
-from shared.snapshot import Snapshot, WorkloadState
+from shared.policy_api.snapshot import Snapshot, WorkloadState
 from sim_backend.conformance.clusters import random_cluster
 from tests.extent import first
 from tests.simulation.place_instances import mixed_instance

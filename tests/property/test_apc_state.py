@@ -13,9 +13,9 @@ from daemons.policies.placement.apc.params import Params
 from daemons.policies.placement.apc.problem import RUNNING, problem_of
 from daemons.policies.placement.apc.rules import rules_of
 from daemons.policies.placement.apc.state import State, Trial
-from shared.costs import COSTS
-from shared.plugins import find_policy
-from shared.snapshot import Snapshot
+from shared.policy_api.snapshot import Snapshot
+from shared.ports.plugins import find_policy
+from shared.values.operation_costs import COSTS
 from tests.extent import first
 from tests.simulation.place_instances import mixed_instance, small_instance
 from tests.simulation.place_judge import Places, counts, is_job, predict

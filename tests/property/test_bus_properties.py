@@ -9,10 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from shared.bus.memory import MemoryBroker, MemoryConnection
-from shared.bus.routing import topic_matches
-from shared.bus.topology import ACTIONS, agent_queue
-from shared.ports import Delivery
+from shared.ports.bus import Delivery
+from shared.protocol.topology import ACTIONS, agent_queue
+from sim_backend.bus.memory import MemoryBroker, MemoryConnection
+from sim_backend.bus.routing import topic_matches
 from tests.extent import examples
 
 QUEUE = agent_queue("n1")

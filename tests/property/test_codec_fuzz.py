@@ -17,11 +17,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shared.codec import decode, decode_strictly, encode, pack, unpack
-from shared.costs import OperationCosts
-from shared.decision import PlacementDecision, Plan, ProvisioningDecision
-from shared.messages import MESSAGES, Message, Report
-from shared.model import Job, Node, NodeSample, VmState, VmStatus
+from shared.policy_api.decision import PlacementDecision, Plan, ProvisioningDecision
+from shared.protocol.codec import decode, decode_strictly, encode, pack, unpack
+from shared.protocol.messages import MESSAGES, Message, Report
+from shared.values.jobs import Job
+from shared.values.nodes import Node, NodeSample
+from shared.values.operation_costs import OperationCosts
+from shared.values.vms import VmState, VmStatus
 from tests.extent import examples, first
 from tests.property.decoded import fate, leaves, outcome
 from tests.property.message_values import (

@@ -10,13 +10,13 @@ import msgpack  # type: ignore[import-untyped]
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shared.codec import decode, encode
-from shared.columns import folded, unfolded
-from shared.errors import CodecError
-from shared.messages import Reply
-from shared.scalars import INT_MAX, INT_MIN, TEXT_LENGTH_MAX
-from shared.texts import TextForm, cleaned
-from shared.wire import UNCHECKED_BYTES_MAX, from_bytes
+from shared.base.errors import CodecError
+from shared.protocol.codec import decode, encode
+from shared.protocol.columns import folded, unfolded
+from shared.protocol.messages import Reply
+from shared.protocol.msgpack import UNCHECKED_BYTES_MAX, from_bytes
+from shared.values.scalars import INT_MAX, INT_MIN, TEXT_LENGTH_MAX
+from shared.values.texts import TextForm, cleaned
 
 NAMES = st.sampled_from(["a", "b", "c", "d"])
 SCALARS = st.none() | st.booleans() | st.integers(-9, 9) | st.floats(-1e9, 1e9) | st.text("aé", max_size=3)

@@ -7,10 +7,10 @@ from random import Random
 
 import pytest
 
-from shared.agreement import BatchTerms, OnReclaim
-from sim_backend.coordinate_runs import coordinate
-from sim_backend.coordinate_values import Coordinated, Setting, WebDemand
-from sim_backend.traces import ReplayJob
+from daemons.capacity.coordination.runs import coordinate
+from daemons.capacity.coordination.values import Coordinated, Setting, WebDemand
+from shared.values.agreement import BatchTerms, OnReclaim
+from shared.values.replay_job import ReplayJob
 from tests.extent import first
 from tests.simulation.coordinate_naive import naive, naive_on_demand
 

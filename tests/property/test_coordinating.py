@@ -6,10 +6,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from daemons.unit_views import counts
-from shared.model import Handover, JobPhase
+from daemons.controller.environments.inventory import counts
+from shared.values.jobs import JobPhase
+from shared.values.nodes import Handover
 from tests.extent import examples
-from tests.unit.coordination_desk import KILL, LEASE_S, CoordinationDesk
+from tests.support.coordination_harness import KILL, LEASE_S, CoordinationDesk
 
 NODES = 9
 JOBS_MAX = 12

@@ -8,9 +8,9 @@ from dataclasses import replace
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from daemons.policies.coordination.feasibility import shortfall
-from daemons.policies.coordination.granting import grant
-from shared.coordination import Claim, Grants
+from daemons.models.coordination.feasibility import shortfall
+from daemons.models.coordination.granting import grant
+from shared.policy_api.coordination import Claim, Grants
 from tests.extent import examples
 
 Bounds = Sequence[tuple[int, tuple[bool, ...]]]

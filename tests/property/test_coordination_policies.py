@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from daemons.environment_types.batch import managed
 from daemons.policies.coordination.bounds import FixedBounds, FixedLowerBound
 from daemons.policies.coordination.victims import victims
-from shared.agreement import WorkloadType
-from shared.coordination import GroupView, Moment, Party
+from shared.policy_api.coordination import GroupView, Moment, Party
+from shared.values.agreement import WorkloadType
 from tests.extent import examples
 
 EVENTS = st.lists(

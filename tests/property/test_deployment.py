@@ -10,12 +10,15 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from shared import effects as fx
-from shared.messages import ConfirmOff, DrainNode, GoToSleep, RepairNode, SubmitJob
-from shared.model import LIVE_STATES, Action, ActionKind, NodeService, Outcome, PowerOperation, VmState, VmStatus
+from shared.ports import effects as fx
+from shared.protocol.messages import GoToSleep
+from shared.protocol.operator_messages import ConfirmOff, DrainNode, RepairNode, SubmitJob
+from shared.values.actions import Action, ActionKind, Outcome
+from shared.values.nodes import NodeService, PowerOperation
+from shared.values.vms import LIVE_STATES, VmState, VmStatus
 from tests.extent import examples
-from tests.unit.deployment_rig import LINKS, PowerDesk, power
-from tests.unit.desk import job
+from tests.support.controller_harness import job
+from tests.support.node_service_harness import LINKS, PowerDesk, power
 
 NAMES = ("n1", "n2", "n3")
 AWAY = (NodeService.OFF, NodeService.WAKING)

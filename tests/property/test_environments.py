@@ -7,12 +7,13 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from shared.agreement import EnvironmentState, Setup, SetupPolicy
-from shared.messages import SubmitJob, SubmitWeb
-from shared.model import JobPhase
+from shared.protocol.operator_messages import SubmitJob, SubmitWeb
+from shared.values.agreement import EnvironmentState
+from shared.values.host_setup import Setup, SetupPolicy
+from shared.values.jobs import JobPhase
 from tests.extent import examples
-from tests.unit.desk import job
-from tests.unit.environment_desk import DEACTIVATED, DESTROYED, RUNNING, EnvironmentDesk, app
+from tests.support.controller_harness import job
+from tests.support.environment_harness import DEACTIVATED, DESTROYED, RUNNING, EnvironmentDesk, app
 
 NAMES = ("a", "b", "c", "d")
 NODES = 3

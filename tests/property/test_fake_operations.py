@@ -7,12 +7,14 @@ import random
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shared.costs import COSTS
-from shared.effects import GuestChanged, Operated
-from shared.model import LIVE_STATES, Action, ActionKind, GuestChange, Node, Outcome, VmSpec, VmState
-from sim_backend.fake_hypervisor import FakeCluster, FakeHypervisor
-from sim_backend.fake_site import HOLDS_MEMORY
-from sim_backend.world import World
+from shared.ports.effects import GuestChanged, Operated
+from shared.values.actions import Action, ActionKind, GuestChange, Outcome
+from shared.values.nodes import Node
+from shared.values.operation_costs import COSTS
+from shared.values.vms import LIVE_STATES, VmSpec, VmState
+from sim_backend.fakes.host import HOLDS_MEMORY
+from sim_backend.fakes.hypervisor import FakeCluster, FakeHypervisor
+from sim_backend.world.world import World
 from tests.extent import examples
 
 NODES = ("n1", "n2", "n3")

@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from daemons import decide, groups
-from daemons.decide import DecideRequest
-from daemons.settings import PolicyChoice
-from shared.decision import ChangeKind, PlacementDecision, ReasonCode
-from shared.snapshot import ELSEWHERE, NOBODY, POOL, EnvironmentColumns, Snapshot, WorkloadState
+from daemons.decision import groups, pipeline
+from daemons.decision.pipeline import DecideRequest
+from daemons.values.settings import PolicyChoice
+from shared.policy_api.decision import ChangeKind, PlacementDecision, ReasonCode
+from shared.policy_api.snapshot import ELSEWHERE, NOBODY, POOL, EnvironmentColumns, Snapshot, WorkloadState
 from sim_backend.conformance.clusters import WorkRow, rows_of
 from sim_backend.conformance.verifier import verify
 from tests.extent import examples
@@ -189,7 +189,7 @@ def test_no_decision_crosses_a_border(policy: str, seed: int) -> None:
     request = DecideRequest(
         seen, PolicyChoice(policy), None, None, None, {}, dict.fromkeys(held.names, PolicyChoice(policy))
     )
-    outcome = decide.run(request)
+    outcome = pipeline.run(request)
     assert not outcome.failed
     placed = outcome.placement
     assert len({change.workload for change in placed.changes}) == len(placed.changes)
@@ -245,10 +245,10 @@ def test_each_part_is_decided_as_if_it_were_alone(policy: str, seed: int) -> Non
     shares = groups.parts(seen)
     alone = []
     for part in shares:
-        own = decide.run(DecideRequest(part.snapshot, PolicyChoice(policy), None, None, None)).placement
+        own = pipeline.run(DecideRequest(part.snapshot, PolicyChoice(policy), None, None, None)).placement
         alone.append(groups.give_way(part, own))
         assert verify(part.snapshot, own) == []
-    placed = decide.run(request).placement
+    placed = pipeline.run(request).placement
     assert Counter(placed.changes) == Counter(change for one in alone for change in one.changes)
     hidden = [refusal for part in shares for refusal in part.refused]
     assert {*placed.refusals} >= {*hidden, *(r for one in alone for r in one.refusals)} - _unasked(shares, alone)

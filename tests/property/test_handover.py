@@ -11,11 +11,9 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from agents.agent import Agent
-from agents.settings import AgentSettings
-from shared.agreement import SetupPolicy
-from shared.bus import topology
-from shared.effects import (
+from agents.core.agent import Agent
+from agents.core.settings import AgentSettings
+from shared.ports.effects import (
     Effect,
     HostSetUp,
     Input,
@@ -29,10 +27,14 @@ from shared.effects import (
     SetUpHost,
     WriteJournal,
 )
-from shared.messages import Message, Order, SetUpAnswer
-from shared.model import Action, ActionKind, Handover, Node, NodeSample, Outcome, SetupStep, VmSpec, VmState, VmStatus
+from shared.protocol import topology
+from shared.protocol.messages import Message, Order, SetUpAnswer
+from shared.values.actions import Action, ActionKind, Outcome
+from shared.values.host_setup import SetupPolicy
+from shared.values.nodes import Handover, Node, NodeSample, SetupStep
+from shared.values.vms import VmSpec, VmState, VmStatus
 from tests.extent import examples
-from tests.unit.handover_rig import SETUPS, Rig
+from tests.support.handover_harness import SETUPS, Rig
 
 NAMES = ("n1", "n2")
 LEADER = topology.CONTROLLER_USER_PREFIX + "a"

@@ -7,7 +7,7 @@ import itertools
 from hypothesis import given
 from hypothesis import strategies as st
 
-from daemons.local_time import DailyPeriods, weekly
+from daemons.values.calendar import DailyPeriods, weekly
 
 ZONES = ("Europe/Berlin", "America/New_York", "Australia/Lord_Howe", "Asia/Kathmandu", "America/Sao_Paulo", "UTC")
 CLOCK = st.integers(0, 24 * 60 - 1).map(lambda minutes: f"{minutes // 60:02d}:{minutes % 60:02d}")

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from daemons.models.level import JobDemand
 from daemons.models.utility import FORMS, UtilityForm, completion_at, unweighted, utility_at, weighted
-from shared.snapshot import Floats
+from shared.policy_api.snapshot import Floats
 from tests.extent import examples
 
 steady = settings(max_examples=examples(100))

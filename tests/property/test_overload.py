@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from daemons.models.overload import FlowLoad, greatest_load_mhz, limits_of
 from daemons.models.response import FlowFigures, model_of
-from shared.webapp import QUEUE_MAX, Limits, ModelForm
+from shared.values.web_app import QUEUE_MAX, Limits, ModelForm
 from tests.extent import examples
 
 STEPS = 4_000

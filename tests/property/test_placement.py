@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shared.decision import PlacementDecision
-from shared.plugins import find_policy
-from shared.snapshot import Snapshot
+from shared.policy_api.decision import PlacementDecision
+from shared.policy_api.snapshot import Snapshot
+from shared.ports.plugins import find_policy
 from sim_backend.conformance.clusters import after, random_cluster
 from sim_backend.conformance.verifier import verify
 from tests.extent import examples, first

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from daemons.planning import order
 from daemons.planning.sight import Ceilings, Need, Room
-from shared.decision import Plan
-from shared.model import ActionKind
+from shared.policy_api.decision import Plan
+from shared.values.actions import ActionKind
 from tests.extent import examples
 
 CAPACITY_MIB = 10.0

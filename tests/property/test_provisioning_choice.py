@@ -9,12 +9,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import linprog  # type: ignore[import-untyped]
 
-from daemons.policies.provisioning import choice
+from daemons.models import node_choice
 from daemons.policies.provisioning.broker import Claim, share
 from daemons.policies.provisioning.outlay import averages
-from shared.snapshot import Snapshot
+from shared.policy_api.snapshot import Snapshot
 from tests.extent import examples
-from tests.unit.provisioning_cases import cluster, power, window
+from tests.support.provisioning_cases import cluster, power, window
 
 RATES = st.sampled_from([0.0, 0.5, 1.0, 2.0])
 
@@ -68,7 +68,7 @@ def can_serve(seen: Snapshot, rows: Sequence[int], sizes: Sequence[int]) -> bool
 def test_chosen_nodes_serve_the_windows(case: tuple[Snapshot, list[int]]) -> None:
     """Only available nodes, all that must stay, and what is said to be enough is; with one window also the reverse."""
     seen, sizes = case
-    chosen, enough = choice.for_windows(seen, sizes)
+    chosen, enough = node_choice.for_windows(seen, sizes)
     assert seen.power is not None
     assert not (chosen & ~seen.power.available).any()
     assert chosen[seen.power.must_stay].all()
@@ -77,9 +77,9 @@ def test_chosen_nodes_serve_the_windows(case: tuple[Snapshot, list[int]]) -> Non
         assert can_serve(seen, np.flatnonzero(chosen).tolist(), sizes)
     elif len(sizes) == 1:
         assert not can_serve(seen, usable, sizes)
-    again, _ = choice.for_windows(seen, sizes)
+    again, _ = node_choice.for_windows(seen, sizes)
     assert (again == chosen).all()
-    rest = choice.others(seen, chosen).tolist()
+    rest = node_choice.others(seen, chosen).tolist()
     assert sorted(rest + np.flatnonzero(chosen).tolist()) == usable
 
 
@@ -92,7 +92,7 @@ def test_sizes_that_grow_only_add_nodes(case: tuple[Snapshot, list[int]]) -> Non
         return
     before = np.zeros(len(seen.nodes.names), dtype=np.bool_)
     for size in range(8):
-        chosen, enough = choice.for_windows(seen, [size])
+        chosen, enough = node_choice.for_windows(seen, [size])
         if not enough:
             return
         assert not (before & ~chosen).any()

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from sim_backend.sharing import FEW, shares, shares_few, shares_many
+from sim_backend.world.cpu_sharing import FEW, shares, shares_few, shares_many
 
 Form = Callable[[Sequence[float], Sequence[float], float], list[float]]
 FORMS = [shares_few, shares_many, shares]

@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agents.watching import Verdict
-from shared.health import Probe, ProbeKind
+from agents.core.health_monitor import Verdict
+from shared.values.health import Probe, ProbeKind
 
 ANSWERS = st.lists(st.tuples(st.booleans(), st.floats(0.0, 30.0)), max_size=60)
 

@@ -10,9 +10,9 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from shared.model import JobPhase
+from shared.values.jobs import JobPhase
 from tests.extent import examples
-from tests.unit.window_desk import DAY_S, HOUR_S, WindowDesk, night
+from tests.support.window_harness import DAY_S, HOUR_S, WindowDesk, night
 
 
 class Lives(RuleBasedStateMachine):

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shared.errors import CodecError
-from shared.wire import DEPTH_MAX, UNCHECKED_BYTES_MAX, from_bytes
+from shared.base.errors import CodecError
+from shared.protocol.msgpack import DEPTH_MAX, UNCHECKED_BYTES_MAX, from_bytes
 
 LEAVES = (
     st.none() | st.booleans() | st.integers(-(2**63), 2**63 - 1) | st.floats(allow_nan=False) | st.text(max_size=40)

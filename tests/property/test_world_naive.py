@@ -11,9 +11,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shared.model import Node, workload_of
-from sim_backend.sharing import shares_few
-from sim_backend.world import World
+from shared.values.jobs import workload_of
+from shared.values.nodes import Node
+from sim_backend.world.cpu_sharing import shares_few
+from sim_backend.world.world import World
 from tests.extent import examples
 
 CORE_MHZ = 1_000.0

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shared.errors import ContractViolation
-from shared.model import Node
-from sim_backend.sharing import shares_few
-from sim_backend.world import World
+from shared.base.errors import ContractViolation
+from shared.values.nodes import Node
+from sim_backend.world.cpu_sharing import shares_few
+from sim_backend.world.world import World
 from tests.extent import examples
 
 CORE_MHZ = 1_000.0

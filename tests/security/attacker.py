@@ -16,7 +16,7 @@ from typing import Any
 import pika  # type: ignore[import-untyped]
 from pika import data
 
-from shared.bus.topology import CONTROLLER_QUEUE, DEAD, DEAD_QUEUE, REPORTS, REQUESTS, RESULTS
+from shared.protocol.topology import CONTROLLER_QUEUE, DEAD, DEAD_QUEUE, REPORTS, REQUESTS, RESULTS
 from tests.security.attacks import LARGE_VMS, Raw, costly_report, query
 
 HUGE_BYTES = 64 << 20

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from shared.codec import encode
-from shared.messages import Query, Report
-from shared.model import NodeSample, VmState, VmStatus
+from shared.protocol.codec import encode
+from shared.protocol.messages import Report
+from shared.protocol.operator_messages import Query
+from shared.values.nodes import NodeSample
+from shared.values.vms import VmState, VmStatus
 
 LARGE_VMS = 24_500  # make 1.6 MB
 FITTING_VMS = 12_000  # make less than an agent may send

@@ -11,8 +11,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from daemons.portal.account_command import account_command
-from shared.clock import SystemClock
+from daemons.portal.auth.account_command import account_command
+from shared.base.clock import SystemClock
 from tests.integration.debian import need_programs
 from tests.integration.harness import Process, toml
 from tests.integration.private_broker import CURVE, answers, openssl

@@ -15,11 +15,11 @@ import pika  # type: ignore[import-untyped]
 import pytest
 
 from shared.bus.broker_setup import Account, ManagementApi, Rabbitmqctl, at_limits, definitions
-from shared.bus.rabbitmq import connect
-from shared.bus.topology import CONTROLLER_QUEUE, DEAD_QUEUE, REQUESTS
-from shared.messages import Query
+from shared.bus.rabbitmq.bus import connect
+from shared.protocol.operator_messages import Query
+from shared.protocol.topology import CONTROLLER_QUEUE, DEAD_QUEUE, REQUESTS
 from tests.integration.private_broker import PROGRAMS, PrivateBroker
-from tests.unit.shell_rig import RealRig, wait_for
+from tests.support.shell_harness import RealRig, wait_for
 
 ANSWER_S = 2.0
 USUALLY_S = 0.5

@@ -8,12 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from shared.bus.topology import CONTROLLER_QUEUE, REPORTS, REQUESTS, RESULTS, reply_queue, report_key
-from shared.codec import decode
-from shared.messages import Query, Reply
-from shared.ports import Delivery
+from shared.ports.bus import Delivery
+from shared.protocol.codec import decode
+from shared.protocol.messages import Reply
+from shared.protocol.operator_messages import Query
+from shared.protocol.topology import CONTROLLER_QUEUE, REPORTS, REQUESTS, RESULTS, reply_queue, report_key
 from tests.security.attacks import FITTING_VMS, LARGE_VMS, costly_report, query
-from tests.unit.shell_rig import RealRig, wait_for
+from tests.support.shell_harness import RealRig, wait_for
 
 ANSWER_S = 2.0
 LARGE = costly_report("n1", LARGE_VMS)

@@ -13,13 +13,13 @@ import pytest
 from pika import data
 from pika.exceptions import AMQPConnectionError  # type: ignore[import-untyped]
 
-from shared.bus.topology import CONTROLLER_QUEUE, REQUESTS
-from shared.messages import Query
+from shared.protocol.operator_messages import Query
+from shared.protocol.topology import CONTROLLER_QUEUE, REQUESTS
 from tests.integration.private_broker import PrivateBroker
 from tests.security.attacks import Raw, query
 from tests.security.test_broker_attacks import led
-from tests.unit.shell_rig import RealRig
-from tests.unit.test_field_tables import nested
+from tests.support.shell_harness import RealRig
+from tests.unit.shared.bus.rabbitmq.test_field_tables import nested
 
 USER = "user.tom"
 

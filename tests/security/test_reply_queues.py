@@ -7,10 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from shared.bus.topology import asked_at
-from shared.codec import encode
-from shared.messages import OnBehalf, Query
-from tests.unit.shell_rig import RealRig, wait_for
+from shared.protocol.account_messages import OnBehalf
+from shared.protocol.codec import encode
+from shared.protocol.operator_messages import Query
+from shared.protocol.topology import asked_at
+from tests.support.shell_harness import RealRig, wait_for
 
 
 @pytest.fixture

@@ -8,12 +8,13 @@ from typing import Any
 
 import pytest
 
-from agents.agent import TERMS_SKIPPED_MAX
+from agents.core.agent import TERMS_SKIPPED_MAX
 from daemons.store.backup import TERM_STRIDE
-from shared.bus.topology import ACTIONS
-from shared.codec import encode
-from shared.messages import Hello, Query
-from tests.unit.shell_rig import RealRig, wait_for
+from shared.protocol.codec import encode
+from shared.protocol.messages import Hello
+from shared.protocol.operator_messages import Query
+from shared.protocol.topology import ACTIONS
+from tests.support.shell_harness import RealRig, wait_for
 
 
 @pytest.fixture

@@ -14,18 +14,22 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from daemons.power.exec import ExecPower
-from shared.bus.topology import REPORTS, report_key
-from shared.codec import decode, encode, pack, unpack
-from shared.config import PowerExec, PowerKeys
-from shared.errors import CodecError, InvalidValue
-from shared.hints import bare, field_hints, inside, is_optional, is_record, is_row, is_sequence, row_hints
-from shared.messages import MESSAGES, Message, Query, Report
-from shared.model import Job, Node, NodeSample, PowerOperation, Stage, VmState, VmStatus, check_name
-from shared.texts import TextForm, cleaned, fits
+from daemons.config.controller import PowerExec, PowerKeys
+from daemons.drivers.power.exec import ExecPower
+from shared.base.errors import CodecError, InvalidValue
+from shared.base.type_hints import bare, field_hints, inside, is_optional, is_record, is_row, is_sequence, row_hints
+from shared.protocol.codec import decode, encode, pack, unpack
+from shared.protocol.messages import MESSAGES, Message, Report
+from shared.protocol.operator_messages import Query
+from shared.protocol.topology import REPORTS, report_key
+from shared.values.jobs import Job, Stage
+from shared.values.nodes import Node, NodeSample, PowerOperation
+from shared.values.scalars import check_name
+from shared.values.texts import TextForm, cleaned, fits
+from shared.values.vms import VmState, VmStatus
 from tests.extent import examples
 from tests.property.message_values import values
-from tests.unit.shell_rig import RealRig, wait_for
+from tests.support.shell_harness import RealRig, wait_for
 
 NEVER = (
     "\x1b]0;OWNED\x07",

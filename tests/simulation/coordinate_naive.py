@@ -7,9 +7,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from shared.agreement import OnReclaim
-from sim_backend.coordinate_values import Setting, WebDemand
-from sim_backend.traces import ReplayJob
+from daemons.capacity.coordination.values import Setting, WebDemand
+from shared.values.agreement import OnReclaim
+from shared.values.replay_job import ReplayJob
 
 HOUR_S = 3600
 

@@ -9,19 +9,22 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from agents.settings import AgentSettings
-from daemons.settings import ControllerSettings, Limits, PolicyChoice
-from shared.agreement import Agreement, EnvironmentState, Setup, SetupPolicy, WebTerms, WorkloadType
-from shared.costs import OperationCosts
-from shared.messages import ActivateEnvironment, CreateEnvironment
-from shared.model import Job, Node, SetupStep, Stage, VmState
-from shared.webapp import WebApp
-from sim_backend.app_invariants import vms_of
-from sim_backend.closed_loop import ClosedLoop, LoopSettings
-from sim_backend.demand import steps
-from sim_backend.environment_invariants import EnvironmentChecks, stored
-from sim_backend.invariants import Checker
-from sim_backend.web_site import TrueFlow, TrueWeb
+from agents.core.settings import AgentSettings
+from daemons.values.settings import ControllerSettings, Limits, PolicyChoice
+from shared.protocol.operator_messages import ActivateEnvironment, CreateEnvironment
+from shared.values.agreement import Agreement, EnvironmentState, WebTerms, WorkloadType
+from shared.values.host_setup import Setup, SetupPolicy
+from shared.values.jobs import Job, Stage
+from shared.values.nodes import Node, SetupStep
+from shared.values.operation_costs import OperationCosts
+from shared.values.vms import VmState
+from shared.values.web_app import WebApp
+from sim_backend.faults.invariants.apps import vms_of
+from sim_backend.faults.invariants.checker import Checker
+from sim_backend.faults.invariants.environments import EnvironmentChecks, stored
+from sim_backend.loop.closed_loop import ClosedLoop, LoopSettings
+from sim_backend.world.demand import steps
+from sim_backend.world.web_site import TrueFlow, TrueWeb
 
 CORES, CORE_MHZ, NODE_MIB = 4, 1_000.0, 4_000
 REPORT_S = 20.0

@@ -7,10 +7,10 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from shared.costs import COSTS
-from shared.model import Constraint, ConstraintKind, Stage
-from shared.snapshot import FlowColumns, Snapshot, WebColumns, WorkloadState
-from shared.webapp import ModelForm
+from shared.policy_api.snapshot import FlowColumns, Snapshot, WebColumns, WorkloadState
+from shared.values.jobs import Constraint, ConstraintKind, Stage
+from shared.values.operation_costs import COSTS
+from shared.values.web_app import ModelForm
 from sim_backend.conformance.clusters import NodeRow, WorkRow, snapshot
 
 NOW_S, CYCLE_S = 200_000.0, 600.0

@@ -22,9 +22,9 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from shared.model import ActionKind
-from shared.snapshot import Snapshot, WorkloadState
-from shared.webapp import ModelForm
+from shared.policy_api.snapshot import Snapshot, WorkloadState
+from shared.values.actions import ActionKind
+from shared.values.web_app import ModelForm
 
 Places = tuple[tuple[int, float], ...]
 Placement = Mapping[int, Places]

@@ -30,8 +30,8 @@ import numpy as np
 from scipy.optimize import Bounds, LinearConstraint, milp  # type: ignore[import-untyped]
 from scipy.sparse import coo_array  # type: ignore[import-untyped]
 
-from shared.model import ActionKind
-from shared.snapshot import Floats, Snapshot
+from shared.policy_api.snapshot import Floats, Snapshot
+from shared.values.actions import ActionKind
 from tests.simulation.place_judge import (
     Places,
     best_utility,

@@ -6,9 +6,9 @@ import math
 from collections import Counter
 from collections.abc import Iterator
 
-from shared.decision import Change, ChangeKind, PlacementDecision, Refusal
-from shared.model import Constraint, ConstraintKind
-from shared.snapshot import Snapshot, WorkloadState
+from shared.policy_api.decision import Change, ChangeKind, PlacementDecision, Refusal
+from shared.policy_api.snapshot import Snapshot, WorkloadState
+from shared.values.jobs import Constraint, ConstraintKind
 from tests.simulation.place_judge import Placement, Places, current, held, is_job, speed_limits
 
 SLACK = 1e-6

@@ -7,15 +7,15 @@ from pathlib import Path
 
 import numpy as np
 
-from agents.settings import AgentSettings
-from daemons.settings import ControllerSettings, PolicyChoice
+from agents.core.settings import AgentSettings
 from daemons.store import SqlStore
-from shared.clock import ManualClock
-from shared.costs import COSTS
-from sim_backend.closed_loop import ClosedLoop, LoopSettings
-from sim_backend.what_if.recording import Recording, recorded
-from sim_backend.workloads import experiment_four, paper_nodes, shop
-from tests.unit.store_samples import sqlite_url
+from daemons.values.settings import ControllerSettings, PolicyChoice
+from shared.base.clock import ManualClock
+from shared.values.operation_costs import COSTS
+from sim_backend.history.recording import Recording, recorded
+from sim_backend.loop.closed_loop import ClosedLoop, LoopSettings
+from sim_backend.replay.workloads import experiment_four, paper_nodes, shop
+from tests.support.store_samples import sqlite_url
 
 EPOCH_S = 1_790_000_100.0
 REPORT_S = 60.0

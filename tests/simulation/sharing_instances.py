@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from shared.snapshot import LoadingColumns, Snapshot
+from shared.policy_api.snapshot import LoadingColumns, Snapshot
 
 IO, NET = 0, 1
 

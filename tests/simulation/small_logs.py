@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from random import Random
 
-from sim_backend.traces import ReplayJob
+from shared.values.replay_job import ReplayJob
 
 
 def random_log(seed: int, count: int = 120, size_max: int = 8) -> list[ReplayJob]:

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from agents.settings import AgentSettings
-from daemons.records import JobRecord
-from daemons.settings import ControllerSettings
-from shared.messages import AdoptVm, ForgetVm, HoldJob, MoveVm, Request
-from shared.model import Job, JobPhase, Node, Stage, VmState
-from sim_backend.closed_loop import ClosedLoop, LoopSettings
-from sim_backend.invariants import Checker
+from agents.core.settings import AgentSettings
+from daemons.values.records.cluster import JobRecord
+from daemons.values.settings import ControllerSettings
+from shared.protocol.operator_messages import AdoptVm, ForgetVm, HoldJob, MoveVm, Request
+from shared.values.jobs import Job, JobPhase, Stage
+from shared.values.nodes import Node
+from shared.values.vms import VmState
+from sim_backend.faults.invariants.checker import Checker
+from sim_backend.loop.closed_loop import ClosedLoop, LoopSettings
 
 NODES = tuple(Node(f"n{index}", 2, 1_000.0, 2_000) for index in range(2))
 VM = "legacy#0"

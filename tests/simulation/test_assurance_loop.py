@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from daemons.settings import AssuranceSettings, PolicyChoice
-from shared.agreement import Agreement, AssuranceTerms, EnvironmentState, WorkloadType
-from shared.effects import Effect, Publish
-from shared.messages import Happened
-from shared.reservation import ServiceClass, Share, SlotDemand
-from sim_backend.environment_invariants import stored
-from sim_backend.shells import ControllerShell
+from daemons.values.settings import AssuranceSettings, PolicyChoice
+from shared.ports.effects import Effect, Publish
+from shared.protocol.messages import Happened
+from shared.values.agreement import Agreement, AssuranceTerms, EnvironmentState, WorkloadType
+from shared.values.reservation import ServiceClass, Share, SlotDemand
+from sim_backend.faults.invariants.environments import stored
+from sim_backend.loop.shells import ControllerShell
 from tests.simulation.environment_loop import EnvironmentLoop, agreement
 
 SLOT_S, BEGIN_S = 600.0, 60.0

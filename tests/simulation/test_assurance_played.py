@@ -10,12 +10,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from shared.errors import InvalidInput
-from sim_backend.experiments.assurance_data import BITBRAINS, PLANETLAB, data_folder, read_demands
-from sim_backend.experiments.assurance_draws import drawn, resampled, satisfied
-from sim_backend.experiments.assurance_policed import BAD_FROM_DAYS, Pools, course, honest, misbehaving
-from sim_backend.experiments.assurance_policed_rows import rows_policed
-from sim_backend.experiments.assurance_sizes import example_of
+from shared.base.errors import InvalidInput
+from sim_backend.experiments.assurance.data import BITBRAINS, PLANETLAB, data_folder, read_demands
+from sim_backend.experiments.assurance.draws import drawn, resampled, satisfied
+from sim_backend.experiments.assurance.policed import BAD_FROM_DAYS, Pools, course, honest, misbehaving
+from sim_backend.experiments.assurance.policed_rows import rows_policed
+from sim_backend.experiments.assurance.sizes import example_of
 
 FIRST = datetime(2013, 8, 13, tzinfo=UTC)  # a Tuesday
 HOUR_S = 3_600

@@ -12,16 +12,16 @@ import pytest
 from click.testing import CliRunner
 
 from daemons.cli.main import main
-from sim_backend.experiments.assurance_data import Name
-from sim_backend.experiments.assurance_held_out import play_held_out, rows_held_out, tables_held_out
-from sim_backend.experiments.assurance_plots import draw_perturbed, draw_policed, draw_simulated, draw_sizes
-from sim_backend.experiments.assurance_policed import HEAD_ROOMS, play_entitled, play_policed
-from sim_backend.experiments.assurance_policed_rows import rows_entitled, rows_policed, tables_policed
-from sim_backend.experiments.assurance_printed import play_printed, rows_printed
-from sim_backend.experiments.assurance_rows import rows_perturbed, rows_simulated, rows_sizes, tables_sizes
-from sim_backend.experiments.assurance_settings import DATA, TABLE_2, THETAS
-from sim_backend.experiments.assurance_simulated import Achieved, Perturbed, play_achieved, play_perturbed
-from sim_backend.experiments.assurance_sizes import Sized, play_sizes
+from sim_backend.experiments.assurance.data import Name
+from sim_backend.experiments.assurance.held_out import play_held_out, rows_held_out, tables_held_out
+from sim_backend.experiments.assurance.plots import draw_perturbed, draw_policed, draw_simulated, draw_sizes
+from sim_backend.experiments.assurance.policed import HEAD_ROOMS, play_entitled, play_policed
+from sim_backend.experiments.assurance.policed_rows import rows_entitled, rows_policed, tables_policed
+from sim_backend.experiments.assurance.printed import play_printed, rows_printed
+from sim_backend.experiments.assurance.rows import rows_perturbed, rows_simulated, rows_sizes, tables_sizes
+from sim_backend.experiments.assurance.settings import DATA, TABLE_2, THETAS
+from sim_backend.experiments.assurance.simulated import Achieved, Perturbed, play_achieved, play_perturbed
+from sim_backend.experiments.assurance.sizes import Sized, play_sizes
 from sim_backend.experiments.claims import Row
 
 POLICED_DAYS = 250  # enough to tell the kinds of policing apart

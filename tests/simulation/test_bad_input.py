@@ -7,11 +7,12 @@ from dataclasses import replace
 import msgpack  # type: ignore[import-untyped]
 import pytest
 
-from shared.bus import topology
-from shared.codec import encode
-from shared.messages import SubmitJob
-from shared.model import Job, Node, Stage
-from sim_backend.closed_loop import ClosedLoop, LoopSettings
+from shared.protocol import topology
+from shared.protocol.codec import encode
+from shared.protocol.operator_messages import SubmitJob
+from shared.values.jobs import Job, Stage
+from shared.values.nodes import Node
+from sim_backend.loop.closed_loop import ClosedLoop, LoopSettings
 
 NODES = [Node(f"n{index}", 4, 1000.0, 4000) for index in range(3)]
 MIB = 1024 * 1024

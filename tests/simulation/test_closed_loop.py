@@ -6,15 +6,17 @@ from dataclasses import replace
 
 import pytest
 
-from agents.settings import AgentSettings
-from daemons.records import JobRecord
-from daemons.settings import ControllerSettings, PolicyChoice
-from shared.bus import topology
-from shared.costs import COSTS, OperationCosts
-from shared.messages import CancelJob, DrainNode, SubmitJob
-from shared.model import ActionKind, Job, JobPhase, Node, Stage
-from sim_backend.closed_loop import ClosedLoop, LoopSettings, replay
-from sim_backend.operator_client import OperatorClient
+from agents.core.settings import AgentSettings
+from daemons.values.records.cluster import JobRecord
+from daemons.values.settings import ControllerSettings, PolicyChoice
+from shared.protocol import topology
+from shared.protocol.operator_messages import CancelJob, DrainNode, SubmitJob
+from shared.values.actions import ActionKind
+from shared.values.jobs import Job, JobPhase, Stage
+from shared.values.nodes import Node
+from shared.values.operation_costs import COSTS, OperationCosts
+from sim_backend.loop.closed_loop import ClosedLoop, LoopSettings, replay
+from sim_backend.loop.operator import OperatorClient
 
 NODES = tuple(Node(f"n{index}", 2, 1_000.0, 2_000) for index in range(3))
 SETTINGS = LoopSettings(ControllerSettings(placement=PolicyChoice("first-fit")), AgentSettings())

@@ -13,12 +13,13 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
+from daemons.capacity.coordination.demand import read_steps
+from daemons.capacity.coordination.runs import coordinate
+from daemons.capacity.coordination.values import Coordinated, Setting
+from daemons.capacity.swf import read_swf, replay_jobs
 from daemons.cli.main import main
-from shared.agreement import BatchTerms, OnReclaim
-from sim_backend.coordinate_demand import read_steps
-from sim_backend.coordinate_runs import coordinate
-from sim_backend.coordinate_values import Coordinated, Setting
-from sim_backend.traces import ReplayJob, read_swf, replay_jobs
+from shared.values.agreement import BatchTerms, OnReclaim
+from shared.values.replay_job import ReplayJob
 
 TWO_WEEKS_S = 1_209_600.0
 NASA = "nasa-ipsc-1993/NASA-iPSC-1993-3.1-cln.swf.gz"

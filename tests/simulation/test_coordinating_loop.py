@@ -6,16 +6,18 @@ from typing import Any
 
 import pytest
 
-from daemons.controller import Controller
-from daemons.settings import BalancerSettings, ControllerSettings, PolicyChoice
-from shared.agreement import Agreement, BatchTerms, OnReclaim, Setup, SetupPolicy, WebTerms, WorkloadType
-from shared.messages import ActivateEnvironment, CreateEnvironment
-from shared.model import Job, Node, Stage
-from shared.webapp import WebApp
-from sim_backend.closed_loop import ClosedLoop, LoopSettings
-from sim_backend.demand import steps
-from sim_backend.invariants import Checker
-from sim_backend.web_site import TrueFlow, TrueWeb
+from daemons.controller.core.controller import Controller
+from daemons.values.settings import BalancerSettings, ControllerSettings, PolicyChoice
+from shared.protocol.operator_messages import ActivateEnvironment, CreateEnvironment
+from shared.values.agreement import Agreement, BatchTerms, OnReclaim, WebTerms, WorkloadType
+from shared.values.host_setup import Setup, SetupPolicy
+from shared.values.jobs import Job, Stage
+from shared.values.nodes import Node
+from shared.values.web_app import WebApp
+from sim_backend.faults.invariants.checker import Checker
+from sim_backend.loop.closed_loop import ClosedLoop, LoopSettings
+from sim_backend.world.demand import steps
+from sim_backend.world.web_site import TrueFlow, TrueWeb
 from tests.extent import first
 
 NODES = [Node(f"n{index}", 4, 1_000.0, 4_000) for index in range(8)]

@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
-from daemons.settings import Removal
-from shared.errors import InvalidInput
+from daemons.capacity.swf import SwfJob
+from daemons.values.settings import Removal
+from shared.base.errors import InvalidInput
 from sim_backend.cli import sim
-from sim_backend.experiments.days import DAY_S, DEADLINE_S, OPENS_S, Days, DaysOutcome, days_of, least_cost, run_days
-from sim_backend.traces import SwfJob
+from sim_backend.history.days import DAY_S, DEADLINE_S, OPENS_S, Days, DaysOutcome, days_of, least_cost, run_days
 
 NODES = 4
 HOURS = 72

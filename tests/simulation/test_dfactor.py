@@ -10,13 +10,14 @@ from typing import Any
 
 import pytest
 
+from daemons.capacity.process_pool import Work
 from daemons.models.dilation import inverse, product_form
 from daemons.models.dilation.list_scheduling import Rule
-from shared.clock import SystemClock
+from shared.base.clock import SystemClock
 from sim_backend.experiments import catalogue
-from sim_backend.experiments.claims import Experiment, Paper, Row, Work
-from sim_backend.experiments.dfactor_figures import compute, rows_figures, tables_figures
-from sim_backend.experiments.dfactor_measured import (
+from sim_backend.experiments.claims import Experiment, Paper, Row
+from sim_backend.experiments.dilation.figures import compute, rows_figures, tables_figures
+from sim_backend.experiments.dilation.measured import (
     FORMULA,
     LINEAR,
     PROBED,
@@ -35,10 +36,10 @@ from sim_backend.experiments.dfactor_measured import (
     shares,
     work_measured,
 )
-from sim_backend.experiments.dfactor_measured_rows import rows_measured, tables_measured
-from sim_backend.experiments.dfactor_rig import Set
-from sim_backend.experiments.dfactor_scheduling import KINDS, OPTIMUM, rows_scheduling, schedule, work_scheduling
-from sim_backend.experiments.dfactor_workers import Counted, Kind, Reading, Window, count
+from sim_backend.experiments.dilation.measured_rows import rows_measured, tables_measured
+from sim_backend.experiments.dilation.rig import Set
+from sim_backend.experiments.dilation.scheduling import KINDS, OPTIMUM, rows_scheduling, schedule, work_scheduling
+from sim_backend.experiments.dilation.workers import Counted, Kind, Reading, Window, count
 
 SHORT = Measuring(runs=2, profile_runs=1, window_s=0.05, file_mib=16, settle_s=0.02, sizes=(1, 2), copies=(1, 2))
 WRONG = {"6-mail-2", "8-gain"}  # printed figures that do not follow from the paper's own

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from daemons.models.dilation.list_scheduling import Rule, optimum_s, scheduled
-from sim_backend.experiments.dilation_sets import LOADS, NODES, SETS, SIZES, Compared, all_compared, compared, drawn
+from sim_backend.experiments.dilation.sets import LOADS, NODES, SETS, SIZES, Compared, all_compared, compared, drawn
 from tests.extent import first
 
 LEAST_GAIN = {("equal", "pure"): 0.12}

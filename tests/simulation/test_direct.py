@@ -14,18 +14,20 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from benchmarks.plain_replay import plain_replay
-from shared.costs import COSTS, OperationCosts
-from shared.decision import Change, ChangeKind, PlacementDecision, Reason, ReasonCode
-from shared.errors import ContractViolation, Infeasible, InvalidInput, UnknownPolicy
-from shared.model import Allotment, Job, Node, Stage
-from shared.plugins import find_policy
-from shared.ports import Needs
-from shared.snapshot import Snapshot, WorkloadState
+from daemons.capacity.swf import read_swf, replay_jobs
+from shared.base.errors import ContractViolation, Infeasible, InvalidInput, UnknownPolicy
+from shared.policy_api.decision import Change, ChangeKind, PlacementDecision, Reason, ReasonCode
+from shared.policy_api.policies import Needs
+from shared.policy_api.snapshot import Snapshot, WorkloadState
+from shared.ports.plugins import find_policy
+from shared.values.jobs import Allotment, Job, Stage
+from shared.values.nodes import Node
+from shared.values.operation_costs import COSTS, OperationCosts
+from shared.values.replay_job import ReplayJob
 from sim_backend.conformance.verifier import verify
-from sim_backend.direct import run_direct
-from sim_backend.figures import BusyNodes, JobRun, ReplayFigures, figures
-from sim_backend.traces import ReplayJob, read_swf, replay_jobs
-from sim_backend.workloads import experiment_four, paper_nodes, replay_nodes, replay_workload
+from sim_backend.replay.engine import run_direct
+from sim_backend.replay.workloads import experiment_four, paper_nodes, replay_nodes, replay_workload
+from sim_backend.world.figures import BusyNodes, JobRun, ReplayFigures, figures
 from tests.extent import examples, first
 
 WEEKS_S = 1_209_600.0

@@ -10,18 +10,19 @@ from typing import Any
 import numpy as np
 import pytest
 
-from shared.costs import COSTS, OperationCosts
-from shared.decision import Change, ChangeKind, PlacementDecision, Reason, ReasonCode
-from shared.errors import ContractViolation, InvalidInput, InvalidValue
-from shared.model import Allotment, Job, Node, Stage
-from shared.ports import Needs
-from shared.snapshot import Snapshot, WorkloadState
-from shared.webapp import Flow, ModelForm, WebApp
-from sim_backend.direct import run_direct
-from sim_backend.direct_tasks import Pass
-from sim_backend.figures import ReplayFigures
-from sim_backend.web_loads import FlowLoad, WebLoad
-from sim_backend.workloads import experiment_four, paper_nodes
+from shared.base.errors import ContractViolation, InvalidInput, InvalidValue
+from shared.policy_api.decision import Change, ChangeKind, PlacementDecision, Reason, ReasonCode
+from shared.policy_api.policies import Needs
+from shared.policy_api.snapshot import Snapshot, WorkloadState
+from shared.values.jobs import Allotment, Job, Stage
+from shared.values.nodes import Node
+from shared.values.operation_costs import COSTS, OperationCosts
+from shared.values.web_app import Flow, ModelForm, WebApp
+from sim_backend.replay.engine import run_direct
+from sim_backend.replay.tasks import Pass
+from sim_backend.replay.web_loads import FlowLoad, WebLoad
+from sim_backend.replay.workloads import experiment_four, paper_nodes
+from sim_backend.world.figures import ReplayFigures
 
 FREE = COSTS["none"]
 SLOW_MOVES = OperationCosts(start_s=2.0, migrate_s_per_mib=0.01)  # 5 s for an instance of 500 MiB

@@ -7,10 +7,10 @@ import math
 import numpy as np
 import pytest
 
-from shared.costs import COSTS
-from sim_backend.closed_loop import replay
-from sim_backend.direct import run_direct
-from sim_backend.workloads import experiment_four, paper_nodes, replay_nodes, replay_workload, with_noise
+from shared.values.operation_costs import COSTS
+from sim_backend.loop.closed_loop import replay
+from sim_backend.replay.engine import run_direct
+from sim_backend.replay.workloads import experiment_four, paper_nodes, replay_nodes, replay_workload, with_noise
 from tests.extent import first
 from tests.simulation.small_logs import random_log
 

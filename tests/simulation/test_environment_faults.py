@@ -11,23 +11,25 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from daemons.controller import Controller
-from daemons.coordination_groups import Group
-from daemons.entries import JobEntry, NodeEntry
-from daemons.environment_entry import EnvironmentEntry
-from daemons.settings import ControllerSettings
-from daemons.unit_views import Stock
-from shared.agreement import Agreement, OnReclaim, Setup, WorkloadType
-from shared.bus.faults import BusFaults
-from shared.coordination import Claim
-from shared.messages import ActivateEnvironment, CreateEnvironment
-from shared.model import Handover, SetupStep, Stage
-from sim_backend.closed_loop import LoopSettings
+from daemons.controller.core.controller import Controller
+from daemons.controller.environments.groups import Group
+from daemons.controller.environments.inventory import Stock
+from daemons.controller.state.entries import JobEntry, NodeEntry
+from daemons.controller.state.environment import EnvironmentEntry
+from daemons.values.settings import ControllerSettings
+from shared.policy_api.coordination import Claim
+from shared.protocol.operator_messages import ActivateEnvironment, CreateEnvironment
+from shared.values.agreement import Agreement, OnReclaim, WorkloadType
+from shared.values.host_setup import Setup
+from shared.values.jobs import Stage
+from shared.values.nodes import Handover, SetupStep
+from sim_backend.bus.faults import BusFaults
 from sim_backend.commands.faults import faults
-from sim_backend.environment_invariants import settled_sizes
-from sim_backend.fault_environments import ACTIVATED_S, CREATED_S, LAB, VMS, Ask, HandoverFault
-from sim_backend.fault_runs import CONVERGE_S, FaultRun, loop_settings, run_script
-from sim_backend.fault_script import HORIZON_S, REPAIRED_BY_S, FaultScript, write_environments
+from sim_backend.faults.environments import ACTIVATED_S, CREATED_S, LAB, VMS, Ask, HandoverFault
+from sim_backend.faults.invariants.environments import settled_sizes
+from sim_backend.faults.run import CONVERGE_S, FaultRun, loop_settings, run_script
+from sim_backend.faults.script import HORIZON_S, REPAIRED_BY_S, FaultScript, write_environments
+from sim_backend.loop.closed_loop import LoopSettings
 from tests.extent import only
 
 STEP_S = 100.0

@@ -8,10 +8,11 @@ from random import Random
 
 import pytest
 
-from shared.agreement import Granularity, Setup, VmTemplate, WorkloadType
-from shared.model import SetupStep
-from sim_backend.coordinate_demand import read_steps
-from sim_backend.traces import read_swf, replay_jobs
+from daemons.capacity.coordination.demand import read_steps
+from daemons.capacity.swf import read_swf, replay_jobs
+from shared.values.agreement import Granularity, VmTemplate, WorkloadType
+from shared.values.host_setup import Setup
+from shared.values.nodes import SetupStep
 from tests.simulation.environment_loop import (
     BATCH,
     CORE_MHZ,

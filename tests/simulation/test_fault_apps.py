@@ -8,14 +8,15 @@ from dataclasses import replace
 
 import pytest
 
-from daemons.records import Deleted, JobRecord
-from shared.bus.faults import BusFaults
-from shared.messages import RemoveWeb, Reply, SubmitWeb
-from shared.model import Allotment, JobPhase, Rules
-from sim_backend.app_invariants import unsettled_apps, vms_of
-from sim_backend.fault_apps import RULELESS
-from sim_backend.fault_runs import FaultRun, loop_settings
-from sim_backend.fault_script import HORIZON_S, write_script
+from daemons.values.records.cluster import Deleted, JobRecord
+from shared.protocol.messages import Reply
+from shared.protocol.operator_messages import RemoveWeb, SubmitWeb
+from shared.values.jobs import Allotment, JobPhase, Rules
+from sim_backend.bus.faults import BusFaults
+from sim_backend.faults.apps import RULELESS
+from sim_backend.faults.invariants.apps import unsettled_apps, vms_of
+from sim_backend.faults.run import FaultRun, loop_settings
+from sim_backend.faults.script import HORIZON_S, write_script
 
 SEED = 1
 Plant = Callable[[FaultRun, JobRecord], None]

@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from sim_backend.closed_loop import LoopSettings
-from sim_backend.fault_balancer import AWAY, RESTARTED, balancer_of
-from sim_backend.fault_runs import run_seed
+from sim_backend.faults.load_balancer import AWAY, RESTARTED, balancer_of
+from sim_backend.faults.run import run_seed
+from sim_backend.loop.closed_loop import LoopSettings
 
 SEED = 9  # nothing of its application changes after the balancer has begun anew
 

@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import pytest
 
-from sim_backend.fault_runs import run_script
-from sim_backend.fault_script import FaultScript, write_environments, write_script
+from sim_backend.faults.run import run_script
+from sim_backend.faults.script import FaultScript, write_environments, write_script
 
 
 def frozen(script: FaultScript) -> FaultScript:

@@ -11,15 +11,15 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from shared.bus.faults import BusFaults
-from shared.model import NodeService
-from sim_backend.fake_power import HostPower
-from sim_backend.fault_clocks import SHARE as CLOCKS_SHARE
-from sim_backend.fault_clocks import TURN as CLOCKS_TURN
-from sim_backend.fault_clocks import ClockChange, FaultWindow, changed_window
-from sim_backend.fault_power import POLICIES, ROTATED, SHARE, TURN, PowerFault, draw_power
-from sim_backend.fault_runs import FaultRun, loop_settings, run_seed
-from sim_backend.fault_script import write_script
+from shared.values.nodes import NodeService
+from sim_backend.bus.faults import BusFaults
+from sim_backend.fakes.power import HostPower
+from sim_backend.faults.clocks import SHARE as CLOCKS_SHARE
+from sim_backend.faults.clocks import TURN as CLOCKS_TURN
+from sim_backend.faults.clocks import ClockChange, FaultWindow, changed_window
+from sim_backend.faults.power import POLICIES, ROTATED, SHARE, TURN, PowerFault, draw_power
+from sim_backend.faults.run import FaultRun, loop_settings, run_seed
+from sim_backend.faults.script import write_script
 from tests.extent import first
 
 KINDS = len(PowerFault)

@@ -9,16 +9,16 @@ from itertools import pairwise
 import pytest
 from click.testing import CliRunner
 
-from shared.bus import topology
-from shared.bus.faults import BusFaults, FaultKind
-from shared.effects import Effect, Operate
-from shared.model import Action, ActionKind, VmState
-from sim_backend.agent_shell import AgentShell
+from shared.ports.effects import Effect, Operate
+from shared.protocol import topology
+from shared.values.actions import Action, ActionKind
+from shared.values.vms import VmState
+from sim_backend.bus.faults import BusFaults, FaultKind
 from sim_backend.commands.faults import faults
-from sim_backend.fake_hypervisor import FakeHypervisor
-from sim_backend.fake_site import Domain
-from sim_backend.fault_runs import CONVERGE_S, FaultRun, loop_settings, run_seed
-from sim_backend.fault_script import (
+from sim_backend.fakes.host import Domain
+from sim_backend.fakes.hypervisor import FakeHypervisor
+from sim_backend.faults.run import CONVERGE_S, FaultRun, loop_settings, run_seed
+from sim_backend.faults.script import (
     BUS_KINDS,
     FAULTS_MIN,
     HORIZON_S,
@@ -28,6 +28,7 @@ from sim_backend.fault_script import (
     Fault,
     write_script,
 )
+from sim_backend.loop.agent_shell import AgentShell
 from tests.extent import first
 
 SEEDS = range(20)

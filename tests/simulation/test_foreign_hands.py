@@ -6,17 +6,20 @@ from typing import Any
 
 import pytest
 
-from agents.settings import AgentSettings
-from daemons.controller import Controller
-from daemons.records import JobRecord
-from daemons.settings import ControllerSettings, PolicyChoice
-from shared.model import ActionKind, Job, JobPhase, Node, Stage, VmState
-from sim_backend.closed_loop import ClosedLoop, LoopSettings
-from sim_backend.fault_hands import SHARE, TURN, Hand, HandChecks, draw_hands
-from sim_backend.fault_runs import run_seed
-from sim_backend.fault_script import write_script
-from sim_backend.foreign_hands import ForeignHands
-from sim_backend.invariants import Checker
+from agents.core.settings import AgentSettings
+from daemons.controller.core.controller import Controller
+from daemons.values.records.cluster import JobRecord
+from daemons.values.settings import ControllerSettings, PolicyChoice
+from shared.values.actions import ActionKind
+from shared.values.jobs import Job, JobPhase, Stage
+from shared.values.nodes import Node
+from shared.values.vms import VmState
+from sim_backend.fakes.drift import ForeignHands
+from sim_backend.faults.drift import SHARE, TURN, Hand, HandChecks, draw_hands
+from sim_backend.faults.invariants.checker import Checker
+from sim_backend.faults.run import run_seed
+from sim_backend.faults.script import write_script
+from sim_backend.loop.closed_loop import ClosedLoop, LoopSettings
 
 NODES = tuple(Node(f"n{index}", 2, 1_000.0, 2_000) for index in range(3))
 VM, WORK = "j#0", 400_000.0

@@ -7,10 +7,9 @@ from typing import Any
 
 import pytest
 
-from daemons.controller import Controller
-from daemons.settings import ControllerSettings, PolicyChoice, PowerSettings
-from shared.agreement import Agreement, EnvironmentState, Setup, SetupPolicy, WorkloadType
-from shared.messages import (
+from daemons.controller.core.controller import Controller
+from daemons.values.settings import ControllerSettings, PolicyChoice, PowerSettings
+from shared.protocol.operator_messages import (
     ActivateEnvironment,
     CreateEnvironment,
     DeactivateEnvironment,
@@ -18,9 +17,13 @@ from shared.messages import (
     RepairNode,
     Request,
 )
-from shared.model import Handover, Job, Node, NodeService, PowerOperation, SetupStep, Stage, VmState, workload_of
-from sim_backend.closed_loop import ClosedLoop, LoopSettings
-from sim_backend.fake_power import HostPower
+from shared.values.agreement import Agreement, EnvironmentState, WorkloadType
+from shared.values.host_setup import Setup, SetupPolicy
+from shared.values.jobs import Job, Stage, workload_of
+from shared.values.nodes import Handover, Node, NodeService, PowerOperation, SetupStep
+from shared.values.vms import VmState
+from sim_backend.fakes.power import HostPower
+from sim_backend.loop.closed_loop import ClosedLoop, LoopSettings
 
 NODES = [Node(f"n{index}", 4, 1_000.0, 4_000, mac_addresses=(f"02:00:00:00:00:0{index}",)) for index in range(4)]
 WIPE = Setup(SetupPolicy.WIPE)

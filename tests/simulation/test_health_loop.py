@@ -9,23 +9,24 @@ from typing import Any
 
 import pytest
 
-from agents.agent import Agent
-from agents.settings import AgentSettings
-from daemons.controller import Controller
-from daemons.settings import ControllerSettings, PolicyChoice
-from daemons.web_entry import WebEntry
-from shared.effects import Effect, Input, Probed, Publish
-from shared.health import Probe, ProbeKind
-from shared.messages import Happened
-from shared.model import Node, VmState
-from shared.webapp import Flow, WebApp
-from sim_backend.app_invariants import vms_of
-from sim_backend.closed_loop import ClosedLoop, LoopSettings
-from sim_backend.demand import constant
-from sim_backend.fault_runs import run_script
-from sim_backend.fault_script import write_environments, write_script
-from sim_backend.shells import ControllerShell
-from sim_backend.web_site import TrueFlow, TrueWeb
+from agents.core.agent import Agent
+from agents.core.settings import AgentSettings
+from daemons.controller.core.controller import Controller
+from daemons.controller.state.web_app import WebEntry
+from daemons.values.settings import ControllerSettings, PolicyChoice
+from shared.ports.effects import Effect, Input, Probed, Publish
+from shared.protocol.messages import Happened
+from shared.values.health import Probe, ProbeKind
+from shared.values.nodes import Node
+from shared.values.vms import VmState
+from shared.values.web_app import Flow, WebApp
+from sim_backend.faults.invariants.apps import vms_of
+from sim_backend.faults.run import run_script
+from sim_backend.faults.script import write_environments, write_script
+from sim_backend.loop.closed_loop import ClosedLoop, LoopSettings
+from sim_backend.loop.shells import ControllerShell
+from sim_backend.world.demand import constant
+from sim_backend.world.web_site import TrueFlow, TrueWeb
 
 NODES = [Node(f"n{index}", 4, 1_000.0, 4_000) for index in range(4)]
 WORK_MCYCLES = 40.0

@@ -14,25 +14,25 @@ import pytest
 from click.testing import CliRunner
 from msgspec import structs
 
-from daemons import decide
-from daemons.alteration import Alteration
+from daemons.cli.commands.snapshot_replay import Found, compare_all
 from daemons.cli.main import main
-from daemons.cli.snapshot_replay import Found, compare_all
-from daemons.records import DecisionRecord
-from daemons.replay import OldShelf, differences
-from daemons.saved_requests import from_bytes
-from daemons.settings import ControllerSettings
+from daemons.decision import pipeline
+from daemons.decision.overrides import Alteration
+from daemons.decision.replay import OldShelf, differences
+from daemons.decision.request_codec import from_bytes
+from daemons.decision.tables.memory import MemoryShelf
 from daemons.store import Retention, SqlStore
 from daemons.store.bodies import from_body, to_body
 from daemons.store.reading import reading
 from daemons.store.retention import DAY_S
-from daemons.tables import MemoryShelf
-from shared.clock import ManualClock
-from shared.decision import Change, ChangeKind, Reason, ReasonCode, Refusal, Slowed
-from sim_backend.what_if.log import read_log
-from sim_backend.what_if.runs import simulate
+from daemons.values.records.cluster import DecisionRecord
+from daemons.values.settings import ControllerSettings
+from shared.base.clock import ManualClock
+from shared.policy_api.decision import Change, ChangeKind, Reason, ReasonCode, Refusal, Slowed
+from sim_backend.history.log import read_log
+from sim_backend.history.runs import simulate
 from tests.simulation.recorded_span import EPOCH_S, record_span
-from tests.unit.store_samples import sqlite_url
+from tests.support.store_samples import sqlite_url
 
 HOURS = 1.5
 TO_S = EPOCH_S + 3_600.0 * HOURS + 1.0
@@ -106,7 +106,7 @@ def test_whatever_is_rewritten_in_a_decision_is_found(recorded_store: Path) -> N
     assert body is not None
     assert record.provisioning is not None
     saved = from_bytes(body, "snapshot")
-    outcome = decide.run(saved.request, OldShelf(MemoryShelf(), saved.header))
+    outcome = pipeline.run(saved.request, OldShelf(MemoryShelf(), saved.header))
     gains = tuple(record.gains)
     gain, nodes = gains[0], record.provisioning
     change = Change("z", 1, ChangeKind.SUSPEND, (), Reason(ReasonCode.OPERATOR))

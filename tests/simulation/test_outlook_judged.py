@@ -8,9 +8,9 @@ import math
 import pytest
 
 from daemons.models.outlook import outlook_of
-from shared.decision import Outlook, PlacementDecision
-from shared.plugins import find_policy
-from shared.snapshot import Snapshot
+from shared.policy_api.decision import Outlook, PlacementDecision
+from shared.policy_api.snapshot import Snapshot
+from shared.ports.plugins import find_policy
 from tests.extent import first
 from tests.simulation.place_instances import mixed_instance, small_instance
 from tests.simulation.place_judge import Places, best_utility, counts, current, predict

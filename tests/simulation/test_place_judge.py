@@ -8,10 +8,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from shared.costs import COSTS
-from shared.decision import Change, ChangeKind, PlacementDecision, Reason, ReasonCode, Refusal
-from shared.model import Allotment, Constraint, ConstraintKind, Stage
-from shared.snapshot import Snapshot, WorkloadState
+from shared.policy_api.decision import Change, ChangeKind, PlacementDecision, Reason, ReasonCode, Refusal
+from shared.policy_api.snapshot import Snapshot, WorkloadState
+from shared.values.jobs import Allotment, Constraint, ConstraintKind, Stage
+from shared.values.operation_costs import COSTS
 from sim_backend.conformance.clusters import NodeRow, WorkRow, snapshot
 from tests.extent import first
 from tests.simulation.place_instances import CYCLE_S, NOW_S, experiment_one, small_instance

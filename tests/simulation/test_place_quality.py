@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from shared.costs import COSTS
-from shared.decision import ChangeKind, PlacementDecision, ReasonCode
-from shared.model import Constraint, ConstraintKind
-from shared.plugins import find_policy
-from shared.snapshot import Snapshot, WorkloadState
+from shared.policy_api.decision import ChangeKind, PlacementDecision, ReasonCode
+from shared.policy_api.snapshot import Snapshot, WorkloadState
+from shared.ports.plugins import find_policy
+from shared.values.jobs import Constraint, ConstraintKind
+from shared.values.operation_costs import COSTS
 from sim_backend.conformance.clusters import NodeRow, WorkRow, snapshot
 from tests.extent import first
 from tests.simulation.place_instances import (

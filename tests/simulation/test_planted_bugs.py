@@ -8,20 +8,21 @@ from typing import Any
 
 import pytest
 
-from agents.agent import Agent
-from agents.settings import AgentSettings
-from daemons.controller import Controller
-from daemons.entries import NodeEntry
-from daemons.records import Deleted, JobRecord
-from daemons.settings import ControllerSettings
-from shared.effects import Acknowledge, Effect, Input, LeadTaken, Publish, Received, Written
-from shared.messages import Reply, Report
-from shared.model import Action, ActionKind, NodeCondition, Outcome
-from sim_backend.closed_loop import LoopSettings
-from sim_backend.fake_hypervisor import FakeHypervisor
-from sim_backend.fake_site import Operation
-from sim_backend.fault_runs import run_seed
-from sim_backend.memory_store import MemoryStore
+from agents.core.agent import Agent
+from agents.core.settings import AgentSettings
+from daemons.controller.core.controller import Controller
+from daemons.controller.state.entries import NodeEntry
+from daemons.values.records.cluster import Deleted, JobRecord
+from daemons.values.settings import ControllerSettings
+from shared.ports.effects import Acknowledge, Effect, Input, LeadTaken, Publish, Received, Written
+from shared.protocol.messages import Reply, Report
+from shared.values.actions import Action, ActionKind, Outcome
+from shared.values.nodes import NodeCondition
+from sim_backend.fakes.host import Operation
+from sim_backend.fakes.hypervisor import FakeHypervisor
+from sim_backend.fakes.store import MemoryStore
+from sim_backend.faults.run import run_seed
+from sim_backend.loop.closed_loop import LoopSettings
 from tests.extent import only
 
 SEEDS_MAX = 40

@@ -6,15 +6,15 @@ import math
 
 import pytest
 
-from agents.settings import AgentSettings
-from daemons.records import CostRecord
-from daemons.settings import ControllerSettings, Draw, PowerSettings, PriceSettings
-from shared.effects import Effect, Publish
-from shared.errors import InvalidValue
-from shared.messages import Happened
-from shared.model import Node
-from sim_backend.closed_loop import ClosedLoop, LoopSettings
-from sim_backend.fake_prices import DAY_S, PUBLISHED_S, FakePrices, FeedFault
+from agents.core.settings import AgentSettings
+from daemons.values.records.cluster import CostRecord
+from daemons.values.settings import ControllerSettings, Draw, PowerSettings, PriceSettings
+from shared.base.errors import InvalidValue
+from shared.ports.effects import Effect, Publish
+from shared.protocol.messages import Happened
+from shared.values.nodes import Node
+from sim_backend.fakes.price_feed import DAY_S, PUBLISHED_S, FakePrices, FeedFault
+from sim_backend.loop.closed_loop import ClosedLoop, LoopSettings
 
 HOUR_S = 3600.0
 CYCLE_S = 900.0

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from shared.model import JobPhase
-from tests.unit.operator_rig import Rig
+from shared.values.jobs import JobPhase
+from tests.support.operator_harness import Rig
 
 TRUE_IO = 0.6
 JOB = """

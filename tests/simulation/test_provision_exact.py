@@ -7,15 +7,15 @@ from collections.abc import Sequence
 import pytest
 from scipy.stats import binom  # type: ignore[import-untyped]  # scipy has no types of its own
 
+from daemons.capacity.provisioning.arrivals import poisson_arrivals
+from daemons.capacity.provisioning.file import Given
+from daemons.capacity.provisioning.monte_carlo import Estimate, Outcome, simulate
+from daemons.capacity.provisioning.problem import period_of, problem_of
 from daemons.models.deadline.evaluation import Evaluation, evaluate
 from daemons.models.deadline.problem import DeadlineProblem
 from daemons.models.deadline.rules import METHODS, TableSpec
 from daemons.models.deadline.tables import build
-from sim_backend.experiments.provisioning_problem import period_of, problem_of
-from sim_backend.experiments.provisioning_settings import SHAPES, thesis
-from sim_backend.provision_arrivals import poisson_arrivals
-from sim_backend.provision_file import Given
-from sim_backend.provision_monte_carlo import Estimate, Outcome, simulate
+from sim_backend.experiments.provisioning.settings import SHAPES, thesis
 
 RUNS, FEWER_RUNS = 100_000, 20_000
 THESIS = "increasing"  # the cost function under which there are as many runs as that

@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from sim_backend.experiments.provisioning_series import read_scenario
-from sim_backend.provision_arrivals import ArrivalProcess, poisson_arrivals, thesis_arrivals
-from sim_backend.provision_file import Scenario
-from sim_backend.provision_monte_carlo import Period, Sizes, simulate, wilson
+from daemons.capacity.provisioning.arrivals import ArrivalProcess, poisson_arrivals, thesis_arrivals
+from daemons.capacity.provisioning.file import Scenario
+from daemons.capacity.provisioning.monte_carlo import Period, Sizes, simulate, wilson
+from daemons.capacity.provisioning.series import read_scenario
 from tests.extent import first
 
 EXAMPLE = Path(__file__).parents[2] / "examples/provision-thesis.toml"

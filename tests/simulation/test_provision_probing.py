@@ -7,11 +7,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from daemons.capacity.provisioning.file import Scenario
+from daemons.capacity.provisioning.problem import problem_of
+from daemons.capacity.provisioning.series import read_scenario
 from daemons.models.deadline.capacity import capacity
-from sim_backend.experiments.provisioning_problem import problem_of
-from sim_backend.experiments.provisioning_series import read_scenario
-from sim_backend.provision_file import Scenario
-from sim_backend.provision_probing import (
+from sim_backend.experiments.provisioning.probing import (
     capacity_by_chance,
     finished_share,
     jobs_after,

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from sim_backend.experiments import apc_equal, apc_hypothetical, apc_mixed, apc_random
-from sim_backend.experiments.apc import PAPER
-from sim_backend.experiments.apc_runs import utility
-from sim_backend.experiments.apc_settings import (
+from sim_backend.experiments.apc import equal, hypothetical, mixed, random
+from sim_backend.experiments.apc.paper import PAPER
+from sim_backend.experiments.apc.runs import utility
+from sim_backend.experiments.apc.settings import (
     APC,
     APC_STARTS,
     EDF,
@@ -45,17 +45,17 @@ def by_id(rows: Sequence[Row]) -> dict[str, Row]:
 
 
 @pytest.fixture(scope="module")
-def one() -> Sequence[apc_hypothetical.Played]:
+def one() -> Sequence[hypothetical.Played]:
     """Both scenarios of Experiment One."""
-    return [apc_hypothetical.play_one(scenario) for scenario in apc_hypothetical.SCENARIOS]
+    return [hypothetical.play_one(scenario) for scenario in hypothetical.SCENARIOS]
 
 
 # --- Experiment One ----------------------------------------------------------------------------------------------
 
 
-def test_one_decides_as_the_paper(one: Sequence[apc_hypothetical.Played]) -> None:
+def test_one_decides_as_the_paper(one: Sequence[hypothetical.Played]) -> None:
     """S1 leaves J1 alone in cycle 2, S2 halves it for J2, with the stated utilities."""
-    rows = by_id(apc_hypothetical.rows_one(one))
+    rows = by_id(hypothetical.rows_one(one))
     assert broken(list(rows.values())) == []
     assert rows["one.S1.P1"].ours == "0.6958 / 0.6958"
     assert rows["one.S1.P2"].ours == "0.7000 / 0.6875"
@@ -68,7 +68,7 @@ def test_one_decides_as_the_paper(one: Sequence[apc_hypothetical.Played]) -> Non
     )
 
 
-def test_one_tells_every_cycle_until_all_jobs_end(one: Sequence[apc_hypothetical.Played]) -> None:
+def test_one_tells_every_cycle_until_all_jobs_end(one: Sequence[hypothetical.Played]) -> None:
     """Work done and left add up, no cycle is missing, and nobody is given more than the node has."""
     for played in one:
         assert all(end is not None for end in played.ends_s.values())
@@ -88,13 +88,13 @@ def test_one_tells_every_cycle_until_all_jobs_end(one: Sequence[apc_hypothetical
 def test_two_leaves_identical_jobs_alone() -> None:
     """Given a queue of identical jobs, then nobody is suspended or moved, and all rivals end the same jobs at the same
     times."""
-    seed = apc_equal.play_two(1, 200)
+    seed = equal.play_two(1, 200)
     for rival in (APC, APC_STARTS):
         ran = seed.ran[rival.label]
         assert max(cycle.jobs for cycle in ran.cycles) > 80
         assert set(ran.operations) <= {"start", "resize"}
         assert max(cycle.placed for cycle in ran.cycles) == 75
-    rows = by_id(apc_equal.rows_two([seed]))
+    rows = by_id(equal.rows_two([seed]))
     assert all(row.holds for key, row in rows.items() if key.startswith("two.same"))
     assert rows["two.best"].holds
     assert rows["two.completed"].holds is False  # of 200 jobs: the row does not pass for everything
@@ -103,13 +103,13 @@ def test_two_leaves_identical_jobs_alone() -> None:
 @pytest.mark.accept
 def test_three_prefers_tight_goals() -> None:
     """Given jobs that differ in their goals alone, then the least utility at the tightest is not below that of FCFS."""
-    seed = apc_equal.play_three(0, 150)
+    seed = equal.play_three(0, 150)
     ours, other = seed.ran[APC.label], seed.ran[FCFS.label]
     assert len(ours.completed) == len(other.completed) == 150
-    assert {apc_equal.factor_of(run) for run in ours.runs} == set(FACTORS)
-    least = apc_equal.least_utility(ours, 1.9)
-    assert least >= apc_equal.least_utility(other, 1.9) - 0.005
-    assert least == min(utility(run) for run in ours.completed if apc_equal.factor_of(run) == 1.9)
+    assert {equal.factor_of(run) for run in ours.runs} == set(FACTORS)
+    least = equal.least_utility(ours, 1.9)
+    assert least >= equal.least_utility(other, 1.9) - 0.005
+    assert least == min(utility(run) for run in ours.completed if equal.factor_of(run) == 1.9)
 
 
 # --- Experiment Four ---------------------------------------------------------------------------------------------
@@ -118,7 +118,7 @@ def test_three_prefers_tight_goals() -> None:
 @pytest.mark.accept
 def test_four_ends_with_so_many_completions() -> None:
     """Given a crowded cluster, then each is judged by the first jobs that it completed, and FCFS is the worst."""
-    outcomes = [apc_random.play_four(0, 50.0, rival, 150) for rival in (APC, EDF, FCFS)]
+    outcomes = [random.play_four(0, 50.0, rival, 150) for rival in (APC, EDF, FCFS)]
     assert all(150 <= len(each.done) < 160 for each in outcomes)
     met = {each.label: each.met_percent for each in outcomes}
     assert met["FCFS"] <= min(met["APC"], met["EDF"])
@@ -130,12 +130,12 @@ def test_four_draws_the_same_jobs_at_every_rate() -> None:
     slow, fast = jobs_four(3, 400.0, 50), jobs_four(3, 50.0, 50)
     assert [job.stages for job in slow] == [job.stages for job in fast]
     assert [job.submit_s for job in slow] == pytest.approx([8 * job.submit_s for job in fast])
-    runs = apc_random.play_four(3, 400.0, FCFS, 30).done
+    runs = random.play_four(3, 400.0, FCFS, 30).done
     jobs = {job.name: job for job in jobs_four(3, 400.0)}
     for run in runs:
         shortest_s = jobs[run.name].work_mcycles / jobs[run.name].max_mhz
-        assert (run.goal_s or 0.0) - run.submit_s == pytest.approx(apc_random.factor_of(run) * shortest_s)
-    assert {apc_random.factor_of(run) for run in runs} == set(RANDOM_FACTORS)
+        assert (run.goal_s or 0.0) - run.submit_s == pytest.approx(random.factor_of(run) * shortest_s)
+    assert {random.factor_of(run) for run in runs} == set(RANDOM_FACTORS)
 
 
 # --- Experiment Five ---------------------------------------------------------------------------------------------
@@ -151,10 +151,10 @@ def test_five_values_cpu_as_figure_18() -> None:
 @pytest.mark.accept
 def test_five_equalises() -> None:
     """Given more jobs than fit beside the web application's best, then both end at one utility."""
-    ran = apc_mixed.play_five(1, 130, 0)
-    shared = [cycle for cycle in ran.cycles if apc_mixed.contended(cycle)]
+    ran = mixed.play_five(1, 130, 0)
+    shared = [cycle for cycle in ran.cycles if mixed.contended(cycle)]
     assert shared
-    assert max(map(apc_mixed.gap, shared)) <= apc_mixed.EQUAL
+    assert max(map(mixed.gap, shared)) <= mixed.EQUAL
     assert ran.cycles[0].web_mhz == pytest.approx(WEB_MAX_MHZ)
     assert max(cycle.jobs_mhz for cycle in shared) <= 75 * JOB_MHZ
 

@@ -13,12 +13,12 @@ import click
 import pytest
 from click.testing import CliRunner
 
+from daemons.capacity.process_pool import Work, run_all
 from daemons.cli.main import main
-from shared.errors import InvalidInput, Problem
+from shared.base.errors import InvalidInput, Problem
 from sim_backend.commands.reproduce import command_of
 from sim_backend.experiments import catalogue
-from sim_backend.experiments.claims import Experiment, Paper, Row, Work, within
-from sim_backend.experiments.pool import run_all
+from sim_backend.experiments.claims import Experiment, Paper, Row, within
 
 KEYS = {"id", "what", "paper", "ours", "holds", "why"}
 

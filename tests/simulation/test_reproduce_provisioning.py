@@ -8,11 +8,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from sim_backend.experiments import provisioning_costs, provisioning_rows, provisioning_runs
+from daemons.capacity.provisioning.series import read_scenario
 from sim_backend.experiments.catalogue import Reproduction, paper, reproduce
 from sim_backend.experiments.claims import Row
-from sim_backend.experiments.provisioning_series import read_scenario
-from sim_backend.experiments.provisioning_settings import AWARE, HEURISTIC, SHAPES, thesis
+from sim_backend.experiments.provisioning import costs as provisioning_costs
+from sim_backend.experiments.provisioning import rows as provisioning_rows
+from sim_backend.experiments.provisioning import runs
+from sim_backend.experiments.provisioning.settings import AWARE, HEURISTIC, SHAPES, thesis
 
 # What the thesis says and what is not so, each with its reason in the row.
 NOT_SO = {
@@ -46,7 +48,7 @@ def test_the_settings_are_the_example() -> None:
 
 def test_arrivals() -> None:
     """Every claim on arrivals, with three seeds."""
-    rows = by_id(provisioning_rows.rows_arrivals([provisioning_runs.play_streams(seed) for seed in range(3)]))
+    rows = by_id(provisioning_rows.rows_arrivals([runs.play_streams(seed) for seed in range(3)]))
     assert [row.id for row in rows.values() if not row.holds] == []
     assert rows["5.2.fit"].ours == "2.0000, 0.5000, 2.0000"
 
@@ -54,14 +56,14 @@ def test_arrivals() -> None:
 @pytest.mark.accept
 def test_whole_seconds_make_more_arrivals() -> None:
     """Given gaps of 66 s on average, then a clock without fractions makes the difference of Table 5.1."""
-    streams = [provisioning_runs.play_streams(seed, 30) for seed in range(2)]
+    streams = [runs.play_streams(seed, 30) for seed in range(2)]
     assert np.mean([each.mean for each in streams]) == pytest.approx(870.6, abs=4.0)
     assert np.mean([each.whole_seconds for each in streams]) == pytest.approx(878.4, abs=4.0)
 
 
 def test_capacities() -> None:
     """The thesis's 9 and 3 are not what 99.99 % allows, and four servers are the fewest."""
-    found = provisioning_runs.play_capacities(1)
+    found = runs.play_capacities(1)
     rows = by_id(provisioning_rows.rows_capacities([found]))
     assert found.finish == pytest.approx((0.9702, 0.98434), abs=5e-5)
     assert {row.id for row in rows.values() if not row.holds} == {"5.12.g84", "5.12.g85"}

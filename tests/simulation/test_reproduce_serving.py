@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from shared.errors import InvalidInput
-from sim_backend.experiments.phoenixcloud_demand import draw_demand, play_demand, rows_demand, work_demand
-from sim_backend.experiments.phoenixcloud_serving import (
+from shared.base.errors import InvalidInput
+from sim_backend.experiments.coordination.demand import draw_demand, play_demand, rows_demand, work_demand
+from sim_backend.experiments.coordination.serving import (
     ALONE_S,
     FULL_PER_S,
     LOADS,

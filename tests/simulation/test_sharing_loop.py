@@ -7,14 +7,15 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from daemons.records import DecisionRecord
-from shared.costs import COSTS
-from shared.loading import IO, Loading
-from shared.model import Job, Node, Stage
-from sim_backend.closed_loop import ClosedLoop, replay_settings
-from sim_backend.direct import run_direct
-from sim_backend.figures import ReplayFigures
-from sim_backend.workloads import with_io_noise
+from daemons.values.records.cluster import DecisionRecord
+from shared.values.jobs import Job, Stage
+from shared.values.load_vector import IO, Loading
+from shared.values.nodes import Node
+from shared.values.operation_costs import COSTS
+from sim_backend.loop.closed_loop import ClosedLoop, replay_settings
+from sim_backend.replay.engine import run_direct
+from sim_backend.replay.workloads import with_io_noise
+from sim_backend.world.figures import ReplayFigures
 from tests.extent import first
 
 COMPOSED = {"sharing": "composed"}

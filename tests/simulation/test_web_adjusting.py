@@ -8,20 +8,21 @@ from typing import Any
 
 import pytest
 
-from agents.settings import AgentSettings
-from daemons.adjusting import units_wanted
-from daemons.controller import Controller
-from daemons.settings import BalancerSettings, ControllerSettings, PolicyChoice
-from daemons.web_entry import WebEntry
-from shared.agreement import Agreement, Granularity, Scheduling, VmTemplate, WebTerms, WorkloadType
-from shared.messages import ActivateEnvironment, CreateEnvironment
-from shared.model import Node, VmState
-from shared.webapp import Flow, Serving, WebApp
-from sim_backend.app_invariants import vms_of
-from sim_backend.closed_loop import ClosedLoop, LoopSettings
-from sim_backend.demand import Demand, constant, steps
-from sim_backend.fault_runs import run_seed
-from sim_backend.web_site import TrueFlow, TrueWeb
+from agents.core.settings import AgentSettings
+from daemons.controller.core.controller import Controller
+from daemons.controller.state.web_app import WebEntry
+from daemons.controller.web.autoscaling import units_wanted
+from daemons.values.settings import BalancerSettings, ControllerSettings, PolicyChoice
+from shared.protocol.operator_messages import ActivateEnvironment, CreateEnvironment
+from shared.values.agreement import Agreement, Granularity, Scheduling, VmTemplate, WebTerms, WorkloadType
+from shared.values.nodes import Node
+from shared.values.vms import VmState
+from shared.values.web_app import Flow, Serving, WebApp
+from sim_backend.faults.invariants.apps import vms_of
+from sim_backend.faults.run import run_seed
+from sim_backend.loop.closed_loop import ClosedLoop, LoopSettings
+from sim_backend.world.demand import Demand, constant, steps
+from sim_backend.world.web_site import TrueFlow, TrueWeb
 from tests.extent import first
 
 NODES = [Node(f"n{index}", 4, 1_000.0, 4_000) for index in range(6)]

@@ -6,15 +6,17 @@ import math
 
 import pytest
 
-from daemons.controller import Controller
-from daemons.settings import ControllerSettings, PolicyChoice
-from daemons.web_entry import WebEntry, utility_of
-from shared.model import Job, Node, Stage, VmState
-from shared.webapp import Flow, WebApp
-from sim_backend.app_invariants import vms_of
-from sim_backend.closed_loop import ClosedLoop, LoopSettings
-from sim_backend.demand import constant, steps
-from sim_backend.web_site import TrueFlow, TrueWeb
+from daemons.controller.core.controller import Controller
+from daemons.controller.state.web_app import WebEntry, utility_of
+from daemons.values.settings import ControllerSettings, PolicyChoice
+from shared.values.jobs import Job, Stage
+from shared.values.nodes import Node
+from shared.values.vms import VmState
+from shared.values.web_app import Flow, WebApp
+from sim_backend.faults.invariants.apps import vms_of
+from sim_backend.loop.closed_loop import ClosedLoop, LoopSettings
+from sim_backend.world.demand import constant, steps
+from sim_backend.world.web_site import TrueFlow, TrueWeb
 
 NODES = [Node(f"n{index}", 4, 1_000.0, 4_000) for index in range(3)]
 WORK_MCYCLES = 40.0

@@ -7,18 +7,19 @@ from itertools import pairwise
 
 import pytest
 
-from agents.settings import AgentSettings
-from daemons.controller import Controller
-from daemons.local_time import weekly
-from daemons.settings import ControllerSettings, PolicyChoice, WindowSettings
-from daemons.web_entry import utility_of
-from shared.effects import Effect, Publish
-from shared.messages import Happened
-from shared.model import Job, Node, Stage
-from shared.webapp import Flow, WebApp
-from sim_backend.closed_loop import ClosedLoop, LoopSettings
-from sim_backend.demand import steps
-from sim_backend.web_site import TrueFlow, TrueWeb
+from agents.core.settings import AgentSettings
+from daemons.controller.core.controller import Controller
+from daemons.controller.state.web_app import utility_of
+from daemons.values.calendar import weekly
+from daemons.values.settings import ControllerSettings, PolicyChoice, WindowSettings
+from shared.ports.effects import Effect, Publish
+from shared.protocol.messages import Happened
+from shared.values.jobs import Job, Stage
+from shared.values.nodes import Node
+from shared.values.web_app import Flow, WebApp
+from sim_backend.loop.closed_loop import ClosedLoop, LoopSettings
+from sim_backend.world.demand import steps
+from sim_backend.world.web_site import TrueFlow, TrueWeb
 from tests.extent import first
 
 HOUR_S, CYCLE_S = 3_600.0, 900.0

@@ -7,7 +7,8 @@ from collections import defaultdict
 from collections.abc import Callable
 from random import Random
 
-from shared.messages import BUSY, Reply, Request
+from shared.protocol.messages import Reply
+from shared.protocol.operator_messages import BUSY, Request
 from tests.integration.harness import CLOCK, RESEND_S, Operator
 
 AGAIN_S = 0.5  # while there is no broker an answer is missing at once

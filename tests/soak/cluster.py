@@ -15,9 +15,9 @@ from typing import Any, TypeVar
 import pytest
 
 from shared.bus.broker_setup import Account, definitions
-from shared.messages import SubmitJob
-from shared.model import Job, Stage
-from shared.shell import BEGIN_ANEW
+from shared.protocol.operator_messages import SubmitJob
+from shared.runtime.shell import BEGIN_ANEW
+from shared.values.jobs import Job, Stage
 from tests.browser.town import JANE, PEOPLE_PASSWORD, PORTAL_USER, Town
 from tests.integration.harness import CLOCK, OPERATOR, PAUSE_S, Process, merged, user_url
 from tests.integration.private_broker import PrivateBroker

@@ -14,11 +14,11 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from daemons.main import DAEMON, ControllerShell, build, check, serve_metrics
-from daemons.power import make_driver
-from shared import startup
-from shared.config import ControllerConfig
-from shared.lanes import Lane
+from daemons.config.controller import ControllerConfig
+from daemons.drivers.power import make_driver
+from daemons.service.main import DAEMON, ControllerShell, build, check, serve_metrics
+from shared.runtime import startup
+from shared.runtime.lanes import Lane
 
 
 class Pruner:

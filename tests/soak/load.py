@@ -15,15 +15,25 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
 
-from shared import startup
-from shared.bus import topology
-from shared.codec import encode
-from shared.errors import BusUnavailable, Infeasible
-from shared.messages import AdoptVm, CancelJob, DrainNode, ForgetVm, HoldJob, Query, SubmitJob, SubmitWeb, WebReport
-from shared.model import Job, Stage
-from shared.ports import Bus
-from shared.webapp import Flow, FlowSample, WebApp
-from sim_backend.fake_server import FakeControl
+from shared.base.errors import BusUnavailable, Infeasible
+from shared.ports.bus import Bus
+from shared.protocol import topology
+from shared.protocol.codec import encode
+from shared.protocol.messages import WebReport
+from shared.protocol.operator_messages import (
+    AdoptVm,
+    CancelJob,
+    DrainNode,
+    ForgetVm,
+    HoldJob,
+    Query,
+    SubmitJob,
+    SubmitWeb,
+)
+from shared.runtime import startup
+from shared.values.jobs import Job, Stage
+from shared.values.web_app import Flow, FlowSample, WebApp
+from sim_backend.fake_server.control import FakeControl
 from tests.integration.harness import CLOCK, OPERATOR, user_url
 from tests.security.server import unverified
 from tests.soak.asking import Asker, Times, Worker

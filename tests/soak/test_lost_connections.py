@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from shared.bus import topology
+from shared.protocol import topology
 from tests.integration.harness import CLOCK, Process
 from tests.integration.private_broker import PrivateBroker
 from tests.integration.scene import LIMIT_S, Scene, log_lines, scene

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from typing import Any, Protocol, cast
 
-from shared.errors import InvalidInput, Problem
+from shared.base.errors import InvalidInput, Problem
 
 EventCallback = Callable[..., None]
 EVENTS_AGAIN_S = 0.1

@@ -15,9 +15,9 @@ from agents.hypervisors.libvirt.driver import LibvirtHypervisor
 from agents.hypervisors.libvirt.site import Site
 from agents.hypervisors.libvirt.statistics import Reader
 from agents.hypervisors.libvirt.templates import Template
-from shared import startup
-from shared.agent_config import AgentConfig, CopyStorage, LibvirtKeys
-from shared.errors import InvalidInput, Problem
+from shared.base.errors import InvalidInput, Problem
+from shared.config.agent import AgentConfig, CopyStorage, LibvirtKeys
+from shared.runtime import startup
 
 MHZ_UNKNOWN = 1_000.0
 

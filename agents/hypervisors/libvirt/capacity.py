@@ -15,9 +15,9 @@ from agents.hypervisors.libvirt.binding import Connection
 from agents.hypervisors.libvirt.codes import LIST_ACTIVE
 from agents.hypervisors.libvirt.domain_xml import Tuning
 from agents.hypervisors.libvirt.errors import Declined, telling
-from shared.agent_config import LibvirtKeys
-from shared.errors import TransientError
-from shared.model import Ability, Node
+from shared.base.errors import TransientError
+from shared.config.agent import LibvirtKeys
+from shared.values.nodes import Ability, Node
 
 PERIOD_US = 100_000
 QUOTA_US_MIN = 1_000
@@ -154,7 +154,7 @@ def abilities_of(features: Features, has_images: bool) -> tuple[Ability, ...]:
 
 
 def _has(conn: Connection, errors: type[Exception], capabilities: ET.Element) -> tuple[str, ...]:
-    """What live migrations may need, as `shared.fit` has it."""
+    """What live migrations may need, as `shared.values.migration` has it."""
     found = {f"machine={one.text}" for one in capabilities.findall("guest/arch/machine")}
     found |= {f"machine={one.get('canonical')}" for one in capabilities.findall("guest/arch//machine[@canonical]")}
     found |= {f"cpu={one.text}" for one in capabilities.findall("host/cpu/model")}

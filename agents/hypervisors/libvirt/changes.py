@@ -11,8 +11,9 @@ from dataclasses import dataclass, field
 
 from agents.hypervisors.libvirt.codes import RESUMED_MIGRATED, STARTED_MIGRATED, Lifecycle, Stopped
 from agents.hypervisors.libvirt.statistics import Seen
-from shared.effects import GuestChanged
-from shared.model import LIVE_STATES, GuestChange, VmState
+from shared.ports.effects import GuestChanged
+from shared.values.actions import GuestChange
+from shared.values.vms import LIVE_STATES, VmState
 
 GRACE_S = 2.0  # for the event that tells how a VM went
 EVENTS_KEPT = 8

@@ -18,7 +18,8 @@ from agents.hypervisors.answers import (
     other,
 )
 from agents.hypervisors.libvirt.statistics import Seen
-from shared.model import LIVE_STATES, Action, ActionKind, Outcome, VmState
+from shared.values.actions import Action, ActionKind, Outcome
+from shared.values.vms import LIVE_STATES, VmState
 
 
 @dataclass(frozen=True, slots=True)

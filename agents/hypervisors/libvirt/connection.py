@@ -12,8 +12,8 @@ from urllib.parse import urlsplit
 from agents.hypervisors.libvirt.binding import Connection, Module
 from agents.hypervisors.libvirt.codes import EventId
 from agents.hypervisors.libvirt.errors import Unavailable, telling
-from shared import logs
-from shared.errors import TrimtabError
+from shared.base.errors import TrimtabError
+from shared.runtime import logs
 
 KEEPALIVE_COUNT = 3
 RETRY_S = 1.0

@@ -36,8 +36,8 @@ class Disk:
 @dataclass(frozen=True, slots=True)
 class Facts:
     """What of a domain's XML is needed. `uses_nvram`: it keeps firmware variables in a file of its own. `needs`: what
-    it needs of a node that it is migrated to, as `shared.fit` has it; `shares`: its weight (0: none is said).
-    `definition`: digest of the definition of one that was adopted, see `digest`."""
+    it needs of a node that it is migrated to, as `shared.values.migration` has it; `shares`: its weight (0: none is
+    said). `definition`: digest of the definition of one that was adopted, see `digest`."""
 
     name: str
     uuid: str

@@ -1,4 +1,4 @@
-"""Implements `shared.ports.Hypervisor` with libvirt."""
+"""Implements `shared.ports.agent.Hypervisor` with libvirt."""
 
 from __future__ import annotations
 
@@ -20,11 +20,14 @@ from agents.hypervisors.libvirt.site import Answered, GivenUp, Site, Task, statu
 from agents.hypervisors.libvirt.statistics import Seen
 from agents.hypervisors.libvirt.under_way import FORGETTING, UnderWay
 from agents.hypervisors.workers import Workers
-from shared import fit, logs
-from shared.clock import SystemClock
-from shared.effects import GuestChanged, Operated
-from shared.errors import InvalidValue, TransientError, TrimtabError
-from shared.model import Action, ActionKind, Node, Outcome, VmState, VmStatus
+from shared.base.clock import SystemClock
+from shared.base.errors import InvalidValue, TransientError, TrimtabError
+from shared.ports.effects import GuestChanged, Operated
+from shared.runtime import logs
+from shared.values import migration
+from shared.values.actions import Action, ActionKind, Outcome
+from shared.values.nodes import Node
+from shared.values.vms import VmState, VmStatus
 
 OPERATIONS_MAX = 16  # under way at once; more wait
 ABORTS_MAX = 4
@@ -38,8 +41,8 @@ Nothing = Callable[[], None]
 
 
 class LibvirtHypervisor:
-    """See `shared.ports.Hypervisor`. What the node has of VMs is what libvirt says, with metadata that are kept with
-    each domain: an agent that comes anew finds all of it. `wake` is called when `poll` has something."""
+    """See `shared.ports.agent.Hypervisor`. What the node has of VMs is what libvirt says, with metadata that are kept
+    with each domain: an agent that comes anew finds all of it. `wake` is called when `poll` has something."""
 
     def __init__(self, site: Site, wake: Nothing, core_mhz_factor: float = 1.0) -> None:
         self._site, self._wake, self._core_mhz_factor = site, wake, core_mhz_factor
@@ -452,7 +455,7 @@ class LibvirtHypervisor:
             if site.features.save and site.features.migrate:
                 own = (node.core_mhz * self._core_mhz_factor, site.cpu.core_frac, site.cpu.cgroup, site.keys.partition)
                 capacity.write_card(conn, errors, site.keys.save_pool, Card(site.node, node.memory_mib, *own))
-            site.reader.host_cpu = fit.of_kind(node.migration_has, "cpu")
+            site.reader.host_cpu = migration.of_kind(node.migration_has, "cpu")
             site.reader.is_local = moved.is_local(site)
             found = site.reader.read(conn)
         has_images = any(seen.state is VmState.SUSPENDED for seen in found.values())

@@ -8,8 +8,8 @@ from enum import Enum
 from typing import TypeVar
 
 from agents.hypervisors.libvirt.codes import Error
-from shared.errors import ContractViolation, PermanentError, TransientError, TrimtabError
-from shared.model import Outcome
+from shared.base.errors import ContractViolation, PermanentError, TransientError, TrimtabError
+from shared.values.actions import Outcome
 
 TEXT_MAX = 400
 Reading = TypeVar("Reading")

@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass, fields
 from xml.etree import ElementTree as ET
 
-from shared.model import VmSpec, VmState
+from shared.values.vms import VmSpec, VmState
 
 URI = "https://trimtab.dev/libvirt/1"
 PREFIX = "trimtab"
@@ -24,10 +24,10 @@ class Meta:
     volume of its saved image, while it is suspended ("": it is not); `done`: the image that it was resumed from, should
     it still be there. `lent`: the node that goes on with its disk, which then is not removed here. `over`: how it ended
     ("": it has not, as far as was noted); `kept`: somebody saved it by hand, so that it is let go instead of being
-    removed. `disks`: the generation of its local disks, see `shared.model.Action`. `copied`: the names in the guest of
-    the disks that are copied to `lent`, comma-separated: their files here are of no more use once it lives there.
-    `autostart`: it is to start with its host, which is set where it lives; while it moves, nowhere. `stamps`: how its
-    disks were when its memory was saved, see `moved.stamps`.
+    removed. `disks`: the generation of its local disks, see `shared.values.actions.Action`. `copied`: the names in the
+    guest of the disks that are copied to `lent`, comma-separated: their files here are of no more use once it lives
+    there. `autostart`: it is to start with its host, which is set where it lives; while it moves, nowhere. `stamps`:
+    how its disks were when its memory was saved, see `moved.stamps`.
     """
 
     generation: int = 0

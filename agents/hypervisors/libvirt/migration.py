@@ -20,8 +20,9 @@ from agents.hypervisors.libvirt.operations import NO_META, Basic
 from agents.hypervisors.libvirt.saved_images import end_job
 from agents.hypervisors.libvirt.site import Answered, Site, Task, remove_volumes, undefine
 from agents.hypervisors.libvirt.statistics import Reader, Seen
-from shared.errors import TrimtabError
-from shared.model import LIVE_STATES, Action, Outcome, VmState, VmStatus
+from shared.base.errors import TrimtabError
+from shared.values.actions import Action, Outcome
+from shared.values.vms import LIVE_STATES, VmState, VmStatus
 
 ASKED_TIMES = 3
 ASKED_EVERY_S = 2.0

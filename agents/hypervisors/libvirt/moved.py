@@ -21,8 +21,8 @@ from agents.hypervisors.libvirt.errors import Declined, NotThere, telling
 from agents.hypervisors.libvirt.metadata import Meta
 from agents.hypervisors.libvirt.site import Answered, Site
 from agents.hypervisors.libvirt.statistics import Reader, Seen
-from shared.agent_config import CopyStorage
-from shared.model import Outcome
+from shared.config.agent import CopyStorage
+from shared.values.actions import Outcome
 
 
 def is_local(site: Site) -> domain_xml.IsLocal:

@@ -15,9 +15,10 @@ from agents.hypervisors.libvirt.metadata import Meta
 from agents.hypervisors.libvirt.site import Site, Task
 from agents.hypervisors.libvirt.statistics import Seen
 from agents.hypervisors.libvirt.storage import Disk
-from shared.agent_config import CloneMode
-from shared.errors import InvalidValue
-from shared.model import LIVE_STATES, Action, ActionKind, VmSpec, VmState, VmStatus
+from shared.base.errors import InvalidValue
+from shared.config.agent import CloneMode
+from shared.values.actions import Action, ActionKind
+from shared.values.vms import LIVE_STATES, VmSpec, VmState, VmStatus
 
 POLL_S = 0.1
 BROUGHT_TO_LIFE = LIVE_STATES | {VmState.ENDED, VmState.CRASHED}

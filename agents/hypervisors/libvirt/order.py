@@ -12,8 +12,8 @@ from agents.hypervisors.libvirt.metadata import Meta
 from agents.hypervisors.libvirt.operations import clear
 from agents.hypervisors.libvirt.site import Site
 from agents.hypervisors.libvirt.statistics import Reader, Seen
-from shared.errors import TrimtabError
-from shared.model import LIVE_STATES, VmState
+from shared.base.errors import TrimtabError
+from shared.values.vms import LIVE_STATES, VmState
 
 UNSURE = LIVE_STATES | {VmState.SUSPENDED}  # what an operation that has not ended can be of
 SAVED_BY_HAND = frozenset({"saved by somebody"})

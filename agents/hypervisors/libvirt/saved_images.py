@@ -27,8 +27,9 @@ from agents.hypervisors.libvirt.metadata import PREFIX, URI, Meta, text_of
 from agents.hypervisors.libvirt.operations import NO_META, POLL_S, Basic, clear, lives
 from agents.hypervisors.libvirt.site import Answered, Site, Task
 from agents.hypervisors.libvirt.statistics import Reader, Seen
-from shared.errors import TrimtabError
-from shared.model import Action, Outcome, VmState, VmStatus
+from shared.base.errors import TrimtabError
+from shared.values.actions import Action, Outcome
+from shared.values.vms import VmState, VmStatus
 
 ABORTS_MAX = 50
 

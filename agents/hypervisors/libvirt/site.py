@@ -25,8 +25,9 @@ from agents.hypervisors.libvirt.errors import NotThere
 from agents.hypervisors.libvirt.metadata import Meta
 from agents.hypervisors.libvirt.statistics import Reader, Seen
 from agents.hypervisors.libvirt.templates import Template
-from shared.agent_config import LibvirtKeys
-from shared.model import Outcome, VmStatus
+from shared.config.agent import LibvirtKeys
+from shared.values.actions import Outcome
+from shared.values.vms import VmStatus
 
 
 class GivenUp(Exception):

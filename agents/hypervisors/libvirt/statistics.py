@@ -23,8 +23,8 @@ from agents.hypervisors.libvirt.domain_xml import Facts, IsLocal, every_disk
 from agents.hypervisors.libvirt.errors import Declined, NotThere, Unavailable, telling
 from agents.hypervisors.libvirt.metadata import Meta
 from agents.hypervisors.libvirt.patience import Patience
-from shared.errors import TrimtabError
-from shared.model import HOLDING_STATES, VmState, VmStatus
+from shared.base.errors import TrimtabError
+from shared.values.vms import HOLDING_STATES, VmState, VmStatus
 
 _WANTED = Stats.STATE | Stats.CPU_TOTAL | Stats.VCPU | Stats.INTERFACE | Stats.BLOCK | Stats.BALLOON
 _NS = 1e9

@@ -10,7 +10,7 @@ from xml.etree import ElementTree as ET
 from agents.hypervisors.libvirt import domain_xml
 from agents.hypervisors.libvirt.binding import Connection, Pool, Volume
 from agents.hypervisors.libvirt.errors import NotThere, telling
-from shared.agent_config import CloneMode
+from shared.config.agent import CloneMode
 
 PIECE_BYTES = 1 << 18
 Errors = type[Exception]

@@ -13,10 +13,11 @@ from pathlib import Path
 from xml.etree import ElementTree as ET
 
 from agents.hypervisors.libvirt import domain_xml
-from shared.agent_config import LibvirtTemplate
-from shared.errors import InvalidInput, InvalidValue, Problem
-from shared.model import VmSpec, workload_of
-from shared.read_file import opened
+from shared.base.errors import InvalidInput, InvalidValue, Problem
+from shared.base.read_file import opened
+from shared.config.agent import LibvirtTemplate
+from shared.values.jobs import workload_of
+from shared.values.vms import VmSpec
 
 FILE_CHARS_MAX = 1 << 20
 TO_WRITE = 0o022  # by its group or by others

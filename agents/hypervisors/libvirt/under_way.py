@@ -8,7 +8,8 @@ from dataclasses import dataclass, field, replace
 from agents.hypervisors.libvirt.changes import ENDS
 from agents.hypervisors.libvirt.site import Task
 from agents.hypervisors.libvirt.statistics import Seen
-from shared.model import Action, ActionKind, VmState, VmStatus
+from shared.values.actions import Action, ActionKind
+from shared.values.vms import VmState, VmStatus
 
 FORGETTING = "forget"  # the operation on a VM that is listed no more
 TO_LIFE = frozenset({ActionKind.START, ActionKind.RESUME})

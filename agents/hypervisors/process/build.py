@@ -6,6 +6,7 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
+from agents.drivers.systemd import SystemdBus
 from agents.hypervisors.process import programs
 from agents.hypervisors.process.cgroup_runner import CgroupRunner
 from agents.hypervisors.process.cgroups import Hierarchies, mounted
@@ -13,11 +14,10 @@ from agents.hypervisors.process.driver import ProcessHypervisor, Setting
 from agents.hypervisors.process.machine import node_of
 from agents.hypervisors.process.runner import Runner
 from agents.hypervisors.process.systemd_runner import SystemdRunner
-from agents.systemd_bus import SystemdBus
-from shared import startup
-from shared.agent_config import AgentConfig, RunnerName
-from shared.errors import InvalidInput, Problem
-from shared.model import Node
+from shared.base.errors import InvalidInput, Problem
+from shared.config.agent import AgentConfig, RunnerName
+from shared.runtime import startup
+from shared.values.nodes import Node
 
 MOUNTS = "/proc/self/mounts"
 

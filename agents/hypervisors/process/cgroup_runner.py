@@ -17,8 +17,8 @@ from agents.hypervisors.process import launch, supervise
 from agents.hypervisors.process.cgroups import Group, Hierarchies
 from agents.hypervisors.process.record import Usage, write_json
 from agents.hypervisors.process.runner import Cpu, Exit, Launch
-from shared.agent_config import ProcessKeys
-from shared.errors import InvalidInput, Problem, TransientError
+from shared.base.errors import InvalidInput, Problem, TransientError
+from shared.config.agent import ProcessKeys
 
 START_LIMIT_S = 20.0
 END_LIMIT_S = 5.0

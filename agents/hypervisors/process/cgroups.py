@@ -13,8 +13,8 @@ from pathlib import Path
 
 from agents.hypervisors.process.record import Usage
 from agents.hypervisors.process.runner import Cpu
-from shared.clock import SystemClock
-from shared.errors import InvalidInput, Problem, TransientError
+from shared.base.clock import SystemClock
+from shared.base.errors import InvalidInput, Problem, TransientError
 
 MIB = 1024 * 1024
 PERIOD_US = 100_000

@@ -18,7 +18,8 @@ from agents.hypervisors.answers import (
     room,
 )
 from agents.hypervisors.process.record import Record
-from shared.model import HOLDING_STATES, LIVE_STATES, Action, ActionKind, Outcome, VmState
+from shared.values.actions import Action, ActionKind, Outcome
+from shared.values.vms import HOLDING_STATES, LIVE_STATES, VmState
 
 HOLDING = HOLDING_STATES | {VmState.SUSPENDED}  # what is frozen keeps its memory
 FROZEN = "a frozen program cannot move"

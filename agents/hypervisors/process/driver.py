@@ -1,4 +1,4 @@
-"""Implements `shared.ports.Hypervisor` with programs of this host."""
+"""Implements `shared.ports.agent.Hypervisor` with programs of this host."""
 
 from __future__ import annotations
 
@@ -13,11 +13,13 @@ from agents.hypervisors.process.programs import Here
 from agents.hypervisors.process.record import Record, Usage
 from agents.hypervisors.process.runner import Cpu, Exit, Launch, Runner
 from agents.hypervisors.workers import Workers
-from shared import logs
-from shared.agent_config import Program
-from shared.effects import GuestChanged, Operated
-from shared.errors import InvalidValue, TransientError
-from shared.model import LIVE_STATES, Action, ActionKind, GuestChange, Node, Outcome, VmState, VmStatus
+from shared.base.errors import InvalidValue, TransientError
+from shared.config.agent import Program
+from shared.ports.effects import GuestChanged, Operated
+from shared.runtime import logs
+from shared.values.actions import Action, ActionKind, GuestChange, Outcome
+from shared.values.nodes import Node
+from shared.values.vms import LIVE_STATES, VmState, VmStatus
 
 OPERATIONS_MAX = 16  # under way at once; more wait
 LOOK_S = 30.0  # an end is heard of at once; this finds what was not
@@ -56,8 +58,8 @@ class _GivenUp(Exception):
 
 
 class ProcessHypervisor:
-    """See `shared.ports.Hypervisor`. Programs that an earlier agent of this boot has started are found again; what is
-    left of an earlier boot is dropped. `wake` is called when `poll` has something."""
+    """See `shared.ports.agent.Hypervisor`. Programs that an earlier agent of this boot has started are found again;
+    what is left of an earlier boot is dropped. `wake` is called when `poll` has something."""
 
     def __init__(self, setting: Setting, runner: Runner, wake: Nothing) -> None:
         self._set, self._runner, self._wake = setting, runner, wake

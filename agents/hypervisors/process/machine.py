@@ -7,9 +7,9 @@ import re
 from pathlib import Path
 
 from agents.collectors.clock import base_clock_mhz
-from shared.agent_config import ProcessKeys
-from shared.errors import InvalidInput, Problem
-from shared.model import Node
+from shared.base.errors import InvalidInput, Problem
+from shared.config.agent import ProcessKeys
+from shared.values.nodes import Node
 
 LABELS = ("process",)  # so that jobs can say that they need a program, not a VM
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from shared.errors import InvalidValue
+from shared.base.errors import InvalidValue
 
 LENGTH_MAX = 200  # with room for what stands around it in the name of a unit
 _PLAIN = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_")

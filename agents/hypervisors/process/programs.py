@@ -8,9 +8,10 @@ import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from shared.agent_config import Program
-from shared.errors import InvalidInput, InvalidValue, Problem
-from shared.model import VmSpec, workload_of
+from shared.base.errors import InvalidInput, InvalidValue, Problem
+from shared.config.agent import Program
+from shared.values.jobs import workload_of
+from shared.values.vms import VmSpec
 
 PATH = "/usr/local/bin:/usr/bin:/bin"
 ARGUMENTS = "{arguments}"

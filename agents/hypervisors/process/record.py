@@ -8,8 +8,8 @@ from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
-from shared.errors import TransientError
-from shared.model import VmSpec, VmState, VmStatus
+from shared.base.errors import TransientError
+from shared.values.vms import VmSpec, VmState, VmStatus
 
 FILE = "record.json"
 

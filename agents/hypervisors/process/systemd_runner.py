@@ -9,14 +9,14 @@ from contextlib import AbstractContextManager, suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
+from agents.drivers.systemd import Changes, NoSuchUnit, NotSupported, SystemdBus
 from agents.hypervisors.process import launch
 from agents.hypervisors.process.cgroups import MIB, stalled_s, weight_of
 from agents.hypervisors.process.record import Usage, write_json
 from agents.hypervisors.process.runner import Cpu, Exit, Launch
-from agents.systemd_bus import Changes, NoSuchUnit, NotSupported, SystemdBus
-from shared.agent_config import ProcessKeys
-from shared.clock import SystemClock
-from shared.errors import InvalidInput, PermanentError, Problem, TransientError
+from shared.base.clock import SystemClock
+from shared.base.errors import InvalidInput, PermanentError, Problem, TransientError
+from shared.config.agent import ProcessKeys
 
 T = TypeVar("T")
 _HEAD, _TAIL = "trimtab-job@", ".service"

@@ -12,8 +12,8 @@ from daemons.models.assurance import comonotone, convolution, normal_form
 from daemons.models.assurance.correlation import pair_variance, variance_of_sum
 from daemons.models.assurance.loss import gamma_of, theta_of
 from daemons.models.assurance.profile import Profile
-from shared.errors import InvalidValue
-from shared.snapshot import Floats, Ints
+from shared.base.errors import InvalidValue
+from shared.policy_api.snapshot import Floats, Ints
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 from daemons.models.assurance.calendar import THURSDAY, instance_of, slot_count, slot_of_instance
 from daemons.models.assurance.migration import Demand, with_migration
 from daemons.models.assurance.profile import CELLS_MAX, Profile
-from shared.errors import InvalidValue
-from shared.reservation import DEMAND_MAX, Calendar
-from shared.snapshot import Floats, Ints
+from shared.base.errors import InvalidValue
+from shared.policy_api.snapshot import Floats, Ints
+from shared.values.reservation import DEMAND_MAX, Calendar
 
 Whole = NDArray[np.integer[Any]]  # int32 or int64
 UNOBSERVED = -1

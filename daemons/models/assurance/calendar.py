@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from shared.errors import InvalidValue
-from shared.reservation import DAYS, SLOTS_MAX, Calendar
-from shared.snapshot import Floats, Ints
+from shared.base.errors import InvalidValue
+from shared.policy_api.snapshot import Floats, Ints
+from shared.values.reservation import DAYS, SLOTS_MAX, Calendar
 
 DAY_S = 86_400.0
 THURSDAY = 3  # the weekday of 1970-01-01, 0 Monday

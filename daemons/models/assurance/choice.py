@@ -12,8 +12,8 @@ from daemons.models.assurance import comonotone, normality
 from daemons.models.assurance.aggregate import Utility
 from daemons.models.assurance.correlation import Measured
 from daemons.models.assurance.loss import theta_at_least, theta_of
-from shared.errors import InvalidValue
-from shared.snapshot import Bools, Floats, Ints
+from shared.base.errors import InvalidValue
+from shared.policy_api.snapshot import Bools, Floats, Ints
 
 CORRELATED = 0.05  # chance over all slots together to take independent demands for correlated ones
 

@@ -13,8 +13,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from daemons.models.assurance.profile import Profile
-from shared.errors import InvalidValue
-from shared.snapshot import Floats
+from shared.base.errors import InvalidValue
+from shared.policy_api.snapshot import Floats
 
 
 def cdf_of(profile: Profile) -> Floats:

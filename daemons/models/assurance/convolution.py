@@ -15,8 +15,8 @@ import numpy as np
 from scipy.fft import irfft, next_fast_len, rfft  # type: ignore[import-untyped]  # scipy has no types of its own
 
 from daemons.models.assurance.profile import Profile
-from shared.errors import InvalidValue
-from shared.snapshot import Floats
+from shared.base.errors import InvalidValue
+from shared.policy_api.snapshot import Floats
 
 SHORT = 48  # of so many probabilities a factor is convolved term by term
 _TINY = 1e-30  # smaller probabilities are 0: products of them would be slow and count for nothing

@@ -9,7 +9,7 @@ from scipy.special import chdtrc  # type: ignore[import-untyped]  # scipy has no
 
 from daemons.models.assurance.build import Series
 from daemons.models.assurance.normality import jarque_bera
-from shared.snapshot import Floats, Ints
+from shared.policy_api.snapshot import Floats, Ints
 
 _ROUNDING = 1e-12
 

@@ -15,7 +15,7 @@ from functools import lru_cache
 import numpy as np
 
 from daemons.models.assurance.intervals import wilson
-from shared.snapshot import Floats, Ints
+from shared.policy_api.snapshot import Floats, Ints
 
 LEVELS = 16  # bounds are rounded up to so many steps, so that a day more seldom changes them
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 from scipy.special import ndtri  # type: ignore[import-untyped]  # scipy has no types of its own
 
-from shared.errors import InvalidValue
-from shared.snapshot import Floats, Ints
+from shared.base.errors import InvalidValue
+from shared.policy_api.snapshot import Floats, Ints
 
 
 def wilson(frequency: Floats, observations: Floats, confidence: float = 0.95) -> tuple[Floats, Floats]:

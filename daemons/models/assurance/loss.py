@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 import numpy as np
 
-from shared.errors import InvalidValue
-from shared.snapshot import Floats, Ints
+from shared.base.errors import InvalidValue
+from shared.policy_api.snapshot import Floats, Ints
 
 SLACK = 1e-12  # of theta, for rounding: a Gamma whose theta misses what is wanted by less than this is enough
 

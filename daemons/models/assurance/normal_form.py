@@ -10,8 +10,8 @@ import numpy as np
 from scipy.special import ndtr  # type: ignore[import-untyped]  # scipy has no types of its own
 
 from daemons.models.assurance.loss import theta_at_least
-from shared.errors import InvalidValue
-from shared.snapshot import Floats, Ints
+from shared.base.errors import InvalidValue
+from shared.policy_api.snapshot import Floats, Ints
 
 _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(160)
 _REACH = 10.0  # standard deviations beyond which there is nothing to integrate

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from shared.snapshot import Floats
+from shared.policy_api.snapshot import Floats
 
 OBSERVATIONS_MIN = 8  # with fewer, nothing can be said
 LEVEL = 0.05

@@ -13,16 +13,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from shared.admission import (
-    Entitlement,
-    Ledger,
-    PoliceReason,
-    PoliceVerdict,
-    SurplusUse,
-    Window,
-)
-from shared.errors import InvalidValue
-from shared.snapshot import Floats, Ints
+from shared.base.errors import InvalidValue
+from shared.policy_api.admission import Entitlement, Ledger, PoliceReason, PoliceVerdict, SurplusUse, Window
+from shared.policy_api.snapshot import Floats, Ints
 
 # Standard deviations. On demands drawn from the profiles of 27 Bitbrains VMs honest applications lose 0.2 % to a
 # vertical window of all days, the one that loses most 0.5 %; without head-room 6 %. On the last third of the days, by
@@ -35,7 +28,8 @@ _EXACT = 1e-9  # limits are products of whole numbers and a fraction
 
 @dataclass(frozen=True, slots=True)
 class WindowLimits:
-    """A sliding window of `width`: units[slots, ...] that may be used in it (see `shared.admission.Window`)."""
+    """A sliding window of `width`: units[slots, ...] that may be used in it (see
+    `shared.policy_api.admission.Window`)."""
 
     width: int
     units: Floats

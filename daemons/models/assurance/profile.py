@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from shared.errors import InvalidValue
-from shared.reservation import DEMAND_MAX, SLOTS_MAX, SUM_ERROR_MAX, ResourceDemand, SlotDemand
-from shared.snapshot import Floats, Ints
+from shared.base.errors import InvalidValue
+from shared.policy_api.snapshot import Floats, Ints
+from shared.values.reservation import DEMAND_MAX, SLOTS_MAX, SUM_ERROR_MAX, ResourceDemand, SlotDemand
 
 CELLS_MAX = 1 << 25  # of one profile: 256 MiB
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
-from shared.errors import InvalidValue
+from shared.base.errors import InvalidValue
 
 
 def binding(needed: Mapping[str, float], there: Mapping[str, float]) -> tuple[str, float]:

@@ -8,7 +8,7 @@ import numpy as np
 
 from daemons.models.deadline.kernels import Chain, count_bound
 from daemons.models.deadline.problem import DeadlineProblem, Floats, Ints
-from shared.model import whole
+from shared.values.scalars import whole
 
 SURE = 1e-15
 """A finish probability that is so close to 1 is 1 and so close to 0 is 0: saves the work on what is certain."""

@@ -10,8 +10,8 @@ from daemons.models.deadline.capacity import all_sizes
 from daemons.models.deadline.kernels import NEGLECTED, Chain, count_bound
 from daemons.models.deadline.problem import DeadlineProblem, Floats, Ints
 from daemons.models.deadline.rules import SizeTable
-from shared.errors import InvalidValue
-from shared.model import whole
+from shared.base.errors import InvalidValue
+from shared.values.scalars import whole
 
 
 @dataclass(frozen=True, slots=True)

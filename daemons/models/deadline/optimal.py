@@ -21,7 +21,7 @@ from daemons.models.deadline.lp import lp_table
 from daemons.models.deadline.problem import DeadlineProblem, Floats, Ints
 from daemons.models.deadline.rules import SizeTable
 from daemons.models.deadline.threshold import threshold_table
-from shared.errors import InvalidValue
+from shared.base.errors import InvalidValue
 
 GAP = 5e-5
 TIE = 1e-9

@@ -11,8 +11,8 @@ import numpy as np
 from numpy.polynomial import legendre
 from numpy.typing import NDArray
 
-from shared.errors import InvalidValue
-from shared.model import not_negative, positive, whole
+from shared.base.errors import InvalidValue
+from shared.values.scalars import not_negative, positive, whole
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]

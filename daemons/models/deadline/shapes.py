@@ -6,8 +6,8 @@ import numpy as np
 from numpy.polynomial import Polynomial
 
 from daemons.models.deadline.problem import INTERVALS_MAX, Floats
-from shared.errors import InvalidValue
-from shared.model import not_negative, whole
+from shared.base.errors import InvalidValue
+from shared.values.scalars import not_negative, whole
 
 SHAPES = ("uniform", "increasing", "decreasing", "quadratic-1", "quadratic-2")
 

@@ -7,7 +7,7 @@ from daemons.models.deadline.lp import lp_table
 from daemons.models.deadline.optimal import optimal_table
 from daemons.models.deadline.rules import METHODS, SizeTable, TableSpec
 from daemons.models.deadline.threshold import static_table, threshold_table
-from shared.errors import InvalidValue
+from shared.base.errors import InvalidValue
 
 
 def build(spec: TableSpec) -> SizeTable:

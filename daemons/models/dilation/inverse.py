@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike
 from scipy.special import stdtrit  # type: ignore[import-untyped]  # scipy has no types of its own
 
 from daemons.models.dilation.formula import Floats
-from shared.errors import InvalidValue
+from shared.base.errors import InvalidValue
 
 CONFIDENCE = 0.95
 ROUNDING = 1e-9  # of parts and their squares: so far outside its bounds a value is still at them

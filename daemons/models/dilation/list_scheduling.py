@@ -14,7 +14,7 @@ from daemons.models.dilation import formula
 from daemons.models.dilation.choice import Rates
 from daemons.models.dilation.completion import NEAR, NodeRun, Work, composed_stages
 from daemons.models.dilation.formula import Floats, Servers
-from shared.errors import InvalidValue
+from shared.base.errors import InvalidValue
 
 OPTIMUM_JOBS_MAX = 14  # 3**14 pairs of subsets: 100 MiB
 

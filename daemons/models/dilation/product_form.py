@@ -24,7 +24,7 @@ from numpy.polynomial.laguerre import laggauss
 from numpy.typing import ArrayLike, NDArray
 
 from daemons.models.dilation.formula import Floats, Servers
-from shared.errors import InvalidValue
+from shared.base.errors import InvalidValue
 
 JOBS_MAX = 240  # that use one resource: the weights of more points leave the range of doubles
 COUNTED_JOBS_MAX = 120  # with a resource of more servers: so does f(k) for more

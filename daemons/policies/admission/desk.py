@@ -11,13 +11,14 @@ from typing import Any
 import numpy as np
 
 from daemons.models.assurance.calendar import slot_count
+from daemons.models.assurance.params import Params
 from daemons.policies.admission import grid as grids
 from daemons.policies.admission.layers import Layers, bounds, reserved, shortened
-from daemons.policies.admission.params import Params
 from daemons.policies.admission.shelf import Kept, Shelf
 from daemons.policies.admission.sums import PeakSum, Sum
 from daemons.policies.admission.timeline import Stretch, end_s, first_clear, stretches
-from shared.admission import (
+from shared.base.errors import InvalidValue
+from shared.policy_api.admission import (
     AdmissionOutcome,
     AdmissionReason,
     Binding,
@@ -30,9 +31,8 @@ from shared.admission import (
     Standing,
     Verdict,
 )
-from shared.errors import InvalidValue
-from shared.reservation import Calendar, ServiceClass
-from shared.snapshot import Bools, Ints
+from shared.policy_api.snapshot import Bools, Ints
+from shared.values.reservation import Calendar, ServiceClass
 
 _HOUR_S = 3_600.0  # the slots in which nothing stands
 
@@ -239,7 +239,7 @@ class AtDesk:
         params: Mapping[str, Any],
         memory: Any = None,
     ) -> tuple[Verdict, Any]:
-        """See `shared.ports.AdmissionPolicy`."""
+        """See `shared.policy_api.policies.AdmissionPolicy`."""
         del params
         alive = [one for one in standing if end_s(one) > now_s]
         try:
@@ -264,7 +264,7 @@ class AtDesk:
         params: Mapping[str, Any],
         memory: Any = None,
     ) -> tuple[tuple[Grid, tuple[SlotFigures, ...]], Any]:
-        """See `shared.ports.AdmissionPolicy`."""
+        """See `shared.policy_api.policies.AdmissionPolicy`."""
         del params
         held = tuple(one for one in standing if one.reservation.start_s <= from_s < end_s(one))
         grid = grids.common(held) if held else Grid(Calendar.HOUR_OF_DAY, _HOUR_S)

@@ -8,10 +8,10 @@ from collections.abc import Sequence
 import numpy as np
 
 from daemons.models.assurance.calendar import DAY_S, instance_of, slot_of, slot_of_instance, slots_per_day
-from shared.admission import Grid, Standing
-from shared.errors import InvalidValue
-from shared.reservation import DAYS, SLOTS_MAX, Calendar
-from shared.snapshot import Bools, Ints
+from shared.base.errors import InvalidValue
+from shared.policy_api.admission import Grid, Standing
+from shared.policy_api.snapshot import Bools, Ints
+from shared.values.reservation import DAYS, SLOTS_MAX, Calendar
 
 _MONDAY = 0
 _SATURDAY = 5

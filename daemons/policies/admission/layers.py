@@ -10,9 +10,9 @@ import numpy as np
 
 from daemons.models.assurance.profile import Profile, from_demand
 from daemons.policies.admission.grid import rows
-from shared.admission import Grid, Standing
-from shared.reservation import Reservation, ResourceDemand, ServiceClass
-from shared.snapshot import Bools, Floats, Ints
+from shared.policy_api.admission import Grid, Standing
+from shared.policy_api.snapshot import Bools, Floats, Ints
+from shared.values.reservation import Reservation, ResourceDemand, ServiceClass
 
 _ROUNDING = 1e-9  # of a unit
 

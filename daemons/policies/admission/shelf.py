@@ -12,8 +12,8 @@ from daemons.models.assurance.coupling import upper
 from daemons.models.assurance.profile import Profile
 from daemons.policies.admission.layers import Layers, layers
 from daemons.policies.admission.sums import Sum
-from shared.admission import Grid, Standing
-from shared.snapshot import Ints
+from shared.policy_api.admission import Grid, Standing
+from shared.policy_api.snapshot import Ints
 
 KEPT_MAX = 4  # from one request to the next
 HELD_MAX = 16  # while one is judged

@@ -13,7 +13,7 @@ from daemons.models.assurance.aggregate import Utility, empty, utility
 from daemons.models.assurance.coupling import pair_couplings
 from daemons.models.assurance.loss import SLACK
 from daemons.models.assurance.profile import Profile
-from shared.snapshot import Floats, Ints
+from shared.policy_api.snapshot import Floats, Ints
 
 
 class Sum(Protocol):

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 from daemons.models.assurance.calendar import DAY_S
 from daemons.policies.admission.grid import last_end_s
-from shared.admission import Grid, Pool, Standing
-from shared.snapshot import Bools
+from shared.policy_api.admission import Grid, Pool, Standing
+from shared.policy_api.snapshot import Bools
 
 _WEEK_S = 7 * DAY_S
 

@@ -3,8 +3,8 @@ phoenixcloud.txt section 6."""
 
 from __future__ import annotations
 
-from shared.agreement import WorkloadType
-from shared.coordination import GroupSizes, GroupView, Moment, Party
+from shared.policy_api.coordination import GroupSizes, GroupView, Moment, Party
+from shared.values.agreement import WorkloadType
 
 
 class Dedicated:

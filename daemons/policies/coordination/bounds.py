@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 
-from shared.agreement import WorkloadType
-from shared.coordination import GroupSizes, GroupView, Moment
+from shared.policy_api.coordination import GroupSizes, GroupView, Moment
+from shared.values.agreement import WorkloadType
 
 
 class FixedBounds:

@@ -15,10 +15,10 @@ from daemons.policies.placement.room import Fit, Room, Shape, repeated, shape_of
 from daemons.policies.placement.seats import fill_seats
 from daemons.policies.placement.sharers import Sharers, sharers_of, sharing_problems
 from daemons.policies.placement.waiting import Pending, asking, profile_problem, screen
-from shared.decision import Change, ChangeKind, PlacementDecision, Reason, ReasonCode
-from shared.errors import InvalidInput, Problem
-from shared.ports import Needs
-from shared.snapshot import Floats, Ints, Snapshot, WorkloadState
+from shared.base.errors import InvalidInput, Problem
+from shared.policy_api.decision import Change, ChangeKind, PlacementDecision, Reason, ReasonCode
+from shared.policy_api.policies import Needs
+from shared.policy_api.snapshot import Floats, Ints, Snapshot, WorkloadState
 
 
 @dataclass(frozen=True, slots=True)

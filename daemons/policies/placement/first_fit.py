@@ -11,10 +11,10 @@ from daemons.policies.placement.room import Room, shape_of
 from daemons.policies.placement.seats import fill_seats
 from daemons.policies.placement.sharers import sharers_of, sharing_problems
 from daemons.policies.placement.waiting import Pending, asking, screen
-from shared.decision import PlacementDecision, Reason, ReasonCode
-from shared.errors import InvalidInput, Problem
-from shared.ports import Needs
-from shared.snapshot import Snapshot
+from shared.base.errors import InvalidInput, Problem
+from shared.policy_api.decision import PlacementDecision, Reason, ReasonCode
+from shared.policy_api.policies import Needs
+from shared.policy_api.snapshot import Snapshot
 
 _ARRIVAL = Reason(ReasonCode.ARRIVAL_ORDER)
 

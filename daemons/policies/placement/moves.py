@@ -7,9 +7,9 @@ import numpy as np
 from daemons.policies.placement.refusals import unfit, why_not
 from daemons.policies.placement.room import Fit, Room, Shape, repeated, shape_of, spread
 from daemons.policies.placement.waiting import FIXED, profile_problem
-from shared.decision import Change, ChangeKind, Reason, ReasonCode
-from shared.model import Allotment
-from shared.snapshot import Floats, Ints, Snapshot, WorkloadState
+from shared.policy_api.decision import Change, ChangeKind, Reason, ReasonCode
+from shared.policy_api.snapshot import Floats, Ints, Snapshot, WorkloadState
+from shared.values.jobs import Allotment
 
 _DRAIN = Reason(ReasonCode.DRAIN)
 _NO_PLACE = frozenset(

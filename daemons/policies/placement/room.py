@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from shared.snapshot import Bools, Floats, Ints, Snapshot
+from shared.policy_api.snapshot import Bools, Floats, Ints, Snapshot
 
 SLACK = 1e-9
 _ENOUGH = 1.0 - SLACK

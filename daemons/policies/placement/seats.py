@@ -8,8 +8,8 @@ from daemons.policies.placement.moves import Homes, allotments, change
 from daemons.policies.placement.refusals import why_not
 from daemons.policies.placement.room import Room, shape_of
 from daemons.policies.placement.waiting import screen
-from shared.decision import Change, ChangeKind, Reason, ReasonCode
-from shared.snapshot import Ints, WorkloadState
+from shared.policy_api.decision import Change, ChangeKind, Reason, ReasonCode
+from shared.policy_api.snapshot import Ints, WorkloadState
 
 
 def fill_seats(room: Room, changes: list[Change], refused: dict[int, Reason]) -> None:

@@ -20,9 +20,9 @@ from daemons.models.dilation.formula import waiting
 from daemons.models.neighbours import SLOWED_MIN, sound_parts, sound_servers
 from daemons.policies.placement.moves import held, seat
 from daemons.policies.placement.room import Fit, Room, Shape
-from shared.decision import Change, Reason
-from shared.errors import Problem
-from shared.snapshot import Bools, Floats, Ints, LoadingColumns, Snapshot, WorkloadState
+from shared.base.errors import Problem
+from shared.policy_api.decision import Change, Reason
+from shared.policy_api.snapshot import Bools, Floats, Ints, LoadingColumns, Snapshot, WorkloadState
 
 OFF, COMPOSED = "off", "composed"
 CHOICES = (OFF, COMPOSED)

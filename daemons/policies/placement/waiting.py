@@ -8,8 +8,8 @@ from collections.abc import Iterator
 import numpy as np
 
 from daemons.policies.placement.room import Shape, repeated
-from shared.decision import Reason, ReasonCode
-from shared.snapshot import Bools, Ints, Snapshot, WorkloadState
+from shared.policy_api.decision import Reason, ReasonCode
+from shared.policy_api.snapshot import Bools, Ints, Snapshot, WorkloadState
 
 _FEW = 8
 _FINITE = ("submit_s", "desired_start_s", "not_before_s", "max_mhz", "min_mhz", "memory_mib", "work_mcycles")

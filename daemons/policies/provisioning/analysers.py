@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -11,16 +10,7 @@ import numpy as np
 from daemons.models.deadline.capacity import breach
 from daemons.models.deadline.problem import DeadlineProblem
 from daemons.policies.provisioning.params import check
-from shared.snapshot import WindowView
-
-
-@dataclass(frozen=True, slots=True)
-class Asked:
-    """What a policy asks of a window's analyser through its shelf: the probability of breach with each number of
-    reference nodes."""
-
-    window: WindowView
-    nodes: tuple[int, ...]
+from shared.policy_api.snapshot import WindowView
 
 
 class BatchDeadline:

@@ -6,11 +6,12 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from daemons.policies.provisioning.analysers import Asked, BatchDeadline
-from daemons.policies.provisioning.breaches import BreachSpec, BreachTable, without_prices
+from daemons.models.deadline.breaches import BreachSpec, BreachTable, without_prices
+from daemons.policies.provisioning.analysers import BatchDeadline
 from daemons.policies.provisioning.windows import Posed
-from shared.ports import Shelf
-from shared.snapshot import WindowView
+from shared.policy_api.analysis import Asked
+from shared.policy_api.policies import Shelf
+from shared.policy_api.snapshot import WindowView
 
 SHOWN = 50
 AROUND = 10  # sizes above the chosen one that are shown

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from daemons.policies.provisioning.outlay import period_price
-from shared.snapshot import Snapshot, WindowView
+from shared.policy_api.snapshot import Snapshot, WindowView
 
 SAME = 1.5  # intervals: deadlines that differ by less are of one period
 

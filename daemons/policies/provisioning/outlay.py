@@ -5,8 +5,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from daemons.policies.provisioning.choice import rates
-from shared.snapshot import Floats, Snapshot, WindowView
+from daemons.models.node_choice import rates
+from shared.policy_api.snapshot import Floats, Snapshot, WindowView
 
 WATTS = 200.0  # of a busy node of which nothing is known
 JOULES_PER_KWH = 3.6e6

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from shared.errors import InvalidInput, Problem
+from shared.base.errors import InvalidInput, Problem
 
 Check = tuple[Callable[[Any], bool], str]
 

@@ -9,19 +9,19 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from daemons.models import node_choice
+from daemons.models.deadline.breaches import without_prices
 from daemons.models.deadline.capacity import breach
 from daemons.models.deadline.problem import DeadlineProblem
 from daemons.models.deadline.rules import SizeTable, TableSpec
-from daemons.policies.provisioning import choice
-from daemons.policies.provisioning.breaches import without_prices
 from daemons.policies.provisioning.broker import Claim, share
 from daemons.policies.provisioning.chances import Chances, chances_of, shown
 from daemons.policies.provisioning.memory import Memory
 from daemons.policies.provisioning.params import SWITCH, TOLERANCE, Check, check
 from daemons.policies.provisioning.windows import Limits, Posed, limits_of, posed
-from shared.decision import ProvisioningDecision, Reason, ReasonCode, WindowSize
-from shared.ports import Needs, Shelf
-from shared.snapshot import Snapshot, WindowView
+from shared.policy_api.decision import ProvisioningDecision, Reason, ReasonCode, WindowSize
+from shared.policy_api.policies import Needs, Shelf
+from shared.policy_api.snapshot import Snapshot, WindowView
 
 CHEAP = 5e6  # intervals x sizes x jobs that a decision computes itself where there is no table: below a second
 SAFE = 4.0  # standard deviations of the number of jobs still to come
@@ -142,15 +142,15 @@ def sights(snapshot: Snapshot, memory: Memory) -> list[Sight]:
 
 def decided(snapshot: Snapshot, wishes: list[Wish]) -> ProvisioningDecision:
     """What the wishes come to: shared by the broker where nodes are short, and by name."""
-    sizes = share([_claim(wish) for wish in wishes], lambda sizes: choice.for_windows(snapshot, sizes)[1])
-    chosen, _ = choice.for_windows(snapshot, sizes)
+    sizes = share([_claim(wish) for wish in wishes], lambda sizes: node_choice.for_windows(snapshot, sizes)[1])
+    chosen, _ = node_choice.for_windows(snapshot, sizes)
     told = tuple(told_of(wish, size) for wish, size in zip(wishes, sizes, strict=True) if is_open(wish.sight.window))
     costs = [wish.cost for wish in wishes if is_open(wish.sight.window)]
     known = [cost for cost in costs if cost is not None]
-    numbers = (("in_service", float(chosen.sum())), ("available", float(choice.available(snapshot).sum())))
+    numbers = (("in_service", float(chosen.sum())), ("available", float(node_choice.available(snapshot).sum())))
     code = told[0].reason.code if told else ReasonCode.SPARE
     cost = math.fsum(known) if known and len(known) == len(costs) else None
-    return ProvisioningDecision(choice.names(snapshot, chosen), Reason(code, numbers), cost, told)
+    return ProvisioningDecision(node_choice.names(snapshot, chosen), Reason(code, numbers), cost, told)
 
 
 def is_open(window: WindowView) -> bool:

@@ -7,14 +7,14 @@ from typing import Any
 
 import numpy as np
 
-from daemons.policies.provisioning import choice
+from daemons.models import node_choice
 from daemons.policies.provisioning.chances import chances_of
 from daemons.policies.provisioning.memory import Memory
 from daemons.policies.provisioning.params import COUNT, check
 from daemons.policies.provisioning.sized import Sight, Wish, is_open, sights, told_of
-from shared.decision import ProvisioningDecision, Reason, ReasonCode, WindowSize
-from shared.ports import Needs, Shelf
-from shared.snapshot import Bools, Snapshot
+from shared.policy_api.decision import ProvisioningDecision, Reason, ReasonCode, WindowSize
+from shared.policy_api.policies import Needs, Shelf
+from shared.policy_api.snapshot import Bools, Snapshot
 
 
 class Static:
@@ -35,22 +35,22 @@ class Static:
     ) -> tuple[ProvisioningDecision, Any]:
         """Name the nodes; fewer than `nodes` when there are fewer. Raises `InvalidInput` as `check_params` does."""
         self.check_params(params)
-        usable = choice.available(snapshot)
+        usable = node_choice.available(snapshot)
         chosen = (
             usable & (np.cumsum(usable) <= params.get("nodes", None)) if params.get("nodes") is not None else usable
         )
-        chosen = chosen | choice.staying(snapshot)
+        chosen = chosen | node_choice.staying(snapshot)
         numbers = (("in_service", float(chosen.sum())), ("nodes", float(len(set(snapshot.nodes.names)))))
         memory = Memory(state)
         told = tuple(_told(sight, chosen, shelf) for sight in sights(snapshot, memory) if is_open(sight.window))
         reason = Reason(ReasonCode.KEEP, numbers)
         kept = memory.state() if snapshot.windows else None
-        return ProvisioningDecision(choice.names(snapshot, chosen), reason, windows=told), kept
+        return ProvisioningDecision(node_choice.names(snapshot, chosen), reason, windows=told), kept
 
 
 def _told(sight: Sight, chosen: Bools, shelf: Shelf) -> WindowSize:
     """A window with what the nodes in service are worth to it."""
-    worth = float(choice.rates(sight.window.rate)[chosen].sum()) + choice.ENOUGH
-    size = min(int(worth - choice.lost(float(choice.held(sight.window).sum()), worth)), sight.limits.most)
+    worth = float(node_choice.rates(sight.window.rate)[chosen].sum()) + node_choice.ENOUGH
+    size = min(int(worth - node_choice.lost(float(node_choice.held(sight.window).sum()), worth)), sight.limits.most)
     chances = None if sight.posed is None else chances_of(sight.window, sight.posed, shelf)
     return told_of(Wish(sight, max(size, sight.limits.least), ReasonCode.KEEP, chances), size)

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from daemons.models.deadline.problem import DeadlineProblem
-from daemons.policies.provisioning.choice import ENOUGH, available, held, lost, rates
-from shared.errors import InvalidValue
-from shared.snapshot import Floats, Snapshot, WindowView
+from daemons.models.node_choice import ENOUGH, available, held, lost, rates
+from shared.base.errors import InvalidValue
+from shared.policy_api.snapshot import Floats, Snapshot, WindowView
 
 SIZES_MAX = 64  # more sizes are decided on in units of several nodes: tables would take too long
 JOBS_MAX = 8_000  # and more jobs in batches

@@ -9,10 +9,10 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from daemons.portal.accounts import LINK_S, LastProvider, State
-from daemons.portal.page import account, fields, go, page, portal, problems_of, require, while_read_only
-from daemons.roles import Role
-from shared.errors import InvalidInput
+from daemons.access.identity import Role
+from daemons.portal.auth.accounts import LINK_S, LastProvider, State
+from daemons.portal.context import account, fields, go, page, portal, problems_of, require, while_read_only
+from shared.base.errors import InvalidInput
 
 HERE = "/accounts"
 GONE = "That account is not there, or somebody else was faster: look at the list."

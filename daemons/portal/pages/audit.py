@@ -11,12 +11,12 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from daemons.portal.log import Entry
-from daemons.portal.page import page, portal, problems_of, read, require
-from daemons.portal.times import Span, span_of
-from daemons.roles import Role
-from shared.audit import Audited
-from shared.errors import InvalidInput
+from daemons.access.identity import Role
+from daemons.portal.auth.audit_log import Entry
+from daemons.portal.context import page, portal, problems_of, read, require
+from daemons.portal.present.spans import Span, span_of
+from shared.base.errors import InvalidInput
+from shared.ports.audit import Audited
 
 ROWS_MAX = 200
 LOOKED_THROUGH_MAX = 5_000  # of the portal's own log, for those that fit

@@ -11,19 +11,19 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from daemons.portal.derived import derived
-from daemons.portal.desk import Refused, Unreachable
-from daemons.portal.page import Form, account, act, page, portal, read, require
-from daemons.portal.plan_graph import BOX_HEIGHT, BOX_WIDTH, graph
-from daemons.portal.reasons import words_of
-from daemons.roles import Role
+from daemons.access.identity import Role
+from daemons.controller.views.rows import decision_view
+from daemons.portal.client.controller_client import Refused, Unreachable
+from daemons.portal.client.memo import derived
+from daemons.portal.context import Form, account, act, page, portal, read, require
+from daemons.portal.present.plan_graph import BOX_HEIGHT, BOX_WIDTH, graph
+from daemons.portal.present.reasons import words_of
 from daemons.store.reading import Reading
 from daemons.store.reading_rows import DecisionRow
-from daemons.view_rows import decision_view
-from shared.errors import InvalidInput, Problem
-from shared.messages import ApprovePlan, RejectPlan
-from shared.messages import Request as BusRequest
-from shared.operator_messages import WHY_LENGTH_MAX
+from shared.base.errors import InvalidInput, Problem
+from shared.protocol.account_messages import WHY_LENGTH_MAX, RejectPlan
+from shared.protocol.operator_messages import ApprovePlan
+from shared.protocol.operator_messages import Request as BusRequest
 
 Row = Mapping[str, Any]
 

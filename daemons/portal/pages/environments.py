@@ -11,11 +11,10 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from daemons.cli.agreement_text import table_of, to_toml
-from daemons.notify import codes
-from daemons.portal.agreements import FIELDS, by_field, choices, from_either, from_text
-from daemons.portal.desk import Refused, Unreachable
-from daemons.portal.page import (
+from daemons.access.identity import Role
+from daemons.manifests.agreement_text import table_of, to_toml
+from daemons.portal.client.controller_client import Refused, Unreachable
+from daemons.portal.context import (
     OWNERS,
     Form,
     account,
@@ -32,14 +31,14 @@ from daemons.portal.page import (
     status_of,
     with_files,
 )
+from daemons.portal.forms.agreements import FIELDS, by_field, choices, from_either, from_text
 from daemons.portal.pages.reports import figure
-from daemons.portal.times import Span, span_of
+from daemons.portal.present.spans import Span, span_of
 from daemons.report.charts import Chart, Mark, Series, Style
-from daemons.roles import Role
 from daemons.store.reading_rows import EventRow
-from shared.errors import InvalidInput, InvalidValue, Problem, StoreUnavailable
-from shared.messages import Request as BusRequest
-from shared.operator_messages import (
+from daemons.values import event_codes
+from shared.base.errors import InvalidInput, InvalidValue, Problem, StoreUnavailable
+from shared.protocol.operator_messages import (
     ActivateEnvironment,
     CheckReservation,
     ConsentEnvironment,
@@ -49,6 +48,7 @@ from shared.operator_messages import (
     ReserveEnvironment,
     ResizeEnvironment,
 )
+from shared.protocol.operator_messages import Request as BusRequest
 
 URL = "/environments"
 NEW = "/new-environment"
@@ -56,7 +56,7 @@ EVENTS_MAX = 2_000
 EVENTS_SHOWN = 30
 # What is told of environments; a node or a job may have the name of one, and what happens to that is not its owner's.
 EVENTS = (
-    *(code for code in codes.EVENTS if code.startswith("environment-")),
+    *(code for code in event_codes.EVENTS if code.startswith("environment-")),
     "assurance-kept",
     "assurance-missed",
     "coordination-failed",

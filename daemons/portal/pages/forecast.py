@@ -10,11 +10,11 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from daemons.portal.desk import Refused, Unreachable
-from daemons.portal.page import account, page, portal, require
+from daemons.access.identity import Role
+from daemons.portal.client.controller_client import Refused, Unreachable
+from daemons.portal.context import account, page, portal, require
 from daemons.portal.pages.reports import figure
 from daemons.report.charts import Chart, Series, Style, X
-from daemons.roles import Role
 
 Row = Mapping[str, Any]
 WINDOWS_MAX = 20

@@ -9,17 +9,26 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from daemons.portal.derived import derived
-from daemons.portal.listing import Column, Listing, has_text, in_order, name_key, part, wanted
-from daemons.portal.live import Seen
-from daemons.portal.page import Form, account, act, page, portal, require
-from daemons.portal.story import Told, told_of
-from daemons.portal.workloads import OVER, end_s, gain_of, goal_words, hands_off_words, job_troubles, job_url, waits
-from daemons.roles import Role
-from shared.errors import InvalidInput, StoreUnavailable
-from shared.messages import CancelJob, ForgetVm, HoldJob
-from shared.messages import Request as BusRequest
-from shared.model import JobPhase
+from daemons.access.identity import Role
+from daemons.portal.client.memo import derived
+from daemons.portal.client.view_cache import Seen
+from daemons.portal.context import Form, account, act, page, portal, require
+from daemons.portal.present.pagination import Column, Listing, has_text, in_order, name_key, part, wanted
+from daemons.portal.present.timeline import Told, told_of
+from daemons.portal.present.workloads import (
+    OVER,
+    end_s,
+    gain_of,
+    goal_words,
+    hands_off_words,
+    job_troubles,
+    job_url,
+    waits,
+)
+from shared.base.errors import InvalidInput, StoreUnavailable
+from shared.protocol.operator_messages import CancelJob, ForgetVm, HoldJob
+from shared.protocol.operator_messages import Request as BusRequest
+from shared.values.jobs import JobPhase
 
 NOT_OVER, ALL = "not-over", "all"
 PHASES = ((NOT_OVER, "not over yet"), (ALL, "all"), *((phase.value, phase.value) for phase in JobPhase))

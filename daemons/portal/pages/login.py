@@ -10,10 +10,14 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
-from daemons.portal.accounts import NameTaken, State
-from daemons.portal.doors import Wait
-from daemons.portal.log import Entry
-from daemons.portal.page import (
+from daemons.access.identity import Role
+from daemons.portal.auth.accounts import NameTaken, State
+from daemons.portal.auth.audit_log import Entry
+from daemons.portal.auth.authentication import Wait
+from daemons.portal.auth.passwords import TooBusy, check
+from daemons.portal.auth.sessions import Open, form_word
+from daemons.portal.auth.throttle import network_of
+from daemons.portal.context import (
     FORM_COOKIE,
     account,
     address,
@@ -28,12 +32,8 @@ from daemons.portal.page import (
     session,
     while_read_only,
 )
-from daemons.portal.passwords import TooBusy, check
-from daemons.portal.sessions import Open, form_word
-from daemons.portal.throttle import network_of
-from daemons.roles import Role
-from shared.errors import InvalidInput, InvalidValue, Problem, StoreUnavailable
-from shared.model import check_name
+from shared.base.errors import InvalidInput, InvalidValue, Problem, StoreUnavailable
+from shared.values.scalars import check_name
 
 LATELY_S = 30 * 86_400.0
 WRONG = "The name, the password or the code is wrong, or the account is not approved yet."

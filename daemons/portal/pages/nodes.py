@@ -11,22 +11,22 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from daemons.portal.derived import derived
-from daemons.portal.listing import Column, Listing, has_text, name_key, part, wanted
-from daemons.portal.node_use import HOURS, Use, drawn, picture_of, use_of
-from daemons.portal.nodes import STATES, by_name, cpu_frac, memory_frac, node_url, state_of, states
-from daemons.portal.page import Form, account, act, page, portal, read, require
+from daemons.access.identity import Role
+from daemons.portal.client.memo import derived
+from daemons.portal.context import Form, account, act, page, portal, read, require
 from daemons.portal.pages.reports import busy
-from daemons.portal.pictures import LOOKS
-from daemons.portal.workshop import TooBusy
+from daemons.portal.present.charts import LOOKS
+from daemons.portal.present.node_use import HOURS, Use, drawn, picture_of, use_of
+from daemons.portal.present.nodes import STATES, by_name, cpu_frac, memory_frac, node_url, state_of, states
+from daemons.portal.present.pagination import Column, Listing, has_text, name_key, part, wanted
+from daemons.portal.process_pool import TooBusy
 from daemons.report.charts import data_table
 from daemons.report.draw import can_draw
-from daemons.roles import Role
 from daemons.store.reading import Reading
-from shared.errors import StoreUnavailable
-from shared.messages import AddNode, ConfirmOff, DrainNode, RemoveNode, RepairNode
-from shared.messages import Request as BusRequest
-from shared.model import check_name
+from shared.base.errors import StoreUnavailable
+from shared.protocol.operator_messages import AddNode, ConfirmOff, DrainNode, RemoveNode, RepairNode
+from shared.protocol.operator_messages import Request as BusRequest
+from shared.values.scalars import check_name
 
 ORDER = {state: place for place, state in enumerate(reversed(STATES))}
 COLUMNS = (

@@ -9,11 +9,11 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from daemons.notice_records import NoticeState, message_of
-from daemons.portal.desk import Refused, Unreachable
-from daemons.portal.page import account, act, page, portal, read, require
-from daemons.roles import Role
-from shared.operator_messages import DropNotification, RetryNotification, TryChannel
+from daemons.access.identity import Role
+from daemons.portal.client.controller_client import Refused, Unreachable
+from daemons.portal.context import account, act, page, portal, read, require
+from daemons.values.records.notifications import NoticeState, message_of
+from shared.protocol.operator_messages import DropNotification, RetryNotification, TryChannel
 
 ROWS_MAX = 200
 STATES = tuple(each.value for each in NoticeState)

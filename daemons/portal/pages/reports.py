@@ -10,17 +10,17 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from daemons.portal.derived import Derived, derived
-from daemons.portal.page import page, portal, problems_of, read_aside, require
-from daemons.portal.pictures import Pictures
-from daemons.portal.times import Span, span_of
-from daemons.portal.workshop import TooBusy
+from daemons.access.identity import Role
+from daemons.portal.client.memo import Derived, derived
+from daemons.portal.context import page, portal, problems_of, read_aside, require
+from daemons.portal.present.charts import Pictures
+from daemons.portal.present.spans import Span, span_of
+from daemons.portal.process_pool import TooBusy
 from daemons.report.charts import Chart, time_text
 from daemons.report.cluster_report import check_zone, report_of
 from daemons.report.html import figure_html, html, main_html
 from daemons.report.report import Report
-from daemons.roles import Role
-from shared.errors import InvalidInput, InvalidValue
+from shared.base.errors import InvalidInput, InvalidValue
 
 KEPT_MAX = 8
 LONG_S, GRAIN_S = 3 * 86_400.0, 600.0  # a report on so long a span that ends now is made once in so many seconds

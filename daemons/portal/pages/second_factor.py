@@ -8,8 +8,10 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from daemons.portal.doors import Wait
-from daemons.portal.page import (
+from daemons.portal.auth.authentication import Wait
+from daemons.portal.auth.passwords import TooBusy
+from daemons.portal.auth.totp import uri_of
+from daemons.portal.context import (
     SECOND_FACTOR,
     account,
     before_second_factor,
@@ -19,8 +21,6 @@ from daemons.portal.page import (
     portal,
     while_read_only,
 )
-from daemons.portal.passwords import TooBusy
-from daemons.portal.totp import uri_of
 
 
 def _page(request: Request, status: int = 200, problem: str = "", secret: str = "", confirm: bool = False) -> Response:

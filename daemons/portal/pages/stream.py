@@ -12,13 +12,13 @@ from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
-from daemons.portal.accounts import Account
-from daemons.portal.live import LIVE_VIEWS
-from daemons.portal.page import account, page, portal
-from daemons.roles import VIEWS
+from daemons.controller.requests.authorization import VIEWS
+from daemons.portal.auth.accounts import Account
+from daemons.portal.client.view_cache import LIVE_VIEWS
+from daemons.portal.context import account, page, portal
 
 if TYPE_CHECKING:
-    from daemons.portal.app import Portal
+    from daemons.portal.context import Portal
 
 HEARTBEAT_S = 15.0
 LINE_S = 600.0  # then the browser connects again, and is asked again who it is

@@ -12,10 +12,10 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from daemons.cli import jobfile, webfile
-from daemons.portal.desk import Refused, Unreachable
-from daemons.portal.filling import NOTHING, Wrong, given
-from daemons.portal.page import (
+from daemons.access.identity import Role
+from daemons.manifests import job, web_app
+from daemons.portal.client.controller_client import Refused, Unreachable
+from daemons.portal.context import (
     account,
     ask,
     fields,
@@ -30,14 +30,14 @@ from daemons.portal.page import (
     status_of,
     with_files,
 )
-from daemons.portal.submitting import KINDS, from_files, from_form, room_for
-from daemons.portal.workloads import app_url, job_url
-from daemons.roles import Role
-from shared.errors import InvalidInput, Problem
-from shared.messages import Request as BusRequest
-from shared.messages import SubmitJob, SubmitWeb
-from shared.model import Job
-from shared.webapp import WebApp
+from daemons.portal.forms.binding import NOTHING, Wrong, given
+from daemons.portal.forms.submit import KINDS, from_files, from_form, room_for
+from daemons.portal.present.workloads import app_url, job_url
+from shared.base.errors import InvalidInput, Problem
+from shared.protocol.operator_messages import Request as BusRequest
+from shared.protocol.operator_messages import SubmitJob, SubmitWeb
+from shared.values.jobs import Job
+from shared.values.web_app import WebApp
 
 PASTED = "pasted"
 FILE_NAME_MAX = 100
@@ -177,9 +177,9 @@ async def _explain(request: Request, shown: Shown, made: Sequence[tuple[str, Job
         nodes = (await portal(request).live.view(me, "nodes")).data["nodes"]
     for _, one in made:
         if isinstance(one, WebApp):
-            shown.understood.append(webfile.understood(one))
+            shown.understood.append(web_app.understood(one))
             continue
-        shown.understood.append(jobfile.understood(one))
+        shown.understood.append(job.understood(one))
         if me.is_provider and not one.environment:
             fits, of = room_for(one, nodes)
             vms = "its VM" if one.instances == 1 else "one of its VMs"

@@ -11,15 +11,15 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from daemons.portal.desk import Refused
-from daemons.portal.listing import Column, Listing, has_text, name_key, part, wanted
-from daemons.portal.nodes import node_url
-from daemons.portal.page import Form, account, act, fields, page, portal, require
-from daemons.portal.workloads import app_url, job_url
-from daemons.roles import Role
-from shared.messages import AdoptVm, ConfirmGone, HandsOn
-from shared.messages import Request as BusRequest
-from shared.model import check_name
+from daemons.access.identity import Role
+from daemons.portal.client.controller_client import Refused
+from daemons.portal.context import Form, account, act, fields, page, portal, require
+from daemons.portal.present.nodes import node_url
+from daemons.portal.present.pagination import Column, Listing, has_text, name_key, part, wanted
+from daemons.portal.present.workloads import app_url, job_url
+from shared.protocol.operator_messages import AdoptVm, ConfirmGone, HandsOn
+from shared.protocol.operator_messages import Request as BusRequest
+from shared.values.scalars import check_name
 
 COLUMNS = (
     Column("vm", "VM", lambda row: name_key(row["vm"])),

@@ -8,14 +8,14 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
-from daemons.cli.webfile import goal_text
-from daemons.portal.listing import Column, has_text, name_key, part, wanted
-from daemons.portal.page import Form, account, act, page, portal, require
-from daemons.portal.workloads import app_url, job_url
-from daemons.roles import Role
-from shared.messages import RemoveWeb
-from shared.messages import Request as BusRequest
-from shared.webapp import Flow
+from daemons.access.identity import Role
+from daemons.manifests.web_app import goal_text
+from daemons.portal.context import Form, account, act, page, portal, require
+from daemons.portal.present.pagination import Column, has_text, name_key, part, wanted
+from daemons.portal.present.workloads import app_url, job_url
+from shared.protocol.operator_messages import RemoveWeb
+from shared.protocol.operator_messages import Request as BusRequest
+from shared.values.web_app import Flow
 
 COLUMNS = (
     Column("name", "Name", lambda row: name_key(row["name"])),

@@ -11,18 +11,18 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from daemons.alteration import alteration
-from daemons.portal.comparison import Comparison, of_replay, of_simulation
-from daemons.portal.page import account, fields, go, page, parsed, portal, problems_of, require, while_read_only
+from daemons.access.identity import Role
+from daemons.decision.overrides import alteration
+from daemons.portal.context import account, fields, go, page, parsed, portal, problems_of, require, while_read_only
 from daemons.portal.pages.reports import figure
-from daemons.portal.runs import Kind, Run, Runs, RunState, Wish
-from daemons.portal.times import Span, span_of
-from daemons.portal.workshop import TooBusy
+from daemons.portal.present.spans import Span, span_of
+from daemons.portal.process_pool import TooBusy
+from daemons.portal.what_if.comparison import Comparison, of_replay, of_simulation
+from daemons.portal.what_if.runs import Kind, Run, Runs, RunState, Wish
 from daemons.report.html import table_html
-from daemons.roles import Role
-from shared import plugins
-from shared.errors import InvalidInput, Problem, TrimtabError
-from shared.logs import get_logger
+from shared.base.errors import InvalidInput, Problem, TrimtabError
+from shared.ports import plugins
+from shared.runtime.logs import get_logger
 
 URL = "/what-if"
 ROLES = ("placement", "provisioning")

@@ -9,9 +9,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from render_farm.numbers import Number, check, meanings, value_of
-from shared.agreement import UNITS_MAX, Scheduling, WorkloadType
-from shared.coordination import Asked, InstancesView, ManagerView, WaitingJob
-from shared.webapp import Distribution
+from shared.policy_api.coordination import Asked, InstancesView, ManagerView, WaitingJob
+from shared.values.agreement import UNITS_MAX, Scheduling, WorkloadType
+from shared.values.web_app import Distribution
 
 TERMS = {
     "patience_s": Number(900.0, "s: a job that has waited so long, or is due within it, gets units", 0.0, 1e9),

@@ -8,9 +8,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from render_farm.numbers import Number, check, meanings, value_of
-from shared.agreement import UNITS_MAX, Scheduling, WorkloadType
-from shared.coordination import Asked, InstancesView, ManagerView
-from shared.webapp import Distribution
+from shared.policy_api.coordination import Asked, InstancesView, ManagerView
+from shared.values.agreement import UNITS_MAX, Scheduling, WorkloadType
+from shared.values.web_app import Distribution
 
 TERMS = {
     "target_frac": Number(0.6, "one instance more above this mean use of CPU", 0.05, 1.0),

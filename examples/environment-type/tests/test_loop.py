@@ -6,18 +6,19 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from daemons.by_type import distribution_of
-from daemons.cli.agreementfile import read_agreement
-from daemons.controller import Controller
-from daemons.settings import ControllerSettings, PolicyChoice
-from daemons.state import Cluster
-from shared.messages import ActivateEnvironment, CreateEnvironment
-from shared.model import Job, Node, Stage
-from shared.webapp import Distribution, WebApp
-from sim_backend.closed_loop import ClosedLoop, LoopSettings
-from sim_backend.demand import steps
-from sim_backend.invariants import Checker
-from sim_backend.web_site import TrueFlow, TrueWeb
+from daemons.controller.core.controller import Controller
+from daemons.controller.state.cluster import Cluster
+from daemons.environment_types.registry import distribution_of
+from daemons.manifests.agreement import read_agreement
+from daemons.values.settings import ControllerSettings, PolicyChoice
+from shared.protocol.operator_messages import ActivateEnvironment, CreateEnvironment
+from shared.values.jobs import Job, Stage
+from shared.values.nodes import Node
+from shared.values.web_app import Distribution, WebApp
+from sim_backend.faults.invariants.checker import Checker
+from sim_backend.loop.closed_loop import ClosedLoop, LoopSettings
+from sim_backend.world.demand import steps
+from sim_backend.world.web_site import TrueFlow, TrueWeb
 
 FOLDER = Path(__file__).resolve().parents[1]
 NODES = [Node(f"n{index}", 4, 1_000.0, 4_000) for index in range(8)]

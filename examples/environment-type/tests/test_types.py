@@ -12,9 +12,9 @@ from render_farm.render import Render
 from render_farm.session import Session
 
 from daemons.cli.main import main
-from shared.agreement import WebTerms, WorkloadType
-from shared.coordination import InstancesView, ManagerView, Party, WaitingJob
-from shared.plugins import find_environment_type
+from shared.policy_api.coordination import InstancesView, ManagerView, Party, WaitingJob
+from shared.ports.plugins import find_environment_type
+from shared.values.agreement import WebTerms, WorkloadType
 from sim_backend.conformance.environment_type_checks import CHECKS, Check, TypeSubject
 
 FOLDER = Path(__file__).resolve().parents[1]

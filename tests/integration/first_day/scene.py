@@ -10,7 +10,7 @@ from itertools import repeat
 from pathlib import Path
 from typing import Any
 
-from shared.clock import SystemClock
+from shared.base.clock import SystemClock
 from tests.integration.first_day import pages, plan
 from tests.integration.first_day.machines import BROKER, Node
 from tests.integration.first_day.plan import Span, Step, Swaps

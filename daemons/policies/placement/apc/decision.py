@@ -15,12 +15,21 @@ from daemons.policies.placement.apc.rules import misplaced
 from daemons.policies.placement.apc.search import WORTH, Search
 from daemons.policies.placement.apc.state import State
 from daemons.policies.placement.apc.web import Web, best_mhz
-from daemons.policies.placement.refusals import Deferred
 from daemons.policies.placement.room import repeated
 from daemons.policies.placement.waiting import FIXED, objection, profile_problem
-from shared.decision import UNBOUNDED, Change, ChangeKind, Outlook, PlacementDecision, Reason, ReasonCode, Refusal
-from shared.model import Allotment
-from shared.snapshot import Bools, Floats
+from shared.policy_api.decision import (
+    UNBOUNDED,
+    Change,
+    ChangeKind,
+    Outlook,
+    PlacementDecision,
+    Reason,
+    ReasonCode,
+    Refusal,
+)
+from shared.policy_api.deferred import Deferred
+from shared.policy_api.snapshot import Bools, Floats
+from shared.values.jobs import Allotment
 
 _RESIZED = 1e-6  # smaller changes of an allotment, relative, are not worth an action
 _ORDER = tuple(ChangeKind(kind) for kind in ("stop", "suspend", "migrate", "resize", "resume", "start"))

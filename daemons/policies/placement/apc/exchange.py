@@ -13,7 +13,7 @@ from daemons.policies.placement.apc.problem import RUNNING, SLACK
 from daemons.policies.placement.apc.queues import Entry, Queues, order_of
 from daemons.policies.placement.apc.search import WORTH, Arrival, Search
 from daemons.policies.placement.apc.state import Trial
-from shared.decision import ReasonCode
+from shared.policy_api.decision import ReasonCode
 
 _RELIEVED = 4
 _PROMISING = 24

@@ -10,7 +10,7 @@ import numpy as np
 from daemons.models.stages import outlook
 from daemons.models.utility import utility_at
 from daemons.policies.placement.apc.problem import Problem
-from shared.snapshot import Bools, Floats
+from shared.policy_api.snapshot import Bools, Floats
 
 Place = tuple[int, ...]
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from daemons.policies.placement.apc.exchange import Exchange
 from daemons.policies.placement.apc.search import Search
 from daemons.policies.placement.apc.state import Trial
-from shared.snapshot import Floats
+from shared.policy_api.snapshot import Floats
 
 _TRIED = 8  # of those that wait, the unhappiest first
 _VICTIMS = 512  # the happiest: more would take too long to choose from

@@ -9,7 +9,7 @@ import numpy as np
 
 from daemons.models.level import JobDemand
 from daemons.policies.placement.apc.problem import Problem
-from shared.snapshot import Floats
+from shared.policy_api.snapshot import Floats
 
 EXACT_UP_TO = 300  # one Newton step is too coarse for so few jobs
 _REFRESH = 32

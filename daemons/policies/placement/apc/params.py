@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any
 
-from shared.errors import InvalidInput, Problem
+from shared.base.errors import InvalidInput, Problem
 
 GUARDS = ("off", "on", "equal")
 

@@ -17,9 +17,9 @@ from daemons.policies.placement.apc.rules import rules_of, to_leave
 from daemons.policies.placement.apc.search import Search
 from daemons.policies.placement.apc.state import State
 from daemons.policies.placement.apc.web import Web, apps_of
-from shared.decision import PlacementDecision
-from shared.ports import Needs
-from shared.snapshot import Snapshot
+from shared.policy_api.decision import PlacementDecision
+from shared.policy_api.policies import Needs
+from shared.policy_api.snapshot import Snapshot
 
 _SAME = 1e-9
 

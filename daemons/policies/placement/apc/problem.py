@@ -15,7 +15,7 @@ from daemons.models.stages import JobStages, cycle_needs, finish_s, left_by_stag
 from daemons.models.utility import utility_at
 from daemons.policies.placement.apc.params import Params
 from daemons.policies.placement.room import repeated
-from shared.snapshot import ELSEWHERE, Bools, Floats, Ints, Snapshot, WorkloadState
+from shared.policy_api.snapshot import ELSEWHERE, Bools, Floats, Ints, Snapshot, WorkloadState
 
 LEAST_MHZ = 1.0  # what runs is given at least this: a VM of no weight at all cannot be asked for
 SLACK = 1e-9  # sums of floats are rounded

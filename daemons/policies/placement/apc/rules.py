@@ -9,9 +9,9 @@ import numpy as np
 
 from daemons.policies.placement.apc.problem import RUNNING, Problem
 from daemons.policies.placement.room import repeated
-from shared.decision import Reason, ReasonCode
-from shared.model import Constraint, ConstraintKind
-from shared.snapshot import ELSEWHERE, Bools, Snapshot
+from shared.policy_api.decision import Reason, ReasonCode
+from shared.policy_api.snapshot import ELSEWHERE, Bools, Snapshot
+from shared.values.jobs import Constraint, ConstraintKind
 
 Place = tuple[int, ...]
 PlaceOf = Callable[[int], Place | None]

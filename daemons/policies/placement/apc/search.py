@@ -17,8 +17,8 @@ from daemons.policies.placement.apc.rules import to_leave
 from daemons.policies.placement.apc.sharing import Sharing
 from daemons.policies.placement.apc.state import State, Trial
 from daemons.policies.placement.apc.web import Web
-from shared.decision import ReasonCode
-from shared.snapshot import Bools, Floats, Ints
+from shared.policy_api.decision import ReasonCode
+from shared.policy_api.snapshot import Bools, Floats, Ints
 
 WORTH = 0.1  # who comes gets at least this part of its full speed, or does not come
 _PARTIAL = 3

@@ -14,7 +14,7 @@ from daemons.models.dilation.formula import waiting
 from daemons.models.neighbours import Crowd, of_workloads, sound_parts, sound_servers
 from daemons.policies.placement.apc.future import Place
 from daemons.policies.placement.apc.problem import RUNNING, Problem
-from shared.snapshot import Bools, Floats, LoadingColumns
+from shared.policy_api.snapshot import Bools, Floats, LoadingColumns
 
 Totals = tuple[float, ...]
 _SAME = 1e-12  # sums in another order differ by so much

@@ -17,8 +17,8 @@ from daemons.models.web_utility import AppUtility, app_utilities
 from daemons.policies.placement.apc.problem import LEAST_MHZ, RUNNING, SLACK, Problem
 from daemons.policies.placement.apc.rules import misplaced
 from daemons.policies.placement.apc.state import State
-from shared.errors import InvalidValue
-from shared.snapshot import Floats, Snapshot
+from shared.base.errors import InvalidValue
+from shared.policy_api.snapshot import Floats, Snapshot
 
 _LOW = -1e9  # lower than any utility that matters
 _ROUNDS = 12

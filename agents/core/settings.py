@@ -1,0 +1,32 @@
+"""What an agent's core can be told: periods and limits, in seconds."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, fields
+
+from shared.base.errors import InvalidValue
+
+
+@dataclass(frozen=True, slots=True)
+class AgentSettings:
+    """Settings of one agent; every number is finite and above 0, else `InvalidValue`.
+
+    report_s: period of the reports. operation_timeout_s: an operation under way for so long is aborted.
+    publish_retry_s: what the broker has not confirmed by then is published again. outcome_keep_s: how long after its
+    expiry a finished action's outcome is kept; an order that expires later than that from now is refused, so that the
+    outcomes kept are bounded. address: where programs on this node answer whose VM has no address of its own ("": not
+    known).
+    """
+
+    report_s: float = 5.0
+    operation_timeout_s: float = 600.0
+    publish_retry_s: float = 5.0
+    outcome_keep_s: float = 3600.0
+    address: str = ""
+
+    def __post_init__(self) -> None:
+        for field in fields(self):
+            value = getattr(self, field.name)
+            if isinstance(value, float | int) and not (math.isfinite(value) and value > 0):
+                raise InvalidValue(field.name, value, "a finite number above 0")

@@ -1,0 +1,1 @@
+"""Which coordination model an owner's load asks for: `advise.advise`."""

@@ -1,0 +1,1 @@
+"""What demand of a trace can be promised at which assurance: `report.report`."""

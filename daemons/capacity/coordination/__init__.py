@@ -1,0 +1,1 @@
+"""A batch and a web environment that share nodes, played in virtual time: `runs`."""

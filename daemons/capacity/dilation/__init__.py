@@ -1,0 +1,1 @@
+"""Files of jobs that slow each other: `file`."""

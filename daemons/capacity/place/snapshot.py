@@ -1,0 +1,252 @@
+"""Turns a checked file for `trimtab sim place` into the columns that a policy sees."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from typing import Any
+
+import numpy as np
+
+from daemons.capacity.json_file import Row
+from daemons.capacity.place.file import PlaceFile
+from daemons.models.max_min import max_min
+from shared.policy_api.snapshot import (
+    FlowColumns,
+    InstanceColumns,
+    LoadingColumns,
+    NodeColumns,
+    Snapshot,
+    StageColumns,
+    WebColumns,
+    WorkloadColumns,
+    WorkloadState,
+)
+from shared.values.jobs import instance_name
+
+STATES = {
+    "waiting": WorkloadState.WAITING,
+    "running": WorkloadState.RUNNING,
+    "suspended": WorkloadState.SUSPENDED,
+}
+
+
+def snapshot_of(file: PlaceFile) -> Snapshot:
+    """The snapshot: jobs in order of submission (ties: as in the file), then one row for each instance that a web
+    application may have, those that run first."""
+    workloads = _workloads(file)
+    nodes = {row["name"]: index for index, row in enumerate(file.nodes)}
+    held = _allotted(file, workloads)
+    rows = [(nodes.get(node, -1), mhz) for row, pairs in zip(workloads, held, strict=True) for node, mhz in pairs]
+    return Snapshot(
+        file.now_s,
+        file.cycle_s,
+        _nodes(file, workloads, held),
+        _columns(workloads),
+        InstanceColumns(_ints([node for node, _ in rows]), _floats([mhz for _, mhz in rows])),
+        _stages(workloads),
+        vm_overhead_mib=file.vm_overhead_mib,
+        web=_web(file),
+        flows=_flows(file),
+        constraints=file.constraints,
+        costs=file.costs,
+        loading=_loading(file, workloads),
+    )
+
+
+def _loading(file: PlaceFile, workloads: list[Row]) -> LoadingColumns | None:
+    """What the jobs load, on nodes of as many types as there are different servers; None where nothing is shared."""
+    resources = tuple(dict.fromkeys(name for row in file.jobs for name in row["loading"]))
+    if file.interference == "off" or not resources:
+        return None
+    kinds: dict[tuple[int, ...], int] = {}
+    servers = [tuple(row["servers"].get(name, 1) for name in resources) for row in file.nodes]
+    node_type = [kinds.setdefault(each, len(kinds)) for each in servers]
+    parts = [[row.get("loading", {}).get(name, 0.0) for name in resources] for row in workloads]
+    table = np.array([parts] * len(kinds), dtype=np.float64).reshape(len(kinds), len(workloads), len(resources))
+    return LoadingColumns(
+        resources, table, _ints(node_type), _floats([list(kind) for kind in kinds]), file.interference
+    )
+
+
+def _floats(values: list[Any]) -> np.ndarray:
+    return np.array(values, dtype=np.float64)
+
+
+def _ints(values: list[Any]) -> np.ndarray:
+    return np.array(values, dtype=np.int64)
+
+
+def _workloads(file: PlaceFile) -> list[Row]:
+    """A row for each job and for each possible instance of a web application."""
+    now_s = file.now_s
+    cores = max((row["cores"] or 1 for row in file.nodes), default=1)
+    jobs = [
+        row
+        | {
+            "app": -1,
+            "submit_s": min(row["desired_start_s"], now_s) if row["submit_s"] is None else row["submit_s"],
+            "goal_s": math.inf if row["goal_s"] is None else row["goal_s"],
+            "vcpus": row["vcpus"] or cores,
+        }
+        for row in file.jobs
+    ]
+    jobs.sort(key=lambda row: row["submit_s"])
+    return jobs + [seat for app, row in enumerate(file.web_apps) for seat in _seats(file, app, row, cores)]
+
+
+def _seats(file: PlaceFile, app: int, row: Row, cores: int) -> list[Row]:
+    largest_mhz = max((node["cpu_mhz"] for node in file.nodes), default=0.0)
+    most_mhz = row["max_mhz"] or max(largest_mhz, 1.0)
+    common = {
+        "app": app,
+        "submit_s": file.now_s,
+        "desired_start_s": file.now_s,
+        "goal_s": math.inf,
+        "done_mcycles": 0.0,
+        "instances": 1,
+        "separate": False,
+        "vcpus": row["vcpus"] or cores,
+        "importance": row["importance"],
+        "needs": row["needs"],
+        "stages": [],
+        "seat": {"work_mcycles": 0.0, "max_mhz": most_mhz, "min_mhz": 0.0, "memory_mib": row["memory_mib"]},
+    }
+    return [
+        common
+        | {
+            "name": instance_name(row["name"], index),
+            "state": "running" if index < len(row["held"]) else "waiting",
+            "held": row["held"][index : index + 1],
+        }
+        for index in range(row["max_instances"])
+    ]
+
+
+def _profile(row: Row, key: str, of: Any) -> float:
+    return float(of([stage[key] for stage in row["stages"] or [row["seat"]]]))
+
+
+def _columns(rows: list[Row]) -> WorkloadColumns:
+    held = _ints([len(row["held"]) for row in rows])
+    stages = _ints([len(row["stages"]) for row in rows])
+    count = len(rows)
+    return WorkloadColumns(
+        names=tuple(row["name"] for row in rows),
+        state=_ints([STATES[row["state"]] for row in rows]),
+        revision=np.zeros(count, dtype=np.int64),
+        submit_s=_floats([row["submit_s"] for row in rows]),
+        desired_start_s=_floats([row["desired_start_s"] for row in rows]),
+        goal_s=_floats([row["goal_s"] for row in rows]),
+        not_before_s=np.zeros(count),
+        work_mcycles=_floats([_profile(row, "work_mcycles", math.fsum) for row in rows]),
+        done_mcycles=_floats([row["done_mcycles"] for row in rows]),
+        max_mhz=_floats([_profile(row, "max_mhz", max) for row in rows]),
+        min_mhz=_floats([_profile(row, "min_mhz", max) for row in rows]),
+        memory_mib=_floats([_profile(row, "memory_mib", max) for row in rows]),
+        vcpus=_ints([row["vcpus"] for row in rows]),
+        instances=_ints([row["instances"] for row in rows]),
+        importance=_floats([row["importance"] for row in rows]),
+        separate=np.array([row["separate"] for row in rows], dtype=np.bool_),
+        fixed=np.zeros(count, dtype=np.bool_),
+        first_instance=held.cumsum() - held,
+        needs=tuple(tuple(row["needs"]) for row in rows),
+        app=_ints([row["app"] for row in rows]),
+        changed_s=np.full(count, -np.inf),
+        first_stage=stages.cumsum() - stages,
+        stages=stages,
+        queued=np.zeros(count, dtype=np.bool_),
+        stays=np.zeros(count, dtype=np.bool_),
+    )
+
+
+def _stages(rows: list[Row]) -> StageColumns:
+    every = [stage for row in rows for stage in row["stages"]]
+    return StageColumns(
+        _floats([stage["work_mcycles"] for stage in every]),
+        _floats([stage["max_mhz"] for stage in every]),
+        _floats([stage["min_mhz"] for stage in every]),
+        _floats([stage["memory_mib"] for stage in every]),
+    )
+
+
+def _core_mhz(node: Row) -> float:
+    return float(node["core_mhz"] or node["cpu_mhz"] / (node["cores"] or 1))
+
+
+def _nodes(file: PlaceFile, workloads: list[Row], held: list[list[tuple[str, float]]]) -> NodeColumns:
+    nodes = file.nodes
+    cpu_mhz, memory_mib = _floats([row["cpu_mhz"] for row in nodes]), _floats([row["memory_mib"] for row in nodes])
+    core_mhz = _floats([_core_mhz(row) for row in nodes])
+    free_mhz, free_mib = cpu_mhz.copy(), memory_mib.copy()
+    index = {row["name"]: at for at, row in enumerate(nodes)}
+    for row, pairs in zip(workloads, held, strict=True):
+        for node, mhz in pairs if row["state"] == "running" else ():
+            free_mhz[index[node]] -= mhz
+            free_mib[index[node]] -= _profile(row, "memory_mib", max) + file.vm_overhead_mib
+    draining = np.array([row["draining"] for row in nodes], dtype=np.bool_)
+    return NodeColumns(
+        tuple(row["name"] for row in nodes),
+        _ints(
+            [row["cores"] or max(1, round(row["cpu_mhz"] / _core_mhz(row))) if row["cpu_mhz"] else 1 for row in nodes]
+        ),
+        core_mhz,
+        cpu_mhz,
+        memory_mib,
+        free_mhz,
+        free_mib,
+        ~draining,
+        draining,
+        tuple(tuple(row["labels"]) for row in nodes),
+    )
+
+
+def _allotted(file: PlaceFile, workloads: list[Row]) -> list[list[tuple[str, float]]]:
+    """Node and MHz of every instance. Where the file does not say how much CPU an instance has, those on a node share
+    what the others leave, as a host shares it: evenly, none above its limit."""
+    made: list[list[tuple[str, float]]] = []
+    open_by_node: defaultdict[str, list[tuple[int, int, float]]] = defaultdict(list)
+    left_mhz = {row["name"]: row["cpu_mhz"] for row in file.nodes}
+    core_mhz = {row["name"]: _core_mhz(row) for row in file.nodes}
+    for at, row in enumerate(workloads):
+        made.append([(node, mhz or 0.0) for node, mhz in row["held"]])
+        for index, (node, mhz) in enumerate(row["held"] if row["state"] == "running" else ()):
+            if mhz is None:
+                limit_mhz = min(_profile(row, "max_mhz", max), row["vcpus"] * core_mhz[node])
+                open_by_node[node].append((at, index, limit_mhz))
+            else:
+                left_mhz[node] -= mhz
+    for node, entries in open_by_node.items():
+        given = max_min([limit for _, _, limit in entries], left_mhz[node])
+        for (at, index, _), mhz in zip(entries, given, strict=True):
+            made[at][index] = (node, mhz)
+    return made
+
+
+def _web(file: PlaceFile) -> WebColumns:
+    apps = file.web_apps
+    return WebColumns(
+        tuple(row["name"] for row in apps),
+        _ints([row["min_instances"] for row in apps]),
+        _ints([row["max_instances"] for row in apps]),
+        _floats([math.inf if row["total_max_mhz"] is None else row["total_max_mhz"] for row in apps]),
+        _floats([row["importance"] for row in apps]),
+    )
+
+
+def _flows(file: PlaceFile) -> FlowColumns:
+    every = [(app, flow) for app, row in enumerate(file.web_apps) for flow in row["flows"]]
+    flows = [flow for _, flow in every]
+    return FlowColumns(
+        tuple(flow["name"] for flow in flows),
+        _ints([app for app, _ in every]),
+        _floats([flow["goal"] for flow in flows]),
+        _floats([flow["percentile"] for flow in flows]),
+        np.array([flow["throughput"] for flow in flows], dtype=np.bool_),
+        tuple(flow["model"] for flow in flows),
+        _floats([flow["t_min_s"] for flow in flows]),
+        _floats([flow["c_mhz_s"] for flow in flows]),
+        _floats([flow["load_mhz"] for flow in flows]),
+        _floats([flow["rate_per_s"] for flow in flows]),
+        _floats([flow["work_mcycles"] for flow in flows]),
+    )

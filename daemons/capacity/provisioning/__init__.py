@@ -1,0 +1,1 @@
+"""A period with a deadline: how many servers when, and what that costs: `report`."""

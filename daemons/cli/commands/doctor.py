@@ -1,0 +1,335 @@
+"""`trimtab doctor`: is this installation whole? Looks at everything and says how to mend what is not."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import re
+import shutil
+import socket
+import ssl
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from http.client import HTTPException
+from importlib import metadata
+from pathlib import Path
+from urllib.request import urlopen
+
+import click
+from rich.table import Table
+from rich.text import Text
+
+from daemons.cli.output import REFUSED, emit, output_option
+from daemons.cli.render import time_text
+from daemons.config.controller import ControllerConfig
+from daemons.drivers.power import make_driver
+from daemons.drivers.power.exec import commands
+from daemons.drivers.price_feed import feed_of
+from shared.base.clock import SystemClock
+from shared.base.errors import InvalidInput, InvalidValue
+from shared.base.printable import one_line
+from shared.base.secrets import completed, is_absent
+from shared.bus.rabbitmq.addresses import tls_advice, tls_context
+from shared.config.broker_url import Address, Tls, parse_url
+from shared.config.common import Bus
+from shared.config.toml import load
+from shared.metrics.exposition import PATH, address_of
+from shared.ports import plugins
+from shared.values.nodes import PowerOperation
+
+DISTRIBUTION = "trimtab"
+IMPORT_NAMES = ("agents", "daemons", "shared", "sim_backend")
+OLDEST_PYTHON = (3, 11)
+DATA_VARIABLE = "TRIMTAB_DATA"
+CONTROLLER_EXTRA = re.compile(r"""extra *== *["']controller["']""")
+ANSWER_S = 3.0
+DAY_S = 86_400.0
+SOON_S = 30 * DAY_S
+CERTIFICATE = "broker certificate"
+RENEW = "a new one, as `trimtab broker tls` makes it; once it has ended no daemon and no command can connect"
+NO_CHECK_TIME = 0x200000  # X509_V_FLAG_NO_CHECK_TIME
+TAKEN = "another address in metrics.listen; until then the controller goes on without its metrics"
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One thing looked at. Not `ok`: the installation is broken and `fix` says what to do. `warning`: it works, but
+    something that some commands need is not there."""
+
+    name: str
+    ok: bool
+    detail: str
+    fix: str = ""
+    warning: bool = False
+
+
+@click.command()
+@click.option(
+    "--config",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Check what the controller's configuration in this file needs of this machine, too.",
+)
+@output_option
+def doctor(config: Path | None) -> None:
+    """Check the installation: Python, dependencies, import names, plug-ins, data, working folder.
+
+    Exit status 1 when a check fails.
+    """
+    checks = [*examine(), *(configuration(config) if config is not None else ())]
+    ok = all(check.ok for check in checks)
+    emit({"checks": [asdict(check) for check in checks], "ok": ok}, lambda: _table(checks))
+    if not ok:
+        click.get_current_context().exit(REFUSED)
+
+
+def examine() -> Iterator[Check]:
+    """Every check, in a fixed order."""
+    yield _python()
+    yield from _dependencies()
+    yield from import_names(metadata.packages_distributions())
+    yield from _plugins()
+    yield data(os.environ.get(DATA_VARIABLE, ""))
+    yield working_folder(Path.cwd())
+
+
+def _python() -> Check:
+    version = ".".join(map(str, sys.version_info[:3]))
+    oldest = ".".join(map(str, OLDEST_PYTHON))
+    ok = sys.version_info >= OLDEST_PYTHON
+    return Check("python", ok, f"{version} (needs {oldest} or newer)", "" if ok else f"install Python {oldest}")
+
+
+def _dependencies() -> Iterator[Check]:
+    """One check per dependency of the controller and the command."""
+    for requirement in metadata.requires(DISTRIBUTION) or ():
+        stated, _, marker = requirement.partition(";")
+        found = re.match(r"[A-Za-z0-9._-]+", stated)
+        if found and ("extra" not in marker or CONTROLLER_EXTRA.search(marker)):
+            yield dependency(found[0], stated[found.end() :].strip())
+
+
+def dependency(name: str, needed: str) -> Check:
+    """Whether a distribution is there and as new as `needed` ("" or ">=1.2") says."""
+    try:
+        version = metadata.version(name)
+    except metadata.PackageNotFoundError:
+        return Check(f"dependency {name}", False, "not installed", f"pip install '{name}{needed}'")
+    least = needed.removeprefix(">=") if needed.startswith(">=") else "0"
+    ok = _numbers(version) >= _numbers(least)
+    detail = f"{version} (needs {needed})" if needed else version
+    return Check(f"dependency {name}", ok, detail, "" if ok else f"pip install --upgrade '{name}{needed}'")
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    """The leading numbers of a version: "2.1rc1" -> (2, 1)."""
+    return tuple(int(part) for part in re.match(r"\d*(?:\.\d+)*", version)[0].split(".") if part)  # type: ignore[index]
+
+
+def import_names(owners: Mapping[str, list[str]]) -> Iterator[Check]:
+    """Nobody else may own our import names, and all four must come from one place."""
+    for name in IMPORT_NAMES:
+        others = sorted({owner for owner in owners.get(name, ()) if owner.lower() != DISTRIBUTION})
+        fix = f"pip uninstall {' '.join(others)}, or give Trimtab a virtual environment of its own"
+        detail = f"also owned by {', '.join(others)}" if others else "ours alone"
+        yield Check(f"import name {name}", not others, detail, fix if others else "")
+    places = {name: _folder(name) for name in IMPORT_NAMES}
+    ok = len(set(places.values())) == 1 and None not in places.values()
+    detail = f"all in {places['shared']}" if ok else ", ".join(f"{name}: {place}" for name, place in places.items())
+    fix = "" if ok else "take the other folders out of PYTHONPATH, or run from another folder"
+    yield Check("one installation", ok, detail, fix)
+
+
+def _folder(package: str) -> str | None:
+    """The folder that holds a package; None when it cannot be found."""
+    spec = importlib.util.find_spec(package)
+    places = list(spec.submodule_search_locations or ()) if spec else []
+    return str(Path(places[0]).resolve().parent) if places else None
+
+
+def _plugins() -> Iterator[Check]:
+    """Every registered command, driver and policy can be imported."""
+    for group in (
+        plugins.COMMANDS,
+        plugins.ENV_COMMANDS,
+        plugins.HYPERVISORS,
+        plugins.POWER,
+        plugins.BALANCERS,
+        plugins.NOTIFIERS,
+        plugins.ENVIRONMENTS,
+        *map(plugins.policy_group, plugins.POLICY_ROLES),
+    ):
+        for point in sorted(metadata.entry_points(group=group), key=lambda point: point.name):
+            yield plugin(point)
+
+
+def plugin(point: metadata.EntryPoint) -> Check:
+    """Whether what is registered under an entry point can be imported; one that belongs to an extra may be missing."""
+    name = f"{point.group.removeprefix('trimtab.')} {point.name}"
+    try:
+        point.load()
+    except Exception as error:  # noqa: BLE001 - a plug-in may raise anything while it is imported: that is the finding
+        detail = f"{point.value}: {type(error).__name__}: {error}"
+        if point.extras and isinstance(error, ImportError):
+            return Check(name, True, detail, f"pip install '{DISTRIBUTION}[{','.join(point.extras)}]'", warning=True)
+        return Check(name, False, detail, "install the plug-in again, or uninstall the distribution that registers it")
+    return Check(name, True, point.value)
+
+
+def data(folder: str) -> Check:
+    """The folder of public logs: only replays of them need it."""
+    fix = f"set {DATA_VARIABLE} to the folder of the public logs and traces; only their replays and tests need it"
+    if not folder:
+        return Check("data", True, f"{DATA_VARIABLE} is not set", fix, warning=True)
+    if not (Path(folder).is_dir() and os.access(folder, os.R_OK | os.X_OK)):
+        return Check("data", True, f"{DATA_VARIABLE} = {folder}: not a readable folder", fix, warning=True)
+    return Check("data", True, f"{DATA_VARIABLE} = {folder}")
+
+
+def configuration(path: Path) -> Iterator[Check]:
+    """The controller's file can be read, and the power driver that it names can work on this machine."""
+    try:
+        config = completed(load(path, ControllerConfig), path, only_look=True)
+        driver = make_driver(config.power)
+    except InvalidInput as error:
+        yield Check("configuration", False, str(error), f"mend {path}")
+        return
+    yield Check("configuration", True, str(path))
+    does = ", ".join(sorted(driver.does)) or "nothing"
+    unproven = driver.name != "none" and PowerOperation.FENCE not in driver.does
+    fix = (
+        "it proves no node off: of a silent one an operator must say so (`trimtab nodes confirm-off`)"
+        if unproven
+        else ""
+    )
+    yield Check("power driver", True, f"{driver.name} does {does}", fix, warning=unproven)
+    if driver.name == "exec":
+        for operation, command in commands(config.power.exec).items():
+            yield program(operation, command[0])
+    feed = feed_of(config.prices)
+    if feed is not None:
+        wrong = feed.read().error
+        fix = "mend it or put a new one in its place; until then prices are forecasts" if wrong else ""
+        yield Check("prices", not wrong, wrong or config.prices.file, fix)
+    if config.metrics.listen:
+        yield metrics(config.metrics.listen)
+    yield from broker(config.bus, SystemClock().now_s())
+
+
+def broker(bus: Bus, now_s: float) -> Iterator[Check]:
+    """The broker's certificate, where it has to show one."""
+    if not bus.url.startswith("amqps:"):
+        return
+    tls = bus.tls
+    try:
+        address = parse_url(bus.url)
+        lacking = [place for place in (tls.ca_file, tls.cert_file, tls.key_file) if is_absent(place)]
+        if lacking:
+            fix = f"look at it by hand: openssl s_client -connect {address.host}:{address.port}"
+            detail = f"only the unit has {', '.join(lacking)}: not looked at"
+            yield Check(CERTIFICATE, True, detail, fix, warning=True)
+            return
+        yield certificate(address, tls, now_s)
+    except InvalidValue as error:
+        yield Check(CERTIFICATE, False, str(error), "mend [bus] and [bus.tls]")
+
+
+def certificate(address: Address, tls: Tls, now_s: float) -> Check:
+    """What is to be said of the certificate that a broker shows. Raises InvalidValue for files that cannot be used."""
+    where = f"{address.host}:{address.port}"
+    try:
+        return judged(where, *presented(address, tls), now_s)
+    except ssl.SSLError as error:
+        return _distrusted(address, tls, error, now_s)
+    except OSError as error:
+        fix = "see that the broker runs and can be reached; until then its certificate is not known"
+        return Check(CERTIFICATE, True, f"{where}: {error.strerror or error}", fix, warning=True)
+
+
+def presented(address: Address, tls: Tls, whenever: bool = False) -> tuple[float, float]:
+    """From when until when the certificate of a broker is good, in seconds since the epoch. It is verified as by every
+    client, but for its time if `whenever`, and nothing is said to the broker. Raises OSError, and InvalidValue for
+    files that cannot be used."""
+    context, name = tls_context(address, tls)
+    if whenever:
+        context.verify_flags |= NO_CHECK_TIME
+    with (
+        socket.create_connection((address.host, address.port), timeout=ANSWER_S) as plain,
+        context.wrap_socket(plain, server_hostname=name) as secured,
+    ):
+        shown = secured.getpeercert() or {}
+    begins, ends = (ssl.cert_time_to_seconds(str(shown[key])) for key in ("notBefore", "notAfter"))
+    return float(begins), float(ends)
+
+
+def _distrusted(address: Address, tls: Tls, error: ssl.SSLError, now_s: float) -> Check:
+    """That clients refuse the broker, and, if that is for the time of its certificate, when that is."""
+    where = f"{address.host}:{address.port}"
+    with suppress(OSError):  # it is refused for something else too: that is what `error` says
+        found = judged(where, *presented(address, tls, whenever=True), now_s)
+        if not found.ok:
+            return found
+    return Check(CERTIFICATE, False, f"{where}: {tls_advice(error)}", "mend the broker's certificate or [bus.tls]")
+
+
+def judged(where: str, begins_s: float, ends_s: float, now_s: float) -> Check:
+    """Of a certificate that is good from `begins_s` until `ends_s`."""
+    begins, ends = time_text(begins_s), time_text(ends_s)
+    if now_s < begins_s:
+        fix = "see the clocks of this machine and of the one that made it"
+        return Check(CERTIFICATE, False, f"{where}: not valid before {begins}", fix)
+    if now_s > ends_s:
+        return Check(CERTIFICATE, False, f"{where}: ended at {ends}", RENEW)
+    if ends_s - now_s < SOON_S:
+        days = int((ends_s - now_s) // DAY_S)
+        return Check(CERTIFICATE, True, f"{where}: ends at {ends}, in {days} days", RENEW, warning=True)
+    return Check(CERTIFICATE, True, f"{where}: good until {ends}")
+
+
+def metrics(listen: str) -> Check:
+    """Whether a controller serves its metrics at an address, or could."""
+    try:
+        with urlopen(f"http://{listen}{PATH}", timeout=ANSWER_S) as answer:
+            ours = b'trimtab_build_info{component="controller"' in answer.read()
+    except (OSError, HTTPException):
+        return _to_be_had(listen)
+    if ours:
+        return Check("metrics", True, f"{listen}: served")
+    return Check("metrics", True, f"{listen}: others answer there", TAKEN, warning=True)
+
+
+def _to_be_had(listen: str) -> Check:
+    host, port = address_of(listen)
+    try:
+        with socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET):
+            return Check("metrics", True, f"{listen}: free")
+    except OSError as error:
+        return Check("metrics", True, f"{listen}: {error.strerror}", TAKEN, warning=True)
+
+
+def program(operation: PowerOperation, name: str) -> Check:
+    """Whether a program of the power driver can be run here, as far as the caller's rights tell."""
+    found = shutil.which(name)
+    fix = "" if found else "install it, make it executable, or give its whole path in [power.exec]"
+    return Check(f"power {operation}", found is not None, found or f"{name}: no program that can be run", fix)
+
+
+def working_folder(folder: Path) -> Check:
+    """Reports and stores are written below the working folder."""
+    try:
+        with tempfile.TemporaryFile(dir=folder):
+            return Check("working folder", True, f"{folder} can be written")
+    except OSError as error:
+        return Check("working folder", False, f"{folder}: {error.strerror}", "run from a folder that you may write to")
+
+
+def _table(checks: list[Check]) -> Table:
+    table = Table("check", "", "detail", title="trimtab doctor")
+    for check in checks:
+        word, colour = ("warning", "yellow") if check.warning else ("ok", "green") if check.ok else ("failed", "red")
+        table.add_row(
+            check.name, Text(word, colour), one_line(check.detail) + (f"\n-> {check.fix}" if check.fix else "")
+        )
+    return table

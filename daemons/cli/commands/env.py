@@ -1,0 +1,341 @@
+"""`trimtab env`: create, activate, resize and end environments, and look at them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import click
+from rich.console import Group, RenderableType
+from rich.text import Text
+
+from daemons.cli.asking import inner, limit_option, view
+from daemons.cli.connection import TIMEOUT_MAX_S, Line, Refused, bus_options, change_options
+from daemons.cli.numbers import Number, Whole
+from daemons.cli.output import emit, output_option, put, say, wants_json
+from daemons.cli.plugged import PluggedGroup
+from daemons.cli.render import listing, record, rows_of, shown
+from daemons.manifests.agreement import read_agreement, understood
+from daemons.manifests.agreement_text import table_of, to_toml
+from daemons.manifests.agreement_xml import to_xml
+from daemons.manifests.type_rules import type_rows
+from shared.base.errors import InvalidInput, Problem, TransientError
+from shared.ports import plugins
+from shared.protocol.operator_messages import (
+    ActivateEnvironment,
+    ConsentEnvironment,
+    CreateEnvironment,
+    DeactivateEnvironment,
+    DestroyEnvironment,
+    Query,
+    Request,
+    ResizeEnvironment,
+)
+from shared.values.agreement import UNITS_MAX, EnvironmentState
+from shared.values.scalars import check_name
+
+COLUMNS = (
+    "name",
+    "owner",
+    "workload",
+    "type",
+    "model",
+    "state",
+    "wanted",
+    "granularity",
+    "lower",
+    "upper",
+    "size",
+    "owned",
+    "idle",
+    "partner",
+    "jobs",
+    "instances",
+    "detail",
+)
+LOOK_S = 1.0
+UNDEFINED = "none"
+
+
+class NotYet(TransientError):
+    """An environment has not come as far as was waited for; it may still be on its way."""
+
+    code = "not-yet"
+
+
+def _name(_: click.Context, parameter: click.Parameter, value: str) -> str:
+    check_name(parameter.human_readable_name, value)
+    return value
+
+
+_named = click.argument("name", callback=_name)
+_wait = click.option(
+    "--wait",
+    "wait_s",
+    type=Number(0.1, TIMEOUT_MAX_S),
+    metavar="S",
+    help="Wait until it is so, at most so many seconds; without it what was asked for is only taken in.",
+)
+
+
+class EnvGroup(PluggedGroup):
+    """The commands here, and those that other packages add."""
+
+    entry_points = plugins.ENV_COMMANDS
+
+
+@click.group(cls=EnvGroup)
+def env() -> None:
+    """Create, activate, resize and end environments."""
+
+
+@env.command("list")
+@limit_option
+@bus_options
+@output_option
+def list_environments(line: Line, limit: int) -> None:
+    """Show the environments: where each is in its life, how many units it has, and what runs on them."""
+    data = view(line, "environments", "", limit)
+    emit(data, lambda: listing("environments", [_row(row) for row in rows_of(data, "environments")], COLUMNS))
+
+
+def _row(row: Mapping[str, Any]) -> dict[str, Any]:
+    """A row for people: a bound that is not defined, and a state that it is on its way to."""
+    values = dict(row)
+    if "upper" in values and values["upper"] is None:
+        values["upper"] = UNDEFINED
+    if values.get("wanted") == values.get("state"):
+        values.pop("wanted", None)
+    return values
+
+
+@env.command()
+@output_option
+def types() -> None:
+    """Show the types of environment that are installed here, and the terms that each wants to know."""
+    rows = type_rows()
+    emit({"types": rows}, lambda: Group(*(_type_for_people(row) for row in rows)))
+
+
+def _type_for_people(row: Mapping[str, Any]) -> RenderableType:
+    values = {key: value for key, value in row.items() if key not in ("name", "terms", "scheduling")}
+    if "scheduling" in row:
+        values["scheduler"] = row["scheduling"]["policy"]
+    head = record(f"type {row['name']}", values)
+    terms = [{"key": f"terms.{key}", "meaning": meaning} for key, meaning in row.get("terms", {}).items()]
+    return Group(head, listing("terms", terms, ("key", "meaning"))) if terms else head
+
+
+@env.command()
+@_named
+@bus_options
+@output_option
+def show(line: Line, name: str) -> None:
+    """Show all that is known of one environment: its agreement, its nodes, its queue, and what happened to it."""
+    data = view(line, "environment", name)
+    emit(data, lambda: _for_people(name, inner(data, "environment")))
+
+
+def _for_people(name: str, values: dict[str, Any]) -> RenderableType:
+    plain = {key: value for key, value in _row(values).items() if key not in ("agreement", "nodes")}
+    terms = values.get("agreement")
+    agreement = _row(terms) if isinstance(terms, Mapping) else {}
+    agreement.pop({"batch": "web", "web": "batch"}.get(f"{agreement.get('workload')}", ""), None)  # not used
+    return Group(
+        record(f"environment {name}", plain),
+        record("agreement", agreement),
+        listing("nodes", rows_of(values, "nodes"), ("name", "handover", "environment", "given")),
+    )
+
+
+@env.command()
+@_named
+@click.option(
+    "--format",
+    "kind",
+    type=click.Choice(("toml", "xml")),
+    default="toml",
+    show_default=True,
+    help="What the file is written in.",
+)
+@bus_options
+@output_option
+def export(line: Line, name: str, kind: str) -> None:
+    """Print the agreement of an environment as a file for `trimtab env create`."""
+    terms = inner(view(line, "environment", name), "environment").get("agreement")
+    table = table_of(terms if isinstance(terms, Mapping) else {})
+    text = to_xml(table) if kind == "xml" else to_toml(table)
+    if wants_json():
+        emit({"name": name, "format": kind, "agreement": table, "text": text}, lambda: text)
+    else:
+        put(text)  # as it is: nothing is folded to the width of a screen
+
+
+@env.command()
+@click.argument("file", type=click.Path(path_type=Path))
+@click.option("--dry-run", is_flag=True, help="Only show the agreement as it is understood; nothing is sent.")
+@change_options
+@output_option
+def create(line: Line, file: Path, dry_run: bool) -> None:
+    """Create the environment whose agreement is in a TOML file (examples/env-batch.toml), or in an XML file (.xml)."""
+    agreement = read_agreement(file)
+    request, note = line.new_id(), ""
+    if not dry_run:
+        with line:
+            note = _ask(line, CreateEnvironment(request, agreement))
+    values = {
+        "done": not dry_run,
+        "request": "" if dry_run else request,
+        "agreement": understood(agreement),
+        "note": note,
+    }
+    title = f"agreement of environment {agreement.name} as understood"
+    done = _noted(f"environment {agreement.name} is created; `trimtab env activate {agreement.name}` starts it", note)
+    emit(values, lambda: record(title, understood(agreement)) if dry_run else done)
+
+
+@env.command()
+@_named
+@_wait
+@change_options
+@output_option
+def activate(line: Line, name: str, wait_s: float | None) -> None:
+    """Allot an environment its lower bound and let it serve."""
+    _carry_out(line, lambda request: ActivateEnvironment(request, name), name, EnvironmentState.RUNNING, wait_s)
+
+
+@env.command()
+@_named
+@_wait
+@change_options
+@output_option
+def deactivate(line: Line, name: str, wait_s: float | None) -> None:
+    """Suspend an environment's jobs, stop its web instances and give its units back; its workloads wait for it."""
+    _carry_out(line, lambda request: DeactivateEnvironment(request, name), name, EnvironmentState.DEACTIVATED, wait_s)
+
+
+@env.command()
+@_named
+@click.option("--yes", is_flag=True, help="Do not ask whether all its jobs and web applications may go.")
+@_wait
+@change_options
+@output_option
+def destroy(line: Line, name: str, yes: bool, wait_s: float | None) -> None:
+    """End an environment with all its jobs and web applications, and give its units back."""
+    if not yes:
+        click.confirm(f"End environment {name} with all its jobs and web applications?", abort=True, err=True)
+    _carry_out(line, lambda request: DestroyEnvironment(request, name), name, EnvironmentState.DESTROYED, wait_s)
+
+
+def _upper(_: click.Context, __: click.Parameter, value: str | None) -> str | int | None:
+    if value is None or value == UNDEFINED:
+        return value
+    if not value.isascii() or not value.isdigit() or not 1 <= int(value[:9]) <= UNITS_MAX:
+        raise click.BadParameter(f"{value!r} is neither {UNDEFINED} nor a whole number from 1 to {UNITS_MAX}")
+    return int(value)
+
+
+@env.command()
+@_named
+@click.option("--lower", type=Whole(0, UNITS_MAX), help="Units that only it or its partner may have.")
+@click.option(
+    "--upper",
+    callback=_upper,
+    metavar=f"N|{UNDEFINED}",
+    help="Units up to which it and its partner come first; none: undefined.",
+)
+@change_options
+@output_option
+def resize(line: Line, name: str, lower: int | None, upper: str | int | None) -> None:
+    """Change an environment's bounds; the one that is left out stays as it is."""
+    if lower is None and upper is None:
+        raise InvalidInput(Problem("--lower", "is missing, and so is --upper", "at least one of the two"))
+    request = line.new_id()
+    with line:
+        if lower is None or upper is None:
+            now = inner(line.ask(Query(line.new_id(), "environment", name)), "environment")
+            lower, upper = now["lower"] if lower is None else lower, now["upper"] if upper is None else upper
+        most = None if upper == UNDEFINED or upper is None else int(upper)
+        note = _ask(line, ResizeEnvironment(request, name, int(lower), most))
+    values = {"done": True, "request": request, "lower": lower, "upper": most, "note": note}
+    emit(values, lambda: _noted(f"environment {name} has the bounds {lower} and {most or UNDEFINED}", note))
+
+
+@env.command()
+@_named
+@click.argument("partner", callback=_name)
+@click.option("--withdraw", is_flag=True, help="Withdraw the consent; what is coordinated parts after the notice.")
+@change_options
+@output_option
+def consent(line: Line, name: str, partner: str, withdraw: bool) -> None:
+    """Consent that an environment shares its units with PARTNER; of two owners both must."""
+    request = line.new_id()
+    with line:
+        note = _ask(line, ConsentEnvironment(request, name, partner, not withdraw))
+    said = "no longer consents" if withdraw else "consents"
+    done = f"environment {name} {said} to be coordinated with {partner}"
+    emit({"done": True, "request": request, "note": note}, lambda: _noted(done, note))
+
+
+# --- asking ---------------------------------------------------------------------------------------------------------
+
+
+def _ask(line: Line, request: Request) -> str:
+    """What there is to know beside that it was done. Raises what `Line.ask` does."""
+    (reply,) = line.ask_all([request])
+    if not reply.done:
+        raise Refused(reply.code, reply.detail)
+    return reply.detail
+
+
+def _noted(done: str, note: str) -> Text:
+    return Text(f"{done}\n{note}" if note else done)
+
+
+def _carry_out(
+    line: Line, request: Callable[[str], Request], name: str, target: EnvironmentState, wait_s: float | None
+) -> None:
+    """Ask for a step of its life and, with a limit, wait until it is taken."""
+    request_id = line.new_id()
+    with line:
+        note = _ask(line, request(request_id))
+        row = None if wait_s is None else _wait_for(line, name, target, wait_s)
+    values = {"done": True, "request": request_id, "note": note}
+    taken = f"environment {name} is {'' if row else 'to be '}{target.value}"
+    emit(values if row is None else values | {"environment": row}, lambda: _noted(taken, note))
+
+
+def _wait_for(line: Line, name: str, target: EnvironmentState, wait_s: float) -> dict[str, Any]:
+    """The environment once it is in that state; NotYet when it is not in time, or when something else is wanted."""
+    until_s = line.now_s + wait_s
+    told = ""
+    while True:
+        row = _look(line, name, target)
+        if row["state"] == target:
+            return row
+        if row["wanted"] != target:
+            raise NotYet(
+                f"environment {name} is {row['state']} and to be {row['wanted']}: somebody asked for that since"
+            )
+        now = f"environment {name} is {row['state']}, to be {target}" + (f": {row['detail']}" if row["detail"] else "")
+        if now != told:
+            say(now)
+            told = now
+        left_s = until_s - line.now_s
+        if left_s <= 0.0:
+            raise NotYet(
+                f"environment {name} is {row['state']} after {shown('wait_s', wait_s)}; it is on its way to {target}"
+            )
+        line.sleep(min(LOOK_S, left_s))
+
+
+def _look(line: Line, name: str, target: EnvironmentState) -> dict[str, Any]:
+    """What the controller says of it; one that is not known any more is destroyed."""
+    try:
+        found = inner(line.ask(Query(line.new_id(), "environment", name)), "environment")
+    except Refused as error:
+        if error.code != "unknown-environment" or target is not EnvironmentState.DESTROYED:
+            raise
+        return {"name": name, "state": target.value, "wanted": target.value, "detail": ""}
+    return found

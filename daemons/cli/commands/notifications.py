@@ -1,0 +1,110 @@
+"""`trimtab notifications`: what is told to people and programs, and what could not be."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+from rich.console import Group, RenderableType
+
+from daemons.cli.asking import limit_option, tell_each, view
+from daemons.cli.connection import Line, bus_options, change_options
+from daemons.cli.output import REFUSED, CommandGroup, emit, output_option, say
+from daemons.cli.render import listing, rows_of
+from daemons.values.records.notifications import NoticeState, trial_id
+from shared.protocol.operator_messages import DropNotification, Query, RetryNotification, TryChannel
+
+COLUMNS = ("id", "at_s", "channel", "what", "subject", "detail", "state", "tries", "next_at_s", "error")
+CHANNEL_COLUMNS = ("name", "kind", "waiting", "dead", "dropped", "arrived_at_s", "error")
+ROWS_MAX = 10_000
+LOOK_S = 0.5
+WAIT_S = 60.0  # a test that has not ended by then waits for a channel that is busy
+
+
+@click.group(cls=CommandGroup)
+def notifications() -> None:
+    """Show what is told over channels; try again or drop what could not be; try a channel."""
+
+
+@notifications.command("list")
+@click.option("--dead", is_flag=True, help="Only what was given up.")
+@limit_option
+@bus_options
+@output_option
+def list_notifications(line: Line, dead: bool, limit: int) -> None:
+    """Show the channels, and notifications: all that wait or were given up, the last of the others."""
+    data = view(line, "notifications", NoticeState.DEAD.value if dead else "", limit)
+    emit(data, lambda: _tables(data))
+
+
+def _tables(data: dict[str, Any]) -> RenderableType:
+    channels = listing("channels", rows_of(data, "channels"), CHANNEL_COLUMNS)
+    return Group(channels, listing("notifications", rows_of(data, "notifications"), COLUMNS))
+
+
+_ids = click.argument("ids", metavar="ID...", nargs=-1)
+
+
+@notifications.command()
+@_ids
+@click.option("--all", "every", is_flag=True, help="All that were given up.")
+@change_options
+@output_option
+def retry(line: Line, ids: tuple[str, ...], every: bool) -> None:
+    """Try notifications again, now and as if for the first time."""
+    tell_each(line, _wanted(line, ids, every), RetryNotification, "{} is tried again")
+
+
+@notifications.command()
+@_ids
+@click.option("--all", "every", is_flag=True, help="All that were given up.")
+@change_options
+@output_option
+def drop(line: Line, ids: tuple[str, ...], every: bool) -> None:
+    """Try notifications no more, and show them as given up no more."""
+    tell_each(line, _wanted(line, ids, every), DropNotification, "{} is dropped")
+
+
+def _wanted(line: Line, ids: tuple[str, ...], every: bool) -> list[str]:
+    """What was named, or one name for each message that was given up."""
+    if bool(ids) == every:
+        raise click.UsageError("name notifications, or give --all")
+    if ids:
+        return list(ids)
+    rows = rows_of(view(line, "notifications", NoticeState.DEAD.value, ROWS_MAX), "notifications")
+    return list(dict.fromkeys(str(row["message"]) for row in rows))
+
+
+@notifications.command()
+@click.argument("channel")
+@change_options
+@output_option
+def test(line: Line, channel: str) -> None:
+    """Send a message over a channel, once, and say whether it has arrived. Exit status 1 when it has not."""
+    request = line.new_id()
+    with line:
+        line.ask(TryChannel(request, channel))
+        row = _fate(line, trial_id(request))
+    done = row.get("state") == NoticeState.SENT.value
+    error = str(row.get("error") or "") or ("" if done else f"not sent within {WAIT_S:g} s: it waits")
+    emit({"done": done, "channel": channel, "error": error}, lambda: _words(channel, done, error))
+    if not done:
+        say(f"error: {error}")
+        click.get_current_context().exit(REFUSED)
+
+
+def _words(channel: str, done: bool, error: str) -> str:
+    if not done:
+        return f"the message over {channel} has not arrived"
+    return f"the message over {channel} has arrived" + (f"; {error}" if error else "")
+
+
+def _fate(line: Line, message: str) -> dict[str, Any]:
+    """The row of a message once it waits no more, or after `WAIT_S`."""
+    until_s = line.now_s + WAIT_S
+    while True:
+        data = line.ask(Query(line.new_id(), "notifications", "", ROWS_MAX))
+        row = next((row for row in rows_of(data, "notifications") if row.get("message") == message), {})
+        if row.get("state") != NoticeState.WAITING.value or line.now_s >= until_s:
+            return dict(row)
+        line.sleep(LOOK_S)

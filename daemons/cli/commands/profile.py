@@ -1,0 +1,190 @@
+"""`trimtab profile`: learn and show how jobs load nodes, and how fast nodes are."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import click
+from rich.console import Group, RenderableType
+from rich.text import Text
+
+from daemons.cli.asking import limit_option, view
+from daemons.cli.connection import Line, NoAnswer, bus_options, change_options
+from daemons.cli.numbers import Number, Whole
+from daemons.cli.output import REFUSED, CommandGroup, emit, output_option, say
+from daemons.cli.render import listing, rows_of
+from daemons.manifests.job import read_job
+from shared.protocol.operator_messages import ProfileNode, Query, SubmitJob
+from shared.values.jobs import Job
+from shared.values.load_vector import STANDARD_COPIES_MAX, STANDARD_RUN_S_MAX, StandardJob, StandardRun
+from shared.values.scalars import check_name
+
+COPIES_MAX = 16
+LOOK_S = 1.0
+MARGIN_S = 150.0  # for a standard job to be begun, prepared and told of, beyond its run
+PROFILES = (
+    "class",
+    "node_type",
+    "status",
+    "loading",
+    "half_width",
+    "source",
+    "observations",
+    "age_s",
+    "converted_from",
+    "drifted_at_s",
+)
+NODE_TYPES = ("node_type", "units_per_s", "servers", "runs", "age_s")
+RUNS = ("node", "standard", "copies", "run_s", "job", "ended_at_s", "ok", "detail")
+
+
+@click.group(cls=CommandGroup)
+def profile() -> None:
+    """Learn and show how jobs load nodes."""
+
+
+@profile.command()
+@click.argument("class_", metavar="[CLASS]", default="")
+@limit_option
+@bus_options
+@output_option
+def show(line: Line, class_: str, limit: int) -> None:
+    """Show how jobs of the classes that begin with CLASS load nodes of each type, and how fast these are."""
+    data = view(line, "profiles", class_, limit)
+    emit(data, lambda: _shown(data))
+
+
+def _shown(data: Mapping[str, Any]) -> RenderableType:
+    return Group(
+        listing("profiles", rows_of(data, "profiles"), PROFILES),
+        listing("node types", rows_of(data, "node_types"), NODE_TYPES),
+        listing("standard jobs", rows_of(data, "runs"), RUNS),
+    )
+
+
+@profile.command()
+@click.argument("what", metavar="NODE|FILE")
+@click.option(
+    "--standard", type=click.Choice([each.value for each in StandardJob]), help="Run this standard job on the node."
+)
+@click.option(
+    "--seconds",
+    type=Number(0.1, STANDARD_RUN_S_MAX),
+    default=20.0,
+    show_default=True,
+    help="How long the standard job runs.",
+)
+@click.option(
+    "--copies",
+    type=Whole(1, STANDARD_COPIES_MAX),
+    default=None,
+    help="So many side by side; of a job's file 1, then 2, up to so many.",
+)
+@click.option("--job", default="", help="The job on the node that the standard job runs beside.")
+@click.option("--node", default="", help="The node on which copies of the job in the file run.")
+@click.option("--class", "class_", default="", help="The class of the copies, in place of the one in the file.")
+@change_options
+@output_option
+def run(line: Line, what: str, standard: str | None, **options: Any) -> None:
+    """Run a standard job on NODE, or submit copies of the job that FILE describes to a node."""
+    if standard is not None:
+        _unused(options, "node", "class_")
+        _run_standard(line, what, StandardJob(standard), options)
+        return
+    _unused(options, "job")
+    if not options["node"]:
+        raise click.UsageError("--standard is missing, or --node for copies of the job in a file.")
+    _run_copies(line, Path(what), options["node"], options["copies"] or 3, options["class_"])
+
+
+def _unused(options: Mapping[str, Any], *names: str) -> None:
+    given = ["--" + name.rstrip("_") for name in names if options[name]]
+    if given:
+        raise click.UsageError(f"{given[0]} does not go with what is asked for.")
+
+
+# --- standard jobs ---------------------------------------------------------------------------------------------------
+
+
+def _run_standard(line: Line, node: str, job: StandardJob, options: Mapping[str, Any]) -> None:
+    """Have it run and wait for what it told; exit status 1 where it told nothing."""
+    check_name("NODE", node)
+    wanted = StandardRun(job, options["seconds"], options["copies"] or 1)
+    request = line.new_id()
+    with line:
+        line.ask(ProfileNode(request, node, wanted, options["job"]))
+        say(f"{wanted.copies} of {job} on {node} for {wanted.run_s:g} s")
+        row = _wait_for(line, request, wanted.run_s + MARGIN_S)
+    emit({"done": bool(row["ok"]), "request": request, "run": row}, lambda: Text(f"{node}: {row['detail']}"))
+    if not row["ok"]:
+        click.get_current_context().exit(REFUSED)
+
+
+def _wait_for(line: Line, request: str, limit_s: float) -> dict[str, Any]:
+    """The run of a request once it is over. NoAnswer when it is not in time."""
+    until_s = line.now_s + limit_s
+    while line.now_s < until_s:
+        data = line.ask(Query(line.new_id(), "profiles"))
+        found = [row for row in rows_of(data, "runs") if row["request"] == request]
+        if not found:
+            raise NoAnswer(f"the controller does not know of {request} any more: another one leads; ask anew")
+        if found[0]["ended_at_s"] is not None:
+            return dict(found[0])
+        line.sleep(LOOK_S)
+    raise NoAnswer(f"nothing was heard of the standard job within {limit_s:g} s; `trimtab profile show` tells more")
+
+
+# --- copies ----------------------------------------------------------------------------------------------------------
+
+
+def _run_copies(line: Line, file: Path, node: str, most: int, class_: str) -> None:
+    """Submit batches of 1, 2, ... copies, each after the one before."""
+    check_name("--node", node)
+    if most > COPIES_MAX:
+        raise click.UsageError(f"--copies of a job is at most {COPIES_MAX}.")
+    job = read_job(file, line.now_s)
+    job_class = class_ or job.job_class
+    if not job_class:
+        raise click.UsageError("--class is missing, and the file has none.")
+    check_name("--class", job_class)
+    batches = copies_of(job, node, most, job_class)
+    requests = [SubmitJob(line.new_id(), each) for batch in batches for each in batch]
+    with line:
+        for request in requests:
+            line.ask(request)
+    names = [[each.name for each in batch] for batch in batches]
+    emit(
+        {"done": True, "node": node, "class": job_class, "batches": names},
+        lambda: Group(
+            Text(
+                f"{len(requests)} jobs of class {job_class} are submitted to {node}, each batch after the one before:"
+            ),
+            *(Text("  " + ", ".join(batch)) for batch in names),
+            Text("keep all else off the node until they are done; `trimtab profile show` then has their profile"),
+        ),
+    )
+
+
+def copies_of(job: Job, node: str, most: int, job_class: str) -> list[list[Job]]:
+    """Batches of 1, 2, ... `most` copies of a job of one instance, pinned to a node, each after the batch before."""
+    batches: list[list[Job]] = []
+    for count in range(1, most + 1):
+        after = tuple(each.name for each in batches[-1]) if batches else job.after
+        batches.append(
+            [
+                replace(
+                    job,
+                    name=f"{job.name}-{count}-{copy}",
+                    instances=1,
+                    job_class=job_class,
+                    after=after,
+                    goal_s=None,
+                    rules=replace(job.rules, pin=(node,), forbid=(), together="", apart=""),
+                )
+                for copy in range(1, count + 1)
+            ]
+        )
+    return batches

@@ -1,0 +1,2 @@
+"""Domain: whether an environment may come in and at what assurance, and whether promises are kept. Imported by the
+core, requests and views."""

@@ -1,0 +1,138 @@
+"""What leaves a controller that leads: changes go to the store, and only when they are there orders, answers and
+acknowledgements go out; orders are looked at a last time and sent again until the broker has them."""
+
+from __future__ import annotations
+
+from daemons.controller.decide.cycle import Deciding
+from daemons.controller.reconcile.reconciler import Reconciler
+from daemons.controller.state.cluster import Cluster
+from daemons.controller.state.entries import NodeEntry
+from daemons.controller.state.unit_of_work import Agenda
+from daemons.planning.validate import NodeNow, validate
+from daemons.values.records.cluster import Deleted, Record
+from shared.ports.effects import Effect, Exit, Publish, Published, Write, Written
+from shared.protocol.messages import Order
+from shared.values.actions import Action
+
+
+class Outgoing:
+    """Writes what the agenda says and sends what waits for it."""
+
+    def __init__(self, cluster: Cluster, agenda: Agenda, deciding: Deciding, reconciler: Reconciler) -> None:
+        self.cluster, self.agenda, self.deciding, self.reconciler = cluster, agenda, deciding, reconciler
+        self.records: list[Record] = []  # of decisions, to be stored with what they changed
+        self._writes: dict[int, list[Effect]] = {}
+        self._write_id = 0
+        self._unconfirmed: dict[int, Publish] = {}
+        self._publish_id = 0
+
+    def counts(self) -> dict[str, int]:
+        """How much is under way."""
+        return {"unconfirmed": len(self._unconfirmed), "writes_open": len(self._writes)}
+
+    def again(self) -> list[Effect]:
+        """What must be published once more on a new connection: nobody knows whether it arrived."""
+        return list(self._unconfirmed.values())
+
+    @property
+    def changed(self) -> bool:
+        """Whether anything is to be stored."""
+        agenda = self.agenda
+        return bool(
+            agenda.dirty_jobs
+            or agenda.dirty_nodes
+            or agenda.dirty_control
+            or agenda.removed_nodes
+            or agenda.dirty_web
+            or agenda.removed_web
+            or agenda.dirty_environments
+            or agenda.records
+            or self.records
+        )
+
+    def write(self) -> None:
+        """Write everything that changed, on condition of the term; what waits for it goes out when it is stored."""
+        agenda = self.agenda
+        if not (agenda.stored or self.changed):
+            return
+        records: list[Record] = [Deleted(("node", name)) for name in agenda.removed_nodes]
+        records += [Deleted(("web", name)) for name in agenda.removed_web]
+        records += [web.record() for web in agenda.dirty_web.values()]
+        records += [entry.record() for entry in agenda.dirty_environments.values()]
+        for node in agenda.dirty_nodes.values():
+            _contiguous(node)
+            if node.name in self.cluster.nodes:
+                records.append(node.record())
+        records += [entry.record() for entry in agenda.dirty_jobs.values()]
+        records += self.records
+        records += agenda.records
+        if agenda.dirty_control:
+            records.append(self.deciding.control())
+        waiting, agenda.stored = agenda.stored, []
+        agenda.removed_nodes, agenda.dirty_nodes, agenda.dirty_jobs = [], {}, {}
+        agenda.removed_web, agenda.dirty_web, agenda.dirty_environments = [], {}, {}
+        agenda.dirty_control = False
+        self.records, agenda.records = [], []
+        self._write_id += 1
+        self._writes[self._write_id] = waiting
+        agenda.effects.append(Write(self._write_id, agenda.term, tuple(records)))
+
+    def ask_term(self) -> list[Effect]:
+        """Have the store say whether this controller still leads, unless a write that is under way will."""
+        if self._writes:
+            return []
+        self._write_id += 1
+        self._writes[self._write_id] = []
+        return [Write(self._write_id, self.agenda.term, ())]
+
+    def written(self, answer: Written, now_s: float) -> list[Effect]:
+        """The store's answer: what waited for it may go out, or this controller leads no longer."""
+        waiting = self._writes.pop(answer.write_id, [])
+        if not answer.ok:
+            return [Exit("another controller has raised the term" if answer.stale else f"store: {answer.detail}")]
+        effects: list[Effect] = []
+        for effect in waiting:
+            if isinstance(effect, Publish) and isinstance(effect.message, Order):
+                effects += self._order(effect, effect.message.action, now_s)
+            else:
+                effects.append(effect)
+        return effects
+
+    def published(self, event: Published, now_s: float) -> list[Effect]:
+        """The broker's answer: an order that it may not have is sent again while it can still be followed."""
+        publish = self._unconfirmed.pop(event.publish_id, None)
+        if publish is None or event.ok:
+            return []
+        if isinstance(publish.message, Order) and now_s < publish.message.action.expires_at_s:
+            self._unconfirmed[event.publish_id] = publish  # the agent knows an action by its id: twice is once
+            return [publish]
+        return []
+
+    def _order(self, publish: Publish, action: Action, now_s: float) -> list[Effect]:
+        """The last look before an order leaves."""
+        target = self._node_now(action.to_node) if action.to_node else None
+        refused = validate(action, self._node_now(action.node), target, now_s)
+        if not self.agenda.acting:
+            refused = "the controller only observes"
+        if refused:
+            self.agenda.happened(now_s, "action-not-sent", action.vm, f"{action.id} {action.kind}: {refused}")
+            self.reconciler.unsent(action)
+            return []
+        self._publish_id += 1
+        self.deciding.progress.sent(action, now_s)
+        confirmed = Publish(publish.exchange, publish.routing_key, publish.message, self._publish_id)
+        self._unconfirmed[self._publish_id] = confirmed
+        return [confirmed]
+
+    def _node_now(self, name: str) -> NodeNow:
+        node = self.cluster.nodes.get(name)
+        if node is None:
+            return NodeNow(False, "", 0.0)
+        return NodeNow(node.usable, node.boot_id, node.room_mib())
+
+
+def _contiguous(node: NodeEntry) -> None:
+    """Move the mark up to which every guest event is stored (with this write)."""
+    while node.events_seen + 1 in node.events_above:
+        node.events_seen += 1
+        node.events_above.discard(node.events_seen)

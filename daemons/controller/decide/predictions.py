@@ -1,0 +1,61 @@
+"""What views tell of a job's future: when it ends, and how content it will be. Pure."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+
+from daemons.controller.state.entries import JobEntry
+from daemons.decision.gains import columns_of
+from daemons.models.utility import utility_at
+from daemons.values.records.cluster import DecisionRecord
+from shared.values.jobs import JobPhase
+
+
+def predicted_end_s(entry: JobEntry) -> float | None:
+    """When a job ends that keeps the CPU of its slowest instance, each stage at its own limit at most; whole seconds.
+
+    Counted from when its work was last read, so that it stands still from one report to the next. None: it does not
+    run, or makes no progress, or has no CPU, or its work is not declared.
+    """
+    if entry.phase is not JobPhase.RUNNING or not entry.released or entry.stalled or entry.job.work_mcycles <= 0.0:
+        return None
+    given_mhz = min((allotment.cpu_mhz for allotment in entry.allotments), default=0.0)
+    if given_mhz <= 0.0:
+        return None
+    done_mcycles, end_s = entry.done_mcycles, entry.progress_s
+    for stage in entry.job.stages:
+        end_s += max(stage.work_mcycles - done_mcycles, 0.0) / min(given_mhz, stage.max_mhz)
+        done_mcycles = max(done_mcycles - stage.work_mcycles, 0.0)
+    return float(round(end_s))
+
+
+def predicted_utilities(decisions: Iterable[DecisionRecord]) -> Mapping[str, float]:
+    """What the last decision that predicted anything predicts, by workload; `decisions` newest first."""
+    last = next((record for record in decisions if len(record.gains)), None)
+    if last is None:
+        return {}
+    gains = columns_of(last.gains)
+    return dict(zip(gains.names, gains.predicted.tolist(), strict=True))
+
+
+def job_utility(entry: JobEntry, predicted: Mapping[str, float], end_s: float | None) -> float | None:
+    """A job's utility (1 best, 0 on its goal): of one that is complete as it was, else as predicted, else that of
+    `end_s`, when it is to end. None: not known, or over without being complete."""
+    job = entry.job
+    if entry.over:
+        return utility_of_completed(entry) if entry.phase is JobPhase.COMPLETED and job.goal_s is not None else None
+    if job.name in predicted:
+        return predicted[job.name]
+    if job.goal_s is None or end_s is None:
+        return None
+    margin = (job.goal_s - end_s) / (job.goal_s - job.desired_start_s)
+    # `models.utility.utility_at` for one job: views have thousands
+    return margin / job.importance if margin > 0.0 else margin * job.importance
+
+
+def utility_of_completed(entry: JobEntry) -> float:
+    """The utility of a job that is complete: that of the time when it was."""
+    job = entry.job
+    goal_s = math.inf if job.goal_s is None else job.goal_s
+    return float(utility_at(entry.finished_s, job.desired_start_s, goal_s, job.importance))

@@ -1,0 +1,240 @@
+"""Copies what the controller knows and wants into the read-only columns that policies see.
+
+Room in a snapshot is room in the desired state: what is wanted on a node counts, what is being taken away does not.
+O(nodes + active jobs + their instances) for each snapshot; columns that rarely change are kept between snapshots.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+
+import numpy as np
+
+from daemons.controller.environments.snapshot import environment_columns
+from daemons.controller.state.capabilities import (
+    HOME,
+    apart,
+    homes,
+    keeps_memory,
+    keeps_of,
+    labels_at_home,
+    lacking,
+    stays_on_draining,
+    wanted_frozen_mib,
+)
+from daemons.controller.state.cluster import Cluster
+from daemons.controller.state.entries import JobEntry, NodeEntry
+from daemons.controller.state.migration_fit import migration_columns
+from daemons.controller.state.queries import is_busy, is_unknown
+from daemons.controller.state.usage import needed_mhz, unmanaged_mhz
+from daemons.controller.web.snapshot import constraints_of, flow_columns, running_apps, web_columns
+from daemons.values.settings import ControllerSettings
+from shared.policy_api.snapshot import (
+    EnvironmentColumns,
+    InstanceColumns,
+    LoadingColumns,
+    NodeColumns,
+    PowerColumns,
+    PriceView,
+    Snapshot,
+    WindowView,
+    WorkloadColumns,
+    WorkloadState,
+    stage_columns,
+)
+from shared.values.jobs import Job, JobPhase
+from shared.values.nodes import Node, NodeCondition, NodeService
+from shared.values.vms import VmState
+
+STATES = {
+    JobPhase.WAITING: WorkloadState.WAITING,
+    JobPhase.RUNNING: WorkloadState.RUNNING,
+    JobPhase.SUSPENDED: WorkloadState.SUSPENDED,
+}
+
+
+class SnapshotBuilder:
+    """Builds snapshots of one cluster; remembers the columns of node facts. `power` makes the columns about service
+    and power (None: there are none), `windows` the views of deadline windows, `prices` tells what nodes cost; `stays`
+    tells whether a running job must be left where it is until it is done, `queued` whether the window of its queue is
+    open, `loading` how workloads load nodes. Jobs that wait for others are not shown."""
+
+    def __init__(self, cluster: Cluster, settings: ControllerSettings) -> None:
+        self.cluster, self.settings = cluster, settings
+        self.power: Callable[[Sequence[NodeEntry]], PowerColumns] | None = None
+        self.windows: Callable[[Sequence[NodeEntry], float], tuple[WindowView, ...]] | None = None
+        self.prices: Callable[[float], PriceView] | None = None
+        self.stays: Callable[[JobEntry], bool] | None = None
+        self.queued: Callable[[JobEntry, float], bool] | None = None
+        self.loading: Callable[[Sequence[NodeEntry], Sequence[JobEntry]], LoadingColumns | None] | None = None
+        self._facts: tuple[Node, ...] | None = None
+        self._static: tuple[np.ndarray, ...] = ()
+
+    def build(self, now_s: float, at_cycle: bool = True) -> Snapshot:
+        """The cluster as it is wanted at `now_s`; `at_cycle`: for a cycle's decision."""
+        nodes = [node for node in self.cluster.nodes.values() if node.inventory is not None]
+        rows = {node.name: row for row, node in enumerate(nodes)}
+        jobs = sorted(
+            (j for j in self.cluster.active.values() if j.phase in STATES and not j.awaits), key=lambda j: j.order
+        )
+        web = running_apps(self.cluster)
+        environments = environment_columns(self.cluster, nodes, jobs)
+        bound = lacking(self.cluster)
+        frozen = {entry.job.name: homes(self.cluster, entry) for entry in jobs} if bound else {}
+        in_service = [node for node in nodes if node.service is NodeService.IN_SERVICE]
+        up = [node for node in in_service if node.condition is NodeCondition.UP]
+        return Snapshot(
+            now_s,
+            self.settings.decide_s,
+            self._nodes(nodes, environments, frozen),
+            self._workloads(jobs, {entry.app.name: row for row, entry in enumerate(web)}, now_s, frozen),
+            self._instances(jobs, rows),
+            stage_columns([stage for entry in jobs if not entry.job.app for stage in entry.job.stages]),
+            len(up) / len(in_service) if in_service else 1.0,
+            max((now_s - node.seen_s for node in up), default=0.0),
+            self.cluster.vm_overhead_mib,
+            web_columns(web, at_cycle),
+            flow_columns(web),
+            (*constraints_of(jobs, web), *(keeps_of(self.cluster, jobs) if bound else ())),
+            self.settings.operation_costs,
+            at_cycle,
+            self.power(nodes) if self.power is not None else None,
+            self.windows(nodes, now_s) if self.windows is not None else (),
+            self.prices(now_s) if self.prices is not None and at_cycle else None,
+            environments,
+            self.loading(nodes, jobs) if self.loading is not None else None,
+            migration_columns(self.cluster, nodes, jobs, now_s),
+        )
+
+    def _nodes(
+        self, nodes: list[NodeEntry], environments: EnvironmentColumns | None, frozen: Mapping[str, tuple[str, ...]]
+    ) -> NodeColumns:
+        facts = tuple(node.inventory for node in nodes if node.inventory is not None)
+        if facts != self._facts:
+            self._facts = facts
+            self._static = (
+                np.array([fact.cores for fact in facts], dtype=np.int64),
+                np.array([fact.core_mhz for fact in facts], dtype=np.float64),
+                np.array([fact.cpu_mhz for fact in facts], dtype=np.float64),
+                np.array([fact.usable_mib for fact in facts], dtype=np.float64),
+            )
+        cores, core_mhz, cpu_mhz, memory_mib = self._static
+        held_mhz = np.array([node.wanted_mhz + unmanaged_mhz(node) for node in nodes], dtype=np.float64)
+        held = [node.wanted_mib + node.unmanaged_mib + wanted_frozen_mib(self.cluster, node) for node in nodes]
+        held_mib = np.array(held, dtype=np.float64)
+        draining = np.array([node.service is NodeService.DRAINING for node in nodes], dtype=np.bool_)
+        return NodeColumns(
+            tuple(fact.name for fact in facts),
+            cores,
+            core_mhz,
+            cpu_mhz,
+            memory_mib,
+            cpu_mhz - held_mhz,
+            memory_mib - held_mib,
+            np.array([node.schedulable for node in nodes], dtype=np.bool_),
+            draining if environments is None else draining | environments.leaving,
+            labels_at_home(facts, frozen),
+        )
+
+    def _workloads(
+        self, jobs: list[JobEntry], apps: dict[str, int], now_s: float, frozen: Mapping[str, tuple[str, ...]]
+    ) -> WorkloadColumns:
+        specs = [entry.job for entry in jobs]
+        counts = [len(entry.allotments) or _image_rows(entry) for entry in jobs]
+        first = np.zeros(len(jobs), dtype=np.int64)
+        if jobs:
+            first[1:] = np.cumsum(counts[:-1])
+        stages = np.array([_stage_count(job) for job in specs], dtype=np.int64)
+
+        def floats(values: list[float]) -> np.ndarray:
+            return np.array(values, dtype=np.float64)
+
+        def ints(values: list[int]) -> np.ndarray:
+            return np.array(values, dtype=np.int64)
+
+        return WorkloadColumns(
+            tuple(job.name for job in specs),
+            ints([STATES[entry.phase] for entry in jobs]),
+            ints([entry.revision for entry in jobs]),
+            floats([job.submit_s for job in specs]),
+            floats([job.desired_start_s for job in specs]),
+            floats([math.inf if job.goal_s is None else job.goal_s for job in specs]),
+            floats([entry.not_before_s for entry in jobs]),
+            floats([job.work_mcycles for job in specs]),
+            floats([entry.done_mcycles for entry in jobs]),
+            floats([job.max_mhz for job in specs]),
+            floats([self._least_mhz(entry) for entry in jobs]),
+            floats([0.0 if self._has_memory(entry, frozen) else entry.job.memory_mib for entry in jobs]),
+            ints([job.vcpus for job in specs]),
+            ints([job.instances for job in specs]),
+            floats([job.importance for job in specs]),
+            np.array([job.separate or apart(frozen.get(job.name, ())) for job in specs], dtype=np.bool_),
+            np.array([self._fixed(entry, now_s) for entry in jobs], dtype=np.bool_),
+            first,
+            tuple((*job.needs, HOME + job.name) if frozen.get(job.name) else job.needs for job in specs),
+            ints([apps.get(job.app, -1) if job.app else -1 for job in specs]),
+            floats([entry.changed_s for entry in jobs]),
+            stages.cumsum() - stages,
+            stages,
+            np.array([self.queued is not None and self.queued(entry, now_s) for entry in jobs], dtype=np.bool_),
+            np.array([bool(entry.adopted) for entry in jobs], dtype=np.bool_),
+        )
+
+    def _least_mhz(self, entry: JobEntry) -> float:
+        """The least speed that it needs; an adopted VM, which has no goal and declares nothing, needs what it uses."""
+        if not (entry.adopted and entry.phase is JobPhase.RUNNING and entry.allotments):
+            return entry.job.min_mhz
+        node = self.cluster.nodes.get(entry.allotments[0].node)
+        if node is None or node.inventory is None:
+            return entry.job.min_mhz
+        return min(needed_mhz(node, entry.adopted), entry.job.speed_on_mhz(node.inventory))
+
+    def _has_memory(self, entry: JobEntry, frozen: Mapping[str, tuple[str, ...]]) -> bool:
+        """Whether its memory is counted as held by its nodes, whatever is decided: there is none to gain."""
+        return bool(frozen) and (bool(frozen.get(entry.job.name)) or keeps_memory(self.cluster, entry))
+
+    def _fixed(self, entry: JobEntry, now_s: float) -> bool:
+        """Whether a decision now could only make things worse: something is under way, unknown or just failed, or an
+        operator holds the job, or somebody else has meddled with it."""
+        if entry.held or entry.left_alone(now_s) or (self.stays is not None and self.stays(entry)):
+            return True
+        if entry.phase is JobPhase.WAITING:
+            return not entry.clear or any(is_unknown(self.cluster, one) for one in entry.instances)
+        if entry.phase is JobPhase.RUNNING and stays_on_draining(self.cluster, entry):
+            return True
+        if now_s < entry.not_before_s or (entry.phase is JobPhase.RUNNING and not entry.released):
+            return True
+        for instance in entry.instances:
+            if is_busy(self.cluster, instance) or is_unknown(self.cluster, instance):
+                return True
+            if entry.phase is JobPhase.SUSPENDED and instance.may_run_on:
+                return True
+        return False
+
+    def _instances(self, jobs: list[JobEntry], rows: dict[str, int]) -> InstanceColumns:
+        where: list[int] = []
+        cpu_mhz: list[float] = []
+        for entry in jobs:
+            if entry.allotments:
+                where += [rows.get(allotment.node, -1) for allotment in entry.allotments]
+                cpu_mhz += [allotment.cpu_mhz for allotment in entry.allotments]
+            elif _image_rows(entry):
+                where += [self._image_row(instance.copies, instance.vm, rows) for instance in entry.instances]
+                cpu_mhz += [0.0] * len(entry.instances)
+        return InstanceColumns(np.array(where, dtype=np.int64), np.array(cpu_mhz, dtype=np.float64))
+
+    def _image_row(self, copies: set[str], vm: str, rows: dict[str, int]) -> int:
+        for name in sorted(copies):
+            if self.cluster.nodes[name].vms[vm].state is VmState.SUSPENDED:
+                return rows.get(name, -1)
+        return -1
+
+
+def _stage_count(job: Job) -> int:
+    """An instance of a web application has no work that could be told in stages."""
+    return 0 if job.app else len(job.stages)
+
+
+def _image_rows(entry: JobEntry) -> int:
+    return len(entry.instances) if entry.phase is JobPhase.SUSPENDED else 0

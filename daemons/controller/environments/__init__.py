@@ -1,0 +1,2 @@
+"""Domain: agreements and their life, pairing, how many units each environment has, and which nodes. Imported by
+the core, requests and views."""

@@ -1,0 +1,268 @@
+"""The coordination driver: asks the policies of groups of environments when something has changed and when their timers
+fire, and has their answers carried out (phoenixcloud.txt section 5).
+
+Everything that must outlive a controller is in the records of environments and nodes: sizes, who is to have which node,
+and since when the timers run. A new leader goes on with the same phase.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+
+from daemons.controller.admission.assurance import Assurance
+from daemons.controller.environments import types as by_type
+from daemons.controller.environments.allocation import Give, Sharing
+from daemons.controller.environments.groups import Group, Key, grouped, made, of_names
+from daemons.controller.environments.inventory import Stock, UnitsWanted, like, party_of, queue_of, runs
+from daemons.controller.environments.reclaim import Reclaiming
+from daemons.controller.state.cluster import Cluster
+from daemons.controller.state.entries import NodeEntry
+from daemons.controller.state.environment import NOT_BEGUN, EnvironmentEntry
+from daemons.controller.state.unit_of_work import Agenda
+from daemons.environment_types.registry import type_of
+from daemons.values.settings import ControllerSettings
+from shared.base.errors import UnknownPolicy, UnknownType
+from shared.policy_api.coordination import GroupView, Moment
+from shared.values.agreement import UNITS_MAX, WorkloadType
+from shared.values.jobs import JobPhase
+from shared.values.scalars import whole
+
+_TIMERS = (Moment.PROVISION, Moment.MANAGE)
+_SAYS = {
+    WorkloadType.BATCH: (Moment.START, Moment.MANAGE),
+    WorkloadType.WEB: (Moment.START, Moment.DEMAND),
+}  # when each says what it needs
+
+
+class Coordinating:
+    """Keeps one group for every environment that serves, or pair of them. `units_wanted(name, cluster)`: what the
+    instances of a web environment fill; `give(node, environment, now_s)` says who is to have a node. assurance: where
+    admission is configured, what is wished for is held to what was reserved."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        agenda: Agenda,
+        settings: ControllerSettings,
+        reclaiming: Reclaiming,
+        units_wanted: UnitsWanted,
+        give: Give,
+    ) -> None:
+        self.cluster, self.agenda, self.settings = cluster, agenda, settings
+        self.sharing = Sharing(cluster, agenda, settings.power, reclaiming, give)
+        self._units_wanted, self._give = units_wanted, give
+        self.assurance: Assurance | None = None
+        self._groups: dict[Key, Group] = {}
+        self._unknown: set[Key] = set()
+        self._wanted: dict[str, int] = {}
+        self._asked_by_arrivals: set[str] = set()
+        self._loaded = False
+        self._due_s = math.inf
+        self._pending = False
+        self._seen: Stock | None = None  # the nodes as they stand, while nothing changes them
+
+    @property
+    def due(self) -> bool:
+        """Whether there is reason to look now."""
+        return self.agenda.acting and (self._pending or bool(self.agenda.coordinate))
+
+    @property
+    def groups(self) -> list[Group]:
+        """All groups, in the order in which they get what they wish for."""
+        return list(self._groups.values())
+
+    # --- what is heard ----------------------------------------------------------------------------------------------
+
+    def changed(self, name: str, now_s: float) -> None:
+        """An environment has begun or ceased to serve, has got or lost its partner, or its agreement is another one."""
+        del now_s
+        self._pending = True
+        self.agenda.coordinate.add(name)
+
+    def loaded(self, now_s: float) -> None:
+        """A new leader has read everything: groups that had begun go on as they were."""
+        del now_s
+        self._loaded = self._pending = True
+
+    def wake(self, now_s: float) -> None:
+        """The time to look has come."""
+        del now_s
+        self._pending = True
+
+    # --- converging -------------------------------------------------------------------------------------------------
+
+    def run(self, now_s: float) -> float:
+        """Ask whom there is reason to ask, in the order of `Moment`; returns when to look again (inf: when something
+        happens)."""
+        agenda = self.agenda
+        if not agenda.acting:
+            return math.inf
+        asked = agenda.coordinate | self._arrived()
+        look = self._pending or now_s >= self._due_s
+        if not (asked or look or agenda.dirty_environments):
+            return self._due_s
+        agenda.coordinate, self._pending = set(), False
+        self._seen = None
+        self._regroup(now_s)
+        if not self._groups:
+            self._due_s = math.inf
+            if self.assurance is not None:
+                self.assurance.observe((), self.sharing.stock(now_s), {}, now_s)
+            return math.inf
+        if look:
+            asked |= self._other_demand()
+        self._ask_for_demand(of_names(self.groups, asked), now_s)
+        for moment in _TIMERS:
+            for group in self.groups:
+                if now_s >= group.next_s(moment):
+                    self._ask(group, moment, now_s)
+        if self._seen is None:  # nobody was asked, or nodes have become free since
+            self._share(None, now_s)
+        if self.assurance is not None:
+            self._seen = self._seen or self.sharing.stock(now_s)
+            self.assurance.observe(self.groups, self._seen, self._wanted, now_s)
+        ticks_s = min(group.next_s(moment) for group in self.groups for moment in _TIMERS)
+        self._due_s = min(ticks_s, now_s + self.settings.reconcile_s)
+        return self._due_s
+
+    def _arrived(self) -> set[str]:
+        """Environments whose model is asked when jobs have arrived, and to which some have."""
+        if not self._asked_by_arrivals:
+            return set()
+        entries = self.agenda.dirty_jobs.values()
+        return {job.job.environment for job in entries if job.phase is JobPhase.WAITING} & self._asked_by_arrivals
+
+    def _other_demand(self) -> set[str]:
+        """Web environments that need another number of units than when it was last looked."""
+        names = [entry.name for group in self.groups for entry in group.entries if not entry.batch]
+        before, self._wanted = self._wanted, {name: self._units_wanted(name, self.cluster) for name in names}
+        return {name for name in names if self._wanted[name] != before.get(name)}
+
+    # --- groups -----------------------------------------------------------------------------------------------------
+
+    def _regroup(self, now_s: float) -> None:
+        """Form the groups that there are to be; those that are new begin."""
+        serving = {name: entry for name, entry in self.cluster.environments.items() if entry.serves}
+        self._give_up(serving, now_s)
+        before, goes_on, self._loaded = self._groups, self._loaded, False
+        self._groups, new, resized = {}, [], []
+        for key, entries in grouped(serving).items():
+            group = before.get(key) or self._made(key, entries, now_s)
+            if group is None:
+                continue
+            self._groups[key] = group
+            if not (group.begun() and (goes_on or key in before)):
+                new.append(group)
+            elif group.resized():
+                resized.append(group)
+        self._asked_by_arrivals = {
+            name for group in self.groups for name in group.names if group.policy.asked_at_arrivals
+        }
+        for group in new:
+            group.begin(now_s)
+            group.resized()  # from here on
+        for group in new + resized:
+            self._ask(group, Moment.START, now_s)
+
+    def _made(self, key: Key, entries: tuple[EnvironmentEntry, ...], now_s: float) -> Group | None:
+        try:
+            group = made(entries)
+            for entry in entries:
+                type_of(entry.agreement)
+        except (UnknownPolicy, UnknownType) as problem:
+            if key not in self._unknown:
+                self._unknown.add(key)
+                self.agenda.happened(now_s, "coordination-failed", entries[0].name, f"{problem}")
+            return None
+        self._unknown.discard(key)
+        return group
+
+    def _give_up(self, serving: Mapping[str, EnvironmentEntry], now_s: float) -> None:
+        """What does not serve has no units, and none has a node that runs another system by now."""
+        for name, entry in self.cluster.environments.items():
+            if name not in serving and (entry.size or entry.begun):
+                if entry.size:
+                    self.agenda.happened(now_s, "environment-sized", name, f"{entry.size} to 0: it does not serve")
+                entry.size, entry.started_s = 0, NOT_BEGUN
+                self.agenda.change_environment(entry)
+        for node in self.cluster.nodes.values():
+            if node.given and (node.given not in serving or not _fits(node, serving[node.given])):
+                self._give(node, "", now_s)
+
+    # --- asking -----------------------------------------------------------------------------------------------------
+
+    def _ask(self, group: Group, moment: Moment, now_s: float) -> None:
+        """Ask a group's policy and carry out its answer."""
+        if moment in _TIMERS:
+            group.fired(moment, now_s)
+        if moment is not Moment.DEMAND:
+            for entry in group.entries:
+                self.agenda.change_environment(entry)
+        self._wish(group, moment, now_s)
+        self._share(group if moment is Moment.PROVISION else None, now_s)
+
+    def _ask_for_demand(self, groups: Sequence[Group], now_s: float) -> None:
+        """Ask groups for what they need now. Slots of many reservations end together: units are shared once for all of
+        these."""
+        if self.assurance is None:
+            for group in groups:
+                self._ask(group, Moment.DEMAND, now_s)
+            return
+        for group in groups:
+            self._wish(group, Moment.DEMAND, now_s)
+        if groups:
+            self._share(None, now_s)
+
+    def _wish(self, group: Group, moment: Moment, now_s: float) -> None:
+        """Have a group's policy say what it is to have, as far as it is entitled to that."""
+        answer = self._answer(group, moment, now_s)
+        if answer is not None:
+            group.wish = answer if self.assurance is None else self.assurance.police(group, answer, now_s)
+
+    def _share(self, due: Group | None, now_s: float) -> None:
+        stock = self._seen = self._seen or self.sharing.stock(now_s)
+        groups = self.groups if self.assurance is None else self.assurance.ranked(self.groups)
+        if self.sharing.share(groups, stock, now_s, due):
+            self._seen = None
+
+    def _answer(self, group: Group, moment: Moment, now_s: float) -> tuple[int, ...] | None:
+        stock = self._seen = self._seen or self.sharing.stock(now_s)
+        try:
+            view = self._view(group, stock, moment, now_s)
+            answer = group.policy.decide(view, moment)
+            for size, _ in zip(answer.sizes, group.entries, strict=True):
+                whole("sizes", size, 0, UNITS_MAX)
+        except Exception as problem:  # noqa: BLE001 - a policy or type may raise anything: all keep what they have
+            who = ", ".join(
+                [group.policy.name, *(entry.agreement.type for entry in group.entries if entry.agreement.type)]
+            )
+            self.agenda.happened(now_s, "coordination-failed", group.name, f"{who}: {problem}")
+            return None
+        reason = answer.reason or by_type.reasons(view.parties, moment)
+        group.why = f"{moment.value}: {reason}" if reason else moment.value
+        return self._with_pending(group, moment, answer.sizes)
+
+    def _view(self, group: Group, stock: Stock, moment: Moment, now_s: float) -> GroupView:
+        """A group as its policy sees it, with jobs that came in at this instant but for the timers."""
+        parties = []
+        for entry in group.entries:
+            node = like(entry, self.cluster, stock)
+            queue = queue_of(entry, self.cluster, node, now_s, arrived=moment not in _TIMERS)
+            party = party_of(entry, self.cluster, stock, self._units_wanted, queue)
+            parties.append(by_type.managed(entry, party, node, moment, self.cluster, now_s))
+        return GroupView(tuple(parties))
+
+    @staticmethod
+    def _with_pending(group: Group, moment: Moment, sizes: tuple[int, ...]) -> tuple[int, ...]:
+        """What an environment still waits for is wished for still, unless this is the moment at which it says anew what
+        it needs, or it is to have less."""
+        return tuple(
+            max(size, wished) if size >= entry.size and moment not in _SAYS[entry.agreement.workload] else size
+            for entry, size, wished in zip(group.entries, sizes, group.wish, strict=True)
+        )
+
+
+def _fits(node: NodeEntry, entry: EnvironmentEntry) -> bool:
+    facts = node.inventory
+    return facts is None or runs(entry.agreement, (facts.os_type, facts.os_version))

@@ -1,0 +1,151 @@
+"""Environments that share their units: one alone, or a batch and a web environment that are coordinated."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from daemons.controller.state.environment import EnvironmentEntry
+from daemons.values.rights import Right
+from shared.policy_api.coordination import Moment
+from shared.policy_api.policies import CoordinationPolicy
+from shared.ports.plugins import find_policy
+
+TICK_SLACK = 1e-9  # of a lease unit: times are sums of floats
+Key = tuple[str, ...]
+Bounds = tuple[int, int | None]
+
+
+@dataclass(slots=True, eq=False)
+class Group:
+    """One group. wish: how many units its parties were to have by its policy's last answer, as far as it still stands;
+    why: that answer's reason; short: how many units of the web environment's wish are not granted, as last told (-1: it
+    has not been told). bounds: the bounds of its parties as last looked at. Where admission is configured: asked, what
+    they wished for before it was held to what they are entitled to; rights: what each may have by right, None for one
+    that has reserved nothing (empty: none has). owed: units that it must give back, as last told."""
+
+    entries: tuple[EnvironmentEntry, ...]
+    policy: CoordinationPolicy
+    wish: tuple[int, ...]
+    why: str = ""
+    short: int = -1
+    bounds: tuple[Bounds, ...] = ()
+    asked: tuple[int, ...] = ()
+    rights: tuple[Right | None, ...] = ()
+    owed: int = 0
+
+    @property
+    def name(self) -> str:
+        """Its environments, in words."""
+        return "+".join(entry.name for entry in self.entries)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Its environments."""
+        return tuple(entry.name for entry in self.entries)
+
+    @property
+    def by_node(self) -> bool:
+        """Its units are nodes."""
+        return self.entries[0].by_node
+
+    @property
+    def lower(self) -> int:
+        """Units that nobody else may have."""
+        return sum(entry.agreement.lower for entry in self.entries)
+
+    @property
+    def first(self) -> int:
+        """Units that it is given before all others: its lower bounds, and what it wishes for of class guaranteed."""
+        rights = self.rights or (None,) * len(self.entries)
+        each = zip(self.entries, rights, strict=True)
+        return sum(entry.agreement.lower if right is None else max(right.lower, right.first) for entry, right in each)
+
+    @property
+    def firm(self) -> int:
+        """Units up to which it comes before others."""
+        rights = self.rights or (None,) * len(self.entries)
+        return sum(
+            self.policy.firm(entry.agreement.lower, entry.agreement.upper)
+            if right is None
+            else max(right.lower, right.units)
+            for entry, right in zip(self.entries, rights, strict=True)
+        )
+
+    @property
+    def wished(self) -> int:
+        """Units that it wishes for in all."""
+        return sum(self.wish)
+
+    @property
+    def batch(self) -> int | None:
+        """Which of its parties is the batch environment (None: none)."""
+        return next((party for party, entry in enumerate(self.entries) if entry.batch), None)
+
+    @property
+    def web(self) -> int | None:
+        """Which of its parties is the web environment (None: none)."""
+        return next((party for party, entry in enumerate(self.entries) if not entry.batch), None)
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """How many units its parties are to have."""
+        return tuple(entry.size for entry in self.entries)
+
+    def resized(self) -> bool:
+        """Whether its bounds are others than when this was last asked."""
+        before = self.bounds
+        self.bounds = tuple((entry.agreement.lower, entry.agreement.upper) for entry in self.entries)
+        return before not in ((), self.bounds)
+
+    def begin(self, now_s: float) -> None:
+        """Its timers begin."""
+        for entry in self.entries:
+            entry.started_s = entry.provisioned_s = entry.managed_s = now_s
+
+    def begun(self) -> bool:
+        """Whether its timers have begun, for all of it at once."""
+        since = {entry.started_s for entry in self.entries}
+        return len(since) == 1 and all(entry.begun for entry in self.entries)
+
+    def next_s(self, moment: Moment) -> float:
+        """When a timer fires next. They keep the phase of the group's beginning, and what was missed is not made up."""
+        first = self.entries[0]
+        last_s = first.provisioned_s if moment is Moment.PROVISION else first.managed_s
+        lease_s = first.agreement.lease_s
+        ticks = math.floor((last_s - first.started_s) / lease_s + TICK_SLACK)
+        return first.started_s + (ticks + 1) * lease_s
+
+    def fired(self, moment: Moment, now_s: float) -> None:
+        """A timer has fired."""
+        for entry in self.entries:
+            if moment is Moment.PROVISION:
+                entry.provisioned_s = now_s
+            else:
+                entry.managed_s = now_s
+
+
+def grouped(serving: Mapping[str, EnvironmentEntry]) -> dict[Key, tuple[EnvironmentEntry, ...]]:
+    """The groups of the environments that serve, by their names and models, in the order in which they were asked
+    for; each batch environment before its partner."""
+    found: dict[Key, tuple[EnvironmentEntry, ...]] = {}
+    for entry in sorted(serving.values(), key=lambda entry: entry.order):
+        partner = serving.get(entry.partner)
+        mutual = partner is not None and partner.partner == entry.name and partner.batch is not entry.batch
+        entries = sorted((entry, partner) if mutual and partner else (entry,), key=lambda one: not one.batch)
+        key = tuple(f"{one.name}:{one.agreement.model}" for one in entries)
+        found.setdefault(key, tuple(entries))
+    return found
+
+
+def made(entries: tuple[EnvironmentEntry, ...]) -> Group:
+    """A group as its environments were last sized. Raises `UnknownPolicy` where its model is not registered."""
+    policy: CoordinationPolicy = find_policy("coordination", entries[0].agreement.model)
+    return Group(entries, policy, tuple(entry.size for entry in entries))
+
+
+def of_names(groups: Iterable[Group], names: Iterable[str]) -> list[Group]:
+    """The groups that any of these environments is in."""
+    wanted = frozenset(names)
+    return [group for group in groups if not wanted.isdisjoint(group.names)]

@@ -1,0 +1,79 @@
+"""What becomes of an environment's workloads whose units are taken back (phoenixcloud.txt section 5.1)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+
+from daemons.controller.nodes.drain import lost_of
+from daemons.controller.state.cluster import Cluster
+from daemons.controller.state.entries import JobEntry
+from daemons.controller.state.environment import EnvironmentEntry
+from daemons.controller.state.unit_of_work import Agenda
+from shared.policy_api.decision import Change, ChangeKind, Reason, ReasonCode
+from shared.values.agreement import OnReclaim
+from shared.values.jobs import JobPhase
+
+Apply = Callable[[Sequence[Change], float], Sequence[object]]
+TakeBack = Callable[[JobEntry, float, bool], None]
+HOUR_S = 3_600.0
+_RECLAIMED = Reason(ReasonCode.RECLAIMED)
+
+
+class Reclaiming:
+    """Has workloads give way at once. `apply` makes changes the desired state and returns those that it has dropped;
+    `take_back` gives up an attempt to run a job, without its saved VMs or with them."""
+
+    def __init__(self, cluster: Cluster, agenda: Agenda, apply: Apply, take_back: TakeBack) -> None:
+        self.cluster, self.agenda, self._apply, self._take_back = cluster, agenda, apply, take_back
+
+    def jobs(self, entry: EnvironmentEntry, names: Iterable[str], now_s: float) -> None:
+        """These jobs of a batch environment are suspended or killed, as its agreement says."""
+        for name in names:
+            job = self.cluster.active[name]
+            if entry.agreement.batch.on_reclaim is OnReclaim.KILL:
+                self._kill(entry, job, now_s)
+            elif not job.released:
+                self._without_blame(job, now_s, True)  # it does not run yet: nothing is lost
+            else:
+                self._suspend(entry, job, now_s)
+        self.agenda.change_environment(entry)
+
+    def instances(self, nodes: Iterable[str], environment: str, now_s: float) -> None:
+        """Instances of an environment's web applications on these nodes are stopped."""
+        gone = frozenset(nodes)
+        changes = [
+            Change(seat.job.name, seat.revision, ChangeKind.STOP, (), _RECLAIMED)
+            for seat in self.cluster.jobs_of(environment)
+            if seat.job.app and seat.phase is JobPhase.RUNNING and any(a.node in gone for a in seat.allotments)
+        ]
+        if changes:
+            self._apply(changes, now_s)
+
+    def _suspend(self, entry: EnvironmentEntry, job: JobEntry, now_s: float) -> None:
+        count = len({allotment.node for allotment in job.allotments})
+        if self._apply((Change(job.job.name, job.revision, ChangeKind.SUSPEND, (), _RECLAIMED),), now_s):
+            return
+        entry.suspended += 1
+        self.agenda.happened(now_s, "job-suspended-for-environment", job.job.name, f"{entry.name}: from {count} nodes")
+
+    def _kill(self, entry: EnvironmentEntry, job: JobEntry, now_s: float) -> None:
+        lost_node_hours = self._lost_node_hours(job)
+        self._without_blame(job, now_s, False)
+        entry.killed += 1
+        entry.lost_node_hours += lost_node_hours
+        told = f"{entry.name}: {lost_node_hours:.3f} node-hours of work are lost"
+        self.agenda.happened(now_s, "job-killed-for-environment", job.job.name, told)
+
+    def _without_blame(self, job: JobEntry, now_s: float, keep_images: bool) -> None:
+        """It goes back to its place in the queue, and waits for nothing but units."""
+        failures, not_before_s = job.failures, job.not_before_s
+        self._take_back(job, now_s, keep_images)
+        job.failures, job.not_before_s = failures, not_before_s
+
+    def _lost_node_hours(self, job: JobEntry) -> float:
+        """The time that the work which is lost took at the speed that it was allotted, times its nodes."""
+        allotted_mhz = math.fsum(allotment.cpu_mhz for allotment in job.allotments)
+        if allotted_mhz <= 0.0:
+            return 0.0
+        return lost_of(job) / allotted_mhz * len({allotment.node for allotment in job.allotments}) / HOUR_S

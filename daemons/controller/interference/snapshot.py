@@ -1,0 +1,46 @@
+"""What policies see of how workloads load nodes beside the CPU, which allotments share out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from daemons.controller.interference.profiles import NOTHING_SHARED, Loadings, subject_of
+from daemons.controller.state.entries import JobEntry, NodeEntry
+from daemons.models.loading_profiler import servers_of
+from shared.policy_api.snapshot import LoadingColumns
+from shared.values.load_vector import IO, NET, Loading
+
+SHARED = (IO, NET)
+
+
+def loading_columns(loadings: Loadings, nodes: Sequence[NodeEntry], jobs: Sequence[JobEntry]) -> LoadingColumns | None:
+    """The columns of these nodes, which have inventories, and workloads; None where sharing is not to count, or nothing
+    known uses any of it. O(nodes + workloads), and a profile for each distinct one on each type of node."""
+    if not loadings.settings.decisions:
+        return None
+    kinds: dict[str, int] = {}
+    node_type = [kinds.setdefault(node.inventory.node_type if node.inventory else "", len(kinds)) for node in nodes]
+    distinct: dict[tuple[str, Loading] | None, int] = {None: 0}
+    rows = []
+    for entry in jobs:
+        subject = subject_of(entry.job)
+        asked = (subject, entry.job.loading) if entry.job.loading or loadings.knows(subject) else None
+        rows.append(distinct.setdefault(asked, len(distinct)))
+    if len(distinct) == 1:
+        return None
+    every, nothing = tuple(kinds), [NOTHING_SHARED] * len(kinds)
+    vectors = [nothing if asked is None else loadings.vectors(*asked, every) for asked in distinct]
+    flat = np.array([part for of_kinds in vectors for vector in of_kinds for part in vector])
+    table = flat.reshape(len(distinct), len(kinds), len(SHARED)).transpose(1, 0, 2)
+    if not table.any():
+        return None
+    servers = [[servers_of(loadings.paces.get(kind, ()), IO), 1.0] for kind in kinds]
+    return LoadingColumns(
+        SHARED,
+        np.ascontiguousarray(table[:, np.array(rows, dtype=np.int64), :]),
+        np.array(node_type, dtype=np.int64),
+        np.array(servers, dtype=np.float64),
+        loadings.settings.model,
+    )

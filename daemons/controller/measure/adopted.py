@@ -1,0 +1,88 @@
+"""The life of adopted VMs, which their owners start and stop: the controller follows.
+
+An adopted VM whose guest shuts down, crashes or loses its host is shut off: its definition stays where it is, nothing
+is wanted of it, and it counts again once it is seen running. Only an operator lets go of it.
+"""
+
+from __future__ import annotations
+
+from daemons.controller.state.cluster import Cluster
+from daemons.controller.state.entries import Instance, JobEntry, NodeEntry
+from daemons.controller.state.queries import is_stale
+from daemons.controller.state.unit_of_work import Agenda
+from shared.values.jobs import Allotment, JobPhase
+from shared.values.nodes import NodeCondition
+from shared.values.vms import LIVE_STATES, VmState
+
+
+class AdoptedVms:
+    """Moves jobs of adopted VMs into and out of the phase `shut-off`."""
+
+    def __init__(self, cluster: Cluster, agenda: Agenda) -> None:
+        self.cluster, self.agenda = cluster, agenda
+
+    def lost(self, entry: JobEntry, now_s: float) -> None:
+        """Note that a VM does not run any more; one that was never taken over is let go."""
+        taken = entry.released or entry.resuming or entry.phase is JobPhase.SUSPENDED
+        entry.phase = JobPhase.SHUT_OFF if taken else JobPhase.FORGOTTEN
+        entry.released, entry.resuming, entry.begun_s, entry.reading = False, False, None, None
+        entry.finished_s = 0.0 if taken else now_s
+        entry.hands_off, entry.wanted_s = None, now_s
+        entry.revision += 1
+        self.cluster.set_allotments(entry, ())
+        self.agenda.change(entry)
+        self.agenda.place = True
+        if taken:
+            self.agenda.happened(now_s, "adopted-vm-off", entry.job.name, f"{entry.adopted}: {self._why(entry)}")
+        else:
+            self.agenda.happened(now_s, "adoption-failed", entry.job.name, f"{entry.adopted} was not taken over")
+
+    def follow(self, entry: JobEntry, now_s: float) -> None:
+        """Take in a VM that runs again, or whose saved image is there again."""
+        (instance,) = entry.instances
+        for name in sorted(instance.copies):
+            node = self.cluster.nodes[name]
+            status = node.vms[instance.vm]
+            if status.attempt != entry.attempt or node.condition is not NodeCondition.UP:
+                continue
+            if status.state in LIVE_STATES and not status.busy:
+                self._runs(entry, instance, node, status.cpu_mhz, now_s)
+                return
+            if status.state is VmState.SUSPENDED and not is_stale(instance, status):
+                entry.phase, entry.held = JobPhase.SUSPENDED, True
+                entry.revision += 1
+                self.agenda.change(entry)
+                return
+
+    def _runs(self, entry: JobEntry, instance: Instance, node: NodeEntry, cpu_mhz: float, now_s: float) -> None:
+        most_mhz = entry.job.max_mhz if node.inventory is None else entry.job.speed_on_mhz(node.inventory)
+        entry.phase, entry.released = JobPhase.RUNNING, True
+        entry.wanted_s = entry.progress_s = now_s
+        entry.stalled = False
+        instance.places, instance.home, instance.beat, instance.weighed = {node.name}, node.name, None, None
+        self.cluster.set_allotments(entry, (Allotment(node.name, min(cpu_mhz or most_mhz, most_mhz)),))
+        entry.revision += 1
+        self.agenda.change(entry)
+        self.agenda.place = True
+        self.agenda.happened(now_s, "adopted-vm-on", entry.job.name, f"{entry.adopted} on {node.name}")
+
+    def _why(self, entry: JobEntry) -> str:
+        (instance,) = entry.instances
+        where = last_node(instance)
+        return f"shut off on {where}" if where else "shut off"
+
+
+def last_node(instance: Instance) -> str:
+    """Return the node on which a VM is defined, or was seen last ("": not known)."""
+    return next(iter(sorted(instance.copies)), instance.home or instance.counter_node)
+
+
+def is_lost(cluster: Cluster, instance: Instance) -> bool:
+    """Return whether the definition of an adopted VM is nowhere where it could be seen: its node reports without it, is
+    off, or does not take part any more. A report that is older than the end of the VM says nothing of what is left."""
+    if instance.copies:
+        return False
+    node = cluster.nodes.get(last_node(instance))
+    if node is None or node.condition is not NodeCondition.UP:
+        return node is None or node.condition is not NodeCondition.UNKNOWN
+    return node.seen_s > instance.job.wanted_s

@@ -1,0 +1,69 @@
+"""Who is not heard of: says hello to nodes that have not answered this term, and asks for proof that silent ones are
+off."""
+
+from __future__ import annotations
+
+import math
+
+from daemons.controller.measure.reports import Measure
+from daemons.controller.state.cluster import Cluster
+from daemons.controller.state.entries import NodeEntry
+from daemons.controller.state.unit_of_work import Agenda
+from daemons.values.settings import ControllerSettings
+from shared.ports.effects import Effect, Power, Publish
+from shared.protocol import topology
+from shared.protocol.messages import Hello
+from shared.values.nodes import NodeCondition, NodeService, PowerOperation
+
+HELLO_WAIT_MAX_S = 60.0
+
+
+class Watch:
+    """Watches over the nodes' reports."""
+
+    def __init__(self, cluster: Cluster, agenda: Agenda, measure: Measure, settings: ControllerSettings) -> None:
+        self.cluster, self.agenda, self.measure, self.settings = cluster, agenda, measure, settings
+
+    def check(self, now_s: float) -> float:
+        """Note nodes that have fallen silent, ask for proof after a while; returns when the next is due."""
+        due_s = now_s + self.settings.silent_after_s
+        for node in self.cluster.nodes.values():
+            if node.condition is NodeCondition.UP:
+                at_s = node.seen_s + self.settings.silent_after_s
+                if at_s <= now_s:
+                    self.measure.silent(node, now_s)
+                else:
+                    due_s = min(due_s, at_s)
+            if node.condition is NodeCondition.UNKNOWN and not node.fencing:
+                due_s = min(due_s, self._fence_when_due(node, now_s))
+        return due_s
+
+    def _fence_when_due(self, node: NodeEntry, now_s: float) -> float:
+        after_s = self.settings.fence_after_s
+        if not self.agenda.acting or after_s is None or node.silent_s is None or not node.boot_id:
+            return math.inf
+        if now_s < node.silent_s + after_s:
+            return node.silent_s + after_s
+        node.fencing = True
+        node.silent_s = now_s  # if the proof fails, ask again after the same wait
+        self.agenda.happened(now_s, "fencing", node.name)
+        macs = node.inventory.mac_addresses if node.inventory is not None else ()
+        self.agenda.effects.append(Power(node.name, PowerOperation.FENCE, macs))
+        return math.inf
+
+    def greet(self, now_s: float) -> bool:
+        """Say hello to every node that has not echoed this term, less and less often; whether there still are any."""
+        waiting = False
+        for node in self.cluster.nodes.values():
+            if node.echoed or node.condition is NodeCondition.OFF or node.service is NodeService.OFF:
+                continue
+            waiting = True
+            if now_s >= node.hello_s + node.hello_wait_s:
+                self.agenda.effects.append(self.hello(node, now_s))
+        return waiting
+
+    def hello(self, node: NodeEntry, now_s: float) -> Effect:
+        """The message that introduces this term to a node."""
+        node.hello_s = now_s
+        node.hello_wait_s = min(HELLO_WAIT_MAX_S, max(self.settings.reconcile_s, 2 * node.hello_wait_s))
+        return Publish(topology.ACTIONS, node.name, Hello(self.agenda.term, node.events_seen))

@@ -1,0 +1,501 @@
+"""Turns what agents say into what the controller knows: nodes, VMs, work done, and proof that a VM is gone.
+
+Every message of an agent carries its sequence number; what is older than what is known of a VM changes nothing. A VM
+leaves the ledger only on proof: a report that does not list it and cannot be overtaken by an order under way, the
+event of its end, or its node proven off.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from operator import attrgetter
+
+from daemons.controller.measure.drift import Hands
+from daemons.controller.measure.missing import Missing
+from daemons.controller.state.cluster import Cluster
+from daemons.controller.state.entries import FAILURE_MAX, Failure, Instance, JobEntry, NodeEntry
+from daemons.controller.state.unit_of_work import Agenda
+from daemons.values.rate_limit import PerMinute
+from daemons.values.settings import ControllerSettings
+from shared.protocol.messages import GuestEvent, Report, Result
+from shared.values.actions import COMING, ActionKind, GuestChange, Outcome
+from shared.values.jobs import JobPhase
+from shared.values.nodes import NodeCondition, NodeService
+from shared.values.vms import LIVE_STATES, VmState, VmStatus
+
+_VM = attrgetter("vm")
+# Looking a member up costs more than all else in a line.
+_RUNNING, _SUSPENDED, _UP = VmState.RUNNING, VmState.SUSPENDED, NodeCondition.UP
+STRANGERS_MAX = 20  # VMs whose job is not known that are told of a node in a minute
+_AWAY = frozenset({NodeService.OFF, NodeService.WAKING})
+USAGE_S = 30.0  # over so long the use of CPU is told; reports in between are not kept: what is touched costs time
+BRINGING = frozenset({ActionKind.START, ActionKind.RESUME, ActionKind.MIGRATE, ActionKind.ADOPT})
+# What a VM of ours has left a node by, as it should.
+TAKING = frozenset(
+    {ActionKind.STOP, ActionKind.SUSPEND, ActionKind.RELEASE, ActionKind.MIGRATE, ActionKind.DISCARD_IMAGE}
+)
+# Outcomes that the agent answers without asking its hypervisor: they say nothing about the VM.
+UNASKED = frozenset({Outcome.OLDER_TERM, Outcome.OTHER_BOOT, Outcome.EXPIRED, Outcome.BUSY, Outcome.INTERRUPTED})
+
+
+class Measure:
+    """Applies agents' messages to the cluster; consequences go to the agenda. `on_window` is told of two reports of a
+    node between which its use of CPU is told."""
+
+    def __init__(self, cluster: Cluster, agenda: Agenda, settings: ControllerSettings) -> None:
+        self.cluster, self.agenda, self.settings = cluster, agenda, settings
+        self.missing, self.hands = Missing(cluster, agenda, settings), Hands(cluster, agenda, settings)
+        self._strangers = PerMinute(STRANGERS_MAX)
+        self.on_watched: Callable[[NodeEntry, Report, float], None] = _unheard
+        self.on_window: Callable[[NodeEntry, Report, Report, float], None] | None = None
+
+    # --- reports --------------------------------------------------------------------------------------------------
+
+    def report(self, node: NodeEntry, report: Report, now_s: float, arrived_s: float | None = None) -> None:
+        """Apply a node's report, which came at `arrived_s` (None: now). The caller has checked the sender and that no
+        newer term is named."""
+        if report.boot_id == node.off_boot_id:
+            if report.clock_s <= node.off_s + self.settings.max_skew_s:
+                return  # said before it was proven off
+            node.off_boot_id, node.condition = "", NodeCondition.UNKNOWN
+            if not node.asleep:
+                node.back_s = now_s
+                self.agenda.happened(now_s, "off-node-reports", node.name, "it was taken for off and is not")
+            self.agenda.change_node(node)
+        if report.boot_id != node.boot_id:
+            self._new_boot(node, report, now_s)
+        elif report.seq <= node.report_seq or (node.condition is not _UP and self._is_old(node, report)):
+            return
+        if report.events:
+            if node.skip_events(min(event.event for event in report.events)):
+                self.agenda.change_node(node)
+            for event in report.events:
+                self.guest_event(node, event, now_s)
+        node.report_seq, node.seen_s, node.trouble = report.seq, now_s, None
+        node.cpu_sum += report.sample.cpu_frac
+        node.cpu_readings += 1
+        last, node.last = node.last, report
+        if last is not None and _is_due(node.before, last):
+            if self.on_window is not None and node.before is not None:
+                self.on_window(node, node.before, last, now_s)
+            node.before = last
+        self._skew(node, (now_s if arrived_s is None else min(arrived_s, now_s)) - report.clock_s, now_s)
+        if report.inventory is not None and report.inventory != node.inventory:
+            node.inventory = report.inventory
+            self.agenda.change_node(node)
+            self.agenda.place = True
+        if report.term != self.agenda.term:
+            node.echoed = False
+            return  # until it echoes this term its VMs may still be changed by an older leader's orders
+        self._inventory(node, report, now_s)
+        if not node.echoed or node.condition is not _UP:
+            self._up(node, now_s)
+        if report.health or report.watch != node.watch:
+            self.on_watched(node, report, now_s)
+
+    def _is_old(self, node: NodeEntry, report: Report) -> bool:
+        """Whether a node that is taken for asleep said this before it was."""
+        return node.service in _AWAY and report.clock_s <= node.since_s - self.settings.max_skew_s
+
+    def _new_boot(self, node: NodeEntry, report: Report, now_s: float) -> None:
+        if node.boot_id and not node.asleep:
+            self.agenda.happened(now_s, "node-rebooted", node.name)
+        node.boot_id, node.off_boot_id = report.boot_id, ""
+        node.condition, node.echoed = NodeCondition.UNKNOWN, False
+        node.report_seq = 0
+        node.last = node.before = None
+        node.vm_seq.clear()
+        node.skews_s.clear()
+        self.agenda.deploy = True
+        self.agenda.change_node(node)
+
+    def _skew(self, node: NodeEntry, reading_s: float, now_s: float) -> None:
+        """The smallest of the last differences: a delay on the way only ever adds to it."""
+        node.skews_s.append(reading_s)
+        skewed = abs(min(node.skews_s)) > self.settings.max_skew_s
+        if skewed != node.skewed:
+            node.skewed = skewed
+            self.agenda.happened(now_s, "clock-skewed" if skewed else "clock-good", node.name)
+            self.agenda.place = self.agenda.deploy = True
+            self._touch_all(node)
+
+    def set_ahead(self, node: NodeEntry, term: int) -> None:
+        """Note the later term that its agent claims to have seen (0: none): while it does it takes no order."""
+        changed = bool(node.term_ahead) != bool(term)
+        node.term_ahead = term
+        if changed:
+            self.agenda.place = self.agenda.deploy = True
+            self._touch_all(node)
+
+    def _up(self, node: NodeEntry, now_s: float) -> None:
+        node.echoed, node.condition = True, NodeCondition.UP
+        node.silent_s, node.hello_wait_s = None, 0.0
+        self.agenda.happened(now_s, "node-up", node.name)
+        self.agenda.place = self.agenda.deploy = True
+        self._touch_all(node)
+
+    def _touch_all(self, node: NodeEntry) -> None:
+        for claimed in node.claimed.values():
+            self.agenda.touch(claimed.job)
+        for vm in node.vms:
+            instance = self.cluster.instances.get(vm)
+            if instance is not None:
+                self.agenda.touch(instance.job)
+
+    def _inventory(self, node: NodeEntry, report: Report, now_s: float) -> None:
+        if node.under_way or report.under_way:
+            self._under_way(node, report)
+        unmanaged_mib = 0.0
+        running = 0  # VMs that have been here, are here and run on as they did
+        for status in report.vms:
+            if not status.managed:
+                if status.state in LIVE_STATES:
+                    unmanaged_mib += status.memory_mib
+            elif node.vm_seq and node.vm_seq.get(status.vm, 0) >= report.seq:
+                continue
+            elif self._runs_on(node, status, now_s):
+                running += 1
+            elif not self._status(node, status, now_s) and status.state in LIVE_STATES:
+                unmanaged_mib += status.memory_mib
+        node.unmanaged_mib = unmanaged_mib
+        listed = set(map(_VM, report.vms))
+        if not running == len(listed) == len(report.vms) == len(node.vms) == len(node.claimed):
+            self._absent(node, report, listed, now_s)
+        if node.vm_seq:
+            node.vm_seq = {vm: seq for vm, seq in node.vm_seq.items() if seq > report.seq}
+        if node.flights:
+            self._lapsed(node, report)
+        if self.cluster.untold:
+            self._heard(node)
+        if self.cluster.missing:
+            self.missing.told(node, report)
+
+    def _runs_on(self, node: NodeEntry, status: VmStatus, now_s: float) -> bool:
+        """Apply a report's word on a VM that ran here before and does still, which is the rule; false when another
+        thing than its counters has changed, or may have."""
+        vm = status.vm
+        before, instance = node.vms.get(vm), node.claimed.get(vm)
+        if before is None or instance is None or status.state is not _RUNNING or _differs(before, status):
+            return False
+        node.vms[vm] = status
+        self.account(instance, node, status, now_s)
+        return True
+
+    def _absent(self, node: NodeEntry, report: Report, listed: set[str], now_s: float) -> None:
+        """What a report does not list, or only as an image."""
+        for vm in [vm for vm in node.vms if vm not in listed]:
+            if node.vm_seq.get(vm, 0) < report.seq:
+                self._drop_copy(node, vm)
+        for instance in list(node.claimed.values()):
+            seen = node.vms.get(instance.vm)
+            # One that has ended or crashed is left to its guest event.
+            gone = seen is None or (seen.state is VmState.SUSPENDED and not seen.busy)
+            if gone and node.vm_seq.get(instance.vm, 0) < report.seq:
+                self._not_live(node, instance, seen, report, now_s)
+
+    def _heard(self, node: NodeEntry) -> None:
+        for entry in self.cluster.heard(node.name):
+            self.agenda.touch(entry)
+
+    def _under_way(self, node: NodeEntry, report: Report) -> None:
+        """Take over what the agent has in hand; what a later result has ended already is not taken up again."""
+        before = node.under_way
+        node.under_way = {doing.vm: doing for doing in report.under_way if node.vm_seq.get(doing.vm, 0) < report.seq}
+        for vm in before:
+            instance = self.cluster.instances.get(vm)
+            if vm not in node.under_way and instance is not None:
+                self.agenda.touch(instance.job)
+
+    def _status(self, node: NodeEntry, status: VmStatus, now_s: float) -> bool:
+        """Apply a report's word on one VM; false when its job is not known (then it is counted, never touched)."""
+        before = node.vms.get(status.vm)
+        instance = self.cluster.note_copy(node, status)
+        if instance is None:
+            if before is None and self._strangers.passes(node.name, now_s):
+                self.agenda.happened(now_s, "unknown-vm", status.vm, f"on {node.name}")
+            return False
+        self.account(instance, node, status, now_s)
+        if before is None or _differs(before, status):
+            self.agenda.touch(instance.job)
+            if instance.job.job.app and (before is None or before.address != status.address):
+                self.agenda.readdressed.add(instance.job.job.app)
+        return True
+
+    def _drop_copy(self, node: NodeEntry, vm: str) -> None:
+        node.vms.pop(vm, None)
+        instance = self.cluster.instances.get(vm)
+        if instance is not None:
+            instance.copies.discard(node.name)
+            self.agenda.touch(instance.job)
+
+    def _not_live(
+        self, node: NodeEntry, instance: Instance, status: VmStatus | None, report: Report, now_s: float
+    ) -> None:
+        """A VM that may be there is not listed, or only as an image (`status`): proof that it does not run there,
+        unless something may still bring it."""
+        if instance.vm in node.under_way or self._expected(instance, node, report):
+            return
+        if now_s < instance.arriving_until_s:
+            return
+        if status is None:
+            self._gone(node, instance)
+            self.missing.vanished(instance, node, now_s)
+        else:
+            self.cluster.release(instance, node.name)
+            self.agenda.change(instance.job)
+
+    def _expected(self, instance: Instance, node: NodeEntry, report: Report) -> bool:
+        """Whether an order of ours that may yet bring the VM to the node is still open."""
+        flight = instance.in_flight
+        if flight is None or flight.kind not in BRINGING:
+            return self._moving_here(instance, node)
+        if node.name not in (flight.node, flight.to_node):
+            return False
+        if flight.node != node.name:
+            return True  # the source answers for a migration
+        return not _has_lapsed(flight.boot_id, flight.expires_at_s, report)
+
+    def _moving_here(self, instance: Instance, node: NodeEntry) -> bool:
+        """A migration by an older leader's order that another node still has under way."""
+        for name in instance.may_run_on:
+            doing = self.cluster.nodes[name].under_way.get(instance.vm) if name in self.cluster.nodes else None
+            if doing is not None and doing.to_node == node.name:
+                return True
+        return False
+
+    def _gone(self, node: NodeEntry, instance: Instance) -> None:
+        self.cluster.release(instance, node.name)
+        self._drop_copy(node, instance.vm)
+        self.agenda.change(instance.job)
+
+    def _lapsed(self, node: NodeEntry, report: Report) -> None:
+        """Actions that the agent will never begin any more: it says so by its own clock or by its new boot."""
+        doing = {under_way.id for under_way in report.under_way}
+        for action, instance in list(node.flights.items()):
+            flight = instance.in_flight
+            if flight is None or action in doing or not _has_lapsed(flight.boot_id, flight.expires_at_s, report):
+                continue
+            self.cluster.settle(instance)
+            self.agenda.touch(instance.job)
+
+    # --- results and guest events -----------------------------------------------------------------------------------
+
+    def result(self, node: NodeEntry, result: Result, now_s: float) -> Instance | None:
+        """Apply how an action ended; returns the instance whose open action it was, None when it is not known."""
+        instance = self.cluster.actions.get(result.action)
+        about = instance or self.cluster.instances.get(result.vm)
+        flight = self.cluster.settle(instance) if instance is not None else None
+        doing = node.under_way.get(result.vm)
+        if doing is not None and doing.id == result.action:
+            del node.under_way[result.vm]
+        if about is None:
+            return None
+        self.agenda.touch(about.job)
+        if result.outcome in UNASKED or not _speaks(node, result.boot_id):
+            return instance
+        if not self._news(node, result.vm, result.seq):
+            return instance
+        if result.kind is ActionKind.RELEASE and result.outcome is Outcome.OK and node.name in about.may_run_on:
+            node.unmanaged_mib += about.job.job.memory_mib  # it runs on; the next report counts it too
+        if result.final is not None:
+            self.account(about, node, result.final, now_s)
+        if result.kind is ActionKind.MIGRATE and result.outcome is Outcome.OK:
+            self._moved(node, about, flight.to_node if flight is not None else (doing.to_node if doing else ""), now_s)
+        self._word(node, about, result.status, now_s)
+        if result.status is None and not (result.outcome is Outcome.OK and result.kind in TAKING):
+            self.missing.vanished(about, node, now_s)
+        return instance
+
+    def _moved(self, source: NodeEntry, instance: Instance, target: str, now_s: float) -> None:
+        instance.arriving_until_s = now_s + self.settings.arrival_grace_s
+        node = self.cluster.nodes.get(target)
+        before = source.vms.get(instance.vm)
+        if node is None or before is None or instance.vm in node.vms:
+            return
+        self.cluster.note_copy(node, _as_arrived(before))
+
+    def _word(self, node: NodeEntry, instance: Instance, status: VmStatus | None, now_s: float) -> None:
+        """A newer word on one VM than the last report: it is there so, or it is not there."""
+        if status is None:
+            self._gone(node, instance)
+            return
+        self.cluster.note_copy(node, status)
+        self.account(instance, node, status, now_s)
+        if status.state is VmState.SUSPENDED:
+            self.cluster.release(instance, node.name)
+        self.agenda.change(instance.job)
+
+    def _news(self, node: NodeEntry, vm: str, seq: int) -> bool:
+        if seq <= max(node.report_seq, node.vm_seq.get(vm, 0)):
+            return False
+        node.vm_seq[vm] = seq
+        return True
+
+    def guest_event(self, node: NodeEntry, event: GuestEvent, now_s: float) -> None:
+        """Apply a guest event; the same event again changes nothing."""
+        if not node.takes_event(event.event):
+            return
+        node.events_above.add(event.event)
+        self.agenda.change_node(node)
+        status = event.status
+        news = _speaks(node, event.boot_id) and self._news(node, status.vm, event.seq)
+        if event.change in COMING:
+            if news:
+                self._came(node, event, now_s)
+            return
+        instance = self.cluster.instances.get(status.vm)
+        crashed = bool(event.detail) and event.change is GuestChange.VANISHED
+        if crashed and (instance is not None or self._strangers.passes(node.name, now_s)):
+            self.agenda.happened(now_s, "guest-crashed", status.vm, f"on {node.name}: {event.detail}")
+        if instance is None:
+            node.vms.pop(status.vm, None)
+            return
+        if event.change is GuestChange.VANISHED:
+            instance.failed = Failure("guest", node.name, now_s, "crashed", event.detail[:FAILURE_MAX])
+        if event.change is GuestChange.ENDED and not status.adopted:
+            self._ended(instance, status.attempt)
+        elif status.state is VmState.CRASHED and event.change is not GuestChange.STOPPED:
+            instance.job.crashed = status.attempt
+        if news:
+            if instance.left and status.generation == instance.generation:
+                self.cluster.found(instance)  # it was there all the time
+            self.account(instance, node, status, now_s)
+            self._gone(node, instance)
+            self._went(node, instance, event, now_s)
+        self.agenda.change(instance.job)
+
+    def _came(self, node: NodeEntry, event: GuestEvent, now_s: float) -> None:
+        instance = self.cluster.note_copy(node, event.status)
+        if instance is None:
+            return
+        instance.said = event.detail or instance.said
+        if event.change is GuestChange.STARTED:
+            self.hands.started(instance, node, event.status, event.detail, now_s)
+        self.agenda.change(instance.job)
+
+    def _went(self, node: NodeEntry, instance: Instance, event: GuestEvent, now_s: float) -> None:
+        """It is not on the node any more: why, as far as the event says."""
+        if event.change is GuestChange.LEFT:
+            instance.said = event.detail or instance.said
+            self.missing.left(instance, node, event.detail, now_s)
+        elif event.change is GuestChange.STOPPED and not event.status.adopted:
+            self.hands.stopped(instance, node, event.detail, now_s)
+        elif event.change is GuestChange.VANISHED and event.status.state in LIVE_STATES:
+            self.missing.vanished(instance, node, now_s)
+
+    def _ended(self, instance: Instance, attempt: int) -> None:
+        """A guest has done its work. One of an earlier attempt counts too when it was the whole job. An instance of a
+        web application is never done: it is lost."""
+        if instance.job.job.app:
+            return
+        if attempt == instance.job.attempt or instance.job.job.instances == 1:
+            instance.ended = True
+
+    # --- work -----------------------------------------------------------------------------------------------------
+
+    def account(self, instance: Instance, node: NodeEntry, status: VmStatus, now_s: float) -> None:
+        """Add the CPU time since the last reading to the work done; a new place or life starts its counter at 0. What
+        comes to a node counts there once it has come: until then its source tells of it."""
+        entry = instance.job
+        if status.attempt != entry.attempt or node.inventory is None or status.state is _SUSPENDED:
+            return
+        used_s = counter_s = status.cpu_time_s
+        if instance.counter_node == node.name and instance.counter_generation == status.generation:
+            used_s -= instance.counter_s
+            if used_s < 0.0:
+                used_s = 0.0
+        elif status.state is VmState.INCOMING or _comes_to(instance, node):
+            return
+        else:
+            instance.counter_node, instance.counter_generation = node.name, status.generation
+        instance.counter_s = counter_s
+        instance.done_mcycles += used_s * node.inventory.core_mhz
+        if used_s > 0:
+            entry.progress_s, entry.stalled = now_s, False
+        elif self._stalls(entry, now_s):
+            entry.stalled = True
+            self.agenda.happened(now_s, "job-stalled", entry.job.name, f"no progress since {entry.progress_s:.0f} s")
+
+    def _stalls(self, entry: JobEntry, now_s: float) -> bool:
+        wanted = entry.phase is JobPhase.RUNNING and entry.released and not entry.stalled and not entry.job.app
+        return wanted and now_s - entry.progress_s >= self.settings.stall_after_s
+
+    # --- nodes falling silent and proven off ------------------------------------------------------------------------
+
+    def silent(self, node: NodeEntry, now_s: float) -> None:
+        """No report in time: nothing on the node may be assumed any more. Of one that was sent to sleep, and holds no
+        VM, nothing else was expected."""
+        node.condition, node.silent_s = NodeCondition.UNKNOWN, None if node.asleep else now_s
+        if not node.asleep:
+            self.agenda.happened(now_s, "node-silent", node.name)
+        self.agenda.deploy = True
+        self._touch_all(node)
+
+    def proven_off(self, node: NodeEntry, now_s: float) -> None:
+        """The node is off: its VMs have stopped, its images are out of reach, its open actions will not be done."""
+        node.condition, node.off_boot_id, node.echoed = NodeCondition.OFF, node.boot_id, False
+        node.fencing, node.off_s = False, now_s
+        node.under_way.clear()
+        self.agenda.deploy = True
+        self.agenda.happened(now_s, "node-off", node.name)
+        self._touch_all(node)
+        for instance in [*node.flights.values(), *node.claimed.values()]:
+            flight = instance.in_flight
+            if flight is not None and node.name in (flight.node, flight.to_node):
+                if flight.kind is ActionKind.MIGRATE and flight.node == node.name:
+                    instance.arriving_until_s = now_s + self.settings.arrival_grace_s
+                self.cluster.settle(instance)
+            self.cluster.release(instance, node.name)
+            self.agenda.change(instance.job)
+        for vm in list(node.vms):
+            self._drop_copy(node, vm)
+        node.unmanaged_mib = 0.0
+        self._heard(node)
+        self.agenda.change_node(node)
+
+
+def _unheard(_node: NodeEntry, _report: Report, _now_s: float) -> None:
+    """Nobody asks what agents watch."""
+
+
+def _is_due(before: Report | None, last: Report) -> bool:
+    """Whether the report that the use of CPU is told from is to be a newer one: it is old, or VMs have come or gone."""
+    return before is None or len(before.vms) != len(last.vms) or last.clock_s - before.clock_s >= USAGE_S
+
+
+def _differs(before: VmStatus, after: VmStatus) -> bool:
+    return (
+        before.state is not after.state
+        or before.generation != after.generation
+        or before.busy != after.busy
+        or before.cpu_mhz != after.cpu_mhz
+        or before.address != after.address
+    )
+
+
+def _comes_to(instance: Instance, node: NodeEntry) -> bool:
+    """Whether an order of ours moves the VM to the node."""
+    return instance.in_flight is not None and instance.in_flight.to_node == node.name
+
+
+def _speaks(node: NodeEntry, boot_id: str) -> bool:
+    """Whether a message of that boot says something about the node's VMs now."""
+    return boot_id == node.boot_id and boot_id != node.off_boot_id
+
+
+def _has_lapsed(boot_id: str, expires_at_s: float, report: Report) -> bool:
+    return report.boot_id != boot_id or report.clock_s > expires_at_s
+
+
+def _as_arrived(before: VmStatus) -> VmStatus:
+    """What the target is taken to hold until it speaks for itself: the same VM with fresh counters."""
+    return VmStatus(
+        before.vm,
+        before.state,
+        before.generation,
+        before.attempt,
+        before.memory_mib,
+        before.vcpus,
+        before.cpu_mhz,
+        address=before.address,
+    )

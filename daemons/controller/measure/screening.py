@@ -1,0 +1,181 @@
+"""Who says what it may not: refused, told and shown as an alarm, and bounded, since whoever does it may never end.
+
+The broker checks who has sent a message and lets each account speak where it may; what it cannot check, whom a message
+speaks for, is checked here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import Enum
+
+from daemons.access.delegation import is_portal
+from daemons.access.identity import who
+from daemons.controller.state.cluster import Cluster
+from daemons.controller.state.unit_of_work import Agenda
+from daemons.values.rate_limit import PerMinute
+from shared.protocol import topology
+from shared.protocol.messages import (
+    GuestEvent,
+    Message,
+    NoReading,
+    Report,
+    Result,
+    SetUpAnswer,
+    SleepAnswer,
+    StandardJobEnded,
+    WebReport,
+)
+from shared.protocol.operator_messages import Request
+
+TELL_AGAIN_S = 60.0  # between two events about one account
+ASK_AGAIN_S = 5.0  # between two looks at the store's term
+ALARM_S = 900.0  # how long an alarm is shown after what it is for
+MISTAKES_MAX = 10  # questions beyond one's rights until they are no slips of the hand
+SUSPECTS_MAX = 64
+UNASKED_MAX = 100
+DETAIL_LENGTH_MAX = 300
+THE_REST = "(others)"
+WAY_BACK = "store backup and restore --force go on from a later one, see docs/operate/security.md"
+
+# Said once: making a union or looking up a member costs more than the test in which it stands.
+OF_AGENTS = (Report, NoReading, Result, GuestEvent, SleepAnswer, SetUpAnswer, StandardJobEnded)
+
+
+class Offence(Enum):
+    """What a refused message tells of who has sent it."""
+
+    NONE = 0  # nothing: it was not known yet, or is known no more
+    MISTAKE = 1  # somebody who may ask asked for what is not theirs
+    FORGERY = 2  # no program of ours says this
+
+
+@dataclass(slots=True)
+class Suspect:
+    """What an account was refused: how often since when, and of that how often it was not told."""
+
+    since_s: float
+    last_s: float
+    told_s: float = -TELL_AGAIN_S
+    count: int = 0
+    untold: int = 0
+    mistakes: int = 0
+    forgeries: int = 0
+    why: str = ""
+
+
+def speaks_for_itself(sender: str, message: Message) -> bool:
+    """Whether a message of a node's agent comes from that node's; others do not matter here."""
+    return not isinstance(message, OF_AGENTS) or sender == topology.agent_user(message.node)
+
+
+def refusal(sender: str, message: Message, reply_to: str, cluster: Cluster, via: str = "") -> tuple[str, Offence]:
+    """Why a controller must not listen to this ("": it may), and what that tells of who has sent it: `via`, where that
+    speaks for the sender."""
+    if isinstance(message, OF_AGENTS):
+        if sender != topology.agent_user(message.node):
+            return f"{sender} may not speak for node {message.node}", Offence.FORGERY
+        if message.node not in cluster.nodes:
+            return f"node {message.node} has not been added", Offence.NONE
+        if isinstance(message, Result) and (other := _asked(message, cluster)) not in ("", message.node):
+            return f"{sender} may not answer for action {message.action}, which {other} was asked for", Offence.FORGERY
+        return "", Offence.NONE
+    if isinstance(message, WebReport):
+        if sender != topology.web_user(message.app):
+            return f"{sender} may not speak for web application {message.app}", Offence.FORGERY
+        if message.app not in cluster.web:
+            return f"web application {message.app} has not been submitted", Offence.NONE
+        return "", Offence.NONE
+    if isinstance(message, Request):
+        asker = who(sender)
+        if asker is None or (is_portal(sender) and not via):
+            return f"{sender} may not ask for {message.KIND}", Offence.FORGERY
+        return _answered_elsewhere(via or sender, reply_to)
+    return f"{message.KIND} is not for a controller", Offence.FORGERY
+
+
+def _answered_elsewhere(sender: str, reply_to: str) -> tuple[str, Offence]:
+    """An answer goes where who has sent the request might write itself."""
+    if not reply_to or topology.is_reply_queue_of(sender, reply_to):
+        return "", Offence.NONE
+    return f"{sender} may not have answers sent to {reply_to}", Offence.FORGERY
+
+
+def _asked(result: Result, cluster: Cluster) -> str:
+    """Which node was asked for the action that a result is of ("": it is not open)."""
+    instance = cluster.actions.get(result.action)
+    flight = None if instance is None else instance.in_flight
+    return "" if flight is None else flight.node
+
+
+class Suspects:
+    """Counts refusals by account, tells each account's at most once in TELL_AGAIN_S, and says which are alarming."""
+
+    def __init__(self, agenda: Agenda) -> None:
+        self._agenda = agenda
+        self._suspects: dict[str, Suspect] = {}
+        self._ahead: dict[str, tuple[float, float, int]] = {}  # by node: since, last, the term
+        self._asked_s = -ASK_AGAIN_S
+        self._unasked = PerMinute(UNASKED_MAX)  # answers that nobody waits for
+
+    def count(self, sender: str) -> int:
+        """How many messages of an account were refused of late."""
+        found = self._suspects.get(sender)
+        return 0 if found is None else found.count
+
+    def refused(self, sender: str, why: str, offence: Offence, now_s: float, count: int = 1) -> None:
+        """A message, or `count` of them, was refused."""
+        suspect = self._suspect(sender, now_s)
+        suspect.last_s = now_s
+        suspect.count += count
+        suspect.mistakes += offence is Offence.MISTAKE and count
+        suspect.forgeries += offence is Offence.FORGERY and count
+        suspect.why = why[:DETAIL_LENGTH_MAX]
+        if now_s < suspect.told_s + TELL_AGAIN_S:
+            suspect.untold += 1
+            return
+        more = f" ({suspect.untold} more since the last event)" if suspect.untold else ""
+        suspect.told_s, suspect.untold = now_s, 0
+        self._agenda.happened(now_s, "message-refused", sender, suspect.why + more)
+
+    def ahead(self, node: str, term: int, now_s: float) -> bool:
+        """A node says that it has seen a newer term than the one that leads here; whether to ask the store now."""
+        since_s, last_s, _ = self._ahead.get(node, (now_s, -TELL_AGAIN_S, 0))
+        self._ahead[node] = (since_s, now_s, term)
+        if now_s >= last_s + TELL_AGAIN_S:
+            self._agenda.happened(now_s, "term-ahead", node, f"term {term}, this is {self._agenda.term}")
+        if now_s < self._asked_s + ASK_AGAIN_S:
+            return False
+        self._asked_s = now_s
+        return True
+
+    def is_worth_keeping(self, result: Result, cluster: Cluster, now_s: float) -> bool:
+        """Whether a result may become history: it is waited for, or one of UNASKED_MAX a minute of its node that are
+        not, since an earlier leader may have waited for it."""
+        if result.action in cluster.actions:
+            return True
+        return self._unasked.passes(result.node, now_s)
+
+    def alarms(self, now_s: float) -> Iterable[tuple[str, str, float | None, str]]:
+        """What, about whom, since when, and why, of what was refused within ALARM_S."""
+        for sender, suspect in sorted(self._suspects.items()):
+            alarming = suspect.forgeries or suspect.mistakes >= MISTAKES_MAX
+            if alarming and now_s < suspect.last_s + ALARM_S:
+                yield "message-refused", sender, suspect.since_s, f"{suspect.count} messages, the last: {suspect.why}"
+        for node, (since_s, last_s, term) in sorted(self._ahead.items()):
+            if now_s < last_s + ALARM_S:
+                yield "term-ahead", node, since_s, f"its agent says {term}, the store {self._agenda.term}: {WAY_BACK}"
+
+    def _suspect(self, sender: str, now_s: float) -> Suspect:
+        found = self._suspects.get(sender)
+        if found is not None and now_s < found.last_s + ALARM_S:
+            return found
+        if found is None and len(self._suspects) >= SUSPECTS_MAX:
+            self._suspects = {name: each for name, each in self._suspects.items() if now_s < each.last_s + ALARM_S}
+            if len(self._suspects) >= SUSPECTS_MAX:
+                sender = THE_REST
+                if (rest := self._suspects.get(sender)) is not None:
+                    return rest
+        self._suspects[sender] = Suspect(now_s, now_s)
+        return self._suspects[sender]

@@ -1,0 +1,91 @@
+"""What becomes of the jobs on a node that leaves service, where placement does not see to it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+
+from daemons.controller.state.cluster import Cluster
+from daemons.controller.state.entries import JobEntry, NodeEntry
+from daemons.controller.state.queries import is_busy, is_unknown
+from daemons.controller.state.unit_of_work import Agenda
+from daemons.values.settings import ControllerSettings, Removal
+from shared.policy_api.decision import Change, ChangeKind, Reason, ReasonCode
+from shared.values.jobs import JobPhase
+
+Lose = Callable[[JobEntry, float], None]
+Apply = Callable[[Sequence[Change], float], object]
+MOVING_FRAC = 0.5  # so much of the limit on emptying placement may take to move jobs of no queue
+_DRAIN = Reason(ReasonCode.DRAIN)
+
+
+class Emptying:
+    """Gives up or suspends jobs on nodes that leave service. `lose` gives up a job's VMs without saving them, `apply`
+    makes changes the desired state. `lost_mcycles` counts the work that was given up."""
+
+    def __init__(
+        self, cluster: Cluster, agenda: Agenda, settings: ControllerSettings, lose: Lose, apply: Apply
+    ) -> None:
+        self.cluster, self.agenda, self.settings = cluster, agenda, settings
+        self.lose, self.apply = lose, apply
+        self.lost_mcycles = 0.0
+        self._removal = {window.queue: window.removal for window in settings.windows}
+
+    def begin(self, node: NodeEntry, now_s: float) -> None:
+        """Running jobs whose window says so lose what they have not saved themselves."""
+        for entry in self._jobs(node):
+            if self._removal.get(entry.job.queue) is Removal.LOSE:
+                lost = lost_of(entry)
+                self.lost_mcycles += lost
+                why = f"{lost:.0f} Mcycles of work: {node.name} leaves service"
+                self.agenda.happened(now_s, "work-lost", entry.job.name, why)
+                self.lose(entry, now_s)
+
+    def waits(self, node: NodeEntry) -> bool:
+        """Whether all that is on the node are jobs that it stays for."""
+        jobs = [instance.job.job for instance in node.claimed.values()]
+        return bool(jobs) and all(self._removal.get(job.queue) is Removal.WAIT for job in jobs)
+
+    def go_on(self, node: NodeEntry, since_s: float, now_s: float) -> float:
+        """Suspend to disk what placement has not moved in time, `since_s` being how long it had; returns how long
+        until there is more to do (inf: nothing). Jobs of a queue give way at once: their window has decided so."""
+        wait_s = math.inf
+        changes = []
+        for entry in self._jobs(node):
+            grace_s = self._grace_s(entry)
+            if since_s < grace_s:
+                wait_s = min(wait_s, grace_s - since_s)
+            elif self._can_be_suspended(entry):
+                changes.append(Change(entry.job.name, entry.revision, ChangeKind.SUSPEND, (), _DRAIN))
+        if changes:
+            self.apply(changes, now_s)
+        return wait_s
+
+    def _grace_s(self, entry: JobEntry) -> float:
+        removal = self._removal.get(entry.job.queue)
+        if removal is Removal.CHECKPOINT:
+            return 2.0 * self.settings.reconcile_s
+        return math.inf if removal is Removal.WAIT else MOVING_FRAC * self.settings.power.drain_limit_s
+
+    def _can_be_suspended(self, entry: JobEntry) -> bool:
+        if not entry.released or entry.adopted:
+            return False
+        return not any(is_busy(self.cluster, one) or is_unknown(self.cluster, one) for one in entry.instances)
+
+    def _jobs(self, node: NodeEntry) -> list[JobEntry]:
+        """Jobs that run on the node and are wanted there still, in the order of their submission."""
+        found = {
+            instance.job.job.name: instance.job
+            for instance in node.claimed.values()
+            if instance.job.phase is JobPhase.RUNNING
+            and not instance.job.job.app
+            and any(allotment.node == node.name for allotment in instance.job.allotments)
+        }
+        return sorted(found.values(), key=lambda entry: entry.order)
+
+
+def lost_of(entry: JobEntry) -> float:
+    """Mcycles that are done and would be done again if the job began anew now."""
+    step = entry.job.checkpoint_mcycles
+    saved = math.floor(entry.done_mcycles / step) * step if step > 0 else 0.0
+    return math.fsum(max(instance.done_mcycles - saved, 0.0) for instance in entry.instances)

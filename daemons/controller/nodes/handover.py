@@ -1,0 +1,294 @@
+"""The hand-over of nodes from one environment to the next, with the setup policies of both (phoenixcloud.txt sections
+4.2 and 4.3).
+
+Who is to have a node is desired state; this converges on it in steps that may each be repeated, from what is in the
+store and what agents answer. A node is emptied, released by who had it, acquired for who gets it; until then it serves
+nobody. No setup is skipped: one that fails for good takes the node out of everybody's hands.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from daemons.controller.state.availability import is_empty
+from daemons.controller.state.cluster import Cluster
+from daemons.controller.state.entries import NodeEntry
+from daemons.controller.state.unit_of_work import Agenda
+from daemons.values.settings import ControllerSettings
+from shared.ports.effects import Publish
+from shared.protocol import topology
+from shared.protocol.messages import SetUpAnswer, SetUpNode
+from shared.values.host_setup import Setup, SetupPolicy
+from shared.values.nodes import Handover, NodeService, SetupStep
+
+DETAIL_MAX = 4096
+LEAST_MHZ = 1e-3  # a sum that VMs come into and leave again may not end at 0
+LOOK_S = 30.0  # how often it is looked again at a node that is on its way, whatever is heard of it
+_SETTLED, _EMPTYING, _FAILED = Handover.SETTLED, Handover.EMPTYING, Handover.FAILED
+_RELEASING, _ACQUIRING = Handover.RELEASING, Handover.ACQUIRING
+_AWAY = frozenset({NodeService.OFF, NodeService.WAKING, NodeService.FAILED})
+
+
+@dataclass(slots=True)
+class _Tries:
+    """What one controller knows of the setup that a node is in: for which boot of its host it was asked, when it is
+    asked next, and how often it has failed."""
+
+    boot_id: str = ""
+    next_s: float = -math.inf
+    failures: int = 0
+
+
+class Handovers:
+    """Moves every node towards who is to have it. `need(node)` brings a node into service, whatever was decided."""
+
+    def __init__(
+        self, cluster: Cluster, agenda: Agenda, settings: ControllerSettings, need: Callable[[NodeEntry, float], None]
+    ) -> None:
+        self.cluster, self.agenda, self.settings, self._need = cluster, agenda, settings, need
+        self._tries: dict[str, _Tries] = {}
+        self._occupied: list[NodeEntry] = []
+        self._requests = 0
+        self._due_s = math.inf
+
+    # --- what is wanted and heard -----------------------------------------------------------------------------------
+
+    def give(self, node: NodeEntry, environment: str, now_s: float) -> None:
+        """An environment is to have the node ("": nobody)."""
+        if node.given == environment:
+            return
+        node.given = environment
+        node.changes += 1
+        self.agenda.change_node(node)
+        self.agenda.deploy = self.agenda.place = True
+        if environment and self.agenda.acting:
+            self._need(node, now_s)
+
+    def answer(self, answer: SetUpAnswer, now_s: float) -> None:
+        """An agent's answer to `SetUpNode`; one that nobody waits for changes nothing. After one that is of another
+        boot it is asked for anew."""
+        node = self.cluster.nodes[answer.node]
+        if not node.setup_request or answer.request != node.setup_request:
+            return
+        node.setup_request = ""
+        self.agenda.change_node(node)
+        self.agenda.deploy = True
+        if answer.boot_id != node.boot_id:
+            self._tries.pop(node.name, None)
+        elif answer.ok:
+            self._done(node, answer.output, now_s)
+        else:
+            self._not_done(node, answer.output, now_s)
+
+    def repair(self, node: NodeEntry, now_s: float) -> None:
+        """An operator's word that a node whose setup failed may be tried again. What it was being acquired for may have
+        left something there: it is released anew in any case."""
+        if node.handover is not _FAILED:
+            return
+        self.agenda.happened(now_s, "node-repaired", node.name, node.detail)
+        node.detail = ""
+        self._tries.pop(node.name, None)
+        self._go(node, _RELEASING)
+        self._tell(node)
+
+    def loaded(self, now_s: float) -> None:
+        """A new leader has read everything: it asks again for what was asked for, and tries begin anew."""
+        for node in self.cluster.nodes.values():
+            if node.setup_request:
+                self._tries[node.name] = _Tries(node.boot_id, now_s)
+        self.agenda.deploy = True
+
+    def forget(self, name: str) -> None:
+        """The node takes part no more."""
+        self._tries.pop(name, None)
+
+    # --- converging -------------------------------------------------------------------------------------------------
+
+    def emptied(self) -> bool:
+        """Whether a node that had to be empty for its next step is so now."""
+        return any(_is_clear(node) for node in self._occupied)
+
+    def run(self, now_s: float) -> float:
+        """Take every step that may be taken now; returns when to look again (inf: when something happens)."""
+        self._due_s = math.inf
+        self._occupied = []
+        if not self.agenda.acting:
+            return math.inf
+        for node in self.cluster.nodes.values():
+            if not node.wanted and (node.given or not node.in_hand):
+                self._need(node, now_s)
+            if node.in_hand:
+                continue
+            while self._step(node, now_s):
+                pass
+            if node.handover not in (_SETTLED, _FAILED):
+                self._due_s = min(self._due_s, now_s + LOOK_S)
+        return self._due_s
+
+    def _step(self, node: NodeEntry, now_s: float) -> bool:
+        """Whether how far the node is has changed."""
+        match node.handover:
+            case Handover.SETTLED:
+                return node.given != node.environment and self._begin(node, now_s)
+            case Handover.EMPTYING:
+                return self._emptying(node, now_s)
+            case Handover.RELEASING:
+                return self._set_up(node, SetupStep.RELEASE, now_s)
+            case Handover.ACQUIRING:
+                if node.given != node.environment and not node.setup_request:
+                    self._tries.pop(node.name, None)
+                    self._go(node, _RELEASING)  # its setup may have put something there
+                    return True
+                return self._set_up(node, SetupStep.ACQUIRE, now_s)
+        return False
+
+    def _begin(self, node: NodeEntry, now_s: float) -> bool:
+        self._go(node, _EMPTYING)
+        self.agenda.happened(now_s, "node-emptying", node.name, f"{_who(node.environment)} to {_who(node.given)}")
+        return True
+
+    def _emptying(self, node: NodeEntry, now_s: float) -> bool:
+        if node.given == node.environment:
+            self._go(node, _SETTLED)
+            self.agenda.happened(now_s, "node-kept", node.name, _who(node.environment))
+        elif _is_clear(node):
+            self._go(node, _RELEASING)
+        else:
+            self._occupied.append(node)
+            return False
+        return True
+
+    def _go(self, node: NodeEntry, handover: Handover) -> None:
+        node.handover = handover
+        node.changes += 1
+        self.agenda.change_node(node)
+        self.agenda.deploy = True
+        if handover in (_SETTLED, _EMPTYING):
+            self.agenda.place = True
+
+    # --- setups -----------------------------------------------------------------------------------------------------
+
+    def _set_up(self, node: NodeEntry, step: SetupStep, now_s: float) -> bool:
+        """Have the setup of this step carried out; true when there is nothing to wait for."""
+        environment = self.cluster.environments.get(node.environment)
+        if environment is None and node.environment:
+            self._fail(node, f"the agreement of environment {node.environment!r} is not known", now_s)
+            return True
+        if environment is None:
+            self._advance(node, now_s)
+            return True
+        setup = environment.agreement.setup
+        if setup.skips(step):
+            self._advance(node, now_s)
+            return True
+        if setup.policy_at(step) is SetupPolicy.NOOP and not setup.brings and not node.setup_request:
+            self._done(node, "", now_s)
+            return True
+        self._ask(node, step, setup, now_s)
+        return False
+
+    def _ask(self, node: NodeEntry, step: SetupStep, setup: Setup, now_s: float) -> None:
+        """Ask the node's agent, unless it is too early or it cannot be asked. The same request again until it is
+        answered; what an earlier boot was asked for is asked for anew."""
+        tries = self._tries.setdefault(node.name, _Tries(node.boot_id))
+        if tries.boot_id != node.boot_id:
+            self._tries[node.name] = tries = _Tries(node.boot_id)
+            node.setup_request = ""
+            self.agenda.change_node(node)
+        if not node.usable or node.sleeping or node.service in _AWAY:
+            return
+        if not _is_clear(node):
+            self._occupied.append(node)
+            return
+        if now_s >= tries.next_s:
+            if not node.setup_request:
+                self._requests += 1
+                node.setup_request = f"{self.agenda.term}-setup-{self._requests}"
+                self.agenda.change_node(node)
+            expires_s = now_s + self.settings.action_ttl_s
+            tries.next_s = expires_s
+            message = SetUpNode(
+                node.setup_request,
+                node.name,
+                self.agenda.term,
+                node.boot_id,
+                expires_s,
+                node.environment,
+                step,
+                setup,
+            )
+            self.agenda.stored.append(Publish(topology.ACTIONS, node.name, message))
+        self._due_s = min(self._due_s, tries.next_s)
+
+    def _done(self, node: NodeEntry, output: str, now_s: float) -> None:
+        """The setup of this step was carried out."""
+        environment = self.cluster.environments.get(node.environment)
+        if environment is not None:
+            environment.setups += 1
+            self.agenda.change_environment(environment)
+        self.agenda.happened(now_s, "setup-done", node.name, _detail(self._what(node), output))
+        self._advance(node, now_s)
+
+    def _not_done(self, node: NodeEntry, output: str, now_s: float) -> None:
+        tries = self._tries.setdefault(node.name, _Tries(node.boot_id))
+        tries.failures += 1
+        count = f"{self._what(node)}, try {tries.failures} of {self.settings.setup_tries}"
+        gives_up = node.handover is _ACQUIRING and node.given != node.environment
+        if tries.failures >= self.settings.setup_tries and not gives_up:
+            self._fail(node, _detail(count, output), now_s)
+            return
+        wait_s = min(self.settings.retry_max_s, self.settings.retry_s * 2.0 ** (tries.failures - 1))
+        tries.next_s = now_s + wait_s
+        self.agenda.happened(now_s, "setup-failed", node.name, _detail(f"{count}, again in {wait_s:g} s", output))
+
+    def _fail(self, node: NodeEntry, why: str, now_s: float) -> None:
+        """Out of everybody's hands until an operator says that it is repaired."""
+        node.detail, node.setup_request = why[:DETAIL_MAX], ""
+        self._tries.pop(node.name, None)
+        self._go(node, _FAILED)
+        self.agenda.happened(now_s, "setup-failed", node.name, node.detail)
+        self._tell(node)
+
+    def _advance(self, node: NodeEntry, now_s: float) -> None:
+        """This step is over."""
+        self._tries.pop(node.name, None)
+        had = node.environment
+        if node.handover is _RELEASING:
+            node.environment = node.given  # for whom it is acquired from here on
+            self._go(node, _ACQUIRING)
+            what = "node-released"
+        else:
+            self._go(node, _SETTLED if node.given == node.environment else _RELEASING)
+            what = "node-acquired"
+        if had:
+            self.agenda.happened(now_s, what, node.name, had)
+            self._tell(node)
+
+    def _tell(self, node: NodeEntry) -> None:
+        """The environments that have or are to have the node may need others, or have what they need."""
+        self.agenda.coordinate.update(name for name in (node.environment, node.given) if name)
+
+    def _what(self, node: NodeEntry) -> str:
+        environment = self.cluster.environments.get(node.environment)
+        setup = environment.agreement.setup if environment is not None else Setup()
+        step = SetupStep.RELEASE if node.handover is _RELEASING else SetupStep.ACQUIRE
+        command = f" {setup.command}" if setup.command else ""
+        return f"{step.value} of {node.environment}: {setup.policy.value}{command}"
+
+
+def _is_clear(node: NodeEntry) -> bool:
+    """Nothing of ours is or may be there, and nothing is wanted there."""
+    return is_empty(node) and node.wanted_mib <= 0.0 and node.wanted_mhz < LEAST_MHZ
+
+
+def _who(environment: str) -> str:
+    return environment or "nobody"
+
+
+def _detail(what: str, output: str) -> str:
+    """What happened and the end of what was printed."""
+    room = DETAIL_MAX - len(what) - 2
+    said = output.strip()[-room:]
+    return f"{what}: {said}" if said else what

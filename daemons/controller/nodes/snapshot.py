@@ -1,0 +1,50 @@
+"""What decisions see of nodes on their way into service and out of it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from daemons.controller.nodes.durations import DEPLOY, REMOVE
+from daemons.controller.nodes.service import Deployment
+from daemons.controller.state.availability import AWAY, is_available
+from daemons.controller.state.entries import NodeEntry
+from shared.policy_api.snapshot import PowerColumns
+from shared.values.nodes import NodeService
+
+
+def power_columns(deployment: Deployment, nodes: Sequence[NodeEntry]) -> PowerColumns:
+    """One row for each of the nodes, all of which have told their facts."""
+    power, stay = deployment.power, deployment.staying()
+    types = tuple(node.inventory.node_type if node.inventory is not None else "" for node in nodes)
+    draws = [power.draw_of(node_type) for node_type in types]
+
+    def bools(values: list[bool]) -> np.ndarray:
+        return np.array(values, dtype=np.bool_)
+
+    def floats(values: list[float]) -> np.ndarray:
+        return np.array(values, dtype=np.float64)
+
+    return PowerColumns(
+        bools([node.wanted and not node.held for node in nodes]),
+        bools([is_available(node, power) for node in nodes]),
+        bools([node.name in stay and not node.held for node in nodes]),
+        bools([node.service not in AWAY for node in nodes]),
+        floats([_deploy_s(deployment, node, kind) for node, kind in zip(nodes, types, strict=True)]),
+        floats([deployment.durations.expected_s(power.driver, kind, REMOVE) for kind in types]),
+        floats([draw.idle_w for draw in draws]),
+        floats([draw.peak_w for draw in draws]),
+        floats([draw.off_w for draw in draws]),
+        types,
+    )
+
+
+def _deploy_s(deployment: Deployment, node: NodeEntry, node_type: str) -> float:
+    """What is left of the way of a node that wakes; nothing for one that is up."""
+    if not node.asleep:
+        return 0.0
+    expected_s = deployment.durations.expected_s(deployment.power.driver, node_type, DEPLOY)
+    if node.service is not NodeService.WAKING:
+        return expected_s
+    return max(expected_s - deployment.waking_s(node), 0.0)

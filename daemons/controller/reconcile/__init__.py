@@ -1,0 +1,1 @@
+"""From desired and observed state to orders: `reconciler.Reconciler`. Imported by the core and what decides."""

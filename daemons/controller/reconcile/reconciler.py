@@ -1,0 +1,419 @@
+"""Brings what is seen nearer to what is wanted, again and again, until they agree (architecture, rule 3).
+
+Looks only at jobs that something touched, that wait for room, or whose time has come. What it issues goes to the
+agenda's `stored` effects: the ledger is in the store before an order leaves.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+
+from daemons.controller.measure.adopted import AdoptedVms
+from daemons.controller.measure.drift import Hands
+from daemons.controller.reconcile.observed import rooms_of, sight_of
+from daemons.controller.state.cluster import Cluster
+from daemons.controller.state.entries import FAILURE_MAX, Failure, InFlight, Instance, JobEntry
+from daemons.controller.state.migration_fit import lacking_on
+from daemons.controller.state.queries import is_busy
+from daemons.controller.state.tenancy import takes
+from daemons.controller.state.unit_of_work import Agenda
+from daemons.planning import order
+from daemons.planning.diff import diff
+from daemons.planning.sight import Ceilings, Difference, Need, Room
+from daemons.values.settings import ControllerSettings, Limits
+from shared.ports.effects import Publish
+from shared.protocol import topology
+from shared.protocol.messages import Order, Result
+from shared.values.actions import Action, ActionKind, Outcome
+from shared.values.jobs import Allotment, JobPhase
+from shared.values.vms import LIVE_STATES, VmSpec
+
+SHUNNED_BACK_OFFS = 2  # for so many back-offs after a failed migration decisions look for another target
+DISKS_COUNT = frozenset({ActionKind.START, ActionKind.RESUME, ActionKind.MIGRATE, ActionKind.ADOPT})
+FOR_THE_TARGET = frozenset(
+    {Outcome.NO_ROOM, Outcome.REFUSED, Outcome.FAILED, Outcome.TIMED_OUT, Outcome.ALREADY_THERE, Outcome.UNFIT}
+)  # it may be the target's fault
+
+
+class Reconciler:
+    """Issues the next safe actions of jobs that are not as wanted."""
+
+    def __init__(self, cluster: Cluster, agenda: Agenda, settings: ControllerSettings) -> None:
+        self.cluster, self.agenda, self.settings = cluster, agenda, settings
+        self.blocked: dict[str, JobEntry] = {}
+        self.due_s: dict[str, float] = {}
+        self.may_stop: Callable[[JobEntry, float], bool] = lambda _entry, _now_s: True
+        self.hands = Hands(cluster, agenda, settings)
+        self.adopted = AdoptedVms(cluster, agenda)
+        self._issued = 0
+        self._ceilings = ceilings_of(settings.limits)
+
+    def run(self, now_s: float) -> None:
+        """Reconcile every job that was touched, is blocked or is due; while not acting only note which they are."""
+        if not self.agenda.acting:
+            self._observe(now_s)
+            return
+        entries = self.blocked | self.agenda.touched
+        for name in [name for name, due_s in self.due_s.items() if due_s <= now_s]:
+            if name in self.cluster.active:
+                entries[name] = self.cluster.active[name]
+        self.agenda.touched = {}
+        self.blocked = {}
+        needs: list[Need] = []
+        for entry in sorted(entries.values(), key=_first_wanted):
+            self.due_s.pop(entry.job.name, None)
+            needs += self._needs(entry, now_s)
+        if needs:
+            self._send(_one_each(needs), now_s)
+
+    def _observe(self, now_s: float) -> None:
+        """Take note of jobs whose guests have all ended; who lets orders be issued again touches every job."""
+        touched, self.agenda.touched = self.agenda.touched, {}
+        for entry in touched.values():
+            if not entry.over and entry.instances and all(instance.ended for instance in entry.instances):
+                self._complete(entry, now_s)
+
+    def next_due_s(self) -> float:
+        """When a job must be looked at again although nothing touches it (inf: never)."""
+        if not self.agenda.acting:
+            return math.inf
+        return min(self.due_s.values(), default=math.inf)
+
+    # --- what one job needs -----------------------------------------------------------------------------------------
+
+    def _needs(self, entry: JobEntry, now_s: float) -> tuple[Need, ...]:
+        if not entry.over and all(instance.ended for instance in entry.instances):
+            self._complete(entry, now_s)
+        if entry.over and entry.clear:
+            self.agenda.dirty_jobs[entry.job.name] = entry
+            self.cluster.retire(entry)
+            return ()
+        self.hands.look(entry, now_s)
+        if entry.phase is JobPhase.SHUT_OFF:
+            self.adopted.follow(entry, now_s)
+        difference = diff(sight_of(self.cluster, entry))
+        if entry.phase is JobPhase.RUNNING and difference.together and not entry.released:
+            self._release(entry, now_s)
+        if difference.lost or self._overdue(entry, difference, now_s):
+            if entry.adopted and (difference.lost or not entry.resuming):
+                self.adopted.lost(entry, now_s)
+            else:
+                self.take_back(entry, now_s, keep_images=not difference.lost)
+            difference = diff(sight_of(self.cluster, entry))
+        self._note_due(entry, difference, now_s)
+        # While a job is on its way back its old images wait: nothing is to keep a gang from coming together.
+        coming = entry.phase is JobPhase.RUNNING and entry.resuming and not entry.released
+        left_alone = entry.left_alone(now_s)
+        difference = self._without_misfits(entry, difference, now_s)
+        return tuple(
+            need
+            for need in difference.needs
+            if not (coming and need.kind is ActionKind.DISCARD_IMAGE)
+            and not (self._resting(need, now_s) or self._misplaced(need, entry) or self._beside(need, entry))
+            and not (left_alone and self._is_others(need, entry))
+        )
+
+    def _without_misfits(self, entry: JobEntry, difference: Difference, now_s: float) -> Difference:
+        """A VM is not migrated to a node that cannot take it alive any more: it is wanted where it is."""
+        for need in difference.needs:
+            lack = need.kind is ActionKind.MIGRATE and lacking_on(
+                self.cluster, self.cluster.instances[need.vm], need.to_node
+            )
+            if lack:
+                why = f"{need.to_node} lacks {', '.join(lack)}"
+                self.agenda.happened(now_s, "migration-unfit", entry.job.name, f"{need.vm}: {why}")
+                self._stay(entry, self.cluster.instances[need.vm], need.node)
+                return diff(sight_of(self.cluster, entry))
+        return difference
+
+    def _is_others(self, need: Need, entry: JobEntry) -> bool:
+        """Whether it would undo what somebody else has done, while hands are kept off that."""
+        return entry.phase is JobPhase.RUNNING or self.cluster.instances[need.vm].by_other
+
+    def _misplaced(self, need: Need, entry: JobEntry) -> bool:
+        """Whether it would bring a VM to a node that has been handed over since, or is on its way to another."""
+        comes = need.kind in (ActionKind.START, ActionKind.RESUME, ActionKind.MIGRATE)
+        return comes and not takes(self.cluster, self.cluster.nodes.get(need.target), entry.job.environment)
+
+    def _beside(self, need: Need, entry: JobEntry) -> bool:
+        """Whether it would start a web instance on a node that another one of its application has not left: it waits,
+        as for room."""
+        node = self.cluster.nodes.get(need.target)
+        if need.kind is not ActionKind.START or not entry.job.app or node is None:
+            return False
+        beside = any(other.job.job.app == entry.job.app for other in node.claimed.values() if other.vm != need.vm)
+        if beside:
+            self.blocked[entry.job.name] = entry
+        return beside
+
+    def _resting(self, need: Need, now_s: float) -> bool:
+        """Whether the VM's back-off holds the need back; a start has the back-off of its attempt. A web instance is
+        stopped when it may be."""
+        instance = self.cluster.instances[need.vm]
+        if need.kind is ActionKind.STOP and not self.may_stop(instance.job, now_s):
+            return True
+        return need.kind is not ActionKind.START and now_s < instance.retry_at_s
+
+    def _complete(self, entry: JobEntry, now_s: float) -> None:
+        entry.phase, entry.finished_s = JobPhase.COMPLETED, now_s
+        look_at_speed(entry, now_s)
+        entry.measured_mcycles = entry.done_mcycles
+        self.cluster.set_allotments(entry, ())
+        entry.revision += 1
+        self.agenda.dirty_jobs[entry.job.name] = entry
+        self.agenda.place = True
+        self.agenda.happened(now_s, "job-completed", entry.job.name)
+
+    def _release(self, entry: JobEntry, now_s: float) -> None:
+        """All instances are live: from here on they run together (a gang's last step is to unpause them)."""
+        what = "job-resumed" if entry.resuming else "web-instance-started" if entry.job.app else "job-started"
+        entry.released, entry.resuming, entry.begun_s = True, False, None
+        if not entry.job.app:
+            entry.failures = 0  # an instance of a web application must first have run for a while
+        entry.progress_s = now_s
+        entry.reading = (now_s, entry.done_mcycles)
+        self.agenda.place = True  # it may be moved or give way from now on
+        self.agenda.dirty_jobs[entry.job.name] = entry
+        self.agenda.happened(now_s, what, entry.job.name, f"attempt {entry.attempt}")
+
+    def _overdue(self, entry: JobEntry, difference: Difference, now_s: float) -> bool:
+        """Whether the gang should have come together by now. While an operation is under way, which may well take
+        longer, there is nothing to take back yet: the agent's limit and the order's expiry bound it."""
+        if entry.phase is not JobPhase.RUNNING or entry.released or difference.together:
+            return False
+        late = now_s >= self._deadline_s(entry) or self._has_lost_its_place(entry)
+        return late and not any(is_busy(self.cluster, i) for i in entry.instances)
+
+    def _has_lost_its_place(self, entry: JobEntry) -> bool:
+        """Whether a node that it is wanted on is to be emptied for another environment, or has been."""
+        nodes = (self.cluster.nodes.get(allotment.node) for allotment in entry.allotments)
+        return any(not takes(self.cluster, node, entry.job.environment) for node in nodes if node is not None)
+
+    def _deadline_s(self, entry: JobEntry) -> float:
+        if entry.begun_s is not None:
+            return entry.begun_s + self.settings.gang_timeout_s
+        return entry.wanted_s + self.settings.decide_s  # no room so long: let the policy think again
+
+    def take_back(self, entry: JobEntry, now_s: float, keep_images: bool) -> None:
+        """Give up this attempt to run the job. One that was being resumed goes back to its images if it still has
+        them all; any other waits for a start anew, after a back-off if it has not even come together, or crashes soon
+        after each start."""
+        was_running = entry.released
+        suspended = keep_images and entry.resuming
+        entry.phase = JobPhase.SUSPENDED if suspended else JobPhase.WAITING
+        entry.released, entry.resuming, entry.begun_s, entry.reading = False, False, None, None
+        entry.revision += 1
+        self.cluster.set_allotments(entry, ())
+        if entry.job.app and now_s - entry.wanted_s >= self.settings.retry_max_s:
+            entry.failures = 0
+        if not was_running or entry.job.app:  # nothing but a back-off keeps guests that end at once from it for ever
+            entry.failures += 1
+            entry.not_before_s = now_s + self._back_off_s(entry.failures)
+        if entry.crashed == entry.attempt and not entry.job.app:
+            self._note_crash(entry, now_s)
+        if entry.hands_off is not None and entry.left_alone(now_s):
+            entry.not_before_s = max(entry.not_before_s, entry.hands_off.until_s)
+        self.agenda.change(entry)
+        self.agenda.place = True
+        seen = was_running or any(one.counter_generation == one.generation for one in entry.instances)
+        what = "job-taken-back"
+        if entry.job.app:
+            what = "web-instance-lost" if seen else "web-instance-waits"
+        self.agenda.happened(now_s, what, entry.job.name, f"attempt {entry.attempt}")
+
+    def _note_crash(self, entry: JobEntry, now_s: float) -> None:
+        """It begins anew at once; the second time in a row, after a back-off."""
+        soon = now_s - entry.wanted_s < self.settings.retry_max_s
+        entry.crashes = entry.crashes + 1 if soon else 1
+        if entry.crashes > 1:
+            entry.not_before_s = max(entry.not_before_s, now_s + self._back_off_s(entry.crashes - 1))
+
+    def _back_off_s(self, failures: int) -> float:
+        return float(min(self.settings.retry_max_s, self.settings.retry_s * 2.0 ** min(failures - 1, 30)))
+
+    def _note_due(self, entry: JobEntry, difference: Difference, now_s: float) -> None:
+        due_s = math.inf
+        if entry.phase is JobPhase.RUNNING and not entry.released and not difference.together:
+            due_s = max(self._deadline_s(entry), now_s + self.settings.reconcile_s)
+        if entry.hands_off is not None and now_s < entry.hands_off.until_s:
+            due_s = min(due_s, entry.hands_off.until_s)
+        for instance in entry.instances:
+            for at_s in (instance.retry_at_s, instance.arriving_until_s):
+                if now_s < at_s < due_s:
+                    due_s = at_s
+        if due_s < math.inf:
+            self.due_s[entry.job.name] = due_s
+
+    # --- sending ----------------------------------------------------------------------------------------------------
+
+    def _send(self, needs: list[Need], now_s: float) -> None:
+        rooms = rooms_of(self.cluster, needs)
+        under_way = Room(0.0, 0.0, len(self.cluster.actions), self.cluster.migrations)
+        wave = order.wave(needs, rooms, self._ceilings, under_way)
+        chosen = wave.chosen
+        if not chosen and not self.cluster.actions:
+            stuck = order.cycle(wave.blocked)
+            if stuck is not None:
+                chosen = [order.suspension(stuck)]
+        for need in chosen:
+            self._issue(need, now_s)
+        for need in wave.blocked:
+            entry = self.cluster.active[need.workload]
+            self.blocked[need.workload] = entry
+
+    def _issue(self, need: Need, now_s: float) -> None:
+        instance = self.cluster.instances[need.vm]
+        entry = instance.job
+        node = self.cluster.nodes[need.node]
+        generation = need.expects
+        spec = None
+        if need.kind is ActionKind.ADOPT and need.expects:
+            spec = self._spec(instance, need)  # it is ours already: its definition is to be read again
+        elif need.kind in (ActionKind.START, ActionKind.RESUME, ActionKind.ADOPT):
+            generation, spec = self._bring(instance, need, now_s)
+        elif need.kind is ActionKind.MIGRATE:
+            self.cluster.claim(instance, need.to_node)
+        elif need.kind is ActionKind.SET_CPU and need.set_mhz > instance.cpu_mhz:
+            self.cluster.set_cpu(instance, need.set_mhz)
+        self.hands.ordered(instance, need.kind, need.node, need.to_node)
+        self._issued += 1
+        action = Action(
+            f"{self.agenda.term}-{self._issued}",
+            need.kind,
+            need.node,
+            need.vm,
+            self.agenda.term,
+            node.boot_id,
+            now_s + self.settings.action_ttl_s,
+            need.expects,
+            generation,
+            spec,
+            need.from_node,
+            need.to_node,
+            need.set_mhz,
+            None,
+            need.paused,
+            instance.disks if need.kind in DISKS_COUNT else 0,
+        )
+        flight = InFlight(action.id, action.kind, action.node, action.to_node, action.boot_id, action.expires_at_s)
+        self.cluster.begin(instance, flight)
+        self.agenda.dirty_jobs[entry.job.name] = entry
+        self.agenda.stored.append(Publish(topology.ACTIONS, node.name, Order(action, node.events_seen)))
+
+    def _bring(self, instance: Instance, need: Need, now_s: float) -> tuple[int, VmSpec]:
+        """Enter a VM that is to come to life into the ledger; returns its generation and what the agent must know."""
+        entry = instance.job
+        instance.generation += 1
+        instance.issued_attempt = entry.attempt
+        instance.cpu_mhz = need.set_mhz
+        self.cluster.claim(instance, need.node)
+        if entry.begun_s is None and not entry.released:
+            entry.begun_s = now_s
+            self.due_s[entry.job.name] = self._deadline_s(entry)
+        return instance.generation, self._spec(instance, need)
+
+    def _spec(self, instance: Instance, need: Need) -> VmSpec:
+        job = instance.job.job
+        return VmSpec(
+            instance.vm,
+            instance.generation,
+            instance.job.attempt,
+            job.memory_mib,
+            job.vcpus,
+            need.set_mhz,
+            None,
+            job.template,
+            job.arguments,
+        )
+
+    def unsent(self, action: Action) -> None:
+        """The action was planned but will not be sent: undo what the ledger holds for it alone."""
+        instance = self.cluster.actions.get(action.id)
+        if instance is None:
+            return
+        self.cluster.settle(instance)
+        if action.kind in (ActionKind.START, ActionKind.RESUME, ActionKind.MIGRATE, ActionKind.ADOPT):
+            target = action.to_node or action.node
+            if target not in instance.copies:
+                self.cluster.release(instance, target)
+        self.agenda.change(instance.job)
+
+    def outcome(self, instance: Instance, result: Result, now_s: float) -> None:
+        """Note how an action ended: clear or lengthen the back-off; a failed migration is not wanted any more."""
+        entry = instance.job
+        self.hands.answered(instance, result.kind, result.node, result.outcome, result.status)
+        if result.status is not None and result.status.state in LIVE_STATES:
+            self.cluster.set_cpu(instance, result.status.cpu_mhz)
+        if result.outcome is Outcome.OK:
+            if result.kind is ActionKind.ADOPT and result.status is not None:
+                entry.definition, entry.definition_digest = result.definition, result.status.definition
+                self.agenda.change(entry)
+            instance.failures = 0
+            instance.shunned.clear()
+            if instance.failed is not None and instance.failed.kind == result.kind.value:
+                instance.failed = None  # the same has gone well since
+            if result.kind is ActionKind.MIGRATE:
+                self.agenda.happened(now_s, "vm-moved", instance.vm, f"{result.action} from {result.node}")
+            if result.kind is ActionKind.SUSPEND:
+                self.agenda.place = True  # it may be resumed from now on
+            return
+        self.agenda.happened(
+            now_s,
+            "action-failed",
+            instance.vm,
+            f"{result.action} {result.kind} on {result.node}: {result.outcome} {result.detail}".rstrip(),
+        )
+        instance.failed = Failure(
+            result.kind.value, result.node, now_s, result.outcome.value, result.detail[:FAILURE_MAX]
+        )
+        instance.failures += 1
+        back_off_s = self._back_off_s(instance.failures)
+        instance.retry_at_s = now_s + back_off_s
+        if result.kind is ActionKind.MIGRATE and result.outcome in FOR_THE_TARGET:
+            targets = instance.places - {result.node}
+            instance.shunned |= dict.fromkeys(targets, now_s + SHUNNED_BACK_OFFS * back_off_s)
+        if result.kind is ActionKind.MIGRATE and entry.phase is JobPhase.RUNNING:
+            self._stay(entry, instance, result.node)
+
+    def _stay(self, entry: JobEntry, instance: Instance, node: str) -> None:
+        index = entry.instances.index(instance)
+        allotments = list(entry.allotments)
+        allotments[index] = Allotment(node, allotments[index].cpu_mhz)
+        self.cluster.set_allotments(entry, tuple(allotments))
+        entry.revision += 1
+        entry.not_before_s = max(entry.not_before_s, instance.retry_at_s)
+        self.agenda.change(entry)
+        self.agenda.place = True
+
+
+def look_at_speed(entry: JobEntry, now_s: float) -> None:
+    """Note the speed of a job since it was last looked at, if it ran all the while: the highest is kept."""
+    before, entry.reading = entry.reading, None
+    if before is None:
+        return
+    since_s, done_mcycles = before
+    if now_s > since_s:
+        entry.measured_mhz = max(entry.measured_mhz, (entry.done_mcycles - done_mcycles) / (now_s - since_s))
+
+
+def _one_each(needs: Sequence[Need]) -> list[Need]:
+    """One action for each VM: the next is looked for when it is over. An image that is left over goes last, but before
+    a start anew."""
+    chosen: dict[str, Need] = {}
+    for need in needs:
+        before = chosen.get(need.vm)
+        later = before is not None and before.kind is ActionKind.DISCARD_IMAGE and need.kind is not ActionKind.START
+        if before is None or later:
+            chosen[need.vm] = need
+    return list(chosen.values())
+
+
+def _first_wanted(entry: JobEntry) -> tuple[int, int]:
+    """Room goes to what was decided first."""
+    return entry.wanted_rank, entry.order
+
+
+def ceilings_of(limits: Limits) -> Ceilings:
+    """The limits on actions under way as planning takes them."""
+    return Ceilings(limits.actions_per_node, limits.migrations_per_node, limits.actions_total, limits.migrations_total)

@@ -1,0 +1,110 @@
+"""Who asked for what, why, and what became of it: a record of every request that changes something."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from typing import Any
+
+from daemons.controller.state.unit_of_work import Agenda
+from daemons.values.rate_limit import PerMinute
+from shared.ports.audit import Audited
+from shared.ports.effects import Received
+from shared.protocol.account_messages import OnBehalf
+from shared.protocol.codec import fingerprint
+from shared.protocol.messages import Message, Reply
+from shared.protocol.operator_messages import Change
+
+REFUSALS_PER_MINUTE = 60  # of one account that are recorded
+FORWARDED_PER_MINUTE = 600  # of all accounts for which one user of the broker speaks
+REMEMBERED_MAX = 1_000
+TEXT_LENGTH_MAX = 200
+DETAIL_LENGTH_MAX = 600
+# Fields that say what a request is about, and of what is whole: the name in it.
+SUBJECTS = ("job", "app", "environment", "agreement", "vm", "node", "decision", "notification", "channel")
+UNTOLD = frozenset({"request", "why", "account", "body"})
+
+
+class Auditing:
+    """Makes the records. A request that is answered again, as its repeats are, has one; refusals are bounded, so that
+    whoever asks without end fills no store and hides nobody else's, and those that are left out are counted in the
+    next."""
+
+    def __init__(self, agenda: Agenda) -> None:
+        self._agenda = agenda
+        self._refusals, self._forwarded = PerMinute(REFUSALS_PER_MINUTE), PerMinute(FORWARDED_PER_MINUTE)
+        self._left_out: dict[str, int] = {}
+        self._known: dict[tuple[str, str, str], bytes] = {}
+
+    def answered(self, received: Received, reply: Reply, now_s: float) -> None:
+        """A request was answered: its record goes out when what it has changed is stored, as its answer does."""
+        if isinstance(received.message, Change):
+            self._note(received, reply, now_s)
+
+    def forged(self, received: Received, message: OnBehalf, reply: Reply, now_s: float) -> None:
+        """Somebody asked on behalf of an account that is not his, or for what is no request."""
+        made = Received(None, message.account, message, via=received.sender, why=message.why)
+        self._note(made, reply, now_s)
+
+    def _note(self, received: Received, reply: Reply, now_s: float) -> None:
+        via = received.via or received.sender
+        key = (received.sender, reply.request, reply.code)
+        asked = fingerprint(received.message)
+        if self._known.get(key) == asked:  # one with the id of another is another
+            return
+        left_out = 0
+        if not reply.done:
+            if not self._passes(via, received, now_s):
+                self._left_out[via] = self._left_out.get(via, 0) + 1
+                return
+            left_out = self._left_out.pop(via, 0)
+        self._known.pop(key, None)
+        self._known[key] = asked
+        if len(self._known) > REMEMBERED_MAX:
+            del self._known[next(iter(self._known))]
+        record = audited(received, reply, now_s, left_out)
+        (self._agenda.stored if reply.done else self._agenda.effects).append(record)
+
+    def _passes(self, via: str, received: Received, now_s: float) -> bool:
+        """Whether one more refusal is recorded: of the account, and, where somebody speaks for it, of all of those. Who
+        speaks for an account that is not his counts for himself."""
+        if via == received.sender or isinstance(received.message, OnBehalf):
+            return self._refusals.passes(via, now_s)
+        return self._forwarded.passes(via, now_s) and self._refusals.passes(received.sender, now_s)
+
+
+def audited(received: Received, reply: Reply, now_s: float, left_out: int = 0) -> Audited:
+    """The record of a request and its answer. left_out: refusals of the same user before it that have none."""
+    message = received.message
+    more = f"({left_out} refusals before it are not recorded)" if left_out else ""
+    return Audited(
+        now_s,
+        received.sender[:TEXT_LENGTH_MAX],
+        (received.via or received.sender)[:TEXT_LENGTH_MAX],
+        reply.request[:TEXT_LENGTH_MAX],
+        message.KIND,
+        subject_of(message)[:TEXT_LENGTH_MAX],
+        received.why or getattr(message, "why", ""),
+        reply.done,
+        reply.code,
+        "; ".join(part for part in (asked_of(message), reply.detail, more) if part)[:DETAIL_LENGTH_MAX],
+    )
+
+
+def subject_of(message: Message) -> str:
+    """What a request is about: a name or a number ("": the controller)."""
+    for name in SUBJECTS:
+        value = getattr(message, name, None)
+        if value is not None and value != "":
+            return str(getattr(value, "name", value))
+    return ""
+
+
+def asked_of(message: Message) -> str:
+    """The rest of what a request says, as far as it is short: `on=False`, `node=n2`."""
+    subject = next((name for name in SUBJECTS if getattr(message, name, None)), "")
+    told = []
+    for field in fields(message):
+        value: Any = getattr(message, field.name)
+        if field.name not in UNTOLD and field.name != subject and isinstance(value, str | bool | int | float):
+            told.append(f"{field.name}={value}")
+    return ", ".join(told)

@@ -1,0 +1,73 @@
+"""How much one account may have in the cluster at a time, so that none fills it for the others."""
+
+from __future__ import annotations
+
+import math
+
+from daemons.access.identity import Role, who
+from daemons.controller.requests.authorization import ALLOWED, Refused
+from daemons.controller.state.cluster import Cluster
+from daemons.values.settings import Limits
+
+RECOUNT_S = 1.0  # a full account's jobs are counted again at most so often: that is O(jobs)
+
+
+class Quota:
+    """Refuses what is beyond `Limits.jobs_per_account`, `.apps_per_environment` and `.environments_per_owner`; the
+    provider's accounts have no quota."""
+
+    def __init__(self, cluster: Cluster, limits: Limits) -> None:
+        self._cluster, self._limits = cluster, limits
+        self._jobs: dict[str, tuple[int, float]] = {}  # of an account at most so many, and when they were counted
+
+    def refuse_job(self, sender: str, now_s: float) -> Refused:
+        """Why an account may not submit one more job. O(1), but for a count at most every RECOUNT_S."""
+        most = self._limits.jobs_per_account
+        if not most or not _has_quota(sender):
+            return ALLOWED
+        held, counted_s = self._jobs.get(sender, (most, -math.inf))
+        if held >= most and now_s >= counted_s + RECOUNT_S:
+            held, counted_s = self._count(sender), now_s
+        self._jobs[sender] = held, counted_s
+        if held < most:
+            return ALLOWED
+        return "over-quota", (
+            f"{sender!r} has {held} jobs that are not over, at most {most}: cancel some, wait until some end, or have "
+            "the provider raise limits.jobs_per_account"
+        )
+
+    def count_job(self, sender: str) -> None:
+        """One more job of the account is in the cluster."""
+        if sender in self._jobs:
+            held, counted_s = self._jobs[sender]
+            self._jobs[sender] = held + 1, counted_s
+
+    def refuse_app(self, name: str, environment: str, sender: str) -> Refused:
+        """Why an environment may not have one more web application. O(web applications)."""
+        most = self._limits.apps_per_environment
+        if not most or not _has_quota(sender) or name in self._cluster.web:
+            return ALLOWED
+        if sum(entry.app.environment == environment for entry in self._cluster.web.values()) < most:
+            return ALLOWED
+        return "over-quota", (
+            f"environment {environment!r} has {most} web applications, as many as limits.apps_per_environment lets it"
+        )
+
+    def refuse_environment(self, owner: str, sender: str) -> Refused:
+        """Why an owner may not have one more environment. O(environments)."""
+        most = self._limits.environments_per_owner
+        if not most or not _has_quota(sender):
+            return ALLOWED
+        if sum(entry.owner == owner and not entry.over for entry in self._cluster.environments.values()) < most:
+            return ALLOWED
+        return "over-quota", (
+            f"owner {owner!r} has {most} environments, as many as limits.environments_per_owner lets it"
+        )
+
+    def _count(self, sender: str) -> int:
+        return sum(entry.user == sender and not entry.over for entry in self._cluster.jobs.values())
+
+
+def _has_quota(sender: str) -> bool:
+    asker = who(sender)
+    return asker is not None and asker.role is not Role.PROVIDER

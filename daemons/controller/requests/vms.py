@@ -1,0 +1,293 @@
+"""What operators ask for of jobs and VMs beyond submitting and cancelling: hold, move, adopt, forget.
+
+Each function checks everything first and returns a code and a text; ("", "") when it was done or is so already.
+"""
+
+from __future__ import annotations
+
+from daemons.controller.decide.cycle import Deciding
+from daemons.controller.state.capabilities import homes, is_bound
+from daemons.controller.state.cluster import Cluster
+from daemons.controller.state.entries import Instance, JobEntry, NodeEntry
+from daemons.controller.state.migration_fit import lacking_on
+from daemons.controller.state.queries import is_busy, is_unknown
+from daemons.controller.state.tenancy import takes
+from daemons.controller.state.transitions import hands_on, rest
+from daemons.controller.state.unit_of_work import Agenda
+from daemons.controller.state.usage import needed_mhz, unmanaged_mhz, used_mhz
+from daemons.values.replies import unknown
+from shared.base.errors import InvalidValue
+from shared.policy_api.decision import Change, ChangeKind, Reason, ReasonCode
+from shared.protocol.operator_messages import AdoptVm, ForgetVm, HandsOn, HoldJob, MoveVm
+from shared.values.jobs import Allotment, Job, JobPhase, Stage
+from shared.values.vms import LIVE_STATES, VmState, VmStatus
+
+Refused = tuple[str, str]
+DONE: Refused = ("", "")
+ROOM_TOLERANCE = 1e-9  # sums of floats
+BY_OPERATOR = Reason(ReasonCode.OPERATOR)
+
+
+class VmRequests:
+    """Carries them out on the desired state."""
+
+    def __init__(self, cluster: Cluster, agenda: Agenda, deciding: Deciding) -> None:
+        self.cluster, self.agenda, self.deciding = cluster, agenda, deciding
+
+    # --- hold -------------------------------------------------------------------------------------------------------
+
+    def hold(self, request: HoldJob, now_s: float) -> Refused:
+        """Keep a job from running, or let policies have it again."""
+        entry = self.cluster.job(request.job)
+        if entry is None:
+            return "unknown-job", unknown("job", request.job, self.cluster.jobs)
+        if entry.over:
+            return "job-over", f"job {request.job!r} is {entry.phase} already"
+        if entry.held is request.on:
+            return DONE
+        if request.on and entry.phase is JobPhase.SHUT_OFF:
+            return "job-not-running", f"job {request.job!r} is an adopted VM that is shut off; there is nothing to hold"
+        if request.on and entry.adopted and entry.phase is JobPhase.RUNNING and not entry.released:
+            return "job-not-running", f"job {request.job!r} is being adopted; try again when it runs"
+        entry.held = request.on
+        hands_on(entry, now_s)
+        if request.on:
+            rest(self.cluster, entry)
+        entry.revision += 1
+        if not request.on:
+            self._bring_back(entry, now_s)
+        self.agenda.change(entry)
+        self.agenda.place = True
+        self.agenda.happened(now_s, "job-held" if request.on else "job-unheld", request.job)
+        return DONE
+
+    def _bring_back(self, entry: JobEntry, now_s: float) -> None:
+        """Resume an adopted VM where its image is, with the CPU that it had, whatever is promised there: as when it was
+        adopted, memory alone may be short, and then decisions find the time."""
+        where = homes(self.cluster, entry) if entry.adopted else ()
+        node = self.cluster.nodes[where[0]] if where else None
+        if node is None or not node.usable or node.inventory is None:
+            return
+        takes_mib = 0.0 if node.inventory.freezes else entry.job.memory_mib + self.cluster.vm_overhead_mib
+        if takes_mib > node.room_mib():
+            return
+        speed_mhz = entry.job.speed_on_mhz(node.inventory)
+        cpu_mhz = min(node.vms[entry.adopted].cpu_mhz or speed_mhz, speed_mhz)
+        allotments = (Allotment(node.name, cpu_mhz),)
+        change = Change(entry.job.name, entry.revision, ChangeKind.RESUME, allotments, BY_OPERATOR)
+        self.deciding.apply([change], now_s)
+
+    def hands_on(self, request: HandsOn, now_s: float) -> Refused:
+        """Let policies and the reconciler have a workload again that somebody else has meddled with."""
+        instance = self.cluster.instances.get(request.vm)
+        if instance is None:
+            return "unknown-vm", unknown("VM", request.vm, self.cluster.instances)
+        entry = instance.job
+        if entry.hands_off is not None:
+            hands_on(entry, now_s)
+            entry.revision += 1
+            self.agenda.change(entry)
+            self.agenda.place = True
+            self.agenda.happened(now_s, "hands-on", entry.job.name)
+        return DONE
+
+    # --- move -------------------------------------------------------------------------------------------------------
+
+    def refuse_move(self, request: MoveVm) -> Refused:
+        """Why one VM cannot be wanted on another node with the CPU it has; ("", "") when it can, or is already."""
+        instance = self.cluster.instances.get(request.vm)
+        if instance is None:
+            return "unknown-vm", unknown("VM", request.vm, self.cluster.instances)
+        node = self.cluster.nodes.get(request.node)
+        if node is None:
+            return "unknown-node", unknown("node", request.node, self.cluster.nodes)
+        entry = instance.job
+        if entry.phase is not JobPhase.RUNNING or not entry.released or instance.ended:
+            return (
+                "vm-not-running",
+                f"{request.vm} is part of a job that is {_doing(entry)}; only a running VM is moved",
+            )
+        index = entry.instances.index(instance)
+        allotment = entry.allotments[index]
+        if allotment.node == node.name:
+            return DONE
+        if any(is_busy(self.cluster, one) or is_unknown(self.cluster, one) for one in entry.instances):
+            return "vm-busy", f"an operation on a VM of job {entry.job.name!r} is under way, or a node of it is silent"
+        if is_bound(self.cluster, allotment.node):
+            return "constraint", f"node {allotment.node!r} cannot migrate what runs on it"
+        lack = lacking_on(self.cluster, instance, node.name)
+        if lack:
+            return "migration-fit", f"for a live migration of {request.vm} {node.name!r} lacks {', '.join(lack)}"
+        return self._misfit(entry, node, allotment.cpu_mhz)
+
+    def move(self, request: MoveVm, now_s: float) -> Refused:
+        """Want one VM on another node, with the CPU it has."""
+        refused = self.refuse_move(request)
+        if refused != DONE:
+            return refused
+        instance, node = self.cluster.instances[request.vm], self.cluster.nodes[request.node]
+        entry = instance.job
+        index = entry.instances.index(instance)
+        allotment = entry.allotments[index]
+        if allotment.node == node.name:
+            return DONE
+        hands_on(entry, now_s)
+        wanted = list(entry.allotments)
+        wanted[index] = Allotment(node.name, allotment.cpu_mhz)
+        change = Change(entry.job.name, entry.revision, ChangeKind.MIGRATE, tuple(wanted), BY_OPERATOR)
+        self.deciding.apply([change], now_s)
+        self.agenda.happened(now_s, "vm-move-asked", request.vm, f"{allotment.node} to {node.name}")
+        return DONE
+
+    def _misfit(self, entry: JobEntry, node: NodeEntry, cpu_mhz: float) -> Refused:
+        """Why an instance of the job cannot be wanted on the node as well."""
+        job, inventory = entry.job, node.inventory
+        if node.in_hand and not takes(self.cluster, node, job.environment):
+            whose, own = node.environment or "nobody", job.environment or "none"
+            return "node-in-environment", f"node {node.name!r} is {whose}'s, {job.name!r} is of environment {own}"
+        if not node.schedulable or inventory is None:
+            skewed = ", its clock is off" if node.skewed else "" if node.in_hand else ", it changes hands"
+            skewed += f", its agent has seen term {node.term_ahead}" if node.term_ahead else ""
+            return "node-not-schedulable", f"node {node.name!r} is {node.condition} and {node.service}{skewed}"
+        lacking = sorted(set(job.needs) - set(inventory.labels))
+        if lacking:
+            return "labels", f"node {node.name!r} lacks the labels {lacking}"
+        if job.separate and any(allotment.node == node.name for allotment in entry.allotments):
+            return "not-separate", f"another instance of {job.name!r} is on {node.name!r}; they must be separate"
+        if job.app and any(_is_on(seat, node) for seat in self.cluster.seats[job.app].values()):
+            return "not-separate", f"another instance of {job.app!r} is on {node.name!r}; they must be separate"
+        if (job.rules.pin and node.name not in job.rules.pin) or node.name in job.rules.forbid:
+            return "constraint", f"{job.name!r} may not run on node {node.name!r}"
+        group = self._group_broken(entry, node)
+        if group:
+            return "constraint", f"{job.name!r} and {group!r} are to be kept together, or apart"
+        most_mhz = job.speed_on_mhz(inventory)
+        if cpu_mhz > most_mhz * (1.0 + ROOM_TOLERANCE):
+            return "no-cpu", f"it has {cpu_mhz:g} MHz, {most_mhz:g} MHz is the most it can have on {node.name!r}"
+        memory_mib = job.memory_mib + self.cluster.vm_overhead_mib
+        free_mib = min(inventory.usable_mib - node.wanted_mib - node.unmanaged_mib, node.room_mib())
+        if memory_mib * (1.0 - ROOM_TOLERANCE) > free_mib:
+            return "no-memory", f"it needs {memory_mib:g} MiB, {max(0.0, free_mib):g} MiB are free on {node.name!r}"
+        free_mhz = inventory.cpu_mhz - node.wanted_mhz - unmanaged_mhz(node)
+        if cpu_mhz * (1.0 - ROOM_TOLERANCE) > free_mhz:
+            return "no-cpu", f"it has {cpu_mhz:g} MHz, {max(0.0, free_mhz):g} MHz are free on {node.name!r}"
+        return DONE
+
+    def _group_broken(self, entry: JobEntry, node: NodeEntry) -> str:
+        """A workload that an instance on the node would be too near to, or too far from ("": none)."""
+        rules = entry.job.rules
+        if not (rules.together or rules.apart):
+            return ""
+        for other in self.cluster.active.values():
+            near = any(allotment.node == node.name for allotment in other.allotments)
+            far = any(allotment.node != node.name for allotment in other.allotments) and other is not entry
+            if near and rules.apart and other.job.rules.apart == rules.apart:
+                return other.job.name
+            if far and rules.together and other.job.rules.together == rules.together:
+                return other.job.name
+        return ""
+
+    # --- adopt and forget -------------------------------------------------------------------------------------------
+
+    def adopt(self, request: AdoptVm, now_s: float) -> Refused:
+        """Make a job of a VM that is not ours, or of one of ours whose job is not known."""
+        known = self.cluster.jobs.get(request.job)
+        if known is not None:
+            if known.request == request.request:
+                return DONE
+            return "duplicate-name", f"there is a job {request.job!r} already; choose another name"
+        if request.job in self.cluster.web_names:
+            return "duplicate-name", f"{request.job!r} is or was a web application; choose another name"
+        node = self.cluster.nodes.get(request.node)
+        if node is None:
+            return "unknown-node", unknown("node", request.node, self.cluster.nodes)
+        if not node.usable or node.inventory is None or node.last is None:
+            return "node-not-usable", f"node {request.node!r} is {node.condition}; its VMs are not known for certain"
+        if node.environment or not node.in_hand:
+            whose = node.environment or node.given
+            return "node-in-environment", f"node {request.node!r} is environment {whose!r}'s; an adopted VM has none"
+        if request.vm in self.cluster.instances:
+            owner = self.cluster.instances[request.vm].job.job.name
+            return "vm-known", f"{request.vm} is a VM of job {owner!r}"
+        status = node.vms.get(request.vm) or _listed(node, request.vm)
+        if status is None:
+            return "unknown-vm", unknown("VM", request.vm, [s.vm for s in node.last.vms], f" on node {request.node!r}")
+        if status.busy or status.state not in LIVE_STATES or (status.state is VmState.PAUSED and not status.managed):
+            return "vm-not-running", f"{request.vm} is {status.busy or status.state}; only a running VM is adopted"
+        return self._take_over(request, node, status, now_s)
+
+    def _take_over(self, request: AdoptVm, node: NodeEntry, status: VmStatus, now_s: float) -> Refused:
+        """CPU is compressible: the VM runs, and gets what it used, whatever is promised; the next decision shares."""
+        assert node.inventory is not None
+        speed_mhz = min(status.vcpus * node.inventory.core_mhz, node.inventory.cpu_mhz)
+        used = used_mhz(node, status.vm)
+        known_mhz = status.cpu_mhz if used is None or status.managed else needed_mhz(node, status.vm)
+        cpu_mhz = min(known_mhz or speed_mhz, speed_mhz)
+        try:
+            stage = Stage(0.0, status.vcpus * node.inventory.core_mhz, memory_mib=status.memory_mib)
+            job = Job(request.job, (stage,), submit_s=max(0.0, now_s), vcpus=status.vcpus)
+        except InvalidValue as problem:
+            return "invalid-value", str(problem)
+        self.deciding.submissions += 1
+        self.agenda.dirty_control = True
+        entry = JobEntry(job, request.request, self.deciding.submissions, now_s, adopted=request.vm)
+        entry.phase, entry.attempt, entry.wanted_s, entry.progress_s = JobPhase.RUNNING, 1, now_s, now_s
+        entry.begun_s = now_s
+        self.cluster.add_job(entry)
+        self.cluster.set_allotments(entry, (Allotment(node.name, cpu_mhz),))
+        if status.managed:
+            self._attach(entry, node, status)
+        self.agenda.change(entry)
+        self.agenda.place = True
+        self.agenda.happened(now_s, "vm-adopted", request.job, f"{request.vm} on {node.name}")
+        return DONE
+
+    def _attach(self, entry: JobEntry, node: NodeEntry, status: VmStatus) -> None:
+        """It has our metadata already: go on with the attempt and generation that these name."""
+        (instance,) = entry.instances
+        entry.attempt = instance.issued_attempt = status.attempt
+        instance.generation, instance.cpu_mhz = status.generation, status.cpu_mhz
+        node.unmanaged_mib = max(0.0, node.unmanaged_mib - status.memory_mib)
+        self.cluster.note_copy(node, status)
+
+    def forget(self, request: ForgetVm, now_s: float) -> Refused:
+        """Let go of a job whose VMs all run."""
+        entry = self.cluster.job(request.job)
+        if entry is None:
+            return "unknown-job", unknown("job", request.job, self.cluster.jobs)
+        if entry.phase is JobPhase.FORGOTTEN:
+            return DONE
+        if entry.over:
+            return "job-over", f"job {request.job!r} is {entry.phase} already"
+        off = entry.phase is JobPhase.SHUT_OFF
+        if not off and (entry.phase is not JobPhase.RUNNING or not entry.released):
+            return "job-not-running", f"job {request.job!r} is {_doing(entry)}; only running VMs can be let go"
+        if not off and not all(instance.ended or self._in_hand(instance) for instance in entry.instances):
+            return "vm-busy", f"an operation on a VM of job {request.job!r} is under way, or a node of it is silent"
+        hands_on(entry, now_s)
+        entry.phase, entry.finished_s, entry.released = JobPhase.FORGOTTEN, now_s, False
+        entry.revision += 1
+        self.cluster.set_allotments(entry, ())
+        self.agenda.change(entry)
+        self.agenda.place = True
+        self.agenda.happened(now_s, "job-forgotten", request.job)
+        return DONE
+
+    def _in_hand(self, instance: Instance) -> bool:
+        return not (is_busy(self.cluster, instance) or is_unknown(self.cluster, instance))
+
+
+def _is_on(entry: JobEntry, node: NodeEntry) -> bool:
+    return any(allotment.node == node.name for allotment in entry.allotments)
+
+
+def _listed(node: NodeEntry, vm: str) -> VmStatus | None:
+    """What the node's last report says of a VM that is not ours."""
+    statuses = node.last.vms if node.last is not None else ()
+    return next((status for status in statuses if status.vm == vm and not status.managed), None)
+
+
+def _doing(entry: JobEntry) -> str:
+    if entry.phase is not JobPhase.RUNNING or entry.released:
+        return str(entry.phase)
+    return "being resumed" if entry.resuming else "being started"

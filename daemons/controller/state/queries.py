@@ -1,0 +1,60 @@
+"""Questions about rows: whether an instance is busy, unknown, or its report older than its last action."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+
+from daemons.controller.state.cluster import Cluster
+from daemons.controller.state.entries import Instance, NodeEntry
+from daemons.values.view_format import Row
+from shared.values.nodes import NodeCondition
+from shared.values.vms import LIVE_STATES, VmState, VmStatus
+
+
+def is_stale(instance: Instance, status: VmStatus) -> bool:
+    """Whether what a node has saved of a VM lies beside disks that the VM has run without since: it is of no use."""
+    return status.state is VmState.SUSPENDED and 0 < status.disks < instance.disks
+
+
+def is_busy(cluster: Cluster, instance: Instance) -> bool:
+    """An operation on the VM is under way, by our order or an older leader's."""
+    if instance.in_flight is not None:
+        return True
+    for name in (*instance.copies, *instance.may_run_on):
+        node = cluster.nodes[name]
+        if instance.vm in node.under_way:
+            return True
+        status = node.vms.get(instance.vm)
+        if status is not None and status.busy:
+            return True
+    return False
+
+
+def is_unknown(cluster: Cluster, instance: Instance) -> bool:
+    """The VM may be on a node of which nothing is known, or whose word on it has not come yet; or it has left with
+    nobody knowing where to."""
+    if (instance.sought and cluster.untold) or instance.left or instance.awaited:
+        return True
+    for name in instance.may_run_on:
+        if name not in instance.copies or cluster.nodes[name].condition is not NodeCondition.UP:
+            return True
+    return False
+
+
+def _copies(cluster: Cluster, instance: Instance) -> list[tuple[NodeEntry, VmStatus]]:
+    return [(cluster.nodes[name], cluster.nodes[name].vms[instance.vm]) for name in sorted(instance.copies)]
+
+
+def newest_copy(cluster: Cluster, instance: Instance) -> tuple[NodeEntry, VmStatus] | None:
+    """The newest VM or image of an instance and its node, None when there is none."""
+    copies = _copies(cluster, instance)
+    return max(copies, key=lambda copy: (copy[1].generation, copy[1].state in LIVE_STATES), default=None)
+
+
+def failure_view(instance: Instance) -> Row | None:
+    """What failed last on an instance, None: nothing that this controller has heard of."""
+    failed = instance.failed
+    if failed is None:
+        return None
+    words = f"{failed.kind} on {failed.node}: {failed.outcome} {failed.detail}".rstrip()
+    return asdict(failed) | {"text": words}

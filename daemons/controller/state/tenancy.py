@@ -1,0 +1,59 @@
+"""On whose nodes the workloads of an environment run, and how many VMs it may run there."""
+
+from __future__ import annotations
+
+from daemons.controller.state.cluster import Cluster
+from daemons.controller.state.entries import JobEntry, NodeEntry
+from shared.values.jobs import JobPhase
+from shared.values.nodes import Handover
+
+HANDED = frozenset({Handover.SETTLED, Handover.EMPTYING})  # who has it has it still
+POOLED = ""  # the environment of nodes that are nobody's
+
+
+def home_of(cluster: Cluster, environment: str) -> str | None:
+    """The environment on whose nodes workloads of `environment` ("": of none) may run: its own, or `POOLED` where its
+    units are VMs. None: it is not running, and nothing of it may be started anywhere."""
+    if not environment:
+        return POOLED
+    entry = cluster.environments.get(environment)
+    if entry is None or not entry.running:
+        return None
+    return environment if entry.by_node else POOLED
+
+
+def takes(cluster: Cluster, node: NodeEntry | None, environment: str) -> bool:
+    """Whether a VM of a workload of `environment` may come to the node now, room and its condition aside."""
+    return node is not None and node.in_hand and node.environment == home_of(cluster, environment)
+
+
+class Units:
+    """How many VMs environments still may run whose units are VMs; looked up once for each, then counted down."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        self._left: dict[str, int] = {}
+
+    def take(self, entry: JobEntry) -> bool:
+        """Take a unit for each instance of a workload that is to run; false, and nothing is taken, where there are not
+        enough. For what is of no such environment there always are."""
+        name = entry.job.environment
+        environment = self._cluster.environments.get(name)
+        if environment is None or environment.by_node:
+            return True
+        if name not in self._left:
+            own = self._cluster.jobs_of(name)
+            self._left[name] = environment.size - sum(e.job.instances for e in own if e.phase is JobPhase.RUNNING)
+        enough = entry.job.instances <= self._left[name]
+        self._left[name] -= entry.job.instances if enough else 0
+        return enough
+
+
+def is_leaving(node: NodeEntry) -> bool:
+    """It is to be emptied, since another is to have it."""
+    return node.handover in HANDED and node.given != node.environment
+
+
+def is_nobodys(node: NodeEntry) -> bool:
+    """It is the provider's own, and stays so."""
+    return node.in_hand and not node.environment

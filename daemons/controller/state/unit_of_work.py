@@ -1,0 +1,87 @@
+"""What the handling of inputs leaves to do: effects to send at once, effects that wait for the store, and changes.
+
+One agenda lives as long as its controller leads; the controller empties it after every input.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from daemons.controller.state.entries import JobEntry, NodeEntry
+from daemons.controller.state.environment import EnvironmentEntry
+from daemons.controller.state.web_app import WebEntry
+from daemons.values.rate_limit import PerMinute
+from daemons.values.records.cluster import Record
+from shared.ports.effects import Effect, Publish
+from shared.protocol import topology
+from shared.protocol.messages import Happened
+
+SAID_MAX = 1_000  # things a minute that happen by the word of one agent: a node's VMs may all crash at once
+
+
+class Agenda:
+    """Collects the consequences of inputs.
+
+    `term` is the controller's; while not `acting` no order may be issued. `effects` go out at once. `stored` go out
+    when everything dirty now is in the store: orders, replies and acknowledgements. `touched` jobs are to be
+    reconciled, `dirty` ones to be stored. `scrape`: web applications are to be measured from now on.
+    `deploy`: nodes may be able to take another step into service or out of it, or from one environment to the next.
+    `records` are to be stored as they are. `coordinate`: environments whose need of units may have changed. `adjust`:
+    the number of instances of web applications is to be looked at from now on. `readdressed`: web applications with an
+    instance that is to be found under another address. `heard`, if set, is told what everybody is told. `speaker`: the
+    node whose agent says what is being handled ("": nobody's), which makes at most SAID_MAX things a minute happen;
+    `unsaid`: how many were kept back for that.
+    """
+
+    def __init__(self) -> None:
+        self.term = 0
+        self.acting = True
+        self.effects: list[Effect] = []
+        self.stored: list[Effect] = []
+        self.touched: dict[str, JobEntry] = {}
+        self.dirty_jobs: dict[str, JobEntry] = {}
+        self.dirty_nodes: dict[str, NodeEntry] = {}
+        self.removed_nodes: list[str] = []
+        self.dirty_web: dict[str, WebEntry] = {}
+        self.removed_web: list[str] = []
+        self.dirty_environments: dict[str, EnvironmentEntry] = {}
+        self.scrape = False
+        self.deploy = False
+        self.records: list[Record] = []
+        self.dirty_control = False
+        self.place = False
+        self.cycle = False
+        self.coordinate: set[str] = set()
+        self.adjust = False
+        self.readdressed: set[str] = set()
+        self.heard: Callable[[Happened], None] | None = None
+        self.speaker = ""
+        self.unsaid = 0
+        self._said = PerMinute(SAID_MAX)
+
+    def touch(self, entry: JobEntry) -> None:
+        """Reconcile the job at the end of this instant."""
+        self.touched[entry.job.name] = entry
+
+    def change(self, entry: JobEntry) -> None:
+        """Store the job and reconcile it."""
+        self.dirty_jobs[entry.job.name] = entry
+        self.touched[entry.job.name] = entry
+
+    def change_node(self, node: NodeEntry) -> None:
+        """Store the node."""
+        self.dirty_nodes[node.name] = node
+
+    def change_environment(self, entry: EnvironmentEntry) -> None:
+        """Store the environment."""
+        self.dirty_environments[entry.name] = entry
+
+    def happened(self, now_s: float, what: str, subject: str, detail: str = "") -> None:
+        """Tell everyone who listens; of what one agent says of its node and VMs no more than it can honestly have."""
+        if self.speaker and not self._said.passes(self.speaker, now_s):
+            self.unsaid += 1
+            return
+        message = Happened(now_s, what, subject, self.term, detail)
+        self.effects.append(Publish(topology.EVENTS, what, message))
+        if self.heard is not None:
+            self.heard(message)

@@ -1,0 +1,263 @@
+"""What is kept of a web application: what was asked for, what was last measured of it, and what its requests cost."""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from daemons.controller.state.web_health import WebHealth
+from daemons.values.records.cluster import FlowWork, WebRecord, WorkWindow
+from shared.ports.effects import Balance
+from shared.values.web_app import Flow, FlowSample, WebApp
+
+RECENT_S = 60.0  # what is called "now" of a flow: the samples of so long, at least the last one
+SAMPLES_MAX = 64
+WINDOW_S = 60.0  # CPU readings and samples do not begin and end together: over so long it does not matter
+WINDOWS_MAX = 64
+WHOLE = ""  # the name of the flow that is all requests to an application
+UTILITY_MIN = -1e12  # of a goal that nothing can meet: finite, since it is shown and stored
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """A flow over the last while: requests a second, those queued at its end, and response times (None: not known)."""
+
+    window_s: float
+    offered_per_s: float
+    served_per_s: float
+    rejected_per_s: float
+    queued: int
+    mean_s: float | None
+    percentile_s: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class WorkEstimate:
+    """CPU work of one request in Mcycles as the work profiler estimates it from so many windows; `half_width_frac`:
+    how far off it may be, as a part of it (inf: an average over flows that were not told apart)."""
+
+    work_mcycles: float
+    half_width_frac: float
+    windows: int
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """What was measured of every flow until `at_s` of our own clock."""
+
+    at_s: float
+    flows: tuple[FlowSample, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class CpuReading:
+    """A counter of CPU time of one instance: which life of which VM on which node, its own clock, and what it says."""
+
+    node: str
+    boot_id: str
+    generation: int
+    clock_s: float
+    cpu_time_s: float
+
+
+@dataclass(slots=True, eq=False)
+class WebEntry:
+    """A web application that takes part. Its instances are jobs of their own (`Cluster.seats`).
+
+    `seq`: of the last report. `asked_s`: since when an answer of its scrape is waited for (None: it is not).
+    `scrape_error`: why the last one failed. `counted`: attempt and work done of each instance when last looked at.
+    `open_*`: the window that is being filled.
+
+    `wanted_instances`: see WebRecord. `modelled`: the last cycle's policy predicted its response time, and has chosen
+    the number `chosen`. `looked_s`, `looked`: when the use of its instances' CPU was last looked at, and their counters
+    then, by VM. `unreachable`: since when its balancer cannot be told of them, and why. `served`: what it serves it by,
+    by its last answer (None: there was none). `passed`: what it has measured of all requests; `pushed_s`: when flows
+    were last measured by somebody else. `wants_room`: it was submitted or changed, and the next decision that leaves it
+    below its minimum is to be followed by one that others give way in.
+    """
+
+    app: WebApp
+    request: str
+    order: int
+    accepted_s: float
+    removed: bool = False
+    seq: int = 0
+    asked_s: float | None = None
+    scrape_error: str = ""
+    samples: deque[Sample] = field(default_factory=lambda: deque(maxlen=SAMPLES_MAX))
+    windows: deque[WorkWindow] = field(default_factory=lambda: deque(maxlen=WINDOWS_MAX))
+    estimates: dict[str, WorkEstimate] = field(default_factory=dict)
+    counted: dict[str, tuple[int, float]] = field(default_factory=dict)
+    open_s: float | None = None
+    open_mcycles: float = 0.0
+    open_served: dict[str, int] = field(default_factory=dict)
+    used_mhz: float | None = None
+    wanted_instances: int | None = None
+    modelled: bool = False
+    chosen: int | None = None
+    looked_s: float = -math.inf
+    looked: dict[str, CpuReading] = field(default_factory=dict)
+    unreachable: tuple[float, str] | None = None
+    served: Balance | None = None
+    passed: deque[Sample] = field(default_factory=lambda: deque(maxlen=SAMPLES_MAX))
+    pushed_s: float = -math.inf
+    health: WebHealth = field(default_factory=WebHealth)
+    wants_room: bool = False
+
+    def record(self) -> WebRecord:
+        """The application as the store keeps it."""
+        return WebRecord(
+            self.app,
+            self.request,
+            self.order,
+            self.accepted_s,
+            self.removed,
+            tuple(self.windows),
+            self.wanted_instances,
+            tuple(self.health.replaced_s),
+            self.health.least,
+        )
+
+    @property
+    def adjusts(self) -> bool:
+        """Whether the use of CPU says, between cycles or always, how many instances there are to be."""
+        return bool(self.app.environment) or not self.app.flows
+
+    def fit(self) -> None:
+        """Keep the number of instances within what the application says now; it begins with the fewest, at least 1."""
+        app = self.app
+        if not self.adjusts:
+            self.wanted_instances = self.chosen = None
+            return
+        wanted = max(1, app.min_instances) if self.wanted_instances is None else self.wanted_instances
+        self.wanted_instances = min(max(wanted, app.min_instances), app.max_instances)
+
+    def sizes(self, at_cycle: bool) -> tuple[int, int]:
+        """The fewest and the most instances that a decision may want. Without a goal they are the same; with one the
+        policy chooses at each cycle, if it knows how, and in between what it has chosen, adjusted, is the least; as is
+        what has run when one was replaced."""
+        app, wanted = self.app, self.wanted_instances
+        if wanted is None or (app.flows and at_cycle and self.modelled):
+            return min(max(app.min_instances, self.health.least), app.max_instances), app.max_instances
+        return wanted, app.max_instances if app.flows else wanted
+
+    @property
+    def measured_at_s(self) -> float | None:
+        """When it was last measured, None: not by this controller."""
+        return max((samples[-1].at_s for samples in (self.samples, self.passed) if samples), default=None)
+
+    def forget(self) -> None:
+        """Forget what was measured: its flows are others now."""
+        self.samples.clear()
+        self.windows.clear()
+        self.estimates.clear()
+        self.open_s, self.open_mcycles, self.open_served = None, 0.0, {}
+
+    def measured(self, flow: Flow) -> Measured | None:
+        """The flow as last measured; None when it was not.
+
+        A percentile of several samples is taken as the mean of theirs, weighted by the requests answered.
+        """
+        return _recent(self.samples, flow.name)
+
+    @property
+    def traffic(self) -> Measured | None:
+        """All requests to it as last measured, whatever they ask for; None when they were not."""
+        if self.passed and self.passed[-1].at_s == self.measured_at_s:
+            return _recent(self.passed, WHOLE)
+        found = [measured for flow in self.app.flows if (measured := self.measured(flow)) is not None]
+        return _side_by_side(found) if found else None
+
+    def close_window(self, now_s: float, instances: int) -> bool:
+        """Begin a new window when the one before is long enough to be learnt from: then true. `instances` run now."""
+        begun_s, used, served = self.open_s, self.open_mcycles, self.open_served
+        if begun_s is not None and now_s - begun_s < WINDOW_S:
+            return False
+        self.open_s, self.open_mcycles, self.open_served = now_s, 0.0, {}
+        if begun_s is None:
+            return False
+        seconds = now_s - begun_s
+        self.used_mhz = used / seconds
+        flows = tuple(FlowWork(flow.name, served.get(flow.name, 0)) for flow in self.app.flows)
+        self.windows.append(WorkWindow(seconds, used, instances, flows))
+        return True
+
+
+def utility_of(web: WebEntry) -> float | None:
+    """The utility of an application as measured: that of its unhappiest flow; None when nothing was measured."""
+    found = [
+        utility
+        for flow in web.app.flows
+        if (measured := web.measured(flow)) is not None and (utility := flow_utility(flow, measured)) is not None
+    ]
+    if not found:
+        return None
+    worst = min(found)
+    return worst / web.app.importance if worst > 0.0 else worst * web.app.importance
+
+
+def flow_utility(flow: Flow, measured: Measured) -> float | None:
+    """The utility of a flow as measured, without importance: (goal - t) / goal for response times, where t is at least
+    the time looked at when nothing of what was asked for was answered.
+
+    For a throughput 1 - goal / served; while all that is asked for is answered it is at least 0, since what could be
+    answered is not seen. None when nothing was asked for.
+    """
+    if flow.throughput_per_s is not None:
+        served = measured.served_per_s
+        full = measured.rejected_per_s > 0.0 or measured.queued > 0
+        if served <= 0.0:
+            return max(-(flow.throughput_per_s * measured.window_s), UTILITY_MIN) if full else None
+        utility = max(1.0 - flow.throughput_per_s / served, UTILITY_MIN)
+        return utility if full else max(0.0, utility)
+    goal_s, response_s = (
+        (flow.mean_s, measured.mean_s) if flow.mean_s is not None else (flow.percentile_s, measured.percentile_s)
+    )
+    assert goal_s is not None
+    if response_s is None and measured.served_per_s <= 0.0 and measured.offered_per_s > 0.0:
+        response_s = measured.window_s
+    return None if response_s is None else max((goal_s - response_s) / goal_s, UTILITY_MIN)
+
+
+def _recent(samples: deque[Sample], flow: str) -> Measured | None:
+    if not samples:
+        return None
+    since_s = samples[-1].at_s - RECENT_S
+    found = [one for sample in samples if sample.at_s > since_s for one in sample.flows if one.flow == flow]
+    return _together(found) if found else None
+
+
+def _side_by_side(flows: Sequence[Measured]) -> Measured:
+    """Several flows as one; response times weighted by the requests answered."""
+    timed = [(one.served_per_s, one.mean_s) for one in flows if one.mean_s is not None]
+    answered = sum(rate for rate, _ in timed)
+    return Measured(
+        max(one.window_s for one in flows),
+        sum(one.offered_per_s for one in flows),
+        sum(one.served_per_s for one in flows),
+        sum(one.rejected_per_s for one in flows),
+        sum(one.queued for one in flows),
+        sum(rate * mean_s for rate, mean_s in timed) / answered if answered > 0.0 else None,
+        None,
+    )
+
+
+def _together(samples: Sequence[FlowSample]) -> Measured:
+    window_s = sum(one.window_s for one in samples)
+    served = sum(one.served for one in samples)
+    rejected = sum(one.rejected for one in samples)
+    # Where a queue is worked off, more is answered in a while than arrives.
+    offered = sum(one.offered or one.served + one.rejected for one in samples)
+    timed = [one for one in samples if one.served and one.percentile_s > 0.0]
+    counted = sum(one.served for one in timed)
+    return Measured(
+        window_s,
+        offered / window_s,
+        served / window_s,
+        rejected / window_s,
+        samples[-1].queued,
+        sum(one.served * one.mean_s for one in samples) / served if served else None,
+        sum(one.served * one.percentile_s for one in timed) / counted if counted else None,
+    )

@@ -1,0 +1,541 @@
+"""Views of the controller's tables: pure functions that return plain data. docs/views.md has the keys."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from heapq import nsmallest
+from typing import Any
+
+from daemons.controller.admission.admission import Admission
+from daemons.controller.admission.views import assurance_view, best_effort, missed
+from daemons.controller.core.leadership import Leadership
+from daemons.controller.decide.cycle import Deciding
+from daemons.controller.decide.predictions import predicted_utilities
+from daemons.controller.energy.metering import Energy
+from daemons.controller.energy.views import costs_view
+from daemons.controller.environments.coordination import Coordinating
+from daemons.controller.environments.types import without_type
+from daemons.controller.environments.views import environment_details, environment_row
+from daemons.controller.interference.views import profiles_view
+from daemons.controller.measure.adopted import is_lost, last_node
+from daemons.controller.measure.screening import Suspects
+from daemons.controller.nodes.views import durations_view, service_alarms
+from daemons.controller.notifications.rules import Notifying
+from daemons.controller.notifications.views import notification_alarms, notifications_view
+from daemons.controller.reconcile.reconciler import Reconciler
+from daemons.controller.state.cluster import Cluster
+from daemons.controller.state.entries import JobEntry, NodeEntry
+from daemons.controller.state.tenancy import home_of
+from daemons.controller.state.unit_of_work import Agenda
+from daemons.controller.views.rows import (
+    age_of,
+    decision_row,
+    decision_view,
+    job_details,
+    job_row,
+    last_change,
+    named_rows,
+    node_details,
+    node_row,
+    node_trouble,
+    settings_view,
+    silent_since_s,
+    vm_row,
+    vms_on,
+)
+from daemons.controller.web.views import app_details, app_row
+from daemons.controller.windows.views import forecast, stranded_jobs, window_alarms
+from daemons.decision.request_codec import Shelf, to_bytes
+from daemons.values.settings import ControllerSettings
+from daemons.values.view_format import Row, reason_view
+from shared.policy_api.decision import Reason, ReasonCode
+from shared.protocol.operator_messages import Query
+from shared.values.agreement import EnvironmentState
+from shared.values.jobs import JobPhase
+from shared.values.nodes import NodeCondition, NodeService
+
+NAMES_SHOWN = 5
+OVER_FROM = 1 << 62
+NOT_OVER = "not-over"  # of jobs: every phase but those of jobs that are over
+
+
+@dataclass(frozen=True, slots=True)
+class Tables:
+    """What views are made of. `short`: environments that cannot have their lower bounds, and why. `in_hand`: what the
+    controller waits for, by name. `dry_running`: a dry run is under
+    way. `shelf`: what was saved last. `troubles`: of the process beside its core, which the shell notes between two
+    inputs: since when and what, by code of the alarm."""
+
+    controller: str
+    leadership: Leadership
+    settings: ControllerSettings
+    cluster: Cluster
+    agenda: Agenda
+    deciding: Deciding
+    reconciler: Reconciler
+    energy: Energy
+    coordinating: Coordinating
+    short: Callable[[], Mapping[str, str]]
+    in_hand: Callable[[], dict[str, int]]
+    dry_running: Callable[[], bool]
+    admission: Admission
+    suspects: Suspects
+    notifying: Notifying
+    shelf: Shelf = field(default_factory=Shelf)
+    troubles: dict[str, tuple[float, str]] = field(default_factory=dict)
+
+    def note(self, what: str, detail: str, now_s: float) -> None:
+        """The process has trouble with something beside its core, or ("") no longer."""
+        if detail:
+            self.troubles[what] = (self.troubles.get(what, (now_s, ""))[0], detail)
+        else:
+            self.troubles.pop(what, None)
+
+
+def status(tables: Tables, _query: Query, now_s: float) -> Row:
+    """The whole cluster in a few numbers."""
+    cluster, deciding, settings = tables.cluster, tables.deciding, tables.settings
+    up = [node for node in cluster.nodes.values() if node.condition is NodeCondition.UP]
+    listed = [vm.managed for node in up for vm in vms_on(node)]
+    flights = [instance.in_flight for instance in cluster.actions.values()]
+    trouble = deciding.trouble
+    role, phases = tables.leadership.role.value, Counter(entry.phase for entry in _jobs(cluster))
+    return {
+        "controller": tables.controller,
+        "role": role,
+        "leader": tables.controller,
+        "acting": tables.agenda.acting,
+        "deciding": deciding.enabled,
+        "automation": settings.automation.value,
+        "placement": settings.placement.name,
+        "provisioning": settings.provisioning.name,
+        "decide_s": settings.decide_s,
+        "decisions": deciding.decisions,
+        "next_decision_at_s": deciding.windows.cycle_due_s if deciding.enabled and tables.agenda.acting else None,
+        "decision_under_way": deciding.under_way,
+        "dry_run_under_way": tables.dry_running(),
+        "last_trouble": {"at_s": trouble.at_s, "what": trouble.what, "detail": trouble.detail} if trouble else None,
+        "waiting_approval": deciding.pending.number if deciding.pending else None,
+        "approvals_needed": settings.approvals,
+        "approvals_missing": deciding.approving.missing,
+        "nodes": {
+            "total": len(cluster.nodes),
+            "condition": _counts(NodeCondition, (node.condition for node in cluster.nodes.values())),
+            "service": _counts(NodeService, (node.service for node in cluster.nodes.values())),
+        },
+        "jobs": {
+            "total": phases.total(),
+            "held": sum(entry.held and not entry.over for entry in cluster.active.values()),
+            "phase": {phase.value: phases[phase] for phase in JobPhase},
+        },
+        "web_apps": {
+            "total": len(cluster.web),
+            "instances": sum(cluster.seats_wanted(name) for name in cluster.web),
+        },
+        "environments": {
+            "total": sum(not entry.destroyed for entry in cluster.environments.values()),
+            "state": _counts(EnvironmentState, (entry.state for entry in cluster.environments.values())),
+        },
+        "best_effort": best_effort(tables.admission),
+        "vms": {"managed": sum(listed), "unmanaged": len(listed) - sum(listed)},
+        "actions": {
+            "total": len(flights),
+            "migrations": cluster.migrations,
+            "kinds": dict(Counter(flight.kind.value for flight in flights if flight is not None)),
+        },
+        "alarms": alarms(tables, now_s),
+    }
+
+
+def _jobs(cluster: Cluster) -> Iterable[JobEntry]:
+    """Every job; an instance of a web application is none."""
+    return (entry for entry in cluster.jobs.values() if not entry.job.app)
+
+
+def _counts(codes: type[StrEnum], found: Iterable[StrEnum]) -> dict[str, int]:
+    counts = Counter(found)
+    return {code.value: counts[code] for code in codes}
+
+
+def alarms(tables: Tables, now_s: float) -> list[Row]:
+    """What is not as it should be now."""
+    found = [*_node_alarms(tables, now_s), *_job_alarms(tables, now_s), *_web_alarms(tables)]
+    found += [_alarm("environment-short", name, None, why) for name, why in sorted(tables.short().items())]
+    found += [_alarm("unknown-type", name, None, why) for name, why in sorted(without_type(tables.cluster).items())]
+    found += [_alarm(*each) for each in missed(tables.admission)]
+    windows = tables.deciding.windows
+    found += [_alarm(*each) for each in (*window_alarms(windows, now_s), *stranded_jobs(windows))]
+    found += [_alarm(*each) for each in tables.suspects.alarms(now_s)]
+    found += [_alarm(*each) for each in notification_alarms(tables.notifying, now_s)]
+    trouble, pending = tables.deciding.trouble, tables.deciding.pending
+    if trouble is not None:
+        found.append(_alarm("decision-trouble", "controller", trouble.at_s, f"{trouble.what}: {trouble.detail}"))
+    prices = tables.energy.prices
+    if prices.trouble:
+        found.append(_alarm("prices-stale", "prices", prices.trouble_s, prices.trouble))
+    if pending is not None:
+        what = f"decision {pending.number}: {len(pending.held)} changes"
+        found.append(_alarm("plan-waiting", "controller", pending.at_s, what))
+    found += [_alarm(what, "controller", *each) for what, each in sorted(tables.troubles.items())]
+    if not tables.agenda.acting:
+        found.append(_alarm("not-acting", "controller", None, "it only observes until deciding is switched on"))
+    return found
+
+
+def _node_alarms(tables: Tables, now_s: float) -> Iterable[Row]:
+    for what, name, since_s, why in service_alarms(tables.cluster.nodes.values()):
+        yield _alarm(what, name, since_s, why)
+    for name, node in sorted(tables.cluster.nodes.items()):
+        if node.asleep or node.service is NodeService.FAILED:
+            continue  # nothing is to be heard of it
+        if node.condition is NodeCondition.UNKNOWN:
+            said = node_trouble(node, tables.settings.silent_after_s, now_s)
+            why = f"its agent is connected, but cannot read its hypervisor: {said['text']}; " if said else ""
+            vms = f"{len(node.claimed)} VMs are or may be on it"
+            yield _alarm("node-silent", name, silent_since_s(node), why + vms)
+        if node.condition is NodeCondition.OFF:
+            yield _alarm("node-off", name, node.off_s, "")
+        if node.skewed:
+            yield _alarm("clock-skewed", name, None, f"{min(node.skews_s):.1f} s")
+        if node.back_s is not None and now_s < node.back_s + tables.settings.decide_s:
+            yield _alarm("off-node-reports", name, node.back_s, "it was taken for off and is not")
+
+
+def _job_alarms(tables: Tables, now_s: float) -> Iterable[Row]:
+    for name, entry in tables.cluster.active.items():
+        yield from _missing_alarms(tables, entry, now_s)
+        if entry.hands_off is not None and entry.left_alone(now_s):
+            hands, left_s = entry.hands_off, entry.hands_off.until_s - now_s
+            yield _alarm(hands.what, hands.vm, hands.at_s, f"{hands.detail}; left alone for {left_s:.0f} s more")
+        if entry.over:
+            continue
+        if entry.phase is JobPhase.SHUT_OFF:
+            yield _adopted_alarm(tables, entry)
+            continue
+        if entry.stalled:
+            yield _alarm("job-stalled", name, entry.progress_s, "no CPU time was used")
+        late = entry.wanted_s + tables.settings.gang_timeout_s < now_s and not entry.released
+        if name in tables.reconciler.blocked and late:
+            what = "web-instance-blocked" if entry.job.app else "job-blocked"
+            yield _alarm(what, name, entry.wanted_s, f"{entry.phase.value}, but a step finds no room")
+
+
+def _adopted_alarm(tables: Tables, entry: JobEntry) -> Row:
+    """An adopted VM that does not run: shut off, or lost until it is seen or let go (`trimtab vms forget`)."""
+    (instance,) = entry.instances
+    where = last_node(instance) or "no node"
+    if is_lost(tables.cluster, instance):
+        detail = f"{entry.adopted} is not defined on {where} any more; its definition is in the store"
+        return _alarm("adopted-vm-lost", entry.job.name, entry.wanted_s, detail)
+    return _alarm("adopted-vm-off", entry.job.name, entry.wanted_s, f"{entry.adopted} is shut off on {where}")
+
+
+def _missing_alarms(tables: Tables, entry: JobEntry, now_s: float) -> Iterable[Row]:
+    for instance in entry.instances:
+        out_s = now_s - instance.missed_s
+        if instance.left and out_s >= tables.settings.arrival_grace_s:
+            yield _alarm("vm-out-of-sight", instance.vm, instance.missed_s or None, instance.left)
+        elif instance.awaited and out_s >= tables.settings.silent_after_s:
+            names = ", ".join(sorted(instance.awaited))
+            yield _alarm("vm-out-of-sight", instance.vm, instance.missed_s, f"gone; no word since from {names}")
+
+
+def _web_alarms(tables: Tables) -> Iterable[Row]:
+    cluster = tables.cluster
+    for name, web in sorted(cluster.web.items()):
+        running = sum(seat.released for seat in cluster.seats.get(name, {}).values())
+        if running < web.app.min_instances and not web.removed and home_of(cluster, web.app.environment) is not None:
+            yield _alarm("web-too-few", name, None, f"{running} of at least {web.app.min_instances} instances run")
+        if web.scrape_error:
+            yield _alarm("web-not-measured", name, web.measured_at_s, web.scrape_error)
+        if web.unreachable is not None:
+            yield _alarm("balancer-unreachable", name, *web.unreachable)
+        yield from (_alarm(what, name, since_s, why) for what, since_s, why in web.health.alarms())
+
+
+def _alarm(what: str, subject: str, since_s: float | None, detail: str) -> Row:
+    return {"what": what, "subject": subject, "since_s": since_s, "detail": detail}
+
+
+def nodes(tables: Tables, query: Query, now_s: float) -> Row:
+    """All nodes whose names begin with the subject."""
+    found = [node for name, node in sorted(tables.cluster.nodes.items()) if name.startswith(query.subject)]
+    left = [node for node in found if node.name > query.after]
+    shown = left[: query.limit]
+    following = shown[-1].name if len(left) > len(shown) else ""
+    return {"total": len(found), "nodes": [node_row(node, now_s) for node in shown], "next": following}
+
+
+def node(tables: Tables, query: Query, now_s: float) -> Row:
+    """One node. KeyError when there is none of the name."""
+    entry = tables.cluster.nodes[query.subject]
+    details = node_details(tables.cluster, tables.deciding.deployment, entry, now_s)
+    trouble = node_trouble(entry, tables.settings.silent_after_s, now_s)
+    return {"node": details | {"trouble": trouble, "drain_blockers": _drain_blockers(tables, entry)}}
+
+
+def jobs(tables: Tables, query: Query, now_s: float) -> Row:
+    """All jobs, those that are not over or those in the phase that the subject names; ValueError when it names none, or
+    no page begins at `after`."""
+    found = _chosen(tables.cluster, query.subject)
+    after = int(query.after or -1)
+    left = nsmallest(query.limit + 1, (each for each in found if _place(each) > after), key=_place)
+    shown = left[: query.limit]
+    following = f"{_place(shown[-1])}" if len(left) > len(shown) else ""
+    reasons = _refusals(tables, {entry.job.name for entry in shown})
+    predicted = predicted_utilities(tables.deciding.history)
+    rows = [_job(tables, entry, now_s, reasons, predicted) for entry in shown]
+    return {"total": len(found), "jobs": rows, "next": following}
+
+
+def _place(entry: JobEntry) -> int:
+    """Where a job is in the list: those that are over last, the newest first. A job that ends while somebody turns the
+    pages moves on, so it may be seen twice, but none is missed."""
+    return OVER_FROM - entry.order if entry.over else entry.order
+
+
+def _chosen(cluster: Cluster, subject: str) -> list[JobEntry]:
+    """The jobs that a subject is about. Those that are over may be ten times as many as the others."""
+    if subject == NOT_OVER:
+        return [entry for entry in cluster.active.values() if not (entry.over or entry.job.app)]
+    phase = JobPhase(subject) if subject else None
+    return [entry for entry in _jobs(cluster) if phase is None or entry.phase is phase]
+
+
+def job(tables: Tables, query: Query, now_s: float) -> Row:
+    """One job. KeyError when there is none of the name."""
+    entry = tables.cluster.jobs[query.subject]
+    predicted = predicted_utilities(tables.deciding.history)
+    row = _job(tables, entry, now_s, _refusals(tables, {query.subject}), predicted)
+    change = {"last_change": last_change(tables.deciding.history, query.subject)}
+    return {"job": row | change | job_details(tables.cluster, entry)}
+
+
+def definition(tables: Tables, query: Query, _now_s: float) -> Row:
+    """The definition of an adopted VM as its node sent it last, in pieces. KeyError when there is no such job."""
+    entry = tables.cluster.jobs[query.subject]
+    pieces = list(entry.definition)
+    return {"job": entry.job.name, "vm": entry.adopted, "digest": entry.definition_digest, "definition": pieces}
+
+
+def _job(tables: Tables, entry: JobEntry, now_s: float, reasons: dict[str, Row], predicted: Mapping[str, float]) -> Row:
+    refusal = reasons.get(entry.job.name)
+    if entry.awaits:
+        numbers = (("jobs", float(len(entry.awaits))),)
+        names = ", ".join(entry.awaits[:NAMES_SHOWN])
+        after = f"after {names}"
+        refusal = reason_view(Reason(ReasonCode.AFTER, numbers)) | {"text": after, "words": after, "at_s": now_s}
+    return job_row(entry, now_s, entry.job.name in tables.reconciler.blocked, refusal, predicted)
+
+
+def _refusals(tables: Tables, names: set[str]) -> dict[str, Row]:
+    """The last reasons that named these jobs."""
+    deciding = tables.deciding
+    named = (one for one in deciding.refusals if one.workload in names)
+    return {one.workload: reason_view(one.reason) | {"at_s": deciding.refused_s} for one in named}
+
+
+def web_apps(tables: Tables, query: Query, now_s: float) -> Row:
+    """All web applications whose names begin with the subject."""
+    found = [web for name, web in sorted(tables.cluster.web.items()) if name.startswith(query.subject)]
+    return {"total": len(found), "apps": [app_row(tables.cluster, web, now_s) for web in found[: query.limit]]}
+
+
+def web_app(tables: Tables, query: Query, now_s: float) -> Row:
+    """One web application. KeyError when there is none of the name."""
+    cluster = tables.cluster
+    details = app_details(cluster, tables.deciding, cluster.web[query.subject], now_s)
+    return {"app": details | {"waits_for": _app_waits_for(tables, query.subject)}}
+
+
+def _app_waits_for(tables: Tables, app: str) -> Row | None:
+    """Why an application has fewer instances than it must have, or than are wanted of it; None: it has them."""
+    seats = tables.cluster.seats.get(app, {}).values()
+    waiting = {seat.job.name for seat in seats if not seat.released}
+    wanted = max(tables.cluster.web[app].app.min_instances, tables.cluster.web[app].wanted_instances or 0)
+    if sum(seat.released for seat in seats) >= wanted:
+        return None
+    pending = tables.deciding.pending
+    if pending is not None and any(change.workload in waiting for change in pending.held):
+        text = f"no room until decision {pending.number} is approved"
+        return {"code": "held", "decision": pending.number, "text": text, "words": text}
+    reason = next(iter(_refusals(tables, waiting).values()), None)
+    not_yet = "it was not decided on yet"
+    return reason or {"code": "not-yet", "text": not_yet, "words": not_yet}
+
+
+def _drain_blockers(tables: Tables, node: NodeEntry) -> list[Row]:
+    """Why a node that is being emptied is not empty: each VM that may be on it, and what is known of why it stays."""
+    if node.service is not NodeService.DRAINING:
+        return []
+    reasons = _refusals(tables, {instance.job.job.name for instance in node.claimed.values()})
+    pending = tables.deciding.pending
+    held = {change.workload for change in pending.held} if pending is not None else set()
+    rows: list[Row] = []
+    for vm, instance in sorted(node.claimed.items()):
+        name = instance.job.job.name
+        text = "{words} ({code})".format_map(reasons[name]) if name in reasons else ""
+        if instance.in_flight is not None:
+            text = f"{instance.in_flight.kind.value} is under way"
+        elif name in held and pending is not None:
+            text = f"decision {pending.number} waits for approval"
+        rows.append({"vm": vm, "workload": name, "why": text or "it is next"})
+    return rows
+
+
+def environments(tables: Tables, query: Query, now_s: float) -> Row:
+    """All environments whose names begin with the subject, those that are destroyed last."""
+    cluster = tables.cluster
+    found = [entry for name, entry in sorted(cluster.environments.items()) if name.startswith(query.subject)]
+    found.sort(key=lambda entry: entry.destroyed)
+    stock = tables.coordinating.sharing.stock(now_s)
+    return {"total": len(found), "environments": [environment_row(cluster, stock, e) for e in found[: query.limit]]}
+
+
+def environment(tables: Tables, query: Query, now_s: float) -> Row:
+    """One environment. KeyError when there is none of the name."""
+    coordinating, entry = tables.coordinating, tables.cluster.environments[query.subject]
+    return {"environment": environment_details(tables.cluster, coordinating, entry, query.limit, now_s)}
+
+
+def notifications(tables: Tables, query: Query, _now_s: float) -> Row:
+    """What is told over channels, all or what is in the state that the subject names."""
+    return notifications_view(tables.notifying, query.subject, query.limit)
+
+
+def vms(tables: Tables, query: Query, now_s: float) -> Row:
+    """All VMs and images, or those of the node that the subject names; KeyError when there is none."""
+    cluster = tables.cluster
+    places = [cluster.nodes[query.subject]] if query.subject else [node for _, node in sorted(cluster.nodes.items())]
+    found = [(place, vm) for place in places for vm in vms_on(place)]
+    node, _, last = query.after.partition("/")
+    left = [(place, vm) for place, vm in found if (place.name, vm.vm) > (node, last)]
+    shown = left[: query.limit]
+    following = f"{shown[-1][0].name}/{shown[-1][1].vm}" if len(left) > len(shown) else ""
+    rows = [vm_row(cluster, place, vm, now_s) for place, vm in shown]
+    return {"total": len(found), "vms": rows, "next": following}
+
+
+def plan(tables: Tables, query: Query, _now_s: float) -> Row:
+    """The decision that waits, else the last one, or the one of a number; KeyError when that one is not kept."""
+    deciding = tables.deciding
+    record = deciding.pending or deciding.history.last
+    if query.subject:
+        record = deciding.history.find(int(query.subject))
+        if record is None:
+            raise KeyError(query.subject)
+    if record is None:
+        return {"decision": None, "waiting_approval": False, "approvals_needed": 0, "approvals_missing": 0}
+    waiting = deciding.pending is not None and record.number == deciding.pending.number
+    return {
+        "decision": decision_view(record, query.limit, deciding.progress.of(record)),
+        "waiting_approval": waiting,
+        "approvals_needed": tables.settings.approvals if record.asks else 0,
+        "approvals_missing": deciding.approving.missing if waiting else 0,
+    }
+
+
+def plan_history(tables: Tables, query: Query, _now_s: float) -> Row:
+    """The decisions that are kept, newest first; those that say something of the workload that the subject names."""
+    kept = list(tables.deciding.history)
+    if not query.subject:
+        return {"total": len(kept), "decisions": [decision_row(record) for record in kept[: query.limit]]}
+    named = [(record, rows) for record in kept if (rows := named_rows(record, query.subject))]
+    rows = [decision_row(record) | {"named": rows} for record, rows in named[: query.limit]]
+    return {"total": len(named), "decisions": rows}
+
+
+def forecasts(tables: Tables, query: Query, now_s: float) -> Row:
+    """Deadline windows whose names begin with the subject, and the prices to come."""
+    return forecast(tables.deciding, query.subject, query.limit, now_s)
+
+
+def assurance(tables: Tables, query: Query, now_s: float) -> Row:
+    """Promises and what was served, of all environments or of the one that the subject names; KeyError when there is
+    none."""
+    return assurance_view(tables.admission, tables.cluster, query.subject, query.limit, now_s)
+
+
+def costs(tables: Tables, query: Query, now_s: float) -> Row:
+    """What the energy of the last days cost, `limit` of them."""
+    return costs_view(tables.energy, query.limit, now_s)
+
+
+def profiles(tables: Tables, query: Query, now_s: float) -> Row:
+    """How jobs load nodes, of classes whose names begin with the subject."""
+    deciding = tables.deciding
+    return profiles_view(deciding.loadings, deciding.probes, query.subject, query.limit, now_s)
+
+
+def doctor(tables: Tables, query: Query, now_s: float) -> Row:
+    """Facts from which `trimtab doctor` judges."""
+    cluster = tables.cluster
+    places = [place for _, place in sorted(cluster.nodes.items())]
+    models = sorted({place.inventory.cpu_model for place in places if place.inventory and place.inventory.cpu_model})
+    strays = [vm for place in places for vm in place.vms if vm not in cluster.instances]
+    return {
+        "settings": settings_view(tables.settings),
+        "nodes": [
+            {
+                "name": place.name,
+                "condition": place.condition.value,
+                "report_age_s": age_of(place, now_s),
+                "skew_s": min(place.skews_s, default=None),
+                "boot_id": place.boot_id,
+                "echoed": place.echoed,
+                "agent_term": place.last.term if place.last is not None else None,
+                "events_open": len(place.events_above),
+            }
+            for place in places[: query.limit]
+        ],
+        "queues": tables.in_hand()
+        | {"blocked_jobs": len(tables.reconciler.blocked), "touched_jobs": len(tables.agenda.touched)},
+        "facts": {
+            "jobs": sum(1 for _ in _jobs(cluster)),
+            "active_jobs": sum(not entry.job.app for entry in cluster.active.values()),
+            "instances": len(cluster.instances),
+            "history": len(tables.deciding.history),
+            "cpu_models": models,
+            "mixed_cpu_models": len(models) > 1,
+            "unknown_vms": sorted(strays)[: query.limit],
+            "durations": durations_view(tables.deciding.deployment),
+        },
+    }
+
+
+def snapshot(tables: Tables, query: Query, now_s: float) -> Row:
+    """What would be decided on now, in pages, or a page of what was saved last; ValueError for a page that is not
+    there, `InvalidValue` for a policy's state that cannot be saved."""
+    if not query.subject:
+        tables.shelf.put(query.request, lambda: to_bytes(tables.deciding.request(now_s, True)))
+        return tables.shelf.page(0)
+    if not tables.shelf.has(query.subject):
+        raise ValueError(query.subject)
+    return tables.shelf.page(int(query.subject.rpartition(".")[2]))
+
+
+VIEWS: dict[str, Callable[[Tables, Query, float], dict[str, Any]]] = {
+    "status": status,
+    "nodes": nodes,
+    "node": node,
+    "jobs": jobs,
+    "job": job,
+    "web-apps": web_apps,
+    "web-app": web_app,
+    "environments": environments,
+    "environment": environment,
+    "vms": vms,
+    "definition": definition,
+    "plan": plan,
+    "plan-history": plan_history,
+    "forecast": forecasts,
+    "assurance": assurance,
+    "costs": costs,
+    "profiles": profiles,
+    "doctor": doctor,
+    "snapshot": snapshot,
+    "notifications": notifications,
+}

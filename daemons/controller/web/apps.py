@@ -1,0 +1,355 @@
+"""Web applications: submitted, changed, removed, measured. Each instance that one may have is a job of its own, a seat,
+so that the ledger, planning, reconciling and deciding treat it as they treat any VM."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+
+from daemons.controller.decide.cycle import Deciding
+from daemons.controller.state.cluster import Cluster
+from daemons.controller.state.entries import JobEntry
+from daemons.controller.state.migration_fit import no_template
+from daemons.controller.state.unit_of_work import Agenda
+from daemons.controller.state.web_app import RECENT_S, WHOLE, Sample, WebEntry
+from daemons.controller.web.profiles import estimates_of
+from daemons.values.records.cluster import WebRecord
+from daemons.values.replies import unknown
+from daemons.values.settings import ControllerSettings
+from shared.ports.effects import Effect, Measure, Scrape, Scraped
+from shared.protocol.messages import WebReport
+from shared.protocol.operator_messages import RemoveWeb, SubmitWeb
+from shared.values.jobs import Job, JobPhase
+from shared.values.nodes import Node
+from shared.values.web_app import FlowSample, WebApp
+
+Refused = tuple[str, str]
+DONE: Refused = ("", "")
+_URL = re.compile(r"https?://[^\s/?#]+(/\S*)?")
+COUNT_MAX = 10**12  # requests of one sample
+TIME_MAX_S = 1e9
+WINDOW_MIN_S = 1e-3
+SCRAPE_LOST_S = 30.0  # an answer that has not come by then will not
+
+
+class WebApps:
+    """Keeps the table of web applications and their seats."""
+
+    def __init__(self, cluster: Cluster, agenda: Agenda, deciding: Deciding, settings: ControllerSettings) -> None:
+        self.cluster, self.agenda, self.deciding, self.settings = cluster, agenda, deciding, settings
+        self.untidy: set[str] = set()
+        self.may_forget: Callable[[str, float], bool] = _always
+
+    # --- asked for --------------------------------------------------------------------------------------------------
+
+    def submit(self, request: SubmitWeb, now_s: float) -> Refused:
+        """Take an application in, or change the one of that name."""
+        app = request.app
+        web = self.cluster.web.get(app.name)
+        if web is not None and web.request == request.request:
+            return DONE
+        if web is not None and web.removed:
+            return "being-removed", f"the web application {app.name!r} is being removed; submit it when it is gone"
+        refused = self._refuse(app)
+        if refused != DONE:
+            return refused
+        what = "web-submitted" if web is None else "web-changed"
+        if web is None:
+            self.deciding.submissions += 1
+            self.agenda.dirty_control = True
+            web = self.cluster.web[app.name] = WebEntry(app, request.request, self.deciding.submissions, now_s)
+        else:
+            self._change(web, request)
+        web.fit()
+        self._needs(web)
+        self._tell(web, now_s, what)
+        self._fit_seats(web, now_s)
+        web.wants_room = True
+        self.agenda.scrape = self.agenda.scrape or self._has_counters(web)
+        return DONE
+
+    def _refuse(self, app: WebApp) -> Refused:
+        if app.name in self.cluster.jobs:
+            return "duplicate-name", f"there is a job {app.name!r} already; choose another name"
+        seat = app.seat(0, 0.0)
+        taken = self.cluster.names_taken(seat)
+        if taken:
+            return "duplicate-name", f"the adopted VM {taken!r} has the name of one of its VMs; choose another name"
+        if app.metrics_url and not _URL.fullmatch(app.metrics_url):
+            return "invalid-value", f"metrics_url is {app.metrics_url!r}, expected http://... or https://..."
+        misfit = misfit_of(app, self.cluster)
+        if misfit:
+            return "fits-no-node", misfit
+        lacking = no_template(app.template, self.cluster)
+        return ("unknown-template", lacking) if lacking else DONE
+
+    def _change(self, web: WebEntry, request: SubmitWeb) -> None:
+        if web.app.environment != request.app.environment:
+            self._needs(web)  # of the environment that it leaves
+        if web.app.flows != request.app.flows:
+            web.forget()
+        web.app, web.request = request.app, request.request
+        if not self._has_counters(web):
+            web.asked_s, web.scrape_error = None, ""
+
+    def _needs(self, web: WebEntry) -> None:
+        """Note that more or fewer instances are needed, or others."""
+        if web.app.environment:
+            self.agenda.coordinate.add(web.app.environment)
+        self.agenda.adjust = self.agenda.adjust or web.adjusts
+
+    def _tell(self, web: WebEntry, now_s: float, what: str) -> None:
+        self.agenda.dirty_web[web.app.name] = web
+        self.agenda.place = True
+        self.agenda.happened(now_s, what, web.app.name)
+
+    def remove(self, request: RemoveWeb, now_s: float) -> Refused:
+        """Stop every instance; the application is forgotten when the last one is gone."""
+        web = self.cluster.web.get(request.app)
+        if web is None:
+            return "unknown-web-app", unknown("web application", request.app, self.cluster.web)
+        if not web.removed:
+            web.removed = True
+            for seat in list(self.cluster.seats.get(request.app, {}).values()):
+                self._end(seat, now_s)
+            self.untidy.add(request.app)
+            self._needs(web)
+            self._tell(web, now_s, "web-removing")
+        return DONE
+
+    # --- seats ------------------------------------------------------------------------------------------------------
+
+    def _fit_seats(self, web: WebEntry, now_s: float) -> None:
+        """As many seats as there may be instances; those in use keep what their VM was made with."""
+        self.untidy.add(web.app.name)
+        seats = self._open_seats(web.app.name)
+        for index in self._free_indices(web.app, web.app.max_instances - len(seats)):
+            self._add(web.app.seat(index, max(0.0, now_s)), web, now_s)
+        for index, seat in seats.items():
+            self._renew(seat, web.app.seat(index, seat.job.submit_s))
+
+    def _open_seats(self, app: str) -> dict[int, JobEntry]:
+        return {index: seat for index, seat in sorted(self.cluster.seats.get(app, {}).items()) if not seat.over}
+
+    def _free_indices(self, app: WebApp, count: int) -> list[int]:
+        """The first numbers of which no VM is or may be anywhere."""
+        taken = self.cluster.seats.get(app.name, {})
+        found: list[int] = []
+        index = 0
+        while len(found) < count:
+            if index not in taken:
+                found.append(index)
+            index += 1
+        return found
+
+    def _add(self, job: Job, web: WebEntry, now_s: float) -> None:
+        """A seat of a name that was used before goes on counting: what is left of an earlier VM stays older."""
+        before = self.cluster.jobs.get(job.name)
+        self.deciding.submissions += 1
+        self.agenda.dirty_control = True
+        seat = JobEntry(job, web.request, self.deciding.submissions, now_s)
+        if before is not None:
+            seat.attempt, seat.revision = before.attempt, before.revision + 1
+        self.cluster.add_job(seat)
+        self.agenda.change(seat)
+
+    def _renew(self, seat: JobEntry, job: Job) -> None:
+        """Make a seat what the application says now, but for what its VM, if there may be one, was made with."""
+        if not (seat.phase is JobPhase.WAITING and seat.clear):
+            made = seat.job
+            stage = replace(job.stages[0], memory_mib=made.memory_mib)
+            job = replace(job, stages=(stage,), vcpus=made.vcpus, template=made.template)
+        if job == seat.job:
+            return
+        seat.job = job
+        for instance in seat.instances:
+            instance.memory_mib = job.memory_mib + self.cluster.vm_overhead_mib
+        seat.revision += 1
+        self.agenda.change(seat)
+
+    def _end(self, seat: JobEntry, now_s: float) -> None:
+        if seat.over:
+            return
+        if seat.phase is JobPhase.RUNNING:
+            self.agenda.happened(now_s, "web-instance-stopped", seat.job.name, "removed")
+        seat.phase, seat.finished_s, seat.released = JobPhase.CANCELLED, now_s, False
+        self.cluster.set_allotments(seat, ())
+        seat.revision += 1
+        self.agenda.change(seat)
+
+    def tidy(self, now_s: float) -> None:
+        """Forget applications that are gone, end seats too many that nothing runs in, bring the others up to date."""
+        for name in sorted(self.untidy):
+            web = self.cluster.web.get(name)
+            seats = self._open_seats(name)
+            if web is None or web.removed:
+                for seat in seats.values():  # of an application that the store does not know, if there are any
+                    self._end(seat, now_s)
+                self._forget(name, now_s)
+                continue
+            idle = [seat for seat in seats.values() if seat.phase is JobPhase.WAITING and seat.clear]
+            for seat in idle[::-1][: max(0, len(seats) - web.app.max_instances)]:
+                self._end(seat, now_s)
+            kept = [(seat, web.app.seat(index, seat.job.submit_s)) for index, seat in self._open_seats(name).items()]
+            for seat, job in kept:
+                self._renew(seat, job)
+            if len(kept) <= web.app.max_instances and all(seat.job == job for seat, job in kept):
+                self.untidy.discard(name)
+
+    def _forget(self, name: str, now_s: float) -> None:
+        if self.cluster.seats.get(name) or (name in self.cluster.web and not self.may_forget(name, now_s)):
+            return
+        self.untidy.discard(name)
+        self.cluster.seats.pop(name, None)
+        if self.cluster.web.pop(name, None) is not None:
+            self.agenda.dirty_web.pop(name, None)
+            self.agenda.removed_web.append(name)
+            self.agenda.happened(now_s, "web-removed", name)
+
+    def load(self, record: WebRecord) -> None:
+        """Take an application over from the store."""
+        web = WebEntry(record.app, record.request, record.order, record.accepted_s, record.removed)
+        web.windows.extend(record.windows)
+        web.wanted_instances = record.wanted_instances
+        web.health.replaced_s.extend(record.replaced_s)
+        web.health.least = record.least
+        web.fit()
+        web.estimates = estimates_of(web.app, web.windows)
+        self.cluster.web[record.app.name] = web
+
+    def loaded(self) -> None:
+        """Everything has been taken over."""
+        self.untidy = {*self.cluster.web, *self.cluster.seats}
+        self.agenda.scrape = self.has_counters()
+        self.agenda.adjust = any(web.adjusts for web in self.cluster.web.values())
+
+    # --- measured ---------------------------------------------------------------------------------------------------
+
+    def report(self, report: WebReport, now_s: float) -> None:
+        """What a balancer measured; what is not newer than the last says nothing."""
+        web = self.cluster.web[report.app]
+        if report.seq > web.seq:
+            web.seq, web.pushed_s = report.seq, now_s
+            self._measured(web, report.flows, now_s)
+
+    def scraped(self, answer: Scraped, now_s: float) -> None:
+        """What the counters of an application or of its balancer say, or why they could not be read."""
+        web = self.cluster.web.get(answer.app)
+        if web is None or not self._has_counters(web):
+            return
+        web.asked_s = None
+        before, web.scrape_error = web.scrape_error, answer.error
+        if bool(answer.error) is not bool(before):  # the alarm has the latest words
+            what = "web-not-measured" if answer.error else "web-measured-again"
+            self.agenda.happened(now_s, what, answer.app, answer.error)
+        if web.app.metrics_url and answer.flows:
+            self._measured(web, answer.flows, now_s)
+        elif answer.flows:
+            self._passed(web, answer.flows, now_s)
+
+    def has_counters(self) -> bool:
+        """Whether an application has counters to be read."""
+        return any(self._has_counters(web) and not web.removed for web in self.cluster.web.values())
+
+    def _has_counters(self, web: WebEntry) -> bool:
+        """Whether an application, or the balancer that serves it, has counters."""
+        return bool(web.app.metrics_url) or (self.settings.balancer.measures and web.app.serving is not None)
+
+    def scrapes(self, now_s: float) -> list[Effect]:
+        """Ask for the counters of every application that has some, unless an answer is still to come."""
+        effects: list[Effect] = []
+        for name, web in self.cluster.web.items():
+            waited_s = math.inf if web.asked_s is None else now_s - web.asked_s
+            if web.removed or not self._has_counters(web) or waited_s < SCRAPE_LOST_S:
+                continue
+            web.asked_s = now_s
+            if not web.app.metrics_url:
+                effects.append(Measure(name))
+                continue
+            percentiles = tuple((flow.name, flow.percentile) for flow in web.app.flows if flow.percentile > 0.0)
+            effects.append(Scrape(name, web.app.metrics_url, percentiles))
+        return effects
+
+    def _passed(self, web: WebEntry, flows: Iterable[FlowSample], now_s: float) -> None:
+        """What a balancer has measured of all requests: that of the only flow, where there is one and nobody else
+        measures it."""
+        whole = next((one for one in flows if one.flow == WHOLE and _is_possible(one)), None)
+        if whole is None:
+            return
+        web.passed.append(Sample(now_s, (whole,)))
+        if len(web.app.flows) == 1 and now_s - web.pushed_s > RECENT_S:
+            self._measured(web, (replace(whole, flow=web.app.flows[0].name),), now_s)
+
+    def _measured(self, web: WebEntry, flows: Iterable[FlowSample], now_s: float) -> None:
+        known = {flow.name for flow in web.app.flows}
+        sample = Sample(now_s, tuple(one for one in flows if one.flow in known and _is_possible(one)))
+        if not sample.flows:
+            return
+        web.samples.append(sample)
+        self._count_work(web)
+        for one in sample.flows:
+            web.open_served[one.flow] = web.open_served.get(one.flow, 0) + one.served
+        running = sum(seat.released for seat in self.cluster.seats.get(web.app.name, {}).values())
+        if web.close_window(now_s, running):
+            web.estimates = estimates_of(web.app, web.windows)
+            self.agenda.dirty_web[web.app.name] = web
+
+    def _count_work(self, web: WebEntry) -> None:
+        """Add what the instances have worked since last looked at; a new attempt counts from 0."""
+        seats = self.cluster.seats.get(web.app.name, {})
+        counted = {}
+        for seat in seats.values():
+            done = seat.done_mcycles
+            attempt, before = web.counted.get(seat.job.name, (0, 0.0))
+            web.open_mcycles += done - before if attempt == seat.attempt else done
+            counted[seat.job.name] = (seat.attempt, done)
+        web.counted = counted
+
+
+def _always(_app: str, _now_s: float) -> bool:
+    return True
+
+
+def _is_possible(sample: FlowSample) -> bool:
+    """Whether a sample can be of this world: sums of such stay within every bound."""
+    counts = (sample.offered, sample.served, sample.rejected, sample.queued)
+    times_s = (sample.window_s, sample.mean_s, sample.percentile_s)
+    return max(counts) <= COUNT_MAX and max(times_s) <= TIME_MAX_S and sample.window_s >= WINDOW_MIN_S
+
+
+def misfit_of(app: WebApp, cluster: Cluster) -> str:
+    """Why no node could ever hold an instance, or fewer than must run ("": they fit, or no node is known yet)."""
+    nodes = [node.inventory for node in cluster.nodes.values() if node.inventory is not None]
+    if not nodes:
+        return ""
+    seat = app.seat(0, 0.0)
+    able = [node for node in nodes if could_hold(seat, node, cluster.vm_overhead_mib)]
+    if not able:
+        return why_none(seat, nodes, cluster.vm_overhead_mib)
+    if len(able) < app.min_instances:
+        return f"{app.min_instances} instances must run, each on a node of its own, but only {len(able)} could hold one"
+    return ""
+
+
+def could_hold(job: Job, node: Node, vm_overhead_mib: float) -> bool:
+    """Whether a node, if it were empty, could hold an instance of a job."""
+    return (
+        node.usable_mib >= job.memory_mib + vm_overhead_mib
+        and set(job.needs) <= set(node.labels)
+        and job.speed_on_mhz(node) >= job.min_mhz
+        and (not job.rules.pin or node.name in job.rules.pin)
+        and node.name not in job.rules.forbid
+    )
+
+
+def why_none(job: Job, nodes: list[Node], vm_overhead_mib: float) -> str:
+    """Says what no node has."""
+    memory_mib = job.memory_mib + vm_overhead_mib
+    largest_mib, fastest_mhz = max(node.usable_mib for node in nodes), max(job.speed_on_mhz(n) for n in nodes)
+    pinned = f", to be on one of {sorted(job.rules.pin)}" if job.rules.pin else ""
+    return (
+        f"an instance needs {memory_mib:g} MiB, {job.min_mhz:g} MHz and labels {sorted(set(job.needs))}{pinned}; "
+        f"none of {len(nodes)} nodes has it all (most memory {largest_mib} MiB, most speed {fastest_mhz:g} MHz)"
+    )

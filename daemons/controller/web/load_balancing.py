@@ -1,0 +1,244 @@
+"""Which instances of web applications the load balancer is to serve: desired state, told again and again until it
+agrees. An instance is not stopped before it is drained, or has had the time for it."""
+
+from __future__ import annotations
+
+import math
+from binascii import crc32
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from daemons.controller.state.cluster import Cluster
+from daemons.controller.state.entries import JobEntry
+from daemons.controller.state.unit_of_work import Agenda
+from daemons.controller.web.balancer_table import note_address, place_of, table_of
+from daemons.models import overload
+from daemons.values.settings import BalancerSettings
+from shared.ports.effects import Backend, Balance, Balanced
+from shared.values.jobs import JobPhase
+from shared.values.web_app import Limits
+
+LOST_S = 120.0  # an answer that has not come by then will not
+WORDS_S = 10.0  # so long a new leader waits for a node to say where instances are reached of which it does not know
+RETELL_SLOTS = 20  # applications are told again in so many groups, one after the other
+EARLY_FRAC = 0.01  # of a period: a timer that was rounded is not early
+
+
+@dataclass(slots=True, eq=False)
+class Told:
+    """What the balancer knows of one application. `served`: by its last answer (None: since this controller leads there
+    was none). `asked`: what it was told last and has not answered, since `asked_s`. `leaving`: instances that are not
+    wanted any more, and since when; of those `drained` have no request left, and `freed` may be stopped. `failures`:
+    how often in a row it could not be told. `ending_s`: since when there is nothing of it but what the balancer knows.
+    `limits`: those that were told last."""
+
+    served: Balance | None = None
+    asked: Balance | None = None
+    asked_s: float = 0.0
+    limits: Limits = overload.UNKNOWN
+    due_s: float = math.inf
+    leaving: dict[str, float] = field(default_factory=dict)
+    drained: frozenset[str] = frozenset()
+    freed: set[str] = field(default_factory=set)
+    failures: int = 0
+    ending_s: float = math.inf
+
+    def knows(self, vm: str) -> bool:
+        """Whether the balancer serves the application by this instance, or may do so."""
+        tables = (self.served, self.asked)
+        return self.served is None or any(
+            backend.vm == vm for table in tables if table is not None for backend in table.backends
+        )
+
+
+class Balancing:
+    """Keeps the balancer's table up to date; with the driver `none` there is nobody to be told."""
+
+    def __init__(self, cluster: Cluster, agenda: Agenda, settings: BalancerSettings) -> None:
+        self.cluster, self.agenda, self.settings = cluster, agenda, settings
+        self.told: dict[str, Told] = {}
+        self._changed: set[str] = set()
+        self._words_until_s = -math.inf
+
+    def loaded(self, now_s: float) -> None:
+        """A new leader does not know what the balancer has been told: it tells everything once."""
+        self._words_until_s = now_s + WORDS_S
+        if self.settings.tells:
+            self._changed = {*self.cluster.web, *self.cluster.seats}
+
+    def note(self, entries: Iterable[JobEntry]) -> None:
+        """Instances among these may have come, moved or gone."""
+        if self.settings.tells:
+            self._changed.update(entry.job.app for entry in entries if entry.job.app)
+
+    def note_apps(self, apps: Iterable[str]) -> None:
+        """These may have been changed, measured or removed, or have instances under other addresses."""
+        if self.settings.tells:
+            self._changed.update(apps)
+
+    @property
+    def due(self) -> bool:
+        """Whether there may be something to tell."""
+        return bool(self._changed) and self.agenda.acting
+
+    def may_stop(self, entry: JobEntry, now_s: float) -> bool:
+        """Whether an instance that is not wanted may be stopped now; it is drained before where anyone can tell."""
+        if not (self.settings.tells and entry.job.app) or entry.phase is JobPhase.RUNNING:
+            return True
+        told = self.told.setdefault(entry.job.app, Told())
+        vm = entry.instances[0].vm
+        if not told.knows(vm) or vm in told.drained:
+            return True
+        if vm not in told.leaving:
+            told.leaving[vm] = now_s
+            self._changed.add(entry.job.app)
+        return now_s >= told.leaving[vm] + self.settings.drain_limit_s
+
+    def may_forget(self, app: str, now_s: float) -> bool:
+        """Whether an application of which nothing is left may be forgotten: the balancer has taken it out, or has had
+        the time for it."""
+        if not self.settings.tells:
+            return True
+        told = self.told.setdefault(app, Told())
+        told.ending_s = min(told.ending_s, now_s)
+        self._changed.add(app)
+        return told.served == Balance(app, ()) or now_s >= told.ending_s + LOST_S
+
+    # --- telling ----------------------------------------------------------------------------------------------------
+
+    def run(self, now_s: float) -> None:
+        """Tell what is to be told now: at most one call for each application is under way."""
+        if not self.agenda.acting:
+            return
+        self.wake(now_s)
+        changed, self._changed = self._changed, set()
+        for app in sorted(changed):
+            self._tell(app, now_s)
+
+    def wake(self, now_s: float) -> None:
+        """Look again at what is due."""
+        self._changed.update(app for app, told in self.told.items() if told.due_s <= now_s)
+
+    def next_due_s(self) -> float:
+        """When `run` has something to do although nothing changes (inf: never)."""
+        return min((told.due_s for told in self.told.values()), default=math.inf)
+
+    def _tell(self, app: str, now_s: float) -> None:
+        told = self.told.setdefault(app, Told())
+        wanted = self._wanted(app, told, now_s)
+        if wanted.serving is not None or wanted.backends:
+            told.ending_s = math.inf
+        waits = min(self._free(app, told, now_s), told.ending_s + LOST_S)
+        told.due_s = waits = waits if waits > now_s else math.inf
+        if told.asked is not None and now_s < told.asked_s + LOST_S:
+            told.due_s = min(waits, told.asked_s + LOST_S)
+            return
+        if now_s < self._words_until_s and any(map(self._is_to_be_said, wanted.backends)):
+            told.due_s = min(waits, self._words_until_s)
+            return
+        if told.failures and now_s < (again_s := self._again_s(told)):
+            told.due_s = min(waits, again_s)
+            return
+        undrained = any(backend.drain and backend.vm not in told.drained for backend in wanted.backends)
+        again_s = self._next_s(app, told, undrained)
+        if wanted == told.served and now_s < again_s:
+            if wanted.backends or app in self.cluster.web or self.cluster.seats.get(app):
+                told.due_s = min(waits, again_s)
+            else:
+                del self.told[app]
+            return
+        told.asked, told.asked_s = wanted, now_s
+        told.due_s = min(waits, now_s + LOST_S, self._next_s(app, told, undrained))
+        self.agenda.effects.append(wanted)
+
+    def _next_s(self, app: str, told: Told, undrained: bool) -> float:
+        """When it is told again though nothing has changed, sooner while an instance has requests left."""
+        retell_s = self._retell_s(app, told)
+        return min(retell_s, told.asked_s + self.settings.poll_s) if undrained else retell_s
+
+    def _retell_s(self, app: str, told: Told) -> float:
+        """When it is told again though nothing has changed: a balancer that has begun anew may know nothing. Each
+        application has a turn of its own within the period, so that they do not all come at one instant."""
+        period_s = self.settings.retell_s
+        if period_s <= 0.0:
+            return math.inf
+        turn_s = period_s * (crc32(app.encode()) % RETELL_SLOTS) / RETELL_SLOTS
+        wait_s = period_s - (told.asked_s - turn_s) % period_s
+        return told.asked_s + (wait_s if wait_s > EARLY_FRAC * period_s else wait_s + period_s)
+
+    def _again_s(self, told: Told) -> float:
+        wait_s = self.settings.retry_s * 2.0 ** min(told.failures - 1, 30)
+        return told.asked_s + min(self.settings.retry_max_s, wait_s)
+
+    def _free(self, app: str, told: Told, now_s: float) -> float:
+        """Have instances that are drained, or have had the time for it, stopped; returns when the next one will have
+        had it."""
+        due_s = math.inf
+        told.freed &= told.leaving.keys()
+        for seat in self.cluster.seats.get(app, {}).values():
+            vm = seat.instances[0].vm if seat.instances else ""
+            if vm not in told.leaving or vm in told.freed:
+                continue
+            late_s = told.leaving[vm] + self.settings.drain_limit_s
+            if now_s < late_s and vm not in told.drained:
+                due_s = min(due_s, late_s)
+            else:
+                told.freed.add(vm)
+                self.agenda.touch(seat)
+        return due_s
+
+    def _is_to_be_said(self, backend: Backend) -> bool:
+        """Whether its node will say soon where it is: without an address it would be taken out until then."""
+        return not backend.address and backend.node in self.cluster.untold
+
+    def _wanted(self, app: str, told: Told, now_s: float) -> Balance:
+        """Instances that run, and those that run still and are to be drained."""
+        found: list[tuple[JobEntry, str, bool]] = []
+        leaving: dict[str, float] = {}
+        for _, seat in sorted(self.cluster.seats.get(app, {}).items()):
+            instance = seat.instances[0] if seat.instances else None
+            place = place_of(self.cluster, instance) if instance is not None else ""
+            if instance is None or not place:
+                continue
+            if note_address(self.cluster, instance, place):
+                self.agenda.dirty_jobs[seat.job.name] = seat
+            if seat.phase is JobPhase.RUNNING:
+                if seat.released:
+                    found.append((seat, place, False))
+            elif told.knows(instance.vm):
+                leaving[instance.vm] = told.leaving.get(instance.vm, now_s)
+                found.append((seat, place, True))
+        told.leaving, told.drained = leaving, told.drained & leaving.keys()
+        table = table_of(self.cluster, app, found, told.limits)
+        told.limits = table.limits if table.serving is not None else told.limits
+        return table
+
+    # --- answers ----------------------------------------------------------------------------------------------------
+
+    def balanced(self, answer: Balanced, now_s: float) -> None:
+        """How it went. What comes too late, or was never asked for, says nothing."""
+        told = self.told.get(answer.app)
+        if told is None or told.asked is None:
+            return
+        asked, told.asked = told.asked, None
+        before = told.served, told.drained, told.failures
+        if answer.ok:
+            told.served = asked
+            told.drained = frozenset(answer.drained) & {backend.vm for backend in asked.backends if backend.drain}
+            self._error(answer.app, told, "", now_s)
+        else:
+            self._error(answer.app, told, answer.detail or "no reason was given", now_s)
+        same = (told.served, told.drained, told.failures) == before and bool(asked.backends)
+        # One that was told anew and has not changed, as nearly all are, is looked at when that is due again.
+        if not same or told.due_s > self._retell_s(answer.app, told):
+            self._changed.add(answer.app)
+
+    def _error(self, app: str, told: Told, error: str, now_s: float) -> None:
+        failed, told.failures = told.failures, told.failures + 1 if error else 0
+        web = self.cluster.web.get(app)
+        if web is not None:
+            since_s = web.unreachable[0] if web.unreachable is not None else now_s
+            web.unreachable = (since_s, error) if error else None
+            web.served = web.served if error else told.served
+        if bool(error) != bool(failed):
+            self.agenda.happened(now_s, "balancer-unreachable" if error else "balancer-reachable", app, error)

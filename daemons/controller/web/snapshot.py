@@ -1,0 +1,133 @@
+"""The columns of web applications and the constraints of workloads, for snapshots."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+
+from daemons.controller.state.cluster import Cluster
+from daemons.controller.state.entries import JobEntry
+from daemons.controller.state.web_app import WebEntry
+from shared.policy_api.snapshot import NO_FLOWS, NO_WEB, Floats, FlowColumns, Ints, WebColumns
+from shared.values.jobs import Constraint, ConstraintKind, Rules
+from shared.values.web_app import Flow, WebApp
+
+
+@dataclass(frozen=True, slots=True)
+class FlowNow:
+    """What is known of a flow now: arrivals a second, CPU work of a request in Mcycles, and where that comes from."""
+
+    rate_per_s: float
+    work_mcycles: float
+    profile: str
+
+
+def flow_now(web: WebEntry, flow: Flow) -> FlowNow:
+    """A flow as policies are to see it. Nothing is offered as long as nothing was measured.
+
+    Work that is neither declared nor estimated is taken to be as much as just meets the goal when all instances that
+    there may be run at full speed: the application asks for what they can take, until the profiler knows better.
+    """
+    measured = web.measured(flow)
+    rate_per_s = measured.offered_per_s if measured is not None else 0.0
+    if flow.work_mcycles is not None:
+        return FlowNow(rate_per_s, flow.work_mcycles, "declared")
+    known = web.estimates.get(flow.name)
+    if known is not None:
+        sure = f"±{100.0 * known.half_width_frac:.0f} %" if math.isfinite(known.half_width_frac) else "as an average"
+        return FlowNow(rate_per_s, known.work_mcycles, f"profiled {sure}, {known.windows} windows")
+    return FlowNow(rate_per_s, _cautious_mcycles(web.app, flow, rate_per_s), "unknown")
+
+
+def _cautious_mcycles(app: WebApp, flow: Flow, rate_per_s: float) -> float:
+    most_mhz = app.max_instances * app.max_mhz / len(app.flows)
+    if flow.throughput_per_s is not None:
+        return most_mhz / max(flow.throughput_per_s, rate_per_s)
+    goal_s = flow.mean_s if flow.mean_s is not None else flow.percentile_s
+    assert goal_s is not None
+    spare_s = max(goal_s - flow.t_min_s, 0.01 * goal_s)
+    return most_mhz * spare_s / (1.0 + rate_per_s * spare_s)
+
+
+def web_columns(apps: list[WebEntry], at_cycle: bool = True) -> WebColumns:
+    """One row per application that is not being removed."""
+    if not apps:
+        return NO_WEB
+    sizes = [web.sizes(at_cycle) for web in apps]
+    return WebColumns(
+        tuple(web.app.name for web in apps),
+        _ints([least for least, _ in sizes]),
+        _ints([most for _, most in sizes]),
+        _floats([web.app.max_instances * web.app.max_mhz for web in apps]),
+        _floats([web.app.importance for web in apps]),
+    )
+
+
+def flow_columns(apps: list[WebEntry]) -> FlowColumns:
+    """One row per flow. The load of each is that of all flows of its application: they share its CPU."""
+    if not apps:
+        return NO_FLOWS
+    rows = [(row, flow, flow_now(web, flow)) for row, web in enumerate(apps) for flow in web.app.flows]
+    loads = _floats([0.0] * len(apps))
+    for row, _, now in rows:
+        loads[row] += now.rate_per_s * now.work_mcycles
+    flows = [flow for _, flow, _ in rows]
+    work = _floats([now.work_mcycles for _, _, now in rows])
+    app = _ints([row for row, _, _ in rows])
+    return FlowColumns(
+        tuple(flow.name for flow in flows),
+        app,
+        _floats([_goal(flow) for flow in flows]),
+        _floats([flow.percentile for flow in flows]),
+        np.array([flow.throughput_per_s is not None for flow in flows], dtype=np.bool_),
+        tuple(flow.model for flow in flows),
+        _floats([flow.t_min_s for flow in flows]),
+        work,
+        loads[app],
+        _floats([now.rate_per_s for _, _, now in rows]),
+        work.copy(),
+    )
+
+
+def _goal(flow: Flow) -> float:
+    return next(goal for goal in (flow.mean_s, flow.percentile_s, flow.throughput_per_s) if goal is not None)
+
+
+def constraints_of(jobs: Iterable[JobEntry], apps: Iterable[WebEntry]) -> tuple[Constraint, ...]:
+    """The demands of all workloads on where they run: one for each that is pinned, kept off or kept, one per group."""
+    found: list[Constraint] = []
+    groups: dict[tuple[ConstraintKind, str], list[str]] = {}
+    ruled = [(entry.job.name, entry.job.rules) for entry in jobs if not entry.job.app]
+    for name, rules in [*ruled, *((web.app.name, web.app.rules) for web in apps)]:
+        if rules == _FREE:
+            continue
+        if rules.pin:
+            found.append(Constraint(ConstraintKind.PIN, (name,), rules.pin))
+        if rules.forbid:
+            found.append(Constraint(ConstraintKind.FORBID, (name,), rules.forbid))
+        if rules.keep:
+            found.append(Constraint(ConstraintKind.KEEP, (name,)))
+        for kind, group in ((ConstraintKind.TOGETHER, rules.together), (ConstraintKind.APART, rules.apart)):
+            if group:
+                groups.setdefault((kind, group), []).append(name)
+    found += [Constraint(kind, tuple(members)) for (kind, _), members in groups.items()]
+    return tuple(found)
+
+
+_FREE = Rules()
+
+
+def running_apps(cluster: Cluster) -> list[WebEntry]:
+    """The applications that are not being removed, in the order of their submission."""
+    return sorted((web for web in cluster.web.values() if not web.removed), key=lambda web: web.order)
+
+
+def _floats(values: list[float]) -> Floats:
+    return np.array(values, dtype=np.float64)
+
+
+def _ints(values: list[int]) -> Ints:
+    return np.array(values, dtype=np.int64)

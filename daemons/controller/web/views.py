@@ -1,0 +1,159 @@
+"""Views of web applications: what was asked for, what was measured, and where their instances are."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from typing import Any
+
+from daemons.controller.decide.cycle import Deciding
+from daemons.controller.state.cluster import Cluster
+from daemons.controller.state.entries import JobEntry, NodeEntry
+from daemons.controller.state.queries import failure_view, newest_copy
+from daemons.controller.state.usage import used_mhz
+from daemons.controller.state.web_app import WebEntry, flow_utility, utility_of
+from daemons.controller.web.snapshot import flow_now
+from daemons.decision.gains import columns_of
+from daemons.values.view_format import Row, age_since
+from shared.values.jobs import JobPhase
+from shared.values.web_app import Flow, Limits
+
+
+def app_row(cluster: Cluster, web: WebEntry, now_s: float) -> Row:
+    """A web application in the list of all."""
+    app = web.app
+    seats = _wanted(cluster, app.name)
+    allotments = [allotment for seat in seats for allotment in seat.allotments]
+    return {
+        "name": app.name,
+        "removed": web.removed,
+        "importance": app.importance,
+        "min_instances": app.min_instances,
+        "max_instances": app.max_instances,
+        "environment": app.environment,
+        "wanted_instances": web.wanted_instances,
+        "instances": len(seats),
+        "running": sum(seat.released for seat in seats),
+        "nodes": [allotment.node for allotment in allotments],
+        "cpu_mhz": math.fsum(allotment.cpu_mhz for allotment in allotments),
+        "used_mhz": web.used_mhz,
+        "utility": utility_of(web),
+        "profile": "; ".join(dict.fromkeys(flow_now(web, flow).profile for flow in app.flows)),
+        "measured_age_s": age_since(web.measured_at_s, now_s),
+        "accepted_at_s": web.accepted_s,
+    }
+
+
+def _wanted(cluster: Cluster, app: str) -> list[JobEntry]:
+    seats = cluster.seats.get(app, {})
+    return [seat for _, seat in sorted(seats.items()) if seat.phase is JobPhase.RUNNING]
+
+
+def app_details(cluster: Cluster, deciding: Deciding, web: WebEntry, now_s: float) -> Row:
+    """A web application with all that is known of it."""
+    seats = cluster.seats.get(web.app.name, {})
+    return app_row(cluster, web, now_s) | {
+        "spec": plain(asdict(web.app)),
+        "flows": [_flow(web, flow) for flow in web.app.flows],
+        "seats": [_seat(cluster, web, seat, now_s) for _, seat in sorted(seats.items())],
+        "traffic": asdict(traffic) if (traffic := web.traffic) is not None else None,
+        "limits": _limits(web),
+        "outlook": _outlook(deciding, web.app.name),
+        "scrape_error": web.scrape_error,
+        "balancer_error": web.unreachable[1] if web.unreachable is not None else "",
+        "request": web.request,
+    }
+
+
+def _flow(web: WebEntry, flow: Flow) -> Row:
+    now, measured = flow_now(web, flow), web.measured(flow)
+    return {
+        "name": flow.name,
+        "mean_goal_s": flow.mean_s,
+        "percentile": flow.percentile,
+        "percentile_goal_s": flow.percentile_s,
+        "throughput_goal_per_s": flow.throughput_per_s,
+        "utility": flow_utility(flow, measured) if measured is not None else None,
+        "measured": asdict(measured) if measured is not None else None,
+        "rate_per_s": now.rate_per_s,
+        "work_mcycles": now.work_mcycles,
+        "profile": now.profile,
+    }
+
+
+def _limits(web: WebEntry) -> Row | None:
+    """What the balancer was told to let in: of the application where it says, else of the model; None: neither."""
+    serving = web.app.serving
+    if serving is None:
+        return None
+    told = web.served.limits if web.served is not None else Limits()
+    return {
+        "instance_max": told.instance_max if serving.instance_max is None else serving.instance_max,
+        "queue_max": told.queue_max if serving.queue_max is None else serving.queue_max,
+        "queue_limit_s": serving.queue_limit_s,
+    }
+
+
+def _rotation(web: WebEntry, vm: str) -> str | None:
+    """Whether the balancer sends requests to an instance, by its last answer; None: there was none."""
+    if web.served is None:
+        return None
+    found = next((backend for backend in web.served.backends if backend.vm == vm), None)
+    if found is None:
+        return "out"
+    return "draining" if found.drain else "in"
+
+
+def _seat(cluster: Cluster, web: WebEntry, seat: JobEntry, now_s: float) -> Row:
+    copies = [newest_copy(cluster, instance) for instance in seat.instances]
+    newest = copies[0] if copies else None
+    return {
+        "vm": seat.job.name,
+        "phase": seat.phase.value,
+        "released": seat.released,
+        "wanted_node": seat.allotments[0].node if seat.allotments else "",
+        "cpu_mhz": seat.allotments[0].cpu_mhz if seat.allotments else 0.0,
+        "node": newest[0].name if newest is not None else "",
+        "state": newest[1].state.value if newest is not None else "absent",
+        "address": newest[1].address if newest is not None else "",
+        "rotation": _rotation(web, seat.job.name),
+        "used_mhz": used_mhz(newest[0], seat.job.name) if newest is not None else None,
+        "attempt": seat.attempt,
+        "failures": seat.failures,
+        "back_off_until_s": seat.not_before_s if seat.not_before_s > now_s else None,
+        "last_failure": failure_view(seat.instances[0]) if seat.instances else None,
+        "health": _health(seat.job.name, newest[0]) if newest is not None else None,
+    }
+
+
+def _health(vm: str, node: NodeEntry) -> Row | None:
+    """What the application monitor of its node last said of an instance, None: nothing."""
+    rows = node.last.health if node.last is not None else ()
+    found = next((row for row in rows if row.vm == vm), None)
+    if found is None:
+        return None
+    told = {"healthy": found.healthy, "since_s": found.since_s, "detail": found.detail, "probes": found.probes}
+    return {"node": node.name} | told
+
+
+def _outlook(deciding: Deciding, app: str) -> Row | None:
+    """What the last decision that predicted something says of the application."""
+    for record in deciding.history:
+        gains = columns_of(record.gains)
+        if len(gains):
+            if app not in gains.names:
+                return None
+            gain = gains[gains.names.index(app)]
+            figures = {"now": gain.now, "predicted": gain.predicted, "best": gain.best, "measured": gain.measured}
+            return {"decision": record.number, "decided_at_s": record.at_s, **figures}
+    return None
+
+
+def plain(value: Any) -> Any:
+    """The same with lists in place of tuples, as it comes out of a message."""
+    if isinstance(value, Mapping):
+        return {key: plain(item) for key, item in value.items()}
+    if isinstance(value, Sequence) and not isinstance(value, str):
+        return [plain(item) for item in value]
+    return value

@@ -1,0 +1,34 @@
+"""What can lie on a shelf: its name, how it is computed, how much it holds."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import fields
+from typing import Any
+
+import numpy as np
+
+from daemons.models.deadline.breaches import BreachSpec, BreachTable
+from daemons.models.deadline.rules import SizeTable, TableSpec
+from daemons.models.deadline.tables import build
+
+FORMAT = 1  # goes up when the same inputs make another table, or it is written otherwise
+Spec = TableSpec | BreachSpec
+Table = SizeTable | BreachTable
+
+
+def name_of(spec: Spec) -> str:
+    """A file name for what a table depends on."""
+    words = [spec.digest()] if isinstance(spec, BreachSpec) else [spec.method, str(spec.guarded), spec.problem.digest()]
+    return hashlib.sha256(" ".join([str(FORMAT), type(spec).__name__, *words]).encode()).hexdigest()
+
+
+def made(spec: Spec) -> Table:
+    """The table. Raises `InvalidValue` for what has none."""
+    return spec.build() if isinstance(spec, BreachSpec) else build(spec)
+
+
+def size_bytes(table: Any) -> int:
+    """What a table takes in memory, nearly."""
+    values = (getattr(table, field.name) for field in fields(table))
+    return 1000 + sum(value.nbytes for value in values if isinstance(value, np.ndarray))

@@ -1,0 +1,111 @@
+"""A load as a user writes it (examples/load.toml): when jobs arrive, how long they take and what they are."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any, ClassVar
+
+import numpy as np
+
+from daemons.manifests.job import Amount, Group, JobName, Mib, NoQueue, Speed
+from daemons.models.load import DrawnJobs, draw_jobs
+from shared.base.errors import InvalidInput, InvalidValue, Problem
+from shared.config import toml
+from shared.config.toml import Range
+from shared.values.jobs import Job, Stage
+
+NAME_DIGITS = 6
+
+Seconds = Annotated[float, Range(0.001, 1e9)]
+
+
+class Distribution(StrEnum):
+    """How service times differ from each other."""
+
+    EXPONENTIAL = "exponential"
+    FIXED = "fixed"
+
+
+@dataclass(frozen=True, slots=True)
+class ArrivalsTable:
+    """A Poisson process whose mean time between arrivals is mean_s x a(x) at x seconds after the begin, with
+    a(x) = c0 + c1 x + c2 x^2 and so on; it ends after `duration_s`."""
+
+    mean_s: Seconds
+    duration_s: Seconds
+    profile: tuple[float, ...] = (1.0,)
+
+
+@dataclass(frozen=True, slots=True)
+class ServiceTable:
+    """How long a job takes at its full speed."""
+
+    mean_s: Seconds
+    distribution: Distribution = Distribution.EXPONENTIAL
+
+
+@dataclass(frozen=True, slots=True)
+class JobTable:
+    """What every job is. `name` begins the names, which go on with the seed and a number."""
+
+    max_mhz: Speed
+    name: JobName = "load"
+    queue: Group = ""
+    environment: Group = ""
+    class_: Group = ""
+    min_mhz: Amount = 0.0
+    memory_mib: Mib = 0
+    vcpus: Annotated[int, Range(1, 4096)] = 1
+    checkpoint_mcycles: Amount = 0.0
+    template: Annotated[str, toml.Form(r"[^\0]{0,4096}", "at most 4096 characters")] = ""
+
+
+@dataclass(frozen=True, slots=True)
+class LoadFile:
+    """A file for `trimtab load`."""
+
+    arrivals: ArrivalsTable
+    service: ServiceTable
+    job: JobTable
+
+    RULES: ClassVar[tuple[Any, ...]] = (NoQueue("job.queue", "job.environment"),)
+
+
+def read_load(path: Path) -> LoadFile:
+    """The load in a TOML file. Raises `InvalidInput` with one problem for each thing that is wrong."""
+    return toml.load(path, LoadFile)
+
+
+def draw(load: LoadFile, seed: int, where: str) -> DrawnJobs:
+    """The jobs of a seed, the same for the same seed. Raises `InvalidInput` for a profile that cannot be."""
+    arrivals, service = load.arrivals, load.service
+    try:
+        return draw_jobs(
+            arrivals.mean_s,
+            arrivals.profile,
+            arrivals.duration_s,
+            service.mean_s,
+            service.distribution is Distribution.EXPONENTIAL,
+            np.random.default_rng(seed),
+        )
+    except InvalidValue as error:
+        raise InvalidInput(Problem(f"{where}: {error.field}", f"is {error.got!r}", error.expected)) from error
+
+
+def job_of(load: LoadFile, seed: int, number: int, service_s: float, now_s: float, name: str = "") -> Job:
+    """Job `number` (from 0) of a load, submitted at `now_s`."""
+    table = load.job
+    stage = Stage(service_s * table.max_mhz, table.max_mhz, table.min_mhz, table.memory_mib)
+    return Job(
+        f"{name or table.name}-{seed}-{number:0{NAME_DIGITS}d}",
+        (stage,),
+        submit_s=now_s,
+        vcpus=table.vcpus,
+        checkpoint_mcycles=table.checkpoint_mcycles,
+        template=table.template,
+        job_class=table.class_,
+        queue=table.queue,
+        environment=table.environment,
+    )

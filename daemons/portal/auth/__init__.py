@@ -1,0 +1,2 @@
+"""Accounts, passwords, second factors, sessions, and what wrong tries cost. Imported by the pages and the
+application."""

@@ -1,0 +1,127 @@
+"""What the pages say of workloads in words: what is wrong with a job, why it waits, which are worst off. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import quote
+
+from daemons.portal.present.formatting import moment, span
+
+Row = Mapping[str, Any]
+
+OVER = ("completed", "cancelled", "forgotten")
+WORST = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Workload:
+    """A job or web application as the first page lists it. utility: 1 best, 0 exactly on goal; end_s: when it is
+    predicted to be complete; each None where that is not known. trouble: what is wrong with it, in words."""
+
+    kind: str
+    name: str
+    phase: str
+    utility: float | None
+    goal_s: float | None
+    end_s: float | None
+    trouble: str
+
+    @property
+    def url(self) -> str:
+        """Its page."""
+        return job_url(self.name) if self.kind == "job" else app_url(self.name)
+
+    @property
+    def late_s(self) -> float | None:
+        """Seconds by which its end is predicted after its goal, negative before it."""
+        return None if self.goal_s is None or self.end_s is None else self.end_s - self.goal_s
+
+
+def job_url(name: str) -> str:
+    """The page of a job."""
+    return f"/workloads/jobs/{quote(name, safe='')}"
+
+
+def app_url(name: str) -> str:
+    """The page of a web application."""
+    return f"/workloads/web/{quote(name, safe='')}"
+
+
+def gain_of(plan: Row | None, name: str) -> Row | None:
+    """What the last decision predicts of a workload, None where it does not."""
+    decision = (plan or {}).get("decision") or {}
+    return next((gain for gain in decision.get("gains", ()) if gain["workload"] == name), None)
+
+
+def end_s(row: Row) -> float | None:
+    """When a job is predicted to end; of one that is over, when it ended. None: nobody can say."""
+    found: float | None = row["predicted_end_at_s"] if row["finished_at_s"] is None else row["finished_at_s"]
+    return found
+
+
+def job_troubles(row: Row) -> list[str]:
+    """What is wrong with a job, in words."""
+    said = []
+    if row["stalled"]:
+        said.append("it makes no progress")
+    if row["blocked"]:
+        said.append("what was decided for it finds no room")
+    if row["hands_off"]:
+        said.append(hands_off_words(row["hands_off"]))
+    if row["failures"]:
+        said.append(f"{row['failures']} failed starts in a row")
+    return said
+
+
+def hands_off_words(hold: Row) -> str:
+    """What somebody else did to a VM, and until when its workload is left alone."""
+    until = f" until {moment(hold['until_s'])}" if hold["until_s"] is not None else ""
+    did = str(hold["what"]).removesuffix("-by-other").replace("-", " ")
+    return f"somebody else {did} its VM {hold['vm']}; it is left alone{until}: {hold['detail']}"
+
+
+def waits(row: Row) -> list[str]:
+    """Why a job does not run, each reason in words; none for one that runs or is over."""
+    if row["phase"] not in ("waiting", "suspended"):
+        return []
+    said = ["An operator holds it: it goes on when somebody resumes it."] if row["held"] else []
+    if row["waits_for"]:
+        said.append(str(row["waits_for"]["text"]))
+    if row["back_off_until_s"] is not None:
+        said.append(f"Not before {moment(row['back_off_until_s'])}.")
+    return said or ["For the next decision."]
+
+
+def goal_words(goal_s: float | None, end: float | None) -> str:
+    """A goal against the predicted end."""
+    if goal_s is None:
+        return "best effort: it has no goal"
+    if end is None:
+        return "when it will be complete is not known"
+    late_s = end - goal_s
+    return f"{span(late_s)} after its goal" if late_s > 0.0 else f"{span(-late_s)} before its goal"
+
+
+def worst(jobs: Iterable[Row], apps: Iterable[Row], at_s: float, count: int = WORST) -> list[Workload]:
+    """The workloads that are worst off at `at_s`: by utility, those in trouble before others of the same."""
+    found = [_job(row, at_s) for row in jobs if row["phase"] not in OVER]
+    found += [_app(row) for row in apps if not row["removed"]]
+    told = [one for one in found if one.utility is not None or one.trouble]
+    told.sort(key=lambda one: (0.0 if one.utility is None else one.utility, not one.trouble, one.name))
+    return told[:count]
+
+
+def _job(row: Row, at_s: float) -> Workload:
+    said = job_troubles(row)
+    if row["utility"] is None and row["goal_at_s"] is not None and row["goal_at_s"] < at_s:
+        said.append("its goal has passed")
+    return Workload("job", row["name"], row["phase"], row["utility"], row["goal_at_s"], end_s(row), "; ".join(said))
+
+
+def _app(row: Row) -> Workload:
+    few = row["running"] < row["min_instances"]
+    trouble = f"{row['running']} instances run, at least {row['min_instances']} are wanted" if few else ""
+    phase = "running" if row["running"] else "waiting"
+    return Workload("web", row["name"], phase, row["utility"], None, None, trouble)

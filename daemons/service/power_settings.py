@@ -1,0 +1,49 @@
+"""How nodes leave power and come back, as it is configured, turned into what the controller's core is told."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from daemons.config.controller import ControllerConfig, PowerDraw
+from daemons.values.settings import Draw, PowerSettings
+from shared.base.errors import InvalidInput, Problem
+from shared.ports.controller import PowerDriver
+from shared.runtime import startup
+from shared.values.nodes import PowerOperation
+
+
+def power_settings(config: ControllerConfig, driver: PowerDriver | None) -> PowerSettings:
+    """How nodes leave power and come back. Never those of the controller and, as far as its address tells, the
+    broker. Nodes go to sleep through their agents where the driver can only wake them."""
+    keys, address = config.power, startup.broker_host(config.bus.url)
+    does = frozenset(driver.does) if driver is not None else frozenset()
+    return PowerSettings(
+        driver=driver.name if driver is not None else "none",
+        does=does,
+        through_agents=PowerOperation.WAKE in does and PowerOperation.SLEEP not in does,
+        sleep=keys.sleep,
+        needs_mac=driver is not None and driver.name == "wake-on-lan",
+        standby_s=keys.standby_s,
+        deploy_s=keys.deploy_s,
+        remove_s=keys.remove_s,
+        wake_limit_s=keys.wake_limit_s,
+        drain_limit_s=keys.drain_limit_s,
+        keep_nodes=keys.keep_nodes,
+        never=frozenset((*keys.never, startup.host_name(), address, address.split(".", 1)[0])) - {""},
+        wakes_per_minute=keys.wakes_per_minute,
+        sleeps_per_minute=keys.sleeps_per_minute,
+        wake_test_days=keys.wake_test_days,
+        draws=draws_of(keys.draw),
+    )
+
+
+def draws_of(tables: Mapping[str, PowerDraw]) -> dict[str, Draw]:
+    """What nodes draw; where there is a curve, its ends without load and at full CPU."""
+    short = [name for name, table in tables.items() if len(table.curve_w) == 1]
+    if short:
+        raise InvalidInput(*(Problem(f"power.draw.{name}.curve_w", "has one figure", "two at least") for name in short))
+    draws = {}
+    for name, table in tables.items():
+        curve_w = table.curve_w or (table.idle_w, table.peak_w)
+        draws[name] = Draw(curve_w[0], curve_w[-1], table.off_w, table.curve_w)
+    return draws

@@ -1,0 +1,94 @@
+"""How files of users are read: regular files alone, and never more of them than is said.
+
+A device, a pipe, a socket and a folder are refused without waiting for them; what is packed with gzip counts as it is
+when unpacked. Everything that is wrong becomes `InvalidInput`, which names the file and, where there is one, the line.
+"""
+
+from __future__ import annotations
+
+import gzip
+import io
+import os
+import stat
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO
+
+from shared.base.errors import InvalidInput, Problem
+
+LINE_BYTES_MAX = 1 << 16
+LINES_MAX = 1_000_000
+_GZIP_MAGIC = b"\x1f\x8b"
+
+
+@contextmanager
+def opened(path: Path, expected: str, unpack: bool = False) -> Iterator[IO[bytes]]:
+    """A file for reading from its begin, and with `unpack` what it holds packed. Raises `InvalidInput` with what was
+    `expected`, also for what goes wrong while it is read."""
+    try:
+        with _regular(path, expected) as file:
+            packed = unpack and file.read(len(_GZIP_MAGIC)) == _GZIP_MAGIC
+            file.seek(0)
+            if packed:
+                with io.BufferedReader(gzip.GzipFile(fileobj=file)) as unpacked:
+                    yield unpacked
+            else:
+                yield file
+    except (gzip.BadGzipFile, EOFError, zlib.error) as error:
+        raise InvalidInput(Problem(str(path), f"broken gzip data: {error}", expected)) from error
+    except OSError as error:
+        raise InvalidInput(Problem(str(path), error.strerror or str(error), expected)) from error
+
+
+def _regular(path: Path, expected: str) -> IO[bytes]:
+    """The open file. A pipe is not waited for: it is looked at before it is read."""
+    try:
+        handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
+    except ValueError as error:  # a null byte
+        raise InvalidInput(Problem(repr(str(path)), str(error), expected)) from error
+    mode = os.fstat(handle).st_mode
+    if not stat.S_ISREG(mode):
+        os.close(handle)
+        what = "is a directory" if stat.S_ISDIR(mode) else "is not a regular file"
+        raise InvalidInput(Problem(str(path), what, expected))
+    return os.fdopen(handle, "rb")
+
+
+def read_bytes(path: Path, expected: str, bytes_max: int) -> bytes:
+    """All of a file. Raises `InvalidInput`."""
+    with opened(path, expected) as file:
+        content = file.read(bytes_max + 1)
+    if len(content) > bytes_max:
+        raise InvalidInput(Problem(str(path), "too large", f"at most {bytes_max} bytes"))
+    return content
+
+
+def read_lines(
+    path: Path,
+    expected: str,
+    bytes_max: int,
+    *,
+    lines_max: int = LINES_MAX,
+    encoding: str = "utf-8",
+) -> Iterator[str]:
+    """The lines of a text, plain or gzip, with their ends, one after another; a byte order mark is left out. Raises
+    `InvalidInput`: for a line of more than LINE_BYTES_MAX bytes, too many of them, and what is not in the encoding."""
+    size = 0
+    with opened(path, expected, unpack=True) as file:
+        number = 0
+        while line := file.readline(LINE_BYTES_MAX + 1):
+            number += 1
+            size += len(line)
+            if number > lines_max:
+                raise InvalidInput(Problem(str(path), "too many lines", f"at most {lines_max:,}"))
+            if len(line) > LINE_BYTES_MAX:
+                raise InvalidInput(Problem(f"{path}:{number}", "too long a line", f"at most {LINE_BYTES_MAX:,} bytes"))
+            if size > bytes_max:
+                raise InvalidInput(Problem(str(path), "too large", f"at most {bytes_max} bytes unpacked"))
+            try:
+                text = line.decode(encoding)
+            except UnicodeDecodeError as error:
+                raise InvalidInput(Problem(f"{path}:{number}", "not UTF-8", expected)) from error
+            yield text.removeprefix("\ufeff") if number == 1 else text

@@ -1,0 +1,2 @@
+"""RabbitMQ behind `shared.ports.bus.Bus`: `bus.RabbitBus`; the only package that imports pika. Imported by start-
+up."""

@@ -1,0 +1,81 @@
+"""What the configuration files of all daemons have in common: kinds of values with their ranges, the broker, metrics,
+logs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Annotated
+
+from shared.config.broker_url import Tls
+from shared.config.toml import Form, Range
+
+Period = Annotated[float, Range(0.1, 86_400)]
+Duration = Annotated[float, Range(1, 604_800)]
+Days = Annotated[float, Range(0, 36_500)]
+Count = Annotated[int, Range(1, 100_000)]
+Quota = Annotated[int, Range(0, 1_000_000)]
+Mib = Annotated[int, Range(0, 1 << 30)]
+Hour = Annotated[str, Form(r"([01][0-9]|2[0-3]):[0-5][0-9]", "a local time of day, HH:MM")]
+Zone = Annotated[str, Form(r"[A-Za-z][A-Za-z0-9_+/-]{0,63}", "a time zone such as Europe/Berlin or UTC")]
+Watts = Annotated[float, Range(0, 1_000_000)]
+Money = Annotated[float, Range(0, 1e12)]
+Command = tuple[Annotated[str, Form(r"[^\0]{1,4096}", "a program or an argument")], ...]
+Name = Annotated[
+    str, Form(r"([A-Za-z0-9_][A-Za-z0-9_-]{0,127})?", "at most 128 ASCII letters, digits, '-' or '_', the first no '-'")
+]
+Registered = Annotated[str, Form(r"[A-Za-z0-9_.-]{1,128}", "a registered name: letters, digits, '-', '_' or '.'")]
+Url = Annotated[str, Form(r"(amqps?://\S+)?", "a URL amqp://... or amqps://..., or nothing", secret=True)]
+StoreUrl = Annotated[
+    str, Form(r"(sqlite|postgresql(\+\w+)?)://\S+", "a URL sqlite:///... or postgresql://...", secret=True)
+]
+Listen = Annotated[
+    str,
+    Form(r"((\[[0-9A-Fa-f:.]{2,45}\]|[A-Za-z0-9.-]{1,253}):[0-9]{1,5})?", "HOST:PORT, [IPv6]:PORT, or nothing"),
+]
+FilePath = Annotated[str, Form(r"/[^\0]+", "an absolute path")]
+SecretFile = Annotated[
+    str, Form(r"(~?/[^\0]+|credential:[A-Za-z0-9_.-]{1,128})?", "an absolute path, ~/PATH, credential:NAME, or nothing")
+]
+
+
+class LogLevel(StrEnum):
+    """The least serious events that are logged."""
+
+    DEBUG = "debug"
+    INFO = "info"
+    WARNING = "warning"
+    ERROR = "error"
+
+
+class LogFormat(StrEnum):
+    """One JSON object or one line for people per event."""
+
+    JSON = "json"
+    CONSOLE = "console"
+
+
+@dataclass(frozen=True, slots=True)
+class Bus:
+    """The broker, and how `amqps://` is verified. The URL may hold a password and is shown nowhere; `password_file`:
+    where the password is instead (see `shared.base.secrets`). `plain`: `amqp://` may lead to another machine."""
+
+    url: Url = field(default="", repr=False)
+    password_file: SecretFile = ""
+    plain: bool = False
+    tls: Tls = field(default_factory=Tls)
+
+
+@dataclass(frozen=True, slots=True)
+class Metrics:
+    """Where metrics are served over HTTP (empty: nowhere). There are no accounts: who reaches it reads it."""
+
+    listen: Listen = "127.0.0.1:9460"
+
+
+@dataclass(frozen=True, slots=True)
+class Log:
+    """What is logged and how; always to standard error."""
+
+    level: LogLevel = LogLevel.INFO
+    format: LogFormat = LogFormat.JSON

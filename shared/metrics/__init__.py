@@ -1,0 +1,1 @@
+"""What a process counts, and how it is served to Prometheus. Imported by the processes."""

@@ -1,0 +1,227 @@
+"""What a process counts and measures of itself, as values: no library, no network, no clock.
+
+A `Metric` is declared once, beside what it is about; `Book` counts, `Scrape` takes readings.
+`shared.metrics.exposition` puts both into the text format of Prometheus.
+"""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from threading import Lock
+
+from shared.base.errors import InvalidValue
+
+SERIES_MAX = 256  # of one metric; beyond it what is new is left out and told by DROPPED
+LABEL_LENGTH_MAX = 128
+NAME = re.compile(r"trimtab_[a-z][a-z0-9]*(_[a-z0-9]+)*")
+LABEL = re.compile(r"[a-z][a-z0-9]*(_[a-z0-9]+)*")
+
+Labels = tuple[str, ...]
+
+
+class Kind(StrEnum):
+    """How a metric behaves."""
+
+    COUNTER = "counter"  # only rises, but for a new process
+    GAUGE = "gauge"
+    HISTOGRAM = "histogram"
+    INFO = "info"  # 1, with facts as labels
+
+
+@dataclass(frozen=True, slots=True)
+class Metric:
+    """A family of series. `unit`: what its values are in, by the conventions of Prometheus a base unit, which ends its
+    name (before `_total`) where it is one of UNITS. `labels`: names; `buckets`: upper bounds of a histogram, rising.
+    `series_max`: how many of its series are told at most. Raises `InvalidValue`."""
+
+    name: str
+    kind: Kind
+    unit: str
+    help: str
+    labels: Labels = ()
+    buckets: tuple[float, ...] = ()
+    series_max: int = SERIES_MAX
+
+    def __post_init__(self) -> None:
+        if not NAME.fullmatch(self.name):
+            raise InvalidValue("name", self.name, "trimtab_ and words in lower case")
+        for suffix, kind in (("_total", Kind.COUNTER), ("_info", Kind.INFO)):
+            if self.name.endswith(suffix) is not (self.kind is kind):
+                raise InvalidValue("name", self.name, f"ending in {suffix} for kind {kind.value} alone")
+        stem = self.name.removesuffix("_total")
+        if self.unit in UNITS and not stem.endswith(f"_{self.unit}"):
+            raise InvalidValue("name", self.name, f"its unit {self.unit} at its end")
+        wrong = [label for label in self.labels if not LABEL.fullmatch(label) or label in ("le", "quantile")]
+        if wrong:
+            raise InvalidValue("labels", wrong[0], "words in lower case")
+        if bool(self.buckets) is not (self.kind is Kind.HISTOGRAM) or list(self.buckets) != sorted({*self.buckets}):
+            raise InvalidValue("buckets", self.buckets, "rising bounds for a histogram, else none")
+
+
+UNITS = ("seconds", "bytes", "joules", "watts", "hertz", "ratio")
+
+
+@dataclass(frozen=True, slots=True)
+class Spread:
+    """The state of a histogram: how many observations were in each bucket alone, the last beyond all bounds."""
+
+    counts: tuple[int, ...]
+    total: float
+
+
+Value = float | Spread
+
+
+@dataclass(frozen=True, slots=True)
+class Family:
+    """The series of a metric: the values of its labels, and what it stands at."""
+
+    metric: Metric
+    series: tuple[tuple[Labels, Value], ...]
+
+
+DROPPED = Metric(
+    "trimtab_metrics_dropped_series",
+    Kind.GAUGE,
+    "series",
+    "Series of a metric that are left out, since it has more than it may.",
+    ("metric",),
+)
+
+
+def _label(value: str) -> str:
+    return value if len(value) <= LABEL_LENGTH_MAX else value[:LABEL_LENGTH_MAX]
+
+
+class Scrape:
+    """The readings of one scrape, bounded: of each metric only its first `series_max` series are kept."""
+
+    def __init__(self) -> None:
+        self._found: dict[str, tuple[Metric, list[tuple[Labels, Value]]]] = {}
+        self._dropped: dict[str, int] = {}
+
+    def put(self, metric: Metric, value: float | None, *labels: str) -> None:
+        """One reading; None: there is none. One value for each label, else `InvalidValue`."""
+        if value is None:
+            return
+        if len(labels) != len(metric.labels):
+            raise InvalidValue("labels", labels, f"{metric.labels} of {metric.name}")
+        rows = self._found.setdefault(metric.name, (metric, []))[1]
+        if len(rows) < metric.series_max:
+            rows.append((tuple(map(_label, labels)), float(value)))
+        else:
+            self.drop(metric, 1)
+
+    def rows(self, metric: Metric, rows: Iterable[tuple[str, float]]) -> None:
+        """Readings of a metric with one label."""
+        for label, value in rows:
+            self.put(metric, value, label)
+
+    def drop(self, metric: Metric, count: int) -> None:
+        """So many more of what the metric is about are told nothing of (below 1: none)."""
+        if count > 0:
+            self._dropped[metric.name] = self._dropped.get(metric.name, 0) + count
+
+    def families(self, *others: Sequence[Family]) -> tuple[Family, ...]:
+        """All of them, with those of `others`, and what was left out."""
+        found = [Family(metric, tuple(rows)) for metric, rows in self._found.values()]
+        told = {*self._found, DROPPED.name}  # what was read goes before what stands at 0 since nobody counts it
+        found += [family for each in others for family in each if family.metric.name not in told]
+        dropped = {**self._dropped}
+        for family in (family for each in others for family in each if family.metric == DROPPED):
+            dropped |= {labels[0]: int(value) for labels, value in family.series if isinstance(value, float)}
+        rows = tuple(((name,), float(count)) for name, count in sorted(dropped.items()))
+        return (*found, Family(DROPPED, rows)) if rows else tuple(found)
+
+
+class _Spread:
+    """A histogram that is being filled."""
+
+    __slots__ = ("counts", "total")
+
+    def __init__(self, buckets: int) -> None:
+        self.counts = [0] * (buckets + 1)
+        self.total = 0.0
+
+    def frozen(self) -> Spread:
+        return Spread(tuple(self.counts), self.total)
+
+
+class Book:
+    """Counters and histograms, from any threads. Those of `metrics` without labels stand at 0 from the beginning."""
+
+    def __init__(self, metrics: Iterable[Metric] = ()) -> None:
+        self._lock = Lock()
+        self._counts: dict[Metric, dict[Labels, float]] = {}
+        self._spreads: dict[Metric, dict[Labels, _Spread]] = {}
+        self._dropped: dict[str, set[Labels]] = {}
+        for metric in metrics:
+            if not metric.labels and metric.kind is Kind.COUNTER:
+                self.add(metric, 0.0)
+            elif not metric.labels and metric.kind is Kind.HISTOGRAM:
+                self._spreads[metric] = {(): _Spread(len(metric.buckets))}
+
+    def add(self, metric: Metric, amount: float, *labels: str) -> None:
+        """So much more."""
+        key = tuple(map(_label, labels))
+        with self._lock:
+            counts = self._counts.setdefault(metric, {})
+            if self._has_room(metric, counts, key):
+                counts[key] = counts.get(key, 0.0) + amount
+
+    def observe(self, metric: Metric, value: float, *labels: str) -> None:
+        """One observation of a histogram."""
+        key = tuple(map(_label, labels))
+        with self._lock:
+            spreads = self._spreads.setdefault(metric, {})
+            if self._has_room(metric, spreads, key):
+                if key not in spreads:
+                    spreads[key] = _Spread(len(metric.buckets))
+                spreads[key].counts[bisect_left(metric.buckets, value)] += 1
+                spreads[key].total += value
+
+    def _has_room(self, metric: Metric, known: dict[Labels, float] | dict[Labels, _Spread], key: Labels) -> bool:
+        if key in known or len(known) < metric.series_max:
+            return True
+        dropped = self._dropped.setdefault(metric.name, set())
+        if len(dropped) < SERIES_MAX:
+            dropped.add(key)
+        return False
+
+    def families(self) -> tuple[Family, ...]:
+        """How everything stands."""
+        with self._lock:
+            found = [Family(metric, tuple(counts.items())) for metric, counts in self._counts.items()]
+            for metric, spreads in self._spreads.items():
+                found.append(Family(metric, tuple((key, spread.frozen()) for key, spread in spreads.items())))
+            rows = tuple(((name,), float(len(keys))) for name, keys in sorted(self._dropped.items()))
+        return (*found, Family(DROPPED, rows)) if rows else tuple(found)
+
+
+class Timing:
+    """How long what was begun has taken, by its id; what never ends is forgotten, the oldest first."""
+
+    KEPT_MAX = 10_000
+
+    def __init__(self, monotonic_s: Callable[[], float]) -> None:
+        self._monotonic_s = monotonic_s
+        self._begun: dict[object, tuple[float, str]] = {}
+
+    def __len__(self) -> int:
+        return len(self._begun)
+
+    def begin(self, key: object, what: str = "") -> None:
+        """Something begins; the same again changes nothing."""
+        if key not in self._begun:
+            self._begun[key] = (self._monotonic_s(), what)
+            if len(self._begun) > self.KEPT_MAX:
+                del self._begun[next(iter(self._begun))]
+
+    def end(self, key: object) -> tuple[float, str] | None:
+        """It has ended: seconds since it began, and what it was; None when it is not known to have begun."""
+        found = self._begun.pop(key, None)
+        return None if found is None else (max(0.0, self._monotonic_s() - found[0]), found[1])

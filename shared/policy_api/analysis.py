@@ -1,0 +1,16 @@
+"""What a policy asks of a window's analyser."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from shared.policy_api.snapshot import WindowView
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What a policy asks of a window's analyser through its shelf: the probability of breach with each number of
+    reference nodes."""
+
+    window: WindowView
+    nodes: tuple[int, ...]

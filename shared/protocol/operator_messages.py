@@ -1,0 +1,477 @@
+"""What operators ask of a controller, as messages of the bus; `shared/protocol/messages.py` has the others and the
+rules."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar, get_args
+
+from shared.protocol.account_messages import WHY_LENGTH_MAX as WHY_LENGTH_MAX
+from shared.protocol.account_messages import Assess as Assess
+from shared.protocol.account_messages import OnBehalf as OnBehalf
+from shared.protocol.account_messages import RejectPlan as RejectPlan
+from shared.values.agreement import Agreement, AssuranceTerms
+from shared.values.jobs import Job
+from shared.values.load_vector import StandardRun
+from shared.values.texts import Label, Word
+from shared.values.web_app import WebApp
+
+
+@dataclass(frozen=True, slots=True)
+class SubmitJob:
+    """Submit a job. The same `request` id again is the same submission."""
+
+    KIND: ClassVar[str] = "submit-job"
+    VERSION: ClassVar[int] = 1
+    OLDEST: ClassVar[int] = 1
+
+    request: Word
+    job: Job
+
+
+@dataclass(frozen=True, slots=True)
+class CancelJob:
+    """Stop a job's VMs, discard its images and end it as cancelled."""
+
+    KIND: ClassVar[str] = "cancel-job"
+    VERSION: ClassVar[int] = 1
+    OLDEST: ClassVar[int] = 1
+
+    request: Word
+    job: str
+
+
+@dataclass(frozen=True, slots=True)
+class AddNode:
+    """Let a node take part. Its facts come from its agent's inventory."""
+
+    KIND: ClassVar[str] = "add-node"
+    VERSION: ClassVar[int] = 1
+    OLDEST: ClassVar[int] = 1
+
+    request: Word
+    node: str
+
+
+@dataclass(frozen=True, slots=True)
+class RemoveNode:
+    """Take an empty node out; refused while a VM is or may be on it."""
+
+    KIND: ClassVar[str] = "remove-node"
+    VERSION: ClassVar[int] = 1
+    OLDEST: ClassVar[int] = 1
+
+    request: Word
+    node: str
+
+
+@dataclass(frozen=True, slots=True)
+class DrainNode:
+    """Empty a node (`on`) or let it take VMs again (not `on`)."""
+
+    KIND: ClassVar[str] = "drain-node"
+    VERSION: ClassVar[int] = 1
+    OLDEST: ClassVar[int] = 1
+
+    request: Word
+    node: str
+    on: bool
+
+
+@dataclass(frozen=True, slots=True)
+class RepairNode:
+    """An operator's word that a node that failed to come into service may be tried again."""
+
+    KIND: ClassVar[str] = "repair-node"
+    VERSION: ClassVar[int] = 1
+    OLDEST: ClassVar[int] = 1
+
+    request: Word
+    node: str
+
+
+@dataclass(frozen=True, slots=True)
+class ConfirmOff:
+    """An operator's word that a silent node is off: its VMs are lost and may be restarted elsewhere."""
+
+    KIND: ClassVar[str] = "confirm-off"
+    VERSION: ClassVar[int] = 1
+    OLDEST: ClassVar[int] = 1
+
+    request: Word
+    node: str
+
+
+@dataclass(frozen=True, slots=True)
+class ApprovePlan:
+    """Carry out the plan of the cycle decision that waits (automation level `confirm`)."""
+
+    KIND: ClassVar[str] = "approve-plan"
+    VERSION: ClassVar[int] = 1
+    OLDEST: ClassVar[int] = 1
+
+    request: Word
+    decision: int
+
+
+@dataclass(frozen=True, slots=True)
+class SetDeciding:
+    """Stop (`on` false) or resume deciding; what was decided goes on converging. After a restore of the store the
+    controller only observes: `on` lets it act again too."""
+
+    KIND: ClassVar[str] = "set-deciding"
+    VERSION: ClassVar[int] = 1
+    OLDEST: ClassVar[int] = 1
+
+    request: Word
+    on: bool
+
+
+@dataclass(frozen=True, slots=True)
+class HoldJob:
+    """Suspend a job's VMs to disk and keep them so (`on`), or let policies resume them (not `on`)."""
+
+    KIND: ClassVar[str] = "hold-job"
+    VERSION: ClassVar[int] = 1
+    OLDEST: ClassVar[int] = 1
+
+    request: Word
+    job: str
+    on: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ConfirmGone:
+    """An operator's word that a VM that is out of sight runs nowhere: its job may begin anew."""
+
+    KIND: ClassVar[str] = "confirm-gone"
+    VERSION: ClassVar[int] = 1
+    OLDEST: ClassVar[int] = 1
+
+    request: Word
+    vm: Label
+
+
+@dataclass(frozen=True, slots=True)
+class HandsOn:
+    """End the hold on the workload of a VM that somebody else has meddled with."""
+
+    KIND: ClassVar[str] = "hands-on"
+    VERSION: ClassVar[int] = 1
+    OLDEST: ClassVar[int] = 1
+
+    request: Word
+    vm: Label
+
+
+@dataclass(frozen=True, slots=True)
+class MoveVm:
+    """Migrate one VM to a node, keeping its CPU; refused where it does not fit or the node takes no VMs."""
+
+    KIND: ClassVar[str] = "move-vm"
+    VERSION: ClassVar[int] = 1
+    OLDEST: ClassVar[int] = 1
+
+    request: Word
+    vm: Label
+    node: str
+
+
+@dataclass(frozen=True, slots=True)
+class AdoptVm:
+    """Take over a running VM that is not ours as a job of one instance without declared work (best effort). It keeps
+    its name; the job is complete when its guest ends, and is over when the VM is lost: it cannot be started anew."""
+
+    KIND: ClassVar[str] = "adopt-vm"
+    VERSION: ClassVar[int] = 1
+    OLDEST: ClassVar[int] = 1
+
+    request: Word
+    node: str
+    vm: Label
+    job: str
+
+
+@dataclass(frozen=True, slots=True)
+class ForgetVm:
+    """Let go of a job's VMs without stopping them: they are counted from then on, never touched."""
+
+    KIND: ClassVar[str] = "forget-vm"
+    VERSION: ClassVar[int] = 1
+    OLDEST: ClassVar[int] = 1
+
+    request: Word
+    job: str
+
+
+@dataclass(frozen=True, slots=True)
+class SubmitWeb:
+    """Submit a web application, or change the one of that name to what is given now. The same `request` id again is
+    the same submission."""
+
+    KIND: ClassVar[str] = "submit-web"
+    VERSION: ClassVar[int] = 1
+    OLDEST: ClassVar[int] = 1
+
+    request: Word
+    app: WebApp
+
+
+@dataclass(frozen=True, slots=True)
+class RemoveWeb:
+    """Stop every instance of a web application and forget it."""
+
+    KIND: ClassVar[str] = "remove-web"
+    VERSION: ClassVar[int] = 1
+    OLDEST: ClassVar[int] = 1
+
+    request: Word
+    app: str
+
+
+@dataclass(frozen=True, slots=True)
+class CreateEnvironment:
+    """Create an environment by its agreement. The same `request` id again is the same creation."""
+
+    KIND: ClassVar[str] = "create-environment"
+    VERSION: ClassVar[int] = 1
+    OLDEST: ClassVar[int] = 1
+
+    request: Word
+    agreement: Agreement
+
+
+@dataclass(frozen=True, slots=True)
+class ActivateEnvironment:
+    """Allot an environment its lower bound and let it serve."""
+
+    KIND: ClassVar[str] = "activate-environment"
+    VERSION: ClassVar[int] = 1
+    OLDEST: ClassVar[int] = 1
+
+    request: Word
+    environment: str
+
+
+@dataclass(frozen=True, slots=True)
+class DeactivateEnvironment:
+    """Suspend an environment's jobs, stop its web instances and give its units back; its workloads wait for it."""
+
+    KIND: ClassVar[str] = "deactivate-environment"
+    VERSION: ClassVar[int] = 1
+    OLDEST: ClassVar[int] = 1
+
+    request: Word
+    environment: str
+
+
+@dataclass(frozen=True, slots=True)
+class DestroyEnvironment:
+    """End an environment with all its workloads and give its units back."""
+
+    KIND: ClassVar[str] = "destroy-environment"
+    VERSION: ClassVar[int] = 1
+    OLDEST: ClassVar[int] = 1
+
+    request: Word
+    environment: str
+
+
+@dataclass(frozen=True, slots=True)
+class ResizeEnvironment:
+    """Change an environment's bounds to these; `upper` None: undefined."""
+
+    KIND: ClassVar[str] = "resize-environment"
+    VERSION: ClassVar[int] = 1
+    OLDEST: ClassVar[int] = 1
+
+    request: Word
+    environment: str
+    lower: int
+    upper: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ConsentEnvironment:
+    """Consent that an environment is coordinated with `partner` (`on`), or withdraw that with notice (not `on`)."""
+
+    KIND: ClassVar[str] = "consent-environment"
+    VERSION: ClassVar[int] = 1
+    OLDEST: ClassVar[int] = 1
+
+    request: Word
+    environment: str
+    partner: str
+    on: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ProfileNode:
+    """Run a standard job on a node to learn how fast it is, when nothing of ours is on it; with `job`, beside the one
+    job there, to learn how that loads the node. What it told is in the view `profiles`."""
+
+    KIND: ClassVar[str] = "profile-node"
+    VERSION: ClassVar[int] = 1
+    OLDEST: ClassVar[int] = 1
+
+    request: Word
+    node: str
+    run: StandardRun
+    job: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class RetryNotification:
+    """Have a notification that waits, or was given up, tried now as if for the first time, with all of its message."""
+
+    KIND: ClassVar[str] = "retry-notification"
+    VERSION: ClassVar[int] = 1
+    OLDEST: ClassVar[int] = 1
+
+    request: Word
+    notification: str
+
+
+@dataclass(frozen=True, slots=True)
+class DropNotification:
+    """Try a notification that waits, or was given up, no more, with all of its message."""
+
+    KIND: ClassVar[str] = "drop-notification"
+    VERSION: ClassVar[int] = 1
+    OLDEST: ClassVar[int] = 1
+
+    request: Word
+    notification: str
+
+
+@dataclass(frozen=True, slots=True)
+class TryChannel:
+    """Send a message over a channel of notifications, once; what became of it is in the view `notifications`, under the
+    id `test-` and the request's."""
+
+    KIND: ClassVar[str] = "try-channel"
+    VERSION: ClassVar[int] = 1
+    OLDEST: ClassVar[int] = 1
+
+    request: Word
+    channel: str
+
+
+@dataclass(frozen=True, slots=True)
+class ReserveEnvironment:
+    """Change what is reserved for an environment; None: nothing but its bounds. Where admission is configured, only
+    what is admitted takes the place of what was reserved before."""
+
+    KIND: ClassVar[str] = "reserve-environment"
+    VERSION: ClassVar[int] = 1
+    OLDEST: ClassVar[int] = 1
+
+    request: Word
+    environment: str
+    assurance: AssuranceTerms | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class CheckReservation:
+    """Ask whether an environment with this agreement would be admitted; nothing is changed. With one of its name there,
+    whether its reservation might be this one. assure: the part (0..1) of its demand that the owner wants served, to be
+    told the cheapest split among the classes of service (0: not asked). The answer is in `Reply.data`."""
+
+    KIND: ClassVar[str] = "check-reservation"
+    VERSION: ClassVar[int] = 1
+    OLDEST: ClassVar[int] = 1
+
+    request: Word
+    agreement: Agreement
+    assure: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class DryRun:
+    """Decide on the state as it is and answer with changes, refusals and plan; nothing is carried out or stored."""
+
+    KIND: ClassVar[str] = "dry-run"
+    VERSION: ClassVar[int] = 1
+    OLDEST: ClassVar[int] = 1
+
+    request: Word
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """Ask for a view: `what` is one of `QUERIES`, `subject` a name where the view is of one thing, `limit` the most
+    rows (1 to 10,000). The answer is in `Reply.data`, plain data (docs/views.md has the keys); `columns`: with its
+    long lists of records as `shared.protocol.columns` folds them. `after`: of a view in pages, the `next` of the page
+    before ("": the first)."""
+
+    KIND: ClassVar[str] = "query"
+    VERSION: ClassVar[int] = 1
+    OLDEST: ClassVar[int] = 1
+
+    request: Word
+    what: str
+    subject: str = ""
+    limit: int = 1000
+    columns: bool = False
+    after: str = ""
+
+
+BUSY = "busy"  # the code of a reply that says: ask again, later
+QUERIES = (
+    "status",
+    "nodes",
+    "node",
+    "jobs",
+    "job",
+    "web-apps",
+    "web-app",
+    "environments",
+    "environment",
+    "vms",
+    "definition",
+    "plan",
+    "plan-history",
+    "forecast",
+    "assurance",
+    "costs",
+    "profiles",
+    "doctor",
+    "snapshot",
+    "notifications",
+)
+PAGED_QUERIES = ("nodes", "jobs", "vms")  # those whose list may be too long for one message
+
+Change = (
+    SubmitJob
+    | CancelJob
+    | AddNode
+    | RemoveNode
+    | DrainNode
+    | RepairNode
+    | ConfirmOff
+    | ApprovePlan
+    | RejectPlan
+    | SetDeciding
+    | HoldJob
+    | ConfirmGone
+    | HandsOn
+    | MoveVm
+    | AdoptVm
+    | ForgetVm
+    | SubmitWeb
+    | RemoveWeb
+    | CreateEnvironment
+    | ActivateEnvironment
+    | DeactivateEnvironment
+    | DestroyEnvironment
+    | ResizeEnvironment
+    | ConsentEnvironment
+    | ReserveEnvironment
+    | ProfileNode
+    | RetryNotification
+    | DropNotification
+    | TryChannel
+)
+Request = Change | CheckReservation | DryRun | Assess | Query
+
+OPERATOR_MESSAGES: tuple[type[Any], ...] = (*get_args(Request), OnBehalf)

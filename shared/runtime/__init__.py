@@ -1,0 +1,2 @@
+"""The imperative shell: the loop, threads, timers, start-up, systemd, logs, subprocesses. Imported by processes,
+never by cores."""

@@ -1,0 +1,157 @@
+"""Nodes: what a host has, its condition, and how far it is in service."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from msgspec import Struct
+
+from shared.values.scalars import (
+    Number,
+    Whole,
+    check_name,
+    positive,
+    whole,
+)
+from shared.values.texts import check_label, check_mac
+
+ADDRESSES_MAX = 64  # of network cards of one node
+
+
+# --- nodes -----------------------------------------------------------------------------------------------------
+
+
+class Ability(StrEnum):
+    """What a node's hypervisor can do besides starting, pausing and stopping; see `Node.abilities`."""
+
+    SAVE = "save"  # SUSPEND writes to disk: it frees the memory, and other nodes can RESUME what lies there
+    MIGRATE = "migrate"
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """A host as its agent's inventory describes it.
+
+    `core_mhz` is the base clock times the node type's factor; `memory_mib` is all memory, `reserve_mib` the part kept
+    for the host itself. `labels` are what the node has, matched against what a workload needs. `node_type` names nodes
+    that are alike ("": none); `mac_addresses` are those of its network interfaces, by which it may be woken. `os_type`,
+    `os_version`: of the system that it runs, such as "debian" and "12" ("": not known). Where SAVE is not among its
+    `abilities`, a suspended VM is frozen: it keeps its memory, and can be resumed on this node alone. `migration_has`:
+    what it has that live migrations may need, see `shared.values.migration`. `templates`: the names of those that VMs
+    can be made from there, or of the programs (None: its driver does not tell).
+    """
+
+    name: str
+    cores: int
+    core_mhz: float
+    memory_mib: int
+    reserve_mib: int = 0
+    labels: tuple[str, ...] = ()
+    cpu_model: str = ""
+    node_type: str = ""
+    mac_addresses: tuple[str, ...] = ()
+    os_type: str = ""
+    os_version: str = ""
+    abilities: tuple[Ability, ...] = tuple(Ability)
+    migration_has: tuple[str, ...] = ()
+    templates: tuple[str, ...] | None = None
+
+    def __post_init__(self) -> None:
+        check_name("name", self.name)
+        whole("cores", self.cores, 1, 65_536)
+        positive("core_mhz", self.core_mhz)
+        whole("memory_mib", self.memory_mib, 0, 1 << 40)
+        whole("reserve_mib", self.reserve_mib, 0, self.memory_mib)
+        whole("mac_addresses", len(self.mac_addresses), 0, ADDRESSES_MAX)
+        for address in self.mac_addresses:
+            check_mac("mac_addresses", address)
+        for key in ("cpu_model", "node_type", "os_type", "os_version"):
+            check_label(key, getattr(self, key))
+        for key in ("labels", "migration_has"):
+            for text in getattr(self, key):
+                check_label(key, text)
+
+    @property
+    def cpu_mhz(self) -> float:
+        """All CPU of the node in MHz."""
+        return self.cores * self.core_mhz
+
+    @property
+    def usable_mib(self) -> int:
+        """Memory that VMs may take, in MiB."""
+        return self.memory_mib - self.reserve_mib
+
+    @property
+    def freezes(self) -> bool:
+        """Whether what is suspended on it keeps its memory and cannot be resumed elsewhere."""
+        return Ability.SAVE not in self.abilities
+
+
+class NodeCondition(StrEnum):
+    """What the controller knows of a node."""
+
+    UNKNOWN = "unknown"  # this term's echo has not come yet, or the node fell silent: nothing on it may be assumed
+    UP = "up"  # echoed this term and reports in time
+    OFF = "off"  # proven off: fenced, or an operator said so
+
+
+class NodeService(StrEnum):
+    """Where a node is on its way into service and out of it."""
+
+    IN_SERVICE = "in-service"
+    DRAINING = "draining"  # being emptied
+    STANDBY = "standby"  # empty and up, takes no VMs
+    OFF = "off"  # asleep or switched off, as it should be
+    WAKING = "waking"  # asked to come up and not back yet
+    FAILED = "failed"  # did not come back in time: out until an operator has repaired it
+
+
+class Handover(StrEnum):
+    """How far a node is on its way from one environment to the next."""
+
+    SETTLED = "settled"  # it serves who has it
+    EMPTYING = "emptying"  # what runs on it leaves
+    RELEASING = "releasing"  # the setup policy of who had it is carried out
+    ACQUIRING = "acquiring"  # the setup policy of who gets it is carried out
+    FAILED = "failed"  # a setup policy failed for good: nobody gets it until an operator has repaired it
+
+
+class SetupStep(StrEnum):
+    """On which side of a change of hands a setup policy is carried out."""
+
+    RELEASE = "release"
+    ACQUIRE = "acquire"
+
+
+class PowerOperation(StrEnum):
+    """What a power driver can be asked to do to a node."""
+
+    WAKE = "wake"
+    SLEEP = "sleep"  # put to sleep or switch off an empty node, gently
+    FENCE = "fence"  # cut its power, and prove that it is off
+    LINK = "link"  # tell whoever else schedules on the nodes that this one may be used
+    DELINK = "delink"  # or may not be used any more
+
+
+class SleepMode(StrEnum):
+    """How a node goes out of power through its agent."""
+
+    SUSPEND = "suspend"  # to RAM
+    OFF = "off"
+
+
+class NodeSample(Struct, frozen=True, array_like=True, forbid_unknown_fields=True, gc=False):
+    """One reading of a node: fractions are 0..1 over the last period, `_bytes` and `_busy_s` cumulative."""
+
+    cpu_frac: Number = 0.0
+    iowait_frac: Number = 0.0
+    load_1min: Number = 0.0
+    memory_used_mib: Number = 0.0
+    swap_used_mib: Number = 0.0
+    disk_busy_s: Number = 0.0
+    disk_read_bytes: Whole = 0
+    disk_write_bytes: Whole = 0
+    net_rx_bytes: Whole = 0
+    net_tx_bytes: Whole = 0
+    disk_free_mib: Number = 0.0

@@ -1,0 +1,84 @@
+"""VMs: their states, what one is made from, and what an agent says of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from msgspec import Struct
+
+from shared.values.scalars import (
+    Number,
+    Whole,
+)
+from shared.values.texts import Label, Prose, Word
+
+# --- VMs and actions -------------------------------------------------------------------------------------------
+
+
+class VmState(StrEnum):
+    """State of a VM as its hypervisor knows it. Only RUNNING, PAUSED and INCOMING hold memory."""
+
+    RUNNING = "running"
+    PAUSED = "paused"
+    INCOMING = "incoming"  # the receiving end of a migration or resume under way: not executing
+    SUSPENDED = "suspended"  # saved to disk, or frozen: see Ability
+    ENDED = "ended"  # the guest shut itself down: its work is done
+    CRASHED = "crashed"  # stopped without the guest's or our will
+
+
+LIVE_STATES = frozenset({VmState.RUNNING, VmState.PAUSED})
+HOLDING_STATES = LIVE_STATES | {VmState.INCOMING}  # those that hold memory
+
+
+@dataclass(frozen=True, slots=True)
+class VmSpec:
+    """All a hypervisor needs to bring a VM to life, and the metadata it keeps with it.
+
+    `generation` counts how often the VM was brought to life (start, resume); `attempt` how often its job began anew.
+    `cpu_mhz` sets the weight; `cap_mhz` is a stated maximum (None: work-conserving up to vcpus x core_mhz).
+    `arguments`: see Job.
+    """
+
+    vm: Label
+    generation: int
+    attempt: int
+    memory_mib: int
+    vcpus: int
+    cpu_mhz: float
+    cap_mhz: float | None = None
+    template: str = ""
+    arguments: tuple[Prose, ...] = ()
+
+
+class VmStatus(Struct, frozen=True, array_like=True, forbid_unknown_fields=True, gc=False):
+    """One VM on one node as reported. Counters are cumulative since this VM came to life on this node.
+
+    `busy` names the operation under way on it ("" when none). `managed` is false for VMs that are not ours. `address`:
+    where its guest can be reached by IP ("": not known). `disk_time_s`: for how long its disk requests have kept it
+    waiting (0 where the hypervisor does not tell). `migration_needs`: see `shared.values.migration`. `adopted`: its
+    definition was there before it was ours and is never removed. `definition`: digest of that definition without our
+    metadata ("": not known). `disks`: generation of its local disks, see Action (0: it has none, or they are not
+    counted).
+    """
+
+    vm: Label
+    state: VmState
+    generation: Whole = 0
+    attempt: Whole = 0
+    memory_mib: Whole = 0
+    vcpus: Whole = 1
+    cpu_mhz: Number = 0.0
+    cpu_time_s: Number = 0.0
+    disk_read_bytes: Whole = 0
+    disk_write_bytes: Whole = 0
+    net_rx_bytes: Whole = 0
+    net_tx_bytes: Whole = 0
+    busy: Word = ""
+    managed: bool = True
+    address: Word = ""
+    disk_time_s: Number = 0.0
+    migration_needs: tuple[Label, ...] = ()
+    adopted: bool = False
+    definition: Word = ""
+    disks: Whole = 0

@@ -1,0 +1,1 @@
+"""The experiments of the paper on application placement (apc.txt): `paper.PAPER`."""

@@ -1,0 +1,1 @@
+"""The experiments of the paper on dilation (d-factor.txt): `paper.PAPER`."""

@@ -1,0 +1,247 @@
+"""The real measurement: kinds of work on one core, alone and in pairs and triples, beside what three models predict."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import combinations_with_replacement
+from typing import Protocol
+
+import numpy as np
+
+from daemons.capacity.process_pool import Work
+from daemons.models.dilation import formula, inverse, linear, product_form
+from daemons.models.dilation.formula import Floats
+from sim_backend.experiments.claims import mean
+from sim_backend.experiments.dilation.rig import Set, rig
+from sim_backend.experiments.dilation.workers import Counted, Kind
+
+RUNS_PER_SEED = 2
+DISTURBED = 0.05  # then it is run once more,
+AGAIN = 4  # at most one run in so many
+FORMULA, PRODUCT_FORM, LINEAR = "formula", "product form", "linear sum"
+SETS: dict[int, tuple[Set, ...]] = {n: tuple(combinations_with_replacement(Kind, n)) for n in (1, 2, 3)}
+RESOURCES = (Kind.CPU, Kind.IO)  # each with the standard job that uses it
+PROBED: tuple[Set, ...] = ((Kind.FILES,), (Kind.CPU, Kind.FILES), (Kind.IO, Kind.FILES), (Kind.FILES, Kind.FILES))
+Runs = Mapping[Set, Sequence[Sequence[Counted]]]
+"""Of each set, in each round, what each of its processes did."""
+
+
+@dataclass(frozen=True, slots=True)
+class Measuring:
+    """How it is measured. runs: rounds over all sets; profile_runs: over what profiles come from; window_s: how long
+    each set is counted, settle_s: how long it runs before; file_mib: of the file that is read at random places; sizes
+    of the sets (with 1); copies: how many of a standard job show what a resource serves at a time (with 1)."""
+
+    runs: int = 10
+    profile_runs: int = 3
+    window_s: float = 1.0
+    file_mib: int = 128
+    settle_s: float = 0.1
+    sizes: tuple[int, ...] = (1, 2, 3)
+    copies: tuple[int, ...] = (1, 2, 4)
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """What came out: the runs from which profiles come, and those that are predicted."""
+
+    cores: int
+    direct: bool
+    profiled: Runs
+    runs: Runs
+
+
+def work_measured(seeds: int) -> list[Work]:
+    """Two rounds for each seed."""
+    return [(measure, (replace(Measuring(), runs=RUNS_PER_SEED * seeds),))]
+
+
+class Running(Protocol):
+    """What can let a set run. direct: reads do not come from the page cache."""
+
+    direct: bool
+
+    def run(self, together: Set, window_s: float, settle_s: float) -> list[Counted]:
+        """See `dfactor_rig.Rig`."""
+        ...
+
+
+def measure(settings: Measuring) -> Measured:
+    """Measure processes of this machine, which should do nothing else."""
+    with rig((*profiles(settings), *sets_of(settings)), settings.file_mib) as made:
+        return measure_on(made, settings)
+
+
+def profiles(settings: Measuring) -> tuple[Set, ...]:
+    """The sets from which profiles come."""
+    return (*((kind,) * n for kind in (Kind.CPU, Kind.IO) for n in settings.copies), *PROBED)
+
+
+def sets_of(settings: Measuring) -> tuple[Set, ...]:
+    """The sets that are predicted."""
+    return tuple(each for size in settings.sizes for each in SETS[size])
+
+
+def measure_on(made: Running, settings: Measuring) -> Measured:
+    """Measure whatever runs there, round by round, so that drift hits all sets alike."""
+    profiled = _rounds(made, profiles(settings), settings.profile_runs, settings)
+    runs = _rounds(made, sets_of(settings), settings.runs, settings)
+    return Measured(os.cpu_count() or 1, made.direct, profiled, runs)
+
+
+def _rounds(made: Running, sets: Sequence[Set], rounds: int, settings: Measuring) -> Runs:
+    found: dict[Set, list[list[Counted]]] = {each: [] for each in sets}
+    again = len(sets) * rounds // AGAIN
+    for _round in range(rounds):
+        for each in sets:
+            best = made.run(each, settings.window_s, settings.settle_s)
+            if again and disturbance(best) > DISTURBED:
+                again -= 1
+                best = min(best, made.run(each, settings.window_s, settings.settle_s), key=disturbance)
+            found[each].append(best)
+    return found
+
+
+def disturbance(together: Sequence[Counted]) -> float:
+    """For which part of its window something else had the core, at least: while one waited for it, and none of the
+    others was on it."""
+    cpu = sum(each.cpu for each in together)
+    return max(0.0, *(each.queued - (cpu - each.cpu) for each in together))
+
+
+def disturbances(runs: Runs) -> list[float]:
+    """The same of all runs."""
+    return [disturbance(together) for rounds in runs.values() for together in rounds]
+
+
+# --- profiles ------------------------------------------------------------------------------------------------------
+
+
+def shares(runs: Runs, kind: Kind) -> tuple[float, float, float]:
+    """A kind's loading vector from its time alone: the parts on the CPU and blocked by the disk, and the idle rest.
+    While something else had the core, no time passed for it."""
+    alone = [counted for (counted,) in runs[(kind,)]]
+    return (
+        mean([each.cpu / (1.0 - each.queued) for each in alone]),
+        mean([each.blocked / (1.0 - each.queued) for each in alone]),
+        mean([each.idle / (1.0 - each.queued) for each in alone]),
+    )
+
+
+def alone_s(alone: Counted, beside: Counted) -> float:
+    """How long a unit takes alone when the machine is as fast as it was in another run: with the CPU time of a unit in
+    that one. The speed of a machine whose cores are shared with others changes from second to second."""
+    return (1.0 - alone.cpu) / alone.units_per_s + beside.cpu / beside.units_per_s
+
+
+def parallelism(runs: Runs, kind: Kind, copies: int) -> float:
+    """How many times the pace of one so many copies of a standard job have together."""
+    return mean(
+        [
+            sum(each.units_per_s * alone_s(alone, each) for each in together)
+            for together, (alone,) in zip(runs[(kind,) * copies], runs[(kind,)], strict=True)
+        ]
+    )
+
+
+def copies_of(runs: Runs, kind: Kind) -> list[int]:
+    """How many of a standard job ran side by side, more than one."""
+    return sorted(len(together) for together in runs if set(together) == {kind} and len(together) > 1)
+
+
+def servers(runs: Runs, kind: Kind) -> int:
+    """How many requests of a standard job its resource serves at a time: the number with which the product form comes
+    nearest to the paces of its copies, all of which share the core too."""
+    vector, resource = shares(runs, kind)[:2], RESOURCES.index(kind)
+    counts = copies_of(runs, kind)
+
+    def miss(served: int) -> float:
+        serving = [served if index == resource else 1 for index in range(len(RESOURCES))]
+        paces = [copies / float(product_form.dilation([vector] * copies, serving)[0]) for copies in counts]
+        return sum(abs(parallelism(runs, kind, copies) - pace) for copies, pace in zip(counts, paces, strict=True))
+
+    return min(range(1, max(counts) + 1), key=miss)
+
+
+@dataclass(frozen=True, slots=True)
+class Dilation:
+    """Of one kind in one set, over the rounds; the interval holds the true mean at 95 %. by_clock: the mean of the pace
+    alone over that in the set, whatever the speed of the machine was in either."""
+
+    together: Set
+    kind: Kind
+    over: inverse.Mean
+    by_clock: float
+
+    @property
+    def half(self) -> float:
+        """Half the width of the interval."""
+        return self.over.high - self.over.value
+
+
+def dilations(runs: Runs, together: Set) -> list[Dilation]:
+    """For each kind of the set: how long its units took in the set over how long they would have taken alone, by the
+    time alone of the same round."""
+    found = []
+    for kind in dict.fromkeys(together):
+        values, by_clock = [], []
+        for each, (alone,) in zip(runs[together], runs[(kind,)], strict=True):
+            ours = [one for one, of in zip(each, together, strict=True) if of is kind]
+            values.append(1.0 / mean([one.units_per_s * alone_s(alone, one) for one in ours]))
+            by_clock.append(alone.units_per_s / mean([one.units_per_s for one in ours]))
+        found.append(Dilation(together, kind, inverse.mean(values), mean(by_clock)))
+    return found
+
+
+def probed(runs: Runs, kind: Kind, probe: Kind, count: int = 1) -> inverse.Part:
+    """A kind's part of the resource that a standard job uses, by Property 3: they run side by side all the time."""
+    together = tuple(sorted((kind, probe), key=list(Kind).index))
+    (beside,) = [each.over.value for each in dilations(runs, together) if each.kind is kind]
+    return inverse.probed(1.0, beside, copies=count, servers=count)
+
+
+# --- predictions ---------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Compared:
+    """A measured dilation beside what each model predicts, by name."""
+
+    measured: Dilation
+    predicted: Mapping[str, float]
+
+    def error(self, model: str) -> float:
+        """How far the prediction is off, as a part of what was measured (section 5)."""
+        return abs(self.predicted[model] / self.measured.over.value - 1.0)
+
+
+def models(found: Measured) -> dict[str, Callable[[Floats], Floats]]:
+    """Dilations by loading vectors over CPU and disk, on this machine."""
+    counts = [1, servers(found.profiled, Kind.IO)]
+    return {
+        FORMULA: lambda p: formula.dilation(p, counts),
+        PRODUCT_FORM: lambda p: product_form.dilation(p, counts),
+        LINEAR: linear.dilation,
+    }
+
+
+def compared(found: Measured, size: int) -> list[Compared]:
+    """Every kind in every set of so many processes."""
+    vectors = {kind: shares(found.profiled, kind)[:2] for kind in Kind}
+    by_model = models(found)
+    cases = []
+    for together in SETS[size]:
+        p = np.array([vectors[kind] for kind in together])
+        predicted = {name: model(p) for name, model in by_model.items()}
+        cases += [
+            Compared(each, {name: float(row[together.index(each.kind)]) for name, row in predicted.items()})
+            for each in dilations(found.runs, together)
+        ]
+    return cases
+
+
+def error(cases: Sequence[Compared], model: str) -> float:
+    """The mean of the errors."""
+    return mean([each.error(model) for each in cases])

@@ -1,0 +1,1 @@
+"""The experiments of the paper on provisioning (batch-provisioning.txt): `paper.PAPER`."""

@@ -1,0 +1,75 @@
+"""The application monitors of fake hosts: an instance serves while its guest executes and no script has made it ill."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from shared.ports.effects import Probed
+from shared.values.health import NO_ADDRESS, Target
+from shared.values.jobs import INSTANCE_SEPARATOR, workload_of
+from shared.values.vms import VmState
+from sim_backend.fakes.hypervisor import FakeCluster
+
+ANSWER_S = 0.01
+
+
+@dataclass(slots=True, eq=False)
+class FakeMonitor:
+    """Answers probes of every host. `lives`: VMs that are ill in one life, (name, generation); `apps`: applications all
+    of whose instances are ill whatever is done; `hangs`: of those, the ones that let a probe wait for its limit."""
+
+    cluster: FakeCluster
+    lives: set[tuple[str, int]] = field(default_factory=set)
+    apps: set[str] = field(default_factory=set)
+    hangs: set[str] = field(default_factory=set)
+    _ever: set[str] = field(default_factory=set)  # VMs and applications that were ever ill
+
+    def fall_ill(self, vm: str) -> bool:
+        """A guest does not serve any more in this life; false when it is nowhere."""
+        generation = self._generation(vm)
+        if generation is not None:
+            self.lives.add((vm, generation))
+            self._ever.add(vm)
+        return generation is not None
+
+    def app_falls_ill(self, app: str) -> None:
+        """No instance of an application serves any more, until it is taken out of `apps`."""
+        self.apps.add(app)
+        self._ever.add(app)
+
+    def was_ill(self, vm: str) -> bool:
+        """Whether a guest has been ill in any life, by itself or with its application."""
+        return vm in self._ever or workload_of(vm)[0] in self._ever
+
+    def get_well(self, vm: str) -> None:
+        """A guest serves again in every life that it has had."""
+        self.lives = {life for life in self.lives if life[0] != vm}
+
+    def is_ill(self, vm: str) -> bool:
+        """Whether a guest that is somewhere does not serve."""
+        if not (self.lives or self.apps):
+            return False
+        generation = self._generation(vm)
+        return generation is not None and self._is_ill(vm, generation)
+
+    def probe(self, node: str, target: Target, address: str) -> tuple[Probed, float]:
+        """How a probe on a node ends, and after how many seconds."""
+        vm, generation = target.vm, target.generation
+        if not address:
+            return Probed(vm, generation, True, NO_ADDRESS), 0.0
+        domain = self.cluster.hypervisor(node).domains.get(vm)
+        executes = domain is not None and domain.state is VmState.RUNNING and domain.generation == generation
+        if executes and not self._is_ill(vm, generation):
+            return Probed(vm, generation, True), ANSWER_S
+        if vm in self.hangs:
+            limit_s = target.probe.limit_s
+            return Probed(vm, generation, False, f"no answer within {limit_s:g} s"), limit_s
+        return Probed(vm, generation, False, "connection refused"), ANSWER_S
+
+    def _is_ill(self, vm: str, generation: int) -> bool:
+        app = workload_of(vm)[0] if INSTANCE_SEPARATOR in vm else vm
+        return (vm, generation) in self.lives or app in self.apps
+
+    def _generation(self, vm: str) -> int | None:
+        found = [host.domains[vm].generation for host in self.cluster.hypervisors.values() if vm in host.domains]
+        return max(found, default=None)

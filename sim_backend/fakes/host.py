@@ -1,0 +1,253 @@
+"""What lies on one fake host: domains, images, operations under way, and what its agent has not been told yet."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Protocol
+
+from shared.ports.effects import GuestChanged, Operated
+from shared.values.actions import Action, GuestChange, Outcome
+from shared.values.nodes import Node
+from shared.values.vms import LIVE_STATES, VmState, VmStatus
+from sim_backend.world.disks import BYTES_PER_S
+from sim_backend.world.world import World
+
+HOLDS_MEMORY = LIVE_STATES | {VmState.INCOMING}
+
+
+class Domain:
+    """A VM, or with state SUSPENDED its saved image. Its counters count while the world does not (not live).
+
+    `managed`: it has our metadata; one without it has generation and attempt 0. `foreign`: its definition was not made
+    by us, and stays whatever becomes of the VM. `disks`: the generation of its disk, see
+    `shared.values.actions.Action`. `written`: the copy of the disk that its memory goes with, where it is saved.
+    """
+
+    __slots__ = (
+        "attempt",
+        "busy",
+        "cap_mhz",
+        "cpu_mhz",
+        "cpu_time_s",
+        "disk_read_bytes",
+        "disk_time_s",
+        "disks",
+        "foreign",
+        "generation",
+        "managed",
+        "memory_mib",
+        "state",
+        "vcpus",
+        "vm",
+        "written",
+    )
+
+    def __init__(
+        self,
+        vm: str,
+        generation: int,
+        attempt: int,
+        memory_mib: int,
+        vcpus: int,
+        cpu_mhz: float,
+        cap_mhz: float | None,
+        state: VmState,
+        busy: str = "",
+    ) -> None:
+        self.vm, self.generation, self.attempt = vm, generation, attempt
+        self.memory_mib, self.vcpus, self.cpu_mhz, self.cap_mhz = memory_mib, vcpus, cpu_mhz, cap_mhz
+        self.state, self.busy = state, busy
+        self.cpu_time_s = self.disk_time_s = 0.0
+        self.disk_read_bytes = 0
+        self.managed = True
+        self.foreign = False
+        self.disks = self.written = 0
+
+    def copy(self, state: VmState, busy: str = "") -> Domain:
+        """The same VM in another state, its counters at 0."""
+        made = Domain(
+            self.vm,
+            self.generation,
+            self.attempt,
+            self.memory_mib,
+            self.vcpus,
+            self.cpu_mhz,
+            self.cap_mhz,
+            state,
+            busy,
+        )
+        made.foreign, made.disks, made.written = self.foreign, self.disks, self.written
+        return made
+
+    @property
+    def ceiling_mhz(self) -> float:
+        """The stated maximum, inf when there is none."""
+        return math.inf if self.cap_mhz is None else self.cap_mhz
+
+
+class Operation:
+    """An operation under way. `before` is the state to go back to; `peer` the other host that takes part."""
+
+    __slots__ = ("action", "arriving", "before", "domain", "due_s", "fails", "over", "peer", "silent", "site")
+
+    def __init__(self, action: Action, site: Site) -> None:
+        self.action, self.site = action, site
+        self.domain: Domain | None = None
+        self.arriving: Domain | None = None
+        self.before = VmState.RUNNING
+        self.peer: Site | None = None
+        self.due_s = math.inf
+        self.fails = self.over = self.silent = False
+
+
+class Fabric(Protocol):
+    """What the hosts share: the world, each other, and the locks on the VMs' disks (vm -> node)."""
+
+    world: World
+    sites: dict[str, Site]
+    locks: dict[str, str]
+    disks: Disks
+    reachable: Callable[[str, str], bool]
+
+    def address_of(self, vm: str) -> str:
+        """Where a guest can be reached, on whichever host it is."""
+        ...
+
+    def note_ready(self, node: str) -> None:
+        """The node's agent has something to fetch."""
+        ...
+
+    def note_double(self, vm: str, node: str, now_s: float) -> None:
+        """A lock has kept a VM from coming to life a second time, on `node`."""
+        ...
+
+
+class Disks:
+    """The truth of the VMs' disks: which copy lies on which host, and which is the newest. Whoever executes writes to
+    the copy on its host, and makes it the newest. `stale` lists (at_s, vm, node) each time a VM came to execute with
+    another one."""
+
+    def __init__(self) -> None:
+        self.copies: dict[tuple[str, str], int] = {}
+        self.newest: dict[str, int] = {}
+        self.stale: list[tuple[float, str, str]] = []
+
+    def make(self, vm: str, node: str) -> None:
+        """A new disk takes the place of all that there was."""
+        self.write(vm, node)
+
+    def write(self, vm: str, node: str) -> None:
+        """The guest has written."""
+        self.newest[vm] = self.copies[vm, node] = self.newest.get(vm, 0) + 1
+
+    def copy(self, vm: str, source: str, target: str) -> None:
+        """What lies at the target is overwritten."""
+        if (vm, source) in self.copies:
+            self.copies[vm, target] = self.copies[vm, source]
+
+    def remove(self, vm: str, node: str) -> None:
+        """The copy of a host is deleted."""
+        self.copies.pop((vm, node), None)
+
+    def executes(self, vm: str, node: str, now_s: float, written: int = 0) -> None:
+        """A VM comes to execute on a host, with the memory that goes with the copy `written` (0: with the newest)."""
+        if self.copies.get((vm, node)) != (written or self.newest.get(vm)):
+            self.stale.append((now_s, vm, node))
+
+
+class Site:
+    """State of one host. Only RUNNING, PAUSED and INCOMING domains hold memory."""
+
+    def __init__(self, node: Node, fabric: Fabric) -> None:
+        self.node, self.fabric = node, fabric
+        self.up, self.boot_id = True, "boot-1"
+        self.domains: dict[str, Domain] = {}
+        self.images: dict[str, Domain] = {}
+        self.operations: dict[str, Operation] = {}
+        self.outbox: list[Operated | GuestChanged] = []
+        self.told_s = -math.inf
+
+    def memory_used_mib(self) -> int:
+        """Memory held by domains, reservations of those on their way here included, and by what is frozen."""
+        held_mib = sum(domain.memory_mib for domain in self.domains.values() if domain.state in HOLDS_MEMORY)
+        if self.node.freezes:
+            held_mib += sum(image.memory_mib for vm, image in self.images.items() if vm not in self.domains)
+        return held_mib
+
+    def status(self, vm: str, now_s: float) -> VmStatus | None:
+        """The VM's one status here: a domain hides the older image it came from."""
+        domain = self.domains.get(vm) or self.images.get(vm)
+        return None if domain is None else self.status_of(domain, now_s)
+
+    def status_of(self, domain: Domain, now_s: float) -> VmStatus:
+        """Status with counters as of `now_s`."""
+        live = domain.state in LIVE_STATES
+        cpu_time_s = self.fabric.world.cpu_time_s(domain.vm, now_s) if live else domain.cpu_time_s
+        held_s, served_s = self.fabric.world.disk_s(domain.vm, now_s) if live else (domain.disk_time_s, 0.0)
+        return VmStatus(
+            vm=domain.vm,
+            state=domain.state,
+            generation=domain.generation,
+            attempt=domain.attempt,
+            memory_mib=domain.memory_mib,
+            vcpus=domain.vcpus,
+            cpu_mhz=domain.cpu_mhz,
+            cpu_time_s=cpu_time_s,
+            disk_read_bytes=round(BYTES_PER_S * served_s) if live else domain.disk_read_bytes,
+            busy=domain.busy,
+            managed=domain.managed,
+            address=self.fabric.address_of(domain.vm) if live else "",
+            disk_time_s=held_s,
+            adopted=domain.foreign and domain.managed,
+            disks=domain.disks,
+        )
+
+    def tell(self, event: Operated | GuestChanged, now_s: float) -> None:
+        """Keep an event for the agent."""
+        self.outbox.append(event)
+        self.told_s = now_s
+        self.fabric.note_ready(self.node.name)
+
+    def tell_change(self, change: GuestChange, status: VmStatus, now_s: float, detail: str = "") -> None:
+        """Keep a change nobody asked for."""
+        self.tell(GuestChanged(change, status, detail), now_s)
+
+    def answer(
+        self,
+        action: Action,
+        outcome: Outcome,
+        now_s: float,
+        final: VmStatus | None = None,
+        detail: str = "",
+    ) -> None:
+        """Answer an action with the VM's status as it is now."""
+        self.tell(Operated(action.id, outcome, self.status(action.vm, now_s), final, detail), now_s)
+
+    def come_alive(self, domain: Domain, state: VmState, now_s: float) -> None:
+        """The domain enters the world here; an older image of it is of no more use."""
+        domain.state, domain.busy = state, ""
+        self.images.pop(domain.vm, None)
+        self.fabric.disks.executes(domain.vm, self.node.name, now_s, domain.written)
+        domain.written = 0
+        self.fabric.world.place(
+            domain.vm,
+            self.node.name,
+            now_s,
+            domain.cpu_mhz,
+            domain.ceiling_mhz,
+            domain.vcpus,
+            domain.memory_mib,
+            domain.attempt,
+            state is VmState.RUNNING,
+        )
+
+    def leave_world(self, domain: Domain, state: VmState, now_s: float) -> VmStatus:
+        """The domain stops for good here and its disk is unlocked; returns its last status while it was live."""
+        final = self.status_of(domain, now_s)
+        self.fabric.disks.write(domain.vm, self.node.name)
+        self.fabric.world.remove(domain.vm, now_s)
+        self.fabric.locks.pop(domain.vm, None)
+        domain.state, domain.busy, domain.cpu_time_s = state, "", final.cpu_time_s
+        domain.disk_time_s, domain.disk_read_bytes = final.disk_time_s, final.disk_read_bytes
+        return final

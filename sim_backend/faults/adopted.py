@@ -1,0 +1,179 @@
+"""VMs that were there before Trimtab, in fault runs: adopted, shut down and started by their owners, let go.
+
+Drawn from a stream of randomness of their own, so that the other faults of a seed stay what they are. What must hold:
+the definition of each is on one host and never goes, none is saved, and its job says whether it runs.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from enum import StrEnum
+from functools import partial
+from random import Random
+from typing import Any
+
+from shared.protocol.operator_messages import AdoptVm, ForgetVm
+from shared.values.jobs import JobPhase
+from shared.values.nodes import Node
+from shared.values.vms import LIVE_STATES, VmState
+from sim_backend.fakes.host import Domain
+from sim_backend.fakes.hypervisor import FakeHypervisor
+from sim_backend.loop.closed_loop import ClosedLoop
+
+SHARE, TURN = 4, 2  # one seed in so many has such VMs
+COUNT_MAX = 3
+MEMORY_MIB = (64, 128, 256)
+ADOPTED_S = (20.0, 900.0)
+OWNERS_S = (300.0, 4000.0)
+STARTED_AFTER_S = (30.0, 600.0)
+RELEASED_S = (3000.0, 5000.0)
+ASK_AGAIN_S = 120.0
+PRIORITY = 1
+
+
+class OwnerFault(StrEnum):
+    """What becomes of an adopted VM by its owner's hand."""
+
+    GUEST_SHUT_DOWN = "guest-shut-down"
+    VM_ADOPTED = "vm-adopted"
+    VM_RELEASED = "vm-released"
+
+
+@dataclass(frozen=True, slots=True)
+class Pet:
+    """One such VM. `shut_down`: when its guest shuts down, and for how long it is off; `released_s`: when its operator
+    lets go of it (0: never)."""
+
+    vm: str
+    node: str
+    memory_mib: int
+    adopted_s: float
+    shut_down: tuple[tuple[float, float], ...]
+    released_s: float
+
+
+def draw_pets(seed: int, nodes: Iterable[Node]) -> tuple[Pet, ...]:
+    """The VMs of a seed; none in most of them."""
+    if seed % SHARE != TURN:
+        return ()
+    rng = Random(f"pets of {seed}")
+    names = [node.name for node in nodes]
+
+    def pet(number: int) -> Pet:
+        ends = sorted(rng.uniform(*OWNERS_S) for _ in range(rng.randint(0, 2)))
+        return Pet(
+            f"pet-{number}",
+            rng.choice(names),
+            rng.choice(MEMORY_MIB),
+            rng.uniform(*ADOPTED_S),
+            tuple((at_s, rng.uniform(*STARTED_AFTER_S)) for at_s in ends),
+            rng.uniform(*RELEASED_S) if rng.random() < 0.5 else 0.0,
+        )
+
+    return tuple(pet(number) for number in range(rng.randint(1, COUNT_MAX)))
+
+
+class AdoptedFaults:
+    """Carries them out on a loop; `done` counts them, `report` takes violations, `touch` is called before hypervisors
+    change."""
+
+    def __init__(
+        self,
+        loop: ClosedLoop,
+        pets: tuple[Pet, ...],
+        report: Callable[[str, str], None],
+        done: Counter[str],
+        touch: Callable[[], None],
+    ) -> None:
+        self.loop, self.pets, self._report, self._done, self._touch = loop, pets, report, done, touch
+        self._asked: Counter[str] = Counter()
+        at = loop.engine.at
+        for pet in pets:
+            at(0.5, PRIORITY, partial(self._made, pet))
+            at(pet.adopted_s, PRIORITY, partial(self._adopt, pet))
+            for at_s, off_s in pet.shut_down:
+                at(at_s, PRIORITY, partial(self._shut_down, pet, off_s))
+            if pet.released_s:
+                at(pet.released_s, PRIORITY, partial(self._release, pet))
+
+    def _made(self, pet: Pet) -> None:
+        self._touch()
+        self.loop.cluster.hypervisor(pet.node).add_stranger(pet.vm, pet.memory_mib, self.loop.engine.now_s)
+
+    def _where(self, pet: Pet) -> tuple[FakeHypervisor, Domain] | None:
+        """The host that defines it; one that it is only coming to does not yet."""
+        for hypervisor in self.loop.cluster.hypervisors.values():
+            domain = hypervisor.domains.get(pet.vm)
+            if domain is not None and domain.state is not VmState.INCOMING:
+                return hypervisor, domain
+        return None
+
+    def _adopt(self, pet: Pet) -> None:
+        """As an operator does: again, where it was refused, under the same name of the job."""
+        record, found = self._record(pet), self._where(pet)
+        if record is not None or found is None or found[1].managed or self.loop.engine.now_s > RELEASED_S[0]:
+            return
+        self._asked[pet.vm] += 1
+        self._done[OwnerFault.VM_ADOPTED.value] += 1
+        request = AdoptVm(f"adopt-{pet.vm}-{self._asked[pet.vm]}", found[0].node.name, pet.vm, pet.vm)
+        self.loop.operator.send(request)
+        self.loop.engine.at(self.loop.engine.now_s + ASK_AGAIN_S, PRIORITY, partial(self._adopt, pet))
+
+    def _release(self, pet: Pet) -> None:
+        self._done[OwnerFault.VM_RELEASED.value] += 1
+        self.loop.operator.send(ForgetVm(f"forget-{pet.vm}", pet.vm))
+
+    def _shut_down(self, pet: Pet, off_s: float) -> None:
+        self._touch()
+        now_s, found = self.loop.engine.now_s, self._where(pet)
+        if found is not None and found[0].owner_stops(pet.vm, now_s):
+            self._done[OwnerFault.GUEST_SHUT_DOWN.value] += 1
+            self.loop.engine.at(now_s + off_s, PRIORITY, partial(self._start, pet))
+
+    def _start(self, pet: Pet) -> None:
+        self._touch()
+        found = self._where(pet)
+        if found is not None:
+            found[0].owner_starts(pet.vm, self.loop.engine.now_s)
+
+    def _record(self, pet: Pet) -> Any:
+        """Its job as the store has it; None: there is none."""
+        return self.loop.store.get(("job", pet.vm))
+
+    # --- what must hold -----------------------------------------------------------------------------------------------
+
+    def check(self) -> None:
+        """After every event."""
+        now_s = self.loop.engine.now_s
+        for pet in self.pets if now_s > 1.0 else ():
+            homes = [
+                name
+                for name, hypervisor in self.loop.cluster.hypervisors.items()
+                if (domain := hypervisor.domains.get(pet.vm)) is not None and domain.state is not VmState.INCOMING
+            ]
+            images = [name for name, each in self.loop.cluster.hypervisors.items() if pet.vm in each.images]
+            if images:
+                self._report("adopted-vm-saved", f"{pet.vm} on {images}: nobody has asked for it")
+            if not homes and not images:
+                self._report("definition-removed", f"{pet.vm}: no host defines it any more")
+            if len(homes) > 1:
+                self._report("definition-doubled", f"{pet.vm} on {homes}")
+
+    def unsettled(self) -> list[str]:
+        """Why jobs of adopted VMs do not say yet what is."""
+        why = []
+        for pet in self.pets:
+            record, found = self._record(pet), self._where(pet)
+            if found is None:
+                why.append(f"{pet.vm} is nowhere")
+                continue
+            hypervisor, domain = found
+            live = domain.state in LIVE_STATES
+            if record is None or record.phase is JobPhase.FORGOTTEN:
+                if domain.managed:
+                    why.append(f"{pet.vm} is let go, and has our metadata on {hypervisor.node.name}")
+            elif record.phase is not (JobPhase.RUNNING if live else JobPhase.SHUT_OFF):
+                why.append(f"{pet.vm} is {domain.state.value}, its job {record.phase.value}")
+        return why

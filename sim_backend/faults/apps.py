@@ -1,0 +1,136 @@
+"""The web applications of a fault run, and rules on where workloads may run: drawn from the seed in a stream of their
+own, so that jobs and faults of a seed stay what they are."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from random import Random
+
+from shared.values.jobs import Job, Rules
+from shared.values.nodes import Node
+from shared.values.web_app import Flow, ModelForm, WebApp
+from sim_backend.faults.health import Illness, draw_illnesses, draw_probe
+from sim_backend.world.demand import steps
+from sim_backend.world.web_site import TrueFlow, TrueWeb
+
+FIRST_S, LAST_S = 1_500.0, 4_000.0  # between them applications are changed and removed
+RULELESS = frozenset({"first-fit", "edf"})  # policies that know nothing of rules
+_FORMS = (ModelForm.PROCESSOR_SHARING, ModelForm.MULTI_SERVER)
+
+
+@dataclass(frozen=True, slots=True)
+class FaultApp:
+    """A web application: submitted, changed to `changed` (None: never), removed (at `removed_s` = inf: when the run is
+    over)."""
+
+    app: WebApp
+    rates: tuple[tuple[float, float], ...]  # requests/s, from when on
+    work_mcycles: float  # of one request, in truth
+    seed: int
+    submit_s: float
+    changed: WebApp | None
+    changed_s: float
+    removed_s: float
+    illnesses: tuple[Illness, ...] = ()
+
+    def truth(self) -> TrueWeb:
+        """What it really is."""
+        name, t_min_s = next(((flow.name, flow.t_min_s) for flow in self.app.flows), ("requests", 0.02))
+        return TrueWeb((TrueFlow(name, steps(self.rates), self.work_mcycles, t_min_s),), seed=self.seed)
+
+
+def draw_apps(seed: int, nodes: Sequence[Node], policy: str) -> tuple[FaultApp, ...]:
+    """One or two applications; the first lasts. Rules only for a policy that knows them."""
+    rng = Random(f"apps:{seed}")
+    ruled = policy not in RULELESS
+    lasting = replace(_app(0, nodes, ruled, rng), removed_s=math.inf)
+    drawn = (lasting, _app(1, nodes, ruled, rng)) if rng.random() < 0.6 else (lasting,)
+    return tuple(watched(seed, one) for one in drawn)
+
+
+def watched(seed: int, drawn: FaultApp) -> FaultApp:
+    """An application with the probe and the illnesses that the seed gives it."""
+    name, changed = drawn.app.name, drawn.changed
+    probe = draw_probe(seed, name)
+    return replace(
+        drawn,
+        app=replace(drawn.app, probe=probe),
+        changed=replace(changed, probe=probe) if changed is not None else None,
+        illnesses=draw_illnesses(seed, name) if probe is not None else (),
+    )
+
+
+def _app(index: int, nodes: Sequence[Node], ruled: bool, rng: Random) -> FaultApp:
+    work = rng.uniform(15.0, 60.0)
+    flow = Flow(
+        "browse",
+        mean_s=rng.uniform(0.2, 1.0),
+        work_mcycles=work if rng.random() < 0.5 else None,
+        t_min_s=0.02,
+        model=rng.choice(_FORMS),
+    )
+    app = WebApp(
+        f"web{index}",
+        (flow,),
+        rng.choice((200, 300, 500)),
+        rng.choice((400.0, 600.0, 900.0)),  # two of them leave CPU for jobs without a goal, which come last
+        rng.choice((1, 1, 2)),
+        rng.choice((2, 3, 4)),
+        vcpus=2,
+        metrics_url="http://balancer.test/metrics" if rng.random() < 0.3 else "",
+        rules=_app_rules(nodes, rng) if ruled else Rules(),
+    )
+    rates = tuple((600.0 * turn, rng.uniform(0.0, 800.0) / work) for turn in range(20))
+    changed = replace(app, max_instances=rng.choice((2, 4)), memory_mib=rng.choice((200, 400)))
+    return FaultApp(
+        app,
+        rates,
+        work * rng.uniform(0.8, 1.3),
+        rng.randrange(1 << 30),
+        rng.uniform(20.0, 400.0),
+        changed if rng.random() < 0.5 else None,
+        rng.uniform(FIRST_S, LAST_S),
+        rng.uniform(FIRST_S, LAST_S),
+    )
+
+
+def _app_rules(nodes: Sequence[Node], rng: Random) -> Rules:
+    """Two instances always have somewhere to run: n0 is never ruled out, and there are five nodes."""
+    names = [node.name for node in nodes[1:]]
+    how = rng.random()
+    if how < 0.3:
+        return Rules(forbid=(rng.choice(names),), apart="front")
+    if how < 0.5:
+        return Rules(pin=(nodes[0].name, *rng.sample(names, 3)), keep=rng.random() < 0.5)
+    return Rules(apart="front") if how < 0.7 else Rules()
+
+
+def with_rules(seed: int, jobs: Sequence[Job], nodes: Sequence[Node], policy: str) -> tuple[Job, ...]:
+    """The jobs, some of them with rules where the policy knows them. Each could run beside the applications: rules are
+    given only to jobs that need no label, groups and `keep` only to those of one instance."""
+    if policy in RULELESS:
+        return tuple(jobs)
+    rng = Random(f"rules:{seed}")
+    return tuple(replace(job, rules=_job_rules(job, nodes, rng)) for job in jobs)
+
+
+def _job_rules(job: Job, nodes: Sequence[Node], rng: Random) -> Rules:
+    names = [node.name for node in nodes]
+    how = rng.random()
+    if job.needs:
+        return Rules()
+    if how < 0.15:
+        return Rules(pin=tuple(rng.sample(names, max(2, job.instances))))
+    if how < 0.25:
+        return Rules(forbid=(rng.choice(names),))
+    if job.instances > 1 or how > 0.7:
+        return Rules()
+    if how < 0.35:
+        return Rules(keep=True)
+    if how < 0.5:
+        return Rules(apart="front")
+    if how < 0.6:
+        return Rules(apart="quiet")
+    return Rules(together="pair") if job.memory_mib <= 600 else Rules()

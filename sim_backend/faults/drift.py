@@ -1,0 +1,148 @@
+"""Somebody else's hands in fault runs: what they do to VMs of ours, drawn from a seed; and that it is noticed, that
+nobody else is blamed for what nobody else did, and that no tug of war comes about."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from enum import StrEnum
+from functools import partial
+from random import Random
+
+from shared.ports import effects as fx
+from shared.protocol.messages import Happened
+from shared.values.jobs import INSTANCE_SEPARATOR, instance_name, workload_of
+from shared.values.vms import LIVE_STATES
+from sim_backend.fakes.drift import ForeignHands
+from sim_backend.faults.invariants.guests import GuestChecks
+from sim_backend.loop.closed_loop import ClosedLoop
+
+SHARE, TURN = 5, 3  # of so many seeds one has them
+FROM_S, UNTIL_S = 400.0, 4_200.0
+COUNT_MIN, COUNT_MAX = 3, 8
+START_AFTER_S = (5.0, 120.0)
+PRIORITY = 5
+TOLD_MAX = 3  # changes that the controllers may tell for one that was made, a change of leaders in between
+BLAMING = "-by-other"
+
+
+class Hand(StrEnum):
+    """What somebody else does to a VM of ours."""
+
+    MOVED = "vm-moved-by-hand"
+    STOPPED = "vm-stopped-by-hand"
+    RESTARTED = "vm-restarted-by-hand"
+    PAUSED = "vm-paused-by-hand"
+    REWEIGHTED = "vm-reweighted-by-hand"
+
+
+@dataclass(frozen=True, slots=True)
+class Touch:
+    """One of them at `at_s`; `number` chooses the VM and the node, `span_s` until a stopped one is started again."""
+
+    hand: Hand
+    at_s: float
+    number: int
+    span_s: float
+
+
+def draw_hands(seed: int) -> tuple[Touch, ...]:
+    """What somebody else does in the run of a seed, in order; nothing in most of them."""
+    if seed % SHARE != TURN:
+        return ()
+    rng = Random(f"hands of {seed}")
+    count = rng.randint(COUNT_MIN, COUNT_MAX)
+    first = list(Hand)[seed // SHARE % len(Hand)]
+    hands = [first, *rng.choices(list(Hand), k=count - 1)]
+    drawn = (
+        Touch(one, rng.uniform(FROM_S, UNTIL_S), rng.randrange(1000), rng.uniform(*START_AFTER_S)) for one in hands
+    )
+    return tuple(sorted(drawn, key=lambda touch: touch.at_s))
+
+
+class HandChecks:
+    """What must hold for what controllers tell of others. `touched`: how often a VM of a workload was truly touched."""
+
+    def __init__(self, report: Callable[[str, str], None]) -> None:
+        self._report = report
+        self.touched: Counter[str] = Counter()
+        self._told: Counter[str] = Counter()
+
+    def on_effect(self, effect: fx.Effect) -> None:
+        """A controller is about to carry out an effect."""
+        event = effect.message if type(effect) is fx.Publish else None
+        if type(event) is not Happened or not event.what.endswith(BLAMING):
+            return
+        workload = event.subject.rpartition(INSTANCE_SEPARATOR)[0]
+        self._told[workload] += 1
+        if not self.touched[workload]:
+            self._report("blamed-others", f"{event.what} {event.subject}: nobody else has touched it")
+        elif self._told[workload] > TOLD_MAX * self.touched[workload]:
+            self._report("tug-of-war", f"{event.what} {event.subject}: told {self._told[workload]} times")
+
+
+class HandFaults:
+    """Carries them out on a loop; `done` counts them."""
+
+    def __init__(
+        self, loop: ClosedLoop, guests: GuestChecks, checks: HandChecks, done: Counter[str], touches: Iterable[Touch]
+    ) -> None:
+        self._loop, self._guests, self._checks, self._done = loop, guests, checks, done
+        self.hands = ForeignHands(loop.cluster)
+        for touch in touches:
+            loop.engine.at(touch.at_s, PRIORITY, partial(self._touch, touch))
+
+    def _touch(self, touch: Touch) -> None:
+        now_s = self._loop.engine.now_s
+        self._loop.cluster.catch_up(now_s)
+        places = sorted(
+            (vm, name)
+            for name, hypervisor in self._loop.cluster.hypervisors.items()
+            for vm, domain in hypervisor.domains.items()
+            if domain.state in LIVE_STATES and not domain.busy and INSTANCE_SEPARATOR in vm
+        )
+        if not places:
+            return
+        vm, node = places[touch.number % len(places)]
+        self._guests.touch()
+        if self._do(touch, vm, node, now_s):
+            self._checks.touched[workload_of(vm)[0]] += 1 + (touch.hand is Hand.RESTARTED)
+            self._done[touch.hand.value] += 1
+
+    def _do(self, touch: Touch, vm: str, node: str, now_s: float) -> bool:
+        if touch.hand is Hand.MOVED:
+            targets = sorted(name for name in self._loop.cluster.hypervisors if self._may_go(vm, node, name))
+            return bool(targets) and self.hands.move(vm, node, targets[touch.number % len(targets)], now_s)
+        if touch.hand is Hand.PAUSED:
+            return self.hands.pause(vm, node, now_s)
+        if touch.hand is Hand.REWEIGHTED:
+            domain = self._loop.cluster.hypervisor(node).domains[vm]
+            return self.hands.reweigh(vm, node, domain.cpu_mhz / 2.0, now_s)
+        self._guests.excuse_loss(node, vm)
+        done = self.hands.stop(vm, node, now_s)
+        if done and touch.hand is Hand.RESTARTED:
+            self._loop.engine.at(now_s + touch.span_s, PRIORITY, partial(self._start, vm))
+        return done
+
+    def _start(self, vm: str) -> None:
+        """Whoever stopped it starts it again, where it was and if it has not been started elsewhere since."""
+        home = self.hands.stopped[vm][0] if vm in self.hands.stopped else ""
+        workload = workload_of(vm)[0]
+        if home and not any(workload_of(one)[0] == workload for one in self._ours(home)):
+            self._guests.touch()
+            self.hands.start(vm, self._loop.engine.now_s)
+
+    def _ours(self, node: str) -> list[str]:
+        return [vm for vm in self._loop.cluster.hypervisor(node).domains if INSTANCE_SEPARATOR in vm]
+
+    def _may_go(self, vm: str, source: str, target: str) -> bool:
+        """Whether somebody with sense would move it there: it is up, has the labels, and no other VM of the
+        workload is on it or under way to it."""
+        cluster, workload = self._loop.cluster, workload_of(vm)[0]
+        site = cluster.hypervisor(target)
+        job = self._loop.jobs.get(workload)
+        if target == source or not site.up or job is None or not set(job.needs) <= set(site.node.labels):
+            return False
+        others = {instance_name(workload, index) for index in range(job.instances)}
+        return others.isdisjoint(site.domains)

@@ -1,0 +1,191 @@
+"""What must hold for web applications and for rules on where workloads run, by what the controller has stored."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from shared.protocol.messages import Reply
+from shared.protocol.operator_messages import DestroyEnvironment, RemoveWeb, Request, SubmitWeb
+from shared.values.jobs import INSTANCE_SEPARATOR, JobPhase, workload_of
+from shared.values.vms import LIVE_STATES, VmState
+from shared.values.web_app import WebApp
+from sim_backend.loop.closed_loop import ClosedLoop
+
+Nodes = tuple[str, ...]
+STAYED_S = 1_200.0  # within it what a failed migration has brought together or apart is put right
+
+
+class AppChecks:
+    """Every accepted application stays in the store until it is removed, its instances live as they may, and what is
+    wanted keeps the rules: pin, forbid, keep, together and apart; no two instances of an application on one node."""
+
+    def __init__(self, loop: ClosedLoop, report: Callable[[str, str], None]) -> None:
+        self._loop, self._report = loop, report
+        self.accepted: set[str] = set()
+        self._changed: list[Any] = []
+        self._wanted: dict[str, Nodes] = {}  # where each workload is wanted to run
+        self._groups: dict[tuple[str, str], set[str]] = {}  # (kind, name of a group) -> workloads
+        self._kept: dict[str, tuple[int, Nodes]] = {}  # attempt and nodes of those that must not be moved
+        self._stayed: dict[str, float] = {}  # when a migration of theirs failed
+        self._left_alone: dict[str, float] = {}  # until when they stay where somebody else has put them
+        self._most: dict[str, int] = {}  # most instances of an application that were ever asked for
+
+    def on_reply(self, request: Request, reply: Reply) -> None:
+        """The operator has been answered."""
+        if isinstance(request, SubmitWeb):
+            name = request.app.name
+            if not reply.done:
+                self._report("web-refused", f"{name}: {reply.code} {reply.detail}")
+                return
+            self.accepted.add(name)
+            if self._loop.store.get(("web", name)) is None and not self._asked_to_remove(name):
+                self._report("web-lost", f"{name} was accepted and is not in the store")
+
+    def job_stored(self, record: Any) -> None:
+        """A record of a job, or of an instance, is about to be stored."""
+        self._want(record)
+        self._changed.append(record)
+
+    def app_stored(self, app: WebApp) -> None:
+        """A record of an application is about to be stored."""
+        self._most[app.name] = max(self._most.get(app.name, 0), app.max_instances)
+
+    def deleted(self, key: tuple[str, str]) -> None:
+        """A record is about to be deleted."""
+        kind, name = key
+        if kind == "job":
+            self._wanted.pop(name, None)
+        elif kind == "web":
+            self._check_removed(name)
+
+    def all_stored(self) -> None:
+        """That were all records of one write."""
+        changed, self._changed = self._changed, []
+        for record in changed:
+            self._check_own(record)
+        if changed:
+            self._check_groups()
+
+    # --- what is wanted -------------------------------------------------------------------------------------------
+
+    def _want(self, record: Any) -> None:
+        name, rules = record.job.name, record.job.rules
+        if self._stays(record):
+            self._stayed[record.job.app or name] = self._loop.engine.now_s
+        if record.hands_off is not None:
+            self._left_alone[record.job.app or name] = record.hands_off.until_s
+        if record.phase is JobPhase.RUNNING:
+            self._wanted[name] = tuple(allotment.node for allotment in record.allotments)
+        else:
+            self._wanted.pop(name, None)
+        owner = record.job.app or name
+        for kind, group in (("together", rules.together), ("apart", rules.apart)):
+            if group:
+                self._groups.setdefault((kind, group), set()).add(owner)
+
+    def _stays(self, record: Any) -> bool:
+        """Whether a migration has failed: its VM is wanted where it was, whatever was decided of others meanwhile."""
+        before = self._loop.store.get(record.key)
+        if before is None or (before.phase, before.attempt) != (record.phase, record.attempt):
+            return False
+        moved = [
+            new.node in instance.may_run_on
+            for old, new, instance in zip(before.allotments, record.allotments, before.instances, strict=False)
+            if old.node != new.node
+        ]
+        return bool(moved) and all(moved)
+
+    def _excused(self, members: Iterable[str]) -> bool:
+        """Whether one of them stays where it was since so short a time ago that nothing can have been done about it, or
+        is left alone where somebody else has put it."""
+        now_s = self._loop.engine.now_s
+        return any(
+            max(self._stayed.get(member, -math.inf) + STAYED_S, self._left_alone.get(member, -math.inf)) >= now_s
+            for member in members
+        )
+
+    def _check_own(self, record: Any) -> None:
+        """The rules that concern one workload alone."""
+        name, rules = record.job.name, record.job.rules
+        nodes = self._wanted.get(name, ())
+        left_alone = record.hands_off is not None and self._excused([record.job.app or name])
+        if not left_alone and any((rules.pin and node not in rules.pin) or node in rules.forbid for node in nodes):
+            self._report("rule-broken", f"{name} is wanted on {nodes}, against {rules}")
+        if rules.keep and nodes:
+            before = self._kept.get(name)
+            if not left_alone and before is not None and before[0] == record.attempt and before[1] != nodes:
+                self._report("rule-broken", f"{name} is to be kept on {before[1]}, and is wanted on {nodes}")
+            self._kept[name] = (record.attempt, nodes)
+        if record.job.app and record.phase in (JobPhase.SUSPENDED, JobPhase.COMPLETED):
+            self._report("instance-phase", f"{name} is {record.phase}")
+
+    def _check_groups(self) -> None:
+        """The rules between workloads, and between the instances of one application."""
+        homes: dict[str, list[str]] = {}
+        for name, nodes in self._wanted.items():
+            owner = workload_of(name)[0] if INSTANCE_SEPARATOR in name else name
+            homes.setdefault(owner, []).extend(nodes)
+        for app in self._loop.apps:
+            seats = sorted(homes.get(app, ()))
+            if len(set(seats)) < len(seats) and not self._excused([app]):
+                self._report("instances-together", f"{app} is wanted on {seats}")
+            if len(seats) > self._most.get(app, len(seats)):
+                self._report("too-many-instances", f"{app} is wanted on {seats}")
+        for (kind, group), members in self._groups.items():
+            places = [frozenset(homes[member]) for member in sorted(members) if homes.get(member)]
+            nodes_of_all = frozenset().union(*places)
+            broken = len(nodes_of_all) > 1 if kind == "together" else len(nodes_of_all) < sum(map(len, places))
+            if broken and not self._excused(members):
+                self._report("rule-broken", f"group {group} is to be {kind}: {[sorted(place) for place in places]}")
+
+    # --- removed --------------------------------------------------------------------------------------------------
+
+    def _check_removed(self, app: str) -> None:
+        """An application is forgotten only when it was asked for, and when nothing of it runs."""
+        if not self._asked_to_remove(app):
+            self._report("web-lost", f"{app} was forgotten unasked")
+        for vm, node, state in vms_of(self._loop, app):
+            if state in LIVE_STATES:
+                self._report("forgotten-early", f"{vm} is {state} on {node}")
+
+    def _asked_to_remove(self, app: str) -> bool:
+        operator = self._loop.operator
+        asked = [*operator.pending.values(), *operator.answered.values()]
+        known = self._loop.apps.get(app)
+        home = known.environment if known is not None else ""
+        return any(
+            (isinstance(request, RemoveWeb) and request.app == app)
+            or (isinstance(request, DestroyEnvironment) and request.environment == home)
+            for request in asked
+        )
+
+
+def vms_of(loop: ClosedLoop, app: str) -> list[tuple[str, str, VmState]]:
+    """Every VM of an application that is anywhere: its name, its node, its state."""
+    return [
+        (vm, node, domain.state)
+        for node, hypervisor in loop.cluster.hypervisors.items()
+        for vm, domain in hypervisor.domains.items()
+        if vm.startswith(app + INSTANCE_SEPARATOR)
+    ]
+
+
+def unsettled_apps(loop: ClosedLoop) -> list[str]:
+    """Why web applications have not converged: those that last have as many instances as they must have and may have,
+    each on a node of its own, and of those that were removed nothing is left, in the store and in truth."""
+    why: list[str] = []
+    for name, app in loop.apps.items():
+        vms = vms_of(loop, name)
+        if loop.balancers[name].stopped:
+            why += [f"{vm} is {state} on {node}, and {name} was removed" for vm, node, state in vms]
+            if loop.store.get(("web", name)) is not None:
+                why.append(f"{name} was removed and is in the store")
+            continue
+        running = [node for _, node, state in vms if state is VmState.RUNNING]
+        if not app.min_instances <= len(running) <= app.max_instances:
+            why.append(f"{name} has {len(running)} instances, not {app.min_instances} to {app.max_instances}")
+        if len(set(running)) < len(running):
+            why.append(f"{name} has two instances on one node: {sorted(running)}")
+    return why

@@ -1,0 +1,132 @@
+"""The web applications of a span, and the demand that their snapshots show as steps."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from daemons.values.records.cluster import WebRecord
+from shared.base.errors import InvalidValue
+from shared.policy_api.snapshot import Snapshot
+from shared.values.web_app import Flow, WebApp
+from sim_backend.history.values import LoggedApp
+
+UNMEASURED_S = 3_600.0
+
+
+@dataclass(slots=True)
+class _Seen:
+    """An application in the snapshots so far; the last one's description of it counts."""
+
+    from_s: float
+    app: WebApp
+    to_s: float
+    rates: dict[str, list[tuple[float, float]]] = field(default_factory=dict)
+    work_mcycles: dict[str, float] = field(default_factory=dict)
+
+
+class AppReader:
+    """Gathers applications from the snapshots of a span, one after the other."""
+
+    def __init__(self, from_s: float, to_s: float) -> None:
+        self._from_s, self._to_s = from_s, to_s
+        self._found: dict[str, _Seen] = {}
+
+    def take(self, seen: Snapshot) -> None:
+        """Look at one more snapshot."""
+        at_s = max(seen.now_s - self._from_s, 0.0)
+        for row, name in enumerate(seen.web.names):
+            app = _described(seen, row)
+            if app is None:
+                continue
+            known = self._found.setdefault(name, _Seen(at_s, app, at_s))
+            known.app, known.to_s = app, at_s
+            for at in np.flatnonzero(seen.flows.app == row).tolist():
+                self._flow(known, seen, at, at_s)
+        for name, known in self._found.items():
+            if name not in seen.web.names and known.to_s < at_s:
+                self._ended(known, at_s)
+
+    def _flow(self, known: _Seen, seen: Snapshot, at: int, at_s: float) -> None:
+        name, rate = seen.flows.names[at], seen.flows.rate_per_s.item(at)
+        known.work_mcycles[name] = seen.flows.work_mcycles.item(at)
+        points = known.rates.setdefault(name, [])
+        if points and points[-1][0] == at_s:
+            points[-1] = (at_s, rate)
+        elif not points or points[-1][1] != rate:
+            points.append((at_s, rate))
+
+    def _ended(self, known: _Seen, at_s: float) -> None:
+        """Nothing is asked of it from then on; it may come again."""
+        for points in known.rates.values():
+            if points[-1][1] != 0.0 and points[-1][0] < at_s:
+                points.append((at_s, 0.0))
+
+    def apps(self, records: Iterable[WebRecord]) -> tuple[LoggedApp, ...]:
+        """All of them; as the store describes those that it still has."""
+        known = {record.app.name: record.app for record in records}
+        return tuple(
+            LoggedApp(
+                _simulated(known.get(name, seen.app)),
+                seen.from_s,
+                self._to_s - self._from_s,
+                {flow: _begun(points) for flow, points in seen.rates.items()},
+                dict(seen.work_mcycles),
+            )
+            for name, seen in self._found.items()
+        )
+
+
+def _begun(points: list[tuple[float, float]]) -> tuple[tuple[float, float], ...]:
+    """The steps of a flow. An application asks for nothing before something was measured of it: what was measured first
+    counts from its begin, if that was soon after it."""
+    begin_s = points[0][0]
+    first = next((at for at, (_, rate) in enumerate(points) if rate > 0.0), 0)
+    if points[first][0] - begin_s > UNMEASURED_S:
+        return tuple(points)
+    return ((begin_s, points[first][1]), *points[first + 1 :])
+
+
+def _described(seen: Snapshot, row: int) -> WebApp | None:
+    """An application as a snapshot describes it; None where no instance tells how large one is."""
+    seats = np.flatnonzero(seen.workloads.app == row)
+    if not len(seats):
+        return None
+    work, seat, web = seen.workloads, seats.item(0), seen.web
+    try:
+        return WebApp(
+            web.names[row],
+            tuple(_flow(seen, at) for at in np.flatnonzero(seen.flows.app == row).tolist()),
+            int(work.memory_mib.item(seat)),
+            work.max_mhz.item(seat),
+            web.min_instances.item(row),
+            max(len(seats), 1),
+            work.vcpus.item(seat),
+            web.importance.item(row),
+            work.needs[seat],
+        )
+    except InvalidValue:
+        return None
+
+
+def _flow(seen: Snapshot, at: int) -> Flow:
+    flows, percentile = seen.flows, seen.flows.percentile.item(at)
+    goal = flows.goal.item(at)
+    throughput = bool(flows.throughput.item(at))
+    return Flow(
+        flows.names[at],
+        None if throughput or percentile else goal,
+        percentile,
+        goal if percentile and not throughput else None,
+        goal if throughput else None,
+        flows.work_mcycles.item(at),
+        flows.t_min_s.item(at),
+        flows.model[at],
+    )
+
+
+def _simulated(app: WebApp) -> WebApp:
+    """The application without what is not simulated: its environment, its balancer, its probe."""
+    return replace(app, environment="", serving=None, probe=None, metrics_url="")

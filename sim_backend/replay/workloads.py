@@ -1,0 +1,150 @@
+"""Workloads and clusters for simulations: what is declared to Trimtab, and the truth that differs from it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+
+from shared.values.jobs import Job, Stage
+from shared.values.load_vector import IO
+from shared.values.nodes import Node
+from shared.values.replay_job import ReplayJob
+from shared.values.web_app import Flow, ModelForm, WebApp
+from sim_backend.world.demand import daily, uneven
+from sim_backend.world.web_site import TrueFlow, TrueWeb
+
+TrueStages = tuple[tuple[float, float], ...]
+"""The truth about a job: (work in Mcycles per instance, largest useful speed in MHz) of each stage."""
+
+REPLAY_MHZ = 1_000.0
+REPLAY_MIB = 1_000
+
+_PROFILES = ((9_000.0, 3_900.0), (17_600.0, 1_560.0), (600.0, 2_340.0))  # shortest run time s, top speed MHz
+_PROFILE_SHARES = (0.1, 0.4, 0.5)
+_GOAL_FACTORS = (1.3, 2.5, 4.0)
+_GOAL_SHARES = (0.1, 0.3, 0.6)
+_JOB_MIB = 4_320
+_SEAT_MIB = 2_000  # beside three jobs on a node of the paper
+_PEAK_S = 18_000.0  # when most is asked of the shop
+_BUY_SHARE = 0.2  # of the shop's CPU
+_BROWSE_MCYCLES, _BUY_MCYCLES = 60.0, 200.0
+_UNDERSTATED = 1.1  # true / declared work of a browse
+
+
+def experiment_four(rng: np.random.Generator, count: int = 200, mean_gap_s: float = 150.0) -> list[Job]:
+    """The randomised jobs of apc.txt, section 5.4, in order of submission, after exponential gaps from time 0.
+
+    Profiles (shortest run time at top speed) 9,000 s at 3,900 MHz, 17,600 s at 1,560 MHz, 600 s at 2,340 MHz with
+    probabilities 10, 40, 50 %; goal = submission + factor x shortest run time, factors 1.3, 2.5, 4 with 10, 30, 60 %;
+    4,320 MiB each.
+    """
+    submits_s = np.cumsum(rng.exponential(mean_gap_s, count))
+    profiles = rng.choice(len(_PROFILES), count, p=_PROFILE_SHARES)
+    factors = rng.choice(_GOAL_FACTORS, count, p=_GOAL_SHARES)
+    jobs = []
+    for index in range(count):
+        run_s, max_mhz = _PROFILES[profiles[index]]
+        submit_s = float(submits_s[index])
+        jobs.append(
+            Job(
+                name=_numbered("job", index, count),
+                stages=(Stage(run_s * max_mhz, max_mhz, 0.0, _JOB_MIB),),
+                submit_s=submit_s,
+                desired_start_s=submit_s,
+                goal_s=submit_s + float(factors[index]) * run_s,
+            )
+        )
+    return jobs
+
+
+def paper_nodes(count: int = 25) -> tuple[Node, ...]:
+    """The cluster of apc.txt, section 5.2: 4 cores of 3,900 MHz and 16,000 MiB a node."""
+    return tuple(Node(_numbered("node", index, count), 4, 3_900.0, 16_000) for index in range(count))
+
+
+def shop(nodes: Sequence[Node], load_frac: float, seed: int) -> tuple[WebApp, TrueWeb]:
+    """A web application that may run everywhere, and the truth about it: its requests use `load_frac` of the nodes' CPU
+    on average, half as much again by day and half of it by night. One flow has a goal on the mean, and declares a tenth
+    too little work; the other has one on a percentile, and declares none."""
+    cpu_mhz = math.fsum(node.cpu_mhz for node in nodes)
+    app = WebApp(
+        "shop",
+        (
+            Flow("browse", mean_s=0.15, work_mcycles=_BROWSE_MCYCLES, t_min_s=0.03, model=ModelForm.MULTI_SERVER),
+            Flow("buy", percentile=0.95, percentile_s=0.6, t_min_s=0.05, model=ModelForm.MULTI_SERVER),
+        ),
+        _SEAT_MIB,
+        max(node.cpu_mhz for node in nodes),
+        min_instances=max(1, 2 * len(nodes) // 3),
+        max_instances=len(nodes),
+        vcpus=max(node.cores for node in nodes),
+    )
+    browse_mcycles = _BROWSE_MCYCLES * _UNDERSTATED
+    asked_mhz = load_frac * cpu_mhz
+    browse = daily((1.0 - _BUY_SHARE) * asked_mhz / browse_mcycles, 0.5, _PEAK_S)
+    buy = daily(_BUY_SHARE * asked_mhz / _BUY_MCYCLES, 0.5, _PEAK_S)
+    truth = TrueWeb(
+        (
+            TrueFlow("browse", uneven(browse, seed, 0.05), browse_mcycles, 0.03),
+            TrueFlow("buy", uneven(buy, seed + 1, 0.1), _BUY_MCYCLES, 0.05, 0.95),
+        ),
+        seed=seed,
+    )
+    return app, truth
+
+
+def replay_workload(jobs: Sequence[ReplayJob]) -> list[Job]:
+    """One job of `nodes` separate instances per log entry, in the order given: each instance needs a whole replay node
+    and has run_s x 1,000 Mcycles to do. Names order like job numbers, so ties in time stay in the order of the log."""
+    digits = max((len(str(job.number)) for job in jobs), default=1)
+    return [
+        Job(
+            name=f"job-{job.number:0{digits}}",
+            stages=(Stage(job.run_s * REPLAY_MHZ, REPLAY_MHZ, 0.0, REPLAY_MIB),),
+            submit_s=job.submit_s,
+            desired_start_s=job.submit_s,
+            instances=job.nodes,
+            separate=True,
+        )
+        for job in jobs
+    ]
+
+
+def replay_nodes(count: int) -> tuple[Node, ...]:
+    """`count` nodes of one core of 1,000 MHz and 1,000 MiB: each holds one instance of a replay job at a time."""
+    return tuple(Node(_numbered("node", index, count), 1, REPLAY_MHZ, REPLAY_MIB) for index in range(count))
+
+
+def declared_stages(job: Job) -> TrueStages:
+    """The truth of a job whose declared profile is exact."""
+    return tuple((stage.work_mcycles, stage.max_mhz) for stage in job.stages)
+
+
+def with_noise(jobs: Iterable[Job], rng: np.random.Generator, sigma: float) -> dict[str, TrueStages]:
+    """True stages by job name: all work of a job times one log-normal factor of mean 1 and log-deviation `sigma`."""
+    if not (math.isfinite(sigma) and sigma >= 0):
+        raise ValueError(f"sigma = {sigma!r}: expected a finite number, 0 or above")
+    truth = {}
+    for job in jobs:
+        factor = math.exp(sigma * float(rng.standard_normal()) - sigma * sigma / 2)
+        truth[job.name] = tuple((work * factor, max_mhz) for work, max_mhz in declared_stages(job))
+    return truth
+
+
+def with_io_noise(jobs: Iterable[Job], rng: np.random.Generator, sigma: float) -> dict[str, float]:
+    """By job name, the part of its time alone that a job truly is at the disk: what is declared times one log-normal
+    factor of mean 1 and log-deviation `sigma`, 1 at most."""
+    if not (math.isfinite(sigma) and sigma >= 0):
+        raise ValueError(f"sigma = {sigma!r}: expected a finite number, 0 or above")
+    truth = {}
+    for job in jobs:
+        factor = math.exp(sigma * float(rng.standard_normal()) - sigma * sigma / 2)
+        truth[job.name] = min(1.0, job.loading.part(IO) * factor)
+    return truth
+
+
+def _numbered(word: str, index: int, count: int) -> str:
+    """`word-007`: as many digits as the largest of `count` needs, so that names order like numbers."""
+    return f"{word}-{index:0{len(str(max(count - 1, 0)))}}"

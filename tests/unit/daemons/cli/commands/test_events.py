@@ -1,0 +1,56 @@
+"""`trimtab events --since`: what happened, from the controller's store."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from daemons.cli.main import main
+from daemons.store import SqlStore
+from shared.base.clock import SystemClock
+from shared.protocol.messages import Happened
+
+
+@pytest.fixture
+def url(tmp_path: Path) -> str:
+    """A store with three events: a day, an hour and a minute ago."""
+    made = f"sqlite:///{tmp_path}/controller.db"
+    now_s = SystemClock().now_s()
+    store = SqlStore(made)
+    store.take_lead("a")
+    ages = ((86_400.0, "old"), (3_600.0, "node-silent"), (60.0, "adopted-vm-off"))
+    store.append_events([Happened(now_s - age_s, what, "n1", 1, "why") for age_s, what in ages])
+    store.close()
+    return made
+
+
+def run(*words: str) -> tuple[int, str]:
+    done = CliRunner().invoke(main, ["events", *words])
+    return done.exit_code, done.output
+
+
+def test_the_past_is_printed_oldest_first(url: str) -> None:
+    status, said = run("--since", "2h", "--store", url)
+    assert (status, [line.split("  ")[1] for line in said.splitlines()]) == (0, ["node-silent", "adopted-vm-off"])
+
+
+def test_it_is_an_object_a_line_in_json(url: str) -> None:
+    status, said = run("--since", "2d", "--store", url, "--count", "1", "--output", "json")
+    assert (status, json.loads(said)["what"]) == (0, "old")
+
+
+@pytest.mark.parametrize(
+    ("words", "status", "told"),
+    [
+        ((), 2, "say --follow"),
+        (("--since", "yesterday"), 2, "--since"),
+        (("--since", "nan"), 2, "--since"),
+        (("--since", "2026-01-01T00:00:00"), 2, "without an offset"),
+    ],
+)
+def test_what_cannot_be_is_refused_in_words(words: tuple[str, ...], status: int, told: str, url: str) -> None:
+    ended, said = run(*words, *(("--store", url) if words else ()))
+    assert (ended, told in said) == (status, True), said

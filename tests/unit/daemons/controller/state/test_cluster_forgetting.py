@@ -1,0 +1,154 @@
+"""What retention has deleted is known no longer: not in memory, and not by its name."""
+
+from __future__ import annotations
+
+import gc
+from contextlib import closing
+from pathlib import Path
+
+from daemons.controller.state.entries import JobEntry
+from daemons.controller.state.environment import EnvironmentEntry
+from daemons.store import Retention, SqlStore
+from daemons.values.records.cluster import JobRecord
+from shared.base.clock import ManualClock
+from shared.ports.effects import Pruned
+from shared.protocol.operator_messages import CancelJob, Query, RemoveWeb, SetDeciding, SubmitJob, SubmitWeb
+from shared.values.jobs import JobPhase
+from tests.support.controller_harness import Desk, job
+from tests.support.environment_harness import EnvironmentDesk, app
+from tests.support.store_samples import sqlite_url
+
+DAY_S = 86_400.0
+
+
+def paused(nodes: tuple[str, ...] = ("n1",)) -> Desk:
+    """A leader that starts nothing."""
+    desk = Desk(nodes).lead()
+    assert desk.ask(SetDeciding("pause", False)).done
+    return desk
+
+
+def over(desk: Desk, name: str) -> None:
+    """A job that is over and was never anywhere."""
+    assert desk.ask(SubmitJob(f"s-{name}-{desk.now_s}", job(name, memory_mib=3000))).done
+    assert desk.ask(CancelJob(f"c-{name}-{desk.now_s}", name)).done
+
+
+def names(desk: Desk) -> set[str]:
+    return {row["name"] for row in desk.ask(Query("q", "jobs")).data["jobs"]}
+
+
+def test_jobs_that_retention_deleted_are_forgotten_and_their_names_free() -> None:
+    """Given jobs that were over before and after a moment, and one that waits since before, when the store has deleted
+    what was over before it, then of that nothing is left, and a name of it may be used again."""
+    desk = paused()
+    for number in range(50):
+        over(desk, f"old{number}")
+    desk.ask(SubmitJob("s", job("waits")))
+    desk.now_s = 100.0
+    over(desk, "young")
+    assert desk.ask(SubmitJob("again", job("old7"))).code == "duplicate-name"
+    before = entries(JobEntry)
+
+    desk.feed(Pruned(50.0))
+
+    assert names(desk) == {"waits", "young"}
+    assert entries(JobEntry) == before - 50
+    assert desk.ask(Query("q", "status")).data["jobs"]["total"] == 2
+    assert desk.ask(Query("q", "job", "old7")).code == "unknown-job"
+    assert desk.ask(SubmitJob("again", job("old7"))).done
+    assert names(desk) == {"waits", "young", "old7"}
+
+
+def entries(kind: type) -> int:
+    gc.collect()
+    return sum(type(each) is kind for each in gc.get_objects())
+
+
+def test_what_may_be_somewhere_still_is_not_forgotten() -> None:
+    """Given a job that was cancelled while its node was silent, then it is known as long as its VM may be there."""
+    desk = Desk(["n1"]).lead()
+    desk.ask(SubmitJob("s", job("j")))
+    (order,) = desk.orders
+    desk.result(order)
+    desk.ask(CancelJob("c", "j"))
+    desk.now_s = 100.0
+
+    desk.feed(Pruned(50.0))
+
+    assert names(desk) == {"j"}
+    assert desk.ask(SubmitJob("again", job("j"))).code == "duplicate-name"
+
+
+def test_a_name_of_a_web_application_is_free_when_its_last_instance_is_forgotten() -> None:
+    desk = EnvironmentDesk(2)
+    desk.lead()
+    desk.ask(SubmitWeb("w", app("shop", environment="")))
+    desk.finish()
+    desk.ask(RemoveWeb("r", "shop"))
+    desk.finish()
+    desk.now_s += 100.0
+    assert desk.controller.cluster.web == {}
+    assert desk.ask(SubmitJob("s", job("shop"))).code == "duplicate-name"
+
+    desk.feed(Pruned(desk.now_s - 50.0))
+
+    assert desk.ask(SubmitJob("s", job("shop"))).done
+
+
+def test_a_job_that_waits_for_a_forgotten_one_waits_as_after_a_restart() -> None:
+    """Given a job after one that was cancelled and is forgotten, then it still waits for ever, until there is another
+    job of that name."""
+    desk = paused()
+    desk.ask(SubmitJob("a", job("first")))
+    desk.ask(SubmitJob("b", job("second", after=("first",))))
+    desk.ask(CancelJob("c", "first"))
+    desk.now_s = 100.0
+    desk.feed(Pruned(50.0))
+
+    assert "job-waits-for-ever" in alarms(desk)
+    assert desk.ask(SubmitJob("again", job("first"))).done
+    assert "job-waits-for-ever" not in alarms(desk)
+
+
+def alarms(desk: Desk) -> set[str]:
+    return {alarm["what"] for alarm in desk.ask(Query("q", "status")).data["alarms"]}
+
+
+def test_a_destroyed_environment_is_forgotten_with_what_was_promised_to_it() -> None:
+    made = EnvironmentDesk(4)
+    made.lead()
+    made.open("web", "web", lower=1)
+    made.destroy("web")
+    made.finish()
+    made.open("hpc", lower=1)
+    made.now_s += 100.0
+    assert made.states() == {"web": "destroyed", "hpc": "running"}
+    before = entries(EnvironmentEntry)
+
+    made.feed(Pruned(made.now_s - 50.0))
+
+    assert made.states() == {"hpc": "running"}
+    assert entries(EnvironmentEntry) == before - 1
+    assert made.create("web", "batch", lower=1).done
+
+
+def test_the_core_forgets_what_the_store_deletes(tmp_path: Path) -> None:
+    """Given jobs in every state of being over, then the rule by which the core forgets is the one by which the store
+    deletes: afterwards a new leader knows the same jobs."""
+    desk = paused()
+    for number, finished_s in enumerate((10.0, 20.0, 30.0, 29.0 * DAY_S, 31.0 * DAY_S)):
+        desk.now_s = finished_s
+        over(desk, f"job{number}")
+    desk.now_s = 31.0 * DAY_S
+    desk.ask(SubmitJob("s", job("waits")))
+    keep, now_s = Retention(), 31.0 * DAY_S
+    with closing(SqlStore(sqlite_url(tmp_path / "store.db"), ManualClock(now_s))) as store:
+        store.write(store.take_lead("a").term, tuple(desk.store.take_lead("a").image))
+        assert store.prune(keep).jobs == 3
+        image = store.take_lead("b").image
+
+    desk.feed(Pruned(keep.jobs_before_s(now_s)))
+
+    assert names(desk) == {record.job.name for record in image if isinstance(record, JobRecord)}
+    assert {entry.phase for entry in desk.controller.cluster.jobs.values()} >= {JobPhase.CANCELLED}

@@ -1,0 +1,168 @@
+"""What waits of a connection: in turn by sender, within each one's share, bounded in bytes."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+
+from shared.base.clock import ManualClock
+from shared.bus.inbox import BYTES_MAX, TAKE_BYTES_MAX, TAKE_MAX, Inbox, unfit
+from shared.ports.bus import BusEvent, Confirm, Delivery, Discarded, Lost
+from shared.protocol.dead_letter import BURIED_PER_MINUTE_MAX, Burials
+from shared.protocol.shares import AGENT, BURST_S, OVER_MAX, USER, share_of
+from shared.protocol.topology import BODY_BYTES_MAX
+
+TOM = "user.tom"
+
+
+class Desk:
+    """An inbox on a clock of its own, and what it refused."""
+
+    def __init__(self) -> None:
+        self.clock = ManualClock(100.0)
+        self.refused: list[Delivery] = []
+        self.inbox = Inbox(self.clock.now_s, self.refused.append)
+        self._tag = 0
+
+    def send(self, sender: str, count: int = 1, body: bytes = b"", loose: bool = False) -> None:
+        for _ in range(count):
+            self._tag += 1
+            self.inbox.put_delivery(delivery(self._tag, body, sender), loose)
+
+    def take_all(self) -> list[BusEvent]:
+        found: list[BusEvent] = []
+        while events := self.inbox.take():
+            found += events
+        return found
+
+    def served(self) -> Counter[str]:
+        return Counter(event.sender for event in self.take_all() if isinstance(event, Delivery))
+
+
+def delivery(tag: int, body: bytes = b"", sender: str = "agent.n1") -> Delivery:
+    return Delivery(tag, "queue", "key", sender, body)
+
+
+def test_what_is_not_fit_to_be_handed_out() -> None:
+    """Too large for its sender's role, or from nobody; this is said without reading it."""
+    assert unfit(delivery(1)) == ""
+    assert unfit(delivery(1, sender="")) == "no user id"
+    assert unfit(delivery(1, bytes(BODY_BYTES_MAX), "controller.a")) == ""
+    for sender in ("controller.a", "agent.n1", TOM, "owner.kim", "web.shop", "nobody", "operator"):
+        most = share_of(sender).body_bytes_max
+        assert unfit(delivery(1, bytes(most), sender)) == ""
+        assert unfit(delivery(1, bytes(most + 1), sender)).startswith(f"{most + 1} bytes, expected at most {most}")
+
+
+def test_each_sender_has_its_turn_and_controllers_come_first() -> None:
+    desk = Desk()
+    desk.send("agent.n1", 50)
+    desk.send("agent.n2", 2)
+    desk.send("controller.a")
+
+    taken = [event.sender for event in desk.inbox.take() if isinstance(event, Delivery)]
+
+    assert taken[:5] == ["controller.a", "agent.n1", "agent.n2", "agent.n1", "agent.n2"]
+    assert len(taken) == 53
+
+
+def test_no_more_than_a_batch_is_taken_at_once_in_count_and_in_bytes() -> None:
+    desk = Desk()
+    desk.send("agent.n1", TAKE_MAX + 1)
+    assert len(desk.inbox.take()) == TAKE_MAX
+    assert len(desk.inbox.take()) == 1
+    desk.send("agent.n1", 3, bytes(TAKE_BYTES_MAX))
+    assert [len(desk.inbox.take()) for _ in range(4)] == [1, 1, 1, 0]
+
+
+def test_the_newest_reports_of_a_sender_stay_and_no_others_are_lost_for_them() -> None:
+    desk = Desk()
+    desk.send("agent.n2", loose=True)
+    desk.send("agent.n1", AGENT.waiting_max + 7, loose=True)
+    desk.inbox.put(Confirm(1, True))
+    desk.inbox.put(Lost("gone"))
+
+    events = desk.take_all()
+
+    tags = [event.tag for event in events if isinstance(event, Delivery) and event.sender == "agent.n1"]
+    assert tags == list(range(9, AGENT.waiting_max + 9))
+    assert [event.tag for event in events if isinstance(event, Delivery) and event.sender == "agent.n2"] == [1]
+    assert Confirm(1, True) in events
+    assert events[-1] == Lost("gone")
+    assert len(desk.refused) == 7
+
+
+def test_who_sends_too_much_is_served_at_its_own_pace_and_named() -> None:
+    """Given 5,000 questions at once, when a second passes again and again, then what its share allows is served, the
+    rest is refused and told of once a second, and another's question waits for none of it."""
+    desk = Desk()
+    burst = int(BURST_S * USER.per_s)
+    discarded: list[Discarded] = []
+    served = 0
+    for _ in range(20):
+        desk.send(TOM, 5_000)
+        desk.send("operator.ann")
+        events = desk.take_all()
+        assert "operator.ann" in [event.sender for event in events if isinstance(event, Delivery)][:3]
+        served += sum(isinstance(event, Delivery) and event.sender == TOM for event in events)
+        discarded += [event for event in events if isinstance(event, Discarded)]
+        desk.clock.advance(1.0)
+    assert burst <= served <= burst + 21 * USER.per_s + 1
+    assert {event.sender for event in discarded} == {TOM}
+    assert len(discarded) <= 20
+    assert sum(event.count for event in discarded) > 90_000
+    assert len(desk.refused) >= 100_000 - served - OVER_MAX - USER.waiting_max
+
+
+def test_work_counts_towards_a_share() -> None:
+    """Who sends what takes long to read is served less often."""
+    desk = Desk()
+    desk.send("agent.n1", 3)
+    desk.send("agent.n2", 3)
+    desk.inbox.charge("agent.n1", 2.0)
+    assert desk.served() == {"agent.n2": 3}
+    desk.clock.advance(2.0 / AGENT.busy_frac)
+    assert desk.served() == {"agent.n1": 3}
+
+
+def test_all_that_waits_is_bounded_in_bytes_and_each_may_have_something() -> None:
+    desk = Desk()
+    for node in range(200):
+        desk.send(f"agent.n{node}", 2, bytes(1 << 20))
+    held = 200 + (BYTES_MAX >> 20) // 2
+    assert sum(desk.served().values()) <= held
+    assert len(desk.refused) >= 400 - held
+    desk.send("agent.n1", 20, bytes(1 << 20))
+    assert sum(desk.served().values()) <= 5
+
+
+def test_what_was_just_taken_can_be_found_again() -> None:
+    desk = Desk()
+    desk.send("agent.n1", 2, loose=True)
+    desk.inbox.take()
+    assert desk.inbox.find_passed(2) == delivery(2)
+    assert desk.inbox.find_passed(3) is None
+    desk.inbox.take()
+    assert desk.inbox.find_passed(2) is None
+
+
+def test_a_wait_ends_with_what_comes() -> None:
+    """Also when it comes from another thread, and when a share is there again; it does not begin when there is
+    something."""
+    inbox = Desk().inbox
+    later = threading.Timer(0.05, inbox.put, (Confirm(1, True),))
+    later.start()
+    inbox.wait(30.0)
+    assert inbox.take() == [Confirm(1, True)]
+    inbox.put(Confirm(2, True))
+    inbox.wait(30.0)
+    assert inbox.take() == [Confirm(2, True)]
+    later.join()
+
+
+def test_the_dead_letters_of_one_sender_are_so_many_a_minute() -> None:
+    burials = Burials()
+    kept = [burials.allow("agent.n1", second / 10.0) for second in range(300)]
+    assert kept.count(True) == BURIED_PER_MINUTE_MAX
+    assert burials.allow("agent.n2", 30.0)
+    assert burials.allow("agent.n1", 61.0)

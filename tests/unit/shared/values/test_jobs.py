@@ -1,0 +1,70 @@
+"""Values that a user writes check themselves: what is wrong is named, with what would be right."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import pytest
+
+from shared.base.errors import InvalidValue
+from shared.values.jobs import Job, Stage, instance_name, workload_of
+from shared.values.nodes import Node
+
+
+def job(**fields: object) -> Job:
+    given: dict[str, object] = {"name": "j", "stages": (Stage(1.0, 1.0),)}
+    return Job(**(given | fields))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("make", "field"),
+    [
+        (lambda: Stage(-1.0, 1000.0), "work_mcycles"),
+        (lambda: Stage(math.nan, 1000.0), "work_mcycles"),
+        (lambda: Stage(1.0, 0.0), "max_mhz"),
+        (lambda: Stage(1.0, math.inf), "max_mhz"),
+        (lambda: Stage(1.0, 10.0, min_mhz=11.0), "min_mhz"),
+        (lambda: Stage(1.0, 10.0, memory_mib=-1), "memory_mib"),
+        (lambda: job(name="no spaces"), "name"),
+        (lambda: job(name=""), "name"),
+        (lambda: job(name="é"), "name"),
+        (lambda: job(stages=()), "stages"),
+        (lambda: job(desired_start_s=100.0, goal_s=100.0), "goal_s"),
+        (lambda: job(desired_start_s=100.0, goal_s=99.0), "goal_s"),
+        (lambda: job(goal_s=math.inf), "goal_s"),
+        (lambda: job(submit_s=-1.0), "submit_s"),
+        (lambda: job(instances=0), "instances"),
+        (lambda: job(instances=True), "instances"),
+        (lambda: job(vcpus=0), "vcpus"),
+        (lambda: job(importance=0.0), "importance"),
+        (lambda: job(checkpoint_mcycles=-1.0), "checkpoint_mcycles"),
+        (lambda: Node("n", 0, 1000.0, 10), "cores"),
+        (lambda: Node("n", 1, -5.0, 10), "core_mhz"),
+        (lambda: Node("n", 1, 1.0, 10, reserve_mib=11), "reserve_mib"),
+    ],
+)
+def test_a_bad_value_is_refused_by_name(make: Callable[[], object], field: str) -> None:
+    with pytest.raises(InvalidValue) as caught:
+        make()
+    assert caught.value.field == field
+    assert "expected" in str(caught.value)
+
+
+def test_a_job_is_as_large_as_its_largest_stage_and_as_long_as_all_of_them() -> None:
+    staged = job(stages=(Stage(10.0, 100.0, 5.0, 300), Stage(20.0, 50.0, 10.0, 200)))
+    assert (staged.work_mcycles, staged.max_mhz, staged.min_mhz, staged.memory_mib) == (30.0, 100.0, 10.0, 300)
+
+
+def test_an_instance_never_gets_more_than_its_vcpus() -> None:
+    node = Node("n", 4, 1000.0, 10)
+    assert job(stages=(Stage(1.0, 5000.0),)).speed_on_mhz(node) == 1000.0
+    assert job(stages=(Stage(1.0, 5000.0),), vcpus=3).speed_on_mhz(node) == 3000.0
+    assert job(stages=(Stage(1.0, 5000.0),), vcpus=9).speed_on_mhz(node) == 4000.0
+
+
+def test_a_vm_is_named_after_its_workload_and_index() -> None:
+    assert workload_of(instance_name("a-b", 12)) == ("a-b", 12)
+    for wrong in ("a", "a#", "a#x", "#"):
+        with pytest.raises(InvalidValue):
+            workload_of(wrong)
