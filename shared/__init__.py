@@ -1,1 +1,2 @@
-"""What both ends of the bus must agree on: values, messages, ports and errors. Imports nothing of ours."""
+"""What both ends of the bus must agree on: values, protocol, ports and policies' contract; and what every
+process is made with. Imports nothing of ours."""

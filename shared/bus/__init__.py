@@ -1,1 +1,1 @@
-"""The bus: its layout (`topology`), the in-process one (`memory`) and, on more than one machine, RabbitMQ."""
+"""The bus on real machines: RabbitMQ, what a broker must hold. `sim_backend.bus` has the one in process."""

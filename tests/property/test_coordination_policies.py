@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 
 from daemons.environment_types.batch import managed
 from daemons.policies.coordination.bounds import FixedBounds, FixedLowerBound
-from daemons.policies.coordination.victims import victims
 from shared.policy_api.coordination import GroupView, Moment, Party
 from shared.values.agreement import WorkloadType
 from tests.extent import examples
@@ -74,23 +73,3 @@ def test_fixed_lower_bound_with_any_upper(
                 assert working == max(before, batch_lower + web_lower - serving)
             else:
                 assert serving == web.owned
-
-
-@settings(max_examples=examples(200))
-@given(
-    st.lists(st.tuples(st.integers(1, 5), st.integers(0, 3), st.integers(0, 3)), max_size=12),
-    st.integers(-1, 40),
-)
-def test_victims_as_they_are_said(jobs: list[tuple[int, int, int]], needed: int) -> None:
-    """The next one is always the smallest, of these the last started, the last arrived, the last listed."""
-    left, chosen = list(range(len(jobs))), list[int]()
-    while left and sum(jobs[index][0] for index in chosen) < needed:
-        smallest = min(jobs[index][0] for index in left)
-        of_size = [index for index in left if jobs[index][0] == smallest]
-        latest = max(jobs[index][1] for index in of_size)
-        started = [index for index in of_size if jobs[index][1] == latest]
-        arrived = max(jobs[index][2] for index in started)
-        chosen.append(max(index for index in started if jobs[index][2] == arrived))
-        left.remove(chosen[-1])
-    sizes, starts, arrivals = ([job[part] for job in jobs] for part in range(3))
-    assert victims(sizes, [float(start) for start in starts], arrivals, needed) == tuple(chosen)

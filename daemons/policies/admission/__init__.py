@@ -2,5 +2,5 @@
 
 `statistical` promises by the distribution of the sum, `peak` by the sum of peaks. Both are a `Desk` (`desk`): stretches
 of time between which reservations or pools change (`timeline`), slots that suit all calendars (`grid`), what each class
-is asked for (`layers`, `sums`). `splits` finds the cheapest classes for a demand.
+is asked for (`layers`, `sums`). The cheapest classes for a demand are found by `daemons.models.assurance.splits`.
 """

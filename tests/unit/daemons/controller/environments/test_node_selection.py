@@ -6,8 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from daemons.controller.environments.node_selection import Tenant, Unit, arriving, evicted, fitted, idle_first, pending
-from daemons.policies.coordination.victims import victims
 from tests.extent import examples
+from tests.support.victims import victims
 
 
 def tenant(name: str, *nodes: str, start_s: float = 0.0, arrival: int = 0) -> Tenant:

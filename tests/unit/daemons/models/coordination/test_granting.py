@@ -9,7 +9,6 @@ import pytest
 from daemons.models.coordination.feasibility import Bound, contended, units_of, unmet
 from daemons.models.coordination.granting import grant
 from daemons.models.coordination.pairing import consents, entangled, objections, offer
-from daemons.policies.coordination.victims import victims
 from shared.policy_api.coordination import Claim
 from shared.values.agreement import Agreement, Granularity, VmTemplate, WorkloadType
 
@@ -58,16 +57,6 @@ def test_units_are_exchanged_for_a_lower_bound() -> None:
 
 def test_nobody_asks() -> None:
     assert grant([], [4]) == grant([], [])
-
-
-def test_the_smallest_job_gives_way_first() -> None:
-    """Of equal size the one that started last, of these the one that arrived last, until it is enough."""
-    job_sizes, starts_s, arrivals = [4, 2, 2, 2, 8], [0.0, 10.0, 50.0, 50.0, 99.0], [0, 1, 2, 3, 4]
-    assert victims(job_sizes, starts_s, arrivals, 0) == ()
-    assert victims(job_sizes, starts_s, arrivals, 1) == (3,)
-    assert victims(job_sizes, starts_s, arrivals, 5) == (3, 2, 1)
-    assert victims(job_sizes, starts_s, arrivals, 7) == (3, 2, 1, 0)
-    assert victims(job_sizes, starts_s, arrivals, 99) == (3, 2, 1, 0, 4)
 
 
 def batch(name: str = "hpc", owner: str = "physics", lower: int = 10) -> Agreement:

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from daemons.models.level import level_of
-from daemons.models.sampled_utility import LEVELS, interpolate, sample
 from shared.base.errors import InvalidValue
 from shared.policy_api.snapshot import Floats
+from sim_backend.experiments.apc.sampled_utility import LEVELS, interpolate, sample
 
 
 def test_figure_3() -> None:

@@ -1,4 +1,5 @@
-"""Which jobs of a batch environment give way when units are taken back (phoenixcloud.txt section 5.1)."""
+"""Which jobs of a batch environment give way when units are taken back (phoenixcloud.txt section 5.1), as the paper has
+it: what `environments/node_selection.py` is compared with."""
 
 from __future__ import annotations
 
