@@ -16,6 +16,7 @@ OUTPUT = "daemons/cli/output.py"
 COMMANDS = ("daemons/cli/", "sim_backend/commands/", "sim_backend/env_commands/", "sim_backend/cli.py")
 PRINTERS = ("click.echo", "click.secho", "print", "rich.print", "rich.console.Console", "sys.stdout.write")
 WRITER = "shared/base/write_file.py"
+TRANSITIONS = "daemons/controller/state/transitions.py"
 CLOCK_MODULES = ("time", "timeit")
 
 # Allowed with an explicit seed; Generator and SeedSequence also as types.
@@ -165,6 +166,24 @@ def written_elsewhere(source: Source) -> list[str]:
     ]
 
 
+def phases_elsewhere(source: Source) -> list[str]:
+    """In the controller one module writes phases and revisions of jobs."""
+    if not source.path.startswith("daemons/controller/") or source.path == TRANSITIONS:
+        return []
+    targets = [
+        target
+        for node in source.nodes
+        if isinstance(node, ast.Assign | ast.AugAssign | ast.AnnAssign)
+        for target in (node.targets if isinstance(node, ast.Assign) else [node.target])
+    ]
+    return [
+        source.at(part.lineno, f"{part.attr}: only {TRANSITIONS} writes it")
+        for target in targets
+        for part in ast.walk(target)
+        if isinstance(part, ast.Attribute) and part.attr in ("phase", "revision")
+    ]
+
+
 def named_places(source: Source) -> list[str]:
     """No file names a folder of one machine or the folder of the data."""
     return places_in(source.path, source.text)
@@ -206,6 +225,7 @@ RULES = (
     option_numbers,
     printed_elsewhere,
     written_elsewhere,
+    phases_elsewhere,
     named_places,
     named_documents,
     unfinished_marks,

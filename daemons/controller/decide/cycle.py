@@ -22,6 +22,7 @@ from daemons.controller.nodes.service import Deployment, Wish
 from daemons.controller.nodes.snapshot import power_columns
 from daemons.controller.reconcile.observed import rooms_of, sight_after
 from daemons.controller.reconcile.reconciler import ceilings_of, look_at_speed
+from daemons.controller.state import transitions
 from daemons.controller.state.availability import is_empty
 from daemons.controller.state.capabilities import settled
 from daemons.controller.state.cluster import Cluster
@@ -512,23 +513,24 @@ class Deciding:
         return frozenset(crowded)
 
     def _change(self, entry: JobEntry, change: Change, now_s: float) -> None:
-        if change.kind is ChangeKind.START:
-            _begin_anew(entry)
-        if change.kind in (ChangeKind.START, ChangeKind.RESUME):
-            entry.phase, entry.released, entry.begun_s, entry.wanted_s = JobPhase.RUNNING, False, None, now_s
-            entry.resuming = change.kind is ChangeKind.RESUME
-        if change.kind is ChangeKind.SUSPEND:
-            entry.phase, entry.released, entry.reading = JobPhase.SUSPENDED, False, None
-            self.agenda.happened(now_s, "job-suspended", entry.job.name, str(change.reason))
-        if change.kind is ChangeKind.STOP:
-            entry.phase, entry.released = JobPhase.WAITING, False
-            self.agenda.happened(now_s, "web-instance-stopped", entry.job.name, str(change.reason))
+        match change.kind:
+            case ChangeKind.START:
+                _begin_anew(entry)
+                transitions.start(self.cluster, entry, change.allotments, now_s)
+            case ChangeKind.RESUME:
+                transitions.resume(self.cluster, entry, change.allotments, now_s)
+            case ChangeKind.SUSPEND:
+                transitions.suspend(self.cluster, entry, change.allotments)
+                self.agenda.happened(now_s, "job-suspended", entry.job.name, str(change.reason))
+            case ChangeKind.STOP:
+                transitions.stop(self.cluster, entry, change.allotments)
+                self.agenda.happened(now_s, "web-instance-stopped", entry.job.name, str(change.reason))
+            case _:
+                transitions.reallot(self.cluster, entry, change.allotments)
         if change.kind is not ChangeKind.RESIZE:
             entry.changed_s = now_s
-        self.cluster.set_allotments(entry, change.allotments)
         self._ranks += 1
         entry.wanted_rank = self._ranks
-        entry.revision += 1
         self.agenda.change(entry)
 
 

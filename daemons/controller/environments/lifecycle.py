@@ -11,7 +11,7 @@ from daemons.controller.environments.pairing import Partners
 from daemons.controller.state.cluster import Cluster
 from daemons.controller.state.entries import JobEntry, NodeEntry
 from daemons.controller.state.environment import NOT_BEGUN, EnvironmentEntry
-from daemons.controller.state.transitions import cancel, rest
+from daemons.controller.state.transitions import cancel, outdate, rest
 from daemons.controller.state.unit_of_work import Agenda
 from daemons.controller.web.apps import WebApps
 from shared.policy_api.decision import Change, ChangeKind, Reason, ReasonCode
@@ -58,7 +58,7 @@ class EnvironmentLife:
             if entry.partner:
                 self.partners.part(entry, now_s)
             for job in self.cluster.jobs_of(entry.name):
-                job.revision += 1  # what a decision in the making wants of it is stale
+                outdate(job)
             self._stop(entry, now_s)
         self.partners.changed(entry.name, now_s)
 
@@ -159,7 +159,7 @@ class EnvironmentLife:
                 stopped.append(Change(job.job.name, job.revision, ChangeKind.STOP, (), _STOPS))
             else:
                 rest(self.cluster, job)
-                job.revision += 1
+                outdate(job)
                 self.agenda.change(job)
                 self.agenda.happened(now_s, "job-suspended", job.job.name, str(_STOPS))
         if stopped:

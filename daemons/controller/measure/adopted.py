@@ -6,11 +6,12 @@ is wanted of it, and it counts again once it is seen running. Only an operator l
 
 from __future__ import annotations
 
+from daemons.controller.state import transitions
 from daemons.controller.state.cluster import Cluster
 from daemons.controller.state.entries import Instance, JobEntry, NodeEntry
 from daemons.controller.state.queries import is_stale
 from daemons.controller.state.unit_of_work import Agenda
-from shared.values.jobs import Allotment, JobPhase
+from shared.values.jobs import Allotment
 from shared.values.nodes import NodeCondition
 from shared.values.vms import LIVE_STATES, VmState
 
@@ -23,13 +24,7 @@ class AdoptedVms:
 
     def lost(self, entry: JobEntry, now_s: float) -> None:
         """Note that a VM does not run any more; one that was never taken over is let go."""
-        taken = entry.released or entry.resuming or entry.phase is JobPhase.SUSPENDED
-        entry.phase = JobPhase.SHUT_OFF if taken else JobPhase.FORGOTTEN
-        entry.released, entry.resuming, entry.begun_s, entry.reading = False, False, None, None
-        entry.finished_s = 0.0 if taken else now_s
-        entry.hands_off, entry.wanted_s = None, now_s
-        entry.revision += 1
-        self.cluster.set_allotments(entry, ())
+        taken = transitions.shut_off(self.cluster, entry, now_s)
         self.agenda.change(entry)
         self.agenda.place = True
         if taken:
@@ -49,19 +44,15 @@ class AdoptedVms:
                 self._runs(entry, instance, node, status.cpu_mhz, now_s)
                 return
             if status.state is VmState.SUSPENDED and not is_stale(instance, status):
-                entry.phase, entry.held = JobPhase.SUSPENDED, True
-                entry.revision += 1
+                transitions.found_saved(entry)
                 self.agenda.change(entry)
                 return
 
     def _runs(self, entry: JobEntry, instance: Instance, node: NodeEntry, cpu_mhz: float, now_s: float) -> None:
         most_mhz = entry.job.max_mhz if node.inventory is None else entry.job.speed_on_mhz(node.inventory)
-        entry.phase, entry.released = JobPhase.RUNNING, True
-        entry.wanted_s = entry.progress_s = now_s
-        entry.stalled = False
         instance.places, instance.home, instance.beat, instance.weighed = {node.name}, node.name, None, None
-        self.cluster.set_allotments(entry, (Allotment(node.name, min(cpu_mhz or most_mhz, most_mhz)),))
-        entry.revision += 1
+        allotment = Allotment(node.name, min(cpu_mhz or most_mhz, most_mhz))
+        transitions.run_again(self.cluster, entry, allotment, now_s)
         self.agenda.change(entry)
         self.agenda.place = True
         self.agenda.happened(now_s, "adopted-vm-on", entry.job.name, f"{entry.adopted} on {node.name}")

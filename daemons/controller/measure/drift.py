@@ -8,6 +8,7 @@ ordered last of each VM, not by what is said: a late answer is nobody else's doi
 
 from __future__ import annotations
 
+from daemons.controller.state import transitions
 from daemons.controller.state.cluster import Cluster
 from daemons.controller.state.entries import Instance, JobEntry, NodeEntry
 from daemons.controller.state.queries import is_busy
@@ -106,8 +107,7 @@ class Hands:
         """It exists here: what is wanted follows."""
         allotments = list(entry.allotments)
         allotments[index] = Allotment(node.name, self._mhz_on(entry, node, allotments[index].cpu_mhz))
-        self.cluster.set_allotments(entry, tuple(allotments))
-        entry.revision += 1
+        transitions.reallot(self.cluster, entry, allotments)
         entry.changed_s = now_s
         self.agenda.change(entry)
         self.agenda.place = True
@@ -144,10 +144,8 @@ class Hands:
         instance.beat = instance.weighed = None
         if now and entry.phase in (JobPhase.WAITING, JobPhase.SUSPENDED) and self._may_run(entry, node):
             cpu_mhz = self._mhz_on(entry, node, status.cpu_mhz or entry.job.max_mhz)
-            entry.phase, entry.released, entry.resuming, entry.begun_s = JobPhase.RUNNING, True, False, None
-            entry.wanted_s = entry.progress_s = now_s
             instance.places, instance.home = {node.name}, node.name
-            self.cluster.set_allotments(entry, (Allotment(node.name, cpu_mhz),))
+            transitions.started_by_other(self.cluster, entry, Allotment(node.name, cpu_mhz), now_s)
         self.note(entry, "started-by-other", instance, _on(node, detail), now_s)
 
     def _may_run(self, entry: JobEntry, node: NodeEntry) -> bool:
@@ -166,7 +164,7 @@ class Hands:
             count = before.count + (now_s >= before.until_s)
         hold_s = min(self.settings.hands_off_s * 2.0 ** min(count - 1, 30), HOLD_MAX_S)
         entry.hands_off = HandsOff(what, instance.vm, detail, now_s, now_s + hold_s, count)
-        entry.revision += 1
+        transitions.outdate(entry)
         self.agenda.change(entry)
         self.agenda.place = True
         self.agenda.happened(now_s, what, instance.vm, f"{detail}; hands off {entry.job.name} for {hold_s:g} s")

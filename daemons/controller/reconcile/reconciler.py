@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from daemons.controller.measure.adopted import AdoptedVms
 from daemons.controller.measure.drift import Hands
 from daemons.controller.reconcile.observed import rooms_of, sight_of
+from daemons.controller.state import transitions
 from daemons.controller.state.cluster import Cluster
 from daemons.controller.state.entries import FAILURE_MAX, Failure, InFlight, Instance, JobEntry
 from daemons.controller.state.migration_fit import lacking_on
@@ -156,11 +157,9 @@ class Reconciler:
         return need.kind is not ActionKind.START and now_s < instance.retry_at_s
 
     def _complete(self, entry: JobEntry, now_s: float) -> None:
-        entry.phase, entry.finished_s = JobPhase.COMPLETED, now_s
         look_at_speed(entry, now_s)
         entry.measured_mcycles = entry.done_mcycles
-        self.cluster.set_allotments(entry, ())
-        entry.revision += 1
+        transitions.complete(self.cluster, entry, now_s)
         self.agenda.dirty_jobs[entry.job.name] = entry
         self.agenda.place = True
         self.agenda.happened(now_s, "job-completed", entry.job.name)
@@ -201,10 +200,7 @@ class Reconciler:
         after each start."""
         was_running = entry.released
         suspended = keep_images and entry.resuming
-        entry.phase = JobPhase.SUSPENDED if suspended else JobPhase.WAITING
-        entry.released, entry.resuming, entry.begun_s, entry.reading = False, False, None, None
-        entry.revision += 1
-        self.cluster.set_allotments(entry, ())
+        transitions.take_back(self.cluster, entry, suspended)
         if entry.job.app and now_s - entry.wanted_s >= self.settings.retry_max_s:
             entry.failures = 0
         if not was_running or entry.job.app:  # nothing but a back-off keeps guests that end at once from it for ever
@@ -380,8 +376,7 @@ class Reconciler:
         index = entry.instances.index(instance)
         allotments = list(entry.allotments)
         allotments[index] = Allotment(node, allotments[index].cpu_mhz)
-        self.cluster.set_allotments(entry, tuple(allotments))
-        entry.revision += 1
+        transitions.reallot(self.cluster, entry, allotments)
         entry.not_before_s = max(entry.not_before_s, instance.retry_at_s)
         self.agenda.change(entry)
         self.agenda.place = True

@@ -6,6 +6,7 @@ Each function checks everything first and returns a code and a text; ("", "") wh
 from __future__ import annotations
 
 from daemons.controller.decide.cycle import Deciding
+from daemons.controller.state import transitions
 from daemons.controller.state.capabilities import homes, is_bound
 from daemons.controller.state.cluster import Cluster
 from daemons.controller.state.entries import Instance, JobEntry, NodeEntry
@@ -53,7 +54,7 @@ class VmRequests:
         hands_on(entry, now_s)
         if request.on:
             rest(self.cluster, entry)
-        entry.revision += 1
+        transitions.outdate(entry)
         if not request.on:
             self._bring_back(entry, now_s)
         self.agenda.change(entry)
@@ -85,7 +86,7 @@ class VmRequests:
         entry = instance.job
         if entry.hands_off is not None:
             hands_on(entry, now_s)
-            entry.revision += 1
+            transitions.outdate(entry)
             self.agenda.change(entry)
             self.agenda.place = True
             self.agenda.happened(now_s, "hands-on", entry.job.name)
@@ -231,8 +232,7 @@ class VmRequests:
         self.deciding.submissions += 1
         self.agenda.dirty_control = True
         entry = JobEntry(job, request.request, self.deciding.submissions, now_s, adopted=request.vm)
-        entry.phase, entry.attempt, entry.wanted_s, entry.progress_s = JobPhase.RUNNING, 1, now_s, now_s
-        entry.begun_s = now_s
+        transitions.adopt(entry, now_s)
         self.cluster.add_job(entry)
         self.cluster.set_allotments(entry, (Allotment(node.name, cpu_mhz),))
         if status.managed:
@@ -264,10 +264,7 @@ class VmRequests:
             return "job-not-running", f"job {request.job!r} is {_doing(entry)}; only running VMs can be let go"
         if not off and not all(instance.ended or self._in_hand(instance) for instance in entry.instances):
             return "vm-busy", f"an operation on a VM of job {request.job!r} is under way, or a node of it is silent"
-        hands_on(entry, now_s)
-        entry.phase, entry.finished_s, entry.released = JobPhase.FORGOTTEN, now_s, False
-        entry.revision += 1
-        self.cluster.set_allotments(entry, ())
+        transitions.forget(self.cluster, entry, now_s)
         self.agenda.change(entry)
         self.agenda.place = True
         self.agenda.happened(now_s, "job-forgotten", request.job)

@@ -1,31 +1,164 @@
-"""The life cycle of jobs: what changes a phase."""
+"""The life cycle of jobs and replicas: nothing else writes a phase or a revision.
+
+    waiting --start--> running --complete--> completed
+       ^                |   ^
+       |   take_back,   |   | resume
+       +---- stop ------+   |
+                        +-suspend, rest, take_back--> suspended
+
+From each of these a job is cancelled, ended or forgotten; an adopted VM is shut off and runs again. `revision` counts
+every change that a decision in the making cannot know. What follows for others (events, what is stored, whether to
+decide anew) is the caller's.
+"""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 from daemons.controller.state.cluster import Cluster
 from daemons.controller.state.entries import JobEntry
 from daemons.controller.state.unit_of_work import Agenda
-from shared.values.jobs import JobPhase
+from shared.values.jobs import Allotment, JobPhase
+
+# --- what decisions want --------------------------------------------------------------------------------------------
+
+
+def start(cluster: Cluster, entry: JobEntry, allotments: Sequence[Allotment], now_s: float) -> None:
+    """Want it to run from its beginning."""
+    _begin(cluster, entry, allotments, False, now_s)
+
+
+def resume(cluster: Cluster, entry: JobEntry, allotments: Sequence[Allotment], now_s: float) -> None:
+    """Want it to go on from its images."""
+    _begin(cluster, entry, allotments, True, now_s)
+
+
+def _begin(cluster: Cluster, entry: JobEntry, allotments: Sequence[Allotment], resuming: bool, now_s: float) -> None:
+    entry.phase, entry.released, entry.resuming = JobPhase.RUNNING, False, resuming
+    entry.begun_s, entry.wanted_s = None, now_s
+    reallot(cluster, entry, allotments)
+
+
+def suspend(cluster: Cluster, entry: JobEntry, allotments: Sequence[Allotment]) -> None:
+    """Want it saved to images."""
+    entry.phase, entry.released, entry.reading = JobPhase.SUSPENDED, False, None
+    reallot(cluster, entry, allotments)
+
+
+def stop(cluster: Cluster, entry: JobEntry, allotments: Sequence[Allotment]) -> None:
+    """Want a replica nowhere for now."""
+    entry.phase, entry.released = JobPhase.WAITING, False
+    reallot(cluster, entry, allotments)
+
+
+def reallot(cluster: Cluster, entry: JobEntry, allotments: Sequence[Allotment]) -> None:
+    """Want it on other nodes or with other CPU, as it is."""
+    cluster.set_allotments(entry, tuple(allotments))
+    outdate(entry)
+
+
+def outdate(entry: JobEntry) -> None:
+    """Make stale what a decision in the making wants of it."""
+    entry.revision += 1
+
+
+def follow_on(entry: JobEntry, before: JobEntry) -> None:
+    """Let a replica go on counting where the last one of its name ended: what is left of that stays older."""
+    entry.attempt, entry.revision = before.attempt, before.revision + 1
+
+
+# --- what is given up, and what ends --------------------------------------------------------------------------------
 
 
 def rest(cluster: Cluster, entry: JobEntry) -> None:
-    """What runs of a job is suspended; what has not come together yet waits, or goes back to its images."""
+    """Suspend what runs of a job; what has not come together yet waits, or goes back to its images."""
     if entry.phase is JobPhase.RUNNING:
-        imaged = entry.released or entry.resuming
-        entry.phase = JobPhase.SUSPENDED if imaged else JobPhase.WAITING
-        entry.released, entry.resuming, entry.begun_s, entry.reading = False, False, None, None
-        cluster.set_allotments(entry, ())
+        _give_up(cluster, entry, entry.released or entry.resuming)
+
+
+def take_back(cluster: Cluster, entry: JobEntry, to_images: bool) -> None:
+    """Give up an attempt to run it: it goes back to its images, or waits for a start anew."""
+    _give_up(cluster, entry, to_images)
+    outdate(entry)
+
+
+def _give_up(cluster: Cluster, entry: JobEntry, to_images: bool) -> None:
+    entry.phase = JobPhase.SUSPENDED if to_images else JobPhase.WAITING
+    entry.released, entry.resuming, entry.begun_s, entry.reading = False, False, None, None
+    cluster.set_allotments(entry, ())
+
+
+def complete(cluster: Cluster, entry: JobEntry, now_s: float) -> None:
+    """Note that all its work is done."""
+    _end(cluster, entry, JobPhase.COMPLETED, now_s)
 
 
 def cancel(cluster: Cluster, agenda: Agenda, entry: JobEntry, now_s: float) -> None:
     """Stop a job's VMs, discard its images and end it."""
     hands_on(entry, now_s)
-    entry.phase, entry.finished_s = JobPhase.CANCELLED, now_s
-    cluster.set_allotments(entry, ())
-    entry.revision += 1
+    _end(cluster, entry, JobPhase.CANCELLED, now_s)
     agenda.change(entry)
     agenda.place = True
     agenda.happened(now_s, "job-cancelled", entry.job.name)
+
+
+def remove(cluster: Cluster, entry: JobEntry, now_s: float) -> None:
+    """End a replica for good."""
+    entry.released = False
+    _end(cluster, entry, JobPhase.CANCELLED, now_s)
+
+
+def forget(cluster: Cluster, entry: JobEntry, now_s: float) -> None:
+    """Let go of a job whose VMs go on without us."""
+    hands_on(entry, now_s)
+    entry.released = False
+    _end(cluster, entry, JobPhase.FORGOTTEN, now_s)
+
+
+def _end(cluster: Cluster, entry: JobEntry, phase: JobPhase, now_s: float) -> None:
+    entry.phase, entry.finished_s = phase, now_s
+    reallot(cluster, entry, ())
+
+
+# --- VMs that others start and stop ---------------------------------------------------------------------------------
+
+
+def adopt(entry: JobEntry, now_s: float) -> None:
+    """Take over a VM that runs."""
+    entry.phase, entry.attempt = JobPhase.RUNNING, 1
+    entry.begun_s = entry.wanted_s = entry.progress_s = now_s
+
+
+def shut_off(cluster: Cluster, entry: JobEntry, now_s: float) -> bool:
+    """Note that an adopted VM does not run any more; one that was never taken over is let go. Whether it had been."""
+    taken = entry.released or entry.resuming or entry.phase is JobPhase.SUSPENDED
+    entry.phase = JobPhase.SHUT_OFF if taken else JobPhase.FORGOTTEN
+    entry.released, entry.resuming, entry.begun_s, entry.reading = False, False, None, None
+    entry.finished_s = 0.0 if taken else now_s
+    entry.hands_off, entry.wanted_s = None, now_s
+    reallot(cluster, entry, ())
+    return taken
+
+
+def run_again(cluster: Cluster, entry: JobEntry, allotment: Allotment, now_s: float) -> None:
+    """Note that an adopted VM runs again, where and with how much CPU."""
+    entry.phase, entry.released = JobPhase.RUNNING, True
+    entry.wanted_s = entry.progress_s = now_s
+    entry.stalled = False
+    reallot(cluster, entry, (allotment,))
+
+
+def found_saved(entry: JobEntry) -> None:
+    """Note that an adopted VM that was shut off has a saved image; it is held there."""
+    entry.phase, entry.held = JobPhase.SUSPENDED, True
+    outdate(entry)
+
+
+def started_by_other(cluster: Cluster, entry: JobEntry, allotment: Allotment, now_s: float) -> None:
+    """Note that somebody else has started a job of one instance: it runs from now on."""
+    entry.phase, entry.released, entry.resuming, entry.begun_s = JobPhase.RUNNING, True, False, None
+    entry.wanted_s = entry.progress_s = now_s
+    cluster.set_allotments(entry, (allotment,))
 
 
 def hands_on(entry: JobEntry, now_s: float) -> None:

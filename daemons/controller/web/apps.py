@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 
 from daemons.controller.decide.cycle import Deciding
+from daemons.controller.state import transitions
 from daemons.controller.state.cluster import Cluster
 from daemons.controller.state.entries import JobEntry
 from daemons.controller.state.migration_fit import no_template
@@ -151,7 +152,7 @@ class WebApps:
         self.agenda.dirty_control = True
         seat = JobEntry(job, web.request, self.deciding.submissions, now_s)
         if before is not None:
-            seat.attempt, seat.revision = before.attempt, before.revision + 1
+            transitions.follow_on(seat, before)
         self.cluster.add_job(seat)
         self.agenda.change(seat)
 
@@ -166,7 +167,7 @@ class WebApps:
         seat.job = job
         for instance in seat.instances:
             instance.memory_mib = job.memory_mib + self.cluster.vm_overhead_mib
-        seat.revision += 1
+        transitions.outdate(seat)
         self.agenda.change(seat)
 
     def _end(self, seat: JobEntry, now_s: float) -> None:
@@ -174,9 +175,7 @@ class WebApps:
             return
         if seat.phase is JobPhase.RUNNING:
             self.agenda.happened(now_s, "web-instance-stopped", seat.job.name, "removed")
-        seat.phase, seat.finished_s, seat.released = JobPhase.CANCELLED, now_s, False
-        self.cluster.set_allotments(seat, ())
-        seat.revision += 1
+        transitions.remove(self.cluster, seat, now_s)
         self.agenda.change(seat)
 
     def tidy(self, now_s: float) -> None:
