@@ -17,7 +17,7 @@ from benchmarks import history_store
 from benchmarks.wire_broker import DRIVER, PASSWORD, vhost
 from benchmarks.wire_load import Load
 from daemons.access.identity import Role
-from daemons.cli.connection import Access, Line, OperatorBus, OperatorConfig
+from daemons.cli.connection import Access, ControllerConnection, OperatorBus, OperatorConfig
 from daemons.portal.auth.accounts import Accounts, State
 from daemons.portal.auth.passwords import hashed
 from daemons.portal.auth.schema import Base
@@ -173,7 +173,7 @@ def _daemon(name: str, module: str, settings: Mapping[str, Any], folder: Path) -
 
 def _settle(bus_url: str) -> None:
     """Wait until every node is up; then there are environments and web applications too."""
-    with Line(Access(), OperatorConfig(30.0, OperatorBus(bus_url))) as line:
+    with ControllerConnection(Access(), OperatorConfig(30.0, OperatorBus(bus_url))) as line:
         wait_for(lambda: _nodes_up(line) >= REPORTED.nodes, LIMIT_S, f"{REPORTED.nodes} nodes up")
         for number in range(ENVIRONMENTS):
             agreement = Agreement(f"site{number}", f"owner{number % 5}", WorkloadType.BATCH, 5)
@@ -183,5 +183,5 @@ def _settle(bus_url: str) -> None:
             line.ask(SubmitWeb(line.new_id(), WebApp(f"shop{number}", flows, 1_024, 2_400.0)))
 
 
-def _nodes_up(line: Line) -> int:
+def _nodes_up(line: ControllerConnection) -> int:
     return int(line.ask(Query(line.new_id(), "status"))["nodes"]["condition"].get("up", 0))

@@ -17,7 +17,7 @@ import psutil  # type: ignore[import-untyped]
 from benchmarks.runner import Figure
 from benchmarks.wire_broker import DRIVER, PASSWORD, vhost
 from benchmarks.wire_load import VMS, Load
-from daemons.cli.connection import Access, Line, OperatorBus, OperatorConfig
+from daemons.cli.connection import Access, ControllerConnection, OperatorBus, OperatorConfig
 from daemons.store import SqlStore
 from shared.base.clock import SystemClock, perf_s
 from shared.protocol import topology
@@ -52,7 +52,7 @@ def controller_figures(broker: PrivateBroker) -> Iterator[Figure]:
     name = vhost(broker, [USER, OPERATOR])
     with tempfile.TemporaryDirectory(prefix="trimtab-bench-") as folder, _loaded(broker, name, load, folder) as process:
         config = OperatorConfig(30.0, OperatorBus(broker.url(OPERATOR, PASSWORD, name)))
-        with Line(Access(), config) as line:
+        with ControllerConnection(Access(), config) as line:
             wait_for(lambda: _nodes_up(line) == NODES, LIMIT_S, f"{NODES} nodes up")
             CLOCK.sleep(2 * PERIOD_S)
             share, children = _used_share(process, WINDOW_S)
@@ -95,12 +95,12 @@ def _loaded(broker: PrivateBroker, name: str, load: Load, folder: str) -> Iterat
         controller.end()
 
 
-def _nodes_up(line: Line) -> int:
+def _nodes_up(line: ControllerConnection) -> int:
     found: Mapping[str, Any] = line.ask(Query(line.new_id(), "status"))
     return int(found["nodes"]["condition"].get("up", 0))
 
 
-def _answers(line: Line, bench: str) -> Iterator[Figure]:
+def _answers(line: ControllerConnection, bench: str) -> Iterator[Figure]:
     """Questions one after the other, each when the one before was answered."""
     times_ms = []
     for _ in range(QUESTIONS):

@@ -9,7 +9,7 @@ import click
 from rich.console import Group
 from rich.text import Text
 
-from daemons.cli.connection import Line, Refused
+from daemons.cli.connection import ControllerConnection, Refused
 from daemons.cli.numbers import Whole
 from daemons.cli.output import REFUSED, emit, say, wants_json
 from daemons.cli.render import record
@@ -37,8 +37,9 @@ limit_option = click.option(
 )
 
 
-def view(line: Line, what: str, subject: str = "", limit: int = 1000) -> dict[str, Any]:
-    """A view of the controller, put together from its pages where it has some. Raises what `Line.ask` does."""
+def view(line: ControllerConnection, what: str, subject: str = "", limit: int = 1000) -> dict[str, Any]:
+    """A view of the controller, put together from its pages where it has some. Raises what `ControllerConnection.ask`
+    does."""
     with line:
         if what in PAGED_QUERIES:
             return _turned(line, what, subject, limit)
@@ -46,7 +47,7 @@ def view(line: Line, what: str, subject: str = "", limit: int = 1000) -> dict[st
     return dict(data) if isinstance(data, dict) else {what: data}
 
 
-def _turned(line: Line, what: str, subject: str, limit: int) -> dict[str, Any]:
+def _turned(line: ControllerConnection, what: str, subject: str, limit: int) -> dict[str, Any]:
     """Ask for one page after the other; for shorter ones, where rows are so long that no message takes a page. What has
     moved on to a later page meanwhile is told once, as it was seen first."""
     first: dict[str, Any] = {}
@@ -75,8 +76,8 @@ def inner(data: dict[str, Any], name: str) -> dict[str, Any]:
     return found if isinstance(found, dict) else data
 
 
-def tell(line: Line, request: Callable[[str], Request], done: str) -> None:
-    """Ask for one thing and print that it was accepted. Raises what `Line.ask` does."""
+def tell(line: ControllerConnection, request: Callable[[str], Request], done: str) -> None:
+    """Ask for one thing and print that it was accepted. Raises what `ControllerConnection.ask` does."""
     request_id = line.new_id()
     with line:
         data = line.ask(request(request_id))
@@ -85,7 +86,7 @@ def tell(line: Line, request: Callable[[str], Request], done: str) -> None:
 
 
 def tell_each(
-    line: Line,
+    line: ControllerConnection,
     names: Sequence[str],
     request: Callable[[str, str], Request],
     done: str,
@@ -112,8 +113,9 @@ def tell_each(
         click.get_current_context().exit(REFUSED)
 
 
-def assess_each(line: Line, kind: str, names: Sequence[str], node: str = "") -> None:
-    """Print what the policies think of a change to each of the names; nothing changes. Raises what `Line.ask` does."""
+def assess_each(line: ControllerConnection, kind: str, names: Sequence[str], node: str = "") -> None:
+    """Print what the policies think of a change to each of the names; nothing changes. Raises what
+    `ControllerConnection.ask` does."""
     with line:
         found = [dict(line.ask(Assess(line.new_id(), kind, name, node))) for name in dict.fromkeys(names)]
     emit({"assessments": found}, lambda: Group(*(record(f"{kind} {one['subject']}", one) for one in found)))

@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 
-from daemons.cli.connection import Access, Line, operator_config
+from daemons.cli.connection import Access, ControllerConnection, operator_config
 from daemons.cli.render import rows_of
 from shared.base.errors import TrimtabError
 from shared.protocol.operator_messages import Query
@@ -55,7 +55,7 @@ def _ask(context: click.Context, what: str, subject: str, answers: list[Any]) ->
     url, config = context.params.get("url"), context.params.get("config")
     try:
         made = replace(operator_config(url, config, None), timeout_s=LIMIT_S)
-        with Line(context.find_object(Access) or Access(), made, _unsaid) as line:
+        with ControllerConnection(context.find_object(Access) or Access(), made, _unsaid) as line:
             answers.append(line.ask(Query(line.new_id(), what, subject, ROWS_MAX)))
     except (TrimtabError, OSError):
         return  # whoever presses a key has asked nothing yet: the command itself will say it

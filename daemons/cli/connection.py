@@ -127,7 +127,7 @@ class Access:
     new_id: Callable[[], str] = lambda: uuid4().hex
 
 
-class Line:
+class ControllerConnection:
     """One operator's connection. Use as a context manager; every method may raise BusUnavailable.
 
     `say` hears what people should know (a connection lost and found again). `why`: the reason that goes with requests
@@ -143,7 +143,7 @@ class Line:
         self._bus: Bus | None = None
         self._replies = ""
 
-    def __enter__(self) -> Line:
+    def __enter__(self) -> ControllerConnection:
         if not self._config.bus.url:
             where = f"here, as {URL_VARIABLE}, or as bus.url in {CONFIG_PLACES[0]}"
             expected = f"a URL amqp[s]://operator.NAME:PASSWORD@HOST/ {where}"
@@ -313,12 +313,13 @@ class Line:
 
 
 def bus_options(command: _Command) -> _Command:
-    """Give a command `--url`, `--config` and `--timeout`, and a `Line` that is not connected as its first argument."""
+    """Give a command `--url`, `--config` and `--timeout`, and a `ControllerConnection` that is not connected as its
+    first argument."""
 
     @functools.wraps(command)
     def run(*words: Any, url: str | None, config: Path | None, timeout: float | None, **options: Any) -> Any:
         access = click.get_current_context().find_object(Access) or Access()
-        return command(Line(access, operator_config(url, config, timeout)), *words, **options)
+        return command(ControllerConnection(access, operator_config(url, config, timeout)), *words, **options)
 
     for decorate in (_timeout, _config, _url):
         run = decorate(run)
@@ -329,7 +330,7 @@ def change_options(command: _Command) -> _Command:
     """As `bus_options`, for a command that changes something: with `--why`."""
 
     @functools.wraps(command)
-    def run(line: Line, *words: Any, why: str, **options: Any) -> Any:
+    def run(line: ControllerConnection, *words: Any, why: str, **options: Any) -> Any:
         line.why = why
         return command(line, *words, **options)
 

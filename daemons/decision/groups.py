@@ -41,7 +41,7 @@ _NOT_RUNNING = Reason(ReasonCode.ENVIRONMENT)
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class Partition:
     """What one placement policy sees. environment: "" for the pool. leaving: bool[nodes of the part], given to another
     (None: no node is). refused: of the pool, workloads that no policy sees, and why."""
 
@@ -51,12 +51,12 @@ class Part:
     refused: tuple[Refusal, ...] = ()
 
 
-def parts(snapshot: Snapshot) -> tuple[Part, ...]:
+def parts(snapshot: Snapshot) -> tuple[Partition, ...]:
     """The pool, then the running environments of granularity `node` in their order. No row is in two of them; in none
     are nodes on their way from one to another and workloads of environments that do not run or have no unit left."""
     held = snapshot.environments
     if held is None:
-        return (Part("", snapshot),)
+        return (Partition("", snapshot),)
     owner = held.workload.copy()
     by_vm = np.flatnonzero(held.quota >= 0)
     owner[np.isin(owner, by_vm)] = POOL
@@ -116,7 +116,7 @@ class _Cutter:
         named = dict(zip(reversed(self._whole.workloads.names), self._owner[::-1].tolist(), strict=True))
         return named | dict(zip(self._whole.web.names, self._app_owner.tolist(), strict=True))
 
-    def part(self, who: int, name: str) -> Part:
+    def part(self, who: int, name: str) -> Partition:
         whole, rows = self._whole, self._nodes.of(who)
         leaving = self._leaving[rows]
         work, instances, stages = self._workloads(who, rows)
@@ -139,7 +139,7 @@ class _Cutter:
             loading=_loading(whole.loading, self._work.of(who), rows),
             migration=_migration(whole.migration, self._work.of(who), rows),
         )
-        return Part(name, seen, leaving if leaving.any() else None)
+        return Partition(name, seen, leaving if leaving.any() else None)
 
     def _workloads(self, who: int, nodes: Ints) -> tuple[WorkloadColumns, InstanceColumns, StageColumns]:
         whole, rows = self._whole, self._work.of(who)
@@ -240,7 +240,7 @@ def _ragged(first: Ints, counts: Ints) -> Ints:
 # --- joining ---------------------------------------------------------------------------------------------------------
 
 
-def merge(shares: Sequence[Part], decisions: Sequence[PlacementDecision]) -> PlacementDecision:
+def merge(shares: Sequence[Partition], decisions: Sequence[PlacementDecision]) -> PlacementDecision:
     """One decision of those of all parts, in their order: every change, every refusal, also of what no policy saw."""
     outlooks = [one.outlook for one in decisions if one.outlook is not None]
     utilities = [one.predicted_utility for one in decisions if one.predicted_utility is not None]
@@ -265,7 +265,7 @@ def _joined(outlooks: Sequence[Outlook]) -> Outlook:
     return Outlook(column("names"), column("now"), column("predicted"), column("best"), min(levels, default=None))
 
 
-def give_way(part: Part, decision: PlacementDecision) -> PlacementDecision:
+def give_way(part: Partition, decision: PlacementDecision) -> PlacementDecision:
     """The decision with all that it would leave on nodes that another is to have suspended, or stopped where it is an
     instance of a web application: the hand-over waits for nothing else. What must not be changed now stays."""
     if part.leaving is None:
@@ -292,7 +292,7 @@ def give_way(part: Part, decision: PlacementDecision) -> PlacementDecision:
     )
 
 
-def _stuck(part: Part, leaving: Bools, decision: PlacementDecision) -> dict[int, int]:
+def _stuck(part: Partition, leaving: Bools, decision: PlacementDecision) -> dict[int, int]:
     """By row of what would stay there: on how many of these nodes it is."""
     work, at = part.snapshot.workloads, part.snapshot.instances.node
     runs = (work.state == WorkloadState.RUNNING.value) & ~work.fixed

@@ -169,7 +169,7 @@ def _by_part(request: DecideRequest, noting: Noting) -> DecideOutcome:
 _PARTS = "environments"  # the state that is kept for placement where there are several parts: [policy, state] by name
 
 
-def _of_part(request: DecideRequest, part: groups.Part) -> DecideRequest:
+def _of_part(request: DecideRequest, part: groups.Partition) -> DecideRequest:
     """What is asked for one part; provisioning for the pool only."""
     name = part.environment
     choice = request.scheduling.get(name, request.placement) if name else request.placement
@@ -178,7 +178,7 @@ def _of_part(request: DecideRequest, part: groups.Part) -> DecideRequest:
     return own if not name else replace(own, provisioning=None, provisioning_state=None)
 
 
-def _is_asked(own: DecideRequest, part: groups.Part) -> bool:
+def _is_asked(own: DecideRequest, part: groups.Partition) -> bool:
     """Whether the part's policy has something to say now."""
     if own.snapshot.at_cycle:
         return not part.environment or bool(part.snapshot.workloads.names)

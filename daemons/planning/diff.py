@@ -6,7 +6,7 @@ instance that is proven nowhere.
 
 from __future__ import annotations
 
-from daemons.planning.sight import Copy, Difference, InstanceSight, Need, WorkloadSight
+from daemons.planning.sight import Diff, ObservedInstance, ObservedWorkload, PlannedAction, VmCopy
 from shared.values.actions import ActionKind
 from shared.values.jobs import JobPhase
 from shared.values.vms import LIVE_STATES, VmState
@@ -15,7 +15,7 @@ CPU_TOLERANCE = 1e-9
 SHUT_OFF_STATES = frozenset({VmState.ENDED, VmState.CRASHED})
 
 
-def diff(sight: WorkloadSight) -> Difference:
+def diff(sight: ObservedWorkload) -> Diff:
     """The needs of a workload, in the order of its instances."""
     if sight.phase is JobPhase.RUNNING:
         return _toward_running(sight)
@@ -24,35 +24,35 @@ def diff(sight: WorkloadSight) -> Difference:
     if sight.phase is JobPhase.FORGOTTEN:
         return _toward_forgotten(sight)
     if sight.phase is JobPhase.SHUT_OFF:
-        return Difference()
-    needs: list[Need] = []
+        return Diff()
+    needs: list[PlannedAction] = []
     for instance in sight.instances:
         if not instance.busy:
             needs += [_removal(sight, instance, copy) for copy in instance.copies if _removable(copy)]
-    return Difference(tuple(needs))
+    return Diff(tuple(needs))
 
 
-def _removable(copy: Copy) -> bool:
+def _removable(copy: VmCopy) -> bool:
     return copy.usable and (copy.state in LIVE_STATES or copy.state is VmState.SUSPENDED)
 
 
-def _removal(sight: WorkloadSight, instance: InstanceSight, copy: Copy) -> Need:
+def _removal(sight: ObservedWorkload, instance: ObservedInstance, copy: VmCopy) -> PlannedAction:
     kind = ActionKind.DISCARD_IMAGE if copy.state is VmState.SUSPENDED else ActionKind.STOP
-    return Need(kind, sight.name, instance.vm, copy.node, expects=copy.generation)
+    return PlannedAction(kind, sight.name, instance.vm, copy.node, expects=copy.generation)
 
 
-def live_copy(sight: WorkloadSight, instance: InstanceSight) -> Copy | None:
+def live_copy(sight: ObservedWorkload, instance: ObservedInstance) -> VmCopy | None:
     """The live VM that counts: of this attempt, the newest generation."""
     return _newest(sight, instance, live=True)
 
 
-def image_copy(sight: WorkloadSight, instance: InstanceSight) -> Copy | None:
+def image_copy(sight: ObservedWorkload, instance: ObservedInstance) -> VmCopy | None:
     """The saved image that counts: of this attempt, the newest generation."""
     return _newest(sight, instance, live=False)
 
 
-def _newest(sight: WorkloadSight, instance: InstanceSight, live: bool) -> Copy | None:
-    best: Copy | None = None
+def _newest(sight: ObservedWorkload, instance: ObservedInstance, live: bool) -> VmCopy | None:
+    best: VmCopy | None = None
     for copy in instance.copies:
         fits = copy.state in LIVE_STATES if live else copy.state is VmState.SUSPENDED
         if (
@@ -65,7 +65,7 @@ def _newest(sight: WorkloadSight, instance: InstanceSight, live: bool) -> Copy |
     return best
 
 
-def _leftovers(sight: WorkloadSight, instance: InstanceSight, keep: Copy | None) -> list[Need]:
+def _leftovers(sight: ObservedWorkload, instance: ObservedInstance, keep: VmCopy | None) -> list[PlannedAction]:
     """Removals of everything but `keep`. An image goes only once the VM is seen live, or belongs to a past attempt."""
     needs = []
     for copy in instance.copies:
@@ -77,8 +77,8 @@ def _leftovers(sight: WorkloadSight, instance: InstanceSight, keep: Copy | None)
     return needs
 
 
-def _toward_suspended(sight: WorkloadSight) -> Difference:
-    needs: list[Need] = []
+def _toward_suspended(sight: ObservedWorkload) -> Diff:
+    needs: list[PlannedAction] = []
     lost = False
     for instance in sight.instances:
         if instance.busy:
@@ -89,16 +89,18 @@ def _toward_suspended(sight: WorkloadSight) -> Difference:
             continue
         if live is not None:
             if live.usable:
-                needs.append(Need(ActionKind.SUSPEND, sight.name, instance.vm, live.node, expects=live.generation))
+                needs.append(
+                    PlannedAction(ActionKind.SUSPEND, sight.name, instance.vm, live.node, expects=live.generation)
+                )
         elif image is None and not instance.unknown:
             lost = True
-    return Difference(tuple(needs), lost)
+    return Diff(tuple(needs), lost)
 
 
-def _toward_forgotten(sight: WorkloadSight) -> Difference:
+def _toward_forgotten(sight: ObservedWorkload) -> Diff:
     """Live VMs are let go as they are, once nothing older of them is left, and adopted ones that are shut off. Their
     newest image is never discarded."""
-    needs: list[Need] = []
+    needs: list[PlannedAction] = []
     for instance in sight.instances:
         if instance.busy:
             continue
@@ -108,18 +110,18 @@ def _toward_forgotten(sight: WorkloadSight) -> Difference:
         off = (copy for copy in instance.copies if instance.adopted and copy.state in SHUT_OFF_STATES)
         held = live if live is not None else next(off, None)
         if not leftovers and held is not None and held.usable:
-            needs.append(Need(ActionKind.RELEASE, sight.name, instance.vm, held.node, expects=held.generation))
-    return Difference(tuple(needs))
+            needs.append(PlannedAction(ActionKind.RELEASE, sight.name, instance.vm, held.node, expects=held.generation))
+    return Diff(tuple(needs))
 
 
-def _toward_running(sight: WorkloadSight) -> Difference:
+def _toward_running(sight: ObservedWorkload) -> Diff:
     gang = len(sight.instances) > 1
     lives = [live_copy(sight, instance) for instance in sight.instances]
     together = all(
         instance.ended or (live is not None and live.usable)
         for instance, live in zip(sight.instances, lives, strict=True)
     )
-    needs: list[Need] = []
+    needs: list[PlannedAction] = []
     lost = False
     for instance, live in zip(sight.instances, lives, strict=True):
         if instance.busy:
@@ -140,11 +142,11 @@ def _toward_running(sight: WorkloadSight) -> Difference:
                 needs.append(_adopt(sight, instance))
             else:
                 needs.append(_start(sight, instance, gang))
-    return Difference(tuple(needs), lost, together)
+    return Diff(tuple(needs), lost, together)
 
 
-def _start(sight: WorkloadSight, instance: InstanceSight, gang: bool) -> Need:
-    return Need(
+def _start(sight: ObservedWorkload, instance: ObservedInstance, gang: bool) -> PlannedAction:
+    return PlannedAction(
         ActionKind.START,
         sight.name,
         instance.vm,
@@ -156,13 +158,13 @@ def _start(sight: WorkloadSight, instance: InstanceSight, gang: bool) -> Need:
     )
 
 
-def _adopt(sight: WorkloadSight, instance: InstanceSight) -> Need:
+def _adopt(sight: ObservedWorkload, instance: ObservedInstance) -> PlannedAction:
     """It takes no room: it is there and counted already."""
-    return Need(ActionKind.ADOPT, sight.name, instance.vm, instance.want_node, set_mhz=instance.want_mhz)
+    return PlannedAction(ActionKind.ADOPT, sight.name, instance.vm, instance.want_node, set_mhz=instance.want_mhz)
 
 
-def _resume(sight: WorkloadSight, instance: InstanceSight, image: Copy, gang: bool) -> Need:
-    return Need(
+def _resume(sight: ObservedWorkload, instance: ObservedInstance, image: VmCopy, gang: bool) -> PlannedAction:
+    return PlannedAction(
         ActionKind.RESUME,
         sight.name,
         instance.vm,
@@ -176,14 +178,16 @@ def _resume(sight: WorkloadSight, instance: InstanceSight, image: Copy, gang: bo
     )
 
 
-def _adjust(sight: WorkloadSight, instance: InstanceSight, live: Copy, gang: bool, together: bool) -> list[Need]:
+def _adjust(
+    sight: ObservedWorkload, instance: ObservedInstance, live: VmCopy, gang: bool, together: bool
+) -> list[PlannedAction]:
     """Bring a live VM to its node, its CPU and its gang's beat; one operation at a time. A VM arrives with the CPU that
     it left with: what is to have less has less before it moves."""
     if not live.usable:
         return []
 
-    def need(kind: ActionKind, **fields: object) -> list[Need]:
-        return [Need(kind, sight.name, instance.vm, live.node, expects=live.generation, **fields)]  # type: ignore[arg-type]
+    def need(kind: ActionKind, **fields: object) -> list[PlannedAction]:
+        return [PlannedAction(kind, sight.name, instance.vm, live.node, expects=live.generation, **fields)]  # type: ignore[arg-type]
 
     running = live.state is VmState.RUNNING
     if running and gang and not together:
@@ -192,7 +196,7 @@ def _adjust(sight: WorkloadSight, instance: InstanceSight, live: Copy, gang: boo
         return need(ActionKind.UNPAUSE)
     more_mhz = instance.want_mhz - live.cpu_mhz
     differs = abs(more_mhz) > CPU_TOLERANCE * max(1.0, instance.want_mhz)
-    move: list[Need] = []
+    move: list[PlannedAction] = []
     if live.node != instance.want_node and together:
         room = {"memory_mib": instance.memory_mib, "cpu_mhz": instance.want_mhz, "set_mhz": instance.want_mhz}
         move = need(ActionKind.MIGRATE, to_node=instance.want_node, stays=instance.adopted, **room)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
-from daemons.planning.sight import Ceilings, Need, Room, Wave
+from daemons.planning.sight import Ceilings, Headroom, PlannedAction, Wave
 from shared.policy_api.decision import Plan, Reason, ReasonCode, Refusal, Step
 from shared.values.actions import ActionKind
 
@@ -30,7 +30,9 @@ RANK = {
 }
 
 
-def wave(needs: Iterable[Need], rooms: Mapping[str, Room], ceilings: Ceilings, under_way: Room) -> Wave:
+def wave(
+    needs: Iterable[PlannedAction], rooms: Mapping[str, Headroom], ceilings: Ceilings, under_way: Headroom
+) -> Wave:
     """Choose the needs that may be sent together now.
 
     `rooms` (by node) and `under_way` (its counters are the totals) are scratch: what is chosen is taken from them.
@@ -51,11 +53,11 @@ def wave(needs: Iterable[Need], rooms: Mapping[str, Room], ceilings: Ceilings, u
     return result
 
 
-def _groups(needs: Iterable[Need]) -> list[list[Need]]:
+def _groups(needs: Iterable[PlannedAction]) -> list[list[PlannedAction]]:
     """One group per need, but one per workload for its starts and resumes; ranked, otherwise in order."""
     ranked = sorted(needs, key=lambda need: (RANK[need.kind], need.kind is ActionKind.SET_CPU and need.cpu_mhz > 0))
-    groups: list[list[Need]] = []
-    gangs: dict[str, list[Need]] = {}
+    groups: list[list[PlannedAction]] = []
+    gangs: dict[str, list[PlannedAction]] = {}
     for need in ranked:
         if need.kind not in (ActionKind.START, ActionKind.RESUME):
             groups.append([need])
@@ -66,7 +68,7 @@ def _groups(needs: Iterable[Need]) -> list[list[Need]]:
     return groups
 
 
-def _fits(group: list[Need], rooms: Mapping[str, Room]) -> bool:
+def _fits(group: list[PlannedAction], rooms: Mapping[str, Headroom]) -> bool:
     if len(group) == 1:
         need = group[0]
         return _has_room(rooms.get(need.target), need.memory_mib, need.cpu_mhz)
@@ -78,14 +80,14 @@ def _fits(group: list[Need], rooms: Mapping[str, Room]) -> bool:
     return all(_has_room(rooms.get(node), memory_mib, cpu_mhz) for node, (memory_mib, cpu_mhz) in wanted.items())
 
 
-def _has_room(room: Room | None, memory_mib: float, cpu_mhz: float) -> bool:
+def _has_room(room: Headroom | None, memory_mib: float, cpu_mhz: float) -> bool:
     if room is None:
         return False
     enough_memory = memory_mib <= 0 or memory_mib * (1.0 - ROOM_TOLERANCE) <= room.memory_mib
     return enough_memory and (cpu_mhz <= 0 or cpu_mhz * (1.0 - ROOM_TOLERANCE) <= room.cpu_mhz)
 
 
-def _within_limits(need: Need, rooms: Mapping[str, Room], ceilings: Ceilings, under_way: Room) -> bool:
+def _within_limits(need: PlannedAction, rooms: Mapping[str, Headroom], ceilings: Ceilings, under_way: Headroom) -> bool:
     migrating = need.kind is ActionKind.MIGRATE
     if _full(under_way.actions, ceilings.actions_total):
         return False
@@ -106,7 +108,7 @@ def _full(count: int, ceiling: int) -> bool:
     return ceiling > 0 and count >= ceiling
 
 
-def _take(need: Need, rooms: Mapping[str, Room], under_way: Room) -> None:
+def _take(need: PlannedAction, rooms: Mapping[str, Headroom], under_way: Headroom) -> None:
     migrating = need.kind is ActionKind.MIGRATE
     under_way.actions += 1
     under_way.migrations += migrating
@@ -121,7 +123,7 @@ def _take(need: Need, rooms: Mapping[str, Room], under_way: Room) -> None:
             room.migrations += migrating
 
 
-def cycle(blocked: Iterable[Need]) -> Need | None:
+def cycle(blocked: Iterable[PlannedAction]) -> PlannedAction | None:
     """The migration to replace by a suspend so that a cycle of migrations can go on: the one with the least memory.
 
     An edge leads from the node that a blocked migration leaves to the one it waits for. None when there is no cycle, or
@@ -152,12 +154,14 @@ def _reaches(onward: Mapping[str, set[str]], start: str, end: str) -> bool:
     return False
 
 
-def suspension(need: Need) -> Need:
+def suspension(need: PlannedAction) -> PlannedAction:
     """The suspend that stands in for a migration caught in a cycle; the resume follows as a need of its own."""
-    return Need(ActionKind.SUSPEND, need.workload, need.vm, need.node, expects=need.expects)
+    return PlannedAction(ActionKind.SUSPEND, need.workload, need.vm, need.node, expects=need.expects)
 
 
-def plan(needs: Iterable[Need], rooms: Mapping[str, Room], holdings: Mapping[str, Room], ceilings: Ceilings) -> Plan:
+def plan(
+    needs: Iterable[PlannedAction], rooms: Mapping[str, Headroom], holdings: Mapping[str, Headroom], ceilings: Ceilings
+) -> Plan:
     """All needs in waves, assuming that every step succeeds.
 
     `holdings` tells by VM what it holds on its node now (memory, CPU): freed when it is stopped, suspended or has
@@ -169,7 +173,7 @@ def plan(needs: Iterable[Need], rooms: Mapping[str, Room], holdings: Mapping[str
     while left:
         for room in rooms.values():
             room.actions = room.migrations = 0
-        chosen = wave(left, rooms, ceilings, Room(0.0, 0.0))
+        chosen = wave(left, rooms, ceilings, Headroom(0.0, 0.0))
         if not chosen.chosen:
             stuck = cycle(chosen.blocked)
             if stuck is None:
@@ -185,7 +189,7 @@ def plan(needs: Iterable[Need], rooms: Mapping[str, Room], holdings: Mapping[str
     return Plan(tuple(steps), tuple(_refusal(need, rooms) for need in left))
 
 
-def _free(need: Need, rooms: Mapping[str, Room], holdings: Mapping[str, Room]) -> None:
+def _free(need: PlannedAction, rooms: Mapping[str, Headroom], holdings: Mapping[str, Headroom]) -> None:
     held, room = holdings.get(need.vm), rooms.get(need.node)
     if room is None:
         return
@@ -198,12 +202,12 @@ def _free(need: Need, rooms: Mapping[str, Room], holdings: Mapping[str, Room]) -
         room.cpu_mhz += held.cpu_mhz
 
 
-def _step(need: Need, number: int) -> Step:
+def _step(need: PlannedAction, number: int) -> Step:
     memory_mib = int(need.memory_mib)
     return Step(need.kind, need.workload, need.vm, need.node, need.to_node, memory_mib, need.set_mhz, number)
 
 
-def _refusal(need: Need, rooms: Mapping[str, Room]) -> Refusal:
+def _refusal(need: PlannedAction, rooms: Mapping[str, Headroom]) -> Refusal:
     room = rooms.get(need.target)
     if room is None:
         return Refusal(need.workload, Reason(ReasonCode.UNKNOWN_NODE))

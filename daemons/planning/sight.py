@@ -10,7 +10,7 @@ from shared.values.vms import VmState
 
 
 @dataclass(frozen=True, slots=True)
-class Copy:
+class VmCopy:
     """A VM or image as its node last told. `usable`: the node is up and orders may be sent to it. `held_mib`: memory
     that an image holds there, where it is frozen. `definition`: digest of that of an adopted VM ("": not known).
     `stale`: an image beside disks that the VM has run without since."""
@@ -27,7 +27,7 @@ class Copy:
 
 
 @dataclass(frozen=True, slots=True)
-class InstanceSight:
+class ObservedInstance:
     """One instance. `busy`: an operation is under way. `unknown`: it may be on a node
     of which nothing is known, or whose word on it has not come yet. `issued`: a START of this attempt was sent.
     `adopted`: it was not started by us; what takes the place of its START is to adopt it where it is. `definition`:
@@ -37,7 +37,7 @@ class InstanceSight:
     want_node: str
     want_mhz: float
     memory_mib: float
-    copies: tuple[Copy, ...]
+    copies: tuple[VmCopy, ...]
     busy: bool
     unknown: bool
     issued: bool
@@ -47,17 +47,17 @@ class InstanceSight:
 
 
 @dataclass(frozen=True, slots=True)
-class WorkloadSight:
+class ObservedWorkload:
     """A workload: its desired phase, the attempt that counts, and its instances."""
 
     name: str
     phase: JobPhase
     attempt: int
-    instances: tuple[InstanceSight, ...]
+    instances: tuple[ObservedInstance, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Need:
+class PlannedAction:
     """An operation that would bring one VM nearer to what is wanted. `expects`: the generation it finds.
 
     `memory_mib` and `cpu_mhz` are what it takes on `to_node` (MIGRATE) or `node`; a SET_CPU takes the difference.
@@ -76,7 +76,7 @@ class Need:
     cpu_mhz: float = 0.0
     set_mhz: float = 0.0
     paused: bool = False
-    then: Need | None = None
+    then: PlannedAction | None = None
     stays: bool = False
 
     @property
@@ -86,20 +86,20 @@ class Need:
 
 
 @dataclass(frozen=True, slots=True)
-class Difference:
+class Diff:
     """What separates a workload from its desired state.
 
     `lost`: an instance of this attempt is proven gone, so that the attempt cannot go on; the controller takes it back.
     `together`: every instance is live, nothing is missing. Neither and no needs: wait.
     """
 
-    needs: tuple[Need, ...] = ()
+    needs: tuple[PlannedAction, ...] = ()
     lost: bool = False
     together: bool = False
 
 
 @dataclass(slots=True)
-class Room:
+class Headroom:
     """Live totals of one node while waves are put together (mutable scratch, made anew for each use).
 
     `actions` and `migrations` count what is under way.
@@ -125,5 +125,5 @@ class Ceilings:
 class Wave:
     """Needs that may be sent together, and those that must wait."""
 
-    chosen: list[Need] = field(default_factory=list)
-    blocked: list[Need] = field(default_factory=list)
+    chosen: list[PlannedAction] = field(default_factory=list)
+    blocked: list[PlannedAction] = field(default_factory=list)

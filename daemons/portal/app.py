@@ -17,7 +17,7 @@ from starlette.types import ASGIApp
 
 from daemons.portal.client.controller_client import Refused, Unreachable
 from daemons.portal.context import HERE, MENU, Portal, guarded, page, route_of, status_of
-from daemons.portal.http.middleware import Guard, TooLarge, TooSlow
+from daemons.portal.http.middleware import HttpMiddleware, TooLarge, TooSlow
 from daemons.portal.pages import (
     accounts,
     audit,
@@ -102,7 +102,7 @@ class _Guarded(Starlette):
         super().__init__(**named)
 
     def build_middleware_stack(self) -> ASGIApp:
-        return Guard(super().build_middleware_stack(), self._whole.rules, self._whole.limits)
+        return HttpMiddleware(super().build_middleware_stack(), self._whole.rules, self._whole.limits)
 
 
 def _behind_guard(route: Route) -> Route:

@@ -30,16 +30,16 @@ from starlette.types import Message, Scope
 from daemons.access.identity import Role
 from daemons.portal.auth import refusals
 from daemons.portal.auth.accounts import Account
-from daemons.portal.auth.authentication import Doors
+from daemons.portal.auth.authentication import Authentication
 from daemons.portal.auth.sessions import Session, form_word
-from daemons.portal.client.controller_client import Desk, Refused, Unreachable
-from daemons.portal.client.view_cache import Live
+from daemons.portal.client.controller_client import ControllerClient, Refused, Unreachable
+from daemons.portal.client.view_cache import ViewCache
 from daemons.portal.forms.texts import NotUnderstood, Texts
 from daemons.portal.http.limits import AddressLimits
 from daemons.portal.http.middleware import BODY_BYTES_MAX, FORM_BYTES_MAX, OPEN_BYTES_MAX, Rules, TooLarge, is_foreign
 from daemons.portal.present import formatting
 from daemons.portal.present.charts import Pictures
-from daemons.portal.process_pool import Workshop
+from daemons.portal.process_pool import ProcessPool
 from daemons.portal.threads import Threads
 from daemons.portal.what_if.runs import Runs
 from shared.base.errors import InvalidInput, InvalidValue, Problem, StoreUnavailable
@@ -506,9 +506,9 @@ def page_templates() -> Jinja2Templates:
 class Portal:
     """What the pages share."""
 
-    desk: Desk
-    live: Live
-    doors: Doors
+    desk: ControllerClient
+    live: ViewCache
+    doors: Authentication
     rules: Rules
     settings: Settings = field(default_factory=Settings)
     reading: Reading | None = None
@@ -518,7 +518,9 @@ class Portal:
     forms: Threads = field(default_factory=lambda: Threads(FORM_THREADS, "forms"))
     texts: Texts = field(default_factory=Texts)
     pictures: Pictures = field(default_factory=Pictures)
-    spans: Workshop = field(default_factory=lambda: Workshop("reports", 0))  # reads long ones, for somebody who waits
+    spans: ProcessPool = field(
+        default_factory=lambda: ProcessPool("reports", 0)
+    )  # reads long ones, for somebody who waits
     runs: Runs | None = None
     menu: tuple[Entry, ...] = ()
     readers: int = 0

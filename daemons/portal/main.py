@@ -14,19 +14,19 @@ from pathlib import Path
 
 from daemons.portal.app import app
 from daemons.portal.auth.account_command import account_command
-from daemons.portal.auth.authentication import Doors, SignOn
+from daemons.portal.auth.authentication import Authentication, SignOn
 from daemons.portal.auth.passwords import Hasher
 from daemons.portal.auth.schema import Base
-from daemons.portal.client.amqp_client import BusDesk
+from daemons.portal.client.amqp_client import AmqpClient
 from daemons.portal.client.controller_client import PORTAL
-from daemons.portal.client.view_cache import Live
+from daemons.portal.client.view_cache import ViewCache
 from daemons.portal.config import PortalConfig, SecondFactor, host_of, origin_of, problems_of
 from daemons.portal.context import Portal, Settings
 from daemons.portal.forms.texts import NotUnderstood
 from daemons.portal.http.limits import AddressLimits, Bounds
 from daemons.portal.http.middleware import Rules
 from daemons.portal.http.server import listening, load_certificate, server, tls_of
-from daemons.portal.metrics import Metered, MeteredDesk, PortalMeter
+from daemons.portal.metrics import Metered, MeteredClient, PortalMeter
 from daemons.portal.what_if.runs import Runs
 from daemons.report.cluster_report import check_zone
 from daemons.store.reading import reading
@@ -88,10 +88,10 @@ def rules_of(config: PortalConfig) -> Rules:
     )
 
 
-def doors_of(config: PortalConfig, base: Base, clock: SystemClock) -> Doors:
+def doors_of(config: PortalConfig, base: Base, clock: SystemClock) -> Authentication:
     """Who may come in."""
     secret = secret_of("proxy.sign_on_file", config.proxy.sign_on_file) if config.proxy.sign_on_file else ""
-    return Doors(
+    return Authentication(
         base,
         clock,
         Hasher(),
@@ -132,16 +132,16 @@ class Process:
         self._base = Base(config.store.url)
         self._base.open()
         connect = startup.broker(config.bus.url, config.bus.tls, config.bus.plain)
-        self._desk = BusDesk(connect, user_of(config), self._clock, startup.seed())
+        self._desk = AmqpClient(connect, user_of(config), self._clock, startup.seed())
         self._reading = reading(config.history.url) if config.history.url else None
         meter = PortalMeter(startup.version(), self._clock.monotonic_s, self._readers, lambda: self._sessions)
-        desk = MeteredDesk(self._desk, meter)
+        desk = MeteredClient(self._desk, meter)
         doors = doors_of(config, self._base, self._clock)
         settings = Settings(origin_of(config.public_url), config.read_only, config.server.readers_max)
         rules, runs = rules_of(config), runs_of(config, self._clock)
         limits = AddressLimits(Bounds(config.server.connections_max, config.server.address_max))
         doors.on_refused = limits.on_refused = meter.refused
-        self._portal = Portal(desk, Live(desk), doors, rules, settings, self._reading, runs=runs, limits=limits)
+        self._portal = Portal(desk, ViewCache(desk), doors, rules, settings, self._reading, runs=runs, limits=limits)
         self._tls = self._certificate()
         self._server = server(
             Metered(app(self._portal), meter),

@@ -1,6 +1,6 @@
 """What the portal counts of itself: requests by route, what the controller answers it, who is there.
 
-Put `Metered` around the application and `MeteredDesk` around the desk, and serve what `PortalMeter.families` tells
+Put `Metered` around the application and `MeteredClient` around the desk, and serve what `PortalMeter.families` tells
 (`shared.metrics.exposition.MetricsServer` and `Page`).
 """
 
@@ -11,7 +11,7 @@ from typing import Any
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from daemons.portal.client.controller_client import Desk, Refused, Unreachable
+from daemons.portal.client.controller_client import ControllerClient, Refused, Unreachable
 from shared.metrics.meter import BUILD
 from shared.metrics.values import Book, Family, Kind, Metric, Scrape
 from shared.protocol.operator_messages import Request
@@ -154,10 +154,10 @@ class Metered:
         await self._app(scope, receive, counting)
 
 
-class MeteredDesk:
+class MeteredClient:
     """A desk whose answers are counted."""
 
-    def __init__(self, desk: Desk, meter: PortalMeter) -> None:
+    def __init__(self, desk: ControllerClient, meter: PortalMeter) -> None:
         self._desk, self._meter = desk, meter
 
     @property

@@ -26,7 +26,7 @@ class TooBusy(TransientError):
     code = "busy"
 
 
-class Workshop:
+class ProcessPool:
     """Does calls in one process, in order, for one event loop. `what` it makes, in words ("drawings"); `niceness`: how
     far the process gives way to the one that answers. pool: where else, for who has one; it stays open."""
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from daemons.controller.measure.screening import speaks_for_itself
-from daemons.controller.views.cluster import Tables
+from daemons.controller.views.cluster import ViewContext
 from daemons.decision.admitting import AdmissionTask
 from daemons.decision.impact import AssessTask
 from daemons.decision.pipeline import DecideOutcome, DecideRequest, PrepareRequest
@@ -29,7 +29,7 @@ _REQUESTS: dict[type, str] = {
 class ControllerMeter(ShellMeter):
     """The meter of a controller whose tables are `tables`; in the core's thread, but for what a book counts."""
 
-    def __init__(self, tables: Tables, version: str, monotonic_s: Callable[[], float]) -> None:
+    def __init__(self, tables: ViewContext, version: str, monotonic_s: Callable[[], float]) -> None:
         super().__init__("controller", version, metrics.METRICS)
         self._tables = tables
         self._computing, self._writing, self._ordered = Timing(monotonic_s), Timing(monotonic_s), Timing(monotonic_s)

@@ -12,7 +12,7 @@ from daemons.controller.admission.promises import promise_of
 from daemons.controller.core.leadership import Role
 from daemons.controller.state.entries import OVER, NodeEntry
 from daemons.controller.state.web_app import WebEntry, utility_of
-from daemons.controller.views.cluster import Tables, alarms
+from daemons.controller.views.cluster import ViewContext, alarms
 from daemons.controller.views.rows import vms_on
 from daemons.decision.gains import columns_of
 from shared.metrics.values import Kind, Metric, Scrape
@@ -250,7 +250,7 @@ METRICS = (
 )
 
 
-def read_tables(tables: Tables, scrape: Scrape, now_s: float) -> None:
+def read_tables(tables: ViewContext, scrape: Scrape, now_s: float) -> None:
     """Take the readings of a controller's tables; of one that does not lead only that. O(nodes + jobs not over)."""
     leads = tables.leadership.role is Role.LEADING
     scrape.put(LEADING, float(leads))
@@ -275,7 +275,7 @@ def read_tables(tables: Tables, scrape: Scrape, now_s: float) -> None:
     scrape.put(PRICE, tables.energy.prices.price(now_s), tables.energy.prices.settings.currency)
 
 
-def _nodes(tables: Tables, scrape: Scrape) -> None:
+def _nodes(tables: ViewContext, scrape: Scrape) -> None:
     nodes = tables.cluster.nodes
     conditions = Counter(node.condition for node in nodes.values())
     services = Counter(node.service for node in nodes.values())
@@ -301,7 +301,7 @@ def _capacity(up: list[NodeEntry], scrape: Scrape) -> None:
     scrape.rows(VMS, (("yes", float(managed[True])), ("no", float(managed[False]))))
 
 
-def _jobs(tables: Tables, scrape: Scrape) -> None:
+def _jobs(tables: ViewContext, scrape: Scrape) -> None:
     jobs = [entry for entry in tables.cluster.active.values() if not entry.job.app and not entry.over]
     phases = Counter(entry.phase for entry in jobs)
     scrape.rows(JOBS, ((one.value, float(phases[one])) for one in JobPhase if one not in OVER))
@@ -309,7 +309,7 @@ def _jobs(tables: Tables, scrape: Scrape) -> None:
     scrape.put(JOBS_STALLED, float(sum(entry.stalled for entry in jobs)))
 
 
-def _environments(tables: Tables, scrape: Scrape) -> None:
+def _environments(tables: ViewContext, scrape: Scrape) -> None:
     entries = [entry for _, entry in sorted(tables.cluster.environments.items()) if not entry.destroyed]
     states = Counter(entry.state for entry in tables.cluster.environments.values())
     scrape.rows(ENVIRONMENTS, ((one.value, float(states[one])) for one in EnvironmentState))
@@ -329,7 +329,7 @@ def _environments(tables: Tables, scrape: Scrape) -> None:
             scrape.put(SERVED, mean if count else None, *labels)
 
 
-def _web(tables: Tables, scrape: Scrape) -> None:
+def _web(tables: ViewContext, scrape: Scrape) -> None:
     cluster = tables.cluster
     apps = [(name, web) for name, web in sorted(cluster.web.items()) if not web.removed]
     scrape.put(APPS, float(len(apps)))
@@ -356,7 +356,7 @@ def _traffic(name: str, web: WebEntry, scrape: Scrape) -> None:
         scrape.put(RATES, rate, name, result)
 
 
-def _decisions(tables: Tables, scrape: Scrape) -> None:
+def _decisions(tables: ViewContext, scrape: Scrape) -> None:
     deciding = tables.deciding
     scrape.put(DECIDING, float(deciding.enabled))
     scrape.put(DECISIONS, float(deciding.decisions))

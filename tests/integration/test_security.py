@@ -10,7 +10,7 @@ from typing import Any
 import pika  # type: ignore[import-untyped]
 import pytest
 
-from daemons.cli.connection import Access, Line, OperatorBus, OperatorConfig
+from daemons.cli.connection import Access, ControllerConnection, OperatorBus, OperatorConfig
 from daemons.controller.core.controller import Controller
 from daemons.service.main import ControllerShell, link_of
 from daemons.values.records.cluster import Deleted
@@ -72,7 +72,7 @@ class Town:
     def ask(self, kind: type[Any], *values: object) -> Any:
         """An operator's request, answered."""
         config = OperatorConfig(20.0, OperatorBus("amqps://x"))
-        with Line(Access(lambda *_: self.connect("operator.ann")), config) as line:
+        with ControllerConnection(Access(lambda *_: self.connect("operator.ann")), config) as line:
             return line.ask(kind(f"r{next(_REQUESTS)}", *values))
 
     def alarms(self) -> dict[str, str]:

@@ -20,7 +20,7 @@ from xml.etree import ElementTree
 from agents.hypervisors.libvirt.binding import real
 from agents.hypervisors.libvirt.build import from_module
 from agents.hypervisors.libvirt.driver import LibvirtHypervisor
-from daemons.cli.connection import Access, Line, OperatorConfig
+from daemons.cli.connection import Access, ControllerConnection, OperatorConfig
 from shared.base.clock import perf_s
 from shared.config import toml
 from shared.config.agent import AgentConfig, HypervisorChoice
@@ -246,7 +246,7 @@ def driving(made: Cluster) -> Iterator[Driver]:
 class Trimtab:
     """An operator's requests, the controller's orders for them and the agents' answers, as they pass the broker."""
 
-    def __init__(self, made: Cluster, tap: Tap, line: Line) -> None:
+    def __init__(self, made: Cluster, tap: Tap, line: ControllerConnection) -> None:
         self._made, self._tap, self._line = made, tap, line
 
     def serial(self, vm: str) -> Path:
@@ -323,7 +323,7 @@ class Trimtab:
 @contextmanager
 def operating(made: Cluster, tap: Tap) -> Iterator[Trimtab]:
     """An operator of a cluster that is at work."""
-    with Line(Access(), toml.load(made.operator_file, OperatorConfig)) as line:
+    with ControllerConnection(Access(), toml.load(made.operator_file, OperatorConfig)) as line:
         yield Trimtab(made, tap, line)
 
 

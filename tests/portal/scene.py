@@ -18,14 +18,14 @@ from daemons.access.identity import Role
 from daemons.portal.app import PAGES, app
 from daemons.portal.auth import passwords
 from daemons.portal.auth.accounts import Account, State
-from daemons.portal.auth.authentication import Doors, SignOn
+from daemons.portal.auth.authentication import Authentication, SignOn
 from daemons.portal.auth.schema import Base
 from daemons.portal.client.controller_client import Refused, Unreachable, body_of
-from daemons.portal.client.view_cache import Live
+from daemons.portal.client.view_cache import ViewCache
 from daemons.portal.context import Portal, Settings
 from daemons.portal.forms.texts import Texts
 from daemons.portal.http.middleware import Rules
-from daemons.portal.process_pool import Workshop
+from daemons.portal.process_pool import ProcessPool
 from daemons.store.reading import Reading
 from daemons.values.settings import Automation, ControllerSettings
 from shared.ports.bus import BusEvent, Delivery
@@ -229,7 +229,7 @@ def scene(
     base = Base(f"sqlite:///{folder}/portal.db")
     base.open()
     rules = Rules(frozenset({"portal.test"}), frozenset({URL}), trusted)
-    doors = Doors(
+    doors = Authentication(
         base,
         desk,
         passwords.Hasher(WORK),
@@ -242,8 +242,8 @@ def scene(
     )
     reading = Reading(history) if history else None
     pool = ThreadPoolExecutor(1)  # starts its thread with the first report
-    spans, texts = Workshop("reports", 0, pool), Texts(pool=pool)
-    portal = Portal(desk, Live(desk), doors, rules, Settings(URL, read_only), reading, spans=spans, texts=texts)
+    spans, texts = ProcessPool("reports", 0, pool), Texts(pool=pool)
+    portal = Portal(desk, ViewCache(desk), doors, rules, Settings(URL, read_only), reading, spans=spans, texts=texts)
     made = Scene(loop, portal, desk, base)
     for name, role in (ACCOUNTS if accounts is None else accounts).items():
         made.account(name, role)

@@ -11,7 +11,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from daemons.access.delegation import asked_by
-from daemons.portal.client.amqp_client import BusDesk
+from daemons.portal.client.amqp_client import AmqpClient
 from daemons.portal.client.controller_client import Refused, Unreachable
 from shared.base.clock import SystemClock
 from shared.base.errors import BusUnavailable
@@ -90,7 +90,7 @@ def good(message: OnBehalf, inner: Any) -> Reply:
     return Reply(message.request, True, data={"asked": inner.KIND, "account": message.account, "why": message.why})
 
 
-def desk_of(*buses: Answering | Exception) -> BusDesk:
+def desk_of(*buses: Answering | Exception) -> AmqpClient:
     made = list(buses)
 
     def connect() -> Answering:
@@ -99,7 +99,7 @@ def desk_of(*buses: Answering | Exception) -> BusDesk:
             raise bus
         return bus
 
-    return BusDesk(connect, USER, SystemClock(), 1, answer_s=0.6)
+    return AmqpClient(connect, USER, SystemClock(), 1, answer_s=0.6)
 
 
 def test_requests_are_asked_on_behalf_of_accounts() -> None:

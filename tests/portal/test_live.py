@@ -12,7 +12,7 @@ from daemons.access.identity import Role
 from daemons.portal.auth.accounts import Account
 from daemons.portal.auth.sessions import COOKIE
 from daemons.portal.client.controller_client import Refused, Unreachable
-from daemons.portal.client.view_cache import FORGET_S, KEPT_MAX, Live
+from daemons.portal.client.view_cache import FORGET_S, KEPT_MAX, ViewCache
 from daemons.portal.context import Settings
 from shared.protocol.operator_messages import Request
 from tests.portal.scene import Scene
@@ -49,7 +49,7 @@ class Counter:
         raise AssertionError((account, request, why))
 
 
-def since(live: Live) -> float | None:
+def since(live: ViewCache) -> float | None:
     """Since when nobody answers."""
     return None if live.trouble is None else live.trouble.since_s
 
@@ -59,7 +59,7 @@ def test_what_nobody_looks_at_any_more_is_forgotten_but_what_the_provider_sees_s
 
     async def story() -> set[tuple[str, str, str]]:
         desk = Counter()
-        live = Live(desk)
+        live = ViewCache(desk)
         for account, what, subject in ((JANE, "nodes", ""), (JANE, "node", "n1"), (ACME, "jobs", "")):
             await live.view(account, what, subject)
         desk.now += FORGET_S + 1.0
@@ -75,7 +75,7 @@ def test_many_readers_ask_once() -> None:
     async def story() -> Counter:
         desk = Counter()
         desk.wait_s = 0.01
-        live = Live(desk)
+        live = ViewCache(desk)
         await asyncio.gather(*(live.view(each, "nodes") for each in (JANE, JOE) * 10))
         await asyncio.gather(*(live.view(each, "environments") for each in (ACME, ACME, OTHER)))
         desk.now += 0.5
@@ -96,7 +96,7 @@ def test_many_readers_ask_once() -> None:
 def test_what_was_last_known_is_kept_with_its_age() -> None:
     async def story() -> None:
         desk = Counter()
-        live = Live(desk)
+        live = ViewCache(desk)
         desk.wrong = Unreachable(990.0, "away")
         with pytest.raises(Unreachable, match="away"):
             await live.view(JANE, "nodes")
@@ -120,7 +120,7 @@ def test_what_was_last_known_is_kept_with_its_age() -> None:
 def test_a_slow_controller_keeps_nobody_waiting_who_has_something_to_see() -> None:
     async def story() -> None:
         desk = Counter()
-        live = Live(desk)
+        live = ViewCache(desk)
         await live.view(JANE, "nodes")
         desk.wait_s, desk.value = 5.0, 1
         desk.now += 10.0
@@ -136,7 +136,7 @@ def test_refusals_are_passed_on() -> None:
         desk = Counter()
         desk.wrong = Refused("not-allowed", "no")
         with pytest.raises(Refused):
-            await Live(desk).view(ACME, "nodes")
+            await ViewCache(desk).view(ACME, "nodes")
 
     asyncio.run(story())
 
@@ -144,7 +144,7 @@ def test_refusals_are_passed_on() -> None:
 def test_what_was_done_shows_at_once() -> None:
     async def story() -> None:
         desk = Counter()
-        live = Live(desk)
+        live = ViewCache(desk)
         await live.view(JANE, "nodes")
         desk.value = 1
         live.forget()
@@ -155,7 +155,7 @@ def test_what_was_done_shows_at_once() -> None:
 
 def test_the_table_is_bounded() -> None:
     async def story() -> int:
-        live = Live(Counter())
+        live = ViewCache(Counter())
         for number in range(KEPT_MAX + 50):
             await live.view(JANE, "node", f"n{number}")
         return len(live._views)
@@ -166,7 +166,7 @@ def test_the_table_is_bounded() -> None:
 def test_watchers_hear_of_changes_and_of_nothing_else() -> None:
     async def story() -> None:
         desk = Counter()
-        live = Live(desk, period_s=0.02)
+        live = ViewCache(desk, period_s=0.02)
 
         async def heard(count: int, silence_s: float = 2.0) -> list[tuple[str, ...]]:
             found: list[tuple[str, ...]] = []
@@ -192,7 +192,7 @@ def test_watchers_hear_of_changes_and_of_nothing_else() -> None:
 def test_nobody_polls_when_nobody_watches() -> None:
     async def story() -> None:
         desk = Counter()
-        live = Live(desk, period_s=0.01)
+        live = ViewCache(desk, period_s=0.01)
         watching = live.watch(JANE, ("nodes",), 0.05)
         await anext(watching)
         await watching.aclose()

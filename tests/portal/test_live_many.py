@@ -12,7 +12,7 @@ from daemons.access.identity import Role
 from daemons.controller.views.cluster import NOT_OVER
 from daemons.portal.auth.accounts import Account
 from daemons.portal.client.controller_client import Refused
-from daemons.portal.client.view_cache import GROWS_AFTER, OF_PROVIDER, ROWS_MAX, Live
+from daemons.portal.client.view_cache import GROWS_AFTER, OF_PROVIDER, ROWS_MAX, ViewCache
 from shared.protocol.operator_messages import Request
 
 JANE, ACME = Account("jane", Role.PROVIDER), Account("acme", Role.OWNER)
@@ -48,7 +48,7 @@ class Full:
 def test_a_view_that_is_too_large_is_asked_for_with_fewer_rows_and_then_with_as_many_again() -> None:
     async def story() -> list[tuple[str, str, int]]:
         desk = Full(most=3_000)
-        live = Live(desk)
+        live = ViewCache(desk)
         await live.view(JANE, "vms")
         desk.now += 60.0
         await live.view(JANE, "vms")
@@ -58,7 +58,7 @@ def test_a_view_that_is_too_large_is_asked_for_with_fewer_rows_and_then_with_as_
     assert limits == [ROWS_MAX, ROWS_MAX // 2, ROWS_MAX // 4, ROWS_MAX // 4]
 
 
-async def looks(live: Live, desk: Full, count: int) -> None:
+async def looks(live: ViewCache, desk: Full, count: int) -> None:
     """Somebody looks at the VMs so many times, and each time they are asked for."""
     for _ in range(count):
         desk.now += 60.0
@@ -84,7 +84,7 @@ def test_more_rows_are_asked_for_again_when_answers_have_fitted_for_a_while(
 
     async def story() -> list[int]:
         desk = Full(most=3_000)
-        live = Live(desk)
+        live = ViewCache(desk)
         await looks(live, desk, GROWS_AFTER)
         desk.asked.clear()
         desk.most = most
@@ -96,13 +96,13 @@ def test_more_rows_are_asked_for_again_when_answers_have_fitted_for_a_while(
 
 def test_what_does_not_fit_in_any_number_of_rows_is_refused() -> None:
     with pytest.raises(Refused, match="too-large"):
-        asyncio.run(Live(Full(most=1)).view(JANE, "vms"))
+        asyncio.run(ViewCache(Full(most=1)).view(JANE, "vms"))
 
 
 def test_the_provider_is_shown_the_jobs_that_are_not_over_and_an_owner_all_of_its_own() -> None:
     async def story() -> list[tuple[str, str, int]]:
         desk = Full()
-        live = Live(desk)
+        live = ViewCache(desk)
         await live.view(JANE, "jobs")
         await live.view(JANE, "jobs", "completed")
         await live.view(ACME, "jobs")
@@ -118,7 +118,7 @@ def test_what_takes_the_controller_long_and_nobody_waits_for_is_asked_for_rarely
     async def story() -> list[int]:
         desk = Full()
         desk.took_s = 0.3
-        live, counts = Live(desk), []
+        live, counts = ViewCache(desk), []
         for pause_s in (0.0, 4.0, 2.0):
             desk.now += pause_s
             await live.view(JANE, "vms")
@@ -135,7 +135,7 @@ def test_one_answer_that_waited_for_something_else_slows_nothing_down() -> None:
 
     async def story() -> list[int]:
         desk, counts = Full(), list[int]()
-        live = Live(desk)
+        live = ViewCache(desk)
         for took_s in (0.0, 3.0, 0.0, 3.0, 3.0, 3.0, 0.0):
             desk.took_s = took_s
             desk.now += 2.0

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from daemons.manifests.job import JobFile
-from daemons.portal.client.memo import Derived
+from daemons.portal.client.memo import Memo
 from daemons.portal.forms import binding
 from daemons.portal.forms.binding import table_of
 from daemons.portal.forms.submit import JOB, KINDS, from_files, from_form, room_for
@@ -72,7 +72,7 @@ def test_every_word_is_looked_for() -> None:
 
 
 def test_what_is_made_of_the_same_answer_is_made_once() -> None:
-    kept, source = Derived(2), {"a": 1}
+    kept, source = Memo(2), {"a": 1}
     made: list[int] = []
 
     for each in (source, source, {"a": 1}):
@@ -90,7 +90,7 @@ def test_what_is_made_of_the_same_answer_is_made_once() -> None:
 
 def test_what_takes_long_is_made_once_for_all_who_ask_meanwhile() -> None:
     """And what failed is told to all of them, and tried again by the next."""
-    kept, made = Derived(2), list[int]()
+    kept, made = Memo(2), list[int]()
 
     async def make() -> int:
         made.append(1)
@@ -112,7 +112,7 @@ def test_what_takes_long_is_made_once_for_all_who_ask_meanwhile() -> None:
 
 
 def test_who_goes_away_does_not_take_it_from_the_others() -> None:
-    kept = Derived()
+    kept = Memo()
 
     async def make() -> str:
         await asyncio.sleep(0.01)

@@ -15,7 +15,7 @@ import pytest
 from daemons.controller.core.controller import Controller
 from daemons.portal.present.charts import CHARTS_BYTES_MAX, LOOKS, Pictures, picture_html
 from daemons.portal.present.spans import moment_of, span_of
-from daemons.portal.process_pool import Workshop
+from daemons.portal.process_pool import ProcessPool
 from daemons.report.charts import Chart, Series, X
 from daemons.report.draw import can_draw
 from daemons.store import Batch, SqlStore
@@ -60,7 +60,7 @@ def made(tmp_path: Path) -> Iterator[Scene]:
         store.append_samples([use("n1", NOW_S - 600.0 + 300.0 * slot, 0.25) for slot in range(2)])
         store.append(Batch(audits=audits))
         with scene(tmp_path, jobs=[job("a")], history=url, settings=NOTIFY) as found, ThreadPoolExecutor(1) as pool:
-            found.portal.pictures = Pictures(Workshop("drawings", 0, pool))
+            found.portal.pictures = Pictures(ProcessPool("drawings", 0, pool))
             yield found
 
 
@@ -86,7 +86,7 @@ def test_a_report_is_a_page_with_pictures_and_a_file(made: Scene) -> None:
 
 def test_drawing_is_warmed_up_where_drawings_are_made() -> None:
     with ThreadPoolExecutor(1) as pool:
-        pictures = Pictures(Workshop("drawings", 0, Counting(pool)))
+        pictures = Pictures(ProcessPool("drawings", 0, Counting(pool)))
         asyncio.run(pictures.warm())
         assert (pictures.workshop.waiting, Counting.calls) == (0, ["_warm"] if can_draw() else [])
 
@@ -113,7 +113,7 @@ def test_a_chart_is_drawn_in_every_look_once_and_in_no_other() -> None:
         return [await pictures.svg(kept.id, look) for look in (*LOOKS, *LOOKS, "narrow-blue", "391")]
 
     with ThreadPoolExecutor(1) as pool:
-        drawn = asyncio.run(story(Pictures(Workshop("drawings", 0, Counting(pool)))))
+        drawn = asyncio.run(story(Pictures(ProcessPool("drawings", 0, Counting(pool)))))
 
     sizes = [re.search(rb'<svg[^>]* width="(\d+)"', each or b"") for each in drawn]
     assert [found and int(found[1]) for found in sizes] == [390, 390, 720, 720] * 2 + [None, None]

@@ -9,7 +9,7 @@ import signal
 
 import pytest
 
-from daemons.portal.process_pool import WAITING_MAX, TooBusy, Workshop
+from daemons.portal.process_pool import WAITING_MAX, ProcessPool, TooBusy
 from shared.base.errors import InvalidValue
 
 
@@ -18,7 +18,7 @@ def _refuse() -> None:
 
 
 def test_it_is_another_process_that_gives_way_and_is_begun_again_when_it_was_killed() -> None:
-    async def story(workshop: Workshop) -> tuple[int, int, int]:
+    async def story(workshop: ProcessPool) -> tuple[int, int, int]:
         first = await workshop.do(os.getpid)
         nice = await workshop.do(os.nice, 0)
         with pytest.raises(InvalidValue, match="expected 2"):
@@ -26,7 +26,7 @@ def test_it_is_another_process_that_gives_way_and_is_begun_again_when_it_was_kil
         os.kill(first, signal.SIGKILL)
         return first, nice, await workshop.do(os.getpid)
 
-    workshop = Workshop("drawings", 3)
+    workshop = ProcessPool("drawings", 3)
     try:
         first, nice, second = asyncio.run(story(workshop))
     finally:
@@ -37,19 +37,19 @@ def test_it_is_another_process_that_gives_way_and_is_begun_again_when_it_was_kil
 
 
 def test_who_is_one_too_many_is_told_so() -> None:
-    async def story(workshop: Workshop) -> None:
+    async def story(workshop: ProcessPool) -> None:
         workshop.waiting = WAITING_MAX
         await workshop.do(os.getpid)
 
     with pytest.raises(TooBusy, match=f"{WAITING_MAX} drawings wait already"):
-        asyncio.run(story(Workshop("drawings", 0)))
+        asyncio.run(story(ProcessPool("drawings", 0)))
 
 
 def test_what_its_first_call_has_made_is_looked_through_no_more() -> None:
-    async def story(workshop: Workshop) -> tuple[int, int]:
+    async def story(workshop: ProcessPool) -> tuple[int, int]:
         return await workshop.do(gc.get_freeze_count), await workshop.do(gc.get_freeze_count)
 
-    workshop = Workshop("drawings", 0)
+    workshop = ProcessPool("drawings", 0)
     try:
         before, after = asyncio.run(story(workshop))
     finally:

@@ -10,7 +10,7 @@ from daemons.controller.environments.inventory import counts
 from shared.values.jobs import JobPhase
 from shared.values.nodes import Handover
 from tests.extent import examples
-from tests.support.coordination_harness import KILL, LEASE_S, CoordinationDesk
+from tests.support.coordination_harness import KILL, LEASE_S, CoordinationHarness
 
 NODES = 9
 JOBS_MAX = 12
@@ -30,7 +30,7 @@ class World:
     """Two pairs on nine nodes: `hpc` and `shop` under FB with 3 + 1, `mill` and `mart` under FLB-NUB with 2 + 1."""
 
     def __init__(self) -> None:
-        self.desk = CoordinationDesk(NODES, silent_after_s=15.0).begin()
+        self.desk = CoordinationHarness(NODES, silent_after_s=15.0).begin()
         self.desk.pair(3, 1)
         self.desk.environment("mill", "batch", 2, "mart", model="flb-nub", batch=KILL)
         self.desk.environment("mart", "web", 1, "mill", model="flb-nub")
@@ -150,7 +150,7 @@ def test_so_they_do_over_many_scripts(script: list[tuple[str, str | int | float,
 @given(st.lists(st.tuples(st.integers(0, 8), st.sampled_from([0.0, 90.0, 300.0, LEASE_S])), max_size=10))
 def test_sizes_under_fixed_bounds_are_those_of_a_plain_restatement(script: list[tuple[int, float]]) -> None:
     """(instances wanted, how long then): section 5.1 in four lines."""
-    desk = CoordinationDesk(8).begin()
+    desk = CoordinationHarness(8).begin()
     desk.pair(4, 2)
     desk.app("site", 0)
     web, batch = 0, 5  # an application begins with one instance

@@ -13,7 +13,7 @@ from shared.values.host_setup import Setup, SetupPolicy
 from shared.values.jobs import JobPhase
 from tests.extent import examples
 from tests.support.controller_harness import job
-from tests.support.environment_harness import DEACTIVATED, DESTROYED, RUNNING, EnvironmentDesk, app
+from tests.support.environment_harness import DEACTIVATED, DESTROYED, RUNNING, EnvironmentHarness, app
 
 NAMES = ("a", "b", "c", "d")
 NODES = 3
@@ -32,7 +32,7 @@ class Owners(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.desk = EnvironmentDesk(NODES)
+        self.desk = EnvironmentHarness(NODES)
         self.desk.lead()
         self.workloads = 0
 

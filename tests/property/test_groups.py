@@ -254,7 +254,7 @@ def test_each_part_is_decided_as_if_it_were_alone(policy: str, seed: int) -> Non
     assert {*placed.refusals} >= {*hidden, *(r for one in alone for r in one.refusals)} - _unasked(shares, alone)
 
 
-def _unasked(shares: tuple[groups.Part, ...], alone: list[PlacementDecision]) -> set[object]:
+def _unasked(shares: tuple[groups.Partition, ...], alone: list[PlacementDecision]) -> set[object]:
     """Refusals of parts without workloads: there are none."""
     return {
         r for part, one in zip(shares, alone, strict=True) if not part.snapshot.workloads.names for r in one.refusals

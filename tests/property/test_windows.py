@@ -12,7 +12,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from shared.values.jobs import JobPhase
 from tests.extent import examples
-from tests.support.window_harness import DAY_S, HOUR_S, WindowDesk, night
+from tests.support.window_harness import DAY_S, HOUR_S, WindowHarness, night
 
 
 class Lives(RuleBasedStateMachine):
@@ -20,7 +20,7 @@ class Lives(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.desk = WindowDesk(night(arrivals_per_day=24.0))
+        self.desk = WindowHarness(night(arrivals_per_day=24.0))
         self.desk.lead()
         self.submitted = 0
         self.told = 0
@@ -78,7 +78,7 @@ class Lives(RuleBasedStateMachine):
     def replace(self) -> None:
         """Another controller takes over and knows the same."""
         old = self.desk
-        new = WindowDesk(night(arrivals_per_day=24.0), store=old.store)
+        new = WindowHarness(night(arrivals_per_day=24.0), store=old.store)
         new.now_s, new.vms, new.boots, new.number = old.now_s, old.vms, old.boots, old.number
         new.seqs = {name: seq + 10 for name, seq in old.seqs.items()}
         new.lead()

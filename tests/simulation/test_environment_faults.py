@@ -13,7 +13,7 @@ from click.testing import CliRunner
 
 from daemons.controller.core.controller import Controller
 from daemons.controller.environments.groups import Group
-from daemons.controller.environments.inventory import Stock
+from daemons.controller.environments.inventory import Inventory
 from daemons.controller.state.entries import JobEntry, NodeEntry
 from daemons.controller.state.environment import EnvironmentEntry
 from daemons.values.settings import ControllerSettings
@@ -178,7 +178,7 @@ class LendingController(Controller):
         sharing = self.coordinating.sharing
         claim = sharing._claim
 
-        def unbound(group: Group, stock: Stock) -> Claim:
+        def unbound(group: Group, stock: Inventory) -> Claim:
             return replace(claim(group, stock), lower=0, firm=0)
 
         sharing._claim = unbound  # type: ignore[method-assign]

@@ -32,7 +32,7 @@ def job(name: str = "j", *, work: float = 1e6, instances: int = 1, memory_mib: i
     return Job(name, (Stage(work, 1000.0, memory_mib=memory_mib),), instances=instances, **fields)
 
 
-class Desk:
+class ControllerHarness:
     """Runs a controller to the end of each instant; keeps what it sent. It places first-fit unless told otherwise.
 
     `boots`, `seqs` and `vms` are what the nodes' agents would say; a test changes them and calls `report`.
@@ -67,7 +67,7 @@ class Desk:
 
     # --- time and effects -------------------------------------------------------------------------------------------
 
-    def lead(self) -> Desk:
+    def lead(self) -> ControllerHarness:
         """Become leader over the nodes, each of which has reported in this term."""
         self.carry(self.controller.start(self.now_s))
         for name in self.nodes:

@@ -14,13 +14,13 @@ from shared.values.jobs import JobPhase
 from shared.values.nodes import Node
 from shared.values.web_app import WebApp
 from sim_backend.fakes.store import MemoryStore
-from tests.support.controller_harness import Desk, job
+from tests.support.controller_harness import ControllerHarness, job
 
 LEASE_S = 600.0
 KILL = BatchTerms(on_reclaim=OnReclaim.KILL)
 
 
-class CoordinationDesk(Desk):
+class CoordinationHarness(ControllerHarness):
     """Nodes of 4 x 1,000 MHz and 4,000 MiB, each filled by one instance of a job or web application here."""
 
     def __init__(self, count: int, store: MemoryStore | None = None, **settings: Any) -> None:
@@ -30,14 +30,14 @@ class CoordinationDesk(Desk):
         settings.setdefault("web_adjust_s", 1e9)  # the tests say how many instances there are to be
         super().__init__([f"n{index:03}" for index in range(count)], store or MemoryStore(Deleted), **settings)
 
-    def begin(self) -> CoordinationDesk:
+    def begin(self) -> CoordinationHarness:
         """Lead."""
         self.lead()
         return self
 
-    def successor(self) -> CoordinationDesk:
+    def successor(self) -> CoordinationHarness:
         """Another controller leads, over the same store and hosts."""
-        other = CoordinationDesk(len(self.nodes), self.store)
+        other = CoordinationHarness(len(self.nodes), self.store)
         other.now_s, other.nodes, other.boots = self.now_s, self.nodes, self.boots
         other.seqs, other.vms, other.muted = self.seqs, self.vms, self.muted
         other.carry(other.controller.start(other.now_s))

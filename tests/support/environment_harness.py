@@ -20,14 +20,14 @@ from shared.protocol.operator_messages import (
 from shared.values.agreement import EnvironmentState
 from shared.values.web_app import WebApp
 from sim_backend.fakes.store import MemoryStore
-from tests.support.controller_harness import Desk
+from tests.support.controller_harness import ControllerHarness
 from tests.support.environment_cases import agreement
 
 CREATED, RUNNING = EnvironmentState.CREATED, EnvironmentState.RUNNING
 DEACTIVATED, DESTROYED = EnvironmentState.DEACTIVATED, EnvironmentState.DESTROYED
 
 
-class EnvironmentDesk(Desk):
+class EnvironmentHarness(ControllerHarness):
     """Four nodes unless told otherwise. `asked`: setups that agents were asked for and have not answered."""
 
     def __init__(self, count: int = 4, store: MemoryStore | None = None, **settings: Any) -> None:
@@ -40,9 +40,9 @@ class EnvironmentDesk(Desk):
             self.asked = [each for each in self.asked if each.request != effect.message.request] + [effect.message]
         super()._publish(effect)
 
-    def successor(self, **settings: Any) -> EnvironmentDesk:
+    def successor(self, **settings: Any) -> EnvironmentHarness:
         """The controller dies and another leads, over the same store and hosts."""
-        other = EnvironmentDesk(len(self.nodes), self.store, **settings)
+        other = EnvironmentHarness(len(self.nodes), self.store, **settings)
         other.now_s, other.nodes, other.boots = self.now_s, self.nodes, self.boots
         other.seqs, other.vms, other._asks = self.seqs, self.vms, self._asks
         other.carry(other.controller.start(other.now_s))

@@ -10,7 +10,7 @@ from daemons.controller.nodes.handover import Handovers
 from daemons.controller.state.cluster import Cluster
 from daemons.controller.state.entries import InFlight, Instance, JobEntry, NodeEntry
 from daemons.controller.state.environment import EnvironmentEntry
-from daemons.controller.state.unit_of_work import Agenda
+from daemons.controller.state.unit_of_work import UnitOfWork
 from daemons.values.records.cluster import NodeRecord
 from daemons.values.settings import ControllerSettings
 from shared.ports.effects import Effect, Publish
@@ -55,7 +55,7 @@ class Rig:
     def lead(self, entries: dict[str, NodeEntry]) -> None:
         """A new leader begins with these nodes."""
         self.term += 1
-        self.cluster, self.agenda = Cluster(0.0), Agenda()
+        self.cluster, self.agenda = Cluster(0.0), UnitOfWork()
         self.agenda.term = self.term
         self.cluster.environments = self.environments
         self.cluster.nodes = entries

@@ -14,12 +14,12 @@ from shared.values.load_vector import StandardJob, StandardPace, StandardRun
 from shared.values.nodes import NodeSample
 from shared.values.vms import VmState
 from sim_backend.fakes.store import MemoryStore
-from tests.support.controller_harness import Desk, job
+from tests.support.controller_harness import ControllerHarness, job
 
 TYPES = {"n1": "a", "n2": "a", "n3": "b"}
 
 
-class LoadingDesk(Desk):
+class InterferenceHarness(ControllerHarness):
     """Nodes n1 and n2 of type "a" and n3 of type "b". `sent`: standard jobs that agents were asked for. `does`: what a
     VM does in a second, seconds of CPU and seconds that its disk requests kept it waiting."""
 
@@ -39,9 +39,9 @@ class LoadingDesk(Desk):
         self._asks += 1
         return f"ask-{self._asks}"
 
-    def successor(self) -> LoadingDesk:
+    def successor(self) -> InterferenceHarness:
         """The controller dies and another leads, over the same store and hosts."""
-        other = LoadingDesk(self.store)
+        other = InterferenceHarness(self.store)
         other.now_s, other.boots, other.seqs = self.now_s, self.boots, self.seqs
         other.vms, other.does = self.vms, self.does
         other.carry(other.controller.start(other.now_s))

@@ -6,7 +6,7 @@ from benchmarks.wire_load import Load
 from daemons.controller.core.controller import Controller
 from daemons.controller.state.environment import EnvironmentEntry
 from daemons.controller.state.web_app import Sample, WebEntry
-from daemons.controller.views.cluster import Tables
+from daemons.controller.views.cluster import ViewContext
 from daemons.values.settings import ControllerSettings
 from shared.ports import effects as fx
 from shared.protocol import topology
@@ -36,7 +36,7 @@ def leading(nodes: int, apps: int = 0, environments: int = 0) -> Controller:
     return core
 
 
-def tables(core: Controller) -> Tables:
+def tables(core: Controller) -> ViewContext:
     """Its tables."""
     return core.answers.tables
 

@@ -12,7 +12,7 @@ from shared.protocol.messages import GoToSleep, SleepAnswer
 from shared.protocol.operator_messages import SubmitJob
 from shared.values.nodes import NodeService, PowerOperation
 from sim_backend.fakes.store import MemoryStore
-from tests.support.controller_harness import Desk, job
+from tests.support.controller_harness import ControllerHarness, job
 
 WAKES = frozenset({PowerOperation.WAKE})
 LINKS = WAKES | {PowerOperation.LINK, PowerOperation.DELINK}
@@ -32,7 +32,7 @@ def power(**fields: Any) -> PowerSettings:
     return PowerSettings(**(given | fields))
 
 
-class PowerDesk(Desk):
+class PowerDesk(ControllerHarness):
     """Keeps what agents were asked to do to their hosts; `up` are the nodes that report while time passes."""
 
     def __init__(

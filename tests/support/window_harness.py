@@ -13,7 +13,7 @@ from shared.protocol.messages import Reply
 from shared.protocol.operator_messages import CancelJob, SubmitJob
 from shared.values.actions import GuestChange
 from shared.values.jobs import Job
-from tests.support.controller_harness import Desk, job
+from tests.support.controller_harness import ControllerHarness, job
 
 HOUR_S = 3600.0
 DAY_S = 86_400.0
@@ -28,7 +28,7 @@ def night(**fields: Any) -> WindowSettings:
     return WindowSettings("night", "night", weekly(zone, times[0], times[1], times[2], range(7)), **given)
 
 
-class WindowDesk(Desk):
+class WindowHarness(ControllerHarness):
     """A desk of two nodes, each of four slots, whose first cycle has not come yet. It begins at midnight."""
 
     def __init__(self, *windows: WindowSettings, nodes: tuple[str, ...] = NODES, **settings: Any) -> None:

@@ -11,7 +11,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from daemons.cli.asking import limit_option, view
-from daemons.cli.connection import Line, Refused, bus_options, change_options
+from daemons.cli.connection import ControllerConnection, Refused, bus_options, change_options
 from daemons.cli.numbers import Number
 from daemons.cli.output import REFUSED, emit, output_option
 from daemons.cli.render import listing, record, rows_of, time_text
@@ -45,7 +45,7 @@ def assurance() -> None:
 @limit_option
 @bus_options
 @output_option
-def show(line: Line, name: str, limit: int) -> None:
+def show(line: ControllerConnection, name: str, limit: int) -> None:
     """Show what is promised to environments and what they are served, and what the promises leave for best effort; of
     NAME every slot, its entitlement, and the verdicts on its requests."""
     data = view(line, "assurance", name, limit)
@@ -62,7 +62,7 @@ def show(line: Line, name: str, limit: int) -> None:
 )
 @bus_options
 @output_option
-def check(line: Line, file: Path, assure: float | None) -> None:
+def check(line: ControllerConnection, file: Path, assure: float | None) -> None:
     """Ask whether the environment whose agreement is in FILE would be admitted; nothing is changed. Exit status 1 when
     it would not as it is."""
     agreement = read_agreement(file)
@@ -78,7 +78,7 @@ def check(line: Line, file: Path, assure: float | None) -> None:
 @click.argument("file", type=click.Path(path_type=Path))
 @change_options
 @output_option
-def reserve(line: Line, file: Path) -> None:
+def reserve(line: ControllerConnection, file: Path) -> None:
     """Have reserved for an environment that is there what FILE, its agreement, says; without a table [assurance]
     nothing but its bounds. Only what is admitted takes the place of what was reserved."""
     agreement = read_agreement(file)

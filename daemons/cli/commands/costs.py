@@ -9,7 +9,7 @@ import click
 from rich.console import Group, RenderableType
 
 from daemons.cli.asking import view
-from daemons.cli.connection import Line, bus_options
+from daemons.cli.connection import ControllerConnection, bus_options
 from daemons.cli.numbers import Whole
 from daemons.cli.output import emit, output_option
 from daemons.cli.render import listing, record, rows_of, shown
@@ -34,7 +34,7 @@ COLUMNS = (
 @click.option("--days", type=Whole(1, DAYS_MAX), default=14, show_default=True, help="The last so many days.")
 @bus_options
 @output_option
-def costs(line: Line, days: int) -> None:
+def costs(line: ControllerConnection, days: int) -> None:
     """Show what the energy of the nodes costs, day by day, and what it would with every node on."""
     data = view(line, "costs", limit=days)
     emit(data, lambda: _shown(data))

@@ -11,7 +11,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from daemons.cli.asking import inner, limit_option, view
-from daemons.cli.connection import TIMEOUT_MAX_S, Line, Refused, bus_options, change_options
+from daemons.cli.connection import TIMEOUT_MAX_S, ControllerConnection, Refused, bus_options, change_options
 from daemons.cli.numbers import Number, Whole
 from daemons.cli.output import emit, output_option, put, say, wants_json
 from daemons.cli.plugged import PluggedGroup
@@ -94,7 +94,7 @@ def env() -> None:
 @limit_option
 @bus_options
 @output_option
-def list_environments(line: Line, limit: int) -> None:
+def list_environments(line: ControllerConnection, limit: int) -> None:
     """Show the environments: where each is in its life, how many units it has, and what runs on them."""
     data = view(line, "environments", "", limit)
     emit(data, lambda: listing("environments", [_row(row) for row in rows_of(data, "environments")], COLUMNS))
@@ -131,7 +131,7 @@ def _type_for_people(row: Mapping[str, Any]) -> RenderableType:
 @_named
 @bus_options
 @output_option
-def show(line: Line, name: str) -> None:
+def show(line: ControllerConnection, name: str) -> None:
     """Show all that is known of one environment: its agreement, its nodes, its queue, and what happened to it."""
     data = view(line, "environment", name)
     emit(data, lambda: _for_people(name, inner(data, "environment")))
@@ -161,7 +161,7 @@ def _for_people(name: str, values: dict[str, Any]) -> RenderableType:
 )
 @bus_options
 @output_option
-def export(line: Line, name: str, kind: str) -> None:
+def export(line: ControllerConnection, name: str, kind: str) -> None:
     """Print the agreement of an environment as a file for `trimtab env create`."""
     terms = inner(view(line, "environment", name), "environment").get("agreement")
     table = table_of(terms if isinstance(terms, Mapping) else {})
@@ -177,7 +177,7 @@ def export(line: Line, name: str, kind: str) -> None:
 @click.option("--dry-run", is_flag=True, help="Only show the agreement as it is understood; nothing is sent.")
 @change_options
 @output_option
-def create(line: Line, file: Path, dry_run: bool) -> None:
+def create(line: ControllerConnection, file: Path, dry_run: bool) -> None:
     """Create the environment whose agreement is in a TOML file (examples/env-batch.toml), or in an XML file (.xml)."""
     agreement = read_agreement(file)
     request, note = line.new_id(), ""
@@ -200,7 +200,7 @@ def create(line: Line, file: Path, dry_run: bool) -> None:
 @_wait
 @change_options
 @output_option
-def activate(line: Line, name: str, wait_s: float | None) -> None:
+def activate(line: ControllerConnection, name: str, wait_s: float | None) -> None:
     """Allot an environment its lower bound and let it serve."""
     _carry_out(line, lambda request: ActivateEnvironment(request, name), name, EnvironmentState.RUNNING, wait_s)
 
@@ -210,7 +210,7 @@ def activate(line: Line, name: str, wait_s: float | None) -> None:
 @_wait
 @change_options
 @output_option
-def deactivate(line: Line, name: str, wait_s: float | None) -> None:
+def deactivate(line: ControllerConnection, name: str, wait_s: float | None) -> None:
     """Suspend an environment's jobs, stop its web instances and give its units back; its workloads wait for it."""
     _carry_out(line, lambda request: DeactivateEnvironment(request, name), name, EnvironmentState.DEACTIVATED, wait_s)
 
@@ -221,7 +221,7 @@ def deactivate(line: Line, name: str, wait_s: float | None) -> None:
 @_wait
 @change_options
 @output_option
-def destroy(line: Line, name: str, yes: bool, wait_s: float | None) -> None:
+def destroy(line: ControllerConnection, name: str, yes: bool, wait_s: float | None) -> None:
     """End an environment with all its jobs and web applications, and give its units back."""
     if not yes:
         click.confirm(f"End environment {name} with all its jobs and web applications?", abort=True, err=True)
@@ -247,7 +247,7 @@ def _upper(_: click.Context, __: click.Parameter, value: str | None) -> str | in
 )
 @change_options
 @output_option
-def resize(line: Line, name: str, lower: int | None, upper: str | int | None) -> None:
+def resize(line: ControllerConnection, name: str, lower: int | None, upper: str | int | None) -> None:
     """Change an environment's bounds; the one that is left out stays as it is."""
     if lower is None and upper is None:
         raise InvalidInput(Problem("--lower", "is missing, and so is --upper", "at least one of the two"))
@@ -268,7 +268,7 @@ def resize(line: Line, name: str, lower: int | None, upper: str | int | None) ->
 @click.option("--withdraw", is_flag=True, help="Withdraw the consent; what is coordinated parts after the notice.")
 @change_options
 @output_option
-def consent(line: Line, name: str, partner: str, withdraw: bool) -> None:
+def consent(line: ControllerConnection, name: str, partner: str, withdraw: bool) -> None:
     """Consent that an environment shares its units with PARTNER; of two owners both must."""
     request = line.new_id()
     with line:
@@ -281,8 +281,8 @@ def consent(line: Line, name: str, partner: str, withdraw: bool) -> None:
 # --- asking ---------------------------------------------------------------------------------------------------------
 
 
-def _ask(line: Line, request: Request) -> str:
-    """What there is to know beside that it was done. Raises what `Line.ask` does."""
+def _ask(line: ControllerConnection, request: Request) -> str:
+    """What there is to know beside that it was done. Raises what `ControllerConnection.ask` does."""
     (reply,) = line.ask_all([request])
     if not reply.done:
         raise Refused(reply.code, reply.detail)
@@ -294,7 +294,11 @@ def _noted(done: str, note: str) -> Text:
 
 
 def _carry_out(
-    line: Line, request: Callable[[str], Request], name: str, target: EnvironmentState, wait_s: float | None
+    line: ControllerConnection,
+    request: Callable[[str], Request],
+    name: str,
+    target: EnvironmentState,
+    wait_s: float | None,
 ) -> None:
     """Ask for a step of its life and, with a limit, wait until it is taken."""
     request_id = line.new_id()
@@ -306,7 +310,7 @@ def _carry_out(
     emit(values if row is None else values | {"environment": row}, lambda: _noted(taken, note))
 
 
-def _wait_for(line: Line, name: str, target: EnvironmentState, wait_s: float) -> dict[str, Any]:
+def _wait_for(line: ControllerConnection, name: str, target: EnvironmentState, wait_s: float) -> dict[str, Any]:
     """The environment once it is in that state; NotYet when it is not in time, or when something else is wanted."""
     until_s = line.now_s + wait_s
     told = ""
@@ -330,7 +334,7 @@ def _wait_for(line: Line, name: str, target: EnvironmentState, wait_s: float) ->
         line.sleep(min(LOOK_S, left_s))
 
 
-def _look(line: Line, name: str, target: EnvironmentState) -> dict[str, Any]:
+def _look(line: ControllerConnection, name: str, target: EnvironmentState) -> dict[str, Any]:
     """What the controller says of it; one that is not known any more is destroyed."""
     try:
         found = inner(line.ask(Query(line.new_id(), "environment", name)), "environment")

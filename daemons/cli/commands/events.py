@@ -12,7 +12,7 @@ from itertools import islice
 import click
 
 from daemons.cli.commands.store import CONFIG, URL_VARIABLE
-from daemons.cli.connection import Line, bus_options
+from daemons.cli.connection import ControllerConnection, bus_options
 from daemons.cli.history_options import moment, opened_history
 from daemons.cli.numbers import Whole
 from daemons.cli.output import output_option, put, wants_json
@@ -45,7 +45,12 @@ PAST_MAX = 100_000  # events of the store that are printed
 @bus_options
 @output_option
 def events(
-    line: Line, follow: bool, since: str | None, count: int | None, store_url: str | None, controller: str
+    line: ControllerConnection,
+    follow: bool,
+    since: str | None,
+    count: int | None,
+    store_url: str | None,
+    controller: str,
 ) -> None:
     """Print what happens, one event per line, and what has happened.
 
@@ -62,7 +67,9 @@ def events(
         return  # how a follower is ended
 
 
-def _told(line: Line, follow: bool, since: str | None, store_url: str | None, controller: str) -> Iterator[Happened]:
+def _told(
+    line: ControllerConnection, follow: bool, since: str | None, store_url: str | None, controller: str
+) -> Iterator[Happened]:
     if since is not None:
         with opened_history(controller, store_url, None) as reader:
             rows = reader.events(_since_s(since), math.inf, limit=PAST_MAX)

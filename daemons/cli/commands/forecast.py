@@ -9,7 +9,7 @@ import click
 from rich.console import Group, RenderableType
 
 from daemons.cli.asking import limit_option, view
-from daemons.cli.connection import Line, bus_options
+from daemons.cli.connection import ControllerConnection, bus_options
 from daemons.cli.output import emit, output_option
 from daemons.cli.render import listing, record, rows_of
 
@@ -23,7 +23,7 @@ PRICES_SHOWN = 24
 @limit_option
 @bus_options
 @output_option
-def forecast(line: Line, window: str, limit: int) -> None:
+def forecast(line: ControllerConnection, window: str, limit: int) -> None:
     """Show deadline windows: jobs now and to come, how long they take, and the chance to miss the deadline."""
     data = view(line, "forecast", window, limit)
     emit(data, lambda: _for_people(data))

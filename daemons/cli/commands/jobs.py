@@ -11,7 +11,7 @@ from rich.text import Text
 
 from daemons.cli import complete
 from daemons.cli.asking import env_option, inner, limit_option, name_option, tell_each, view
-from daemons.cli.connection import Line, bus_options, change_options
+from daemons.cli.connection import ControllerConnection, bus_options, change_options
 from daemons.cli.output import CommandGroup, emit, output_option
 from daemons.cli.render import WAITS, failures, listing, record, rows_of, shown, time_text
 from daemons.manifests.job import read_job, understood
@@ -31,7 +31,7 @@ def jobs() -> None:
 @limit_option
 @bus_options
 @output_option
-def list_jobs(line: Line, phase: str | None, limit: int) -> None:
+def list_jobs(line: ControllerConnection, phase: str | None, limit: int) -> None:
     """Show the jobs: how far each is, where it runs, and why it waits."""
     data = view(line, "jobs", phase or "", limit)
     emit(data, lambda: listing("jobs", rows_of(data, "jobs"), COLUMNS))
@@ -41,7 +41,7 @@ def list_jobs(line: Line, phase: str | None, limit: int) -> None:
 @click.argument("job", shell_complete=complete.jobs)
 @bus_options
 @output_option
-def show(line: Line, job: str) -> None:
+def show(line: ControllerConnection, job: str) -> None:
     """Show all that is known of one job, and why it waits."""
     data = view(line, "job", job)
     emit(data, lambda: _job_for_people(job, data))
@@ -74,7 +74,7 @@ def _why(values: dict[str, Any]) -> str:
 @click.option("--dry-run", is_flag=True, help="Only show the job as it is understood; nothing is sent.")
 @change_options
 @output_option
-def submit(line: Line, file: Path, name: str, environment: str, dry_run: bool) -> None:
+def submit(line: ControllerConnection, file: Path, name: str, environment: str, dry_run: bool) -> None:
     """Submit the job that a TOML file describes (examples/job.toml)."""
     job = read_job(file, line.now_s, name, environment)
     request = line.new_id()
@@ -100,6 +100,6 @@ def _accepted(job: Job) -> str:
 @click.argument("jobs", metavar="JOB...", nargs=-1, required=True, shell_complete=complete.active_jobs)
 @change_options
 @output_option
-def cancel(line: Line, jobs: tuple[str, ...]) -> None:
+def cancel(line: ControllerConnection, jobs: tuple[str, ...]) -> None:
     """Stop the VMs of jobs, discard their images and end them."""
     tell_each(line, jobs, CancelJob, "job {} is cancelled")

@@ -11,7 +11,7 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from daemons.cli.asking import name_option
-from daemons.cli.connection import Line, bus_options
+from daemons.cli.connection import ControllerConnection, bus_options
 from daemons.cli.numbers import Number, Whole
 from daemons.cli.output import REFUSED, emit, output_option, say
 from daemons.manifests.load import LoadFile, draw, job_of, read_load
@@ -47,7 +47,7 @@ class _Tally:
 @click.option("--dry-run", is_flag=True, help="Only say what would be submitted; nothing is sent.")
 @bus_options
 @output_option
-def load(line: Line, profile: Path, seed: int, speed: float, name: str, dry_run: bool) -> None:
+def load(line: ControllerConnection, profile: Path, seed: int, speed: float, name: str, dry_run: bool) -> None:
     """Submit jobs as they arrive by a profile (examples/load.toml), until all are submitted or you interrupt it.
 
     The same profile and seed bring the same jobs under the same names: what has been submitted already is not
@@ -68,7 +68,7 @@ def load(line: Line, profile: Path, seed: int, speed: float, name: str, dry_run:
 
 
 def _submit_all(
-    line: Line, file: LoadFile, drawn: DrawnJobs, seed: int, speed: float, name: str, tally: _Tally
+    line: ControllerConnection, file: LoadFile, drawn: DrawnJobs, seed: int, speed: float, name: str, tally: _Tally
 ) -> None:
     """Submit each job when its time has come; what is late is submitted together."""
     begun_s = line.now_s

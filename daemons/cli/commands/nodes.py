@@ -12,7 +12,7 @@ from daemons.cli import complete
 from daemons.cli.asking import assess_each, assess_option, inner, limit_option, tell_each, view
 from daemons.cli.commands.vms import COLUMNS as VM_COLUMNS
 from daemons.cli.commands.vms import with_workload
-from daemons.cli.connection import Line, bus_options, change_options
+from daemons.cli.connection import ControllerConnection, bus_options, change_options
 from daemons.cli.output import CommandGroup, emit, output_option
 from daemons.cli.render import listing, record, rows_of, shown
 from shared.base.errors import TransientError
@@ -63,7 +63,7 @@ def nodes() -> None:
 @limit_option
 @bus_options
 @output_option
-def list_nodes(line: Line, prefix: str, limit: int) -> None:
+def list_nodes(line: ControllerConnection, prefix: str, limit: int) -> None:
     """Show the nodes: what is known and wanted of them, and what is promised of their capacity."""
     data = view(line, "nodes", prefix, limit)
     emit(data, lambda: listing("nodes", [_brief(row) for row in rows_of(data, "nodes")], COLUMNS))
@@ -89,7 +89,7 @@ def _share(table: Any, unit: str) -> str:
 @click.argument("node", shell_complete=complete.nodes)
 @bus_options
 @output_option
-def show(line: Line, node: str) -> None:
+def show(line: ControllerConnection, node: str) -> None:
     """Show all that is known of one node."""
     data = view(line, "node", node)
     emit(data, lambda: record(f"node {node}", _for_people(inner(data, "node")), empty=False))
@@ -107,7 +107,7 @@ def _for_people(row: Mapping[str, Any]) -> dict[str, Any]:
 @_several
 @change_options
 @output_option
-def add(line: Line, nodes: tuple[str, ...]) -> None:
+def add(line: ControllerConnection, nodes: tuple[str, ...]) -> None:
     """Let nodes take part, as soon as their agents report."""
     tell_each(line, nodes, AddNode, "node {} takes part")
 
@@ -116,7 +116,7 @@ def add(line: Line, nodes: tuple[str, ...]) -> None:
 @_several
 @change_options
 @output_option
-def remove(line: Line, nodes: tuple[str, ...]) -> None:
+def remove(line: ControllerConnection, nodes: tuple[str, ...]) -> None:
     """Take empty nodes out; refused while a VM is or may be on them, or an environment has them."""
     tell_each(line, nodes, RemoveNode, "node {} is out")
 
@@ -126,7 +126,7 @@ def remove(line: Line, nodes: tuple[str, ...]) -> None:
 @assess_option
 @change_options
 @output_option
-def drain(line: Line, nodes: tuple[str, ...], assess: bool) -> None:
+def drain(line: ControllerConnection, nodes: tuple[str, ...], assess: bool) -> None:
     """Move everything off nodes, and keep them out of service, up and awake.
 
     Prints what is still there a moment later, and what each VM waits for; `trimtab nodes show` says it at any time.
@@ -139,7 +139,7 @@ def drain(line: Line, nodes: tuple[str, ...], assess: bool) -> None:
     tell_each(line, nodes, order, "node {} is being emptied", functools.partial(_still_there, line), "still_there")
 
 
-def _still_there(line: Line, nodes: Sequence[str]) -> dict[str, list[str]]:
+def _still_there(line: ControllerConnection, nodes: Sequence[str]) -> dict[str, list[str]]:
     """What keeps nodes from being empty, a line for each VM, once it shows what has been decided, or after
     `DRAIN_LOOK_S`."""
     found: dict[str, list[Mapping[str, Any]]] = {}
@@ -159,7 +159,7 @@ def _still_there(line: Line, nodes: Sequence[str]) -> dict[str, list[str]]:
 @_several
 @change_options
 @output_option
-def undrain(line: Line, nodes: tuple[str, ...]) -> None:
+def undrain(line: ControllerConnection, nodes: tuple[str, ...]) -> None:
     """Let nodes come into service again."""
     tell_each(line, nodes, lambda request, name: DrainNode(request, name, False), "node {} takes VMs again")
 
@@ -168,7 +168,7 @@ def undrain(line: Line, nodes: tuple[str, ...]) -> None:
 @_several
 @change_options
 @output_option
-def repair(line: Line, nodes: tuple[str, ...]) -> None:
+def repair(line: ControllerConnection, nodes: tuple[str, ...]) -> None:
     """Let nodes be tried again that failed to come into service, or whose setup failed."""
     tell_each(line, nodes, RepairNode, "node {} is tried again")
 
@@ -178,7 +178,7 @@ def repair(line: Line, nodes: tuple[str, ...]) -> None:
 @click.option("--yes", is_flag=True, help="Do not ask whether they are really off.")
 @change_options
 @output_option
-def confirm_off(line: Line, nodes: tuple[str, ...], yes: bool) -> None:
+def confirm_off(line: ControllerConnection, nodes: tuple[str, ...], yes: bool) -> None:
     """Give your word that silent nodes are off, so that their VMs may be started elsewhere.
 
     A VM of a node that still runs would then run twice.

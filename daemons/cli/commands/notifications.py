@@ -8,7 +8,7 @@ import click
 from rich.console import Group, RenderableType
 
 from daemons.cli.asking import limit_option, tell_each, view
-from daemons.cli.connection import Line, bus_options, change_options
+from daemons.cli.connection import ControllerConnection, bus_options, change_options
 from daemons.cli.output import REFUSED, CommandGroup, emit, output_option, say
 from daemons.cli.render import listing, rows_of
 from daemons.values.records.notifications import NoticeState, trial_id
@@ -31,7 +31,7 @@ def notifications() -> None:
 @limit_option
 @bus_options
 @output_option
-def list_notifications(line: Line, dead: bool, limit: int) -> None:
+def list_notifications(line: ControllerConnection, dead: bool, limit: int) -> None:
     """Show the channels, and notifications: all that wait or were given up, the last of the others."""
     data = view(line, "notifications", NoticeState.DEAD.value if dead else "", limit)
     emit(data, lambda: _tables(data))
@@ -50,7 +50,7 @@ _ids = click.argument("ids", metavar="ID...", nargs=-1)
 @click.option("--all", "every", is_flag=True, help="All that were given up.")
 @change_options
 @output_option
-def retry(line: Line, ids: tuple[str, ...], every: bool) -> None:
+def retry(line: ControllerConnection, ids: tuple[str, ...], every: bool) -> None:
     """Try notifications again, now and as if for the first time."""
     tell_each(line, _wanted(line, ids, every), RetryNotification, "{} is tried again")
 
@@ -60,12 +60,12 @@ def retry(line: Line, ids: tuple[str, ...], every: bool) -> None:
 @click.option("--all", "every", is_flag=True, help="All that were given up.")
 @change_options
 @output_option
-def drop(line: Line, ids: tuple[str, ...], every: bool) -> None:
+def drop(line: ControllerConnection, ids: tuple[str, ...], every: bool) -> None:
     """Try notifications no more, and show them as given up no more."""
     tell_each(line, _wanted(line, ids, every), DropNotification, "{} is dropped")
 
 
-def _wanted(line: Line, ids: tuple[str, ...], every: bool) -> list[str]:
+def _wanted(line: ControllerConnection, ids: tuple[str, ...], every: bool) -> list[str]:
     """What was named, or one name for each message that was given up."""
     if bool(ids) == every:
         raise click.UsageError("name notifications, or give --all")
@@ -79,7 +79,7 @@ def _wanted(line: Line, ids: tuple[str, ...], every: bool) -> list[str]:
 @click.argument("channel")
 @change_options
 @output_option
-def test(line: Line, channel: str) -> None:
+def test(line: ControllerConnection, channel: str) -> None:
     """Send a message over a channel, once, and say whether it has arrived. Exit status 1 when it has not."""
     request = line.new_id()
     with line:
@@ -99,7 +99,7 @@ def _words(channel: str, done: bool, error: str) -> str:
     return f"the message over {channel} has arrived" + (f"; {error}" if error else "")
 
 
-def _fate(line: Line, message: str) -> dict[str, Any]:
+def _fate(line: ControllerConnection, message: str) -> dict[str, Any]:
     """The row of a message once it waits no more, or after `WAIT_S`."""
     until_s = line.now_s + WAIT_S
     while True:

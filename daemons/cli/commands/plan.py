@@ -10,7 +10,7 @@ from rich.text import Text
 
 from daemons.cli import complete
 from daemons.cli.asking import limit_option, tell, view
-from daemons.cli.connection import Line, bus_options, change_options
+from daemons.cli.connection import ControllerConnection, bus_options, change_options
 from daemons.cli.numbers import Whole
 from daemons.cli.output import CommandGroup, emit, output_option
 from daemons.cli.render import listing, record, rows_of
@@ -32,7 +32,7 @@ def plan() -> None:
 @limit_option
 @bus_options
 @output_option
-def show(line: Line, decision: int | None, limit: int) -> None:
+def show(line: ControllerConnection, decision: int | None, limit: int) -> None:
     """Show the decision that waits for approval, else the last one: changes, refusals, steps."""
     data = view(line, "plan", "" if decision is None else str(decision), limit)
     emit(data, lambda: _decision(data))
@@ -42,7 +42,7 @@ def show(line: Line, decision: int | None, limit: int) -> None:
 @click.argument("decision", type=Whole(1))
 @change_options
 @output_option
-def approve(line: Line, decision: int) -> None:
+def approve(line: ControllerConnection, decision: int) -> None:
     """Approve the decision of that number; it is carried out when enough accounts have."""
     tell(line, lambda request: ApprovePlan(request, decision), f"decision {decision} is approved")
 
@@ -51,7 +51,7 @@ def approve(line: Line, decision: int) -> None:
 @click.argument("decision", type=Whole(1))
 @change_options
 @output_option
-def reject(line: Line, decision: int) -> None:
+def reject(line: ControllerConnection, decision: int) -> None:
     """Drop the decision of that number, which waits; what it held is not proposed again for a while."""
     tell(line, lambda request: RejectPlan(request, decision), f"decision {decision} is rejected")
 
@@ -67,7 +67,7 @@ def reject(line: Line, decision: int) -> None:
 )
 @bus_options
 @output_option
-def history(line: Line, limit: int, workload: str) -> None:
+def history(line: ControllerConnection, limit: int, workload: str) -> None:
     """Show the last decisions, or what they say of one job or web application, and why."""
     data = view(line, "plan-history", workload, limit)
     rows = rows_of(data, "decisions")
@@ -91,7 +91,7 @@ def _decision(data: dict[str, Any]) -> RenderableType:
 @click.option("--dry-run", is_flag=True, required=True, help="Carry out nothing: only say what would be decided.")
 @bus_options
 @output_option
-def decide(line: Line, dry_run: bool) -> None:
+def decide(line: ControllerConnection, dry_run: bool) -> None:
     """Say what would be decided now, and why; the controller decides in earnest by itself."""
     assert dry_run
     with line:
@@ -103,7 +103,7 @@ def decide(line: Line, dry_run: bool) -> None:
 @click.command()
 @change_options
 @output_option
-def pause(line: Line) -> None:
+def pause(line: ControllerConnection) -> None:
     """Stop deciding. What was decided goes on converging."""
     tell(line, lambda request: SetDeciding(request, False), "deciding is paused; `trimtab unpause` resumes it")
 
@@ -111,6 +111,6 @@ def pause(line: Line) -> None:
 @click.command()
 @change_options
 @output_option
-def unpause(line: Line) -> None:
+def unpause(line: ControllerConnection) -> None:
     """Decide again; after a restore of the store, act again."""
     tell(line, lambda request: SetDeciding(request, True), "deciding goes on")

@@ -12,7 +12,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from daemons.cli.asking import limit_option, view
-from daemons.cli.connection import Line, NoAnswer, bus_options, change_options
+from daemons.cli.connection import ControllerConnection, NoAnswer, bus_options, change_options
 from daemons.cli.numbers import Number, Whole
 from daemons.cli.output import REFUSED, CommandGroup, emit, output_option, say
 from daemons.cli.render import listing, rows_of
@@ -51,7 +51,7 @@ def profile() -> None:
 @limit_option
 @bus_options
 @output_option
-def show(line: Line, class_: str, limit: int) -> None:
+def show(line: ControllerConnection, class_: str, limit: int) -> None:
     """Show how jobs of the classes that begin with CLASS load nodes of each type, and how fast these are."""
     data = view(line, "profiles", class_, limit)
     emit(data, lambda: _shown(data))
@@ -88,7 +88,7 @@ def _shown(data: Mapping[str, Any]) -> RenderableType:
 @click.option("--class", "class_", default="", help="The class of the copies, in place of the one in the file.")
 @change_options
 @output_option
-def run(line: Line, what: str, standard: str | None, **options: Any) -> None:
+def run(line: ControllerConnection, what: str, standard: str | None, **options: Any) -> None:
     """Run a standard job on NODE, or submit copies of the job that FILE describes to a node."""
     if standard is not None:
         _unused(options, "node", "class_")
@@ -109,7 +109,7 @@ def _unused(options: Mapping[str, Any], *names: str) -> None:
 # --- standard jobs ---------------------------------------------------------------------------------------------------
 
 
-def _run_standard(line: Line, node: str, job: StandardJob, options: Mapping[str, Any]) -> None:
+def _run_standard(line: ControllerConnection, node: str, job: StandardJob, options: Mapping[str, Any]) -> None:
     """Have it run and wait for what it told; exit status 1 where it told nothing."""
     check_name("NODE", node)
     wanted = StandardRun(job, options["seconds"], options["copies"] or 1)
@@ -123,7 +123,7 @@ def _run_standard(line: Line, node: str, job: StandardJob, options: Mapping[str,
         click.get_current_context().exit(REFUSED)
 
 
-def _wait_for(line: Line, request: str, limit_s: float) -> dict[str, Any]:
+def _wait_for(line: ControllerConnection, request: str, limit_s: float) -> dict[str, Any]:
     """The run of a request once it is over. NoAnswer when it is not in time."""
     until_s = line.now_s + limit_s
     while line.now_s < until_s:
@@ -140,7 +140,7 @@ def _wait_for(line: Line, request: str, limit_s: float) -> dict[str, Any]:
 # --- copies ----------------------------------------------------------------------------------------------------------
 
 
-def _run_copies(line: Line, file: Path, node: str, most: int, class_: str) -> None:
+def _run_copies(line: ControllerConnection, file: Path, node: str, most: int, class_: str) -> None:
     """Submit batches of 1, 2, ... copies, each after the one before."""
     check_name("--node", node)
     if most > COPIES_MAX:

@@ -15,7 +15,7 @@ from rich.text import Text
 
 from daemons.cli.asking import limit_option
 from daemons.cli.commands.snapshot_replay import replay
-from daemons.cli.connection import Line, bus_options
+from daemons.cli.connection import ControllerConnection, bus_options
 from daemons.cli.output import CommandGroup, emit, output_option, say
 from daemons.cli.render import record
 from daemons.controller.views.rows import decision_view
@@ -48,7 +48,7 @@ snapshot.add_command(replay)
 @click.argument("file", type=click.Path(path_type=Path))
 @bus_options
 @output_option
-def save(line: Line, file: Path) -> None:
+def save(line: ControllerConnection, file: Path) -> None:
     """Write what would be decided on now into the new FILE: nodes, workloads, policies, parameters, states."""
     check_writable(str(file), file, new=True)
     with line:
@@ -62,7 +62,7 @@ def save(line: Line, file: Path) -> None:
     emit(values, lambda: Text(f"{file}: {len(body):,} bytes"))
 
 
-def _more(line: Line, first: dict[str, Any]) -> Iterator[str]:
+def _more(line: ControllerConnection, first: dict[str, Any]) -> Iterator[str]:
     """What the pages after the first hold."""
     for number in range(1, first["pages"]):
         yield from line.ask(Query(line.new_id(), "snapshot", f"{first['id']}.{number}"))["parts"]

@@ -9,7 +9,7 @@ import click
 from rich.console import Group, RenderableType
 
 from daemons.cli.asking import view
-from daemons.cli.connection import Line, bus_options
+from daemons.cli.connection import ControllerConnection, bus_options
 from daemons.cli.output import emit, output_option
 from daemons.cli.render import listing, record, rows_of
 
@@ -17,7 +17,7 @@ from daemons.cli.render import listing, record, rows_of
 @click.command()
 @bus_options
 @output_option
-def status(line: Line) -> None:
+def status(line: ControllerConnection) -> None:
     """Show who leads, nodes and jobs by state, what is under way, and what is wrong."""
     data = view(line, "status")
     emit(data, lambda: _alarms_first(data))

@@ -9,7 +9,7 @@ import click
 
 from daemons.cli import complete
 from daemons.cli.asking import assess_each, assess_option, limit_option, tell, tell_each, view
-from daemons.cli.connection import Line, bus_options, change_options
+from daemons.cli.connection import ControllerConnection, bus_options, change_options
 from daemons.cli.output import CommandGroup, emit, output_option
 from daemons.cli.render import listing, rows_of
 from shared.protocol.operator_messages import AdoptVm, ConfirmGone, ForgetVm, HandsOn, HoldJob, MoveVm
@@ -41,7 +41,7 @@ def vms() -> None:
 @limit_option
 @bus_options
 @output_option
-def list_vms(line: Line, node: str, limit: int) -> None:
+def list_vms(line: ControllerConnection, node: str, limit: int) -> None:
     """Show every VM and saved image, ours or not, as the nodes last reported them."""
     data = view(line, "vms", node, limit)
     emit(data, lambda: listing("VMs", [with_workload(row) for row in rows_of(data, "vms")], COLUMNS))
@@ -58,7 +58,7 @@ def with_workload(row: Mapping[str, Any]) -> dict[str, Any]:
 @click.option("--job", required=True, help="The name of the job that it becomes.")
 @change_options
 @output_option
-def adopt(line: Line, vm: str, node: str, job: str) -> None:
+def adopt(line: ControllerConnection, vm: str, node: str, job: str) -> None:
     """Take over a running VM that is not ours, as a best-effort job of one instance."""
     tell(line, lambda request: AdoptVm(request, node, vm, job), f"VM {vm} on {node} becomes job {job}")
 
@@ -67,7 +67,7 @@ def adopt(line: Line, vm: str, node: str, job: str) -> None:
 @click.argument("job", shell_complete=complete.active_jobs)
 @bus_options
 @output_option
-def definition(line: Line, job: str) -> None:
+def definition(line: ControllerConnection, job: str) -> None:
     """Print the domain XML of the adopted VM of a job, as its node reported it last, without secrets."""
     data = view(line, "definition", job)
     emit(data, lambda: "".join(data["definition"]))
@@ -77,7 +77,7 @@ def definition(line: Line, job: str) -> None:
 @_several
 @change_options
 @output_option
-def forget(line: Line, jobs: tuple[str, ...]) -> None:
+def forget(line: ControllerConnection, jobs: tuple[str, ...]) -> None:
     """Let go of the VMs of jobs without stopping them; they are counted from then on, never touched."""
     tell_each(line, jobs, ForgetVm, "the VMs of job {} are let go")
 
@@ -87,7 +87,7 @@ def forget(line: Line, jobs: tuple[str, ...]) -> None:
 @assess_option
 @change_options
 @output_option
-def suspend(line: Line, jobs: tuple[str, ...], assess: bool) -> None:
+def suspend(line: ControllerConnection, jobs: tuple[str, ...], assess: bool) -> None:
     """Save the VMs of jobs to disk and keep them there until `resume`."""
     if assess:
         assess_each(line, "suspend", jobs)
@@ -100,7 +100,7 @@ def suspend(line: Line, jobs: tuple[str, ...], assess: bool) -> None:
 @assess_option
 @change_options
 @output_option
-def resume(line: Line, jobs: tuple[str, ...], assess: bool) -> None:
+def resume(line: ControllerConnection, jobs: tuple[str, ...], assess: bool) -> None:
     """Let suspended jobs run again, as soon as there is room."""
     if assess:
         assess_each(line, "resume", jobs)
@@ -112,7 +112,7 @@ def resume(line: Line, jobs: tuple[str, ...], assess: bool) -> None:
 @click.argument("vms", metavar="VM...", nargs=-1, required=True, shell_complete=complete.vms)
 @change_options
 @output_option
-def hands_on(line: Line, vms: tuple[str, ...]) -> None:
+def hands_on(line: ControllerConnection, vms: tuple[str, ...]) -> None:
     """End the hold on workloads of VMs that somebody moved, stopped, started or paused by other means."""
     tell_each(line, vms, HandsOn, "the workload of VM {} is in hand again")
 
@@ -122,7 +122,7 @@ def hands_on(line: Line, vms: tuple[str, ...]) -> None:
 @click.option("--yes", is_flag=True, help="Do not ask whether they really run nowhere.")
 @change_options
 @output_option
-def confirm_gone(line: Line, vms: tuple[str, ...], yes: bool) -> None:
+def confirm_gone(line: ControllerConnection, vms: tuple[str, ...], yes: bool) -> None:
     """Give your word that VMs that are out of sight run nowhere, so that they may be started anew.
 
     One that still runs somewhere would then run twice.
@@ -138,7 +138,7 @@ def confirm_gone(line: Line, vms: tuple[str, ...], yes: bool) -> None:
 @assess_option
 @change_options
 @output_option
-def migrate(line: Line, vm: str, node: str, assess: bool) -> None:
+def migrate(line: ControllerConnection, vm: str, node: str, assess: bool) -> None:
     """Move a running VM (JOB#INDEX) to a node; refused where it does not fit."""
     if assess:
         assess_each(line, "migrate", [vm], node)

@@ -12,7 +12,7 @@ from rich.text import Text
 
 from daemons.cli import complete
 from daemons.cli.asking import env_option, inner, limit_option, name_option, tell_each, view
-from daemons.cli.connection import Line, bus_options, change_options
+from daemons.cli.connection import ControllerConnection, bus_options, change_options
 from daemons.cli.output import CommandGroup, emit, output_option
 from daemons.cli.render import failures, listing, record, rows_of, shown
 from daemons.manifests.web_app import goal_text, read_web, understood
@@ -59,7 +59,7 @@ def web() -> None:
 @limit_option
 @bus_options
 @output_option
-def list_apps(line: Line, limit: int) -> None:
+def list_apps(line: ControllerConnection, limit: int) -> None:
     """Show the web applications: how many instances run, where, with how much CPU, and how content they are."""
     data = view(line, "web-apps", "", limit)
     emit(data, lambda: listing("web applications", rows_of(data, "apps"), COLUMNS))
@@ -69,7 +69,7 @@ def list_apps(line: Line, limit: int) -> None:
 @click.argument("app", shell_complete=complete.apps)
 @bus_options
 @output_option
-def show(line: Line, app: str) -> None:
+def show(line: ControllerConnection, app: str) -> None:
     """Show all that is known of one web application: its goals, what was measured, and its instances."""
     data = view(line, "web-app", app)
     emit(data, lambda: _for_people(app, inner(data, "app")))
@@ -139,7 +139,7 @@ def _flow_for_people(flow: Mapping[str, Any]) -> dict[str, Any]:
 @click.option("--dry-run", is_flag=True, help="Only show the application as it is understood; nothing is sent.")
 @change_options
 @output_option
-def submit(line: Line, file: Path, name: str, environment: str, dry_run: bool) -> None:
+def submit(line: ControllerConnection, file: Path, name: str, environment: str, dry_run: bool) -> None:
     """Submit the web application that a TOML file describes (examples/web.toml), or change the one of that name."""
     app = read_web(file, name, environment)
     request = line.new_id()
@@ -166,6 +166,6 @@ def _accepted(app: WebApp) -> str:
 @click.argument("apps", metavar="APP...", nargs=-1, required=True, shell_complete=complete.apps)
 @change_options
 @output_option
-def remove(line: Line, apps: tuple[str, ...]) -> None:
+def remove(line: ControllerConnection, apps: tuple[str, ...]) -> None:
     """Stop every instance of web applications and forget them."""
     tell_each(line, apps, RemoveWeb, "web application {} is removed")

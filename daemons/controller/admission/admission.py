@@ -17,13 +17,13 @@ from msgspec import structs
 
 from daemons.controller.admission.assurance import Assurance, terms_of
 from daemons.controller.admission.demand_history import demand_from
-from daemons.controller.environments.coordination import Coordinating
+from daemons.controller.environments.coordination import Coordination
 from daemons.controller.environments.feasibility import can_serve, nodes_of, unknown_zone, usable_nodes
 from daemons.controller.environments.inventory import slots
 from daemons.controller.environments.requests import Environments
 from daemons.controller.state.cluster import Cluster
 from daemons.controller.state.environment import EnvironmentEntry
-from daemons.controller.state.unit_of_work import Agenda
+from daemons.controller.state.unit_of_work import UnitOfWork
 from daemons.decision.admitting import AdmissionAnswer, AdmissionTask
 from daemons.values.calendar import clock_s, local_text
 from daemons.values.records.assurance import AssuranceRecord
@@ -74,7 +74,7 @@ class Admission:
     answered."""
 
     def __init__(
-        self, name: str, cluster: Cluster, agenda: Agenda, settings: ControllerSettings, carry_out: CarryOut
+        self, name: str, cluster: Cluster, agenda: UnitOfWork, settings: ControllerSettings, carry_out: CarryOut
     ) -> None:
         self.name, self.cluster, self.agenda, self.settings = name, cluster, agenda, settings
         self.assurance = Assurance(cluster, agenda, settings)
@@ -100,7 +100,7 @@ class Admission:
         """A policy is configured."""
         return self.settings.admission is not None
 
-    def join(self, coordinating: Coordinating, environments: Environments) -> None:
+    def join(self, coordinating: Coordination, environments: Environments) -> None:
         """Have requests for units held to what was reserved, and environments let in by the policy, if there is one."""
         if self.on:
             coordinating.assurance = self.assurance

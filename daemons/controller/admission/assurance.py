@@ -15,10 +15,10 @@ import numpy as np
 from daemons.controller.admission.policing import Policing
 from daemons.controller.admission.promises import AssuranceEntry, by_right, holds, layers_of, promise_of, shares_of
 from daemons.controller.environments.groups import Group
-from daemons.controller.environments.inventory import Stock, owned_and_idle
+from daemons.controller.environments.inventory import Inventory, owned_and_idle
 from daemons.controller.state.cluster import Cluster
 from daemons.controller.state.environment import EnvironmentEntry
-from daemons.controller.state.unit_of_work import Agenda
+from daemons.controller.state.unit_of_work import UnitOfWork
 from daemons.models.assurance.coupling import measured
 from daemons.models.assurance.intervals import wilson
 from daemons.values.records.assurance import AssuranceRecord, MissedLayer, ServedSlot
@@ -37,7 +37,7 @@ COUPLED = (8, 16, 32, 64)  # instances of a slot; from the first on they tell ho
 class Assurance:
     """One entry for each environment. `changed`: a slot is over, and with it what promises need may be another."""
 
-    def __init__(self, cluster: Cluster, agenda: Agenda, settings: ControllerSettings) -> None:
+    def __init__(self, cluster: Cluster, agenda: UnitOfWork, settings: ControllerSettings) -> None:
         self.cluster, self.agenda = cluster, agenda
         self.on = settings.admission is not None
         self.settings: AssuranceSettings = settings.assurance
@@ -115,7 +115,7 @@ class Assurance:
 
     # --- observing --------------------------------------------------------------------------------------------------
 
-    def observe(self, groups: Iterable[Group], stock: Stock, wanted: Mapping[str, int], now_s: float) -> None:
+    def observe(self, groups: Iterable[Group], stock: Inventory, wanted: Mapping[str, int], now_s: float) -> None:
         """What everybody asks for, may have and has, from now on. wanted: the units that web environments need."""
         seen = set()
         for group in groups:
@@ -135,7 +135,7 @@ class Assurance:
                 self._dirty.add(name)
 
     def _units(
-        self, environment: EnvironmentEntry, group: Group, party: int, asked: int, stock: Stock, now_s: float
+        self, environment: EnvironmentEntry, group: Group, party: int, asked: int, stock: Inventory, now_s: float
     ) -> tuple[int, int, int]:
         terms = self.entries[environment.name].terms
         owned, idle = owned_and_idle(environment, self.cluster, stock)

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from daemons.controller.admission.demand_history import made_series
 from daemons.controller.admission.promises import AssuranceEntry, by_right, holds, layers_of
-from daemons.controller.state.unit_of_work import Agenda
+from daemons.controller.state.unit_of_work import UnitOfWork
 from daemons.models.assurance.policing import advanced, entitlement, opened, police
 from daemons.values.records.assurance import PolicedRequest
 from daemons.values.rights import Right
@@ -24,7 +24,7 @@ class Policing:
     """Judges requests by what was announced: who asks for more than that is entitled to no more. `dirty`: environments
     of which something is to be stored."""
 
-    def __init__(self, agenda: Agenda, settings: AssuranceSettings, dirty: set[str]) -> None:
+    def __init__(self, agenda: UnitOfWork, settings: AssuranceSettings, dirty: set[str]) -> None:
         self.agenda, self.settings, self._dirty = agenda, settings, dirty
         self._entitled: dict[str, tuple[AssuranceTerms, Entitlement]] = {}
 

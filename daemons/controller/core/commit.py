@@ -3,11 +3,11 @@ acknowledgements go out; orders are looked at a last time and sent again until t
 
 from __future__ import annotations
 
-from daemons.controller.decide.cycle import Deciding
+from daemons.controller.decide.cycle import DecisionCycle
 from daemons.controller.reconcile.reconciler import Reconciler
 from daemons.controller.state.cluster import Cluster
 from daemons.controller.state.entries import NodeEntry
-from daemons.controller.state.unit_of_work import Agenda
+from daemons.controller.state.unit_of_work import UnitOfWork
 from daemons.planning.validate import NodeNow, validate
 from daemons.values.records.cluster import Deleted, Record
 from shared.ports.effects import Effect, Exit, Publish, Published, Write, Written
@@ -15,10 +15,10 @@ from shared.protocol.messages import Order
 from shared.values.actions import Action
 
 
-class Outgoing:
+class Commit:
     """Writes what the agenda says and sends what waits for it."""
 
-    def __init__(self, cluster: Cluster, agenda: Agenda, deciding: Deciding, reconciler: Reconciler) -> None:
+    def __init__(self, cluster: Cluster, agenda: UnitOfWork, deciding: DecisionCycle, reconciler: Reconciler) -> None:
         self.cluster, self.agenda, self.deciding, self.reconciler = cluster, agenda, deciding, reconciler
         self.records: list[Record] = []  # of decisions, to be stored with what they changed
         self._writes: dict[int, list[Effect]] = {}

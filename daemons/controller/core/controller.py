@@ -12,32 +12,32 @@ from collections.abc import Callable, Sequence
 
 from daemons.access.identity import who
 from daemons.controller.admission.admission import Admission
-from daemons.controller.core.commit import Outgoing
+from daemons.controller.core.commit import Commit
 from daemons.controller.core.leadership import Backlog, Leadership, Role
 from daemons.controller.core.restore import load
-from daemons.controller.decide.cycle import Deciding
-from daemons.controller.energy.metering import Energy
-from daemons.controller.environments.coordination import Coordinating
-from daemons.controller.environments.reclaim import Reclaiming
+from daemons.controller.decide.cycle import DecisionCycle
+from daemons.controller.energy.metering import EnergyMeter
+from daemons.controller.environments.coordination import Coordination
+from daemons.controller.environments.reclaim import Preemption
 from daemons.controller.environments.requests import TIMER, Environments
-from daemons.controller.measure.heartbeats import Watch
+from daemons.controller.measure.heartbeats import Heartbeats
 from daemons.controller.measure.reports import Measure
-from daemons.controller.measure.screening import OF_AGENTS, Offence, Suspects, refusal
-from daemons.controller.nodes.drain import Emptying
-from daemons.controller.nodes.service import Deployment
-from daemons.controller.notifications.rules import Notifying
+from daemons.controller.measure.screening import OF_AGENTS, Screening, Violation, refusal
+from daemons.controller.nodes.drain import Drain
+from daemons.controller.nodes.service import NodeLifecycle
+from daemons.controller.notifications.rules import NotificationRules
 from daemons.controller.reconcile.reconciler import Reconciler
-from daemons.controller.requests.audit import Auditing
+from daemons.controller.requests.audit import Audit
 from daemons.controller.requests.dispatch import Requests
-from daemons.controller.requests.queries import Answers
+from daemons.controller.requests.queries import QueryHandler
 from daemons.controller.state.cluster import Cluster
 from daemons.controller.state.entries import JobEntry, NodeEntry
-from daemons.controller.state.unit_of_work import SAID_MAX, Agenda
-from daemons.controller.views.cluster import Tables
+from daemons.controller.state.unit_of_work import SAID_MAX, UnitOfWork
+from daemons.controller.views.cluster import ViewContext
 from daemons.controller.web.apps import WebApps
-from daemons.controller.web.autoscaling import Adjusting, units_wanted
-from daemons.controller.web.health import Monitoring
-from daemons.controller.web.load_balancing import Balancing
+from daemons.controller.web.autoscaling import Autoscaler, units_wanted
+from daemons.controller.web.health import HealthChecks
+from daemons.controller.web.load_balancing import LoadBalancing
 from daemons.decision import pipeline
 from daemons.values.settings import ControllerSettings
 from shared.policy_api.decision import Change
@@ -93,22 +93,22 @@ class Controller:
         self.event_driven = pipeline.check(settings.placement, settings.provisioning)
         self.leadership, self.backlog = Leadership(name, settings.probe_s), Backlog()
         self.cluster = Cluster(settings.vm_overhead_mib)
-        self.agenda = Agenda()
-        self.suspects, self.notifying = Suspects(self.agenda), Notifying(self.agenda, settings)
-        self.auditing = Auditing(self.agenda)
+        self.agenda = UnitOfWork()
+        self.suspects, self.notifying = Screening(self.agenda), NotificationRules(self.agenda, settings)
+        self.auditing = Audit(self.agenda)
         self.measure = Measure(self.cluster, self.agenda, settings)
-        self.watch = Watch(self.cluster, self.agenda, self.measure, settings)
+        self.watch = Heartbeats(self.cluster, self.agenda, self.measure, settings)
         self.reconciler = self.make_reconciler()
         self.deployment = self._make_deployment()
-        self.deciding = Deciding(self.cluster, self.agenda, settings, self.deployment)
-        self.energy = Energy(self.cluster, self.agenda, settings, self.deciding.windows.entries)
+        self.deciding = DecisionCycle(self.cluster, self.agenda, settings, self.deployment)
+        self.energy = EnergyMeter(self.cluster, self.agenda, settings, self.deciding.windows.entries)
         self.deciding.builder.prices = self.energy.prices.view
         self.measure.on_window = self.deciding.loadings.window
         self.web = WebApps(self.cluster, self.agenda, self.deciding, settings)
-        self.adjusting = Adjusting(self.cluster, self.agenda, settings, self.deciding.apply)
-        self.balancing = Balancing(self.cluster, self.agenda, settings.balancer)
+        self.adjusting = Autoscaler(self.cluster, self.agenda, settings, self.deciding.apply)
+        self.balancing = LoadBalancing(self.cluster, self.agenda, settings.balancer)
         self.reconciler.may_stop, self.web.may_forget = self.balancing.may_stop, self.balancing.may_forget
-        self.monitoring = Monitoring(self.cluster, self.measure, settings, self.deciding)
+        self.monitoring = HealthChecks(self.cluster, self.measure, settings, self.deciding)
         self.coordinating = self._make_coordinating()
         self.environments = Environments(
             self.cluster, self.agenda, self.deciding, self.web, self.deployment.handovers.give
@@ -120,8 +120,8 @@ class Controller:
         self.requests = Requests(
             self.cluster, self.agenda, self.measure, self.deciding, self.web, self.environments, self.notifying
         )
-        self.outgoing = Outgoing(self.cluster, self.agenda, self.deciding, self.reconciler)
-        self.answers = Answers(self._tables(), self.auditing)
+        self.outgoing = Commit(self.cluster, self.agenda, self.deciding, self.reconciler)
+        self.answers = QueryHandler(self._tables(), self.auditing)
         self._timers: dict[str, float] = {}
         self._timed: dict[str, Callable[[float], None]] = {
             "settle": self._settle,
@@ -146,7 +146,7 @@ class Controller:
         """The part that issues orders."""
         return Reconciler(self.cluster, self.agenda, self.settings)
 
-    def _make_deployment(self) -> Deployment:
+    def _make_deployment(self) -> NodeLifecycle:
         """The part that brings nodes into service and out of it."""
 
         def lose(entry: JobEntry, now_s: float) -> None:
@@ -155,17 +155,17 @@ class Controller:
         def apply(changes: Sequence[Change], now_s: float) -> object:
             return self.deciding.apply(changes, now_s)
 
-        emptying = Emptying(self.cluster, self.agenda, self.settings, lose, apply)
-        return Deployment(self.cluster, self.agenda, self.settings, emptying)
+        emptying = Drain(self.cluster, self.agenda, self.settings, lose, apply)
+        return NodeLifecycle(self.cluster, self.agenda, self.settings, emptying)
 
-    def _make_coordinating(self) -> Coordinating:
+    def _make_coordinating(self) -> Coordination:
         """The part that sizes environments and says which nodes they are to have."""
-        reclaiming = Reclaiming(self.cluster, self.agenda, self.deciding.apply, self.reconciler.take_back)
+        reclaiming = Preemption(self.cluster, self.agenda, self.deciding.apply, self.reconciler.take_back)
         give = self.deployment.handovers.give
-        return Coordinating(self.cluster, self.agenda, self.settings, reclaiming, units_wanted, give)
+        return Coordination(self.cluster, self.agenda, self.settings, reclaiming, units_wanted, give)
 
-    def _tables(self) -> Tables:
-        return Tables(
+    def _tables(self) -> ViewContext:
+        return ViewContext(
             self.name,
             self.leadership,
             self.settings,
@@ -320,7 +320,7 @@ class Controller:
         agenda.speaker = ""
         if agenda.unsaid:
             why = f"more than {SAID_MAX} events a minute of one node"
-            self.suspects.refused(received.sender, why, Offence.FORGERY, now_s, agenda.unsaid)
+            self.suspects.refused(received.sender, why, Violation.FORGERY, now_s, agenda.unsaid)
             agenda.unsaid = 0
         return effects
 
@@ -395,7 +395,7 @@ class Controller:
             if event.queue == topology.CONTROLLER_QUEUE:
                 self.leadership.heard(now_s)
             if self.leadership.role is _LEADING:
-                self.suspects.refused(event.sender, event.reason, Offence.FORGERY, now_s, event.count)
+                self.suspects.refused(event.sender, event.reason, Violation.FORGERY, now_s, event.count)
                 return self.answers.busy(event)
         elif isinstance(event, Balanced):
             self.balancing.balanced(event, now_s)

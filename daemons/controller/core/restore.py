@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from daemons.controller.decide.cycle import Deciding
+from daemons.controller.decide.cycle import DecisionCycle
 from daemons.controller.state.cluster import Cluster
 from daemons.controller.state.entries import JobEntry, NodeEntry
 from daemons.controller.state.environment import EnvironmentEntry
@@ -24,7 +24,7 @@ from shared.values.jobs import JobPhase
 from shared.values.nodes import NodeCondition, NodeService
 
 
-def load(records: tuple[Record, ...], cluster: Cluster, deciding: Deciding, web: WebApps, now_s: float) -> None:
+def load(records: tuple[Record, ...], cluster: Cluster, deciding: DecisionCycle, web: WebApps, now_s: float) -> None:
     """Take everything over; nothing is known of any node until it reports."""
     decisions: list[DecisionRecord] = []
     for record in records:
@@ -90,7 +90,7 @@ def _was_drained(record: NodeRecord) -> bool:
     return record.service is NodeService.DRAINING and record.wanted and record.linked
 
 
-def _load_job(record: JobRecord, cluster: Cluster, deciding: Deciding, now_s: float) -> None:
+def _load_job(record: JobRecord, cluster: Cluster, deciding: DecisionCycle, now_s: float) -> None:
     entry = JobEntry(
         record.job,
         record.request,

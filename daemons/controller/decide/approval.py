@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from daemons.controller.decide.decision_log import History
-from daemons.controller.nodes.service import Deployment, Wish
+from daemons.controller.decide.decision_log import DecisionLog
+from daemons.controller.nodes.service import NodeLifecycle, ServiceChange
 from daemons.controller.state.cluster import Cluster
-from daemons.controller.state.unit_of_work import Agenda
+from daemons.controller.state.unit_of_work import UnitOfWork
 from daemons.values.records.cluster import Approval, DecisionRecord, Provisioned
 from daemons.values.settings import Automation, ControllerSettings
 from shared.policy_api.decision import Change, Reason, ReasonCode, Refusal
@@ -35,17 +35,17 @@ class _Rejected:
     serving: frozenset[str] | None
 
 
-class Approving:
+class Approvals:
     """Keeps the decision that waits. `carry_out(record, now_s)` makes it the desired state and returns what was dropped
     of it because its workload had changed since."""
 
     def __init__(
         self,
         cluster: Cluster,
-        agenda: Agenda,
+        agenda: UnitOfWork,
         settings: ControllerSettings,
-        deployment: Deployment,
-        history: History,
+        deployment: NodeLifecycle,
+        history: DecisionLog,
         carry_out: Callable[[DecisionRecord, float], Sequence[Refusal]],
     ) -> None:
         self.cluster, self.agenda, self.settings = cluster, agenda, settings
@@ -130,7 +130,7 @@ class Approving:
         seen = now if self._seen is None else self._seen
         same = {name for name in (*wish.added, *wish.removed) if name in now and seen.get(name) == now[name]}
         added, removed = (tuple(n for n in names if n in same) for names in (wish.added, wish.removed))
-        self.deployment.apply(Wish(added, removed), now_s)
+        self.deployment.apply(ServiceChange(added, removed), now_s)
         return replace(record, dropped=(*record.dropped, *self._carry_out(record, now_s)))
 
     def _keep(self, record: DecisionRecord) -> None:
@@ -150,14 +150,14 @@ class Approving:
             if left_s > 0.0
         ]
 
-    def without_rejected(self, wish: Wish, now_s: float) -> Wish:
+    def without_rejected(self, wish: ServiceChange, now_s: float) -> ServiceChange:
         """What is left of a wish about nodes; the rest is dropped from it."""
         if not self._rejected:
             return wish
         added = tuple(name for name in wish.added if self._left_s(name, ADDED, 0, now_s) <= 0.0)
         removed = tuple(name for name in wish.removed if self._left_s(name, REMOVED, 0, now_s) <= 0.0)
         gone = {*wish.added, *wish.removed} - {*added, *removed}
-        return Wish(added, removed, (*wish.dropped, *sorted(gone)))
+        return ServiceChange(added, removed, (*wish.dropped, *sorted(gone)))
 
     def _note(self, record: DecisionRecord, at_s: float, serving: frozenset[str] | None) -> None:
         until_s = at_s + self._rejected_s()
@@ -187,18 +187,18 @@ class Approving:
         return frozenset(name for name, node in self.cluster.nodes.items() if node.schedulable)
 
 
-def wish_of(provisioned: Provisioned | None) -> Wish:
+def wish_of(provisioned: Provisioned | None) -> ServiceChange:
     """What of it waits for an operator's word."""
     if provisioned is None or not provisioned.held:
-        return Wish((), ())
-    return Wish(provisioned.added, provisioned.removed)
+        return ServiceChange((), ())
+    return ServiceChange(provisioned.added, provisioned.removed)
 
 
-def _content(held: Sequence[Change], provisioned: Provisioned | None) -> tuple[Held, Wish]:
+def _content(held: Sequence[Change], provisioned: Provisioned | None) -> tuple[Held, ServiceChange]:
     """What tells whether two decisions hold the same."""
     changes = tuple((one.workload, one.revision, one.kind, one.allotments) for one in held)
     wish = wish_of(provisioned)
-    return tuple(sorted(changes, key=lambda one: (one[0], one[2]))), Wish(wish.added, wish.removed)
+    return tuple(sorted(changes, key=lambda one: (one[0], one[2]))), ServiceChange(wish.added, wish.removed)
 
 
 def _not_waiting(number: int) -> Refused:

@@ -8,17 +8,17 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
-from daemons.controller.decide.approval import Approving
-from daemons.controller.decide.decision_log import History
+from daemons.controller.decide.approval import Approvals
+from daemons.controller.decide.decision_log import DecisionLog
 from daemons.controller.decide.predictions import utility_of_completed
 from daemons.controller.decide.progress import Progress
 from daemons.controller.decide.snapshot import SnapshotBuilder
-from daemons.controller.decide.table_requests import Preparing
-from daemons.controller.interference.profiles import Loadings
+from daemons.controller.decide.table_requests import TableRequests
+from daemons.controller.interference.profiles import InterferenceProfiles
 from daemons.controller.interference.snapshot import loading_columns
-from daemons.controller.interference.standard_jobs import Probes
+from daemons.controller.interference.standard_jobs import StandardJobs
 from daemons.controller.measure.drift import why_left_alone
-from daemons.controller.nodes.service import Deployment, Wish
+from daemons.controller.nodes.service import NodeLifecycle, ServiceChange
 from daemons.controller.nodes.snapshot import power_columns
 from daemons.controller.reconcile.observed import rooms_of, sight_after
 from daemons.controller.reconcile.reconciler import ceilings_of, look_at_speed
@@ -29,7 +29,7 @@ from daemons.controller.state.cluster import Cluster
 from daemons.controller.state.entries import JobEntry
 from daemons.controller.state.migration_fit import misfit
 from daemons.controller.state.tenancy import Units, home_of, is_leaving, takes
-from daemons.controller.state.unit_of_work import Agenda
+from daemons.controller.state.unit_of_work import UnitOfWork
 from daemons.controller.state.usage import unmanaged_mhz
 from daemons.controller.state.web_app import utility_of
 from daemons.controller.windows.snapshot import window_views
@@ -39,7 +39,7 @@ from daemons.decision.pipeline import DecideOutcome, DecideRequest, acts_on_even
 from daemons.decision.recording import record_of
 from daemons.planning import order
 from daemons.planning.diff import diff
-from daemons.planning.sight import Need, Room
+from daemons.planning.sight import Headroom, PlannedAction
 from daemons.values.records.cluster import ControlRecord, DecisionRecord, Provisioned
 from daemons.values.settings import Automation, ControllerSettings, PolicyChoice
 from shared.policy_api.decision import (
@@ -69,29 +69,31 @@ class Trouble:
     detail: str
 
 
-class Deciding:
+class DecisionCycle:
     """Asks for decisions, one at a time, and applies them.
 
     `refusals` are those of the last computation, made at `refused_s`; `trouble` is why it brought no decision.
     """
 
-    def __init__(self, cluster: Cluster, agenda: Agenda, settings: ControllerSettings, deployment: Deployment) -> None:
+    def __init__(
+        self, cluster: Cluster, agenda: UnitOfWork, settings: ControllerSettings, deployment: NodeLifecycle
+    ) -> None:
         self.cluster, self.agenda, self.settings, self.deployment = cluster, agenda, settings, deployment
         self.builder = SnapshotBuilder(cluster, settings)
         self.builder.power = partial(power_columns, deployment)
         self.windows = WindowBook(cluster, agenda, settings)
         self.builder.stays, self.builder.queued = self.windows.stays, self.windows.queued
         self.builder.windows = lambda nodes, now_s: window_views(self.windows, nodes, now_s, self._takes_s)
-        self.loadings = Loadings(cluster, agenda, settings)
-        self.probes = Probes(cluster, agenda, settings, self.loadings)
+        self.loadings = InterferenceProfiles(cluster, agenda, settings)
+        self.probes = StandardJobs(cluster, agenda, settings, self.loadings)
         self.builder.loading = partial(loading_columns, self.loadings)
-        self.preparing = Preparing(agenda, self._compute)
+        self.preparing = TableRequests(agenda, self._compute)
         self.enabled = True
         self.decisions = 0
         self.submissions = 0
-        self.history = History()
+        self.history = DecisionLog()
         self.progress = Progress(cluster)
-        self.approving = Approving(cluster, agenda, settings, deployment, self.history, self._approved)
+        self.approving = Approvals(cluster, agenda, settings, deployment, self.history, self._approved)
         self.refusals: Sequence[Refusal] = ()
         self.refused_s = 0.0
         self.trouble: Trouble | None = None
@@ -304,7 +306,7 @@ class Deciding:
             decision, self.deployment.wish(decision.in_service, self.deployment.seen(now_s), now_s), True
         )
 
-    def _provisioned(self, decision: ProvisioningDecision, wish: Wish, held: bool) -> Provisioned:
+    def _provisioned(self, decision: ProvisioningDecision, wish: ServiceChange, held: bool) -> Provisioned:
         return Provisioned(
             wish.added,
             wish.removed,
@@ -436,15 +438,15 @@ class Deciding:
 
     def plan(self, changes: Sequence[Change]) -> Plan:
         """The order in which changes that have not been made would be carried out as things stand."""
-        needs: list[Need] = []
-        holdings: dict[str, Room] = {}
+        needs: list[PlannedAction] = []
+        holdings: dict[str, Headroom] = {}
         for change in changes:
             entry = self.cluster.active.get(change.workload)
             if entry is None or entry.revision != change.revision:
                 continue
             needs += diff(sight_after(self.cluster, entry, change)).needs
             for instance in entry.instances:
-                holdings[instance.vm] = Room(instance.memory_mib, instance.cpu_mhz)
+                holdings[instance.vm] = Headroom(instance.memory_mib, instance.cpu_mhz)
         return order.plan(needs, rooms_of(self.cluster, needs), holdings, ceilings_of(self.settings.limits))
 
     def apply(self, changes: Sequence[Change], now_s: float) -> list[Refusal]:

@@ -14,7 +14,7 @@ ITEMS_MAX = 100_000  # changes and refusals in all records kept, so that long qu
 GAINS_PER_ITEM = 16  # rows of columns are so much smaller
 
 
-class History:
+class DecisionLog:
     """At most `KEPT_MAX` decisions, fewer when they are large; always the newest one."""
 
     def __init__(self) -> None:

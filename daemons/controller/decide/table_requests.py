@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from daemons.controller.state.unit_of_work import Agenda
+from daemons.controller.state.unit_of_work import UnitOfWork
 from daemons.decision.pipeline import Prepared, PrepareRequest, Spec, name_of
 
 LIMIT_S = 600.0
@@ -14,10 +14,10 @@ KEPT = 1_000
 Compute = Callable[[object, float], int]
 
 
-class Preparing:
+class TableRequests:
     """Asks for tables. `compute` has a request carried out within so many seconds, and returns the id of its answer."""
 
-    def __init__(self, agenda: Agenda, compute: Compute) -> None:
+    def __init__(self, agenda: UnitOfWork, compute: Compute) -> None:
         self._agenda, self._compute = agenda, compute
         self._open: int | None = None
         self._asked: dict[str, float] = {}

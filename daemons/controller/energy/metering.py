@@ -14,7 +14,7 @@ import numpy as np
 from daemons.controller.energy.prices import PriceBook
 from daemons.controller.state.cluster import Cluster
 from daemons.controller.state.entries import NodeEntry
-from daemons.controller.state.unit_of_work import Agenda
+from daemons.controller.state.unit_of_work import UnitOfWork
 from daemons.controller.web.node_value import WebLoss
 from daemons.controller.windows.window import WindowEntry
 from daemons.models.power_curve import DEFAULT, Draws, curve_of
@@ -41,13 +41,13 @@ class _Meter:
     asleep: bool
 
 
-class Energy:
+class EnergyMeter:
     """Keeps a meter for each node. `days`: what each local day cost, by its date and currency, oldest first."""
 
     def __init__(
         self,
         cluster: Cluster,
-        agenda: Agenda,
+        agenda: UnitOfWork,
         settings: ControllerSettings,
         windows: Mapping[str, WindowEntry] | None = None,
     ) -> None:

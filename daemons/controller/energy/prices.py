@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from daemons.controller.state.unit_of_work import Agenda
+from daemons.controller.state.unit_of_work import UnitOfWork
 from daemons.models.prices import DAY_S, DAY_STEPS, PriceSeries, completed, day_prices, joined
 from daemons.values.calendar import local_text, time_of_day_s
 from daemons.values.settings import ControllerSettings
@@ -36,7 +36,7 @@ class PriceBook:
     """Keeps the prices that are known. `trouble` says why prices are forecasts that should be known ("": they are not),
     since `trouble_s`. `added`: what taking a node costs besides energy (None: nothing)."""
 
-    def __init__(self, agenda: Agenda, settings: ControllerSettings) -> None:
+    def __init__(self, agenda: UnitOfWork, settings: ControllerSettings) -> None:
         self.agenda, self.settings, self.cycle_s = agenda, settings.prices, settings.decide_s
         self.trouble = ""
         self.trouble_s = 0.0

@@ -5,14 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 
-from daemons.controller.energy.metering import Energy
+from daemons.controller.energy.metering import EnergyMeter
 from daemons.values.records.cluster import CostRecord
 from daemons.values.view_format import Row
 
 _SUMMED = ("measured_s", "kwh", "cost", "static_kwh", "static_cost", "saved", "node_starts", "misses", "penalty")
 
 
-def costs_view(energy: Energy, limit: int, now_s: float) -> Row:
+def costs_view(energy: EnergyMeter, limit: int, now_s: float) -> Row:
     """The last days, newest first, their sum for each currency, and how things are now."""
     rows = [_day_row(day, record) for (day, _), record in reversed(energy.days.items())]
     shown = rows[:limit]

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 from daemons.controller.environments.groups import Group
 from daemons.controller.environments.inventory import (
-    Stock,
+    Inventory,
     is_wanted,
     nodes_for,
     slots,
@@ -16,7 +16,7 @@ from daemons.controller.environments.inventory import (
     vms_used,
 )
 from daemons.controller.environments.node_selection import (
-    Tenant,
+    RunningJob,
     Unit,
     arriving,
     claims_first,
@@ -26,11 +26,11 @@ from daemons.controller.environments.node_selection import (
     idle_first,
     pending,
 )
-from daemons.controller.environments.reclaim import Reclaiming
+from daemons.controller.environments.reclaim import Preemption
 from daemons.controller.state.cluster import Cluster
 from daemons.controller.state.entries import NodeEntry
 from daemons.controller.state.environment import EnvironmentEntry
-from daemons.controller.state.unit_of_work import Agenda
+from daemons.controller.state.unit_of_work import UnitOfWork
 from daemons.models.coordination.granting import grant
 from daemons.values.settings import PowerSettings
 from shared.policy_api.coordination import Claim, Grants, Moment
@@ -41,22 +41,22 @@ WAITS = "waits for"
 Give = Callable[[NodeEntry, str, float], None]
 
 
-class Sharing:
+class Allocation:
     """Gives groups what they wish for as far as they may have it. `give(node, environment, now_s)` says who is to have
     a node ("": nobody). gives_notice: groups are told of units that they must give back at their next timer."""
 
     def __init__(
-        self, cluster: Cluster, agenda: Agenda, power: PowerSettings, reclaiming: Reclaiming, give: Give
+        self, cluster: Cluster, agenda: UnitOfWork, power: PowerSettings, reclaiming: Preemption, give: Give
     ) -> None:
         self.cluster, self.agenda, self.power = cluster, agenda, power
         self.reclaiming, self._give = reclaiming, give
         self.gives_notice = False
 
-    def stock(self, now_s: float) -> Stock:
+    def stock(self, now_s: float) -> Inventory:
         """The nodes as they stand."""
         return stock_of(self.cluster, self.power, now_s)
 
-    def share(self, groups: Sequence[Group], stock: Stock, now_s: float, due: Group | None = None) -> bool:
+    def share(self, groups: Sequence[Group], stock: Inventory, now_s: float, due: Group | None = None) -> bool:
         """Let every group have what it may; `due`: a group whose timer has fired, which gives back what it owes.
         Returns whether any node changes hands: the stock is another one then."""
         stock = stock.copy()
@@ -66,7 +66,7 @@ class Sharing:
     # --- nodes ------------------------------------------------------------------------------------------------------
 
     def _share_nodes(
-        self, groups: Sequence[Group], everyone: Sequence[Group], stock: Stock, now_s: float, due: Group | None
+        self, groups: Sequence[Group], everyone: Sequence[Group], stock: Inventory, now_s: float, due: Group | None
     ) -> bool:
         if not groups:
             return False
@@ -93,7 +93,7 @@ class Sharing:
             self._give(self.cluster.nodes[name], environment, now_s)
         return bool(moves)
 
-    def _claim(self, group: Group, stock: Stock) -> Claim:
+    def _claim(self, group: Group, stock: Inventory) -> Claim:
         units = [unit for name in group.names for unit in stock.held.get(name, ())]
         return Claim(
             group.name,
@@ -105,7 +105,7 @@ class Sharing:
             tuple(all(each) for each in zip(*(stock.fits(entry.agreement) for entry in group.entries), strict=True)),
         )
 
-    def _idle_of(self, group: Group, kind: int, count: int, stock: Stock) -> list[Unit]:
+    def _idle_of(self, group: Group, kind: int, count: int, stock: Inventory) -> list[Unit]:
         """So many idle nodes of a class are not the group's any more, the batch environment's first."""
         gone: list[Unit] = []
         for entry in group.entries if count else ():
@@ -113,7 +113,7 @@ class Sharing:
             gone += _out(stock, entry.name, idle_first(held, entry.name)[: count - len(gone)])
         return gone
 
-    def _forced_out(self, group: Group, kind: int, count: int, stock: Stock, now_s: float) -> list[Unit]:
+    def _forced_out(self, group: Group, kind: int, count: int, stock: Inventory, now_s: float) -> list[Unit]:
         """So many nodes of a class are not the group's any more, whatever runs on them."""
         gone: list[Unit] = []
         for entry in group.entries if count else ():
@@ -155,7 +155,7 @@ class Sharing:
             node.name for node in sorted(left, key=lambda node: (is_wanted(node), len(node.claimed), node.name))
         )
 
-    def _allot(self, group: Group, grants: Grants, index: int, stock: Stock, moving: _Moves, now_s: float) -> None:
+    def _allot(self, group: Group, grants: Grants, index: int, stock: Inventory, moving: _Moves, now_s: float) -> None:
         """Size a group's environments, and say which nodes they give up and which ones they get."""
         names = frozenset(arriving(stock.free, group.names, grants.given[index]))
         spare = [unit for unit in stock.free if unit.name in names] if names else []
@@ -178,7 +178,7 @@ class Sharing:
             moving.to(entry.name, comes)
         moving.left += spare
 
-    def _from_partner(self, group: Group, count: int, stock: Stock, now_s: float) -> list[Unit]:
+    def _from_partner(self, group: Group, count: int, stock: Inventory, now_s: float) -> list[Unit]:
         """Nodes have been lost and there are no others: what the group has of its lower bound is the web environment's
         first."""
         assert group.batch is not None
@@ -188,7 +188,7 @@ class Sharing:
     # --- VMs --------------------------------------------------------------------------------------------------------
 
     def _share_vms(
-        self, groups: Sequence[Group], everyone: Sequence[Group], stock: Stock, now_s: float, due: Group | None
+        self, groups: Sequence[Group], everyone: Sequence[Group], stock: Inventory, now_s: float, due: Group | None
     ) -> None:
         """Their units are slots on nodes of no environment. Those of one template are shared at a time."""
         templates = {group.entries[0].agreement.template: None for group in groups}
@@ -206,7 +206,9 @@ class Sharing:
                 for entry in group.entries:
                     self._within_quota(entry, now_s)
 
-    def _vm_slots(self, template: VmTemplate, groups: Sequence[Group], everyone: Sequence[Group], stock: Stock) -> int:
+    def _vm_slots(
+        self, template: VmTemplate, groups: Sequence[Group], everyone: Sequence[Group], stock: Inventory
+    ) -> int:
         """How many VMs of a template have room besides all that environments have, on the nodes that are not kept for
         lower bounds of others."""
         promised = sum(
@@ -231,13 +233,13 @@ class Sharing:
         more = sum(job.job.instances for job in runs) - entry.size
         if more > 0:
             crowd = [
-                Tenant(job.job.name, job.wanted_s, job.order, frozenset(one.vm for one in job.instances))
+                RunningJob(job.job.name, job.wanted_s, job.order, frozenset(one.vm for one in job.instances))
                 for job in runs
             ]
             jobs, _ = evicted(crowd, [one.vm for job in runs for one in job.instances], more)
             self.reclaiming.jobs(entry, jobs, now_s)
 
-    def _kept_for_vms(self, groups: Sequence[Group], stock: Stock) -> frozenset[str]:
+    def _kept_for_vms(self, groups: Sequence[Group], stock: Inventory) -> frozenset[str]:
         """Nodes of no environment that hold the VMs of those whose units are VMs, as many as they have or none else may
         have."""
         kept = 0
@@ -310,7 +312,7 @@ class _Moves:
         return {unit.name: "" for unit in self.left} | self._to
 
 
-def _out(stock: Stock, environment: str, units: list[Unit]) -> list[Unit]:
+def _out(stock: Inventory, environment: str, units: list[Unit]) -> list[Unit]:
     """They are not the environment's any more."""
     names = {unit.name for unit in units}
     if names:

@@ -12,14 +12,14 @@ from collections.abc import Mapping, Sequence
 
 from daemons.controller.admission.assurance import Assurance
 from daemons.controller.environments import types as by_type
-from daemons.controller.environments.allocation import Give, Sharing
+from daemons.controller.environments.allocation import Allocation, Give
 from daemons.controller.environments.groups import Group, Key, grouped, made, of_names
-from daemons.controller.environments.inventory import Stock, UnitsWanted, like, party_of, queue_of, runs
-from daemons.controller.environments.reclaim import Reclaiming
+from daemons.controller.environments.inventory import Inventory, UnitsWanted, like, party_of, queue_of, runs
+from daemons.controller.environments.reclaim import Preemption
 from daemons.controller.state.cluster import Cluster
 from daemons.controller.state.entries import NodeEntry
 from daemons.controller.state.environment import NOT_BEGUN, EnvironmentEntry
-from daemons.controller.state.unit_of_work import Agenda
+from daemons.controller.state.unit_of_work import UnitOfWork
 from daemons.environment_types.registry import type_of
 from daemons.values.settings import ControllerSettings
 from shared.base.errors import UnknownPolicy, UnknownType
@@ -35,7 +35,7 @@ _SAYS = {
 }  # when each says what it needs
 
 
-class Coordinating:
+class Coordination:
     """Keeps one group for every environment that serves, or pair of them. `units_wanted(name, cluster)`: what the
     instances of a web environment fill; `give(node, environment, now_s)` says who is to have a node. assurance: where
     admission is configured, what is wished for is held to what was reserved."""
@@ -43,14 +43,14 @@ class Coordinating:
     def __init__(
         self,
         cluster: Cluster,
-        agenda: Agenda,
+        agenda: UnitOfWork,
         settings: ControllerSettings,
-        reclaiming: Reclaiming,
+        reclaiming: Preemption,
         units_wanted: UnitsWanted,
         give: Give,
     ) -> None:
         self.cluster, self.agenda, self.settings = cluster, agenda, settings
-        self.sharing = Sharing(cluster, agenda, settings.power, reclaiming, give)
+        self.sharing = Allocation(cluster, agenda, settings.power, reclaiming, give)
         self._units_wanted, self._give = units_wanted, give
         self.assurance: Assurance | None = None
         self._groups: dict[Key, Group] = {}
@@ -60,7 +60,7 @@ class Coordinating:
         self._loaded = False
         self._due_s = math.inf
         self._pending = False
-        self._seen: Stock | None = None  # the nodes as they stand, while nothing changes them
+        self._seen: Inventory | None = None  # the nodes as they stand, while nothing changes them
 
     @property
     def due(self) -> bool:
@@ -243,7 +243,7 @@ class Coordinating:
         group.why = f"{moment.value}: {reason}" if reason else moment.value
         return self._with_pending(group, moment, answer.sizes)
 
-    def _view(self, group: Group, stock: Stock, moment: Moment, now_s: float) -> GroupView:
+    def _view(self, group: Group, stock: Inventory, moment: Moment, now_s: float) -> GroupView:
         """A group as its policy sees it, with jobs that came in at this instant but for the timers."""
         parties = []
         for entry in group.entries:

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from daemons.controller.environments.node_selection import Tenant, Unit
+from daemons.controller.environments.node_selection import RunningJob, Unit
 from daemons.controller.state.availability import can_wake, is_available, is_empty
 from daemons.controller.state.capabilities import waiting_on
 from daemons.controller.state.cluster import Cluster
@@ -29,7 +29,7 @@ _WAITS = (JobPhase.WAITING, JobPhase.SUSPENDED)
 
 
 @dataclass(slots=True)
-class Stock:
+class Inventory:
     """The nodes that count, by who is to have them. systems: their classes, see `Claim`. held: by environment. free:
     what may be given away. spoilt: environments that have spoilt so many nodes that they are given none."""
 
@@ -38,10 +38,10 @@ class Stock:
     free: list[Unit] = field(default_factory=list)
     spoilt: frozenset[str] = frozenset()
 
-    def copy(self) -> Stock:
+    def copy(self) -> Inventory:
         """One that may be changed."""
         held = {name: list(units) for name, units in self.held.items()}
-        return Stock(self.systems, held, list(self.free), self.spoilt)
+        return Inventory(self.systems, held, list(self.free), self.spoilt)
 
     def fits(self, agreement: Agreement) -> tuple[bool, ...]:
         """Which classes its agreement lets it have."""
@@ -55,9 +55,9 @@ class Stock:
         return tuple(counts)
 
 
-def stock_of(cluster: Cluster, power: PowerSettings, now_s: float) -> Stock:
+def stock_of(cluster: Cluster, power: PowerSettings, now_s: float) -> Inventory:
     """All nodes as they stand. O(nodes)."""
-    stock = Stock(spoilt=spoilt_by(cluster))
+    stock = Inventory(spoilt=spoilt_by(cluster))
     kinds: dict[System, int] = {}
     for node in cluster.nodes.values():
         facts = node.inventory
@@ -127,7 +127,7 @@ def runs(agreement: Agreement, system: System) -> bool:
 
 
 def party_of(
-    entry: EnvironmentEntry, cluster: Cluster, stock: Stock, units_wanted: UnitsWanted, queue: tuple[int, int]
+    entry: EnvironmentEntry, cluster: Cluster, stock: Inventory, units_wanted: UnitsWanted, queue: tuple[int, int]
 ) -> Party:
     """An environment as its group's policy sees it; queue: see `queue_of`. O(nodes of the environment)."""
     agreement = entry.agreement
@@ -147,7 +147,7 @@ def party_of(
     )
 
 
-def owned_and_idle(entry: EnvironmentEntry, cluster: Cluster, stock: Stock) -> tuple[int, int]:
+def owned_and_idle(entry: EnvironmentEntry, cluster: Cluster, stock: Inventory) -> tuple[int, int]:
     """The units that an environment has, what is on its way to it among them, and on how many of them nothing runs."""
     if entry.by_node:
         held = stock.held.get(entry.name, ())
@@ -155,7 +155,7 @@ def owned_and_idle(entry: EnvironmentEntry, cluster: Cluster, stock: Stock) -> t
     return entry.size, max(0, entry.size - vms_used(entry, cluster))
 
 
-def like(entry: EnvironmentEntry, cluster: Cluster, stock: Stock) -> Node | None:
+def like(entry: EnvironmentEntry, cluster: Cluster, stock: Inventory) -> Node | None:
     """The smallest of its nodes, or, while it has none, of those that it might have; None where its units are VMs."""
     if not entry.by_node:
         return None
@@ -233,16 +233,16 @@ def _vms(job: JobEntry) -> int:
     return sum(bool(instance.may_run_on) for instance in job.instances)
 
 
-def tenants(entry: EnvironmentEntry, cluster: Cluster) -> list[Tenant]:
+def tenants(entry: EnvironmentEntry, cluster: Cluster) -> list[RunningJob]:
     """The jobs of a batch environment that run, or are to. O(jobs of it)."""
     return [
-        Tenant(job.job.name, job.wanted_s, job.order, frozenset(a.node for a in job.allotments))
+        RunningJob(job.job.name, job.wanted_s, job.order, frozenset(a.node for a in job.allotments))
         for job in cluster.jobs_of(entry.name)
         if job.phase is JobPhase.RUNNING and not job.job.app
     ]
 
 
-def vm_room(cluster: Cluster, stock: Stock, template: VmTemplate) -> list[int]:
+def vm_room(cluster: Cluster, stock: Inventory, template: VmTemplate) -> list[int]:
     """How many VMs of a template each node of no environment takes when it is empty, most first."""
     facts = (cluster.nodes[unit.name].inventory for unit in stock.free)
     memory_mib = template.memory_mib + cluster.vm_overhead_mib

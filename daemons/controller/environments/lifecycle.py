@@ -5,14 +5,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from daemons.controller.decide.cycle import Deciding
+from daemons.controller.decide.cycle import DecisionCycle
 from daemons.controller.environments.feasibility import can_serve, shortages
-from daemons.controller.environments.pairing import Partners
+from daemons.controller.environments.pairing import Pairing
 from daemons.controller.state.cluster import Cluster
 from daemons.controller.state.entries import JobEntry, NodeEntry
 from daemons.controller.state.environment import NOT_BEGUN, EnvironmentEntry
 from daemons.controller.state.transitions import cancel, outdate, rest
-from daemons.controller.state.unit_of_work import Agenda
+from daemons.controller.state.unit_of_work import UnitOfWork
 from daemons.controller.web.apps import WebApps
 from shared.policy_api.decision import Change, ChangeKind, Reason, ReasonCode
 from shared.protocol.operator_messages import RemoveWeb
@@ -30,12 +30,12 @@ _BEGUN = {
 }
 
 
-class EnvironmentLife:
+class EnvironmentLifecycle:
     """Takes the steps. `give(node, "", now_s)` gives a node back to the provider. `short`: which environments cannot
     have their lower bounds, and why."""
 
     def __init__(
-        self, cluster: Cluster, agenda: Agenda, deciding: Deciding, web: WebApps, partners: Partners, give: Give
+        self, cluster: Cluster, agenda: UnitOfWork, deciding: DecisionCycle, web: WebApps, partners: Pairing, give: Give
     ) -> None:
         self.cluster, self.agenda, self.deciding, self.web = cluster, agenda, deciding, web
         self.partners, self.give = partners, give

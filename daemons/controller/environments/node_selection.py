@@ -29,7 +29,7 @@ class Unit:
 
 
 @dataclass(frozen=True, slots=True)
-class Tenant:
+class RunningJob:
     """A job that would have to give way. nodes: where it is or is wanted. arrival: its place in the queue."""
 
     name: str
@@ -104,7 +104,9 @@ def exchanges(held: Mapping[str, Sequence[Unit]], free: Sequence[Unit]) -> tuple
     return tuple(moves.items())
 
 
-def evicted(tenants: Sequence[Tenant], nodes: Sequence[str], needed: int) -> tuple[tuple[str, ...], tuple[str, ...]]:
+def evicted(
+    tenants: Sequence[RunningJob], nodes: Sequence[str], needed: int
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Whose jobs give way, until at least `needed` of the nodes have nobody left, and which nodes these are; first
     those that nobody is on any more.
 
@@ -112,7 +114,7 @@ def evicted(tenants: Sequence[Tenant], nodes: Sequence[str], needed: int) -> tup
     one that started last, then the one that arrived last. Where jobs share nodes, the node comes first whose jobs are
     smallest together. O(n log n) for n pairs of a job and a node.
     """
-    crowd: dict[str, dict[str, Tenant]] = {name: {} for name in nodes}
+    crowd: dict[str, dict[str, RunningJob]] = {name: {} for name in nodes}
     for tenant in tenants:
         for name in tenant.nodes & crowd.keys():
             crowd[name][tenant.name] = tenant
@@ -136,11 +138,11 @@ def evicted(tenants: Sequence[Tenant], nodes: Sequence[str], needed: int) -> tup
     return tuple(left), tuple(freed)
 
 
-def _order(tenant: Tenant) -> Order:
+def _order(tenant: RunningJob) -> Order:
     return len(tenant.nodes), -tenant.start_s, -tenant.arrival
 
 
-def _cost(tenants: Collection[Tenant]) -> tuple[int, tuple[Order, ...]]:
+def _cost(tenants: Collection[RunningJob]) -> tuple[int, tuple[Order, ...]]:
     return sum(len(tenant.nodes) for tenant in tenants), tuple(sorted(map(_order, tenants)))
 
 

@@ -8,17 +8,17 @@ from collections.abc import Callable, Iterable
 
 from daemons.controller.state.cluster import Cluster
 from daemons.controller.state.environment import EnvironmentEntry
-from daemons.controller.state.unit_of_work import Agenda
+from daemons.controller.state.unit_of_work import UnitOfWork
 from daemons.models.coordination import pairing
 
 Changed = Callable[[str, float], None]
 
 
-class Partners:
+class Pairing:
     """Keeps `EnvironmentEntry.partner` of both sides alike. `changed` is told of every environment whose partner has
     changed. `restless`: something has happened that may let environments find each other."""
 
-    def __init__(self, cluster: Cluster, agenda: Agenda, changed: Changed) -> None:
+    def __init__(self, cluster: Cluster, agenda: UnitOfWork, changed: Changed) -> None:
         self.cluster, self.agenda, self.changed = cluster, agenda, changed
         self.restless = False
 

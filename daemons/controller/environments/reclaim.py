@@ -9,7 +9,7 @@ from daemons.controller.nodes.drain import lost_of
 from daemons.controller.state.cluster import Cluster
 from daemons.controller.state.entries import JobEntry
 from daemons.controller.state.environment import EnvironmentEntry
-from daemons.controller.state.unit_of_work import Agenda
+from daemons.controller.state.unit_of_work import UnitOfWork
 from shared.policy_api.decision import Change, ChangeKind, Reason, ReasonCode
 from shared.values.agreement import OnReclaim
 from shared.values.jobs import JobPhase
@@ -20,11 +20,11 @@ HOUR_S = 3_600.0
 _RECLAIMED = Reason(ReasonCode.RECLAIMED)
 
 
-class Reclaiming:
+class Preemption:
     """Has workloads give way at once. `apply` makes changes the desired state and returns those that it has dropped;
     `take_back` gives up an attempt to run a job, without its saved VMs or with them."""
 
-    def __init__(self, cluster: Cluster, agenda: Agenda, apply: Apply, take_back: TakeBack) -> None:
+    def __init__(self, cluster: Cluster, agenda: UnitOfWork, apply: Apply, take_back: TakeBack) -> None:
         self.cluster, self.agenda, self._apply, self._take_back = cluster, agenda, apply, take_back
 
     def jobs(self, entry: EnvironmentEntry, names: Iterable[str], now_s: float) -> None:

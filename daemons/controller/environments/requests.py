@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from daemons.controller.decide.cycle import Deciding
+from daemons.controller.decide.cycle import DecisionCycle
 from daemons.controller.environments.feasibility import (
     DONE,
     Known,
@@ -17,12 +17,12 @@ from daemons.controller.environments.feasibility import (
     stretched,
     unknown_zone,
 )
-from daemons.controller.environments.lifecycle import EnvironmentLife, Give
-from daemons.controller.environments.pairing import Partners
+from daemons.controller.environments.lifecycle import EnvironmentLifecycle, Give
+from daemons.controller.environments.pairing import Pairing
 from daemons.controller.state.cluster import Cluster
 from daemons.controller.state.entries import NodeEntry
 from daemons.controller.state.environment import EnvironmentEntry
-from daemons.controller.state.unit_of_work import Agenda
+from daemons.controller.state.unit_of_work import UnitOfWork
 from daemons.controller.web.apps import WebApps
 from daemons.models.coordination import pairing
 from daemons.values.replies import unknown
@@ -53,18 +53,18 @@ Ask = (
 
 class Environments:
     """The table of environments. `changed` is called with the name of every environment whose agreement, partner or
-    state has changed; by default it is noted in `Agenda.coordinate`. `admitted` says why a request, by its id, is not
-    admitted; by default everything is.
+    state has changed; by default it is noted in `UnitOfWork.coordinate`. `admitted` says why a request, by its id, is
+    not admitted; by default everything is.
 
     Answers of requests are a code and a text; without a code it was done, and the text says what else there is to know.
     """
 
-    def __init__(self, cluster: Cluster, agenda: Agenda, deciding: Deciding, web: WebApps, give: Give) -> None:
+    def __init__(self, cluster: Cluster, agenda: UnitOfWork, deciding: DecisionCycle, web: WebApps, give: Give) -> None:
         self.cluster, self.agenda, self.deciding = cluster, agenda, deciding
         self.changed: Callable[[str, float], None] = lambda name, _now_s: agenda.coordinate.add(name)
         self.admitted: Callable[[str], Refused] = lambda _request: DONE
-        self.partners = Partners(cluster, agenda, lambda name, now_s: self.changed(name, now_s))
-        self.life = EnvironmentLife(cluster, agenda, deciding, web, self.partners, give)
+        self.partners = Pairing(cluster, agenda, lambda name, now_s: self.changed(name, now_s))
+        self.life = EnvironmentLifecycle(cluster, agenda, deciding, web, self.partners, give)
 
     # --- asked for --------------------------------------------------------------------------------------------------
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Any
 
-from daemons.controller.environments.coordination import Coordinating
-from daemons.controller.environments.inventory import Stock, like, owned_and_idle, queue_of
+from daemons.controller.environments.coordination import Coordination
+from daemons.controller.environments.inventory import Inventory, like, owned_and_idle, queue_of
 from daemons.controller.environments.pairing import why_not
 from daemons.controller.state.cluster import Cluster
 from daemons.controller.state.entries import NodeEntry
@@ -18,7 +18,7 @@ Row = dict[str, Any]
 PHASES = (JobPhase.WAITING, JobPhase.RUNNING, JobPhase.SUSPENDED)
 
 
-def environment_row(cluster: Cluster, stock: Stock, entry: EnvironmentEntry) -> Row:
+def environment_row(cluster: Cluster, stock: Inventory, entry: EnvironmentEntry) -> Row:
     """An environment in the list of all."""
     agreement = entry.agreement
     owned, idle = owned_and_idle(entry, cluster, stock)
@@ -46,7 +46,7 @@ def environment_row(cluster: Cluster, stock: Stock, entry: EnvironmentEntry) -> 
 
 
 def environment_details(
-    cluster: Cluster, coordinating: Coordinating, entry: EnvironmentEntry, limit: int, now_s: float
+    cluster: Cluster, coordinating: Coordination, entry: EnvironmentEntry, limit: int, now_s: float
 ) -> Row:
     """An environment with all that is known of it, and at most `limit` of its nodes."""
     stock = coordinating.sharing.stock(now_s)
@@ -99,7 +99,7 @@ def _plain(value: Any) -> Any:
     return str(value) if isinstance(value, str) else value  # a member of an enumeration as its word
 
 
-def _timers(coordinating: Coordinating, entry: EnvironmentEntry) -> Row:
+def _timers(coordinating: Coordination, entry: EnvironmentEntry) -> Row:
     """When the timers of its group fire next, null while they do not run."""
     group = next((group for group in coordinating.groups if entry.name in group.names), None)
     if group is None or not entry.begun:

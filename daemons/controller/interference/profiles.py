@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from daemons.controller.interference.observations import Meter, Window, window_of
 from daemons.controller.state.cluster import Cluster
 from daemons.controller.state.entries import JobEntry, NodeEntry
-from daemons.controller.state.unit_of_work import Agenda
+from daemons.controller.state.unit_of_work import UnitOfWork
 from daemons.models import loading_history as history_of
 from daemons.models.loading_history import CopyTime, LoadingHistory, PaceSample, ProbePart
 from daemons.models.loading_profiler import Demand, Profile, Status, converted, declared, profile_of, servers_of
@@ -61,11 +61,11 @@ class _Known:
     dirty: bool = False
 
 
-class Loadings:
+class InterferenceProfiles:
     """Histories by subject and node type, and the paces of node types. `disturbed`: nodes on which something runs that
     is no VM, or ran until so many seconds: their windows say nothing until then."""
 
-    def __init__(self, cluster: Cluster, agenda: Agenda, settings: ControllerSettings) -> None:
+    def __init__(self, cluster: Cluster, agenda: UnitOfWork, settings: ControllerSettings) -> None:
         self.cluster, self.agenda, self.settings = cluster, agenda, settings.interference
         self.demand = Demand(self.settings.observations_min, self.settings.half_width_max)
         self.paces: dict[str, tuple[PaceSample, ...]] = {}

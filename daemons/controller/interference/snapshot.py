@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from daemons.controller.interference.profiles import NOTHING_SHARED, Loadings, subject_of
+from daemons.controller.interference.profiles import NOTHING_SHARED, InterferenceProfiles, subject_of
 from daemons.controller.state.entries import JobEntry, NodeEntry
 from daemons.models.loading_profiler import servers_of
 from shared.policy_api.snapshot import LoadingColumns
@@ -15,7 +15,9 @@ from shared.values.load_vector import IO, NET, Loading
 SHARED = (IO, NET)
 
 
-def loading_columns(loadings: Loadings, nodes: Sequence[NodeEntry], jobs: Sequence[JobEntry]) -> LoadingColumns | None:
+def loading_columns(
+    loadings: InterferenceProfiles, nodes: Sequence[NodeEntry], jobs: Sequence[JobEntry]
+) -> LoadingColumns | None:
     """The columns of these nodes, which have inventories, and workloads; None where sharing is not to count, or nothing
     known uses any of it. O(nodes + workloads), and a profile for each distinct one on each type of node."""
     if not loadings.settings.decisions:

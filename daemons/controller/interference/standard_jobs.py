@@ -10,10 +10,10 @@ import math
 from collections import deque
 from dataclasses import dataclass, replace
 
-from daemons.controller.interference.profiles import Loadings
+from daemons.controller.interference.profiles import InterferenceProfiles
 from daemons.controller.state.cluster import Cluster
 from daemons.controller.state.entries import Instance, NodeEntry
-from daemons.controller.state.unit_of_work import Agenda
+from daemons.controller.state.unit_of_work import UnitOfWork
 from daemons.models.loading_history import PaceSample, ProbePart
 from daemons.models.loading_profiler import pace_of, probe_part, servers_of
 from daemons.values.replies import unknown
@@ -50,10 +50,12 @@ class Run:
     told: str = ""
 
 
-class Probes:
+class StandardJobs:
     """Sends standard jobs, and takes in how they went."""
 
-    def __init__(self, cluster: Cluster, agenda: Agenda, settings: ControllerSettings, loadings: Loadings) -> None:
+    def __init__(
+        self, cluster: Cluster, agenda: UnitOfWork, settings: ControllerSettings, loadings: InterferenceProfiles
+    ) -> None:
         self.cluster, self.agenda, self.settings, self.loadings = cluster, agenda, settings, loadings
         self.under_way: dict[str, Run] = {}  # by node
         self.ended: deque[Run] = deque(maxlen=KEPT)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from daemons.controller.interference.profiles import Loadings, is_stored
-from daemons.controller.interference.standard_jobs import Probes, Run
+from daemons.controller.interference.profiles import InterferenceProfiles, is_stored
+from daemons.controller.interference.standard_jobs import Run, StandardJobs
 from daemons.models.loading_history import RESOURCES
 from daemons.models.loading_profiler import Profile, pace_of, servers_of
 from shared.values.load_vector import StandardJob
@@ -14,7 +14,7 @@ from shared.values.load_vector import StandardJob
 Row = dict[str, Any]
 
 
-def profiles_view(loadings: Loadings, probes: Probes, subject: str, limit: int, now_s: float) -> Row:
+def profiles_view(loadings: InterferenceProfiles, probes: StandardJobs, subject: str, limit: int, now_s: float) -> Row:
     """The profiles whose class begins with `subject`, on every node type that there is or that was measured."""
     kinds = sorted(
         {node.inventory.node_type for node in loadings.cluster.nodes.values() if node.inventory is not None}
@@ -32,7 +32,7 @@ def profiles_view(loadings: Loadings, probes: Probes, subject: str, limit: int, 
     }
 
 
-def _profile(loadings: Loadings, subject: str, node_type: str, now_s: float) -> Row:
+def _profile(loadings: InterferenceProfiles, subject: str, node_type: str, now_s: float) -> Row:
     profile, history = loadings.profile(subject, node_type), loadings.history(subject, node_type)
     assert profile is not None
     return {
@@ -56,7 +56,7 @@ def _by_resource(profile: Profile, field: str) -> Row:
     return {name: None if value in ("", math.inf) else value for name, value in values.items()}
 
 
-def _node_type(loadings: Loadings, kind: str, now_s: float) -> Row:
+def _node_type(loadings: InterferenceProfiles, kind: str, now_s: float) -> Row:
     paces = loadings.paces.get(kind, ())
     return {
         "node_type": kind,
@@ -69,7 +69,7 @@ def _node_type(loadings: Loadings, kind: str, now_s: float) -> Row:
     }
 
 
-def _several(loadings: Loadings, kind: str, job: StandardJob) -> bool:
+def _several(loadings: InterferenceProfiles, kind: str, job: StandardJob) -> bool:
     """Whether several copies have run together: one tells nothing of servers."""
     counts = {each.copies for each in loadings.paces.get(kind, ()) if each.job == job.value}
     return 1 in counts and len(counts) > 1

@@ -10,7 +10,7 @@ from daemons.controller.state import transitions
 from daemons.controller.state.cluster import Cluster
 from daemons.controller.state.entries import Instance, JobEntry, NodeEntry
 from daemons.controller.state.queries import is_stale
-from daemons.controller.state.unit_of_work import Agenda
+from daemons.controller.state.unit_of_work import UnitOfWork
 from shared.values.jobs import Allotment
 from shared.values.nodes import NodeCondition
 from shared.values.vms import LIVE_STATES, VmState
@@ -19,7 +19,7 @@ from shared.values.vms import LIVE_STATES, VmState
 class AdoptedVms:
     """Moves jobs of adopted VMs into and out of the phase `shut-off`."""
 
-    def __init__(self, cluster: Cluster, agenda: Agenda) -> None:
+    def __init__(self, cluster: Cluster, agenda: UnitOfWork) -> None:
         self.cluster, self.agenda = cluster, agenda
 
     def lost(self, entry: JobEntry, now_s: float) -> None:

@@ -13,7 +13,7 @@ from daemons.controller.state.cluster import Cluster
 from daemons.controller.state.entries import Instance, JobEntry, NodeEntry
 from daemons.controller.state.queries import is_busy
 from daemons.controller.state.tenancy import takes
-from daemons.controller.state.unit_of_work import Agenda
+from daemons.controller.state.unit_of_work import UnitOfWork
 from daemons.values.records.cluster import HandsOff
 from daemons.values.settings import ControllerSettings
 from shared.policy_api.decision import Reason, ReasonCode, Refusal
@@ -28,10 +28,10 @@ REWEIGHTS_S = 3_600.0
 TAKING = frozenset({ActionKind.STOP, ActionKind.SUSPEND, ActionKind.RELEASE})
 
 
-class Hands:
+class Drift:
     """Looks for what nobody has ordered, and keeps hands off it."""
 
-    def __init__(self, cluster: Cluster, agenda: Agenda, settings: ControllerSettings) -> None:
+    def __init__(self, cluster: Cluster, agenda: UnitOfWork, settings: ControllerSettings) -> None:
         self.cluster, self.agenda, self.settings = cluster, agenda, settings
 
     # --- what we have ordered ---------------------------------------------------------------------------------------

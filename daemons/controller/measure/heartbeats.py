@@ -8,7 +8,7 @@ import math
 from daemons.controller.measure.reports import Measure
 from daemons.controller.state.cluster import Cluster
 from daemons.controller.state.entries import NodeEntry
-from daemons.controller.state.unit_of_work import Agenda
+from daemons.controller.state.unit_of_work import UnitOfWork
 from daemons.values.settings import ControllerSettings
 from shared.ports.effects import Effect, Power, Publish
 from shared.protocol import topology
@@ -18,10 +18,10 @@ from shared.values.nodes import NodeCondition, NodeService, PowerOperation
 HELLO_WAIT_MAX_S = 60.0
 
 
-class Watch:
+class Heartbeats:
     """Watches over the nodes' reports."""
 
-    def __init__(self, cluster: Cluster, agenda: Agenda, measure: Measure, settings: ControllerSettings) -> None:
+    def __init__(self, cluster: Cluster, agenda: UnitOfWork, measure: Measure, settings: ControllerSettings) -> None:
         self.cluster, self.agenda, self.measure, self.settings = cluster, agenda, measure, settings
 
     def check(self, now_s: float) -> float:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from daemons.controller.state.cluster import Cluster
 from daemons.controller.state.entries import Instance, NodeEntry
-from daemons.controller.state.unit_of_work import Agenda
+from daemons.controller.state.unit_of_work import UnitOfWork
 from daemons.values.settings import ControllerSettings
 from shared.protocol.messages import Report
 from shared.values.nodes import NodeCondition
@@ -19,7 +19,7 @@ from shared.values.vms import LIVE_STATES
 class Missing:
     """Notes which VMs are out of sight, and from whom a word on them is awaited."""
 
-    def __init__(self, cluster: Cluster, agenda: Agenda, settings: ControllerSettings) -> None:
+    def __init__(self, cluster: Cluster, agenda: UnitOfWork, settings: ControllerSettings) -> None:
         self.cluster, self.agenda, self.settings = cluster, agenda, settings
 
     def vanished(self, instance: Instance, node: NodeEntry, now_s: float) -> None:

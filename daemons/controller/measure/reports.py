@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from operator import attrgetter
 
-from daemons.controller.measure.drift import Hands
+from daemons.controller.measure.drift import Drift
 from daemons.controller.measure.missing import Missing
 from daemons.controller.state.cluster import Cluster
 from daemons.controller.state.entries import FAILURE_MAX, Failure, Instance, JobEntry, NodeEntry
-from daemons.controller.state.unit_of_work import Agenda
+from daemons.controller.state.unit_of_work import UnitOfWork
 from daemons.values.rate_limit import PerMinute
 from daemons.values.settings import ControllerSettings
 from shared.protocol.messages import GuestEvent, Report, Result
@@ -42,9 +42,9 @@ class Measure:
     """Applies agents' messages to the cluster; consequences go to the agenda. `on_window` is told of two reports of a
     node between which its use of CPU is told."""
 
-    def __init__(self, cluster: Cluster, agenda: Agenda, settings: ControllerSettings) -> None:
+    def __init__(self, cluster: Cluster, agenda: UnitOfWork, settings: ControllerSettings) -> None:
         self.cluster, self.agenda, self.settings = cluster, agenda, settings
-        self.missing, self.hands = Missing(cluster, agenda, settings), Hands(cluster, agenda, settings)
+        self.missing, self.hands = Missing(cluster, agenda, settings), Drift(cluster, agenda, settings)
         self._strangers = PerMinute(STRANGERS_MAX)
         self.on_watched: Callable[[NodeEntry, Report, float], None] = _unheard
         self.on_window: Callable[[NodeEntry, Report, Report, float], None] | None = None

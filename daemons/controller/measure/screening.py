@@ -13,7 +13,7 @@ from enum import Enum
 from daemons.access.delegation import is_portal
 from daemons.access.identity import who
 from daemons.controller.state.cluster import Cluster
-from daemons.controller.state.unit_of_work import Agenda
+from daemons.controller.state.unit_of_work import UnitOfWork
 from daemons.values.rate_limit import PerMinute
 from shared.protocol import topology
 from shared.protocol.messages import (
@@ -43,7 +43,7 @@ WAY_BACK = "store backup and restore --force go on from a later one, see docs/op
 OF_AGENTS = (Report, NoReading, Result, GuestEvent, SleepAnswer, SetUpAnswer, StandardJobEnded)
 
 
-class Offence(Enum):
+class Violation(Enum):
     """What a refused message tells of who has sent it."""
 
     NONE = 0  # nothing: it was not known yet, or is known no more
@@ -70,36 +70,39 @@ def speaks_for_itself(sender: str, message: Message) -> bool:
     return not isinstance(message, OF_AGENTS) or sender == topology.agent_user(message.node)
 
 
-def refusal(sender: str, message: Message, reply_to: str, cluster: Cluster, via: str = "") -> tuple[str, Offence]:
+def refusal(sender: str, message: Message, reply_to: str, cluster: Cluster, via: str = "") -> tuple[str, Violation]:
     """Why a controller must not listen to this ("": it may), and what that tells of who has sent it: `via`, where that
     speaks for the sender."""
     if isinstance(message, OF_AGENTS):
         if sender != topology.agent_user(message.node):
-            return f"{sender} may not speak for node {message.node}", Offence.FORGERY
+            return f"{sender} may not speak for node {message.node}", Violation.FORGERY
         if message.node not in cluster.nodes:
-            return f"node {message.node} has not been added", Offence.NONE
+            return f"node {message.node} has not been added", Violation.NONE
         if isinstance(message, Result) and (other := _asked(message, cluster)) not in ("", message.node):
-            return f"{sender} may not answer for action {message.action}, which {other} was asked for", Offence.FORGERY
-        return "", Offence.NONE
+            return (
+                f"{sender} may not answer for action {message.action}, which {other} was asked for",
+                Violation.FORGERY,
+            )
+        return "", Violation.NONE
     if isinstance(message, WebReport):
         if sender != topology.web_user(message.app):
-            return f"{sender} may not speak for web application {message.app}", Offence.FORGERY
+            return f"{sender} may not speak for web application {message.app}", Violation.FORGERY
         if message.app not in cluster.web:
-            return f"web application {message.app} has not been submitted", Offence.NONE
-        return "", Offence.NONE
+            return f"web application {message.app} has not been submitted", Violation.NONE
+        return "", Violation.NONE
     if isinstance(message, Request):
         asker = who(sender)
         if asker is None or (is_portal(sender) and not via):
-            return f"{sender} may not ask for {message.KIND}", Offence.FORGERY
+            return f"{sender} may not ask for {message.KIND}", Violation.FORGERY
         return _answered_elsewhere(via or sender, reply_to)
-    return f"{message.KIND} is not for a controller", Offence.FORGERY
+    return f"{message.KIND} is not for a controller", Violation.FORGERY
 
 
-def _answered_elsewhere(sender: str, reply_to: str) -> tuple[str, Offence]:
+def _answered_elsewhere(sender: str, reply_to: str) -> tuple[str, Violation]:
     """An answer goes where who has sent the request might write itself."""
     if not reply_to or topology.is_reply_queue_of(sender, reply_to):
-        return "", Offence.NONE
-    return f"{sender} may not have answers sent to {reply_to}", Offence.FORGERY
+        return "", Violation.NONE
+    return f"{sender} may not have answers sent to {reply_to}", Violation.FORGERY
 
 
 def _asked(result: Result, cluster: Cluster) -> str:
@@ -109,10 +112,10 @@ def _asked(result: Result, cluster: Cluster) -> str:
     return "" if flight is None else flight.node
 
 
-class Suspects:
+class Screening:
     """Counts refusals by account, tells each account's at most once in TELL_AGAIN_S, and says which are alarming."""
 
-    def __init__(self, agenda: Agenda) -> None:
+    def __init__(self, agenda: UnitOfWork) -> None:
         self._agenda = agenda
         self._suspects: dict[str, Suspect] = {}
         self._ahead: dict[str, tuple[float, float, int]] = {}  # by node: since, last, the term
@@ -124,13 +127,13 @@ class Suspects:
         found = self._suspects.get(sender)
         return 0 if found is None else found.count
 
-    def refused(self, sender: str, why: str, offence: Offence, now_s: float, count: int = 1) -> None:
+    def refused(self, sender: str, why: str, offence: Violation, now_s: float, count: int = 1) -> None:
         """A message, or `count` of them, was refused."""
         suspect = self._suspect(sender, now_s)
         suspect.last_s = now_s
         suspect.count += count
-        suspect.mistakes += offence is Offence.MISTAKE and count
-        suspect.forgeries += offence is Offence.FORGERY and count
+        suspect.mistakes += offence is Violation.MISTAKE and count
+        suspect.forgeries += offence is Violation.FORGERY and count
         suspect.why = why[:DETAIL_LENGTH_MAX]
         if now_s < suspect.told_s + TELL_AGAIN_S:
             suspect.untold += 1

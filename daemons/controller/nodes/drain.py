@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from daemons.controller.state.cluster import Cluster
 from daemons.controller.state.entries import JobEntry, NodeEntry
 from daemons.controller.state.queries import is_busy, is_unknown
-from daemons.controller.state.unit_of_work import Agenda
+from daemons.controller.state.unit_of_work import UnitOfWork
 from daemons.values.settings import ControllerSettings, Removal
 from shared.policy_api.decision import Change, ChangeKind, Reason, ReasonCode
 from shared.values.jobs import JobPhase
@@ -19,12 +19,12 @@ MOVING_FRAC = 0.5  # so much of the limit on emptying placement may take to move
 _DRAIN = Reason(ReasonCode.DRAIN)
 
 
-class Emptying:
+class Drain:
     """Gives up or suspends jobs on nodes that leave service. `lose` gives up a job's VMs without saving them, `apply`
     makes changes the desired state. `lost_mcycles` counts the work that was given up."""
 
     def __init__(
-        self, cluster: Cluster, agenda: Agenda, settings: ControllerSettings, lose: Lose, apply: Apply
+        self, cluster: Cluster, agenda: UnitOfWork, settings: ControllerSettings, lose: Lose, apply: Apply
     ) -> None:
         self.cluster, self.agenda, self.settings = cluster, agenda, settings
         self.lose, self.apply = lose, apply

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from daemons.controller.state.availability import is_empty
 from daemons.controller.state.cluster import Cluster
 from daemons.controller.state.entries import NodeEntry
-from daemons.controller.state.unit_of_work import Agenda
+from daemons.controller.state.unit_of_work import UnitOfWork
 from daemons.values.settings import ControllerSettings
 from shared.ports.effects import Publish
 from shared.protocol import topology
@@ -45,7 +45,11 @@ class Handovers:
     """Moves every node towards who is to have it. `need(node)` brings a node into service, whatever was decided."""
 
     def __init__(
-        self, cluster: Cluster, agenda: Agenda, settings: ControllerSettings, need: Callable[[NodeEntry, float], None]
+        self,
+        cluster: Cluster,
+        agenda: UnitOfWork,
+        settings: ControllerSettings,
+        need: Callable[[NodeEntry, float], None],
     ) -> None:
         self.cluster, self.agenda, self.settings, self._need = cluster, agenda, settings, need
         self._tries: dict[str, _Tries] = {}

@@ -7,7 +7,7 @@ from collections import deque
 from dataclasses import dataclass
 
 from daemons.controller.state.entries import NodeEntry
-from daemons.controller.state.unit_of_work import Agenda
+from daemons.controller.state.unit_of_work import UnitOfWork
 from daemons.values.settings import ControllerSettings
 from shared.ports.effects import Power, PowerDone, Publish
 from shared.protocol import topology
@@ -21,7 +21,7 @@ MINUTE_S = 60.0
 
 
 @dataclass(slots=True)
-class Way:
+class PowerState:
     """What one controller knows of a node's way; all times count its elapsed seconds.
 
     from_s: in its present service. asked_s: when it was last wanted otherwise (None: not seen, or learnt). woke: it was
@@ -55,14 +55,14 @@ class Way:
         self.entering_s, self.answered = None, False
 
 
-class PowerWork:
+class PowerOperations:
     """Asks for power operations, within the rates that are allowed. `elapsed_s`: time without jumps of the clock."""
 
-    def __init__(self, agenda: Agenda, settings: ControllerSettings) -> None:
+    def __init__(self, agenda: UnitOfWork, settings: ControllerSettings) -> None:
         self.agenda, self.settings, self.power = agenda, settings, settings.power
         self.elapsed_s = 0.0
         self._last_s: float | None = None
-        self._ways: dict[str, Way] = {}
+        self._ways: dict[str, PowerState] = {}
         self._wakes: deque[float] = deque()
         self._sleeps: deque[float] = deque()
         self._requests = 0
@@ -77,11 +77,11 @@ class PowerWork:
             self.elapsed_s += min(now_s - self._last_s, max(due_s - self._last_s, 0.0) + JUMP_S)
         self._last_s = now_s
 
-    def way(self, node: NodeEntry) -> Way:
+    def way(self, node: NodeEntry) -> PowerState:
         """What is known of a node's way."""
         way = self._ways.get(node.name)
         if way is None:
-            way = self._ways[node.name] = Way(from_s=self.elapsed_s, sleep_asked_s=self.elapsed_s)
+            way = self._ways[node.name] = PowerState(from_s=self.elapsed_s, sleep_asked_s=self.elapsed_s)
         return way
 
     def staying(self) -> frozenset[str]:

@@ -11,14 +11,14 @@ import math
 from collections.abc import Iterable, Set
 from dataclasses import dataclass
 
-from daemons.controller.nodes.drain import Emptying
+from daemons.controller.nodes.drain import Drain
 from daemons.controller.nodes.durations import DEPLOY, REMOVE, Durations
 from daemons.controller.nodes.handover import Handovers
-from daemons.controller.nodes.power_operations import DETAIL_MAX, PowerWork
+from daemons.controller.nodes.power_operations import DETAIL_MAX, PowerOperations
 from daemons.controller.state.availability import can_wake, is_available, is_empty, keeps_awake, staying
 from daemons.controller.state.cluster import Cluster
 from daemons.controller.state.entries import NodeEntry
-from daemons.controller.state.unit_of_work import Agenda
+from daemons.controller.state.unit_of_work import UnitOfWork
 from daemons.values.settings import ControllerSettings
 from shared.ports.effects import PowerDone
 from shared.protocol.messages import SleepAnswer
@@ -32,7 +32,7 @@ _UP, _OFF = NodeCondition.UP, NodeCondition.OFF
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
+class ServiceChange:
     """What a provisioning decision changes: names that are to come into service, names that are to leave it, and names
     that have changed since the decision was asked for and are left as they are."""
 
@@ -44,13 +44,13 @@ class Wish:
         return bool(self.added or self.removed)
 
 
-class Deployment:
+class NodeLifecycle:
     """Moves every node towards where it is wanted. Limits count the controller's time without its jumps."""
 
-    def __init__(self, cluster: Cluster, agenda: Agenda, settings: ControllerSettings, emptying: Emptying) -> None:
+    def __init__(self, cluster: Cluster, agenda: UnitOfWork, settings: ControllerSettings, emptying: Drain) -> None:
         self.cluster, self.agenda, self.settings, self.power = cluster, agenda, settings, settings.power
         self.durations = Durations(settings.power)
-        self.work = PowerWork(agenda, settings)
+        self.work = PowerOperations(agenda, settings)
         self.emptying = emptying
         self.handovers = Handovers(cluster, agenda, settings, self.need)
         self._emptying: list[NodeEntry] = []
@@ -70,7 +70,7 @@ class Deployment:
         late = self.work.staying()
         return staying(self.cluster, self.power, named | late) | late
 
-    def wish(self, in_service: Iterable[str], seen: dict[str, int], now_s: float) -> Wish:
+    def wish(self, in_service: Iterable[str], seen: dict[str, int], now_s: float) -> ServiceChange:
         """What would have to change so that these and no others are wanted, but for nodes that it could not dispose of
         and those that must stay in service."""
         self.work.pass_time(now_s, self._due_s)
@@ -87,9 +87,9 @@ class Deployment:
                 dropped.append(name)
             else:
                 (added if wanted else removed).append(name)
-        return Wish(tuple(added), tuple(removed), tuple(dropped))
+        return ServiceChange(tuple(added), tuple(removed), tuple(dropped))
 
-    def apply(self, wish: Wish, now_s: float) -> None:
+    def apply(self, wish: ServiceChange, now_s: float) -> None:
         """Make it the desired state; what stays in service by then is not removed any more."""
         self.work.pass_time(now_s, self._due_s)
         nodes = self.cluster.nodes.values()

@@ -7,14 +7,14 @@ from collections.abc import Sequence
 import numpy as np
 
 from daemons.controller.nodes.durations import DEPLOY, REMOVE
-from daemons.controller.nodes.service import Deployment
+from daemons.controller.nodes.service import NodeLifecycle
 from daemons.controller.state.availability import AWAY, is_available
 from daemons.controller.state.entries import NodeEntry
 from shared.policy_api.snapshot import PowerColumns
 from shared.values.nodes import NodeService
 
 
-def power_columns(deployment: Deployment, nodes: Sequence[NodeEntry]) -> PowerColumns:
+def power_columns(deployment: NodeLifecycle, nodes: Sequence[NodeEntry]) -> PowerColumns:
     """One row for each of the nodes, all of which have told their facts."""
     power, stay = deployment.power, deployment.staying()
     types = tuple(node.inventory.node_type if node.inventory is not None else "" for node in nodes)
@@ -40,7 +40,7 @@ def power_columns(deployment: Deployment, nodes: Sequence[NodeEntry]) -> PowerCo
     )
 
 
-def _deploy_s(deployment: Deployment, node: NodeEntry, node_type: str) -> float:
+def _deploy_s(deployment: NodeLifecycle, node: NodeEntry, node_type: str) -> float:
     """What is left of the way of a node that wakes; nothing for one that is up."""
     if not node.asleep:
         return 0.0

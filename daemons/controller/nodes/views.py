@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import asdict
 from typing import Any
 
-from daemons.controller.nodes.service import Deployment
+from daemons.controller.nodes.service import NodeLifecycle
 from daemons.controller.state.availability import keeps_awake
 from daemons.controller.state.entries import NodeEntry
 from daemons.values.records.cluster import Provisioned
@@ -30,7 +30,7 @@ def service_row(node: NodeEntry) -> Row:
     }
 
 
-def service_details(deployment: Deployment, node: NodeEntry) -> Row:
+def service_details(deployment: NodeLifecycle, node: NodeEntry) -> Row:
     """What a single node's view has beyond that."""
     way = deployment.work.way(node)
     standby = node.service is NodeService.STANDBY
@@ -47,7 +47,7 @@ def service_details(deployment: Deployment, node: NodeEntry) -> Row:
     }
 
 
-def durations_view(deployment: Deployment) -> list[Row]:
+def durations_view(deployment: NodeLifecycle) -> list[Row]:
     """The durations that were learnt."""
     return [asdict(record) for record in sorted(deployment.durations, key=lambda record: record.name)]
 

@@ -65,7 +65,7 @@ def retry_s(letter: str, tries: int) -> float:
     return whole_s * (0.5 + 0.5 * crc32(f"{letter}/{tries}".encode()) / 0xFFFFFFFF)
 
 
-class Outbox:
+class DeliveryQueues:
     """The messages of one channel, oldest first. `dropped`: notifications for which there was no room, the last at
     `dropped_s`; `told_s`: when one last arrived; `error`: why the last one did not ("": it did)."""
 

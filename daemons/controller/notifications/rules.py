@@ -13,8 +13,8 @@ from fnmatch import fnmatchcase
 from itertools import islice
 from typing import Any
 
-from daemons.controller.notifications.delivery import Letter, Outbox
-from daemons.controller.state.unit_of_work import Agenda
+from daemons.controller.notifications.delivery import DeliveryQueues, Letter
+from daemons.controller.state.unit_of_work import UnitOfWork
 from daemons.values.calendar import next_time_of_day_s, time_of_day_s
 from daemons.values.records.notifications import NoticeState, NotificationRecord, message_of, trial_id
 from daemons.values.replies import unknown
@@ -50,13 +50,13 @@ class _Told:
     more: int = 0
 
 
-class Notifying:
+class NotificationRules:
     """`alarms` gives what is wrong now. It does nothing where no rule is configured."""
 
-    def __init__(self, agenda: Agenda, settings: ControllerSettings) -> None:
+    def __init__(self, agenda: UnitOfWork, settings: ControllerSettings) -> None:
         self.agenda, self.settings = agenda, settings.notify
         self.alarms: Alarms = _none
-        self.boxes = {name: Outbox(name, self.settings.waiting_max) for name in self.settings.channels}
+        self.boxes = {name: DeliveryQueues(name, self.settings.waiting_max) for name in self.settings.channels}
         self._grace_s = GRACE_FACTOR * settings.silent_after_s
         self._look_s = math.inf
         self._targets: dict[str, tuple[_Target, ...]] = {}

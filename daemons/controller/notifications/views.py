@@ -6,15 +6,15 @@ from collections.abc import Iterable
 from dataclasses import asdict
 from typing import Any
 
-from daemons.controller.notifications.delivery import Outbox, count
-from daemons.controller.notifications.rules import Notifying
+from daemons.controller.notifications.delivery import DeliveryQueues, count
+from daemons.controller.notifications.rules import NotificationRules
 from daemons.values.records.notifications import NotificationRecord
 from daemons.values.settings import NotifySettings
 
 DROPPED_ALARM_S = 3_600.0  # how long it is told that there was no room
 
 
-def notifications_view(notifying: Notifying, state: str, limit: int) -> dict[str, Any]:
+def notifications_view(notifying: NotificationRules, state: str, limit: int) -> dict[str, Any]:
     """Channels, and notifications newest first: all that wait or were given up, the last of those that are done."""
     boxes = notifying.boxes.values()
     rows = [
@@ -32,7 +32,7 @@ def notifications_view(notifying: Notifying, state: str, limit: int) -> dict[str
     }
 
 
-def _channel(box: Outbox, kind: str) -> dict[str, Any]:
+def _channel(box: DeliveryQueues, kind: str) -> dict[str, Any]:
     return {
         "name": box.name,
         "kind": kind,
@@ -70,7 +70,7 @@ def notify_view(settings: NotifySettings) -> dict[str, Any]:
     return asdict(settings) | {"channels": dict(settings.channels), "rules": rules}
 
 
-def notification_alarms(notifying: Notifying, now_s: float) -> Iterable[tuple[str, str, float | None, str]]:
+def notification_alarms(notifying: NotificationRules, now_s: float) -> Iterable[tuple[str, str, float | None, str]]:
     """Channels with notifications that were given up, or for which there was no room of late."""
     for name, box in sorted(notifying.boxes.items()):
         dropped = box.dropped if box.dropped and now_s < box.dropped_s + DROPPED_ALARM_S else 0

@@ -7,18 +7,18 @@ from collections.abc import Iterable
 from daemons.controller.state.cluster import Cluster
 from daemons.controller.state.entries import Instance, JobEntry
 from daemons.controller.state.queries import is_busy, is_stale, is_unknown
-from daemons.planning.sight import Copy, InstanceSight, Need, Room, WorkloadSight
+from daemons.planning.sight import Headroom, ObservedInstance, ObservedWorkload, PlannedAction, VmCopy
 from shared.policy_api.decision import Change, ChangeKind
 from shared.values.jobs import Allotment, JobPhase
 from shared.values.vms import VmState
 
 
-def sight_of(cluster: Cluster, entry: JobEntry) -> WorkloadSight:
+def sight_of(cluster: Cluster, entry: JobEntry) -> ObservedWorkload:
     """A job as it is and as it is wanted."""
     return _sight(cluster, entry, entry.phase, entry.attempt, entry.allotments)
 
 
-def sight_after(cluster: Cluster, entry: JobEntry, change: Change) -> WorkloadSight:
+def sight_after(cluster: Cluster, entry: JobEntry, change: Change) -> ObservedWorkload:
     """A job as it is and as a change that has not been made would want it."""
     ends = {ChangeKind.SUSPEND: JobPhase.SUSPENDED, ChangeKind.STOP: JobPhase.WAITING}
     phase = ends.get(change.kind, JobPhase.RUNNING)
@@ -28,12 +28,12 @@ def sight_after(cluster: Cluster, entry: JobEntry, change: Change) -> WorkloadSi
 
 def _sight(
     cluster: Cluster, entry: JobEntry, phase: JobPhase, attempt: int, wanted: tuple[Allotment, ...]
-) -> WorkloadSight:
+) -> ObservedWorkload:
     sights = []
     for index, instance in enumerate(entry.instances):
         allotment = wanted[index] if wanted else None
         sights.append(
-            InstanceSight(
+            ObservedInstance(
                 instance.vm,
                 allotment.node if allotment else "",
                 allotment.cpu_mhz if allotment else 0.0,
@@ -47,10 +47,10 @@ def _sight(
                 entry.definition_digest,
             )
         )
-    return WorkloadSight(entry.job.name, phase, attempt, tuple(sights))
+    return ObservedWorkload(entry.job.name, phase, attempt, tuple(sights))
 
 
-def _copies(cluster: Cluster, instance: Instance) -> tuple[Copy, ...]:
+def _copies(cluster: Cluster, instance: Instance) -> tuple[VmCopy, ...]:
     copies = []
     for name in sorted(instance.copies):
         node = cluster.nodes[name]
@@ -58,17 +58,17 @@ def _copies(cluster: Cluster, instance: Instance) -> tuple[Copy, ...]:
         frozen = status.state is VmState.SUSPENDED and node.inventory is not None and node.inventory.freezes
         held_mib = float(status.memory_mib) if frozen else 0.0
         seen = status.state, status.attempt, status.generation, status.cpu_mhz
-        copies.append(Copy(name, *seen, node.usable, held_mib, status.definition, is_stale(instance, status)))
+        copies.append(VmCopy(name, *seen, node.usable, held_mib, status.definition, is_stale(instance, status)))
     return tuple(copies)
 
 
-def rooms_of(cluster: Cluster, needs: Iterable[Need]) -> dict[str, Room]:
+def rooms_of(cluster: Cluster, needs: Iterable[PlannedAction]) -> dict[str, Headroom]:
     """Live totals of the nodes that the needs touch. A node that takes no VMs has no room for them."""
-    rooms: dict[str, Room] = {}
+    rooms: dict[str, Headroom] = {}
     for need in needs:
         for name in (need.node, need.to_node):
             node = cluster.nodes.get(name)
             if node is not None and node.usable and name not in rooms:
                 memory_mib = node.room_mib() if node.schedulable else -1.0
-                rooms[name] = Room(memory_mib, node.room_mhz(), node.actions, node.migrations)
+                rooms[name] = Headroom(memory_mib, node.room_mhz(), node.actions, node.migrations)
     return rooms

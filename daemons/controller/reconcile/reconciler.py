@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable, Sequence
 
 from daemons.controller.measure.adopted import AdoptedVms
-from daemons.controller.measure.drift import Hands
+from daemons.controller.measure.drift import Drift
 from daemons.controller.reconcile.observed import rooms_of, sight_of
 from daemons.controller.state import transitions
 from daemons.controller.state.cluster import Cluster
@@ -18,10 +18,10 @@ from daemons.controller.state.entries import FAILURE_MAX, Failure, InFlight, Ins
 from daemons.controller.state.migration_fit import lacking_on
 from daemons.controller.state.queries import is_busy
 from daemons.controller.state.tenancy import takes
-from daemons.controller.state.unit_of_work import Agenda
+from daemons.controller.state.unit_of_work import UnitOfWork
 from daemons.planning import order
 from daemons.planning.diff import diff
-from daemons.planning.sight import Ceilings, Difference, Need, Room
+from daemons.planning.sight import Ceilings, Diff, Headroom, PlannedAction
 from daemons.values.settings import ControllerSettings, Limits
 from shared.ports.effects import Publish
 from shared.protocol import topology
@@ -40,12 +40,12 @@ FOR_THE_TARGET = frozenset(
 class Reconciler:
     """Issues the next safe actions of jobs that are not as wanted."""
 
-    def __init__(self, cluster: Cluster, agenda: Agenda, settings: ControllerSettings) -> None:
+    def __init__(self, cluster: Cluster, agenda: UnitOfWork, settings: ControllerSettings) -> None:
         self.cluster, self.agenda, self.settings = cluster, agenda, settings
         self.blocked: dict[str, JobEntry] = {}
         self.due_s: dict[str, float] = {}
         self.may_stop: Callable[[JobEntry, float], bool] = lambda _entry, _now_s: True
-        self.hands = Hands(cluster, agenda, settings)
+        self.hands = Drift(cluster, agenda, settings)
         self.adopted = AdoptedVms(cluster, agenda)
         self._issued = 0
         self._ceilings = ceilings_of(settings.limits)
@@ -61,7 +61,7 @@ class Reconciler:
                 entries[name] = self.cluster.active[name]
         self.agenda.touched = {}
         self.blocked = {}
-        needs: list[Need] = []
+        needs: list[PlannedAction] = []
         for entry in sorted(entries.values(), key=_first_wanted):
             self.due_s.pop(entry.job.name, None)
             needs += self._needs(entry, now_s)
@@ -83,7 +83,7 @@ class Reconciler:
 
     # --- what one job needs -----------------------------------------------------------------------------------------
 
-    def _needs(self, entry: JobEntry, now_s: float) -> tuple[Need, ...]:
+    def _needs(self, entry: JobEntry, now_s: float) -> tuple[PlannedAction, ...]:
         if not entry.over and all(instance.ended for instance in entry.instances):
             self._complete(entry, now_s)
         if entry.over and entry.clear:
@@ -115,7 +115,7 @@ class Reconciler:
             and not (left_alone and self._is_others(need, entry))
         )
 
-    def _without_misfits(self, entry: JobEntry, difference: Difference, now_s: float) -> Difference:
+    def _without_misfits(self, entry: JobEntry, difference: Diff, now_s: float) -> Diff:
         """A VM is not migrated to a node that cannot take it alive any more: it is wanted where it is."""
         for need in difference.needs:
             lack = need.kind is ActionKind.MIGRATE and lacking_on(
@@ -128,16 +128,16 @@ class Reconciler:
                 return diff(sight_of(self.cluster, entry))
         return difference
 
-    def _is_others(self, need: Need, entry: JobEntry) -> bool:
+    def _is_others(self, need: PlannedAction, entry: JobEntry) -> bool:
         """Whether it would undo what somebody else has done, while hands are kept off that."""
         return entry.phase is JobPhase.RUNNING or self.cluster.instances[need.vm].by_other
 
-    def _misplaced(self, need: Need, entry: JobEntry) -> bool:
+    def _misplaced(self, need: PlannedAction, entry: JobEntry) -> bool:
         """Whether it would bring a VM to a node that has been handed over since, or is on its way to another."""
         comes = need.kind in (ActionKind.START, ActionKind.RESUME, ActionKind.MIGRATE)
         return comes and not takes(self.cluster, self.cluster.nodes.get(need.target), entry.job.environment)
 
-    def _beside(self, need: Need, entry: JobEntry) -> bool:
+    def _beside(self, need: PlannedAction, entry: JobEntry) -> bool:
         """Whether it would start a web instance on a node that another one of its application has not left: it waits,
         as for room."""
         node = self.cluster.nodes.get(need.target)
@@ -148,7 +148,7 @@ class Reconciler:
             self.blocked[entry.job.name] = entry
         return beside
 
-    def _resting(self, need: Need, now_s: float) -> bool:
+    def _resting(self, need: PlannedAction, now_s: float) -> bool:
         """Whether the VM's back-off holds the need back; a start has the back-off of its attempt. A web instance is
         stopped when it may be."""
         instance = self.cluster.instances[need.vm]
@@ -176,7 +176,7 @@ class Reconciler:
         self.agenda.dirty_jobs[entry.job.name] = entry
         self.agenda.happened(now_s, what, entry.job.name, f"attempt {entry.attempt}")
 
-    def _overdue(self, entry: JobEntry, difference: Difference, now_s: float) -> bool:
+    def _overdue(self, entry: JobEntry, difference: Diff, now_s: float) -> bool:
         """Whether the gang should have come together by now. While an operation is under way, which may well take
         longer, there is nothing to take back yet: the agent's limit and the order's expiry bound it."""
         if entry.phase is not JobPhase.RUNNING or entry.released or difference.together:
@@ -228,7 +228,7 @@ class Reconciler:
     def _back_off_s(self, failures: int) -> float:
         return float(min(self.settings.retry_max_s, self.settings.retry_s * 2.0 ** min(failures - 1, 30)))
 
-    def _note_due(self, entry: JobEntry, difference: Difference, now_s: float) -> None:
+    def _note_due(self, entry: JobEntry, difference: Diff, now_s: float) -> None:
         due_s = math.inf
         if entry.phase is JobPhase.RUNNING and not entry.released and not difference.together:
             due_s = max(self._deadline_s(entry), now_s + self.settings.reconcile_s)
@@ -243,9 +243,9 @@ class Reconciler:
 
     # --- sending ----------------------------------------------------------------------------------------------------
 
-    def _send(self, needs: list[Need], now_s: float) -> None:
+    def _send(self, needs: list[PlannedAction], now_s: float) -> None:
         rooms = rooms_of(self.cluster, needs)
-        under_way = Room(0.0, 0.0, len(self.cluster.actions), self.cluster.migrations)
+        under_way = Headroom(0.0, 0.0, len(self.cluster.actions), self.cluster.migrations)
         wave = order.wave(needs, rooms, self._ceilings, under_way)
         chosen = wave.chosen
         if not chosen and not self.cluster.actions:
@@ -258,7 +258,7 @@ class Reconciler:
             entry = self.cluster.active[need.workload]
             self.blocked[need.workload] = entry
 
-    def _issue(self, need: Need, now_s: float) -> None:
+    def _issue(self, need: PlannedAction, now_s: float) -> None:
         instance = self.cluster.instances[need.vm]
         entry = instance.job
         node = self.cluster.nodes[need.node]
@@ -297,7 +297,7 @@ class Reconciler:
         self.agenda.dirty_jobs[entry.job.name] = entry
         self.agenda.stored.append(Publish(topology.ACTIONS, node.name, Order(action, node.events_seen)))
 
-    def _bring(self, instance: Instance, need: Need, now_s: float) -> tuple[int, VmSpec]:
+    def _bring(self, instance: Instance, need: PlannedAction, now_s: float) -> tuple[int, VmSpec]:
         """Enter a VM that is to come to life into the ledger; returns its generation and what the agent must know."""
         entry = instance.job
         instance.generation += 1
@@ -309,7 +309,7 @@ class Reconciler:
             self.due_s[entry.job.name] = self._deadline_s(entry)
         return instance.generation, self._spec(instance, need)
 
-    def _spec(self, instance: Instance, need: Need) -> VmSpec:
+    def _spec(self, instance: Instance, need: PlannedAction) -> VmSpec:
         job = instance.job.job
         return VmSpec(
             instance.vm,
@@ -392,10 +392,10 @@ def look_at_speed(entry: JobEntry, now_s: float) -> None:
         entry.measured_mhz = max(entry.measured_mhz, (entry.done_mcycles - done_mcycles) / (now_s - since_s))
 
 
-def _one_each(needs: Sequence[Need]) -> list[Need]:
+def _one_each(needs: Sequence[PlannedAction]) -> list[PlannedAction]:
     """One action for each VM: the next is looked for when it is over. An image that is left over goes last, but before
     a start anew."""
-    chosen: dict[str, Need] = {}
+    chosen: dict[str, PlannedAction] = {}
     for need in needs:
         before = chosen.get(need.vm)
         later = before is not None and before.kind is ActionKind.DISCARD_IMAGE and need.kind is not ActionKind.START

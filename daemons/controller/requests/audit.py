@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import fields
 from typing import Any
 
-from daemons.controller.state.unit_of_work import Agenda
+from daemons.controller.state.unit_of_work import UnitOfWork
 from daemons.values.rate_limit import PerMinute
 from shared.ports.audit import Audited
 from shared.ports.effects import Received
@@ -24,12 +24,12 @@ SUBJECTS = ("job", "app", "environment", "agreement", "vm", "node", "decision", 
 UNTOLD = frozenset({"request", "why", "account", "body"})
 
 
-class Auditing:
+class Audit:
     """Makes the records. A request that is answered again, as its repeats are, has one; refusals are bounded, so that
     whoever asks without end fills no store and hides nobody else's, and those that are left out are counted in the
     next."""
 
-    def __init__(self, agenda: Agenda) -> None:
+    def __init__(self, agenda: UnitOfWork) -> None:
         self._agenda = agenda
         self._refusals, self._forwarded = PerMinute(REFUSALS_PER_MINUTE), PerMinute(FORWARDED_PER_MINUTE)
         self._left_out: dict[str, int] = {}

@@ -6,11 +6,11 @@ What only asks (`Query`, `DryRun`) is answered by `daemons/controller/requests/q
 from __future__ import annotations
 
 from daemons.access.identity import who
-from daemons.controller.decide.cycle import Deciding
+from daemons.controller.decide.cycle import DecisionCycle
 from daemons.controller.environments.feasibility import Known, nodes_of, refuse_app, refuse_job
 from daemons.controller.environments.requests import Ask, Environments
 from daemons.controller.measure.reports import Measure
-from daemons.controller.notifications.rules import Notifying
+from daemons.controller.notifications.rules import NotificationRules
 from daemons.controller.requests.authorization import named
 from daemons.controller.requests.quota import Quota
 from daemons.controller.requests.vms import VmRequests
@@ -18,7 +18,7 @@ from daemons.controller.state.cluster import Cluster
 from daemons.controller.state.entries import OVER, JobEntry, NodeEntry
 from daemons.controller.state.migration_fit import no_template
 from daemons.controller.state.transitions import cancel
-from daemons.controller.state.unit_of_work import Agenda
+from daemons.controller.state.unit_of_work import UnitOfWork
 from daemons.controller.web.apps import WebApps, could_hold, why_none
 from daemons.controller.web.profiles import with_stages
 from daemons.values.records.cluster import DECLARED, Approval
@@ -69,12 +69,12 @@ class Requests:
     def __init__(
         self,
         cluster: Cluster,
-        agenda: Agenda,
+        agenda: UnitOfWork,
         measure: Measure,
-        deciding: Deciding,
+        deciding: DecisionCycle,
         web: WebApps,
         environments: Environments,
-        notifying: Notifying,
+        notifying: NotificationRules,
     ) -> None:
         self.cluster, self.agenda, self.measure, self.deciding, self.web = cluster, agenda, measure, deciding, web
         self.environments, self.notifying = environments, notifying

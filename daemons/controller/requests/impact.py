@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from daemons.controller.decide.cycle import Deciding
+from daemons.controller.decide.cycle import DecisionCycle
 from daemons.controller.requests.vms import VmRequests
 from daemons.controller.state.cluster import Cluster
 from daemons.controller.state.entries import Instance, JobEntry
-from daemons.controller.state.unit_of_work import Agenda
+from daemons.controller.state.unit_of_work import UnitOfWork
 from daemons.controller.views.rows import change_view, refusal_view
 from daemons.decision.impact import DRAIN, MIGRATE, RESUME, SUSPEND, Assessment, AssessTask, undone
 from daemons.values.replies import unknown
@@ -23,10 +23,10 @@ Refused = tuple[str, str]
 DONE: Refused = ("", "")
 
 
-class Assessor:
+class ImpactAssessor:
     """Makes tasks of questions, and rows of answers."""
 
-    def __init__(self, cluster: Cluster, agenda: Agenda, deciding: Deciding) -> None:
+    def __init__(self, cluster: Cluster, agenda: UnitOfWork, deciding: DecisionCycle) -> None:
         self._cluster, self._deciding = cluster, deciding
         self._vms = VmRequests(cluster, agenda, deciding)
 

@@ -7,13 +7,13 @@ from dataclasses import replace
 
 from daemons.access.delegation import asked_by, may_speak_for
 from daemons.access.identity import Who, who
-from daemons.controller.measure.screening import Offence
+from daemons.controller.measure.screening import Violation
 from daemons.controller.requests import authorization
-from daemons.controller.requests.audit import Auditing
+from daemons.controller.requests.audit import Audit
 from daemons.controller.requests.authorization import Refused
-from daemons.controller.requests.impact import Assessor
+from daemons.controller.requests.impact import ImpactAssessor
 from daemons.controller.state.cluster import Cluster
-from daemons.controller.views.cluster import NOT_OVER, VIEWS, Tables, alarms
+from daemons.controller.views.cluster import NOT_OVER, VIEWS, ViewContext, alarms
 from daemons.controller.views.rows import decision_view
 from daemons.decision.gains import gains_of
 from daemons.decision.impact import Assessment
@@ -36,13 +36,13 @@ LIMIT_MAX = 10_000
 DRY_RUN_ROWS = 10_000
 
 
-class Answers:
+class QueryHandler:
     """Answers at once and writes nothing; one dry run at a time, computed beside the decisions proper."""
 
-    def __init__(self, tables: Tables, auditing: Auditing) -> None:
+    def __init__(self, tables: ViewContext, auditing: Audit) -> None:
         self.tables, self.auditing = tables, auditing
         tables.notifying.alarms = self.alarms
-        self.assessor = Assessor(tables.cluster, tables.agenda, tables.deciding)
+        self.assessor = ImpactAssessor(tables.cluster, tables.agenda, tables.deciding)
         self._dry: tuple[int, DryRun | Assess, str] | None = None  # the computation, who asked, where the answer goes
 
     @property
@@ -60,7 +60,7 @@ class Answers:
                 code, why = "invalid-value", str(problem)
         else:
             code, why = "not-allowed", f"{sender} may not ask on behalf of {message.account}"
-        self.tables.suspects.refused(sender, why, Offence.FORGERY, now_s)
+        self.tables.suspects.refused(sender, why, Violation.FORGERY, now_s)
         reply = Reply(message.request, False, code, why)
         self.auditing.forged(received, message, reply, now_s)
         effects: list[Effect] = [] if received.delivery is None else [DeadLetter(received.delivery, why)]
@@ -81,7 +81,7 @@ class Answers:
         code, detail = authorization.refusal(asker, message, self.tables.cluster)
         if not code:
             return None
-        self.tables.suspects.refused(received.sender, f"{code}: {detail}", Offence.MISTAKE, now_s)
+        self.tables.suspects.refused(received.sender, f"{code}: {detail}", Violation.MISTAKE, now_s)
         reply = Reply(message.request, False, code, detail)
         self.auditing.answered(received, reply, now_s)
         effects = _taken(received)

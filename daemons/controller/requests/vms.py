@@ -5,7 +5,7 @@ Each function checks everything first and returns a code and a text; ("", "") wh
 
 from __future__ import annotations
 
-from daemons.controller.decide.cycle import Deciding
+from daemons.controller.decide.cycle import DecisionCycle
 from daemons.controller.state import transitions
 from daemons.controller.state.capabilities import homes, is_bound
 from daemons.controller.state.cluster import Cluster
@@ -14,7 +14,7 @@ from daemons.controller.state.migration_fit import lacking_on
 from daemons.controller.state.queries import is_busy, is_unknown
 from daemons.controller.state.tenancy import takes
 from daemons.controller.state.transitions import hands_on, rest
-from daemons.controller.state.unit_of_work import Agenda
+from daemons.controller.state.unit_of_work import UnitOfWork
 from daemons.controller.state.usage import needed_mhz, unmanaged_mhz, used_mhz
 from daemons.values.replies import unknown
 from shared.base.errors import InvalidValue
@@ -32,7 +32,7 @@ BY_OPERATOR = Reason(ReasonCode.OPERATOR)
 class VmRequests:
     """Carries them out on the desired state."""
 
-    def __init__(self, cluster: Cluster, agenda: Agenda, deciding: Deciding) -> None:
+    def __init__(self, cluster: Cluster, agenda: UnitOfWork, deciding: DecisionCycle) -> None:
         self.cluster, self.agenda, self.deciding = cluster, agenda, deciding
 
     # --- hold -------------------------------------------------------------------------------------------------------

@@ -17,7 +17,7 @@ from collections.abc import Sequence
 
 from daemons.controller.state.cluster import Cluster
 from daemons.controller.state.entries import JobEntry
-from daemons.controller.state.unit_of_work import Agenda
+from daemons.controller.state.unit_of_work import UnitOfWork
 from shared.values.jobs import Allotment, JobPhase
 
 # --- what decisions want --------------------------------------------------------------------------------------------
@@ -93,7 +93,7 @@ def complete(cluster: Cluster, entry: JobEntry, now_s: float) -> None:
     _end(cluster, entry, JobPhase.COMPLETED, now_s)
 
 
-def cancel(cluster: Cluster, agenda: Agenda, entry: JobEntry, now_s: float) -> None:
+def cancel(cluster: Cluster, agenda: UnitOfWork, entry: JobEntry, now_s: float) -> None:
     """Stop a job's VMs, discard its images and end it."""
     hands_on(entry, now_s)
     _end(cluster, entry, JobPhase.CANCELLED, now_s)

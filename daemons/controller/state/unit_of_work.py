@@ -19,7 +19,7 @@ from shared.protocol.messages import Happened
 SAID_MAX = 1_000  # things a minute that happen by the word of one agent: a node's VMs may all crash at once
 
 
-class Agenda:
+class UnitOfWork:
     """Collects the consequences of inputs.
 
     `term` is the controller's; while not `acting` no order may be issued. `effects` go out at once. `stored` go out

@@ -12,24 +12,24 @@ from typing import Any
 from daemons.controller.admission.admission import Admission
 from daemons.controller.admission.views import assurance_view, best_effort, missed
 from daemons.controller.core.leadership import Leadership
-from daemons.controller.decide.cycle import Deciding
+from daemons.controller.decide.cycle import DecisionCycle
 from daemons.controller.decide.predictions import predicted_utilities
-from daemons.controller.energy.metering import Energy
+from daemons.controller.energy.metering import EnergyMeter
 from daemons.controller.energy.views import costs_view
-from daemons.controller.environments.coordination import Coordinating
+from daemons.controller.environments.coordination import Coordination
 from daemons.controller.environments.types import without_type
 from daemons.controller.environments.views import environment_details, environment_row
 from daemons.controller.interference.views import profiles_view
 from daemons.controller.measure.adopted import is_lost, last_node
-from daemons.controller.measure.screening import Suspects
+from daemons.controller.measure.screening import Screening
 from daemons.controller.nodes.views import durations_view, service_alarms
-from daemons.controller.notifications.rules import Notifying
+from daemons.controller.notifications.rules import NotificationRules
 from daemons.controller.notifications.views import notification_alarms, notifications_view
 from daemons.controller.reconcile.reconciler import Reconciler
 from daemons.controller.state.cluster import Cluster
 from daemons.controller.state.entries import JobEntry, NodeEntry
 from daemons.controller.state.tenancy import home_of
-from daemons.controller.state.unit_of_work import Agenda
+from daemons.controller.state.unit_of_work import UnitOfWork
 from daemons.controller.views.rows import (
     age_of,
     decision_row,
@@ -63,7 +63,7 @@ NOT_OVER = "not-over"  # of jobs: every phase but those of jobs that are over
 
 
 @dataclass(frozen=True, slots=True)
-class Tables:
+class ViewContext:
     """What views are made of. `short`: environments that cannot have their lower bounds, and why. `in_hand`: what the
     controller waits for, by name. `dry_running`: a dry run is under
     way. `shelf`: what was saved last. `troubles`: of the process beside its core, which the shell notes between two
@@ -73,17 +73,17 @@ class Tables:
     leadership: Leadership
     settings: ControllerSettings
     cluster: Cluster
-    agenda: Agenda
-    deciding: Deciding
+    agenda: UnitOfWork
+    deciding: DecisionCycle
     reconciler: Reconciler
-    energy: Energy
-    coordinating: Coordinating
+    energy: EnergyMeter
+    coordinating: Coordination
     short: Callable[[], Mapping[str, str]]
     in_hand: Callable[[], dict[str, int]]
     dry_running: Callable[[], bool]
     admission: Admission
-    suspects: Suspects
-    notifying: Notifying
+    suspects: Screening
+    notifying: NotificationRules
     shelf: Shelf = field(default_factory=Shelf)
     troubles: dict[str, tuple[float, str]] = field(default_factory=dict)
 
@@ -95,7 +95,7 @@ class Tables:
             self.troubles.pop(what, None)
 
 
-def status(tables: Tables, _query: Query, now_s: float) -> Row:
+def status(tables: ViewContext, _query: Query, now_s: float) -> Row:
     """The whole cluster in a few numbers."""
     cluster, deciding, settings = tables.cluster, tables.deciding, tables.settings
     up = [node for node in cluster.nodes.values() if node.condition is NodeCondition.UP]
@@ -160,7 +160,7 @@ def _counts(codes: type[StrEnum], found: Iterable[StrEnum]) -> dict[str, int]:
     return {code.value: counts[code] for code in codes}
 
 
-def alarms(tables: Tables, now_s: float) -> list[Row]:
+def alarms(tables: ViewContext, now_s: float) -> list[Row]:
     """What is not as it should be now."""
     found = [*_node_alarms(tables, now_s), *_job_alarms(tables, now_s), *_web_alarms(tables)]
     found += [_alarm("environment-short", name, None, why) for name, why in sorted(tables.short().items())]
@@ -185,7 +185,7 @@ def alarms(tables: Tables, now_s: float) -> list[Row]:
     return found
 
 
-def _node_alarms(tables: Tables, now_s: float) -> Iterable[Row]:
+def _node_alarms(tables: ViewContext, now_s: float) -> Iterable[Row]:
     for what, name, since_s, why in service_alarms(tables.cluster.nodes.values()):
         yield _alarm(what, name, since_s, why)
     for name, node in sorted(tables.cluster.nodes.items()):
@@ -204,7 +204,7 @@ def _node_alarms(tables: Tables, now_s: float) -> Iterable[Row]:
             yield _alarm("off-node-reports", name, node.back_s, "it was taken for off and is not")
 
 
-def _job_alarms(tables: Tables, now_s: float) -> Iterable[Row]:
+def _job_alarms(tables: ViewContext, now_s: float) -> Iterable[Row]:
     for name, entry in tables.cluster.active.items():
         yield from _missing_alarms(tables, entry, now_s)
         if entry.hands_off is not None and entry.left_alone(now_s):
@@ -223,7 +223,7 @@ def _job_alarms(tables: Tables, now_s: float) -> Iterable[Row]:
             yield _alarm(what, name, entry.wanted_s, f"{entry.phase.value}, but a step finds no room")
 
 
-def _adopted_alarm(tables: Tables, entry: JobEntry) -> Row:
+def _adopted_alarm(tables: ViewContext, entry: JobEntry) -> Row:
     """An adopted VM that does not run: shut off, or lost until it is seen or let go (`trimtab vms forget`)."""
     (instance,) = entry.instances
     where = last_node(instance) or "no node"
@@ -233,7 +233,7 @@ def _adopted_alarm(tables: Tables, entry: JobEntry) -> Row:
     return _alarm("adopted-vm-off", entry.job.name, entry.wanted_s, f"{entry.adopted} is shut off on {where}")
 
 
-def _missing_alarms(tables: Tables, entry: JobEntry, now_s: float) -> Iterable[Row]:
+def _missing_alarms(tables: ViewContext, entry: JobEntry, now_s: float) -> Iterable[Row]:
     for instance in entry.instances:
         out_s = now_s - instance.missed_s
         if instance.left and out_s >= tables.settings.arrival_grace_s:
@@ -243,7 +243,7 @@ def _missing_alarms(tables: Tables, entry: JobEntry, now_s: float) -> Iterable[R
             yield _alarm("vm-out-of-sight", instance.vm, instance.missed_s, f"gone; no word since from {names}")
 
 
-def _web_alarms(tables: Tables) -> Iterable[Row]:
+def _web_alarms(tables: ViewContext) -> Iterable[Row]:
     cluster = tables.cluster
     for name, web in sorted(cluster.web.items()):
         running = sum(seat.released for seat in cluster.seats.get(name, {}).values())
@@ -260,7 +260,7 @@ def _alarm(what: str, subject: str, since_s: float | None, detail: str) -> Row:
     return {"what": what, "subject": subject, "since_s": since_s, "detail": detail}
 
 
-def nodes(tables: Tables, query: Query, now_s: float) -> Row:
+def nodes(tables: ViewContext, query: Query, now_s: float) -> Row:
     """All nodes whose names begin with the subject."""
     found = [node for name, node in sorted(tables.cluster.nodes.items()) if name.startswith(query.subject)]
     left = [node for node in found if node.name > query.after]
@@ -269,7 +269,7 @@ def nodes(tables: Tables, query: Query, now_s: float) -> Row:
     return {"total": len(found), "nodes": [node_row(node, now_s) for node in shown], "next": following}
 
 
-def node(tables: Tables, query: Query, now_s: float) -> Row:
+def node(tables: ViewContext, query: Query, now_s: float) -> Row:
     """One node. KeyError when there is none of the name."""
     entry = tables.cluster.nodes[query.subject]
     details = node_details(tables.cluster, tables.deciding.deployment, entry, now_s)
@@ -277,7 +277,7 @@ def node(tables: Tables, query: Query, now_s: float) -> Row:
     return {"node": details | {"trouble": trouble, "drain_blockers": _drain_blockers(tables, entry)}}
 
 
-def jobs(tables: Tables, query: Query, now_s: float) -> Row:
+def jobs(tables: ViewContext, query: Query, now_s: float) -> Row:
     """All jobs, those that are not over or those in the phase that the subject names; ValueError when it names none, or
     no page begins at `after`."""
     found = _chosen(tables.cluster, query.subject)
@@ -305,7 +305,7 @@ def _chosen(cluster: Cluster, subject: str) -> list[JobEntry]:
     return [entry for entry in _jobs(cluster) if phase is None or entry.phase is phase]
 
 
-def job(tables: Tables, query: Query, now_s: float) -> Row:
+def job(tables: ViewContext, query: Query, now_s: float) -> Row:
     """One job. KeyError when there is none of the name."""
     entry = tables.cluster.jobs[query.subject]
     predicted = predicted_utilities(tables.deciding.history)
@@ -314,14 +314,16 @@ def job(tables: Tables, query: Query, now_s: float) -> Row:
     return {"job": row | change | job_details(tables.cluster, entry)}
 
 
-def definition(tables: Tables, query: Query, _now_s: float) -> Row:
+def definition(tables: ViewContext, query: Query, _now_s: float) -> Row:
     """The definition of an adopted VM as its node sent it last, in pieces. KeyError when there is no such job."""
     entry = tables.cluster.jobs[query.subject]
     pieces = list(entry.definition)
     return {"job": entry.job.name, "vm": entry.adopted, "digest": entry.definition_digest, "definition": pieces}
 
 
-def _job(tables: Tables, entry: JobEntry, now_s: float, reasons: dict[str, Row], predicted: Mapping[str, float]) -> Row:
+def _job(
+    tables: ViewContext, entry: JobEntry, now_s: float, reasons: dict[str, Row], predicted: Mapping[str, float]
+) -> Row:
     refusal = reasons.get(entry.job.name)
     if entry.awaits:
         numbers = (("jobs", float(len(entry.awaits))),)
@@ -331,27 +333,27 @@ def _job(tables: Tables, entry: JobEntry, now_s: float, reasons: dict[str, Row],
     return job_row(entry, now_s, entry.job.name in tables.reconciler.blocked, refusal, predicted)
 
 
-def _refusals(tables: Tables, names: set[str]) -> dict[str, Row]:
+def _refusals(tables: ViewContext, names: set[str]) -> dict[str, Row]:
     """The last reasons that named these jobs."""
     deciding = tables.deciding
     named = (one for one in deciding.refusals if one.workload in names)
     return {one.workload: reason_view(one.reason) | {"at_s": deciding.refused_s} for one in named}
 
 
-def web_apps(tables: Tables, query: Query, now_s: float) -> Row:
+def web_apps(tables: ViewContext, query: Query, now_s: float) -> Row:
     """All web applications whose names begin with the subject."""
     found = [web for name, web in sorted(tables.cluster.web.items()) if name.startswith(query.subject)]
     return {"total": len(found), "apps": [app_row(tables.cluster, web, now_s) for web in found[: query.limit]]}
 
 
-def web_app(tables: Tables, query: Query, now_s: float) -> Row:
+def web_app(tables: ViewContext, query: Query, now_s: float) -> Row:
     """One web application. KeyError when there is none of the name."""
     cluster = tables.cluster
     details = app_details(cluster, tables.deciding, cluster.web[query.subject], now_s)
     return {"app": details | {"waits_for": _app_waits_for(tables, query.subject)}}
 
 
-def _app_waits_for(tables: Tables, app: str) -> Row | None:
+def _app_waits_for(tables: ViewContext, app: str) -> Row | None:
     """Why an application has fewer instances than it must have, or than are wanted of it; None: it has them."""
     seats = tables.cluster.seats.get(app, {}).values()
     waiting = {seat.job.name for seat in seats if not seat.released}
@@ -367,7 +369,7 @@ def _app_waits_for(tables: Tables, app: str) -> Row | None:
     return reason or {"code": "not-yet", "text": not_yet, "words": not_yet}
 
 
-def _drain_blockers(tables: Tables, node: NodeEntry) -> list[Row]:
+def _drain_blockers(tables: ViewContext, node: NodeEntry) -> list[Row]:
     """Why a node that is being emptied is not empty: each VM that may be on it, and what is known of why it stays."""
     if node.service is not NodeService.DRAINING:
         return []
@@ -386,7 +388,7 @@ def _drain_blockers(tables: Tables, node: NodeEntry) -> list[Row]:
     return rows
 
 
-def environments(tables: Tables, query: Query, now_s: float) -> Row:
+def environments(tables: ViewContext, query: Query, now_s: float) -> Row:
     """All environments whose names begin with the subject, those that are destroyed last."""
     cluster = tables.cluster
     found = [entry for name, entry in sorted(cluster.environments.items()) if name.startswith(query.subject)]
@@ -395,18 +397,18 @@ def environments(tables: Tables, query: Query, now_s: float) -> Row:
     return {"total": len(found), "environments": [environment_row(cluster, stock, e) for e in found[: query.limit]]}
 
 
-def environment(tables: Tables, query: Query, now_s: float) -> Row:
+def environment(tables: ViewContext, query: Query, now_s: float) -> Row:
     """One environment. KeyError when there is none of the name."""
     coordinating, entry = tables.coordinating, tables.cluster.environments[query.subject]
     return {"environment": environment_details(tables.cluster, coordinating, entry, query.limit, now_s)}
 
 
-def notifications(tables: Tables, query: Query, _now_s: float) -> Row:
+def notifications(tables: ViewContext, query: Query, _now_s: float) -> Row:
     """What is told over channels, all or what is in the state that the subject names."""
     return notifications_view(tables.notifying, query.subject, query.limit)
 
 
-def vms(tables: Tables, query: Query, now_s: float) -> Row:
+def vms(tables: ViewContext, query: Query, now_s: float) -> Row:
     """All VMs and images, or those of the node that the subject names; KeyError when there is none."""
     cluster = tables.cluster
     places = [cluster.nodes[query.subject]] if query.subject else [node for _, node in sorted(cluster.nodes.items())]
@@ -419,7 +421,7 @@ def vms(tables: Tables, query: Query, now_s: float) -> Row:
     return {"total": len(found), "vms": rows, "next": following}
 
 
-def plan(tables: Tables, query: Query, _now_s: float) -> Row:
+def plan(tables: ViewContext, query: Query, _now_s: float) -> Row:
     """The decision that waits, else the last one, or the one of a number; KeyError when that one is not kept."""
     deciding = tables.deciding
     record = deciding.pending or deciding.history.last
@@ -438,7 +440,7 @@ def plan(tables: Tables, query: Query, _now_s: float) -> Row:
     }
 
 
-def plan_history(tables: Tables, query: Query, _now_s: float) -> Row:
+def plan_history(tables: ViewContext, query: Query, _now_s: float) -> Row:
     """The decisions that are kept, newest first; those that say something of the workload that the subject names."""
     kept = list(tables.deciding.history)
     if not query.subject:
@@ -448,29 +450,29 @@ def plan_history(tables: Tables, query: Query, _now_s: float) -> Row:
     return {"total": len(named), "decisions": rows}
 
 
-def forecasts(tables: Tables, query: Query, now_s: float) -> Row:
+def forecasts(tables: ViewContext, query: Query, now_s: float) -> Row:
     """Deadline windows whose names begin with the subject, and the prices to come."""
     return forecast(tables.deciding, query.subject, query.limit, now_s)
 
 
-def assurance(tables: Tables, query: Query, now_s: float) -> Row:
+def assurance(tables: ViewContext, query: Query, now_s: float) -> Row:
     """Promises and what was served, of all environments or of the one that the subject names; KeyError when there is
     none."""
     return assurance_view(tables.admission, tables.cluster, query.subject, query.limit, now_s)
 
 
-def costs(tables: Tables, query: Query, now_s: float) -> Row:
+def costs(tables: ViewContext, query: Query, now_s: float) -> Row:
     """What the energy of the last days cost, `limit` of them."""
     return costs_view(tables.energy, query.limit, now_s)
 
 
-def profiles(tables: Tables, query: Query, now_s: float) -> Row:
+def profiles(tables: ViewContext, query: Query, now_s: float) -> Row:
     """How jobs load nodes, of classes whose names begin with the subject."""
     deciding = tables.deciding
     return profiles_view(deciding.loadings, deciding.probes, query.subject, query.limit, now_s)
 
 
-def doctor(tables: Tables, query: Query, now_s: float) -> Row:
+def doctor(tables: ViewContext, query: Query, now_s: float) -> Row:
     """Facts from which `trimtab doctor` judges."""
     cluster = tables.cluster
     places = [place for _, place in sorted(cluster.nodes.items())]
@@ -506,7 +508,7 @@ def doctor(tables: Tables, query: Query, now_s: float) -> Row:
     }
 
 
-def snapshot(tables: Tables, query: Query, now_s: float) -> Row:
+def snapshot(tables: ViewContext, query: Query, now_s: float) -> Row:
     """What would be decided on now, in pages, or a page of what was saved last; ValueError for a page that is not
     there, `InvalidValue` for a policy's state that cannot be saved."""
     if not query.subject:
@@ -517,7 +519,7 @@ def snapshot(tables: Tables, query: Query, now_s: float) -> Row:
     return tables.shelf.page(int(query.subject.rpartition(".")[2]))
 
 
-VIEWS: dict[str, Callable[[Tables, Query, float], dict[str, Any]]] = {
+VIEWS: dict[str, Callable[[ViewContext, Query, float], dict[str, Any]]] = {
     "status": status,
     "nodes": nodes,
     "node": node,

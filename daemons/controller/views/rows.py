@@ -12,7 +12,7 @@ from msgspec import structs
 
 from daemons.controller.decide.predictions import job_utility, predicted_end_s
 from daemons.controller.decide.progress import StepProgress, edges
-from daemons.controller.nodes.service import Deployment
+from daemons.controller.nodes.service import NodeLifecycle
 from daemons.controller.nodes.views import provisioning_counts, provisioning_view, service_details, service_row
 from daemons.controller.notifications.views import notify_view
 from daemons.controller.state.cluster import Cluster
@@ -80,7 +80,7 @@ def _memory(node: NodeEntry, sample: NodeSample | None) -> Row:
     }
 
 
-def node_details(cluster: Cluster, deployment: Deployment, node: NodeEntry, now_s: float) -> Row:
+def node_details(cluster: Cluster, deployment: NodeLifecycle, node: NodeEntry, now_s: float) -> Row:
     """A node with all that is known of it."""
     facts = node.inventory
     return (

@@ -8,12 +8,12 @@ import re
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 
-from daemons.controller.decide.cycle import Deciding
+from daemons.controller.decide.cycle import DecisionCycle
 from daemons.controller.state import transitions
 from daemons.controller.state.cluster import Cluster
 from daemons.controller.state.entries import JobEntry
 from daemons.controller.state.migration_fit import no_template
-from daemons.controller.state.unit_of_work import Agenda
+from daemons.controller.state.unit_of_work import UnitOfWork
 from daemons.controller.state.web_app import RECENT_S, WHOLE, Sample, WebEntry
 from daemons.controller.web.profiles import estimates_of
 from daemons.values.records.cluster import WebRecord
@@ -38,7 +38,9 @@ SCRAPE_LOST_S = 30.0  # an answer that has not come by then will not
 class WebApps:
     """Keeps the table of web applications and their seats."""
 
-    def __init__(self, cluster: Cluster, agenda: Agenda, deciding: Deciding, settings: ControllerSettings) -> None:
+    def __init__(
+        self, cluster: Cluster, agenda: UnitOfWork, deciding: DecisionCycle, settings: ControllerSettings
+    ) -> None:
         self.cluster, self.agenda, self.deciding, self.settings = cluster, agenda, deciding, settings
         self.untidy: set[str] = set()
         self.may_forget: Callable[[str, float], bool] = _always

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from daemons.controller.state.cluster import Cluster
 from daemons.controller.state.entries import JobEntry, NodeEntry
 from daemons.controller.state.queries import is_busy
-from daemons.controller.state.unit_of_work import Agenda
+from daemons.controller.state.unit_of_work import UnitOfWork
 from daemons.controller.state.web_app import CpuReading, WebEntry
 from daemons.controller.web.snapshot import flow_columns, web_columns
 from daemons.decision.pipeline import DecideOutcome
@@ -36,11 +36,11 @@ _NO_NODE = Node("unit", 1, 1.0, 0)
 Apply = Callable[[Sequence[Change], float], Sequence[object]]
 
 
-class Adjusting:
+class Autoscaler:
     """Looks at every application whose instances it adjusts. `apply` makes changes the desired state and returns those
     that it has dropped."""
 
-    def __init__(self, cluster: Cluster, agenda: Agenda, settings: ControllerSettings, apply: Apply) -> None:
+    def __init__(self, cluster: Cluster, agenda: UnitOfWork, settings: ControllerSettings, apply: Apply) -> None:
         self.cluster, self.agenda, self.settings, self._apply = cluster, agenda, settings, apply
         self._failed: dict[str, str] = {}  # by application: what was told last of a type that failed
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from daemons.controller.decide.cycle import Deciding
+from daemons.controller.decide.cycle import DecisionCycle
 from daemons.controller.measure.reports import Measure
 from daemons.controller.state.cluster import Cluster
 from daemons.controller.state.entries import JobEntry, NodeEntry
@@ -38,10 +38,12 @@ class _Told:
     again: bool = False
 
 
-class Monitoring:
+class HealthChecks:
     """Tells agents what to watch, and replaces what they find unhealthy."""
 
-    def __init__(self, cluster: Cluster, measure: Measure, settings: ControllerSettings, deciding: Deciding) -> None:
+    def __init__(
+        self, cluster: Cluster, measure: Measure, settings: ControllerSettings, deciding: DecisionCycle
+    ) -> None:
         self.cluster, self.agenda, self.settings = cluster, measure.agenda, settings
         self.due = False
         self._deciding = deciding

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 from daemons.controller.state.cluster import Cluster
 from daemons.controller.state.entries import JobEntry
-from daemons.controller.state.unit_of_work import Agenda
+from daemons.controller.state.unit_of_work import UnitOfWork
 from daemons.controller.web.balancer_table import note_address, place_of, table_of
 from daemons.models import overload
 from daemons.values.settings import BalancerSettings
@@ -25,7 +25,7 @@ EARLY_FRAC = 0.01  # of a period: a timer that was rounded is not early
 
 
 @dataclass(slots=True, eq=False)
-class Told:
+class BackendState:
     """What the balancer knows of one application. `served`: by its last answer (None: since this controller leads there
     was none). `asked`: what it was told last and has not answered, since `asked_s`. `leaving`: instances that are not
     wanted any more, and since when; of those `drained` have no request left, and `freed` may be stopped. `failures`:
@@ -51,12 +51,12 @@ class Told:
         )
 
 
-class Balancing:
+class LoadBalancing:
     """Keeps the balancer's table up to date; with the driver `none` there is nobody to be told."""
 
-    def __init__(self, cluster: Cluster, agenda: Agenda, settings: BalancerSettings) -> None:
+    def __init__(self, cluster: Cluster, agenda: UnitOfWork, settings: BalancerSettings) -> None:
         self.cluster, self.agenda, self.settings = cluster, agenda, settings
-        self.told: dict[str, Told] = {}
+        self.told: dict[str, BackendState] = {}
         self._changed: set[str] = set()
         self._words_until_s = -math.inf
 
@@ -85,7 +85,7 @@ class Balancing:
         """Whether an instance that is not wanted may be stopped now; it is drained before where anyone can tell."""
         if not (self.settings.tells and entry.job.app) or entry.phase is JobPhase.RUNNING:
             return True
-        told = self.told.setdefault(entry.job.app, Told())
+        told = self.told.setdefault(entry.job.app, BackendState())
         vm = entry.instances[0].vm
         if not told.knows(vm) or vm in told.drained:
             return True
@@ -99,7 +99,7 @@ class Balancing:
         the time for it."""
         if not self.settings.tells:
             return True
-        told = self.told.setdefault(app, Told())
+        told = self.told.setdefault(app, BackendState())
         told.ending_s = min(told.ending_s, now_s)
         self._changed.add(app)
         return told.served == Balance(app, ()) or now_s >= told.ending_s + LOST_S
@@ -124,7 +124,7 @@ class Balancing:
         return min((told.due_s for told in self.told.values()), default=math.inf)
 
     def _tell(self, app: str, now_s: float) -> None:
-        told = self.told.setdefault(app, Told())
+        told = self.told.setdefault(app, BackendState())
         wanted = self._wanted(app, told, now_s)
         if wanted.serving is not None or wanted.backends:
             told.ending_s = math.inf
@@ -151,12 +151,12 @@ class Balancing:
         told.due_s = min(waits, now_s + LOST_S, self._next_s(app, told, undrained))
         self.agenda.effects.append(wanted)
 
-    def _next_s(self, app: str, told: Told, undrained: bool) -> float:
+    def _next_s(self, app: str, told: BackendState, undrained: bool) -> float:
         """When it is told again though nothing has changed, sooner while an instance has requests left."""
         retell_s = self._retell_s(app, told)
         return min(retell_s, told.asked_s + self.settings.poll_s) if undrained else retell_s
 
-    def _retell_s(self, app: str, told: Told) -> float:
+    def _retell_s(self, app: str, told: BackendState) -> float:
         """When it is told again though nothing has changed: a balancer that has begun anew may know nothing. Each
         application has a turn of its own within the period, so that they do not all come at one instant."""
         period_s = self.settings.retell_s
@@ -166,11 +166,11 @@ class Balancing:
         wait_s = period_s - (told.asked_s - turn_s) % period_s
         return told.asked_s + (wait_s if wait_s > EARLY_FRAC * period_s else wait_s + period_s)
 
-    def _again_s(self, told: Told) -> float:
+    def _again_s(self, told: BackendState) -> float:
         wait_s = self.settings.retry_s * 2.0 ** min(told.failures - 1, 30)
         return told.asked_s + min(self.settings.retry_max_s, wait_s)
 
-    def _free(self, app: str, told: Told, now_s: float) -> float:
+    def _free(self, app: str, told: BackendState, now_s: float) -> float:
         """Have instances that are drained, or have had the time for it, stopped; returns when the next one will have
         had it."""
         due_s = math.inf
@@ -191,7 +191,7 @@ class Balancing:
         """Whether its node will say soon where it is: without an address it would be taken out until then."""
         return not backend.address and backend.node in self.cluster.untold
 
-    def _wanted(self, app: str, told: Told, now_s: float) -> Balance:
+    def _wanted(self, app: str, told: BackendState, now_s: float) -> Balance:
         """Instances that run, and those that run still and are to be drained."""
         found: list[tuple[JobEntry, str, bool]] = []
         leaving: dict[str, float] = {}
@@ -233,7 +233,7 @@ class Balancing:
         if not same or told.due_s > self._retell_s(answer.app, told):
             self._changed.add(answer.app)
 
-    def _error(self, app: str, told: Told, error: str, now_s: float) -> None:
+    def _error(self, app: str, told: BackendState, error: str, now_s: float) -> None:
         failed, told.failures = told.failures, told.failures + 1 if error else 0
         web = self.cluster.web.get(app)
         if web is not None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from daemons.controller.state.cluster import Cluster
-from daemons.controller.state.unit_of_work import Agenda
+from daemons.controller.state.unit_of_work import UnitOfWork
 from daemons.controller.web.snapshot import flow_columns, flow_now, running_apps, web_columns
 from daemons.models.web_loss import hourly_losses
 from daemons.values.calendar import time_of_day_s
@@ -21,7 +21,7 @@ NEW_SHARE = 0.3  # of what was measured last in what is remembered of an hour
 class WebLoss:
     """Remembers the arrivals of every flow by local hour, in memory alone."""
 
-    def __init__(self, cluster: Cluster, agenda: Agenda, settings: PriceSettings) -> None:
+    def __init__(self, cluster: Cluster, agenda: UnitOfWork, settings: PriceSettings) -> None:
         self.cluster, self.agenda, self.settings = cluster, agenda, settings
         self._rates: dict[tuple[str, str], dict[int, float]] = {}
         self._told = False

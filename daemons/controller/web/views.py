@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from daemons.controller.decide.cycle import Deciding
+from daemons.controller.decide.cycle import DecisionCycle
 from daemons.controller.state.cluster import Cluster
 from daemons.controller.state.entries import JobEntry, NodeEntry
 from daemons.controller.state.queries import failure_view, newest_copy
@@ -50,7 +50,7 @@ def _wanted(cluster: Cluster, app: str) -> list[JobEntry]:
     return [seat for _, seat in sorted(seats.items()) if seat.phase is JobPhase.RUNNING]
 
 
-def app_details(cluster: Cluster, deciding: Deciding, web: WebEntry, now_s: float) -> Row:
+def app_details(cluster: Cluster, deciding: DecisionCycle, web: WebEntry, now_s: float) -> Row:
     """A web application with all that is known of it."""
     seats = cluster.seats.get(web.app.name, {})
     return app_row(cluster, web, now_s) | {
@@ -137,7 +137,7 @@ def _health(vm: str, node: NodeEntry) -> Row | None:
     return {"node": node.name} | told
 
 
-def _outlook(deciding: Deciding, app: str) -> Row | None:
+def _outlook(deciding: DecisionCycle, app: str) -> Row | None:
     """What the last decision that predicted something says of the application."""
     for record in deciding.history:
         gains = columns_of(record.gains)

@@ -10,15 +10,15 @@ from collections.abc import Container
 
 from daemons.controller.state.cluster import Cluster
 from daemons.controller.state.entries import JobEntry
-from daemons.controller.state.unit_of_work import Agenda
+from daemons.controller.state.unit_of_work import UnitOfWork
 from daemons.values.replies import unknown
 from shared.values.jobs import Job, JobPhase
 
 
-class Successors:
+class DependencyGraph:
     """Releases jobs when the last of the jobs that they are `after` is completed."""
 
-    def __init__(self, cluster: Cluster, agenda: Agenda) -> None:
+    def __init__(self, cluster: Cluster, agenda: UnitOfWork) -> None:
         self.cluster, self.agenda = cluster, agenda
         self._of: dict[str, dict[str, JobEntry]] = {}  # by predecessor: who waits for it
         self._lost: set[str] = set()  # predecessors of which it was told that they will never be completed

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from daemons.controller.decide.cycle import Deciding
+from daemons.controller.decide.cycle import DecisionCycle
 from daemons.controller.windows.snapshot import service_s, worth_now
 from daemons.controller.windows.window import WindowEntry
 from daemons.controller.windows.windows import WindowBook, breach_from, endangered
@@ -20,7 +20,7 @@ from shared.policy_api.snapshot import PriceView, WindowView
 Row = dict[str, Any]
 
 
-def forecast_row(deciding: Deciding, entry: WindowEntry, seen: WindowView | None, now_s: float) -> Row:
+def forecast_row(deciding: DecisionCycle, entry: WindowEntry, seen: WindowView | None, now_s: float) -> Row:
     """A window with its forecast; `seen` is what policies see of it (None while it opens in more than a day)."""
     book, settings = deciding.windows, entry.settings
     zone = settings.periods.zone
@@ -84,7 +84,7 @@ def _arrivals(entry: WindowEntry, now_s: float) -> Row:
     }
 
 
-def _service(book: WindowBook, entry: WindowEntry, deciding: Deciding) -> Row:
+def _service(book: WindowBook, entry: WindowEntry, deciding: DecisionCycle) -> Row:
     nodes = [node for node in deciding.cluster.nodes.values() if node.inventory is not None]
     worth, record = worth_now(book, entry, nodes), entry.record
     mean_s = service_s(entry, worth)
@@ -110,7 +110,7 @@ def _breach(given: WindowSize | None, nodes_min: int) -> list[Row]:
     return [{"nodes": first + index, "breach": chance} for index, chance in enumerate(given.breach)]
 
 
-def _tables(deciding: Deciding, given: WindowSize | None) -> str:
+def _tables(deciding: DecisionCycle, given: WindowSize | None) -> str:
     if deciding.preparing.under_way:
         return "being computed"
     return "not asked for" if given is None else "ready"
@@ -132,7 +132,7 @@ def price_rows(prices: PriceView | None, now_s: float) -> list[Row]:
     ]
 
 
-def forecast(deciding: Deciding, subject: str, limit: int, now_s: float) -> Row:
+def forecast(deciding: DecisionCycle, subject: str, limit: int, now_s: float) -> Row:
     """Windows whose names begin with the subject, and prices."""
     snapshot = deciding.builder.build(now_s)
     seen = {window.name: window for window in snapshot.windows}

@@ -11,8 +11,8 @@ from collections.abc import Iterable, Sequence
 
 from daemons.controller.state.cluster import Cluster
 from daemons.controller.state.entries import JobEntry, NodeEntry
-from daemons.controller.state.unit_of_work import Agenda
-from daemons.controller.windows.job_dependencies import Successors
+from daemons.controller.state.unit_of_work import UnitOfWork
+from daemons.controller.windows.job_dependencies import DependencyGraph
 from daemons.controller.windows.node_rates import JobSize, Worth, size_of, worth_of
 from daemons.controller.windows.window import WindowEntry
 from daemons.models.arrivals import type_speeds
@@ -30,11 +30,11 @@ TOLD_FRAC = 0.9  # of a cycle: a danger that lasts is told once in each
 class WindowBook:
     """All deadline windows. `sizes`: what the last decision gave each."""
 
-    def __init__(self, cluster: Cluster, agenda: Agenda, settings: ControllerSettings) -> None:
+    def __init__(self, cluster: Cluster, agenda: UnitOfWork, settings: ControllerSettings) -> None:
         self.cluster, self.agenda, self.settings = cluster, agenda, settings
         self.entries = {window.name: WindowEntry(window, settings.decide_s) for window in settings.windows}
         self.by_queue = {entry.settings.queue: entry for entry in self.entries.values()}
-        self.successors = Successors(cluster, agenda)
+        self.successors = DependencyGraph(cluster, agenda)
         self.sizes: dict[str, WindowSize] = {}
         self.cycle_due_s: float | None = None
         self._speeds_mhz: dict[str, float] = {}  # of running jobs

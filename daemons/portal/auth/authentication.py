@@ -51,7 +51,7 @@ class Wait:
     seconds: float
 
 
-class Doors:
+class Authentication:
     """Who may come in. second_factor: providers who log in with a password must have one. `trouble`: the portal's own
     store does not answer."""
 

@@ -41,7 +41,7 @@ NO_CONNECTION = "the broker cannot be reached"
 NO_ANSWER = "no controller answers"
 
 
-class BusDesk:
+class AmqpClient:
     """Implements `daemons.portal.client.controller_client.Desk` for the event loop in which `start` is called. A
     connection that is lost is made again by itself; what then waits is sent again."""
 

@@ -41,7 +41,7 @@ def body_of(account: str, request: Request, why: str) -> bytes:
         raise Refused(error.code, str(error)) from error
 
 
-class Desk(Protocol):
+class ControllerClient(Protocol):
     """Asks the controller. Every method may be called from any task of the portal's event loop."""
 
     @property

@@ -14,7 +14,7 @@ T = TypeVar("T")
 KEPT_MAX = 64
 
 
-class Derived:
+class Memo:
     """Keeps what was made last under each key, as long as it is asked for with what it was made of: the very same
     objects, or equal ones. At most `kept_max` keys, those that were asked for last. Keys that begin alike are of the
     same sources: what was made of older ones goes with the first that is made of newer ones."""
@@ -75,10 +75,10 @@ def _kind(key: Hashable) -> Hashable:
     return key[0] if isinstance(key, tuple) else key
 
 
-def derived(request: Request) -> Derived:
+def derived(request: Request) -> Memo:
     """What the application has made so far. What not everybody may be shown has in its key who may."""
     state = request.app.state
     if not hasattr(state, "derived"):
-        state.derived = Derived()
-    found: Derived = state.derived
+        state.derived = Memo()
+    found: Memo = state.derived
     return found

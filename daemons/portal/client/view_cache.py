@@ -12,7 +12,7 @@ from typing import Any
 
 from daemons.controller.views.cluster import NOT_OVER
 from daemons.portal.auth.accounts import Account
-from daemons.portal.client.controller_client import Desk, Refused, Unreachable
+from daemons.portal.client.controller_client import ControllerClient, Refused, Unreachable
 from daemons.portal.trouble import Trouble
 
 FRESH_S = 1.0  # an answer is given again for so long
@@ -76,14 +76,14 @@ class _Watch:
     told: dict[Key, int] = field(default_factory=dict)
 
 
-class Live:
+class ViewCache:
     """Views for the pages. Accounts of the provider share what the portal asks as itself; owners and users are shown
     what the controller shows them.
 
     For one event loop. `watch` makes views be asked for once a second as long as somebody listens.
     """
 
-    def __init__(self, desk: Desk, period_s: float = 1.0) -> None:
+    def __init__(self, desk: ControllerClient, period_s: float = 1.0) -> None:
         self._desk = desk
         self._period_s = period_s
         self._views: OrderedDict[Key, _View] = OrderedDict()
@@ -168,7 +168,7 @@ class Live:
 
     async def _fitting(self, view: _View, account: str, what: str, subject: str) -> dict[str, Any]:
         """A view of as many rows as fit into an answer; whether more do is tried again now and then. Raises as
-        `Desk.view`."""
+        `ControllerClient.view`."""
         if view.limit < ROWS_MAX and view.fitted >= GROWS_AFTER:
             view.limit, view.fitted = min(2 * view.limit, ROWS_MAX), 0
         while True:

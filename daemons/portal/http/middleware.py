@@ -102,7 +102,7 @@ class TooSlow(Exception):
     """A body, or the reader of an answer, takes longer than it may, or the reader has gone."""
 
 
-class Guard:
+class HttpMiddleware:
     """Refuses what the portal does not answer before anything looks at it, and puts its headers on every answer."""
 
     def __init__(self, app: ASGIApp, rules: Rules, limits: AddressLimits) -> None:

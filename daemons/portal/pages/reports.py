@@ -11,7 +11,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from daemons.access.identity import Role
-from daemons.portal.client.memo import Derived, derived
+from daemons.portal.client.memo import Memo, derived
 from daemons.portal.context import page, portal, problems_of, read_aside, require
 from daemons.portal.present.charts import Pictures
 from daemons.portal.present.spans import Span, span_of
@@ -32,8 +32,8 @@ async def _report(request: Request, span: Span, zone: str) -> Report:
     """The report on a span, made once for all who ask for it. Raises `TooBusy`, and what `cluster_report` does."""
     state = request.app.state
     if not hasattr(state, "reports"):
-        state.reports = Derived(KEPT_MAX)
-    made: Derived = state.reports
+        state.reports = Memo(KEPT_MAX)
+    made: Memo = state.reports
     key = (span.from_s, span.to_s, zone)
     return await made.once(key, (), lambda: read_aside(request, report_of, *key))
 

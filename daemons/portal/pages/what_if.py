@@ -18,7 +18,7 @@ from daemons.portal.pages.reports import figure
 from daemons.portal.present.spans import Span, span_of
 from daemons.portal.process_pool import TooBusy
 from daemons.portal.what_if.comparison import Comparison, of_replay, of_simulation
-from daemons.portal.what_if.runs import Kind, Run, Runs, RunState, Wish
+from daemons.portal.what_if.runs import Kind, Run, RunRequest, Runs, RunState
 from daemons.report.html import table_html
 from shared.base.errors import InvalidInput, Problem, TrimtabError
 from shared.ports import plugins
@@ -110,7 +110,7 @@ async def _note(request: Request, what: str, run: Run) -> None:
     await doors.note(request, account(request).sender, what, subject=run.id, why=run.wish.why)
 
 
-def wish_of(given: Mapping[str, str], span: Span, sender: str) -> Wish:
+def wish_of(given: Mapping[str, str], span: Span, sender: str) -> RunRequest:
     """What a form asks for; policies check their parameters. Raises `InvalidInput` with everything that is wrong."""
     kind = Kind.REPLAY if given.get("kind") == Kind.REPLAY.value else Kind.SIMULATE
     texts = tuple(line.strip() for line in given.get("values", "").splitlines() if line.strip())
@@ -123,7 +123,7 @@ def wish_of(given: Mapping[str, str], span: Span, sender: str) -> Wish:
     if problems:
         raise InvalidInput(*problems)
     why = given.get("why", "").strip()[:VALUE_LENGTH_MAX]
-    return Wish(kind, span.from_s, span.to_s, names["placement"], names["provisioning"], texts, sender, why)
+    return RunRequest(kind, span.from_s, span.to_s, names["placement"], names["provisioning"], texts, sender, why)
 
 
 def _wrong(names: Mapping[str, str], texts: tuple[str, ...]) -> list[Problem]:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from html import escape
 from typing import Any, Generic, Protocol, TypeVar
 
-from daemons.portal.process_pool import Workshop
+from daemons.portal.process_pool import ProcessPool
 from daemons.report.charts import Chart, Series, Style, thinned
 from daemons.report.draw import HEIGHT_PX, WIDTH_PX, can_draw, svg
 
@@ -103,8 +103,8 @@ class _Shelf(Generic[V]):
 class Pictures:
     """Draws charts, in a workshop. A chart's id is a keyed hash of it: whoever names it was shown it."""
 
-    def __init__(self, workshop: Workshop | None = None) -> None:
-        self.workshop = Workshop("drawings", NICENESS) if workshop is None else workshop
+    def __init__(self, workshop: ProcessPool | None = None) -> None:
+        self.workshop = ProcessPool("drawings", NICENESS) if workshop is None else workshop
         self._secret = secrets.token_bytes(32)
         self._draws = can_draw()
         self._seen: OrderedDict[int, tuple[Chart, Picture]] = OrderedDict()  # by `id`, the chart's own while it is here

@@ -61,7 +61,7 @@ OPEN = (RunState.QUEUED, RunState.RUNNING)
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
+class RunRequest:
     """What is asked for: a span (UTC epoch seconds), other policies ("": as recorded), values `section.key=value`."""
 
     kind: Kind
@@ -87,7 +87,7 @@ class Run:
     """One what-if. `part`: of it that is done, 0 to 1; `words`: what it does now; `detail`: why there is nothing."""
 
     id: str
-    wish: Wish
+    wish: RunRequest
     state: RunState
     asked_s: float
     begun_s: float | None = None
@@ -167,7 +167,7 @@ class Runs:
 
     # --- what is done -----------------------------------------------------------------------------------------------
 
-    def start(self, wish: Wish) -> Run:
+    def start(self, wish: RunRequest) -> Run:
         """Take one in; it begins when its turn comes. Raises `TooBusy` when too many wait."""
         with self._lock:
             if sum(run.state is RunState.QUEUED for run in self._runs.values()) >= self._queue_max:
@@ -369,7 +369,7 @@ def _progress(line: str) -> tuple[float, str] | None:
     return (part, words[:100]) if isinstance(words, str) else (part, "")
 
 
-def _of_all(wish: Wish, part: float, words: str) -> tuple[float, str]:
+def _of_all(wish: RunRequest, part: float, words: str) -> tuple[float, str]:
     """The part of all of it that is done, when of what `words` names so much is; and what it does in words."""
     if words not in PARTS:
         return part, ""
@@ -392,7 +392,7 @@ def _run_of(id: str, about: dict[str, Any]) -> Run | None:
         wish = dict(about.pop("wish"))
         kind, values = Kind(wish.pop("kind")), tuple(wish.pop("values"))
         state = RunState(about.pop("state"))
-        run = Run(wish=Wish(kind=kind, values=values, **wish), state=state, **about)
+        run = Run(wish=RunRequest(kind=kind, values=values, **wish), state=state, **about)
     except (TypeError, ValueError, KeyError):
         return None
     return run if run.id == id else None

@@ -12,7 +12,7 @@ from shared.protocol.codec import decode, encode
 from shared.protocol.messages import Hello, Reply
 from shared.protocol.operator_messages import ApprovePlan, DrainNode, Query, RemoveNode, SubmitJob
 from shared.protocol.permissions import grant_of
-from tests.support.controller_harness import Desk, job
+from tests.support.controller_harness import ControllerHarness, job
 
 PORTAL = "portal.p"
 
@@ -23,7 +23,7 @@ def code_of(reply: Reply | None) -> str:
     return reply.code
 
 
-def told(desk: Desk, sender: str, message: OnBehalf) -> Reply | None:
+def told(desk: ControllerHarness, sender: str, message: OnBehalf) -> Reply | None:
     """Send it; the answer, if there was one."""
     count = len(desk.replies)
     desk.say(message, sender)
@@ -31,21 +31,21 @@ def told(desk: Desk, sender: str, message: OnBehalf) -> Reply | None:
 
 
 def test_a_portal_asks_for_an_account_and_is_answered_itself() -> None:
-    desk = Desk().lead()
+    desk = ControllerHarness().lead()
     reply = told(desk, PORTAL, on_behalf("operator.jane", DrainNode("r1", "n1", True), "new disks"))
     assert reply == Reply("r1", True)
     assert desk.controller.cluster.nodes["n1"].held
 
 
 def test_anybody_may_give_his_own_request_a_reason() -> None:
-    desk = Desk().lead()
+    desk = ControllerHarness().lead()
     assert told(desk, "operator.jane", on_behalf("operator.jane", DrainNode("r1", "n1", True), "why not"))
     assert desk.controller.cluster.nodes["n1"].held
 
 
 @pytest.mark.parametrize("sender", ["operator.joe", "owner.acme", "user.bob", "controller.a", "agent.n1", "web.shop"])
 def test_nobody_but_a_portal_speaks_for_others(sender: str) -> None:
-    desk = Desk().lead()
+    desk = ControllerHarness().lead()
     reply = told(desk, sender, on_behalf("operator.jane", DrainNode("r1", "n1", True)))
     assert not desk.controller.cluster.nodes["n1"].held
     assert (reply is None) == sender.startswith(("agent.", "web."))
@@ -59,14 +59,14 @@ def test_nobody_but_a_portal_speaks_for_others(sender: str) -> None:
     ["controller.a", "agent.n1", "web.shop", "portal.q", "operator.", "operator.a b", "operator.a.b", "x", ""],
 )
 def test_a_portal_speaks_for_people_alone(account: str) -> None:
-    desk = Desk().lead()
+    desk = ControllerHarness().lead()
     reply = told(desk, PORTAL, on_behalf(account, DrainNode("r1", "n1", True)))
     assert code_of(reply) == "not-allowed"
     assert not desk.controller.cluster.nodes["n1"].held
 
 
 def test_a_portal_for_itself_only_reads_but_all_of_it() -> None:
-    desk = Desk().lead()
+    desk = ControllerHarness().lead()
     reply = told(desk, PORTAL, on_behalf(PORTAL, Query("q", "nodes")))
     assert reply is not None
     assert reply.data["total"] == 2
@@ -77,7 +77,7 @@ def test_a_portal_for_itself_only_reads_but_all_of_it() -> None:
 
 @pytest.mark.parametrize("request_", [Query("q", "status"), DrainNode("r", "n1", True), ApprovePlan("a", 1)])
 def test_a_portal_says_nothing_but_on_behalf(request_: Query | DrainNode | ApprovePlan) -> None:
-    desk = Desk().lead()
+    desk = ControllerHarness().lead()
     count = len(desk.replies)
     desk.say(request_, PORTAL)
     assert len(desk.replies) == count
@@ -85,7 +85,7 @@ def test_a_portal_says_nothing_but_on_behalf(request_: Query | DrainNode | Appro
 
 
 def test_an_account_may_do_no_more_through_a_portal() -> None:
-    desk = Desk().lead()
+    desk = ControllerHarness().lead()
     for number, account in enumerate(("owner.acme", "user.bob")):
         reply = told(desk, PORTAL, on_behalf(account, DrainNode(f"r{number}", "n1", True)))
         assert code_of(reply) == "not-allowed"
@@ -98,7 +98,7 @@ def test_an_account_may_do_no_more_through_a_portal() -> None:
 
 
 def test_an_answer_goes_to_the_portals_own_queue_alone() -> None:
-    desk = Desk().lead()
+    desk = ControllerHarness().lead()
     count = len(desk.replies)
     asked = on_behalf("operator.jane", DrainNode("r", "n1", True))
     desk.feed(Received(desk.delivery(), PORTAL, asked, "reply.operator.jane"))
@@ -120,7 +120,7 @@ def test_what_is_in_it_is_one_request_of_that_id(body: bytes) -> None:
     message = OnBehalf("r", PORTAL, "", body)
     with pytest.raises(CodecError):
         asked_by(Received(None, PORTAL, message), message)
-    desk = Desk().lead()
+    desk = ControllerHarness().lead()
     reply = told(desk, PORTAL, message)
     assert reply == Reply("r", False, "invalid-value", reply.detail if reply else "")
 

@@ -15,14 +15,14 @@ from daemons.controller.state.entries import JobEntry
 from shared.protocol.operator_messages import CancelJob, Query, SetDeciding, SubmitJob
 from shared.values.jobs import JobPhase
 from shared.values.vms import VmState, VmStatus
-from tests.support.controller_harness import Desk, job
+from tests.support.controller_harness import ControllerHarness, job
 from tests.support.operator_harness import Rig
 
 Between = Callable[[], object]
 
 
 def turned(
-    desk: Desk, what: str, limit: int, subject: str = "", between: Between = lambda: None
+    desk: ControllerHarness, what: str, limit: int, subject: str = "", between: Between = lambda: None
 ) -> list[dict[str, Any]]:
     """The rows of all pages, one page after the other."""
     rows: list[dict[str, Any]] = []
@@ -39,9 +39,9 @@ def turned(
 
 
 @pytest.fixture
-def desk() -> Desk:
+def desk() -> ControllerHarness:
     """Thirty jobs, every third of which is over."""
-    made = Desk([f"n{number:02}" for number in range(12)]).lead()
+    made = ControllerHarness([f"n{number:02}" for number in range(12)]).lead()
     made.ask(SetDeciding("pause", False))
     for number in range(30):
         made.ask(SubmitJob(f"s{number}", job(f"j{number:02}")))
@@ -57,18 +57,18 @@ def desk() -> Desk:
 
 @pytest.mark.parametrize("what", ["jobs", "nodes", "vms"])
 @pytest.mark.parametrize("limit", [1, 7, 10, 12, 30, 1000])
-def test_pages_together_are_the_whole_list(desk: Desk, what: str, limit: int) -> None:
+def test_pages_together_are_the_whole_list(desk: ControllerHarness, what: str, limit: int) -> None:
     assert turned(desk, what, limit) == desk.ask(Query("q", what, "", 1000)).data[what]
 
 
-def test_pages_of_what_a_subject_chooses(desk: Desk) -> None:
+def test_pages_of_what_a_subject_chooses(desk: ControllerHarness) -> None:
     assert len(turned(desk, "jobs", 3, "cancelled")) == 10
     assert len(turned(desk, "jobs", 3, "not-over")) == 20
     assert len(turned(desk, "vms", 3, "n02")) == 10
     assert [row["name"] for row in turned(desk, "nodes", 1, "n1")] == ["n10", "n11"]
 
 
-def test_no_job_is_missed_that_ends_while_pages_are_turned(desk: Desk) -> None:
+def test_no_job_is_missed_that_ends_while_pages_are_turned(desk: ControllerHarness) -> None:
     """Given jobs that end and others that come between two pages, then each of the first is on one page at least."""
     names = iter(range(30))
 
@@ -86,7 +86,7 @@ def test_no_job_is_missed_that_ends_while_pages_are_turned(desk: Desk) -> None:
     ("what", "after", "why"),
     [("status", "x", "has no pages"), ("jobs", "j03", "the `next` of a page"), ("jobs", "9" * 20, "the `next`")],
 )
-def test_no_page_begins_there(desk: Desk, what: str, after: str, why: str) -> None:
+def test_no_page_begins_there(desk: ControllerHarness, what: str, after: str, why: str) -> None:
     reply = desk.ask(Query("q", what, after=after))
 
     assert reply.code == "invalid-value"

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from daemons.cli.connection import Access, Line, OperatorBus, OperatorConfig, Refused
+from daemons.cli.connection import Access, ControllerConnection, OperatorBus, OperatorConfig, Refused
 from shared.base.clock import ManualClock
 from shared.ports.bus import BusEvent, Delivery
 from shared.protocol.codec import decode, encode
@@ -65,9 +65,11 @@ class Controller:
         """Nothing to close."""
 
 
-def line_of(clock: ManualClock, bus: Controller, said: list[str]) -> Line:
+def line_of(clock: ManualClock, bus: Controller, said: list[str]) -> ControllerConnection:
     access = Access(lambda *_: bus, clock, lambda: "r1")
-    return Line(access, OperatorConfig(10.0, OperatorBus("amqp://operator.ann:x@localhost/")), said.append)
+    return ControllerConnection(
+        access, OperatorConfig(10.0, OperatorBus("amqp://operator.ann:x@localhost/")), said.append
+    )
 
 
 def test_it_asks_again_and_says_so_once() -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from daemons.controller.decide.decision_log import History
+from daemons.controller.decide.decision_log import DecisionLog
 from daemons.controller.views.rows import decision_view
 from daemons.decision import pipeline
 from daemons.decision.gains import columns_of, gains_of, with_measured
@@ -23,11 +23,11 @@ from shared.protocol.operator_messages import ApprovePlan, DryRun, Query, Submit
 from shared.values.actions import GuestChange
 from shared.values.jobs import Job
 from shared.values.web_app import Flow, FlowSample, WebApp
-from tests.support.controller_harness import Desk, job
+from tests.support.controller_harness import ControllerHarness, job
 from tests.support.store_samples import decision_record
 
 
-class Prophet(Desk):
+class Prophet(ControllerHarness):
     """A desk whose policy predicts `outlook` at every cycle, and changes nothing unless it `acts`."""
 
     outlook: Outlook | None = None
@@ -55,14 +55,14 @@ def desk_at_cycles(**settings: Any) -> Prophet:
     return desk
 
 
-def plan(desk: Desk, number: int | str = "") -> dict[str, Any]:
+def plan(desk: ControllerHarness, number: int | str = "") -> dict[str, Any]:
     reply = desk.ask(Query("q", "plan", f"{number}"))
     assert reply.done, reply.detail
     decision: dict[str, Any] = reply.data["decision"]
     return decision
 
 
-def cycle(desk: Desk, nodes: tuple[str, ...] = ("n1", "n2")) -> None:
+def cycle(desk: ControllerHarness, nodes: tuple[str, ...] = ("n1", "n2")) -> None:
     """Let the next cycle come."""
     desk.wait(desk.timers["decide"] - desk.now_s, reporting=nodes)
     desk.obey()
@@ -116,7 +116,7 @@ def test_what_was_measured_of_others_is_left_out() -> None:
 
 
 def test_history_replaces_a_decision_in_its_place() -> None:
-    history = History()
+    history = DecisionLog()
     for number in (1, 2, 3):
         history.add(decision_record(number))
     history.replace(replace(decision_record(2), measured_s=5.0))
@@ -207,7 +207,7 @@ def test_decisions_between_cycles_promise_nothing_and_a_new_leader_has_what_was_
     assert plan(desk)["gains"] == []
     assert plan(desk)["utility"] is None
     cycle(desk)
-    after = Desk(store=desk.store).lead()
+    after = ControllerHarness(store=desk.store).lead()
     gains = plan(after)["gains"]
     assert gains == [{"workload": "a", "now": 0.1, "predicted": 0.7, "best": 0.75, "measured": None}]
 
@@ -222,7 +222,7 @@ def test_a_dry_run_promises_too() -> None:
 # --- jobs of a class --------------------------------------------------------------------------------------------------
 
 
-def finish(desk: Desk, number: int, cpu_s: float, lasted_s: float, **fields: Any) -> None:
+def finish(desk: ControllerHarness, number: int, cpu_s: float, lasted_s: float, **fields: Any) -> None:
     """Have a job of class `render` run on a node of 1,000 MHz a core and end."""
     name = f"r{number}"
     desk.ask(SubmitJob(name, job(name, memory_mib=500 + number, job_class="render", **fields)))
@@ -238,7 +238,7 @@ def classless(name: str, **fields: Any) -> Job:
     return Job(name, (), job_class="render", **fields)
 
 
-def told(desk: Desk, name: str) -> Mapping[str, Any]:
+def told(desk: ControllerHarness, name: str) -> Mapping[str, Any]:
     row: Mapping[str, Any] = desk.ask(Query("q", "job", name)).data["job"]
     return row
 
@@ -246,7 +246,7 @@ def told(desk: Desk, name: str) -> Mapping[str, Any]:
 def test_a_job_without_stages_gets_those_of_its_class() -> None:
     """Given five jobs that used 100 s of CPU in 200 s each, then another one is taken to need 100,000 Mcycles; its
     speed is at least what the others declared, its memory the most of theirs."""
-    desk = Desk(placement=PolicyChoice("first-fit"), decide_s=10_000.0).lead()
+    desk = ControllerHarness(placement=PolicyChoice("first-fit"), decide_s=10_000.0).lead()
     refused = desk.ask(SubmitJob("x", classless("x")))
     assert (refused.code, refused.detail.split(" ")[0]) == ("no-profile", "0")
     for number in range(1, 6):
@@ -258,14 +258,14 @@ def test_a_job_without_stages_gets_those_of_its_class() -> None:
     assert row["profile"] == "estimated from 5 jobs, ±0 %"
     (stage,) = row["spec"]["stages"]
     assert stage == {"work_mcycles": 100_000.0, "max_mhz": 1000.0, "min_mhz": 0.0, "memory_mib": 505}
-    after = Desk(store=desk.store).lead()
+    after = ControllerHarness(store=desk.store).lead()
     assert told(after, "x")["profile"] == row["profile"]
     assert after.ask(SubmitJob("y", classless("y"))).done  # what was measured is in the store
 
 
 def test_the_speed_of_jobs_whose_profile_is_itself_estimated_is_the_highest_that_was_seen() -> None:
     """Given a job of 80 s of CPU in the first 100 s and 30 in the next 50, then it was seen at 800 MHz."""
-    desk = Desk(placement=PolicyChoice("first-fit"), decide_s=100.0).lead()
+    desk = ControllerHarness(placement=PolicyChoice("first-fit"), decide_s=100.0).lead()
     desk.ask(SubmitJob("r", job("r", job_class="render")))
     desk.obey()
     node = desk.controller.cluster.active["r"].allotments[0].node

@@ -21,9 +21,9 @@ from shared.values.agreement import EnvironmentState, Granularity, Scheduling, V
 from shared.values.jobs import JobPhase
 from shared.values.nodes import Handover
 from sim_backend.conformance.clusters import NodeRow, WorkRow, snapshot
-from tests.support.controller_harness import Desk, job
+from tests.support.controller_harness import ControllerHarness, job
 from tests.support.environment_cases import agreement, environment_record
-from tests.support.window_harness import WindowDesk
+from tests.support.window_harness import WindowHarness
 
 WRONG = PolicyChoice("edf", {"nonsense": 1})
 SMALL = VmTemplate("small", 1, 1000, 1000.0)
@@ -111,7 +111,7 @@ def test_when_nothing_is_known_of_the_pool_environments_are_served() -> None:
 # --- a live controller -----------------------------------------------------------------------------------------------
 
 
-def add(desk: Desk, name: str, nodes: tuple[str, ...], **fields: Any) -> EnvironmentEntry:
+def add(desk: ControllerHarness, name: str, nodes: tuple[str, ...], **fields: Any) -> EnvironmentEntry:
     """An environment that runs and has these nodes."""
     record = environment_record(name, agreement=agreement(name, **fields), size=len(nodes))
     entry = EnvironmentEntry.of(record)
@@ -122,12 +122,12 @@ def add(desk: Desk, name: str, nodes: tuple[str, ...], **fields: Any) -> Environ
     return entry
 
 
-def submit(desk: Desk, name: str, **fields: Any) -> None:
+def submit(desk: ControllerHarness, name: str, **fields: Any) -> None:
     reply = desk.ask(SubmitJob(f"r-{name}", job(name, **fields)))
     assert reply.done, reply
 
 
-def where(desk: Desk, name: str) -> tuple[str, list[str]]:
+def where(desk: ControllerHarness, name: str) -> tuple[str, list[str]]:
     entry = desk.controller.cluster.jobs[name]
     return entry.phase.value, [given.node for given in entry.allotments]
 
@@ -135,7 +135,7 @@ def where(desk: Desk, name: str) -> tuple[str, list[str]]:
 def test_what_a_decision_sees_of_nodes_and_jobs() -> None:
     """Whose a node is: who has it until it is empty, then nobody, until it serves who gets it."""
     names = ("pool", "mine", "emptying", "releasing", "acquiring", "failed", "to-empty", "of-idle")
-    desk = Desk(nodes=names).lead()
+    desk = ControllerHarness(nodes=names).lead()
     add(desk, "e", ("mine", "emptying", "releasing", "acquiring", "failed"))
     add(desk, "vms", (), granularity=Granularity.VM, template=SMALL).size = 7
     idle = add(desk, "idle", ("of-idle",))
@@ -163,7 +163,7 @@ def test_what_a_decision_sees_of_nodes_and_jobs() -> None:
 
 
 def test_jobs_run_on_the_nodes_of_their_environment_only() -> None:
-    desk = Desk(nodes=("n1", "n2", "n3")).lead()
+    desk = ControllerHarness(nodes=("n1", "n2", "n3")).lead()
     add(desk, "batch", ("n2",))
     for name in ("one", "two"):
         submit(desk, name, memory_mib=2500, environment="batch")
@@ -178,7 +178,7 @@ def test_jobs_run_on_the_nodes_of_their_environment_only() -> None:
 
 def test_an_environment_of_vms_runs_as_many_as_it_may_on_nodes_of_nobodys() -> None:
     """Also where what it may run has become less since the decision was asked for."""
-    desk = Desk(nodes=("n1", "n2")).lead()
+    desk = ControllerHarness(nodes=("n1", "n2")).lead()
     add(desk, "batch", ("n1",))
     vms = add(desk, "vms", (), granularity=Granularity.VM, template=SMALL)
     vms.size = 2
@@ -201,7 +201,7 @@ def test_an_environment_of_vms_runs_as_many_as_it_may_on_nodes_of_nobodys() -> N
 
 
 def test_a_decision_that_is_overtaken_by_a_change_of_hands_is_dropped() -> None:
-    desk = Desk(nodes=("n1", "n2")).lead()
+    desk = ControllerHarness(nodes=("n1", "n2")).lead()
     add(desk, "batch", ("n2",))
     desk.compute = False
     submit(desk, "one", environment="batch")
@@ -215,7 +215,7 @@ def test_a_decision_that_is_overtaken_by_a_change_of_hands_is_dropped() -> None:
 def test_what_waits_to_be_started_on_a_node_that_is_to_be_emptied_is_taken_back_at_once() -> None:
     """Given a limit of one action, so that the second start waits, when the node is given away, then the second never
     gets there, and the node is empty when the first has left it."""
-    desk = Desk(nodes=("n1", "n2"), limits=Limits(actions_total=1)).lead()
+    desk = ControllerHarness(nodes=("n1", "n2"), limits=Limits(actions_total=1)).lead()
     add(desk, "batch", ("n2",))
     submit(desk, "one", environment="batch")
     submit(desk, "two", environment="batch")
@@ -231,7 +231,7 @@ def test_what_waits_to_be_started_on_a_node_that_is_to_be_emptied_is_taken_back_
 
 
 def test_a_vm_is_moved_to_no_node_of_others() -> None:
-    desk = Desk(nodes=("n1", "n2", "n3")).lead()
+    desk = ControllerHarness(nodes=("n1", "n2", "n3")).lead()
     add(desk, "batch", ("n2", "n3"))
     submit(desk, "one", environment="batch")
     submit(desk, "free")
@@ -243,7 +243,7 @@ def test_a_vm_is_moved_to_no_node_of_others() -> None:
 
 
 def test_an_environment_whose_policy_fails_is_told_of_and_the_others_are_served() -> None:
-    desk = Desk(nodes=("n1", "n2")).lead()
+    desk = ControllerHarness(nodes=("n1", "n2")).lead()
     add(desk, "batch", ("n2",), scheduling=Scheduling("edf", {"nonsense": 1}))
     submit(desk, "one", environment="batch")
     submit(desk, "free")
@@ -254,7 +254,7 @@ def test_an_environment_whose_policy_fails_is_told_of_and_the_others_are_served(
 
 
 def test_nothing_is_decided_for_jobs_of_an_environment_that_does_not_run() -> None:
-    desk = Desk(nodes=("n1", "n2")).lead()
+    desk = ControllerHarness(nodes=("n1", "n2")).lead()
     entry = add(desk, "batch", ("n2",))
     submit(desk, "one", environment="batch")
     desk.obey()
@@ -267,7 +267,7 @@ def test_nothing_is_decided_for_jobs_of_an_environment_that_does_not_run() -> No
 
 
 def test_nodes_of_environments_are_worth_nothing_to_deadline_windows() -> None:
-    desk = WindowDesk(nodes=("n1", "n2", "n3"))
+    desk = WindowHarness(nodes=("n1", "n2", "n3"))
     desk.lead()
     add(desk, "batch", ("n2",))
     desk.controller.cluster.nodes["n3"].given = "batch"

@@ -7,26 +7,26 @@ from typing import Any
 from daemons.decision.pipeline import DecideRequest, Prepared, PrepareRequest, no_tables
 from daemons.values.settings import PolicyChoice
 from shared.ports import effects as fx
-from tests.support.window_harness import HOUR_S, WindowDesk
+from tests.support.window_harness import HOUR_S, WindowHarness
 
 CYCLE_S = 900.0
 
 
-def desk_of(policy: str = "threshold", nodes: tuple[str, ...] = ("n1", "n2", "n3"), **settings: Any) -> WindowDesk:
-    desk = WindowDesk(nodes=nodes, provisioning=PolicyChoice(policy), **settings)
+def desk_of(policy: str = "threshold", nodes: tuple[str, ...] = ("n1", "n2", "n3"), **settings: Any) -> WindowHarness:
+    desk = WindowHarness(nodes=nodes, provisioning=PolicyChoice(policy), **settings)
     desk.lead()
     return desk
 
 
-def wanted(desk: WindowDesk) -> list[str]:
+def wanted(desk: WindowHarness) -> list[str]:
     return [name for name, node in desk.controller.cluster.nodes.items() if node.wanted]
 
 
-def prepares(desk: WindowDesk) -> list[fx.Compute]:
+def prepares(desk: WindowHarness) -> list[fx.Compute]:
     return [effect for effect in desk.computations if isinstance(effect.request, PrepareRequest)]
 
 
-def events(desk: WindowDesk) -> list[str]:
+def events(desk: WindowHarness) -> list[str]:
     return [event.what for event in desk.events if event.what.startswith("tables-")]
 
 

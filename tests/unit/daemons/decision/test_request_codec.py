@@ -41,7 +41,7 @@ from shared.values.operation_costs import COSTS
 from shared.values.vms import VmState, VmStatus
 from shared.values.web_app import Flow, WebApp
 from sim_backend.conformance.clusters import random_cluster
-from tests.support.controller_harness import OPERATOR, Desk, job
+from tests.support.controller_harness import OPERATOR, ControllerHarness, job
 from tests.support.place_cases import EXAMPLE
 
 HEADER = {"program": "1.2.3", "term": 4, "at_s": 5.0}
@@ -249,7 +249,7 @@ def test_the_same_decision(policy: str, seed: int) -> None:
 
 
 def test_an_empty_cluster() -> None:
-    desk = Desk(nodes=[]).lead()
+    desk = ControllerHarness(nodes=[]).lead()
     same(again(live(desk)).snapshot, live(desk).snapshot)
     assert ask(desk, "")["pages"] == 1
 
@@ -295,9 +295,9 @@ def test_a_new_column_needs_a_new_schema() -> None:
 # --- from a live controller ------------------------------------------------------------------------------------------
 
 
-def lively(**settings: Any) -> Desk:
+def lively(**settings: Any) -> ControllerHarness:
     """A full cluster: `a` and `gang` run, `big` finds no room, n2 is to be emptied, a stranger is there."""
-    desk = Desk(**settings).lead()
+    desk = ControllerHarness(**settings).lead()
     desk.vms["n2"]["web-7"] = VmStatus("web-7", VmState.RUNNING, memory_mib=500, vcpus=2, cpu_mhz=700.0, managed=False)
     desk.report("n2")
     for number, each in enumerate(
@@ -316,21 +316,21 @@ def lively(**settings: Any) -> Desk:
     return desk
 
 
-def fetch(desk: Desk) -> bytes:
+def fetch(desk: ControllerHarness) -> bytes:
     """The request as an operator gets it, page by page."""
     first = ask(desk, "")
     pages = [ask(desk, f"{first['id']}.{number}") for number in range(1, first["pages"])]
     return from_parts(part for page in (first, *pages) for part in page["parts"])
 
 
-def ask(desk: Desk, subject: str) -> dict[str, Any]:
+def ask(desk: ControllerHarness, subject: str) -> dict[str, Any]:
     reply = desk.ask(Query("q", "snapshot", subject))
     assert reply.done, reply
     encode(reply)
     return dict(reply.data)
 
 
-def live(desk: Desk) -> DecideRequest:
+def live(desk: ControllerHarness) -> DecideRequest:
     """The request that the controller makes now."""
     desk.compute = False
     desk.say(DryRun("dry"), OPERATOR)

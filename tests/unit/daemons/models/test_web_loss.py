@@ -13,7 +13,7 @@ from shared.policy_api.snapshot import Floats, FlowColumns, WebColumns
 from shared.ports.effects import Scraped
 from shared.protocol.operator_messages import SubmitWeb
 from shared.values.web_app import Flow, FlowSample, ModelForm, WebApp
-from tests.support.controller_harness import Desk
+from tests.support.controller_harness import ControllerHarness
 
 HOUR_S = 3600.0
 
@@ -94,12 +94,12 @@ def test_sizes_that_cannot_be(total: float, node: float) -> None:
 SHOP = WebApp("shop", (Flow("browse", mean_s=0.1, work_mcycles=50.0),), 500, 4000.0, 0, 2, metrics_url="http://lb/m")
 
 
-def measured(desk: Desk, rate: float) -> None:
+def measured(desk: ControllerHarness, rate: float) -> None:
     """What the counters say of the last minute."""
     desk.feed(Scraped("shop", desk.now_s, (FlowSample("browse", 60.0, int(60 * rate), int(60 * rate), mean_s=0.05),)))
 
 
-def added(desk: Desk, hours: list[int]) -> Floats:
+def added(desk: ControllerHarness, hours: list[int]) -> Floats:
     view = desk.controller.energy.prices.view(desk.now_s, HOUR_S)
     return view.added[hours]
 
@@ -107,7 +107,7 @@ def added(desk: Desk, hours: list[int]) -> Floats:
 def test_a_node_costs_what_the_demand_of_the_hour_before_makes_it_worth() -> None:
     """Given much demand in the first hour and little afterwards, then a node costs more in the first hour of the next
     day than in the hours between; per_utility times the utility lost."""
-    desk = Desk(prices=PriceSettings(per_utility=10.0), decide_s=HOUR_S / 2).lead()
+    desk = ControllerHarness(prices=PriceSettings(per_utility=10.0), decide_s=HOUR_S / 2).lead()
     desk.ask(SubmitWeb("w", SHOP))
     for half in range(6):
         measured(desk, 60.0 if half < 2 else 10.0)
@@ -123,7 +123,7 @@ def test_a_node_costs_what_the_demand_of_the_hour_before_makes_it_worth() -> Non
 
 def test_what_an_hour_demands_is_remembered_smoothly() -> None:
     """Given 60 requests a second on one day and 10 at the same hour of the next, then 45 are expected there."""
-    desk = Desk(prices=PriceSettings(per_utility=10.0), decide_s=HOUR_S).lead()
+    desk = ControllerHarness(prices=PriceSettings(per_utility=10.0), decide_s=HOUR_S).lead()
     desk.ask(SubmitWeb("w", SHOP))
     measured(desk, 60.0)
     desk.controller.energy.cycle(desk.now_s)
@@ -136,7 +136,7 @@ def test_what_an_hour_demands_is_remembered_smoothly() -> None:
 
 
 def test_nothing_is_added_unless_utility_has_a_price() -> None:
-    desk = Desk().lead()
+    desk = ControllerHarness().lead()
     desk.ask(SubmitWeb("w", SHOP))
     measured(desk, 60.0)
     assert not added(desk, [0, 1, 2]).any()

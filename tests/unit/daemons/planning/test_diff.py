@@ -9,28 +9,28 @@ import pytest
 
 from daemons.planning import order
 from daemons.planning.diff import diff
-from daemons.planning.sight import Ceilings, Copy, InstanceSight, Room, WorkloadSight
+from daemons.planning.sight import Ceilings, Headroom, ObservedInstance, ObservedWorkload, VmCopy
 from shared.values.actions import ActionKind
 from shared.values.jobs import JobPhase
 from shared.values.vms import VmState
 
 
-def copy(node: str, state: VmState = VmState.RUNNING, **fields: object) -> Copy:
-    return replace(Copy(node, state, attempt=1, generation=1, cpu_mhz=1000.0, usable=True), **fields)  # type: ignore[arg-type]
+def copy(node: str, state: VmState = VmState.RUNNING, **fields: object) -> VmCopy:
+    return replace(VmCopy(node, state, attempt=1, generation=1, cpu_mhz=1000.0, usable=True), **fields)  # type: ignore[arg-type]
 
 
-def instance(index: int = 0, want: str = "n1", copies: tuple[Copy, ...] = (), **fields: object) -> InstanceSight:
-    sight = InstanceSight(
+def instance(index: int = 0, want: str = "n1", copies: tuple[VmCopy, ...] = (), **fields: object) -> ObservedInstance:
+    sight = ObservedInstance(
         f"j#{index}", want, 1000.0, 512.0, copies, busy=False, unknown=False, issued=False, ended=False
     )
     return replace(sight, **fields)  # type: ignore[arg-type]
 
 
-def workload(*instances: InstanceSight, phase: JobPhase = JobPhase.RUNNING, attempt: int = 1) -> WorkloadSight:
-    return WorkloadSight("j", phase, attempt, instances)
+def workload(*instances: ObservedInstance, phase: JobPhase = JobPhase.RUNNING, attempt: int = 1) -> ObservedWorkload:
+    return ObservedWorkload("j", phase, attempt, instances)
 
 
-def kinds(sight: WorkloadSight) -> list[tuple[ActionKind, str]]:
+def kinds(sight: ObservedWorkload) -> list[tuple[ActionKind, str]]:
     return [(need.kind, need.node) for need in diff(sight).needs]
 
 
@@ -89,8 +89,8 @@ def test_a_vm_that_is_to_have_less_has_less_before_it_moves() -> None:
     sight = workload(instance(want="n2", copies=(copy("n1", cpu_mhz=1500.0),)))
     (need,) = diff(sight).needs
     assert (need.kind, need.node, need.cpu_mhz, need.set_mhz) == (ActionKind.SET_CPU, "n1", -500.0, 1000.0)
-    rooms = {"n1": Room(0.0, 0.0), "n2": Room(512.0, 1000.0)}
-    plan = order.plan([need], rooms, {"j#0": Room(512.0, 1500.0)}, Ceilings())
+    rooms = {"n1": Headroom(0.0, 0.0), "n2": Headroom(512.0, 1000.0)}
+    plan = order.plan([need], rooms, {"j#0": Headroom(512.0, 1500.0)}, Ceilings())
     assert [(step.kind, step.to_node, step.wave) for step in plan.steps] == [
         (ActionKind.SET_CPU, "", 0),
         (ActionKind.MIGRATE, "n2", 1),

@@ -15,17 +15,17 @@ from shared.values.actions import GuestChange
 from shared.values.jobs import JobPhase
 from shared.values.nodes import NodeSample
 from shared.values.vms import VmState
-from tests.support.controller_harness import Desk, job
+from tests.support.controller_harness import ControllerHarness, job
 from tests.unit.daemons.controller.core.test_controller import submitted
 
 
-def running() -> Desk:
-    desk = submitted(Desk().lead(), job())
+def running() -> ControllerHarness:
+    desk = submitted(ControllerHarness().lead(), job())
     desk.obey()
     return desk
 
 
-def ended(desk: Desk, number: int) -> GuestEvent:
+def ended(desk: ControllerHarness, number: int) -> GuestEvent:
     status = structs.replace(desk.vms["n1"]["j#0"], state=VmState.ENDED)
     return GuestEvent("n1", desk.boots["n1"], desk.next_seq("n1"), desk.now_s, number, GuestChange.ENDED, status)
 

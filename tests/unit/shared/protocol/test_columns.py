@@ -11,7 +11,7 @@ from shared.protocol.codec import decode, encode
 from shared.protocol.columns import IN_COLUMNS, RECORDS_MIN, folded, unfolded
 from shared.protocol.messages import Reply
 from shared.protocol.operator_messages import QUERIES, Query, SubmitJob
-from tests.support.controller_harness import Desk, job
+from tests.support.controller_harness import ControllerHarness, job
 
 
 def records(count: int = RECORDS_MIN) -> list[dict[str, Any]]:
@@ -75,7 +75,7 @@ def test_tables_that_are_none_are_refused(tables: Any) -> None:
 
 
 def test_every_view_says_the_same_in_columns() -> None:
-    desk = Desk([f"n{number:02}" for number in range(20)]).lead()
+    desk = ControllerHarness([f"n{number:02}" for number in range(20)]).lead()
     for number in range(40):
         desk.ask(SubmitJob(f"submit-{number}", job(f"job-{number}")))
     as_columns = set()

@@ -27,7 +27,7 @@ from shared.protocol.operator_messages import (
 from shared.values.agreement import AssuranceTerms, Granularity, VmTemplate
 from shared.values.reservation import ServiceClass, Share, SlotDemand
 from tests.support.environment_cases import agreement
-from tests.support.environment_harness import EnvironmentDesk
+from tests.support.environment_harness import EnvironmentHarness
 
 STATISTICAL = PolicyChoice("statistical")
 GUARANTEED, PREDICTABLE = ServiceClass.GUARANTEED, ServiceClass.PREDICTABLE
@@ -41,19 +41,19 @@ def terms(units: int = 2, theta: float = 0.0, **fields: Any) -> AssuranceTerms:
     return AssuranceTerms((share,), demand, **fields)
 
 
-def desk(nodes: int = 4, **settings: Any) -> EnvironmentDesk:
-    made = EnvironmentDesk(nodes, **({"admission": STATISTICAL} | settings))
+def desk(nodes: int = 4, **settings: Any) -> EnvironmentHarness:
+    made = EnvironmentHarness(nodes, **({"admission": STATISTICAL} | settings))
     made.lead()
     made.hear()
     return made
 
 
-def create(made: EnvironmentDesk, name: str, assurance: AssuranceTerms | None = None, **fields: Any) -> Reply:
+def create(made: EnvironmentHarness, name: str, assurance: AssuranceTerms | None = None, **fields: Any) -> Reply:
     given: dict[str, Any] = {"lower": 0, "model": "flb-nub"} | fields
     return made.create(name, assurance=assurance, **given)
 
 
-def names(made: EnvironmentDesk) -> list[str]:
+def names(made: EnvironmentHarness) -> list[str]:
     return sorted(made.controller.cluster.environments)
 
 

@@ -10,7 +10,7 @@ import pytest
 from daemons.controller.admission.admission import QUESTIONS_OF_ONE_MAX
 from daemons.controller.admission.demand_history import with_demand
 from daemons.controller.admission.promises import AssuranceEntry
-from daemons.controller.environments.allocation import Sharing
+from daemons.controller.environments.allocation import Allocation
 from daemons.values.settings import AssuranceSettings, PolicyChoice
 from shared.base.errors import InvalidValue
 from shared.protocol.operator_messages import (
@@ -209,7 +209,7 @@ def test_one_that_is_new_does_not_make_the_others_unknown() -> None:
 class CountedSharing:
     """Passes on what it is asked, and counts how often units are shared."""
 
-    def __init__(self, sharing: Sharing) -> None:
+    def __init__(self, sharing: Allocation) -> None:
         self.count, self._sharing = 0, sharing
 
     def __getattr__(self, name: str) -> Any:

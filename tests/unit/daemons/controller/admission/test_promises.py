@@ -17,7 +17,7 @@ from shared.policy_api.admission import SurplusUse
 from shared.protocol.operator_messages import Query
 from shared.values.agreement import AssuranceTerms
 from shared.values.reservation import Calendar, ServiceClass, Share, SlotDemand
-from tests.support.coordination_harness import CoordinationDesk
+from tests.support.coordination_harness import CoordinationHarness
 
 HOUR_S, DAY_S = 3_600.0, 86_400.0
 GUARANTEED, PREDICTABLE, BEST = ServiceClass.GUARANTEED, ServiceClass.PREDICTABLE, ServiceClass.BEST_EFFORT
@@ -31,17 +31,17 @@ def terms(*units: int, theta: float = 0.9, **fields: Any) -> AssuranceTerms:
     return AssuranceTerms((share,), (SlotDemand(tuple(chances)),) * 24, **fields)
 
 
-def desk(nodes: int = 6, **settings: Any) -> CoordinationDesk:
-    return CoordinationDesk(nodes, **({"admission": STATISTICAL} | settings)).begin()
+def desk(nodes: int = 6, **settings: Any) -> CoordinationHarness:
+    return CoordinationHarness(nodes, **({"admission": STATISTICAL} | settings)).begin()
 
 
-def shop(made: CoordinationDesk, name: str, assurance: AssuranceTerms | None, **fields: Any) -> None:
+def shop(made: CoordinationHarness, name: str, assurance: AssuranceTerms | None, **fields: Any) -> None:
     made.environment(name, "web", 0, model="flb-nub", assurance=assurance, **fields)
     made.look()
     made.app(f"{name}-site", 0, environment=name)
 
 
-def assurance_of(made: CoordinationDesk, name: str) -> dict[str, Any]:
+def assurance_of(made: CoordinationHarness, name: str) -> dict[str, Any]:
     (row,) = made.ask(Query("q", "assurance", name)).data["environments"]
     return dict(row)
 
@@ -144,8 +144,8 @@ def test_verdicts_and_windows_outlive_a_leader() -> None:
     assert len(found.policed) > 0
 
 
-def successor(made: CoordinationDesk) -> CoordinationDesk:
-    other = CoordinationDesk(len(made.nodes), made.store, admission=STATISTICAL)
+def successor(made: CoordinationHarness) -> CoordinationHarness:
+    other = CoordinationHarness(len(made.nodes), made.store, admission=STATISTICAL)
     other.now_s, other.nodes, other.boots = made.now_s, made.nodes, made.boots
     other.seqs, other.vms, other.muted = made.seqs, made.vms, made.muted
     other.carry(other.controller.start(other.now_s))

@@ -26,20 +26,20 @@ from shared.values.actions import ActionKind, GuestChange, Outcome
 from shared.values.jobs import JobPhase, Stage
 from shared.values.nodes import NodeCondition, NodeSample
 from shared.values.vms import VmState
-from tests.support.controller_harness import Desk, job
+from tests.support.controller_harness import ControllerHarness, job
 
 
-def submitted(desk: Desk, *jobs: object) -> Desk:
+def submitted(desk: ControllerHarness, *jobs: object) -> ControllerHarness:
     for number, each in enumerate(jobs):
         desk.ask(SubmitJob(f"r{number}", each))  # type: ignore[arg-type]
     return desk
 
 
-def phase(desk: Desk, name: str = "j") -> JobPhase:
+def phase(desk: ControllerHarness, name: str = "j") -> JobPhase:
     return desk.controller.cluster.jobs[name].phase
 
 
-def kinds(desk: Desk) -> list[tuple[ActionKind, str]]:
+def kinds(desk: ControllerHarness) -> list[tuple[ActionKind, str]]:
     return [(action.kind, action.node) for action in desk.take_orders()]
 
 
@@ -47,7 +47,7 @@ def kinds(desk: Desk) -> list[tuple[ActionKind, str]]:
 
 
 def test_a_standby_says_nothing_until_its_own_probe_returns() -> None:
-    desk = Desk()
+    desk = ControllerHarness()
     desk.say(SubmitJob("r", job()), "operator.x")
     assert (desk.orders, desk.replies, desk.acknowledged) == ([], [], [])
     desk.lead()
@@ -56,8 +56,8 @@ def test_a_standby_says_nothing_until_its_own_probe_returns() -> None:
 
 
 def test_no_order_goes_to_a_node_before_it_has_echoed_the_term() -> None:
-    desk = Desk().lead()
-    second = Desk(store=desk.store)
+    desk = ControllerHarness().lead()
+    second = ControllerHarness(store=desk.store)
     second.seqs = dict.fromkeys(second.nodes, 100)
     second.carry(second.controller.start(0.0))
     assert second.hellos == [("n1", Hello(2, 0)), ("n2", Hello(2, 0))]
@@ -69,11 +69,11 @@ def test_no_order_goes_to_a_node_before_it_has_echoed_the_term() -> None:
 
 
 def test_a_controller_that_hears_of_a_newer_term_or_cannot_write_ends() -> None:
-    desk = Desk().lead()
+    desk = ControllerHarness().lead()
     desk.store_fails = (True, "")
     desk.report("n1", term=7)
     assert "raised the term" in desk.exits[0]
-    other = Desk().lead()
+    other = ControllerHarness().lead()
     other.store_fails = (True, "")
     submitted(other, job())
     assert other.exits
@@ -97,7 +97,7 @@ def test_who_is_given_the_lead_and_cannot_reach_the_store_gives_it_up() -> None:
 
 
 def test_a_leader_whose_probes_stay_away_ends() -> None:
-    desk = Desk().lead()
+    desk = ControllerHarness().lead()
     lead = desk.controller.leadership
     for _ in range(4):
         assert not desk.exits
@@ -110,7 +110,7 @@ def test_a_leader_whose_probes_stay_away_ends() -> None:
 
 
 def test_a_job_is_started_measured_and_completed() -> None:
-    desk = submitted(Desk().lead(), job())
+    desk = submitted(ControllerHarness().lead(), job())
     (start,) = desk.take_orders()
     assert (start.kind, start.node, start.term, start.boot_id) == (ActionKind.START, "n1", 1, "boot-1")
     desk.result(start)
@@ -129,7 +129,7 @@ def test_a_job_is_started_measured_and_completed() -> None:
 
 
 def test_the_ledger_is_stored_before_an_order_leaves() -> None:
-    desk = Desk().lead()
+    desk = ControllerHarness().lead()
     desk.store_fails = (False, "disk full")
     submitted(desk, job())
     assert desk.orders == []
@@ -137,7 +137,7 @@ def test_the_ledger_is_stored_before_an_order_leaves() -> None:
 
 
 def test_a_gang_is_prepared_paused_then_released_together() -> None:
-    desk = submitted(Desk().lead(), job(instances=3, memory_mib=2000))
+    desk = submitted(ControllerHarness().lead(), job(instances=3, memory_mib=2000))
     starts = desk.take_orders()
     assert [action.paused for action in starts] == [True, True, True]
     for action in starts[:2]:
@@ -148,7 +148,7 @@ def test_a_gang_is_prepared_paused_then_released_together() -> None:
 
 
 def test_a_gang_of_which_one_start_fails_is_taken_back_and_tried_again_later() -> None:
-    desk = submitted(Desk().lead(), job(instances=2, memory_mib=3000))
+    desk = submitted(ControllerHarness().lead(), job(instances=2, memory_mib=3000))
     first, second = desk.take_orders()
     desk.result(first)
     desk.result(second, Outcome.REFUSED)
@@ -157,7 +157,7 @@ def test_a_gang_of_which_one_start_fails_is_taken_back_and_tried_again_later() -
 
 
 def test_a_gang_that_does_not_come_together_in_time_is_taken_back() -> None:
-    desk = submitted(Desk(gang_timeout_s=60.0).lead(), job(instances=2, memory_mib=3000))
+    desk = submitted(ControllerHarness(gang_timeout_s=60.0).lead(), job(instances=2, memory_mib=3000))
     first, _ = desk.take_orders()
     desk.result(first)
     desk.wait(59.0, reporting=["n1", "n2"])
@@ -167,7 +167,7 @@ def test_a_gang_that_does_not_come_together_in_time_is_taken_back() -> None:
 
 
 def test_a_vm_that_vanishes_sets_the_job_back_to_its_checkpoint() -> None:
-    desk = submitted(Desk().lead(), job(checkpoint_mcycles=60_000.0))
+    desk = submitted(ControllerHarness().lead(), job(checkpoint_mcycles=60_000.0))
     desk.obey()
     desk.change("n1", "j#0", cpu_time_s=130.0)
     desk.report("n1")
@@ -182,7 +182,7 @@ def test_a_vm_that_vanishes_sets_the_job_back_to_its_checkpoint() -> None:
 
 
 def test_a_stalled_job_is_reported_once() -> None:
-    desk = submitted(Desk(stall_after_s=100.0).lead(), job())
+    desk = submitted(ControllerHarness(stall_after_s=100.0).lead(), job())
     desk.obey()
     desk.wait(300.0, reporting=["n1", "n2"])
     assert len(desk.happenings("job-stalled")) == 1
@@ -192,7 +192,7 @@ def test_a_stalled_job_is_reported_once() -> None:
 
 
 def test_a_cancelled_job_is_stopped_everywhere() -> None:
-    desk = submitted(Desk().lead(), job())
+    desk = submitted(ControllerHarness().lead(), job())
     desk.obey()
     assert desk.ask(CancelJob("c", "j")).done
     assert kinds(desk) == [(ActionKind.STOP, "n1")]
@@ -202,8 +202,8 @@ def test_a_cancelled_job_is_stopped_everywhere() -> None:
 # --- rule 5: never twice, never lost ---------------------------------------------------------------------------------
 
 
-def silent_desk() -> Desk:
-    desk = submitted(Desk().lead(), job())
+def silent_desk() -> ControllerHarness:
+    desk = submitted(ControllerHarness().lead(), job())
     desk.obey()
     desk.wait(60.0, reporting=["n2"])
     return desk
@@ -237,7 +237,7 @@ def test_a_node_wrongly_taken_for_off_gets_its_old_vm_stopped() -> None:
 
 
 def test_a_power_driver_is_asked_and_only_its_proof_counts() -> None:
-    desk = submitted(Desk(fence_after_s=30.0).lead(), job())
+    desk = submitted(ControllerHarness(fence_after_s=30.0).lead(), job())
     desk.obey()
     desk.wait(60.0, reporting=["n2"])
     assert [(power.node, power.operation) for power in desk.powers] == [("n1", "fence")]
@@ -250,7 +250,7 @@ def test_a_power_driver_is_asked_and_only_its_proof_counts() -> None:
 
 
 def test_a_report_that_does_not_know_of_an_order_under_way_proves_nothing() -> None:
-    desk = submitted(Desk().lead(), job())
+    desk = submitted(ControllerHarness().lead(), job())
     (start,) = desk.take_orders()
     desk.report("n1")
     desk.report("n1", under_way=(UnderWay(start.id, start.kind, start.vm),))
@@ -263,7 +263,7 @@ def test_a_report_that_does_not_know_of_an_order_under_way_proves_nothing() -> N
 
 
 def test_what_is_older_than_the_last_word_changes_nothing() -> None:
-    desk = submitted(Desk().lead(), job())
+    desk = submitted(ControllerHarness().lead(), job())
     (start,) = desk.take_orders()
     empty_seq = desk.next_seq("n1")
     desk.result(start)
@@ -285,7 +285,7 @@ def test_an_end_that_was_reported_by_an_earlier_attempt_counts_for_a_single_vm()
 
 
 def test_one_unknown_instance_pauses_the_rest_of_its_gang_until_it_is_known() -> None:
-    desk = submitted(Desk().lead(), job(instances=2, memory_mib=3000))
+    desk = submitted(ControllerHarness().lead(), job(instances=2, memory_mib=3000))
     desk.obey()
     desk.wait(30.0, reporting=["n1"])
     (pause,) = desk.take_orders()
@@ -296,7 +296,7 @@ def test_one_unknown_instance_pauses_the_rest_of_its_gang_until_it_is_known() ->
 
 
 def test_a_vm_of_no_known_job_is_counted_and_never_touched() -> None:
-    desk = submitted(Desk().lead(), job())
+    desk = submitted(ControllerHarness().lead(), job())
     desk.obey()
     stray = structs.replace(desk.vms["n1"]["j#0"], vm="other#0", memory_mib=2500)
     desk.vms["n1"]["other#0"] = stray
@@ -308,7 +308,7 @@ def test_a_vm_of_no_known_job_is_counted_and_never_touched() -> None:
 
 def test_reports_that_waited_do_not_make_a_clock_wrong() -> None:
     """A report says when it came; that it is heard late is the controller's doing."""
-    desk = Desk(nodes=["n1"]).lead()
+    desk = ControllerHarness(nodes=["n1"]).lead()
     for _ in range(20):
         said = (desk.next_seq("n1"), desk.now_s - 30.0, desk.controller.agenda.term)
         report = Report("n1", desk.boots["n1"], *said, NodeSample(), ())
@@ -317,7 +317,7 @@ def test_reports_that_waited_do_not_make_a_clock_wrong() -> None:
 
 
 def test_a_node_whose_clock_is_off_is_not_acted_on() -> None:
-    desk = Desk(nodes=["n1"]).lead()
+    desk = ControllerHarness(nodes=["n1"]).lead()
     for _ in range(9):
         desk.report("n1", clock_s=desk.now_s + 5.0)
     submitted(desk, job())
@@ -330,13 +330,13 @@ def test_a_node_whose_clock_is_off_is_not_acted_on() -> None:
     assert kinds(desk) == [(ActionKind.START, "n1")]
 
 
-def successor(image: bool) -> Desk:
+def successor(image: bool) -> ControllerHarness:
     """A new leader over a job that is suspended in the store, after n2 has spoken and n1 has not."""
-    desk = submitted(Desk().lead(), job())
+    desk = submitted(ControllerHarness().lead(), job())
     desk.obey()
     desk.ask(HoldJob("h", "j", True))
     desk.obey()
-    second = Desk(store=desk.store)
+    second = ControllerHarness(store=desk.store)
     second.seqs, second.vms = desk.seqs, desk.vms
     if not image:
         del second.vms["n1"]["j#0"]
@@ -369,7 +369,7 @@ def test_an_image_that_no_node_has_is_lost_once_all_have_spoken(proof: str) -> N
 
 
 def test_a_change_to_a_job_that_has_changed_since_the_snapshot_is_dropped_as_stale() -> None:
-    desk = Desk().lead()
+    desk = ControllerHarness().lead()
     desk.compute = False
     submitted(desk, job())
     desk.ask(CancelJob("c", "j"))
@@ -379,8 +379,8 @@ def test_a_change_to_a_job_that_has_changed_since_the_snapshot_is_dropped_as_sta
     assert desk.happenings("change-stale")
 
 
-def drained(automation: Automation) -> Desk:
-    desk = submitted(Desk(automation=automation).lead(), job())
+def drained(automation: Automation) -> ControllerHarness:
+    desk = submitted(ControllerHarness(automation=automation).lead(), job())
     assert desk.obey()  # starts are not held back
     desk.ask(DrainNode("d", "n1", True))
     return desk
@@ -404,12 +404,12 @@ def test_confirm_waits_for_the_operator() -> None:
 
 
 def test_hold_starts_holds_starts_too() -> None:
-    desk = submitted(Desk(automation=Automation.CONFIRM, hold_starts=True).lead(), job())
+    desk = submitted(ControllerHarness(automation=Automation.CONFIRM, hold_starts=True).lead(), job())
     assert desk.orders == []
 
 
 def test_pausing_stops_deciding_and_resuming_catches_up() -> None:
-    desk = Desk().lead()
+    desk = ControllerHarness().lead()
     desk.ask(SetDeciding("p", False))
     submitted(desk, job())
     assert desk.orders == []
@@ -419,7 +419,7 @@ def test_pausing_stops_deciding_and_resuming_catches_up() -> None:
 
 def test_an_image_that_cannot_be_resumed_in_time_goes_back_to_being_an_image() -> None:
     jobs = (job("late", memory_mib=4000, goal_s=9e5), job("soon", memory_mib=4000, goal_s=8e5))
-    desk = Desk(nodes=["n1"], placement=PolicyChoice("edf"), gang_timeout_s=30.0).lead()
+    desk = ControllerHarness(nodes=["n1"], placement=PolicyChoice("edf"), gang_timeout_s=30.0).lead()
     submitted(desk, *jobs)
     done = desk.obey()
     assert [(action.kind, action.vm) for action in done] == [
@@ -442,7 +442,7 @@ def test_an_image_that_cannot_be_resumed_in_time_goes_back_to_being_an_image() -
 
 
 def test_a_submission_delivered_twice_is_one_and_a_name_taken_is_refused() -> None:
-    desk = submitted(Desk().lead(), job())
+    desk = submitted(ControllerHarness().lead(), job())
     assert desk.ask(SubmitJob("r0", job())).done
     assert desk.ask(SubmitJob("other", job())).code == "duplicate-name"
     assert len(desk.take_orders()) == 1
@@ -458,14 +458,14 @@ def test_a_submission_delivered_twice_is_one_and_a_name_taken_is_refused() -> No
     ],
 )
 def test_a_job_that_fits_no_node_is_refused_with_the_numbers(misfit: object) -> None:
-    desk = submitted(Desk().lead(), misfit)
+    desk = submitted(ControllerHarness().lead(), misfit)
     assert desk.replies[-1].code == "fits-no-node"
     assert "nodes" in desk.replies[-1].detail
     assert desk.controller.cluster.jobs == {}
 
 
 def test_nobody_speaks_for_another() -> None:
-    desk = Desk().lead()
+    desk = ControllerHarness().lead()
     number = desk.say(SubmitJob("r", job()), "agent.n1")
     assert desk.dead == [(number, "agent.n1 may not ask for submit-job")]
     before = desk.controller.cluster.nodes["n1"].report_seq
@@ -476,7 +476,7 @@ def test_nobody_speaks_for_another() -> None:
 
 
 def test_a_node_is_removed_only_when_nothing_is_or_may_be_on_it() -> None:
-    desk = submitted(Desk().lead(), job())
+    desk = submitted(ControllerHarness().lead(), job())
     desk.obey()
     assert desk.ask(RemoveNode("x", "n1")).code == "node-not-empty"
     assert desk.ask(RemoveNode("x", "n2")).done
@@ -485,7 +485,7 @@ def test_a_node_is_removed_only_when_nothing_is_or_may_be_on_it() -> None:
 
 
 def test_how_a_guest_crashed_is_told() -> None:
-    desk = submitted(Desk().lead(), job())
+    desk = submitted(ControllerHarness().lead(), job())
     desk.obey()
     desk.guest("n1", "j#0", GuestChange.VANISHED, detail="exit status 3; it said: no more paper")
     (event,) = desk.happenings("guest-crashed")

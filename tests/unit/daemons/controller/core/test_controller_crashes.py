@@ -5,13 +5,13 @@ from __future__ import annotations
 from shared.protocol.operator_messages import SubmitJob
 from shared.values.actions import ActionKind, GuestChange
 from shared.values.vms import VmState, VmStatus
-from tests.support.controller_harness import Desk, job
+from tests.support.controller_harness import ControllerHarness, job
 
 RETRY_S = 15.0
 NODES = ("n1", "n2")
 
 
-class Crashing(Desk):
+class Crashing(ControllerHarness):
     """A cluster with one job, whose guest crashes when it is told to."""
 
     def __init__(self) -> None:

@@ -8,12 +8,12 @@ from msgspec import structs
 from shared.protocol.operator_messages import DrainNode
 from shared.values.actions import ActionKind, Outcome
 from shared.values.vms import VmState
-from tests.support.controller_harness import Desk, job
+from tests.support.controller_harness import ControllerHarness, job
 from tests.unit.daemons.controller.core.test_controller import kinds, submitted
 
 
 def test_work_is_kept_across_a_move_and_a_restart_of_the_controller() -> None:
-    desk = submitted(Desk().lead(), job())
+    desk = submitted(ControllerHarness().lead(), job())
     desk.obey()
     desk.change("n1", "j#0", cpu_time_s=100.0)
     desk.ask(DrainNode("d", "n1", True))
@@ -26,7 +26,7 @@ def test_work_is_kept_across_a_move_and_a_restart_of_the_controller() -> None:
     assert desk.controller.cluster.jobs["j"].done_mcycles == 150_000.0
     desk.wait(900.0, reporting=["n1", "n2"])  # the next cycle stores what was measured
 
-    second = Desk(store=desk.store)
+    second = ControllerHarness(store=desk.store)
     second.now_s, second.seqs, second.vms = desk.now_s, desk.seqs, desk.vms
     second.carry(second.controller.start(second.now_s))
     second.change("n2", "j#0", cpu_time_s=50.0)
@@ -37,7 +37,7 @@ def test_work_is_kept_across_a_move_and_a_restart_of_the_controller() -> None:
 @pytest.mark.parametrize("state", [VmState.INCOMING, VmState.RUNNING])
 def test_work_is_counted_once_while_both_ends_of_a_migration_report(state: VmState) -> None:
     """The target lists the VM before the source has said that it has gone, again and again."""
-    desk = submitted(Desk().lead(), job())
+    desk = submitted(ControllerHarness().lead(), job())
     desk.obey()
     desk.change("n1", "j#0", cpu_time_s=100.0)
     desk.report("n1")
@@ -59,7 +59,7 @@ def test_work_is_counted_once_while_both_ends_of_a_migration_report(state: VmSta
 
 
 def test_after_a_migration_the_targets_older_report_is_not_believed() -> None:
-    desk = submitted(Desk().lead(), job())
+    desk = submitted(ControllerHarness().lead(), job())
     desk.obey()
     desk.ask(DrainNode("d", "n1", True))
     (move,) = desk.take_orders()
@@ -76,7 +76,7 @@ def test_after_a_migration_the_targets_older_report_is_not_believed() -> None:
 
 def test_after_a_failed_migration_a_drain_takes_another_way() -> None:
     """Once both have failed the first one is tried again."""
-    desk = submitted(Desk(["n1", "n2", "n3"]).lead(), job())
+    desk = submitted(ControllerHarness(["n1", "n2", "n3"]).lead(), job())
     desk.obey()
     desk.ask(DrainNode("d", "n1", True))
     targets = []
@@ -91,7 +91,7 @@ def test_after_a_failed_migration_a_drain_takes_another_way() -> None:
 
 
 def test_a_failed_migration_leaves_the_job_where_it_is() -> None:
-    desk = submitted(Desk().lead(), job())
+    desk = submitted(ControllerHarness().lead(), job())
     desk.obey()
     desk.ask(DrainNode("d", "n1", True))
     (move,) = desk.take_orders()

@@ -17,15 +17,15 @@ from shared.protocol.account_messages import RejectPlan
 from shared.protocol.messages import Reply
 from shared.protocol.operator_messages import ApprovePlan, DrainNode, Query, SubmitJob
 from shared.values.actions import ActionKind, Outcome
-from tests.support.controller_harness import Desk, job
+from tests.support.controller_harness import ControllerHarness, job
 
 CYCLE_S = 60.0
 NODES = ("n1", "n2")
 
 
-def held(**settings: Any) -> Desk:
+def held(**settings: Any) -> ControllerHarness:
     """A desk with a move that waits: its node is to be emptied."""
-    desk = Desk(NODES, automation=Automation.CONFIRM, decide_s=CYCLE_S, **settings)
+    desk = ControllerHarness(NODES, automation=Automation.CONFIRM, decide_s=CYCLE_S, **settings)
     desk.lead()
     desk.ask(SubmitJob("s", job()))
     desk.obey()
@@ -34,20 +34,20 @@ def held(**settings: Any) -> Desk:
     return desk
 
 
-def number(desk: Desk) -> int:
+def number(desk: ControllerHarness) -> int:
     """Of the decision that waits."""
     pending = desk.controller.deciding.pending
     assert pending is not None
     return pending.number
 
 
-def approve(desk: Desk, account: str, request: str, why: str = "") -> Reply:
+def approve(desk: ControllerHarness, account: str, request: str, why: str = "") -> Reply:
     """An operator's word, with a reason."""
     desk.say(on_behalf(account, ApprovePlan(request, number(desk)), why), account)
     return desk.replies[-1]
 
 
-def plan(desk: Desk, subject: str = "") -> dict[str, Any]:
+def plan(desk: ControllerHarness, subject: str = "") -> dict[str, Any]:
     """The view."""
     data = desk.ask(Query("q", "plan", subject)).data
     assert isinstance(data, dict)
@@ -78,7 +78,7 @@ def test_a_plan_and_its_approvals_outlive_the_controller() -> None:
     desk = held(approvals=2)
     assert approve(desk, "operator.jane", "a1").done
     waiting = number(desk)
-    later = Desk(NODES, desk.store, automation=Automation.CONFIRM, decide_s=CYCLE_S, approvals=2)
+    later = ControllerHarness(NODES, desk.store, automation=Automation.CONFIRM, decide_s=CYCLE_S, approvals=2)
     later.vms, later.seqs = desk.vms, desk.seqs
     later.lead()
     assert number(later) == waiting
@@ -107,7 +107,7 @@ def test_waiting_is_one_alarm_whichever_decision_waits() -> None:
 def test_who_has_approved_it_carries_it_out_when_fewer_are_asked_for_since() -> None:
     desk = held(approvals=2)
     assert approve(desk, "operator.jane", "a1").done
-    later = Desk(NODES, desk.store, automation=Automation.CONFIRM, decide_s=CYCLE_S)
+    later = ControllerHarness(NODES, desk.store, automation=Automation.CONFIRM, decide_s=CYCLE_S)
     later.vms, later.seqs = desk.vms, desk.seqs
     later.lead()
     waiting = number(later)
@@ -130,7 +130,7 @@ def test_orders_that_nobody_answers_are_forgotten() -> None:
 def test_what_is_settled_does_not_wait_after_a_restart() -> None:
     desk = held()
     assert approve(desk, "operator.jane", "a1").done
-    later = Desk(NODES, desk.store, automation=Automation.CONFIRM, decide_s=CYCLE_S)
+    later = ControllerHarness(NODES, desk.store, automation=Automation.CONFIRM, decide_s=CYCLE_S)
     later.vms, later.seqs = desk.vms, desk.seqs
     assert later.lead().controller.deciding.pending is None
 
@@ -176,7 +176,7 @@ def test_what_is_rejected_is_proposed_again_when_something_of_substance_has_chan
 def test_a_rejection_outlives_the_controller() -> None:
     desk = held()
     assert desk.ask(RejectPlan("r", number(desk))).done
-    later = Desk(NODES, desk.store, automation=Automation.CONFIRM, decide_s=CYCLE_S)
+    later = ControllerHarness(NODES, desk.store, automation=Automation.CONFIRM, decide_s=CYCLE_S)
     later.vms, later.seqs = desk.vms, desk.seqs
     later.lead()
     later.wait(CYCLE_S, reporting=NODES)
@@ -207,7 +207,7 @@ def test_the_steps_of_a_plan_are_followed() -> None:
 
 
 def test_plans_of_decisions_that_nobody_can_ask_for_are_forgotten() -> None:
-    desk = held(limits=Desk().controller.settings.limits)
+    desk = held(limits=ControllerHarness().controller.settings.limits)
     waiting = desk.controller.deciding.pending
     assert waiting is not None
     progress = Progress(desk.controller.cluster)
@@ -218,7 +218,7 @@ def test_plans_of_decisions_that_nobody_can_ask_for_are_forgotten() -> None:
 
 
 def test_a_step_is_dropped_when_its_workload_is_changed_otherwise() -> None:
-    desk = held(limits=Desk().controller.settings.limits)
+    desk = held(limits=ControllerHarness().controller.settings.limits)
     waiting = desk.controller.deciding.pending
     assert waiting is not None
     progress = Progress(desk.controller.cluster)

@@ -10,7 +10,7 @@ from daemons.models.utility import utility_at
 from daemons.values.settings import PolicyChoice
 from shared.protocol.operator_messages import SetDeciding, SubmitJob
 from shared.values.jobs import Allotment, Job, JobPhase, Stage
-from tests.support.controller_harness import Desk, job
+from tests.support.controller_harness import ControllerHarness, job
 from tests.unit.daemons.controller.views.test_cluster import lively, view
 
 
@@ -68,7 +68,7 @@ def test_utility_is_as_predicted_else_that_of_the_end_and_of_a_complete_job_as_i
 
 
 def test_what_the_last_cycle_predicted_is_told_of_a_job() -> None:
-    desk = Desk(placement=PolicyChoice("apc")).lead()
+    desk = ControllerHarness(placement=PolicyChoice("apc")).lead()
     for name, goal_s in (("soon", 3_000.0), ("later", 9_000.0)):
         desk.ask(SubmitJob(f"r-{name}", job(name, goal_s=goal_s)))
     assert [row["utility"] for row in view(desk, "jobs")["jobs"]] == [None, None]

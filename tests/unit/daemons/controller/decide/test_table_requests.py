@@ -7,8 +7,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from daemons.controller.decide.table_requests import AGAIN_S, KEPT, LIMIT_S, Preparing
-from daemons.controller.state.unit_of_work import Agenda
+from daemons.controller.decide.table_requests import AGAIN_S, KEPT, LIMIT_S, TableRequests
+from daemons.controller.state.unit_of_work import UnitOfWork
 from daemons.decision.pipeline import Prepared, PrepareRequest, Spec
 from daemons.models.deadline.breaches import BreachSpec
 from daemons.models.deadline.problem import DeadlineProblem
@@ -24,9 +24,9 @@ class Rig:
     """Keeps what was asked for."""
 
     def __init__(self) -> None:
-        self.agenda = Agenda()
+        self.agenda = UnitOfWork()
         self.asked: list[tuple[tuple[Spec, ...], float]] = []
-        self.preparing = Preparing(self.agenda, self._compute)
+        self.preparing = TableRequests(self.agenda, self._compute)
 
     def _compute(self, request: object, limit_s: float) -> int:
         assert isinstance(request, PrepareRequest)

@@ -6,11 +6,11 @@ from dataclasses import replace
 
 import pytest
 
-from daemons.controller.energy.metering import DAYS_KEPT, Energy
+from daemons.controller.energy.metering import DAYS_KEPT, EnergyMeter
 from daemons.controller.measure.reports import Measure
 from daemons.controller.state.cluster import Cluster
 from daemons.controller.state.entries import NodeEntry
-from daemons.controller.state.unit_of_work import Agenda
+from daemons.controller.state.unit_of_work import UnitOfWork
 from daemons.controller.windows.window import WindowEntry
 from daemons.models.prices import DAY_S
 from daemons.values.calendar import weekly
@@ -32,9 +32,9 @@ class Rig:
         prices = prices or PriceSettings(per_kwh=0.5, currency="CHF")
         self.settings = ControllerSettings(decide_s=HOUR_S, power=PowerSettings(draws=DRAWS), prices=prices)
         self.cluster = Cluster(0.0)
-        self.agenda = Agenda()
+        self.agenda = UnitOfWork()
         self.measure = Measure(self.cluster, self.agenda, self.settings)
-        self.energy = Energy(self.cluster, self.agenda, self.settings)
+        self.energy = EnergyMeter(self.cluster, self.agenda, self.settings)
         self.book = self.energy.prices
         self.n1, self.n2 = self.add("n1"), self.add("n2", "big")
         self.seq = 0
@@ -176,7 +176,7 @@ def test_jobs_that_missed_a_deadline_count_once(rig: Rig) -> None:
         periods = weekly("UTC", "22:00", "02:00", "06:00", range(7))
         windows[name] = WindowEntry(WindowSettings(name, name, periods, penalty=penalty), HOUR_S)
     windows["night"].record = replace(windows["night"].record, missed=9, missed_s=NOW_S - DAY_S)
-    energy = Energy(rig.cluster, rig.agenda, rig.settings, windows)
+    energy = EnergyMeter(rig.cluster, rig.agenda, rig.settings, windows)
     energy.begin((), NOW_S)
     assert energy.cycle(NOW_S + HOUR_S).misses == 0
     for missed, entry in zip((3, 1), windows.values(), strict=True):

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from daemons.controller.energy.prices import AHEAD_S, LOST_S, PriceBook
-from daemons.controller.state.unit_of_work import Agenda
+from daemons.controller.state.unit_of_work import UnitOfWork
 from daemons.models.prices import DAY_S
 from daemons.values.settings import ControllerSettings, PriceSettings
 from shared.ports.effects import PricesRead, Publish, ReadPrices, StartTimer
@@ -22,7 +22,7 @@ ZONE = "Europe/Brussels"
 
 
 def book_of(**settings: object) -> PriceBook:
-    return PriceBook(Agenda(), ControllerSettings(decide_s=CYCLE_S, prices=PriceSettings(**settings)))  # type: ignore[arg-type]
+    return PriceBook(UnitOfWork(), ControllerSettings(decide_s=CYCLE_S, prices=PriceSettings(**settings)))  # type: ignore[arg-type]
 
 
 def told(book: PriceBook) -> list[str]:

@@ -12,7 +12,7 @@ from daemons.cli.main import main
 from daemons.values.records.cluster import CostRecord
 from daemons.values.settings import PriceSettings
 from shared.ports.effects import Effect, PricesRead, ReadPrices, TimerFired
-from tests.support.controller_harness import Desk
+from tests.support.controller_harness import ControllerHarness
 from tests.support.operator_harness import URL, Rig
 from tests.unit.daemons.controller.views.test_cluster import documented, view
 
@@ -21,7 +21,7 @@ NOW_S = 20_000 * DAY_S
 CYCLE = CostRecord(NOW_S, 900.0, "EUR", 2.0, 0.5, 4.0, 1.0, 1800.0, 3600.0, 1, 2, 3.0)
 
 
-class ReadingDesk(Desk):
+class ReadingDesk(ControllerHarness):
     """Counts how often prices are to be read."""
 
     def __init__(self, **settings: Any) -> None:
@@ -34,9 +34,9 @@ class ReadingDesk(Desk):
 
 
 @pytest.fixture
-def desk() -> Desk:
+def desk() -> ControllerHarness:
     """Three days with costs, of which the last has two cycles and the first another currency."""
-    made = Desk().lead()
+    made = ControllerHarness().lead()
     records = (
         replace(CYCLE, at_s=NOW_S - 2 * DAY_S, currency="CHF"),
         replace(CYCLE, at_s=NOW_S - DAY_S, static_cost=0.0),
@@ -47,7 +47,7 @@ def desk() -> Desk:
     return made
 
 
-def test_days_have_the_documented_keys(desk: Desk) -> None:
+def test_days_have_the_documented_keys(desk: ControllerHarness) -> None:
     data = view(desk, "costs")
     assert set(data["days"][0]) == documented("costs")
     assert set(data["sums"][0]) == documented("costs") - {"day"}
@@ -55,7 +55,7 @@ def test_days_have_the_documented_keys(desk: Desk) -> None:
     assert set(data["now"]) == page
 
 
-def test_days_are_told_newest_first_with_their_sums(desk: Desk) -> None:
+def test_days_are_told_newest_first_with_their_sums(desk: ControllerHarness) -> None:
     data = view(desk, "costs")
     assert (data["total"], [row["day"] for row in data["days"]]) == (3, ["2024-10-04", "2024-10-03", "2024-10-02"])
     last, before, _ = data["days"]
@@ -70,13 +70,13 @@ def test_days_are_told_newest_first_with_their_sums(desk: Desk) -> None:
     assert euros["node_starts"] == 3
 
 
-def test_no_more_days_are_told_than_asked_for(desk: Desk) -> None:
+def test_no_more_days_are_told_than_asked_for(desk: ControllerHarness) -> None:
     data = view(desk, "costs", limit=1)
     assert (data["total"], len(data["days"]), len(data["sums"])) == (3, 1, 1)
 
 
 def test_nothing_is_told_of_days_that_were_not_measured() -> None:
-    data = view(Desk().lead(), "costs")
+    data = view(ControllerHarness().lead(), "costs")
     assert (data["days"], data["sums"], data["now"]["trouble"]) == ([], [], None)
 
 

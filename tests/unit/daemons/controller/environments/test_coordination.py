@@ -15,11 +15,11 @@ from shared.protocol.operator_messages import DrainNode, RepairNode
 from shared.values.agreement import EnvironmentState, Granularity, VmTemplate
 from shared.values.nodes import Handover
 from tests.extent import first
-from tests.support.coordination_harness import KILL, LEASE_S, CoordinationDesk
+from tests.support.coordination_harness import KILL, LEASE_S, CoordinationHarness
 
 
 def test_fixed_bounds_follow_the_papers_order() -> None:
-    desk = CoordinationDesk(10).begin()
+    desk = CoordinationHarness(10).begin()
     desk.pair(6, 4)
     assert desk.sizes() == {"hpc": 10, "shop": 0}
     desk.app("site", 3)
@@ -35,7 +35,7 @@ def test_fixed_bounds_follow_the_papers_order() -> None:
 
 
 def test_web_growth_suspends_the_smallest_job_first_and_then_the_one_that_started_last() -> None:
-    desk = CoordinationDesk(10).begin()
+    desk = CoordinationHarness(10).begin()
     hpc, _ = desk.pair(6, 4)
     for name, size in (("large", 4), ("early", 2), ("late", 2), ("small", 1)):
         desk.submit(name, size)
@@ -52,7 +52,7 @@ def test_web_growth_suspends_the_smallest_job_first_and_then_the_one_that_starte
 
 
 def test_killed_jobs_go_back_to_their_place_and_their_work_is_counted_as_lost() -> None:
-    desk = CoordinationDesk(4).begin()
+    desk = CoordinationHarness(4).begin()
     hpc, _ = desk.pair(3, 1, batch=KILL)
     desk.submit("wide", 2)
     desk.submit("first", 2)
@@ -73,7 +73,7 @@ def test_killed_jobs_go_back_to_their_place_and_their_work_is_counted_as_lost() 
 
 
 def test_a_batch_environment_asks_and_gives_back_by_its_managers_ratios() -> None:
-    desk = CoordinationDesk(20).begin()
+    desk = CoordinationHarness(20).begin()
     hpc, _ = desk.pair(3, 2, model="flb-nub")
     assert desk.sizes() == {"hpc": 5, "shop": 0}
     desk.submit("runs", 5)
@@ -100,7 +100,7 @@ def test_a_batch_environment_asks_and_gives_back_by_its_managers_ratios() -> Non
 
 
 def test_the_managers_request_for_its_biggest_job() -> None:
-    desk = CoordinationDesk(12).begin()
+    desk = CoordinationHarness(12).begin()
     desk.environment("hpc", "batch", 5, model="flb-nub")
     desk.look()
     desk.submit("runs", 3)
@@ -111,7 +111,7 @@ def test_the_managers_request_for_its_biggest_job() -> None:
 
 
 def test_a_web_environment_that_gets_nothing_waits_and_is_served_when_units_are_free() -> None:
-    desk = CoordinationDesk(6).begin()
+    desk = CoordinationHarness(6).begin()
     _, shop = desk.pair(3, 1, model="flb-nub")
     desk.app("site", 4)
     assert desk.sizes() == {"hpc": 4, "shop": 2}
@@ -129,7 +129,7 @@ def test_a_web_environment_that_gets_nothing_waits_and_is_served_when_units_are_
 
 
 def test_lent_units_come_back_at_once_when_idle_and_within_a_lease_unit_when_not() -> None:
-    desk = CoordinationDesk(10).begin()
+    desk = CoordinationHarness(10).begin()
     desk.environment("lender", "batch", 2, model="flb-nub", upper=8)
     desk.environment("taker", "batch", 0, model="flb-nub")
     desk.look()
@@ -151,7 +151,7 @@ def test_lent_units_come_back_at_once_when_idle_and_within_a_lease_unit_when_not
 
 
 def test_lower_bounds_are_never_lent() -> None:
-    desk = CoordinationDesk(10).begin()
+    desk = CoordinationHarness(10).begin()
     desk.environment("quiet", "web", 4)
     desk.environment("taker", "batch", 2, model="flb-nub")
     desk.look()
@@ -163,7 +163,7 @@ def test_lower_bounds_are_never_lent() -> None:
 
 
 def test_another_node_takes_the_place_of_one_that_is_lost_and_the_lost_one_is_surplus_when_it_returns() -> None:
-    desk = CoordinationDesk(6, silent_after_s=15.0).begin()
+    desk = CoordinationHarness(6, silent_after_s=15.0).begin()
     desk.pair(3, 1)
     desk.app("site", 1)
     lost = desk.given("hpc")[0]
@@ -180,7 +180,7 @@ def test_another_node_takes_the_place_of_one_that_is_lost_and_the_lost_one_is_su
 
 
 def test_when_nodes_are_lost_and_there_are_no_others_the_web_environment_is_served_first() -> None:
-    desk = CoordinationDesk(4, silent_after_s=15.0).begin()
+    desk = CoordinationHarness(4, silent_after_s=15.0).begin()
     desk.pair(2, 2)
     desk.app("site", 2)
     desk.mute(desk.given("shop")[0])
@@ -193,7 +193,7 @@ def test_when_nodes_are_lost_and_there_are_no_others_the_web_environment_is_serv
 
 
 def test_an_operator_who_keeps_a_node_out_has_another_one_take_its_place() -> None:
-    desk = CoordinationDesk(3).begin()
+    desk = CoordinationHarness(3).begin()
     desk.environment("hpc", "batch", 2, model="dedicated")
     desk.look()
     kept_out = desk.given("hpc")[0]
@@ -203,7 +203,7 @@ def test_an_operator_who_keeps_a_node_out_has_another_one_take_its_place() -> No
 
 
 def test_an_agreement_that_spoils_every_node_is_given_some_and_not_all() -> None:
-    desk = CoordinationDesk(8).begin()
+    desk = CoordinationHarness(8).begin()
     desk.environment("bad", "batch", 2, model="dedicated")
     desk.environment("good", "batch", 1, model="dedicated")
     spoilt: set[str] = set()
@@ -225,7 +225,7 @@ def test_an_agreement_that_spoils_every_node_is_given_some_and_not_all() -> None
 
 
 def test_nodes_of_another_system_are_not_given() -> None:
-    desk = CoordinationDesk(4)
+    desk = CoordinationHarness(4)
     for name in ("n001", "n003"):
         desk.nodes[name] = replace(desk.nodes[name], os_type="debian", os_version="12")
     desk.begin()
@@ -239,7 +239,7 @@ def test_nodes_of_another_system_are_not_given() -> None:
 
 
 def test_on_demand_units_come_with_the_jobs_and_go_at_the_end_of_a_lease_unit() -> None:
-    desk = CoordinationDesk(8).begin()
+    desk = CoordinationHarness(8).begin()
     desk.environment("hpc", "batch", 0, model="on-demand")
     desk.look()
     assert desk.held() == {"hpc": 0}
@@ -255,7 +255,7 @@ def test_on_demand_units_come_with_the_jobs_and_go_at_the_end_of_a_lease_unit() 
 
 
 def test_while_the_controller_only_observes_nothing_is_shared_and_a_missed_timer_fires_once() -> None:
-    desk = CoordinationDesk(10).begin()
+    desk = CoordinationHarness(10).begin()
     desk.pair(6, 4)
     desk.app("site", 3)
     desk.demand("site", 1)
@@ -274,7 +274,7 @@ def test_while_the_controller_only_observes_nothing_is_shared_and_a_missed_timer
 
 
 def test_a_successor_keeps_sizes_and_the_phase_of_the_timers() -> None:
-    desk = CoordinationDesk(10).begin()
+    desk = CoordinationHarness(10).begin()
     desk.pair(6, 4)
     desk.app("site", 3)
     desk.submit("one", 2)
@@ -290,7 +290,7 @@ def test_a_successor_keeps_sizes_and_the_phase_of_the_timers() -> None:
 
 
 def test_a_partner_that_is_deactivated_leaves_the_other_alone_with_its_own_bound() -> None:
-    desk = CoordinationDesk(10).begin()
+    desk = CoordinationHarness(10).begin()
     hpc, shop = desk.pair(6, 4)
     desk.app("site", 3)
     shop.wanted = EnvironmentState.DEACTIVATED
@@ -302,7 +302,7 @@ def test_a_partner_that_is_deactivated_leaves_the_other_alone_with_its_own_bound
 
 
 def test_a_policy_that_raises_leaves_its_environments_what_they_have() -> None:
-    desk = CoordinationDesk(4).begin()
+    desk = CoordinationHarness(4).begin()
     desk.environment("hpc", "batch", 2)
     desk.look()
 
@@ -316,7 +316,7 @@ def test_a_policy_that_raises_leaves_its_environments_what_they_have() -> None:
     assert len(desk.happenings("coordination-failed")) == 2
 
 
-SCRIPT: tuple[Callable[[CoordinationDesk], None], ...] = (
+SCRIPT: tuple[Callable[[CoordinationHarness], None], ...] = (
     lambda desk: desk.submit("wide", 5),
     lambda desk: desk.submit("slim", 2),
     lambda desk: desk.demand("site", 4),
@@ -330,7 +330,7 @@ SCRIPT: tuple[Callable[[CoordinationDesk], None], ...] = (
 @pytest.mark.parametrize("stored", [True, False])
 def test_sizes_come_out_the_same_wherever_the_controller_crashes(crash: int, stored: bool) -> None:
     """stored: what the step did was in the store; else it is asked for again."""
-    desk = CoordinationDesk(10).begin()
+    desk = CoordinationHarness(10).begin()
     desk.pair(6, 4)
     desk.app("site", 1)
     for number, step in enumerate(SCRIPT):
@@ -347,7 +347,7 @@ def test_sizes_come_out_the_same_wherever_the_controller_crashes(crash: int, sto
 
 
 def test_units_that_are_vms_are_a_quota_and_take_no_nodes() -> None:
-    desk = CoordinationDesk(6).begin()
+    desk = CoordinationHarness(6).begin()
     template = VmTemplate("small", 2, 2_000, 2_000.0)  # two of them on a node
     vms: dict[str, Any] = {"granularity": Granularity.VM, "template": template}
     desk.environment("hpc", "batch", 4, "shop", **vms)
@@ -368,7 +368,7 @@ def test_units_that_are_vms_are_a_quota_and_take_no_nodes() -> None:
 
 
 def test_more_vms_than_have_room_are_not_granted() -> None:
-    desk = CoordinationDesk(3).begin()
+    desk = CoordinationHarness(3).begin()
     template = VmTemplate("small", 2, 2_000, 2_000.0)
     desk.environment("hpc", "batch", 1, model="flb-nub", granularity=Granularity.VM, template=template)
     desk.environment("nodes", "batch", 1)
@@ -381,7 +381,7 @@ def test_more_vms_than_have_room_are_not_granted() -> None:
 
 
 def test_an_environment_that_is_activated_anew_within_an_instant_begins_anew() -> None:
-    desk = CoordinationDesk(4).begin()
+    desk = CoordinationHarness(4).begin()
     hpc = desk.environment("hpc", "batch", 2)
     desk.look()
     desk.pass_time(50.0)

@@ -19,13 +19,13 @@ from shared.values.agreement import BatchTerms
 from shared.values.jobs import JobPhase
 from shared.values.nodes import Handover, Node, NodeCondition, NodeService, PowerOperation
 from tests.support.controller_harness import OPERATOR, job
-from tests.support.coordination_harness import KILL, LEASE_S, CoordinationDesk
+from tests.support.coordination_harness import KILL, LEASE_S, CoordinationHarness
 
 SLEEPS = PowerSettings("exec", frozenset({PowerOperation.SLEEP, PowerOperation.WAKE}))
 
 
 def test_a_job_that_ends_at_the_instant_of_a_demand_makes_room_before_anybody_gives_way() -> None:
-    desk = CoordinationDesk(4).begin()
+    desk = CoordinationHarness(4).begin()
     hpc, _ = desk.pair(2, 2)
     desk.app("site", 0)
     desk.pass_time(LEASE_S)
@@ -45,7 +45,7 @@ def test_a_job_that_ends_at_the_instant_of_a_demand_makes_room_before_anybody_gi
 
 
 def test_jobs_that_arrive_at_the_instant_of_the_managers_timer_do_not_count_yet() -> None:
-    desk = CoordinationDesk(8).begin()
+    desk = CoordinationHarness(8).begin()
     desk.environment("hpc", "batch", 1, model="flb-nub")
     desk.look()
     desk.pass_time(LEASE_S - 0.5)
@@ -60,7 +60,7 @@ def test_jobs_that_arrive_at_the_instant_of_the_managers_timer_do_not_count_yet(
 
 
 def test_the_provider_refills_before_the_manager_asks() -> None:
-    desk = CoordinationDesk(9).begin()
+    desk = CoordinationHarness(9).begin()
     desk.environment("hpc", "batch", 4, model="flb-nub")
     desk.look()
     desk.pass_time(2 * LEASE_S)
@@ -74,7 +74,7 @@ def test_the_provider_refills_before_the_manager_asks() -> None:
 
 
 def test_what_a_web_environment_borrowed_is_taken_from_under_its_instances_within_a_lease_unit() -> None:
-    desk = CoordinationDesk(10).begin()
+    desk = CoordinationHarness(10).begin()
     desk.environment("lender", "batch", 2, model="flb-nub", upper=8)
     desk.environment("shop", "web", 0, model="flb-nub")
     desk.look()
@@ -95,7 +95,7 @@ def test_what_a_web_environment_borrowed_is_taken_from_under_its_instances_withi
 
 
 def test_several_pairs_share_one_provider() -> None:
-    desk = CoordinationDesk(12).begin()
+    desk = CoordinationHarness(12).begin()
     desk.pair(3, 2)
     desk.environment("mill", "batch", 2, "mart", model="flb-nub")
     desk.environment("mart", "web", 2, "mill", model="flb-nub")
@@ -158,7 +158,7 @@ def test_how_many_units_a_job_needs() -> None:
 
 
 def test_timers_keep_their_phase() -> None:
-    desk = CoordinationDesk(2).begin()
+    desk = CoordinationHarness(2).begin()
     desk.now_s = 7.25
     hpc = desk.environment("hpc", "batch", 1, lease_s=0.1)
     desk.look()
@@ -174,7 +174,7 @@ def test_timers_keep_their_phase() -> None:
 
 
 def test_with_upper_bounds_both_together_never_have_more() -> None:
-    desk = CoordinationDesk(6).begin()
+    desk = CoordinationHarness(6).begin()
     desk.pair(2, 2, model="flb-nub", upper=4)
     desk.app("site", 8)
     assert desk.sizes() == {"hpc": 0, "shop": 6}
@@ -187,7 +187,7 @@ def test_with_upper_bounds_both_together_never_have_more() -> None:
 
 
 def test_a_web_environment_gives_up_a_node_only_when_nothing_is_to_run_on_it_any_more() -> None:
-    desk = CoordinationDesk(4).begin()
+    desk = CoordinationHarness(4).begin()
     desk.pair(2, 2)
     desk.app("site", 2)
     cluster = desk.controller.cluster
@@ -201,7 +201,7 @@ def test_a_web_environment_gives_up_a_node_only_when_nothing_is_to_run_on_it_any
 
 @pytest.mark.parametrize("terms", [KILL, BatchTerms()])
 def test_a_job_that_has_not_come_together_gives_way_without_blame(terms: BatchTerms) -> None:
-    desk = CoordinationDesk(3).begin()
+    desk = CoordinationHarness(3).begin()
     desk.pair(2, 1, batch=terms)
     asked = job("starts", instances=3, memory_mib=4_000, separate=True, environment="hpc")
     desk.ask(SubmitJob("starts", asked))
@@ -214,7 +214,7 @@ def test_a_job_that_has_not_come_together_gives_way_without_blame(terms: BatchTe
 
 
 def test_a_sleeping_node_is_woken_only_when_those_awake_are_not_enough() -> None:
-    desk = CoordinationDesk(3, power=SLEEPS).begin()
+    desk = CoordinationHarness(3, power=SLEEPS).begin()
     nodes = desk.controller.cluster.nodes
     for name in ("n000", "n001"):
         nodes[name].service, nodes[name].condition = NodeService.OFF, NodeCondition.UNKNOWN

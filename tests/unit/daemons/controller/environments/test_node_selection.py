@@ -5,13 +5,21 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from daemons.controller.environments.node_selection import Tenant, Unit, arriving, evicted, fitted, idle_first, pending
+from daemons.controller.environments.node_selection import (
+    RunningJob,
+    Unit,
+    arriving,
+    evicted,
+    fitted,
+    idle_first,
+    pending,
+)
 from tests.extent import examples
 from tests.support.victims import victims
 
 
-def tenant(name: str, *nodes: str, start_s: float = 0.0, arrival: int = 0) -> Tenant:
-    return Tenant(name, start_s, arrival, frozenset(nodes))
+def tenant(name: str, *nodes: str, start_s: float = 0.0, arrival: int = 0) -> RunningJob:
+    return RunningJob(name, start_s, arrival, frozenset(nodes))
 
 
 def test_nodes_come_that_take_least_to_be_handed_over() -> None:

@@ -6,18 +6,18 @@ from typing import Any
 
 import pytest
 
-from tests.support.environment_harness import EnvironmentDesk
+from tests.support.environment_harness import EnvironmentHarness
 
 NOTICE_S = 600.0
 
 
-def desk() -> EnvironmentDesk:
-    made = EnvironmentDesk(4)
+def desk() -> EnvironmentHarness:
+    made = EnvironmentHarness(4)
     made.lead()
     return made
 
 
-def activated(hpc: dict[str, Any], web: dict[str, Any]) -> EnvironmentDesk:
+def activated(hpc: dict[str, Any], web: dict[str, Any]) -> EnvironmentHarness:
     """`hpc` of anna and `web` of whom its fields say, both activated, the web environment last."""
     made = desk()
     made.create("hpc", lower=1, **hpc)

@@ -16,15 +16,15 @@ from shared.values.host_setup import Setup, SetupPolicy
 from shared.values.jobs import JobPhase
 from tests.support.controller_harness import job
 from tests.support.environment_cases import agreement, environment_record
-from tests.support.environment_harness import CREATED, DEACTIVATED, DESTROYED, RUNNING, EnvironmentDesk, app
+from tests.support.environment_harness import CREATED, DEACTIVATED, DESTROYED, RUNNING, EnvironmentHarness, app
 from tests.support.paths import ROOT
 
 WIPE = Setup(SetupPolicy.WIPE)
-Step = Callable[[EnvironmentDesk], object]
+Step = Callable[[EnvironmentHarness], object]
 
 
-def desk(count: int = 4, **settings: Any) -> EnvironmentDesk:
-    made = EnvironmentDesk(count, **settings)
+def desk(count: int = 4, **settings: Any) -> EnvironmentHarness:
+    made = EnvironmentHarness(count, **settings)
     made.lead()
     return made
 
@@ -123,7 +123,7 @@ def test_an_environment_of_vms_has_a_quota_and_no_nodes() -> None:
 # --- deactivation ----------------------------------------------------------------------------------------------------
 
 
-def working(lower: int = 2) -> EnvironmentDesk:
+def working(lower: int = 2) -> EnvironmentHarness:
     """An environment with wiped nodes in which one job runs and one waits for a node that is not there."""
     made = desk()
     made.open(lower=lower, setup=WIPE)
@@ -153,9 +153,14 @@ def test_deactivation_suspends_jobs_gives_nodes_back_and_keeps_the_work() -> Non
     assert jobs["j"].phase is jobs["w0"].phase is JobPhase.RUNNING
 
 
-def succeeded(made: EnvironmentDesk, until: int) -> EnvironmentDesk:
+def succeeded(made: EnvironmentHarness, until: int) -> EnvironmentHarness:
     """The next controller, once all has come to rest: the one before died after so many steps."""
-    steps: list[Step] = [EnvironmentDesk.hear, EnvironmentDesk.obey, lambda one: one.set_up(1), EnvironmentDesk.finish]
+    steps: list[Step] = [
+        EnvironmentHarness.hear,
+        EnvironmentHarness.obey,
+        lambda one: one.set_up(1),
+        EnvironmentHarness.finish,
+    ]
     for step in steps[: until + 1]:
         step(made)
     later = made.successor()

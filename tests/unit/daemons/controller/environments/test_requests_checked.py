@@ -23,15 +23,15 @@ from shared.values.nodes import Node
 from shared.values.web_app import WebApp
 from tests.support.controller_harness import job
 from tests.support.environment_cases import agreement
-from tests.support.environment_harness import EnvironmentDesk, app
+from tests.support.environment_harness import EnvironmentHarness, app
 
 SMALL = VmTemplate("small", 1, 2_000, 1_000.0)
 VMS: dict[str, Any] = {"granularity": Granularity.VM, "template": SMALL}
 
 
-def desk(count: int = 4, **nodes: Any) -> EnvironmentDesk:
+def desk(count: int = 4, **nodes: Any) -> EnvironmentHarness:
     """Hosts of which `nodes` says what differs."""
-    made = EnvironmentDesk(count)
+    made = EnvironmentHarness(count)
     made.nodes = {name: Node(name, 4, 1000.0, 4000, **nodes) for name in made.nodes}
     made.lead()
     return made
@@ -86,7 +86,7 @@ def test_a_refused_creation_changes_nothing(what: str) -> None:
     assert event.detail == f"create-environment: {code}: {reply.detail}"
 
 
-WRONG: dict[str, tuple[Callable[[EnvironmentDesk], Any], str]] = {
+WRONG: dict[str, tuple[Callable[[EnvironmentHarness], Any], str]] = {
     "activate what is not there": (lambda made: made.activate("hcp"), "unknown-environment"),
     "destroy what is not there": (lambda made: made.destroy("hcp"), "unknown-environment"),
     "deactivate what was never activated": (lambda made: made.deactivate("web"), "not-activated"),
@@ -231,7 +231,7 @@ JOBS: dict[str, tuple[Job, str, str]] = {
 }
 
 
-def host() -> EnvironmentDesk:
+def host() -> EnvironmentHarness:
     """Environments of several kinds on four nodes."""
     made = desk()
     made.create("hpc", lower=2)

@@ -21,9 +21,9 @@ from shared.protocol.operator_messages import Query
 from shared.values.agreement import BatchTerms, WebTerms
 from shared.values.web_app import Distribution, Serving
 from tests.support import planted_types
-from tests.support.coordination_harness import LEASE_S, CoordinationDesk
+from tests.support.coordination_harness import LEASE_S, CoordinationHarness
 from tests.support.environment_cases import agreement
-from tests.support.environment_harness import EnvironmentDesk
+from tests.support.environment_harness import EnvironmentHarness
 from tests.support.installed_types import installed
 from tests.support.planted_types import PLANTED, SEEN
 
@@ -48,11 +48,11 @@ def types(tmp_path: Path) -> Iterator[None]:
 
 
 @pytest.fixture
-def desk() -> CoordinationDesk:
-    return CoordinationDesk(8).begin()
+def desk() -> CoordinationHarness:
+    return CoordinationHarness(8).begin()
 
 
-def mixed(desk: CoordinationDesk, **fields: Any) -> None:
+def mixed(desk: CoordinationHarness, **fields: Any) -> None:
     """Environments `hpc` of the type `jobs` and `shop` of the type `site`, coordinated; lower bounds 2 and 1."""
     common = {"model": "flb-nub"} | fields
     desk.environment("hpc", "batch", 2, "shop", type="jobs", **common)
@@ -63,7 +63,7 @@ def mixed(desk: CoordinationDesk, **fields: Any) -> None:
 # --- managers --------------------------------------------------------------------------------------------------------
 
 
-def test_units_follow_the_managers_of_both_sides(desk: CoordinationDesk) -> None:
+def test_units_follow_the_managers_of_both_sides(desk: CoordinationHarness) -> None:
     """At the batch manager's timer, and when the web environment's instances fill another number, with the reason."""
     mixed(desk)
     PLANTED.update(units=5, reason="five will do")
@@ -76,7 +76,7 @@ def test_units_follow_the_managers_of_both_sides(desk: CoordinationDesk) -> None
     assert desk.happenings("environment-sized")[-1].detail.endswith("to 3: demand: one to spare")
 
 
-def test_what_a_manager_sees(desk: CoordinationDesk) -> None:
+def test_what_a_manager_sees(desk: CoordinationHarness) -> None:
     """The environment and its terms, its waiting jobs in their order with how long they have waited, and how long
     nothing has come or ended."""
     mixed(desk, batch=BatchTerms(1.5))
@@ -99,7 +99,7 @@ def test_what_a_manager_sees(desk: CoordinationDesk) -> None:
     assert (views[-1].waiting, views[-1].quiet_s) == ((), pytest.approx(LEASE_S, abs=1.0))
 
 
-def test_a_new_leader_knows_how_long_it_has_been_quiet(desk: CoordinationDesk) -> None:
+def test_a_new_leader_knows_how_long_it_has_been_quiet(desk: CoordinationHarness) -> None:
     mixed(desk)
     desk.submit("brief")
     desk.finish("brief")
@@ -111,7 +111,7 @@ def test_a_new_leader_knows_how_long_it_has_been_quiet(desk: CoordinationDesk) -
 
 
 @pytest.mark.parametrize("answer", IMPOSSIBLE, ids=str)
-def test_a_manager_that_fails_changes_nothing(desk: CoordinationDesk, answer: Any) -> None:
+def test_a_manager_that_fails_changes_nothing(desk: CoordinationHarness, answer: Any) -> None:
     """And its partner goes on: units come with its instances."""
     mixed(desk)
     PLANTED["units"] = answer
@@ -124,7 +124,7 @@ def test_a_manager_that_fails_changes_nothing(desk: CoordinationDesk, answer: An
 
 
 @pytest.mark.parametrize("answer", [ValueError("out of luck"), -5, 65_536])
-def test_a_manager_of_web_applications_that_fails_changes_nothing(desk: CoordinationDesk, answer: Any) -> None:
+def test_a_manager_of_web_applications_that_fails_changes_nothing(desk: CoordinationHarness, answer: Any) -> None:
     mixed(desk)
     PLANTED["spare"] = answer
     desk.app("site", 2)
@@ -151,7 +151,7 @@ def test_steps_of_a_type_hold_within_the_bounds() -> None:
             replica_step(agreed, view)
 
 
-def test_requests_are_distributed_as_the_application_says_else_as_the_type_does(desk: CoordinationDesk) -> None:
+def test_requests_are_distributed_as_the_application_says_else_as_the_type_does(desk: CoordinationHarness) -> None:
     mixed(desk)
     desk.app("site", 1)
     cluster = desk.controller.cluster
@@ -181,7 +181,7 @@ def test_requests_are_distributed_as_the_application_says_else_as_the_type_does(
     ],
 )
 def test_agreements_that_are_refused(fields: dict[str, Any], code: str, said: str) -> None:
-    desk = EnvironmentDesk()
+    desk = EnvironmentHarness()
     desk.lead()
     desk.hear()
     reply = desk.create("hpc", "batch", 1, **fields)
@@ -192,14 +192,14 @@ def test_agreements_that_are_refused(fields: dict[str, Any], code: str, said: st
 
 
 def test_a_type_that_cannot_check_its_terms_takes_no_agreement() -> None:
-    desk = EnvironmentDesk()
+    desk = EnvironmentHarness()
     desk.lead()
     desk.hear()
     PLANTED["check"] = KeyError("speed")
     assert desk.create("hpc", "batch", 1, type="jobs").code == "invalid-value"
 
 
-def test_environments_of_a_type_that_is_gone_keep_what_they_have(desk: CoordinationDesk, tmp_path: Path) -> None:
+def test_environments_of_a_type_that_is_gone_keep_what_they_have(desk: CoordinationHarness, tmp_path: Path) -> None:
     """After an upgrade, with an alarm; the others go on."""
     with installed(tmp_path / "more", {"early": POINTS["jobs"], "late": POINTS["site"]}):
         desk.environment("hpc", "batch", 2, "shop", type="early", model="flb-nub")

@@ -14,21 +14,21 @@ from shared.policy_api.snapshot import LoadingColumns
 from shared.protocol.operator_messages import CancelJob
 from shared.values.load_vector import Loading, StandardPace
 from shared.values.vms import VmState, VmStatus
-from tests.support.interference_harness import TYPES, LoadingDesk
+from tests.support.interference_harness import TYPES, InterferenceHarness
 
 
 @pytest.fixture
-def desk() -> LoadingDesk:
-    made = LoadingDesk()
+def desk() -> InterferenceHarness:
+    made = InterferenceHarness()
     made.lead()
     return made
 
 
-def seen(desk: LoadingDesk) -> LoadingColumns | None:
+def seen(desk: InterferenceHarness) -> LoadingColumns | None:
     return desk.controller.deciding.builder.build(desk.now_s).loading
 
 
-def part(desk: LoadingDesk, workload: str, node: str) -> float:
+def part(desk: InterferenceHarness, workload: str, node: str) -> float:
     """What decisions see of the part at the disk."""
     snapshot = desk.controller.deciding.builder.build(desk.now_s)
     loading = snapshot.loading
@@ -40,7 +40,7 @@ def part(desk: LoadingDesk, workload: str, node: str) -> float:
 # --- samples ----------------------------------------------------------------------------------------------------------
 
 
-def test_a_class_is_learnt_while_a_job_of_it_runs_alone(desk: LoadingDesk) -> None:
+def test_a_class_is_learnt_while_a_job_of_it_runs_alone(desk: InterferenceHarness) -> None:
     """Given a job that is on the CPU 0.6 and at the disk 0.3 of its time, then after some windows that is the profile
     of its class on that type of node, and decisions see it for another job of the class."""
     desk.run("j1", "n1", (0.6, 0.3), "sort")
@@ -57,7 +57,7 @@ def test_a_class_is_learnt_while_a_job_of_it_runs_alone(desk: LoadingDesk) -> No
     assert part(desk, "j2", "n1") == pytest.approx(0.3)
 
 
-def test_two_jobs_at_one_disk_are_learnt_as_if_alone(desk: LoadingDesk) -> None:
+def test_two_jobs_at_one_disk_are_learnt_as_if_alone(desk: InterferenceHarness) -> None:
     """Given two jobs that would be at the disk half of their time alone and together wait there (dilation 1.25, so 0.6
     of the time is seen), then a half is learnt."""
     for name in ("j1", "j2"):
@@ -67,7 +67,7 @@ def test_two_jobs_at_one_disk_are_learnt_as_if_alone(desk: LoadingDesk) -> None:
     assert desk.profile("sort")["loading"] == pytest.approx({"cpu": 0.5, "io": 0.5, "net": 0.0}, abs=1e-3)
 
 
-def test_a_job_that_waits_for_the_cpu_says_nothing(desk: LoadingDesk) -> None:
+def test_a_job_that_waits_for_the_cpu_says_nothing(desk: InterferenceHarness) -> None:
     """Given a node whose CPU is all in use and a job that was given less than it can use, then waiting and idling
     cannot be told apart: nothing is learnt."""
     desk.run("j1", "n1", (0.5, 0.3), "sort")
@@ -79,7 +79,7 @@ def test_a_job_that_waits_for_the_cpu_says_nothing(desk: LoadingDesk) -> None:
     assert desk.view()["profiles"] == []
 
 
-def test_windows_in_which_vms_come_or_go_say_nothing_of_shares(desk: LoadingDesk) -> None:
+def test_windows_in_which_vms_come_or_go_say_nothing_of_shares(desk: InterferenceHarness) -> None:
     desk.run("j1", "n1", (0.6, 0.3), "sort")
     for number in range(30):
         desk.work(10.0)
@@ -89,7 +89,7 @@ def test_windows_in_which_vms_come_or_go_say_nothing_of_shares(desk: LoadingDesk
     assert desk.view()["profiles"] == []
 
 
-def test_a_class_that_changes_is_learnt_anew(desk: LoadingDesk) -> None:
+def test_a_class_that_changes_is_learnt_anew(desk: InterferenceHarness) -> None:
     desk.run("j1", "n1", (0.6, 0.1), "sort")
     desk.work(12 * 330.0)
     desk.does["j1#0"] = (0.2, 0.7)
@@ -101,7 +101,7 @@ def test_a_class_that_changes_is_learnt_anew(desk: LoadingDesk) -> None:
     assert (row["drifts"], row["drifted_at_s"] is None) == (1, False)
 
 
-def test_a_job_without_a_class_learns_for_itself_while_it_runs(desk: LoadingDesk) -> None:
+def test_a_job_without_a_class_learns_for_itself_while_it_runs(desk: InterferenceHarness) -> None:
     desk.run("j1", "n1", (0.6, 0.3))
     desk.work(1_000.0)
 
@@ -114,7 +114,7 @@ def test_a_job_without_a_class_learns_for_itself_while_it_runs(desk: LoadingDesk
 
 
 def test_nothing_is_learnt_where_that_is_switched_off() -> None:
-    desk = LoadingDesk(interference=InterferenceSettings(learn=False))
+    desk = InterferenceHarness(interference=InterferenceSettings(learn=False))
     desk.lead()
     desk.run("j1", "n1", (0.6, 0.3), "sort")
     desk.work(1_000.0)
@@ -125,7 +125,7 @@ def test_nothing_is_learnt_where_that_is_switched_off() -> None:
 # --- copies -----------------------------------------------------------------------------------------------------------
 
 
-def test_copies_tell_the_part_by_their_times(desk: LoadingDesk) -> None:
+def test_copies_tell_the_part_by_their_times(desk: InterferenceHarness) -> None:
     """Given 1, 2 and 3 copies of a job whose disk the hypervisor says nothing of, which slow each other as 0.6 at the
     disk does, then that part is learnt of their times."""
     for count in (1, 2, 3):
@@ -142,7 +142,7 @@ def test_copies_tell_the_part_by_their_times(desk: LoadingDesk) -> None:
     assert row["loading"]["io"] == pytest.approx(0.6, abs=0.02)
 
 
-def test_copies_beside_something_else_tell_nothing(desk: LoadingDesk) -> None:
+def test_copies_beside_something_else_tell_nothing(desk: InterferenceHarness) -> None:
     desk.run("other", "n1", (0.1, 0.1), "web")
     desk.run("c1", "n1", (0.4, 0.0), "sort")
     desk.work(300.0)
@@ -154,7 +154,7 @@ def test_copies_beside_something_else_tell_nothing(desk: LoadingDesk) -> None:
 # --- standard jobs ----------------------------------------------------------------------------------------------------
 
 
-def test_a_standard_job_on_an_empty_node_tells_how_fast_its_type_is(desk: LoadingDesk) -> None:
+def test_a_standard_job_on_an_empty_node_tells_how_fast_its_type_is(desk: InterferenceHarness) -> None:
     assert desk.probe("n1").done
     asked = desk.sent[-1]
     assert (asked.node, asked.boot_id, asked.term, asked.expires_at_s) == ("n1", "boot-1", 1, 60.0)
@@ -172,7 +172,7 @@ def test_a_standard_job_on_an_empty_node_tells_how_fast_its_type_is(desk: Loadin
     assert [run["ok"] for run in desk.view()["runs"]] == [True, True]
 
 
-def test_a_standard_job_beside_a_job_tells_its_part(desk: LoadingDesk) -> None:
+def test_a_standard_job_beside_a_job_tells_its_part(desk: InterferenceHarness) -> None:
     """Given a pace of 200 alone and 125 beside the job, then the job is at the disk 0.6 of its time."""
     desk.probe("n2")
     desk.ran(200.0)
@@ -185,7 +185,7 @@ def test_a_standard_job_beside_a_job_tells_its_part(desk: LoadingDesk) -> None:
     assert part(desk, "j1", "n2") == pytest.approx(0.6)
 
 
-def test_windows_of_a_node_on_which_a_standard_job_runs_say_nothing(desk: LoadingDesk) -> None:
+def test_windows_of_a_node_on_which_a_standard_job_runs_say_nothing(desk: InterferenceHarness) -> None:
     desk.probe("n2")
     desk.ran(200.0)
     desk.run("j1", "n1", (0.4, 0.1), "sort")
@@ -199,7 +199,7 @@ def test_windows_of_a_node_on_which_a_standard_job_runs_say_nothing(desk: Loadin
     assert desk.controller.deciding.loadings.history("sort", "a").samples.mean == pytest.approx((0.4, 0.1, 0.0))
 
 
-def test_what_cannot_be_profiled_is_refused(desk: LoadingDesk) -> None:
+def test_what_cannot_be_profiled_is_refused(desk: InterferenceHarness) -> None:
     """Given nodes in every state, then each request that could tell nothing is refused, with its reason, and sends
     nothing."""
     desk.run("j1", "n1", (0.4, 0.1), "sort")
@@ -224,7 +224,7 @@ def test_what_cannot_be_profiled_is_refused(desk: LoadingDesk) -> None:
     assert desk.sent == []
 
 
-def test_one_at_a_time_and_an_answer_that_never_comes_is_given_up(desk: LoadingDesk) -> None:
+def test_one_at_a_time_and_an_answer_that_never_comes_is_given_up(desk: InterferenceHarness) -> None:
     desk.probe("n3", run_s=30.0)
     assert desk.probe("n3").code == "busy"
     desk.wait(149.0, reporting=TYPES)
@@ -237,7 +237,7 @@ def test_one_at_a_time_and_an_answer_that_never_comes_is_given_up(desk: LoadingD
     assert desk.probe("n3").done
 
 
-def test_answers_that_tell_nothing_are_told(desk: LoadingDesk) -> None:
+def test_answers_that_tell_nothing_are_told(desk: InterferenceHarness) -> None:
     """Given an agent that could not run it, a host that began anew, and a VM that came meanwhile, then each failed."""
     desk.probe("n1")
     desk.ran(0.0, ok=False)
@@ -265,7 +265,7 @@ def test_answers_that_tell_nothing_are_told(desk: LoadingDesk) -> None:
         (StandardPace(900.0, 1.0, 1.0),) * 3,
     ],
 )
-def test_paces_that_cannot_be_tell_nothing(desk: LoadingDesk, paces: tuple[StandardPace, ...]) -> None:
+def test_paces_that_cannot_be_tell_nothing(desk: InterferenceHarness, paces: tuple[StandardPace, ...]) -> None:
     """Given figures beyond all numbers, below 0, of fewer or more copies, then nothing is learnt and all is shown."""
     desk.probe("n1", copies=2)
     desk.ran(0.0, paces=paces)
@@ -274,7 +274,7 @@ def test_paces_that_cannot_be_tell_nothing(desk: LoadingDesk, paces: tuple[Stand
     assert desk.view()["node_types"][0]["units_per_s"]["io"] is None
 
 
-def test_a_vm_that_is_not_ours_and_came_meanwhile_spoils_a_measurement(desk: LoadingDesk) -> None:
+def test_a_vm_that_is_not_ours_and_came_meanwhile_spoils_a_measurement(desk: InterferenceHarness) -> None:
     desk.probe("n1")
     desk.vms["n1"]["web"] = VmStatus("web", VmState.RUNNING, memory_mib=500, managed=False)
     desk.report("n1")
@@ -286,7 +286,7 @@ def test_a_vm_that_is_not_ours_and_came_meanwhile_spoils_a_measurement(desk: Loa
 # --- what decisions see -----------------------------------------------------------------------------------------------
 
 
-def test_what_is_declared_counts_until_it_is_measured(desk: LoadingDesk) -> None:
+def test_what_is_declared_counts_until_it_is_measured(desk: InterferenceHarness) -> None:
     desk.run("j1", "n1", (0.6, 0.3), "sort", loading=Loading((("io", 0.8),)))
     assert part(desk, "j1", "n1") == pytest.approx(0.8)
     desk.work(1_000.0)
@@ -294,7 +294,7 @@ def test_what_is_declared_counts_until_it_is_measured(desk: LoadingDesk) -> None
     assert part(desk, "j1", "n1") == pytest.approx(0.3)
 
 
-def test_another_node_type_gets_it_converted(desk: LoadingDesk) -> None:
+def test_another_node_type_gets_it_converted(desk: InterferenceHarness) -> None:
     """Given a type whose disk is three times as fast, then a job at the disk half of its time is there a quarter."""
     for node, cpu, io in (("n2", 10.0, 100.0), ("n3", 10.0, 300.0)):
         for standard, pace in (("cpu", cpu), ("io", io)):
@@ -308,18 +308,18 @@ def test_another_node_type_gets_it_converted(desk: LoadingDesk) -> None:
     assert (part(desk, "j1", "n1"), part(desk, "j1", "n3")) == pytest.approx((0.5, 0.25))
 
 
-def test_decisions_see_nothing_where_nothing_is_shared_or_that_is_switched_off(desk: LoadingDesk) -> None:
+def test_decisions_see_nothing_where_nothing_is_shared_or_that_is_switched_off(desk: InterferenceHarness) -> None:
     desk.run("j1", "n1", (0.9, 0.0), "sort")
     desk.work(1_000.0)
     assert desk.profile("sort")["status"] == "measured"
     assert seen(desk) is None
-    other = LoadingDesk(interference=InterferenceSettings(decisions=False))
+    other = InterferenceHarness(interference=InterferenceSettings(decisions=False))
     other.lead()
     other.run("j1", "n1", (0.6, 0.3), "sort", loading=Loading((("io", 0.8),)))
     assert seen(other) is None
 
 
-def test_columns_have_the_servers_of_each_node_type(desk: LoadingDesk) -> None:
+def test_columns_have_the_servers_of_each_node_type(desk: InterferenceHarness) -> None:
     desk.probe("n3")
     desk.ran(100.0)
     desk.probe("n3", copies=3)
@@ -337,7 +337,7 @@ def test_columns_have_the_servers_of_each_node_type(desk: LoadingDesk) -> None:
 # --- what outlives the controller -------------------------------------------------------------------------------------
 
 
-def test_a_new_leader_knows_what_was_learnt(desk: LoadingDesk) -> None:
+def test_a_new_leader_knows_what_was_learnt(desk: InterferenceHarness) -> None:
     """Given a measured class and a pace, stored at the last cycle, then a successor has both and learns on."""
     desk.probe("n2")
     desk.ran(200.0)
@@ -354,7 +354,7 @@ def test_a_new_leader_knows_what_was_learnt(desk: LoadingDesk) -> None:
     assert other.profile("sort")["observations"] > 5
 
 
-def test_what_was_not_used_for_longest_is_forgotten(desk: LoadingDesk) -> None:
+def test_what_was_not_used_for_longest_is_forgotten(desk: InterferenceHarness) -> None:
     """Given more classes than are kept, then the oldest go, from the store too."""
     loadings = desk.controller.deciding.loadings
     for number in range(KEYS_MAX + 3):
@@ -368,7 +368,7 @@ def test_what_was_not_used_for_longest_is_forgotten(desk: LoadingDesk) -> None:
     assert desk.store.get(("loading", "c0/a")) is None
 
 
-def test_what_jobs_declared_goes_with_them(desk: LoadingDesk) -> None:
+def test_what_jobs_declared_goes_with_them(desk: InterferenceHarness) -> None:
     """Given jobs that ended before anything was learnt of them, each of a class of its own, of none, or with a vector
     of its own, then nothing is kept of them."""
     for at in range(3):
@@ -385,7 +385,7 @@ def test_what_jobs_declared_goes_with_them(desk: LoadingDesk) -> None:
     assert desk.controller.deciding.loadings.answers() == 0
 
 
-def test_a_cancelled_job_leaves_what_was_observed(desk: LoadingDesk) -> None:
+def test_a_cancelled_job_leaves_what_was_observed(desk: InterferenceHarness) -> None:
     desk.run("j1", "n1", (0.6, 0.3), "sort")
     desk.work(200.0)
     desk.ask(CancelJob("cancel", "j1"))

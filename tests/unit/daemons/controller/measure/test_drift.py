@@ -11,15 +11,15 @@ from shared.protocol.operator_messages import CancelJob, ConfirmGone, HandsOn, M
 from shared.values.actions import ActionKind, GuestChange, Outcome
 from shared.values.jobs import JobPhase
 from shared.values.vms import VmState, VmStatus
-from tests.support.controller_harness import Desk, job
+from tests.support.controller_harness import ControllerHarness, job
 
 NODES = ("n1", "n2", "n3")
 HOLD_S = 900.0
 
 
-def running(instances: int = 1, store: Any = None, **fields: Any) -> Desk:
+def running(instances: int = 1, store: Any = None, **fields: Any) -> ControllerHarness:
     """A job that runs, from n1 on."""
-    desk = Desk(NODES, store=store, placement=PolicyChoice("first-fit"), decide_s=300.0).lead()
+    desk = ControllerHarness(NODES, store=store, placement=PolicyChoice("first-fit"), decide_s=300.0).lead()
     desk.ask(SubmitJob("s", job(instances=instances, **fields)))
     desk.obey()
     desk.wait(5.0, reporting=NODES)
@@ -27,24 +27,24 @@ def running(instances: int = 1, store: Any = None, **fields: Any) -> Desk:
     return desk
 
 
-def entry(desk: Desk) -> Any:
+def entry(desk: ControllerHarness) -> Any:
     return desk.controller.cluster.jobs["j"]
 
 
-def kinds(desk: Desk) -> list[ActionKind]:
+def kinds(desk: ControllerHarness) -> list[ActionKind]:
     return [order.kind for order in desk.take_orders()]
 
 
-def what(desk: Desk) -> list[str]:
+def what(desk: ControllerHarness) -> list[str]:
     return [event.what for event in desk.events if event.what.endswith("-by-other")]
 
 
-def alarms(desk: Desk) -> dict[str, str]:
+def alarms(desk: ControllerHarness) -> dict[str, str]:
     data = desk.ask(Query("q", "status")).data
     return {alarm["what"]: alarm["detail"] for alarm in data["alarms"]}
 
 
-def moved(desk: Desk, to: str, vm: str = "j#0") -> None:
+def moved(desk: ControllerHarness, to: str, vm: str = "j#0") -> None:
     """Somebody moves it; only reports tell."""
     (home,) = [name for name in NODES if vm in desk.vms[name]]
     desk.vms[to][vm] = desk.vms[home].pop(vm)
@@ -126,7 +126,7 @@ def test_our_own_migration_that_came_about_late_is_followed() -> None:
 def test_a_new_leader_knows_of_the_hold() -> None:
     desk = running()
     moved(desk, "n2")
-    again = Desk(NODES, store=desk.store, placement=PolicyChoice("first-fit"))
+    again = ControllerHarness(NODES, store=desk.store, placement=PolicyChoice("first-fit"))
     again.now_s, again.vms, again.seqs = desk.now_s, desk.vms, dict.fromkeys(NODES, 1000)
     again.carry(again.controller.start(again.now_s))
     again.wait(10.0, reporting=NODES)
@@ -197,7 +197,7 @@ def test_a_vm_that_left_for_an_unknown_place_is_never_started_anew() -> None:
 def test_a_new_leader_does_not_start_what_has_left() -> None:
     desk = running()
     desk.guest("n1", "j#0", GuestChange.LEFT)
-    again = Desk(NODES, store=desk.store, placement=PolicyChoice("first-fit"))
+    again = ControllerHarness(NODES, store=desk.store, placement=PolicyChoice("first-fit"))
     again.now_s, again.vms, again.seqs = desk.now_s, desk.vms, dict.fromkeys(NODES, 1000)
     again.carry(again.controller.start(again.now_s))
     again.wait(400.0, reporting=NODES)
@@ -307,12 +307,12 @@ def test_what_somebody_else_stopped_and_started_runs_on() -> None:
 
 def test_our_own_start_that_came_about_late_is_nobody_elses() -> None:
     """Given a start that was given up and is tried again, when the VM of the first try lives, then nobody is blamed."""
-    desk = Desk(NODES).lead()
+    desk = ControllerHarness(NODES).lead()
     desk.ask(SubmitJob("s", job()))
     (start,) = desk.take_orders()
     desk.result(start)
     status = desk.vms[start.node]["j#0"]
-    late = Desk(NODES).lead()
+    late = ControllerHarness(NODES).lead()
     late.ask(SubmitJob("s", job()))
     late.take_orders()
     late.vms[start.node]["j#0"] = status

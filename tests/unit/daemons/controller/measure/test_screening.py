@@ -13,10 +13,10 @@ from daemons.controller.measure.screening import (
     TELL_AGAIN_S,
     THE_REST,
     UNASKED_MAX,
-    Offence,
-    Suspects,
+    Screening,
+    Violation,
 )
-from daemons.controller.state.unit_of_work import Agenda
+from daemons.controller.state.unit_of_work import UnitOfWork
 from daemons.values.records.cluster import Deleted
 from shared.ports import effects as fx
 from shared.protocol.messages import (
@@ -34,11 +34,11 @@ from shared.values.actions import ActionKind, GuestChange, Outcome
 from shared.values.nodes import NodeSample
 from shared.values.vms import VmState, VmStatus
 from sim_backend.fakes.store import MemoryStore
-from tests.support.controller_harness import Desk, job
+from tests.support.controller_harness import ControllerHarness, job
 from tests.unit.daemons.controller.core.test_controller import submitted
 
 
-def alarms(desk: Desk, what: str = "message-refused") -> list[dict[str, Any]]:
+def alarms(desk: ControllerHarness, what: str = "message-refused") -> list[dict[str, Any]]:
     """The alarms of a kind that `trimtab status` shows."""
     return [row for row in desk.ask(Query("q", "status")).data["alarms"] if row["what"] == what]
 
@@ -73,7 +73,7 @@ FORGED: dict[str, tuple[str, Message]] = {
 def test_a_forged_message_changes_nothing_and_raises_an_alarm(case: str) -> None:
     """Given a cluster with a job, then it is as it was, the sender is named, and the delivery is among the dead."""
     sender, message = FORGED[case]
-    desk = submitted(Desk().lead(), job())
+    desk = submitted(ControllerHarness().lead(), job())
     before = [record for record in desk.store.records() if not isinstance(record, Deleted)]
     node = desk.controller.cluster.nodes["n1"]
     seen = (node.report_seq, node.seen_s, node.events_seen)
@@ -95,7 +95,7 @@ def test_a_forged_message_changes_nothing_and_raises_an_alarm(case: str) -> None
 
 def test_no_node_answers_for_an_action_of_another() -> None:
     """Given a start on n1, when n2 says in its own name that it has failed, then n1 is waited for as before."""
-    desk = submitted(Desk().lead(), job())
+    desk = submitted(ControllerHarness().lead(), job())
     (start,) = desk.take_orders()
     assert start.node == "n1"
     forged = Result("n2", "boot-2", 99, 0.0, 1, start.id, start.kind, start.vm, Outcome.BUSY)
@@ -112,7 +112,7 @@ def test_no_node_answers_for_an_action_of_another() -> None:
 
 @pytest.mark.parametrize("sender", ["agent.n2", ""])
 def test_what_is_no_message_raises_an_alarm_too(sender: str) -> None:
-    desk = Desk().lead()
+    desk = ControllerHarness().lead()
 
     desk.feed(fx.Unreadable(sender, "noise"))
 
@@ -122,7 +122,7 @@ def test_what_is_no_message_raises_an_alarm_too(sender: str) -> None:
 
 def test_a_node_that_was_not_added_is_told_and_no_alarm() -> None:
     """Its agent runs already, or still: that happens whenever nodes come and go."""
-    desk = Desk().lead()
+    desk = ControllerHarness().lead()
 
     desk.say(report("n9"), "agent.n9")
 
@@ -132,7 +132,7 @@ def test_a_node_that_was_not_added_is_told_and_no_alarm() -> None:
 
 def test_slips_of_the_hand_are_no_alarm_and_many_are() -> None:
     """An owner asks for what only the provider may, again and again."""
-    desk = Desk().lead()
+    desk = ControllerHarness().lead()
     for number in range(MISTAKES_MAX):
         assert alarms(desk) == []
         desk.say(CancelJob(f"r{number}", "nobodys"), "user.joe")
@@ -146,7 +146,7 @@ def test_slips_of_the_hand_are_no_alarm_and_many_are() -> None:
 
 def test_a_flood_is_counted_and_told_once_a_minute() -> None:
     """Given 10,000 forged messages within two minutes, then there are three events, and the alarm has the number."""
-    desk = Desk().lead()
+    desk = ControllerHarness().lead()
     for number in range(10_000):
         desk.now_s = 1_000.0 + number * 2.01 * TELL_AGAIN_S / 9_999
         desk.feed(fx.Received(None, "agent.n2", report("n1")))
@@ -162,10 +162,10 @@ def test_a_flood_is_counted_and_told_once_a_minute() -> None:
 
 def test_no_more_accounts_are_kept_than_can_be_looked_at() -> None:
     """The rest are counted together; when the first are forgotten there is room again."""
-    agenda = Agenda()
-    suspects = Suspects(agenda)
+    agenda = UnitOfWork()
+    suspects = Screening(agenda)
     for number in range(3 * SUSPECTS_MAX):
-        suspects.refused(f"agent.n{number}", "x" * 10_000, Offence.FORGERY, 1.0)
+        suspects.refused(f"agent.n{number}", "x" * 10_000, Violation.FORGERY, 1.0)
 
     shown = list(suspects.alarms(1.0))
 
@@ -173,13 +173,13 @@ def test_no_more_accounts_are_kept_than_can_be_looked_at() -> None:
     assert suspects.count(THE_REST) == 2 * SUSPECTS_MAX
     assert len(agenda.effects) == SUSPECTS_MAX + 1
     assert all(len(detail) < 400 for _, _, _, detail in shown)
-    suspects.refused("agent.new", "y", Offence.FORGERY, 1.0 + ALARM_S)
+    suspects.refused("agent.new", "y", Violation.FORGERY, 1.0 + ALARM_S)
     assert [subject for _, subject, _, _ in suspects.alarms(1.0 + ALARM_S)] == ["agent.new"]
 
 
 def test_answers_that_nobody_waits_for_fill_no_history() -> None:
     """Given 10,000 of them in two minutes, then a hundred a minute may be kept, and what is waited for always."""
-    desk = submitted(Desk().lead(), job())
+    desk = submitted(ControllerHarness().lead(), job())
     (start,) = desk.take_orders()
     suspects, cluster = desk.controller.suspects, desk.controller.cluster
 
@@ -200,7 +200,7 @@ def test_answers_that_nobody_waits_for_fill_no_history() -> None:
 def test_an_agent_alone_cannot_end_a_controller() -> None:
     """Given a node that says it has seen a later term, when the store knows of none, then the controller leads on, says
     so, takes nothing of the report, and does not take the node for silent."""
-    desk = Desk(fence_after_s=30.0).lead()
+    desk = ControllerHarness(fence_after_s=30.0).lead()
     node = desk.controller.cluster.nodes["n1"]
     seq = node.report_seq
 
@@ -221,7 +221,7 @@ def test_an_agent_alone_cannot_end_a_controller() -> None:
 
 def test_another_leader_ends_it_at_once() -> None:
     """The store knows: the first report that echoes the new term is enough."""
-    desk = Desk().lead()
+    desk = ControllerHarness().lead()
     desk.store.take_lead("b")
     desk.store_fails = (True, "")
 
@@ -237,7 +237,7 @@ def test_the_store_is_not_asked_for_every_report() -> None:
         if not records:
             asked.append(term)
 
-    desk = Desk().lead()
+    desk = ControllerHarness().lead()
     assert isinstance(desk.store, MemoryStore)
     desk.store.on_write = write
 

@@ -7,29 +7,29 @@ import pytest
 from daemons.values.settings import Automation, PolicyChoice
 from shared.protocol.operator_messages import ApprovePlan, DrainNode, SubmitJob
 from shared.values.actions import ActionKind
-from tests.support.controller_harness import Desk, job
+from tests.support.controller_harness import ControllerHarness, job
 
 
-def submitted(desk: Desk) -> Desk:
+def submitted(desk: ControllerHarness) -> ControllerHarness:
     desk.ask(SubmitJob("r", job()))
     desk.obey()
     return desk
 
 
-def kinds(desk: Desk) -> list[tuple[ActionKind, str]]:
+def kinds(desk: ControllerHarness) -> list[tuple[ActionKind, str]]:
     return [(action.kind, action.node) for action in desk.take_orders()]
 
 
 @pytest.mark.parametrize("policy", ["apc", "edf"])
 def test_a_drain_is_decided_at_once(policy: str) -> None:
-    desk = submitted(Desk(placement=PolicyChoice(policy)).lead())
+    desk = submitted(ControllerHarness(placement=PolicyChoice(policy)).lead())
     desk.ask(DrainNode("d", "n1", True))
     assert kinds(desk) == [(ActionKind.MIGRATE, "n1")]
 
 
 @pytest.mark.parametrize("policy", ["apc", "edf"])
 def test_what_happens_between_cycles_does_not_replace_a_plan_that_says_as_much(policy: str) -> None:
-    desk = submitted(Desk(automation=Automation.CONFIRM, placement=PolicyChoice(policy)).lead())
+    desk = submitted(ControllerHarness(automation=Automation.CONFIRM, placement=PolicyChoice(policy)).lead())
     desk.ask(DrainNode("d", "n1", True))
     pending = desk.controller.deciding.pending
     desk.ask(SubmitJob("later", job("later")))
@@ -42,7 +42,7 @@ def test_what_happens_between_cycles_does_not_replace_a_plan_that_says_as_much(p
 
 @pytest.mark.parametrize(("running", "cycles"), [(True, 1), (False, 0)])
 def test_only_what_has_to_move_is_worth_a_decision_as_of_a_cycle(running: bool, cycles: int) -> None:
-    desk = Desk(placement=PolicyChoice("apc")).lead()
+    desk = ControllerHarness(placement=PolicyChoice("apc")).lead()
     if running:
         submitted(desk)
     before = desk.controller.deciding.decisions

@@ -15,13 +15,13 @@ from shared.values.host_setup import Setup, SetupPolicy
 from shared.values.nodes import Handover, NodeCondition
 from shared.values.vms import VmState, VmStatus
 from tests.support.controller_harness import job
-from tests.support.coordination_harness import CoordinationDesk
+from tests.support.coordination_harness import CoordinationHarness
 from tests.support.node_service_harness import power
 
 WIPE = Setup(SetupPolicy.WIPE)
 
 
-class SetupDesk(CoordinationDesk):
+class SetupDesk(CoordinationHarness):
     """Keeps what agents were asked to do to their hosts."""
 
     def __init__(self, count: int = 2, **settings: Any) -> None:

@@ -24,7 +24,7 @@ from shared.ports.controller import NotifyChannel
 from shared.protocol import topology
 from shared.protocol.operator_messages import AddNode, DrainNode, DropNotification, Query, RetryNotification, TryChannel
 from sim_backend.fakes.store import MemoryStore
-from tests.support.controller_harness import Desk
+from tests.support.controller_harness import ControllerHarness
 from tests.support.notify_servers import web_server
 from tests.support.operator_harness import Rig
 from tests.support.shell_harness import FAST, InlineDecider, RealRig, wait_for
@@ -34,7 +34,7 @@ RULES = (NotifyRule(("node-*", "alarm:node-*"), ("ops",)),)
 NOTIFY = NotifySettings({"ops": "webhook"}, RULES)
 
 
-class TellingDesk(Desk):
+class TellingDesk(ControllerHarness):
     """A desk whose channels answer at once; `told`: what was sent, with what the store had of it at that moment."""
 
     def __init__(self, store: MemoryStore | None = None, notify: NotifySettings = NOTIFY) -> None:

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from daemons.controller.notifications.delivery import DEAD_MAX, FIRST_RETRY_S, NOTICES_MAX, RETRY_MAX_S, retry_s
-from daemons.controller.notifications.rules import LOOK_S, Notifying
+from daemons.controller.notifications.rules import LOOK_S, NotificationRules
 from daemons.controller.notifications.views import DROPPED_ALARM_S, notification_alarms, notifications_view
-from daemons.controller.state.unit_of_work import Agenda
+from daemons.controller.state.unit_of_work import UnitOfWork
 from daemons.values.records.notifications import NotificationRecord, trial_id
 from daemons.values.settings import ControllerSettings, NotifyRule, NotifySettings, QuietHours
 from shared.ports.notices import Notified, Notify
@@ -22,13 +22,14 @@ ALL = NotifyRule(("*", "alarm:*"), ("ops",))
 
 
 class Teller:
-    """A `Notifying` whose effects are carried out by hand: `sent`: what went out, `store`: the last record of each."""
+    """A `NotificationRules` whose effects are carried out by hand: `sent`: what went out, `store`: the last record of
+    each."""
 
     def __init__(self, *rules: NotifyRule, image: Iterable[Any] = (), channels: Iterable[str] = ("ops",), **keys: Any):
         settings = ControllerSettings(notify=NotifySettings(dict.fromkeys(channels, "webhook"), rules, **keys))
-        self.agenda = Agenda()
+        self.agenda = UnitOfWork()
         self.agenda.term = 7
-        self.notifying = Notifying(self.agenda, settings)
+        self.notifying = NotificationRules(self.agenda, settings)
         self.notifying.alarms = lambda _: [
             {"what": what, "subject": subject, "detail": detail} for (what, subject), detail in self.standing.items()
         ]

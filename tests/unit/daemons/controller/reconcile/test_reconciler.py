@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from shared.protocol.operator_messages import CancelJob, DrainNode, HoldJob, SubmitJob
 from shared.values.actions import ActionKind
-from tests.support.controller_harness import Desk, job
+from tests.support.controller_harness import ControllerHarness, job
 
 
-def answered(desk: Desk, rounds: int = 8) -> list[list[tuple[str, ActionKind]]]:
+def answered(desk: ControllerHarness, rounds: int = 8) -> list[list[tuple[str, ActionKind]]]:
     """Answer all orders until there are none; what was ordered at once each time, by VM."""
     found = []
     for _ in range(rounds):
@@ -24,7 +24,7 @@ def answered(desk: Desk, rounds: int = 8) -> list[list[tuple[str, ActionKind]]]:
 def test_a_resumed_gang_runs_before_its_old_images_go_and_no_action_is_left_behind() -> None:
     """Given a job of two instances whose images lie on a node that is drained: they are resumed elsewhere, set free
     together, and then their old images are discarded; no node has an action under way in the end."""
-    desk = Desk().lead()
+    desk = ControllerHarness().lead()
     desk.ask(SubmitJob("s", job(instances=2, memory_mib=500)))
     answered(desk)
     home = next(name for name in desk.nodes if desk.vms[name])
@@ -48,7 +48,7 @@ def test_a_resumed_gang_runs_before_its_old_images_go_and_no_action_is_left_behi
 
 def test_images_of_a_job_that_is_cancelled_while_it_is_resumed_are_discarded() -> None:
     """Given a job that is cancelled as its VM is on the way to another node: the VM is stopped, the image goes too."""
-    desk = Desk().lead()
+    desk = ControllerHarness().lead()
     desk.ask(SubmitJob("s", job(memory_mib=500)))
     answered(desk)
     home = next(name for name in desk.nodes if desk.vms[name])

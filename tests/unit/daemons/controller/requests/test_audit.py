@@ -32,10 +32,10 @@ from shared.protocol.operator_messages import (
     SetDeciding,
     SubmitJob,
 )
-from tests.support.controller_harness import OPERATOR, Desk, job
+from tests.support.controller_harness import OPERATOR, ControllerHarness, job
 
 
-class AuditDesk(Desk):
+class AuditDesk(ControllerHarness):
     """Keeps the records."""
 
     def carry(self, effects: list[fx.Effect]) -> None:

@@ -51,7 +51,7 @@ from shared.protocol.operator_messages import (
 )
 from shared.values.agreement import EnvironmentState
 from shared.values.load_vector import StandardJob, StandardRun
-from tests.support.controller_harness import Desk, job
+from tests.support.controller_harness import ControllerHarness, job
 from tests.support.environment_cases import agreement
 from tests.unit.daemons.controller.web.test_apps import shop
 
@@ -72,9 +72,9 @@ def environment(name: str, owner: str, workload: str, users: tuple[str, ...]) ->
 
 
 @pytest.fixture
-def desk() -> Desk:
+def desk() -> ControllerHarness:
     """Two owners with an environment of each kind, a user each, and what all of them have submitted."""
-    made = Desk().lead()
+    made = ControllerHarness().lead()
     for names, users in ((OWN, ("joe",)), (OTHERS, ("ann",))):
         for kind in ("batch", "web"):
             entry = environment(names[kind], names["owner"], kind, users)
@@ -87,12 +87,12 @@ def desk() -> Desk:
     return made
 
 
-def said(desk: Desk, request: Request, sender: str) -> Reply:
+def said(desk: ControllerHarness, request: Request, sender: str) -> Reply:
     desk.say(request, sender)
     return desk.replies[-1]
 
 
-def good(desk: Desk, request: Request, sender: str) -> Reply:
+def good(desk: ControllerHarness, request: Request, sender: str) -> Reply:
     reply = said(desk, request, sender)
     assert reply.done, reply
     return reply
@@ -143,7 +143,7 @@ def asks(names: dict[str, str]) -> dict[type[Any], Request]:
 KINDS = tuple(asks(OWN))
 
 
-def known(desk: Desk) -> tuple[Any, ...]:
+def known(desk: ControllerHarness) -> tuple[Any, ...]:
     """Everything that a request could have changed."""
     cluster, deciding = desk.controller.cluster, desk.controller.deciding
     return (
@@ -170,7 +170,7 @@ def test_who_somebody_is_follows_from_the_account() -> None:
 
 
 @pytest.mark.parametrize("sender", [KIM, JOE, "operator.test"])
-def test_nothing_more_may_be_asked_through_a_portal(desk: Desk, sender: str) -> None:
+def test_nothing_more_may_be_asked_through_a_portal(desk: ControllerHarness, sender: str) -> None:
     for names in (OWN, OTHERS, NOBODYS):
         for request in asks(names).values():
             before = refused(desk, request, sender)
@@ -182,7 +182,7 @@ def test_nothing_more_may_be_asked_through_a_portal(desk: Desk, sender: str) -> 
 # --- requests ---------------------------------------------------------------------------------------------------------
 
 
-def test_the_provider_may_ask_for_everything_and_an_owner_for_what_is_hers(desk: Desk) -> None:
+def test_the_provider_may_ask_for_everything_and_an_owner_for_what_is_hers(desk: ControllerHarness) -> None:
     for kind in KINDS:
         for names in (OWN, OTHERS, NOBODYS):
             for sender in ("operator.test", "controller.b"):
@@ -190,7 +190,7 @@ def test_the_provider_may_ask_for_everything_and_an_owner_for_what_is_hers(desk:
         assert refused(desk, asks(OWN)[kind], KIM) == ("" if kind in REQUESTS[Role.OWNER] else "not-allowed")
 
 
-def refused(desk: Desk, request: Request, sender: str) -> str:
+def refused(desk: ControllerHarness, request: Request, sender: str) -> str:
     asker = who(sender)
     assert asker is not None
     return refusal(asker, request, desk.controller.cluster)[0]
@@ -219,7 +219,7 @@ CODES = {
 
 
 @pytest.mark.parametrize("sender", [KIM, JOE])
-def test_what_is_somebody_elses_looks_as_if_it_did_not_exist(desk: Desk, sender: str) -> None:
+def test_what_is_somebody_elses_looks_as_if_it_did_not_exist(desk: ControllerHarness, sender: str) -> None:
     """The answer is the same but for the name that was asked for, nothing changes, and it is told."""
     before = known(desk)
     role = Role.OWNER if sender == KIM else Role.USER
@@ -244,7 +244,7 @@ def _anonymous(text: str) -> str:
     return text
 
 
-def test_a_user_submits_where_an_agreement_names_it_and_cancels_its_own(desk: Desk) -> None:
+def test_a_user_submits_where_an_agreement_names_it_and_cancels_its_own(desk: ControllerHarness) -> None:
     assert refused(desk, asks(OWN)[SubmitJob], JOE) == ""
     assert refused(desk, asks(OWN)[CancelJob], JOE) == "unknown-job"  # it is the owner's
     desk.controller.cluster.environments["kimbatch"].agreement = agreement("kimbatch", owner="kim")
@@ -253,12 +253,12 @@ def test_a_user_submits_where_an_agreement_names_it_and_cancels_its_own(desk: De
     assert desk.controller.cluster.jobs["joejob"].over
 
 
-def test_who_submitted_a_job_outlives_the_controller(desk: Desk) -> None:
+def test_who_submitted_a_job_outlives_the_controller(desk: ControllerHarness) -> None:
     users = {name: entry.record().user for name, entry in desk.controller.cluster.jobs.items() if not entry.job.app}
     assert users == {"kimjob": KIM, "joejob": JOE, "leejob": LEE, "annjob": ANN, "poolleejob": "operator.test"}
 
 
-def test_jobs_of_an_earlier_environment_of_the_name_are_not_the_new_owners(desk: Desk) -> None:
+def test_jobs_of_an_earlier_environment_of_the_name_are_not_the_new_owners(desk: ControllerHarness) -> None:
     environments = desk.controller.cluster.environments
     environments["leebatch"] = environment("leebatch", "kim", "batch", ())
     environments["leebatch"].order = 1_000
@@ -266,25 +266,25 @@ def test_jobs_of_an_earlier_environment_of_the_name_are_not_the_new_owners(desk:
     assert said(desk, CancelJob("r", "leejob"), KIM).code == "unknown-job"
 
 
-def test_an_owner_is_no_user_of_the_name(desk: Desk) -> None:
+def test_an_owner_is_no_user_of_the_name(desk: ControllerHarness) -> None:
     desk.controller.cluster.environments["leebatch"].agreement = agreement("leebatch", owner="lee", users=("kim",))
     assert refused(desk, asks(OTHERS)[SubmitJob], KIM) == "unknown-environment"
     assert refused(desk, asks(OTHERS)[SubmitJob], "user.kim") == ""
 
 
-def test_the_pool_is_the_providers(desk: Desk) -> None:
+def test_the_pool_is_the_providers(desk: ControllerHarness) -> None:
     for sender in (KIM, JOE):
         assert said(desk, SubmitJob("r", job("mine")), sender).code == "not-allowed"
     assert said(desk, SubmitWeb("r", shop("mine")), KIM).code == "not-allowed"
     assert said(desk, CancelJob("r", "poolleejob"), KIM).code == "unknown-job"
 
 
-def test_an_instance_of_an_application_is_no_job(desk: Desk) -> None:
+def test_an_instance_of_an_application_is_no_job(desk: ControllerHarness) -> None:
     reply = said(desk, CancelJob("r", "kimshop#0"), KIM)
     assert (reply.code, reply.detail.count("kimshop#0")) == ("unknown-job", 1)
 
 
-def test_an_application_does_not_take_the_place_of_somebody_elses(desk: Desk) -> None:
+def test_an_application_does_not_take_the_place_of_somebody_elses(desk: ControllerHarness) -> None:
     before = known(desk)
     reply = said(desk, SubmitWeb("r", shop("leeshop", most=9, environment="kimweb")), KIM)
     assert (reply.done, reply.code) == (False, "duplicate-name")
@@ -292,7 +292,7 @@ def test_an_application_does_not_take_the_place_of_somebody_elses(desk: Desk) ->
     assert refused(desk, SubmitWeb("r", shop("kimshop", environment="leeweb")), KIM) == "unknown-environment"
 
 
-def test_a_job_waits_for_no_job_of_others(desk: Desk) -> None:
+def test_a_job_waits_for_no_job_of_others(desk: ControllerHarness) -> None:
     theirs, nothing = (
         said(desk, SubmitJob("r", job("next", environment="kimbatch", after=(name,))), KIM)
         for name in ("leejob", "nojob")
@@ -308,7 +308,7 @@ SUBJECTS = {"environment": "batch", "assurance": "batch", "job": "job", "web-app
 
 
 @pytest.mark.parametrize("sender", [KIM, JOE])
-def test_a_view_shows_what_is_ones_own_or_nothing(desk: Desk, sender: str) -> None:
+def test_a_view_shows_what_is_ones_own_or_nothing(desk: ControllerHarness, sender: str) -> None:
     views = VIEWS[Role.OWNER if sender == KIM else Role.USER]
     for what in (*QUERIES, "nonsense"):
         own = OWN["user"] if (what, sender) == ("job", JOE) else OWN.get(SUBJECTS.get(what, ""), "")
@@ -324,7 +324,7 @@ def test_a_view_shows_what_is_ones_own_or_nothing(desk: Desk, sender: str) -> No
 
 
 @pytest.mark.parametrize("sender", [KIM, JOE])
-def test_a_view_of_somebody_elses_thing_is_one_of_nothing(desk: Desk, sender: str) -> None:
+def test_a_view_of_somebody_elses_thing_is_one_of_nothing(desk: ControllerHarness, sender: str) -> None:
     for what, kind in SUBJECTS.items():
         theirs, nothing = (said(desk, Query("q", what, names[kind]), sender) for names in (OTHERS, NOBODYS))
         assert not theirs.done
@@ -333,7 +333,7 @@ def test_a_view_of_somebody_elses_thing_is_one_of_nothing(desk: Desk, sender: st
         assert not any(name in _anonymous(theirs.detail) for name in FOREIGN)
 
 
-def test_lists_count_what_is_ones_own(desk: Desk) -> None:
+def test_lists_count_what_is_ones_own(desk: ControllerHarness) -> None:
     jobs = good(desk, Query("q", "jobs", limit=1), KIM).data
     assert (jobs["total"], [row["name"] for row in jobs["jobs"]]) == (2, ["kimjob"])
     jobs = good(desk, Query("q", "jobs"), JOE).data
@@ -346,7 +346,7 @@ def test_lists_count_what_is_ones_own(desk: Desk) -> None:
     assert mine["environments"] == [{"name": name, "state": "running"} for name in ("kimbatch", "kimweb")]
 
 
-def test_an_owner_does_not_learn_whose_a_node_was_or_will_be(desk: Desk) -> None:
+def test_an_owner_does_not_learn_whose_a_node_was_or_will_be(desk: ControllerHarness) -> None:
     coming, going = desk.controller.cluster.nodes["n1"], desk.controller.cluster.nodes["n2"]
     coming.environment, coming.given, coming.detail = "leebatch", "kimbatch", "release for leebatch"
     going.environment, going.given = "kimbatch", "leebatch"
@@ -357,7 +357,7 @@ def test_an_owner_does_not_learn_whose_a_node_was_or_will_be(desk: Desk) -> None
     assert [node["environment"] for node in view["nodes"]] == ["leebatch", "kimbatch"]
 
 
-def test_the_provider_sees_the_cluster_itself(desk: Desk) -> None:
+def test_the_provider_sees_the_cluster_itself(desk: ControllerHarness) -> None:
     """Nothing is copied for it: views of all cost what they cost."""
     asker = who("operator.test")
     assert asker is not None
@@ -368,7 +368,7 @@ def test_the_provider_sees_the_cluster_itself(desk: Desk) -> None:
 # --- the controller ---------------------------------------------------------------------------------------------------
 
 
-def test_a_sender_of_no_role_is_not_answered(desk: Desk) -> None:
+def test_a_sender_of_no_role_is_not_answered(desk: ControllerHarness) -> None:
     """Its requests are dead letters; those of a role that may not ask are acknowledged and answered."""
     before, answers = known(desk), len(desk.replies)
     for sender in STRANGERS:
@@ -381,7 +381,7 @@ def test_a_sender_of_no_role_is_not_answered(desk: Desk) -> None:
     assert len(desk.replies) == answers + 1
 
 
-def test_answers_go_to_the_askers_own_queue_alone(desk: Desk) -> None:
+def test_answers_go_to_the_askers_own_queue_alone(desk: ControllerHarness) -> None:
     """The controller may write where the asker may not: it is not to be made to."""
     answers = len(desk.replies)
     for queue in ("controller", "agent.n1", "reply.owner.lee.1", "reply.owner.kimmy", "reply.operator.x"):

@@ -9,19 +9,19 @@ import pytest
 from shared.protocol.account_messages import Assess
 from shared.protocol.messages import Reply
 from shared.protocol.operator_messages import DrainNode, SubmitJob
-from tests.support.controller_harness import Desk, job
+from tests.support.controller_harness import ControllerHarness, job
 
 
 @pytest.fixture
-def desk() -> Desk:
+def desk() -> ControllerHarness:
     """Two nodes; a job runs on the first."""
-    made = Desk().lead()
+    made = ControllerHarness().lead()
     made.ask(SubmitJob("s", job(goal_s=1e6)))
     made.obey()
     return made
 
 
-def assessed(desk: Desk, kind: str, subject: str, node: str = "") -> dict[str, Any]:
+def assessed(desk: ControllerHarness, kind: str, subject: str, node: str = "") -> dict[str, Any]:
     """The answer."""
     reply = desk.ask(Assess(f"{kind}-{subject}-{node}", kind, subject, node))
     assert reply.done, reply
@@ -29,7 +29,7 @@ def assessed(desk: Desk, kind: str, subject: str, node: str = "") -> dict[str, A
     return reply.data
 
 
-def test_a_move_is_looked_at_and_not_made(desk: Desk) -> None:
+def test_a_move_is_looked_at_and_not_made(desk: ControllerHarness) -> None:
     orders, decisions = list(desk.orders), desk.controller.deciding.decisions
     data = assessed(desk, "migrate", "j#0", "n2")
     assert (desk.orders, desk.controller.deciding.decisions) == (orders, decisions)
@@ -43,12 +43,12 @@ def test_a_move_is_looked_at_and_not_made(desk: Desk) -> None:
     assert operation["seconds"] == pytest.approx(0.0132 * 1000)
 
 
-def test_what_would_be_refused_says_so(desk: Desk) -> None:
+def test_what_would_be_refused_says_so(desk: ControllerHarness) -> None:
     desk.ask(DrainNode("d", "n2", True))
     assert assessed(desk, "migrate", "j#0", "n2")["refused"]["code"] == "node-not-schedulable"
 
 
-def test_suspending_costs_utility_and_a_drain_moves_what_is_there(desk: Desk) -> None:
+def test_suspending_costs_utility_and_a_drain_moves_what_is_there(desk: ControllerHarness) -> None:
     desk.ask(SubmitJob("s2", job("k", goal_s=1e6)))
     desk.obey()
     data = assessed(desk, "suspend", "j")
@@ -70,11 +70,13 @@ def test_suspending_costs_utility_and_a_drain_moves_what_is_there(desk: Desk) ->
         ("explode", "j", "", "invalid-value"),
     ],
 )
-def test_what_there_is_not_cannot_be_looked_at(desk: Desk, kind: str, subject: str, node: str, code: str) -> None:
+def test_what_there_is_not_cannot_be_looked_at(
+    desk: ControllerHarness, kind: str, subject: str, node: str, code: str
+) -> None:
     assert desk.ask(Assess("a", kind, subject, node)).code == code
 
 
-def test_only_the_provider_asks(desk: Desk) -> None:
+def test_only_the_provider_asks(desk: ControllerHarness) -> None:
     for sender in ("owner.acme", "user.bob"):
         desk.say(Assess("a", "suspend", "j"), sender)
         reply = desk.replies[-1]

@@ -13,16 +13,16 @@ from daemons.values.settings import Limits
 from shared.protocol.messages import Reply
 from shared.protocol.operator_messages import CancelJob, CreateEnvironment, SubmitJob, SubmitWeb
 from shared.values.agreement import EnvironmentState
-from tests.support.controller_harness import OPERATOR, Desk, job
+from tests.support.controller_harness import OPERATOR, ControllerHarness, job
 from tests.support.environment_cases import agreement
 from tests.unit.daemons.controller.web.test_apps import shop
 
 JOE, KIM = "user.joe", "owner.kim"
 
 
-def desk(**limits: int) -> Desk:
+def desk(**limits: int) -> ControllerHarness:
     """A leader with an environment of each kind, of kim, which joe may use."""
-    made = Desk(limits=replace(Limits(), **limits)).lead()
+    made = ControllerHarness(limits=replace(Limits(), **limits)).lead()
     running = EnvironmentState.RUNNING
     for name, kind in (("kimbatch", "batch"), ("kimweb", "web")):
         terms = agreement(name, kind, owner="kim", users=("joe",))
@@ -31,7 +31,7 @@ def desk(**limits: int) -> Desk:
     return made
 
 
-def submit(made: Desk, name: str, sender: str = JOE) -> Reply:
+def submit(made: ControllerHarness, name: str, sender: str = JOE) -> Reply:
     made.say(SubmitJob(f"submit-{name}", job(name, environment="kimbatch")), sender)
     return made.replies[-1]
 

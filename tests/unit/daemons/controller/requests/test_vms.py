@@ -23,29 +23,29 @@ from shared.protocol.operator_messages import (
 from shared.values.actions import ActionKind, GuestChange, Outcome
 from shared.values.jobs import JobPhase
 from shared.values.vms import VmState, VmStatus
-from tests.support.controller_harness import Desk, job
+from tests.support.controller_harness import ControllerHarness, job
 
 STRANGER = VmStatus("web-7", VmState.RUNNING, memory_mib=500, vcpus=2, cpu_mhz=700.0, managed=False)
 
 
-def running(*jobs: object, **settings: object) -> Desk:
+def running(*jobs: object, **settings: object) -> ControllerHarness:
     """A cluster on which the jobs run."""
-    desk = Desk(**settings).lead()  # type: ignore[arg-type]
+    desk = ControllerHarness(**settings).lead()  # type: ignore[arg-type]
     for number, each in enumerate(jobs or (job(),)):
         desk.ask(SubmitJob(f"r{number}", each))  # type: ignore[arg-type]
     desk.obey()
     return desk
 
 
-def phase(desk: Desk, name: str = "j") -> JobPhase:
+def phase(desk: ControllerHarness, name: str = "j") -> JobPhase:
     return desk.controller.cluster.jobs[name].phase
 
 
-def kinds(desk: Desk) -> list[tuple[ActionKind, str]]:
+def kinds(desk: ControllerHarness) -> list[tuple[ActionKind, str]]:
     return [(action.kind, action.vm) for action in desk.take_orders()]
 
 
-def cycle(desk: Desk) -> None:
+def cycle(desk: ControllerHarness) -> None:
     desk.wait(905.0, reporting=["n1", "n2"])
 
 
@@ -67,7 +67,7 @@ def test_a_hold_survives_the_controller() -> None:
     desk = running()
     desk.ask(HoldJob("h", "j", True))
     desk.obey()
-    second = Desk(store=desk.store)
+    second = ControllerHarness(store=desk.store)
     second.now_s, second.seqs, second.vms = desk.now_s, desk.seqs, desk.vms
     second.carry(second.controller.start(second.now_s))
     for name in second.nodes:
@@ -78,7 +78,7 @@ def test_a_hold_survives_the_controller() -> None:
 
 
 def test_a_held_job_that_waits_is_not_started() -> None:
-    desk = Desk().lead()
+    desk = ControllerHarness().lead()
     desk.ask(SetDeciding("p", False))
     desk.ask(SubmitJob("r", job()))
     desk.ask(HoldJob("h", "j", True))
@@ -90,7 +90,7 @@ def test_a_held_job_that_waits_is_not_started() -> None:
 
 
 def test_holding_a_job_that_is_being_started_takes_it_back() -> None:
-    desk = Desk().lead()
+    desk = ControllerHarness().lead()
     desk.ask(SubmitJob("r", job(instances=2, memory_mib=3000)))
     first, second = desk.take_orders()
     desk.result(first)
@@ -165,7 +165,7 @@ def test_a_move_onto_a_node_that_takes_no_vms_is_refused() -> None:
 
 
 def test_a_move_needs_labels_and_cpu() -> None:
-    desk = Desk()
+    desk = ControllerHarness()
     desk.nodes["n1"] = replace(desk.nodes["n1"], labels=("ssd",), core_mhz=2000.0)
     desk.lead()
     desk.ask(SubmitJob("r", job("a", needs=("ssd",))))
@@ -189,8 +189,8 @@ def test_a_vm_whose_gang_is_partly_unknown_is_not_moved() -> None:
 # --- adopt -----------------------------------------------------------------------------------------------------------
 
 
-def with_stranger(**fields: object) -> Desk:
-    desk = Desk().lead()
+def with_stranger(**fields: object) -> ControllerHarness:
+    desk = ControllerHarness().lead()
     desk.vms["n1"]["web-7"] = structs.replace(STRANGER, **fields)
     desk.report("n1")
     return desk
@@ -283,7 +283,7 @@ def test_cancelling_an_adopted_job_lets_its_vm_go_and_ends_nothing() -> None:
     assert (phase(desk, "web"), desk.vms["n1"]["web-7"].state) == (JobPhase.FORGOTTEN, VmState.RUNNING)
 
 
-def adopted() -> Desk:
+def adopted() -> ControllerHarness:
     desk = with_stranger()
     desk.ask(AdoptVm("a", "n1", "web-7", "web"))
     desk.obey()
@@ -291,7 +291,7 @@ def adopted() -> Desk:
     return desk
 
 
-def alarms_of(desk: Desk) -> list[tuple[str, str, str]]:
+def alarms_of(desk: ControllerHarness) -> list[tuple[str, str, str]]:
     """Those about jobs and VMs."""
     found = desk.controller.answers.alarms(desk.now_s)
     return [(one["what"], one["subject"], one["detail"]) for one in found if not str(one["subject"]).startswith("n")]
@@ -337,7 +337,7 @@ def test_an_adopted_job_survives_the_controller() -> None:
     desk = with_stranger()
     desk.ask(AdoptVm("a", "n1", "web-7", "web"))
     desk.obey()
-    second = Desk(store=desk.store)
+    second = ControllerHarness(store=desk.store)
     second.now_s, second.seqs, second.vms = desk.now_s, desk.seqs, desk.vms
     second.carry(second.controller.start(second.now_s))
     for name in second.nodes:
@@ -407,7 +407,7 @@ def test_what_was_forgotten_can_be_adopted_under_another_name() -> None:
 
 
 def test_the_name_of_an_adopted_vm_is_not_given_away() -> None:
-    desk = Desk().lead()
+    desk = ControllerHarness().lead()
     desk.vms["n1"]["x#0"] = structs.replace(STRANGER, vm="x#0")
     desk.report("n1")
     desk.ask(AdoptVm("a", "n1", "x#0", "web"))
@@ -438,12 +438,12 @@ def test_a_release_that_fails_is_tried_again_and_nothing_is_stopped() -> None:
 # --- after a restore -------------------------------------------------------------------------------------------------
 
 
-def restored(**settings: object) -> Desk:
+def restored(**settings: object) -> ControllerHarness:
     """A controller on a store that says: observe only."""
     desk = running(job(memory_mib=3000), job("w", memory_mib=3000), job("next", memory_mib=3000))
     control = desk.store.get(("control", ""))
     desk.store.write(1, (replace(control, acting=False),))
-    second = Desk(store=desk.store, **settings)  # type: ignore[arg-type]
+    second = ControllerHarness(store=desk.store, **settings)  # type: ignore[arg-type]
     second.now_s, second.seqs, second.vms = desk.now_s, desk.seqs, desk.vms
     second.carry(second.controller.start(second.now_s))
     return second
@@ -487,9 +487,9 @@ def test_switching_deciding_off_does_not_make_it_act() -> None:
 # --- adopted VMs on busy nodes ---------------------------------------------------------------------------------------
 
 
-def busy(policy: str = "apc") -> Desk:
+def busy(policy: str = "apc") -> ControllerHarness:
     """A node whose CPU is promised to four jobs, and a VM that somebody made and that uses 300 MHz of it."""
-    desk = Desk(("n1",), placement=PolicyChoice(policy)).lead()
+    desk = ControllerHarness(("n1",), placement=PolicyChoice(policy)).lead()
     for number in range(4):
         desk.ask(SubmitJob(f"r{number}", job(f"j{number}", memory_mib=500, work=1e7, goal_s=5e4)))
     desk.obey()
@@ -498,7 +498,7 @@ def busy(policy: str = "apc") -> Desk:
     return desk
 
 
-def spend(desk: Desk, seconds: float, mhz: float = 300.0) -> None:
+def spend(desk: ControllerHarness, seconds: float, mhz: float = 300.0) -> None:
     """Let time pass in which the stranger uses so much CPU."""
     for _ in range(int(seconds // 5.0)):
         vm = desk.vms["n1"]["web-7"]
@@ -507,7 +507,7 @@ def spend(desk: Desk, seconds: float, mhz: float = 300.0) -> None:
         desk.obey()
 
 
-def given(desk: Desk) -> dict[str, float]:
+def given(desk: ControllerHarness) -> dict[str, float]:
     jobs = desk.controller.cluster.jobs
     return {name: allotment.cpu_mhz for name, entry in jobs.items() for allotment in entry.allotments}
 
@@ -538,7 +538,7 @@ def test_only_memory_is_a_reason_not_to_adopt() -> None:
 @pytest.mark.parametrize("policy", ["apc", "edf"])
 def test_no_decision_suspends_an_adopted_vm(policy: str) -> None:
     """Given a full node with an adopted VM and a job, when an urgent job comes, then the job gives way, not the VM."""
-    desk = Desk(("n1",), placement=PolicyChoice(policy)).lead()
+    desk = ControllerHarness(("n1",), placement=PolicyChoice(policy)).lead()
     desk.vms["n1"]["web-7"] = structs.replace(STRANGER, memory_mib=1_500)
     desk.report("n1")
     desk.ask(AdoptVm("a", "n1", "web-7", "web"))
@@ -554,7 +554,7 @@ def test_no_decision_suspends_an_adopted_vm(policy: str) -> None:
 
 def test_what_is_not_ours_counts_with_the_cpu_that_it_uses() -> None:
     """Given an unmanaged VM that uses 300 MHz, then a decision leaves it that and a quarter more."""
-    desk = Desk(("n1",), placement=PolicyChoice("apc")).lead()
+    desk = ControllerHarness(("n1",), placement=PolicyChoice("apc")).lead()
     desk.vms["n1"]["web-7"] = STRANGER
     spend(desk, 60.0)
     for number in range(4):

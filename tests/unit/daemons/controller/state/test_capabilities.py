@@ -13,13 +13,13 @@ from shared.values.actions import ActionKind, GuestChange
 from shared.values.jobs import Job, JobPhase, Rules
 from shared.values.nodes import Ability
 from shared.values.vms import VmState
-from tests.support.controller_harness import Desk, job
-from tests.support.environment_harness import EnvironmentDesk
+from tests.support.controller_harness import ControllerHarness, job
+from tests.support.environment_harness import EnvironmentHarness
 
 
-def frozen_desk(*jobs: Job, abilities: tuple[Ability, ...] = (), **settings: object) -> Desk:
+def frozen_desk(*jobs: Job, abilities: tuple[Ability, ...] = (), **settings: object) -> ControllerHarness:
     """Jobs that run on nodes without abilities; all but the last are then suspended where they are."""
-    desk = Desk(**settings)  # type: ignore[arg-type]
+    desk = ControllerHarness(**settings)  # type: ignore[arg-type]
     desk.nodes = {name: replace(node, abilities=abilities) for name, node in desk.nodes.items()}
     desk.lead()
     for number, each in enumerate(jobs):
@@ -28,11 +28,11 @@ def frozen_desk(*jobs: Job, abilities: tuple[Ability, ...] = (), **settings: obj
     return desk
 
 
-def hold(desk: Desk, name: str, *, on: bool = True) -> None:
+def hold(desk: ControllerHarness, name: str, *, on: bool = True) -> None:
     assert desk.ask(HoldJob(f"hold-{name}-{on}", name, on)).done
 
 
-def suspended(desk: Desk, name: str) -> None:
+def suspended(desk: ControllerHarness, name: str) -> None:
     hold(desk, name)
     assert [action.kind for action in desk.obey()][-1] is ActionKind.SUSPEND
 
@@ -161,7 +161,7 @@ def test_an_operator_cannot_have_it_moved_either() -> None:
 
 def test_an_environment_gets_the_nodes_back_on_which_its_jobs_are_frozen() -> None:
     """Given its jobs frozen on the nodes that it gave up, when it gets nodes again, then these, and the jobs go on."""
-    desk = EnvironmentDesk(4)
+    desk = EnvironmentHarness(4)
     desk.nodes = {name: replace(node, abilities=()) for name, node in desk.nodes.items()}
     desk.lead()
     desk.open("hpc", lower=3)

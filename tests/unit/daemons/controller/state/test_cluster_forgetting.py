@@ -14,27 +14,27 @@ from shared.base.clock import ManualClock
 from shared.ports.effects import Pruned
 from shared.protocol.operator_messages import CancelJob, Query, RemoveWeb, SetDeciding, SubmitJob, SubmitWeb
 from shared.values.jobs import JobPhase
-from tests.support.controller_harness import Desk, job
-from tests.support.environment_harness import EnvironmentDesk, app
+from tests.support.controller_harness import ControllerHarness, job
+from tests.support.environment_harness import EnvironmentHarness, app
 from tests.support.store_samples import sqlite_url
 
 DAY_S = 86_400.0
 
 
-def paused(nodes: tuple[str, ...] = ("n1",)) -> Desk:
+def paused(nodes: tuple[str, ...] = ("n1",)) -> ControllerHarness:
     """A leader that starts nothing."""
-    desk = Desk(nodes).lead()
+    desk = ControllerHarness(nodes).lead()
     assert desk.ask(SetDeciding("pause", False)).done
     return desk
 
 
-def over(desk: Desk, name: str) -> None:
+def over(desk: ControllerHarness, name: str) -> None:
     """A job that is over and was never anywhere."""
     assert desk.ask(SubmitJob(f"s-{name}-{desk.now_s}", job(name, memory_mib=3000))).done
     assert desk.ask(CancelJob(f"c-{name}-{desk.now_s}", name)).done
 
 
-def names(desk: Desk) -> set[str]:
+def names(desk: ControllerHarness) -> set[str]:
     return {row["name"] for row in desk.ask(Query("q", "jobs")).data["jobs"]}
 
 
@@ -67,7 +67,7 @@ def entries(kind: type) -> int:
 
 def test_what_may_be_somewhere_still_is_not_forgotten() -> None:
     """Given a job that was cancelled while its node was silent, then it is known as long as its VM may be there."""
-    desk = Desk(["n1"]).lead()
+    desk = ControllerHarness(["n1"]).lead()
     desk.ask(SubmitJob("s", job("j")))
     (order,) = desk.orders
     desk.result(order)
@@ -81,7 +81,7 @@ def test_what_may_be_somewhere_still_is_not_forgotten() -> None:
 
 
 def test_a_name_of_a_web_application_is_free_when_its_last_instance_is_forgotten() -> None:
-    desk = EnvironmentDesk(2)
+    desk = EnvironmentHarness(2)
     desk.lead()
     desk.ask(SubmitWeb("w", app("shop", environment="")))
     desk.finish()
@@ -111,12 +111,12 @@ def test_a_job_that_waits_for_a_forgotten_one_waits_as_after_a_restart() -> None
     assert "job-waits-for-ever" not in alarms(desk)
 
 
-def alarms(desk: Desk) -> set[str]:
+def alarms(desk: ControllerHarness) -> set[str]:
     return {alarm["what"] for alarm in desk.ask(Query("q", "status")).data["alarms"]}
 
 
 def test_a_destroyed_environment_is_forgotten_with_what_was_promised_to_it() -> None:
-    made = EnvironmentDesk(4)
+    made = EnvironmentHarness(4)
     made.lead()
     made.open("web", "web", lower=1)
     made.destroy("web")

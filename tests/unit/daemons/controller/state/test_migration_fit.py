@@ -17,16 +17,16 @@ from shared.values.actions import ActionKind, Outcome
 from shared.values.migration import lacks
 from shared.values.vms import VmState
 from shared.values.web_app import Flow, WebApp
-from tests.support.controller_harness import Desk, job
+from tests.support.controller_harness import ControllerHarness, job
 
 NODES = ("n1", "n2", "n3")
 NEEDS = ("machine=pc-q35-7.2", "network=default", "pool=shared")
 POLICIES = ("first-fit", "edf", "apc")
 
 
-def running(has: dict[str, tuple[str, ...]], policy: str = "first-fit", **fields: Any) -> Desk:
+def running(has: dict[str, tuple[str, ...]], policy: str = "first-fit", **fields: Any) -> ControllerHarness:
     """A job on n1 that needs something of where it is migrated to."""
-    desk = Desk(NODES, placement=PolicyChoice(policy), decide_s=300.0)
+    desk = ControllerHarness(NODES, placement=PolicyChoice(policy), decide_s=300.0)
     for name, what in has.items():
         desk.nodes[name] = replace(desk.nodes[name], migration_has=what)
     desk.lead()
@@ -39,7 +39,7 @@ def running(has: dict[str, tuple[str, ...]], policy: str = "first-fit", **fields
     return desk
 
 
-def drained(desk: Desk) -> list[tuple[ActionKind, str]]:
+def drained(desk: ControllerHarness) -> list[tuple[ActionKind, str]]:
     """What is ordered when n1 is to be emptied."""
     desk.controller.deployment.hold(desk.controller.cluster.nodes["n1"], True, desk.now_s)
     desk.wait(301.0, reporting=NODES)
@@ -127,7 +127,7 @@ def test_the_columns_say_what_asking_one_by_one_says() -> None:
     kinds, values = ("machine", "network", "pool"), ("a", "b")
     tokens = [f"{kind}={value}" for kind, value in product(kinds, values)]
     for _ in range(20):
-        desk = Desk([f"n{i}" for i in range(5)]).lead()
+        desk = ControllerHarness([f"n{i}" for i in range(5)]).lead()
         for name in desk.nodes:
             has = tuple(token for token in tokens if rng.random() < 0.4)
             desk.nodes[name] = replace(desk.nodes[name], migration_has=has)
@@ -173,7 +173,7 @@ def test_what_is_made_from_an_unknown_template_is_refused(
     has: tuple[tuple[str, ...] | None, ...], template: str, refused: str
 ) -> None:
     """Given nodes that have told their templates, then jobs and web applications from another one are refused."""
-    desk = Desk(("n1", "n2"))
+    desk = ControllerHarness(("n1", "n2"))
     for name, templates in zip(("n1", "n2"), has, strict=True):
         desk.nodes[name] = replace(desk.nodes[name], templates=templates)
     desk.lead()
@@ -185,7 +185,7 @@ def test_what_is_made_from_an_unknown_template_is_refused(
 
 
 def test_a_node_that_has_not_reported_may_have_any_template() -> None:
-    desk = Desk(("n1",))
+    desk = ControllerHarness(("n1",))
     desk.nodes["n1"] = replace(desk.nodes["n1"], templates=("render",))
     desk.lead()
     desk.ask(AddNode("add", "n9"))

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from msgspec import structs
 
-from daemons.controller.decide.decision_log import ITEMS_MAX, KEPT_MAX, History
+from daemons.controller.decide.decision_log import ITEMS_MAX, KEPT_MAX, DecisionLog
 from daemons.controller.views.cluster import VIEWS
 from daemons.values.records.cluster import DecisionRecord
 from daemons.values.replies import nearest, unknown
@@ -34,7 +34,7 @@ from shared.values.actions import ActionKind, Outcome
 from shared.values.nodes import NodeSample
 from shared.values.vms import VmState, VmStatus
 from shared.values.web_app import Flow, WebApp
-from tests.support.controller_harness import OPERATOR, Desk, job
+from tests.support.controller_harness import OPERATOR, ControllerHarness, job
 from tests.support.environment_cases import agreement
 from tests.support.paths import ROOT
 
@@ -45,7 +45,7 @@ STRANGER = VmStatus("web-7", VmState.RUNNING, memory_mib=500, vcpus=2, cpu_mhz=7
 SHOP = WebApp("shop", (Flow("browse", mean_s=0.1, work_mcycles=5.0),), 500, 1000.0, min_instances=0, max_instances=2)
 
 
-def view(desk: Desk, what: str, subject: str = "", limit: int = 1000) -> Any:
+def view(desk: ControllerHarness, what: str, subject: str = "", limit: int = 1000) -> Any:
     """The data of a view, as it comes out of the codec."""
     reply = desk.ask(Query(f"q-{what}", what, subject, limit))
     assert reply.done, (reply.code, reply.detail)
@@ -54,16 +54,16 @@ def view(desk: Desk, what: str, subject: str = "", limit: int = 1000) -> Any:
     return reply.data
 
 
-def refusal(desk: Desk, what: str, subject: str = "", limit: int = 1000) -> tuple[str, str]:
+def refusal(desk: ControllerHarness, what: str, subject: str = "", limit: int = 1000) -> tuple[str, str]:
     reply = desk.ask(Query("q", what, subject, limit))
     assert not reply.done
     assert reply.data is None
     return reply.code, reply.detail
 
 
-def lively(**settings: Any) -> Desk:
+def lively(**settings: Any) -> ControllerHarness:
     """Two nodes; `a` runs on n1, `gang` on both, `big` finds no room, a stranger is on n2."""
-    desk = Desk(**settings).lead()
+    desk = ControllerHarness(**settings).lead()
     desk.vms["n2"]["web-7"] = STRANGER
     desk.report("n2")
     jobs = (job("a", memory_mib=1500, work=2e4), job("gang", instances=2, memory_mib=2000), job("big", memory_mib=3900))
@@ -87,7 +87,7 @@ def documented(heading: str) -> set[str]:
 
 
 def test_what_failed_last_on_an_instance_is_told_with_the_hypervisors_words() -> None:
-    desk = Desk().lead()
+    desk = ControllerHarness().lead()
     desk.ask(SubmitJob("r", job("gang", instances=2)))
     first, second = desk.take_orders()
     desk.result(first, Outcome.REFUSED, detail="template = 'rendr'" + "!" * 600, status=None)
@@ -103,7 +103,7 @@ def test_what_failed_last_on_an_instance_is_told_with_the_hypervisors_words() ->
 
 
 def test_a_failure_is_over_when_the_same_has_gone_well() -> None:
-    desk = Desk().lead()
+    desk = ControllerHarness().lead()
     desk.ask(SubmitJob("r", job("j")))
     desk.obey()
     for there, outcome, failed in (("n2", Outcome.REFUSED, True), ("n2", Outcome.OK, False)):
@@ -185,7 +185,7 @@ def test_alarms_are_what_is_wrong_now() -> None:
 
 
 def test_a_skewed_clock_and_a_failed_decision_are_alarms() -> None:
-    desk = Desk(nodes=["n1"]).lead()
+    desk = ControllerHarness(nodes=["n1"]).lead()
     for _ in range(9):
         desk.report("n1", clock_s=desk.now_s - 5.0)
     desk.compute = False
@@ -197,7 +197,7 @@ def test_a_skewed_clock_and_a_failed_decision_are_alarms() -> None:
 
 
 def test_a_decided_start_that_finds_no_room_for_long_is_an_alarm() -> None:
-    desk = Desk(nodes=["n1"], gang_timeout_s=20.0).lead()
+    desk = ControllerHarness(nodes=["n1"], gang_timeout_s=20.0).lead()
     desk.compute = False
     desk.ask(SubmitJob("r", job(memory_mib=3000)))
     desk.vms["n1"]["web-7"] = structs.replace(STRANGER, memory_mib=2000)
@@ -240,8 +240,8 @@ def test_one_node_shows_its_vms_actions_and_sample() -> None:
 
 
 def test_a_node_without_a_report_is_all_unknown() -> None:
-    desk = Desk().lead()
-    second = Desk(store=desk.store)
+    desk = ControllerHarness().lead()
+    second = ControllerHarness(store=desk.store)
     second.carry(second.controller.start(0.0))
     row = view(second, "node", "n1")["node"]
     assert (row["condition"], row["report_age_s"], row["sample"], row["skew_s"]) == ("unknown", None, None, None)
@@ -337,7 +337,7 @@ def test_history_outlives_the_controller() -> None:
     desk = lively()
     rows = view(desk, "plan-history")["decisions"]
     assert [row["kinds"] for row in rows] == [{"start": 1}, {"start": 1}]
-    second = Desk(store=desk.store)
+    second = ControllerHarness(store=desk.store)
     second.carry(second.controller.start(desk.now_s))
     assert view(second, "plan-history")["decisions"] == rows
 
@@ -349,7 +349,7 @@ def decision(number: int, changes: int = 0) -> DecisionRecord:
 
 
 def test_history_is_bounded_by_number_and_by_size() -> None:
-    history = History()
+    history = DecisionLog()
     for number in range(KEPT_MAX + 5):
         history.add(decision(number))
     assert (len(history), next(iter(history)).number) == (KEPT_MAX, KEPT_MAX + 4)
@@ -415,7 +415,7 @@ def test_a_limit_is_bounded(limit: int) -> None:
 
 
 def test_an_answer_that_is_too_large_asks_for_fewer_rows() -> None:
-    desk = Desk().lead()
+    desk = ControllerHarness().lead()
     desk.vms["n1"] = {f"s{i}": structs.replace(STRANGER, vm=f"s{i}" + "x" * 900) for i in range(5000)}
     desk.report("n1")
     code, detail = refusal(desk, "vms", limit=10_000)
@@ -447,7 +447,7 @@ def test_what_has_half_of_the_letters_is_not_near() -> None:
 # --- dry runs --------------------------------------------------------------------------------------------------------
 
 
-def open_dry_run(desk: Desk, request: str = "dry") -> Compute:
+def open_dry_run(desk: ControllerHarness, request: str = "dry") -> Compute:
     """Ask for a dry run and leave it open."""
     desk.compute = False
     desk.say(DryRun(request), OPERATOR)

@@ -27,7 +27,7 @@ from shared.protocol.operator_messages import (
 from shared.values.actions import ActionKind, GuestChange, Outcome
 from shared.values.jobs import Allotment, JobPhase, Rules
 from shared.values.web_app import Flow, WebApp
-from tests.support.controller_harness import Desk, job
+from tests.support.controller_harness import ControllerHarness, job
 
 REASON = Reason(ReasonCode.LOAD)
 BROWSE = Flow("browse", mean_s=0.2, work_mcycles=10.0)
@@ -39,21 +39,21 @@ def shop(name: str = "shop", least: int = 1, most: int = 3, **fields: Any) -> We
     return WebApp(name, min_instances=least, max_instances=most, **given)
 
 
-def led(nodes: Iterable[str] = ("n1", "n2"), **settings: Any) -> Desk:
+def led(nodes: Iterable[str] = ("n1", "n2"), **settings: Any) -> ControllerHarness:
     """A leader whose policy starts as many instances as must run, and no more."""
-    return Desk(nodes, placement=PolicyChoice("first-fit"), **settings).lead()
+    return ControllerHarness(nodes, placement=PolicyChoice("first-fit"), **settings).lead()
 
 
-def seats(desk: Desk, app: str = "shop") -> dict[int, JobEntry]:
+def seats(desk: ControllerHarness, app: str = "shop") -> dict[int, JobEntry]:
     return desk.controller.cluster.seats[app]
 
 
-def running(desk: Desk, app: str = "shop") -> list[str]:
+def running(desk: ControllerHarness, app: str = "shop") -> list[str]:
     """Names of the instances that run."""
     return [seat.job.name for _, seat in sorted(seats(desk, app).items()) if seat.released]
 
 
-def decide(desk: Desk, *changes: tuple[str, ChangeKind, str]) -> list[str]:
+def decide(desk: ControllerHarness, *changes: tuple[str, ChangeKind, str]) -> list[str]:
     """Make changes of the present revision; the names of those dropped."""
     made = []
     for name, kind, node in changes:
@@ -323,7 +323,7 @@ def test_a_new_leader_goes_on_with_the_applications() -> None:
     desk.ask(SubmitWeb("s", shop("gone", least=0)))
     desk.obey()
     desk.ask(RemoveWeb("x", "gone"))
-    after = Desk(store=desk.store, placement=PolicyChoice("first-fit"))
+    after = ControllerHarness(store=desk.store, placement=PolicyChoice("first-fit"))
     after.vms, after.boots, after.seqs = desk.vms, desk.boots, desk.seqs
     after.now_s = desk.now_s
     after.lead()
@@ -343,7 +343,7 @@ def test_seats_without_an_application_are_ended() -> None:
     desk.ask(SubmitWeb("r", shop()))
     desk.obey()
     del desk.store._records["web", "shop"]
-    after = Desk(store=desk.store)
+    after = ControllerHarness(store=desk.store)
     after.vms, after.boots, after.seqs, after.now_s = desk.vms, desk.boots, desk.seqs, desk.now_s
     after.lead()
     assert [order.kind for order in after.obey()] == [ActionKind.STOP]
@@ -361,7 +361,7 @@ def test_a_late_repeat_of_a_change_changes_nothing() -> None:
 @pytest.mark.parametrize("policy", ["first-fit", "edf", "apc"])
 def test_a_drain_stops_an_instance_that_no_other_node_takes(policy: str) -> None:
     """Given as many instances as nodes and a minimum of one, when a node is drained, then it becomes empty."""
-    desk = Desk(("n1", "n2", "n3"), placement=PolicyChoice(policy)).lead()
+    desk = ControllerHarness(("n1", "n2", "n3"), placement=PolicyChoice(policy)).lead()
     desk.ask(SubmitWeb("w", shop(least=3)))
     desk.obey()
     assert len(running(desk)) == 3
@@ -376,7 +376,7 @@ def test_a_drain_stops_an_instance_that_no_other_node_takes(policy: str) -> None
 
 
 def test_a_drain_leaves_the_least_instances_that_must_run() -> None:
-    desk = Desk(("n1", "n2", "n3"), placement=PolicyChoice("first-fit")).lead()
+    desk = ControllerHarness(("n1", "n2", "n3"), placement=PolicyChoice("first-fit")).lead()
     desk.ask(SubmitWeb("w", shop(least=3)))
     desk.obey()
     desk.ask(DrainNode("d", "n3", True))
@@ -389,7 +389,9 @@ def test_a_drain_leaves_the_least_instances_that_must_run() -> None:
 def test_a_submitted_application_has_a_decision_at_once_that_others_give_way_by() -> None:
     """Given a cluster full of jobs under `confirm`, when an application comes, then a decision that makes room for it
     waits for approval, its start waits with it, and the application says so."""
-    desk = Desk(("n1",), placement=PolicyChoice("apc"), automation=Automation.CONFIRM, decide_s=900.0).lead()
+    desk = ControllerHarness(
+        ("n1",), placement=PolicyChoice("apc"), automation=Automation.CONFIRM, decide_s=900.0
+    ).lead()
     for name in ("a", "b", "c", "d"):
         desk.ask(SubmitJob(name, job(name, memory_mib=700, goal_s=1e6)))
     desk.obey()

@@ -17,7 +17,7 @@ from shared.protocol.messages import WebReport
 from shared.protocol.operator_messages import Query, RemoveWeb, SubmitJob, SubmitWeb
 from shared.values.jobs import Constraint, ConstraintKind, Rules
 from shared.values.web_app import Flow, FlowSample, ModelForm, WebApp
-from tests.support.controller_harness import Desk, job
+from tests.support.controller_harness import ControllerHarness, job
 
 BROWSE = Flow("browse", mean_s=0.2, work_mcycles=10.0, t_min_s=0.01)
 USER = topology.web_user("shop")
@@ -27,27 +27,27 @@ def shop(*flows: Flow, name: str = "shop", least: int = 1, most: int = 3, **fiel
     return WebApp(name, flows or (BROWSE,), 1000, 1000.0, least, most, **fields)
 
 
-def desk_with(app: WebApp, **settings: Any) -> Desk:
-    desk = Desk(placement=PolicyChoice("first-fit"), **settings).lead()
+def desk_with(app: WebApp, **settings: Any) -> ControllerHarness:
+    desk = ControllerHarness(placement=PolicyChoice("first-fit"), **settings).lead()
     assert desk.ask(SubmitWeb(f"submit-{app.name}", app)).done
     desk.obey()
     return desk
 
 
-def say(desk: Desk, seq: int, *flows: FlowSample, sender: str = USER, app: str = "shop") -> None:
+def say(desk: ControllerHarness, seq: int, *flows: FlowSample, sender: str = USER, app: str = "shop") -> None:
     """A balancer's report, as it comes in: on the queue that needs no acknowledgement."""
     desk.feed(fx.Received(None, sender, WebReport(app, seq, desk.now_s, flows)))
 
 
-def entry(desk: Desk, app: str = "shop") -> WebEntry:
+def entry(desk: ControllerHarness, app: str = "shop") -> WebEntry:
     return desk.controller.cluster.web[app]
 
 
-def snapshot(desk: Desk, at_cycle: bool = True) -> Snapshot:
+def snapshot(desk: ControllerHarness, at_cycle: bool = True) -> Snapshot:
     return desk.controller.deciding.builder.build(desk.now_s, at_cycle)
 
 
-def view(desk: Desk, app: str = "shop") -> dict[str, Any]:
+def view(desk: ControllerHarness, app: str = "shop") -> dict[str, Any]:
     reply = desk.ask(Query("q", "web-app", app))
     assert reply.done, reply.detail
     row: dict[str, Any] = reply.data["app"]
@@ -183,7 +183,7 @@ def test_an_application_is_as_happy_as_its_unhappiest_flow_with_its_importance()
 # --- counters that are read -------------------------------------------------------------------------------------------
 
 
-class ScrapeDesk(Desk):
+class ScrapeDesk(ControllerHarness):
     """Keeps the scrapes that are asked for."""
 
     def __init__(self, **settings: Any) -> None:
@@ -246,7 +246,7 @@ def test_a_new_leader_goes_on_reading() -> None:
 # --- what requests cost -----------------------------------------------------------------------------------------------
 
 
-def worked(desk: Desk, minutes: int, mcycles: float, rates: Any) -> None:
+def worked(desk: ControllerHarness, minutes: int, mcycles: float, rates: Any) -> None:
     """Let one instance work so much per request while the balancer reports; the rate changes from minute to minute."""
     node = desk.controller.cluster.seats["shop"][0].allotments[0].node
     used_s = 0.0
@@ -276,7 +276,7 @@ def test_work_that_is_not_declared_is_learnt() -> None:
     assert columns.work_mcycles[0] == flow["work_mcycles"]
     assert columns.load_mhz[0] == pytest.approx(columns.rate_per_s[0] * flow["work_mcycles"])
     # what was learnt outlives the controller
-    after = Desk(store=desk.store).lead()
+    after = ControllerHarness(store=desk.store).lead()
     assert entry(after).estimates["browse"].work_mcycles == pytest.approx(12.0, rel=0.02)
 
 
@@ -409,7 +409,7 @@ def test_the_view_shows_where_the_instances_are_and_what_they_use() -> None:
 
 
 def test_too_few_instances_are_an_alarm() -> None:
-    desk = Desk(nodes=["n1"]).lead()
+    desk = ControllerHarness(nodes=["n1"]).lead()
     desk.compute = False
     desk.ask(SubmitWeb("r", shop()))
     alarms = desk.ask(Query("q", "status")).data["alarms"]

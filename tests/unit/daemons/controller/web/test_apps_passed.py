@@ -11,11 +11,11 @@ from daemons.values.settings import BalancerSettings, PolicyChoice
 from shared.ports import effects as fx
 from shared.protocol.operator_messages import RemoveWeb, SubmitWeb
 from shared.values.web_app import Flow, FlowSample, Serving, WebApp
-from tests.support.controller_harness import Desk
+from tests.support.controller_harness import ControllerHarness
 from tests.unit.daemons.controller.web.test_apps_measured import BROWSE, desk_with, entry, say, shop, snapshot, view
 
 
-class MeasureDesk(Desk):
+class MeasureDesk(ControllerHarness):
     """Keeps the questions to the balancer, which is told nothing else of interest."""
 
     def __init__(self, app: WebApp, **settings: Any) -> None:
@@ -76,7 +76,7 @@ def test_a_balancer_that_measures_is_asked_every_few_seconds_one_answer_at_a_tim
 def test_it_is_not_asked_where_others_measure_or_it_does_not(app: WebApp, measures: bool) -> None:
     desk = MeasureDesk.__new__(MeasureDesk)
     desk.asked = []
-    Desk.__init__(desk, balancer=BalancerSettings("test", measures=measures))
+    ControllerHarness.__init__(desk, balancer=BalancerSettings("test", measures=measures))
     desk.lead()
     desk.ask(SubmitWeb("s", app))
     desk.wait(60.0)

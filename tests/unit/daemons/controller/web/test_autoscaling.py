@@ -29,7 +29,7 @@ from shared.values.agreement import Agreement, EnvironmentState, Granularity, Vm
 from shared.values.jobs import Allotment, JobPhase
 from shared.values.vms import VmState
 from shared.values.web_app import Flow, WebApp
-from tests.support.controller_harness import Desk
+from tests.support.controller_harness import ControllerHarness
 from tests.support.environment_cases import environment_record
 from tests.support.installed_types import installed
 from tests.support.planted_types import PLANTED
@@ -44,17 +44,19 @@ def shop(name: str = "shop", least: int = 1, most: int = 4, **fields: Any) -> We
     return WebApp(name, min_instances=least, max_instances=most, **given)
 
 
-def led(nodes: Iterable[str] = NODES, policy: str = "first-fit", **settings: Any) -> Desk:
-    return Desk(nodes, placement=PolicyChoice(policy), **settings).lead()
+def led(nodes: Iterable[str] = NODES, policy: str = "first-fit", **settings: Any) -> ControllerHarness:
+    return ControllerHarness(nodes, placement=PolicyChoice(policy), **settings).lead()
 
 
-def submitted(desk: Desk, app: WebApp) -> Desk:
+def submitted(desk: ControllerHarness, app: WebApp) -> ControllerHarness:
     assert desk.ask(SubmitWeb(f"s-{app.name}-{desk.now_s:g}", app)).done
     desk.obey()
     return desk
 
 
-def works(desk: Desk, load: float, seconds: float, silent: frozenset[str] = frozenset(), obeys: bool = True) -> None:
+def works(
+    desk: ControllerHarness, load: float, seconds: float, silent: frozenset[str] = frozenset(), obeys: bool = True
+) -> None:
     """Let so much time pass under a load of so many instances' worth of CPU, shared by those that run; nodes report
     every 5 s and obey orders."""
     for _ in range(round(seconds / 5.0)):
@@ -68,18 +70,18 @@ def works(desk: Desk, load: float, seconds: float, silent: frozenset[str] = froz
             desk.obey()
 
 
-def again(desk: Desk, **settings: Any) -> Desk:
+def again(desk: ControllerHarness, **settings: Any) -> ControllerHarness:
     """Another leader after the one of `desk`, on the same nodes."""
-    after = Desk(NODES, desk.store, placement=PolicyChoice("first-fit"), **settings)
+    after = ControllerHarness(NODES, desk.store, placement=PolicyChoice("first-fit"), **settings)
     after.now_s, after.vms, after.seqs = desk.now_s, desk.vms, desk.seqs
     return after.lead()
 
 
-def running(desk: Desk, app: str = "shop") -> list[str]:
+def running(desk: ControllerHarness, app: str = "shop") -> list[str]:
     return [seat.job.name for _, seat in sorted(desk.controller.cluster.seats[app].items()) if seat.released]
 
 
-def counts(desk: Desk, load: float, seconds: float) -> list[int]:
+def counts(desk: ControllerHarness, load: float, seconds: float) -> list[int]:
     """How many run at the end of every 20 s."""
     found = []
     for _ in range(round(seconds / STEP_S)):
@@ -208,7 +210,7 @@ def test_nothing_is_done_while_decisions_are_paused() -> None:
 # --- with a goal -----------------------------------------------------------------------------------------------------
 
 
-def environment(desk: Desk, state: EnvironmentState = EnvironmentState.RUNNING, **fields: Any) -> None:
+def environment(desk: ControllerHarness, state: EnvironmentState = EnvironmentState.RUNNING, **fields: Any) -> None:
     """There is a web environment `site` of at most nine units."""
     agreed = Agreement("site", "anna", WorkloadType.WEB, 0, 9, model="flb-nub", **fields)
     record = environment_record("site", agreement=agreed, state=state, wanted=state)
@@ -229,7 +231,7 @@ def test_terms_are_those_of_the_agreement() -> None:
     assert web.wanted_instances == 2
 
 
-def of_type(desk: Desk) -> None:
+def of_type(desk: ControllerHarness) -> None:
     """The application runs in an environment of the planted type `site`, on all nodes."""
     environment(desk, type="site", web=WebTerms(over_s=STEP_S))
     for node in desk.controller.cluster.nodes.values():
@@ -257,7 +259,7 @@ def test_instances_come_and_go_as_a_type_of_another_package_says(tmp_path: Path)
         assert web.wanted_instances == before
 
 
-def cycle(desk: Desk, *stopped: str, predicts: bool = True) -> None:
+def cycle(desk: ControllerHarness, *stopped: str, predicts: bool = True) -> None:
     """A cycle's decision that has changed nothing but to stop these."""
     reason = Reason(ReasonCode.LOAD)
     changes = tuple(Change(vm, 1, ChangeKind.STOP, (), reason) for vm in stopped)
@@ -305,12 +307,12 @@ def test_an_environment_that_does_not_run_is_left_alone() -> None:
 # --- units -----------------------------------------------------------------------------------------------------------
 
 
-def wants(desk: Desk, **counts_by_app: int) -> None:
+def wants(desk: ControllerHarness, **counts_by_app: int) -> None:
     for name, count in counts_by_app.items():
         desk.controller.cluster.web[name].wanted_instances = count
 
 
-def hosted(*apps: WebApp, **fields: Any) -> Desk:
+def hosted(*apps: WebApp, **fields: Any) -> ControllerHarness:
     """A leader with an environment and its applications, nodes of 4 x 1,000 MHz and 4,000 MiB."""
     desk = led()
     environment(desk, **fields)

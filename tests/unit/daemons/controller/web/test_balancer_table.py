@@ -19,7 +19,7 @@ from shared.protocol.operator_messages import RemoveWeb, SubmitWeb
 from shared.values.health import Probe, ProbeKind
 from shared.values.jobs import Allotment
 from shared.values.web_app import Distribution, Flow, FlowSample, Limits, Serving, WebApp
-from tests.support.controller_harness import Desk
+from tests.support.controller_harness import ControllerHarness
 
 NODES = ("n1", "n2", "n3")
 ADDRESSES = {"n1": "10.0.0.1", "n2": "10.0.0.2", "n3": "10.0.0.3"}
@@ -41,14 +41,14 @@ def shop(**fields: Any) -> WebApp:
     return WebApp("shop", **(given | fields))
 
 
-def desk_of(app: WebApp, balancer: BalancerSettings = QUIET) -> Desk:
+def desk_of(app: WebApp, balancer: BalancerSettings = QUIET) -> ControllerHarness:
     """A leader of two instances that run, each under an address of its own."""
     desk = unheard(app, balancer)
     address(desk)
     return desk
 
 
-def unheard(app: WebApp, balancer: BalancerSettings = QUIET) -> Desk:
+def unheard(app: WebApp, balancer: BalancerSettings = QUIET) -> ControllerHarness:
     """A leader of two instances that run, of which no node has said the address."""
     desk = fresh(balancer).lead()
     desk.ask(SubmitWeb("s", app))
@@ -56,11 +56,13 @@ def unheard(app: WebApp, balancer: BalancerSettings = QUIET) -> Desk:
     return desk
 
 
-def fresh(balancer: BalancerSettings = QUIET, **fields: Any) -> Desk:
-    return Desk(NODES, placement=PolicyChoice("first-fit"), balancer=balancer, web_adjust_s=10_000.0, **fields)
+def fresh(balancer: BalancerSettings = QUIET, **fields: Any) -> ControllerHarness:
+    return ControllerHarness(
+        NODES, placement=PolicyChoice("first-fit"), balancer=balancer, web_adjust_s=10_000.0, **fields
+    )
 
 
-def address(desk: Desk) -> None:
+def address(desk: ControllerHarness) -> None:
     """Every node has found out where its guests are."""
     for node, vms in desk.vms.items():
         for vm in vms:
@@ -68,7 +70,7 @@ def address(desk: Desk) -> None:
         desk.report(node)
 
 
-def settled(desk: Desk) -> Balance:
+def settled(desk: ControllerHarness) -> Balance:
     """What the balancer is told in the end."""
     last = Balance("nothing", ())
     while desk.balances:
@@ -77,7 +79,7 @@ def settled(desk: Desk) -> Balance:
     return last
 
 
-def measured(desk: Desk, seq: int, rate_per_s: float, flow: str = "browse") -> None:
+def measured(desk: ControllerHarness, seq: int, rate_per_s: float, flow: str = "browse") -> None:
     count = int(5 * rate_per_s)
     report = WebReport("shop", seq, desk.now_s, (FlowSample(flow, 5.0, count, count, 0, 0, 0.1),))
     desk.feed(Received(None, topology.web_user("shop"), report))
@@ -113,7 +115,7 @@ def test_an_address_is_kept_while_its_node_does_not_know_it() -> None:
     assert known(desk) == ["10.0.0.1", ""]
 
 
-def successor(desk: Desk) -> Desk:
+def successor(desk: ControllerHarness) -> ControllerHarness:
     """The controller dies and another one leads, to which nobody has reported yet."""
     other = fresh(store=desk.store)
     other.now_s, other.boots, other.seqs, other.vms = desk.now_s, desk.boots, desk.seqs, desk.vms
@@ -143,7 +145,7 @@ def test_the_next_leader_waits_for_addresses_no_longer_than_some_seconds() -> No
     assert [backend.address for backend in settled(other).backends] == ["", ""]
 
 
-def known(desk: Desk) -> list[str]:
+def known(desk: ControllerHarness) -> list[str]:
     """The addresses by the last answer."""
     served = desk.controller.balancing.told["shop"].served
     assert served is not None
@@ -167,7 +169,7 @@ def test_how_it_is_served_changes_at_once_and_goes_with_the_application() -> Non
 
 
 def test_an_application_that_never_ran_is_taken_out_too() -> None:
-    desk = Desk((), balancer=QUIET).lead()
+    desk = ControllerHarness((), balancer=QUIET).lead()
     desk.ask(SubmitWeb("s", shop()))
     assert settled(desk) == Balance("shop", (), SERVING, Limits(), PROBE)
     desk.ask(RemoveWeb("r", "shop"))
@@ -176,13 +178,13 @@ def test_an_application_that_never_ran_is_taken_out_too() -> None:
 
 def test_an_application_is_forgotten_when_the_balancer_has_taken_it_out() -> None:
     """Given a controller that ends between the last instance and the balancer's answer, then the next one tells it."""
-    before = Desk((), balancer=QUIET).lead()
+    before = ControllerHarness((), balancer=QUIET).lead()
     before.ask(SubmitWeb("s", shop()))
     settled(before)
     before.ask(RemoveWeb("r", "shop"))
     assert before.balances == [Balance("shop", ())]
     assert not before.happenings("web-removed")
-    desk = Desk((), before.store, balancer=QUIET).lead()
+    desk = ControllerHarness((), before.store, balancer=QUIET).lead()
     assert desk.balances == [Balance("shop", ())]
     desk.feed(Balanced("shop", True))
     assert len(desk.happenings("web-removed")) == 1
@@ -190,7 +192,7 @@ def test_an_application_is_forgotten_when_the_balancer_has_taken_it_out() -> Non
 
 
 def test_a_balancer_that_is_gone_keeps_no_application() -> None:
-    desk = Desk((), balancer=QUIET).lead()
+    desk = ControllerHarness((), balancer=QUIET).lead()
     desk.ask(SubmitWeb("s", shop()))
     settled(desk)
     desk.ask(RemoveWeb("r", "shop"))
@@ -215,7 +217,7 @@ def test_weights_follow_the_cpu_where_they_count() -> None:
         assert [backend.weight for backend in settled(desk).backends] == expected
 
 
-def give(desk: Desk, vm: str, cpu_mhz: float) -> None:
+def give(desk: ControllerHarness, vm: str, cpu_mhz: float) -> None:
     """Another allotment of CPU for an instance."""
     entry = desk.controller.cluster.active[vm]
     node = entry.allotments[0].node
@@ -270,7 +272,7 @@ def test_limits_that_hardly_change_are_not_told() -> None:
 @pytest.mark.full
 def test_everything_is_told_again_in_turns() -> None:
     """Given forty applications and a period of 5 s, then each is told again every 5 s, and not all at one instant."""
-    desk = Desk(NODES, balancer=BalancerSettings("test", retell_s=5.0), web_adjust_s=1e6).lead()
+    desk = ControllerHarness(NODES, balancer=BalancerSettings("test", retell_s=5.0), web_adjust_s=1e6).lead()
     names = [f"app{index}" for index in range(40)]
     for name in names:
         desk.ask(SubmitWeb(name, WebApp(name, (), 10, 10.0, 0, 1, serving=SERVING)))

@@ -24,7 +24,7 @@ from shared.values.health import UNKNOWN_COMMAND, Health, Probe, ProbeKind, Targ
 from shared.values.jobs import Allotment
 from shared.values.vms import VmState
 from shared.values.web_app import Flow, WebApp
-from tests.support.controller_harness import Desk
+from tests.support.controller_harness import ControllerHarness
 
 NODES = ("n1", "n2", "n3", "n4")
 PROBE = Probe(ProbeKind.TCP, 80, replace_max=2)
@@ -35,44 +35,44 @@ def shop(least: int = 2, most: int = 3, probe: Probe | None = PROBE, **changes: 
     return replace(WebApp("shop", (), 1000, 1000.0, least, most, probe=probe), **changes)
 
 
-def led(app: WebApp | None = None, **settings: Any) -> Desk:
+def led(app: WebApp | None = None, **settings: Any) -> ControllerHarness:
     """A leader of two instances that run, on n1 and n2."""
-    desk = Desk(NODES, placement=PolicyChoice("first-fit"), web_adjust_s=100_000.0, **settings).lead()
+    desk = ControllerHarness(NODES, placement=PolicyChoice("first-fit"), web_adjust_s=100_000.0, **settings).lead()
     desk.ask(SubmitWeb("s", app or shop()))
     desk.obey()
     assert [sorted(desk.vms[name]) for name in NODES] == [["shop#0"], ["shop#1"], [], []]
     return desk
 
 
-def watch(desk: Desk, node: str) -> Watch:
+def watch(desk: ControllerHarness, node: str) -> Watch:
     """What a node was sent last."""
     return [sent for name, sent in desk.watches if name == node][-1]
 
 
-def says(desk: Desk, node: str, *rows: Health, **fields: Any) -> None:
+def says(desk: ControllerHarness, node: str, *rows: Health, **fields: Any) -> None:
     """A report of a node that goes by the list that it was sent."""
     fields.setdefault("watch", watch(desk, node).number)
     desk.report(node, health=rows, **fields)
 
 
-def row(desk: Desk, vm: str, healthy: bool = False, detail: str = "refused", probes: int = 5) -> Health:
+def row(desk: ControllerHarness, vm: str, healthy: bool = False, detail: str = "refused", probes: int = 5) -> Health:
     generation = desk.controller.cluster.instances[vm].generation
     return Health(vm, generation, healthy, desk.now_s, "" if healthy and detail == "refused" else detail, probes)
 
 
-def is_ill(desk: Desk, vm: str, node: str) -> None:
+def is_ill(desk: ControllerHarness, vm: str, node: str) -> None:
     says(desk, node, row(desk, vm))
 
 
-def stopped(desk: Desk) -> list[str]:
+def stopped(desk: ControllerHarness) -> list[str]:
     return [order.vm for order in desk.orders if order.kind is ActionKind.STOP]
 
 
-def told(desk: Desk, what: str) -> list[tuple[str, str]]:
+def told(desk: ControllerHarness, what: str) -> list[tuple[str, str]]:
     return [(event.subject, event.detail) for event in desk.happenings(what)]
 
 
-def alarms(desk: Desk, what: str) -> list[str]:
+def alarms(desk: ControllerHarness, what: str) -> list[str]:
     rows = desk.ask(Query("q", "status")).data["alarms"]
     return [each["detail"] for each in rows if each["what"] == what and each["subject"] == "shop"]
 
@@ -141,7 +141,7 @@ def test_an_agent_that_begins_anew_is_told_again_and_not_too_often() -> None:
 def test_a_new_leader_tells_everyone_and_takes_old_lists_back() -> None:
     """Given an agent that goes by the list of an earlier leader, and nothing on it is to be watched any more."""
     desk = led()
-    successor = Desk(NODES, desk.store, placement=PolicyChoice("first-fit"))
+    successor = ControllerHarness(NODES, desk.store, placement=PolicyChoice("first-fit"))
     successor.vms, successor.seqs = desk.vms, desk.seqs
     gone = Health("old#0", 3, False, 0.0, "refused", 9)
     successor.lead()
@@ -246,7 +246,7 @@ def test_replacements_are_counted_across_leaders() -> None:
     for vm, node in (("shop#0", "n1"), ("shop#1", "n2")):
         is_ill(desk, vm, node)
         desk.obey()
-    successor = Desk(NODES, desk.store, placement=PolicyChoice("first-fit"))
+    successor = ControllerHarness(NODES, desk.store, placement=PolicyChoice("first-fit"))
     successor.vms, successor.seqs, successor.now_s = desk.vms, desk.seqs, desk.now_s + 60.0
     successor.lead()
     name, vm = next((name, vm) for name in NODES for vm in desk.vms[name])
@@ -262,7 +262,7 @@ def test_one_at_a_time_across_leaders() -> None:
     is_ill(desk, "shop#1", "n2")
     (stop,) = desk.take_orders()
     desk.result(stop)
-    successor = Desk(NODES, desk.store, placement=PolicyChoice("first-fit"))
+    successor = ControllerHarness(NODES, desk.store, placement=PolicyChoice("first-fit"))
     successor.vms, successor.seqs, successor.now_s, successor.compute = desk.vms, desk.seqs, desk.now_s + 60.0, False
     successor.lead()
     is_ill(successor, "shop#0", "n1")
@@ -375,7 +375,7 @@ def test_health_in_the_view() -> None:
 
 def test_the_one_that_takes_its_place_waits_until_it_has_left_their_node() -> None:
     """Given two nodes for two instances, and an unhealthy one whose stop is not answered yet."""
-    desk = Desk(("n1", "n2"), placement=PolicyChoice("first-fit"), web_adjust_s=100_000.0).lead()
+    desk = ControllerHarness(("n1", "n2"), placement=PolicyChoice("first-fit"), web_adjust_s=100_000.0).lead()
     desk.ask(SubmitWeb("s", shop()))
     desk.obey()
     desk.take_orders()

@@ -14,7 +14,7 @@ from shared.protocol.operator_messages import Query, RemoveWeb, SetDeciding, Sub
 from shared.values.actions import ActionKind, GuestChange
 from shared.values.jobs import Allotment
 from shared.values.web_app import WebApp
-from tests.support.controller_harness import Desk
+from tests.support.controller_harness import ControllerHarness
 
 NODES = ("n1", "n2", "n3")
 TELLS = BalancerSettings("test", drain_limit_s=60.0, poll_s=5.0, retry_s=5.0, retry_max_s=20.0, retell_s=0.0)
@@ -25,39 +25,41 @@ def shop(least: int = 2, most: int = 2) -> WebApp:
     return WebApp("shop", (), 1000, 1000.0, least, most)
 
 
-def led(balancer: BalancerSettings = TELLS, **settings: Any) -> Desk:
+def led(balancer: BalancerSettings = TELLS, **settings: Any) -> ControllerHarness:
     """A leader of two instances that run, of which the balancer has not been told."""
-    desk = Desk(NODES, placement=PolicyChoice("first-fit"), balancer=balancer, web_adjust_s=10_000.0, **settings).lead()
+    desk = ControllerHarness(
+        NODES, placement=PolicyChoice("first-fit"), balancer=balancer, web_adjust_s=10_000.0, **settings
+    ).lead()
     desk.ask(SubmitWeb("s", shop()))
     desk.obey()
     return desk
 
 
-def told(desk: Desk) -> list[Balance]:
+def told(desk: ControllerHarness) -> list[Balance]:
     """What the balancer was told since last asked."""
     balances, desk.balances = desk.balances, []
     return balances
 
 
-def answer(desk: Desk, *drained: str, ok: bool = True, app: str = "shop") -> None:
+def answer(desk: ControllerHarness, *drained: str, ok: bool = True, app: str = "shop") -> None:
     desk.feed(Balanced(app, ok, drained, "" if ok else "refused"))
 
 
-def agreed(desk: Desk) -> Desk:
+def agreed(desk: ControllerHarness) -> ControllerHarness:
     """The balancer takes what it is told until there is nothing new."""
     while told(desk):
         answer(desk)
     return desk
 
 
-def stop(desk: Desk, vm: str) -> None:
+def stop(desk: ControllerHarness, vm: str) -> None:
     entry = desk.controller.cluster.active[vm]
     change = Change(vm, entry.revision, ChangeKind.STOP, (), Reason(ReasonCode.ADJUSTMENT))
     assert not desk.controller.deciding.apply([change], desk.now_s)
     desk.report("n3")
 
 
-def stops(desk: Desk) -> list[str]:
+def stops(desk: ControllerHarness) -> list[str]:
     return [order.vm for order in desk.orders if order.kind is ActionKind.STOP]
 
 
@@ -173,7 +175,9 @@ def test_an_application_that_is_removed_leaves_nothing() -> None:
 def test_a_new_leader_tells_everything_once_and_still_drains() -> None:
     """Given a leader that knows nothing of what was told, then it tells all, and stops nothing undrained meanwhile."""
     before = agreed(led())
-    desk = Desk(NODES, before.store, placement=PolicyChoice("first-fit"), balancer=TELLS, web_adjust_s=10_000.0)
+    desk = ControllerHarness(
+        NODES, before.store, placement=PolicyChoice("first-fit"), balancer=TELLS, web_adjust_s=10_000.0
+    )
     desk.now_s, desk.vms, desk.seqs = before.now_s, before.vms, before.seqs
     desk.lead()
     stop(desk, "shop#1")

@@ -8,12 +8,12 @@ import pytest
 
 from daemons.controller.state.cluster import Cluster
 from daemons.controller.state.entries import JobEntry
-from daemons.controller.state.unit_of_work import Agenda
-from daemons.controller.windows.job_dependencies import Successors
+from daemons.controller.state.unit_of_work import UnitOfWork
+from daemons.controller.windows.job_dependencies import DependencyGraph
 from shared.base.errors import InvalidValue
 from shared.protocol.operator_messages import ConfirmOff, Query
 from tests.support.controller_harness import job
-from tests.support.window_harness import HOUR_S, WindowDesk
+from tests.support.window_harness import HOUR_S, WindowHarness
 
 WORK = 3.6e6  # an hour at the 1,000 MHz that a job can use
 
@@ -26,7 +26,7 @@ def free(**fields: Any) -> dict[str, Any]:
 def test_unknown_predecessors_are_refused() -> None:
     """Given a job after one that was never submitted, then it is refused and nearest names are told; so is one after a
     job that will never be completed. Nobody can wait in a circle."""
-    desk = WindowDesk()
+    desk = WindowHarness()
     desk.lead()
     desk.submit("first", **free())
     desk.submit("gone", **free())
@@ -43,7 +43,7 @@ def test_unknown_predecessors_are_refused() -> None:
 
 def test_a_blocked_job_is_not_offered_to_placement() -> None:
     """Given a job after a running one, then no policy sees it, nothing is started, and its view says what it awaits."""
-    desk = WindowDesk()
+    desk = WindowHarness()
     desk.lead()
     desk.submit("first", **free())
     desk.submit("second", **free(after=("first",)))
@@ -58,7 +58,7 @@ def test_a_blocked_job_is_not_offered_to_placement() -> None:
 
 def test_the_last_completion_releases_it_at_once() -> None:
     """Given a job after two, then it is started in the instant in which the second of them is completed."""
-    desk = WindowDesk()
+    desk = WindowHarness()
     desk.lead()
     desk.submit("a", **free())
     desk.submit("b", **free())
@@ -76,7 +76,7 @@ def test_the_last_completion_releases_it_at_once() -> None:
 
 def test_one_after_a_completed_job_does_not_wait() -> None:
     """Given a job that names a completed one, then it is started like any other."""
-    desk = WindowDesk()
+    desk = WindowHarness()
     desk.lead()
     desk.submit("a", **free())
     desk.obey()
@@ -89,7 +89,7 @@ def test_one_after_a_completed_job_does_not_wait() -> None:
 def test_a_cancelled_predecessor_holds_it_for_ever_and_tells() -> None:
     """Given a chain whose first job is cancelled, then the second stays blocked, with an event and an alarm, until
     it is cancelled too."""
-    desk = WindowDesk()
+    desk = WindowHarness()
     desk.lead()
     desk.submit("a", **free())
     desk.submit("b", **free(after=("a",)))
@@ -108,12 +108,12 @@ def test_a_cancelled_predecessor_holds_it_for_ever_and_tells() -> None:
 
 def test_a_successor_controller_knows_who_waits() -> None:
     """Given a controller that is replaced while a job waits, then the next one releases it."""
-    desk = WindowDesk()
+    desk = WindowHarness()
     desk.lead()
     desk.submit("a", **free())
     desk.submit("b", **free(after=("a",)))
     desk.obey()
-    later = WindowDesk(store=desk.store)
+    later = WindowHarness(store=desk.store)
     later.now_s, later.vms, later.boots = 60.0, desk.vms, desk.boots
     later.seqs = {name: seq + 10 for name, seq in desk.seqs.items()}
     later.lead()
@@ -126,7 +126,7 @@ def test_a_successor_controller_knows_who_waits() -> None:
 
 def test_a_predecessor_that_is_lost_is_awaited_again() -> None:
     """Given a running predecessor whose node is proven off, then its successor goes on waiting for its next attempt."""
-    desk = WindowDesk()
+    desk = WindowHarness()
     desk.lead()
     desk.submit("a", **free())
     desk.submit("b", **free(after=("a",)))
@@ -144,7 +144,7 @@ def test_a_predecessor_that_is_lost_is_awaited_again() -> None:
 
 def test_releases_are_expected_one_after_the_other() -> None:
     """Given a chain of three hours and a diamond, then each is expected when the slowest before it can be done."""
-    desk = WindowDesk()
+    desk = WindowHarness()
     desk.lead()
     desk.submit("a", **free())
     desk.submit("b", **free(after=("a",), work=2 * WORK))
@@ -159,7 +159,7 @@ def test_releases_are_expected_one_after_the_other() -> None:
 
 def test_what_is_never_released_is_not_expected() -> None:
     """Given a chain behind a cancelled job, then none of it is ever expected."""
-    desk = WindowDesk()
+    desk = WindowHarness()
     desk.lead()
     desk.submit("a", **free())
     desk.submit("b", **free(after=("a",)))
@@ -174,7 +174,7 @@ def test_what_is_never_released_is_not_expected() -> None:
 def test_long_chains_are_walked() -> None:
     """Given 3,000 jobs each after the one before, then the last is expected after all of them."""
     cluster = Cluster(0.0)
-    successors = Successors(cluster, Agenda())
+    successors = DependencyGraph(cluster, UnitOfWork())
     before: tuple[str, ...] = ()
     for index in range(3_000):
         entry = JobEntry(job(f"j{index}", work=1e6, after=before), "", index, 0.0, awaits=before)
@@ -188,7 +188,7 @@ def test_long_chains_are_walked() -> None:
 def test_a_blocked_job_counts_only_from_its_expected_release() -> None:
     """Given a job of a window after one of another kind that runs for two hours, then it is not in its queue, but among
     the arrivals of the interval in which it is expected, also when the controller changes."""
-    desk = WindowDesk()
+    desk = WindowHarness()
     desk.lead()
     desk.submit("before", **free(work=2.1 * WORK))
     desk.submit("own", after=("before",))
@@ -204,7 +204,7 @@ def test_a_blocked_job_counts_only_from_its_expected_release() -> None:
 def test_releases_stand_while_they_are_about_right() -> None:
     """Given a blocked job among many, then its release an interval later than expected changes no forecast, so that
     tables stay valid; its real release takes it out of them."""
-    desk = WindowDesk()
+    desk = WindowHarness()
     desk.lead()
     for _ in range(20):
         desk.submit(work=1e8)

@@ -9,8 +9,8 @@ from shared.protocol.operator_messages import SubmitWeb
 from shared.values.nodes import Node
 from shared.values.vms import VmState, VmStatus
 from shared.values.web_app import Flow, WebApp
-from tests.support.controller_harness import Desk, job
-from tests.support.window_harness import HOUR_S, WindowDesk, night
+from tests.support.controller_harness import ControllerHarness, job
+from tests.support.window_harness import HOUR_S, WindowHarness, night
 
 NODE = Node("n", 4, 1000.0, 8000)
 SMALL = JobSize(1000.0, 1000.0, 1)
@@ -40,7 +40,7 @@ def test_the_share_that_others_hold(size: JobSize, per_node: int, mhz: float, mi
 def test_jobs_with_goals_take_from_the_windows_nodes() -> None:
     """Given two nodes of four slots, three goal jobs on them and a stranger of half the memory of one, then the window
     has what is left of them; its own jobs take nothing from it."""
-    desk = WindowDesk(nodes=("n1", "n2"))
+    desk = WindowHarness(nodes=("n1", "n2"))
     desk.nodes |= {name: Node(name, 4, 1000.0, 4000) for name in desk.nodes}
     desk.lead()
     for _ in range(2):
@@ -58,7 +58,7 @@ def test_jobs_with_goals_take_from_the_windows_nodes() -> None:
 
 
 def test_what_an_application_is_allotted_counts_used_or_not() -> None:
-    desk = WindowDesk(nodes=("n1", "n2", "n3"))
+    desk = WindowHarness(nodes=("n1", "n2", "n3"))
     desk.lead()
     desk.submit()
     flow = Flow("buy", mean_s=0.5, work_mcycles=20.0)
@@ -72,7 +72,7 @@ def test_what_an_application_is_allotted_counts_used_or_not() -> None:
 def test_jobs_of_other_windows_are_no_others() -> None:
     """Given a job in each of two windows, then neither takes from the other's nodes: they are shared by the broker."""
     day = night()
-    desk = WindowDesk(day, type(day)("day", "day", day.periods, arrivals_per_day=6.0, service_s=600.0))
+    desk = WindowHarness(day, type(day)("day", "day", day.periods, arrivals_per_day=6.0, service_s=600.0))
     desk.lead()
     desk.submit()
     desk.ask_job(job("d", queue="day"))
@@ -81,7 +81,7 @@ def test_jobs_of_other_windows_are_no_others() -> None:
     assert [view.taken.tolist() for view in views] == [[0.0, 0.0], [0.0, 0.0]]
 
 
-def queued(desk: Desk) -> dict[str, bool]:
+def queued(desk: ControllerHarness) -> dict[str, bool]:
     """Jobs as policies see them: whether an open window's queue has them."""
     work = desk.controller.deciding.builder.build(desk.now_s).workloads
     return dict(zip(work.names, work.queued.tolist(), strict=True))
@@ -91,7 +91,7 @@ def queued(desk: Desk) -> dict[str, bool]:
 def test_jobs_that_a_window_has_left_behind_are_its_own_no_more() -> None:
     """Given a job that is not done by noon, then it is of the queue until then, no more afterwards, when it takes from
     what the next period's jobs will have, and again from midnight on."""
-    desk = WindowDesk()
+    desk = WindowHarness()
     desk.lead()
     desk.submit(work=1e9)
     desk.ask_job(job("other", work=1e9))

@@ -15,7 +15,7 @@ from shared.policy_api.snapshot import WorkloadState
 from shared.protocol.operator_messages import Query
 from shared.values.jobs import Job, Stage
 from shared.values.nodes import Node
-from tests.support.window_harness import DAY_S, HOUR_S, WindowDesk, night
+from tests.support.window_harness import DAY_S, HOUR_S, WindowHarness, night
 
 QUARTER_S = 900.0
 
@@ -25,7 +25,7 @@ def sized(jobs: int = 10, nodes: int = 2, wanted: int = 2, breach: tuple[float, 
     return WindowSize("night", jobs, nodes, wanted, breach, Reason(ReasonCode.PROMISE))
 
 
-def decide(desk: WindowDesk, size: WindowSize) -> None:
+def decide(desk: WindowHarness, size: WindowSize) -> None:
     """A decision gives the window a size."""
     decision = ProvisioningDecision((), Reason(ReasonCode.PROMISE), windows=(size,))
     desk.controller.deciding.windows.decided(decision, desk.now_s)
@@ -38,7 +38,7 @@ def decide(desk: WindowDesk, size: WindowSize) -> None:
 def test_policies_see_an_open_window() -> None:
     """Given a window of 12 hours with one declared arrival an hour, three jobs and two nodes of four slots, then its
     view has 48 intervals, a quarter of an arrival in each of the first 24, and all numbers of jobs and nodes."""
-    desk = WindowDesk()
+    desk = WindowHarness()
     desk.lead()
     for _ in range(3):
         desk.submit()
@@ -54,7 +54,7 @@ def test_policies_see_an_open_window() -> None:
 def test_the_interval_never_says_that_more_time_is_left() -> None:
     """Given moments within a period, then as many whole intervals are left as the view says, to within a hundredth;
     with less than one left it is the last."""
-    desk = WindowDesk()
+    desk = WindowHarness()
     desk.lead()
     left = []
     for hours in (0.0, 1.0, 1.01, 11.75, 11.9):
@@ -67,7 +67,7 @@ def test_the_interval_never_says_that_more_time_is_left() -> None:
 
 def test_a_window_is_seen_a_day_before_it_opens() -> None:
     """Given a window that is over until the next midnight, then its next period is seen with all its intervals."""
-    desk = WindowDesk()
+    desk = WindowHarness()
     desk.lead()
     desk.pass_time(13 * HOUR_S)
 
@@ -79,7 +79,7 @@ def test_a_window_is_seen_a_day_before_it_opens() -> None:
 
 def test_windows_that_open_later_are_not_seen() -> None:
     """Given a window of another day of the week, then policies are not shown it."""
-    desk = WindowDesk(night(times=("00:00", "06:00", "12:00")))
+    desk = WindowHarness(night(times=("00:00", "06:00", "12:00")))
     desk.lead()
     desk.entry.change(opens_s=3 * DAY_S, submit_until_s=3.25 * DAY_S, deadline_s=3.5 * DAY_S)
 
@@ -89,7 +89,7 @@ def test_windows_that_open_later_are_not_seen() -> None:
 def test_nodes_are_worth_what_they_execute() -> None:
     """Given nodes of four, eight and no slots for its jobs, by cores and by memory, then the smaller of those that can
     hold a job is the reference, the larger is worth two, and the last nothing."""
-    desk = WindowDesk(nodes=("n1", "n2", "n3"))
+    desk = WindowHarness(nodes=("n1", "n2", "n3"))
     desk.nodes |= {"n2": Node("n2", 8, 1000.0, 16_000), "n3": Node("n3", 8, 1000.0, 900)}
     desk.lead()
     desk.submit()
@@ -102,7 +102,7 @@ def test_nodes_are_worth_what_they_execute() -> None:
 
 def test_faster_nodes_are_worth_more() -> None:
     """Given jobs that can use two GHz and nodes of one and of two, then the faster one is worth two."""
-    desk = WindowDesk()
+    desk = WindowHarness()
     desk.nodes["n2"] = Node("n2", 4, 2000.0, 4000)
     desk.lead()
     desk.ask_job(Job("fast", (Stage(1e6, 2000.0, memory_mib=1000),), queue="night"))
@@ -112,7 +112,7 @@ def test_faster_nodes_are_worth_more() -> None:
 
 def test_the_usual_size_of_jobs_stands_while_it_is_about_right() -> None:
     """Given jobs of which five fit a node, then a few slightly smaller ones change nothing, many larger ones do."""
-    desk = WindowDesk()
+    desk = WindowHarness()
     desk.nodes |= {name: Node(name, 8, 1000.0, 5000) for name in desk.nodes}
     desk.lead()
     slots = []
@@ -126,7 +126,7 @@ def test_the_usual_size_of_jobs_stands_while_it_is_about_right() -> None:
 
 def test_jobs_per_node_may_be_configured() -> None:
     """Given two jobs for each node, then that is what a node executes, whatever its cores."""
-    desk = WindowDesk(night(jobs_per_node=2))
+    desk = WindowHarness(night(jobs_per_node=2))
     desk.lead()
     desk.submit()
 
@@ -138,7 +138,7 @@ def test_jobs_per_node_may_be_configured() -> None:
 
 def test_an_unknown_queue_is_refused() -> None:
     """Given a job for a queue that no window has, then the refusal lists those there are."""
-    desk = WindowDesk()
+    desk = WindowHarness()
     desk.lead()
 
     reply = desk.submit(queue="nigth")
@@ -151,7 +151,7 @@ def test_an_unknown_queue_is_refused() -> None:
 @pytest.mark.parametrize("hour", [7.0, 13.0])
 def test_a_closed_queue_is_refused_with_its_opening(hour: float) -> None:
     """Given a job after the submission period or after the deadline, then the refusal says when it opens."""
-    desk = WindowDesk()
+    desk = WindowHarness()
     desk.lead()
     desk.pass_time(hour * HOUR_S)
 
@@ -166,7 +166,7 @@ def test_a_closed_queue_is_refused_with_its_opening(hour: float) -> None:
 
 def test_only_running_counts_as_service() -> None:
     """Given a job that waits for 20 minutes, runs for ten and is completed, then ten minutes at its speed count."""
-    desk = WindowDesk(nodes=("n1",))
+    desk = WindowHarness(nodes=("n1",))
     desk.lead()
     for index in range(4):
         desk.submit(f"first{index}", memory_mib=900)
@@ -186,7 +186,7 @@ def test_only_running_counts_as_service() -> None:
 def test_arrivals_are_counted_by_slot_and_kept_for_the_forecast() -> None:
     """Given jobs in the first and third hour, then after the deadline that day's counts are history, and the next
     forecast expects more in those hours than it did."""
-    desk = WindowDesk()
+    desk = WindowHarness()
     desk.lead()
     before = desk.window.rates
     for _ in range(3):
@@ -207,7 +207,7 @@ def test_arrivals_are_counted_by_slot_and_kept_for_the_forecast() -> None:
 
 def test_a_forecast_stands_for_its_period() -> None:
     """Given arrivals as expected, then forecast and view are the same until the deadline, so that tables stay valid."""
-    desk = WindowDesk()
+    desk = WindowHarness()
     desk.lead()
     desk.submit("a", work=1e7)
     desk.pass_time(QUARTER_S)
@@ -227,7 +227,7 @@ def test_a_forecast_stands_for_its_period() -> None:
 def test_more_arrivals_than_foreseen_raise_the_forecast() -> None:
     """Given 60 jobs where 0.25 were expected, then an event tells it, later intervals expect more, and some of the
     raise is remembered for the next day."""
-    desk = WindowDesk()
+    desk = WindowHarness()
     desk.lead()
     for _ in range(60):
         desk.submit()
@@ -247,7 +247,7 @@ def test_more_arrivals_than_foreseen_raise_the_forecast() -> None:
 
 def test_a_margin_shrinks_while_forecasts_hold() -> None:
     """Given a remembered margin and a day without surprises, then half of it is left."""
-    desk = WindowDesk(night(arrivals_per_day=0.0))
+    desk = WindowHarness(night(arrivals_per_day=0.0))
     desk.lead()
     desk.entry.change(arrivals_margin=2.0, service_margin=1.03)
 
@@ -260,7 +260,7 @@ def test_a_margin_shrinks_while_forecasts_hold() -> None:
 def test_longer_jobs_than_foreseen_raise_the_service_time() -> None:
     """Given 16 jobs of two hours where ten minutes were always true, then an event tells it, and policies see a longer
     service time for the rest of the period."""
-    desk = WindowDesk(night(arrivals_per_day=60.0, jobs_per_node=8), nodes=("n1", "n2", "n3", "n4"))
+    desk = WindowHarness(night(arrivals_per_day=60.0, jobs_per_node=8), nodes=("n1", "n2", "n3", "n4"))
     desk.lead()
     desk.entry.change(mcycles=6e5, mcycles_error=0.02, mcycles_cv=1.0)
     for index in range(16):
@@ -279,7 +279,7 @@ def test_longer_jobs_than_foreseen_raise_the_service_time() -> None:
 def test_a_raised_service_time_is_lowered_when_short_jobs_follow() -> None:
     """Given a few long jobs in the morning, when many short ones have been done since, then what was raised is lowered
     again, and not below what was foreseen."""
-    desk = WindowDesk(night(arrivals_per_day=400.0, jobs_per_node=8), nodes=("n1", "n2", "n3", "n4"))
+    desk = WindowHarness(night(arrivals_per_day=400.0, jobs_per_node=8), nodes=("n1", "n2", "n3", "n4"))
     desk.lead()
     desk.entry.change(mcycles=6e5, mcycles_error=0.1, mcycles_cv=1.0)
     served = [ServedJob(desk.entry.record.opens_s + 60.0, 6e6, "", "") for _ in range(10)]
@@ -299,7 +299,7 @@ def test_a_raised_service_time_is_lowered_when_short_jobs_follow() -> None:
 @pytest.mark.full
 def test_a_missed_deadline_is_told_and_shown() -> None:
     """Given two jobs that are not done at the deadline, then an event and an alarm say so until the next deadline."""
-    desk = WindowDesk()
+    desk = WindowHarness()
     desk.lead()
     desk.submit("a")
     desk.submit("b")
@@ -320,11 +320,11 @@ def test_a_missed_deadline_is_told_and_shown() -> None:
 def test_a_controller_that_was_away_tells_what_was_missed() -> None:
     """Given a controller that leads again a day after the deadline, then it closes that period, tells the miss, and has
     the period of today."""
-    desk = WindowDesk()
+    desk = WindowHarness()
     desk.lead()
     desk.submit("a")
     desk.pass_time(HOUR_S)
-    later = WindowDesk(store=desk.store)
+    later = WindowHarness(store=desk.store)
     later.now_s, later.vms = 1.6 * DAY_S, desk.vms
     later.lead()
 
@@ -335,14 +335,14 @@ def test_a_controller_that_was_away_tells_what_was_missed() -> None:
 def test_a_successor_counts_again() -> None:
     """Given a controller that is replaced within a period, then arrivals, service times, running work and the frozen
     forecast are those of the first."""
-    desk = WindowDesk()
+    desk = WindowHarness()
     desk.lead()
     for name in ("a", "b", "c"):
         desk.submit(name)
     desk.pass_time(1800.0)
     desk.finish("a")
     desk.report("n1")
-    later = WindowDesk(store=desk.store)
+    later = WindowHarness(store=desk.store)
     later.now_s, later.vms, later.boots = desk.now_s + 30.0, desk.vms, desk.boots
     later.seqs = {name: seq + 10 for name, seq in desk.seqs.items()}
     later.lead()
@@ -356,7 +356,7 @@ def test_a_successor_counts_again() -> None:
 
 def test_a_jump_of_the_clock_ends_periods() -> None:
     """Given a clock that jumps three days ahead, then the period of that day is there and one event tells the miss."""
-    desk = WindowDesk()
+    desk = WindowHarness()
     desk.lead()
     desk.submit("a")
     desk.now_s = 3.1 * DAY_S
@@ -373,7 +373,7 @@ def test_a_day_of_25_hours() -> None:
     the hour that comes twice are remembered to have come twice."""
     day = datetime(2026, 10, 24, 22, tzinfo=UTC).timestamp()
     window = night(times=("00:00", "12:00", "00:00"), zone="Europe/Berlin")
-    desk = WindowDesk(window)
+    desk = WindowHarness(window)
     desk.now_s = day
     desk.lead()
     desk.submit("a")
@@ -406,13 +406,13 @@ def test_what_endangers_a_promise(size: WindowSize, danger: float | None) -> Non
 def test_a_promise_in_danger_is_told_once_in_a_cycle() -> None:
     """Given decisions within one cycle whose largest size misses too often, also by the next controller, then it is
     told once, again in the next cycle, and its end too."""
-    desk = WindowDesk()
+    desk = WindowHarness()
     desk.lead()
     decide(desk, sized())
     decide(desk, sized())
     assert len(desk.told("promise-in-danger")) == 1
 
-    later = WindowDesk(store=desk.store)
+    later = WindowHarness(store=desk.store)
     later.now_s = 60.0
     later.lead()
     decide(later, sized())
@@ -428,7 +428,7 @@ def test_a_promise_in_danger_is_told_once_in_a_cycle() -> None:
 def test_jobs_that_must_stay_are_fixed_while_they_run() -> None:
     """Given a window whose jobs cannot be suspended, then its running jobs are fixed in the snapshot, waiting ones and
     others are not."""
-    desk = WindowDesk(night(removal=Removal.WAIT), nodes=("n1",))
+    desk = WindowHarness(night(removal=Removal.WAIT), nodes=("n1",))
     desk.lead()
     for name in ("a", "b", "c", "d"):
         desk.submit(name, memory_mib=900)
@@ -446,7 +446,7 @@ def test_jobs_that_must_stay_are_fixed_while_they_run() -> None:
 def test_cycles_are_counted_back_from_the_deadline() -> None:
     """Given a deadline that cycles from now on would miss by five minutes, then the next one comes earlier, so that
     all that follow leave whole intervals."""
-    desk = WindowDesk(night(times=("00:00", "06:00", "12:05")))
+    desk = WindowHarness(night(times=("00:00", "06:00", "12:05")))
     desk.lead()
 
     assert desk.timers["decide"] == 300.0
@@ -457,7 +457,7 @@ def test_cycles_are_counted_back_from_the_deadline() -> None:
 def test_the_view_shows_the_forecast() -> None:
     """Given a window with jobs, then the view has its period by local time, its arrivals with bands, its service time
     and what the last decision gave it."""
-    desk = WindowDesk()
+    desk = WindowHarness()
     desk.lead()
     desk.submit("a")
     decide(desk, sized())
