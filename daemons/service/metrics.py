@@ -257,7 +257,7 @@ def read_tables(tables: ViewContext, scrape: Scrape, now_s: float) -> None:
     scrape.put(TERM, float(tables.leadership.term))
     if not leads:
         return
-    scrape.put(ACTING, float(tables.agenda.acting))
+    scrape.put(ACTING, float(tables.unit_of_work.acting))
     settings = tables.settings
     admission = settings.admission.name if settings.admission is not None else "none"
     scrape.put(POLICIES, 1.0, settings.placement.name, settings.provisioning.name, admission, settings.automation.value)

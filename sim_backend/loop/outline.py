@@ -14,7 +14,7 @@ def describe(controller: Controller) -> dict[str, Any]:
     phases = [entry.phase for entry in controller.cluster.jobs.values() if not entry.job.app]
     return {
         "role": controller.leadership.role.value,
-        "term": controller.agenda.term,
+        "term": controller.unit_of_work.term,
         "nodes_up": sum(node.condition is NodeCondition.UP for node in controller.cluster.nodes.values()),
         "jobs": {phase.value: phases.count(phase) for phase in JobPhase},
         "decisions": controller.deciding.decisions,

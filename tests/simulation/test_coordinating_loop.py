@@ -64,7 +64,7 @@ class Pair:
     def leader(self) -> Controller:
         """The core that leads."""
         cores = [shell.core for shell in self.loop.controllers.values() if isinstance(shell.core, Controller)]
-        return max(cores, key=lambda core: core.agenda.term)
+        return max(cores, key=lambda core: core.unit_of_work.term)
 
     def sizes(self) -> tuple[int, int]:
         """How many nodes the two have in hand."""

@@ -70,7 +70,7 @@ class Loop(ClosedLoop):
     def leader(self) -> Controller:
         """The core that leads."""
         cores = [shell.core for shell in self.controllers.values() if isinstance(shell.core, Controller)]
-        return max(cores, key=lambda core: core.agenda.term)
+        return max(cores, key=lambda core: core.unit_of_work.term)
 
     def kill_leader(self) -> None:
         """Its process dies; the other one takes over."""

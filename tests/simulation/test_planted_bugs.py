@@ -94,7 +94,7 @@ class StubbornController(Controller):
         return super()._timer(name, now_s)
 
     def _report(self, report: Report, now_s: float, arrived_s: float | None = None) -> list[Effect]:
-        return super()._report(replace(report, term=min(report.term, self.agenda.term)), now_s, arrived_s)
+        return super()._report(replace(report, term=min(report.term, self.unit_of_work.term)), now_s, arrived_s)
 
 
 class PromisingController(Controller):
@@ -102,8 +102,8 @@ class PromisingController(Controller):
 
     def _received(self, received: Received, now_s: float) -> list[Effect]:
         effects = super()._received(received, now_s)
-        replies = [e for e in self.agenda.stored if isinstance(e, Publish) and isinstance(e.message, Reply)]
-        self.agenda.stored = [effect for effect in self.agenda.stored if effect not in replies]
+        replies = [e for e in self.unit_of_work.stored if isinstance(e, Publish) and isinstance(e.message, Reply)]
+        self.unit_of_work.stored = [effect for effect in self.unit_of_work.stored if effect not in replies]
         return effects + replies
 
 
@@ -122,7 +122,7 @@ class ImpatientController(Controller):
         for action, instance in list(node.flights.items()):
             if action not in doing:
                 self.cluster.settle(instance)
-                self.agenda.touch(instance.job)
+                self.unit_of_work.touch(instance.job)
 
     def _lead(self, answer: LeadTaken, now_s: float) -> list[Effect]:
         effects = super()._lead(answer, now_s)

@@ -183,7 +183,7 @@ class ControllerHarness:
             "boot_id": self.boots[node],
             "seq": self.next_seq(node),
             "clock_s": self.now_s,
-            "term": self.controller.agenda.term,
+            "term": self.controller.unit_of_work.term,
             "sample": NodeSample(),
             "vms": tuple(self.vms[node].values()),
             "inventory": self.nodes[node],

@@ -54,7 +54,7 @@ class CoordinationHarness(ControllerHarness):
         entry = EnvironmentEntry(agreement, name, len(cluster.environments), self.now_s, running, running)
         entry.partner = partner
         cluster.environments[name] = entry
-        self.controller.agenda.change_environment(entry)
+        self.controller.unit_of_work.change_environment(entry)
         return entry
 
     def pair(self, lower: int, web_lower: int, **fields: Any) -> tuple[EnvironmentEntry, EnvironmentEntry]:
@@ -130,9 +130,9 @@ class CoordinationHarness(ControllerHarness):
         reason = Reason(ReasonCode.ADJUSTMENT)
         stops = [Change(one.job.name, one.revision, ChangeKind.STOP, (), reason) for one in running[instances:]]
         self.controller.deciding.apply(stops, self.now_s)
-        self.controller.agenda.coordinate.add(web.app.environment)
-        self.controller.agenda.dirty_web[name] = web
-        self.controller.agenda.place = True
+        self.controller.unit_of_work.coordinate.add(web.app.environment)
+        self.controller.unit_of_work.dirty_web[name] = web
+        self.controller.unit_of_work.place = True
         self.look()
 
     def submit(self, name: str, instances: int = 1, environment: str = "hpc", **fields: Any) -> None:

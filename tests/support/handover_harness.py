@@ -1,4 +1,5 @@
-"""The hand-over of nodes alone: a cluster, an agenda, a store in a dictionary, and agents that are asked by hand."""
+"""The hand-over of nodes alone: a cluster, a unit of work, a store in a dictionary, and agents that are asked by
+hand."""
 
 from __future__ import annotations
 
@@ -55,11 +56,11 @@ class Rig:
     def lead(self, entries: dict[str, NodeEntry]) -> None:
         """A new leader begins with these nodes."""
         self.term += 1
-        self.cluster, self.agenda = Cluster(0.0), UnitOfWork()
-        self.agenda.term = self.term
+        self.cluster, self.unit_of_work = Cluster(0.0), UnitOfWork()
+        self.unit_of_work.term = self.term
         self.cluster.environments = self.environments
         self.cluster.nodes = entries
-        self.handovers = Handovers(self.cluster, self.agenda, ControllerSettings(), self._need)
+        self.handovers = Handovers(self.cluster, self.unit_of_work, ControllerSettings(), self._need)
         self.handovers.loaded(self.now_s)
         for name in entries:
             self.up(name)
@@ -82,14 +83,14 @@ class Rig:
     def settle(self, stores: bool = True) -> None:
         """Take every step; what changed is stored, and only then messages go out (unless it dies before)."""
         self.due_s = self.handovers.run(self.now_s)
-        self.agenda.deploy = False
+        self.unit_of_work.deploy = False
         if not stores:
             return
-        for node in self.agenda.dirty_nodes.values():
+        for node in self.unit_of_work.dirty_nodes.values():
             self.store[node.name] = node.record()
-        self.asked += [message for message in _sent(self.agenda.stored) if isinstance(message, SetUpNode)]
-        self.events += [message for message in _sent(self.agenda.effects) if isinstance(message, Happened)]
-        self.agenda.dirty_nodes, self.agenda.stored, self.agenda.effects = {}, [], []
+        self.asked += [message for message in _sent(self.unit_of_work.stored) if isinstance(message, SetUpNode)]
+        self.events += [message for message in _sent(self.unit_of_work.effects) if isinstance(message, Happened)]
+        self.unit_of_work.dirty_nodes, self.unit_of_work.stored, self.unit_of_work.effects = {}, [], []
 
     # --- what a test does -------------------------------------------------------------------------------------------
 
@@ -137,8 +138,8 @@ class Rig:
         node = self.node(name)
         node.condition, node.boot_id = NodeCondition.UP, self.boots[name]
         node.inventory = Node(name, 4, 1000.0, 4000)
-        self.agenda.change_node(node)
-        self.agenda.deploy = True
+        self.unit_of_work.change_node(node)
+        self.unit_of_work.deploy = True
 
     def silent(self, name: str = "n1") -> None:
         """A node is not heard of."""

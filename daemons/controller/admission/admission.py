@@ -74,10 +74,10 @@ class Admission:
     answered."""
 
     def __init__(
-        self, name: str, cluster: Cluster, agenda: UnitOfWork, settings: ControllerSettings, carry_out: CarryOut
+        self, name: str, cluster: Cluster, unit_of_work: UnitOfWork, settings: ControllerSettings, carry_out: CarryOut
     ) -> None:
-        self.name, self.cluster, self.agenda, self.settings = name, cluster, agenda, settings
-        self.assurance = Assurance(cluster, agenda, settings)
+        self.name, self.cluster, self.unit_of_work, self.settings = name, cluster, unit_of_work, settings
+        self.assurance = Assurance(cluster, unit_of_work, settings)
         self.assurance.changed = self.forecast
         self._carry_out = carry_out
         self.audit: Callable[[Received, Reply, float], None] | None = None  # told of every answer, if set
@@ -129,8 +129,8 @@ class Admission:
     def _other_nodes(self) -> bool:
         """Whether other nodes than before can be given to environments, by those that have changed in this instant."""
         changed = {
-            name: node.inventory is not None and can_serve(node) for name, node in self.agenda.dirty_nodes.items()
-        } | dict.fromkeys(self.agenda.removed_nodes, False)
+            name: node.inventory is not None and can_serve(node) for name, node in self.unit_of_work.dirty_nodes.items()
+        } | dict.fromkeys(self.unit_of_work.removed_nodes, False)
         other = {name for name, serves in changed.items() if serves is not (name in self._serving)}
         self._serving ^= other
         return bool(other)
@@ -189,12 +189,12 @@ class Admission:
         if reply is not None and self.audit is not None:
             self.audit(received, reply, now_s)  # before it is acknowledged: else it comes again
         if received.delivery is not None:
-            self.agenda.stored.append(Acknowledge(received.delivery))
+            self.unit_of_work.stored.append(Acknowledge(received.delivery))
         if reply is not None and received.reply_to:
             found = self._verdicts.get(reply.request)
             if isinstance(found, Verdict):
                 reply = replace(reply, data=verdict_view(found))
-            self.agenda.stored.append(Publish(topology.REPLIES, received.reply_to, reply))
+            self.unit_of_work.stored.append(Publish(topology.REPLIES, received.reply_to, reply))
 
     def _told(self, received: Received, refused: Refused, data: Row | None, now_s: float) -> bool:
         message = received.message
@@ -258,7 +258,7 @@ class Admission:
             for name, each in standing.items()
             if name not in late or name in before
         }
-        token = f"{self.name}/{self.agenda.term}"
+        token = f"{self.name}/{self.unit_of_work.term}"
         task = AdmissionTask(
             token,
             since,
@@ -276,7 +276,7 @@ class Admission:
         )
         self._asked -= 1  # below 0: decisions count above
         self._open, self._more = (self._asked, question), more
-        self.agenda.effects.append(Compute(self._asked, task, LIMIT_S))
+        self.unit_of_work.effects.append(Compute(self._asked, task, LIMIT_S))
 
     def _replaced(self, agreement: Agreement) -> str:
         """The environment whose reservation this one would be instead of: one of the same owner alone."""

@@ -37,8 +37,8 @@ COUPLED = (8, 16, 32, 64)  # instances of a slot; from the first on they tell ho
 class Assurance:
     """One entry for each environment. `changed`: a slot is over, and with it what promises need may be another."""
 
-    def __init__(self, cluster: Cluster, agenda: UnitOfWork, settings: ControllerSettings) -> None:
-        self.cluster, self.agenda = cluster, agenda
+    def __init__(self, cluster: Cluster, unit_of_work: UnitOfWork, settings: ControllerSettings) -> None:
+        self.cluster, self.unit_of_work = cluster, unit_of_work
         self.on = settings.admission is not None
         self.settings: AssuranceSettings = settings.assurance
         self.entries: dict[str, AssuranceEntry] = {}
@@ -46,7 +46,7 @@ class Assurance:
         self._records: dict[str, AssuranceRecord] = {}
         self._dirty: set[str] = set()
         self._over: dict[tuple[str, float, int], None] = {}
-        self.policing = Policing(agenda, settings.assurance, self._dirty)
+        self.policing = Policing(unit_of_work, settings.assurance, self._dirty)
 
     # --- taking over ------------------------------------------------------------------------------------------------
 
@@ -64,7 +64,7 @@ class Assurance:
         """Some environments are forgotten."""
         for name in sorted(names):
             if self._records.pop(name, None) is not None or self.entries.pop(name, None) is not None:
-                self.agenda.records.append(Deleted(("assurance", name)))
+                self.unit_of_work.records.append(Deleted(("assurance", name)))
             self._dirty.discard(name)
 
     def entry_of(self, environment: EnvironmentEntry) -> AssuranceEntry:
@@ -160,7 +160,7 @@ class Assurance:
         for entry in turned:  # its reservation begins or ends
             entry.pass_to(min(now_s, entry.until_s), _layers(entry))
             entry.look_ahead(now_s)
-            self.agenda.coordinate.add(entry.name)
+            self.unit_of_work.coordinate.add(entry.name)
         ended = [entry for entry in self.entries.values() if entry.over(now_s)]
         for entry in ended[:CLOSED_AT_ONCE]:
             entry.pass_to(entry.until_s, _layers(entry))
@@ -169,7 +169,7 @@ class Assurance:
             self._judge(entry, entry.close(now_s), now_s)
             self._dirty.add(entry.name)
             if entry.agreement is not None and entry.agreement.assurance is not None:
-                self.agenda.coordinate.add(entry.name)  # another slot entitles to another number of units
+                self.unit_of_work.coordinate.add(entry.name)  # another slot entitles to another number of units
         if len(ended) > CLOSED_AT_ONCE:
             return  # the others at once, after whatever else has come in
         for timezone, slot_s, within in self._over:
@@ -222,17 +222,19 @@ class Assurance:
                 if worst is not None and entry.last.get(layer, 1.0) < promised - SLACK:
                     entry.missed[layer] = MissedLayer(layer, now_s, row.slot)
                     told = f"{words}: {worst.mean:.4f} served in slot {row.slot}, by {worst.count} observations"
-                    self.agenda.happened(now_s, "assurance-missed", entry.name, told)
+                    self.unit_of_work.happened(now_s, "assurance-missed", entry.name, told)
             elif recent.mean >= promised - SLACK:
                 del entry.missed[layer]
-                self.agenda.happened(now_s, "assurance-kept", entry.name, f"{words}: {recent.mean:.4f} served lately")
+                self.unit_of_work.happened(
+                    now_s, "assurance-kept", entry.name, f"{words}: {recent.mean:.4f} served lately"
+                )
 
     # --- storing ----------------------------------------------------------------------------------------------------
 
     def flush(self) -> None:
         """Have stored what has changed."""
         for name in sorted(self._dirty & self.entries.keys()):
-            self.agenda.records.append(self.entries[name].record())
+            self.unit_of_work.records.append(self.entries[name].record())
         self._dirty.clear()
 
 

@@ -24,8 +24,8 @@ class Policing:
     """Judges requests by what was announced: who asks for more than that is entitled to no more. `dirty`: environments
     of which something is to be stored."""
 
-    def __init__(self, agenda: UnitOfWork, settings: AssuranceSettings, dirty: set[str]) -> None:
-        self.agenda, self.settings, self._dirty = agenda, settings, dirty
+    def __init__(self, unit_of_work: UnitOfWork, settings: AssuranceSettings, dirty: set[str]) -> None:
+        self.unit_of_work, self.settings, self._dirty = unit_of_work, settings, dirty
         self._entitled: dict[str, tuple[AssuranceTerms, Entitlement]] = {}
 
     def judge(self, entry: AssuranceEntry, units: int, lower: int, now_s: float) -> tuple[Right, int]:
@@ -84,7 +84,7 @@ class Policing:
             return
         self._dirty.add(entry.name)
         if verdict.surplus or verdict.rejected:
-            self.agenda.happened(now_s, "request-policed", entry.name, told(verdict))
+            self.unit_of_work.happened(now_s, "request-policed", entry.name, told(verdict))
 
 
 def _guaranteed(shares: Sequence[Share]) -> int:

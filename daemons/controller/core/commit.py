@@ -16,10 +16,12 @@ from shared.values.actions import Action
 
 
 class Commit:
-    """Writes what the agenda says and sends what waits for it."""
+    """Writes what the unit of work says and sends what waits for it."""
 
-    def __init__(self, cluster: Cluster, agenda: UnitOfWork, deciding: DecisionCycle, reconciler: Reconciler) -> None:
-        self.cluster, self.agenda, self.deciding, self.reconciler = cluster, agenda, deciding, reconciler
+    def __init__(
+        self, cluster: Cluster, unit_of_work: UnitOfWork, deciding: DecisionCycle, reconciler: Reconciler
+    ) -> None:
+        self.cluster, self.unit_of_work, self.deciding, self.reconciler = cluster, unit_of_work, deciding, reconciler
         self.records: list[Record] = []  # of decisions, to be stored with what they changed
         self._writes: dict[int, list[Effect]] = {}
         self._write_id = 0
@@ -37,45 +39,45 @@ class Commit:
     @property
     def changed(self) -> bool:
         """Whether anything is to be stored."""
-        agenda = self.agenda
+        unit_of_work = self.unit_of_work
         return bool(
-            agenda.dirty_jobs
-            or agenda.dirty_nodes
-            or agenda.dirty_control
-            or agenda.removed_nodes
-            or agenda.dirty_web
-            or agenda.removed_web
-            or agenda.dirty_environments
-            or agenda.records
+            unit_of_work.dirty_jobs
+            or unit_of_work.dirty_nodes
+            or unit_of_work.dirty_control
+            or unit_of_work.removed_nodes
+            or unit_of_work.dirty_web
+            or unit_of_work.removed_web
+            or unit_of_work.dirty_environments
+            or unit_of_work.records
             or self.records
         )
 
     def write(self) -> None:
         """Write everything that changed, on condition of the term; what waits for it goes out when it is stored."""
-        agenda = self.agenda
-        if not (agenda.stored or self.changed):
+        unit_of_work = self.unit_of_work
+        if not (unit_of_work.stored or self.changed):
             return
-        records: list[Record] = [Deleted(("node", name)) for name in agenda.removed_nodes]
-        records += [Deleted(("web", name)) for name in agenda.removed_web]
-        records += [web.record() for web in agenda.dirty_web.values()]
-        records += [entry.record() for entry in agenda.dirty_environments.values()]
-        for node in agenda.dirty_nodes.values():
+        records: list[Record] = [Deleted(("node", name)) for name in unit_of_work.removed_nodes]
+        records += [Deleted(("web", name)) for name in unit_of_work.removed_web]
+        records += [web.record() for web in unit_of_work.dirty_web.values()]
+        records += [entry.record() for entry in unit_of_work.dirty_environments.values()]
+        for node in unit_of_work.dirty_nodes.values():
             _contiguous(node)
             if node.name in self.cluster.nodes:
                 records.append(node.record())
-        records += [entry.record() for entry in agenda.dirty_jobs.values()]
+        records += [entry.record() for entry in unit_of_work.dirty_jobs.values()]
         records += self.records
-        records += agenda.records
-        if agenda.dirty_control:
+        records += unit_of_work.records
+        if unit_of_work.dirty_control:
             records.append(self.deciding.control())
-        waiting, agenda.stored = agenda.stored, []
-        agenda.removed_nodes, agenda.dirty_nodes, agenda.dirty_jobs = [], {}, {}
-        agenda.removed_web, agenda.dirty_web, agenda.dirty_environments = [], {}, {}
-        agenda.dirty_control = False
-        self.records, agenda.records = [], []
+        waiting, unit_of_work.stored = unit_of_work.stored, []
+        unit_of_work.removed_nodes, unit_of_work.dirty_nodes, unit_of_work.dirty_jobs = [], {}, {}
+        unit_of_work.removed_web, unit_of_work.dirty_web, unit_of_work.dirty_environments = [], {}, {}
+        unit_of_work.dirty_control = False
+        self.records, unit_of_work.records = [], []
         self._write_id += 1
         self._writes[self._write_id] = waiting
-        agenda.effects.append(Write(self._write_id, agenda.term, tuple(records)))
+        unit_of_work.effects.append(Write(self._write_id, unit_of_work.term, tuple(records)))
 
     def ask_term(self) -> list[Effect]:
         """Have the store say whether this controller still leads, unless a write that is under way will."""
@@ -83,7 +85,7 @@ class Commit:
             return []
         self._write_id += 1
         self._writes[self._write_id] = []
-        return [Write(self._write_id, self.agenda.term, ())]
+        return [Write(self._write_id, self.unit_of_work.term, ())]
 
     def written(self, answer: Written, now_s: float) -> list[Effect]:
         """The store's answer: what waited for it may go out, or this controller leads no longer."""
@@ -112,10 +114,10 @@ class Commit:
         """The last look before an order leaves."""
         target = self._node_now(action.to_node) if action.to_node else None
         refused = validate(action, self._node_now(action.node), target, now_s)
-        if not self.agenda.acting:
+        if not self.unit_of_work.acting:
             refused = "the controller only observes"
         if refused:
-            self.agenda.happened(now_s, "action-not-sent", action.vm, f"{action.id} {action.kind}: {refused}")
+            self.unit_of_work.happened(now_s, "action-not-sent", action.vm, f"{action.id} {action.kind}: {refused}")
             self.reconciler.unsent(action)
             return []
         self._publish_id += 1

@@ -93,34 +93,34 @@ class Controller:
         self.event_driven = pipeline.check(settings.placement, settings.provisioning)
         self.leadership, self.backlog = Leadership(name, settings.probe_s), Backlog()
         self.cluster = Cluster(settings.vm_overhead_mib)
-        self.agenda = UnitOfWork()
-        self.suspects, self.notifying = Screening(self.agenda), NotificationRules(self.agenda, settings)
-        self.auditing = Audit(self.agenda)
-        self.measure = Measure(self.cluster, self.agenda, settings)
-        self.watch = Heartbeats(self.cluster, self.agenda, self.measure, settings)
+        self.unit_of_work = UnitOfWork()
+        self.suspects, self.notifying = Screening(self.unit_of_work), NotificationRules(self.unit_of_work, settings)
+        self.auditing = Audit(self.unit_of_work)
+        self.measure = Measure(self.cluster, self.unit_of_work, settings)
+        self.watch = Heartbeats(self.cluster, self.unit_of_work, self.measure, settings)
         self.reconciler = self.make_reconciler()
         self.deployment = self._make_deployment()
-        self.deciding = DecisionCycle(self.cluster, self.agenda, settings, self.deployment)
-        self.energy = EnergyMeter(self.cluster, self.agenda, settings, self.deciding.windows.entries)
+        self.deciding = DecisionCycle(self.cluster, self.unit_of_work, settings, self.deployment)
+        self.energy = EnergyMeter(self.cluster, self.unit_of_work, settings, self.deciding.windows.entries)
         self.deciding.builder.prices = self.energy.prices.view
         self.measure.on_window = self.deciding.loadings.window
-        self.web = WebApps(self.cluster, self.agenda, self.deciding, settings)
-        self.adjusting = Autoscaler(self.cluster, self.agenda, settings, self.deciding.apply)
-        self.balancing = LoadBalancing(self.cluster, self.agenda, settings.balancer)
+        self.web = WebApps(self.cluster, self.unit_of_work, self.deciding, settings)
+        self.adjusting = Autoscaler(self.cluster, self.unit_of_work, settings, self.deciding.apply)
+        self.balancing = LoadBalancing(self.cluster, self.unit_of_work, settings.balancer)
         self.reconciler.may_stop, self.web.may_forget = self.balancing.may_stop, self.balancing.may_forget
         self.monitoring = HealthChecks(self.cluster, self.measure, settings, self.deciding)
         self.coordinating = self._make_coordinating()
         self.environments = Environments(
-            self.cluster, self.agenda, self.deciding, self.web, self.deployment.handovers.give
+            self.cluster, self.unit_of_work, self.deciding, self.web, self.deployment.handovers.give
         )
         self.environments.changed = self.coordinating.changed
-        self.admission = Admission(name, self.cluster, self.agenda, settings, self._carry_out)
+        self.admission = Admission(name, self.cluster, self.unit_of_work, settings, self._carry_out)
         self.admission.audit = self.auditing.answered
         self.admission.join(self.coordinating, self.environments)
         self.requests = Requests(
-            self.cluster, self.agenda, self.measure, self.deciding, self.web, self.environments, self.notifying
+            self.cluster, self.unit_of_work, self.measure, self.deciding, self.web, self.environments, self.notifying
         )
-        self.outgoing = Commit(self.cluster, self.agenda, self.deciding, self.reconciler)
+        self.outgoing = Commit(self.cluster, self.unit_of_work, self.deciding, self.reconciler)
         self.answers = QueryHandler(self._tables(), self.auditing)
         self._timers: dict[str, float] = {}
         self._timed: dict[str, Callable[[float], None]] = {
@@ -144,7 +144,7 @@ class Controller:
 
     def make_reconciler(self) -> Reconciler:
         """The part that issues orders."""
-        return Reconciler(self.cluster, self.agenda, self.settings)
+        return Reconciler(self.cluster, self.unit_of_work, self.settings)
 
     def _make_deployment(self) -> NodeLifecycle:
         """The part that brings nodes into service and out of it."""
@@ -155,14 +155,14 @@ class Controller:
         def apply(changes: Sequence[Change], now_s: float) -> object:
             return self.deciding.apply(changes, now_s)
 
-        emptying = Drain(self.cluster, self.agenda, self.settings, lose, apply)
-        return NodeLifecycle(self.cluster, self.agenda, self.settings, emptying)
+        emptying = Drain(self.cluster, self.unit_of_work, self.settings, lose, apply)
+        return NodeLifecycle(self.cluster, self.unit_of_work, self.settings, emptying)
 
     def _make_coordinating(self) -> Coordination:
         """The part that sizes environments and says which nodes they are to have."""
-        reclaiming = Preemption(self.cluster, self.agenda, self.deciding.apply, self.reconciler.take_back)
+        reclaiming = Preemption(self.cluster, self.unit_of_work, self.deciding.apply, self.reconciler.take_back)
         give = self.deployment.handovers.give
-        return Coordination(self.cluster, self.agenda, self.settings, reclaiming, units_wanted, give)
+        return Coordination(self.cluster, self.unit_of_work, self.settings, reclaiming, units_wanted, give)
 
     def _tables(self) -> ViewContext:
         return ViewContext(
@@ -170,7 +170,7 @@ class Controller:
             self.leadership,
             self.settings,
             self.cluster,
-            self.agenda,
+            self.unit_of_work,
             self.deciding,
             self.reconciler,
             self.energy,
@@ -203,26 +203,26 @@ class Controller:
 
     def _drain(self, early: list[Effect], now_s: float) -> list[Effect]:
         """The effects of this input; makes sure that its consequences are drawn at the end of the instant."""
-        agenda = self.agenda
-        if agenda.effects:
-            early += agenda.effects
-            agenda.effects = []
+        unit_of_work = self.unit_of_work
+        if unit_of_work.effects:
+            early += unit_of_work.effects
+            unit_of_work.effects = []
         if self._timers.get("settle", math.inf) > now_s and self._unsettled():
             early.append(self._set_timer("settle", now_s))
         return early
 
     def _unsettled(self) -> bool:
-        agenda = self.agenda
+        unit_of_work = self.unit_of_work
         return bool(
-            agenda.touched
-            or agenda.dirty_jobs
-            or agenda.stored
-            or agenda.place
-            or agenda.scrape
-            or agenda.adjust
+            unit_of_work.touched
+            or unit_of_work.dirty_jobs
+            or unit_of_work.stored
+            or unit_of_work.place
+            or unit_of_work.scrape
+            or unit_of_work.adjust
             or self.balancing.due
             or self.monitoring.due
-            or agenda.deploy
+            or unit_of_work.deploy
             or self.coordinating.due
             or self.outgoing.changed
         )
@@ -234,14 +234,14 @@ class Controller:
     def _at(self, name: str, due_s: float) -> None:
         """Set a timer (inf: it is not needed), unless it is set to that."""
         if due_s < math.inf and due_s != self._timers.get(name):
-            self.agenda.effects.append(self._set_timer(name, due_s))
+            self.unit_of_work.effects.append(self._set_timer(name, due_s))
 
     # --- leading ----------------------------------------------------------------------------------------------------
 
     def _lead(self, answer: LeadTaken, now_s: float) -> list[Effect]:
         if not self.leadership.taken(answer, now_s):
             return []
-        self.agenda.term = answer.term
+        self.unit_of_work.term = answer.term
         load(answer.image, self.cluster, self.deciding, self.web, now_s)
         self.admission.loaded(answer.image, now_s)
         self.deployment.loaded(now_s)
@@ -250,7 +250,7 @@ class Controller:
         self.balancing.loaded(now_s)
         self.monitoring.loaded()
         self.notifying.loaded(answer.image, now_s)
-        self.agenda.happened(now_s, "leading", self.name)
+        self.unit_of_work.happened(now_s, "leading", self.name)
         self.energy.begin(answer.image, now_s)
         self.deciding.windows.tick(now_s)
         self._set_windows_timer(now_s)
@@ -266,10 +266,10 @@ class Controller:
         probes, reports and what else is new."""
         reads = 0
         while reads < READS_A_TURN and (received := self.backlog.take()) is not None:
-            self.agenda.effects += self._take(received, now_s)
+            self.unit_of_work.effects += self._take(received, now_s)
             reads += isinstance(received.message, Query | OnBehalf)
         if self.backlog:
-            self.agenda.effects.append(self._set_timer("backlog", now_s))
+            self.unit_of_work.effects.append(self._set_timer("backlog", now_s))
 
     # --- messages ---------------------------------------------------------------------------------------------------
 
@@ -309,19 +309,19 @@ class Controller:
 
     def _hear(self, received: Received, message: AgentMessage, now_s: float) -> list[Effect]:
         """What a node's agent says; more than it can honestly have to tell is an alarm."""
-        agenda, effects = self.agenda, list[Effect]()
-        agenda.speaker = message.node
+        unit_of_work, effects = self.unit_of_work, list[Effect]()
+        unit_of_work.speaker = message.node
         if isinstance(message, Report):
             effects = self._report(message, now_s, received.arrived_s)
         elif isinstance(message, NoReading):
             self.cluster.nodes[message.node].trouble = (now_s, message.detail)
         else:
             self._carry_out(received, now_s)
-        agenda.speaker = ""
-        if agenda.unsaid:
+        unit_of_work.speaker = ""
+        if unit_of_work.unsaid:
             why = f"more than {SAID_MAX} events a minute of one node"
-            self.suspects.refused(received.sender, why, Violation.FORGERY, now_s, agenda.unsaid)
-            agenda.unsaid = 0
+            self.suspects.refused(received.sender, why, Violation.FORGERY, now_s, unit_of_work.unsaid)
+            unit_of_work.unsaid = 0
         return effects
 
     def _carry_out(self, received: Received, now_s: float) -> None:
@@ -355,7 +355,7 @@ class Controller:
 
     def _report(self, report: Report, now_s: float, arrived_s: float | None = None) -> list[Effect]:
         node = self.cluster.nodes[report.node]
-        if report.term > self.agenda.term:
+        if report.term > self.unit_of_work.term:
             return self._ahead(node, report.term, now_s)
         if node.term_ahead:
             self.measure.set_ahead(node, 0)
@@ -363,7 +363,7 @@ class Controller:
         if not node.echoed and node.condition is not NodeCondition.OFF and now_s >= node.hello_s + node.hello_wait_s:
             return [self.watch.hello(node, now_s)]
         if report.events and report.events[0].event <= node.events_seen:
-            seen = EventsSeen(self.agenda.term, node.events_seen)
+            seen = EventsSeen(self.unit_of_work.term, node.events_seen)
             return [Publish(topology.ACTIONS, node.name, seen)]
         return []
 
@@ -409,9 +409,11 @@ class Controller:
 
     def _forget(self, before_s: float) -> None:
         """What retention has deleted is known no longer, and its name is free; what is to be stored again stays."""
-        jobs = self.cluster.forget_jobs(before_s, self.agenda.dirty_jobs)
+        jobs = self.cluster.forget_jobs(before_s, self.unit_of_work.dirty_jobs)
         self.deciding.windows.successors.forget(jobs)
-        self.admission.assurance.forget(self.cluster.forget_environments(before_s, self.agenda.dirty_environments))
+        self.admission.assurance.forget(
+            self.cluster.forget_environments(before_s, self.unit_of_work.dirty_environments)
+        )
 
     def _powered(self, event: PowerDone, now_s: float) -> None:
         if event.operation is not PowerOperation.FENCE:
@@ -424,7 +426,7 @@ class Controller:
         if event.ok and node.condition is not NodeCondition.UP:
             self.measure.proven_off(node, now_s)
         elif not event.ok:
-            self.agenda.happened(now_s, "fence-failed", node.name, event.detail)
+            self.unit_of_work.happened(now_s, "fence-failed", node.name, event.detail)
 
     # --- timers -----------------------------------------------------------------------------------------------------
 
@@ -437,41 +439,41 @@ class Controller:
         return []
 
     def _settle(self, now_s: float) -> None:
-        agenda = self.agenda
-        if agenda.deploy or self.deployment.emptied():
+        unit_of_work = self.unit_of_work
+        if unit_of_work.deploy or self.deployment.emptied():
             self._at("deploy", max(self.deployment.run(now_s), now_s))
         self.monitoring.run(now_s)
         self.reconciler.run(now_s)
-        self.deciding.note(agenda.dirty_jobs.values(), now_s)
+        self.deciding.note(unit_of_work.dirty_jobs.values(), now_s)
         self._coordinate(now_s)
         if self.web.untidy:
             self.web.tidy(now_s)
         self.environments.run(now_s)
         self._set_environments_timer()
         self._at("assurance", self.admission.settle(now_s))
-        if agenda.scrape:
-            agenda.scrape = False
+        if unit_of_work.scrape:
+            unit_of_work.scrape = False
             if "scrape" not in self._timers:
-                agenda.effects.append(self._set_timer("scrape", now_s))
-        if agenda.adjust:
-            agenda.adjust = False
+                unit_of_work.effects.append(self._set_timer("scrape", now_s))
+        if unit_of_work.adjust:
+            unit_of_work.adjust = False
             if "adjust" not in self._timers:
-                agenda.effects.append(self._set_timer("adjust", now_s + self.settings.web_adjust_s))
+                unit_of_work.effects.append(self._set_timer("adjust", now_s + self.settings.web_adjust_s))
         self._at("standard-jobs", self.deciding.probes.next_due_s())
-        self.energy.changed(agenda.dirty_nodes.values(), now_s)
+        self.energy.changed(unit_of_work.dirty_nodes.values(), now_s)
         self._balance(now_s)
         self.monitoring.tell(now_s)
         self.notifying.run(now_s)
         self.outgoing.write()
-        if agenda.place:
-            agenda.place = False
-            if agenda.cycle or self._acts_on_events():
-                agenda.effects.append(self._set_timer("place", now_s))
+        if unit_of_work.place:
+            unit_of_work.place = False
+            if unit_of_work.cycle or self._acts_on_events():
+                unit_of_work.effects.append(self._set_timer("place", now_s))
         due_s = min(self.reconciler.next_due_s(), self.notifying.next_due_s())
         if self.reconciler.blocked:
             due_s = min(due_s, now_s + self.settings.reconcile_s)
         if due_s < math.inf:
-            agenda.effects.append(self._set_timer("settle", max(due_s, now_s)))
+            unit_of_work.effects.append(self._set_timer("settle", max(due_s, now_s)))
 
     def _coordinate(self, now_s: float) -> None:
         """After the jobs that end at this instant, and before what is written: sizes, who is to have which node and
@@ -487,10 +489,10 @@ class Controller:
         self._at(TIMER, self.environments.next_due_s())
 
     def _deploy_soon(self, _now_s: float) -> None:
-        self.agenda.deploy = True
+        self.unit_of_work.deploy = True
 
     def _place(self, now_s: float) -> None:
-        cycle, self.agenda.cycle = self.agenda.cycle, False
+        cycle, self.unit_of_work.cycle = self.unit_of_work.cycle, False
         self._ask(now_s, cycle)
 
     def _windows_due(self, now_s: float) -> None:
@@ -501,7 +503,7 @@ class Controller:
         self._at("windows", self.deciding.windows.next_due_s(now_s))
 
     def _cycle(self, now_s: float) -> None:
-        self.agenda.effects.append(self._set_timer("decide", self.deciding.windows.next_cycle_s(now_s)))
+        self.unit_of_work.effects.append(self._set_timer("decide", self.deciding.windows.next_cycle_s(now_s)))
         self.energy.cycle(now_s)
         self.deciding.loadings.cycle()
         self._ask(now_s, True)
@@ -510,7 +512,7 @@ class Controller:
         self.deciding.ask(now_s, cycle)
         start_s = self.deciding.next_start_s(now_s)
         if start_s < math.inf and self._acts_on_events():
-            self.agenda.effects.append(self._set_timer("place", start_s))
+            self.unit_of_work.effects.append(self._set_timer("place", start_s))
 
     def _acts_on_events(self) -> bool:
         """Whether a placement policy, its own or an environment's, is asked between cycles too."""
@@ -518,25 +520,25 @@ class Controller:
 
     def _scrape(self, now_s: float) -> None:
         if self.web.has_counters():
-            self.agenda.effects += self.web.scrapes(now_s)
-            self.agenda.effects.append(self._set_timer("scrape", now_s + self.settings.scrape_s))
+            self.unit_of_work.effects += self.web.scrapes(now_s)
+            self.unit_of_work.effects.append(self._set_timer("scrape", now_s + self.settings.scrape_s))
 
     def _balance(self, now_s: float) -> None:
-        agenda = self.agenda
-        self.balancing.note(agenda.dirty_jobs.values())
-        self.balancing.note_apps((*agenda.dirty_web, *agenda.removed_web, *agenda.readdressed))
-        agenda.readdressed.clear()
+        unit_of_work = self.unit_of_work
+        self.balancing.note(unit_of_work.dirty_jobs.values())
+        self.balancing.note_apps((*unit_of_work.dirty_web, *unit_of_work.removed_web, *unit_of_work.readdressed))
+        unit_of_work.readdressed.clear()
         self.balancing.run(now_s)
         self._at("balance", self.balancing.next_due_s())
 
     def _adjust(self, now_s: float) -> None:
         if self.adjusting.needed():
-            self.adjusting.tick(now_s, self.deciding.enabled and self.agenda.acting)
-            self.agenda.effects.append(self._set_timer("adjust", now_s + self.settings.web_adjust_s))
+            self.adjusting.tick(now_s, self.deciding.enabled and self.unit_of_work.acting)
+            self.unit_of_work.effects.append(self._set_timer("adjust", now_s + self.settings.web_adjust_s))
 
     def _check_silence(self, now_s: float) -> None:
-        self.agenda.effects.append(self._set_timer("silence", self.watch.check(now_s)))
+        self.unit_of_work.effects.append(self._set_timer("silence", self.watch.check(now_s)))
 
     def _greet(self, now_s: float) -> None:
         if self.watch.greet(now_s):
-            self.agenda.effects.append(self._set_timer("hello", now_s + self.settings.reconcile_s))
+            self.unit_of_work.effects.append(self._set_timer("hello", now_s + self.settings.reconcile_s))

@@ -32,7 +32,7 @@ def load(records: tuple[Record, ...], cluster: Cluster, deciding: DecisionCycle,
             _load_node(record, cluster, now_s)
         elif isinstance(record, ControlRecord):
             deciding.enabled, deciding.decisions = record.deciding, record.decisions
-            deciding.submissions, deciding.agenda.acting = record.submissions, record.acting
+            deciding.submissions, deciding.unit_of_work.acting = record.submissions, record.acting
         elif isinstance(record, EnvironmentRecord):
             cluster.environments[record.agreement.name] = EnvironmentEntry.of(record)
         elif isinstance(record, DecisionRecord):
@@ -124,4 +124,4 @@ def _load_job(record: JobRecord, cluster: Cluster, deciding: DecisionCycle, now_
     )
     cluster.add_job(entry, record.instances)
     if entry.job.name in cluster.active:
-        deciding.agenda.touch(entry)
+        deciding.unit_of_work.touch(entry)

@@ -42,13 +42,13 @@ class Approvals:
     def __init__(
         self,
         cluster: Cluster,
-        agenda: UnitOfWork,
+        unit_of_work: UnitOfWork,
         settings: ControllerSettings,
         deployment: NodeLifecycle,
         history: DecisionLog,
         carry_out: Callable[[DecisionRecord, float], Sequence[Refusal]],
     ) -> None:
-        self.cluster, self.agenda, self.settings = cluster, agenda, settings
+        self.cluster, self.unit_of_work, self.settings = cluster, unit_of_work, settings
         self.deployment, self.history, self._carry_out = deployment, history, carry_out
         self.pending: DecisionRecord | None = None
         self._seen: dict[str, int] | None = None  # of nodes, when it was asked for (None: an earlier leader asked)
@@ -103,7 +103,7 @@ class Approvals:
         record = record if approved else replace(record, approvals=(*record.approvals, by))
         self.pending, missing = record, self._missing(record)
         more = f"; {missing} more must" if missing else ""
-        self.agenda.happened(by.at_s, "plan-approved", f"{number}", f"{_who(by)}{more}")
+        self.unit_of_work.happened(by.at_s, "plan-approved", f"{number}", f"{_who(by)}{more}")
         if not missing:
             self.pending = None
             record = self._carried_out(replace(record, approved_s=by.at_s), by.at_s)
@@ -120,7 +120,7 @@ class Approvals:
             return _not_waiting(number)
         self.pending = None
         self._note(record, by.at_s, self._serving())
-        self.agenda.happened(by.at_s, "plan-rejected", f"{number}", _who(by))
+        self.unit_of_work.happened(by.at_s, "plan-rejected", f"{number}", _who(by))
         self._keep(replace(record, rejected=by))
         return DONE
 
@@ -135,7 +135,7 @@ class Approvals:
 
     def _keep(self, record: DecisionRecord) -> None:
         self.history.replace(record)
-        self.agenda.records.append(record)
+        self.unit_of_work.records.append(record)
 
     # --- what was rejected ------------------------------------------------------------------------------------------
 

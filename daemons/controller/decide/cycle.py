@@ -76,24 +76,24 @@ class DecisionCycle:
     """
 
     def __init__(
-        self, cluster: Cluster, agenda: UnitOfWork, settings: ControllerSettings, deployment: NodeLifecycle
+        self, cluster: Cluster, unit_of_work: UnitOfWork, settings: ControllerSettings, deployment: NodeLifecycle
     ) -> None:
-        self.cluster, self.agenda, self.settings, self.deployment = cluster, agenda, settings, deployment
+        self.cluster, self.unit_of_work, self.settings, self.deployment = cluster, unit_of_work, settings, deployment
         self.builder = SnapshotBuilder(cluster, settings)
         self.builder.power = partial(power_columns, deployment)
-        self.windows = WindowBook(cluster, agenda, settings)
+        self.windows = WindowBook(cluster, unit_of_work, settings)
         self.builder.stays, self.builder.queued = self.windows.stays, self.windows.queued
         self.builder.windows = lambda nodes, now_s: window_views(self.windows, nodes, now_s, self._takes_s)
-        self.loadings = InterferenceProfiles(cluster, agenda, settings)
-        self.probes = StandardJobs(cluster, agenda, settings, self.loadings)
+        self.loadings = InterferenceProfiles(cluster, unit_of_work, settings)
+        self.probes = StandardJobs(cluster, unit_of_work, settings, self.loadings)
         self.builder.loading = partial(loading_columns, self.loadings)
-        self.preparing = TableRequests(agenda, self._compute)
+        self.preparing = TableRequests(unit_of_work, self._compute)
         self.enabled = True
         self.decisions = 0
         self.submissions = 0
         self.history = DecisionLog()
         self.progress = Progress(cluster)
-        self.approving = Approvals(cluster, agenda, settings, deployment, self.history, self._approved)
+        self.approving = Approvals(cluster, unit_of_work, settings, deployment, self.history, self._approved)
         self.refusals: Sequence[Refusal] = ()
         self.refused_s = 0.0
         self.trouble: Trouble | None = None
@@ -112,7 +112,7 @@ class DecisionCycle:
 
     def control(self) -> ControlRecord:
         """The switches as the store keeps them."""
-        return ControlRecord(self.enabled, self.decisions, self.submissions, self.agenda.acting)
+        return ControlRecord(self.enabled, self.decisions, self.submissions, self.unit_of_work.acting)
 
     def note(self, jobs: Iterable[JobEntry], now_s: float) -> None:
         """Take in which jobs have changed in this instant."""
@@ -133,7 +133,7 @@ class DecisionCycle:
 
     def ask(self, now_s: float, cycle: bool) -> None:
         """Ask for a decision, unless one is being computed (then again after it) or there is nothing to decide."""
-        if not (self.enabled and self.agenda.acting):
+        if not (self.enabled and self.unit_of_work.acting):
             return
         if self._open is not None:
             self._again, self._again_cycle = True, self._again_cycle or cycle
@@ -164,7 +164,7 @@ class DecisionCycle:
 
     def _compute(self, request: object, limit_s: float) -> int:
         self._asked += 1
-        self.agenda.effects.append(Compute(self._asked, request, limit_s))
+        self.unit_of_work.effects.append(Compute(self._asked, request, limit_s))
         return self._asked
 
     def request(self, now_s: float, cycle: bool) -> DecideRequest:
@@ -224,7 +224,7 @@ class DecisionCycle:
             return []
         self._open = None
         if self._again:
-            self.agenda.place, self.agenda.cycle = True, self._again_cycle
+            self.unit_of_work.place, self.unit_of_work.cycle = True, self._again_cycle
             self._again = self._again_cycle = False
         if outcome is None:
             self._fail(now_s, "decision-failed", f"{compute_id}", error)
@@ -244,7 +244,9 @@ class DecisionCycle:
             self.windows.decided(outcome.provisioning, now_s)
         decided = self._decided(placement, provisioned, now_s)
         self._ask_for_room()
-        self.agenda.effects += record_of(decided, self._request, outcome) if self.settings.record_snapshots else []
+        self.unit_of_work.effects += (
+            record_of(decided, self._request, outcome) if self.settings.record_snapshots else []
+        )
         return records + decided
 
     def _told_to_leave(self, decision: PlacementDecision, now_s: float) -> PlacementDecision:
@@ -275,7 +277,7 @@ class DecisionCycle:
 
     def _fail(self, now_s: float, what: str, subject: str, detail: str) -> None:
         self.trouble = Trouble(now_s, what, detail)
-        self.agenda.happened(now_s, what, subject, detail)
+        self.unit_of_work.happened(now_s, what, subject, detail)
 
     def _told_by_part(self, compute_id: int, outcome: DecideOutcome, now_s: float) -> None:
         """Why some environments have no decision although others have."""
@@ -295,7 +297,7 @@ class DecisionCycle:
         if wish:
             what = "nodes-proposed" if held else "nodes-decided"
             changes = f"{len(wish.added)} into service, {len(wish.removed)} out of it"
-            self.agenda.happened(now_s, what, self.settings.provisioning.name, f"{changes}: {decision.reason}")
+            self.unit_of_work.happened(now_s, what, self.settings.provisioning.name, f"{changes}: {decision.reason}")
         return self._provisioned(decision, wish, held)
 
     def proposed(self, decision: ProvisioningDecision | None, now_s: float) -> Provisioned | None:
@@ -341,13 +343,13 @@ class DecisionCycle:
             if not free and not held:
                 return []
         self.decisions += 1
-        self.agenda.dirty_control = True
+        self.unit_of_work.dirty_control = True
         plan = self.plan(held or free)
         dropped = self.apply(free, now_s)
         record = DecisionRecord(
             self.decisions,
             now_s,
-            self.agenda.term,
+            self.unit_of_work.term,
             self.settings.placement.name,
             tuple(decision.changes),
             tuple(decision.refusals),
@@ -366,7 +368,7 @@ class DecisionCycle:
             self.progress.follow(record, now_s)
         if record.asks:
             self.approving.wait(record, self._seen)
-        self.agenda.happened(now_s, "decided", f"{record.number}", f"{len(free)} changes, {len(held)} held")
+        self.unit_of_work.happened(now_s, "decided", f"{record.number}", f"{len(free)} changes, {len(held)} held")
         return [record]
 
     def _ask_for_room(self) -> None:
@@ -377,7 +379,7 @@ class DecisionCycle:
                 web.wants_room = False
                 short = self.cluster.seats_wanted(web.app.name) < web.app.min_instances
                 if short and not self._open_cycle and not web.removed:
-                    self.agenda.place = self.agenda.cycle = True
+                    self.unit_of_work.place = self.unit_of_work.cycle = True
 
     def _independent(self, free: Sequence[Change]) -> tuple[list[Change], list[Change]]:
         """Part the changes that may be made at once into those that have room as things stand and those that wait for
@@ -466,12 +468,12 @@ class DecisionCycle:
             unfit = "" if entry is None or stale else misfit(self.cluster, entry, change)
             if unfit:
                 dropped.append(Refusal(change.workload, Reason(ReasonCode.MIGRATION_FIT)))
-                self.agenda.happened(now_s, "migration-unfit", change.workload, unfit)
+                self.unit_of_work.happened(now_s, "migration-unfit", change.workload, unfit)
                 continue
             made = None if entry is None or stale else settled(self.cluster, entry, change)
             if entry is None or made is None or not self._lawful(entry, made) or not _entitled(entry, made, units):
                 dropped.append(Refusal(change.workload, Reason(ReasonCode.STALE)))
-                self.agenda.happened(now_s, "change-stale", change.workload, change.kind.value)
+                self.unit_of_work.happened(now_s, "change-stale", change.workload, change.kind.value)
                 continue
             self._change(entry, made, now_s)
         return dropped
@@ -523,17 +525,17 @@ class DecisionCycle:
                 transitions.resume(self.cluster, entry, change.allotments, now_s)
             case ChangeKind.SUSPEND:
                 transitions.suspend(self.cluster, entry, change.allotments)
-                self.agenda.happened(now_s, "job-suspended", entry.job.name, str(change.reason))
+                self.unit_of_work.happened(now_s, "job-suspended", entry.job.name, str(change.reason))
             case ChangeKind.STOP:
                 transitions.stop(self.cluster, entry, change.allotments)
-                self.agenda.happened(now_s, "web-instance-stopped", entry.job.name, str(change.reason))
+                self.unit_of_work.happened(now_s, "web-instance-stopped", entry.job.name, str(change.reason))
             case _:
                 transitions.reallot(self.cluster, entry, change.allotments)
         if change.kind is not ChangeKind.RESIZE:
             entry.changed_s = now_s
         self._ranks += 1
         entry.wanted_rank = self._ranks
-        self.agenda.change(entry)
+        self.unit_of_work.change(entry)
 
 
 def _entitled(entry: JobEntry, change: Change, units: Units) -> bool:

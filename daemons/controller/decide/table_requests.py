@@ -17,8 +17,8 @@ Compute = Callable[[object, float], int]
 class TableRequests:
     """Asks for tables. `compute` has a request carried out within so many seconds, and returns the id of its answer."""
 
-    def __init__(self, agenda: UnitOfWork, compute: Compute) -> None:
-        self._agenda, self._compute = agenda, compute
+    def __init__(self, unit_of_work: UnitOfWork, compute: Compute) -> None:
+        self._agenda, self._compute = unit_of_work, compute
         self._open: int | None = None
         self._asked: dict[str, float] = {}
 

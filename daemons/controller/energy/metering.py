@@ -47,14 +47,14 @@ class EnergyMeter:
     def __init__(
         self,
         cluster: Cluster,
-        agenda: UnitOfWork,
+        unit_of_work: UnitOfWork,
         settings: ControllerSettings,
         windows: Mapping[str, WindowEntry] | None = None,
     ) -> None:
-        self.cluster, self.agenda, self.cycle_s = cluster, agenda, settings.decide_s
+        self.cluster, self.unit_of_work, self.cycle_s = cluster, unit_of_work, settings.decide_s
         self.windows = {} if windows is None else windows
-        self.prices = PriceBook(agenda, settings)
-        self.web_loss = WebLoss(cluster, agenda, settings.prices) if settings.prices.per_utility > 0.0 else None
+        self.prices = PriceBook(unit_of_work, settings)
+        self.web_loss = WebLoss(cluster, unit_of_work, settings.prices) if settings.prices.per_utility > 0.0 else None
         if self.web_loss is not None:
             self.prices.added = self.web_loss.added
         draws = {DEFAULT: Draw(), **settings.power.draws}
@@ -107,7 +107,7 @@ class EnergyMeter:
         record = replace(self._sum, at_s=begun_s, span_s=now_s - begun_s)
         self._sum = CostRecord(now_s, 0.0, record.currency)
         self._count(record)
-        self.agenda.records.append(record)
+        self.unit_of_work.records.append(record)
         return record
 
     def watts(self) -> float:

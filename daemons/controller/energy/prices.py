@@ -36,8 +36,8 @@ class PriceBook:
     """Keeps the prices that are known. `trouble` says why prices are forecasts that should be known ("": they are not),
     since `trouble_s`. `added`: what taking a node costs besides energy (None: nothing)."""
 
-    def __init__(self, agenda: UnitOfWork, settings: ControllerSettings) -> None:
-        self.agenda, self.settings, self.cycle_s = agenda, settings.prices, settings.decide_s
+    def __init__(self, unit_of_work: UnitOfWork, settings: ControllerSettings) -> None:
+        self.unit_of_work, self.settings, self.cycle_s = unit_of_work, settings.prices, settings.decide_s
         self.trouble = ""
         self.trouble_s = 0.0
         self.added: Loss | None = None
@@ -60,8 +60,8 @@ class PriceBook:
         """Have the feed read, unless an answer is still to come, and again after a while."""
         if self._asked_s is None:
             self._asked_s = now_s
-            self.agenda.effects.append(ReadPrices())
-        self.agenda.effects.append(StartTimer("prices", now_s + self.settings.read_every_s))
+            self.unit_of_work.effects.append(ReadPrices())
+        self.unit_of_work.effects.append(StartTimer("prices", now_s + self.settings.read_every_s))
         self.look(now_s)
 
     def read(self, answer: PricesRead, now_s: float) -> None:
@@ -88,9 +88,13 @@ class PriceBook:
     def _compare(self, known_s: float, newer: PriceSeries, now_s: float) -> None:
         known = f"prices were known until {self._text(known_s)}"
         if newer.until_s < known_s:
-            self.agenda.happened(now_s, "prices-went-back", "prices", f"ends {self._text(newer.until_s)}, {known}")
+            self.unit_of_work.happened(
+                now_s, "prices-went-back", "prices", f"ends {self._text(newer.until_s)}, {known}"
+            )
         elif newer.from_s > known_s:
-            self.agenda.happened(now_s, "prices-went-back", "prices", f"begins {self._text(newer.from_s)}, {known}")
+            self.unit_of_work.happened(
+                now_s, "prices-went-back", "prices", f"begins {self._text(newer.from_s)}, {known}"
+            )
 
     def look(self, now_s: float) -> None:
         """Notice that prices that should be known are not, and that they are again."""
@@ -99,9 +103,9 @@ class PriceBook:
         trouble = self._trouble(now_s)
         if trouble and not self.trouble:
             self.trouble_s = now_s
-            self.agenda.happened(now_s, "prices-stale", "prices", trouble)
+            self.unit_of_work.happened(now_s, "prices-stale", "prices", trouble)
         elif self.trouble and not trouble:
-            self.agenda.happened(now_s, "prices-fresh", "prices")
+            self.unit_of_work.happened(now_s, "prices-fresh", "prices")
         self.trouble = trouble
 
     def _trouble(self, now_s: float) -> str:

@@ -46,9 +46,9 @@ class Allocation:
     a node ("": nobody). gives_notice: groups are told of units that they must give back at their next timer."""
 
     def __init__(
-        self, cluster: Cluster, agenda: UnitOfWork, power: PowerSettings, reclaiming: Preemption, give: Give
+        self, cluster: Cluster, unit_of_work: UnitOfWork, power: PowerSettings, reclaiming: Preemption, give: Give
     ) -> None:
-        self.cluster, self.agenda, self.power = cluster, agenda, power
+        self.cluster, self.unit_of_work, self.power = cluster, unit_of_work, power
         self.reclaiming, self._give = reclaiming, give
         self.gives_notice = False
 
@@ -265,11 +265,13 @@ class Allocation:
         sizes = fitted(group.wish, held, total, group.lower, 0 if web is None else web)
         for entry, size in zip(group.entries, sizes, strict=True):
             if size != entry.size:
-                self.agenda.happened(now_s, "environment-sized", entry.name, f"{entry.size} to {size}: {group.why}")
+                self.unit_of_work.happened(
+                    now_s, "environment-sized", entry.name, f"{entry.size} to {size}: {group.why}"
+                )
                 entry.size = size
                 entry.adjustments += 1
-                self.agenda.change_environment(entry)
-                self.agenda.place = True
+                self.unit_of_work.change_environment(entry)
+                self.unit_of_work.place = True
         group.wish = pending(group.wish, sizes, group.firm, batch)
         if web is not None:
             self._tell_short(group, group.entries[web], group.wish[web] - sizes[web], now_s)
@@ -282,7 +284,7 @@ class Allocation:
         if owed:
             by_s = group.next_s(Moment.PROVISION)
             told = f"{owed} units within {max(0.0, by_s - now_s):.0f} s: others are entitled to them"
-            self.agenda.happened(now_s, "units-claimed-back", group.name, told)
+            self.unit_of_work.happened(now_s, "units-claimed-back", group.name, told)
 
     def _tell_short(self, group: Group, entry: EnvironmentEntry, short: int, now_s: float) -> None:
         if short == group.short:
@@ -290,10 +292,10 @@ class Allocation:
         group.short = short
         told = f"{WAITS} {short} more units, {entry.size} granted" if short else ""
         if short:
-            self.agenda.happened(now_s, "environment-waits", entry.name, told)
+            self.unit_of_work.happened(now_s, "environment-waits", entry.name, told)
         if entry.running and (short or entry.detail.startswith(WAITS)):
             entry.detail = told
-            self.agenda.change_environment(entry)
+            self.unit_of_work.change_environment(entry)
 
 
 class _Moves:

@@ -43,14 +43,14 @@ class Coordination:
     def __init__(
         self,
         cluster: Cluster,
-        agenda: UnitOfWork,
+        unit_of_work: UnitOfWork,
         settings: ControllerSettings,
         reclaiming: Preemption,
         units_wanted: UnitsWanted,
         give: Give,
     ) -> None:
-        self.cluster, self.agenda, self.settings = cluster, agenda, settings
-        self.sharing = Allocation(cluster, agenda, settings.power, reclaiming, give)
+        self.cluster, self.unit_of_work, self.settings = cluster, unit_of_work, settings
+        self.sharing = Allocation(cluster, unit_of_work, settings.power, reclaiming, give)
         self._units_wanted, self._give = units_wanted, give
         self.assurance: Assurance | None = None
         self._groups: dict[Key, Group] = {}
@@ -65,7 +65,7 @@ class Coordination:
     @property
     def due(self) -> bool:
         """Whether there is reason to look now."""
-        return self.agenda.acting and (self._pending or bool(self.agenda.coordinate))
+        return self.unit_of_work.acting and (self._pending or bool(self.unit_of_work.coordinate))
 
     @property
     def groups(self) -> list[Group]:
@@ -78,7 +78,7 @@ class Coordination:
         """An environment has begun or ceased to serve, has got or lost its partner, or its agreement is another one."""
         del now_s
         self._pending = True
-        self.agenda.coordinate.add(name)
+        self.unit_of_work.coordinate.add(name)
 
     def loaded(self, now_s: float) -> None:
         """A new leader has read everything: groups that had begun go on as they were."""
@@ -95,14 +95,14 @@ class Coordination:
     def run(self, now_s: float) -> float:
         """Ask whom there is reason to ask, in the order of `Moment`; returns when to look again (inf: when something
         happens)."""
-        agenda = self.agenda
-        if not agenda.acting:
+        unit_of_work = self.unit_of_work
+        if not unit_of_work.acting:
             return math.inf
-        asked = agenda.coordinate | self._arrived()
+        asked = unit_of_work.coordinate | self._arrived()
         look = self._pending or now_s >= self._due_s
-        if not (asked or look or agenda.dirty_environments):
+        if not (asked or look or unit_of_work.dirty_environments):
             return self._due_s
-        agenda.coordinate, self._pending = set(), False
+        unit_of_work.coordinate, self._pending = set(), False
         self._seen = None
         self._regroup(now_s)
         if not self._groups:
@@ -130,7 +130,7 @@ class Coordination:
         """Environments whose model is asked when jobs have arrived, and to which some have."""
         if not self._asked_by_arrivals:
             return set()
-        entries = self.agenda.dirty_jobs.values()
+        entries = self.unit_of_work.dirty_jobs.values()
         return {job.job.environment for job in entries if job.phase is JobPhase.WAITING} & self._asked_by_arrivals
 
     def _other_demand(self) -> set[str]:
@@ -173,7 +173,7 @@ class Coordination:
         except (UnknownPolicy, UnknownType) as problem:
             if key not in self._unknown:
                 self._unknown.add(key)
-                self.agenda.happened(now_s, "coordination-failed", entries[0].name, f"{problem}")
+                self.unit_of_work.happened(now_s, "coordination-failed", entries[0].name, f"{problem}")
             return None
         self._unknown.discard(key)
         return group
@@ -183,9 +183,11 @@ class Coordination:
         for name, entry in self.cluster.environments.items():
             if name not in serving and (entry.size or entry.begun):
                 if entry.size:
-                    self.agenda.happened(now_s, "environment-sized", name, f"{entry.size} to 0: it does not serve")
+                    self.unit_of_work.happened(
+                        now_s, "environment-sized", name, f"{entry.size} to 0: it does not serve"
+                    )
                 entry.size, entry.started_s = 0, NOT_BEGUN
-                self.agenda.change_environment(entry)
+                self.unit_of_work.change_environment(entry)
         for node in self.cluster.nodes.values():
             if node.given and (node.given not in serving or not _fits(node, serving[node.given])):
                 self._give(node, "", now_s)
@@ -198,7 +200,7 @@ class Coordination:
             group.fired(moment, now_s)
         if moment is not Moment.DEMAND:
             for entry in group.entries:
-                self.agenda.change_environment(entry)
+                self.unit_of_work.change_environment(entry)
         self._wish(group, moment, now_s)
         self._share(group if moment is Moment.PROVISION else None, now_s)
 
@@ -237,7 +239,7 @@ class Coordination:
             who = ", ".join(
                 [group.policy.name, *(entry.agreement.type for entry in group.entries if entry.agreement.type)]
             )
-            self.agenda.happened(now_s, "coordination-failed", group.name, f"{who}: {problem}")
+            self.unit_of_work.happened(now_s, "coordination-failed", group.name, f"{who}: {problem}")
             return None
         reason = answer.reason or by_type.reasons(view.parties, moment)
         group.why = f"{moment.value}: {reason}" if reason else moment.value

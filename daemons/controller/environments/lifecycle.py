@@ -35,9 +35,15 @@ class EnvironmentLifecycle:
     have their lower bounds, and why."""
 
     def __init__(
-        self, cluster: Cluster, agenda: UnitOfWork, deciding: DecisionCycle, web: WebApps, partners: Pairing, give: Give
+        self,
+        cluster: Cluster,
+        unit_of_work: UnitOfWork,
+        deciding: DecisionCycle,
+        web: WebApps,
+        partners: Pairing,
+        give: Give,
     ) -> None:
-        self.cluster, self.agenda, self.deciding, self.web = cluster, agenda, deciding, web
+        self.cluster, self.unit_of_work, self.deciding, self.web = cluster, unit_of_work, deciding, web
         self.partners, self.give = partners, give
         self.short: dict[str, str] = {}
         self._moving: dict[str, EnvironmentEntry] = {}
@@ -48,8 +54,8 @@ class EnvironmentLifecycle:
         """The environment is to come to that state."""
         entry.wanted, entry.detail = state, ""
         self._moving[entry.name] = entry
-        self.agenda.change_environment(entry)
-        self.agenda.happened(now_s, _BEGUN[state], entry.name)
+        self.unit_of_work.change_environment(entry)
+        self.unit_of_work.happened(now_s, _BEGUN[state], entry.name)
         self.partners.restless = True
         if state is EnvironmentState.RUNNING:
             entry.started_s, entry.size = NOT_BEGUN, 0
@@ -97,7 +103,7 @@ class EnvironmentLifecycle:
             self._reach(entry, entry.wanted, now_s)
         elif waits != entry.detail:
             entry.detail = waits
-            self.agenda.change_environment(entry)
+            self.unit_of_work.change_environment(entry)
 
     def _reach(self, entry: EnvironmentEntry, state: EnvironmentState, now_s: float) -> None:
         entry.state, entry.detail = state, ""
@@ -107,9 +113,9 @@ class EnvironmentLifecycle:
             entry.ended_s, entry.size = now_s, 0
             self.partners.forget(entry.name)
         if state is EnvironmentState.RUNNING:
-            self.agenda.place = True
-        self.agenda.change_environment(entry)
-        self.agenda.happened(now_s, f"environment-{state.value}", entry.name)
+            self.unit_of_work.place = True
+        self.unit_of_work.change_environment(entry)
+        self.unit_of_work.happened(now_s, f"environment-{state.value}", entry.name)
         self.partners.changed(entry.name, now_s)
 
     # --- coming up --------------------------------------------------------------------------------------------------
@@ -147,7 +153,7 @@ class EnvironmentLifecycle:
                 self.web.remove(RemoveWeb("", web.app.name), now_s)
         for job in list(self.cluster.jobs_of(entry.name)):
             if not (job.over or job.job.app):
-                cancel(self.cluster, self.agenda, job, now_s)
+                cancel(self.cluster, self.unit_of_work, job, now_s)
 
     def _rest_workloads(self, entry: EnvironmentEntry, now_s: float) -> None:
         """Jobs are suspended to disk, web instances stopped."""
@@ -160,8 +166,8 @@ class EnvironmentLifecycle:
             else:
                 rest(self.cluster, job)
                 outdate(job)
-                self.agenda.change(job)
-                self.agenda.happened(now_s, "job-suspended", job.job.name, str(_STOPS))
+                self.unit_of_work.change(job)
+                self.unit_of_work.happened(now_s, "job-suspended", job.job.name, str(_STOPS))
         if stopped:
             self.deciding.apply(stopped, now_s)
 
@@ -187,22 +193,22 @@ class EnvironmentLifecycle:
         short = shortages(self.cluster)
         for name, why in short.items():
             if name not in self.short:
-                self.agenda.happened(now_s, "environment-short", name, why)
+                self.unit_of_work.happened(now_s, "environment-short", name, why)
         for name in self.short.keys() - short.keys():
             if name in self.cluster.environments:
-                self.agenda.happened(now_s, "environment-met", name, "its lower bound can be met again")
+                self.unit_of_work.happened(now_s, "environment-met", name, "its lower bound can be met again")
         self.short = short
 
     def _supply_changed(self) -> bool:
         """Whether nodes that can serve have come or gone, or bounds have changed. O(what is to be stored)."""
         changed = False
-        for entry in self.agenda.dirty_environments.values():
+        for entry in self.unit_of_work.dirty_environments.values():
             asked = _asked_of(entry)
             changed |= self._asked.get(entry.name) != asked
             self._asked[entry.name] = asked
-        for name in self.agenda.removed_nodes:
+        for name in self.unit_of_work.removed_nodes:
             changed |= self._supply.pop(name, None) is not None
-        for node in self.agenda.dirty_nodes.values():
+        for node in self.unit_of_work.dirty_nodes.values():
             supply = _supply_of(node)
             changed |= self._supply.get(node.name) != supply
             self._supply[node.name] = supply

@@ -18,8 +18,8 @@ class Pairing:
     """Keeps `EnvironmentEntry.partner` of both sides alike. `changed` is told of every environment whose partner has
     changed. `restless`: something has happened that may let environments find each other."""
 
-    def __init__(self, cluster: Cluster, agenda: UnitOfWork, changed: Changed) -> None:
-        self.cluster, self.agenda, self.changed = cluster, agenda, changed
+    def __init__(self, cluster: Cluster, unit_of_work: UnitOfWork, changed: Changed) -> None:
+        self.cluster, self.unit_of_work, self.changed = cluster, unit_of_work, changed
         self.restless = False
 
     # --- coming together --------------------------------------------------------------------------------------------
@@ -48,8 +48,8 @@ class Pairing:
     def _couple(self, one: EnvironmentEntry, other: EnvironmentEntry, now_s: float) -> None:
         for entry, partner in ((one, other), (other, one)):
             entry.partner, entry.parts_s, entry.offered = partner.name, None, ""
-            self.agenda.change_environment(entry)
-            self.agenda.happened(now_s, "environment-coordinated", entry.name, f"with {partner.name}")
+            self.unit_of_work.change_environment(entry)
+            self.unit_of_work.happened(now_s, "environment-coordinated", entry.name, f"with {partner.name}")
         self.changed(one.name, now_s)
         self.changed(other.name, now_s)
 
@@ -62,9 +62,11 @@ class Pairing:
             self._couple(entry, other, now_s)
         elif name != entry.offered:
             entry.offered = name
-            self.agenda.change_environment(entry)
+            self.unit_of_work.change_environment(entry)
             if name:
-                self.agenda.happened(now_s, "partner-offered", entry.name, f"{name}: consent to be coordinated with it")
+                self.unit_of_work.happened(
+                    now_s, "partner-offered", entry.name, f"{name}: consent to be coordinated with it"
+                )
 
     # --- parting ----------------------------------------------------------------------------------------------------
 
@@ -74,12 +76,12 @@ class Pairing:
             return
         entry.consents.add(partner)
         entry.declined.discard(partner)
-        self.agenda.change_environment(entry)
-        self.agenda.happened(now_s, "environment-consented", entry.name, f"to {partner}")
+        self.unit_of_work.change_environment(entry)
+        self.unit_of_work.happened(now_s, "environment-consented", entry.name, f"to {partner}")
         other = self.cluster.environments.get(partner)
         if entry.partner == partner and other is not None and entry.name not in other.declined:
             entry.parts_s = other.parts_s = None
-            self.agenda.change_environment(other)
+            self.unit_of_work.change_environment(other)
         self.restless = True
 
     def withdraw(self, entry: EnvironmentEntry, partner: str, now_s: float) -> None:
@@ -89,15 +91,15 @@ class Pairing:
             return
         entry.declined.add(partner)
         entry.consents.discard(partner)
-        self.agenda.change_environment(entry)
-        self.agenda.happened(now_s, "environment-declined", entry.name, f"not with {partner} any more")
+        self.unit_of_work.change_environment(entry)
+        self.unit_of_work.happened(now_s, "environment-declined", entry.name, f"not with {partner} any more")
         other = self.cluster.environments.get(partner)
         parts_s = now_s + entry.agreement.notice_s
         if entry.partner == partner and other is not None and (entry.parts_s is None or parts_s < entry.parts_s):
             entry.parts_s = other.parts_s = parts_s
-            self.agenda.change_environment(other)
+            self.unit_of_work.change_environment(other)
             until = f"in {entry.agreement.notice_s:g} s"
-            self.agenda.happened(now_s, "environment-parting", entry.name, f"from {partner} {until}")
+            self.unit_of_work.happened(now_s, "environment-parting", entry.name, f"from {partner} {until}")
         self.restless = True
 
     def part(self, entry: EnvironmentEntry, now_s: float) -> None:
@@ -105,9 +107,9 @@ class Pairing:
         other = self.cluster.environments.get(entry.partner)
         for one in (entry, other):
             if one is not None and one.partner:
-                self.agenda.happened(now_s, "environment-parted", one.name, f"from {one.partner}")
+                self.unit_of_work.happened(now_s, "environment-parted", one.name, f"from {one.partner}")
                 one.partner, one.parts_s = "", None
-                self.agenda.change_environment(one)
+                self.unit_of_work.change_environment(one)
                 self.changed(one.name, now_s)
         self.restless = True
 
@@ -117,7 +119,7 @@ class Pairing:
             if name in entry.consents | entry.declined:
                 entry.consents.discard(name)
                 entry.declined.discard(name)
-                self.agenda.change_environment(entry)
+                self.unit_of_work.change_environment(entry)
 
     def due(self, now_s: float) -> None:
         """Part those whose notice is over."""

@@ -24,8 +24,8 @@ class Preemption:
     """Has workloads give way at once. `apply` makes changes the desired state and returns those that it has dropped;
     `take_back` gives up an attempt to run a job, without its saved VMs or with them."""
 
-    def __init__(self, cluster: Cluster, agenda: UnitOfWork, apply: Apply, take_back: TakeBack) -> None:
-        self.cluster, self.agenda, self._apply, self._take_back = cluster, agenda, apply, take_back
+    def __init__(self, cluster: Cluster, unit_of_work: UnitOfWork, apply: Apply, take_back: TakeBack) -> None:
+        self.cluster, self.unit_of_work, self._apply, self._take_back = cluster, unit_of_work, apply, take_back
 
     def jobs(self, entry: EnvironmentEntry, names: Iterable[str], now_s: float) -> None:
         """These jobs of a batch environment are suspended or killed, as its agreement says."""
@@ -37,7 +37,7 @@ class Preemption:
                 self._without_blame(job, now_s, True)  # it does not run yet: nothing is lost
             else:
                 self._suspend(entry, job, now_s)
-        self.agenda.change_environment(entry)
+        self.unit_of_work.change_environment(entry)
 
     def instances(self, nodes: Iterable[str], environment: str, now_s: float) -> None:
         """Instances of an environment's web applications on these nodes are stopped."""
@@ -55,7 +55,9 @@ class Preemption:
         if self._apply((Change(job.job.name, job.revision, ChangeKind.SUSPEND, (), _RECLAIMED),), now_s):
             return
         entry.suspended += 1
-        self.agenda.happened(now_s, "job-suspended-for-environment", job.job.name, f"{entry.name}: from {count} nodes")
+        self.unit_of_work.happened(
+            now_s, "job-suspended-for-environment", job.job.name, f"{entry.name}: from {count} nodes"
+        )
 
     def _kill(self, entry: EnvironmentEntry, job: JobEntry, now_s: float) -> None:
         lost_node_hours = self._lost_node_hours(job)
@@ -63,7 +65,7 @@ class Preemption:
         entry.killed += 1
         entry.lost_node_hours += lost_node_hours
         told = f"{entry.name}: {lost_node_hours:.3f} node-hours of work are lost"
-        self.agenda.happened(now_s, "job-killed-for-environment", job.job.name, told)
+        self.unit_of_work.happened(now_s, "job-killed-for-environment", job.job.name, told)
 
     def _without_blame(self, job: JobEntry, now_s: float, keep_images: bool) -> None:
         """It goes back to its place in the queue, and waits for nothing but units."""

@@ -59,12 +59,14 @@ class Environments:
     Answers of requests are a code and a text; without a code it was done, and the text says what else there is to know.
     """
 
-    def __init__(self, cluster: Cluster, agenda: UnitOfWork, deciding: DecisionCycle, web: WebApps, give: Give) -> None:
-        self.cluster, self.agenda, self.deciding = cluster, agenda, deciding
-        self.changed: Callable[[str, float], None] = lambda name, _now_s: agenda.coordinate.add(name)
+    def __init__(
+        self, cluster: Cluster, unit_of_work: UnitOfWork, deciding: DecisionCycle, web: WebApps, give: Give
+    ) -> None:
+        self.cluster, self.unit_of_work, self.deciding = cluster, unit_of_work, deciding
+        self.changed: Callable[[str, float], None] = lambda name, _now_s: unit_of_work.coordinate.add(name)
         self.admitted: Callable[[str], Refused] = lambda _request: DONE
-        self.partners = Pairing(cluster, agenda, lambda name, now_s: self.changed(name, now_s))
-        self.life = EnvironmentLifecycle(cluster, agenda, deciding, web, self.partners, give)
+        self.partners = Pairing(cluster, unit_of_work, lambda name, now_s: self.changed(name, now_s))
+        self.life = EnvironmentLifecycle(cluster, unit_of_work, deciding, web, self.partners, give)
 
     # --- asked for --------------------------------------------------------------------------------------------------
 
@@ -74,7 +76,7 @@ class Environments:
         code, detail = self._handle(request, now_s, named)
         if code:
             name = request.agreement.name if isinstance(request, CreateEnvironment) else request.environment
-            self.agenda.happened(now_s, "environment-refused", name, f"{request.KIND}: {code}: {detail}")
+            self.unit_of_work.happened(now_s, "environment-refused", name, f"{request.KIND}: {code}: {detail}")
         return code, detail
 
     def _handle(self, request: Ask, now_s: float, named: Known) -> Refused:
@@ -124,13 +126,13 @@ class Environments:
         if refused != DONE:
             return refused
         self.deciding.submissions += 1
-        self.agenda.dirty_control = True
+        self.unit_of_work.dirty_control = True
         entry = EnvironmentEntry(agreement, request.request, self.deciding.submissions, now_s)
         self.cluster.environments[agreement.name] = entry
         self.cluster.last_ended_s.pop(agreement.name, None)  # of an earlier one of that name
-        self.agenda.change_environment(entry)
-        self.agenda.stored.append(StartTimer(TIMER, now_s))  # it is configured once it is in the store
-        self.agenda.happened(now_s, "environment-uninitialised", agreement.name)
+        self.unit_of_work.change_environment(entry)
+        self.unit_of_work.stored.append(StartTimer(TIMER, now_s))  # it is configured once it is in the store
+        self.unit_of_work.happened(now_s, "environment-uninitialised", agreement.name)
         return "", stretched(agreement, self.cluster, named)
 
     def _activate(self, entry: EnvironmentEntry, now_s: float) -> Refused:
@@ -169,9 +171,9 @@ class Environments:
         if refused != DONE:
             return refused
         entry.agreement = agreement
-        self.agenda.change_environment(entry)
+        self.unit_of_work.change_environment(entry)
         upper = "none" if agreement.upper is None else f"{agreement.upper}"
-        self.agenda.happened(now_s, "environment-resized", entry.name, f"lower {agreement.lower}, upper {upper}")
+        self.unit_of_work.happened(now_s, "environment-resized", entry.name, f"lower {agreement.lower}, upper {upper}")
         self.changed(entry.name, now_s)
         return "", stretched(agreement, self.cluster, named)
 
@@ -189,9 +191,9 @@ class Environments:
         except InvalidValue as problem:
             return "invalid-value", str(problem)
         entry.agreement = agreement
-        self.agenda.change_environment(entry)
+        self.unit_of_work.change_environment(entry)
         shares = "nothing" if request.assurance is None else f"{len(request.assurance.shares)} shares"
-        self.agenda.happened(now_s, "environment-reserved", entry.name, shares)
+        self.unit_of_work.happened(now_s, "environment-reserved", entry.name, shares)
         self.changed(entry.name, now_s)
         return DONE
 

@@ -65,8 +65,8 @@ class InterferenceProfiles:
     """Histories by subject and node type, and the paces of node types. `disturbed`: nodes on which something runs that
     is no VM, or ran until so many seconds: their windows say nothing until then."""
 
-    def __init__(self, cluster: Cluster, agenda: UnitOfWork, settings: ControllerSettings) -> None:
-        self.cluster, self.agenda, self.settings = cluster, agenda, settings.interference
+    def __init__(self, cluster: Cluster, unit_of_work: UnitOfWork, settings: ControllerSettings) -> None:
+        self.cluster, self.unit_of_work, self.settings = cluster, unit_of_work, settings.interference
         self.demand = Demand(self.settings.observations_min, self.settings.half_width_max)
         self.paces: dict[str, tuple[PaceSample, ...]] = {}
         self.disturbed: dict[str, float] = {}
@@ -144,13 +144,13 @@ class InterferenceProfiles:
         self._change(meter.subject, meter.node_type, history, now_s)
         where = f"on {meter.node_type or 'nodes of no type'}"
         if drifted and not meter.subject.startswith("app/"):
-            self.agenda.happened(now_s, "profile-drifted", meter.subject, f"{where}: it is learnt anew")
+            self.unit_of_work.happened(now_s, "profile-drifted", meter.subject, f"{where}: it is learnt anew")
         after = self.profile(meter.subject, meter.node_type)
         self.vectors(meter.subject, meter.given, self._kinds)  # now, so that the next decision need not
         fresh = before is None or before.status is not Status.MEASURED
         if is_stored(meter.subject) and fresh and after is not None and after.status is Status.MEASURED:
             cpu, io, net = after.vector
-            self.agenda.happened(
+            self.unit_of_work.happened(
                 now_s, "profile-measured", meter.subject, f"{where}: cpu {cpu:.2f}, io {io:.2f}, net {net:.2f}"
             )
 
@@ -261,9 +261,9 @@ class InterferenceProfiles:
                 if known.dirty and is_stored(subject):
                     known.dirty = False
                     record = LoadingRecord(subject, node_type, known.history, known.used_s)
-                    self.agenda.records.append(record)
+                    self.unit_of_work.records.append(record)
         for node_type in sorted(self._dirty_paces):
-            self.agenda.records.append(PaceRecord(node_type, self.paces[node_type]))
+            self.unit_of_work.records.append(PaceRecord(node_type, self.paces[node_type]))
         self._dirty_paces.clear()
 
     def _is_there(self, subject: str) -> bool:
@@ -292,4 +292,4 @@ class InterferenceProfiles:
             if not self._known[subject]:
                 del self._known[subject]
             self._profiles.pop(subject, None)
-            self.agenda.records.append(Deleted(gone.key))
+            self.unit_of_work.records.append(Deleted(gone.key))

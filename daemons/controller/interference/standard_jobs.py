@@ -54,9 +54,9 @@ class StandardJobs:
     """Sends standard jobs, and takes in how they went."""
 
     def __init__(
-        self, cluster: Cluster, agenda: UnitOfWork, settings: ControllerSettings, loadings: InterferenceProfiles
+        self, cluster: Cluster, unit_of_work: UnitOfWork, settings: ControllerSettings, loadings: InterferenceProfiles
     ) -> None:
-        self.cluster, self.agenda, self.settings, self.loadings = cluster, agenda, settings, loadings
+        self.cluster, self.unit_of_work, self.settings, self.loadings = cluster, unit_of_work, settings, loadings
         self.under_way: dict[str, Run] = {}  # by node
         self.ended: deque[Run] = deque(maxlen=KEPT)
         self._orders = 0
@@ -70,7 +70,7 @@ class StandardJobs:
         if refused[0]:
             return refused
         self._orders += 1
-        order = f"{self.agenda.term}-standard-{self._orders}"
+        order = f"{self.unit_of_work.term}-standard-{self._orders}"
         expires_s = now_s + self.settings.action_ttl_s
         self.under_way[node.name] = Run(
             request.request,
@@ -84,15 +84,15 @@ class StandardJobs:
             expires_s + request.run.run_s + MARGIN_S,
         )
         self.loadings.disturbed[node.name] = math.inf
-        message = RunStandardJob(order, node.name, self.agenda.term, node.boot_id, expires_s, request.run)
-        self.agenda.stored.append(Publish(topology.ACTIONS, node.name, message))
+        message = RunStandardJob(order, node.name, self.unit_of_work.term, node.boot_id, expires_s, request.run)
+        self.unit_of_work.stored.append(Publish(topology.ACTIONS, node.name, message))
         beside = f" beside job {request.job}" if request.job else ""
         what = f"{request.run.copies} of {request.run.job} for {request.run.run_s:g} s{beside}"
-        self.agenda.happened(now_s, "standard-job-sent", node.name, what)
+        self.unit_of_work.happened(now_s, "standard-job-sent", node.name, what)
         return FINE
 
     def _refuse(self, node: NodeEntry, request: ProfileNode) -> tuple[Refused, Instance | None]:
-        if not self.agenda.acting:
+        if not self.unit_of_work.acting:
             return ("not-acting", "the controller only observes; switch deciding on first"), None
         if not node.usable or node.asleep or node.inventory is None:
             return ("node-not-usable", f"node {node.name!r} is not up, or its clock is off"), None
@@ -177,7 +177,7 @@ class StandardJobs:
         del self.under_way[run.node]
         self.loadings.disturbed[run.node] = now_s
         what = "standard-job-done" if ok else "standard-job-failed"
-        self.agenda.happened(now_s, what, run.node, told)
+        self.unit_of_work.happened(now_s, what, run.node, told)
         self.ended.append(replace(run, ended_s=now_s, ok=ok, told=told))
 
     # --- time passes ------------------------------------------------------------------------------------------------

@@ -19,18 +19,18 @@ from shared.values.vms import LIVE_STATES, VmState
 class AdoptedVms:
     """Moves jobs of adopted VMs into and out of the phase `shut-off`."""
 
-    def __init__(self, cluster: Cluster, agenda: UnitOfWork) -> None:
-        self.cluster, self.agenda = cluster, agenda
+    def __init__(self, cluster: Cluster, unit_of_work: UnitOfWork) -> None:
+        self.cluster, self.unit_of_work = cluster, unit_of_work
 
     def lost(self, entry: JobEntry, now_s: float) -> None:
         """Note that a VM does not run any more; one that was never taken over is let go."""
         taken = transitions.shut_off(self.cluster, entry, now_s)
-        self.agenda.change(entry)
-        self.agenda.place = True
+        self.unit_of_work.change(entry)
+        self.unit_of_work.place = True
         if taken:
-            self.agenda.happened(now_s, "adopted-vm-off", entry.job.name, f"{entry.adopted}: {self._why(entry)}")
+            self.unit_of_work.happened(now_s, "adopted-vm-off", entry.job.name, f"{entry.adopted}: {self._why(entry)}")
         else:
-            self.agenda.happened(now_s, "adoption-failed", entry.job.name, f"{entry.adopted} was not taken over")
+            self.unit_of_work.happened(now_s, "adoption-failed", entry.job.name, f"{entry.adopted} was not taken over")
 
     def follow(self, entry: JobEntry, now_s: float) -> None:
         """Take in a VM that runs again, or whose saved image is there again."""
@@ -45,7 +45,7 @@ class AdoptedVms:
                 return
             if status.state is VmState.SUSPENDED and not is_stale(instance, status):
                 transitions.found_saved(entry)
-                self.agenda.change(entry)
+                self.unit_of_work.change(entry)
                 return
 
     def _runs(self, entry: JobEntry, instance: Instance, node: NodeEntry, cpu_mhz: float, now_s: float) -> None:
@@ -53,9 +53,9 @@ class AdoptedVms:
         instance.places, instance.home, instance.beat, instance.weighed = {node.name}, node.name, None, None
         allotment = Allotment(node.name, min(cpu_mhz or most_mhz, most_mhz))
         transitions.run_again(self.cluster, entry, allotment, now_s)
-        self.agenda.change(entry)
-        self.agenda.place = True
-        self.agenda.happened(now_s, "adopted-vm-on", entry.job.name, f"{entry.adopted} on {node.name}")
+        self.unit_of_work.change(entry)
+        self.unit_of_work.place = True
+        self.unit_of_work.happened(now_s, "adopted-vm-on", entry.job.name, f"{entry.adopted} on {node.name}")
 
     def _why(self, entry: JobEntry) -> str:
         (instance,) = entry.instances

@@ -31,8 +31,8 @@ TAKING = frozenset({ActionKind.STOP, ActionKind.SUSPEND, ActionKind.RELEASE})
 class Drift:
     """Looks for what nobody has ordered, and keeps hands off it."""
 
-    def __init__(self, cluster: Cluster, agenda: UnitOfWork, settings: ControllerSettings) -> None:
-        self.cluster, self.agenda, self.settings = cluster, agenda, settings
+    def __init__(self, cluster: Cluster, unit_of_work: UnitOfWork, settings: ControllerSettings) -> None:
+        self.cluster, self.unit_of_work, self.settings = cluster, unit_of_work, settings
 
     # --- what we have ordered ---------------------------------------------------------------------------------------
 
@@ -109,8 +109,8 @@ class Drift:
         allotments[index] = Allotment(node.name, self._mhz_on(entry, node, allotments[index].cpu_mhz))
         transitions.reallot(self.cluster, entry, allotments)
         entry.changed_s = now_s
-        self.agenda.change(entry)
-        self.agenda.place = True
+        self.unit_of_work.change(entry)
+        self.unit_of_work.place = True
 
     def _mhz_on(self, entry: JobEntry, node: NodeEntry, cpu_mhz: float) -> float:
         return cpu_mhz if node.inventory is None else min(cpu_mhz, entry.job.speed_on_mhz(node.inventory))
@@ -123,7 +123,7 @@ class Drift:
         if entry.reweights > REWEIGHTS_MAX:
             self.note(entry, "reweighted-by-other", instance, detail, now_s)
         else:
-            self.agenda.happened(now_s, "reweighted-by-other", instance.vm, f"{detail}; it is put right")
+            self.unit_of_work.happened(now_s, "reweighted-by-other", instance.vm, f"{detail}; it is put right")
 
     # --- what is told -----------------------------------------------------------------------------------------------
 
@@ -165,9 +165,9 @@ class Drift:
         hold_s = min(self.settings.hands_off_s * 2.0 ** min(count - 1, 30), HOLD_MAX_S)
         entry.hands_off = HandsOff(what, instance.vm, detail, now_s, now_s + hold_s, count)
         transitions.outdate(entry)
-        self.agenda.change(entry)
-        self.agenda.place = True
-        self.agenda.happened(now_s, what, instance.vm, f"{detail}; hands off {entry.job.name} for {hold_s:g} s")
+        self.unit_of_work.change(entry)
+        self.unit_of_work.place = True
+        self.unit_of_work.happened(now_s, what, instance.vm, f"{detail}; hands off {entry.job.name} for {hold_s:g} s")
 
 
 def _on(node: NodeEntry, detail: str) -> str:

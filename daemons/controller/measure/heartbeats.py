@@ -21,8 +21,10 @@ HELLO_WAIT_MAX_S = 60.0
 class Heartbeats:
     """Watches over the nodes' reports."""
 
-    def __init__(self, cluster: Cluster, agenda: UnitOfWork, measure: Measure, settings: ControllerSettings) -> None:
-        self.cluster, self.agenda, self.measure, self.settings = cluster, agenda, measure, settings
+    def __init__(
+        self, cluster: Cluster, unit_of_work: UnitOfWork, measure: Measure, settings: ControllerSettings
+    ) -> None:
+        self.cluster, self.unit_of_work, self.measure, self.settings = cluster, unit_of_work, measure, settings
 
     def check(self, now_s: float) -> float:
         """Note nodes that have fallen silent, ask for proof after a while; returns when the next is due."""
@@ -40,15 +42,15 @@ class Heartbeats:
 
     def _fence_when_due(self, node: NodeEntry, now_s: float) -> float:
         after_s = self.settings.fence_after_s
-        if not self.agenda.acting or after_s is None or node.silent_s is None or not node.boot_id:
+        if not self.unit_of_work.acting or after_s is None or node.silent_s is None or not node.boot_id:
             return math.inf
         if now_s < node.silent_s + after_s:
             return node.silent_s + after_s
         node.fencing = True
         node.silent_s = now_s  # if the proof fails, ask again after the same wait
-        self.agenda.happened(now_s, "fencing", node.name)
+        self.unit_of_work.happened(now_s, "fencing", node.name)
         macs = node.inventory.mac_addresses if node.inventory is not None else ()
-        self.agenda.effects.append(Power(node.name, PowerOperation.FENCE, macs))
+        self.unit_of_work.effects.append(Power(node.name, PowerOperation.FENCE, macs))
         return math.inf
 
     def greet(self, now_s: float) -> bool:
@@ -59,11 +61,11 @@ class Heartbeats:
                 continue
             waiting = True
             if now_s >= node.hello_s + node.hello_wait_s:
-                self.agenda.effects.append(self.hello(node, now_s))
+                self.unit_of_work.effects.append(self.hello(node, now_s))
         return waiting
 
     def hello(self, node: NodeEntry, now_s: float) -> Effect:
         """The message that introduces this term to a node."""
         node.hello_s = now_s
         node.hello_wait_s = min(HELLO_WAIT_MAX_S, max(self.settings.reconcile_s, 2 * node.hello_wait_s))
-        return Publish(topology.ACTIONS, node.name, Hello(self.agenda.term, node.events_seen))
+        return Publish(topology.ACTIONS, node.name, Hello(self.unit_of_work.term, node.events_seen))

@@ -19,8 +19,8 @@ from shared.values.vms import LIVE_STATES
 class Missing:
     """Notes which VMs are out of sight, and from whom a word on them is awaited."""
 
-    def __init__(self, cluster: Cluster, agenda: UnitOfWork, settings: ControllerSettings) -> None:
-        self.cluster, self.agenda, self.settings = cluster, agenda, settings
+    def __init__(self, cluster: Cluster, unit_of_work: UnitOfWork, settings: ControllerSettings) -> None:
+        self.cluster, self.unit_of_work, self.settings = cluster, unit_of_work, settings
 
     def vanished(self, instance: Instance, node: NodeEntry, now_s: float) -> None:
         """It ran on the node and does not any more; why is not known."""
@@ -36,11 +36,11 @@ class Missing:
     def left(self, instance: Instance, node: NodeEntry, detail: str, now_s: float) -> None:
         """Somebody else has moved it away from the node; where to is known once it is seen there."""
         where = f"from {node.name}: {detail}" if detail else f"from {node.name}"
-        self.agenda.happened(now_s, "vm-left", instance.vm, where)
+        self.unit_of_work.happened(now_s, "vm-left", instance.vm, where)
         flight = instance.in_flight
         if not instance.may_run_on and (flight is None or flight.node != node.name):
             instance.left, instance.missed_s = where, now_s
-        self.agenda.change(instance.job)
+        self.unit_of_work.change(instance.job)
 
     def told(self, node: NodeEntry, report: Report) -> None:
         """A node has told what is on it: whoever waits for no other any more is gone, unless it runs somewhere as a VM
@@ -55,8 +55,8 @@ class Missing:
             stranger = self._stranger(vm)
             if stranger and not instance.may_run_on:
                 instance.left = f"a VM of that name that is not ours runs on {stranger}"
-                self.agenda.change(instance.job)
-            self.agenda.touch(instance.job)
+                self.unit_of_work.change(instance.job)
+            self.unit_of_work.touch(instance.job)
 
     def _is_to_tell(self, name: str) -> bool:
         node = self.cluster.nodes.get(name)
@@ -73,5 +73,5 @@ class Missing:
     def gone(self, instance: Instance, now_s: float) -> None:
         """An operator's word that it is nowhere."""
         self.cluster.found(instance)
-        self.agenda.change(instance.job)
-        self.agenda.happened(now_s, "vm-confirmed-gone", instance.vm)
+        self.unit_of_work.change(instance.job)
+        self.unit_of_work.happened(now_s, "vm-confirmed-gone", instance.vm)

@@ -39,12 +39,12 @@ UNASKED = frozenset({Outcome.OLDER_TERM, Outcome.OTHER_BOOT, Outcome.EXPIRED, Ou
 
 
 class Measure:
-    """Applies agents' messages to the cluster; consequences go to the agenda. `on_window` is told of two reports of a
-    node between which its use of CPU is told."""
+    """Applies agents' messages to the cluster; consequences go to the unit of work. `on_window` is told of two reports
+    of a node between which its use of CPU is told."""
 
-    def __init__(self, cluster: Cluster, agenda: UnitOfWork, settings: ControllerSettings) -> None:
-        self.cluster, self.agenda, self.settings = cluster, agenda, settings
-        self.missing, self.hands = Missing(cluster, agenda, settings), Drift(cluster, agenda, settings)
+    def __init__(self, cluster: Cluster, unit_of_work: UnitOfWork, settings: ControllerSettings) -> None:
+        self.cluster, self.unit_of_work, self.settings = cluster, unit_of_work, settings
+        self.missing, self.hands = Missing(cluster, unit_of_work, settings), Drift(cluster, unit_of_work, settings)
         self._strangers = PerMinute(STRANGERS_MAX)
         self.on_watched: Callable[[NodeEntry, Report, float], None] = _unheard
         self.on_window: Callable[[NodeEntry, Report, Report, float], None] | None = None
@@ -60,15 +60,15 @@ class Measure:
             node.off_boot_id, node.condition = "", NodeCondition.UNKNOWN
             if not node.asleep:
                 node.back_s = now_s
-                self.agenda.happened(now_s, "off-node-reports", node.name, "it was taken for off and is not")
-            self.agenda.change_node(node)
+                self.unit_of_work.happened(now_s, "off-node-reports", node.name, "it was taken for off and is not")
+            self.unit_of_work.change_node(node)
         if report.boot_id != node.boot_id:
             self._new_boot(node, report, now_s)
         elif report.seq <= node.report_seq or (node.condition is not _UP and self._is_old(node, report)):
             return
         if report.events:
             if node.skip_events(min(event.event for event in report.events)):
-                self.agenda.change_node(node)
+                self.unit_of_work.change_node(node)
             for event in report.events:
                 self.guest_event(node, event, now_s)
         node.report_seq, node.seen_s, node.trouble = report.seq, now_s, None
@@ -82,9 +82,9 @@ class Measure:
         self._skew(node, (now_s if arrived_s is None else min(arrived_s, now_s)) - report.clock_s, now_s)
         if report.inventory is not None and report.inventory != node.inventory:
             node.inventory = report.inventory
-            self.agenda.change_node(node)
-            self.agenda.place = True
-        if report.term != self.agenda.term:
+            self.unit_of_work.change_node(node)
+            self.unit_of_work.place = True
+        if report.term != self.unit_of_work.term:
             node.echoed = False
             return  # until it echoes this term its VMs may still be changed by an older leader's orders
         self._inventory(node, report, now_s)
@@ -99,15 +99,15 @@ class Measure:
 
     def _new_boot(self, node: NodeEntry, report: Report, now_s: float) -> None:
         if node.boot_id and not node.asleep:
-            self.agenda.happened(now_s, "node-rebooted", node.name)
+            self.unit_of_work.happened(now_s, "node-rebooted", node.name)
         node.boot_id, node.off_boot_id = report.boot_id, ""
         node.condition, node.echoed = NodeCondition.UNKNOWN, False
         node.report_seq = 0
         node.last = node.before = None
         node.vm_seq.clear()
         node.skews_s.clear()
-        self.agenda.deploy = True
-        self.agenda.change_node(node)
+        self.unit_of_work.deploy = True
+        self.unit_of_work.change_node(node)
 
     def _skew(self, node: NodeEntry, reading_s: float, now_s: float) -> None:
         """The smallest of the last differences: a delay on the way only ever adds to it."""
@@ -115,8 +115,8 @@ class Measure:
         skewed = abs(min(node.skews_s)) > self.settings.max_skew_s
         if skewed != node.skewed:
             node.skewed = skewed
-            self.agenda.happened(now_s, "clock-skewed" if skewed else "clock-good", node.name)
-            self.agenda.place = self.agenda.deploy = True
+            self.unit_of_work.happened(now_s, "clock-skewed" if skewed else "clock-good", node.name)
+            self.unit_of_work.place = self.unit_of_work.deploy = True
             self._touch_all(node)
 
     def set_ahead(self, node: NodeEntry, term: int) -> None:
@@ -124,23 +124,23 @@ class Measure:
         changed = bool(node.term_ahead) != bool(term)
         node.term_ahead = term
         if changed:
-            self.agenda.place = self.agenda.deploy = True
+            self.unit_of_work.place = self.unit_of_work.deploy = True
             self._touch_all(node)
 
     def _up(self, node: NodeEntry, now_s: float) -> None:
         node.echoed, node.condition = True, NodeCondition.UP
         node.silent_s, node.hello_wait_s = None, 0.0
-        self.agenda.happened(now_s, "node-up", node.name)
-        self.agenda.place = self.agenda.deploy = True
+        self.unit_of_work.happened(now_s, "node-up", node.name)
+        self.unit_of_work.place = self.unit_of_work.deploy = True
         self._touch_all(node)
 
     def _touch_all(self, node: NodeEntry) -> None:
         for claimed in node.claimed.values():
-            self.agenda.touch(claimed.job)
+            self.unit_of_work.touch(claimed.job)
         for vm in node.vms:
             instance = self.cluster.instances.get(vm)
             if instance is not None:
-                self.agenda.touch(instance.job)
+                self.unit_of_work.touch(instance.job)
 
     def _inventory(self, node: NodeEntry, report: Report, now_s: float) -> None:
         if node.under_way or report.under_way:
@@ -195,7 +195,7 @@ class Measure:
 
     def _heard(self, node: NodeEntry) -> None:
         for entry in self.cluster.heard(node.name):
-            self.agenda.touch(entry)
+            self.unit_of_work.touch(entry)
 
     def _under_way(self, node: NodeEntry, report: Report) -> None:
         """Take over what the agent has in hand; what a later result has ended already is not taken up again."""
@@ -204,7 +204,7 @@ class Measure:
         for vm in before:
             instance = self.cluster.instances.get(vm)
             if vm not in node.under_way and instance is not None:
-                self.agenda.touch(instance.job)
+                self.unit_of_work.touch(instance.job)
 
     def _status(self, node: NodeEntry, status: VmStatus, now_s: float) -> bool:
         """Apply a report's word on one VM; false when its job is not known (then it is counted, never touched)."""
@@ -212,13 +212,13 @@ class Measure:
         instance = self.cluster.note_copy(node, status)
         if instance is None:
             if before is None and self._strangers.passes(node.name, now_s):
-                self.agenda.happened(now_s, "unknown-vm", status.vm, f"on {node.name}")
+                self.unit_of_work.happened(now_s, "unknown-vm", status.vm, f"on {node.name}")
             return False
         self.account(instance, node, status, now_s)
         if before is None or _differs(before, status):
-            self.agenda.touch(instance.job)
+            self.unit_of_work.touch(instance.job)
             if instance.job.job.app and (before is None or before.address != status.address):
-                self.agenda.readdressed.add(instance.job.job.app)
+                self.unit_of_work.readdressed.add(instance.job.job.app)
         return True
 
     def _drop_copy(self, node: NodeEntry, vm: str) -> None:
@@ -226,7 +226,7 @@ class Measure:
         instance = self.cluster.instances.get(vm)
         if instance is not None:
             instance.copies.discard(node.name)
-            self.agenda.touch(instance.job)
+            self.unit_of_work.touch(instance.job)
 
     def _not_live(
         self, node: NodeEntry, instance: Instance, status: VmStatus | None, report: Report, now_s: float
@@ -242,7 +242,7 @@ class Measure:
             self.missing.vanished(instance, node, now_s)
         else:
             self.cluster.release(instance, node.name)
-            self.agenda.change(instance.job)
+            self.unit_of_work.change(instance.job)
 
     def _expected(self, instance: Instance, node: NodeEntry, report: Report) -> bool:
         """Whether an order of ours that may yet bring the VM to the node is still open."""
@@ -266,7 +266,7 @@ class Measure:
     def _gone(self, node: NodeEntry, instance: Instance) -> None:
         self.cluster.release(instance, node.name)
         self._drop_copy(node, instance.vm)
-        self.agenda.change(instance.job)
+        self.unit_of_work.change(instance.job)
 
     def _lapsed(self, node: NodeEntry, report: Report) -> None:
         """Actions that the agent will never begin any more: it says so by its own clock or by its new boot."""
@@ -276,7 +276,7 @@ class Measure:
             if flight is None or action in doing or not _has_lapsed(flight.boot_id, flight.expires_at_s, report):
                 continue
             self.cluster.settle(instance)
-            self.agenda.touch(instance.job)
+            self.unit_of_work.touch(instance.job)
 
     # --- results and guest events -----------------------------------------------------------------------------------
 
@@ -290,7 +290,7 @@ class Measure:
             del node.under_way[result.vm]
         if about is None:
             return None
-        self.agenda.touch(about.job)
+        self.unit_of_work.touch(about.job)
         if result.outcome in UNASKED or not _speaks(node, result.boot_id):
             return instance
         if not self._news(node, result.vm, result.seq):
@@ -323,7 +323,7 @@ class Measure:
         self.account(instance, node, status, now_s)
         if status.state is VmState.SUSPENDED:
             self.cluster.release(instance, node.name)
-        self.agenda.change(instance.job)
+        self.unit_of_work.change(instance.job)
 
     def _news(self, node: NodeEntry, vm: str, seq: int) -> bool:
         if seq <= max(node.report_seq, node.vm_seq.get(vm, 0)):
@@ -336,7 +336,7 @@ class Measure:
         if not node.takes_event(event.event):
             return
         node.events_above.add(event.event)
-        self.agenda.change_node(node)
+        self.unit_of_work.change_node(node)
         status = event.status
         news = _speaks(node, event.boot_id) and self._news(node, status.vm, event.seq)
         if event.change in COMING:
@@ -346,7 +346,7 @@ class Measure:
         instance = self.cluster.instances.get(status.vm)
         crashed = bool(event.detail) and event.change is GuestChange.VANISHED
         if crashed and (instance is not None or self._strangers.passes(node.name, now_s)):
-            self.agenda.happened(now_s, "guest-crashed", status.vm, f"on {node.name}: {event.detail}")
+            self.unit_of_work.happened(now_s, "guest-crashed", status.vm, f"on {node.name}: {event.detail}")
         if instance is None:
             node.vms.pop(status.vm, None)
             return
@@ -362,7 +362,7 @@ class Measure:
             self.account(instance, node, status, now_s)
             self._gone(node, instance)
             self._went(node, instance, event, now_s)
-        self.agenda.change(instance.job)
+        self.unit_of_work.change(instance.job)
 
     def _came(self, node: NodeEntry, event: GuestEvent, now_s: float) -> None:
         instance = self.cluster.note_copy(node, event.status)
@@ -371,7 +371,7 @@ class Measure:
         instance.said = event.detail or instance.said
         if event.change is GuestChange.STARTED:
             self.hands.started(instance, node, event.status, event.detail, now_s)
-        self.agenda.change(instance.job)
+        self.unit_of_work.change(instance.job)
 
     def _went(self, node: NodeEntry, instance: Instance, event: GuestEvent, now_s: float) -> None:
         """It is not on the node any more: why, as far as the event says."""
@@ -414,7 +414,9 @@ class Measure:
             entry.progress_s, entry.stalled = now_s, False
         elif self._stalls(entry, now_s):
             entry.stalled = True
-            self.agenda.happened(now_s, "job-stalled", entry.job.name, f"no progress since {entry.progress_s:.0f} s")
+            self.unit_of_work.happened(
+                now_s, "job-stalled", entry.job.name, f"no progress since {entry.progress_s:.0f} s"
+            )
 
     def _stalls(self, entry: JobEntry, now_s: float) -> bool:
         wanted = entry.phase is JobPhase.RUNNING and entry.released and not entry.stalled and not entry.job.app
@@ -427,8 +429,8 @@ class Measure:
         VM, nothing else was expected."""
         node.condition, node.silent_s = NodeCondition.UNKNOWN, None if node.asleep else now_s
         if not node.asleep:
-            self.agenda.happened(now_s, "node-silent", node.name)
-        self.agenda.deploy = True
+            self.unit_of_work.happened(now_s, "node-silent", node.name)
+        self.unit_of_work.deploy = True
         self._touch_all(node)
 
     def proven_off(self, node: NodeEntry, now_s: float) -> None:
@@ -436,8 +438,8 @@ class Measure:
         node.condition, node.off_boot_id, node.echoed = NodeCondition.OFF, node.boot_id, False
         node.fencing, node.off_s = False, now_s
         node.under_way.clear()
-        self.agenda.deploy = True
-        self.agenda.happened(now_s, "node-off", node.name)
+        self.unit_of_work.deploy = True
+        self.unit_of_work.happened(now_s, "node-off", node.name)
         self._touch_all(node)
         for instance in [*node.flights.values(), *node.claimed.values()]:
             flight = instance.in_flight
@@ -446,12 +448,12 @@ class Measure:
                     instance.arriving_until_s = now_s + self.settings.arrival_grace_s
                 self.cluster.settle(instance)
             self.cluster.release(instance, node.name)
-            self.agenda.change(instance.job)
+            self.unit_of_work.change(instance.job)
         for vm in list(node.vms):
             self._drop_copy(node, vm)
         node.unmanaged_mib = 0.0
         self._heard(node)
-        self.agenda.change_node(node)
+        self.unit_of_work.change_node(node)
 
 
 def _unheard(_node: NodeEntry, _report: Report, _now_s: float) -> None:

@@ -115,8 +115,8 @@ def _asked(result: Result, cluster: Cluster) -> str:
 class Screening:
     """Counts refusals by account, tells each account's at most once in TELL_AGAIN_S, and says which are alarming."""
 
-    def __init__(self, agenda: UnitOfWork) -> None:
-        self._agenda = agenda
+    def __init__(self, unit_of_work: UnitOfWork) -> None:
+        self._agenda = unit_of_work
         self._suspects: dict[str, Suspect] = {}
         self._ahead: dict[str, tuple[float, float, int]] = {}  # by node: since, last, the term
         self._asked_s = -ASK_AGAIN_S

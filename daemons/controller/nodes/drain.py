@@ -24,9 +24,9 @@ class Drain:
     makes changes the desired state. `lost_mcycles` counts the work that was given up."""
 
     def __init__(
-        self, cluster: Cluster, agenda: UnitOfWork, settings: ControllerSettings, lose: Lose, apply: Apply
+        self, cluster: Cluster, unit_of_work: UnitOfWork, settings: ControllerSettings, lose: Lose, apply: Apply
     ) -> None:
-        self.cluster, self.agenda, self.settings = cluster, agenda, settings
+        self.cluster, self.unit_of_work, self.settings = cluster, unit_of_work, settings
         self.lose, self.apply = lose, apply
         self.lost_mcycles = 0.0
         self._removal = {window.queue: window.removal for window in settings.windows}
@@ -38,7 +38,7 @@ class Drain:
                 lost = lost_of(entry)
                 self.lost_mcycles += lost
                 why = f"{lost:.0f} Mcycles of work: {node.name} leaves service"
-                self.agenda.happened(now_s, "work-lost", entry.job.name, why)
+                self.unit_of_work.happened(now_s, "work-lost", entry.job.name, why)
                 self.lose(entry, now_s)
 
     def waits(self, node: NodeEntry) -> bool:

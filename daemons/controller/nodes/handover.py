@@ -47,11 +47,11 @@ class Handovers:
     def __init__(
         self,
         cluster: Cluster,
-        agenda: UnitOfWork,
+        unit_of_work: UnitOfWork,
         settings: ControllerSettings,
         need: Callable[[NodeEntry, float], None],
     ) -> None:
-        self.cluster, self.agenda, self.settings, self._need = cluster, agenda, settings, need
+        self.cluster, self.unit_of_work, self.settings, self._need = cluster, unit_of_work, settings, need
         self._tries: dict[str, _Tries] = {}
         self._occupied: list[NodeEntry] = []
         self._requests = 0
@@ -65,9 +65,9 @@ class Handovers:
             return
         node.given = environment
         node.changes += 1
-        self.agenda.change_node(node)
-        self.agenda.deploy = self.agenda.place = True
-        if environment and self.agenda.acting:
+        self.unit_of_work.change_node(node)
+        self.unit_of_work.deploy = self.unit_of_work.place = True
+        if environment and self.unit_of_work.acting:
             self._need(node, now_s)
 
     def answer(self, answer: SetUpAnswer, now_s: float) -> None:
@@ -77,8 +77,8 @@ class Handovers:
         if not node.setup_request or answer.request != node.setup_request:
             return
         node.setup_request = ""
-        self.agenda.change_node(node)
-        self.agenda.deploy = True
+        self.unit_of_work.change_node(node)
+        self.unit_of_work.deploy = True
         if answer.boot_id != node.boot_id:
             self._tries.pop(node.name, None)
         elif answer.ok:
@@ -91,7 +91,7 @@ class Handovers:
         left something there: it is released anew in any case."""
         if node.handover is not _FAILED:
             return
-        self.agenda.happened(now_s, "node-repaired", node.name, node.detail)
+        self.unit_of_work.happened(now_s, "node-repaired", node.name, node.detail)
         node.detail = ""
         self._tries.pop(node.name, None)
         self._go(node, _RELEASING)
@@ -102,7 +102,7 @@ class Handovers:
         for node in self.cluster.nodes.values():
             if node.setup_request:
                 self._tries[node.name] = _Tries(node.boot_id, now_s)
-        self.agenda.deploy = True
+        self.unit_of_work.deploy = True
 
     def forget(self, name: str) -> None:
         """The node takes part no more."""
@@ -118,7 +118,7 @@ class Handovers:
         """Take every step that may be taken now; returns when to look again (inf: when something happens)."""
         self._due_s = math.inf
         self._occupied = []
-        if not self.agenda.acting:
+        if not self.unit_of_work.acting:
             return math.inf
         for node in self.cluster.nodes.values():
             if not node.wanted and (node.given or not node.in_hand):
@@ -150,13 +150,13 @@ class Handovers:
 
     def _begin(self, node: NodeEntry, now_s: float) -> bool:
         self._go(node, _EMPTYING)
-        self.agenda.happened(now_s, "node-emptying", node.name, f"{_who(node.environment)} to {_who(node.given)}")
+        self.unit_of_work.happened(now_s, "node-emptying", node.name, f"{_who(node.environment)} to {_who(node.given)}")
         return True
 
     def _emptying(self, node: NodeEntry, now_s: float) -> bool:
         if node.given == node.environment:
             self._go(node, _SETTLED)
-            self.agenda.happened(now_s, "node-kept", node.name, _who(node.environment))
+            self.unit_of_work.happened(now_s, "node-kept", node.name, _who(node.environment))
         elif _is_clear(node):
             self._go(node, _RELEASING)
         else:
@@ -167,10 +167,10 @@ class Handovers:
     def _go(self, node: NodeEntry, handover: Handover) -> None:
         node.handover = handover
         node.changes += 1
-        self.agenda.change_node(node)
-        self.agenda.deploy = True
+        self.unit_of_work.change_node(node)
+        self.unit_of_work.deploy = True
         if handover in (_SETTLED, _EMPTYING):
-            self.agenda.place = True
+            self.unit_of_work.place = True
 
     # --- setups -----------------------------------------------------------------------------------------------------
 
@@ -200,7 +200,7 @@ class Handovers:
         if tries.boot_id != node.boot_id:
             self._tries[node.name] = tries = _Tries(node.boot_id)
             node.setup_request = ""
-            self.agenda.change_node(node)
+            self.unit_of_work.change_node(node)
         if not node.usable or node.sleeping or node.service in _AWAY:
             return
         if not _is_clear(node):
@@ -209,21 +209,21 @@ class Handovers:
         if now_s >= tries.next_s:
             if not node.setup_request:
                 self._requests += 1
-                node.setup_request = f"{self.agenda.term}-setup-{self._requests}"
-                self.agenda.change_node(node)
+                node.setup_request = f"{self.unit_of_work.term}-setup-{self._requests}"
+                self.unit_of_work.change_node(node)
             expires_s = now_s + self.settings.action_ttl_s
             tries.next_s = expires_s
             message = SetUpNode(
                 node.setup_request,
                 node.name,
-                self.agenda.term,
+                self.unit_of_work.term,
                 node.boot_id,
                 expires_s,
                 node.environment,
                 step,
                 setup,
             )
-            self.agenda.stored.append(Publish(topology.ACTIONS, node.name, message))
+            self.unit_of_work.stored.append(Publish(topology.ACTIONS, node.name, message))
         self._due_s = min(self._due_s, tries.next_s)
 
     def _done(self, node: NodeEntry, output: str, now_s: float) -> None:
@@ -231,8 +231,8 @@ class Handovers:
         environment = self.cluster.environments.get(node.environment)
         if environment is not None:
             environment.setups += 1
-            self.agenda.change_environment(environment)
-        self.agenda.happened(now_s, "setup-done", node.name, _detail(self._what(node), output))
+            self.unit_of_work.change_environment(environment)
+        self.unit_of_work.happened(now_s, "setup-done", node.name, _detail(self._what(node), output))
         self._advance(node, now_s)
 
     def _not_done(self, node: NodeEntry, output: str, now_s: float) -> None:
@@ -245,14 +245,14 @@ class Handovers:
             return
         wait_s = min(self.settings.retry_max_s, self.settings.retry_s * 2.0 ** (tries.failures - 1))
         tries.next_s = now_s + wait_s
-        self.agenda.happened(now_s, "setup-failed", node.name, _detail(f"{count}, again in {wait_s:g} s", output))
+        self.unit_of_work.happened(now_s, "setup-failed", node.name, _detail(f"{count}, again in {wait_s:g} s", output))
 
     def _fail(self, node: NodeEntry, why: str, now_s: float) -> None:
         """Out of everybody's hands until an operator says that it is repaired."""
         node.detail, node.setup_request = why[:DETAIL_MAX], ""
         self._tries.pop(node.name, None)
         self._go(node, _FAILED)
-        self.agenda.happened(now_s, "setup-failed", node.name, node.detail)
+        self.unit_of_work.happened(now_s, "setup-failed", node.name, node.detail)
         self._tell(node)
 
     def _advance(self, node: NodeEntry, now_s: float) -> None:
@@ -267,12 +267,12 @@ class Handovers:
             self._go(node, _SETTLED if node.given == node.environment else _RELEASING)
             what = "node-acquired"
         if had:
-            self.agenda.happened(now_s, what, node.name, had)
+            self.unit_of_work.happened(now_s, what, node.name, had)
             self._tell(node)
 
     def _tell(self, node: NodeEntry) -> None:
         """The environments that have or are to have the node may need others, or have what they need."""
-        self.agenda.coordinate.update(name for name in (node.environment, node.given) if name)
+        self.unit_of_work.coordinate.update(name for name in (node.environment, node.given) if name)
 
     def _what(self, node: NodeEntry) -> str:
         environment = self.cluster.environments.get(node.environment)

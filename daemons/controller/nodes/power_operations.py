@@ -58,8 +58,8 @@ class PowerState:
 class PowerOperations:
     """Asks for power operations, within the rates that are allowed. `elapsed_s`: time without jumps of the clock."""
 
-    def __init__(self, agenda: UnitOfWork, settings: ControllerSettings) -> None:
-        self.agenda, self.settings, self.power = agenda, settings, settings.power
+    def __init__(self, unit_of_work: UnitOfWork, settings: ControllerSettings) -> None:
+        self.unit_of_work, self.settings, self.power = unit_of_work, settings, settings.power
         self.elapsed_s = 0.0
         self._last_s: float | None = None
         self._ways: dict[str, PowerState] = {}
@@ -110,8 +110,8 @@ class PowerOperations:
         if operation is PowerOperation.WAKE:
             way.woke = True
         macs = node.inventory.mac_addresses if node.inventory is not None else ()
-        self.agenda.change_node(node)  # how far it is must be in the store before the driver is asked
-        self.agenda.stored.append(Power(node.name, operation, macs))
+        self.unit_of_work.change_node(node)  # how far it is must be in the store before the driver is asked
+        self.unit_of_work.stored.append(Power(node.name, operation, macs))
         return math.inf
 
     def done(self, node: NodeEntry, answer: PowerDone, now_s: float) -> bool:
@@ -125,22 +125,24 @@ class PowerOperations:
             way.retry_s = self.elapsed_s + REPEAT_S * 2.0 ** min(way.failures - 1, 10)
         else:
             way.retry_s = self.later(way.failures)
-            self.agenda.happened(now_s, "power-failed", node.name, f"{answer.operation}: {way.detail}")
+            self.unit_of_work.happened(now_s, "power-failed", node.name, f"{answer.operation}: {way.detail}")
         return True
 
     def send_to_sleep(self, node: NodeEntry, now_s: float) -> None:
         """Ask the node's agent, or the driver where that does it."""
         way = self.way(node)
         self._requests += 1
-        way.request = f"{self.agenda.term}-sleep-{self._requests}"
+        way.request = f"{self.unit_of_work.term}-sleep-{self._requests}"
         way.answered, way.sleep_asked_s = False, self.elapsed_s
         way.expires_s = now_s + self.settings.action_ttl_s
         if PowerOperation.SLEEP in self.power.does:
             way.retry_s = 0.0
             self.ask(node, PowerOperation.SLEEP)
             return
-        message = GoToSleep(way.request, node.name, self.agenda.term, node.boot_id, way.expires_s, self.power.sleep)
-        self.agenda.stored.append(Publish(topology.ACTIONS, node.name, message))
+        message = GoToSleep(
+            way.request, node.name, self.unit_of_work.term, node.boot_id, way.expires_s, self.power.sleep
+        )
+        self.unit_of_work.stored.append(Publish(topology.ACTIONS, node.name, message))
 
     def may_wake(self, now_s: float) -> bool:
         """Whether one more may be woken this minute; it counts then."""

@@ -47,12 +47,14 @@ class ServiceChange:
 class NodeLifecycle:
     """Moves every node towards where it is wanted. Limits count the controller's time without its jumps."""
 
-    def __init__(self, cluster: Cluster, agenda: UnitOfWork, settings: ControllerSettings, emptying: Drain) -> None:
-        self.cluster, self.agenda, self.settings, self.power = cluster, agenda, settings, settings.power
+    def __init__(
+        self, cluster: Cluster, unit_of_work: UnitOfWork, settings: ControllerSettings, emptying: Drain
+    ) -> None:
+        self.cluster, self.unit_of_work, self.settings, self.power = cluster, unit_of_work, settings, settings.power
         self.durations = Durations(settings.power)
-        self.work = PowerOperations(agenda, settings)
+        self.work = PowerOperations(unit_of_work, settings)
         self.emptying = emptying
-        self.handovers = Handovers(cluster, agenda, settings, self.need)
+        self.handovers = Handovers(cluster, unit_of_work, settings, self.need)
         self._emptying: list[NodeEntry] = []
         self._due_s = math.inf
 
@@ -107,8 +109,8 @@ class NodeLifecycle:
         node.wanted = wanted
         way = self.work.way(node)
         way.asked_s, way.woke = self.work.elapsed_s, False
-        self.agenda.change_node(node)
-        self.agenda.deploy = True
+        self.unit_of_work.change_node(node)
+        self.unit_of_work.deploy = True
 
     def need(self, node: NodeEntry, now_s: float) -> None:
         """The node is to be in service, whatever was decided, unless an operator keeps it out."""
@@ -124,12 +126,12 @@ class NodeLifecycle:
         node.changes += 1
         if not on:
             node.wanted = True
-            self.agenda.happened(now_s, "node-undrained", node.name)
+            self.unit_of_work.happened(now_s, "node-undrained", node.name)
         self.work.way(node).asked_s = None
-        self.agenda.change_node(node)
-        self.agenda.place = self.agenda.deploy = True
+        self.unit_of_work.change_node(node)
+        self.unit_of_work.place = self.unit_of_work.deploy = True
         if on and not is_empty(node):
-            self.agenda.cycle = True  # others give way to what is moved: that is a cycle's to decide
+            self.unit_of_work.cycle = True  # others give way to what is moved: that is a cycle's to decide
         if on and node.service is NodeService.IN_SERVICE:
             self._go(node, NodeService.DRAINING, now_s, "an operator keeps it out")
 
@@ -139,11 +141,11 @@ class NodeLifecycle:
         if node.service is not NodeService.FAILED:
             return
         self.work.pass_time(now_s, self._due_s)
-        self.agenda.happened(now_s, "node-repaired", node.name, node.detail)
+        self.unit_of_work.happened(now_s, "node-repaired", node.name, node.detail)
         node.detail = ""
         node.changes += 1
         self._go(node, NodeService.STANDBY if node.condition is _UP else NodeService.OFF, now_s)
-        self.agenda.place = self.agenda.cycle = True
+        self.unit_of_work.place = self.unit_of_work.cycle = True
 
     def forget(self, name: str) -> None:
         """The node takes part no more."""
@@ -162,13 +164,13 @@ class NodeLifecycle:
         node = self.cluster.nodes.get(done.node)
         if node is None or not self.work.done(node, done, now_s):
             return
-        self.agenda.deploy = True
+        self.unit_of_work.deploy = True
         way = self.work.way(node)
         if done.operation is PowerOperation.SLEEP and node.sleeping:
             self._slept(node, done.ok, done.detail, now_s)
         elif done.operation is PowerOperation.LINK and done.ok:
             node.linked = True
-            self.agenda.change_node(node)
+            self.unit_of_work.change_node(node)
         elif done.operation is PowerOperation.DELINK and done.ok:
             way.delinked = True
 
@@ -179,7 +181,7 @@ class NodeLifecycle:
         way = self.work.way(node)
         if node.sleeping and way.request in ("", answer.request):
             self._slept(node, answer.ok, answer.detail, now_s)
-            self.agenda.deploy = True
+            self.unit_of_work.deploy = True
 
     def _slept(self, node: NodeEntry, ok: bool, detail: str, now_s: float) -> None:
         if ok:
@@ -193,8 +195,8 @@ class NodeLifecycle:
         way = self.work.way(node)
         way.sleep_failures += 1
         way.retry_s = self.work.later(way.sleep_failures)
-        self.agenda.change_node(node)
-        self.agenda.happened(now_s, what, node.name, detail[:DETAIL_MAX])
+        self.unit_of_work.change_node(node)
+        self.unit_of_work.happened(now_s, what, node.name, detail[:DETAIL_MAX])
 
     def loaded(self, now_s: float) -> None:
         """A new leader has read everything: limits on what is under way begin anew."""
@@ -203,7 +205,7 @@ class NodeLifecycle:
             if node.sleeping:
                 self.work.way(node).expires_s = now_s + self.settings.action_ttl_s
         self.handovers.loaded(now_s)
-        self.agenda.deploy = True
+        self.unit_of_work.deploy = True
 
     # --- converging -------------------------------------------------------------------------------------------------
 
@@ -218,9 +220,9 @@ class NodeLifecycle:
         self.work.pass_time(now_s, self._due_s)
         self._due_s = math.inf
         handover_due_s = self.handovers.run(now_s)
-        self.agenda.deploy = False
+        self.unit_of_work.deploy = False
         self._due_s = min(self._due_s, handover_due_s)
-        if not self.agenda.acting:
+        if not self.unit_of_work.acting:
             return math.inf
         moving = [node for node in self.cluster.nodes.values() if not _rests(node)]
         for node in sorted(moving, key=lambda node: (node.since_s, node.name)):
@@ -258,10 +260,10 @@ class NodeLifecycle:
             self._learn(node, REMOVE)
             if node.condition is not _OFF:
                 node.condition, node.silent_s = NodeCondition.UNKNOWN, None
-        self.agenda.change_node(node)
-        self.agenda.deploy = True
+        self.unit_of_work.change_node(node)
+        self.unit_of_work.deploy = True
         what = "asleep" if service is NodeService.OFF else service.value
-        self.agenda.happened(now_s, f"node-{what}", node.name, detail)
+        self.unit_of_work.happened(now_s, f"node-{what}", node.name, detail)
         return True
 
     def _learn(self, node: NodeEntry, what: str) -> None:
@@ -270,7 +272,7 @@ class NodeLifecycle:
         if way.asked_s is None or node.wanted is not (what == DEPLOY):
             return
         node_type = node.inventory.node_type if node.inventory is not None else ""
-        self.agenda.records.append(self.durations.learn(node_type, what, self.work.elapsed_s - way.asked_s))
+        self.unit_of_work.records.append(self.durations.learn(node_type, what, self.work.elapsed_s - way.asked_s))
         way.asked_s = None
 
     def _serving(self, node: NodeEntry, now_s: float) -> bool:
@@ -283,7 +285,7 @@ class NodeLifecycle:
             self._at(way.stays_until_s, now_s)
             return False
         self._go(node, NodeService.DRAINING, now_s)
-        self.agenda.place = True
+        self.unit_of_work.place = True
         self.emptying.begin(node, now_s)
         return True
 
@@ -322,10 +324,10 @@ class NodeLifecycle:
         way.asked_s = None
         stays_s = self.power.drain_limit_s * 2.0 ** min(way.drain_failures, 10)
         left = way.detail if is_empty(node) else f"{len(node.claimed)} VMs are or may be on it"
-        self.agenda.happened(now_s, "drain-failed", node.name, f"{left}; it stays for {stays_s:.0f} s")
+        self.unit_of_work.happened(now_s, "drain-failed", node.name, f"{left}; it stays for {stays_s:.0f} s")
         node.wanted = True
         node.changes += 1
-        self.agenda.change_node(node)
+        self.unit_of_work.change_node(node)
         way.stays_until_s = self.work.elapsed_s + stays_s
         return self._enter(node, now_s)
 
@@ -350,7 +352,7 @@ class NodeLifecycle:
             self._at(self.work.elapsed_s + self.settings.reconcile_s, now_s)
         else:
             node.sleeping = True
-            self.agenda.change_node(node)
+            self.unit_of_work.change_node(node)
             self.work.send_to_sleep(node, now_s)
             self._at(self.work.elapsed_s + self.settings.action_ttl_s, now_s)
         return False
@@ -436,7 +438,7 @@ class NodeLifecycle:
         node.linked, way.delinked = True, False
         if node.handover is not Handover.FAILED:
             node.detail = ""
-        self.agenda.place = True
+        self.unit_of_work.place = True
         return self._go(node, NodeService.IN_SERVICE, now_s)
 
     def _fail(self, node: NodeEntry, why: str, now_s: float) -> bool:
@@ -446,7 +448,7 @@ class NodeLifecycle:
         node.changes += 1
         node.silent_s = None
         if node.wanted:
-            self.agenda.place = self.agenda.cycle = True
+            self.unit_of_work.place = self.unit_of_work.cycle = True
         return self._go(node, NodeService.FAILED, now_s, node.detail)
 
     # --- the wake test ----------------------------------------------------------------------------------------------
@@ -464,7 +466,7 @@ class NodeLifecycle:
         if now_s < due_s:
             self._due_s = min(self._due_s, due_s)
         elif self._wake(node, now_s):
-            self.agenda.happened(now_s, "wake-test", node.name)
+            self.unit_of_work.happened(now_s, "wake-test", node.name)
             self._step(node, now_s)
 
 

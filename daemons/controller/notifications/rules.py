@@ -53,8 +53,8 @@ class _Told:
 class NotificationRules:
     """`alarms` gives what is wrong now. It does nothing where no rule is configured."""
 
-    def __init__(self, agenda: UnitOfWork, settings: ControllerSettings) -> None:
-        self.agenda, self.settings = agenda, settings.notify
+    def __init__(self, unit_of_work: UnitOfWork, settings: ControllerSettings) -> None:
+        self.unit_of_work, self.settings = unit_of_work, settings.notify
         self.alarms: Alarms = _none
         self.boxes = {name: DeliveryQueues(name, self.settings.waiting_max) for name in self.settings.channels}
         self._grace_s = GRACE_FACTOR * settings.silent_after_s
@@ -65,7 +65,7 @@ class NotificationRules:
         self._lost_s: dict[str, float] = {}
         self._count = 0
         if self.boxes and self.settings.rules:
-            agenda.heard = self.heard
+            unit_of_work.heard = self.heard
 
     # --- leading ----------------------------------------------------------------------------------------------------
 
@@ -192,16 +192,16 @@ class NotificationRules:
             letter = self._open[target] = Letter(self._new_id(now_s), box.name, now_s, next_s, [])
         notice = f"{letter.id}.{len(letter.notices)}"
         letter.notices.append(Notice(notice, now_s, what, _name(subject), _text(detail, TEXT_MAX)))
-        self.agenda.records += letter.records()[-1:]
+        self.unit_of_work.records += letter.records()[-1:]
         self._lost(box.add(letter, now_s), now_s)
 
     def _new_id(self, now_s: float) -> str:
         self._count += 1
-        return f"{self.agenda.term}-{now_s:.0f}-{self._count}"
+        return f"{self.unit_of_work.term}-{now_s:.0f}-{self._count}"
 
     def _lost(self, gone: Iterable[Letter], now_s: float) -> None:
         for letter in gone:
-            self.agenda.records += letter.records()
+            self.unit_of_work.records += letter.records()
             self._happened(letter, now_s)
 
     def _happened(self, letter: Letter, now_s: float) -> None:
@@ -211,7 +211,7 @@ class NotificationRules:
         self._lost_s[letter.channel] = now_s
         first = letter.notices[0]
         told = f"{letter.id}, {len(letter.notices)} in it, the first {first.what} {first.subject}: {letter.error}"
-        self.agenda.happened(now_s, "notification-dead", letter.channel, told[:TEXT_MAX])
+        self.unit_of_work.happened(now_s, "notification-dead", letter.channel, told[:TEXT_MAX])
 
     # --- sending ----------------------------------------------------------------------------------------------------
 
@@ -228,7 +228,9 @@ class NotificationRules:
             letter = box.take(now_s)
             if letter is not None:
                 notices = tuple(letter.notices)
-                self.agenda.stored.append(Notify(box.name, letter.id, self.settings.cluster, notices, letter.tries + 1))
+                self.unit_of_work.stored.append(
+                    Notify(box.name, letter.id, self.settings.cluster, notices, letter.tries + 1)
+                )
 
     def notified(self, answer: Notified, now_s: float) -> None:
         """What became of a message."""
@@ -240,12 +242,12 @@ class NotificationRules:
         if answer.ok:
             box.sent(letter, now_s)
             letter.error = _text(answer.detail, TEXT_MAX)
-            self.agenda.records += letter.records()
+            self.unit_of_work.records += letter.records()
             return
         again = self._is_tried_again(letter, answer, now_s)
         error = _text(answer.detail, TEXT_MAX) or "no reason was given"
         gone = box.failed(letter, error, again, now_s, answer.after_s)
-        self.agenda.records += letter.records()
+        self.unit_of_work.records += letter.records()
         if letter.state is NoticeState.DEAD:
             self._happened(letter, now_s)
         self._lost(gone, now_s)
@@ -271,7 +273,7 @@ class NotificationRules:
                     box.again(letter, now_s)
                 else:
                     box.end(letter, NoticeState.DROPPED)
-                self.agenda.records += letter.records()
+                self.unit_of_work.records += letter.records()
                 return "", ""
         return "unknown-notification", f"{wanted} neither waits nor was given up"
 
@@ -283,7 +285,7 @@ class NotificationRules:
         if letter.id not in box.waiting:
             letter.notices.append(Notice(f"{letter.id}.0", now_s, TEST, box.name, "a test of this channel"))
             self._lost(box.add(letter, now_s), now_s)
-            self.agenda.records += letter.records()
+            self.unit_of_work.records += letter.records()
         return "", ""
 
 

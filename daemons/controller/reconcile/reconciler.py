@@ -1,7 +1,7 @@
 """Brings what is seen nearer to what is wanted, again and again, until they agree (architecture, rule 3).
 
 Looks only at jobs that something touched, that wait for room, or whose time has come. What it issues goes to the
-agenda's `stored` effects: the ledger is in the store before an order leaves.
+unit_of_work's `stored` effects: the ledger is in the store before an order leaves.
 """
 
 from __future__ import annotations
@@ -40,26 +40,26 @@ FOR_THE_TARGET = frozenset(
 class Reconciler:
     """Issues the next safe actions of jobs that are not as wanted."""
 
-    def __init__(self, cluster: Cluster, agenda: UnitOfWork, settings: ControllerSettings) -> None:
-        self.cluster, self.agenda, self.settings = cluster, agenda, settings
+    def __init__(self, cluster: Cluster, unit_of_work: UnitOfWork, settings: ControllerSettings) -> None:
+        self.cluster, self.unit_of_work, self.settings = cluster, unit_of_work, settings
         self.blocked: dict[str, JobEntry] = {}
         self.due_s: dict[str, float] = {}
         self.may_stop: Callable[[JobEntry, float], bool] = lambda _entry, _now_s: True
-        self.hands = Drift(cluster, agenda, settings)
-        self.adopted = AdoptedVms(cluster, agenda)
+        self.hands = Drift(cluster, unit_of_work, settings)
+        self.adopted = AdoptedVms(cluster, unit_of_work)
         self._issued = 0
         self._ceilings = ceilings_of(settings.limits)
 
     def run(self, now_s: float) -> None:
         """Reconcile every job that was touched, is blocked or is due; while not acting only note which they are."""
-        if not self.agenda.acting:
+        if not self.unit_of_work.acting:
             self._observe(now_s)
             return
-        entries = self.blocked | self.agenda.touched
+        entries = self.blocked | self.unit_of_work.touched
         for name in [name for name, due_s in self.due_s.items() if due_s <= now_s]:
             if name in self.cluster.active:
                 entries[name] = self.cluster.active[name]
-        self.agenda.touched = {}
+        self.unit_of_work.touched = {}
         self.blocked = {}
         needs: list[PlannedAction] = []
         for entry in sorted(entries.values(), key=_first_wanted):
@@ -70,14 +70,14 @@ class Reconciler:
 
     def _observe(self, now_s: float) -> None:
         """Take note of jobs whose guests have all ended; who lets orders be issued again touches every job."""
-        touched, self.agenda.touched = self.agenda.touched, {}
+        touched, self.unit_of_work.touched = self.unit_of_work.touched, {}
         for entry in touched.values():
             if not entry.over and entry.instances and all(instance.ended for instance in entry.instances):
                 self._complete(entry, now_s)
 
     def next_due_s(self) -> float:
         """When a job must be looked at again although nothing touches it (inf: never)."""
-        if not self.agenda.acting:
+        if not self.unit_of_work.acting:
             return math.inf
         return min(self.due_s.values(), default=math.inf)
 
@@ -87,7 +87,7 @@ class Reconciler:
         if not entry.over and all(instance.ended for instance in entry.instances):
             self._complete(entry, now_s)
         if entry.over and entry.clear:
-            self.agenda.dirty_jobs[entry.job.name] = entry
+            self.unit_of_work.dirty_jobs[entry.job.name] = entry
             self.cluster.retire(entry)
             return ()
         self.hands.look(entry, now_s)
@@ -123,7 +123,7 @@ class Reconciler:
             )
             if lack:
                 why = f"{need.to_node} lacks {', '.join(lack)}"
-                self.agenda.happened(now_s, "migration-unfit", entry.job.name, f"{need.vm}: {why}")
+                self.unit_of_work.happened(now_s, "migration-unfit", entry.job.name, f"{need.vm}: {why}")
                 self._stay(entry, self.cluster.instances[need.vm], need.node)
                 return diff(sight_of(self.cluster, entry))
         return difference
@@ -160,9 +160,9 @@ class Reconciler:
         look_at_speed(entry, now_s)
         entry.measured_mcycles = entry.done_mcycles
         transitions.complete(self.cluster, entry, now_s)
-        self.agenda.dirty_jobs[entry.job.name] = entry
-        self.agenda.place = True
-        self.agenda.happened(now_s, "job-completed", entry.job.name)
+        self.unit_of_work.dirty_jobs[entry.job.name] = entry
+        self.unit_of_work.place = True
+        self.unit_of_work.happened(now_s, "job-completed", entry.job.name)
 
     def _release(self, entry: JobEntry, now_s: float) -> None:
         """All instances are live: from here on they run together (a gang's last step is to unpause them)."""
@@ -172,9 +172,9 @@ class Reconciler:
             entry.failures = 0  # an instance of a web application must first have run for a while
         entry.progress_s = now_s
         entry.reading = (now_s, entry.done_mcycles)
-        self.agenda.place = True  # it may be moved or give way from now on
-        self.agenda.dirty_jobs[entry.job.name] = entry
-        self.agenda.happened(now_s, what, entry.job.name, f"attempt {entry.attempt}")
+        self.unit_of_work.place = True  # it may be moved or give way from now on
+        self.unit_of_work.dirty_jobs[entry.job.name] = entry
+        self.unit_of_work.happened(now_s, what, entry.job.name, f"attempt {entry.attempt}")
 
     def _overdue(self, entry: JobEntry, difference: Diff, now_s: float) -> bool:
         """Whether the gang should have come together by now. While an operation is under way, which may well take
@@ -210,13 +210,13 @@ class Reconciler:
             self._note_crash(entry, now_s)
         if entry.hands_off is not None and entry.left_alone(now_s):
             entry.not_before_s = max(entry.not_before_s, entry.hands_off.until_s)
-        self.agenda.change(entry)
-        self.agenda.place = True
+        self.unit_of_work.change(entry)
+        self.unit_of_work.place = True
         seen = was_running or any(one.counter_generation == one.generation for one in entry.instances)
         what = "job-taken-back"
         if entry.job.app:
             what = "web-instance-lost" if seen else "web-instance-waits"
-        self.agenda.happened(now_s, what, entry.job.name, f"attempt {entry.attempt}")
+        self.unit_of_work.happened(now_s, what, entry.job.name, f"attempt {entry.attempt}")
 
     def _note_crash(self, entry: JobEntry, now_s: float) -> None:
         """It begins anew at once; the second time in a row, after a back-off."""
@@ -275,11 +275,11 @@ class Reconciler:
         self.hands.ordered(instance, need.kind, need.node, need.to_node)
         self._issued += 1
         action = Action(
-            f"{self.agenda.term}-{self._issued}",
+            f"{self.unit_of_work.term}-{self._issued}",
             need.kind,
             need.node,
             need.vm,
-            self.agenda.term,
+            self.unit_of_work.term,
             node.boot_id,
             now_s + self.settings.action_ttl_s,
             need.expects,
@@ -294,8 +294,8 @@ class Reconciler:
         )
         flight = InFlight(action.id, action.kind, action.node, action.to_node, action.boot_id, action.expires_at_s)
         self.cluster.begin(instance, flight)
-        self.agenda.dirty_jobs[entry.job.name] = entry
-        self.agenda.stored.append(Publish(topology.ACTIONS, node.name, Order(action, node.events_seen)))
+        self.unit_of_work.dirty_jobs[entry.job.name] = entry
+        self.unit_of_work.stored.append(Publish(topology.ACTIONS, node.name, Order(action, node.events_seen)))
 
     def _bring(self, instance: Instance, need: PlannedAction, now_s: float) -> tuple[int, VmSpec]:
         """Enter a VM that is to come to life into the ledger; returns its generation and what the agent must know."""
@@ -333,7 +333,7 @@ class Reconciler:
             target = action.to_node or action.node
             if target not in instance.copies:
                 self.cluster.release(instance, target)
-        self.agenda.change(instance.job)
+        self.unit_of_work.change(instance.job)
 
     def outcome(self, instance: Instance, result: Result, now_s: float) -> None:
         """Note how an action ended: clear or lengthen the back-off; a failed migration is not wanted any more."""
@@ -344,17 +344,17 @@ class Reconciler:
         if result.outcome is Outcome.OK:
             if result.kind is ActionKind.ADOPT and result.status is not None:
                 entry.definition, entry.definition_digest = result.definition, result.status.definition
-                self.agenda.change(entry)
+                self.unit_of_work.change(entry)
             instance.failures = 0
             instance.shunned.clear()
             if instance.failed is not None and instance.failed.kind == result.kind.value:
                 instance.failed = None  # the same has gone well since
             if result.kind is ActionKind.MIGRATE:
-                self.agenda.happened(now_s, "vm-moved", instance.vm, f"{result.action} from {result.node}")
+                self.unit_of_work.happened(now_s, "vm-moved", instance.vm, f"{result.action} from {result.node}")
             if result.kind is ActionKind.SUSPEND:
-                self.agenda.place = True  # it may be resumed from now on
+                self.unit_of_work.place = True  # it may be resumed from now on
             return
-        self.agenda.happened(
+        self.unit_of_work.happened(
             now_s,
             "action-failed",
             instance.vm,
@@ -378,8 +378,8 @@ class Reconciler:
         allotments[index] = Allotment(node, allotments[index].cpu_mhz)
         transitions.reallot(self.cluster, entry, allotments)
         entry.not_before_s = max(entry.not_before_s, instance.retry_at_s)
-        self.agenda.change(entry)
-        self.agenda.place = True
+        self.unit_of_work.change(entry)
+        self.unit_of_work.place = True
 
 
 def look_at_speed(entry: JobEntry, now_s: float) -> None:

@@ -29,8 +29,8 @@ class Audit:
     whoever asks without end fills no store and hides nobody else's, and those that are left out are counted in the
     next."""
 
-    def __init__(self, agenda: UnitOfWork) -> None:
-        self._agenda = agenda
+    def __init__(self, unit_of_work: UnitOfWork) -> None:
+        self._agenda = unit_of_work
         self._refusals, self._forwarded = PerMinute(REFUSALS_PER_MINUTE), PerMinute(FORWARDED_PER_MINUTE)
         self._left_out: dict[str, int] = {}
         self._known: dict[tuple[str, str, str], bytes] = {}

@@ -69,16 +69,22 @@ class Requests:
     def __init__(
         self,
         cluster: Cluster,
-        agenda: UnitOfWork,
+        unit_of_work: UnitOfWork,
         measure: Measure,
         deciding: DecisionCycle,
         web: WebApps,
         environments: Environments,
         notifying: NotificationRules,
     ) -> None:
-        self.cluster, self.agenda, self.measure, self.deciding, self.web = cluster, agenda, measure, deciding, web
+        self.cluster, self.unit_of_work, self.measure, self.deciding, self.web = (
+            cluster,
+            unit_of_work,
+            measure,
+            deciding,
+            web,
+        )
         self.environments, self.notifying = environments, notifying
-        self.vms = VmRequests(cluster, agenda, deciding)
+        self.vms = VmRequests(cluster, unit_of_work, deciding)
         self.quota = Quota(cluster, deciding.settings.limits)
         self._done: dict[str, bytes] = {}
 
@@ -197,15 +203,15 @@ class Requests:
         if lacking:
             return "unknown-template", lacking
         self.deciding.submissions += 1
-        self.agenda.dirty_control = True
+        self.unit_of_work.dirty_control = True
         awaits = self.deciding.windows.successors.awaited(job)
         order = self.deciding.submissions
         entry = JobEntry(job, request.request, order, now_s, profile=profile, awaits=awaits, user=sender)
         self.cluster.add_job(entry)
         self.quota.count_job(sender)
-        self.agenda.change(entry)
-        self.agenda.place = True
-        self.agenda.happened(now_s, "job-submitted", job.name)
+        self.unit_of_work.change(entry)
+        self.unit_of_work.place = True
+        self.unit_of_work.happened(now_s, "job-submitted", job.name)
         return "", ""
 
     def _inventories(self, environment: str) -> list[Node]:
@@ -223,7 +229,7 @@ class Requests:
             return "job-over", f"job {request.job!r} is {entry.phase} already"
         if entry.adopted:  # it is not ours to end
             return self.vms.forget(ForgetVm(request.request, request.job), now_s)
-        cancel(self.cluster, self.agenda, entry, now_s)
+        cancel(self.cluster, self.unit_of_work, entry, now_s)
         return "", ""
 
     # --- nodes ------------------------------------------------------------------------------------------------------
@@ -235,9 +241,9 @@ class Requests:
     def _add_node(self, request: AddNode, now_s: float) -> tuple[str, str]:
         if request.node not in self.cluster.nodes:
             node = self.cluster.nodes[request.node] = NodeEntry(request.node)
-            self.agenda.effects += [Declare(topology.agent_queue(request.node)), StartTimer("hello", now_s)]
-            self.agenda.change_node(node)
-            self.agenda.happened(now_s, "node-added", request.node)
+            self.unit_of_work.effects += [Declare(topology.agent_queue(request.node)), StartTimer("hello", now_s)]
+            self.unit_of_work.change_node(node)
+            self.unit_of_work.happened(now_s, "node-added", request.node)
         return "", ""
 
     def _remove_node(self, request: RemoveNode, now_s: float) -> tuple[str, str]:
@@ -255,10 +261,10 @@ class Requests:
         del self.cluster.nodes[request.node]
         self.deciding.deployment.forget(request.node)
         self.deciding.probes.removed(request.node, now_s)
-        self.agenda.removed_nodes.append(request.node)
+        self.unit_of_work.removed_nodes.append(request.node)
         for entry in self.cluster.heard(request.node):
-            self.agenda.touch(entry)
-        self.agenda.happened(now_s, "node-removed", request.node)
+            self.unit_of_work.touch(entry)
+        self.unit_of_work.happened(now_s, "node-removed", request.node)
         return "", ""
 
     def _drain(self, request: DrainNode, now_s: float) -> tuple[str, str]:
@@ -302,17 +308,17 @@ class Requests:
     # --- deciding ---------------------------------------------------------------------------------------------------
 
     def _set_deciding(self, request: SetDeciding, now_s: float) -> tuple[str, str]:
-        if request.on and not self.agenda.acting:
-            self.agenda.acting, self.agenda.dirty_control, self.agenda.place = True, True, True
-            self.agenda.deploy = True
+        if request.on and not self.unit_of_work.acting:
+            self.unit_of_work.acting, self.unit_of_work.dirty_control, self.unit_of_work.place = True, True, True
+            self.unit_of_work.deploy = True
             for entry in self.cluster.active.values():
-                self.agenda.touch(entry)
-            self.agenda.happened(now_s, "acting", "controller")
+                self.unit_of_work.touch(entry)
+            self.unit_of_work.happened(now_s, "acting", "controller")
         if self.deciding.enabled is not request.on:
             self.deciding.enabled = request.on
-            self.agenda.dirty_control = True
-            self.agenda.place = request.on
-            self.agenda.happened(now_s, "deciding-resumed" if request.on else "deciding-paused", "controller")
+            self.unit_of_work.dirty_control = True
+            self.unit_of_work.place = request.on
+            self.unit_of_work.happened(now_s, "deciding-resumed" if request.on else "deciding-paused", "controller")
         return "", ""
 
 

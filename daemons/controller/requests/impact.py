@@ -26,9 +26,9 @@ DONE: Refused = ("", "")
 class ImpactAssessor:
     """Makes tasks of questions, and rows of answers."""
 
-    def __init__(self, cluster: Cluster, agenda: UnitOfWork, deciding: DecisionCycle) -> None:
+    def __init__(self, cluster: Cluster, unit_of_work: UnitOfWork, deciding: DecisionCycle) -> None:
         self._cluster, self._deciding = cluster, deciding
-        self._vms = VmRequests(cluster, agenda, deciding)
+        self._vms = VmRequests(cluster, unit_of_work, deciding)
 
     def refuse(self, asked: Assess) -> Refused:
         """Why the question cannot be answered; ("", "") when it can."""

@@ -42,7 +42,7 @@ class QueryHandler:
     def __init__(self, tables: ViewContext, auditing: Audit) -> None:
         self.tables, self.auditing = tables, auditing
         tables.notifying.alarms = self.alarms
-        self.assessor = ImpactAssessor(tables.cluster, tables.agenda, tables.deciding)
+        self.assessor = ImpactAssessor(tables.cluster, tables.unit_of_work, tables.deciding)
         self._dry: tuple[int, DryRun | Assess, str] | None = None  # the computation, who asked, where the answer goes
 
     @property
@@ -131,7 +131,7 @@ class QueryHandler:
             return _reply(reply_to, Reply(query.request, False, "invalid-value", f"{problem}"))
 
     def _answer(self, reply_to: str, request: str, data: Row, now_s: float) -> Effect:
-        reply = Reply(request, True, data={"at_s": now_s, "term": self.tables.agenda.term} | data)
+        reply = Reply(request, True, data={"at_s": now_s, "term": self.tables.unit_of_work.term} | data)
         try:
             return Publish(topology.REPLIES, reply_to, reply, body=encode(reply))
         except CodecError as problem:
@@ -186,7 +186,7 @@ class QueryHandler:
             effect = self._answer(reply_to, request.request, self._assessed(request, answer.outcome), now_s)
         else:
             effect = self._answer(reply_to, request.request, self._decision(answer.outcome, now_s), now_s)
-        self.tables.agenda.effects.append(effect)
+        self.tables.unit_of_work.effects.append(effect)
         return True
 
     def _assessed(self, request: Assess, found: Assessment) -> Row:
@@ -206,7 +206,7 @@ class QueryHandler:
         record = DecisionRecord(
             0,
             now_s,
-            self.tables.agenda.term,
+            self.tables.unit_of_work.term,
             policy,
             changes,
             refusals,

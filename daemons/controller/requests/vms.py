@@ -32,8 +32,8 @@ BY_OPERATOR = Reason(ReasonCode.OPERATOR)
 class VmRequests:
     """Carries them out on the desired state."""
 
-    def __init__(self, cluster: Cluster, agenda: UnitOfWork, deciding: DecisionCycle) -> None:
-        self.cluster, self.agenda, self.deciding = cluster, agenda, deciding
+    def __init__(self, cluster: Cluster, unit_of_work: UnitOfWork, deciding: DecisionCycle) -> None:
+        self.cluster, self.unit_of_work, self.deciding = cluster, unit_of_work, deciding
 
     # --- hold -------------------------------------------------------------------------------------------------------
 
@@ -57,9 +57,9 @@ class VmRequests:
         transitions.outdate(entry)
         if not request.on:
             self._bring_back(entry, now_s)
-        self.agenda.change(entry)
-        self.agenda.place = True
-        self.agenda.happened(now_s, "job-held" if request.on else "job-unheld", request.job)
+        self.unit_of_work.change(entry)
+        self.unit_of_work.place = True
+        self.unit_of_work.happened(now_s, "job-held" if request.on else "job-unheld", request.job)
         return DONE
 
     def _bring_back(self, entry: JobEntry, now_s: float) -> None:
@@ -87,9 +87,9 @@ class VmRequests:
         if entry.hands_off is not None:
             hands_on(entry, now_s)
             transitions.outdate(entry)
-            self.agenda.change(entry)
-            self.agenda.place = True
-            self.agenda.happened(now_s, "hands-on", entry.job.name)
+            self.unit_of_work.change(entry)
+            self.unit_of_work.place = True
+            self.unit_of_work.happened(now_s, "hands-on", entry.job.name)
         return DONE
 
     # --- move -------------------------------------------------------------------------------------------------------
@@ -137,7 +137,7 @@ class VmRequests:
         wanted[index] = Allotment(node.name, allotment.cpu_mhz)
         change = Change(entry.job.name, entry.revision, ChangeKind.MIGRATE, tuple(wanted), BY_OPERATOR)
         self.deciding.apply([change], now_s)
-        self.agenda.happened(now_s, "vm-move-asked", request.vm, f"{allotment.node} to {node.name}")
+        self.unit_of_work.happened(now_s, "vm-move-asked", request.vm, f"{allotment.node} to {node.name}")
         return DONE
 
     def _misfit(self, entry: JobEntry, node: NodeEntry, cpu_mhz: float) -> Refused:
@@ -230,16 +230,16 @@ class VmRequests:
         except InvalidValue as problem:
             return "invalid-value", str(problem)
         self.deciding.submissions += 1
-        self.agenda.dirty_control = True
+        self.unit_of_work.dirty_control = True
         entry = JobEntry(job, request.request, self.deciding.submissions, now_s, adopted=request.vm)
         transitions.adopt(entry, now_s)
         self.cluster.add_job(entry)
         self.cluster.set_allotments(entry, (Allotment(node.name, cpu_mhz),))
         if status.managed:
             self._attach(entry, node, status)
-        self.agenda.change(entry)
-        self.agenda.place = True
-        self.agenda.happened(now_s, "vm-adopted", request.job, f"{request.vm} on {node.name}")
+        self.unit_of_work.change(entry)
+        self.unit_of_work.place = True
+        self.unit_of_work.happened(now_s, "vm-adopted", request.job, f"{request.vm} on {node.name}")
         return DONE
 
     def _attach(self, entry: JobEntry, node: NodeEntry, status: VmStatus) -> None:
@@ -265,9 +265,9 @@ class VmRequests:
         if not off and not all(instance.ended or self._in_hand(instance) for instance in entry.instances):
             return "vm-busy", f"an operation on a VM of job {request.job!r} is under way, or a node of it is silent"
         transitions.forget(self.cluster, entry, now_s)
-        self.agenda.change(entry)
-        self.agenda.place = True
-        self.agenda.happened(now_s, "job-forgotten", request.job)
+        self.unit_of_work.change(entry)
+        self.unit_of_work.place = True
+        self.unit_of_work.happened(now_s, "job-forgotten", request.job)
         return DONE
 
     def _in_hand(self, instance: Instance) -> bool:

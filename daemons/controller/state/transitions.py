@@ -93,13 +93,13 @@ def complete(cluster: Cluster, entry: JobEntry, now_s: float) -> None:
     _end(cluster, entry, JobPhase.COMPLETED, now_s)
 
 
-def cancel(cluster: Cluster, agenda: UnitOfWork, entry: JobEntry, now_s: float) -> None:
+def cancel(cluster: Cluster, unit_of_work: UnitOfWork, entry: JobEntry, now_s: float) -> None:
     """Stop a job's VMs, discard its images and end it."""
     hands_on(entry, now_s)
     _end(cluster, entry, JobPhase.CANCELLED, now_s)
-    agenda.change(entry)
-    agenda.place = True
-    agenda.happened(now_s, "job-cancelled", entry.job.name)
+    unit_of_work.change(entry)
+    unit_of_work.place = True
+    unit_of_work.happened(now_s, "job-cancelled", entry.job.name)
 
 
 def remove(cluster: Cluster, entry: JobEntry, now_s: float) -> None:

@@ -1,6 +1,6 @@
 """What the handling of inputs leaves to do: effects to send at once, effects that wait for the store, and changes.
 
-One agenda lives as long as its controller leads; the controller empties it after every input.
+One unit_of_work lives as long as its controller leads; the controller empties it after every input.
 """
 
 from __future__ import annotations

@@ -73,7 +73,7 @@ class ViewContext:
     leadership: Leadership
     settings: ControllerSettings
     cluster: Cluster
-    agenda: UnitOfWork
+    unit_of_work: UnitOfWork
     deciding: DecisionCycle
     reconciler: Reconciler
     energy: EnergyMeter
@@ -107,14 +107,14 @@ def status(tables: ViewContext, _query: Query, now_s: float) -> Row:
         "controller": tables.controller,
         "role": role,
         "leader": tables.controller,
-        "acting": tables.agenda.acting,
+        "acting": tables.unit_of_work.acting,
         "deciding": deciding.enabled,
         "automation": settings.automation.value,
         "placement": settings.placement.name,
         "provisioning": settings.provisioning.name,
         "decide_s": settings.decide_s,
         "decisions": deciding.decisions,
-        "next_decision_at_s": deciding.windows.cycle_due_s if deciding.enabled and tables.agenda.acting else None,
+        "next_decision_at_s": deciding.windows.cycle_due_s if deciding.enabled and tables.unit_of_work.acting else None,
         "decision_under_way": deciding.under_way,
         "dry_run_under_way": tables.dry_running(),
         "last_trouble": {"at_s": trouble.at_s, "what": trouble.what, "detail": trouble.detail} if trouble else None,
@@ -180,7 +180,7 @@ def alarms(tables: ViewContext, now_s: float) -> list[Row]:
         what = f"decision {pending.number}: {len(pending.held)} changes"
         found.append(_alarm("plan-waiting", "controller", pending.at_s, what))
     found += [_alarm(what, "controller", *each) for what, each in sorted(tables.troubles.items())]
-    if not tables.agenda.acting:
+    if not tables.unit_of_work.acting:
         found.append(_alarm("not-acting", "controller", None, "it only observes until deciding is switched on"))
     return found
 
@@ -494,7 +494,7 @@ def doctor(tables: ViewContext, query: Query, now_s: float) -> Row:
             for place in places[: query.limit]
         ],
         "queues": tables.in_hand()
-        | {"blocked_jobs": len(tables.reconciler.blocked), "touched_jobs": len(tables.agenda.touched)},
+        | {"blocked_jobs": len(tables.reconciler.blocked), "touched_jobs": len(tables.unit_of_work.touched)},
         "facts": {
             "jobs": sum(1 for _ in _jobs(cluster)),
             "active_jobs": sum(not entry.job.app for entry in cluster.active.values()),

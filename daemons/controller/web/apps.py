@@ -39,9 +39,9 @@ class WebApps:
     """Keeps the table of web applications and their seats."""
 
     def __init__(
-        self, cluster: Cluster, agenda: UnitOfWork, deciding: DecisionCycle, settings: ControllerSettings
+        self, cluster: Cluster, unit_of_work: UnitOfWork, deciding: DecisionCycle, settings: ControllerSettings
     ) -> None:
-        self.cluster, self.agenda, self.deciding, self.settings = cluster, agenda, deciding, settings
+        self.cluster, self.unit_of_work, self.deciding, self.settings = cluster, unit_of_work, deciding, settings
         self.untidy: set[str] = set()
         self.may_forget: Callable[[str, float], bool] = _always
 
@@ -61,7 +61,7 @@ class WebApps:
         what = "web-submitted" if web is None else "web-changed"
         if web is None:
             self.deciding.submissions += 1
-            self.agenda.dirty_control = True
+            self.unit_of_work.dirty_control = True
             web = self.cluster.web[app.name] = WebEntry(app, request.request, self.deciding.submissions, now_s)
         else:
             self._change(web, request)
@@ -70,7 +70,7 @@ class WebApps:
         self._tell(web, now_s, what)
         self._fit_seats(web, now_s)
         web.wants_room = True
-        self.agenda.scrape = self.agenda.scrape or self._has_counters(web)
+        self.unit_of_work.scrape = self.unit_of_work.scrape or self._has_counters(web)
         return DONE
 
     def _refuse(self, app: WebApp) -> Refused:
@@ -100,13 +100,13 @@ class WebApps:
     def _needs(self, web: WebEntry) -> None:
         """Note that more or fewer instances are needed, or others."""
         if web.app.environment:
-            self.agenda.coordinate.add(web.app.environment)
-        self.agenda.adjust = self.agenda.adjust or web.adjusts
+            self.unit_of_work.coordinate.add(web.app.environment)
+        self.unit_of_work.adjust = self.unit_of_work.adjust or web.adjusts
 
     def _tell(self, web: WebEntry, now_s: float, what: str) -> None:
-        self.agenda.dirty_web[web.app.name] = web
-        self.agenda.place = True
-        self.agenda.happened(now_s, what, web.app.name)
+        self.unit_of_work.dirty_web[web.app.name] = web
+        self.unit_of_work.place = True
+        self.unit_of_work.happened(now_s, what, web.app.name)
 
     def remove(self, request: RemoveWeb, now_s: float) -> Refused:
         """Stop every instance; the application is forgotten when the last one is gone."""
@@ -151,12 +151,12 @@ class WebApps:
         """A seat of a name that was used before goes on counting: what is left of an earlier VM stays older."""
         before = self.cluster.jobs.get(job.name)
         self.deciding.submissions += 1
-        self.agenda.dirty_control = True
+        self.unit_of_work.dirty_control = True
         seat = JobEntry(job, web.request, self.deciding.submissions, now_s)
         if before is not None:
             transitions.follow_on(seat, before)
         self.cluster.add_job(seat)
-        self.agenda.change(seat)
+        self.unit_of_work.change(seat)
 
     def _renew(self, seat: JobEntry, job: Job) -> None:
         """Make a seat what the application says now, but for what its VM, if there may be one, was made with."""
@@ -170,15 +170,15 @@ class WebApps:
         for instance in seat.instances:
             instance.memory_mib = job.memory_mib + self.cluster.vm_overhead_mib
         transitions.outdate(seat)
-        self.agenda.change(seat)
+        self.unit_of_work.change(seat)
 
     def _end(self, seat: JobEntry, now_s: float) -> None:
         if seat.over:
             return
         if seat.phase is JobPhase.RUNNING:
-            self.agenda.happened(now_s, "web-instance-stopped", seat.job.name, "removed")
+            self.unit_of_work.happened(now_s, "web-instance-stopped", seat.job.name, "removed")
         transitions.remove(self.cluster, seat, now_s)
-        self.agenda.change(seat)
+        self.unit_of_work.change(seat)
 
     def tidy(self, now_s: float) -> None:
         """Forget applications that are gone, end seats too many that nothing runs in, bring the others up to date."""
@@ -205,9 +205,9 @@ class WebApps:
         self.untidy.discard(name)
         self.cluster.seats.pop(name, None)
         if self.cluster.web.pop(name, None) is not None:
-            self.agenda.dirty_web.pop(name, None)
-            self.agenda.removed_web.append(name)
-            self.agenda.happened(now_s, "web-removed", name)
+            self.unit_of_work.dirty_web.pop(name, None)
+            self.unit_of_work.removed_web.append(name)
+            self.unit_of_work.happened(now_s, "web-removed", name)
 
     def load(self, record: WebRecord) -> None:
         """Take an application over from the store."""
@@ -223,8 +223,8 @@ class WebApps:
     def loaded(self) -> None:
         """Everything has been taken over."""
         self.untidy = {*self.cluster.web, *self.cluster.seats}
-        self.agenda.scrape = self.has_counters()
-        self.agenda.adjust = any(web.adjusts for web in self.cluster.web.values())
+        self.unit_of_work.scrape = self.has_counters()
+        self.unit_of_work.adjust = any(web.adjusts for web in self.cluster.web.values())
 
     # --- measured ---------------------------------------------------------------------------------------------------
 
@@ -244,7 +244,7 @@ class WebApps:
         before, web.scrape_error = web.scrape_error, answer.error
         if bool(answer.error) is not bool(before):  # the alarm has the latest words
             what = "web-not-measured" if answer.error else "web-measured-again"
-            self.agenda.happened(now_s, what, answer.app, answer.error)
+            self.unit_of_work.happened(now_s, what, answer.app, answer.error)
         if web.app.metrics_url and answer.flows:
             self._measured(web, answer.flows, now_s)
         elif answer.flows:
@@ -295,7 +295,7 @@ class WebApps:
         running = sum(seat.released for seat in self.cluster.seats.get(web.app.name, {}).values())
         if web.close_window(now_s, running):
             web.estimates = estimates_of(web.app, web.windows)
-            self.agenda.dirty_web[web.app.name] = web
+            self.unit_of_work.dirty_web[web.app.name] = web
 
     def _count_work(self, web: WebEntry) -> None:
         """Add what the instances have worked since last looked at; a new attempt counts from 0."""

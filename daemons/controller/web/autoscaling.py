@@ -40,8 +40,8 @@ class Autoscaler:
     """Looks at every application whose instances it adjusts. `apply` makes changes the desired state and returns those
     that it has dropped."""
 
-    def __init__(self, cluster: Cluster, agenda: UnitOfWork, settings: ControllerSettings, apply: Apply) -> None:
-        self.cluster, self.agenda, self.settings, self._apply = cluster, agenda, settings, apply
+    def __init__(self, cluster: Cluster, unit_of_work: UnitOfWork, settings: ControllerSettings, apply: Apply) -> None:
+        self.cluster, self.unit_of_work, self.settings, self._apply = cluster, unit_of_work, settings, apply
         self._failed: dict[str, str] = {}  # by application: what was told last of a type that failed
 
     def needed(self) -> bool:
@@ -113,7 +113,7 @@ class Autoscaler:
         except Exception as problem:  # noqa: BLE001 - a type may raise anything: there are as many as there were then
             told = f"{web.app.name}: type {environment.agreement.type_name}: {problem}"
             if self._failed.get(web.app.name) != told:
-                self.agenda.happened(now_s, "coordination-failed", environment.name, told)
+                self.unit_of_work.happened(now_s, "coordination-failed", environment.name, told)
             self._failed[web.app.name] = told
             return 0
         self._failed.pop(web.app.name, None)
@@ -123,10 +123,10 @@ class Autoscaler:
         if self.settings.automation is not Automation.AUTO and self.settings.hold_starts:
             return
         self._want(web, count + 1)
-        self.agenda.place = True
+        self.unit_of_work.place = True
         told = f"{count} to {count + 1}: mean CPU use {use:.3f}"
         told += f" above {terms.add_above:g}" if use > terms.add_above else ""
-        self.agenda.happened(now_s, "web-instance-added", web.app.name, told)
+        self.unit_of_work.happened(now_s, "web-instance-added", web.app.name, told)
 
     def _remove(self, web: WebEntry, seats: list[JobEntry], use: float, terms: WebTerms, now_s: float) -> None:
         if self.settings.automation is not Automation.AUTO:
@@ -140,7 +140,7 @@ class Autoscaler:
             return
         self._want(web, count - 1)
         told = f"{count} to {count - 1}, {seat.job.name}: mean CPU use {use:.3f} below {below:.3f}"
-        self.agenda.happened(now_s, "web-instance-removed", web.app.name, told)
+        self.unit_of_work.happened(now_s, "web-instance-removed", web.app.name, told)
 
     def _spared(self, seat: JobEntry) -> tuple[int, float, int]:
         """The instance on the node with the fewest VMs comes first, then the one that was started last."""
@@ -151,9 +151,9 @@ class Autoscaler:
         if web.wanted_instances == count:
             return
         web.wanted_instances = count
-        self.agenda.dirty_web[web.app.name] = web
+        self.unit_of_work.dirty_web[web.app.name] = web
         if web.app.environment:
-            self.agenda.coordinate.add(web.app.environment)
+            self.unit_of_work.coordinate.add(web.app.environment)
 
     def _terms(self, app: WebApp) -> WebTerms:
         environment = self.cluster.environments.get(app.environment)

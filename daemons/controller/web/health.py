@@ -44,7 +44,7 @@ class HealthChecks:
     def __init__(
         self, cluster: Cluster, measure: Measure, settings: ControllerSettings, deciding: DecisionCycle
     ) -> None:
-        self.cluster, self.agenda, self.settings = cluster, measure.agenda, settings
+        self.cluster, self.unit_of_work, self.settings = cluster, measure.unit_of_work, settings
         self.due = False
         self._deciding = deciding
         measure.on_watched = self.heard
@@ -85,7 +85,7 @@ class HealthChecks:
         health = self.cluster.web[app].health
         unknown = row.detail if row.healthy and row.detail.startswith(UNKNOWN_COMMAND) else ""
         if unknown and row.vm not in health.unknown:
-            self.agenda.happened(now_s, "probe-unknown", row.vm, f"on {node}: {unknown}")
+            self.unit_of_work.happened(now_s, "probe-unknown", row.vm, f"on {node}: {unknown}")
         if unknown:
             health.unknown[row.vm] = f"on {node}: {unknown}"
         else:
@@ -97,7 +97,7 @@ class HealthChecks:
             self.due = True
         elif ill is not None and row.probes and not row.detail:
             del health.ill[row.vm]
-            self.agenda.happened(now_s, "web-instance-healthy", row.vm, f"on {node}")
+            self.unit_of_work.happened(now_s, "web-instance-healthy", row.vm, f"on {node}")
         elif ill is not None:
             ill.now = False
         if row.vm in health.ill or row.vm in health.unknown:
@@ -109,7 +109,7 @@ class HealthChecks:
         ill = found.get(row.vm)
         if ill is None:
             found[row.vm] = Ill(node, now_s, row.detail)
-            self.agenda.happened(now_s, "web-instance-unhealthy", row.vm, f"on {node}: {row.detail}")
+            self.unit_of_work.happened(now_s, "web-instance-unhealthy", row.vm, f"on {node}: {row.detail}")
         else:
             ill.detail, ill.now = row.detail, True
 
@@ -117,7 +117,7 @@ class HealthChecks:
 
     def run(self, now_s: float) -> None:
         """Replace what may be replaced now; before what is wanted is brought about."""
-        self._note(self.agenda.touched.values())
+        self._note(self.unit_of_work.touched.values())
         for app in sorted(self._open):
             web = self.cluster.web.get(app)
             if web is None or web.removed:
@@ -143,11 +143,13 @@ class HealthChecks:
             return
         health.replaced_s.append(now_s)
         health.least = running
-        self.agenda.dirty_web[web.app.name] = web
-        self.agenda.place = True
+        self.unit_of_work.dirty_web[web.app.name] = web
+        self.unit_of_work.place = True
         told = f"on {ill.node}: {ill.detail}; number {number} in the last hour"
-        event = Happened(now_s, "web-instance-replaced", seat.job.name, self.agenda.term, told)
-        self.agenda.stored.append(Publish(topology.EVENTS, event.what, event))  # not before it is counted for good
+        event = Happened(now_s, "web-instance-replaced", seat.job.name, self.unit_of_work.term, told)
+        self.unit_of_work.stored.append(
+            Publish(topology.EVENTS, event.what, event)
+        )  # not before it is counted for good
 
     def _is_ill(self, web: WebEntry, seat: JobEntry) -> bool:
         """Whether an instance may be replaced: its node is heard of, and says so now."""
@@ -165,7 +167,7 @@ class HealthChecks:
             return "none is replaced: replace_max is 0"
         if self.settings.automation is not Automation.AUTO:
             return f"none is replaced: automation is {self.settings.automation.value}"
-        if not (self._deciding.enabled and self.agenda.acting):
+        if not (self._deciding.enabled and self.unit_of_work.acting):
             return "none is replaced: deciding is paused"
         if under_way:
             return "another instance is being started or stopped"
@@ -184,23 +186,23 @@ class HealthChecks:
             return True
         if web.health.least:
             web.health.least = 0
-            self.agenda.dirty_web[web.app.name] = web
+            self.unit_of_work.dirty_web[web.app.name] = web
         return False
 
     # --- telling ----------------------------------------------------------------------------------------------------
 
     def tell(self, now_s: float) -> None:
         """Send nodes that are up their lists, where these have changed; after what is wanted was brought about."""
-        agenda = self.agenda
+        unit_of_work = self.unit_of_work
         self.due = False
-        self._note(agenda.dirty_jobs.values())
-        for app, web in agenda.dirty_web.items():
+        self._note(unit_of_work.dirty_jobs.values())
+        for app, web in unit_of_work.dirty_web.items():
             if self._probes.get(app) != web.app.probe:
                 self._probes[app] = web.app.probe
                 self._note(self.cluster.seats.get(app, {}).values())
-        for app in agenda.removed_web:
+        for app in unit_of_work.removed_web:
             self._probes.pop(app, None)
-        if not agenda.acting:
+        if not unit_of_work.acting:
             return
         changed, self._changed = self._changed, {}
         for entry in changed.values():
@@ -265,5 +267,5 @@ class HealthChecks:
             return
         told.number, told.at_s, told.targets, told.again = told.number + 1, now_s, targets, False
         node.watch = told.number
-        watch = Watch(self.agenda.term, told.number, targets)
-        self.agenda.effects.append(Publish(topology.ACTIONS, name, watch))
+        watch = Watch(self.unit_of_work.term, told.number, targets)
+        self.unit_of_work.effects.append(Publish(topology.ACTIONS, name, watch))

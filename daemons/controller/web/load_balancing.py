@@ -54,8 +54,8 @@ class BackendState:
 class LoadBalancing:
     """Keeps the balancer's table up to date; with the driver `none` there is nobody to be told."""
 
-    def __init__(self, cluster: Cluster, agenda: UnitOfWork, settings: BalancerSettings) -> None:
-        self.cluster, self.agenda, self.settings = cluster, agenda, settings
+    def __init__(self, cluster: Cluster, unit_of_work: UnitOfWork, settings: BalancerSettings) -> None:
+        self.cluster, self.unit_of_work, self.settings = cluster, unit_of_work, settings
         self.told: dict[str, BackendState] = {}
         self._changed: set[str] = set()
         self._words_until_s = -math.inf
@@ -79,7 +79,7 @@ class LoadBalancing:
     @property
     def due(self) -> bool:
         """Whether there may be something to tell."""
-        return bool(self._changed) and self.agenda.acting
+        return bool(self._changed) and self.unit_of_work.acting
 
     def may_stop(self, entry: JobEntry, now_s: float) -> bool:
         """Whether an instance that is not wanted may be stopped now; it is drained before where anyone can tell."""
@@ -108,7 +108,7 @@ class LoadBalancing:
 
     def run(self, now_s: float) -> None:
         """Tell what is to be told now: at most one call for each application is under way."""
-        if not self.agenda.acting:
+        if not self.unit_of_work.acting:
             return
         self.wake(now_s)
         changed, self._changed = self._changed, set()
@@ -149,7 +149,7 @@ class LoadBalancing:
             return
         told.asked, told.asked_s = wanted, now_s
         told.due_s = min(waits, now_s + LOST_S, self._next_s(app, told, undrained))
-        self.agenda.effects.append(wanted)
+        self.unit_of_work.effects.append(wanted)
 
     def _next_s(self, app: str, told: BackendState, undrained: bool) -> float:
         """When it is told again though nothing has changed, sooner while an instance has requests left."""
@@ -184,7 +184,7 @@ class LoadBalancing:
                 due_s = min(due_s, late_s)
             else:
                 told.freed.add(vm)
-                self.agenda.touch(seat)
+                self.unit_of_work.touch(seat)
         return due_s
 
     def _is_to_be_said(self, backend: Backend) -> bool:
@@ -201,7 +201,7 @@ class LoadBalancing:
             if instance is None or not place:
                 continue
             if note_address(self.cluster, instance, place):
-                self.agenda.dirty_jobs[seat.job.name] = seat
+                self.unit_of_work.dirty_jobs[seat.job.name] = seat
             if seat.phase is JobPhase.RUNNING:
                 if seat.released:
                     found.append((seat, place, False))
@@ -241,4 +241,4 @@ class LoadBalancing:
             web.unreachable = (since_s, error) if error else None
             web.served = web.served if error else told.served
         if bool(error) != bool(failed):
-            self.agenda.happened(now_s, "balancer-unreachable" if error else "balancer-reachable", app, error)
+            self.unit_of_work.happened(now_s, "balancer-unreachable" if error else "balancer-reachable", app, error)

@@ -21,8 +21,8 @@ NEW_SHARE = 0.3  # of what was measured last in what is remembered of an hour
 class WebLoss:
     """Remembers the arrivals of every flow by local hour, in memory alone."""
 
-    def __init__(self, cluster: Cluster, agenda: UnitOfWork, settings: PriceSettings) -> None:
-        self.cluster, self.agenda, self.settings = cluster, agenda, settings
+    def __init__(self, cluster: Cluster, unit_of_work: UnitOfWork, settings: PriceSettings) -> None:
+        self.cluster, self.unit_of_work, self.settings = cluster, unit_of_work, settings
         self._rates: dict[tuple[str, str], dict[int, float]] = {}
         self._told = False
 
@@ -49,7 +49,7 @@ class WebLoss:
         except (InvalidValue, ArithmeticError) as error:
             if not self._told:
                 self._told = True
-                self.agenda.happened(float(begins_s[0]), "web-loss-unknown", "prices", str(error))
+                self.unit_of_work.happened(float(begins_s[0]), "web-loss-unknown", "prices", str(error))
             return np.zeros(len(hours))
         worth = self.settings.per_utility * interval_s / HOUR_S
         return worth * np.array([losses[hour] for hour in hours])

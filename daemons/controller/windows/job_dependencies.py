@@ -18,8 +18,8 @@ from shared.values.jobs import Job, JobPhase
 class DependencyGraph:
     """Releases jobs when the last of the jobs that they are `after` is completed."""
 
-    def __init__(self, cluster: Cluster, agenda: UnitOfWork) -> None:
-        self.cluster, self.agenda = cluster, agenda
+    def __init__(self, cluster: Cluster, unit_of_work: UnitOfWork) -> None:
+        self.cluster, self.unit_of_work = cluster, unit_of_work
         self._of: dict[str, dict[str, JobEntry]] = {}  # by predecessor: who waits for it
         self._lost: set[str] = set()  # predecessors of which it was told that they will never be completed
 
@@ -58,13 +58,13 @@ class DependencyGraph:
                 if name in self._lost:
                     continue
                 why = f"job {name!r}, which it waits for, is {entry.phase}"
-                self.agenda.happened(now_s, "job-waits-for-ever", successor.job.name, why)
+                self.unit_of_work.happened(now_s, "job-waits-for-ever", successor.job.name, why)
                 continue
             successor.awaits = tuple(awaited for awaited in successor.awaits if awaited != name)
-            self.agenda.change(successor)
+            self.unit_of_work.change(successor)
             if not successor.awaits:
-                self.agenda.place = True
-                self.agenda.happened(now_s, "job-released", successor.job.name, f"after {name}")
+                self.unit_of_work.place = True
+                self.unit_of_work.happened(now_s, "job-released", successor.job.name, f"after {name}")
         if entry.phase is JobPhase.COMPLETED:
             self._of.pop(name, None)
         elif waiting:

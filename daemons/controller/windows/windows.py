@@ -30,11 +30,11 @@ TOLD_FRAC = 0.9  # of a cycle: a danger that lasts is told once in each
 class WindowBook:
     """All deadline windows. `sizes`: what the last decision gave each."""
 
-    def __init__(self, cluster: Cluster, agenda: UnitOfWork, settings: ControllerSettings) -> None:
-        self.cluster, self.agenda, self.settings = cluster, agenda, settings
+    def __init__(self, cluster: Cluster, unit_of_work: UnitOfWork, settings: ControllerSettings) -> None:
+        self.cluster, self.unit_of_work, self.settings = cluster, unit_of_work, settings
         self.entries = {window.name: WindowEntry(window, settings.decide_s) for window in settings.windows}
         self.by_queue = {entry.settings.queue: entry for entry in self.entries.values()}
-        self.successors = DependencyGraph(cluster, agenda)
+        self.successors = DependencyGraph(cluster, unit_of_work)
         self.sizes: dict[str, WindowSize] = {}
         self.cycle_due_s: float | None = None
         self._speeds_mhz: dict[str, float] = {}  # of running jobs
@@ -71,7 +71,7 @@ class WindowBook:
     # --- what happens to jobs ---------------------------------------------------------------------------------------
 
     def note(self, jobs: Iterable[JobEntry], now_s: float) -> None:
-        """Take in what has changed of jobs in this instant; what follows for other jobs goes to the agenda."""
+        """Take in what has changed of jobs in this instant; what follows for other jobs goes to the unit of work."""
         for job in list(jobs):
             if job.job.app:
                 continue
@@ -184,7 +184,7 @@ class WindowBook:
     def due(self, now_s: float) -> None:
         """A window opens or its deadline has come: draw the consequences and have it decided anew."""
         self.tick(now_s)
-        self.agenda.place = self.agenda.cycle = True
+        self.unit_of_work.place = self.unit_of_work.cycle = True
 
     def tick(self, now_s: float) -> None:
         """Close periods that are over, and make the forecasts of those that come next."""
@@ -226,7 +226,7 @@ class WindowBook:
         missed = sum(job.job.instances for job in late)
         entry.close(missed)
         if missed:
-            self.agenda.happened(now_s, "deadline-missed", entry.settings.name, f"{missed} jobs were not done")
+            self.unit_of_work.happened(now_s, "deadline-missed", entry.settings.name, f"{missed} jobs were not done")
 
     def _freeze(self, entry: WindowEntry, now_s: float) -> None:
         worth = self.worth(entry, self._known_nodes())
@@ -245,7 +245,7 @@ class WindowBook:
                 entry.freeze_work(self.worth(entry, self._known_nodes()).speed_mhz, running, self.type_speeds(entry))
             if entry.is_open(now_s):
                 for told in entry.check(now_s, running, self.type_speeds(entry)):
-                    self.agenda.happened(now_s, "forecast-left-band", entry.settings.name, told)
+                    self.unit_of_work.happened(now_s, "forecast-left-band", entry.settings.name, told)
             if entry.is_near(now_s):
                 self._refresh_releases(entry, now_s)
         self.store()
@@ -273,7 +273,7 @@ class WindowBook:
         for entry in self.entries.values():
             if entry.dirty:
                 entry.dirty = False
-                self.agenda.records.append(entry.record)
+                self.unit_of_work.records.append(entry.record)
 
     # --- nodes ------------------------------------------------------------------------------------------------------
 
@@ -332,11 +332,13 @@ class WindowBook:
             if breach is None:
                 if told_s is not None:
                     entry.change(danger_s=None)
-                    self.agenda.happened(now_s, "promise-kept-again", size.window, f"{size.nodes} nodes are enough")
+                    self.unit_of_work.happened(
+                        now_s, "promise-kept-again", size.window, f"{size.nodes} nodes are enough"
+                    )
             elif told_s is None or now_s >= told_s + TOLD_FRAC * self.settings.decide_s:
                 entry.change(danger_s=now_s)
                 words = f"{size.jobs} jobs, {size.nodes} nodes: misses its deadline with probability {breach:.3g}"
-                self.agenda.happened(now_s, "promise-in-danger", size.window, words)
+                self.unit_of_work.happened(now_s, "promise-in-danger", size.window, words)
         self.store()
 
 

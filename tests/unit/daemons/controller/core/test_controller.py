@@ -310,7 +310,7 @@ def test_reports_that_waited_do_not_make_a_clock_wrong() -> None:
     """A report says when it came; that it is heard late is the controller's doing."""
     desk = ControllerHarness(nodes=["n1"]).lead()
     for _ in range(20):
-        said = (desk.next_seq("n1"), desk.now_s - 30.0, desk.controller.agenda.term)
+        said = (desk.next_seq("n1"), desk.now_s - 30.0, desk.controller.unit_of_work.term)
         report = Report("n1", desk.boots["n1"], *said, NodeSample(), ())
         desk.feed(Received(None, "agent.n1", report, arrived_s=desk.now_s - 30.0))
     assert not desk.happenings("clock-skewed")

@@ -24,9 +24,9 @@ class Rig:
     """Keeps what was asked for."""
 
     def __init__(self) -> None:
-        self.agenda = UnitOfWork()
+        self.unit_of_work = UnitOfWork()
         self.asked: list[tuple[tuple[Spec, ...], float]] = []
-        self.preparing = TableRequests(self.agenda, self._compute)
+        self.preparing = TableRequests(self.unit_of_work, self._compute)
 
     def _compute(self, request: object, limit_s: float) -> int:
         assert isinstance(request, PrepareRequest)
@@ -35,7 +35,7 @@ class Rig:
 
     @property
     def events(self) -> list[str]:
-        messages = [effect.message for effect in self.agenda.effects if isinstance(effect, Publish)]
+        messages = [effect.message for effect in self.unit_of_work.effects if isinstance(effect, Publish)]
         return [message.what for message in messages if isinstance(message, Happened)]
 
 
@@ -50,7 +50,7 @@ def test_what_was_missing_is_asked_for_and_then_decided_on(rig: Rig) -> None:
     assert rig.preparing.under_way
     assert not rig.preparing.answered(55, Prepared(2), "", 20.0)
     assert rig.preparing.answered(101, Prepared(2), "", 20.0)
-    assert (rig.agenda.place, rig.agenda.cycle) == (True, True)
+    assert (rig.unit_of_work.place, rig.unit_of_work.cycle) == (True, True)
     assert rig.events == ["tables-missing", "tables-ready"]
 
 
@@ -74,7 +74,7 @@ def test_what_cannot_be_computed_is_tried_again_an_hour_later(rig: Rig, answer: 
     rig.preparing.lacked((A,), 10.0)
     assert rig.preparing.answered(101, answer, "out of time", 20.0)
     assert rig.events == ["tables-missing", "tables-failed"]
-    assert not rig.agenda.cycle
+    assert not rig.unit_of_work.cycle
     rig.preparing.lacked((A,), 30.0)
     assert len(rig.asked) == 1
     rig.preparing.lacked((A, B), 40.0)

@@ -32,9 +32,9 @@ class Rig:
         prices = prices or PriceSettings(per_kwh=0.5, currency="CHF")
         self.settings = ControllerSettings(decide_s=HOUR_S, power=PowerSettings(draws=DRAWS), prices=prices)
         self.cluster = Cluster(0.0)
-        self.agenda = UnitOfWork()
-        self.measure = Measure(self.cluster, self.agenda, self.settings)
-        self.energy = EnergyMeter(self.cluster, self.agenda, self.settings)
+        self.unit_of_work = UnitOfWork()
+        self.measure = Measure(self.cluster, self.unit_of_work, self.settings)
+        self.energy = EnergyMeter(self.cluster, self.unit_of_work, self.settings)
         self.book = self.energy.prices
         self.n1, self.n2 = self.add("n1"), self.add("n2", "big")
         self.seq = 0
@@ -69,7 +69,7 @@ def test_a_cycle_costs_what_nodes_drew_at_their_mean_load(rig: Rig) -> None:
         rig.report(rig.n1, load, at + 1.0)
     record = rig.energy.cycle(NOW_S + HOUR_S)
     assert record == CostRecord(NOW_S, HOUR_S, "CHF", 0.35, 0.175, 0.35, 0.175, 2 * HOUR_S, 2 * HOUR_S)
-    assert rig.agenda.records == [record]
+    assert rig.unit_of_work.records == [record]
 
 
 def test_loads_count_in_the_cycle_in_which_they_were_reported(rig: Rig) -> None:
@@ -176,7 +176,7 @@ def test_jobs_that_missed_a_deadline_count_once(rig: Rig) -> None:
         periods = weekly("UTC", "22:00", "02:00", "06:00", range(7))
         windows[name] = WindowEntry(WindowSettings(name, name, periods, penalty=penalty), HOUR_S)
     windows["night"].record = replace(windows["night"].record, missed=9, missed_s=NOW_S - DAY_S)
-    energy = EnergyMeter(rig.cluster, rig.agenda, rig.settings, windows)
+    energy = EnergyMeter(rig.cluster, rig.unit_of_work, rig.settings, windows)
     energy.begin((), NOW_S)
     assert energy.cycle(NOW_S + HOUR_S).misses == 0
     for missed, entry in zip((3, 1), windows.values(), strict=True):

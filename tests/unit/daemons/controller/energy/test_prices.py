@@ -27,8 +27,8 @@ def book_of(**settings: object) -> PriceBook:
 
 def told(book: PriceBook) -> list[str]:
     """The events since the last time."""
-    messages = [effect.message for effect in book.agenda.effects if isinstance(effect, Publish)]
-    book.agenda.effects = []
+    messages = [effect.message for effect in book.unit_of_work.effects if isinstance(effect, Publish)]
+    book.unit_of_work.effects = []
     return [message.what for message in messages if isinstance(message, Happened)]
 
 
@@ -81,13 +81,13 @@ def test_a_shape_on_a_day_on_which_the_clock_is_changed(day: tuple[int, int, int
 
 def test_a_feed_is_known_first_and_forecast_after(book: PriceBook) -> None:
     book.due(NOW_S)
-    assert book.agenda.effects == [ReadPrices(), StartTimer("prices", NOW_S + 900.0)]
+    assert book.unit_of_work.effects == [ReadPrices(), StartTimer("prices", NOW_S + 900.0)]
     book.due(NOW_S + 1.0)  # the answer is still to come
-    assert book.agenda.effects[2:] == [StartTimer("prices", NOW_S + 901.0)]
+    assert book.unit_of_work.effects[2:] == [StartTimer("prices", NOW_S + 901.0)]
     book.read(hourly(-10, 11), NOW_S + 2.0)
     assert told(book) == []
     book.due(NOW_S + 900.0)
-    assert book.agenda.effects[:1] == [ReadPrices()]
+    assert book.unit_of_work.effects[:1] == [ReadPrices()]
 
     view = book.view(NOW_S, CYCLE_S)
 

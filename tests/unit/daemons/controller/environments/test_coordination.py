@@ -259,10 +259,10 @@ def test_while_the_controller_only_observes_nothing_is_shared_and_a_missed_timer
     desk.pair(6, 4)
     desk.app("site", 3)
     desk.demand("site", 1)
-    desk.controller.agenda.acting = False
+    desk.controller.unit_of_work.acting = False
     desk.pass_time(2.5 * LEASE_S)
     assert desk.held() == {"hpc": 7, "shop": 1}
-    desk.controller.agenda.acting = True
+    desk.controller.unit_of_work.acting = True
     desk.look()
     assert desk.held() == {"hpc": 9, "shop": 1}
     desk.demand("site", 2)

@@ -309,7 +309,7 @@ def test_what_happens_to_an_environment_is_told_in_order() -> None:
 def test_while_the_controller_only_observes_nothing_is_allotted_and_all_goes_on_afterwards() -> None:
     made = desk()
     made.create(lower=1)
-    made.controller.agenda.acting = False
+    made.controller.unit_of_work.acting = False
     made.activate()
     made.finish()
     assert (made.states(), made.held_by()) == ({"hpc": "created"}, [])

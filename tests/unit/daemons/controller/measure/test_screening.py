@@ -162,8 +162,8 @@ def test_a_flood_is_counted_and_told_once_a_minute() -> None:
 
 def test_no_more_accounts_are_kept_than_can_be_looked_at() -> None:
     """The rest are counted together; when the first are forgotten there is room again."""
-    agenda = UnitOfWork()
-    suspects = Screening(agenda)
+    unit_of_work = UnitOfWork()
+    suspects = Screening(unit_of_work)
     for number in range(3 * SUSPECTS_MAX):
         suspects.refused(f"agent.n{number}", "x" * 10_000, Violation.FORGERY, 1.0)
 
@@ -171,7 +171,7 @@ def test_no_more_accounts_are_kept_than_can_be_looked_at() -> None:
 
     assert len(shown) == SUSPECTS_MAX + 1
     assert suspects.count(THE_REST) == 2 * SUSPECTS_MAX
-    assert len(agenda.effects) == SUSPECTS_MAX + 1
+    assert len(unit_of_work.effects) == SUSPECTS_MAX + 1
     assert all(len(detail) < 400 for _, _, _, detail in shown)
     suspects.refused("agent.new", "y", Violation.FORGERY, 1.0 + ALARM_S)
     assert [subject for _, subject, _, _ in suspects.alarms(1.0 + ALARM_S)] == ["agent.new"]

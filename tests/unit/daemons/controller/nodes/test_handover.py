@@ -256,7 +256,7 @@ def test_a_setup_that_fails_for_good_takes_the_node_out_of_everybodys_hands() ->
     assert rig.state() == ("exec", Handover.FAILED)
     assert not rig.node().schedulable
     assert rig.node().detail == "acquire of exec: exec prepare, try 3 of 3: no such file"
-    assert rig.agenda.coordinate == {"exec"}
+    assert rig.unit_of_work.coordinate == {"exec"}
     rig.give("noop")
     rig.wait(10_000.0)
     assert rig.state() == ("exec", Handover.FAILED)
@@ -285,7 +285,7 @@ def test_repair_of_a_node_that_has_not_failed_changes_nothing() -> None:
     rig.handovers.repair(rig.node(), rig.now_s)
 
     assert rig.state() == ("wipe", Handover.SETTLED)
-    assert not rig.agenda.deploy
+    assert not rig.unit_of_work.deploy
 
 
 def test_an_answer_that_nobody_waits_for_changes_nothing() -> None:
@@ -465,7 +465,7 @@ def test_a_failed_node_stays_so_for_the_next_leader() -> None:
 
 def test_a_controller_that_only_observes_takes_no_step() -> None:
     rig = Rig()
-    rig.agenda.acting = False
+    rig.unit_of_work.acting = False
 
     rig.give("wipe")
 

@@ -27,9 +27,9 @@ class Teller:
 
     def __init__(self, *rules: NotifyRule, image: Iterable[Any] = (), channels: Iterable[str] = ("ops",), **keys: Any):
         settings = ControllerSettings(notify=NotifySettings(dict.fromkeys(channels, "webhook"), rules, **keys))
-        self.agenda = UnitOfWork()
-        self.agenda.term = 7
-        self.notifying = NotificationRules(self.agenda, settings)
+        self.unit_of_work = UnitOfWork()
+        self.unit_of_work.term = 7
+        self.notifying = NotificationRules(self.unit_of_work, settings)
         self.notifying.alarms = lambda _: [
             {"what": what, "subject": subject, "detail": detail} for (what, subject), detail in self.standing.items()
         ]
@@ -42,16 +42,16 @@ class Teller:
         self.notifying.loaded(image, self.now_s)
 
     def happened(self, what: str, subject: str = "n1", detail: str = "") -> None:
-        self.agenda.happened(self.now_s, what, subject, detail)
+        self.unit_of_work.happened(self.now_s, what, subject, detail)
         self.settle()
 
     def settle(self) -> None:
         """Carry out what is due now; a channel answers at once unless told otherwise."""
         while True:
             self.notifying.run(self.now_s)
-            self.store |= {each.id: each for each in self.agenda.records if isinstance(each, NotificationRecord)}
-            out = [each for each in self.agenda.stored if isinstance(each, Notify)]
-            self.agenda.records, self.agenda.stored = [], []
+            self.store |= {each.id: each for each in self.unit_of_work.records if isinstance(each, NotificationRecord)}
+            out = [each for each in self.unit_of_work.stored if isinstance(each, Notify)]
+            self.unit_of_work.records, self.unit_of_work.stored = [], []
             self.sent += out
             for each in out if self.answers else ():
                 self.answer(each)
@@ -315,7 +315,7 @@ def test_a_message_is_given_up_in_the_end_and_an_alarm_says_so(
     assert (row["next_at_s"], row["error"]) == (None, fails.detail)
     assert teller.store[row["id"]].state == "dead"
     assert teller.alarms() == [("notifications-dead", f"1 given up; the last: {fails.detail}")]
-    events = [getattr(effect, "message", None) for effect in teller.agenda.effects]
+    events = [getattr(effect, "message", None) for effect in teller.unit_of_work.effects]
     assert [event.subject for event in events if event.what == "notification-dead"] == ["ops"]  # type: ignore[union-attr]
 
 

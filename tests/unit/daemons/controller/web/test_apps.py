@@ -268,7 +268,7 @@ def test_spare_seats_are_no_reason_to_decide() -> None:
     desk.ask(SubmitWeb("r", shop()))
     desk.obey()
     before = len(desk.computations)
-    desk.controller.agenda.place = True
+    desk.controller.unit_of_work.place = True
     desk.report("n1")
     desk.settle()
     assert len(desk.computations) == before

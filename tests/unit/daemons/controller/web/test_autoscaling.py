@@ -362,7 +362,7 @@ def test_a_change_of_need_is_told() -> None:
     desk = led()
     environment(desk)
     told: list[frozenset[str]] = []
-    coordinate = desk.controller.agenda.coordinate
+    coordinate = desk.controller.unit_of_work.coordinate
     coordinate.clear()
     desk.ask(SubmitWeb("s", site("a")))
     told.append(frozenset(coordinate))

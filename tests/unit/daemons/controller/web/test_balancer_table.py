@@ -222,7 +222,7 @@ def give(desk: ControllerHarness, vm: str, cpu_mhz: float) -> None:
     entry = desk.controller.cluster.active[vm]
     node = entry.allotments[0].node
     desk.controller.cluster.set_allotments(entry, (Allotment(node, cpu_mhz),))
-    desk.controller.agenda.change(entry)
+    desk.controller.unit_of_work.change(entry)
     desk.report(node)
 
 

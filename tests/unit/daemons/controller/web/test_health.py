@@ -83,8 +83,8 @@ def alarms(desk: ControllerHarness, what: str) -> list[str]:
 def test_each_node_is_told_what_runs_on_it() -> None:
     desk = led()
     assert desk.watches == [
-        ("n1", Watch(desk.controller.agenda.term, 1, (Target("shop#0", 1, PROBE),))),
-        ("n2", Watch(desk.controller.agenda.term, 1, (Target("shop#1", 1, PROBE),))),
+        ("n1", Watch(desk.controller.unit_of_work.term, 1, (Target("shop#0", 1, PROBE),))),
+        ("n2", Watch(desk.controller.unit_of_work.term, 1, (Target("shop#1", 1, PROBE),))),
     ]
     for _ in range(5):
         desk.now_s += 5.0
@@ -111,7 +111,7 @@ def test_an_instance_that_moves_is_watched_where_it_is() -> None:
     entry = desk.controller.cluster.active["shop#1"]
     desk.controller.cluster.set_allotments(entry, (Allotment("n3", 1000.0),))
     entry.revision += 1
-    desk.controller.agenda.change(entry)
+    desk.controller.unit_of_work.change(entry)
     desk.report("n4")
     desk.obey()
     assert watch(desk, "n2") == Watch(1, 2)

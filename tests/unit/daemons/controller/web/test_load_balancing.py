@@ -210,7 +210,7 @@ def test_an_answer_that_nobody_waits_for_says_nothing(ok: bool) -> None:
 
 def test_nothing_is_told_while_the_controller_only_observes() -> None:
     desk = led()
-    desk.controller.agenda.acting = False
+    desk.controller.unit_of_work.acting = False
     told(desk)
     answer(desk)
     desk.wait(60.0, NODES)
