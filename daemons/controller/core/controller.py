@@ -38,6 +38,7 @@ from daemons.controller.web.apps import WebApps
 from daemons.controller.web.autoscaling import Autoscaler, units_wanted
 from daemons.controller.web.health import HealthChecks
 from daemons.controller.web.load_balancing import LoadBalancing
+from daemons.controller.web.node_value import WebLoss
 from daemons.decision import pipeline
 from daemons.values.settings import ControllerSettings
 from shared.policy_api.decision import Change
@@ -101,7 +102,9 @@ class Controller:
         self.reconciler = self.make_reconciler()
         self.deployment = self._make_deployment()
         self.deciding = DecisionCycle(self.cluster, self.unit_of_work, settings, self.deployment)
-        self.energy = EnergyMeter(self.cluster, self.unit_of_work, settings, self.deciding.windows.entries)
+        valued = settings.prices.per_utility > 0.0
+        web_loss = WebLoss(self.cluster, self.unit_of_work, settings.prices) if valued else None
+        self.energy = EnergyMeter(self.cluster, self.unit_of_work, settings, self.deciding.windows.entries, web_loss)
         self.deciding.builder.prices = self.energy.prices.view
         self.measure.on_window = self.deciding.loadings.window
         self.web = WebApps(self.cluster, self.unit_of_work, self.deciding, settings)

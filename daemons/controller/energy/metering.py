@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, fields, replace
+from typing import Protocol
 
 import numpy as np
 
@@ -15,12 +16,11 @@ from daemons.controller.energy.prices import PriceBook
 from daemons.controller.state.cluster import Cluster
 from daemons.controller.state.entries import NodeEntry
 from daemons.controller.state.unit_of_work import UnitOfWork
-from daemons.controller.web.node_value import WebLoss
-from daemons.controller.windows.window import WindowEntry
 from daemons.models.power_curve import DEFAULT, Draws, curve_of
 from daemons.values.calendar import local_text
-from daemons.values.records.cluster import CostRecord
-from daemons.values.settings import ControllerSettings, Draw
+from daemons.values.records.cluster import CostRecord, WindowRecord
+from daemons.values.settings import ControllerSettings, Draw, WindowSettings
+from shared.policy_api.snapshot import Floats
 from shared.values.nodes import NodeCondition, NodeService
 
 DAYS_KEPT = 100
@@ -41,6 +41,32 @@ class _Meter:
     asleep: bool
 
 
+class Deadline(Protocol):
+    """A deadline window, as far as it costs something."""
+
+    @property
+    def record(self) -> WindowRecord:
+        """What was missed last, and when."""
+        ...
+
+    @property
+    def settings(self) -> WindowSettings:
+        """What each job that misses it costs."""
+        ...
+
+
+class NodeValue(Protocol):
+    """What nodes are worth to somebody by the hour."""
+
+    def note(self, now_s: float) -> None:
+        """Remember what is asked for now."""
+        ...
+
+    def added(self, interval_s: float, begins_s: Floats) -> Floats:
+        """Return what a node that is taken in intervals that begin then costs, in currency."""
+        ...
+
+
 class EnergyMeter:
     """Keeps a meter for each node. `days`: what each local day cost, by its date and currency, oldest first."""
 
@@ -49,14 +75,15 @@ class EnergyMeter:
         cluster: Cluster,
         unit_of_work: UnitOfWork,
         settings: ControllerSettings,
-        windows: Mapping[str, WindowEntry] | None = None,
+        windows: Mapping[str, Deadline] | None = None,
+        web_loss: NodeValue | None = None,
     ) -> None:
         self.cluster, self.unit_of_work, self.cycle_s = cluster, unit_of_work, settings.decide_s
         self.windows = {} if windows is None else windows
         self.prices = PriceBook(unit_of_work, settings)
-        self.web_loss = WebLoss(cluster, unit_of_work, settings.prices) if settings.prices.per_utility > 0.0 else None
-        if self.web_loss is not None:
-            self.prices.added = self.web_loss.added
+        self.web_loss = web_loss
+        if web_loss is not None:
+            self.prices.added = web_loss.added
         draws = {DEFAULT: Draw(), **settings.power.draws}
         self._draws = Draws(
             {name: curve_of(draw.idle_w, draw.peak_w, draw.off_w, draw.curve_w) for name, draw in draws.items()}

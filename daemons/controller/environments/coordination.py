@@ -8,9 +8,9 @@ and since when the timers run. A new leader goes on with the same phase.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Protocol
 
-from daemons.controller.admission.assurance import Assurance
 from daemons.controller.environments import types as by_type
 from daemons.controller.environments.allocation import Allocation, Give
 from daemons.controller.environments.groups import Group, Key, grouped, made, of_names
@@ -35,6 +35,22 @@ _SAYS = {
 }  # when each says what it needs
 
 
+class Entitlements(Protocol):
+    """What groups are entitled to by what was promised to them."""
+
+    def observe(self, groups: Iterable[Group], stock: Inventory, wanted: Mapping[str, int], now_s: float) -> None:
+        """Take what everybody asks for, may have and has, from now on."""
+        ...
+
+    def police(self, group: Group, wish: Sequence[int], now_s: float) -> tuple[int, ...]:
+        """Return how many units each party of a group may be given of what it wishes for."""
+        ...
+
+    def ranked(self, groups: Sequence[Group]) -> list[Group]:
+        """Return groups in the order in which they get what is theirs by right."""
+        ...
+
+
 class Coordination:
     """Keeps one group for every environment that serves, or pair of them. `units_wanted(name, cluster)`: what the
     instances of a web environment fill; `give(node, environment, now_s)` says who is to have a node. assurance: where
@@ -52,7 +68,7 @@ class Coordination:
         self.cluster, self.unit_of_work, self.settings = cluster, unit_of_work, settings
         self.sharing = Allocation(cluster, unit_of_work, settings.power, reclaiming, give)
         self._units_wanted, self._give = units_wanted, give
-        self.assurance: Assurance | None = None
+        self.assurance: Entitlements | None = None
         self._groups: dict[Key, Group] = {}
         self._unknown: set[Key] = set()
         self._wanted: dict[str, int] = {}

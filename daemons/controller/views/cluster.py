@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from enum import StrEnum
+from enum import Enum, StrEnum
 from heapq import nsmallest
-from typing import Any
+from typing import Any, Protocol
 
 from daemons.controller.admission.admission import Admission
 from daemons.controller.admission.views import assurance_view, best_effort, missed
-from daemons.controller.core.leadership import Leadership
 from daemons.controller.decide.cycle import DecisionCycle
 from daemons.controller.decide.predictions import predicted_utilities
 from daemons.controller.energy.metering import EnergyMeter
@@ -62,6 +61,20 @@ OVER_FROM = 1 << 62
 NOT_OVER = "not-over"  # of jobs: every phase but those of jobs that are over
 
 
+class Leader(Protocol):
+    """Whether a controller leads, and in which term."""
+
+    @property
+    def role(self) -> Enum:
+        """What it is to the others."""
+        ...
+
+    @property
+    def term(self) -> int:
+        """The number of its lead; 0 for a standby."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class ViewContext:
     """What views are made of. `short`: environments that cannot have their lower bounds, and why. `in_hand`: what the
@@ -70,7 +83,7 @@ class ViewContext:
     inputs: since when and what, by code of the alarm."""
 
     controller: str
-    leadership: Leadership
+    leadership: Leader
     settings: ControllerSettings
     cluster: Cluster
     unit_of_work: UnitOfWork
