@@ -12,7 +12,7 @@ from daemons.decision.impact import AssessTask, assess
 from daemons.models.assurance.splits import cheapest_split
 from shared.base.errors import InvalidInput
 from shared.policy_api.admission import Grid, Pool, SlotFigures, Split, Standing, Verdict
-from shared.policy_api.policies import AdmissionPolicy, Shelf
+from shared.policy_api.policies import AdmissionPolicy, TableCache
 from shared.ports.plugins import find_policy
 
 
@@ -50,7 +50,7 @@ class AdmissionAnswer:
 
 
 @dataclass(slots=True, eq=False)
-class AdmissionDesk:
+class AdmissionWorker:
     """What a worker keeps between tasks: the reservations that stand, and the policy's memory."""
 
     token: str = ""
@@ -93,7 +93,7 @@ def _splits(task: AdmissionTask) -> tuple[Split, ...]:
         return ()
 
 
-_desk = AdmissionDesk()
+_desk = AdmissionWorker()
 
 
 def run(task: AdmissionTask) -> AdmissionAnswer:
@@ -101,7 +101,7 @@ def run(task: AdmissionTask) -> AdmissionAnswer:
     return _desk.answer(task)
 
 
-def compute(request: Any, shelf: Shelf = pipeline.no_tables) -> Any:
+def compute(request: Any, shelf: TableCache = pipeline.no_tables) -> Any:
     """The answer to whatever a controller has computed but the making of tables. Raises what a policy raises."""
     if isinstance(request, AdmissionTask):
         return run(request)

@@ -16,7 +16,7 @@ from daemons.decision.pipeline import DecideRequest
 from daemons.models.outlook import Forecast, after
 from shared.base.errors import InvalidValue
 from shared.policy_api.decision import Change, ChangeKind, Reason, ReasonCode, Refusal
-from shared.policy_api.policies import Shelf
+from shared.policy_api.policies import TableCache
 from shared.policy_api.snapshot import Snapshot, WorkloadState
 from shared.values.jobs import Allotment
 
@@ -54,7 +54,7 @@ class Assessment:
     skipped: str = ""
 
 
-def assess(task: AssessTask, shelf: Shelf = pipeline.no_tables) -> Assessment:
+def assess(task: AssessTask, shelf: TableCache = pipeline.no_tables) -> Assessment:
     """Look at a change. Raises what a policy raises, `InvalidValue` for what the snapshot does not have."""
     request = replace(task.request, snapshot=replace(task.request.snapshot, at_cycle=True))
     snapshot = request.snapshot

@@ -22,7 +22,7 @@ from daemons.models.outlook import slowed_by
 from daemons.values.settings import PolicyChoice
 from shared.policy_api.analysis import Asked
 from shared.policy_api.decision import PlacementDecision, ProvisioningDecision
-from shared.policy_api.policies import Needs, Shelf
+from shared.policy_api.policies import Needs, TableCache
 from shared.policy_api.snapshot import POOL, Snapshot
 from shared.ports.plugins import find_policy, load, names, policy_group
 
@@ -82,7 +82,7 @@ def no_tables(_spec: Any) -> None:
     """A shelf on which nothing lies."""
 
 
-def run(request: DecideRequest, shelf: Shelf = no_tables) -> DecideOutcome:
+def run(request: DecideRequest, shelf: TableCache = no_tables) -> DecideOutcome:
     """Decide. A policy whose demands on the data are not met is not asked. Raises what a policy raises; where there are
     environments, what the policies of some parts raise is told in `failed` and the others' decisions stand."""
     noting = Noting(shelf, request.analysers)
@@ -226,7 +226,7 @@ def _unpacked(state: Any) -> tuple[Any, Before | None]:
 class Noting:
     """A shelf that notes what it does not have, and asks the analysers of windows."""
 
-    def __init__(self, shelf: Shelf, params: Mapping[str, Mapping[str, Any]]) -> None:
+    def __init__(self, shelf: TableCache, params: Mapping[str, Mapping[str, Any]]) -> None:
         self._shelf, self._params = shelf, params
         self.missing: dict[str, Spec] = {}
 

@@ -16,7 +16,7 @@ from daemons.models.outlook import outlook_of
 from daemons.values.records.cluster import DecisionRecord, Gain
 from shared.base.errors import InvalidValue
 from shared.policy_api.decision import Outlook, PlacementDecision, ProvisioningDecision, ReasonCode
-from shared.policy_api.policies import Shelf
+from shared.policy_api.policies import TableCache
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +56,7 @@ class Side:
 class OldShelf:
     """A shelf without the tables that were missing when the decision was taken."""
 
-    def __init__(self, shelf: Shelf, header: Mapping[str, Any]) -> None:
+    def __init__(self, shelf: TableCache, header: Mapping[str, Any]) -> None:
         self._shelf, self._missing = shelf, frozenset(header.get("missing", ()))
 
     def __call__(self, spec: Any, /) -> Any:

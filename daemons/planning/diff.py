@@ -6,7 +6,7 @@ instance that is proven nowhere.
 
 from __future__ import annotations
 
-from daemons.planning.sight import Diff, ObservedInstance, ObservedWorkload, PlannedAction, VmCopy
+from daemons.planning.observed import Diff, ObservedInstance, ObservedWorkload, PlannedAction, VmCopy
 from shared.values.actions import ActionKind
 from shared.values.jobs import JobPhase
 from shared.values.vms import LIVE_STATES, VmState

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
-from daemons.planning.sight import Ceilings, Headroom, PlannedAction, Wave
+from daemons.planning.observed import Ceilings, Headroom, PlannedAction, Wave
 from shared.policy_api.decision import Plan, Reason, ReasonCode, Refusal, Step
 from shared.values.actions import ActionKind
 

@@ -30,7 +30,7 @@ from daemons.service.meter import ControllerMeter
 from daemons.service.power_settings import draws_of
 from daemons.service.recorder import Recorder
 from daemons.service.table_files import DEFAULT_FOLDER
-from daemons.service.table_server import Server
+from daemons.service.table_server import TableServer
 from daemons.service.window_settings import windows_of
 from daemons.service.worker import Worker
 from daemons.store import Batch, History, Pruned, Retention, SqlStore, Steps
@@ -399,7 +399,7 @@ def build(
     first_prune_s: float = FIRST_PRUNE_S,
 ) -> ControllerShell:
     """A controller's shell from its configuration. Raises InvalidInput for a policy or parameters that cannot work."""
-    name, tables = name_of(config), Server(tables_folder(config.store.url))
+    name, tables = name_of(config), TableServer(tables_folder(config.store.url))
     balancer, keep = make_balancer(config.balancer), Retention(**asdict(config.store.retention))
     core = Controller(name, settings_of(config, power, balancer.measures))
     return ControllerShell(

@@ -27,7 +27,7 @@ _ARRAYS = {"SizeTable": ("sizes",), "BreachTable": ("servers", "jobs", "breach")
 _NUMBERS = {"SizeTable": ("servers_min", "delayed", "value_at_0"), "BreachTable": ()}
 
 
-class DiskShelf:
+class TableFiles:
     """Tables in `folder`, at most `bytes_max` of files; the ones read longest ago go first.
 
     A file that is damaged is deleted, logged, and counts as missing. What the disk refuses (full, no permission) is

@@ -8,17 +8,17 @@ from typing import Any
 from daemons.decision.admitting import compute
 from daemons.decision.packing import EncodeRequest, encode
 from daemons.decision.pipeline import Prepared, PrepareRequest
-from daemons.service.table_files import BYTES_MAX, DEFAULT_FOLDER, DiskShelf
+from daemons.service.table_files import BYTES_MAX, DEFAULT_FOLDER, TableFiles
 from shared.base.errors import TrimtabError
 
 
-class Server:
+class TableServer:
     """Answers a `DecideRequest` with a `DecideOutcome`, an `AdmissionTask` with an `AdmissionAnswer`, a
     `PrepareRequest` with a `Prepared`, an `EncodeRequest` with bytes. Goes to another process as it was made."""
 
     def __init__(self, folder: str | Path = DEFAULT_FOLDER, bytes_max: int = BYTES_MAX) -> None:
         self.folder, self.bytes_max = str(folder), bytes_max
-        self._shelf: DiskShelf | None = None
+        self._shelf: TableFiles | None = None
 
     def __getstate__(self) -> tuple[str, int]:
         return self.folder, self.bytes_max
@@ -31,13 +31,13 @@ class Server:
         if isinstance(request, EncodeRequest):
             return encode(request)
         if self._shelf is None:
-            self._shelf = DiskShelf(self.folder, self.bytes_max)
+            self._shelf = TableFiles(self.folder, self.bytes_max)
         if isinstance(request, PrepareRequest):
             return prepare(request, self._shelf)
         return compute(request, self._shelf)
 
 
-def prepare(request: PrepareRequest, shelf: DiskShelf) -> Prepared:
+def prepare(request: PrepareRequest, shelf: TableFiles) -> Prepared:
     """Compute the tables of the request; one that cannot be computed does not keep the others from it."""
     failed = []
     for spec in request.specs:

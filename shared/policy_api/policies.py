@@ -58,7 +58,7 @@ class Policy(AnyPolicy, Protocol):
         ...
 
 
-class Shelf(Protocol):
+class TableCache(Protocol):
     """Where provisioning policies find tables that take long to compute."""
 
     def __call__(self, spec: Any, /) -> Any:
@@ -75,7 +75,7 @@ class ProvisioningPolicy(AnyPolicy, Protocol):
         """Whether its answer stands; else nodes are added for what is of no window's queue."""
         ...
 
-    def decide(self, snapshot: Any, state: Any, params: Mapping[str, Any], shelf: Shelf) -> tuple[Any, Any]:
+    def decide(self, snapshot: Any, state: Any, params: Mapping[str, Any], shelf: TableCache) -> tuple[Any, Any]:
         """From a `Snapshot` to (`ProvisioningDecision`, new state). Pure but for what `shelf` remembers."""
         ...
 

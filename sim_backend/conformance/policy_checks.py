@@ -17,7 +17,7 @@ import numpy as np
 
 from shared.base.errors import ContractViolation
 from shared.policy_api.decision import ChangeKind, PlacementDecision
-from shared.policy_api.policies import Needs, Shelf
+from shared.policy_api.policies import Needs, TableCache
 from shared.policy_api.snapshot import PriceView, Snapshot, WorkloadState
 from sim_backend.conformance.clusters import NodeRow, WorkRow, after, provisioned, random_cluster, rows_of, snapshot
 from sim_backend.conformance.verifier import verify, verify_provisioning
@@ -34,7 +34,7 @@ class Subject:
     policy: Any
     params: Mapping[str, Any]
     seed: int = 0
-    shelf: Shelf | None = None
+    shelf: TableCache | None = None
     random: int = _CLUSTERS
 
     def clusters(self) -> Iterator[Snapshot]:

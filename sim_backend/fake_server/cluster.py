@@ -26,7 +26,7 @@ from sim_backend.world.world import World
 Carrier = Callable[[Control, float], Any]
 
 
-class Desk:
+class FakeServerCore:
     """`boot` begins the boot ids of the hosts, so that they differ from one server to the next.
 
     Raises ContractViolation when two nodes have one name.

@@ -1,4 +1,4 @@
-"""`python -m sim_backend.fake_server.__main__`: serve a fake cluster, or (`ctl`) tell a running server what to do."""
+"""`python -m sim_backend.fake_server`: serve a fake cluster, or (`ctl`) tell a running server what to do."""
 
 from __future__ import annotations
 

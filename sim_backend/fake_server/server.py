@@ -14,7 +14,7 @@ from shared.base.clock import SystemClock
 from shared.base.errors import CodecError, InvalidInput, InvalidValue, Problem
 from shared.values.nodes import Node
 from shared.values.operation_costs import COSTS, OperationCosts
-from sim_backend.fake_server.cluster import Desk
+from sim_backend.fake_server.cluster import FakeServerCore
 from sim_backend.fake_server.wire import Answer, Call, Frames, Order, What, to_frame
 
 RECEIVE_BYTES = 64 << 10
@@ -86,7 +86,7 @@ class FakeServer:
     ) -> None:
         self.path = Path(path)
         self._time = WorldTime(time_factor)
-        self._desk = Desk(nodes, costs, f"fake-{os.getpid()}-{self._time.now_s():.6f}")
+        self._desk = FakeServerCore(nodes, costs, f"fake-{os.getpid()}-{self._time.now_s():.6f}")
         self._clients: dict[int, _Client] = {}
         self._agents: dict[str, _Client] = {}
         self._selector: selectors.BaseSelector

@@ -8,7 +8,7 @@ from sim_backend.fakes.host import Domain
 from sim_backend.fakes.hypervisor import FakeCluster, FakeHypervisor
 
 
-class ForeignHands:
+class Drift:
     """Acts on the hosts of a cluster behind the agents' backs. Every call says whether it could be done: only an idle
     live VM of ours is touched, and only where there is room for it."""
 

@@ -14,7 +14,7 @@ from shared.ports import effects as fx
 from shared.protocol.messages import Happened
 from shared.values.jobs import INSTANCE_SEPARATOR, instance_name, workload_of
 from shared.values.vms import LIVE_STATES
-from sim_backend.fakes.drift import ForeignHands
+from sim_backend.fakes.drift import Drift
 from sim_backend.faults.invariants.guests import GuestChecks
 from sim_backend.loop.closed_loop import ClosedLoop
 
@@ -89,7 +89,7 @@ class HandFaults:
         self, loop: ClosedLoop, guests: GuestChecks, checks: HandChecks, done: Counter[str], touches: Iterable[Touch]
     ) -> None:
         self._loop, self._guests, self._checks, self._done = loop, guests, checks, done
-        self.hands = ForeignHands(loop.cluster)
+        self.hands = Drift(loop.cluster)
         for touch in touches:
             loop.engine.at(touch.at_s, PRIORITY, partial(self._touch, touch))
 

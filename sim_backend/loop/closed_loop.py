@@ -14,12 +14,12 @@ from agents.core.agent import Agent
 from agents.core.settings import AgentSettings
 from daemons.controller.core.controller import Controller
 from daemons.decision.admitting import compute
-from daemons.decision.tables.memory import MemoryShelf
+from daemons.decision.tables.memory import MemoryTables
 from daemons.values.records.cluster import Deleted
 from daemons.values.settings import ControllerSettings, Limits, PolicyChoice
 from shared.base.clock import perf_s
 from shared.base.errors import Infeasible, TransientError
-from shared.policy_api.policies import Shelf
+from shared.policy_api.policies import TableCache
 from shared.ports.effects import Scrape
 from shared.protocol import topology
 from shared.protocol.messages import Reply
@@ -87,7 +87,7 @@ class LoopSettings:
     make_hypervisor: type[FakeHypervisor] = FakeHypervisor
     epoch_s: float = 0.0
     make_store: Callable[[], MemoryStore] = lambda: MemoryStore(Deleted)
-    shelf: Shelf = field(default_factory=MemoryShelf)
+    shelf: TableCache = field(default_factory=MemoryTables)
 
 
 class BusSource:

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from daemons.decision.pipeline import no_tables
-from daemons.decision.tables.memory import MemoryShelf
-from shared.policy_api.policies import Shelf
+from daemons.decision.tables.memory import MemoryTables
+from shared.policy_api.policies import TableCache
 from shared.ports.plugins import find_policy, names, policy_group
 from sim_backend.conformance.policy_checks import CHECKS, PLACEMENT_STEADY, PROVISIONING_MONOTONE, Check, Subject
 from tests.extent import first
@@ -24,12 +24,14 @@ PARAMS: dict[tuple[str, str, str], dict[str, object]] = {
 }
 
 
-SHELF = MemoryShelf()  # the same tables are asked for again and again
+SHELF = MemoryTables()  # the same tables are asked for again and again
 EXTENTS = first([[(0, 2)], [(0, 40), (1, 40), (2, 40)]])  # seeds, each with so many random clusters
 Extent = list[tuple[int, int]]
 
 
-def _run(role: str, name: str, check: Check, params: dict[str, object], extent: Extent, shelf: Shelf = SHELF) -> None:
+def _run(
+    role: str, name: str, check: Check, params: dict[str, object], extent: Extent, shelf: TableCache = SHELF
+) -> None:
     for seed, random in extent:
         check(Subject(find_policy(role, name), params, seed, shelf if role == "provisioning" else None, random))
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from daemons.decision.pipeline import no_tables
-from daemons.decision.tables.memory import MemoryShelf
+from daemons.decision.tables.memory import MemoryTables
 from daemons.policies.placement.first_fit import FirstFit
 from daemons.policies.provisioning.rules import Threshold
 from daemons.policies.provisioning.static import Static
@@ -25,7 +25,7 @@ from shared.policy_api.decision import (
     Refusal,
     WindowSize,
 )
-from shared.policy_api.policies import Needs, Shelf
+from shared.policy_api.policies import Needs, TableCache
 from shared.policy_api.snapshot import Snapshot, WorkloadState
 from shared.values.jobs import Allotment
 from sim_backend.conformance import policy_checks as checks
@@ -227,7 +227,7 @@ def test_sizes() -> None:
         """One node too many."""
 
         def decide(
-            self, snapshot: Snapshot, state: Any, params: Mapping[str, Any], shelf: Shelf
+            self, snapshot: Snapshot, state: Any, params: Mapping[str, Any], shelf: TableCache
         ) -> tuple[ProvisioningDecision, Any]:
             decision, state = super().decide(snapshot, state, params, shelf)
             return replace(decision, in_service=(*decision.in_service, "n99")), state
@@ -244,7 +244,7 @@ class Sizing(Threshold):
         self._bug = bug
 
     def decide(
-        self, snapshot: Snapshot, state: Any, params: Mapping[str, Any], shelf: Shelf
+        self, snapshot: Snapshot, state: Any, params: Mapping[str, Any], shelf: TableCache
     ) -> tuple[ProvisioningDecision, Any]:
         decision, state = super().decide(snapshot, state, params, shelf)
         return self._bug(snapshot, decision), state
@@ -288,7 +288,7 @@ SIZE_BUGS: dict[str, Callable[..., ProvisioningDecision]] = {
     "cost is not finite": sized(lambda size: replace(size, predicted_cost=float("inf"))),
     "sizes for": one_window_less,
 }
-SHELF = MemoryShelf()
+SHELF = MemoryTables()
 
 
 @pytest.mark.parametrize("rule", SIZE_BUGS)

@@ -266,7 +266,7 @@ class Operator:
 class Lab:
     """Processes around one broker and one fake server; see `lab`.
 
-    `nodes` is what `python -m sim_backend.fake_server.__main__ --nodes` takes. `broker` is a URL whose password is that
+    `nodes` is what `python -m sim_backend.fake_server --nodes` takes. `broker` is a URL whose password is that
     of all `users`; they and the exchanges must be there before agents and controllers can work. `agent` and
     `controller` are sections laid over those of this module; with `supervised` a process that ends with 75 is started
     again by `wait_for` and `tend`, as systemd would. The control channel is `fake`, the operator's `operator`.
@@ -290,9 +290,7 @@ class Lab:
         self.nodes = tuple(part.split(":")[0] for part in nodes.split(","))
         self.socket = folder / "fake.socket"
         options = ["--socket", str(self.socket), "--nodes", nodes, "--costs", costs, "--time-factor", str(time_factor)]
-        self.server = Process(
-            "fake-server", [sys.executable, "-m", "sim_backend.fake_server.__main__", *options], folder
-        )
+        self.server = Process("fake-server", [sys.executable, "-m", "sim_backend.fake_server", *options], folder)
         self.agents = {node: self._agent(node, agent or {}) for node in self.nodes}
         url = store or f"sqlite:///{folder}/controller.db"
         self.controllers = {name: self._controller(name, url, controller or {}) for name in controllers}

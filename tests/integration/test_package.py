@@ -423,7 +423,7 @@ class Apart:
         self.put("agent", harness.merged(harness.AGENT, driver, {"bus": self.bus(f"agent.{NODE}")}))
         controller = {"name": LEADER, "bus": self.bus(f"controller.{LEADER}")}
         self.put("controller", harness.merged(harness.CONTROLLER, controller))
-        server = [PYTHON, "-m", "sim_backend.fake_server.__main__", "--socket", where, "--costs", "none"]
+        server = [PYTHON, "-m", "sim_backend.fake_server", "--socket", where, "--costs", "none"]
         self.run("fake", "trimtab", "/var/lib/trimtab", [*server, "--nodes", f"{NODE}:2x1000:2000"])
         wait_for(self.host, "fake", "no fake server", lambda: (self.host.root / where.lstrip("/")).exists())
         self.host.run(["systemctl", "start", AGENT], limit_s=SOON_S)

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from daemons.planning import order
-from daemons.planning.sight import Ceilings, Headroom, PlannedAction
+from daemons.planning.observed import Ceilings, Headroom, PlannedAction
 from shared.policy_api.decision import Plan
 from shared.values.actions import ActionKind
 from tests.extent import examples

@@ -14,7 +14,7 @@ from shared.values.actions import ActionKind
 from shared.values.jobs import Job, JobPhase, Stage
 from shared.values.nodes import Node
 from shared.values.vms import VmState
-from sim_backend.fakes.drift import ForeignHands
+from sim_backend.fakes.drift import Drift
 from sim_backend.faults.drift import SHARE, TURN, Hand, HandChecks, draw_hands
 from sim_backend.faults.invariants.checker import Checker
 from sim_backend.faults.run import run_seed
@@ -40,7 +40,7 @@ class Rig:
     def __init__(self, **changes: Any) -> None:
         self.loop = ClosedLoop(NODES, LoopSettings(CONTROLLER, AgentSettings(), **changes))
         self.checker = Checker(self.loop)
-        self.hands = ForeignHands(self.loop.cluster)
+        self.hands = Drift(self.loop.cluster)
         self.loop.submit(Job("j", (Stage(WORK, 1_000.0, memory_mib=500),)), [(WORK, 1_000.0)])
         self.run(60.0)
         assert self.home() == "n0"

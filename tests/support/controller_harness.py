@@ -9,10 +9,10 @@ from msgspec import structs
 
 from daemons.controller.core.controller import Controller
 from daemons.decision.admitting import compute
-from daemons.decision.tables.memory import MemoryShelf
+from daemons.decision.tables.memory import MemoryTables
 from daemons.values.records.cluster import Deleted
 from daemons.values.settings import ControllerSettings, PolicyChoice
-from shared.policy_api.policies import Shelf
+from shared.policy_api.policies import TableCache
 from shared.ports import effects as fx
 from shared.protocol import topology
 from shared.protocol.messages import GuestEvent, Happened, Hello, Message, Order, Reply, Report, Result, Watch
@@ -56,7 +56,7 @@ class ControllerHarness:
         self.timers: dict[str, float] = {}
         self.store_fails: tuple[bool, str] | None = None
         self.compute = True
-        self.shelf: Shelf = MemoryShelf()
+        self.shelf: TableCache = MemoryTables()
         self.computations: list[fx.Compute] = []
         self.nodes = {name: Node(name, 4, 1000.0, 4000) for name in nodes}
         self.boots = dict.fromkeys(self.nodes, "boot-1")

@@ -22,7 +22,7 @@ from daemons.controller.views.rows import decision_view
 from daemons.decision import pipeline as deciding
 from daemons.decision.pipeline import DecideOutcome, DecideRequest
 from daemons.decision.request_codec import BYTES_MAX, from_bytes, from_parts, header_bytes
-from daemons.decision.tables.memory import MemoryShelf
+from daemons.decision.tables.memory import MemoryTables
 from daemons.models.outlook import outlook_of
 from daemons.values.records.cluster import DecisionRecord
 from daemons.values.settings import PolicyChoice
@@ -86,7 +86,7 @@ def decide(file: Path, policy: str | None, limit: int) -> None:
     find_policy("placement", request.placement.name).check_params(request.placement.params)
     clock = SystemClock()
     begun_s = clock.monotonic_s()
-    outcome = deciding.run(request, MemoryShelf())
+    outcome = deciding.run(request, MemoryTables())
     values = _values(request, outcome, limit)
     values |= {"saved": dict(saved.header), "wall_s": clock.monotonic_s() - begun_s}
     emit(values, lambda: _for_people(values))

@@ -21,7 +21,7 @@ from daemons.decision.overrides import Alteration, alteration, altered
 from daemons.decision.packing import DISTRIBUTION
 from daemons.decision.replay import Difference, OldShelf, Side, Totals, differences, recorded_side, replayed_side
 from daemons.decision.request_codec import Saved, from_bytes
-from daemons.decision.tables.memory import MemoryShelf
+from daemons.decision.tables.memory import MemoryTables
 from daemons.store.reading import Reading
 from daemons.values.records.cluster import DecisionRecord
 from shared.base.errors import CodecError, InvalidInput
@@ -142,7 +142,7 @@ class Found:
 
 def compare_all(reader: Reading, from_s: float, to_s: float, other: Alteration, tell: Tell) -> Found:
     """Compute the decisions of a span again, oldest first. Raises `InvalidInput` for an alteration that cannot work."""
-    found, shelf = Found(), MemoryShelf()
+    found, shelf = Found(), MemoryTables()
     rows = list(reversed(reader.decisions(from_s, to_s, DECISIONS_MAX)))
     found.decisions = len(rows)
     for done, row in enumerate(rows):
@@ -168,7 +168,7 @@ def _kept(reader: Reading, number: int, found: Found) -> Iterator[tuple[Decision
         yield record, saved
 
 
-def _compare(found: Found, record: DecisionRecord, saved: Saved, other: Alteration, shelf: MemoryShelf) -> None:
+def _compare(found: Found, record: DecisionRecord, saved: Saved, other: Alteration, shelf: MemoryTables) -> None:
     request = altered(saved.request, other) if other else saved.request
     outcome = deciding.run(request, OldShelf(shelf, {} if other else saved.header))
     sides = recorded_side(record, saved.request), replayed_side(request, outcome)

@@ -39,7 +39,7 @@ from daemons.decision.pipeline import DecideOutcome, DecideRequest, acts_on_even
 from daemons.decision.recording import record_of
 from daemons.planning import order
 from daemons.planning.diff import diff
-from daemons.planning.sight import Headroom, PlannedAction
+from daemons.planning.observed import Headroom, PlannedAction
 from daemons.values.records.cluster import ControlRecord, DecisionRecord, Provisioned
 from daemons.values.settings import Automation, ControllerSettings, PolicyChoice
 from shared.policy_api.decision import (

@@ -21,7 +21,7 @@ from daemons.controller.state.tenancy import takes
 from daemons.controller.state.unit_of_work import UnitOfWork
 from daemons.planning import order
 from daemons.planning.diff import diff
-from daemons.planning.sight import Ceilings, Diff, Headroom, PlannedAction
+from daemons.planning.observed import Ceilings, Diff, Headroom, PlannedAction
 from daemons.values.settings import ControllerSettings, Limits
 from shared.ports.effects import Publish
 from shared.protocol import topology

@@ -42,7 +42,7 @@ class Remembered:
         return len(self._tables)
 
 
-class MemoryShelf:
+class MemoryTables:
     """Computes a table when it is first asked for, and remembers it. `built` counts how often it had to compute."""
 
     def __init__(self, bytes_max: int = BYTES_MAX) -> None:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from daemons.policies.admission.desk import AtDesk
+from daemons.policies.admission.evaluator import Evaluation
 from daemons.policies.admission.sums import PeakSum
 
 
-class Peak(AtDesk):
+class Peak(Evaluation):
     """Nothing is overbooked but best effort."""
 
     name = "peak"

@@ -40,7 +40,7 @@ class Kept:
         return self.guaranteed.get(resource, np.zeros(self.slots, dtype=np.int64))
 
 
-class Shelf:
+class StandingSums:
     """What is known at first, of earlier requests, and what is found out by this one. The answer does not depend on it,
     but for rounding."""
 

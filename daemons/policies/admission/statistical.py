@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from daemons.policies.admission.desk import AtDesk
+from daemons.policies.admission.evaluator import Evaluation
 from daemons.policies.admission.sums import StatisticalSum
 
 
-class Statistical(AtDesk):
+class Statistical(Evaluation):
     """A class holds with the least units that serve theta of the sum of its demands. Of correlation the worst is
     assumed, until more is known."""
 

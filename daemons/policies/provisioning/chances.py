@@ -10,7 +10,7 @@ from daemons.models.deadline.breaches import BreachSpec, BreachTable, without_pr
 from daemons.policies.provisioning.analysers import BatchDeadline
 from daemons.policies.provisioning.windows import Posed
 from shared.policy_api.analysis import Asked
-from shared.policy_api.policies import Shelf
+from shared.policy_api.policies import TableCache
 from shared.policy_api.snapshot import WindowView
 
 SHOWN = 50
@@ -18,7 +18,7 @@ AROUND = 10  # sizes above the chosen one that are shown
 Chances = Callable[[Sequence[int]], tuple[float, ...]]
 
 
-def chances_of(window: WindowView, problem: Posed, shelf: Shelf) -> Chances | None:
+def chances_of(window: WindowView, problem: Posed, shelf: TableCache) -> Chances | None:
     """What tells the probabilities for sizes in ascending order; they never rise. None while they are not known."""
     if window.analyser != BatchDeadline.name:
         return _of_analyser(window, shelf)
@@ -38,7 +38,7 @@ def chances_of(window: WindowView, problem: Posed, shelf: Shelf) -> Chances | No
     return chances
 
 
-def _of_analyser(window: WindowView, shelf: Shelf) -> Chances | None:
+def _of_analyser(window: WindowView, shelf: TableCache) -> Chances | None:
     if shelf(Asked(window, (max(window.nodes_min, 1),))) is None:
         return None
 

@@ -20,7 +20,7 @@ from daemons.policies.provisioning.memory import Memory
 from daemons.policies.provisioning.params import SWITCH, TOLERANCE, Check, check
 from daemons.policies.provisioning.windows import Limits, Posed, limits_of, posed
 from shared.policy_api.decision import ProvisioningDecision, Reason, ReasonCode, WindowSize
-from shared.policy_api.policies import Needs, Shelf
+from shared.policy_api.policies import Needs, TableCache
 from shared.policy_api.snapshot import Snapshot, WindowView
 
 CHEAP = 5e6  # intervals x sizes x jobs that a decision computes itself where there is no table: below a second
@@ -75,7 +75,7 @@ class Sized:
         check(self.name, params, self.known)
 
     def decide(
-        self, snapshot: Snapshot, state: Any, params: Mapping[str, Any], shelf: Shelf
+        self, snapshot: Snapshot, state: Any, params: Mapping[str, Any], shelf: TableCache
     ) -> tuple[ProvisioningDecision, Any]:
         """The nodes that open windows need, and those that must stay. Raises `InvalidInput` as `check_params` does."""
         self.check_params(params)
@@ -83,7 +83,7 @@ class Sized:
         wishes = [self._wish(sight, memory, params, shelf) for sight in sights(snapshot, memory)]
         return decided(snapshot, wishes), memory.state()
 
-    def _wish(self, sight: Sight, memory: Memory, params: Mapping[str, Any], shelf: Shelf) -> Wish:
+    def _wish(self, sight: Sight, memory: Memory, params: Mapping[str, Any], shelf: TableCache) -> Wish:
         window, problem = sight.window, sight.posed
         if problem is None:
             code = ReasonCode.BAD_PROFILE if sight.limits.most else ReasonCode.NO_NODES

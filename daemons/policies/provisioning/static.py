@@ -13,7 +13,7 @@ from daemons.policies.provisioning.memory import Memory
 from daemons.policies.provisioning.params import COUNT, check
 from daemons.policies.provisioning.sized import Sight, Wish, is_open, sights, told_of
 from shared.policy_api.decision import ProvisioningDecision, Reason, ReasonCode, WindowSize
-from shared.policy_api.policies import Needs, Shelf
+from shared.policy_api.policies import Needs, TableCache
 from shared.policy_api.snapshot import Bools, Snapshot
 
 
@@ -31,7 +31,7 @@ class Static:
         check(self.name, params, {"nodes": COUNT})
 
     def decide(
-        self, snapshot: Snapshot, state: Any, params: Mapping[str, Any], shelf: Shelf
+        self, snapshot: Snapshot, state: Any, params: Mapping[str, Any], shelf: TableCache
     ) -> tuple[ProvisioningDecision, Any]:
         """Name the nodes; fewer than `nodes` when there are fewer. Raises `InvalidInput` as `check_params` does."""
         self.check_params(params)
@@ -48,7 +48,7 @@ class Static:
         return ProvisioningDecision(node_choice.names(snapshot, chosen), reason, windows=told), kept
 
 
-def _told(sight: Sight, chosen: Bools, shelf: Shelf) -> WindowSize:
+def _told(sight: Sight, chosen: Bools, shelf: TableCache) -> WindowSize:
     """A window with what the nodes in service are worth to it."""
     worth = float(node_choice.rates(sight.window.rate)[chosen].sum()) + node_choice.ENOUGH
     size = min(int(worth - node_choice.lost(float(node_choice.held(sight.window).sum()), worth)), sight.limits.most)

@@ -13,7 +13,7 @@ import pytest
 from daemons.decision import pipeline
 from daemons.decision.pipeline import DecideOutcome, DecideRequest
 from daemons.decision.pool_size import Before, cover, with_nodes
-from daemons.decision.tables.memory import MemoryShelf
+from daemons.decision.tables.memory import MemoryTables
 from daemons.values.settings import PolicyChoice
 from shared.base.errors import InvalidInput
 from shared.policy_api.analysis import Asked
@@ -22,7 +22,7 @@ from shared.policy_api.snapshot import Snapshot, WebColumns, WorkloadState
 from sim_backend.conformance.clusters import WorkRow
 from tests.support.provisioning_cases import cluster, power, window
 
-SHELF = MemoryShelf()
+SHELF = MemoryTables()
 NOTHING = ProvisioningDecision((), Reason(ReasonCode.SPARE))
 RUNNING = WorkloadState.RUNNING
 

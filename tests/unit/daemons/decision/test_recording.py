@@ -13,7 +13,7 @@ from daemons.decision.pipeline import DecideRequest
 from daemons.decision.recording import SnapshotEntry
 from daemons.decision.request_codec import from_bytes
 from daemons.service.recorder import Recorder
-from daemons.service.table_server import Server
+from daemons.service.table_server import TableServer
 from daemons.store.history import SNAPSHOTS_MAX, History
 from daemons.values.settings import PolicyChoice
 from shared.base.errors import InvalidInput
@@ -46,7 +46,7 @@ def carried_out(worker: Answering, is_over: bool = False) -> list[SnapshotEntry]
 
 
 def test_the_worker_packs_the_request_and_what_came_of_it() -> None:
-    (entry,) = carried_out(Answering(Server()))
+    (entry,) = carried_out(Answering(TableServer()))
     assert (entry.number, entry.at_s, entry.term) == (7, 1_000.5, 3)
     saved = from_bytes(entry.body, "snapshot 7")
     assert saved.request.placement == REQUEST.placement

@@ -12,7 +12,7 @@ import pytest
 
 from daemons.cli.commands.snapshot_replay import compare_all
 from daemons.decision.overrides import Alteration
-from daemons.service.table_server import Server
+from daemons.service.table_server import TableServer
 from daemons.store import SqlStore
 from daemons.store.reading import reading
 from shared.protocol.operator_messages import AddNode, SubmitJob
@@ -25,7 +25,7 @@ class ServerDecider(InlineDecider):
     """Answers what a worker is asked, in the thread that asks."""
 
     def __init__(self, folder: Path) -> None:
-        self.server = Server(folder)
+        self.server = TableServer(folder)
 
     def compute(self, request: Any, limit_s: float) -> tuple[Any, str]:
         """The answer."""

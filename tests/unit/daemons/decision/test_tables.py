@@ -16,12 +16,12 @@ import pytest
 from daemons.decision.pipeline import DecideOutcome, DecideRequest, Prepared, PrepareRequest, Spec, no_tables
 from daemons.decision.pipeline import run as decide
 from daemons.decision.tables.making import made, name_of, size_bytes
-from daemons.decision.tables.memory import MemoryShelf
+from daemons.decision.tables.memory import MemoryTables
 from daemons.models.deadline.breaches import BreachSpec, BreachTable
 from daemons.models.deadline.problem import DeadlineProblem
 from daemons.models.deadline.rules import SizeTable, TableSpec
-from daemons.service.table_files import DiskShelf, packed, unpacked
-from daemons.service.table_server import Server
+from daemons.service.table_files import TableFiles, packed, unpacked
+from daemons.service.table_server import TableServer
 from daemons.values.settings import PolicyChoice
 from shared.runtime import logs
 from tests.support.provisioning_cases import cluster, window
@@ -68,10 +68,10 @@ def same(one: object, other: object) -> None:
 
 @pytest.mark.parametrize("spec", SPECS)
 def test_what_is_written_is_what_is_read(spec: Spec, folder: Path) -> None:
-    shelf = DiskShelf(folder)
+    shelf = TableFiles(folder)
     assert shelf(spec) is None
     shelf.prepare(spec)
-    same(DiskShelf(folder)(spec), made(spec))
+    same(TableFiles(folder)(spec), made(spec))
     array = unpacked(packed(made(spec)))
     assert not any(value.flags.writeable for value in vars_of(array))
 
@@ -95,18 +95,18 @@ def test_names_differ_where_tables_do() -> None:
 
 
 def test_a_table_is_computed_once(folder: Path) -> None:
-    shelf = DiskShelf(folder)
+    shelf = TableFiles(folder)
     shelf.prepare(SIZES)
     [file] = files(folder)
     before = file.stat().st_ino
     shelf.prepare(SIZES)
-    DiskShelf(folder).prepare(SIZES)
+    TableFiles(folder).prepare(SIZES)
     assert file.stat().st_ino == before
 
 
 @pytest.mark.parametrize("damage", ["cut", "bit", "empty", "other", "header"])
 def test_a_damaged_file_is_deleted_and_missing(damage: str, folder: Path, log: io.StringIO) -> None:
-    DiskShelf(folder).prepare(SIZES)
+    TableFiles(folder).prepare(SIZES)
     [file] = files(folder)
     body = file.read_bytes()
     middle = len(body) // 2
@@ -119,17 +119,17 @@ def test_a_damaged_file_is_deleted_and_missing(damage: str, folder: Path, log: i
             "header": packed(made(SIZES))[:64] + b"{}",
         }[damage]
     )
-    shelf = DiskShelf(folder)
+    shelf = TableFiles(folder)
     assert shelf(SIZES) is None
     assert not file.exists()
     told = [json.loads(line) for line in log.getvalue().splitlines()]
     assert any(line["event"] == "a damaged table was deleted" and str(file) in line["file"] for line in told)
     shelf.prepare(SIZES)
-    same(DiskShelf(folder)(SIZES), made(SIZES))
+    same(TableFiles(folder)(SIZES), made(SIZES))
 
 
 def test_what_another_process_has_made_is_found(folder: Path) -> None:
-    reader, writer = DiskShelf(folder), DiskShelf(folder)
+    reader, writer = TableFiles(folder), TableFiles(folder)
     assert reader(SIZES) is None
     writer.prepare(SIZES)
     same(reader(SIZES), made(SIZES))
@@ -138,11 +138,11 @@ def test_what_another_process_has_made_is_found(folder: Path) -> None:
 def test_the_oldest_files_go(folder: Path) -> None:
     specs = [TableSpec("threshold", problem(most)) for most in (2, 3, 4, 5)]
     sizes = [len(packed(made(spec))) for spec in specs]
-    shelf = DiskShelf(folder, bytes_max=sum(sizes[:3]) + 10)
+    shelf = TableFiles(folder, bytes_max=sum(sizes[:3]) + 10)
     for at, spec in enumerate(specs[:3]):
         shelf.prepare(spec)
         os.utime(folder / f"{name_of(spec)}.table", (at, at))
-    DiskShelf(folder)(specs[0])  # used: not the oldest any more
+    TableFiles(folder)(specs[0])  # used: not the oldest any more
     shelf.prepare(specs[3])
     left = {file.stem for file in files(folder)}
     assert name_of(specs[3]) in left
@@ -153,31 +153,31 @@ def test_the_oldest_files_go(folder: Path) -> None:
 def test_a_disk_that_refuses_costs_only_the_file(tmp_path: Path, log: io.StringIO) -> None:
     """Given a folder that cannot be made, when a table is prepared, then it is remembered and the trouble is logged."""
     (tmp_path / "tables").write_text("in the way")
-    shelf = DiskShelf(tmp_path / "tables")
+    shelf = TableFiles(tmp_path / "tables")
     shelf.prepare(SIZES)
     same(shelf(SIZES), made(SIZES))
     assert "a table cannot be kept" in log.getvalue()
-    assert DiskShelf(tmp_path / "tables")(SIZES) is None
+    assert TableFiles(tmp_path / "tables")(SIZES) is None
 
 
 def test_writing_at_the_same_time(folder: Path) -> None:
-    shelves = [DiskShelf(folder) for _ in range(4)]
+    shelves = [TableFiles(folder) for _ in range(4)]
     threads = [threading.Thread(target=shelf.prepare, args=(SIZES,)) for shelf in shelves]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    same(DiskShelf(folder)(SIZES), made(SIZES))
+    same(TableFiles(folder)(SIZES), made(SIZES))
     assert [file.suffix for file in files(folder)] == [".table"]
 
 
 def test_a_shelf_in_memory_builds_once_and_forgets_the_least_used() -> None:
-    shelf = MemoryShelf()
+    shelf = MemoryTables()
     same(shelf(SIZES), made(SIZES))
     shelf(SIZES)
     assert (shelf.built, shelf("something else")) == (1, None)
     specs = [TableSpec("threshold", problem(most)) for most in (4, 3, 2)]
-    small = MemoryShelf(sum(size_bytes(made(spec)) for spec in specs[:2]))
+    small = MemoryTables(sum(size_bytes(made(spec)) for spec in specs[:2]))
     for spec in (specs[0], specs[1], specs[0], specs[2], specs[0]):
         small(spec)
     assert small.built == 3
@@ -194,22 +194,22 @@ def request() -> DecideRequest:
 
 def test_a_decision_names_the_tables_it_lacked_and_finds_them_when_they_are_there(folder: Path) -> None:
     """Given no tables, when what was missing has been prepared, then the decision is that of a shelf that has all."""
-    server: Server = pickle.loads(pickle.dumps(Server(folder)))
+    server: TableServer = pickle.loads(pickle.dumps(TableServer(folder)))
     first = server(request())
     assert isinstance(first, DecideOutcome)
     assert {type(spec) for spec in first.missing} == {TableSpec, BreachSpec}
     assert first.provisioning is not None
     assert str(first.provisioning.windows[0].reason).startswith("no-tables")
     assert server(PrepareRequest(first.missing)) == Prepared(2)
-    then = Server(folder)(request())
+    then = TableServer(folder)(request())
     assert then.missing == ()
-    assert then == decide(request(), MemoryShelf())
+    assert then == decide(request(), MemoryTables())
     assert decide(request(), no_tables).provisioning == first.provisioning
 
 
 def test_a_table_that_cannot_be_computed_does_not_keep_the_others_from_it(folder: Path) -> None:
     odd = TableSpec("no such method", problem())
-    answer = Server(folder)(PrepareRequest((odd, SIZES)))
+    answer = TableServer(folder)(PrepareRequest((odd, SIZES)))
     assert answer.count == 1
     assert "no such method" in answer.failed[0]
-    assert DiskShelf(folder)(SIZES) is not None
+    assert TableFiles(folder)(SIZES) is not None

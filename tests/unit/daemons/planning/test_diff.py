@@ -9,7 +9,7 @@ import pytest
 
 from daemons.planning import order
 from daemons.planning.diff import diff
-from daemons.planning.sight import Ceilings, Headroom, ObservedInstance, ObservedWorkload, VmCopy
+from daemons.planning.observed import Ceilings, Headroom, ObservedInstance, ObservedWorkload, VmCopy
 from shared.values.actions import ActionKind
 from shared.values.jobs import JobPhase
 from shared.values.vms import VmState

@@ -17,7 +17,7 @@ from daemons.decision.pipeline import DecideOutcome, DecideRequest, Prepared, Pr
 from daemons.models.deadline.problem import DeadlineProblem
 from daemons.models.deadline.rules import TableSpec
 from daemons.service.main import ControllerShell, Decider, link_of, tables_folder
-from daemons.service.table_server import Server
+from daemons.service.table_server import TableServer
 from daemons.service.worker import Worker
 from daemons.values.settings import PolicyChoice
 from shared.protocol.operator_messages import DryRun
@@ -101,7 +101,7 @@ def test_where_tables_lie() -> None:
 def test_two_processes_share_the_tables(tmp_path: Path) -> None:
     """Given two workers on one folder, when one has computed what the other lacked, then that decides by it."""
     logs.configure("info", stream=io.StringIO())
-    server = Server(tmp_path / "tables")
+    server = TableServer(tmp_path / "tables")
     deciding, preparing = Worker(server), Worker(server)
     request = DecideRequest(cluster(window()), PolicyChoice("first-fit"), None, PolicyChoice("threshold"), None)
     try:

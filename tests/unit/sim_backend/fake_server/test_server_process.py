@@ -170,7 +170,7 @@ class Process:
     """The server as a process of its own."""
 
     def __init__(self, path: Path, *options: str) -> None:
-        command = [sys.executable, "-m", "sim_backend.fake_server.__main__", "--socket", str(path)]
+        command = [sys.executable, "-m", "sim_backend.fake_server", "--socket", str(path)]
         self.child = subprocess.Popen(
             [*command, "--nodes", "n1:4x1000:16000,n2:4x1000:16000", *options], stdout=subprocess.PIPE, text=True
         )

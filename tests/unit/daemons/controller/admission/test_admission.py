@@ -9,7 +9,7 @@ import pytest
 
 from daemons.controller.admission.admission import in_nodes
 from daemons.controller.state.environment import EnvironmentEntry
-from daemons.decision.admitting import AdmissionDesk, AdmissionTask
+from daemons.decision.admitting import AdmissionTask, AdmissionWorker
 from daemons.values.settings import PolicyChoice
 from shared.base.errors import InvalidValue
 from shared.ports import effects as fx
@@ -224,7 +224,7 @@ def test_a_worker_that_has_lost_everything_is_told_everything() -> None:
     task = made.computations[-1].request
     assert task.since > 0
     assert [each.reservation.name for each in task.put] == []
-    fresh = AdmissionDesk()
+    fresh = AdmissionWorker()
     made.compute = True
     made.carry(made.controller.handle(fx.Computed(made.computations[-1].compute_id, fresh.answer(task)), made.now_s))
     made.settle()
@@ -287,7 +287,7 @@ def test_what_stands_is_told_a_new_leader() -> None:
 
 
 def test_a_desk_remembers_what_it_was_told_and_says_when_it_was_not() -> None:
-    made = AdmissionDesk()
+    made = AdmissionWorker()
     first = AdmissionTask("a/1", 0, 1, (), (), "peak", {}, (), 0.0)
     assert not made.answer(first).behind
     assert not made.answer(replace(first, since=1, revision=2)).behind

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from daemons.decision.pipeline import name_of, no_tables
-from daemons.decision.tables.memory import MemoryShelf
+from daemons.decision.tables.memory import MemoryTables
 from daemons.models.deadline.breaches import BreachSpec
 from daemons.models.deadline.capacity import breach
 from daemons.models.deadline.rules import TableSpec
@@ -25,7 +25,7 @@ from shared.policy_api.snapshot import Snapshot, WindowView
 from shared.ports.plugins import find_policy, names, policy_group
 from tests.support.provisioning_cases import INTERVALS, cluster, power, prices, window
 
-SHELF = MemoryShelf()
+SHELF = MemoryTables()
 BY_TABLE = [name for name in names(policy_group("provisioning")) if name != "static"]
 CHEAP_LATER = prices(0.9, 0.9, 0.1, 0.1, 0.1, 0.1, 0.1, 0.1)
 
@@ -91,7 +91,7 @@ def test_what_can_wait_waits_for_cheap_hours(name: str) -> None:
 
 def test_a_table_serves_the_whole_period() -> None:
     """Given prices by the hour, when decisions follow each other, then the table of the first one is used again."""
-    shelf = MemoryShelf()
+    shelf = MemoryTables()
     policy, state = find_policy("provisioning", "cost-aware"), None
     series = [0.9, 0.8, 0.1, 0.1, 0.2, 0.3, 0.1, 0.1, 0.4, 0.4]
     for at in range(INTERVALS - 1):
@@ -105,7 +105,7 @@ def test_a_table_serves_the_whole_period() -> None:
 
 
 def test_tables_are_ready_when_the_window_opens() -> None:
-    shelf = MemoryShelf()
+    shelf = MemoryTables()
     policy = find_policy("provisioning", "cost-aware")
     series = [0.5, 0.5, 0.9, 0.8, 0.1, 0.1, 0.2, 0.3, 0.1, 0.1]
     closed = window(interval=0, jobs=0, nodes=0, opens_s=1800.0)

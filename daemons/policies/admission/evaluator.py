@@ -14,7 +14,7 @@ from daemons.models.assurance.calendar import slot_count
 from daemons.models.assurance.params import Params
 from daemons.policies.admission import grid as grids
 from daemons.policies.admission.layers import Layers, bounds, reserved, shortened
-from daemons.policies.admission.shelf import Kept, Shelf
+from daemons.policies.admission.shelf import Kept, StandingSums
 from daemons.policies.admission.sums import PeakSum, Sum
 from daemons.policies.admission.timeline import Stretch, end_s, first_clear, stretches
 from shared.base.errors import InvalidValue
@@ -61,7 +61,7 @@ class Needs:
 _Found = list[tuple[Stretch, list[Needs]]]
 
 
-class Desk:
+class Evaluator:
     """One question: a request beside what stands. `kind` is how sums are had."""
 
     def __init__(
@@ -71,7 +71,7 @@ class Desk:
         self.grid, self.request = grid, request
         self._slots = slot_count(grid.calendar, grid.slot_s)
         self._standing, self._pools = standing, {pool.resource: pool for pool in pools}
-        self.shelf = Shelf(kind, memory, grid, {pool.resource: pool.unit for pool in pools})
+        self.shelf = StandingSums(kind, memory, grid, {pool.resource: pool.unit for pool in pools})
         self.from_s = max(now_s, request.reservation.start_s)
         self._asked = self.shelf.layers(request)
         reserving = (each.resource for each in request.reservation.demands if reserved(request.reservation, each))
@@ -220,7 +220,7 @@ def _sizes(ends: Sequence[int]) -> tuple[int, ...]:
     return tuple(end - start for start, end in pairwise(ends))
 
 
-class AtDesk:
+class Evaluation:
     """What all policies of this role do alike; `kind` is what they differ in."""
 
     name = ""
@@ -249,7 +249,7 @@ class AtDesk:
             return Verdict(AdmissionOutcome.REFUSED, AdmissionReason.CALENDARS, own, detail=str(error)), memory
         if end_s(request) <= now_s:
             return Verdict(AdmissionOutcome.REFUSED, AdmissionReason.OVER, grid), memory
-        desk = Desk(self.kind, request, alive, pools, now_s, grid, memory)
+        desk = Evaluator(self.kind, request, alive, pools, now_s, grid, memory)
         if not desk.resources:
             return Verdict(AdmissionOutcome.ADMITTED, AdmissionReason.NEEDS_NOTHING, grid), memory
         if missing := desk.missing():
@@ -269,7 +269,7 @@ class AtDesk:
         held = tuple(one for one in standing if one.reservation.start_s <= from_s < end_s(one))
         grid = grids.common(held) if held else Grid(Calendar.HOUR_OF_DAY, _HOUR_S)
         slots = slot_count(grid.calendar, grid.slot_s)
-        shelf = Shelf(self.kind, memory, grid, {pool.resource: pool.unit for pool in pools})
+        shelf = StandingSums(self.kind, memory, grid, {pool.resource: pool.unit for pool in pools})
         kept, nowhere = shelf.of(held), np.zeros(slots, dtype=bool)
         found: Iterable[SlotFigures] = (
             one
