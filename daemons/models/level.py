@@ -244,20 +244,6 @@ class JobDemand:
         return others
 
 
-def level_of(
-    a: Floats,
-    b: Floats,
-    r: Floats,
-    tb: Floats,
-    omega_g_mhz: float,
-    start: float | None = None,
-    importance: Floats | None = None,
-    form: UtilityForm = RELATIVE,
-) -> Level:
-    """The common level of jobs that are given `omega_g_mhz` together; arguments as for `JobDemand` and its `solve`."""
-    return JobDemand(a, b, r, tb, importance, form).solve(omega_g_mhz, start)
-
-
 def _within(field: str, values: Floats, holds: bool | np.bool_, expected: str) -> None:
     if not holds:
         raise InvalidValue(field, values.min(), expected)

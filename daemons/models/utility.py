@@ -123,18 +123,3 @@ def utility_at(
     span = np.where(aims, goal - start, 1.0)
     margin = (np.where(aims, goal, 0.0) - np.asarray(t_s, dtype=np.float64)) / span
     return np.where(aims, weighted(form.utility(np.where(aims, margin, 0.0)), importance), 1.0)
-
-
-def completion_at(
-    utility: ArrayLike,
-    start_s: ArrayLike,
-    goal_s: ArrayLike,
-    importance: ArrayLike = 1.0,
-    form: UtilityForm = RELATIVE,
-) -> Floats:
-    """The latest completion (absolute seconds) that gives the utility: the inverse of `utility_at`. inf without a goal;
-    -inf for a utility that the form never reaches."""
-    goal, start = np.asarray(goal_s, dtype=np.float64), np.asarray(start_s, dtype=np.float64)
-    aims = np.isfinite(goal)
-    span = np.where(aims, goal - start, 1.0)
-    return np.where(aims, goal - form.margin(unweighted(utility, importance)) * span, np.inf)

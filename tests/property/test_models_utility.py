@@ -10,9 +10,10 @@ from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
 from daemons.models.level import JobDemand
-from daemons.models.utility import FORMS, UtilityForm, completion_at, unweighted, utility_at, weighted
+from daemons.models.utility import FORMS, UtilityForm, unweighted, utility_at, weighted
 from shared.policy_api.snapshot import Floats
 from tests.extent import examples
+from tests.support.utility import completion_at
 
 steady = settings(max_examples=examples(100))
 forms = pytest.mark.parametrize("form", FORMS.values(), ids=FORMS)

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 import pytest
 from scipy.stats import binom  # type: ignore[import-untyped]  # scipy has no types of its own
 
-from daemons.capacity.provisioning.arrivals import poisson_arrivals
 from daemons.capacity.provisioning.file import Given
 from daemons.capacity.provisioning.monte_carlo import Estimate, Outcome, simulate
 from daemons.capacity.provisioning.problem import period_of, problem_of
@@ -16,6 +15,7 @@ from daemons.models.deadline.problem import DeadlineProblem
 from daemons.models.deadline.rules import METHODS, TableSpec
 from daemons.models.deadline.tables import build
 from sim_backend.experiments.provisioning.settings import SHAPES, thesis
+from tests.support.arrivals import poisson_arrivals
 
 RUNS, FEWER_RUNS = 100_000, 20_000
 THESIS = "increasing"  # the cost function under which there are as many runs as that

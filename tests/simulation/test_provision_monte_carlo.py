@@ -10,11 +10,12 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from daemons.capacity.provisioning.arrivals import ArrivalProcess, poisson_arrivals, thesis_arrivals
+from daemons.capacity.provisioning.arrivals import ArrivalProcess, thesis_arrivals
 from daemons.capacity.provisioning.file import Scenario
 from daemons.capacity.provisioning.monte_carlo import Period, Sizes, simulate, wilson
 from daemons.capacity.provisioning.series import read_scenario
 from tests.extent import first
+from tests.support.arrivals import poisson_arrivals
 
 EXAMPLE = Path(__file__).parents[2] / "examples/provision-thesis.toml"
 

@@ -9,7 +9,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from daemons.capacity.provisioning.file import Scenario, expected_arrivals
-from daemons.models.span_polynomial import SpanPolynomial
 
 Floats = NDArray[np.float64]
 Draw = Callable[[np.random.Generator, int], Floats]
@@ -42,24 +41,6 @@ def thesis_arrivals(scenario: Scenario, begin: float = 0.0) -> ArrivalProcess:
             at_s[at_s > end_s] = np.inf
             found.append(at_s)
         return np.column_stack(found) / interval_s if found else np.full((runs, 0), np.inf)
-
-    return ArrivalProcess(draw, _expected(scenario))
-
-
-def poisson_arrivals(scenario: Scenario) -> ArrivalProcess:
-    """A Poisson process of rate 1 / (mean_s a(x)), by thinning one of the highest rate."""
-    mean_s, end_s, interval_s = scenario.arrivals.mean_s, scenario.submission_end_s, scenario.period.interval_s
-    _, least = SpanPolynomial.of(scenario.arrivals.profile, end_s).lowest()
-
-    def draw(rng: np.random.Generator, runs: int) -> Floats:
-        count = rng.poisson(end_s / (mean_s * least), runs)
-        most = int(count.max(initial=0))
-        at_s = rng.random((runs, most)) * end_s
-        kept = rng.random((runs, most)) * scenario.gap_factor(at_s) < least
-        kept &= np.arange(most) < count[:, None]
-        at_s[~kept] = np.inf
-        at_s.sort(axis=1)
-        return at_s[:, : int(kept.sum(axis=1).max(initial=0))] / interval_s
 
     return ArrivalProcess(draw, _expected(scenario))
 

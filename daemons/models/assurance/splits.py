@@ -4,7 +4,6 @@ achieve what it needs while minimising its own costs)."""
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -16,7 +15,7 @@ from daemons.models.assurance.profile import Profile, from_demand
 from shared.base.errors import InvalidValue
 from shared.policy_api.admission import ClassPrice, Split, SplitShare
 from shared.policy_api.snapshot import Floats, Ints
-from shared.values.reservation import Calendar, Reservation, ResourceDemand, ServiceClass, Share
+from shared.values.reservation import Calendar, ResourceDemand
 
 _HOUR_S = 3_600.0
 _WORKDAYS = 5
@@ -58,24 +57,6 @@ def cheapest_split(
     theta = middle.theta or 1.0
     least = float(((1.0 - theta) * served[:, start] + theta * served[:, end]).min())
     return Split(demand.resource, shares, least, sum(share.cost for share in shares), first.price * float(used[-1]))
-
-
-def reserved_by(reservation: Reservation, splits: tuple[Split, ...]) -> Reservation:
-    """The reservation with the shares of splits, one for each of its resources in their order. Raises `InvalidValue`
-    where they promise different thetas: the shares of a reservation are the same for all of its resources."""
-    thetas = {share.theta for split in splits for share in split.shares if share.units and share.theta}
-    if len(thetas) > 1:
-        raise InvalidValue("theta", sorted(thetas), "one theta for all resources: one price for class predictable")
-    demands = tuple(
-        replace(demand, layers=(split.shares[0].units, split.shares[1].units))
-        for demand, split in zip(reservation.demands, splits, strict=True)
-    )
-    shares = [Share(ServiceClass.GUARANTEED, max(demand.layers[0] for demand in demands))]
-    top = max(demand.layers[1] for demand in demands)
-    shares.append(
-        Share(ServiceClass.PREDICTABLE, top, thetas.pop()) if thetas else Share(ServiceClass.BEST_EFFORT, top)
-    )
-    return replace(reservation, demands=demands, shares=tuple(shares))
 
 
 def _hours(calendar: Calendar, slot_s: float, slots: int) -> Floats:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from daemons.models.level import JobDemand, level_of
-from daemons.models.utility import FORMS, completion_at, form_of, unweighted, utility_at, weighted
+from daemons.models.level import JobDemand
+from daemons.models.utility import FORMS, form_of, unweighted, utility_at, weighted
 from shared.base.errors import InvalidValue
 from shared.policy_api.snapshot import Floats
+from tests.support.utility import completion_at, level_of
 
 INF, NAN = float("inf"), float("nan")
 

@@ -9,7 +9,7 @@ import pytest
 
 from daemons.models.assurance.coupling import LEVELS, measured, upper
 from daemons.models.assurance.params import Params
-from daemons.models.assurance.splits import cheapest_split, reserved_by
+from daemons.models.assurance.splits import cheapest_split
 from daemons.policies.admission.peak import Peak
 from daemons.policies.admission.statistical import Statistical
 from shared.base.errors import InvalidInput, InvalidValue
@@ -25,6 +25,7 @@ from shared.policy_api.admission import (
     Verdict,
 )
 from shared.values.reservation import Calendar, Reservation, ResourceDemand, ServiceClass, Share, SlotDemand
+from tests.support.splits import reserved_by
 
 HOUR_S = 3_600.0
 DAY_S = 86_400.0

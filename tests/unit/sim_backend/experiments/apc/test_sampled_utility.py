@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from daemons.models.level import level_of
 from shared.base.errors import InvalidValue
 from shared.policy_api.snapshot import Floats
 from sim_backend.experiments.apc.sampled_utility import LEVELS, interpolate, sample
+from tests.support.utility import level_of
 
 
 def test_figure_3() -> None:
