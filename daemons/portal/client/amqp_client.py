@@ -42,8 +42,8 @@ NO_ANSWER = "no controller answers"
 
 
 class AmqpClient:
-    """Implements `daemons.portal.client.controller_client.Desk` for the event loop in which `start` is called. A
-    connection that is lost is made again by itself; what then waits is sent again."""
+    """Implements `daemons.portal.client.controller_client.ControllerClient` for the event loop in which `start` is
+    called. A connection that is lost is made again by itself; what then waits is sent again."""
 
     def __init__(
         self, connect: Callable[[], Bus], user: str, clock: Clock, seed: int, answer_s: float = ANSWER_S

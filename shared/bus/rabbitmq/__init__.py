@@ -1,2 +1,2 @@
-"""RabbitMQ behind `shared.ports.bus.Bus`: `bus.RabbitBus`; the only package that imports pika. Imported by start-
-up."""
+"""RabbitMQ behind `shared.ports.bus.Bus`: `bus.RabbitConnection`. Its module `bus` alone imports pika; start-up imports
+it."""
