@@ -1,4 +1,4 @@
-"""A shelf on disk: one file for each table, named by what the table depends on, checked when it is read."""
+"""A cache of tables on disk: one file for each table, named by what the table depends on, checked when it is read."""
 
 from __future__ import annotations
 

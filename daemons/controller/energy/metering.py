@@ -59,7 +59,7 @@ class NodeValue(Protocol):
     """What nodes are worth to somebody by the hour."""
 
     def note(self, now_s: float) -> None:
-        """Remember what is asked for now."""
+        """Remember the present demand."""
         ...
 
     def added(self, interval_s: float, begins_s: Floats) -> Floats:

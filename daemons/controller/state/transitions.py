@@ -46,7 +46,7 @@ def suspend(cluster: Cluster, entry: JobEntry, allotments: Sequence[Allotment]) 
 
 
 def stop(cluster: Cluster, entry: JobEntry, allotments: Sequence[Allotment]) -> None:
-    """Want a replica nowhere for now."""
+    """Want a replica nowhere; a decision may start it again."""
     entry.phase, entry.released = JobPhase.WAITING, False
     reallot(cluster, entry, allotments)
 

@@ -1,4 +1,4 @@
-"""What can lie on a shelf: its name, how it is computed, how much it holds."""
+"""What a cache of tables may hold: its name, how it is computed, how much it holds."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A shelf in memory that computes at once what does not lie on it: for simulations."""
+"""A cache of tables in memory that computes at once what it lacks: for simulations."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The desk: a request, what stands, the pools; a verdict with its numbers."""
+"""The evaluator: a request, what stands, the pools; a verdict with its numbers."""
 
 from __future__ import annotations
 
