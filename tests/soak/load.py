@@ -69,6 +69,7 @@ COMMANDS = (
     ("doctor",),
 )
 ANSWER_S = 20.0
+LET_GO_S = 120.0
 LATER = (429, 503)  # too many at a time: come again
 
 
@@ -226,11 +227,21 @@ class Meddler(Worker):
             if self._ask(lambda word: AdoptVm(word, home, vm, adopted)).done:
                 self._ledger.did("adoptions")
                 CLOCK.sleep(KEPT_S)
-                self._ask(lambda word: ForgetVm(word, adopted))
+                self._forget(adopted)
             with suppress(Infeasible):
                 self._fake.lose_vm(home, vm)
         else:
             self._ask(lambda word: CancelJob(word, kept.name))
+
+    def _forget(self, job: str) -> None:
+        """Let an adopted VM go, as soon as that is not refused any more: its adoption takes as long as a leader does."""
+        until_s = CLOCK.monotonic_s() + LET_GO_S
+        while True:
+            reply = self._ask(lambda word: ForgetVm(word, job))
+            if reply.done or reply.code in ("unknown-job", "job-over"):
+                return
+            assert CLOCK.monotonic_s() < until_s, f"{job} is not let go: {reply}"
+            CLOCK.sleep(KEPT_S / 2)
 
     def _home(self, vm: str) -> str:
         """Where a VM runs, "" when it does not within a while."""
