@@ -6,8 +6,9 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from shared.metrics.book import Timing
 from shared.metrics.meter import ShellMeter
-from shared.metrics.values import Kind, Metric, Scrape, Timing
+from shared.metrics.values import Kind, Metric, Scrape
 from shared.ports import effects as fx
 from shared.protocol.messages import Report
 from shared.values.vms import VmState

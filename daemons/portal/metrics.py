@@ -12,8 +12,9 @@ from typing import Any
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from daemons.portal.client.controller_client import ControllerClient, Refused, Unreachable
+from shared.metrics.book import Book
 from shared.metrics.meter import BUILD
-from shared.metrics.values import Book, Family, Kind, Metric, Scrape
+from shared.metrics.values import Family, Kind, Metric, Scrape
 from shared.protocol.operator_messages import Request
 
 NO_ROUTE = "none"  # of a path that is no page: the path itself is anybody's text

@@ -25,7 +25,7 @@ def is_noted(event: fx.Input, core: Controller, now_s: float) -> bool:
         return False
     if isinstance(message, Report):
         return _is_possible(message.sample)
-    return not isinstance(message, Result) or core.suspects.is_worth_keeping(message, core.cluster, now_s)
+    return not isinstance(message, Result) or core.screening.is_worth_keeping(message, core.cluster, now_s)
 
 
 def _is_possible(sample: NodeSample) -> bool:

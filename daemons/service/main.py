@@ -477,7 +477,7 @@ def _run(path: Path, config: ControllerConfig) -> int:
 
 def serve_metrics(shell: ControllerShell, listen: str) -> MetricsServer | None:
     """Have the shell metered and that served; a port that cannot be had is an alarm."""
-    tables = shell.controller.answers.tables
+    tables = shell.controller.queries.tables
 
     def trouble(why: str) -> None:
         shell.ask(lambda: tables.note("metrics-unserved", why, shell.clock.now_s()))

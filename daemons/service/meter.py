@@ -12,8 +12,9 @@ from daemons.decision.impact import AssessTask
 from daemons.decision.pipeline import DecideOutcome, DecideRequest, PrepareRequest
 from daemons.service import metrics
 from daemons.values.records.cluster import CostRecord
+from shared.metrics.book import Timing
 from shared.metrics.meter import ShellMeter
-from shared.metrics.values import Scrape, Timing
+from shared.metrics.values import Scrape
 from shared.ports import effects as fx
 from shared.protocol.messages import Happened, Order, Result
 
@@ -30,7 +31,8 @@ class ControllerMeter(ShellMeter):
     """The meter of a controller whose tables are `tables`; in the core's thread, but for what a book counts."""
 
     def __init__(self, tables: ViewContext, version: str, monotonic_s: Callable[[], float]) -> None:
-        super().__init__("controller", version, metrics.METRICS)
+        plugged_in = (metric for feature in tables.features for metric in feature.metrics)
+        super().__init__("controller", version, tuple(dict.fromkeys((*metrics.METRICS, *plugged_in))))
         self._tables = tables
         self._computing, self._writing, self._ordered = Timing(monotonic_s), Timing(monotonic_s), Timing(monotonic_s)
         self.begin(metrics.WRITES_FAILED, "stale", "unavailable")

@@ -8,22 +8,22 @@ from __future__ import annotations
 
 from collections import Counter
 
-from daemons.controller.admission.promises import promise_of
+from daemons.controller.admission import metrics as admission
 from daemons.controller.core.leadership import Role
+from daemons.controller.energy import metrics as energy
+from daemons.controller.environments import metrics as environments
 from daemons.controller.state.entries import OVER, NodeEntry
-from daemons.controller.state.web_app import WebEntry, utility_of
 from daemons.controller.views.cluster import ViewContext, alarms
 from daemons.controller.views.rows import vms_on
+from daemons.controller.web import metrics as web
 from daemons.decision.gains import columns_of
 from shared.metrics.values import Kind, Metric, Scrape
-from shared.values.agreement import EnvironmentState
 from shared.values.jobs import JobPhase
 from shared.values.nodes import NodeCondition, NodeService
 
 MIB = 1024.0 * 1024.0
 HZ_PER_MHZ = 1e6
 NODES_MAX = 2_000  # series of each metric with the label `node`
-APPS_MAX = 200  # web applications, and environments, that are told of one by one
 _GAUGE = Kind.GAUGE
 _TENTHS = (0.1, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 30.0, 60.0, 120.0, 300.0)
 
@@ -76,65 +76,6 @@ JOBS = Metric("trimtab_jobs", _GAUGE, "jobs", "Jobs that are not over, by phase.
 JOBS_HELD = Metric("trimtab_jobs_held", _GAUGE, "jobs", "Jobs that an operator holds back.")
 JOBS_STALLED = Metric("trimtab_jobs_stalled", _GAUGE, "jobs", "Jobs that should make progress and do not.")
 
-ENVIRONMENTS = Metric("trimtab_environments", _GAUGE, "environments", "Environments by state.", ("state",))
-UNITS = Metric(
-    "trimtab_environment_units",
-    _GAUGE,
-    "units",
-    "Units of an environment: its size, and what it asks for, is entitled to and is served.",
-    ("environment", "of"),
-    series_max=4 * APPS_MAX,
-)
-PROMISED = Metric(
-    "trimtab_environment_assurance_promised_ratio",
-    _GAUGE,
-    "ratio",
-    "What each share of a reservation promises, 0 to 1.",
-    ("environment", "share", "service_class"),
-    series_max=4 * APPS_MAX,
-)
-SERVED = Metric(
-    "trimtab_environment_assurance_measured_ratio",
-    _GAUGE,
-    "ratio",
-    "What was served of each share of a reservation, 0 to 1.",
-    ("environment", "share", "service_class"),
-    series_max=4 * APPS_MAX,
-)
-
-APPS = Metric("trimtab_web_apps", _GAUGE, "applications", "Web applications.")
-UTILITY = Metric(
-    "trimtab_web_app_utility",
-    _GAUGE,
-    "utility",
-    "Utility of a web application as measured: 1 best, 0 on goal, negative missed.",
-    ("app",),
-    series_max=APPS_MAX,
-)
-RESPONSE = Metric(
-    "trimtab_web_app_response_seconds",
-    _GAUGE,
-    "seconds",
-    "Mean response time of a web application over the last minute.",
-    ("app",),
-    series_max=APPS_MAX,
-)
-RATES = Metric(
-    "trimtab_web_app_requests_per_second",
-    _GAUGE,
-    "requests per second",
-    "Requests to a web application over the last minute: offered, served, rejected.",
-    ("app", "result"),
-    series_max=3 * APPS_MAX,
-)
-INSTANCES = Metric(
-    "trimtab_web_app_instances",
-    _GAUGE,
-    "instances",
-    "Instances of a web application: wanted, and running.",
-    ("app", "state"),
-    series_max=2 * APPS_MAX,
-)
 
 DECIDING = Metric("trimtab_deciding", _GAUGE, "0 or 1", "Whether decisions are made; not so while they are paused.")
 DECISIONS = Metric(
@@ -218,7 +159,6 @@ WRITES_FAILED = Metric(
 )
 RECORDS = Metric("trimtab_store_records_total", Kind.COUNTER, "records", "Records that were given to the store.")
 
-WATTS = Metric("trimtab_power_watts", _GAUGE, "watts", "What all nodes draw, by their last reports and their curves.")
 ENERGY = Metric(
     "trimtab_energy_joules_total",
     Kind.COUNTER,
@@ -234,19 +174,19 @@ SPENT = Metric(
     "negative.",
     ("plan", "currency"),
 )
-PRICE = Metric("trimtab_energy_price_per_kwh", _GAUGE, "currency", "The price of energy now.", ("currency",))
 
 METRICS = (
     *(LEADING, TERM, ACTING, POLICIES),
     *(NODES, SERVICES, NODE_UP, NODE_SERVES, NODE_REPORT, CPU, MEMORY, VMS),
     *(JOBS, JOBS_HELD, JOBS_STALLED),
-    *(ENVIRONMENTS, UNITS, PROMISED, SERVED),
-    *(APPS, UTILITY, RESPONSE, RATES, INSTANCES),
+    *environments.METRICS,
+    *admission.METRICS,
+    *web.METRICS,
     *(DECIDING, DECISIONS, DECIDED, PERIOD, TROUBLE, WAITING, GAINS, COMPUTATIONS, COMPUTATION),
     *(UNDER_WAY, ORDERS, ACTIONS, ACTION, POWER),
     *(ALARMS, EVENTS),
     *(WRITE, WRITES_FAILED, RECORDS),
-    *(WATTS, ENERGY, SPENT, PRICE),
+    *(energy.WATTS, ENERGY, SPENT, energy.PRICE),
 )
 
 
@@ -259,20 +199,18 @@ def read_tables(tables: ViewContext, scrape: Scrape, now_s: float) -> None:
         return
     scrape.put(ACTING, float(tables.unit_of_work.acting))
     settings = tables.settings
-    admission = settings.admission.name if settings.admission is not None else "none"
-    scrape.put(POLICIES, 1.0, settings.placement.name, settings.provisioning.name, admission, settings.automation.value)
+    admitting = settings.admission.name if settings.admission is not None else "none"
+    scrape.put(POLICIES, 1.0, settings.placement.name, settings.provisioning.name, admitting, settings.automation.value)
     _nodes(tables, scrape)
     _jobs(tables, scrape)
-    _environments(tables, scrape)
-    _web(tables, scrape)
     _decisions(tables, scrape)
     flights = Counter(
         instance.in_flight.kind.value for instance in tables.cluster.actions.values() if instance.in_flight is not None
     )
     scrape.rows(UNDER_WAY, sorted(flights.items()))
     scrape.rows(ALARMS, sorted(Counter(str(alarm["what"]) for alarm in alarms(tables, now_s)).items()))
-    scrape.put(WATTS, tables.energy.watts())
-    scrape.put(PRICE, tables.energy.prices.price(now_s), tables.energy.prices.settings.currency)
+    for feature in tables.features:
+        feature.read_metrics(scrape, now_s)
 
 
 def _nodes(tables: ViewContext, scrape: Scrape) -> None:
@@ -307,53 +245,6 @@ def _jobs(tables: ViewContext, scrape: Scrape) -> None:
     scrape.rows(JOBS, ((one.value, float(phases[one])) for one in JobPhase if one not in OVER))
     scrape.put(JOBS_HELD, float(sum(entry.held for entry in jobs)))
     scrape.put(JOBS_STALLED, float(sum(entry.stalled for entry in jobs)))
-
-
-def _environments(tables: ViewContext, scrape: Scrape) -> None:
-    entries = [entry for _, entry in sorted(tables.cluster.environments.items()) if not entry.destroyed]
-    states = Counter(entry.state for entry in tables.cluster.environments.values())
-    scrape.rows(ENVIRONMENTS, ((one.value, float(states[one])) for one in EnvironmentState))
-    known = tables.admission.assurance.entries
-    scrape.drop(UNITS, len(entries) - APPS_MAX)
-    for entry in entries[:APPS_MAX]:
-        scrape.put(UNITS, float(entry.size), entry.name, "size")
-        assured = known.get(entry.name)
-        if assured is None:
-            continue
-        for of, units in zip(("asked", "entitled", "served"), assured.units, strict=True):
-            scrape.put(UNITS, float(units), entry.name, of)
-        for layer, share in enumerate(assured.terms.shares, 1):
-            mean, count = assured.over_slots(layer)
-            labels = (entry.name, f"{layer}", share.service_class.value)
-            scrape.put(PROMISED, promise_of(share), *labels)
-            scrape.put(SERVED, mean if count else None, *labels)
-
-
-def _web(tables: ViewContext, scrape: Scrape) -> None:
-    cluster = tables.cluster
-    apps = [(name, web) for name, web in sorted(cluster.web.items()) if not web.removed]
-    scrape.put(APPS, float(len(apps)))
-    scrape.drop(UTILITY, len(apps) - APPS_MAX)
-    for name, web in apps[:APPS_MAX]:
-        _traffic(name, web, scrape)
-        running = sum(seat.released for seat in cluster.seats.get(name, {}).values())
-        scrape.put(INSTANCES, float(cluster.seats_wanted(name)), name, "wanted")
-        scrape.put(INSTANCES, float(running), name, "running")
-
-
-def _traffic(name: str, web: WebEntry, scrape: Scrape) -> None:
-    scrape.put(UTILITY, utility_of(web), name)
-    traffic = web.traffic
-    if traffic is None:
-        return
-    scrape.put(RESPONSE, traffic.mean_s, name)
-    rates = (
-        ("offered", traffic.offered_per_s),
-        ("served", traffic.served_per_s),
-        ("rejected", traffic.rejected_per_s),
-    )
-    for result, rate in rates:
-        scrape.put(RATES, rate, name, result)
 
 
 def _decisions(tables: ViewContext, scrape: Scrape) -> None:

@@ -11,7 +11,8 @@ from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeout
 from threading import Lock
 
-from shared.metrics.values import Book, Family, Kind, Metric, Scrape
+from shared.metrics.book import Book
+from shared.metrics.values import Family, Kind, Metric, Scrape
 from shared.ports import effects as fx
 from shared.runtime.logs import get_logger
 from shared.runtime.meter import Meter

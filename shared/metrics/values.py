@@ -1,17 +1,15 @@
 """What a process counts and measures of itself, as values: no library, no network, no clock.
 
-A `Metric` is declared once, beside what it is about; `Book` counts, `Scrape` takes readings.
+A `Metric` is declared once, beside what it is about; `Scrape` takes readings, `shared.metrics.book` counts, and
 `shared.metrics.exposition` puts both into the text format of Prometheus.
 """
 
 from __future__ import annotations
 
 import re
-from bisect import bisect_left
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from threading import Lock
 
 from shared.base.errors import InvalidValue
 
@@ -93,7 +91,8 @@ DROPPED = Metric(
 )
 
 
-def _label(value: str) -> str:
+def cut_label(value: str) -> str:
+    """Cut the value of a label to LABEL_LENGTH_MAX."""
     return value if len(value) <= LABEL_LENGTH_MAX else value[:LABEL_LENGTH_MAX]
 
 
@@ -112,7 +111,7 @@ class Scrape:
             raise InvalidValue("labels", labels, f"{metric.labels} of {metric.name}")
         rows = self._found.setdefault(metric.name, (metric, []))[1]
         if len(rows) < metric.series_max:
-            rows.append((tuple(map(_label, labels)), float(value)))
+            rows.append((tuple(map(cut_label, labels)), float(value)))
         else:
             self.drop(metric, 1)
 
@@ -136,92 +135,3 @@ class Scrape:
             dropped |= {labels[0]: int(value) for labels, value in family.series if isinstance(value, float)}
         rows = tuple(((name,), float(count)) for name, count in sorted(dropped.items()))
         return (*found, Family(DROPPED, rows)) if rows else tuple(found)
-
-
-class _Spread:
-    """A histogram that is being filled."""
-
-    __slots__ = ("counts", "total")
-
-    def __init__(self, buckets: int) -> None:
-        self.counts = [0] * (buckets + 1)
-        self.total = 0.0
-
-    def frozen(self) -> Spread:
-        return Spread(tuple(self.counts), self.total)
-
-
-class Book:
-    """Counters and histograms, from any threads. Those of `metrics` without labels stand at 0 from the beginning."""
-
-    def __init__(self, metrics: Iterable[Metric] = ()) -> None:
-        self._lock = Lock()
-        self._counts: dict[Metric, dict[Labels, float]] = {}
-        self._spreads: dict[Metric, dict[Labels, _Spread]] = {}
-        self._dropped: dict[str, set[Labels]] = {}
-        for metric in metrics:
-            if not metric.labels and metric.kind is Kind.COUNTER:
-                self.add(metric, 0.0)
-            elif not metric.labels and metric.kind is Kind.HISTOGRAM:
-                self._spreads[metric] = {(): _Spread(len(metric.buckets))}
-
-    def add(self, metric: Metric, amount: float, *labels: str) -> None:
-        """So much more."""
-        key = tuple(map(_label, labels))
-        with self._lock:
-            counts = self._counts.setdefault(metric, {})
-            if self._has_room(metric, counts, key):
-                counts[key] = counts.get(key, 0.0) + amount
-
-    def observe(self, metric: Metric, value: float, *labels: str) -> None:
-        """One observation of a histogram."""
-        key = tuple(map(_label, labels))
-        with self._lock:
-            spreads = self._spreads.setdefault(metric, {})
-            if self._has_room(metric, spreads, key):
-                if key not in spreads:
-                    spreads[key] = _Spread(len(metric.buckets))
-                spreads[key].counts[bisect_left(metric.buckets, value)] += 1
-                spreads[key].total += value
-
-    def _has_room(self, metric: Metric, known: dict[Labels, float] | dict[Labels, _Spread], key: Labels) -> bool:
-        if key in known or len(known) < metric.series_max:
-            return True
-        dropped = self._dropped.setdefault(metric.name, set())
-        if len(dropped) < SERIES_MAX:
-            dropped.add(key)
-        return False
-
-    def families(self) -> tuple[Family, ...]:
-        """How everything stands."""
-        with self._lock:
-            found = [Family(metric, tuple(counts.items())) for metric, counts in self._counts.items()]
-            for metric, spreads in self._spreads.items():
-                found.append(Family(metric, tuple((key, spread.frozen()) for key, spread in spreads.items())))
-            rows = tuple(((name,), float(len(keys))) for name, keys in sorted(self._dropped.items()))
-        return (*found, Family(DROPPED, rows)) if rows else tuple(found)
-
-
-class Timing:
-    """How long what was begun has taken, by its id; what never ends is forgotten, the oldest first."""
-
-    KEPT_MAX = 10_000
-
-    def __init__(self, monotonic_s: Callable[[], float]) -> None:
-        self._monotonic_s = monotonic_s
-        self._begun: dict[object, tuple[float, str]] = {}
-
-    def __len__(self) -> int:
-        return len(self._begun)
-
-    def begin(self, key: object, what: str = "") -> None:
-        """Something begins; the same again changes nothing."""
-        if key not in self._begun:
-            self._begun[key] = (self._monotonic_s(), what)
-            if len(self._begun) > self.KEPT_MAX:
-                del self._begun[next(iter(self._begun))]
-
-    def end(self, key: object) -> tuple[float, str] | None:
-        """It has ended: seconds since it began, and what it was; None when it is not known to have begun."""
-        found = self._begun.pop(key, None)
-        return None if found is None else (max(0.0, self._monotonic_s() - found[0]), found[1])

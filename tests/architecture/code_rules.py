@@ -170,17 +170,40 @@ def phases_elsewhere(source: Source) -> list[str]:
     """In the controller one module writes phases and revisions of jobs."""
     if not source.path.startswith("daemons/controller/") or source.path == TRANSITIONS:
         return []
-    targets = [
+    return [
+        source.at(part.lineno, f"{part.attr}: only {TRANSITIONS} writes it")
+        for target in _targets(source)
+        for part in ast.walk(target)
+        if isinstance(part, ast.Attribute) and part.attr in ("phase", "revision")
+    ]
+
+
+def late_wiring(source: Source) -> list[str]:
+    """In the controller no part sets another's attributes: what a part is made of it is given when it is made. The unit
+    of work is there to be written, and rows (`node.held`, `entry.awaits`) are."""
+    if not source.path.startswith("daemons/controller/"):
+        return []
+    return [
+        source.at(part.lineno, f"{ast.unparse(part)}: a part sets its attributes itself")
+        for target in _targets(source)
+        for part in ast.walk(target)
+        if isinstance(part, ast.Attribute) and isinstance(part.ctx, ast.Store) and _is_part(part.value)
+    ]
+
+
+def _is_part(owner: ast.expr) -> bool:
+    """Whether this is an attribute of `self`, or of one of those."""
+    if not isinstance(owner, ast.Attribute) or owner.attr.lstrip("_") == "unit_of_work":
+        return False
+    return (isinstance(owner.value, ast.Name) and owner.value.id == "self") or _is_part(owner.value)
+
+
+def _targets(source: Source) -> list[ast.expr]:
+    return [
         target
         for node in source.nodes
         if isinstance(node, ast.Assign | ast.AugAssign | ast.AnnAssign)
         for target in (node.targets if isinstance(node, ast.Assign) else [node.target])
-    ]
-    return [
-        source.at(part.lineno, f"{part.attr}: only {TRANSITIONS} writes it")
-        for target in targets
-        for part in ast.walk(target)
-        if isinstance(part, ast.Attribute) and part.attr in ("phase", "revision")
     ]
 
 
@@ -226,6 +249,7 @@ RULES = (
     printed_elsewhere,
     written_elsewhere,
     phases_elsewhere,
+    late_wiring,
     named_places,
     named_documents,
     unfinished_marks,

@@ -86,6 +86,8 @@ PLANTED: tuple[tuple[Rule, str, str], ...] = (
     (code_rules.written_elsewhere, "sim_backend/experiments/x.py", "def f(path):\n    path.write_bytes(b'x')\n"),
     (code_rules.phases_elsewhere, "daemons/controller/web/apps.py", "def f(e, p):\n    e.held, e.phase = True, p\n"),
     (code_rules.phases_elsewhere, "daemons/controller/x.py", "def f(entry):\n    entry.revision += 1\n"),
+    (code_rules.late_wiring, "daemons/controller/core/x.py", "class A:\n    def f(self):\n        self.web.on = f\n"),
+    (code_rules.late_wiring, "daemons/controller/x.py", "class A:\n    def f(self):\n        self.a.b.c += 1\n"),
     (code_rules.named_places, "tests/unit/test_x.py", "DATA = '../share" + "d/data'\n"),
     (code_rules.named_places, "daemons/config/controller.py", "# see /hom" + "e/someone/notes\n"),
     (code_rules.named_documents, "daemons/config/controller.py", "# see docs/nowhere.md\n"),

@@ -107,14 +107,14 @@ def town(broker: PrivateBroker) -> Iterator[Town]:
 def test_the_broker_refuses_what_an_agent_may_not_send(exchange: str, key: str, town: Town) -> None:
     """The connection ends with the reason, nobody receives anything."""
     thief = town.thief()
-    before, count = town.nodes(), town.core.suspects.count(THIEF)
+    before, count = town.nodes(), town.core.screening.count(THIEF)
 
     thief.bus.publish(exchange, key, b"stolen")
 
     thief.lost()
     assert "ACCESS_REFUSED" in str(thief.events)
     assert town.nodes() == before
-    assert town.core.suspects.count(THIEF) == count
+    assert town.core.screening.count(THIEF) == count
     victim = town.connect("agent.n2")
     victim.consume(agent_queue("n2").name, 10, acknowledged=False)
     assert all(b"stolen" not in delivery.body for delivery in _drained(Listener(town.harness, victim)))
@@ -169,13 +169,13 @@ FORGED: dict[str, tuple[str, str, Message]] = {
 def test_the_controller_refuses_what_the_broker_cannot_see(case: str, town: Town) -> None:
     """It changes nothing, and the alarm names the account whose credentials were used."""
     exchange, key, message = FORGED[case]
-    before, count = town.nodes(), town.core.suspects.count(THIEF)
+    before, count = town.nodes(), town.core.screening.count(THIEF)
     thief = town.thief()
 
     thief.bus.publish(exchange, key, encode(message), 1)
 
     assert [confirm.ok for confirm in thief.confirms(1)] == [True]  # the broker took it
-    wait_for(lambda: town.core.suspects.count(THIEF) == count + 1)
+    wait_for(lambda: town.core.screening.count(THIEF) == count + 1)
     assert "agent.n1 may not" in town.alarms()[THIEF]
     assert town.nodes() == before
     thief.bus.close()
@@ -184,15 +184,15 @@ def test_the_controller_refuses_what_the_broker_cannot_see(case: str, town: Town
 def test_noise_and_a_message_without_a_name_raise_an_alarm(town: Town) -> None:
     """Given the stolen credentials, when `user_id` is left out, then there is an alarm though nobody can be named."""
     thief = town.thief()
-    count, nameless = town.core.suspects.count(THIEF), town.core.suspects.count("")
+    count, nameless = town.core.screening.count(THIEF), town.core.screening.count("")
     thief.bus.publish(RESULTS, CONTROLLER_QUEUE, b"\xc1noise")
-    wait_for(lambda: town.core.suspects.count(THIEF) == count + 1)
+    wait_for(lambda: town.core.screening.count(THIEF) == count + 1)
     thief.bus.close()
 
     with pika.BlockingConnection(pika.URLParameters(town.harness.url(THIEF))) as raw:
         raw.channel().basic_publish(RESULTS, CONTROLLER_QUEUE, b"anonymous")
 
-    wait_for(lambda: town.core.suspects.count("") == nameless + 1)
+    wait_for(lambda: town.core.screening.count("") == nameless + 1)
     assert town.alarms()[""].endswith("the last: no user id")
 
 

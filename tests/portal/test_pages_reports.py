@@ -25,6 +25,7 @@ from shared.base.clock import ManualClock
 from shared.base.errors import InvalidInput
 from shared.ports.audit import Audited
 from tests.portal.scene import Browser, Scene, job, scene
+from tests.support import parts
 from tests.support.store_samples import made_url
 from tests.unit.daemons.store.test_history import use
 
@@ -182,10 +183,10 @@ def test_what_was_given_up_is_tried_again_or_dropped(made: Scene) -> None:
     jane = made.browser("jane")
     (shell,) = made.loop.controllers.values()
     assert isinstance(shell.core, Controller)
-    shell.core.notifying.loaded(
-        [NotificationRecord("6-1-1.0", 1.0, "ops", "node-off", EVIL, "", "dead", 1, None, "refused")],
-        made.now_s,
+    parts.notifying(shell.core).load(
+        NotificationRecord("6-1-1.0", 1.0, "ops", "node-off", EVIL, "", "dead", 1, None, "refused")
     )
+    parts.notifying(shell.core).loaded(made.now_s)
 
     ids = dead(jane)
     unknown = jane.post("/notifications/retry", {"id": "nobody"}, "/notifications")

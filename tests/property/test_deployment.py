@@ -17,6 +17,7 @@ from shared.values.actions import Action, ActionKind, Outcome
 from shared.values.nodes import NodeService, PowerOperation
 from shared.values.vms import LIVE_STATES, VmState, VmStatus
 from tests.extent import examples
+from tests.support import parts
 from tests.support.controller_harness import job
 from tests.support.node_service_harness import LINKS, PowerDesk, power
 
@@ -210,7 +211,7 @@ class Deployments(RuleBasedStateMachine):
             self._calm(30)
         places = {name: self.desk.service(name) for name in NAMES}
         assert (places["n1"], places["n2"]) == (NodeService.IN_SERVICE, NodeService.IN_SERVICE), places
-        if "n3" not in self.desk.controller.deployment.work.staying():  # it could not be emptied of late
+        if "n3" not in parts.lifecycle(self.desk.controller).work.staying():  # it could not be emptied of late
             assert not self.desk.controller.cluster.nodes["n3"].claimed
             assert places["n3"] in (NodeService.STANDBY, NodeService.OFF, NodeService.WAKING), places
 

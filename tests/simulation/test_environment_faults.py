@@ -31,6 +31,7 @@ from sim_backend.faults.run import CONVERGE_S, FaultRun, loop_settings, run_scri
 from sim_backend.faults.script import HORIZON_S, REPAIRED_BY_S, FaultScript, write_environments
 from sim_backend.loop.closed_loop import LoopSettings
 from tests.extent import only
+from tests.support import parts
 
 STEP_S = 100.0
 SEEDS_MAX = 12
@@ -117,7 +118,7 @@ class SkippingController(Controller):
 
     def __init__(self, name: str, settings: ControllerSettings) -> None:
         super().__init__(name, settings)
-        handovers = self.deployment.handovers
+        handovers = parts.lifecycle(self).handovers
 
         def skipped(node: NodeEntry, step: SetupStep, now_s: float) -> bool:
             del step
@@ -132,7 +133,7 @@ class HastyController(Controller):
 
     def __init__(self, name: str, settings: ControllerSettings) -> None:
         super().__init__(name, settings)
-        handovers = self.deployment.handovers
+        handovers = parts.lifecycle(self).handovers
 
         def at_once(node: NodeEntry, now_s: float) -> bool:
             del now_s
@@ -147,7 +148,7 @@ class MercilessController(Controller):
 
     def __init__(self, name: str, settings: ControllerSettings) -> None:
         super().__init__(name, settings)
-        reclaiming = self.coordinating.sharing.reclaiming
+        reclaiming = parts.coordination(self).allocation.reclaiming
 
         def killed(entry: EnvironmentEntry, job: JobEntry, now_s: float) -> None:
             reclaiming._kill(entry, job, now_s)
@@ -160,14 +161,14 @@ class GreedyController(Controller):
 
     def __init__(self, name: str, settings: ControllerSettings) -> None:
         super().__init__(name, settings)
-        give = self.coordinating.sharing._give
+        give = parts.coordination(self).allocation._give
 
         def kept(node: NodeEntry, environment: str, now_s: float) -> None:
             entry = self.cluster.environments.get(node.given)
             if entry is None or not entry.batch:
                 give(node, environment, now_s)
 
-        self.coordinating.sharing._give = kept
+        parts.coordination(self).allocation._give = kept
 
 
 class LendingController(Controller):
@@ -175,13 +176,13 @@ class LendingController(Controller):
 
     def __init__(self, name: str, settings: ControllerSettings) -> None:
         super().__init__(name, settings)
-        sharing = self.coordinating.sharing
-        claim = sharing._claim
+        allocation = parts.coordination(self).allocation
+        claim = allocation._claim
 
         def unbound(group: Group, stock: Inventory) -> Claim:
             return replace(claim(group, stock), lower=0, firm=0)
 
-        sharing._claim = unbound  # type: ignore[method-assign]
+        allocation._claim = unbound  # type: ignore[method-assign]
 
 
 def calm(script: FaultScript, **setup: Any) -> FaultScript:

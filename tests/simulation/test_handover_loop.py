@@ -24,6 +24,7 @@ from shared.values.nodes import Handover, Node, NodeService, PowerOperation, Set
 from shared.values.vms import VmState
 from sim_backend.fakes.power import HostPower
 from sim_backend.loop.closed_loop import ClosedLoop, LoopSettings
+from tests.support import parts
 
 NODES = [Node(f"n{index}", 4, 1_000.0, 4_000, mac_addresses=(f"02:00:00:00:00:0{index}",)) for index in range(4)]
 WIPE = Setup(SetupPolicy.WIPE)
@@ -186,7 +187,7 @@ def test_a_sleeping_node_wakes_before_it_is_set_up() -> None:
     )
     loop = Loop(power=power)
     loop.go(20.0)
-    deployment = loop.leader().deployment
+    deployment = parts.lifecycle(loop.leader())
     wish = deployment.wish(["n0"], deployment.seen(20.0), 20.0)
     deployment.apply(wish, 20.0)
     loop.go(280.0)

@@ -13,6 +13,7 @@ from agents.core.agent import Agent
 from agents.core.settings import AgentSettings
 from daemons.controller.core.controller import Controller
 from daemons.controller.state.web_app import WebEntry
+from daemons.controller.web.feature import WebFeature
 from daemons.values.settings import ControllerSettings, PolicyChoice
 from shared.ports.effects import Effect, Input, Probed, Publish
 from shared.protocol.messages import Happened
@@ -27,6 +28,7 @@ from sim_backend.loop.closed_loop import ClosedLoop, LoopSettings
 from sim_backend.loop.shells import ControllerShell
 from sim_backend.world.demand import constant
 from sim_backend.world.web_site import TrueFlow, TrueWeb
+from tests.support import parts
 
 NODES = [Node(f"n{index}", 4, 1_000.0, 4_000) for index in range(4)]
 WORK_MCYCLES = 40.0
@@ -172,13 +174,14 @@ class TirelessController(Controller):
 
     def __init__(self, name: str, settings: ControllerSettings) -> None:
         super().__init__(name, settings)
-        held = self.monitoring._held
+        health = parts.feature(self, WebFeature).health
+        held = health._held
 
         def counts_nothing(web: WebEntry, now_s: float) -> str:
             why = held(web, now_s)
             return "" if why.startswith("replacements used up") else why
 
-        self.monitoring._held = counts_nothing  # type: ignore[method-assign]
+        health._held = counts_nothing  # type: ignore[method-assign]
 
 
 class ForgetfulController(Controller):

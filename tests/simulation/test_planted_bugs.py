@@ -82,12 +82,12 @@ class StubbornController(Controller):
 
     def __init__(self, name: str, settings: ControllerSettings) -> None:
         super().__init__(name, settings)
-        written = self.outgoing.written
+        written = self.committing.written
 
         def believed(answer: Written, now_s: float) -> list[Effect]:
             return written(replace(answer, ok=True), now_s)
 
-        self.outgoing.written = believed  # type: ignore[method-assign]
+        self.committing.written = believed  # type: ignore[method-assign]
 
     def _timer(self, name: str, now_s: float) -> list[Effect]:
         self.leadership._returned_s = now_s

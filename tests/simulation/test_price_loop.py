@@ -7,6 +7,7 @@ import math
 import pytest
 
 from agents.core.settings import AgentSettings
+from daemons.controller.core.controller import Controller
 from daemons.values.records.cluster import CostRecord
 from daemons.values.settings import ControllerSettings, Draw, PowerSettings, PriceSettings
 from shared.base.errors import InvalidValue
@@ -15,6 +16,7 @@ from shared.protocol.messages import Happened
 from shared.values.nodes import Node
 from sim_backend.fakes.price_feed import DAY_S, PUBLISHED_S, FakePrices, FeedFault
 from sim_backend.loop.closed_loop import ClosedLoop, LoopSettings
+from tests.support import parts
 
 HOUR_S = 3600.0
 CYCLE_S = 900.0
@@ -111,7 +113,9 @@ def test_a_killed_controller_goes_on_with_the_days_that_are_stored() -> None:
     loop.controllers["a"].restart()
     loop.run_until(5 * HOUR_S)
     assert loop.told == ["prices-stale", "prices-stale", "prices-fresh"]
-    ((_, day),) = loop.controllers["a"].core.energy.days.items()  # type: ignore[union-attr]
+    core = loop.controllers["a"].core
+    assert isinstance(core, Controller)
+    ((_, day),) = parts.energy(core).days.items()
     found = costs(loop)
     assert day.kwh == pytest.approx(math.fsum(record.kwh for record in found))
     assert day.span_s == pytest.approx(math.fsum(record.span_s for record in found))

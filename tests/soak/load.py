@@ -234,7 +234,7 @@ class Meddler(Worker):
             self._ask(lambda word: CancelJob(word, kept.name))
 
     def _forget(self, job: str) -> None:
-        """Let an adopted VM go, as soon as that is not refused any more: its adoption takes as long as a leader does."""
+        """Let an adopted VM go, once that is not refused any more: a frozen leader may keep its adoption open."""
         until_s = CLOCK.monotonic_s() + LET_GO_S
         while True:
             reply = self._ask(lambda word: ForgetVm(word, job))

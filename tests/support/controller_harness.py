@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from msgspec import structs
 
 from daemons.controller.core.controller import Controller
+from daemons.controller.core.wiring import MakeFeature
 from daemons.decision.admitting import compute
 from daemons.decision.tables.memory import MemoryTables
 from daemons.values.records.cluster import Deleted
@@ -38,10 +39,16 @@ class ControllerHarness:
     `boots`, `seqs` and `vms` are what the nodes' agents would say; a test changes them and calls `report`.
     """
 
-    def __init__(self, nodes: Iterable[str] = ("n1", "n2"), store: MemoryStore | None = None, **settings: Any) -> None:
+    def __init__(
+        self,
+        nodes: Iterable[str] = ("n1", "n2"),
+        store: MemoryStore | None = None,
+        plug_ins: Sequence[MakeFeature] = (),
+        **settings: Any,
+    ) -> None:
         self.store = store or MemoryStore(Deleted)
         settings.setdefault("placement", PolicyChoice("first-fit"))
-        self.controller = Controller("a", ControllerSettings(**settings))
+        self.controller = Controller("a", ControllerSettings(**settings), plug_ins)
         self.now_s = 0.0
         self.orders: list[Action] = []
         self.hellos: list[tuple[str, Hello]] = []

@@ -14,6 +14,7 @@ from shared.values.jobs import JobPhase
 from shared.values.nodes import Node
 from shared.values.web_app import WebApp
 from sim_backend.fakes.store import MemoryStore
+from tests.support import parts
 from tests.support.controller_harness import ControllerHarness, job
 
 LEASE_S = 600.0
@@ -66,7 +67,7 @@ class CoordinationHarness(ControllerHarness):
 
     def look(self) -> None:
         """Have the driver look, and all that follows done."""
-        self.controller.coordinating.wake(self.now_s)
+        parts.coordination(self.controller).wake(self.now_s)
         for name in sorted(self.nodes.keys() - self.muted):
             self.report(name)
         self.obey()
@@ -129,7 +130,7 @@ class CoordinationHarness(ControllerHarness):
         running = [seat for _, seat in cluster_seats if seat.phase is JobPhase.RUNNING]
         reason = Reason(ReasonCode.ADJUSTMENT)
         stops = [Change(one.job.name, one.revision, ChangeKind.STOP, (), reason) for one in running[instances:]]
-        self.controller.deciding.apply(stops, self.now_s)
+        self.controller.deciding.desired.apply(stops, self.now_s)
         self.controller.unit_of_work.coordinate.add(web.app.environment)
         self.controller.unit_of_work.dirty_web[name] = web
         self.controller.unit_of_work.place = True

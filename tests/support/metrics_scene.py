@@ -13,6 +13,7 @@ from shared.protocol import topology
 from shared.protocol.messages import Probe
 from shared.values.agreement import EnvironmentState
 from shared.values.web_app import Flow, FlowSample, WebApp
+from tests.support import parts
 from tests.support.environment_cases import agreement
 
 START_S = 1_700_000_000.0
@@ -32,13 +33,13 @@ def leading(nodes: int, apps: int = 0, environments: int = 0) -> Controller:
         core.cluster.web[f"app-{number}"] = _app(f"app-{number}", number)
     for number in range(environments):
         entry = core.cluster.environments[f"env-{number}"] = _environment(f"env-{number}", number)
-        core.admission.assurance.entry_of(entry)
+        parts.admission(core).assurance.entry_of(entry)
     return core
 
 
 def tables(core: Controller) -> ViewContext:
     """Its tables."""
-    return core.answers.tables
+    return core.queries.tables
 
 
 def _app(name: str, order: int) -> WebEntry:

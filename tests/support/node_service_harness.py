@@ -12,6 +12,7 @@ from shared.protocol.messages import GoToSleep, SleepAnswer
 from shared.protocol.operator_messages import SubmitJob
 from shared.values.nodes import NodeService, PowerOperation
 from sim_backend.fakes.store import MemoryStore
+from tests.support import parts
 from tests.support.controller_harness import ControllerHarness, job
 
 WAKES = frozenset({PowerOperation.WAKE})
@@ -55,7 +56,7 @@ class PowerDesk(ControllerHarness):
 
     def want(self, *names: str) -> None:
         """A decision that these and no others are to be in service is carried out."""
-        deployment = self.controller.deployment
+        deployment = parts.lifecycle(self.controller)
         wish = deployment.wish(names, deployment.seen(self.now_s), self.now_s)
         deployment.apply(wish, self.now_s)
         self.feed(fx.TimerFired("deploy"))

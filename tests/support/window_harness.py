@@ -13,6 +13,7 @@ from shared.protocol.messages import Reply
 from shared.protocol.operator_messages import CancelJob, SubmitJob
 from shared.values.actions import GuestChange
 from shared.values.jobs import Job
+from tests.support import parts
 from tests.support.controller_harness import ControllerHarness, job
 
 HOUR_S = 3600.0
@@ -38,7 +39,7 @@ class WindowHarness(ControllerHarness):
     @property
     def entry(self) -> WindowEntry:
         """The window."""
-        return self.controller.deciding.windows.entries["night"]
+        return parts.windows(self.controller).entries["night"]
 
     @property
     def window(self) -> WindowRecord:

@@ -9,25 +9,24 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from typing import Any
 
 from msgspec import structs
 
 from daemons.controller.admission.assurance import Assurance, terms_of
 from daemons.controller.admission.demand_history import demand_from
-from daemons.controller.environments.coordination import Coordination
+from daemons.controller.contract.computations import Computations
+from daemons.controller.contract.replies import Replies
 from daemons.controller.environments.feasibility import can_serve, nodes_of, unknown_zone, usable_nodes
 from daemons.controller.environments.inventory import slots
-from daemons.controller.environments.requests import Environments
 from daemons.controller.state.cluster import Cluster
 from daemons.controller.state.environment import EnvironmentEntry
 from daemons.controller.state.unit_of_work import UnitOfWork
 from daemons.decision.admitting import AdmissionAnswer, AdmissionTask
 from daemons.values.calendar import clock_s, local_text
-from daemons.values.records.assurance import AssuranceRecord
-from daemons.values.records.cluster import Record
 from daemons.values.settings import ControllerSettings
 from shared.base.errors import InvalidValue
 from shared.policy_api.admission import (
@@ -41,8 +40,7 @@ from shared.policy_api.admission import (
     Standing,
     Verdict,
 )
-from shared.ports.effects import Acknowledge, Compute, Computed, Publish, Received
-from shared.protocol import topology
+from shared.ports.effects import Received
 from shared.protocol.messages import Reply
 from shared.protocol.operator_messages import CheckReservation, CreateEnvironment, ReserveEnvironment, ResizeEnvironment
 from shared.values.agreement import SERVERS, Agreement, AssuranceTerms
@@ -56,7 +54,7 @@ PUT_MAX = 50  # reservations in one task: a large one would hold the controller 
 QUESTIONS_MAX = 200  # that wait
 QUESTIONS_OF_ONE_MAX = 20  # of one sender
 Row = dict[str, Any]
-CarryOut = Callable[[Received, float], None]
+CarryOut = Callable[[Received, float, Row | None], None]
 
 
 @dataclass(slots=True, eq=False)
@@ -69,26 +67,30 @@ class _Question:
 
 
 class Admission:
-    """Takes requests that reserve something, asks the policy, and gives them to `carry_out(received, now_s)` with its
-    verdict. figures: what the promises need in every slot, as of `figures_s`; trouble: why the policy has not
-    answered."""
+    """Takes requests that reserve something, asks the policy, and gives them to `carry_out(received, now_s, data)` with
+    its verdict as the data of their answer. figures: what the promises need in every slot, as of `figures_s`; trouble:
+    why the policy has not answered."""
 
     def __init__(
-        self, name: str, cluster: Cluster, unit_of_work: UnitOfWork, settings: ControllerSettings, carry_out: CarryOut
+        self,
+        name: str,
+        cluster: Cluster,
+        unit_of_work: UnitOfWork,
+        settings: ControllerSettings,
+        computations: Computations,
+        replies: Replies,
+        carry_out: CarryOut,
     ) -> None:
         self.name, self.cluster, self.unit_of_work, self.settings = name, cluster, unit_of_work, settings
         self.assurance = Assurance(cluster, unit_of_work, settings)
-        self.assurance.changed = self.forecast
-        self._carry_out = carry_out
-        self.audit: Callable[[Received, Reply, float], None] | None = None  # told of every answer, if set
+        self._computations, self._replies, self._carry_out = computations, replies, carry_out
         self.figures: tuple[Grid, tuple[SlotFigures, ...]] | None = None
         self.figures_s: float | None = None
         self.trouble = ""
         self._questions: deque[_Question] = deque()
         self._verdicts: dict[str, Verdict | str] = {}
-        self._open: tuple[int, _Question | None] | None = None
+        self._under_way = False
         self._more = False
-        self._asked = 0
         self._sent: dict[str, Standing] = {}
         self._revision = 0
         self._units: dict[str, tuple[object, Standing]] = {}
@@ -100,21 +102,16 @@ class Admission:
         """A policy is configured."""
         return self.settings.admission is not None
 
-    def join(self, coordinating: Coordination, environments: Environments) -> None:
-        """Have requests for units held to what was reserved, and environments let in by the policy, if there is one."""
-        if self.on:
-            coordinating.assurance = self.assurance
-            coordinating.sharing.gives_notice = True
-            environments.admitted = self.refused
-
-    def loaded(self, records: Sequence[Record], now_s: float) -> None:
+    def loaded(self, now_s: float) -> None:
         """A new leader has read everything."""
-        for record in records:
-            if isinstance(record, AssuranceRecord):
-                self.assurance.load(record)
         self.assurance.loaded()
         self._serving = {node.name for node in usable_nodes(self.cluster)}
         self.forecast(now_s)
+
+    def due(self, now_s: float) -> None:
+        """Slots may be over."""
+        if self.assurance.due(now_s):
+            self.forecast(now_s)
 
     def settle(self, now_s: float) -> float:
         """At the end of an instant: what is known of demand goes to the store; returns when to look again (inf: when
@@ -152,7 +149,7 @@ class Admission:
             return isinstance(message, CheckReservation) and self._told(received, strange, None, now_s)
         if self._many(received.sender):
             busy = Reply(message.request, False, "busy", "too many questions wait already; ask later")
-            self.answered(received, busy, now_s)
+            self._replies.when_stored(received, busy, now_s)
             return True
         assure = message.assure if isinstance(message, CheckReservation) else 0.0
         self._questions.append(_Question(received, agreement, assure))
@@ -184,23 +181,11 @@ class Admission:
         except InvalidValue:
             return None
 
-    def answered(self, received: Received, reply: Reply | None, now_s: float) -> None:
-        """A message was taken in: it is acknowledged and answered when all that follows from it is stored."""
-        if reply is not None and self.audit is not None:
-            self.audit(received, reply, now_s)  # before it is acknowledged: else it comes again
-        if received.delivery is not None:
-            self.unit_of_work.stored.append(Acknowledge(received.delivery))
-        if reply is not None and received.reply_to:
-            found = self._verdicts.get(reply.request)
-            if isinstance(found, Verdict):
-                reply = replace(reply, data=verdict_view(found))
-            self.unit_of_work.stored.append(Publish(topology.REPLIES, received.reply_to, reply))
-
     def _told(self, received: Received, refused: Refused, data: Row | None, now_s: float) -> bool:
         message = received.message
         assert isinstance(message, CheckReservation)
         code, detail = refused
-        self.answered(received, Reply(message.request, not code, code, detail, data), now_s)
+        self._replies.when_stored(received, Reply(message.request, not code, code, detail, data), now_s)
         return True
 
     def forecast(self, now_s: float) -> None:
@@ -210,7 +195,7 @@ class Admission:
 
     def _next(self, now_s: float) -> None:
         """Ask the next question, unless one is being answered."""
-        while self._open is None and (self._questions or self._forecast):
+        while not self._under_way and (self._questions or self._forecast):
             question = self._questions.popleft() if self._questions else None
             self._forecast = self._forecast and question is not None
             request = None
@@ -274,9 +259,8 @@ class Admission:
             question.assure if question is not None else 0.0,
             more,
         )
-        self._asked -= 1  # below 0: decisions count above
-        self._open, self._more = (self._asked, question), more
-        self.unit_of_work.effects.append(Compute(self._asked, task, LIMIT_S))
+        self._under_way, self._more = True, more
+        self._computations.ask(task, LIMIT_S, partial(self._computed, question))
 
     def _replaced(self, agreement: Agreement) -> str:
         """The environment whose reservation this one would be instead of: one of the same owner alone."""
@@ -332,12 +316,9 @@ class Admission:
 
     # --- answers ----------------------------------------------------------------------------------------------------
 
-    def computed(self, event: Computed, now_s: float) -> bool:
-        """Take a worker's answer; false when it is not one of these."""
-        if self._open is None or event.compute_id != self._open[0]:
-            return False
-        (_, question), self._open = self._open, None
-        answer: AdmissionAnswer | None = event.outcome
+    def _computed(self, question: _Question | None, answer: AdmissionAnswer | None, error: str, now_s: float) -> None:
+        """Take a worker's answer."""
+        self._under_way = False
         if answer is None or answer.behind:
             self._sent, self._revision = {}, 0
         if answer is not None and (answer.behind or self._more):
@@ -345,14 +326,13 @@ class Admission:
                 self._questions.appendleft(question)
             self._forecast = self._forecast or question is None
         elif question is not None:
-            found = answer.verdict if answer is not None and answer.verdict is not None else f"{event.error}"
+            found = answer.verdict if answer is not None and answer.verdict is not None else error
             self._decided(question, found, now_s, answer.splits if answer is not None else ())
         elif answer is not None and answer.figures is not None:
             self.figures, self.figures_s, self.trouble = answer.figures, now_s, ""
         else:
-            self.trouble = event.error
+            self.trouble = error
         self._next(now_s)
-        return True
 
     def _decided(self, question: _Question, found: Verdict | str, now_s: float, splits: tuple[Split, ...] = ()) -> None:
         message = question.received.message
@@ -370,7 +350,7 @@ class Admission:
             received = structs.replace(received, message=replace(message, agreement=question.agreement))
         elif isinstance(message, ReserveEnvironment):
             received = structs.replace(received, message=replace(message, assurance=question.agreement.assurance))
-        self._carry_out(received, now_s)
+        self._carry_out(received, now_s, verdict_view(found) if isinstance(found, Verdict) else None)
         del self._verdicts[message.request]
         name = question.agreement.name
         if name in self.assurance.entries and name in self.cluster.environments:

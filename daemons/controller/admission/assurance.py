@@ -8,7 +8,7 @@ for each environment, so that a new leader goes on where the last one was.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 import numpy as np
 
@@ -35,14 +35,13 @@ COUPLED = (8, 16, 32, 64)  # instances of a slot; from the first on they tell ho
 
 
 class Assurance:
-    """One entry for each environment. `changed`: a slot is over, and with it what promises need may be another."""
+    """One entry for each environment."""
 
     def __init__(self, cluster: Cluster, unit_of_work: UnitOfWork, settings: ControllerSettings) -> None:
         self.cluster, self.unit_of_work = cluster, unit_of_work
         self.on = settings.admission is not None
         self.settings: AssuranceSettings = settings.assurance
         self.entries: dict[str, AssuranceEntry] = {}
-        self.changed: Callable[[float], None] = lambda _now_s: None
         self._records: dict[str, AssuranceRecord] = {}
         self._dirty: set[str] = set()
         self._over: dict[tuple[str, float, int], None] = {}
@@ -154,8 +153,9 @@ class Assurance:
         serving = (entry for entry in self.entries.values() if entry.from_s is not None)
         return min((min(entry.until_s, entry.edge_s) for entry in serving), default=math.inf)
 
-    def due(self, now_s: float) -> None:
-        """Slots that are over are noted, promises are looked at, and what is asked for is looked at anew."""
+    def due(self, now_s: float) -> bool:
+        """Slots that are over are noted, promises are looked at, and what is asked for is looked at anew. Returns
+        whether a slot is over or a reservation begins or ends: what promises need may be another then."""
         turned = [entry for entry in self.entries.values() if entry.from_s is not None and entry.edge_s <= now_s]
         for entry in turned:  # its reservation begins or ends
             entry.pass_to(min(now_s, entry.until_s), _layers(entry))
@@ -171,12 +171,11 @@ class Assurance:
             if entry.agreement is not None and entry.agreement.assurance is not None:
                 self.unit_of_work.coordinate.add(entry.name)  # another slot entitles to another number of units
         if len(ended) > CLOSED_AT_ONCE:
-            return  # the others at once, after whatever else has come in
+            return False  # the others at once, after whatever else has come in
         for timezone, slot_s, within in self._over:
             self._couple(timezone, slot_s, within)
         self._over.clear()
-        if ended or turned:
-            self.changed(now_s)
+        return bool(ended or turned)
 
     def _couple(self, timezone: str, slot_s: float, within: int) -> None:
         """Measure how demands vary together in one slot of the day, of all that serve and count their slots alike:

@@ -22,7 +22,6 @@ class Commit:
         self, cluster: Cluster, unit_of_work: UnitOfWork, deciding: DecisionCycle, reconciler: Reconciler
     ) -> None:
         self.cluster, self.unit_of_work, self.deciding, self.reconciler = cluster, unit_of_work, deciding, reconciler
-        self.records: list[Record] = []  # of decisions, to be stored with what they changed
         self._writes: dict[int, list[Effect]] = {}
         self._write_id = 0
         self._unconfirmed: dict[int, Publish] = {}
@@ -49,7 +48,6 @@ class Commit:
             or unit_of_work.removed_web
             or unit_of_work.dirty_environments
             or unit_of_work.records
-            or self.records
         )
 
     def write(self) -> None:
@@ -66,7 +64,6 @@ class Commit:
             if node.name in self.cluster.nodes:
                 records.append(node.record())
         records += [entry.record() for entry in unit_of_work.dirty_jobs.values()]
-        records += self.records
         records += unit_of_work.records
         if unit_of_work.dirty_control:
             records.append(self.deciding.control())
@@ -74,7 +71,7 @@ class Commit:
         unit_of_work.removed_nodes, unit_of_work.dirty_nodes, unit_of_work.dirty_jobs = [], {}, {}
         unit_of_work.removed_web, unit_of_work.dirty_web, unit_of_work.dirty_environments = [], {}, {}
         unit_of_work.dirty_control = False
-        self.records, unit_of_work.records = [], []
+        unit_of_work.records = []
         self._write_id += 1
         self._writes[self._write_id] = waiting
         unit_of_work.effects.append(Write(self._write_id, unit_of_work.term, tuple(records)))

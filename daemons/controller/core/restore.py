@@ -2,57 +2,48 @@
 
 from __future__ import annotations
 
+from daemons.controller.contract.feature_set import FeatureSet
 from daemons.controller.decide.cycle import DecisionCycle
 from daemons.controller.state.cluster import Cluster
 from daemons.controller.state.entries import JobEntry, NodeEntry
 from daemons.controller.state.environment import EnvironmentEntry
-from daemons.controller.web.apps import WebApps
 from daemons.values.records.cluster import (
     ControlRecord,
     DecisionRecord,
-    DurationRecord,
     EnvironmentRecord,
     JobRecord,
-    LoadingRecord,
     NodeRecord,
-    PaceRecord,
     Record,
-    WebRecord,
-    WindowRecord,
 )
 from shared.values.jobs import JobPhase
 from shared.values.nodes import NodeCondition, NodeService
 
 
-def load(records: tuple[Record, ...], cluster: Cluster, deciding: DecisionCycle, web: WebApps, now_s: float) -> None:
-    """Take everything over; nothing is known of any node until it reports."""
+def load(
+    records: tuple[Record, ...], cluster: Cluster, deciding: DecisionCycle, features: FeatureSet, now_s: float
+) -> None:
+    """Take everything over, jobs last; nothing is known of any node until it reports."""
+    loaders = features.handlers("records")
     decisions: list[DecisionRecord] = []
     for record in records:
         if isinstance(record, NodeRecord):
             _load_node(record, cluster, now_s)
         elif isinstance(record, ControlRecord):
-            deciding.enabled, deciding.decisions = record.deciding, record.decisions
-            deciding.submissions, deciding.unit_of_work.acting = record.submissions, record.acting
+            deciding.restore(record)
         elif isinstance(record, EnvironmentRecord):
             cluster.environments[record.agreement.name] = EnvironmentEntry.of(record)
         elif isinstance(record, DecisionRecord):
             decisions.append(record)
-        elif isinstance(record, WebRecord):
-            web.load(record)
-        elif isinstance(record, DurationRecord):
-            deciding.deployment.durations.load(record)
-        elif isinstance(record, WindowRecord):
-            deciding.windows.load(record)
-        elif isinstance(record, LoadingRecord | PaceRecord):
-            deciding.loadings.load(record)
+        elif (loader := loaders.get(type(record))) is not None:
+            loader(record, now_s)
     for decision in sorted(decisions, key=lambda decision: decision.number):
         deciding.history.add(decision)
     for record in records:
         if isinstance(record, JobRecord):
             _load_job(record, cluster, deciding, now_s)
-    web.loaded()
     deciding.approving.loaded(now_s)
-    deciding.windows.loaded()
+    for feature in features:
+        feature.restore(now_s)
 
 
 def _load_node(record: NodeRecord, cluster: Cluster, now_s: float) -> None:

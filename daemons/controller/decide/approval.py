@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from daemons.controller.decide.decision_log import DecisionLog
-from daemons.controller.nodes.service import NodeLifecycle, ServiceChange
+from daemons.controller.decide.node_pool import NodePool, ServiceChange
 from daemons.controller.state.cluster import Cluster
 from daemons.controller.state.unit_of_work import UnitOfWork
 from daemons.values.records.cluster import Approval, DecisionRecord, Provisioned
@@ -44,12 +44,12 @@ class Approvals:
         cluster: Cluster,
         unit_of_work: UnitOfWork,
         settings: ControllerSettings,
-        deployment: NodeLifecycle,
+        nodes: NodePool,
         history: DecisionLog,
         carry_out: Callable[[DecisionRecord, float], Sequence[Refusal]],
     ) -> None:
         self.cluster, self.unit_of_work, self.settings = cluster, unit_of_work, settings
-        self.deployment, self.history, self._carry_out = deployment, history, carry_out
+        self.nodes, self.history, self._carry_out = nodes, history, carry_out
         self.pending: DecisionRecord | None = None
         self._seen: dict[str, int] | None = None  # of nodes, when it was asked for (None: an earlier leader asked)
         self._rejected: dict[tuple[str, str], _Rejected] = {}
@@ -126,11 +126,11 @@ class Approvals:
 
     def _carried_out(self, record: DecisionRecord, now_s: float) -> DecisionRecord:
         wish = wish_of(record.provisioning)
-        now = self.deployment.seen(now_s)
+        now = self.nodes.seen(now_s)
         seen = now if self._seen is None else self._seen
         same = {name for name in (*wish.added, *wish.removed) if name in now and seen.get(name) == now[name]}
         added, removed = (tuple(n for n in names if n in same) for names in (wish.added, wish.removed))
-        self.deployment.apply(ServiceChange(added, removed), now_s)
+        self.nodes.apply(ServiceChange(added, removed), now_s)
         return replace(record, dropped=(*record.dropped, *self._carry_out(record, now_s)))
 
     def _keep(self, record: DecisionRecord) -> None:

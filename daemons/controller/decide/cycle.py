@@ -4,55 +4,41 @@ made the desired state."""
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 
+from daemons.controller.contract.computations import Answered, Computations
+from daemons.controller.contract.feature_set import FeatureSet
+from daemons.controller.decide.apply import DesiredState
 from daemons.controller.decide.approval import Approvals
 from daemons.controller.decide.decision_log import DecisionLog
+from daemons.controller.decide.node_pool import NodePool, ServiceChange
 from daemons.controller.decide.predictions import utility_of_completed
 from daemons.controller.decide.progress import Progress
 from daemons.controller.decide.snapshot import SnapshotBuilder
 from daemons.controller.decide.table_requests import TableRequests
-from daemons.controller.interference.profiles import InterferenceProfiles
-from daemons.controller.interference.snapshot import loading_columns
-from daemons.controller.interference.standard_jobs import StandardJobs
 from daemons.controller.measure.drift import why_left_alone
-from daemons.controller.nodes.service import NodeLifecycle, ServiceChange
-from daemons.controller.nodes.snapshot import power_columns
-from daemons.controller.reconcile.observed import rooms_of, sight_after
-from daemons.controller.reconcile.reconciler import ceilings_of, look_at_speed
-from daemons.controller.state import transitions
+from daemons.controller.reconcile.reconciler import look_at_speed
 from daemons.controller.state.availability import is_empty
-from daemons.controller.state.capabilities import settled
 from daemons.controller.state.cluster import Cluster
 from daemons.controller.state.entries import JobEntry
-from daemons.controller.state.migration_fit import misfit
-from daemons.controller.state.tenancy import Units, home_of, is_leaving, takes
+from daemons.controller.state.tenancy import home_of, is_leaving
 from daemons.controller.state.unit_of_work import UnitOfWork
 from daemons.controller.state.usage import unmanaged_mhz
 from daemons.controller.state.web_app import utility_of
-from daemons.controller.windows.snapshot import window_views
-from daemons.controller.windows.windows import WindowBook
 from daemons.decision.gains import columns_of, gains_of, with_measured
 from daemons.decision.pipeline import DecideOutcome, DecideRequest, acts_on_events
 from daemons.decision.recording import record_of
-from daemons.planning import order
-from daemons.planning.diff import diff
-from daemons.planning.observed import Headroom, PlannedAction
 from daemons.values.records.cluster import ControlRecord, DecisionRecord, Provisioned
 from daemons.values.settings import Automation, ControllerSettings, PolicyChoice
+from daemons.values.view_format import Row, reason_view
 from shared.policy_api.decision import (
     Change,
     ChangeKind,
     PlacementDecision,
-    Plan,
     ProvisioningDecision,
-    Reason,
-    ReasonCode,
     Refusal,
 )
-from shared.ports.effects import Compute
 from shared.values.jobs import JobPhase
 from shared.values.nodes import NodeService
 
@@ -73,31 +59,34 @@ class DecisionCycle:
     """Asks for decisions, one at a time, and applies them.
 
     `refusals` are those of the last computation, made at `refused_s`; `trouble` is why it brought no decision.
+    `due_s`: when the next cycle is (None: not known yet).
     """
 
     def __init__(
-        self, cluster: Cluster, unit_of_work: UnitOfWork, settings: ControllerSettings, deployment: NodeLifecycle
+        self,
+        cluster: Cluster,
+        unit_of_work: UnitOfWork,
+        settings: ControllerSettings,
+        desired: DesiredState,
+        nodes: NodePool,
+        features: FeatureSet,
+        computations: Computations,
     ) -> None:
-        self.cluster, self.unit_of_work, self.settings, self.deployment = cluster, unit_of_work, settings, deployment
-        self.builder = SnapshotBuilder(cluster, settings)
-        self.builder.power = partial(power_columns, deployment)
-        self.windows = WindowBook(cluster, unit_of_work, settings)
-        self.builder.stays, self.builder.queued = self.windows.stays, self.windows.queued
-        self.builder.windows = lambda nodes, now_s: window_views(self.windows, nodes, now_s, self._takes_s)
-        self.loadings = InterferenceProfiles(cluster, unit_of_work, settings)
-        self.probes = StandardJobs(cluster, unit_of_work, settings, self.loadings)
-        self.builder.loading = partial(loading_columns, self.loadings)
-        self.preparing = TableRequests(unit_of_work, self._compute)
+        self.cluster, self.unit_of_work, self.settings = cluster, unit_of_work, settings
+        self.desired, self.nodes = desired, nodes
+        self.builder = SnapshotBuilder(cluster, settings, features)
+        self.preparing = TableRequests(unit_of_work, computations)
         self.enabled = True
         self.decisions = 0
         self.submissions = 0
         self.history = DecisionLog()
         self.progress = Progress(cluster)
-        self.approving = Approvals(cluster, unit_of_work, settings, deployment, self.history, self._approved)
+        self.approving = Approvals(cluster, unit_of_work, settings, nodes, self.history, self._approved)
         self.refusals: Sequence[Refusal] = ()
         self.refused_s = 0.0
         self.trouble: Trouble | None = None
-        self._asked = self._ranks = 0
+        self.due_s: float | None = None
+        self._features, self._computations = features, computations
         self._open: int | None = None
         self._request: DecideRequest | None = None
         self._open_cycle = False
@@ -106,18 +95,33 @@ class DecisionCycle:
         self._states: dict[str, object] = {}
         self._seen: dict[str, int] = {}  # of nodes, when the decision under way was asked for
 
-    def _takes_s(self, node_type: str, what: str) -> float:
-        """How long nodes of a type take to come into service or to leave it."""
-        return self.deployment.durations.expected_s(self.settings.power.driver, node_type, what)
+    def restore(self, record: ControlRecord) -> None:
+        """Take over the switches and counts of an earlier leader."""
+        self.enabled, self.decisions, self.submissions = record.deciding, record.decisions, record.submissions
+        self.unit_of_work.acting = record.acting
 
     def control(self) -> ControlRecord:
         """The switches as the store keeps them."""
         return ControlRecord(self.enabled, self.decisions, self.submissions, self.unit_of_work.acting)
 
-    def note(self, jobs: Iterable[JobEntry], now_s: float) -> None:
-        """Take in which jobs have changed in this instant."""
-        self.loadings.note(jobs, now_s)
-        self.windows.note(jobs, now_s)
+    def enable(self, on: bool, now_s: float) -> None:
+        """Go on deciding, or pause."""
+        if self.enabled is not on:
+            self.enabled = on
+            self.unit_of_work.dirty_control = True
+            self.unit_of_work.place = on
+            self.unit_of_work.happened(now_s, "deciding-resumed" if on else "deciding-paused", "controller")
+
+    def next_submission(self) -> int:
+        """The place of one more workload or environment in the order of their submission."""
+        self.submissions += 1
+        self.unit_of_work.dirty_control = True
+        return self.submissions
+
+    def refusal_rows(self, names: Collection[str]) -> dict[str, Row]:
+        """The last reasons that named these workloads, as plain data."""
+        named = (one for one in self.refusals if one.workload in names)
+        return {one.workload: reason_view(one.reason) | {"at_s": self.refused_s} for one in named}
 
     @property
     def pending(self) -> DecisionRecord | None:
@@ -139,13 +143,18 @@ class DecisionCycle:
             self._again, self._again_cycle = True, self._again_cycle or cycle
             return
         if cycle:
-            self.windows.cycle(now_s)
+            self._features.before_decision(now_s)
             self._look_at_speeds(now_s)
-            self._seen = self.deployment.seen(now_s)
+            self._seen = self.nodes.seen(now_s)
         elif not self._worth():
             return
         self._request = self.request(now_s, cycle)
-        self._open, self._open_cycle = self._compute(self._request, self.settings.decide_limit_s), cycle
+        self._open, self._open_cycle = self.assess(self._request, self._computed), cycle
+
+    def next_cycle_s(self, now_s: float) -> float:
+        """When to decide next, a cycle later at the most; it is kept as `due_s`."""
+        self.due_s = due_s = min(now_s + self.settings.decide_s, self._features.next_cycle_s(now_s))
+        return due_s
 
     def _look_at_speeds(self, now_s: float) -> None:
         """For the job profiler: how fast jobs of a class have run since the last cycle."""
@@ -154,18 +163,13 @@ class DecisionCycle:
                 look_at_speed(entry, now_s)
                 entry.reading = (now_s, entry.done_mcycles)
 
-    def compute(self, now_s: float, cycle: bool) -> int:
-        """Have a decision on the state as it is computed; returns the id of its answer."""
-        return self._compute(self.request(now_s, cycle), self.settings.decide_limit_s)
+    def compute(self, now_s: float, answered: Answered) -> None:
+        """Have a cycle's decision on the state as it is computed, from which nothing follows."""
+        self.assess(self.request(now_s, True), answered)
 
-    def assess(self, task: object) -> int:
-        """Have something computed beside decisions; returns the id of its answer."""
-        return self._compute(task, self.settings.decide_limit_s)
-
-    def _compute(self, request: object, limit_s: float) -> int:
-        self._asked += 1
-        self.unit_of_work.effects.append(Compute(self._asked, request, limit_s))
-        return self._asked
+    def assess(self, task: object, answered: Answered) -> int:
+        """Have something computed within the time of a decision."""
+        return self._computations.ask(task, self.settings.decide_limit_s, answered)
 
     def request(self, now_s: float, cycle: bool) -> DecideRequest:
         """What a decision now would be asked for."""
@@ -215,39 +219,33 @@ class DecisionCycle:
 
     # --- applying ---------------------------------------------------------------------------------------------------
 
-    def computed(
-        self, compute_id: int, outcome: DecideOutcome | None, error: str, now_s: float
-    ) -> list[DecisionRecord]:
-        """Take a computation's answer; returns the records to store."""
-        if compute_id != self._open:
-            self.preparing.answered(compute_id, outcome, error, now_s)
-            return []
-        self._open = None
+    def _computed(self, outcome: DecideOutcome | None, error: str, now_s: float) -> None:
+        """Take the answer of the computation under way."""
+        compute_id, self._open = self._open, None
         if self._again:
             self.unit_of_work.place, self.unit_of_work.cycle = True, self._again_cycle
             self._again = self._again_cycle = False
         if outcome is None:
             self._fail(now_s, "decision-failed", f"{compute_id}", error)
-            return []
+            return
         if outcome.skipped:
             self._fail(now_s, "decision-skipped", f"{compute_id}", outcome.skipped)
-            return []
+            return
         self.trouble = None
-        self._told_by_part(compute_id, outcome, now_s)
+        self._told_by_part(f"{compute_id}", outcome, now_s)
         self.preparing.lacked(outcome.missing, now_s)
         placement = self._told_to_leave(outcome.placement, now_s)
         self.refusals, self.refused_s = placement.refusals, now_s
         self._states = {"placement": outcome.placement_state, "provisioning": outcome.provisioning_state}
         records = self._measure(outcome.standing, now_s) if self._open_cycle else []
         provisioned = self._provision(outcome.provisioning, now_s) if outcome.provisioning is not None else None
-        if outcome.provisioning is not None:
-            self.windows.decided(outcome.provisioning, now_s)
         decided = self._decided(placement, provisioned, now_s)
         self._ask_for_room()
         self.unit_of_work.effects += (
             record_of(decided, self._request, outcome) if self.settings.record_snapshots else []
         )
-        return records + decided
+        self.unit_of_work.records += records + decided
+        self._features.decided(outcome, now_s)
 
     def _told_to_leave(self, decision: PlacementDecision, now_s: float) -> PlacementDecision:
         """With the reason of those that are left alone after what somebody else did to them."""
@@ -279,21 +277,21 @@ class DecisionCycle:
         self.trouble = Trouble(now_s, what, detail)
         self.unit_of_work.happened(now_s, what, subject, detail)
 
-    def _told_by_part(self, compute_id: int, outcome: DecideOutcome, now_s: float) -> None:
+    def _told_by_part(self, compute_id: str, outcome: DecideOutcome, now_s: float) -> None:
         """Why some environments have no decision although others have."""
         for what, reasons in (("decision-skipped", outcome.lacking), ("decision-failed", outcome.failed)):
             for name, why in reasons.items():
-                self._fail(now_s, what, name or f"{compute_id}", why)
+                self._fail(now_s, what, name or compute_id, why)
 
     def _provision(self, decision: ProvisioningDecision, now_s: float) -> Provisioned:
         """Make it the desired state where the automation level lets it; what it says of nodes that have changed since
         it was asked for is dropped."""
-        wish = self.deployment.wish(decision.in_service, self._seen, now_s)
+        wish = self.nodes.wish(decision.in_service, self._seen, now_s)
         held = self.settings.automation is not Automation.AUTO
         if held:
             wish = self.approving.without_rejected(wish, now_s)
         else:
-            self.deployment.apply(wish, now_s)
+            self.nodes.apply(wish, now_s)
         if wish:
             what = "nodes-proposed" if held else "nodes-decided"
             changes = f"{len(wish.added)} into service, {len(wish.removed)} out of it"
@@ -304,9 +302,7 @@ class DecisionCycle:
         """What a decision on the nodes as they are now would change, if it were carried out."""
         if decision is None:
             return None
-        return self._provisioned(
-            decision, self.deployment.wish(decision.in_service, self.deployment.seen(now_s), now_s), True
-        )
+        return self._provisioned(decision, self.nodes.wish(decision.in_service, self.nodes.seen(now_s), now_s), True)
 
     def _provisioned(self, decision: ProvisioningDecision, wish: ServiceChange, held: bool) -> Provisioned:
         return Provisioned(
@@ -344,8 +340,8 @@ class DecisionCycle:
                 return []
         self.decisions += 1
         self.unit_of_work.dirty_control = True
-        plan = self.plan(held or free)
-        dropped = self.apply(free, now_s)
+        plan = self.desired.plan(held or free)
+        dropped = self.desired.apply(free, now_s)
         record = DecisionRecord(
             self.decisions,
             now_s,
@@ -434,125 +430,10 @@ class DecisionCycle:
 
     def _approved(self, record: DecisionRecord, now_s: float) -> list[Refusal]:
         """Carry out what the automation level held back."""
-        dropped = self.apply(record.held, now_s)
+        dropped = self.desired.apply(record.held, now_s)
         self.progress.follow(record, now_s)
         return dropped
-
-    def plan(self, changes: Sequence[Change]) -> Plan:
-        """The order in which changes that have not been made would be carried out as things stand."""
-        needs: list[PlannedAction] = []
-        holdings: dict[str, Headroom] = {}
-        for change in changes:
-            entry = self.cluster.active.get(change.workload)
-            if entry is None or entry.revision != change.revision:
-                continue
-            needs += diff(sight_after(self.cluster, entry, change)).needs
-            for instance in entry.instances:
-                holdings[instance.vm] = Headroom(instance.memory_mib, instance.cpu_mhz)
-        return order.plan(needs, rooms_of(self.cluster, needs), holdings, ceilings_of(self.settings.limits))
-
-    def apply(self, changes: Sequence[Change], now_s: float) -> list[Refusal]:
-        """Make changes the desired state; returns those dropped because their workload has changed since."""
-        dropped = []
-        crowded, units = self._crowded(changes), Units(self.cluster)
-        for change in changes:
-            entry = self.cluster.active.get(change.workload)
-            stale = entry is None or entry.over or entry.revision != change.revision or change.workload in crowded
-            if entry is not None and entry.left_alone(now_s) and change.reason.code is not ReasonCode.OPERATOR:
-                dropped.append(why_left_alone(entry, now_s))
-                continue
-            ends = change.kind in (ChangeKind.SUSPEND, ChangeKind.STOP)
-            if entry is not None and entry.adopted and ends and change.reason.code is not ReasonCode.OPERATOR:
-                dropped.append(Refusal(change.workload, Reason(ReasonCode.ADOPTED)))
-                continue
-            unfit = "" if entry is None or stale else misfit(self.cluster, entry, change)
-            if unfit:
-                dropped.append(Refusal(change.workload, Reason(ReasonCode.MIGRATION_FIT)))
-                self.unit_of_work.happened(now_s, "migration-unfit", change.workload, unfit)
-                continue
-            made = None if entry is None or stale else settled(self.cluster, entry, change)
-            if entry is None or made is None or not self._lawful(entry, made) or not _entitled(entry, made, units):
-                dropped.append(Refusal(change.workload, Reason(ReasonCode.STALE)))
-                self.unit_of_work.happened(now_s, "change-stale", change.workload, change.kind.value)
-                continue
-            self._change(entry, made, now_s)
-        return dropped
-
-    def _lawful(self, entry: JobEntry, change: Change) -> bool:
-        expected = {
-            ChangeKind.START: (JobPhase.WAITING,),
-            ChangeKind.RESUME: (JobPhase.SUSPENDED,),
-            ChangeKind.SUSPEND: (JobPhase.RUNNING,),
-            ChangeKind.MIGRATE: (JobPhase.RUNNING,),
-            ChangeKind.RESIZE: (JobPhase.RUNNING,),
-            ChangeKind.STOP: (JobPhase.RUNNING,),
-        }
-        if change.kind is (ChangeKind.SUSPEND if entry.job.app else ChangeKind.STOP):
-            return False  # jobs are suspended, instances of web applications stopped
-        ends = change.kind in (ChangeKind.SUSPEND, ChangeKind.STOP)
-        counts = len(change.allotments) == (0 if ends else entry.job.instances)
-        known = all(self._may_be_on(entry, allotment.node) for allotment in change.allotments)
-        clear = change.kind is not ChangeKind.START or entry.clear
-        return entry.phase in expected[change.kind] and counts and known and clear
-
-    def _may_be_on(self, entry: JobEntry, name: str) -> bool:
-        """Whether it is wanted on the node already, or the node serves its environment: it may have been handed over
-        since the decision was asked for."""
-        here = any(allotment.node == name for allotment in entry.allotments)
-        node = self.cluster.nodes.get(name)
-        return node is not None and (here or takes(self.cluster, node, entry.job.environment))
-
-    def _crowded(self, changes: Sequence[Change]) -> frozenset[str]:
-        """Changes that would bring two instances of a web application to one node: the other has come there since."""
-        wanted = {change.workload: change for change in changes}
-        apps = {entry.job.app for name in wanted if (entry := self.cluster.active.get(name)) is not None}
-        crowded = set()
-        for app in apps - {""}:
-            places: dict[str, list[str]] = {}
-            for seat in self.cluster.seats[app].values():
-                change = wanted.get(seat.job.name)
-                for allotment in seat.allotments if change is None else change.allotments:
-                    places.setdefault(allotment.node, []).append(seat.job.name)
-            crowded |= {name for names in places.values() if len(names) > 1 for name in names if name in wanted}
-        return frozenset(crowded)
-
-    def _change(self, entry: JobEntry, change: Change, now_s: float) -> None:
-        match change.kind:
-            case ChangeKind.START:
-                _begin_anew(entry)
-                transitions.start(self.cluster, entry, change.allotments, now_s)
-            case ChangeKind.RESUME:
-                transitions.resume(self.cluster, entry, change.allotments, now_s)
-            case ChangeKind.SUSPEND:
-                transitions.suspend(self.cluster, entry, change.allotments)
-                self.unit_of_work.happened(now_s, "job-suspended", entry.job.name, str(change.reason))
-            case ChangeKind.STOP:
-                transitions.stop(self.cluster, entry, change.allotments)
-                self.unit_of_work.happened(now_s, "web-instance-stopped", entry.job.name, str(change.reason))
-            case _:
-                transitions.reallot(self.cluster, entry, change.allotments)
-        if change.kind is not ChangeKind.RESIZE:
-            entry.changed_s = now_s
-        self._ranks += 1
-        entry.wanted_rank = self._ranks
-        self.unit_of_work.change(entry)
-
-
-def _entitled(entry: JobEntry, change: Change, units: Units) -> bool:
-    """Whether its environment has units left for what comes to run: others may have been started since."""
-    return change.kind not in (ChangeKind.START, ChangeKind.RESUME) or units.take(entry)
 
 
 def _finite(level: float | None) -> float | None:
     return level if level is not None and math.isfinite(level) else None
-
-
-def _begin_anew(entry: JobEntry) -> None:
-    """A new attempt: guests start from their last checkpoint."""
-    entry.attempt += 1
-    step = entry.job.checkpoint_mcycles
-    saved_mcycles = math.floor(entry.done_mcycles / step) * step if step > 0 else 0.0
-    for instance in entry.instances:
-        instance.ended = instance.sought = False
-        instance.done_mcycles = saved_mcycles
-        instance.counter_node, instance.counter_generation, instance.counter_s = "", -1, 0.0

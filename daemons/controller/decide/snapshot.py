@@ -7,11 +7,12 @@ O(nodes + active jobs + their instances) for each snapshot; columns that rarely 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 
 import numpy as np
 
-from daemons.controller.environments.snapshot import environment_columns
+from daemons.controller.contract.feature import SnapshotPart
+from daemons.controller.contract.feature_set import FeatureSet
 from daemons.controller.state.capabilities import (
     HOME,
     apart,
@@ -28,17 +29,12 @@ from daemons.controller.state.entries import JobEntry, NodeEntry
 from daemons.controller.state.migration_fit import migration_columns
 from daemons.controller.state.queries import is_busy, is_unknown
 from daemons.controller.state.usage import needed_mhz, unmanaged_mhz
-from daemons.controller.web.snapshot import constraints_of, flow_columns, running_apps, web_columns
 from daemons.values.settings import ControllerSettings
 from shared.policy_api.snapshot import (
     EnvironmentColumns,
     InstanceColumns,
-    LoadingColumns,
     NodeColumns,
-    PowerColumns,
-    PriceView,
     Snapshot,
-    WindowView,
     WorkloadColumns,
     WorkloadState,
     stage_columns,
@@ -55,19 +51,11 @@ STATES = {
 
 
 class SnapshotBuilder:
-    """Builds snapshots of one cluster; remembers the columns of node facts. `power` makes the columns about service
-    and power (None: there are none), `windows` the views of deadline windows, `prices` tells what nodes cost; `stays`
-    tells whether a running job must be left where it is until it is done, `queued` whether the window of its queue is
-    open, `loading` how workloads load nodes. Jobs that wait for others are not shown."""
+    """Builds snapshots of one cluster, with the parts of its features; remembers the columns of node facts. Jobs that
+    wait for others are not shown."""
 
-    def __init__(self, cluster: Cluster, settings: ControllerSettings) -> None:
-        self.cluster, self.settings = cluster, settings
-        self.power: Callable[[Sequence[NodeEntry]], PowerColumns] | None = None
-        self.windows: Callable[[Sequence[NodeEntry], float], tuple[WindowView, ...]] | None = None
-        self.prices: Callable[[float], PriceView] | None = None
-        self.stays: Callable[[JobEntry], bool] | None = None
-        self.queued: Callable[[JobEntry, float], bool] | None = None
-        self.loading: Callable[[Sequence[NodeEntry], Sequence[JobEntry]], LoadingColumns | None] | None = None
+    def __init__(self, cluster: Cluster, settings: ControllerSettings, features: FeatureSet) -> None:
+        self.cluster, self.settings, self._features = cluster, settings, features
         self._facts: tuple[Node, ...] | None = None
         self._static: tuple[np.ndarray, ...] = ()
 
@@ -78,8 +66,9 @@ class SnapshotBuilder:
         jobs = sorted(
             (j for j in self.cluster.active.values() if j.phase in STATES and not j.awaits), key=lambda j: j.order
         )
-        web = running_apps(self.cluster)
-        environments = environment_columns(self.cluster, nodes, jobs)
+        part = self._features.columns(nodes, jobs, now_s, at_cycle)
+        columns = dict(part.columns)
+        apps = {app: row for row, app in enumerate(columns["web"].names)} if "web" in columns else {}
         bound = lacking(self.cluster)
         frozen = {entry.job.name: homes(self.cluster, entry) for entry in jobs} if bound else {}
         in_service = [node for node in nodes if node.service is NodeService.IN_SERVICE]
@@ -87,24 +76,18 @@ class SnapshotBuilder:
         return Snapshot(
             now_s,
             self.settings.decide_s,
-            self._nodes(nodes, environments, frozen),
-            self._workloads(jobs, {entry.app.name: row for row, entry in enumerate(web)}, now_s, frozen),
+            self._nodes(nodes, columns.get("environments"), frozen),
+            self._workloads(jobs, apps, part, now_s, frozen),
             self._instances(jobs, rows),
             stage_columns([stage for entry in jobs if not entry.job.app for stage in entry.job.stages]),
             len(up) / len(in_service) if in_service else 1.0,
             max((now_s - node.seen_s for node in up), default=0.0),
             self.cluster.vm_overhead_mib,
-            web_columns(web, at_cycle),
-            flow_columns(web),
-            (*constraints_of(jobs, web), *(keeps_of(self.cluster, jobs) if bound else ())),
-            self.settings.operation_costs,
-            at_cycle,
-            self.power(nodes) if self.power is not None else None,
-            self.windows(nodes, now_s) if self.windows is not None else (),
-            self.prices(now_s) if self.prices is not None and at_cycle else None,
-            environments,
-            self.loading(nodes, jobs) if self.loading is not None else None,
-            migration_columns(self.cluster, nodes, jobs, now_s),
+            constraints=(*columns.pop("constraints", ()), *(keeps_of(self.cluster, jobs) if bound else ())),
+            costs=self.settings.operation_costs,
+            at_cycle=at_cycle,
+            migration=migration_columns(self.cluster, nodes, jobs, now_s),
+            **columns,
         )
 
     def _nodes(
@@ -138,9 +121,15 @@ class SnapshotBuilder:
         )
 
     def _workloads(
-        self, jobs: list[JobEntry], apps: dict[str, int], now_s: float, frozen: Mapping[str, tuple[str, ...]]
+        self,
+        jobs: list[JobEntry],
+        apps: Mapping[str, int],
+        part: SnapshotPart,
+        now_s: float,
+        frozen: Mapping[str, tuple[str, ...]],
     ) -> WorkloadColumns:
         specs = [entry.job for entry in jobs]
+        names = tuple(job.name for job in specs)
         counts = [len(entry.allotments) or _image_rows(entry) for entry in jobs]
         first = np.zeros(len(jobs), dtype=np.int64)
         if jobs:
@@ -154,7 +143,7 @@ class SnapshotBuilder:
             return np.array(values, dtype=np.int64)
 
         return WorkloadColumns(
-            tuple(job.name for job in specs),
+            names,
             ints([STATES[entry.phase] for entry in jobs]),
             ints([entry.revision for entry in jobs]),
             floats([job.submit_s for job in specs]),
@@ -170,14 +159,14 @@ class SnapshotBuilder:
             ints([job.instances for job in specs]),
             floats([job.importance for job in specs]),
             np.array([job.separate or apart(frozen.get(job.name, ())) for job in specs], dtype=np.bool_),
-            np.array([self._fixed(entry, now_s) for entry in jobs], dtype=np.bool_),
+            np.array([entry.job.name in part.fixed or self._fixed(entry, now_s) for entry in jobs], dtype=np.bool_),
             first,
             tuple((*job.needs, HOME + job.name) if frozen.get(job.name) else job.needs for job in specs),
             ints([apps.get(job.app, -1) if job.app else -1 for job in specs]),
             floats([entry.changed_s for entry in jobs]),
             stages.cumsum() - stages,
             stages,
-            np.array([self.queued is not None and self.queued(entry, now_s) for entry in jobs], dtype=np.bool_),
+            np.array([name in part.queued for name in names], dtype=np.bool_),
             np.array([bool(entry.adopted) for entry in jobs], dtype=np.bool_),
         )
 
@@ -197,7 +186,7 @@ class SnapshotBuilder:
     def _fixed(self, entry: JobEntry, now_s: float) -> bool:
         """Whether a decision now could only make things worse: something is under way, unknown or just failed, or an
         operator holds the job, or somebody else has meddled with it."""
-        if entry.held or entry.left_alone(now_s) or (self.stays is not None and self.stays(entry)):
+        if entry.held or entry.left_alone(now_s):
             return True
         if entry.phase is JobPhase.WAITING:
             return not entry.clear or any(is_unknown(self.cluster, one) for one in entry.instances)

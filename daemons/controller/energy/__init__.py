@@ -1,1 +1,3 @@
-"""Domain: meters, prices and what a cycle costs. Imported by the core, requests and views."""
+"""Domain: meters, prices and what a cycle costs.
+
+Face: `feature.EnergyFeature`. Imported by the core, requests and views."""

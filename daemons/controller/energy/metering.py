@@ -80,10 +80,8 @@ class EnergyMeter:
     ) -> None:
         self.cluster, self.unit_of_work, self.cycle_s = cluster, unit_of_work, settings.decide_s
         self.windows = {} if windows is None else windows
-        self.prices = PriceBook(unit_of_work, settings)
+        self.prices = PriceBook(unit_of_work, settings, None if web_loss is None else web_loss.added)
         self.web_loss = web_loss
-        if web_loss is not None:
-            self.prices.added = web_loss.added
         draws = {DEFAULT: Draw(), **settings.power.draws}
         self._draws = Draws(
             {name: curve_of(draw.idle_w, draw.peak_w, draw.off_w, draw.curve_w) for name, draw in draws.items()}
@@ -95,11 +93,12 @@ class EnergyMeter:
 
     # --- metering ---------------------------------------------------------------------------------------------------
 
-    def begin(self, records: Iterable[object], now_s: float) -> None:
-        """Meter from now on, and have prices read; `records` are what the store has of earlier cycles, among others."""
-        for record in records:
-            if isinstance(record, CostRecord):
-                self._count(record)
+    def load(self, record: CostRecord) -> None:
+        """Take over what an earlier cycle cost."""
+        self._count(record)
+
+    def begin(self, now_s: float) -> None:
+        """Meter from now on, and have prices read."""
         self._sum = CostRecord(now_s, 0.0, self.prices.settings.currency)
         self._meters = {}
         self._deadlines_s = {name: entry.record.missed_s for name, entry in self.windows.items()}

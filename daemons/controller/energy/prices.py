@@ -36,11 +36,11 @@ class PriceBook:
     """Keeps the prices that are known. `trouble` says why prices are forecasts that should be known ("": they are not),
     since `trouble_s`. `added`: what taking a node costs besides energy (None: nothing)."""
 
-    def __init__(self, unit_of_work: UnitOfWork, settings: ControllerSettings) -> None:
+    def __init__(self, unit_of_work: UnitOfWork, settings: ControllerSettings, added: Loss | None = None) -> None:
         self.unit_of_work, self.settings, self.cycle_s = unit_of_work, settings.prices, settings.decide_s
         self.trouble = ""
         self.trouble_s = 0.0
-        self.added: Loss | None = None
+        self.added = added
         self.series: PriceSeries | None = None
         self._last: PricesRead | None = None
         self._error = ""

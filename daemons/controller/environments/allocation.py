@@ -46,11 +46,17 @@ class Allocation:
     a node ("": nobody). gives_notice: groups are told of units that they must give back at their next timer."""
 
     def __init__(
-        self, cluster: Cluster, unit_of_work: UnitOfWork, power: PowerSettings, reclaiming: Preemption, give: Give
+        self,
+        cluster: Cluster,
+        unit_of_work: UnitOfWork,
+        power: PowerSettings,
+        reclaiming: Preemption,
+        give: Give,
+        gives_notice: bool,
     ) -> None:
         self.cluster, self.unit_of_work, self.power = cluster, unit_of_work, power
         self.reclaiming, self._give = reclaiming, give
-        self.gives_notice = False
+        self.gives_notice = gives_notice
 
     def stock(self, now_s: float) -> Inventory:
         """The nodes as they stand."""

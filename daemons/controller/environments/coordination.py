@@ -53,8 +53,8 @@ class Entitlements(Protocol):
 
 class Coordination:
     """Keeps one group for every environment that serves, or pair of them. `units_wanted(name, cluster)`: what the
-    instances of a web environment fill; `give(node, environment, now_s)` says who is to have a node. assurance: where
-    admission is configured, what is wished for is held to what was reserved."""
+    instances of a web environment fill; `give(node, environment, now_s)` says who is to have a node. entitlements:
+    where admission is configured, what is wished for is held to what was reserved."""
 
     def __init__(
         self,
@@ -64,11 +64,12 @@ class Coordination:
         reclaiming: Preemption,
         units_wanted: UnitsWanted,
         give: Give,
+        entitlements: Entitlements | None = None,
     ) -> None:
         self.cluster, self.unit_of_work, self.settings = cluster, unit_of_work, settings
-        self.sharing = Allocation(cluster, unit_of_work, settings.power, reclaiming, give)
-        self._units_wanted, self._give = units_wanted, give
-        self.assurance: Entitlements | None = None
+        gives_notice = entitlements is not None
+        self.allocation = Allocation(cluster, unit_of_work, settings.power, reclaiming, give, gives_notice)
+        self._units_wanted, self._give, self._entitlements = units_wanted, give, entitlements
         self._groups: dict[Key, Group] = {}
         self._unknown: set[Key] = set()
         self._wanted: dict[str, int] = {}
@@ -123,8 +124,8 @@ class Coordination:
         self._regroup(now_s)
         if not self._groups:
             self._due_s = math.inf
-            if self.assurance is not None:
-                self.assurance.observe((), self.sharing.stock(now_s), {}, now_s)
+            if self._entitlements is not None:
+                self._entitlements.observe((), self.allocation.stock(now_s), {}, now_s)
             return math.inf
         if look:
             asked |= self._other_demand()
@@ -135,9 +136,9 @@ class Coordination:
                     self._ask(group, moment, now_s)
         if self._seen is None:  # nobody was asked, or nodes have become free since
             self._share(None, now_s)
-        if self.assurance is not None:
-            self._seen = self._seen or self.sharing.stock(now_s)
-            self.assurance.observe(self.groups, self._seen, self._wanted, now_s)
+        if self._entitlements is not None:
+            self._seen = self._seen or self.allocation.stock(now_s)
+            self._entitlements.observe(self.groups, self._seen, self._wanted, now_s)
         ticks_s = min(group.next_s(moment) for group in self.groups for moment in _TIMERS)
         self._due_s = min(ticks_s, now_s + self.settings.reconcile_s)
         return self._due_s
@@ -223,7 +224,7 @@ class Coordination:
     def _ask_for_demand(self, groups: Sequence[Group], now_s: float) -> None:
         """Ask groups for what they need now. Slots of many reservations end together: units are shared once for all of
         these."""
-        if self.assurance is None:
+        if self._entitlements is None:
             for group in groups:
                 self._ask(group, Moment.DEMAND, now_s)
             return
@@ -236,16 +237,16 @@ class Coordination:
         """Have a group's policy say what it is to have, as far as it is entitled to that."""
         answer = self._answer(group, moment, now_s)
         if answer is not None:
-            group.wish = answer if self.assurance is None else self.assurance.police(group, answer, now_s)
+            group.wish = answer if self._entitlements is None else self._entitlements.police(group, answer, now_s)
 
     def _share(self, due: Group | None, now_s: float) -> None:
-        stock = self._seen = self._seen or self.sharing.stock(now_s)
-        groups = self.groups if self.assurance is None else self.assurance.ranked(self.groups)
-        if self.sharing.share(groups, stock, now_s, due):
+        stock = self._seen = self._seen or self.allocation.stock(now_s)
+        groups = self.groups if self._entitlements is None else self._entitlements.ranked(self.groups)
+        if self.allocation.share(groups, stock, now_s, due):
             self._seen = None
 
     def _answer(self, group: Group, moment: Moment, now_s: float) -> tuple[int, ...] | None:
-        stock = self._seen = self._seen or self.sharing.stock(now_s)
+        stock = self._seen = self._seen or self.allocation.stock(now_s)
         try:
             view = self._view(group, stock, moment, now_s)
             answer = group.policy.decide(view, moment)

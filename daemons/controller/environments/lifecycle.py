@@ -56,7 +56,7 @@ class EnvironmentLifecycle:
         self._moving[entry.name] = entry
         self.unit_of_work.change_environment(entry)
         self.unit_of_work.happened(now_s, _BEGUN[state], entry.name)
-        self.partners.restless = True
+        self.partners.look_again()
         if state is EnvironmentState.RUNNING:
             entry.started_s, entry.size = NOT_BEGUN, 0
         else:
@@ -77,7 +77,7 @@ class EnvironmentLifecycle:
     def loaded(self) -> None:
         """A new leader has read everything: what was on its way goes on."""
         self._moving = {name: one for name, one in self.cluster.environments.items() if one.state is not one.wanted}
-        self.partners.restless = True
+        self.partners.look_again()
         self._supply = {name: _supply_of(node) for name, node in self.cluster.nodes.items()}
         self._asked = {name: _asked_of(entry) for name, entry in self.cluster.environments.items()}
         self.short = shortages(self.cluster) if self.cluster.environments else {}
@@ -169,7 +169,7 @@ class EnvironmentLifecycle:
                 self.unit_of_work.change(job)
                 self.unit_of_work.happened(now_s, "job-suspended", job.job.name, str(_STOPS))
         if stopped:
-            self.deciding.apply(stopped, now_s)
+            self.deciding.desired.apply(stopped, now_s)
 
     def _remains(self, entry: EnvironmentEntry) -> str:
         """What an environment that is taken down still has ("": nothing)."""

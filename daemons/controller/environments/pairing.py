@@ -22,6 +22,10 @@ class Pairing:
         self.cluster, self.unit_of_work, self.changed = cluster, unit_of_work, changed
         self.restless = False
 
+    def look_again(self) -> None:
+        """Something has happened that may let environments find each other."""
+        self.restless = True
+
     # --- coming together --------------------------------------------------------------------------------------------
 
     def seek(self, now_s: float) -> None:

@@ -51,21 +51,30 @@ Ask = (
 )
 
 
-class Environments:
-    """The table of environments. `changed` is called with the name of every environment whose agreement, partner or
-    state has changed; by default it is noted in `UnitOfWork.coordinate`. `admitted` says why a request, by its id, is
-    not admitted; by default everything is.
+Changed = Callable[[str, float], None]
+Refuse = Callable[[CreateEnvironment], Refused]
+
+
+class EnvironmentRequests:
+    """Carries out what is asked of environments. `changed` is called with the name of every environment whose
+    agreement, partner or state has changed. `admitted` says why a request, by its id, is not admitted.
 
     Answers of requests are a code and a text; without a code it was done, and the text says what else there is to know.
     """
 
     def __init__(
-        self, cluster: Cluster, unit_of_work: UnitOfWork, deciding: DecisionCycle, web: WebApps, give: Give
+        self,
+        cluster: Cluster,
+        unit_of_work: UnitOfWork,
+        deciding: DecisionCycle,
+        web: WebApps,
+        give: Give,
+        changed: Changed,
+        admitted: Callable[[str], Refused],
     ) -> None:
         self.cluster, self.unit_of_work, self.deciding = cluster, unit_of_work, deciding
-        self.changed: Callable[[str, float], None] = lambda name, _now_s: unit_of_work.coordinate.add(name)
-        self.admitted: Callable[[str], Refused] = lambda _request: DONE
-        self.partners = Pairing(cluster, unit_of_work, lambda name, now_s: self.changed(name, now_s))
+        self.changed, self.admitted = changed, admitted
+        self.partners = Pairing(cluster, unit_of_work, changed)
         self.life = EnvironmentLifecycle(cluster, unit_of_work, deciding, web, self.partners, give)
 
     # --- asked for --------------------------------------------------------------------------------------------------
@@ -125,9 +134,7 @@ class Environments:
         refused = self.admitted(request.request)
         if refused != DONE:
             return refused
-        self.deciding.submissions += 1
-        self.unit_of_work.dirty_control = True
-        entry = EnvironmentEntry(agreement, request.request, self.deciding.submissions, now_s)
+        entry = EnvironmentEntry(agreement, request.request, self.deciding.next_submission(), now_s)
         self.cluster.environments[agreement.name] = entry
         self.cluster.last_ended_s.pop(agreement.name, None)  # of an earlier one of that name
         self.unit_of_work.change_environment(entry)

@@ -49,7 +49,7 @@ def environment_details(
     cluster: Cluster, coordinating: Coordination, entry: EnvironmentEntry, limit: int, now_s: float
 ) -> Row:
     """An environment with all that is known of it, and at most `limit` of its nodes."""
-    stock = coordinating.sharing.stock(now_s)
+    stock = coordinating.allocation.stock(now_s)
     node = like(entry, cluster, stock)
     queued, biggest = queue_of(entry, cluster, node, now_s, arrived=True) if entry.batch else (0, 0)
     nodes = [node for _, node in sorted(cluster.nodes.items()) if entry.name in (node.given, node.environment)]

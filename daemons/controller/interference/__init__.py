@@ -1,1 +1,3 @@
-"""Domain: how jobs load nodes, learnt from reports and standard jobs. Imported by the core, requests and views."""
+"""Domain: how jobs load nodes, learnt from reports and standard jobs.
+
+Face: `feature.InterferenceFeature`. Imported by the core, requests and views."""

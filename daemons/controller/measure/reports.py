@@ -7,9 +7,9 @@ event of its end, or its node proven off.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from operator import attrgetter
 
+from daemons.controller.contract.feature_set import FeatureSet
 from daemons.controller.measure.drift import Drift
 from daemons.controller.measure.missing import Missing
 from daemons.controller.state.cluster import Cluster
@@ -39,15 +39,14 @@ UNASKED = frozenset({Outcome.OLDER_TERM, Outcome.OTHER_BOOT, Outcome.EXPIRED, Ou
 
 
 class Measure:
-    """Applies agents' messages to the cluster; consequences go to the unit of work. `on_window` is told of two reports
-    of a node between which its use of CPU is told."""
+    """Applies agents' messages to the cluster; consequences go to the unit of work and to features."""
 
-    def __init__(self, cluster: Cluster, unit_of_work: UnitOfWork, settings: ControllerSettings) -> None:
-        self.cluster, self.unit_of_work, self.settings = cluster, unit_of_work, settings
+    def __init__(
+        self, cluster: Cluster, unit_of_work: UnitOfWork, settings: ControllerSettings, features: FeatureSet
+    ) -> None:
+        self.cluster, self.unit_of_work, self.settings, self._features = cluster, unit_of_work, settings, features
         self.missing, self.hands = Missing(cluster, unit_of_work, settings), Drift(cluster, unit_of_work, settings)
         self._strangers = PerMinute(STRANGERS_MAX)
-        self.on_watched: Callable[[NodeEntry, Report, float], None] = _unheard
-        self.on_window: Callable[[NodeEntry, Report, Report, float], None] | None = None
 
     # --- reports --------------------------------------------------------------------------------------------------
 
@@ -76,8 +75,8 @@ class Measure:
         node.cpu_readings += 1
         last, node.last = node.last, report
         if last is not None and _is_due(node.before, last):
-            if self.on_window is not None and node.before is not None:
-                self.on_window(node, node.before, last, now_s)
+            if node.before is not None:
+                self._features.measured(node, node.before, last, now_s)
             node.before = last
         self._skew(node, (now_s if arrived_s is None else min(arrived_s, now_s)) - report.clock_s, now_s)
         if report.inventory is not None and report.inventory != node.inventory:
@@ -91,7 +90,7 @@ class Measure:
         if not node.echoed or node.condition is not _UP:
             self._up(node, now_s)
         if report.health or report.watch != node.watch:
-            self.on_watched(node, report, now_s)
+            self._features.watched(node, report, now_s)
 
     def _is_old(self, node: NodeEntry, report: Report) -> bool:
         """Whether a node that is taken for asleep said this before it was."""
@@ -454,10 +453,6 @@ class Measure:
         node.unmanaged_mib = 0.0
         self._heard(node)
         self.unit_of_work.change_node(node)
-
-
-def _unheard(_node: NodeEntry, _report: Report, _now_s: float) -> None:
-    """Nobody asks what agents watch."""
 
 
 def _is_due(before: Report | None, last: Report) -> bool:

@@ -6,9 +6,10 @@ speaks for, is checked here.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from dataclasses import dataclass
 from enum import Enum
+from typing import TypeGuard
 
 from daemons.access.delegation import is_portal
 from daemons.access.identity import who
@@ -17,6 +18,7 @@ from daemons.controller.state.unit_of_work import UnitOfWork
 from daemons.values.rate_limit import PerMinute
 from shared.protocol import topology
 from shared.protocol.messages import (
+    AgentMessage,
     GuestEvent,
     Message,
     NoReading,
@@ -70,10 +72,38 @@ def speaks_for_itself(sender: str, message: Message) -> bool:
     return not isinstance(message, OF_AGENTS) or sender == topology.agent_user(message.node)
 
 
-def refusal(sender: str, message: Message, reply_to: str, cluster: Cluster, via: str = "") -> tuple[str, Violation]:
+@dataclass(frozen=True, slots=True)
+class Heard:
+    """What the features of a controller listen to: types of messages, and of requests."""
+
+    messages: Container[type] = ()
+    requests: Container[type] = ()
+
+
+def is_of_agent(message: Message, heard: Heard) -> TypeGuard[AgentMessage]:
+    """Whether a message is one that a node's agent sends."""
+    return isinstance(message, OF_AGENTS) or (type(message) in heard.messages and hasattr(message, "node"))
+
+
+def is_request(message: Message, heard: Heard) -> TypeGuard[Request]:
+    """Whether somebody asks for something."""
+    return isinstance(message, Request) or type(message) in heard.requests
+
+
+NO_MORE = Heard()
+
+
+def refusal(
+    sender: str,
+    message: Message,
+    reply_to: str,
+    cluster: Cluster,
+    via: str = "",
+    heard: Heard = NO_MORE,
+) -> tuple[str, Violation]:
     """Why a controller must not listen to this ("": it may), and what that tells of who has sent it: `via`, where that
-    speaks for the sender."""
-    if isinstance(message, OF_AGENTS):
+    speaks for the sender. heard: what features listen to."""
+    if is_of_agent(message, heard):
         if sender != topology.agent_user(message.node):
             return f"{sender} may not speak for node {message.node}", Violation.FORGERY
         if message.node not in cluster.nodes:
@@ -90,7 +120,7 @@ def refusal(sender: str, message: Message, reply_to: str, cluster: Cluster, via:
         if message.app not in cluster.web:
             return f"web application {message.app} has not been submitted", Violation.NONE
         return "", Violation.NONE
-    if isinstance(message, Request):
+    if is_request(message, heard):
         asker = who(sender)
         if asker is None or (is_portal(sender) and not via):
             return f"{sender} may not ask for {message.KIND}", Violation.FORGERY
@@ -116,7 +146,7 @@ class Screening:
     """Counts refusals by account, tells each account's at most once in TELL_AGAIN_S, and says which are alarming."""
 
     def __init__(self, unit_of_work: UnitOfWork) -> None:
-        self._agenda = unit_of_work
+        self._unit_of_work = unit_of_work
         self._suspects: dict[str, Suspect] = {}
         self._ahead: dict[str, tuple[float, float, int]] = {}  # by node: since, last, the term
         self._asked_s = -ASK_AGAIN_S
@@ -140,14 +170,14 @@ class Screening:
             return
         more = f" ({suspect.untold} more since the last event)" if suspect.untold else ""
         suspect.told_s, suspect.untold = now_s, 0
-        self._agenda.happened(now_s, "message-refused", sender, suspect.why + more)
+        self._unit_of_work.happened(now_s, "message-refused", sender, suspect.why + more)
 
     def ahead(self, node: str, term: int, now_s: float) -> bool:
         """A node says that it has seen a newer term than the one that leads here; whether to ask the store now."""
         since_s, last_s, _ = self._ahead.get(node, (now_s, -TELL_AGAIN_S, 0))
         self._ahead[node] = (since_s, now_s, term)
         if now_s >= last_s + TELL_AGAIN_S:
-            self._agenda.happened(now_s, "term-ahead", node, f"term {term}, this is {self._agenda.term}")
+            self._unit_of_work.happened(now_s, "term-ahead", node, f"term {term}, this is {self._unit_of_work.term}")
         if now_s < self._asked_s + ASK_AGAIN_S:
             return False
         self._asked_s = now_s
@@ -168,7 +198,12 @@ class Screening:
                 yield "message-refused", sender, suspect.since_s, f"{suspect.count} messages, the last: {suspect.why}"
         for node, (since_s, last_s, term) in sorted(self._ahead.items()):
             if now_s < last_s + ALARM_S:
-                yield "term-ahead", node, since_s, f"its agent says {term}, the store {self._agenda.term}: {WAY_BACK}"
+                yield (
+                    "term-ahead",
+                    node,
+                    since_s,
+                    f"its agent says {term}, the store {self._unit_of_work.term}: {WAY_BACK}",
+                )
 
     def _suspect(self, sender: str, now_s: float) -> Suspect:
         found = self._suspects.get(sender)

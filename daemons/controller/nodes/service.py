@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Set
-from dataclasses import dataclass
 
+from daemons.controller.decide.node_pool import ServiceChange
 from daemons.controller.nodes.drain import Drain
 from daemons.controller.nodes.durations import DEPLOY, REMOVE, Durations
 from daemons.controller.nodes.handover import Handovers
@@ -29,19 +29,6 @@ SOON_S = 0.001
 LOOK_S = 30.0  # how often it is looked whether what keeps a node awake has gone
 SLEEP_LIMIT_S = 180.0  # a node that goes on reporting for so long after it was asked to sleep does not
 _UP, _OFF = NodeCondition.UP, NodeCondition.OFF
-
-
-@dataclass(frozen=True, slots=True)
-class ServiceChange:
-    """What a provisioning decision changes: names that are to come into service, names that are to leave it, and names
-    that have changed since the decision was asked for and are left as they are."""
-
-    added: tuple[str, ...]
-    removed: tuple[str, ...]
-    dropped: tuple[str, ...] = ()
-
-    def __bool__(self) -> bool:
-        return bool(self.added or self.removed)
 
 
 class NodeLifecycle:

@@ -1,1 +1,3 @@
-"""Domain: rules, damping and delivery of notifications. Imported by the core, requests and views."""
+"""Domain: rules, damping and delivery of notifications.
+
+Face: `feature.NotificationsFeature`. Imported by the core, requests and views."""

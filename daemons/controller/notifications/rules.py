@@ -53,9 +53,10 @@ class _Told:
 class NotificationRules:
     """`alarms` gives what is wrong now. It does nothing where no rule is configured."""
 
-    def __init__(self, unit_of_work: UnitOfWork, settings: ControllerSettings) -> None:
+    def __init__(self, unit_of_work: UnitOfWork, settings: ControllerSettings, alarms: Alarms) -> None:
         self.unit_of_work, self.settings = unit_of_work, settings.notify
-        self.alarms: Alarms = _none
+        self.alarms = alarms
+        self._loaded: dict[str, list[NotificationRecord]] = {}
         self.boxes = {name: DeliveryQueues(name, self.settings.waiting_max) for name in self.settings.channels}
         self._grace_s = GRACE_FACTOR * settings.silent_after_s
         self._look_s = math.inf
@@ -65,16 +66,18 @@ class NotificationRules:
         self._lost_s: dict[str, float] = {}
         self._count = 0
         if self.boxes and self.settings.rules:
-            unit_of_work.heard = self.heard
+            unit_of_work.subscribe(self.heard)
 
     # --- leading ----------------------------------------------------------------------------------------------------
 
-    def loaded(self, image: Iterable[Any], now_s: float) -> None:
-        """Go on with what an earlier leader has left. Its alarms are told again only if that was not done."""
-        found: dict[str, list[NotificationRecord]] = {}
-        for record in image:
-            if isinstance(record, NotificationRecord) and record.channel in self.boxes:
-                found.setdefault(record.message, []).append(record)
+    def load(self, record: NotificationRecord) -> None:
+        """Take over what an earlier leader has left."""
+        if record.channel in self.boxes:
+            self._loaded.setdefault(record.message, []).append(record)
+
+    def loaded(self, now_s: float) -> None:
+        """Go on with what was taken over. Alarms are told again only if that was not done."""
+        found, self._loaded = self._loaded, {}
         for records in sorted(found.values(), key=lambda records: records[0].at_s):
             records.sort(key=lambda record: _place(record.id))
             for record in records:
@@ -287,11 +290,6 @@ class NotificationRules:
             self._lost(box.add(letter, now_s), now_s)
             self.unit_of_work.records += letter.records()
         return "", ""
-
-
-def _none(now_s: float) -> Iterable[Mapping[str, Any]]:
-    del now_s
-    return ()
 
 
 def _letter(records: list[NotificationRecord], now_s: float) -> Letter:

@@ -7,8 +7,9 @@ unit_of_work's `stored` effects: the ledger is in the store before an order leav
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
+from daemons.controller.contract.feature_set import FeatureSet
 from daemons.controller.measure.adopted import AdoptedVms
 from daemons.controller.measure.drift import Drift
 from daemons.controller.reconcile.observed import rooms_of, sight_of
@@ -40,11 +41,12 @@ FOR_THE_TARGET = frozenset(
 class Reconciler:
     """Issues the next safe actions of jobs that are not as wanted."""
 
-    def __init__(self, cluster: Cluster, unit_of_work: UnitOfWork, settings: ControllerSettings) -> None:
-        self.cluster, self.unit_of_work, self.settings = cluster, unit_of_work, settings
+    def __init__(
+        self, cluster: Cluster, unit_of_work: UnitOfWork, settings: ControllerSettings, features: FeatureSet
+    ) -> None:
+        self.cluster, self.unit_of_work, self.settings, self._features = cluster, unit_of_work, settings, features
         self.blocked: dict[str, JobEntry] = {}
         self.due_s: dict[str, float] = {}
-        self.may_stop: Callable[[JobEntry, float], bool] = lambda _entry, _now_s: True
         self.hands = Drift(cluster, unit_of_work, settings)
         self.adopted = AdoptedVms(cluster, unit_of_work)
         self._issued = 0
@@ -152,7 +154,7 @@ class Reconciler:
         """Whether the VM's back-off holds the need back; a start has the back-off of its attempt. A web instance is
         stopped when it may be."""
         instance = self.cluster.instances[need.vm]
-        if need.kind is ActionKind.STOP and not self.may_stop(instance.job, now_s):
+        if need.kind is ActionKind.STOP and not self._features.may_stop(instance.job, now_s):
             return True
         return need.kind is not ActionKind.START and now_s < instance.retry_at_s
 

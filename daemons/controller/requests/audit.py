@@ -12,7 +12,7 @@ from shared.ports.effects import Received
 from shared.protocol.account_messages import OnBehalf
 from shared.protocol.codec import fingerprint
 from shared.protocol.messages import Message, Reply
-from shared.protocol.operator_messages import Change
+from shared.protocol.operator_messages import CheckReservation
 
 REFUSALS_PER_MINUTE = 60  # of one account that are recorded
 FORWARDED_PER_MINUTE = 600  # of all accounts for which one user of the broker speaks
@@ -30,14 +30,14 @@ class Audit:
     next."""
 
     def __init__(self, unit_of_work: UnitOfWork) -> None:
-        self._agenda = unit_of_work
+        self._unit_of_work = unit_of_work
         self._refusals, self._forwarded = PerMinute(REFUSALS_PER_MINUTE), PerMinute(FORWARDED_PER_MINUTE)
         self._left_out: dict[str, int] = {}
         self._known: dict[tuple[str, str, str], bytes] = {}
 
     def answered(self, received: Received, reply: Reply, now_s: float) -> None:
         """A request was answered: its record goes out when what it has changed is stored, as its answer does."""
-        if isinstance(received.message, Change):
+        if not isinstance(received.message, CheckReservation):  # that changes nothing
             self._note(received, reply, now_s)
 
     def forged(self, received: Received, message: OnBehalf, reply: Reply, now_s: float) -> None:
@@ -62,7 +62,7 @@ class Audit:
         if len(self._known) > REMEMBERED_MAX:
             del self._known[next(iter(self._known))]
         record = audited(received, reply, now_s, left_out)
-        (self._agenda.stored if reply.done else self._agenda.effects).append(record)
+        (self._unit_of_work.stored if reply.done else self._unit_of_work.effects).append(record)
 
     def _passes(self, via: str, received: Received, now_s: float) -> bool:
         """Whether one more refusal is recorded: of the account, and, where somebody speaks for it, of all of those. Who

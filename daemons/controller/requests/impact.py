@@ -8,7 +8,6 @@ from daemons.controller.decide.cycle import DecisionCycle
 from daemons.controller.requests.vms import VmRequests
 from daemons.controller.state.cluster import Cluster
 from daemons.controller.state.entries import Instance, JobEntry
-from daemons.controller.state.unit_of_work import UnitOfWork
 from daemons.controller.views.rows import change_view, refusal_view
 from daemons.decision.impact import DRAIN, MIGRATE, RESUME, SUSPEND, Assessment, AssessTask, undone
 from daemons.values.replies import unknown
@@ -26,9 +25,8 @@ DONE: Refused = ("", "")
 class ImpactAssessor:
     """Makes tasks of questions, and rows of answers."""
 
-    def __init__(self, cluster: Cluster, unit_of_work: UnitOfWork, deciding: DecisionCycle) -> None:
-        self._cluster, self._deciding = cluster, deciding
-        self._vms = VmRequests(cluster, unit_of_work, deciding)
+    def __init__(self, cluster: Cluster, deciding: DecisionCycle, vms: VmRequests) -> None:
+        self._cluster, self._deciding, self._vms = cluster, deciding, vms
 
     def refuse(self, asked: Assess) -> Refused:
         """Why the question cannot be answered; ("", "") when it can."""

@@ -4,29 +4,30 @@ not ask."""
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 from daemons.access.delegation import asked_by, may_speak_for
 from daemons.access.identity import Who, who
+from daemons.controller.contract.replies import at_once, with_data
 from daemons.controller.measure.screening import Violation
 from daemons.controller.requests import authorization
 from daemons.controller.requests.audit import Audit
 from daemons.controller.requests.authorization import Refused
 from daemons.controller.requests.impact import ImpactAssessor
+from daemons.controller.requests.vms import VmRequests
 from daemons.controller.state.cluster import Cluster
-from daemons.controller.views.cluster import NOT_OVER, VIEWS, ViewContext, alarms
+from daemons.controller.views.cluster import NOT_OVER, VIEWS, ViewContext
 from daemons.controller.views.rows import decision_view
 from daemons.decision.gains import gains_of
 from daemons.decision.impact import Assessment
 from daemons.decision.pipeline import DecideOutcome
 from daemons.values.records.cluster import DecisionRecord
-from daemons.values.records.notifications import NoticeState
 from daemons.values.replies import unknown
 from daemons.values.view_format import Row
 from shared.base.errors import CodecError, InvalidValue
-from shared.ports.effects import Acknowledge, Computed, DeadLetter, Effect, Publish, Received, Unreadable
+from shared.ports.effects import Acknowledge, DeadLetter, Effect, Received, Unreadable
 from shared.protocol import topology
 from shared.protocol.account_messages import Assess, OnBehalf
-from shared.protocol.codec import encode
 from shared.protocol.columns import folded
 from shared.protocol.messages import Reply
 from shared.protocol.operator_messages import BUSY, PAGED_QUERIES, QUERIES, DryRun, Query, Request
@@ -39,11 +40,11 @@ DRY_RUN_ROWS = 10_000
 class QueryHandler:
     """Answers at once and writes nothing; one dry run at a time, computed beside the decisions proper."""
 
-    def __init__(self, tables: ViewContext, auditing: Audit) -> None:
+    def __init__(self, tables: ViewContext, auditing: Audit, vms: VmRequests) -> None:
         self.tables, self.auditing = tables, auditing
-        tables.notifying.alarms = self.alarms
-        self.assessor = ImpactAssessor(tables.cluster, tables.unit_of_work, tables.deciding)
-        self._dry: tuple[int, DryRun | Assess, str] | None = None  # the computation, who asked, where the answer goes
+        self.assessor = ImpactAssessor(tables.cluster, tables.deciding, vms)
+        self._views = tables.features.handlers("views")
+        self._dry: tuple[DryRun | Assess, str] | None = None  # what is computed, and where the answer goes
 
     @property
     def dry_running(self) -> bool:
@@ -60,18 +61,18 @@ class QueryHandler:
                 code, why = "invalid-value", str(problem)
         else:
             code, why = "not-allowed", f"{sender} may not ask on behalf of {message.account}"
-        self.tables.suspects.refused(sender, why, Violation.FORGERY, now_s)
+        self.tables.screening.refused(sender, why, Violation.FORGERY, now_s)
         reply = Reply(message.request, False, code, why)
         self.auditing.forged(received, message, reply, now_s)
         effects: list[Effect] = [] if received.delivery is None else [DeadLetter(received.delivery, why)]
         if who(sender) is not None and topology.is_reply_queue_of(sender, received.reply_to):
-            effects.append(_reply(received.reply_to, reply))
+            effects.append(at_once(received.reply_to, reply))
         return effects
 
     def busy(self, event: Unreadable) -> list[Effect]:
         """What goes to an account whose requests were beyond its share, for some of them."""
         return [
-            _reply(reply_to, Reply(request, False, BUSY, f"{event.reason}; ask again, and less at a time"))
+            at_once(reply_to, Reply(request, False, BUSY, f"{event.reason}; ask again, and less at a time"))
             for request, reply_to in event.unanswered
             if who(event.sender) is not None and topology.is_reply_queue_of(event.sender, reply_to)
         ]
@@ -81,12 +82,12 @@ class QueryHandler:
         code, detail = authorization.refusal(asker, message, self.tables.cluster)
         if not code:
             return None
-        self.tables.suspects.refused(received.sender, f"{code}: {detail}", Violation.MISTAKE, now_s)
+        self.tables.screening.refused(received.sender, f"{code}: {detail}", Violation.MISTAKE, now_s)
         reply = Reply(message.request, False, code, detail)
         self.auditing.answered(received, reply, now_s)
         effects = _taken(received)
         if received.reply_to:
-            effects.append(_reply(received.reply_to, reply))
+            effects.append(at_once(received.reply_to, reply))
         return effects
 
     def ask(self, message: Query | DryRun | Assess, received: Received, asker: Who, now_s: float) -> list[Effect]:
@@ -98,24 +99,22 @@ class QueryHandler:
             return [*effects, self._view(received.reply_to, message, asker, now_s)]
         code, detail = self.assessor.refuse(message) if isinstance(message, Assess) else ("", "")
         if code:
-            effects.append(_reply(received.reply_to, Reply(message.request, False, code, detail)))
+            effects.append(at_once(received.reply_to, Reply(message.request, False, code, detail)))
         elif self._dry is None:
-            self._dry = (self._begin(message, now_s), message, received.reply_to)
-        elif self._dry[1:] != (message, received.reply_to):  # else the same question came twice
+            self._dry = (message, received.reply_to)
+            self._begin(message, now_s)
+        elif self._dry != (message, received.reply_to):  # else the same question came twice
             busy = Reply(message.request, False, "busy", "another dry run is under way; try again when it is answered")
-            effects.append(_reply(received.reply_to, busy))
+            effects.append(at_once(received.reply_to, busy))
         return effects
 
-    def alarms(self, now_s: float) -> list[Row]:
-        """What is not as it should be now."""
-        return alarms(self.tables, now_s)
-
-    def _begin(self, message: DryRun | Assess, now_s: float) -> int:
-        """Have the answer computed; returns the id of that."""
+    def _begin(self, message: DryRun | Assess, now_s: float) -> None:
+        """Have the answer computed."""
         deciding = self.tables.deciding
         if isinstance(message, Assess):
-            return deciding.assess(self.assessor.task(message, now_s))
-        return deciding.compute(now_s, True)
+            deciding.assess(self.assessor.task(message, now_s), self._computed)
+        else:
+            deciding.compute(now_s, self._computed)
 
     # --- views ------------------------------------------------------------------------------------------------------
 
@@ -123,23 +122,23 @@ class QueryHandler:
         tables = replace(self.tables, cluster=authorization.seen(asker, self.tables.cluster, query.what))
         code, detail = self._refuse(query, tables.cluster)
         if code:
-            return _reply(reply_to, Reply(query.request, False, code, detail))
+            return at_once(reply_to, Reply(query.request, False, code, detail))
+        view = self._views.get(query.what)
         try:
-            data = authorization.shown(asker, query.what, VIEWS[query.what](tables, query, now_s))
-            return self._answer(reply_to, query.request, folded(data) if query.columns else data, now_s)
+            found = VIEWS[query.what](tables, query, now_s) if view is None else view(query, tables.cluster, now_s)
         except InvalidValue as problem:  # a policy whose state cannot be saved
-            return _reply(reply_to, Reply(query.request, False, "invalid-value", f"{problem}"))
+            return at_once(reply_to, Reply(query.request, False, "invalid-value", f"{problem}"))
+        if isinstance(found, tuple):
+            return at_once(reply_to, Reply(query.request, False, *found))
+        data = authorization.shown(asker, query.what, found)
+        return self._answer(reply_to, query.request, folded(data) if query.columns else data, now_s)
 
     def _answer(self, reply_to: str, request: str, data: Row, now_s: float) -> Effect:
-        reply = Reply(request, True, data={"at_s": now_s, "term": self.tables.unit_of_work.term} | data)
-        try:
-            return Publish(topology.REPLIES, reply_to, reply, body=encode(reply))
-        except CodecError as problem:
-            return _reply(reply_to, Reply(request, False, "too-large", f"ask for fewer rows: {problem}"))
+        return with_data(reply_to, request, {"at_s": now_s, "term": self.tables.unit_of_work.term} | data)
 
     def _refuse(self, query: Query, cluster: Cluster) -> Refused:
         subject = query.subject
-        if query.what not in VIEWS:
+        if query.what not in VIEWS and query.what not in self._views:
             return "unknown-query", f"{unknown('view', query.what, QUERIES)}; there are {', '.join(QUERIES)}"
         if not 1 <= query.limit <= LIMIT_MAX:
             return "invalid-value", f"limit is {query.limit}, expected 1 to {LIMIT_MAX}"
@@ -149,13 +148,6 @@ class QueryHandler:
             return "invalid-value", f"after is {query.after!r}, expected the `next` of a page"
         if query.what == "jobs" and subject not in ("", NOT_OVER, *JobPhase):
             return "invalid-value", unknown("phase", subject, (*JobPhase, NOT_OVER))
-        if query.what == "notifications" and subject not in ("", *NoticeState):
-            return "invalid-value", unknown("state", subject, NoticeState)
-        if query.what == "web-app" and subject not in cluster.web:
-            return "unknown-web-app", unknown("web application", subject, cluster.web)
-        named = query.what == "environment" or (query.what == "assurance" and subject)
-        if named and subject not in cluster.environments:
-            return "unknown-environment", unknown("environment", subject, cluster.environments)
         entry = cluster.job(subject)
         if query.what in ("job", "definition") and entry is None:
             return "unknown-job", unknown("job", subject, cluster.jobs)
@@ -175,19 +167,17 @@ class QueryHandler:
 
     # --- dry runs ---------------------------------------------------------------------------------------------------
 
-    def computed(self, answer: Computed, now_s: float) -> bool:
-        """Answer the dry run whose computation this is; false when it is not one."""
-        if self._dry is None or answer.compute_id != self._dry[0]:
-            return False
-        (_, request, reply_to), self._dry = self._dry, None
-        if answer.outcome is None:
-            effect = _reply(reply_to, Reply(request.request, False, "decision-failed", answer.error))
+    def _computed(self, outcome: Any, error: str, now_s: float) -> None:
+        """Answer the dry run that was computed."""
+        assert self._dry is not None
+        (request, reply_to), self._dry = self._dry, None
+        if outcome is None:
+            effect = at_once(reply_to, Reply(request.request, False, "decision-failed", error))
         elif isinstance(request, Assess):
-            effect = self._answer(reply_to, request.request, self._assessed(request, answer.outcome), now_s)
+            effect = self._answer(reply_to, request.request, self._assessed(request, outcome), now_s)
         else:
-            effect = self._answer(reply_to, request.request, self._decision(answer.outcome, now_s), now_s)
+            effect = self._answer(reply_to, request.request, self._decision(outcome, now_s), now_s)
         self.tables.unit_of_work.effects.append(effect)
-        return True
 
     def _assessed(self, request: Assess, found: Assessment) -> Row:
         """What is told of a change by hand; nothing but that it is gone where what it is about went meanwhile."""
@@ -199,7 +189,7 @@ class QueryHandler:
     def _decision(self, outcome: DecideOutcome, now_s: float) -> Row:
         placement = outcome.placement
         changes = tuple(placement.changes)
-        plan = self.tables.deciding.plan(changes)
+        plan = self.tables.deciding.desired.plan(changes)
         policy = self.tables.settings.placement.name
         refusals = tuple(placement.refusals)
         gains = gains_of(placement.outlook)
@@ -230,10 +220,6 @@ class QueryHandler:
 def is_number(text: str) -> bool:
     """Whether a text is a whole number of at most 19 digits."""
     return text.isascii() and text.isdigit() and len(text) <= 19
-
-
-def _reply(reply_to: str, reply: Reply) -> Effect:
-    return Publish(topology.REPLIES, reply_to, reply)
 
 
 def _taken(received: Received) -> list[Effect]:

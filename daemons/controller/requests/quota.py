@@ -5,14 +5,16 @@ from __future__ import annotations
 import math
 
 from daemons.access.identity import Role, who
-from daemons.controller.requests.authorization import ALLOWED, Refused
+from daemons.controller.contract.feature import DONE, Caller, Feature, Refused
 from daemons.controller.state.cluster import Cluster
+from daemons.controller.state.entries import JobEntry
 from daemons.values.settings import Limits
+from shared.protocol.operator_messages import CreateEnvironment, Request, SubmitJob, SubmitWeb
 
 RECOUNT_S = 1.0  # a full account's jobs are counted again at most so often: that is O(jobs)
 
 
-class Quota:
+class QuotaFeature(Feature):
     """Refuses what is beyond `Limits.jobs_per_account`, `.apps_per_environment` and `.environments_per_owner`; the
     provider's accounts have no quota."""
 
@@ -24,17 +26,32 @@ class Quota:
         """Why an account may not submit one more job. O(1), but for a count at most every RECOUNT_S."""
         most = self._limits.jobs_per_account
         if not most or not _has_quota(sender):
-            return ALLOWED
+            return DONE
         held, counted_s = self._jobs.get(sender, (most, -math.inf))
         if held >= most and now_s >= counted_s + RECOUNT_S:
             held, counted_s = self._count(sender), now_s
         self._jobs[sender] = held, counted_s
         if held < most:
-            return ALLOWED
+            return DONE
         return "over-quota", (
             f"{sender!r} has {held} jobs that are not over, at most {most}: cancel some, wait until some end, or have "
             "the provider raise limits.jobs_per_account"
         )
+
+    def refuse(self, request: Request, caller: Caller, now_s: float) -> Refused:
+        """Refuse what is beyond the caller's quota."""
+        match request:
+            case SubmitJob():
+                return self.refuse_job(caller.sender, now_s)
+            case SubmitWeb():
+                return self.refuse_app(request.app.name, request.app.environment, caller.sender)
+            case CreateEnvironment():
+                return self.refuse_environment(request.agreement.owner, caller.sender)
+        return DONE
+
+    def accepted(self, job: JobEntry) -> None:
+        """Count one more job of its account."""
+        self.count_job(job.user)
 
     def count_job(self, sender: str) -> None:
         """One more job of the account is in the cluster."""
@@ -46,9 +63,9 @@ class Quota:
         """Why an environment may not have one more web application. O(web applications)."""
         most = self._limits.apps_per_environment
         if not most or not _has_quota(sender) or name in self._cluster.web:
-            return ALLOWED
+            return DONE
         if sum(entry.app.environment == environment for entry in self._cluster.web.values()) < most:
-            return ALLOWED
+            return DONE
         return "over-quota", (
             f"environment {environment!r} has {most} web applications, as many as limits.apps_per_environment lets it"
         )
@@ -57,9 +74,9 @@ class Quota:
         """Why an owner may not have one more environment. O(environments)."""
         most = self._limits.environments_per_owner
         if not most or not _has_quota(sender):
-            return ALLOWED
+            return DONE
         if sum(entry.owner == owner and not entry.over for entry in self._cluster.environments.values()) < most:
-            return ALLOWED
+            return DONE
         return "over-quota", (
             f"owner {owner!r} has {most} environments, as many as limits.environments_per_owner lets it"
         )

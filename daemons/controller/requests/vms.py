@@ -5,7 +5,11 @@ Each function checks everything first and returns a code and a text; ("", "") wh
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
+from daemons.controller.contract.feature import DONE, Refused, RequestHandler
 from daemons.controller.decide.cycle import DecisionCycle
+from daemons.controller.measure.reports import Measure
 from daemons.controller.state import transitions
 from daemons.controller.state.capabilities import homes, is_bound
 from daemons.controller.state.cluster import Cluster
@@ -19,12 +23,10 @@ from daemons.controller.state.usage import needed_mhz, unmanaged_mhz, used_mhz
 from daemons.values.replies import unknown
 from shared.base.errors import InvalidValue
 from shared.policy_api.decision import Change, ChangeKind, Reason, ReasonCode
-from shared.protocol.operator_messages import AdoptVm, ForgetVm, HandsOn, HoldJob, MoveVm
+from shared.protocol.operator_messages import AdoptVm, ConfirmGone, ForgetVm, HandsOn, HoldJob, MoveVm
 from shared.values.jobs import Allotment, Job, JobPhase, Stage
 from shared.values.vms import LIVE_STATES, VmState, VmStatus
 
-Refused = tuple[str, str]
-DONE: Refused = ("", "")
 ROOM_TOLERANCE = 1e-9  # sums of floats
 BY_OPERATOR = Reason(ReasonCode.OPERATOR)
 
@@ -32,8 +34,29 @@ BY_OPERATOR = Reason(ReasonCode.OPERATOR)
 class VmRequests:
     """Carries them out on the desired state."""
 
-    def __init__(self, cluster: Cluster, unit_of_work: UnitOfWork, deciding: DecisionCycle) -> None:
-        self.cluster, self.unit_of_work, self.deciding = cluster, unit_of_work, deciding
+    def __init__(self, cluster: Cluster, unit_of_work: UnitOfWork, deciding: DecisionCycle, measure: Measure) -> None:
+        self.cluster, self.unit_of_work, self.deciding, self.measure = cluster, unit_of_work, deciding, measure
+        self.handlers: Mapping[type, RequestHandler] = {
+            HoldJob: lambda request, _caller, now_s: self.hold(request, now_s),
+            HandsOn: lambda request, _caller, now_s: self.hands_on(request, now_s),
+            MoveVm: lambda request, _caller, now_s: self.move(request, now_s),
+            AdoptVm: lambda request, _caller, now_s: self.adopt(request, now_s),
+            ForgetVm: lambda request, _caller, now_s: self.forget(request, now_s),
+            ConfirmGone: lambda request, _caller, now_s: self.confirm_gone(request, now_s),
+        }
+
+    # --- gone -------------------------------------------------------------------------------------------------------
+
+    def confirm_gone(self, request: ConfirmGone, now_s: float) -> Refused:
+        """Believe that a VM which nobody has seen is gone."""
+        instance = self.cluster.instances.get(request.vm)
+        if instance is None:
+            return "unknown-vm", unknown("VM", request.vm, self.cluster.instances)
+        if not (instance.left or instance.awaited):
+            where = ", ".join(sorted(instance.may_run_on))
+            return "vm-not-missing", f"{request.vm} is or may be on {where}" if where else f"{request.vm} is nowhere"
+        self.measure.missing.gone(instance, now_s)
+        return DONE
 
     # --- hold -------------------------------------------------------------------------------------------------------
 
@@ -76,7 +99,7 @@ class VmRequests:
         cpu_mhz = min(node.vms[entry.adopted].cpu_mhz or speed_mhz, speed_mhz)
         allotments = (Allotment(node.name, cpu_mhz),)
         change = Change(entry.job.name, entry.revision, ChangeKind.RESUME, allotments, BY_OPERATOR)
-        self.deciding.apply([change], now_s)
+        self.deciding.desired.apply([change], now_s)
 
     def hands_on(self, request: HandsOn, now_s: float) -> Refused:
         """Let policies and the reconciler have a workload again that somebody else has meddled with."""
@@ -136,7 +159,7 @@ class VmRequests:
         wanted = list(entry.allotments)
         wanted[index] = Allotment(node.name, allotment.cpu_mhz)
         change = Change(entry.job.name, entry.revision, ChangeKind.MIGRATE, tuple(wanted), BY_OPERATOR)
-        self.deciding.apply([change], now_s)
+        self.deciding.desired.apply([change], now_s)
         self.unit_of_work.happened(now_s, "vm-move-asked", request.vm, f"{allotment.node} to {node.name}")
         return DONE
 
@@ -229,9 +252,7 @@ class VmRequests:
             job = Job(request.job, (stage,), submit_s=max(0.0, now_s), vcpus=status.vcpus)
         except InvalidValue as problem:
             return "invalid-value", str(problem)
-        self.deciding.submissions += 1
-        self.unit_of_work.dirty_control = True
-        entry = JobEntry(job, request.request, self.deciding.submissions, now_s, adopted=request.vm)
+        entry = JobEntry(job, request.request, self.deciding.next_submission(), now_s, adopted=request.vm)
         transitions.adopt(entry, now_s)
         self.cluster.add_job(entry)
         self.cluster.set_allotments(entry, (Allotment(node.name, cpu_mhz),))

@@ -5,6 +5,7 @@ One unit_of_work lives as long as its controller leads; the controller empties i
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 from daemons.controller.state.entries import JobEntry, NodeEntry
@@ -12,7 +13,7 @@ from daemons.controller.state.environment import EnvironmentEntry
 from daemons.controller.state.web_app import WebEntry
 from daemons.values.rate_limit import PerMinute
 from daemons.values.records.cluster import Record
-from shared.ports.effects import Effect, Publish
+from shared.ports.effects import Effect, Publish, StartTimer
 from shared.protocol import topology
 from shared.protocol.messages import Happened
 
@@ -28,7 +29,7 @@ class UnitOfWork:
     `deploy`: nodes may be able to take another step into service or out of it, or from one environment to the next.
     `records` are to be stored as they are. `coordinate`: environments whose need of units may have changed. `adjust`:
     the number of instances of web applications is to be looked at from now on. `readdressed`: web applications with an
-    instance that is to be found under another address. `heard`, if set, is told what everybody is told. `speaker`: the
+    instance that is to be found under another address. `timers`: when each that is set fires. `speaker`: the
     node whose agent says what is being handled ("": nobody's), which makes at most SAID_MAX things a minute happen;
     `unsaid`: how many were kept back for that.
     """
@@ -54,10 +55,29 @@ class UnitOfWork:
         self.coordinate: set[str] = set()
         self.adjust = False
         self.readdressed: set[str] = set()
-        self.heard: Callable[[Happened], None] | None = None
+        self.timers: dict[str, float] = {}
         self.speaker = ""
         self.unsaid = 0
         self._said = PerMinute(SAID_MAX)
+        self._listeners: list[Callable[[Happened], None]] = []
+
+    def timer(self, name: str, at_s: float) -> Effect:
+        """Return what has a timer fire at that time, in the place of what it was set to."""
+        self.timers[name] = at_s
+        return StartTimer(name, at_s)
+
+    def start_timer(self, name: str, at_s: float) -> None:
+        """Have a timer fire at that time, in the place of what it was set to."""
+        self.effects.append(self.timer(name, at_s))
+
+    def wake(self, name: str, due_s: float) -> None:
+        """Have a timer fire at that time (inf: it is not needed), unless it is set to that."""
+        if due_s < math.inf and due_s != self.timers.get(name):
+            self.start_timer(name, due_s)
+
+    def subscribe(self, listener: Callable[[Happened], None]) -> None:
+        """Have a listener told what everybody is told."""
+        self._listeners.append(listener)
 
     def touch(self, entry: JobEntry) -> None:
         """Reconcile the job at the end of this instant."""
@@ -83,5 +103,5 @@ class UnitOfWork:
             return
         message = Happened(now_s, what, subject, self.term, detail)
         self.effects.append(Publish(topology.EVENTS, what, message))
-        if self.heard is not None:
-            self.heard(message)
+        for listener in self._listeners:
+            listener(message)

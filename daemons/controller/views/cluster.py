@@ -9,25 +9,15 @@ from enum import Enum, StrEnum
 from heapq import nsmallest
 from typing import Any, Protocol
 
-from daemons.controller.admission.admission import Admission
-from daemons.controller.admission.views import assurance_view, best_effort, missed
+from daemons.controller.contract.feature_set import FeatureSet
 from daemons.controller.decide.cycle import DecisionCycle
 from daemons.controller.decide.predictions import predicted_utilities
-from daemons.controller.energy.metering import EnergyMeter
-from daemons.controller.energy.views import costs_view
-from daemons.controller.environments.coordination import Coordination
-from daemons.controller.environments.types import without_type
-from daemons.controller.environments.views import environment_details, environment_row
-from daemons.controller.interference.views import profiles_view
 from daemons.controller.measure.adopted import is_lost, last_node
 from daemons.controller.measure.screening import Screening
-from daemons.controller.nodes.views import durations_view, service_alarms
-from daemons.controller.notifications.rules import NotificationRules
-from daemons.controller.notifications.views import notification_alarms, notifications_view
+from daemons.controller.nodes.service import NodeLifecycle
 from daemons.controller.reconcile.reconciler import Reconciler
 from daemons.controller.state.cluster import Cluster
 from daemons.controller.state.entries import JobEntry, NodeEntry
-from daemons.controller.state.tenancy import home_of
 from daemons.controller.state.unit_of_work import UnitOfWork
 from daemons.controller.views.rows import (
     age_of,
@@ -45,8 +35,6 @@ from daemons.controller.views.rows import (
     vm_row,
     vms_on,
 )
-from daemons.controller.web.views import app_details, app_row
-from daemons.controller.windows.views import forecast, stranded_jobs, window_alarms
 from daemons.decision.request_codec import Shelf, to_bytes
 from daemons.values.settings import ControllerSettings
 from daemons.values.view_format import Row, reason_view
@@ -77,8 +65,7 @@ class Leader(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ViewContext:
-    """What views are made of. `short`: environments that cannot have their lower bounds, and why. `in_hand`: what the
-    controller waits for, by name. `dry_running`: a dry run is under
+    """What views are made of. `in_hand`: what the controller waits for, by name. `dry_running`: a dry run is under
     way. `shelf`: what was saved last. `troubles`: of the process beside its core, which the shell notes between two
     inputs: since when and what, by code of the alarm."""
 
@@ -89,14 +76,11 @@ class ViewContext:
     unit_of_work: UnitOfWork
     deciding: DecisionCycle
     reconciler: Reconciler
-    energy: EnergyMeter
-    coordinating: Coordination
-    short: Callable[[], Mapping[str, str]]
+    features: FeatureSet
+    lifecycle: NodeLifecycle
+    screening: Screening
     in_hand: Callable[[], dict[str, int]]
     dry_running: Callable[[], bool]
-    admission: Admission
-    suspects: Screening
-    notifying: NotificationRules
     shelf: Shelf = field(default_factory=Shelf)
     troubles: dict[str, tuple[float, str]] = field(default_factory=dict)
 
@@ -127,7 +111,7 @@ def status(tables: ViewContext, _query: Query, now_s: float) -> Row:
         "provisioning": settings.provisioning.name,
         "decide_s": settings.decide_s,
         "decisions": deciding.decisions,
-        "next_decision_at_s": deciding.windows.cycle_due_s if deciding.enabled and tables.unit_of_work.acting else None,
+        "next_decision_at_s": deciding.due_s if deciding.enabled and tables.unit_of_work.acting else None,
         "decision_under_way": deciding.under_way,
         "dry_run_under_way": tables.dry_running(),
         "last_trouble": {"at_s": trouble.at_s, "what": trouble.what, "detail": trouble.detail} if trouble else None,
@@ -152,7 +136,7 @@ def status(tables: ViewContext, _query: Query, now_s: float) -> Row:
             "total": sum(not entry.destroyed for entry in cluster.environments.values()),
             "state": _counts(EnvironmentState, (entry.state for entry in cluster.environments.values())),
         },
-        "best_effort": best_effort(tables.admission),
+        **tables.features.status(now_s),
         "vms": {"managed": sum(listed), "unmanaged": len(listed) - sum(listed)},
         "actions": {
             "total": len(flights),
@@ -175,20 +159,12 @@ def _counts(codes: type[StrEnum], found: Iterable[StrEnum]) -> dict[str, int]:
 
 def alarms(tables: ViewContext, now_s: float) -> list[Row]:
     """What is not as it should be now."""
-    found = [*_node_alarms(tables, now_s), *_job_alarms(tables, now_s), *_web_alarms(tables)]
-    found += [_alarm("environment-short", name, None, why) for name, why in sorted(tables.short().items())]
-    found += [_alarm("unknown-type", name, None, why) for name, why in sorted(without_type(tables.cluster).items())]
-    found += [_alarm(*each) for each in missed(tables.admission)]
-    windows = tables.deciding.windows
-    found += [_alarm(*each) for each in (*window_alarms(windows, now_s), *stranded_jobs(windows))]
-    found += [_alarm(*each) for each in tables.suspects.alarms(now_s)]
-    found += [_alarm(*each) for each in notification_alarms(tables.notifying, now_s)]
+    found = [*_node_alarms(tables, now_s), *_job_alarms(tables, now_s)]
+    found += [_alarm(*each) for each in tables.features.alarms(now_s)]
+    found += [_alarm(*each) for each in tables.screening.alarms(now_s)]
     trouble, pending = tables.deciding.trouble, tables.deciding.pending
     if trouble is not None:
         found.append(_alarm("decision-trouble", "controller", trouble.at_s, f"{trouble.what}: {trouble.detail}"))
-    prices = tables.energy.prices
-    if prices.trouble:
-        found.append(_alarm("prices-stale", "prices", prices.trouble_s, prices.trouble))
     if pending is not None:
         what = f"decision {pending.number}: {len(pending.held)} changes"
         found.append(_alarm("plan-waiting", "controller", pending.at_s, what))
@@ -199,8 +175,6 @@ def alarms(tables: ViewContext, now_s: float) -> list[Row]:
 
 
 def _node_alarms(tables: ViewContext, now_s: float) -> Iterable[Row]:
-    for what, name, since_s, why in service_alarms(tables.cluster.nodes.values()):
-        yield _alarm(what, name, since_s, why)
     for name, node in sorted(tables.cluster.nodes.items()):
         if node.asleep or node.service is NodeService.FAILED:
             continue  # nothing is to be heard of it
@@ -256,19 +230,6 @@ def _missing_alarms(tables: ViewContext, entry: JobEntry, now_s: float) -> Itera
             yield _alarm("vm-out-of-sight", instance.vm, instance.missed_s, f"gone; no word since from {names}")
 
 
-def _web_alarms(tables: ViewContext) -> Iterable[Row]:
-    cluster = tables.cluster
-    for name, web in sorted(cluster.web.items()):
-        running = sum(seat.released for seat in cluster.seats.get(name, {}).values())
-        if running < web.app.min_instances and not web.removed and home_of(cluster, web.app.environment) is not None:
-            yield _alarm("web-too-few", name, None, f"{running} of at least {web.app.min_instances} instances run")
-        if web.scrape_error:
-            yield _alarm("web-not-measured", name, web.measured_at_s, web.scrape_error)
-        if web.unreachable is not None:
-            yield _alarm("balancer-unreachable", name, *web.unreachable)
-        yield from (_alarm(what, name, since_s, why) for what, since_s, why in web.health.alarms())
-
-
 def _alarm(what: str, subject: str, since_s: float | None, detail: str) -> Row:
     return {"what": what, "subject": subject, "since_s": since_s, "detail": detail}
 
@@ -285,7 +246,7 @@ def nodes(tables: ViewContext, query: Query, now_s: float) -> Row:
 def node(tables: ViewContext, query: Query, now_s: float) -> Row:
     """One node. KeyError when there is none of the name."""
     entry = tables.cluster.nodes[query.subject]
-    details = node_details(tables.cluster, tables.deciding.deployment, entry, now_s)
+    details = node_details(tables.cluster, tables.lifecycle, entry, now_s)
     trouble = node_trouble(entry, tables.settings.silent_after_s, now_s)
     return {"node": details | {"trouble": trouble, "drain_blockers": _drain_blockers(tables, entry)}}
 
@@ -298,7 +259,7 @@ def jobs(tables: ViewContext, query: Query, now_s: float) -> Row:
     left = nsmallest(query.limit + 1, (each for each in found if _place(each) > after), key=_place)
     shown = left[: query.limit]
     following = f"{_place(shown[-1])}" if len(left) > len(shown) else ""
-    reasons = _refusals(tables, {entry.job.name for entry in shown})
+    reasons = tables.deciding.refusal_rows({entry.job.name for entry in shown})
     predicted = predicted_utilities(tables.deciding.history)
     rows = [_job(tables, entry, now_s, reasons, predicted) for entry in shown]
     return {"total": len(found), "jobs": rows, "next": following}
@@ -322,7 +283,7 @@ def job(tables: ViewContext, query: Query, now_s: float) -> Row:
     """One job. KeyError when there is none of the name."""
     entry = tables.cluster.jobs[query.subject]
     predicted = predicted_utilities(tables.deciding.history)
-    row = _job(tables, entry, now_s, _refusals(tables, {query.subject}), predicted)
+    row = _job(tables, entry, now_s, tables.deciding.refusal_rows({query.subject}), predicted)
     change = {"last_change": last_change(tables.deciding.history, query.subject)}
     return {"job": row | change | job_details(tables.cluster, entry)}
 
@@ -346,47 +307,11 @@ def _job(
     return job_row(entry, now_s, entry.job.name in tables.reconciler.blocked, refusal, predicted)
 
 
-def _refusals(tables: ViewContext, names: set[str]) -> dict[str, Row]:
-    """The last reasons that named these jobs."""
-    deciding = tables.deciding
-    named = (one for one in deciding.refusals if one.workload in names)
-    return {one.workload: reason_view(one.reason) | {"at_s": deciding.refused_s} for one in named}
-
-
-def web_apps(tables: ViewContext, query: Query, now_s: float) -> Row:
-    """All web applications whose names begin with the subject."""
-    found = [web for name, web in sorted(tables.cluster.web.items()) if name.startswith(query.subject)]
-    return {"total": len(found), "apps": [app_row(tables.cluster, web, now_s) for web in found[: query.limit]]}
-
-
-def web_app(tables: ViewContext, query: Query, now_s: float) -> Row:
-    """One web application. KeyError when there is none of the name."""
-    cluster = tables.cluster
-    details = app_details(cluster, tables.deciding, cluster.web[query.subject], now_s)
-    return {"app": details | {"waits_for": _app_waits_for(tables, query.subject)}}
-
-
-def _app_waits_for(tables: ViewContext, app: str) -> Row | None:
-    """Why an application has fewer instances than it must have, or than are wanted of it; None: it has them."""
-    seats = tables.cluster.seats.get(app, {}).values()
-    waiting = {seat.job.name for seat in seats if not seat.released}
-    wanted = max(tables.cluster.web[app].app.min_instances, tables.cluster.web[app].wanted_instances or 0)
-    if sum(seat.released for seat in seats) >= wanted:
-        return None
-    pending = tables.deciding.pending
-    if pending is not None and any(change.workload in waiting for change in pending.held):
-        text = f"no room until decision {pending.number} is approved"
-        return {"code": "held", "decision": pending.number, "text": text, "words": text}
-    reason = next(iter(_refusals(tables, waiting).values()), None)
-    not_yet = "it was not decided on yet"
-    return reason or {"code": "not-yet", "text": not_yet, "words": not_yet}
-
-
 def _drain_blockers(tables: ViewContext, node: NodeEntry) -> list[Row]:
     """Why a node that is being emptied is not empty: each VM that may be on it, and what is known of why it stays."""
     if node.service is not NodeService.DRAINING:
         return []
-    reasons = _refusals(tables, {instance.job.job.name for instance in node.claimed.values()})
+    reasons = tables.deciding.refusal_rows({instance.job.job.name for instance in node.claimed.values()})
     pending = tables.deciding.pending
     held = {change.workload for change in pending.held} if pending is not None else set()
     rows: list[Row] = []
@@ -399,26 +324,6 @@ def _drain_blockers(tables: ViewContext, node: NodeEntry) -> list[Row]:
             text = f"decision {pending.number} waits for approval"
         rows.append({"vm": vm, "workload": name, "why": text or "it is next"})
     return rows
-
-
-def environments(tables: ViewContext, query: Query, now_s: float) -> Row:
-    """All environments whose names begin with the subject, those that are destroyed last."""
-    cluster = tables.cluster
-    found = [entry for name, entry in sorted(cluster.environments.items()) if name.startswith(query.subject)]
-    found.sort(key=lambda entry: entry.destroyed)
-    stock = tables.coordinating.sharing.stock(now_s)
-    return {"total": len(found), "environments": [environment_row(cluster, stock, e) for e in found[: query.limit]]}
-
-
-def environment(tables: ViewContext, query: Query, now_s: float) -> Row:
-    """One environment. KeyError when there is none of the name."""
-    coordinating, entry = tables.coordinating, tables.cluster.environments[query.subject]
-    return {"environment": environment_details(tables.cluster, coordinating, entry, query.limit, now_s)}
-
-
-def notifications(tables: ViewContext, query: Query, _now_s: float) -> Row:
-    """What is told over channels, all or what is in the state that the subject names."""
-    return notifications_view(tables.notifying, query.subject, query.limit)
 
 
 def vms(tables: ViewContext, query: Query, now_s: float) -> Row:
@@ -463,28 +368,6 @@ def plan_history(tables: ViewContext, query: Query, _now_s: float) -> Row:
     return {"total": len(named), "decisions": rows}
 
 
-def forecasts(tables: ViewContext, query: Query, now_s: float) -> Row:
-    """Deadline windows whose names begin with the subject, and the prices to come."""
-    return forecast(tables.deciding, query.subject, query.limit, now_s)
-
-
-def assurance(tables: ViewContext, query: Query, now_s: float) -> Row:
-    """Promises and what was served, of all environments or of the one that the subject names; KeyError when there is
-    none."""
-    return assurance_view(tables.admission, tables.cluster, query.subject, query.limit, now_s)
-
-
-def costs(tables: ViewContext, query: Query, now_s: float) -> Row:
-    """What the energy of the last days cost, `limit` of them."""
-    return costs_view(tables.energy, query.limit, now_s)
-
-
-def profiles(tables: ViewContext, query: Query, now_s: float) -> Row:
-    """How jobs load nodes, of classes whose names begin with the subject."""
-    deciding = tables.deciding
-    return profiles_view(deciding.loadings, deciding.probes, query.subject, query.limit, now_s)
-
-
 def doctor(tables: ViewContext, query: Query, now_s: float) -> Row:
     """Facts from which `trimtab doctor` judges."""
     cluster = tables.cluster
@@ -516,7 +399,7 @@ def doctor(tables: ViewContext, query: Query, now_s: float) -> Row:
             "cpu_models": models,
             "mixed_cpu_models": len(models) > 1,
             "unknown_vms": sorted(strays)[: query.limit],
-            "durations": durations_view(tables.deciding.deployment),
+            **tables.features.facts(),
         },
     }
 
@@ -538,19 +421,10 @@ VIEWS: dict[str, Callable[[ViewContext, Query, float], dict[str, Any]]] = {
     "node": node,
     "jobs": jobs,
     "job": job,
-    "web-apps": web_apps,
-    "web-app": web_app,
-    "environments": environments,
-    "environment": environment,
     "vms": vms,
     "definition": definition,
     "plan": plan,
     "plan-history": plan_history,
-    "forecast": forecasts,
-    "assurance": assurance,
-    "costs": costs,
-    "profiles": profiles,
     "doctor": doctor,
     "snapshot": snapshot,
-    "notifications": notifications,
 }

@@ -13,6 +13,7 @@ from daemons.controller.state import transitions
 from daemons.controller.state.cluster import Cluster
 from daemons.controller.state.entries import JobEntry
 from daemons.controller.state.migration_fit import no_template
+from daemons.controller.state.node_fit import could_hold, why_none
 from daemons.controller.state.unit_of_work import UnitOfWork
 from daemons.controller.state.web_app import RECENT_S, WHOLE, Sample, WebEntry
 from daemons.controller.web.profiles import estimates_of
@@ -23,7 +24,6 @@ from shared.ports.effects import Effect, Measure, Scrape, Scraped
 from shared.protocol.messages import WebReport
 from shared.protocol.operator_messages import RemoveWeb, SubmitWeb
 from shared.values.jobs import Job, JobPhase
-from shared.values.nodes import Node
 from shared.values.web_app import FlowSample, WebApp
 
 Refused = tuple[str, str]
@@ -35,15 +35,24 @@ WINDOW_MIN_S = 1e-3
 SCRAPE_LOST_S = 30.0  # an answer that has not come by then will not
 
 
+MayForget = Callable[[str, float], bool]
+
+
 class WebApps:
-    """Keeps the table of web applications and their seats."""
+    """Keeps the table of web applications and their seats. may_forget(app, now_s): whether an application of which
+    nothing is left may be forgotten."""
 
     def __init__(
-        self, cluster: Cluster, unit_of_work: UnitOfWork, deciding: DecisionCycle, settings: ControllerSettings
+        self,
+        cluster: Cluster,
+        unit_of_work: UnitOfWork,
+        deciding: DecisionCycle,
+        settings: ControllerSettings,
+        may_forget: MayForget,
     ) -> None:
         self.cluster, self.unit_of_work, self.deciding, self.settings = cluster, unit_of_work, deciding, settings
+        self._may_forget = may_forget
         self.untidy: set[str] = set()
-        self.may_forget: Callable[[str, float], bool] = _always
 
     # --- asked for --------------------------------------------------------------------------------------------------
 
@@ -60,9 +69,8 @@ class WebApps:
             return refused
         what = "web-submitted" if web is None else "web-changed"
         if web is None:
-            self.deciding.submissions += 1
-            self.unit_of_work.dirty_control = True
-            web = self.cluster.web[app.name] = WebEntry(app, request.request, self.deciding.submissions, now_s)
+            order = self.deciding.next_submission()
+            web = self.cluster.web[app.name] = WebEntry(app, request.request, order, now_s)
         else:
             self._change(web, request)
         web.fit()
@@ -150,9 +158,7 @@ class WebApps:
     def _add(self, job: Job, web: WebEntry, now_s: float) -> None:
         """A seat of a name that was used before goes on counting: what is left of an earlier VM stays older."""
         before = self.cluster.jobs.get(job.name)
-        self.deciding.submissions += 1
-        self.unit_of_work.dirty_control = True
-        seat = JobEntry(job, web.request, self.deciding.submissions, now_s)
+        seat = JobEntry(job, web.request, self.deciding.next_submission(), now_s)
         if before is not None:
             transitions.follow_on(seat, before)
         self.cluster.add_job(seat)
@@ -200,7 +206,7 @@ class WebApps:
                 self.untidy.discard(name)
 
     def _forget(self, name: str, now_s: float) -> None:
-        if self.cluster.seats.get(name) or (name in self.cluster.web and not self.may_forget(name, now_s)):
+        if self.cluster.seats.get(name) or (name in self.cluster.web and not self._may_forget(name, now_s)):
             return
         self.untidy.discard(name)
         self.cluster.seats.pop(name, None)
@@ -309,10 +315,6 @@ class WebApps:
         web.counted = counted
 
 
-def _always(_app: str, _now_s: float) -> bool:
-    return True
-
-
 def _is_possible(sample: FlowSample) -> bool:
     """Whether a sample can be of this world: sums of such stay within every bound."""
     counts = (sample.offered, sample.served, sample.rejected, sample.queued)
@@ -332,25 +334,3 @@ def misfit_of(app: WebApp, cluster: Cluster) -> str:
     if len(able) < app.min_instances:
         return f"{app.min_instances} instances must run, each on a node of its own, but only {len(able)} could hold one"
     return ""
-
-
-def could_hold(job: Job, node: Node, vm_overhead_mib: float) -> bool:
-    """Whether a node, if it were empty, could hold an instance of a job."""
-    return (
-        node.usable_mib >= job.memory_mib + vm_overhead_mib
-        and set(job.needs) <= set(node.labels)
-        and job.speed_on_mhz(node) >= job.min_mhz
-        and (not job.rules.pin or node.name in job.rules.pin)
-        and node.name not in job.rules.forbid
-    )
-
-
-def why_none(job: Job, nodes: list[Node], vm_overhead_mib: float) -> str:
-    """Says what no node has."""
-    memory_mib = job.memory_mib + vm_overhead_mib
-    largest_mib, fastest_mhz = max(node.usable_mib for node in nodes), max(job.speed_on_mhz(n) for n in nodes)
-    pinned = f", to be on one of {sorted(job.rules.pin)}" if job.rules.pin else ""
-    return (
-        f"an instance needs {memory_mib:g} MiB, {job.min_mhz:g} MHz and labels {sorted(set(job.needs))}{pinned}; "
-        f"none of {len(nodes)} nodes has it all (most memory {largest_mib} MiB, most speed {fastest_mhz:g} MHz)"
-    )

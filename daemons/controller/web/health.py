@@ -10,9 +10,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from daemons.controller.decide.cycle import DecisionCycle
-from daemons.controller.measure.reports import Measure
 from daemons.controller.state.cluster import Cluster
 from daemons.controller.state.entries import JobEntry, NodeEntry
+from daemons.controller.state.unit_of_work import UnitOfWork
 from daemons.controller.state.web_app import WebEntry
 from daemons.controller.state.web_health import Ill
 from daemons.values.settings import Automation, ControllerSettings
@@ -42,12 +42,11 @@ class HealthChecks:
     """Tells agents what to watch, and replaces what they find unhealthy."""
 
     def __init__(
-        self, cluster: Cluster, measure: Measure, settings: ControllerSettings, deciding: DecisionCycle
+        self, cluster: Cluster, unit_of_work: UnitOfWork, settings: ControllerSettings, deciding: DecisionCycle
     ) -> None:
-        self.cluster, self.unit_of_work, self.settings = cluster, measure.unit_of_work, settings
+        self.cluster, self.unit_of_work, self.settings = cluster, unit_of_work, settings
         self.due = False
         self._deciding = deciding
-        measure.on_watched = self.heard
         self._changed: dict[str, JobEntry] = {}
         self._probes: dict[str, Probe | None] = {}  # by application, as last looked at
         self._at: dict[str, tuple[str, Target]] = {}  # on which node each instance is to be watched, by VM
@@ -139,7 +138,7 @@ class HealthChecks:
         running = self.cluster.seats_wanted(web.app.name)
         numbers = (("unhealthy_s", now_s - ill.since_s), ("in_last_hour", float(number)))
         change = Change(seat.job.name, seat.revision, ChangeKind.STOP, (), Reason(ReasonCode.UNHEALTHY, numbers))
-        if self._deciding.apply((change,), now_s):
+        if self._deciding.desired.apply((change,), now_s):
             return
         health.replaced_s.append(now_s)
         health.least = running

@@ -150,6 +150,22 @@ def _outlook(deciding: DecisionCycle, app: str) -> Row | None:
     return None
 
 
+def waits_for(cluster: Cluster, deciding: DecisionCycle, app: str) -> Row | None:
+    """Why an application has fewer instances than it must have, or than are wanted of it; None: it has them."""
+    seats = cluster.seats.get(app, {}).values()
+    waiting = {seat.job.name for seat in seats if not seat.released}
+    wanted = max(cluster.web[app].app.min_instances, cluster.web[app].wanted_instances or 0)
+    if sum(seat.released for seat in seats) >= wanted:
+        return None
+    pending = deciding.pending
+    if pending is not None and any(change.workload in waiting for change in pending.held):
+        text = f"no room until decision {pending.number} is approved"
+        return {"code": "held", "decision": pending.number, "text": text, "words": text}
+    reason = next(iter(deciding.refusal_rows(waiting).values()), None)
+    not_yet = "it was not decided on yet"
+    return reason or {"code": "not-yet", "text": not_yet, "words": not_yet}
+
+
 def plain(value: Any) -> Any:
     """The same with lists in place of tuples, as it comes out of a message."""
     if isinstance(value, Mapping):

@@ -20,9 +20,11 @@ from shared.policy_api.snapshot import PriceView, WindowView
 Row = dict[str, Any]
 
 
-def forecast_row(deciding: DecisionCycle, entry: WindowEntry, seen: WindowView | None, now_s: float) -> Row:
+def forecast_row(
+    book: WindowBook, deciding: DecisionCycle, entry: WindowEntry, seen: WindowView | None, now_s: float
+) -> Row:
     """A window with its forecast; `seen` is what policies see of it (None while it opens in more than a day)."""
-    book, settings = deciding.windows, entry.settings
+    settings = entry.settings
     zone = settings.periods.zone
     given = book.sizes.get(settings.name) if entry.is_open(now_s) else None
     return {
@@ -132,14 +134,16 @@ def price_rows(prices: PriceView | None, now_s: float) -> list[Row]:
     ]
 
 
-def forecast(deciding: DecisionCycle, subject: str, limit: int, now_s: float) -> Row:
+def forecast(book: WindowBook, deciding: DecisionCycle, subject: str, limit: int, now_s: float) -> Row:
     """Windows whose names begin with the subject, and prices."""
     snapshot = deciding.builder.build(now_s)
     seen = {window.name: window for window in snapshot.windows}
-    found = [entry for name, entry in deciding.windows.entries.items() if name.startswith(subject)]
+    found = [entry for name, entry in book.entries.items() if name.startswith(subject)]
     return {
         "total": len(found),
-        "windows": [forecast_row(deciding, entry, seen.get(entry.settings.name), now_s) for entry in found[:limit]],
+        "windows": [
+            forecast_row(book, deciding, entry, seen.get(entry.settings.name), now_s) for entry in found[:limit]
+        ],
         "prices": price_rows(snapshot.prices, now_s)[:limit],
     }
 

@@ -36,7 +36,6 @@ class WindowBook:
         self.by_queue = {entry.settings.queue: entry for entry in self.entries.values()}
         self.successors = DependencyGraph(cluster, unit_of_work)
         self.sizes: dict[str, WindowSize] = {}
-        self.cycle_due_s: float | None = None
         self._speeds_mhz: dict[str, float] = {}  # of running jobs
         self._worth: dict[str, tuple[object, Worth]] = {}  # by window: what it was made of, and the worth
 
@@ -168,16 +167,12 @@ class WindowBook:
         return min((at_s for at_s in times if at_s > now_s), default=math.inf)
 
     def next_cycle_s(self, now_s: float) -> float:
-        """When to decide next, a cycle later at the most: whole cycles before the deadline that comes first, so that no
-        part of an interval is lost. It is kept as `cycle_due_s`."""
-        self.cycle_due_s = due_s = self._next_cycle_s(now_s)
-        return due_s
-
-    def _next_cycle_s(self, now_s: float) -> float:
+        """When a decision must come: whole cycles before the deadline that comes first, so that no part of an interval
+        is lost (inf: no window is near)."""
         cycle_s = self.settings.decide_s
         deadlines = [entry.record.deadline_s for entry in self.entries.values() if entry.is_near(now_s)]
         if not deadlines:
-            return now_s + cycle_s
+            return math.inf
         left = (min(deadlines) - now_s) / cycle_s
         return min(deadlines) - cycle_s * (math.ceil(left - 1e-6) - 1) if left > 1.0 + 1e-6 else min(deadlines)
 

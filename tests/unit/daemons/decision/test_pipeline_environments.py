@@ -21,6 +21,7 @@ from shared.values.agreement import EnvironmentState, Granularity, Scheduling, V
 from shared.values.jobs import JobPhase
 from shared.values.nodes import Handover
 from sim_backend.conformance.clusters import NodeRow, WorkRow, snapshot
+from tests.support import parts
 from tests.support.controller_harness import ControllerHarness, job
 from tests.support.environment_cases import agreement, environment_record
 from tests.support.window_harness import WindowHarness
@@ -220,7 +221,7 @@ def test_what_waits_to_be_started_on_a_node_that_is_to_be_emptied_is_taken_back_
     submit(desk, "one", environment="batch")
     submit(desk, "two", environment="batch")
     assert where(desk, "two") == ("running", ["n2"])
-    desk.controller.deployment.handovers.give(desk.controller.cluster.nodes["n2"], "", desk.now_s)
+    parts.lifecycle(desk.controller).handovers.give(desk.controller.cluster.nodes["n2"], "", desk.now_s)
     desk.wait(5.0, reporting=("n1", "n2"))
     assert where(desk, "two") == ("waiting", [])
     orders = [(action.kind.value, action.vm, action.node) for action in desk.obey()]

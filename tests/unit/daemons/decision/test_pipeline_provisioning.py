@@ -7,6 +7,7 @@ from typing import Any
 from daemons.decision.pipeline import DecideRequest, Prepared, PrepareRequest, no_tables
 from daemons.values.settings import PolicyChoice
 from shared.ports import effects as fx
+from tests.support import parts
 from tests.support.window_harness import HOUR_S, WindowHarness
 
 CYCLE_S = 900.0
@@ -35,7 +36,7 @@ def test_a_window_with_little_to_do_leaves_nodes_to_rest() -> None:
     desk.submit()
     desk.pass_time(CYCLE_S + 5.0)
     assert len(wanted(desk)) == 1
-    size = desk.controller.deciding.windows.sizes["night"]
+    size = parts.windows(desk.controller).sizes["night"]
     assert (size.nodes, size.jobs) == (1, 1)
     assert size.breach[0] < 1e-4
     assert not prepares(desk)
@@ -47,7 +48,7 @@ def test_a_window_with_much_to_do_has_all() -> None:
         desk.submit(work=4e7)
     desk.pass_time(CYCLE_S + 5.0)
     assert len(wanted(desk)) == 3
-    assert desk.controller.deciding.windows.sizes["night"].reason.code.value == "out-of-reach"
+    assert parts.windows(desk.controller).sizes["night"].reason.code.value == "out-of-reach"
 
 
 def test_missing_tables_are_asked_for_and_decided_on_when_they_are_there() -> None:
@@ -64,7 +65,7 @@ def test_missing_tables_are_asked_for_and_decided_on_when_they_are_there() -> No
     desk.settle()
     [prepare] = prepares(desk)
     assert len(prepare.request.specs) == 2
-    assert desk.controller.deciding.windows.sizes["night"].reason.code.value == "no-tables"
+    assert parts.windows(desk.controller).sizes["night"].reason.code.value == "no-tables"
     desk.computations.clear()
     desk.pass_time(60.0)
     assert not prepares(desk)
@@ -74,7 +75,7 @@ def test_missing_tables_are_asked_for_and_decided_on_when_they_are_there() -> No
     [again] = [effect for effect in desk.computations if isinstance(effect.request, DecideRequest)]
     assert again.request.provisioning is not None
     desk.answer(again)
-    assert desk.controller.deciding.windows.sizes["night"].reason.code.value in ("keep", "spare")
+    assert parts.windows(desk.controller).sizes["night"].reason.code.value in ("keep", "spare")
     assert events(desk) == ["tables-missing", "tables-ready"]
 
 
@@ -103,5 +104,5 @@ def test_a_worker_that_makes_no_tables_is_told_of_and_decisions_go_on() -> None:
 def test_outside_its_period_a_window_takes_no_node() -> None:
     desk = desk_of(nodes=("n1", "n2"))
     desk.pass_time(13 * HOUR_S)
-    assert desk.controller.deciding.windows.sizes == {}
+    assert parts.windows(desk.controller).sizes == {}
     assert len(wanted(desk)) == 1  # so many are always kept

@@ -19,6 +19,7 @@ from daemons.values.settings import Draw, PriceSettings
 from shared.base.errors import InvalidInput
 from shared.config.toml import parse
 from shared.ports.effects import PricesRead
+from tests.support import parts
 from tests.support.shell_harness import FAST, RealRig, wait_for
 
 TITLES = "hour,other,price\n"
@@ -252,8 +253,9 @@ def test_the_controller_reads_the_file_in_a_lane_of_its_own(path: Path, tmp_path
     feed = PriceFeed(str(path), "price", "UTC", 0.5)
     running = rig.controller(settings=settings, feed=feed)
     try:
-        book = running.shell.controller.energy.prices  # type: ignore[attr-defined]
+        book = parts.energy(running.shell.controller).prices  # type: ignore[attr-defined]
         wait_for(lambda: book.series is not None)
+        assert book.series is not None
         assert book.series.per_kwh.tolist() == [0.5 * at for at in range(48)]
     finally:
         rig.end()

@@ -13,6 +13,7 @@ from shared.policy_api.snapshot import Floats, FlowColumns, WebColumns
 from shared.ports.effects import Scraped
 from shared.protocol.operator_messages import SubmitWeb
 from shared.values.web_app import Flow, FlowSample, ModelForm, WebApp
+from tests.support import parts
 from tests.support.controller_harness import ControllerHarness
 
 HOUR_S = 3600.0
@@ -100,7 +101,7 @@ def measured(desk: ControllerHarness, rate: float) -> None:
 
 
 def added(desk: ControllerHarness, hours: list[int]) -> Floats:
-    view = desk.controller.energy.prices.view(desk.now_s, HOUR_S)
+    view = parts.energy(desk.controller).prices.view(desk.now_s, HOUR_S)
     return view.added[hours]
 
 
@@ -112,7 +113,7 @@ def test_a_node_costs_what_the_demand_of_the_hour_before_makes_it_worth() -> Non
     for half in range(6):
         measured(desk, 60.0 if half < 2 else 10.0)
         desk.now_s += HOUR_S / 2 - 1.0
-        desk.controller.energy.cycle(desk.now_s)
+        parts.energy(desk.controller).cycle(desk.now_s)
         desk.now_s += 1.0
     web, flows = columns([0.1], [0.0])
     web = WebColumns(web.names, web.min_instances, web.max_instances, np.array([8000.0]), web.importance)
@@ -126,7 +127,7 @@ def test_what_an_hour_demands_is_remembered_smoothly() -> None:
     desk = ControllerHarness(prices=PriceSettings(per_utility=10.0), decide_s=HOUR_S).lead()
     desk.ask(SubmitWeb("w", SHOP))
     measured(desk, 60.0)
-    desk.controller.energy.cycle(desk.now_s)
+    parts.energy(desk.controller).cycle(desk.now_s)
     desk.now_s = 86_500.0
     measured(desk, 10.0)  # the cycle is due, too
     web, flows = columns([0.1], [0.0])
@@ -140,4 +141,4 @@ def test_nothing_is_added_unless_utility_has_a_price() -> None:
     desk.ask(SubmitWeb("w", SHOP))
     measured(desk, 60.0)
     assert not added(desk, [0, 1, 2]).any()
-    assert desk.controller.energy.web_loss is None
+    assert parts.energy(desk.controller).web_loss is None

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from daemons.controller.contract.feature_set import FeatureSet
 from daemons.controller.decide.snapshot import SnapshotBuilder
 from daemons.controller.state.cluster import Cluster
 from daemons.decision import pipeline
@@ -151,7 +152,7 @@ def test_a_worker_does_not_outlive_its_controller(log: io.StringIO) -> None:
 def test_a_real_request_gives_in_the_worker_what_it_gives_here(log: io.StringIO) -> None:
     del log
     settings = ControllerSettings()
-    snapshot = SnapshotBuilder(Cluster(0.0), settings).build(0.0)
+    snapshot = SnapshotBuilder(Cluster(0.0), settings, FeatureSet()).build(0.0)
     request = DecideRequest(snapshot, settings.placement, None, settings.provisioning, None)
     worker = Worker()
     try:

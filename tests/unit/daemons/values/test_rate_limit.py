@@ -93,7 +93,7 @@ def test_an_agent_that_has_more_to_tell_than_a_node_can_have_is_an_alarm() -> No
         desk.report("n1")
     said = [*desk.happenings("node-rebooted"), *desk.happenings("node-up")]
     assert SAID_MAX - 10 < len(said) < SAID_MAX + 10  # beside those of the beginning
-    alarms = {subject: why for what, subject, _, why in desk.controller.suspects.alarms(desk.now_s)}
+    alarms = {subject: why for what, subject, _, why in desk.controller.screening.alarms(desk.now_s)}
     assert f"more than {SAID_MAX} events a minute" in alarms["agent.n1"]
     before = len(desk.happenings("node-rebooted"))
     desk.now_s += TELL_AGAIN_S

@@ -19,9 +19,10 @@ from daemons.service.main import ControllerShell, serve_metrics
 from daemons.service.meter import ControllerMeter
 from shared.base.clock import SystemClock
 from shared.base.errors import InvalidInput
+from shared.metrics.book import Book
 from shared.metrics.exposition import CLIENTS_MAX, MetricsServer, Page, address_of, is_loopback
 from shared.metrics.meter import CONNECTED, LAG
-from shared.metrics.values import Book, Kind, Metric, Scrape
+from shared.metrics.values import Kind, Metric, Scrape
 from shared.ports import effects as fx
 from shared.values.nodes import Node, NodeSample
 from tests.integration.debian import need_programs

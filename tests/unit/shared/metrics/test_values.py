@@ -8,6 +8,9 @@ import pytest
 
 from agents.service import metrics as of_agent
 from agents.service.metrics import AgentFacts, AgentMeter
+from daemons.controller.admission import metrics as of_admission
+from daemons.controller.environments import metrics as of_environments
+from daemons.controller.web import metrics as of_web
 from daemons.decision.pipeline import DecideRequest, PrepareRequest
 from daemons.service import metrics as of_controller
 from daemons.service.meter import ControllerMeter
@@ -15,8 +18,9 @@ from daemons.values.records.cluster import CostRecord
 from shared.base.clock import ManualClock
 from shared.base.errors import InvalidValue
 from shared.metrics import meter as metering
+from shared.metrics.book import Book, Timing
 from shared.metrics.meter import Reader
-from shared.metrics.values import DROPPED, Book, Family, Kind, Metric, Scrape, Spread, Timing
+from shared.metrics.values import DROPPED, Family, Kind, Metric, Scrape, Spread
 from shared.ports import effects as fx
 from shared.protocol import topology
 from shared.protocol.messages import Happened, Order, Result
@@ -196,12 +200,12 @@ def test_the_tables_of_a_leader_are_read() -> None:
     assert found[of_controller.VMS.name, "yes"] == 24.0
     assert found[of_controller.CPU.name, "total"] == 3 * 8 * 2.4e9
     assert found[of_controller.CPU.name, "promised"] == 24 * 1.2e9
-    assert found[of_controller.UTILITY.name, "app-0"] == pytest.approx((0.5 - 0.4) / 0.5)
-    assert found[of_controller.RATES.name, "app-0", "rejected"] == 0.5
-    assert found[of_controller.INSTANCES.name, "app-0", "wanted"] == 0.0
-    assert found[of_controller.ENVIRONMENTS.name, "running"] == 1.0
-    assert found[of_controller.UNITS.name, "env-0", "size"] == 1.0
-    assert found[of_controller.PROMISED.name, "env-0", "1", "guaranteed"] == 1.0
+    assert found[of_web.UTILITY.name, "app-0"] == pytest.approx((0.5 - 0.4) / 0.5)
+    assert found[of_web.RATES.name, "app-0", "rejected"] == 0.5
+    assert found[of_web.INSTANCES.name, "app-0", "wanted"] == 0.0
+    assert found[of_environments.ENVIRONMENTS.name, "running"] == 1.0
+    assert found[of_admission.UNITS.name, "env-0", "size"] == 1.0
+    assert found[of_admission.PROMISED.name, "env-0", "1", "guaranteed"] == 1.0
     assert found[of_controller.ALARMS.name, "clock-skewed"] == 1.0
 
 
@@ -221,8 +225,8 @@ def test_jobs_add_no_series_and_applications_are_bounded() -> None:
     many = Metered(1, apps=300).read()
 
     assert len(large) - len(small) == 3 * 18
-    assert sum(key[0] == of_controller.INSTANCES.name for key in many) == 2 * of_controller.APPS_MAX
-    assert many[DROPPED.name, of_controller.UTILITY.name] == 100.0
+    assert sum(key[0] == of_web.INSTANCES.name for key in many) == 2 * of_web.APPS_MAX
+    assert many[DROPPED.name, of_web.UTILITY.name] == 100.0
 
 
 def test_trouble_beside_the_core_is_an_alarm_until_it_is_over() -> None:

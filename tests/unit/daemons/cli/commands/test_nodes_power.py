@@ -9,6 +9,7 @@ import pytest
 from daemons.controller.core.controller import Controller
 from daemons.values.settings import Automation, PolicyChoice, PowerSettings
 from shared.values.nodes import PowerOperation, SleepMode
+from tests.support import parts
 from tests.support.operator_harness import Rig
 
 
@@ -56,7 +57,7 @@ def test_nodes_fall_asleep_and_wake(sleep: SleepMode) -> None:
     made.run(400.0)  # one is kept in service, and n1 is kept out of it
     assert sorted(services(made).values()) == ["draining", "in-service", "off"]
     assert made.loop.fake_power.asleep_with == []
-    learnt = list(controller(made).deployment.durations)
+    learnt = list(parts.lifecycle(controller(made)).durations)
     assert sorted(each.what for each in learnt) == ["deploy", "remove"]
 
 

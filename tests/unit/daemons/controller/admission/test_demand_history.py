@@ -22,6 +22,7 @@ from shared.protocol.operator_messages import (
 )
 from shared.values.agreement import AssuranceTerms
 from shared.values.reservation import ServiceClass, Share, SlotDemand
+from tests.support import parts
 from tests.support.environment_cases import agreement
 from tests.unit.daemons.controller.admission import test_admission as admission_cases
 from tests.unit.daemons.controller.admission import test_promises as unit_cases
@@ -56,7 +57,7 @@ def test_what_was_measured_of_another_owner_is_nobody_elses() -> None:
     made = admission_cases.desk(4)
     admission_cases.create(made, "a", admission_cases.terms(2))
     environment = made.controller.cluster.environments["a"]
-    entry = made.controller.admission.assurance.entry_of(environment)
+    entry = parts.admission(made.controller).assurance.entry_of(environment)
     entry.days = with_demand((), 5, 24, 3)
     history = AssuranceTerms((Share(GUARANTEED),))
     own = made.ask(CheckReservation("own", replace(environment.agreement, assurance=history)))
@@ -64,7 +65,7 @@ def test_what_was_measured_of_another_owner_is_nobody_elses() -> None:
     other = made.ask(CheckReservation("spy", agreement("a", owner="lee", lower=0, model="flb-nub", assurance=history)))
     assert (other.done, other.code) == (False, "not-admissible")
     environment.agreement = replace(environment.agreement, owner="lee")  # destroyed, and another's of that name
-    assert made.controller.admission.assurance.entry_of(environment).days == ()
+    assert parts.admission(made.controller).assurance.entry_of(environment).days == ()
 
 
 def test_who_asks_without_end_keeps_nobody_waiting() -> None:
@@ -109,7 +110,7 @@ def test_what_does_not_hold_yet_or_any_more_is_neither_kept_nor_missed(police: b
     then: dict[str, Any] = {"start_s": 10 * HOUR_S, "end_s": 20 * HOUR_S}
     unit_cases.shop(made, "a", unit_cases.terms(2, 2, theta=1.0, **then))
     made.demand("a-site", 2)
-    entry = made.controller.admission.assurance.entries["a"]
+    entry = parts.admission(made.controller).assurance.entries["a"]
     counts = []
     for hour in range(1, 31):
         made.now_s = hour * HOUR_S
@@ -137,7 +138,7 @@ def test_a_lower_bound_is_nobodys_before_its_reservation_begins() -> None:
     made = unit_cases.desk(4)
     made.environment("a", "web", 3, model="flb-nub", assurance=unit_cases.terms(3, theta=1.0, start_s=50_000.0))
     made.look()
-    (group,) = made.controller.coordinating.groups
+    (group,) = parts.coordination(made.controller).groups
     assert (group.first, group.firm) == (0, 0)
     made.now_s = 50_000.0
     made.settle()
@@ -154,12 +155,12 @@ def test_an_alarm_of_shares_that_are_no_more_is_no_more() -> None:
     for hour in range(1, 12):
         made.now_s = hour * HOUR_S
         made.look()
-    entry = made.controller.admission.assurance.entries["a"]
+    entry = parts.admission(made.controller).assurance.entries["a"]
     assert set(entry.missed) == {2}
     assert made.ask(ReserveEnvironment("less", "a", replace(two, shares=shares[:1]))).done
     after = unit_cases.successor(made)
     assert after.ask(Query("q", "status")).done
-    assert after.controller.admission.assurance.entries["a"].served == {}
+    assert parts.admission(after.controller).assurance.entries["a"].served == {}
 
 
 def test_an_alarm_that_is_left_over_in_the_store_does_no_harm() -> None:
@@ -179,7 +180,7 @@ def test_one_that_is_no_more_does_not_stop_the_others_from_being_measured() -> N
     made = unit_cases.desk(12)
     for name in ("a", "b", "gone"):
         unit_cases.shop(made, name, unit_cases.terms(0, 3))
-    assurance = made.controller.admission.assurance
+    assurance = parts.admission(made.controller).assurance
     for day in range(10):
         for name, at in (("a", day), ("b", day), ("gone", day - 50)):
             entry = assurance.entries[name]
@@ -193,7 +194,7 @@ def test_one_that_is_no_more_does_not_stop_the_others_from_being_measured() -> N
 def test_one_that_is_new_does_not_make_the_others_unknown() -> None:
     """Given two of forty days and one of eight, then the two are known by forty instances and the new one by eight."""
     made = unit_cases.desk(12)
-    assurance = made.controller.admission.assurance
+    assurance = parts.admission(made.controller).assurance
     for name, first in (("a", 0), ("b", 0), ("new", 32)):
         unit_cases.shop(made, name, unit_cases.terms(0, 3))
         for day in range(first, 40):
@@ -224,8 +225,8 @@ def test_units_are_shared_once_when_the_slots_of_many_end_together() -> None:
     made = unit_cases.desk(6)
     for name in ("a", "b", "c", "d"):
         unit_cases.shop(made, name, unit_cases.terms(1, 2), lease_s=1e6)
-    coordinating: Any = made.controller.coordinating
-    coordinating.sharing = counted = CountedSharing(coordinating.sharing)
+    coordinating: Any = parts.coordination(made.controller)
+    coordinating.allocation = counted = CountedSharing(coordinating.allocation)
     made.now_s = HOUR_S
     made.settle()
     assert counted.count == 1

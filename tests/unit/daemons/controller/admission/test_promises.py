@@ -17,6 +17,7 @@ from shared.policy_api.admission import SurplusUse
 from shared.protocol.operator_messages import Query
 from shared.values.agreement import AssuranceTerms
 from shared.values.reservation import Calendar, ServiceClass, Share, SlotDemand
+from tests.support import parts
 from tests.support.coordination_harness import CoordinationHarness
 
 HOUR_S, DAY_S = 3_600.0, 86_400.0
@@ -137,9 +138,9 @@ def test_verdicts_and_windows_outlive_a_leader() -> None:
     made = desk()
     shop(made, "a", terms(1, 2))
     made.demand("a-site", 5)
-    before = made.controller.admission.assurance.entries["a"]
+    before = parts.admission(made.controller).assurance.entries["a"]
     after = successor(made)
-    found = after.controller.admission.assurance.entries["a"]
+    found = parts.admission(after.controller).assurance.entries["a"]
     assert (found.policed, found.ledger) == (before.policed, before.ledger)
     assert len(found.policed) > 0
 
@@ -168,7 +169,7 @@ def test_the_largest_demand_of_each_slot_is_kept() -> None:
     made.demand("a-site", 2)
     made.now_s = 2 * HOUR_S
     made.settle()
-    (day,) = made.controller.admission.assurance.entries["a"].days
+    (day,) = parts.admission(made.controller).assurance.entries["a"].days
     assert day.asked[:3] == (3, 2, -1)
     row = assurance_of(made, "a")
     assert row["slots"][0]["asked"] == {"mean": 3.0, "peak": 3, "instances": 1}
@@ -183,7 +184,7 @@ def test_what_was_measured_outlives_a_leader_and_makes_a_profile() -> None:
         made.now_s = hour * HOUR_S
         made.settle()
     after = successor(made)
-    found = after.controller.admission.assurance.entries["a"]
+    found = parts.admission(after.controller).assurance.entries["a"]
     assert found.days[0].asked == (2,) * 24
     profile = demand_from(found.days, terms(1))
     assert {(slot.probabilities, slot.observations) for slot in profile} == {((0.0, 0.0, 1.0), 1)}
@@ -203,16 +204,16 @@ def test_how_demands_vary_together_is_measured_as_slots_end() -> None:
     made = desk(12)
     for name in ("a", "b", "c"):
         shop(made, name, terms(0, 3))
-    entries = made.controller.admission.assurance.entries
+    entries = parts.admission(made.controller).assurance.entries
     for day in range(10):
         for name, units in (("a", 3 * (day % 2)), ("b", 3 * (day % 2)), ("c", 3 * (1 - day % 2))):
             entries[name].days = with_demand(entries[name].days, day * 24 + 5, 24, units)
-    made.controller.admission.assurance._couple("UTC", HOUR_S, 5)
+    parts.admission(made.controller).assurance._couple("UTC", HOUR_S, 5)
     assert entries["a"].coupled[5] == 10
     assert entries["a"].couplings[5] == pytest.approx(0.0)
     assert entries["c"].couplings[5] == 0.0
     del entries["c"]
-    made.controller.admission.assurance._couple("UTC", HOUR_S, 5)
+    parts.admission(made.controller).assurance._couple("UTC", HOUR_S, 5)
     assert entries["a"].couplings[5] == pytest.approx(1.0)
 
 
@@ -321,7 +322,7 @@ def test_what_is_known_is_stored_as_it_is() -> None:
     for hour in range(1, 4):
         made.now_s = hour * HOUR_S
         made.settle()
-    record = made.controller.admission.assurance.entries["a"].record()
+    record = parts.admission(made.controller).assurance.entries["a"].record()
     assert from_body(to_body(record), AssuranceRecord) == record
     assert record.ledger is not None
     assert len(record.served) > 0
@@ -331,7 +332,7 @@ def test_many_slots_that_end_at_once_hold_nobody_up() -> None:
     """Given 120 environments whose slot is over, then they are noted in parts, all in that instant."""
     made = desk()
     shop(made, "a", terms(1, 2))
-    assurance = made.controller.admission.assurance
+    assurance = parts.admission(made.controller).assurance
     for number in range(120):
         entry = assurance.entries[f"x{number:03}"] = AssuranceEntry(f"x{number:03}", terms(1, 2))
         entry.begin(made.now_s)

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from daemons.controller.contract.feature_set import FeatureSet
 from daemons.controller.energy.metering import DAYS_KEPT, EnergyMeter
 from daemons.controller.measure.reports import Measure
 from daemons.controller.state.cluster import Cluster
@@ -33,12 +34,12 @@ class Rig:
         self.settings = ControllerSettings(decide_s=HOUR_S, power=PowerSettings(draws=DRAWS), prices=prices)
         self.cluster = Cluster(0.0)
         self.unit_of_work = UnitOfWork()
-        self.measure = Measure(self.cluster, self.unit_of_work, self.settings)
+        self.measure = Measure(self.cluster, self.unit_of_work, self.settings, FeatureSet())
         self.energy = EnergyMeter(self.cluster, self.unit_of_work, self.settings)
         self.book = self.energy.prices
         self.n1, self.n2 = self.add("n1"), self.add("n2", "big")
         self.seq = 0
-        self.energy.begin((), NOW_S)
+        self.energy.begin(NOW_S)
 
     def add(self, name: str, node_type: str = "") -> NodeEntry:
         inventory = Node(name, 4, 2500.0, 16_384, node_type=node_type)
@@ -177,7 +178,7 @@ def test_jobs_that_missed_a_deadline_count_once(rig: Rig) -> None:
         windows[name] = WindowEntry(WindowSettings(name, name, periods, penalty=penalty), HOUR_S)
     windows["night"].record = replace(windows["night"].record, missed=9, missed_s=NOW_S - DAY_S)
     energy = EnergyMeter(rig.cluster, rig.unit_of_work, rig.settings, windows)
-    energy.begin((), NOW_S)
+    energy.begin(NOW_S)
     assert energy.cycle(NOW_S + HOUR_S).misses == 0
     for missed, entry in zip((3, 1), windows.values(), strict=True):
         entry.record = replace(entry.record, missed=missed, missed_s=NOW_S + HOUR_S)
@@ -210,7 +211,9 @@ def test_days_are_those_of_the_local_clock_and_come_back_from_the_store() -> Non
         ("2024-10-05", 3 * HOUR_S),
     ]
     later = Rig(settings).energy
-    later.begin(list(reversed(records)), NOW_S + DAY_S)
+    for record in reversed(records):
+        later.load(record)
+    later.begin(NOW_S + DAY_S)
     assert {key: round(record.kwh, 9) for key, record in later.days.items()} == {
         key: round(record.kwh, 9) for key, record in rig.energy.days.items()
     }
@@ -218,6 +221,8 @@ def test_days_are_those_of_the_local_clock_and_come_back_from_the_store() -> Non
 
 
 def test_no_more_days_than_that_are_kept(rig: Rig) -> None:
-    rig.energy.begin([CostRecord(NOW_S - DAY_S * at, HOUR_S) for at in range(DAYS_KEPT + 9)], NOW_S)
+    for at in range(DAYS_KEPT + 9):
+        rig.energy.load(CostRecord(NOW_S - DAY_S * at, HOUR_S))
+    rig.energy.begin(NOW_S)
     days = [day for day, _ in rig.energy.days]
     assert (len(days), days[-1], days) == (DAYS_KEPT, "2024-10-04", sorted(days))

@@ -12,6 +12,7 @@ from daemons.cli.main import main
 from daemons.values.records.cluster import CostRecord
 from daemons.values.settings import PriceSettings
 from shared.ports.effects import Effect, PricesRead, ReadPrices, TimerFired
+from tests.support import parts
 from tests.support.controller_harness import ControllerHarness
 from tests.support.operator_harness import URL, Rig
 from tests.unit.daemons.controller.views.test_cluster import documented, view
@@ -43,7 +44,9 @@ def desk() -> ControllerHarness:
         CYCLE,
         replace(CYCLE, at_s=NOW_S + 900.0, in_service_node_s=3600.0),
     )
-    made.controller.energy.begin(records, NOW_S)
+    for record in records:
+        parts.energy(made.controller).load(record)
+    parts.energy(made.controller).begin(NOW_S)
     return made
 
 

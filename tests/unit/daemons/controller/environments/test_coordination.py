@@ -15,6 +15,7 @@ from shared.protocol.operator_messages import DrainNode, RepairNode
 from shared.values.agreement import EnvironmentState, Granularity, VmTemplate
 from shared.values.nodes import Handover
 from tests.extent import first
+from tests.support import parts
 from tests.support.coordination_harness import KILL, LEASE_S, CoordinationHarness
 
 
@@ -295,7 +296,7 @@ def test_a_partner_that_is_deactivated_leaves_the_other_alone_with_its_own_bound
     desk.app("site", 3)
     shop.wanted = EnvironmentState.DEACTIVATED
     hpc.partner = shop.partner = ""
-    desk.controller.coordinating.changed("shop", desk.now_s)
+    parts.coordination(desk.controller).changed("shop", desk.now_s)
     desk.look()
     assert desk.sizes() == {"hpc": 6, "shop": 0}
     assert desk.held() == {"hpc": 6, "shop": 0}
@@ -310,7 +311,7 @@ def test_a_policy_that_raises_leaves_its_environments_what_they_have() -> None:
         def decide(self, group: GroupView, moment: Moment) -> GroupSizes:
             raise ZeroDivisionError(f"{moment} of {len(group.parties)}")
 
-    desk.controller.coordinating.groups[0].policy = Broken()
+    parts.coordination(desk.controller).groups[0].policy = Broken()
     desk.pass_time(LEASE_S)
     assert desk.held() == {"hpc": 2}
     assert len(desk.happenings("coordination-failed")) == 2
@@ -386,7 +387,7 @@ def test_an_environment_that_is_activated_anew_within_an_instant_begins_anew() -
     desk.look()
     desk.pass_time(50.0)
     hpc.started_s, hpc.size = NOT_BEGUN, 0
-    desk.controller.coordinating.changed("hpc", desk.now_s)
+    parts.coordination(desk.controller).changed("hpc", desk.now_s)
     desk.look()
     assert hpc.started_s == 50.0
     assert desk.held() == {"hpc": 2} == desk.sizes()

@@ -18,6 +18,7 @@ from shared.values.actions import GuestChange
 from shared.values.agreement import BatchTerms
 from shared.values.jobs import JobPhase
 from shared.values.nodes import Handover, Node, NodeCondition, NodeService, PowerOperation
+from tests.support import parts
 from tests.support.controller_harness import OPERATOR, job
 from tests.support.coordination_harness import KILL, LEASE_S, CoordinationHarness
 
@@ -162,7 +163,7 @@ def test_timers_keep_their_phase() -> None:
     desk.now_s = 7.25
     hpc = desk.environment("hpc", "batch", 1, lease_s=0.1)
     desk.look()
-    (made,) = desk.controller.coordinating.groups
+    (made,) = parts.coordination(desk.controller).groups
     for tick in range(1, 200):
         at_s = made.next_s(Moment.PROVISION)
         assert at_s == pytest.approx(7.25 + 0.1 * tick, abs=1e-9)

@@ -14,6 +14,7 @@ from shared.policy_api.snapshot import LoadingColumns
 from shared.protocol.operator_messages import CancelJob
 from shared.values.load_vector import Loading, StandardPace
 from shared.values.vms import VmState, VmStatus
+from tests.support import parts
 from tests.support.interference_harness import TYPES, InterferenceHarness
 
 
@@ -148,7 +149,7 @@ def test_copies_beside_something_else_tell_nothing(desk: InterferenceHarness) ->
     desk.work(300.0)
     desk.finish("c1")
 
-    assert desk.controller.deciding.loadings.history("sort", "a").copies == ()
+    assert parts.profiles(desk.controller).history("sort", "a").copies == ()
 
 
 # --- standard jobs ----------------------------------------------------------------------------------------------------
@@ -196,7 +197,7 @@ def test_windows_of_a_node_on_which_a_standard_job_runs_say_nothing(desk: Interf
     desk.does["j1#0"] = (0.4, 0.1)
     desk.work(700.0)
 
-    assert desk.controller.deciding.loadings.history("sort", "a").samples.mean == pytest.approx((0.4, 0.1, 0.0))
+    assert parts.profiles(desk.controller).history("sort", "a").samples.mean == pytest.approx((0.4, 0.1, 0.0))
 
 
 def test_what_cannot_be_profiled_is_refused(desk: InterferenceHarness) -> None:
@@ -252,7 +253,7 @@ def test_answers_that_tell_nothing_are_told(desk: InterferenceHarness) -> None:
         "the node began anew meanwhile",
         "VMs have come to the node meanwhile",
     ]
-    assert desk.controller.deciding.loadings.paces == {}
+    assert parts.profiles(desk.controller).paces == {}
 
 
 @pytest.mark.parametrize(
@@ -356,7 +357,7 @@ def test_a_new_leader_knows_what_was_learnt(desk: InterferenceHarness) -> None:
 
 def test_what_was_not_used_for_longest_is_forgotten(desk: InterferenceHarness) -> None:
     """Given more classes than are kept, then the oldest go, from the store too."""
-    loadings = desk.controller.deciding.loadings
+    loadings = parts.profiles(desk.controller)
     for number in range(KEYS_MAX + 3):
         loadings.load(LoadingRecord(f"c{number}", "a", LoadingHistory(), float(number)))
     desk.store.write(1, (LoadingRecord("c0", "a", LoadingHistory()),))
@@ -376,13 +377,13 @@ def test_what_jobs_declared_goes_with_them(desk: InterferenceHarness) -> None:
         desk.run(f"own{at}", "n1", (0.6, 0.3), loading=vector)
         desk.run(f"one{at}", "n2", (0.6, 0.3), f"class{at}", loading=vector)
     assert seen(desk) is not None
-    assert desk.controller.deciding.loadings.answers() == 6 * len(set(TYPES.values()))
+    assert parts.profiles(desk.controller).answers() == 6 * len(set(TYPES.values()))
     for at in range(3):
         desk.ask(CancelJob(f"cancel-own{at}", f"own{at}"))
         desk.ask(CancelJob(f"cancel-one{at}", f"one{at}"))
     desk.obey()
-    desk.controller.deciding.loadings.cycle()
-    assert desk.controller.deciding.loadings.answers() == 0
+    parts.profiles(desk.controller).cycle()
+    assert parts.profiles(desk.controller).answers() == 0
 
 
 def test_a_cancelled_job_leaves_what_was_observed(desk: InterferenceHarness) -> None:

@@ -11,6 +11,7 @@ from shared.protocol.operator_messages import CancelJob, ConfirmGone, HandsOn, M
 from shared.values.actions import ActionKind, GuestChange, Outcome
 from shared.values.jobs import JobPhase
 from shared.values.vms import VmState, VmStatus
+from tests.support import parts
 from tests.support.controller_harness import ControllerHarness, job
 
 NODES = ("n1", "n2", "n3")
@@ -86,7 +87,7 @@ def test_what_somebody_else_moved_is_left_alone_and_decisions_say_so() -> None:
     """Given a moved job on a node that is drained, when decisions are made, then it stays until the hold is over."""
     desk = running()
     moved(desk, "n2")
-    desk.controller.deployment.hold(desk.controller.cluster.nodes["n2"], True, desk.now_s)
+    parts.lifecycle(desk.controller).hold(desk.controller.cluster.nodes["n2"], True, desk.now_s)
     desk.wait(HOLD_S - 20.0, reporting=NODES)
 
     assert desk.take_orders() == []

@@ -157,7 +157,7 @@ def test_a_flood_is_counted_and_told_once_a_minute() -> None:
     assert "more since the last event" in told[-1].detail
     (alarm,) = alarms(desk)
     assert alarm["detail"].startswith("10000 messages")
-    assert desk.controller.suspects.count("agent.n2") == 10_000
+    assert desk.controller.screening.count("agent.n2") == 10_000
 
 
 def test_no_more_accounts_are_kept_than_can_be_looked_at() -> None:
@@ -181,7 +181,7 @@ def test_answers_that_nobody_waits_for_fill_no_history() -> None:
     """Given 10,000 of them in two minutes, then a hundred a minute may be kept, and what is waited for always."""
     desk = submitted(ControllerHarness().lead(), job())
     (start,) = desk.take_orders()
-    suspects, cluster = desk.controller.suspects, desk.controller.cluster
+    suspects, cluster = desk.controller.screening, desk.controller.cluster
 
     def kept(action: str, at_s: float) -> bool:
         result = Result("n1", "boot-1", 99, 0.0, 1, action, ActionKind.START, "j#0", Outcome.OK)

@@ -7,6 +7,7 @@ import pytest
 from shared.protocol.operator_messages import ConfirmOff, DrainNode, RepairNode
 from shared.values.nodes import NodeService, PowerOperation
 from shared.values.vms import VmState, VmStatus
+from tests.support import parts
 from tests.support.node_service_harness import LINKS, PowerDesk, details, power, running
 
 IN_SERVICE, DRAINING, STANDBY = NodeService.IN_SERVICE, NodeService.DRAINING, NodeService.STANDBY
@@ -48,7 +49,7 @@ def test_a_node_that_is_wanted_again_is_woken_and_serves_when_it_reports(desk: P
     assert desk.service("n3") is WAKING
     desk.comes_back("n3")
     assert desk.service("n3") is IN_SERVICE
-    (learnt,) = [r for r in desk.controller.deployment.durations if r.what == "deploy"]
+    (learnt,) = [r for r in parts.lifecycle(desk.controller).durations if r.what == "deploy"]
     assert 40.0 <= learnt.mean_s <= 50.0
     assert desk.store.get(learnt.key) == learnt
 
@@ -81,7 +82,7 @@ def test_nodes_in_standby_and_on_the_way_there_serve_at_once_when_wanted_again(d
     assert (desk.service(node), desk.service(others[1])) == (DRAINING, STANDBY)
     desk.want(*desk.nodes)
     assert {desk.service(name) for name in desk.nodes} == {IN_SERVICE}
-    assert list(desk.controller.deployment.durations) == []
+    assert list(parts.lifecycle(desk.controller).durations) == []
 
 
 def test_a_node_is_emptied_before_it_goes(desk: PowerDesk) -> None:
@@ -103,7 +104,7 @@ def test_without_a_driver_nodes_only_leave_scheduling() -> None:
     desk.want("n1")
     desk.go(7200.0)
     assert (desk.service("n2"), desk.sleeps, desk.powers) == (STANDBY, [], [])
-    (learnt,) = list(desk.controller.deployment.durations)
+    (learnt,) = list(parts.lifecycle(desk.controller).durations)
     assert (learnt.what, learnt.mean_s) == ("remove", 0.0)
 
 

@@ -10,6 +10,7 @@ from daemons.values.settings import Automation, PolicyChoice, Removal
 from shared.protocol.operator_messages import ApprovePlan, DrainNode, DryRun, Query, SubmitJob
 from shared.values.actions import GuestChange
 from shared.values.nodes import NodeService
+from tests.support import parts
 from tests.support.controller_harness import job
 from tests.support.node_service_harness import PowerDesk, power
 from tests.support.window_harness import night
@@ -90,7 +91,7 @@ def test_jobs_that_may_lose_their_work_do_so_at_once_and_it_is_counted() -> None
     assert (stop.kind, stop.node) == ("stop", "n2")
     ((subject, detail),) = [(event.subject, event.detail) for event in desk.happenings("work-lost")]
     assert (subject, detail.startswith("500 Mcycles")) == (left, True)
-    assert desk.controller.deployment.emptying.lost_mcycles == pytest.approx(500.0)
+    assert parts.lifecycle(desk.controller).emptying.lost_mcycles == pytest.approx(500.0)
     desk.result(stop)
     desk.go(5.0)
     assert desk.service("n2") is STANDBY
@@ -186,5 +187,5 @@ def test_policies_see_where_nodes_are() -> None:
     assert seen.must_stay.tolist() == [False, False, False, True]
     assert seen.on.tolist() == [True, True, False, True]
     assert seen.deploy_s.tolist() == [0.0, 0.0, 40.0, 0.0]
-    (removed,) = [record.mean_s for record in desk.controller.deployment.durations]
+    (removed,) = [record.mean_s for record in parts.lifecycle(desk.controller).durations]
     assert seen.remove_s.tolist() == [removed] * 4

@@ -29,17 +29,20 @@ class Teller:
         settings = ControllerSettings(notify=NotifySettings(dict.fromkeys(channels, "webhook"), rules, **keys))
         self.unit_of_work = UnitOfWork()
         self.unit_of_work.term = 7
-        self.notifying = NotificationRules(self.unit_of_work, settings)
-        self.notifying.alarms = lambda _: [
-            {"what": what, "subject": subject, "detail": detail} for (what, subject), detail in self.standing.items()
-        ]
+        self.notifying = NotificationRules(self.unit_of_work, settings, self._standing)
         self.standing: dict[tuple[str, str], str] = {}
         self.sent: list[Notify] = []
         self.store: dict[str, NotificationRecord] = {}
         self.now_s = 1_000_000.0
         self.fails: Notified | None = None
         self.answers = True
-        self.notifying.loaded(image, self.now_s)
+        for record in image:
+            self.notifying.load(record)
+        self.notifying.loaded(self.now_s)
+
+    def _standing(self, _now_s: float) -> list[dict[str, Any]]:
+        found = self.standing.items()
+        return [{"what": what, "subject": subject, "detail": detail} for (what, subject), detail in found]
 
     def happened(self, what: str, subject: str = "n1", detail: str = "") -> None:
         self.unit_of_work.happened(self.now_s, what, subject, detail)

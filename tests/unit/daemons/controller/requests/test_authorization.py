@@ -224,7 +224,7 @@ def test_what_is_somebody_elses_looks_as_if_it_did_not_exist(desk: ControllerHar
     before = known(desk)
     role = Role.OWNER if sender == KIM else Role.USER
     for kind in KINDS:
-        refused = desk.controller.suspects.count(sender)
+        refused = desk.controller.screening.count(sender)
 
         theirs, nothing = (said(desk, asks(names)[kind], sender) for names in (OTHERS, NOBODYS))
 
@@ -233,7 +233,7 @@ def test_what_is_somebody_elses_looks_as_if_it_did_not_exist(desk: ControllerHar
         assert (nothing.done, nothing.code) == (False, expected)
         assert _anonymous(theirs.detail) == _anonymous(nothing.detail)
         assert known(desk) == before
-        assert desk.controller.suspects.count(sender) == refused + 2
+        assert desk.controller.screening.count(sender) == refused + 2
     assert desk.dead == []
 
 

@@ -7,12 +7,13 @@ from typing import Any
 
 import pytest
 
-from daemons.controller.requests.quota import Quota
+from daemons.controller.requests.quota import QuotaFeature
 from daemons.controller.state.environment import EnvironmentEntry
 from daemons.values.settings import Limits
 from shared.protocol.messages import Reply
 from shared.protocol.operator_messages import CancelJob, CreateEnvironment, SubmitJob, SubmitWeb
 from shared.values.agreement import EnvironmentState
+from tests.support import parts
 from tests.support.controller_harness import OPERATOR, ControllerHarness, job
 from tests.support.environment_cases import agreement
 from tests.unit.daemons.controller.web.test_apps import shop
@@ -58,7 +59,7 @@ def test_a_repeated_submission_is_answered_as_before() -> None:
 def test_jobs_from_before_this_life_count() -> None:
     made = desk(jobs_per_account=1)
     assert submit(made, "a").done
-    made.controller.requests.quota = Quota(made.controller.cluster, Limits(jobs_per_account=1))  # of another life
+    parts.feature(made.controller, QuotaFeature)._jobs.clear()  # as in another life
     assert submit(made, "b").code == "over-quota"
 
 
@@ -88,7 +89,7 @@ def test_no_limit_is_none() -> None:
 
 def test_a_full_account_is_counted_once_a_second(monkeypatch: pytest.MonkeyPatch) -> None:
     made = desk(jobs_per_account=1)
-    quota = made.controller.requests.quota
+    quota = parts.feature(made.controller, QuotaFeature)
     counts: list[Any] = []
     plainly = quota._count
 

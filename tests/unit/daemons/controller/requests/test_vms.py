@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 from msgspec import structs
 
+from daemons.controller.views.cluster import alarms
 from daemons.values.settings import PolicyChoice
 from shared.protocol.operator_messages import (
     AdoptVm,
@@ -293,7 +294,7 @@ def adopted() -> ControllerHarness:
 
 def alarms_of(desk: ControllerHarness) -> list[tuple[str, str, str]]:
     """Those about jobs and VMs."""
-    found = desk.controller.answers.alarms(desk.now_s)
+    found = alarms(desk.controller.queries.tables, desk.now_s)
     return [(one["what"], one["subject"], one["detail"]) for one in found if not str(one["subject"]).startswith("n")]
 
 

@@ -17,6 +17,7 @@ from shared.values.actions import ActionKind, Outcome
 from shared.values.migration import lacks
 from shared.values.vms import VmState
 from shared.values.web_app import Flow, WebApp
+from tests.support import parts
 from tests.support.controller_harness import ControllerHarness, job
 
 NODES = ("n1", "n2", "n3")
@@ -41,7 +42,7 @@ def running(has: dict[str, tuple[str, ...]], policy: str = "first-fit", **fields
 
 def drained(desk: ControllerHarness) -> list[tuple[ActionKind, str]]:
     """What is ordered when n1 is to be emptied."""
-    desk.controller.deployment.hold(desk.controller.cluster.nodes["n1"], True, desk.now_s)
+    parts.lifecycle(desk.controller).hold(desk.controller.cluster.nodes["n1"], True, desk.now_s)
     desk.wait(301.0, reporting=NODES)
     return [(order.kind, order.to_node) for order in desk.take_orders()][:1]
 
@@ -91,7 +92,7 @@ def test_what_is_suspended_is_resumed_anywhere() -> None:
     desk.ask(HoldJob("h", "j", True))
     desk.obey()
     assert desk.vms["n1"]["j#0"].state is VmState.SUSPENDED
-    desk.controller.deployment.hold(desk.controller.cluster.nodes["n1"], True, desk.now_s)
+    parts.lifecycle(desk.controller).hold(desk.controller.cluster.nodes["n1"], True, desk.now_s)
     desk.ask(HoldJob("h2", "j", False))
 
     assert [(order.kind, order.node) for order in desk.take_orders()] == [(ActionKind.RESUME, "n2")]

@@ -27,6 +27,7 @@ from shared.protocol.operator_messages import (
 from shared.values.actions import ActionKind, GuestChange, Outcome
 from shared.values.jobs import Allotment, JobPhase, Rules
 from shared.values.web_app import Flow, WebApp
+from tests.support import parts
 from tests.support.controller_harness import ControllerHarness, job
 
 REASON = Reason(ReasonCode.LOAD)
@@ -60,7 +61,7 @@ def decide(desk: ControllerHarness, *changes: tuple[str, ChangeKind, str]) -> li
         entry = desk.controller.cluster.active[name]
         wanted = (Allotment(node, 500.0),) if node else ()
         made.append(Change(name, entry.revision, kind, wanted, REASON))
-    dropped = desk.controller.deciding.apply(made, desk.now_s)
+    dropped = desk.controller.deciding.desired.apply(made, desk.now_s)
     desk.carry(desk.controller._drain([], desk.now_s))
     desk.settle()
     return [refusal.workload for refusal in dropped]
@@ -154,7 +155,7 @@ def test_memory_holds_for_instances_started_later_the_rest_at_once() -> None:
     desk.ask(SubmitWeb("r3", shop(memory_mib=500, max_mhz=800.0, importance=2.0, least=2)))
     started = {order.vm: order.spec.memory_mib for order in desk.obey() if order.spec}
     assert started == {"shop#0": 500, "shop#1": 500}
-    assert not desk.controller.web.untidy
+    assert not parts.web_apps(desk.controller).untidy
 
 
 # --- stopping and losing ----------------------------------------------------------------------------------------------
@@ -172,7 +173,7 @@ def test_a_stop_frees_the_room_before_a_start_takes_it() -> None:
         Change("big", big.revision, ChangeKind.START, (Allotment("n1", 1000.0),), REASON),
         Change("shop#0", entry.revision, ChangeKind.STOP, (), REASON),
     ]
-    plan = desk.controller.deciding.plan(changes)
+    plan = desk.controller.deciding.desired.plan(changes)
     assert [(step.kind, step.wave) for step in plan.steps] == [(ActionKind.STOP, 0), (ActionKind.START, 1)]
     assert decide(desk, ("big", ChangeKind.START, "n1"), ("shop#0", ChangeKind.STOP, "")) == []
     assert [order.kind for order in desk.obey()] == [ActionKind.STOP, ActionKind.START]

@@ -29,6 +29,7 @@ from shared.values.agreement import Agreement, EnvironmentState, Granularity, Vm
 from shared.values.jobs import Allotment, JobPhase
 from shared.values.vms import VmState
 from shared.values.web_app import Flow, WebApp
+from tests.support import parts
 from tests.support.controller_harness import ControllerHarness
 from tests.support.environment_cases import environment_record
 from tests.support.installed_types import installed
@@ -266,7 +267,7 @@ def cycle(desk: ControllerHarness, *stopped: str, predicts: bool = True) -> None
     outlook = Outlook(("shop",), (0.5,), (0.5,), (1.0,)) if predicts else None
     placed = PlacementDecision(changes, outlook=outlook)
     outcome = DecideOutcome(placed, None, ProvisioningDecision((), Reason(ReasonCode.SPARE)), None)
-    desk.controller.adjusting.decided(outcome)
+    parts.autoscaler(desk.controller).decided(outcome)
 
 
 def test_what_the_policy_chooses_at_a_cycle_is_what_is_wanted() -> None:

@@ -14,6 +14,7 @@ from shared.protocol.operator_messages import Query, RemoveWeb, SetDeciding, Sub
 from shared.values.actions import ActionKind, GuestChange
 from shared.values.jobs import Allotment
 from shared.values.web_app import WebApp
+from tests.support import parts
 from tests.support.controller_harness import ControllerHarness
 
 NODES = ("n1", "n2", "n3")
@@ -55,7 +56,7 @@ def agreed(desk: ControllerHarness) -> ControllerHarness:
 def stop(desk: ControllerHarness, vm: str) -> None:
     entry = desk.controller.cluster.active[vm]
     change = Change(vm, entry.revision, ChangeKind.STOP, (), Reason(ReasonCode.ADJUSTMENT))
-    assert not desk.controller.deciding.apply([change], desk.now_s)
+    assert not desk.controller.deciding.desired.apply([change], desk.now_s)
     desk.report("n3")
 
 
@@ -143,7 +144,7 @@ def test_a_move_keeps_the_instance_and_tells_its_new_node() -> None:
     change = Change(
         "shop#1", entry.revision, ChangeKind.MIGRATE, (Allotment("n3", 1000.0),), Reason(ReasonCode.OPERATOR)
     )
-    assert not desk.controller.deciding.apply([change], desk.now_s)
+    assert not desk.controller.deciding.desired.apply([change], desk.now_s)
     desk.report("n3")
     desk.obey()
     calls = told(desk)
@@ -168,7 +169,7 @@ def test_an_application_that_is_removed_leaves_nothing() -> None:
         last = calls[-1]
         answer(desk)
     assert last == Balance("shop", ())
-    assert desk.controller.balancing.told == {}
+    assert parts.balancing(desk.controller).told == {}
     assert "shop" not in desk.controller.cluster.web
 
 

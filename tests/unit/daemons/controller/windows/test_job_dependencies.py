@@ -12,6 +12,7 @@ from daemons.controller.state.unit_of_work import UnitOfWork
 from daemons.controller.windows.job_dependencies import DependencyGraph
 from shared.base.errors import InvalidValue
 from shared.protocol.operator_messages import ConfirmOff, Query
+from tests.support import parts
 from tests.support.controller_harness import job
 from tests.support.window_harness import HOUR_S, WindowHarness
 
@@ -150,7 +151,7 @@ def test_releases_are_expected_one_after_the_other() -> None:
     desk.submit("b", **free(after=("a",), work=2 * WORK))
     desk.submit("c", **free(after=("a",)))
     desk.submit("d", **free(after=("b", "c")))
-    successors = desk.controller.deciding.windows.successors
+    successors = parts.windows(desk.controller).successors
 
     releases = successors.releases_s(desk.now_s)
 
@@ -166,7 +167,7 @@ def test_what_is_never_released_is_not_expected() -> None:
     desk.submit("c", **free(after=("b",)))
     desk.cancel("a")
 
-    releases = desk.controller.deciding.windows.successors.releases_s(0.0)
+    releases = parts.windows(desk.controller).successors.releases_s(0.0)
 
     assert set(releases.values()) == {float("inf")}
 
@@ -192,7 +193,7 @@ def test_a_blocked_job_counts_only_from_its_expected_release() -> None:
     desk.lead()
     desk.submit("before", **free(work=2.1 * WORK))
     desk.submit("own", after=("before",))
-    desk.controller.deciding.windows.cycle(desk.now_s)
+    parts.windows(desk.controller).cycle(desk.now_s)
 
     view = desk.view()
 

@@ -15,6 +15,7 @@ from shared.policy_api.snapshot import WorkloadState
 from shared.protocol.operator_messages import Query
 from shared.values.jobs import Job, Stage
 from shared.values.nodes import Node
+from tests.support import parts
 from tests.support.window_harness import DAY_S, HOUR_S, WindowHarness, night
 
 QUARTER_S = 900.0
@@ -28,7 +29,7 @@ def sized(jobs: int = 10, nodes: int = 2, wanted: int = 2, breach: tuple[float, 
 def decide(desk: WindowHarness, size: WindowSize) -> None:
     """A decision gives the window a size."""
     decision = ProvisioningDecision((), Reason(ReasonCode.PROMISE), windows=(size,))
-    desk.controller.deciding.windows.decided(decision, desk.now_s)
+    parts.windows(desk.controller).decided(decision, desk.now_s)
     desk.report("n1")
 
 
