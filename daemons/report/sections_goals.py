@@ -5,12 +5,11 @@ from __future__ import annotations
 import math
 from collections import Counter
 
-from daemons.controller.admission.promises import RECENT, promise_of
 from daemons.report.charts import Chart, Mark, Series, Style, Table, time_text
 from daemons.report.report import Section
 from daemons.report.spans import History, duration_text, mean, percent
 from daemons.store.reading_rows import DecisionRow
-from daemons.values.records.assurance import AssuranceRecord
+from daemons.values.records.assurance import RECENT, AssuranceRecord
 from daemons.values.records.cluster import EnvironmentRecord
 from shared.values.agreement import EnvironmentState
 
@@ -169,6 +168,6 @@ def _promises(each: EnvironmentRecord, book: AssuranceRecord | None) -> list[tup
         weight = sum(row.weight for row in slots)
         served = sum(row.mean * row.weight for row in slots) / weight if weight else None
         units = "all others" if share.units is None else share.units
-        promised, seen = percent(promise_of(share)), sum(row.count for row in slots)
+        promised, seen = percent(share.promised), sum(row.count for row in slots)
         found.append((each.agreement.name, share.service_class.value, units, promised, percent(served), seen))
     return found

@@ -117,6 +117,11 @@ class Share:
         elif self.theta != 0.0:
             raise InvalidValue("theta", self.theta, "nothing, but for class predictable")
 
+    @property
+    def promised(self) -> float:
+        """What it promises: the part of what is asked for within it that is served at least, 0..1."""
+        return {ServiceClass.GUARANTEED: 1.0, ServiceClass.BEST_EFFORT: 0.0}.get(self.service_class, self.theta)
+
 
 @dataclass(frozen=True, slots=True)
 class Reservation:

@@ -19,6 +19,8 @@ PLANTED = (
     ("sim", "sim_backend/world/wrong.py", "import sim_backend.faults\n"),
     ("daemons", "daemons/models/wrong.py", "import daemons.store\n"),
     ("controller", "daemons/controller/state/wrong.py", "import daemons.controller.core\n"),
+    ("features", "daemons/controller/views/wrong.py", "import daemons.controller.web\n"),
+    ("environments", "daemons/controller/requests/wrong.py", "import daemons.controller.environments\n"),
     ("portal", "daemons/portal/auth/wrong.py", "import daemons.portal.context\n"),
     ("pure", "daemons/policies/placement/wrong.py", "import shared.helper\n"),
     ("pure", "shared/helper.py", "import time\n"),
@@ -63,7 +65,14 @@ def skeleton(folder: Path) -> None:
         line
         for key in config
         if key.startswith(CONTRACT)
-        for option in ("source_modules", "forbidden_modules", "modules", "layers")
+        for option in (
+            "source_modules",
+            "forbidden_modules",
+            "protected_modules",
+            "allowed_importers",
+            "modules",
+            "layers",
+        )
         for line in config[key].get(option, "").split()
         if line.split(".")[0] in PACKAGES and "*" not in line
     }

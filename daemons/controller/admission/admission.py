@@ -20,10 +20,11 @@ from daemons.controller.admission.assurance import Assurance, terms_of
 from daemons.controller.admission.demand_history import demand_from
 from daemons.controller.contract.computations import Computations
 from daemons.controller.contract.replies import Replies
-from daemons.controller.environments.feasibility import can_serve, nodes_of, unknown_zone, usable_nodes
+from daemons.controller.environments.feasibility import can_serve, unknown_zone, usable_nodes
 from daemons.controller.environments.inventory import slots
 from daemons.controller.state.cluster import Cluster
 from daemons.controller.state.environment import EnvironmentEntry
+from daemons.controller.state.tenancy import nodes_of
 from daemons.controller.state.unit_of_work import UnitOfWork
 from daemons.decision.admitting import AdmissionAnswer, AdmissionTask
 from daemons.values.calendar import clock_s, local_text

@@ -13,7 +13,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 import numpy as np
 
 from daemons.controller.admission.policing import Policing
-from daemons.controller.admission.promises import AssuranceEntry, by_right, holds, layers_of, promise_of, shares_of
+from daemons.controller.admission.promises import AssuranceEntry, by_right, holds, layers_of, shares_of
 from daemons.controller.environments.groups import Group
 from daemons.controller.environments.inventory import Inventory, owned_and_idle
 from daemons.controller.state.cluster import Cluster
@@ -212,7 +212,7 @@ class Assurance:
         """Whether promises are kept, by what the slot that has just ended shows."""
         for layer, share in enumerate(entry.terms.shares, 1):
             row, recent = noted.get(layer), entry.recent(layer)
-            promised = promise_of(share)
+            promised = share.promised
             if row is None or recent is None or promised <= 0.0:
                 continue
             words = f"{share.service_class.value} {promised:g}"
@@ -256,7 +256,7 @@ def surely_below(row: ServedSlot, promised: float) -> bool:
 def _promised(environment: EnvironmentEntry) -> float:
     """The least that an environment was promised of what it reserves."""
     shares = shares_of(environment.agreement)
-    reserved = [promise_of(share) for share in shares if share.service_class is not ServiceClass.BEST_EFFORT]
+    reserved = [share.promised for share in shares if share.service_class is not ServiceClass.BEST_EFFORT]
     return min(reserved, default=0.0)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from daemons.controller.admission.promises import AssuranceEntry, promise_of
+from daemons.controller.admission.promises import AssuranceEntry
 from daemons.controller.state.cluster import Cluster
 from shared.metrics.values import Kind, Metric, Scrape
 
@@ -51,5 +51,5 @@ def read(cluster: Cluster, known: Mapping[str, AssuranceEntry], scrape: Scrape) 
         for layer, share in enumerate(assured.terms.shares, 1):
             mean, count = assured.over_slots(layer)
             labels = (entry.name, f"{layer}", share.service_class.value)
-            scrape.put(PROMISED, promise_of(share), *labels)
+            scrape.put(PROMISED, share.promised, *labels)
             scrape.put(SERVED, mean if count else None, *labels)

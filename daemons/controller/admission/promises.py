@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from daemons.controller.admission.demand_history import slot_of, with_demand
 from daemons.values.calendar import clock_s
-from daemons.values.records.assurance import AssuranceRecord, DemandDay, MissedLayer, PolicedRequest, ServedSlot
+from daemons.values.records.assurance import RECENT, AssuranceRecord, DemandDay, MissedLayer, PolicedRequest, ServedSlot
 from shared.policy_api.admission import Ledger
 from shared.values.agreement import Agreement, AssuranceTerms
 from shared.values.reservation import DAY_S, ServiceClass, Share
@@ -17,7 +17,6 @@ from shared.values.reservation import DAY_S, ServiceClass, Share
 SEEN_FRAC = 0.5  # of a slot instance: what was observed for less says nothing of how it was served
 FORGET_COUNT = 35.0  # instances: older ones count less, all together as much as so many
 POLICED_KEPT = 50
-RECENT = -1
 
 Layer = tuple[int, int]  # lower and upper bound in units
 
@@ -28,11 +27,6 @@ def shares_of(agreement: Agreement) -> tuple[Share, ...]:
     if agreement.assurance is not None:
         return agreement.assurance.shares
     return (Share(ServiceClass.GUARANTEED, agreement.lower if agreement.upper is None else agreement.upper),)
-
-
-def promise_of(share: Share) -> float:
-    """What a share promises: theta."""
-    return {ServiceClass.GUARANTEED: 1.0, ServiceClass.BEST_EFFORT: 0.0}.get(share.service_class, share.theta)
 
 
 def holds(terms: AssuranceTerms, at_s: float) -> bool:

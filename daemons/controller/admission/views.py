@@ -10,7 +10,7 @@ from typing import Any
 from daemons.controller.admission.admission import Admission
 from daemons.controller.admission.demand_history import slot_of
 from daemons.controller.admission.policing import told
-from daemons.controller.admission.promises import AssuranceEntry, holds, layers_of, promise_of
+from daemons.controller.admission.promises import AssuranceEntry, holds, layers_of
 from daemons.controller.state.cluster import Cluster
 from daemons.controller.state.environment import EnvironmentEntry
 from shared.policy_api.admission import SlotFigures
@@ -52,7 +52,7 @@ def missed(admission: Admission) -> Iterable[tuple[str, str, float, str]]:
         for layer, each in sorted(entry.missed.items()):
             share = entry.terms.shares[layer - 1]
             mean, count = entry.over_slots(layer)
-            words = f"{share.service_class.value} {promise_of(share):g}: {mean:.4f} served in {count} slots"
+            words = f"{share.service_class.value} {share.promised:g}: {mean:.4f} served in {count} slots"
             yield "assurance-missed", name, each.since_s, f"{words}, first seen in slot {each.slot}"
 
 
@@ -103,7 +103,7 @@ def _share(entry: AssuranceEntry, layer: int, share: Share) -> Row:
         "class": share.service_class.value,
         "first": lower,
         "units": None if share.units is None else upper - lower,
-        "promised": promise_of(share),
+        "promised": share.promised,
         "measured": mean if count else None,
         "recently": recent.mean if recent is not None else None,
         "observations": count,

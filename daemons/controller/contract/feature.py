@@ -168,6 +168,10 @@ class Feature:
         """Return its part of the view `status`."""
         return {}
 
+    def of_node(self, node: NodeEntry) -> Row:
+        """Return its part of the view `node`."""
+        return {}
+
     def facts(self) -> Row:
         """Return its part of the view `doctor`."""
         return {}

@@ -120,6 +120,10 @@ class FeatureSet:
         """Return the features' part of the view `status`."""
         return {key: value for feature in self._features for key, value in feature.status(now_s).items()}
 
+    def of_node(self, node: NodeEntry) -> Row:
+        """Return the features' part of the view `node`."""
+        return {key: value for feature in self._features for key, value in feature.of_node(node).items()}
+
     def facts(self) -> Row:
         """Return the features' part of the view `doctor`."""
         return {key: value for feature in self._features for key, value in feature.facts().items()}

@@ -78,7 +78,6 @@ class Parts:
     leadership: Leadership
     screening: Screening
     heartbeats: Heartbeats
-    lifecycle: NodeLifecycle
     requests: Requests
     queries: QueryHandler
     commit: Commit
@@ -139,14 +138,13 @@ def wire(name: str, settings: ControllerSettings, plug_ins: Sequence[MakeFeature
         deciding=deciding,
         reconciler=reconciler,
         features=features,
-        lifecycle=lifecycle,
         screening=screening,
         in_hand=commit.counts,
         dry_running=lambda: queries.dry_running,
     )
     queries = QueryHandler(context, audit, vms)
     heartbeats = Heartbeats(cluster, unit_of_work, measure, settings)
-    return Parts(spine, leadership, screening, heartbeats, lifecycle, requests, queries, commit)
+    return Parts(spine, leadership, screening, heartbeats, requests, queries, commit)
 
 
 def _features(
@@ -176,7 +174,7 @@ def _features(
         unit_of_work,
         settings,
         deciding,
-        web=web.apps,
+        remove_web=web.apps.remove,
         reclaiming=Preemption(cluster, unit_of_work, spine.desired.apply, spine.reconciler.take_back),
         units_wanted=units_wanted,
         give=lifecycle.handovers.give,

@@ -1,3 +1,5 @@
 """Domain: agreements and their life, pairing, how many units each environment has, and which nodes.
 
+Face: `feature.EnvironmentsFeature`.
+
 Face: `feature.EnvironmentsFeature`. Imported by the core, requests and views."""

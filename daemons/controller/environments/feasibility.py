@@ -8,10 +8,11 @@ from collections.abc import Collection, Sequence
 from dataclasses import replace
 from typing import Any
 
-from daemons.controller.environments.inventory import runs, share_of, slots
+from daemons.controller.environments.inventory import share_of, slots
 from daemons.controller.state.cluster import Cluster
 from daemons.controller.state.entries import NodeEntry
 from daemons.controller.state.environment import EnvironmentEntry
+from daemons.controller.state.tenancy import nodes_of, runs
 from daemons.environment_types.registry import refuse_type
 from daemons.models.coordination.feasibility import Bound, contended, shortfall, units_of, unmet
 from daemons.models.coordination.pairing import entangled, objections
@@ -215,12 +216,6 @@ def refuse_app(app: WebApp, cluster: Cluster) -> Refused:
     entry = cluster.environments[app.environment]
     what = f"web application {app.name!r}"
     return _too_many(entry, app.min_instances, what, cluster) or _too_large(entry, app.seat(0, 0.0)) or DONE
-
-
-def nodes_of(agreement: Agreement, cluster: Cluster) -> list[Node]:
-    """What is known of the nodes on which workloads of an environment may run, sooner or later."""
-    known = (node.inventory for node in cluster.nodes.values())
-    return [facts for facts in known if facts is not None and runs(agreement, (facts.os_type, facts.os_version))]
 
 
 def most_units(entry: EnvironmentEntry, cluster: Cluster) -> int:

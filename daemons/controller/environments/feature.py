@@ -10,7 +10,7 @@ from daemons.controller.environments import metrics
 from daemons.controller.environments.coordination import Coordination, Entitlements
 from daemons.controller.environments.feasibility import Known, refuse_app, refuse_job
 from daemons.controller.environments.inventory import UnitsWanted
-from daemons.controller.environments.lifecycle import Give
+from daemons.controller.environments.lifecycle import Give, RemoveApp
 from daemons.controller.environments.reclaim import Preemption
 from daemons.controller.environments.requests import TIMER, Ask, EnvironmentRequests
 from daemons.controller.environments.snapshot import environment_columns
@@ -19,7 +19,6 @@ from daemons.controller.environments.views import environment_details, environme
 from daemons.controller.state.cluster import Cluster
 from daemons.controller.state.entries import JobEntry, NodeEntry
 from daemons.controller.state.unit_of_work import UnitOfWork
-from daemons.controller.web.apps import WebApps
 from daemons.values.replies import unknown
 from daemons.values.settings import ControllerSettings
 from daemons.values.view_format import Row
@@ -67,7 +66,7 @@ class EnvironmentsFeature(Feature):
         settings: ControllerSettings,
         deciding: DecisionCycle,
         *,
-        web: WebApps,
+        remove_web: RemoveApp,
         reclaiming: Preemption,
         units_wanted: UnitsWanted,
         give: Give,
@@ -80,7 +79,7 @@ class EnvironmentsFeature(Feature):
         self._refuse, self._known_to = refuse, known_to
         self.coordination = Coordination(cluster, unit_of_work, settings, reclaiming, units_wanted, give, entitlements)
         self.agreements = EnvironmentRequests(
-            cluster, unit_of_work, deciding, web, give, self.coordination.changed, admitted
+            cluster, unit_of_work, deciding, remove_web, give, self.coordination.changed, admitted
         )
         self.requests = dict.fromkeys(ASKS, self._handle)
         self.after = {DrainNode: self._drained}

@@ -13,6 +13,7 @@ from daemons.controller.state.capabilities import waiting_on
 from daemons.controller.state.cluster import Cluster
 from daemons.controller.state.entries import JobEntry, NodeEntry
 from daemons.controller.state.environment import EnvironmentEntry
+from daemons.controller.state.tenancy import runs
 from daemons.values.settings import PowerSettings
 from shared.policy_api.coordination import Party, WaitingJob
 from shared.values.agreement import Agreement, VmTemplate
@@ -115,12 +116,6 @@ def counts(node: NodeEntry, power: PowerSettings, now_s: float) -> bool:
 def is_free(node: NodeEntry, power: PowerSettings) -> bool:
     """Whether a node of no environment may be given to one."""
     return is_available(node, power) and node.handover is not Handover.FAILED
-
-
-def runs(agreement: Agreement, system: System) -> bool:
-    """Whether a node with that operating system will do."""
-    os_type, os_version = system
-    return agreement.os_type in ("", os_type) and agreement.os_version in ("", os_version)
 
 
 # --- environments --------------------------------------------------------------------------------------------------

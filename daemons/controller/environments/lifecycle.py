@@ -13,7 +13,6 @@ from daemons.controller.state.entries import JobEntry, NodeEntry
 from daemons.controller.state.environment import NOT_BEGUN, EnvironmentEntry
 from daemons.controller.state.transitions import cancel, outdate, rest
 from daemons.controller.state.unit_of_work import UnitOfWork
-from daemons.controller.web.apps import WebApps
 from shared.policy_api.decision import Change, ChangeKind, Reason, ReasonCode
 from shared.protocol.operator_messages import RemoveWeb
 from shared.values.agreement import EnvironmentState
@@ -21,6 +20,7 @@ from shared.values.jobs import JobPhase
 from shared.values.nodes import Handover, NodeCondition, NodeService
 
 Give = Callable[[NodeEntry, str, float], None]
+RemoveApp = Callable[[RemoveWeb, float], object]
 NAMES_SHOWN = 5
 _STOPS = Reason(ReasonCode.ENVIRONMENT)
 _BEGUN = {
@@ -39,11 +39,16 @@ class EnvironmentLifecycle:
         cluster: Cluster,
         unit_of_work: UnitOfWork,
         deciding: DecisionCycle,
-        web: WebApps,
+        remove_web: RemoveApp,
         partners: Pairing,
         give: Give,
     ) -> None:
-        self.cluster, self.unit_of_work, self.deciding, self.web = cluster, unit_of_work, deciding, web
+        self.cluster, self.unit_of_work, self.deciding, self._remove_web = (
+            cluster,
+            unit_of_work,
+            deciding,
+            remove_web,
+        )
         self.partners, self.give = partners, give
         self.short: dict[str, str] = {}
         self._moving: dict[str, EnvironmentEntry] = {}
@@ -150,7 +155,7 @@ class EnvironmentLifecycle:
     def _end_workloads(self, entry: EnvironmentEntry, now_s: float) -> None:
         for web in list(self.cluster.web.values()):
             if web.app.environment == entry.name and not web.removed:
-                self.web.remove(RemoveWeb("", web.app.name), now_s)
+                self._remove_web(RemoveWeb("", web.app.name), now_s)
         for job in list(self.cluster.jobs_of(entry.name)):
             if not (job.over or job.job.app):
                 cancel(self.cluster, self.unit_of_work, job, now_s)

@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Sequence
 
-from daemons.controller.nodes.drain import lost_of
 from daemons.controller.state.cluster import Cluster
 from daemons.controller.state.entries import JobEntry
 from daemons.controller.state.environment import EnvironmentEntry
+from daemons.controller.state.queries import lost_mcycles_of
 from daemons.controller.state.unit_of_work import UnitOfWork
 from shared.policy_api.decision import Change, ChangeKind, Reason, ReasonCode
 from shared.values.agreement import OnReclaim
@@ -78,4 +78,4 @@ class Preemption:
         allotted_mhz = math.fsum(allotment.cpu_mhz for allotment in job.allotments)
         if allotted_mhz <= 0.0:
             return 0.0
-        return lost_of(job) / allotted_mhz * len({allotment.node for allotment in job.allotments}) / HOUR_S
+        return lost_mcycles_of(job) / allotted_mhz * len({allotment.node for allotment in job.allotments}) / HOUR_S

@@ -17,13 +17,12 @@ from daemons.controller.environments.feasibility import (
     stretched,
     unknown_zone,
 )
-from daemons.controller.environments.lifecycle import EnvironmentLifecycle, Give
+from daemons.controller.environments.lifecycle import EnvironmentLifecycle, Give, RemoveApp
 from daemons.controller.environments.pairing import Pairing
 from daemons.controller.state.cluster import Cluster
 from daemons.controller.state.entries import NodeEntry
 from daemons.controller.state.environment import EnvironmentEntry
 from daemons.controller.state.unit_of_work import UnitOfWork
-from daemons.controller.web.apps import WebApps
 from daemons.models.coordination import pairing
 from daemons.values.replies import unknown
 from shared.base.errors import InvalidValue
@@ -67,7 +66,7 @@ class EnvironmentRequests:
         cluster: Cluster,
         unit_of_work: UnitOfWork,
         deciding: DecisionCycle,
-        web: WebApps,
+        remove_web: RemoveApp,
         give: Give,
         changed: Changed,
         admitted: Callable[[str], Refused],
@@ -75,7 +74,7 @@ class EnvironmentRequests:
         self.cluster, self.unit_of_work, self.deciding = cluster, unit_of_work, deciding
         self.changed, self.admitted = changed, admitted
         self.partners = Pairing(cluster, unit_of_work, changed)
-        self.life = EnvironmentLifecycle(cluster, unit_of_work, deciding, web, self.partners, give)
+        self.life = EnvironmentLifecycle(cluster, unit_of_work, deciding, remove_web, self.partners, give)
 
     # --- asked for --------------------------------------------------------------------------------------------------
 

@@ -1,3 +1,5 @@
 """Domain: how jobs load nodes, learnt from reports and standard jobs.
 
+Face: `feature.InterferenceFeature`.
+
 Face: `feature.InterferenceFeature`. Imported by the core, requests and views."""

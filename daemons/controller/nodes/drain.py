@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 
 from daemons.controller.state.cluster import Cluster
 from daemons.controller.state.entries import JobEntry, NodeEntry
-from daemons.controller.state.queries import is_busy, is_unknown
+from daemons.controller.state.queries import is_busy, is_unknown, lost_mcycles_of
 from daemons.controller.state.unit_of_work import UnitOfWork
 from daemons.values.settings import ControllerSettings, Removal
 from shared.policy_api.decision import Change, ChangeKind, Reason, ReasonCode
@@ -35,7 +35,7 @@ class Drain:
         """Running jobs whose window says so lose what they have not saved themselves."""
         for entry in self._jobs(node):
             if self._removal.get(entry.job.queue) is Removal.LOSE:
-                lost = lost_of(entry)
+                lost = lost_mcycles_of(entry)
                 self.lost_mcycles += lost
                 why = f"{lost:.0f} Mcycles of work: {node.name} leaves service"
                 self.unit_of_work.happened(now_s, "work-lost", entry.job.name, why)
@@ -82,10 +82,3 @@ class Drain:
             and any(allotment.node == node.name for allotment in instance.job.allotments)
         }
         return sorted(found.values(), key=lambda entry: entry.order)
-
-
-def lost_of(entry: JobEntry) -> float:
-    """Mcycles that are done and would be done again if the job began anew now."""
-    step = entry.job.checkpoint_mcycles
-    saved = math.floor(entry.done_mcycles / step) * step if step > 0 else 0.0
-    return math.fsum(max(instance.done_mcycles - saved, 0.0) for instance in entry.instances)

@@ -9,7 +9,7 @@ from daemons.controller.measure.reports import Measure
 from daemons.controller.nodes.requests import NodeRequests
 from daemons.controller.nodes.service import NodeLifecycle
 from daemons.controller.nodes.snapshot import power_columns
-from daemons.controller.nodes.views import durations_view, service_alarms
+from daemons.controller.nodes.views import durations_view, service_alarms, service_details
 from daemons.controller.state.cluster import Cluster
 from daemons.controller.state.entries import JobEntry, NodeEntry
 from daemons.controller.state.unit_of_work import UnitOfWork
@@ -73,6 +73,10 @@ class NodesFeature(Feature):
     def alarms(self, now_s: float) -> Iterable[Alarm]:
         """Nodes that failed."""
         return service_alarms(self._cluster.nodes.values())
+
+    def of_node(self, node: NodeEntry) -> Row:
+        """How far the node is on its way, and what power has to do with it."""
+        return service_details(self.lifecycle, node)
 
     def facts(self) -> Row:
         """How long nodes take, as it was learnt."""

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import asdict
 from typing import Any
 
 from daemons.controller.notifications.delivery import DeliveryQueues, count
 from daemons.controller.notifications.rules import NotificationRules
 from daemons.values.records.notifications import NotificationRecord
-from daemons.values.settings import NotifySettings
 
 DROPPED_ALARM_S = 3_600.0  # how long it is told that there was no room
 
@@ -59,15 +57,6 @@ def _row(record: NotificationRecord) -> dict[str, Any]:
         "next_at_s": record.next_s,
         "error": record.error,
     }
-
-
-def notify_view(settings: NotifySettings) -> dict[str, Any]:
-    """What is configured, as plain data; of channels no more than their kinds."""
-    rules = [
-        asdict(rule) | {name: [*getattr(rule, name)] for name in ("events", "channels", "subjects")}
-        for rule in settings.rules
-    ]
-    return asdict(settings) | {"channels": dict(settings.channels), "rules": rules}
 
 
 def notification_alarms(notifying: NotificationRules, now_s: float) -> Iterable[tuple[str, str, float | None, str]]:

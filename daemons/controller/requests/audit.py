@@ -9,11 +9,12 @@ from daemons.controller.state.unit_of_work import UnitOfWork
 from daemons.values.rate_limit import PerMinute
 from shared.ports.audit import Audited
 from shared.ports.effects import Received
-from shared.protocol.account_messages import OnBehalf
+from shared.protocol.account_messages import Assess, OnBehalf
 from shared.protocol.codec import fingerprint
 from shared.protocol.messages import Message, Reply
-from shared.protocol.operator_messages import CheckReservation
+from shared.protocol.operator_messages import CheckReservation, DryRun, Query
 
+QUESTIONS = (Query, DryRun, Assess, CheckReservation)  # which change nothing
 REFUSALS_PER_MINUTE = 60  # of one account that are recorded
 FORWARDED_PER_MINUTE = 600  # of all accounts for which one user of the broker speaks
 REMEMBERED_MAX = 1_000
@@ -37,7 +38,7 @@ class Audit:
 
     def answered(self, received: Received, reply: Reply, now_s: float) -> None:
         """A request was answered: its record goes out when what it has changed is stored, as its answer does."""
-        if not isinstance(received.message, CheckReservation):  # that changes nothing
+        if not isinstance(received.message, QUESTIONS):
             self._note(received, reply, now_s)
 
     def forged(self, received: Received, message: OnBehalf, reply: Reply, now_s: float) -> None:

@@ -8,15 +8,15 @@ from dataclasses import replace
 from daemons.controller.contract.feature import DONE, Caller, Refused, RequestHandler
 from daemons.controller.contract.feature_set import FeatureSet
 from daemons.controller.decide.cycle import DecisionCycle
-from daemons.controller.environments.feasibility import nodes_of
+from daemons.controller.requests.job_profile import with_stages
 from daemons.controller.requests.vms import VmRequests
 from daemons.controller.state.cluster import Cluster
 from daemons.controller.state.entries import OVER, JobEntry
 from daemons.controller.state.migration_fit import no_template
 from daemons.controller.state.node_fit import fits_nowhere
+from daemons.controller.state.tenancy import nodes_of
 from daemons.controller.state.transitions import cancel
 from daemons.controller.state.unit_of_work import UnitOfWork
-from daemons.controller.web.profiles import with_stages
 from daemons.values.records.cluster import DECLARED
 from daemons.values.replies import unknown
 from shared.protocol.operator_messages import CancelJob, ForgetVm, SubmitJob

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import asdict
 
 from daemons.controller.state.cluster import Cluster
-from daemons.controller.state.entries import Instance, NodeEntry
+from daemons.controller.state.entries import Instance, JobEntry, NodeEntry
 from daemons.values.view_format import Row
 from shared.values.nodes import NodeCondition
 from shared.values.vms import LIVE_STATES, VmState, VmStatus
@@ -58,3 +59,10 @@ def failure_view(instance: Instance) -> Row | None:
         return None
     words = f"{failed.kind} on {failed.node}: {failed.outcome} {failed.detail}".rstrip()
     return asdict(failed) | {"text": words}
+
+
+def lost_mcycles_of(entry: JobEntry) -> float:
+    """Mcycles that are done and would be done again if the job began anew now."""
+    step = entry.job.checkpoint_mcycles
+    saved = math.floor(entry.done_mcycles / step) * step if step > 0 else 0.0
+    return math.fsum(max(instance.done_mcycles - saved, 0.0) for instance in entry.instances)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from daemons.controller.state.cluster import Cluster
 from daemons.controller.state.entries import JobEntry, NodeEntry
+from shared.values.agreement import Agreement
 from shared.values.jobs import JobPhase
-from shared.values.nodes import Handover
+from shared.values.nodes import Handover, Node
 
 HANDED = frozenset({Handover.SETTLED, Handover.EMPTYING})  # who has it has it still
 POOLED = ""  # the environment of nodes that are nobody's
@@ -57,3 +58,15 @@ def is_leaving(node: NodeEntry) -> bool:
 def is_nobodys(node: NodeEntry) -> bool:
     """It is the provider's own, and stays so."""
     return node.in_hand and not node.environment
+
+
+def runs(agreement: Agreement, system: tuple[str, str]) -> bool:
+    """Whether a node with that operating system, its type and version, will do."""
+    os_type, os_version = system
+    return agreement.os_type in ("", os_type) and agreement.os_version in ("", os_version)
+
+
+def nodes_of(agreement: Agreement, cluster: Cluster) -> list[Node]:
+    """What is known of the nodes on which workloads of an environment may run, sooner or later."""
+    known = (node.inventory for node in cluster.nodes.values())
+    return [facts for facts in known if facts is not None and runs(agreement, (facts.os_type, facts.os_version))]

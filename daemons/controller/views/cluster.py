@@ -14,7 +14,6 @@ from daemons.controller.decide.cycle import DecisionCycle
 from daemons.controller.decide.predictions import predicted_utilities
 from daemons.controller.measure.adopted import is_lost, last_node
 from daemons.controller.measure.screening import Screening
-from daemons.controller.nodes.service import NodeLifecycle
 from daemons.controller.reconcile.reconciler import Reconciler
 from daemons.controller.state.cluster import Cluster
 from daemons.controller.state.entries import JobEntry, NodeEntry
@@ -77,7 +76,6 @@ class ViewContext:
     deciding: DecisionCycle
     reconciler: Reconciler
     features: FeatureSet
-    lifecycle: NodeLifecycle
     screening: Screening
     in_hand: Callable[[], dict[str, int]]
     dry_running: Callable[[], bool]
@@ -246,7 +244,7 @@ def nodes(tables: ViewContext, query: Query, now_s: float) -> Row:
 def node(tables: ViewContext, query: Query, now_s: float) -> Row:
     """One node. KeyError when there is none of the name."""
     entry = tables.cluster.nodes[query.subject]
-    details = node_details(tables.cluster, tables.lifecycle, entry, now_s)
+    details = node_details(tables.cluster, tables.features, entry, now_s)
     trouble = node_trouble(entry, tables.settings.silent_after_s, now_s)
     return {"node": details | {"trouble": trouble, "drain_blockers": _drain_blockers(tables, entry)}}
 

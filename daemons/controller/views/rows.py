@@ -10,20 +10,18 @@ from typing import Any
 
 from msgspec import structs
 
+from daemons.controller.contract.feature_set import FeatureSet
 from daemons.controller.decide.predictions import job_utility, predicted_end_s
 from daemons.controller.decide.progress import StepProgress, edges
-from daemons.controller.nodes.service import NodeLifecycle
-from daemons.controller.nodes.views import provisioning_counts, provisioning_view, service_details, service_row
-from daemons.controller.notifications.views import notify_view
 from daemons.controller.state.cluster import Cluster
 from daemons.controller.state.entries import Instance, JobEntry, NodeEntry
 from daemons.controller.state.queries import _copies, failure_view, is_unknown, newest_copy
 from daemons.controller.state.usage import unmanaged_mhz, used_mhz
 from daemons.decision.gains import columns_of
-from daemons.values.records.cluster import DecisionRecord
-from daemons.values.settings import ControllerSettings, WindowSettings
+from daemons.values.records.cluster import DecisionRecord, Provisioned
+from daemons.values.settings import ControllerSettings, NotifySettings, WindowSettings
 from daemons.values.view_format import Row, age_since, reason_view
-from shared.policy_api.decision import Change, Refusal, Slowed, Step
+from shared.policy_api.decision import Change, Refusal, Slowed, Step, WindowSize
 from shared.values.jobs import JobPhase
 from shared.values.nodes import NodeCondition, NodeSample
 from shared.values.vms import VmState, VmStatus
@@ -58,6 +56,19 @@ def node_row(node: NodeEntry, now_s: float) -> Row:
     }
 
 
+def service_row(node: NodeEntry) -> Row:
+    """How far a node is, and how far it is to be; which environment has it, and which is to have it."""
+    return {
+        "service": node.service.value,
+        "wanted": node.wanted,
+        "held": node.held,
+        "service_since_s": node.since_s or None,
+        "environment": node.environment,
+        "given": node.given,
+        "handover": node.handover.value,
+    }
+
+
 def _cpu(node: NodeEntry, sample: NodeSample | None) -> Row:
     capacity_mhz = node.inventory.cpu_mhz if node.inventory else None
     return {
@@ -80,12 +91,12 @@ def _memory(node: NodeEntry, sample: NodeSample | None) -> Row:
     }
 
 
-def node_details(cluster: Cluster, deployment: NodeLifecycle, node: NodeEntry, now_s: float) -> Row:
+def node_details(cluster: Cluster, features: FeatureSet, node: NodeEntry, now_s: float) -> Row:
     """A node with all that is known of it."""
     facts = node.inventory
     return (
         node_row(node, now_s)
-        | service_details(deployment, node)
+        | features.of_node(node)
         | {
             "boot_id": node.boot_id,
             "off_boot_id": node.off_boot_id,
@@ -394,7 +405,7 @@ _SHOWN: dict[str, Callable[[Any], Row]] = {
 }
 
 
-def _window(window: WindowSettings) -> Row:
+def _window_settings(window: WindowSettings) -> Row:
     periods = asdict(window.periods) | {"days": list(window.periods.days)}
     params = {key: f"{value}" for key, value in window.analyser.params.items()}
     analyser = {"name": window.analyser.name, "params": params}
@@ -406,6 +417,58 @@ def _listed(value: Any) -> Any:
     if isinstance(value, dict):
         return {key: _listed(each) for key, each in value.items()}
     return [_listed(each) for each in value] if isinstance(value, list | tuple) else value
+
+
+def provisioning_view(provisioned: Provisioned | None, limit: int) -> Row | None:
+    """What a decision says of nodes, with at most `limit` names in each list."""
+    if provisioned is None:
+        return None
+    return {
+        "policy": provisioned.policy,
+        "in_service": provisioned.in_service,
+        "added": list(provisioned.added[:limit]),
+        "removed": list(provisioned.removed[:limit]),
+        "dropped": list(provisioned.dropped[:limit]),
+        "held": provisioned.held,
+        "reason": reason_view(provisioned.reason),
+        "predicted_cost": provisioned.predicted_cost,
+        "windows": [_window(size) for size in provisioned.windows],
+        "refused": [{"nodes": nodes, "utility": utility} for nodes, utility in provisioned.refused[:limit]],
+    }
+
+
+def provisioning_counts(provisioned: Provisioned | None) -> Row | None:
+    """The same in a few numbers."""
+    if provisioned is None:
+        return None
+    return {
+        "in_service": provisioned.in_service,
+        "added": len(provisioned.added),
+        "removed": len(provisioned.removed),
+        "held": provisioned.held,
+        "predicted_cost": provisioned.predicted_cost,
+    }
+
+
+def _window(size: WindowSize) -> Row:
+    return {
+        "window": size.window,
+        "jobs": size.jobs,
+        "nodes": size.nodes,
+        "wanted": size.wanted,
+        "breach": list(size.breach),
+        "reason": str(size.reason),
+        "predicted_cost": size.predicted_cost,
+    }
+
+
+def _notify(settings: NotifySettings) -> dict[str, Any]:
+    """What is configured, as plain data; of channels no more than their kinds."""
+    rules = [
+        asdict(rule) | {name: [*getattr(rule, name)] for name in ("events", "channels", "subjects")}
+        for rule in settings.rules
+    ]
+    return asdict(settings) | {"channels": dict(settings.channels), "rules": rules}
 
 
 def settings_view(settings: ControllerSettings) -> Row:
@@ -420,9 +483,8 @@ def settings_view(settings: ControllerSettings) -> Row:
     surplus = settings.assurance.surplus.value
     windows = [*settings.assurance.horizontal]
     plain["assurance"] = asdict(settings.assurance) | {"surplus": surplus, "horizontal": windows}
-    plain["notify"] = _listed(asdict(settings.notify))
-    plain["windows"] = [_window(window) for window in settings.windows]
-    plain["notify"] = notify_view(settings.notify)
+    plain["windows"] = [_window_settings(window) for window in settings.windows]
+    plain["notify"] = _notify(settings.notify)
     power = settings.power
     plain["power"] = asdict(power) | {
         "does": sorted(operation.value for operation in power.does),

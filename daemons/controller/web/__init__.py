@@ -1,2 +1,3 @@
-"""Domain: web applications, their measured load, replicas, load balancing and health. Imported by the core,
-requests and views."""
+"""Domain: web applications, their measured load, replicas, load balancing and health.
+
+Face: `feature.WebFeature`. Imported by the core, requests and views."""

@@ -8,6 +8,8 @@ from msgspec import Struct
 
 from shared.policy_api.admission import Ledger
 
+RECENT = -1  # stands for a slot: the newest instances of all slots
+
 
 class DemandDay(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
     """The largest demand in each slot instance of a local day (-1: not observed). day: since 1970-01-01."""
