@@ -209,8 +209,7 @@ def read_tables(tables: ViewContext, scrape: Scrape, now_s: float) -> None:
     )
     scrape.rows(UNDER_WAY, sorted(flights.items()))
     scrape.rows(ALARMS, sorted(Counter(str(alarm["what"]) for alarm in alarms(tables, now_s)).items()))
-    for feature in tables.features:
-        feature.read_metrics(scrape, now_s)
+    tables.features.read_metrics(scrape, now_s)
 
 
 def _nodes(tables: ViewContext, scrape: Scrape) -> None:

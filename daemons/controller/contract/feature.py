@@ -69,6 +69,8 @@ class Feature:
     * `records`: takes over a record of an earlier leader.
     * `timers`: by name, what is done when a timer of `UnitOfWork` fires.
 
+    Who has something to settle although no row has changed calls `UnitOfWork.settle_soon`.
+
     What it shows: `views` by name, `metrics` with `read_metrics`, and alarms.
     """
 
@@ -118,11 +120,6 @@ class Feature:
         return True
 
     # --- the end of an instant ----------------------------------------------------------------------------------------
-
-    @property
-    def pending(self) -> bool:
-        """Whether there is something to settle although no row has changed."""
-        return False
 
     def prepare(self, now_s: float) -> None:
         """Change what is wanted, before orders are drawn up for it."""

@@ -10,22 +10,34 @@ from daemons.controller.contract.feature import DONE, Alarm, Caller, Feature, Re
 from daemons.controller.state.entries import JobEntry, NodeEntry
 from daemons.decision.pipeline import DecideOutcome
 from daemons.values.view_format import Row
+from shared.metrics.values import Scrape
+from shared.ports.effects import Received
 from shared.protocol.messages import Report
 from shared.protocol.operator_messages import Request
 
 
 class FeatureSet:
-    """Features in the order in which they are asked. They are added once, when all that they are made of is there."""
+    """Features in the order in which they are asked. They are added once, when all that they are made of is there. A
+    feature that leaves a member of the contract at its default is not asked for it."""
 
     def __init__(self) -> None:
         self._features: tuple[Feature, ...] = ()
+        self._with: dict[str, tuple[Feature, ...]] = {}
 
     def add(self, *features: Feature) -> None:
         """Put features behind those that are there."""
         self._features += features
+        self._with = {name: self._having(name) for name in vars(Feature) if not name.startswith("_")}
+
+    def _having(self, member: str) -> tuple[Feature, ...]:
+        default = getattr(Feature, member)
+        return tuple(feature for feature in self._features if getattr(type(feature), member) is not default)
 
     def __iter__(self) -> Iterator[Feature]:
         return iter(self._features)
+
+    def _asked(self, member: str) -> tuple[Feature, ...]:
+        return self._with.get(member, ())
 
     def handlers(self, kind: str) -> dict[Any, Any]:
         """Return all handlers of a kind (`requests`, `messages`, `answers`, `records`, `timers`, `views`) by what they
@@ -38,9 +50,32 @@ class FeatureSet:
             found |= own
         return found
 
+    # --- a new leader -----------------------------------------------------------------------------------------------
+
+    def restore(self, now_s: float) -> None:
+        """Have every feature go on with what was under way."""
+        for feature in self._asked("restore"):
+            feature.restore(now_s)
+
+    def lead(self, now_s: float) -> None:
+        """Have every feature begin."""
+        for feature in self._asked("lead"):
+            feature.lead(now_s)
+
+    def forget(self, jobs: Collection[str], environments: Collection[str]) -> None:
+        """Have every feature forget what retention has deleted."""
+        for feature in self._asked("forget"):
+            feature.forget(jobs, environments)
+
+    # --- requests ---------------------------------------------------------------------------------------------------
+
+    def holds(self, received: Received, now_s: float) -> bool:
+        """Return whether a feature has a request wait, or has answered it."""
+        return any(feature.holds(received, now_s) for feature in self._asked("holds"))
+
     def refuse(self, request: Request, caller: Caller, now_s: float) -> Refused:
         """Return why a request must not be carried out, by the first feature that has something against it."""
-        for feature in self._features:
+        for feature in self._asked("refuse"):
             refused = feature.refuse(request, caller, now_s)
             if refused != DONE:
                 return refused
@@ -48,7 +83,7 @@ class FeatureSet:
 
     def accepted(self, job: JobEntry) -> None:
         """Have every feature add what it knows to a job that was just accepted."""
-        for feature in self._features:
+        for feature in self._asked("accepted"):
             feature.accepted(job)
 
     def after(self, request: Request, now_s: float) -> None:
@@ -58,27 +93,57 @@ class FeatureSet:
             if follow is not None:
                 follow(request, now_s)
 
+    # --- nodes and VMs ----------------------------------------------------------------------------------------------
+
     def measured(self, node: NodeEntry, before: Report, last: Report, now_s: float) -> None:
         """Have every feature take in what a node's VMs did between two reports."""
-        for feature in self._features:
+        for feature in self._asked("measured"):
             feature.measured(node, before, last, now_s)
 
     def watched(self, node: NodeEntry, report: Report, now_s: float) -> None:
         """Have every feature take in a report with the health of instances."""
-        for feature in self._features:
+        for feature in self._asked("watched"):
             feature.watched(node, report, now_s)
 
     def may_stop(self, job: JobEntry, now_s: float) -> bool:
         """Return whether no feature has something against stopping a VM now."""
-        return all(feature.may_stop(job, now_s) for feature in self._features)
+        return all(feature.may_stop(job, now_s) for feature in self._asked("may_stop"))
+
+    # --- the end of an instant --------------------------------------------------------------------------------------
+
+    def prepare(self, now_s: float) -> None:
+        """Have every feature change what is wanted, before orders are drawn up."""
+        for feature in self._asked("prepare"):
+            feature.prepare(now_s)
+
+    def settle(self, now_s: float) -> None:
+        """Have every feature draw the consequences of this instant."""
+        for feature in self._asked("settle"):
+            feature.settle(now_s)
+
+    def commit(self, now_s: float) -> None:
+        """Have every feature take note of what is about to be stored."""
+        for feature in self._asked("commit"):
+            feature.commit(now_s)
+
+    def next_due_s(self) -> float:
+        """Return when to settle although nothing happens (inf: never)."""
+        return min((feature.next_due_s() for feature in self._asked("next_due_s")), default=math.inf)
+
+    # --- decisions --------------------------------------------------------------------------------------------------
 
     def next_cycle_s(self, now_s: float) -> float:
         """Return when the first cycle must come that would come later by itself (inf: none must)."""
-        return min((feature.next_cycle_s(now_s) for feature in self._features), default=math.inf)
+        return min((feature.next_cycle_s(now_s) for feature in self._asked("next_cycle_s")), default=math.inf)
+
+    def cycle(self, now_s: float) -> None:
+        """Tell every feature that a cycle has ended."""
+        for feature in self._asked("cycle"):
+            feature.cycle(now_s)
 
     def before_decision(self, now_s: float) -> None:
         """Bring up to date what a cycle's decision goes by."""
-        for feature in self._features:
+        for feature in self._asked("before_decision"):
             feature.before_decision(now_s)
 
     def columns(
@@ -88,7 +153,7 @@ class FeatureSet:
         columns: dict[str, Any] = {}
         fixed: set[str] = set()
         queued: set[str] = set()
-        for feature in self._features:
+        for feature in self._asked("columns"):
             part = feature.columns(nodes, jobs, now_s, at_cycle)
             for name, value in part.columns.items():
                 if name not in columns:
@@ -103,17 +168,14 @@ class FeatureSet:
 
     def decided(self, outcome: DecideOutcome, now_s: float) -> None:
         """Have every feature take note of a decision."""
-        for feature in self._features:
+        for feature in self._asked("decided"):
             feature.decided(outcome, now_s)
 
-    def forget(self, jobs: Collection[str], environments: Collection[str]) -> None:
-        """Have every feature forget what retention has deleted."""
-        for feature in self._features:
-            feature.forget(jobs, environments)
+    # --- views ------------------------------------------------------------------------------------------------------
 
     def alarms(self, now_s: float) -> Iterable[Alarm]:
         """Return what is not as it should be, in the order of the features."""
-        for feature in self._features:
+        for feature in self._asked("alarms"):
             yield from feature.alarms(now_s)
 
     def status(self, now_s: float) -> Row:
@@ -127,3 +189,8 @@ class FeatureSet:
     def facts(self) -> Row:
         """Return the features' part of the view `doctor`."""
         return {key: value for feature in self._features for key, value in feature.facts().items()}
+
+    def read_metrics(self, scrape: Scrape, now_s: float) -> None:
+        """Take the readings of every feature."""
+        for feature in self._asked("read_metrics"):
+            feature.read_metrics(scrape, now_s)

@@ -35,25 +35,10 @@ class Commit:
         """What must be published once more on a new connection: nobody knows whether it arrived."""
         return list(self._unconfirmed.values())
 
-    @property
-    def changed(self) -> bool:
-        """Whether anything is to be stored."""
-        unit_of_work = self.unit_of_work
-        return bool(
-            unit_of_work.dirty_jobs
-            or unit_of_work.dirty_nodes
-            or unit_of_work.dirty_control
-            or unit_of_work.removed_nodes
-            or unit_of_work.dirty_web
-            or unit_of_work.removed_web
-            or unit_of_work.dirty_environments
-            or unit_of_work.records
-        )
-
     def write(self) -> None:
         """Write everything that changed, on condition of the term; what waits for it goes out when it is stored."""
         unit_of_work = self.unit_of_work
-        if not (unit_of_work.stored or self.changed):
+        if not (unit_of_work.stored or unit_of_work.changed):
             return
         records: list[Record] = [Deleted(("node", name)) for name in unit_of_work.removed_nodes]
         records += [Deleted(("web", name)) for name in unit_of_work.removed_web]

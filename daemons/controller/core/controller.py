@@ -94,15 +94,9 @@ class Controller:
         if unit_of_work.effects:
             early += unit_of_work.effects
             unit_of_work.effects = []
-        if unit_of_work.timers.get("settle", math.inf) > now_s and self._unsettled():
+        if unit_of_work.timers.get("settle", math.inf) > now_s and unit_of_work.unsettled:
             early.append(unit_of_work.timer("settle", now_s))
         return early
-
-    def _unsettled(self) -> bool:
-        unit_of_work = self.unit_of_work
-        if unit_of_work.touched or unit_of_work.dirty_jobs or unit_of_work.stored or unit_of_work.place:
-            return True
-        return self.committing.changed or any(feature.pending for feature in self.features)
 
     # --- leading ----------------------------------------------------------------------------------------------------
 
@@ -113,8 +107,7 @@ class Controller:
         unit_of_work.term = answer.term
         load(answer.image, self.cluster, self.deciding, self.features, now_s)
         unit_of_work.happened(now_s, "leading", self.name)
-        for feature in self.features:
-            feature.lead(now_s)
+        self.features.lead(now_s)
         return [
             unit_of_work.timer("decide", self.deciding.next_cycle_s(now_s)),
             unit_of_work.timer("silence", now_s + self.settings.silent_after_s),
@@ -140,7 +133,7 @@ class Controller:
             self.leadership.heard(now_s if received.arrived_s is None else received.arrived_s)
         if isinstance(message, Probe):
             return self.leadership.returned(received, message, now_s)
-        if self.leadership.role is not _LEADING or (self.backlog and received.delivery is not None):
+        if self.leadership.role is not _LEADING or (received.delivery is not None and self.backlog):
             return [] if received.delivery is None else self.backlog.add(received)
         return self._take(received, now_s)
 
@@ -169,7 +162,7 @@ class Controller:
                 return told
             if isinstance(message, Query | DryRun | Assess):
                 return self.queries.ask(message, received, asker, now_s)
-        if not any(feature.holds(received, now_s) for feature in self.features):
+        if not self.features.holds(received, now_s):
             self.requests.carry_out(received, now_s)
         return []
 
@@ -268,19 +261,17 @@ class Controller:
     def _settle(self, now_s: float) -> None:
         """Draw the consequences of this instant and write them."""
         unit_of_work = self.unit_of_work
-        for feature in self.features:
-            feature.prepare(now_s)
+        self.features.prepare(now_s)
         self.reconciler.run(now_s)
-        for feature in self.features:
-            feature.settle(now_s)
-        for feature in self.features:
-            feature.commit(now_s)
+        self.features.settle(now_s)
+        self.features.commit(now_s)
+        unit_of_work.settling = False
         self.committing.write()
         if unit_of_work.place:
             unit_of_work.place = False
             if unit_of_work.cycle or self._acts_on_events():
                 unit_of_work.start_timer("place", now_s)
-        due_s = min(self.reconciler.next_due_s(), *(feature.next_due_s() for feature in self.features))
+        due_s = min(self.reconciler.next_due_s(), self.features.next_due_s())
         if self.reconciler.blocked:
             due_s = min(due_s, now_s + self.settings.reconcile_s)
         if due_s < math.inf:
@@ -292,8 +283,7 @@ class Controller:
 
     def _cycle(self, now_s: float) -> None:
         self.unit_of_work.start_timer("decide", self.deciding.next_cycle_s(now_s))
-        for feature in self.features:
-            feature.cycle(now_s)
+        self.features.cycle(now_s)
         self._ask(now_s, True)
 
     def _ask(self, now_s: float, cycle: bool) -> None:

@@ -42,8 +42,7 @@ def load(
         if isinstance(record, JobRecord):
             _load_job(record, cluster, deciding, now_s)
     deciding.approving.loaded(now_s)
-    for feature in features:
-        feature.restore(now_s)
+    features.restore(now_s)
 
 
 def _load_node(record: NodeRecord, cluster: Cluster, now_s: float) -> None:

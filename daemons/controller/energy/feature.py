@@ -45,7 +45,8 @@ class EnergyFeature(Feature):
 
     def commit(self, now_s: float) -> None:
         """Close the meters of nodes that are in another state now."""
-        self.meter.changed(self._unit_of_work.dirty_nodes.values(), now_s)
+        if self._unit_of_work.dirty_nodes:
+            self.meter.changed(self._unit_of_work.dirty_nodes.values(), now_s)
 
     def cycle(self, now_s: float) -> None:
         """Have what the cycle cost stored."""

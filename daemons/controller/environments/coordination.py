@@ -81,11 +81,6 @@ class Coordination:
         self._seen: Inventory | None = None  # the nodes as they stand, while nothing changes them
 
     @property
-    def due(self) -> bool:
-        """Whether there is reason to look now."""
-        return self.unit_of_work.acting and (self._pending or bool(self.unit_of_work.coordinate))
-
-    @property
     def groups(self) -> list[Group]:
         """All groups, in the order in which they get what they wish for."""
         return list(self._groups.values())
@@ -102,11 +97,13 @@ class Coordination:
         """A new leader has read everything: groups that had begun go on as they were."""
         del now_s
         self._loaded = self._pending = True
+        self.unit_of_work.settle_soon()
 
     def wake(self, now_s: float) -> None:
         """The time to look has come."""
         del now_s
         self._pending = True
+        self.unit_of_work.settle_soon()
 
     # --- converging -------------------------------------------------------------------------------------------------
 

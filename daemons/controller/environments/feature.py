@@ -116,11 +116,6 @@ class EnvironmentsFeature(Feature):
 
     # --- the end of an instant --------------------------------------------------------------------------------------
 
-    @property
-    def pending(self) -> bool:
-        """Whether there is reason to look who is to have which units."""
-        return self.coordination.due
-
     def settle(self, now_s: float) -> None:
         """After the jobs that end at this instant, and before what is written: sizes, who is to have which node and
         whose jobs give way are stored together."""

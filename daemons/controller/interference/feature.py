@@ -47,7 +47,8 @@ class InterferenceFeature(Feature):
 
     def settle(self, now_s: float) -> None:
         """Close the meters of jobs that are over."""
-        self.profiles.note(self._unit_of_work.dirty_jobs.values(), now_s)
+        if self._unit_of_work.dirty_jobs:
+            self.profiles.note(self._unit_of_work.dirty_jobs.values(), now_s)
 
     def commit(self, now_s: float) -> None:
         """Wake when a standard job must have been answered."""

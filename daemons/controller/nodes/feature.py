@@ -54,11 +54,6 @@ class NodesFeature(Feature):
         elif not event.ok:
             self._unit_of_work.happened(now_s, "fence-failed", node.name, event.detail)
 
-    @property
-    def pending(self) -> bool:
-        """Whether a node may be able to take another step."""
-        return self._unit_of_work.deploy
-
     def prepare(self, now_s: float) -> None:
         """Take every step that may be taken now."""
         if self._unit_of_work.deploy or self.lifecycle.emptied():

@@ -29,7 +29,8 @@ class UnitOfWork:
     `deploy`: nodes may be able to take another step into service or out of it, or from one environment to the next.
     `records` are to be stored as they are. `coordinate`: environments whose need of units may have changed. `adjust`:
     the number of instances of web applications is to be looked at from now on. `readdressed`: web applications with an
-    instance that is to be found under another address. `timers`: when each that is set fires. `speaker`: the
+    instance that is to be found under another address. `settling`: consequences are to be drawn although no row has
+    changed. `timers`: when each that is set fires. `speaker`: the
     node whose agent says what is being handled ("": nobody's), which makes at most SAID_MAX things a minute happen;
     `unsaid`: how many were kept back for that.
     """
@@ -56,6 +57,7 @@ class UnitOfWork:
         self.adjust = False
         self.readdressed: set[str] = set()
         self.timers: dict[str, float] = {}
+        self.settling = False
         self.speaker = ""
         self.unsaid = 0
         self._said = PerMinute(SAID_MAX)
@@ -78,6 +80,31 @@ class UnitOfWork:
     def subscribe(self, listener: Callable[[Happened], None]) -> None:
         """Have a listener told what everybody is told."""
         self._listeners.append(listener)
+
+    def settle_soon(self) -> None:
+        """Have consequences drawn at the end of this instant, whether or not a row changes."""
+        self.settling = True
+
+    @property
+    def changed(self) -> bool:
+        """Whether anything is to be stored."""
+        return bool(
+            self.dirty_jobs
+            or self.dirty_nodes
+            or self.dirty_control
+            or self.removed_nodes
+            or self.dirty_web
+            or self.removed_web
+            or self.dirty_environments
+            or self.records
+        )
+
+    @property
+    def unsettled(self) -> bool:
+        """Whether consequences are to be drawn at the end of this instant."""
+        if self.touched or self.stored or self.place or self.deploy or self.scrape or self.adjust or self.settling:
+            return True
+        return self.changed or (self.acting and bool(self.coordinate))
 
     def touch(self, entry: JobEntry) -> None:
         """Reconcile the job at the end of this instant."""

@@ -86,12 +86,6 @@ class WebFeature(Feature):
 
     # --- the end of an instant --------------------------------------------------------------------------------------
 
-    @property
-    def pending(self) -> bool:
-        """Whether applications are to be measured, adjusted, balanced or watched from now on."""
-        unit_of_work = self._unit_of_work
-        return unit_of_work.scrape or unit_of_work.adjust or self.balancing.due or self.health.due
-
     def prepare(self, now_s: float) -> None:
         """Replace unhealthy instances."""
         self.health.run(now_s)

@@ -45,7 +45,6 @@ class HealthChecks:
         self, cluster: Cluster, unit_of_work: UnitOfWork, settings: ControllerSettings, deciding: DecisionCycle
     ) -> None:
         self.cluster, self.unit_of_work, self.settings = cluster, unit_of_work, settings
-        self.due = False
         self._deciding = deciding
         self._changed: dict[str, JobEntry] = {}
         self._probes: dict[str, Probe | None] = {}  # by application, as last looked at
@@ -69,7 +68,8 @@ class HealthChecks:
         told = self._told.setdefault(node.name, _Told())
         late = report.watch != told.number and now_s > told.at_s + LATE_REPORTS * self.settings.report_s
         if late or not told.number:  # without a number: by a list of an earlier leader
-            told.again = self.due = True
+            told.again = True
+            self.unit_of_work.settle_soon()
             self._stale.add(node.name)
         for row in report.health:
             if row.healthy and not row.detail and row.vm not in self._odd:
@@ -93,7 +93,7 @@ class HealthChecks:
         if not row.healthy:
             self._unhealthy(health.ill, node, row, now_s)
             self._open.add(app)
-            self.due = True
+            self.unit_of_work.settle_soon()
         elif ill is not None and row.probes and not row.detail:
             del health.ill[row.vm]
             self.unit_of_work.happened(now_s, "web-instance-healthy", row.vm, f"on {node}")
@@ -193,7 +193,6 @@ class HealthChecks:
     def tell(self, now_s: float) -> None:
         """Send nodes that are up their lists, where these have changed; after what is wanted was brought about."""
         unit_of_work = self.unit_of_work
-        self.due = False
         self._note(unit_of_work.dirty_jobs.values())
         for app, web in unit_of_work.dirty_web.items():
             if self._probes.get(app) != web.app.probe:

@@ -65,6 +65,7 @@ class LoadBalancing:
         self._words_until_s = now_s + WORDS_S
         if self.settings.tells:
             self._changed = {*self.cluster.web, *self.cluster.seats}
+            self.unit_of_work.settle_soon()
 
     def note(self, entries: Iterable[JobEntry]) -> None:
         """Instances among these may have come, moved or gone."""
@@ -75,11 +76,6 @@ class LoadBalancing:
         """These may have been changed, measured or removed, or have instances under other addresses."""
         if self.settings.tells:
             self._changed.update(apps)
-
-    @property
-    def due(self) -> bool:
-        """Whether there may be something to tell."""
-        return bool(self._changed) and self.unit_of_work.acting
 
     def may_stop(self, entry: JobEntry, now_s: float) -> bool:
         """Whether an instance that is not wanted may be stopped now; it is drained before where anyone can tell."""
@@ -118,6 +114,8 @@ class LoadBalancing:
     def wake(self, now_s: float) -> None:
         """Look again at what is due."""
         self._changed.update(app for app, told in self.told.items() if told.due_s <= now_s)
+        if self._changed:
+            self.unit_of_work.settle_soon()
 
     def next_due_s(self) -> float:
         """When `run` has something to do although nothing changes (inf: never)."""
@@ -232,6 +230,7 @@ class LoadBalancing:
         # One that was told anew and has not changed, as nearly all are, is looked at when that is due again.
         if not same or told.due_s > self._retell_s(answer.app, told):
             self._changed.add(answer.app)
+            self.unit_of_work.settle_soon()
 
     def _error(self, app: str, told: BackendState, error: str, now_s: float) -> None:
         failed, told.failures = told.failures, told.failures + 1 if error else 0

@@ -69,7 +69,8 @@ class WindowsFeature(Feature):
 
     def settle(self, now_s: float) -> None:
         """Take in what has become of jobs."""
-        self.book.note(self._unit_of_work.dirty_jobs.values(), now_s)
+        if self._unit_of_work.dirty_jobs:
+            self.book.note(self._unit_of_work.dirty_jobs.values(), now_s)
 
     def next_cycle_s(self, now_s: float) -> float:
         """Return when a decision must come for a deadline."""
