@@ -50,7 +50,7 @@ DECIDE_S = 0.6  # 3,000 in half an hour, a month of one in a quarter of an hour
 STORE_MIB = 160
 DAY_S = 86_400.0
 LOOK_S = 1.0
-CROWD, CROWD_S = 12, 15.0
+CROWD, CROWD_S = 12, 60.0
 MORTAL = "n2"  # the host that dies: nobody drains it, or lets its VMs go
 CONTROLLER: Mapping[str, Any] = {
     "periods": {"report_s": REPORT_S, "reconcile_s": 1.0, "web_adjust_s": 2.0, "decide_s": 5.0, "probe_s": 2.0},
@@ -155,8 +155,9 @@ class Soak(Town):
             worker.start()
 
     def fill_pools(self) -> None:
-        """Have many look at pages at a time: the portal's threads begin when they are needed, and stay."""
-        crowd = [Pages(self.place, Times(), number) for number in range(CROWD)]
+        """Have many look at every page again and again at the same time: the portal's threads begin when they are
+        needed, and stay; and so does the memory that so many pages at a time take."""
+        crowd = [Pages(self.place, Times(), number, hurried=True) for number in range(CROWD)]
         for each in crowd:
             each.start()
         self.pause(CROWD_S)

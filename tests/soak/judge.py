@@ -39,9 +39,11 @@ PER_CAUSE: Mapping[str, tuple[str, float]] = {
     "guest event sent": ("vm", 4.0),
     "guest event received": ("vm", 4.0),
     "definition removed": ("vm", 2.0),
+    "happened: vm-moved": ("vm", 1.0),
     # what is asked
     "request received": ("request", 1.0),
     "asked": ("request", 1.0),
+    "happened: vm-adopted": ("request", 1.0),
     # nodes: each is drained, or comes back after a fault
     "queue declared": ("node", 1.0),
     # history

@@ -377,10 +377,12 @@ class Visitor:
 
 
 class Pages(Worker):
-    """Somebody who looks at one page of the portal after the other; and metrics are collected."""
+    """Somebody who looks at one page of the portal after the other, `hurried` without a pause; and metrics are
+    collected."""
 
-    def __init__(self, place: Place, times: Times, seed: int) -> None:
+    def __init__(self, place: Place, times: Times, seed: int, hurried: bool = False) -> None:
         super().__init__("pages", seed)
+        self._hurried = hurried
         self._place, self._times = place, times
         self._visitor, self.count, self.missed = Visitor(place), 0, 0
 
@@ -399,7 +401,7 @@ class Pages(Worker):
             self._times.add("a page", CLOCK.monotonic_s() - begun_s)
         assert answer.status in (200, 303, *LATER), f"{path}: {answer.status} {body[:500]!r}"
         self._collect(self._place.metrics[self.count % len(self._place.metrics)])
-        return self.rng.uniform(1.5, 3.0)
+        return 0.0 if self._hurried else self.rng.uniform(1.5, 3.0)
 
     def _collect(self, port: int) -> None:
         connection = http.client.HTTPConnection("127.0.0.1", port, timeout=ANSWER_S)
