@@ -1,4 +1,4 @@
-"""Control groups of version 1 and 2, also both at once, where this process may write to them.
+"""Control groups where this process may write to them: of version 2, and of version 1 where the kernel has no other.
 
 `Hierarchies` finds where each controller is; `Group` is one folder in every hierarchy that counts.
 """
@@ -25,6 +25,7 @@ SETTLE_S = 5.0
 LOOK_S = 0.005
 NEEDED = ("cpu", "cpuacct", "freezer")
 WANTED = (*NEEDED, "memory", "io", "cpuset")
+ALWAYS = ("cpuacct", "freezer")  # version 2 counts and freezes without a controller
 _BLOCKED_AT = 42 - 3  # fields are counted from 1, and what follows the name in brackets begins with the third
 _NAMES = {"blkio": "io"}  # as version 2 calls them
 
@@ -56,8 +57,8 @@ def mounted(mounts: str) -> dict[str, Place]:
 class Hierarchies:
     """The hierarchies that groups of programs are made in, below `root` in each of them.
 
-    A controller that has a hierarchy of version 1 is used there, others in that of version 2. Raises InvalidInput
-    where the CPU cannot be shared out, counted or withheld.
+    Version 2 is used for all that it has; the kernel offers a controller there unless a hierarchy of version 1 has it.
+    Raises InvalidInput where the CPU cannot be shared out, counted or withheld.
     """
 
     def __init__(self, root: str, places: Mapping[str, Place]) -> None:
@@ -67,7 +68,8 @@ class Hierarchies:
         if unified is not None:
             offered = _words(unified.folder / "cgroup.controllers")
             for name in WANTED:
-                if name not in self.places and (name in offered or name in ("cpuacct", "freezer")):
+                always = name in ALWAYS and ("cpu" in offered or name not in self.places)
+                if name in offered or always:
                     self.places[name] = unified
         lacking = [name for name in NEEDED if name not in self.places]
         if lacking:
