@@ -18,10 +18,8 @@ def unified(folder: Path, offers: str) -> Place:
 
 
 def test_what_is_mounted_is_found_by_controller() -> None:
-    mounts = (
-        "cgroup /c/cpu cgroup rw,cpu,cpuacct 0 0\ncgroup /c/blkio cgroup rw,blkio 0 0\ncgroup2 /c2 cgroup2 rw 0 0\n"
-    )
-    assert mounted(mounts) == {
+    one = "cgroup /c/cpu cgroup rw,cpu,cpuacct 0 0\ncgroup /c/blkio cgroup rw,blkio 0 0\n"
+    assert mounted(one + "cgroup2 /c2 cgroup2 rw 0 0\n") == {
         "cpu": Place(Path("/c/cpu"), False),
         "cpuacct": Place(Path("/c/cpu"), False),
         "io": Place(Path("/c/blkio"), False),
