@@ -12,7 +12,8 @@ from daemons.controller.admission import metrics as admission
 from daemons.controller.core.leadership import Role
 from daemons.controller.energy import metrics as energy
 from daemons.controller.environments import metrics as environments
-from daemons.controller.state.entries import OVER, NodeEntry
+from daemons.controller.state.jobs import OVER
+from daemons.controller.state.nodes import NodeEntry
 from daemons.controller.views.cluster import ViewContext, alarms
 from daemons.controller.views.rows import vms_on
 from daemons.controller.web import metrics as web

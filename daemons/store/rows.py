@@ -10,7 +10,7 @@ from typing import Any
 
 from sqlalchemy import Column, Table
 
-from daemons.controller.state.entries import OVER
+from daemons.controller.state.jobs import OVER
 from daemons.decision.gains import columns_of
 from daemons.store import schema
 from daemons.store.bodies import from_body, to_body

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
-from daemons.controller.state.entries import OVER
+from daemons.controller.state.jobs import OVER
 from daemons.store.reading import Reading
 from daemons.values.records.cluster import JobRecord
 from shared.policy_api.snapshot import Snapshot

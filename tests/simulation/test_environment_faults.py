@@ -14,8 +14,9 @@ from click.testing import CliRunner
 from daemons.controller.core.controller import Controller
 from daemons.controller.environments.groups import Group
 from daemons.controller.environments.inventory import Inventory
-from daemons.controller.state.entries import JobEntry, NodeEntry
 from daemons.controller.state.environment import EnvironmentEntry
+from daemons.controller.state.jobs import JobEntry
+from daemons.controller.state.nodes import NodeEntry
 from daemons.values.settings import ControllerSettings
 from shared.policy_api.coordination import Claim
 from shared.protocol.operator_messages import ActivateEnvironment, CreateEnvironment

@@ -11,7 +11,7 @@ import pytest
 from agents.core.agent import Agent
 from agents.core.settings import AgentSettings
 from daemons.controller.core.controller import Controller
-from daemons.controller.state.entries import NodeEntry
+from daemons.controller.state.nodes import NodeEntry
 from daemons.values.records.cluster import Deleted, JobRecord
 from daemons.values.settings import ControllerSettings
 from shared.ports.effects import Acknowledge, Effect, Input, LeadTaken, Publish, Received, Written

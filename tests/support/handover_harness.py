@@ -9,8 +9,9 @@ from typing import Any
 
 from daemons.controller.nodes.handover import Handovers
 from daemons.controller.state.cluster import Cluster
-from daemons.controller.state.entries import InFlight, Instance, JobEntry, NodeEntry
 from daemons.controller.state.environment import EnvironmentEntry
+from daemons.controller.state.jobs import InFlight, Instance, JobEntry
+from daemons.controller.state.nodes import NodeEntry
 from daemons.controller.state.unit_of_work import UnitOfWork
 from daemons.values.records.cluster import NodeRecord
 from daemons.values.settings import ControllerSettings

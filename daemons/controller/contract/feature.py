@@ -14,7 +14,8 @@ from types import MappingProxyType
 from typing import Any
 
 from daemons.controller.state.cluster import Cluster
-from daemons.controller.state.entries import JobEntry, NodeEntry
+from daemons.controller.state.jobs import JobEntry
+from daemons.controller.state.nodes import NodeEntry
 from daemons.decision.pipeline import DecideOutcome
 from daemons.values.view_format import Row
 from shared.metrics.values import Metric, Scrape

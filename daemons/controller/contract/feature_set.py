@@ -7,7 +7,8 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from daemons.controller.contract.feature import DONE, Alarm, Caller, Feature, Refused, SnapshotPart
-from daemons.controller.state.entries import JobEntry, NodeEntry
+from daemons.controller.state.jobs import JobEntry
+from daemons.controller.state.nodes import NodeEntry
 from daemons.decision.pipeline import DecideOutcome
 from daemons.values.view_format import Row
 from shared.metrics.values import Scrape

@@ -6,7 +6,7 @@ from __future__ import annotations
 from daemons.controller.decide.cycle import DecisionCycle
 from daemons.controller.reconcile.reconciler import Reconciler
 from daemons.controller.state.cluster import Cluster
-from daemons.controller.state.entries import NodeEntry
+from daemons.controller.state.nodes import NodeEntry
 from daemons.controller.state.unit_of_work import UnitOfWork
 from daemons.planning.validate import NodeNow, validate
 from daemons.values.records.cluster import Deleted, Record

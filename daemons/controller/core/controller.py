@@ -15,7 +15,7 @@ from daemons.controller.core.leadership import Backlog, Role
 from daemons.controller.core.restore import load
 from daemons.controller.core.wiring import MakeFeature, wire
 from daemons.controller.measure.screening import Heard, Violation, is_of_agent, is_request, refusal
-from daemons.controller.state.entries import NodeEntry
+from daemons.controller.state.nodes import NodeEntry
 from daemons.controller.state.unit_of_work import SAID_MAX
 from daemons.decision import pipeline
 from daemons.values.settings import ControllerSettings

@@ -5,8 +5,9 @@ from __future__ import annotations
 from daemons.controller.contract.feature_set import FeatureSet
 from daemons.controller.decide.cycle import DecisionCycle
 from daemons.controller.state.cluster import Cluster
-from daemons.controller.state.entries import JobEntry, NodeEntry
 from daemons.controller.state.environment import EnvironmentEntry
+from daemons.controller.state.jobs import JobEntry
+from daemons.controller.state.nodes import NodeEntry
 from daemons.values.records.cluster import (
     ControlRecord,
     DecisionRecord,
@@ -15,8 +16,7 @@ from daemons.values.records.cluster import (
     NodeRecord,
     Record,
 )
-from shared.values.jobs import JobPhase
-from shared.values.nodes import NodeCondition, NodeService
+from shared.values.nodes import NodeService
 
 
 def load(
@@ -46,29 +46,8 @@ def load(
 
 
 def _load_node(record: NodeRecord, cluster: Cluster, now_s: float) -> None:
-    node = cluster.nodes[record.name] = NodeEntry(
-        record.name,
-        record.service,
-        NodeCondition.OFF if record.off_boot_id else NodeCondition.UNKNOWN,
-        record.inventory,
-        record.boot_id,
-        record.off_boot_id,
-        events_seen=record.events_seen,
-        seen_s=now_s,
-        silent_s=now_s,
-        off_s=now_s,
-        wanted=record.wanted,
-        held=record.held or _was_drained(record),
-        since_s=record.since_s,
-        detail=record.detail,
-        sleeping=record.sleeping,
-        linked=record.linked,
-        woken_s=record.woken_s,
-        environment=record.environment,
-        given=record.given,
-        handover=record.handover,
-        setup_request=record.setup_request,
-    )
+    node = cluster.nodes[record.name] = NodeEntry.of(record, now_s)
+    node.held = record.held or _was_drained(record)
     if node.asleep or node.service is NodeService.FAILED:
         node.silent_s = None  # nothing was on it: there is nothing to be told or proven
     elif not record.off_boot_id:
@@ -81,37 +60,7 @@ def _was_drained(record: NodeRecord) -> bool:
 
 
 def _load_job(record: JobRecord, cluster: Cluster, deciding: DecisionCycle, now_s: float) -> None:
-    entry = JobEntry(
-        record.job,
-        record.request,
-        record.order,
-        record.accepted_s,
-        record.revision,
-        record.phase,
-        record.attempt,
-        record.released,
-        record.allotments,
-        not_before_s=record.not_before_s,
-        failures=record.failures,
-        resuming=record.resuming,
-        begun_s=now_s if record.phase is JobPhase.RUNNING and not record.released else None,
-        wanted_s=now_s,
-        progress_s=now_s,
-        finished_s=record.finished_s,
-        held=record.held,
-        adopted=record.adopted,
-        profile=record.profile,
-        measured_mcycles=record.measured_mcycles,
-        measured_mhz=record.measured_mhz,
-        awaits=record.awaits,
-        ran_mcycles=record.ran_mcycles,
-        runs_since_s=record.runs_since_s,
-        ran_on=record.ran_on,
-        user=record.user,
-        hands_off=record.hands_off,
-        definition=record.definition,
-        definition_digest=record.definition_digest,
-    )
+    entry = JobEntry.of(record, now_s)
     cluster.add_job(entry, record.instances)
     if entry.job.name in cluster.active:
         deciding.unit_of_work.touch(entry)

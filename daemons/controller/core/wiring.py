@@ -38,7 +38,7 @@ from daemons.controller.requests.queries import QueryHandler
 from daemons.controller.requests.quota import QuotaFeature
 from daemons.controller.requests.vms import VmRequests
 from daemons.controller.state.cluster import Cluster
-from daemons.controller.state.entries import JobEntry
+from daemons.controller.state.jobs import JobEntry
 from daemons.controller.state.unit_of_work import UnitOfWork
 from daemons.controller.views.cluster import ViewContext, alarms
 from daemons.controller.web.autoscaling import units_wanted

@@ -11,7 +11,7 @@ from daemons.controller.reconcile.reconciler import ceilings_of
 from daemons.controller.state import transitions
 from daemons.controller.state.capabilities import settled
 from daemons.controller.state.cluster import Cluster
-from daemons.controller.state.entries import JobEntry
+from daemons.controller.state.jobs import JobEntry
 from daemons.controller.state.migration_fit import misfit
 from daemons.controller.state.tenancy import Units, takes
 from daemons.controller.state.unit_of_work import UnitOfWork

@@ -21,7 +21,7 @@ from daemons.controller.measure.drift import why_left_alone
 from daemons.controller.reconcile.reconciler import look_at_speed
 from daemons.controller.state.availability import is_empty
 from daemons.controller.state.cluster import Cluster
-from daemons.controller.state.entries import JobEntry
+from daemons.controller.state.jobs import JobEntry
 from daemons.controller.state.tenancy import home_of, is_leaving
 from daemons.controller.state.unit_of_work import UnitOfWork
 from daemons.controller.state.usage import unmanaged_mhz

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 
-from daemons.controller.state.entries import JobEntry
+from daemons.controller.state.jobs import JobEntry
 from daemons.decision.gains import columns_of
 from daemons.models.utility import utility_at
 from daemons.values.records.cluster import DecisionRecord

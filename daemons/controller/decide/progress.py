@@ -12,7 +12,7 @@ from enum import StrEnum
 
 from daemons.controller.decide.decision_log import KEPT_MAX
 from daemons.controller.state.cluster import Cluster
-from daemons.controller.state.entries import Instance
+from daemons.controller.state.jobs import Instance
 from daemons.values.records.cluster import DecisionRecord
 from shared.policy_api.decision import Step
 from shared.protocol.messages import Result

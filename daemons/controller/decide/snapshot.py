@@ -25,8 +25,9 @@ from daemons.controller.state.capabilities import (
     wanted_frozen_mib,
 )
 from daemons.controller.state.cluster import Cluster
-from daemons.controller.state.entries import JobEntry, NodeEntry
+from daemons.controller.state.jobs import JobEntry
 from daemons.controller.state.migration_fit import migration_columns
+from daemons.controller.state.nodes import NodeEntry
 from daemons.controller.state.queries import is_busy, is_unknown
 from daemons.controller.state.usage import needed_mhz, unmanaged_mhz
 from daemons.values.settings import ControllerSettings

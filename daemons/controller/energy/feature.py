@@ -9,7 +9,8 @@ from daemons.controller.energy import metrics
 from daemons.controller.energy.metering import Deadline, EnergyMeter, NodeValue
 from daemons.controller.energy.views import costs_view
 from daemons.controller.state.cluster import Cluster
-from daemons.controller.state.entries import JobEntry, NodeEntry
+from daemons.controller.state.jobs import JobEntry
+from daemons.controller.state.nodes import NodeEntry
 from daemons.controller.state.unit_of_work import UnitOfWork
 from daemons.values.records.cluster import CostRecord
 from daemons.values.settings import ControllerSettings

@@ -14,7 +14,7 @@ import numpy as np
 
 from daemons.controller.energy.prices import PriceBook
 from daemons.controller.state.cluster import Cluster
-from daemons.controller.state.entries import NodeEntry
+from daemons.controller.state.nodes import NodeEntry
 from daemons.controller.state.unit_of_work import UnitOfWork
 from daemons.models.power_curve import DEFAULT, Draws, curve_of
 from daemons.values.calendar import local_text

@@ -28,8 +28,8 @@ from daemons.controller.environments.node_selection import (
 )
 from daemons.controller.environments.reclaim import Preemption
 from daemons.controller.state.cluster import Cluster
-from daemons.controller.state.entries import NodeEntry
 from daemons.controller.state.environment import EnvironmentEntry
+from daemons.controller.state.nodes import NodeEntry
 from daemons.controller.state.unit_of_work import UnitOfWork
 from daemons.models.coordination.granting import grant
 from daemons.values.settings import PowerSettings

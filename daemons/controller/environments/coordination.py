@@ -17,8 +17,8 @@ from daemons.controller.environments.groups import Group, Key, grouped, made, of
 from daemons.controller.environments.inventory import Inventory, UnitsWanted, like, party_of, queue_of
 from daemons.controller.environments.reclaim import Preemption
 from daemons.controller.state.cluster import Cluster
-from daemons.controller.state.entries import NodeEntry
 from daemons.controller.state.environment import NOT_BEGUN, EnvironmentEntry
+from daemons.controller.state.nodes import NodeEntry
 from daemons.controller.state.tenancy import runs
 from daemons.controller.state.unit_of_work import UnitOfWork
 from daemons.environment_types.registry import type_of

@@ -10,8 +10,8 @@ from typing import Any
 
 from daemons.controller.environments.inventory import share_of, slots
 from daemons.controller.state.cluster import Cluster
-from daemons.controller.state.entries import NodeEntry
 from daemons.controller.state.environment import EnvironmentEntry
+from daemons.controller.state.nodes import NodeEntry
 from daemons.controller.state.tenancy import nodes_of, runs
 from daemons.environment_types.registry import refuse_type
 from daemons.models.coordination.feasibility import Bound, contended, shortfall, units_of, unmet

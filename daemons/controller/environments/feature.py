@@ -17,7 +17,8 @@ from daemons.controller.environments.snapshot import environment_columns
 from daemons.controller.environments.types import without_type
 from daemons.controller.environments.views import environment_details, environment_row
 from daemons.controller.state.cluster import Cluster
-from daemons.controller.state.entries import JobEntry, NodeEntry
+from daemons.controller.state.jobs import JobEntry
+from daemons.controller.state.nodes import NodeEntry
 from daemons.controller.state.unit_of_work import UnitOfWork
 from daemons.values.replies import unknown
 from daemons.values.settings import ControllerSettings

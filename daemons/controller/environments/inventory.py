@@ -11,8 +11,9 @@ from daemons.controller.environments.node_selection import RunningJob, Unit
 from daemons.controller.state.availability import can_wake, is_available, is_empty
 from daemons.controller.state.capabilities import waiting_on
 from daemons.controller.state.cluster import Cluster
-from daemons.controller.state.entries import JobEntry, NodeEntry
 from daemons.controller.state.environment import EnvironmentEntry
+from daemons.controller.state.jobs import JobEntry
+from daemons.controller.state.nodes import NodeEntry
 from daemons.controller.state.tenancy import runs
 from daemons.values.settings import PowerSettings
 from shared.policy_api.coordination import Party, WaitingJob

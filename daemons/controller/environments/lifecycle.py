@@ -9,8 +9,9 @@ from daemons.controller.decide.cycle import DecisionCycle
 from daemons.controller.environments.feasibility import can_serve, shortages
 from daemons.controller.environments.pairing import Pairing
 from daemons.controller.state.cluster import Cluster
-from daemons.controller.state.entries import JobEntry, NodeEntry
 from daemons.controller.state.environment import NOT_BEGUN, EnvironmentEntry
+from daemons.controller.state.jobs import JobEntry
+from daemons.controller.state.nodes import NodeEntry
 from daemons.controller.state.transitions import cancel, outdate, rest
 from daemons.controller.state.unit_of_work import UnitOfWork
 from shared.policy_api.decision import Change, ChangeKind, Reason, ReasonCode

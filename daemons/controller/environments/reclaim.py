@@ -6,8 +6,8 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 
 from daemons.controller.state.cluster import Cluster
-from daemons.controller.state.entries import JobEntry
 from daemons.controller.state.environment import EnvironmentEntry
+from daemons.controller.state.jobs import JobEntry
 from daemons.controller.state.queries import lost_mcycles_of
 from daemons.controller.state.unit_of_work import UnitOfWork
 from shared.policy_api.decision import Change, ChangeKind, Reason, ReasonCode

@@ -20,8 +20,8 @@ from daemons.controller.environments.feasibility import (
 from daemons.controller.environments.lifecycle import EnvironmentLifecycle, Give, RemoveApp
 from daemons.controller.environments.pairing import Pairing
 from daemons.controller.state.cluster import Cluster
-from daemons.controller.state.entries import NodeEntry
 from daemons.controller.state.environment import EnvironmentEntry
+from daemons.controller.state.nodes import NodeEntry
 from daemons.controller.state.unit_of_work import UnitOfWork
 from daemons.models.coordination import pairing
 from daemons.values.replies import unknown

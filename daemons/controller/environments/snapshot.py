@@ -8,7 +8,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from daemons.controller.state.cluster import Cluster
-from daemons.controller.state.entries import JobEntry, NodeEntry
+from daemons.controller.state.jobs import JobEntry
+from daemons.controller.state.nodes import NodeEntry
 from daemons.controller.state.tenancy import HANDED, is_leaving
 from shared.policy_api.snapshot import NOBODY, POOL, EnvironmentColumns
 

@@ -9,8 +9,8 @@ from daemons.controller.environments.coordination import Coordination
 from daemons.controller.environments.inventory import Inventory, like, owned_and_idle, queue_of
 from daemons.controller.environments.pairing import why_not
 from daemons.controller.state.cluster import Cluster
-from daemons.controller.state.entries import NodeEntry
 from daemons.controller.state.environment import EnvironmentEntry
+from daemons.controller.state.nodes import NodeEntry
 from shared.policy_api.coordination import Moment
 from shared.values.jobs import JobPhase
 

@@ -10,7 +10,8 @@ from daemons.controller.interference.snapshot import loading_columns
 from daemons.controller.interference.standard_jobs import StandardJobs
 from daemons.controller.interference.views import profiles_view
 from daemons.controller.state.cluster import Cluster
-from daemons.controller.state.entries import JobEntry, NodeEntry
+from daemons.controller.state.jobs import JobEntry
+from daemons.controller.state.nodes import NodeEntry
 from daemons.controller.state.unit_of_work import UnitOfWork
 from daemons.values.records.cluster import LoadingRecord, PaceRecord
 from daemons.values.settings import ControllerSettings

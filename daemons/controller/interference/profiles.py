@@ -12,7 +12,8 @@ from dataclasses import dataclass, field
 
 from daemons.controller.interference.observations import Meter, Window, window_of
 from daemons.controller.state.cluster import Cluster
-from daemons.controller.state.entries import JobEntry, NodeEntry
+from daemons.controller.state.jobs import JobEntry
+from daemons.controller.state.nodes import NodeEntry
 from daemons.controller.state.unit_of_work import UnitOfWork
 from daemons.models import loading_history as history_of
 from daemons.models.loading_history import CopyTime, LoadingHistory, PaceSample, ProbePart

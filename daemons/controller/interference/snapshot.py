@@ -7,7 +7,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from daemons.controller.interference.profiles import NOTHING_SHARED, InterferenceProfiles, subject_of
-from daemons.controller.state.entries import JobEntry, NodeEntry
+from daemons.controller.state.jobs import JobEntry
+from daemons.controller.state.nodes import NodeEntry
 from daemons.models.loading_profiler import servers_of
 from shared.policy_api.snapshot import LoadingColumns
 from shared.values.load_vector import IO, NET, Loading

@@ -12,7 +12,8 @@ from dataclasses import dataclass, replace
 
 from daemons.controller.interference.profiles import InterferenceProfiles
 from daemons.controller.state.cluster import Cluster
-from daemons.controller.state.entries import Instance, NodeEntry
+from daemons.controller.state.jobs import Instance
+from daemons.controller.state.nodes import NodeEntry
 from daemons.controller.state.unit_of_work import UnitOfWork
 from daemons.models.loading_history import PaceSample, ProbePart
 from daemons.models.loading_profiler import pace_of, probe_part, servers_of

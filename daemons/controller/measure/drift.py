@@ -10,7 +10,8 @@ from __future__ import annotations
 
 from daemons.controller.state import transitions
 from daemons.controller.state.cluster import Cluster
-from daemons.controller.state.entries import Instance, JobEntry, NodeEntry
+from daemons.controller.state.jobs import Instance, JobEntry
+from daemons.controller.state.nodes import NodeEntry
 from daemons.controller.state.queries import is_busy
 from daemons.controller.state.tenancy import takes
 from daemons.controller.state.unit_of_work import UnitOfWork

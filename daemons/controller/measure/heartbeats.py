@@ -7,7 +7,7 @@ import math
 
 from daemons.controller.measure.reports import Measure
 from daemons.controller.state.cluster import Cluster
-from daemons.controller.state.entries import NodeEntry
+from daemons.controller.state.nodes import NodeEntry
 from daemons.controller.state.unit_of_work import UnitOfWork
 from daemons.values.settings import ControllerSettings
 from shared.ports.effects import Effect, Power, Publish

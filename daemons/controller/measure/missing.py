@@ -8,7 +8,8 @@ One that is known to have left is unknown until it is seen or an operator says t
 from __future__ import annotations
 
 from daemons.controller.state.cluster import Cluster
-from daemons.controller.state.entries import Instance, NodeEntry
+from daemons.controller.state.jobs import Instance
+from daemons.controller.state.nodes import NodeEntry
 from daemons.controller.state.unit_of_work import UnitOfWork
 from daemons.values.settings import ControllerSettings
 from shared.protocol.messages import Report

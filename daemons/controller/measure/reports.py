@@ -13,7 +13,8 @@ from daemons.controller.contract.feature_set import FeatureSet
 from daemons.controller.measure.drift import Drift
 from daemons.controller.measure.missing import Missing
 from daemons.controller.state.cluster import Cluster
-from daemons.controller.state.entries import FAILURE_MAX, Failure, Instance, JobEntry, NodeEntry
+from daemons.controller.state.jobs import FAILURE_MAX, Failure, Instance, JobEntry
+from daemons.controller.state.nodes import NodeEntry
 from daemons.controller.state.unit_of_work import UnitOfWork
 from daemons.values.rate_limit import PerMinute
 from daemons.values.settings import ControllerSettings

@@ -6,7 +6,8 @@ import math
 from collections.abc import Callable, Sequence
 
 from daemons.controller.state.cluster import Cluster
-from daemons.controller.state.entries import JobEntry, NodeEntry
+from daemons.controller.state.jobs import JobEntry
+from daemons.controller.state.nodes import NodeEntry
 from daemons.controller.state.queries import is_busy, is_unknown, lost_mcycles_of
 from daemons.controller.state.unit_of_work import UnitOfWork
 from daemons.values.settings import ControllerSettings, Removal

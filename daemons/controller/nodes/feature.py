@@ -11,7 +11,8 @@ from daemons.controller.nodes.service import NodeLifecycle
 from daemons.controller.nodes.snapshot import power_columns
 from daemons.controller.nodes.views import durations_view, service_alarms, service_details
 from daemons.controller.state.cluster import Cluster
-from daemons.controller.state.entries import JobEntry, NodeEntry
+from daemons.controller.state.jobs import JobEntry
+from daemons.controller.state.nodes import NodeEntry
 from daemons.controller.state.unit_of_work import UnitOfWork
 from daemons.values.records.cluster import DurationRecord
 from daemons.values.view_format import Row

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from daemons.controller.state.availability import is_empty
 from daemons.controller.state.cluster import Cluster
-from daemons.controller.state.entries import NodeEntry
+from daemons.controller.state.nodes import NodeEntry
 from daemons.controller.state.unit_of_work import UnitOfWork
 from daemons.values.settings import ControllerSettings
 from shared.ports.effects import Publish

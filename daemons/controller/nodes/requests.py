@@ -8,7 +8,7 @@ from daemons.controller.contract.feature import DONE, Caller, Refused, RequestHa
 from daemons.controller.measure.reports import Measure
 from daemons.controller.nodes.service import NodeLifecycle
 from daemons.controller.state.cluster import Cluster
-from daemons.controller.state.entries import NodeEntry
+from daemons.controller.state.nodes import NodeEntry
 from daemons.controller.state.unit_of_work import UnitOfWork
 from daemons.values.replies import unknown
 from shared.ports.effects import Declare, StartTimer

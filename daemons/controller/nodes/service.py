@@ -17,7 +17,7 @@ from daemons.controller.nodes.handover import Handovers
 from daemons.controller.nodes.power_operations import DETAIL_MAX, PowerOperations
 from daemons.controller.state.availability import can_wake, is_available, is_empty, keeps_awake, staying
 from daemons.controller.state.cluster import Cluster
-from daemons.controller.state.entries import NodeEntry
+from daemons.controller.state.nodes import NodeEntry
 from daemons.controller.state.unit_of_work import UnitOfWork
 from daemons.values.settings import ControllerSettings
 from shared.ports.effects import PowerDone

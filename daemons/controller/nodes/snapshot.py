@@ -9,7 +9,7 @@ import numpy as np
 from daemons.controller.nodes.durations import DEPLOY, REMOVE
 from daemons.controller.nodes.service import NodeLifecycle
 from daemons.controller.state.availability import AWAY, is_available
-from daemons.controller.state.entries import NodeEntry
+from daemons.controller.state.nodes import NodeEntry
 from shared.policy_api.snapshot import PowerColumns
 from shared.values.nodes import NodeService
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from daemons.controller.nodes.service import NodeLifecycle
 from daemons.controller.state.availability import keeps_awake
-from daemons.controller.state.entries import NodeEntry
+from daemons.controller.state.nodes import NodeEntry
 from shared.values.nodes import Handover, NodeService
 
 Row = dict[str, Any]

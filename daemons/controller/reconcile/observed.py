@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from daemons.controller.state.cluster import Cluster
-from daemons.controller.state.entries import Instance, JobEntry
+from daemons.controller.state.jobs import Instance, JobEntry
 from daemons.controller.state.queries import is_busy, is_stale, is_unknown
 from daemons.planning.observed import Headroom, ObservedInstance, ObservedWorkload, PlannedAction, VmCopy
 from shared.policy_api.decision import Change, ChangeKind

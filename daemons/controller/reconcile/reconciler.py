@@ -15,7 +15,7 @@ from daemons.controller.measure.drift import Drift
 from daemons.controller.reconcile.observed import rooms_of, sight_of
 from daemons.controller.state import transitions
 from daemons.controller.state.cluster import Cluster
-from daemons.controller.state.entries import FAILURE_MAX, Failure, InFlight, Instance, JobEntry
+from daemons.controller.state.jobs import FAILURE_MAX, Failure, InFlight, Instance, JobEntry
 from daemons.controller.state.migration_fit import lacking_on
 from daemons.controller.state.queries import is_busy
 from daemons.controller.state.tenancy import takes

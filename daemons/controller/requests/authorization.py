@@ -12,8 +12,8 @@ from typing import Any
 
 from daemons.access.identity import Role, Who
 from daemons.controller.state.cluster import Cluster
-from daemons.controller.state.entries import JobEntry
 from daemons.controller.state.environment import EnvironmentEntry
+from daemons.controller.state.jobs import JobEntry
 from daemons.controller.state.web_app import WebEntry
 from daemons.values.replies import unknown
 from shared.protocol.operator_messages import (

@@ -7,7 +7,7 @@ from typing import Any
 from daemons.controller.decide.cycle import DecisionCycle
 from daemons.controller.requests.vms import VmRequests
 from daemons.controller.state.cluster import Cluster
-from daemons.controller.state.entries import Instance, JobEntry
+from daemons.controller.state.jobs import Instance, JobEntry
 from daemons.controller.views.rows import change_view, refusal_view
 from daemons.decision.impact import DRAIN, MIGRATE, RESUME, SUSPEND, Assessment, AssessTask, undone
 from daemons.values.replies import unknown

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable
 from dataclasses import replace
 
-from daemons.controller.state.entries import JobEntry
+from daemons.controller.state.jobs import JobEntry
 from daemons.models.job_profiler import JOBS_MAX, ClassHistory, FinishedJob, JobHistory, ProfileParams, profile_of
 from daemons.models.job_profiler import Standing as ClassStanding
 from daemons.values.records.cluster import DECLARED

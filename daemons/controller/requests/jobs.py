@@ -11,7 +11,7 @@ from daemons.controller.decide.cycle import DecisionCycle
 from daemons.controller.requests.job_profile import with_stages
 from daemons.controller.requests.vms import VmRequests
 from daemons.controller.state.cluster import Cluster
-from daemons.controller.state.entries import OVER, JobEntry
+from daemons.controller.state.jobs import OVER, JobEntry
 from daemons.controller.state.migration_fit import no_template
 from daemons.controller.state.node_fit import fits_nowhere
 from daemons.controller.state.tenancy import nodes_of

@@ -7,7 +7,7 @@ import math
 from daemons.access.identity import Role, who
 from daemons.controller.contract.feature import DONE, Caller, Feature, Refused
 from daemons.controller.state.cluster import Cluster
-from daemons.controller.state.entries import JobEntry
+from daemons.controller.state.jobs import JobEntry
 from daemons.values.settings import Limits
 from shared.protocol.operator_messages import CreateEnvironment, Request, SubmitJob, SubmitWeb
 

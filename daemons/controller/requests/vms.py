@@ -13,8 +13,9 @@ from daemons.controller.measure.reports import Measure
 from daemons.controller.state import transitions
 from daemons.controller.state.capabilities import homes, is_bound
 from daemons.controller.state.cluster import Cluster
-from daemons.controller.state.entries import Instance, JobEntry, NodeEntry
+from daemons.controller.state.jobs import Instance, JobEntry
 from daemons.controller.state.migration_fit import lacking_on
+from daemons.controller.state.nodes import NodeEntry
 from daemons.controller.state.queries import is_busy, is_unknown
 from daemons.controller.state.tenancy import takes
 from daemons.controller.state.transitions import hands_on, rest

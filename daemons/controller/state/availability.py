@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Set
 
 from daemons.controller.state.cluster import Cluster
-from daemons.controller.state.entries import NodeEntry
+from daemons.controller.state.nodes import NodeEntry
 from daemons.values.settings import PowerSettings
 from shared.values.nodes import NodeCondition, NodeService
 from shared.values.vms import LIVE_STATES, VmState

@@ -7,7 +7,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from daemons.controller.state.cluster import Cluster
-from daemons.controller.state.entries import JobEntry, NodeEntry
+from daemons.controller.state.jobs import JobEntry
+from daemons.controller.state.nodes import NodeEntry
 from shared.policy_api.decision import Change, ChangeKind
 from shared.values.jobs import Allotment, Constraint, ConstraintKind, JobPhase
 from shared.values.nodes import Ability, Node, NodeService

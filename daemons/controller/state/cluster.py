@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Collection, Container
 
-from daemons.controller.state.entries import WANTED, InFlight, Instance, JobEntry, NodeEntry
 from daemons.controller.state.environment import EnvironmentEntry
+from daemons.controller.state.jobs import WANTED, InFlight, Instance, JobEntry
+from daemons.controller.state.nodes import NodeEntry
 from daemons.controller.state.web_app import WebEntry
 from daemons.values.records.cluster import InstanceRecord
 from shared.values.actions import ActionKind
@@ -79,12 +80,7 @@ class Cluster:
         return instance
 
     def _restore(self, instance: Instance, record: InstanceRecord) -> None:
-        instance.generation, instance.issued_attempt = record.generation, record.issued_attempt
-        instance.ended, instance.cpu_mhz, instance.done_mcycles = record.ended, record.cpu_mhz, record.done_mcycles
-        instance.counter_node, instance.counter_generation = record.counter_node, record.counter_generation
-        instance.counter_s, instance.left = record.counter_s, record.left
-        instance.address, instance.address_generation = record.address, record.address_generation
-        instance.disks = record.disks
+        instance.take_over(record)
         instance.sought = instance.job.phase in WANTED and record.issued_attempt == instance.job.attempt
         for node in record.may_run_on:
             self.claim(instance, node)

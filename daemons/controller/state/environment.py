@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Any
 
+from daemons.controller.state.kept import kept_in, record_of
 from daemons.values.records.cluster import EnvironmentRecord
 from shared.values.agreement import Agreement, EnvironmentState, Granularity, WorkloadType
 
@@ -40,36 +42,14 @@ class EnvironmentEntry:
 
     @classmethod
     def of(cls, record: EnvironmentRecord) -> EnvironmentEntry:
-        """The environment as a store knew it."""
-        fields = {name: getattr(record, name) for name in EnvironmentRecord.__slots__}
-        return cls(**fields | {"consents": set(record.consents), "declined": set(record.declined)})
+        """Return the environment as a store knew it."""
+        sets: dict[str, Any] = {"consents": set(record.consents), "declined": set(record.declined)}
+        return cls(**kept_in(record, *sets), **sets)
 
     def record(self) -> EnvironmentRecord:
-        """The environment as the store keeps it."""
-        return EnvironmentRecord(
-            self.agreement,
-            self.request,
-            self.order,
-            self.created_s,
-            self.state,
-            self.wanted,
-            self.detail,
-            tuple(sorted(self.consents)),
-            self.partner,
-            self.parts_s,
-            self.size,
-            self.started_s,
-            self.provisioned_s,
-            self.managed_s,
-            self.adjustments,
-            self.killed,
-            self.suspended,
-            self.lost_node_hours,
-            self.setups,
-            self.offered,
-            self.ended_s,
-            tuple(sorted(self.declined)),
-        )
+        """Return the environment as the store keeps it."""
+        consents, declined = tuple(sorted(self.consents)), tuple(sorted(self.declined))
+        return record_of(EnvironmentRecord, self, consents=consents, declined=declined)
 
     @property
     def name(self) -> str:

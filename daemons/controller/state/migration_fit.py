@@ -11,7 +11,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from daemons.controller.state.cluster import Cluster
-from daemons.controller.state.entries import Instance, JobEntry, NodeEntry
+from daemons.controller.state.jobs import Instance, JobEntry
+from daemons.controller.state.nodes import NodeEntry
 from daemons.values.replies import unknown
 from shared.policy_api.decision import Change, ChangeKind
 from shared.policy_api.snapshot import Bools, MigrationColumns

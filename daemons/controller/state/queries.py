@@ -6,7 +6,8 @@ import math
 from dataclasses import asdict
 
 from daemons.controller.state.cluster import Cluster
-from daemons.controller.state.entries import Instance, JobEntry, NodeEntry
+from daemons.controller.state.jobs import Instance, JobEntry
+from daemons.controller.state.nodes import NodeEntry
 from daemons.values.view_format import Row
 from shared.values.nodes import NodeCondition
 from shared.values.vms import LIVE_STATES, VmState, VmStatus

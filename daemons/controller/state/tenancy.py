@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from daemons.controller.state.cluster import Cluster
-from daemons.controller.state.entries import JobEntry, NodeEntry
+from daemons.controller.state.jobs import JobEntry
+from daemons.controller.state.nodes import NodeEntry
 from shared.values.agreement import Agreement
 from shared.values.jobs import JobPhase
 from shared.values.nodes import Handover, Node

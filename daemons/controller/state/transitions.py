@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from daemons.controller.state.cluster import Cluster
-from daemons.controller.state.entries import JobEntry
+from daemons.controller.state.jobs import JobEntry
 from daemons.controller.state.unit_of_work import UnitOfWork
 from shared.values.jobs import Allotment, JobPhase
 

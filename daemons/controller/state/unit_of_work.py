@@ -8,8 +8,9 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-from daemons.controller.state.entries import JobEntry, NodeEntry
 from daemons.controller.state.environment import EnvironmentEntry
+from daemons.controller.state.jobs import JobEntry
+from daemons.controller.state.nodes import NodeEntry
 from daemons.controller.state.web_app import WebEntry
 from daemons.values.rate_limit import PerMinute
 from daemons.values.records.cluster import Record

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from daemons.controller.state.entries import NodeEntry
+from daemons.controller.state.nodes import NodeEntry
 from shared.protocol.messages import Report
 from shared.values.vms import LIVE_STATES, VmStatus
 

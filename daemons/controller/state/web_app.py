@@ -7,6 +7,7 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from daemons.controller.state.kept import record_of
 from daemons.controller.state.web_health import WebHealth
 from daemons.values.records.cluster import FlowWork, WebRecord, WorkWindow
 from shared.ports.effects import Balance
@@ -107,18 +108,9 @@ class WebEntry:
     wants_room: bool = False
 
     def record(self) -> WebRecord:
-        """The application as the store keeps it."""
-        return WebRecord(
-            self.app,
-            self.request,
-            self.order,
-            self.accepted_s,
-            self.removed,
-            tuple(self.windows),
-            self.wanted_instances,
-            tuple(self.health.replaced_s),
-            self.health.least,
-        )
+        """Return the application as the store keeps it."""
+        replaced_s, least = tuple(self.health.replaced_s), self.health.least
+        return record_of(WebRecord, self, windows=tuple(self.windows), replaced_s=replaced_s, least=least)
 
     @property
     def adjusts(self) -> bool:

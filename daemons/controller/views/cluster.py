@@ -16,7 +16,8 @@ from daemons.controller.measure.adopted import is_lost, last_node
 from daemons.controller.measure.screening import Screening
 from daemons.controller.reconcile.reconciler import Reconciler
 from daemons.controller.state.cluster import Cluster
-from daemons.controller.state.entries import JobEntry, NodeEntry
+from daemons.controller.state.jobs import JobEntry
+from daemons.controller.state.nodes import NodeEntry
 from daemons.controller.state.unit_of_work import UnitOfWork
 from daemons.controller.views.rows import (
     age_of,

@@ -14,7 +14,8 @@ from daemons.controller.contract.feature_set import FeatureSet
 from daemons.controller.decide.predictions import job_utility, predicted_end_s
 from daemons.controller.decide.progress import StepProgress, edges
 from daemons.controller.state.cluster import Cluster
-from daemons.controller.state.entries import Instance, JobEntry, NodeEntry
+from daemons.controller.state.jobs import Instance, JobEntry
+from daemons.controller.state.nodes import NodeEntry
 from daemons.controller.state.queries import _copies, failure_view, is_unknown, newest_copy
 from daemons.controller.state.usage import unmanaged_mhz, used_mhz
 from daemons.decision.gains import columns_of

@@ -11,7 +11,7 @@ from dataclasses import replace
 from daemons.controller.decide.cycle import DecisionCycle
 from daemons.controller.state import transitions
 from daemons.controller.state.cluster import Cluster
-from daemons.controller.state.entries import JobEntry
+from daemons.controller.state.jobs import JobEntry
 from daemons.controller.state.migration_fit import no_template
 from daemons.controller.state.node_fit import could_hold, why_none
 from daemons.controller.state.unit_of_work import UnitOfWork

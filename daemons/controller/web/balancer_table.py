@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from daemons.controller.state.cluster import Cluster
-from daemons.controller.state.entries import Instance, JobEntry
+from daemons.controller.state.jobs import Instance, JobEntry
 from daemons.controller.state.web_app import WebEntry
 from daemons.controller.web.snapshot import flow_now
 from daemons.environment_types.registry import distribution_of

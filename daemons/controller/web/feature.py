@@ -7,7 +7,8 @@ from collections.abc import Callable, Iterable, Sequence
 from daemons.controller.contract.feature import DONE, Alarm, Caller, Feature, Refused, SnapshotPart
 from daemons.controller.decide.cycle import DecisionCycle
 from daemons.controller.state.cluster import Cluster
-from daemons.controller.state.entries import JobEntry, NodeEntry
+from daemons.controller.state.jobs import JobEntry
+from daemons.controller.state.nodes import NodeEntry
 from daemons.controller.state.tenancy import home_of
 from daemons.controller.state.unit_of_work import UnitOfWork
 from daemons.controller.web import metrics

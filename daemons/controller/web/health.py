@@ -11,7 +11,8 @@ from dataclasses import dataclass
 
 from daemons.controller.decide.cycle import DecisionCycle
 from daemons.controller.state.cluster import Cluster
-from daemons.controller.state.entries import JobEntry, NodeEntry
+from daemons.controller.state.jobs import JobEntry
+from daemons.controller.state.nodes import NodeEntry
 from daemons.controller.state.unit_of_work import UnitOfWork
 from daemons.controller.state.web_app import WebEntry
 from daemons.controller.state.web_health import Ill

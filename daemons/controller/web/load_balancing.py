@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from daemons.controller.state.cluster import Cluster
-from daemons.controller.state.entries import JobEntry
+from daemons.controller.state.jobs import JobEntry
 from daemons.controller.state.unit_of_work import UnitOfWork
 from daemons.controller.web.balancer_table import note_address, place_of, table_of
 from daemons.models import overload

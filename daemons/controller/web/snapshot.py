@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from daemons.controller.state.cluster import Cluster
-from daemons.controller.state.entries import JobEntry
+from daemons.controller.state.jobs import JobEntry
 from daemons.controller.state.web_app import WebEntry
 from shared.policy_api.snapshot import NO_FLOWS, NO_WEB, Floats, FlowColumns, Ints, WebColumns
 from shared.values.jobs import Constraint, ConstraintKind, Rules

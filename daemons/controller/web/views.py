@@ -9,7 +9,8 @@ from typing import Any
 
 from daemons.controller.decide.cycle import DecisionCycle
 from daemons.controller.state.cluster import Cluster
-from daemons.controller.state.entries import JobEntry, NodeEntry
+from daemons.controller.state.jobs import JobEntry
+from daemons.controller.state.nodes import NodeEntry
 from daemons.controller.state.queries import failure_view, newest_copy
 from daemons.controller.state.usage import used_mhz
 from daemons.controller.state.web_app import WebEntry, flow_utility, utility_of

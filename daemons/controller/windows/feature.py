@@ -7,7 +7,8 @@ from collections.abc import Collection, Iterable, Sequence
 from daemons.controller.contract.feature import DONE, NO_PART, Alarm, Caller, Feature, Refused, SnapshotPart
 from daemons.controller.decide.cycle import DecisionCycle
 from daemons.controller.state.cluster import Cluster
-from daemons.controller.state.entries import JobEntry, NodeEntry
+from daemons.controller.state.jobs import JobEntry
+from daemons.controller.state.nodes import NodeEntry
 from daemons.controller.state.unit_of_work import UnitOfWork
 from daemons.controller.windows.snapshot import Expected, window_views
 from daemons.controller.windows.views import forecast, stranded_jobs, window_alarms

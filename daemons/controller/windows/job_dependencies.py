@@ -9,7 +9,7 @@ import math
 from collections.abc import Container
 
 from daemons.controller.state.cluster import Cluster
-from daemons.controller.state.entries import JobEntry
+from daemons.controller.state.jobs import JobEntry
 from daemons.controller.state.unit_of_work import UnitOfWork
 from daemons.values.replies import unknown
 from shared.values.jobs import Job, JobPhase

@@ -13,7 +13,7 @@ from statistics import median
 
 import numpy as np
 
-from daemons.controller.state.entries import NodeEntry
+from daemons.controller.state.nodes import NodeEntry
 from daemons.models.arrivals import Floats
 from shared.values.jobs import Job
 from shared.values.nodes import Node

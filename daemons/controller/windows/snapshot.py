@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from daemons.controller.state.entries import NodeEntry
+from daemons.controller.state.nodes import NodeEntry
 from daemons.controller.state.tenancy import is_nobodys
 from daemons.controller.windows.node_rates import Worth, taken_of
 from daemons.controller.windows.window import WindowEntry

@@ -15,7 +15,7 @@ from itertools import groupby
 
 import numpy as np
 
-from daemons.controller.state.entries import JobEntry
+from daemons.controller.state.jobs import JobEntry
 from daemons.controller.windows.node_rates import JobSize
 from daemons.models.arrivals import (
     CountedDays,

@@ -10,7 +10,8 @@ import math
 from collections.abc import Iterable, Sequence
 
 from daemons.controller.state.cluster import Cluster
-from daemons.controller.state.entries import JobEntry, NodeEntry
+from daemons.controller.state.jobs import JobEntry
+from daemons.controller.state.nodes import NodeEntry
 from daemons.controller.state.unit_of_work import UnitOfWork
 from daemons.controller.windows.job_dependencies import DependencyGraph
 from daemons.controller.windows.node_rates import JobSize, Worth, size_of, worth_of

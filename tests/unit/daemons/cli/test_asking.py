@@ -11,7 +11,7 @@ import pytest
 from daemons.cli.asking import PAGE_ROWS
 from daemons.controller.core.controller import Controller
 from daemons.controller.state.cluster import Cluster
-from daemons.controller.state.entries import JobEntry
+from daemons.controller.state.jobs import JobEntry
 from shared.protocol.operator_messages import CancelJob, Query, SetDeciding, SubmitJob
 from shared.values.jobs import JobPhase
 from shared.values.vms import VmState, VmStatus

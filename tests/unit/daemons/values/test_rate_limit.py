@@ -6,7 +6,7 @@ from msgspec import structs
 
 from daemons.controller.measure.reports import STRANGERS_MAX
 from daemons.controller.measure.screening import TELL_AGAIN_S
-from daemons.controller.state.entries import EVENTS_ABOVE_MAX
+from daemons.controller.state.nodes import EVENTS_ABOVE_MAX
 from daemons.controller.state.unit_of_work import SAID_MAX
 from shared.ports import effects as fx
 from shared.protocol import topology

@@ -11,7 +11,8 @@ import pytest
 from daemons.controller.contract.feature import DONE, Alarm, Caller, Feature, Refused, SnapshotPart
 from daemons.controller.core.wiring import Spine
 from daemons.controller.state.cluster import Cluster
-from daemons.controller.state.entries import JobEntry, NodeEntry
+from daemons.controller.state.jobs import JobEntry
+from daemons.controller.state.nodes import NodeEntry
 from daemons.controller.views.cluster import alarms
 from daemons.service.metrics import read_tables
 from daemons.values.records.cluster import Record

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from daemons.controller.decide.predictions import job_utility, predicted_end_s
-from daemons.controller.state.entries import Instance, JobEntry
+from daemons.controller.state.jobs import Instance, JobEntry
 from daemons.models.utility import utility_at
 from daemons.values.settings import PolicyChoice
 from shared.protocol.operator_messages import SetDeciding, SubmitJob

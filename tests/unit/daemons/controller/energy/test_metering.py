@@ -10,7 +10,7 @@ from daemons.controller.contract.feature_set import FeatureSet
 from daemons.controller.energy.metering import DAYS_KEPT, EnergyMeter
 from daemons.controller.measure.reports import Measure
 from daemons.controller.state.cluster import Cluster
-from daemons.controller.state.entries import NodeEntry
+from daemons.controller.state.nodes import NodeEntry
 from daemons.controller.state.unit_of_work import UnitOfWork
 from daemons.controller.windows.window import WindowEntry
 from daemons.models.prices import DAY_S

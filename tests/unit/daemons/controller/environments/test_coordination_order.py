@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from daemons.controller.environments.inventory import LOST_AFTER_S, counts, is_free, nodes_for, share_of, slots
-from daemons.controller.state.entries import NodeEntry
+from daemons.controller.state.nodes import NodeEntry
 from daemons.values.settings import PowerSettings
 from shared.policy_api.coordination import Moment
 from shared.ports import effects as fx

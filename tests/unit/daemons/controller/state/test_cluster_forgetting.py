@@ -6,8 +6,8 @@ import gc
 from contextlib import closing
 from pathlib import Path
 
-from daemons.controller.state.entries import JobEntry
 from daemons.controller.state.environment import EnvironmentEntry
+from daemons.controller.state.jobs import JobEntry
 from daemons.store import Retention, SqlStore
 from daemons.values.records.cluster import JobRecord
 from shared.base.clock import ManualClock

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from daemons.controller.state.entries import JobEntry
+from daemons.controller.state.jobs import JobEntry
 from daemons.values.settings import Automation, PolicyChoice
 from shared.policy_api.decision import Change, ChangeKind, Reason, ReasonCode
 from shared.protocol.operator_messages import (

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from daemons.controller.state.cluster import Cluster
-from daemons.controller.state.entries import JobEntry
+from daemons.controller.state.jobs import JobEntry
 from daemons.controller.state.unit_of_work import UnitOfWork
 from daemons.controller.windows.job_dependencies import DependencyGraph
 from shared.base.errors import InvalidValue

@@ -1,0 +1,179 @@
+"""What the controller knows and wants of one job and of each of its VMs: rows of `daemons.controller.state.cluster`."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+
+from daemons.controller.state.kept import kept_in, record_of
+from daemons.values.records.cluster import DECLARED, HandsOff, InstanceRecord, JobRecord
+from shared.values.actions import ActionKind
+from shared.values.jobs import Allotment, Job, JobPhase
+from shared.values.vms import VmState
+
+OVER = frozenset({JobPhase.COMPLETED, JobPhase.CANCELLED, JobPhase.FORGOTTEN})
+WANTED = frozenset({JobPhase.RUNNING, JobPhase.SUSPENDED})
+FAILURE_MAX = 500
+
+
+@dataclass(slots=True)
+class InFlight:
+    """An action sent (or about to be) and not yet answered."""
+
+    id: str
+    kind: ActionKind
+    node: str
+    to_node: str
+    boot_id: str
+    expires_at_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """What failed last on a VM: the kind of the action and its outcome, or "guest" and "crashed"; on which node, when
+    that was heard, and the hypervisor's words, cut at `FAILURE_MAX` characters."""
+
+    kind: str
+    node: str
+    at_s: float
+    outcome: str
+    detail: str
+
+
+@dataclass(slots=True, eq=False)
+class Instance:
+    """One VM of a job. `copies`: nodes whose last word lists the VM in any state.
+
+    `sought`: a store said that it was brought to life but not where it is, so that its image lies on a node that has
+    not spoken yet, or it is lost. `left`, `address*`, `disks`: see InstanceRecord. `awaited`: nodes whose word on it is
+    awaited since `missed_s`, when it was not where it was any more, and nobody said why.
+
+    `places`: where it may be seen by our own doing; `home`: where it was seen last. `beat`, `weighed`: its state and
+    MHz as they were seen last, or as our last order left them (None: what is seen next will be right). `said`: what was
+    told of its last move that we had not ordered; `by_other`: it was brought to life by somebody else. `failed`: what
+    failed last, as far as this controller knows. `shunned`: nodes that a migration to has failed, each until when
+    decisions look for another.
+    """
+
+    vm: str
+    job: JobEntry
+    memory_mib: float
+    cpu_mhz: float = 0.0
+    may_run_on: set[str] = field(default_factory=set)
+    copies: set[str] = field(default_factory=set)
+    generation: int = 0
+    issued_attempt: int = 0
+    ended: bool = False
+    done_mcycles: float = 0.0
+    counter_node: str = ""
+    counter_generation: int = -1
+    counter_s: float = 0.0
+    in_flight: InFlight | None = None
+    arriving_until_s: float = 0.0
+    retry_at_s: float = 0.0
+    failures: int = 0
+    sought: bool = False
+    left: str = ""
+    address: str = ""
+    address_generation: int = -1
+    disks: int = 0
+    awaited: set[str] = field(default_factory=set)
+    missed_s: float = 0.0
+    places: set[str] = field(default_factory=set)
+    home: str = ""
+    beat: VmState | None = None
+    weighed: float | None = None
+    said: str = ""
+    by_other: bool = False
+    failed: Failure | None = None
+    shunned: dict[str, float] = field(default_factory=dict)
+
+    def take_over(self, record: InstanceRecord) -> None:
+        """Take over what a store knew, but for the nodes that it may run on, which the ledger claims."""
+        for name, value in kept_in(record, "may_run_on").items():
+            setattr(self, name, value)
+
+    def record(self) -> InstanceRecord:
+        """Return the part that must outlive the controller."""
+        return record_of(InstanceRecord, self, may_run_on=tuple(sorted(self.may_run_on)))
+
+
+@dataclass(slots=True, eq=False)
+class JobEntry:
+    """A job's desired state and life, or those of one instance of a web application.
+
+    `revision` counts every change that a decision in the making cannot know. `held`, `adopted`, `profile`,
+    `measured_*`, `awaits`, `ran_*`, `runs_since_s`, `hands_off` and `definition*`: see JobRecord. `reweights`: how many
+    weights that others have set were put right since `reweighted_s`. `reading`: when it was last looked how fast it
+    is, and its work done then. `crashed`: the last attempt that a guest ended by crashing; `crashes`: how many have in
+    a row, each soon after its start.
+    """
+
+    job: Job
+    request: str
+    order: int
+    accepted_s: float
+    revision: int = 1
+    phase: JobPhase = JobPhase.WAITING
+    attempt: int = 0
+    released: bool = False
+    allotments: tuple[Allotment, ...] = ()
+    instances: list[Instance] = field(default_factory=list)
+    not_before_s: float = 0.0
+    failures: int = 0
+    resuming: bool = False
+    begun_s: float | None = None
+    wanted_s: float = 0.0
+    wanted_rank: int = 0
+    progress_s: float = 0.0
+    stalled: bool = False
+    finished_s: float = 0.0
+    held: bool = False
+    adopted: str = ""
+    changed_s: float = -math.inf
+    profile: str = DECLARED
+    measured_mcycles: float = 0.0
+    measured_mhz: float = 0.0
+    reading: tuple[float, float] | None = None
+    awaits: tuple[str, ...] = ()
+    ran_mcycles: float = 0.0
+    runs_since_s: float | None = None
+    ran_on: str | None = None
+    user: str = ""
+    crashed: int = 0
+    crashes: int = 0
+    hands_off: HandsOff | None = None
+    definition: tuple[str, ...] = ()
+    definition_digest: str = ""
+    reweights: int = 0
+    reweighted_s: float = -math.inf
+
+    def left_alone(self, now_s: float) -> bool:
+        """Whether nothing is to be done to it after what somebody else did."""
+        return self.hands_off is not None and now_s < self.hands_off.until_s
+
+    @property
+    def over(self) -> bool:
+        """Nothing is wanted of it any more."""
+        return self.phase in OVER
+
+    @property
+    def done_mcycles(self) -> float:
+        """Work done per instance: that of the slowest one."""
+        return min((instance.done_mcycles for instance in self.instances), default=0.0)
+
+    @classmethod
+    def of(cls, record: JobRecord, now_s: float) -> JobEntry:
+        """Return the job as a store knew it, whose instances are not there yet; its times begin anew."""
+        runs = record.phase is JobPhase.RUNNING and not record.released
+        return cls(**kept_in(record, "instances"), begun_s=now_s if runs else None, wanted_s=now_s, progress_s=now_s)
+
+    def record(self) -> JobRecord:
+        """Return the job as the store keeps it."""
+        instances = () if self.over and self.clear else tuple(instance.record() for instance in self.instances)
+        return record_of(JobRecord, self, instances=instances)
+
+    @property
+    def clear(self) -> bool:
+        """No VM or image of it is or may be anywhere, and nothing is under way."""
+        return not any(i.may_run_on or i.copies or i.in_flight for i in self.instances)

@@ -1,0 +1,150 @@
+"""What the controller knows and wants of one node: a row of `daemons.controller.state.cluster`."""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+
+from daemons.controller.state.jobs import Instance
+from daemons.controller.state.kept import kept_in, record_of
+from daemons.values.records.cluster import NodeRecord
+from shared.protocol.messages import Report, UnderWay
+from shared.values.nodes import Handover, Node, NodeCondition, NodeService
+from shared.values.vms import VmState, VmStatus
+
+SKEW_READINGS = 8
+EVENTS_ABOVE_MAX = 4096  # guest events of a node that are kept above a gap
+
+
+@dataclass(slots=True, eq=False)
+class NodeEntry:
+    """What is known and wanted of a node. `vms` is its last word, corrected by later results and events; `last` is its
+    last report of this boot, `before` an earlier one that its use of CPU is told from. `back_s`: when it reported
+    although it was taken for off. `trouble`: when its agent last said that it cannot read the hypervisor, and what that
+    says; None since the last report.
+
+    `wanted`: in service by the last decision that was carried out; `held`: an operator keeps it out. `service` is how
+    far it is, since `since_s`; `detail` says why it failed. `sleeping`: it was asked to go to sleep, and may be asleep.
+    `linked`: whoever else schedules on it may use it. `woken_s`: when it was last seen to wake (0: never). `changes`
+    counts what a decision in the making cannot know of it. `cpu_sum`: its load (0..1), summed over
+    so many reports since its energy was last counted. `watch`: the number of the list of instances to watch that it was
+    sent last (0: none by this leader).
+
+    `environment`: whose workloads may run on it ("": those of no environment); `given`: which environment is to have
+    it; `handover`: how far it is from the one to the other; `setup_request`: the setup that its agent was asked for
+    last.
+    """
+
+    name: str
+    service: NodeService = NodeService.IN_SERVICE
+    condition: NodeCondition = NodeCondition.UNKNOWN
+    inventory: Node | None = None
+    boot_id: str = ""
+    off_boot_id: str = ""
+    report_seq: int = 0
+    vm_seq: dict[str, int] = field(default_factory=dict)
+    seen_s: float = 0.0
+    watch: int = 0
+    cpu_sum: float = 0.0  # beside what every report writes too: it costs no more memory to touch
+    cpu_readings: int = 0
+    last: Report | None = None
+    before: Report | None = None
+    trouble: tuple[float, str] | None = None
+    back_s: float | None = None
+    echoed: bool = False
+    skews_s: deque[float] = field(default_factory=lambda: deque(maxlen=SKEW_READINGS))
+    skewed: bool = False
+    term_ahead: int = 0
+    vms: dict[str, VmStatus] = field(default_factory=dict)
+    under_way: dict[str, UnderWay] = field(default_factory=dict)
+    claimed: dict[str, Instance] = field(default_factory=dict)
+    flights: dict[str, Instance] = field(default_factory=dict)
+    unmanaged_mib: float = 0.0
+    committed_mib: float = 0.0
+    committed_mhz: float = 0.0
+    wanted_mib: float = 0.0
+    wanted_mhz: float = 0.0
+    actions: int = 0
+    migrations: int = 0
+    events_seen: int = 0
+    events_above: set[int] = field(default_factory=set)
+    hello_s: float = -1.0
+    hello_wait_s: float = 0.0
+    silent_s: float | None = None
+    off_s: float = 0.0
+    fencing: bool = False
+    wanted: bool = True
+    held: bool = False
+    since_s: float = 0.0
+    detail: str = ""
+    sleeping: bool = False
+    linked: bool = True
+    woken_s: float = 0.0
+    changes: int = 0
+    environment: str = ""
+    given: str = ""
+    handover: Handover = Handover.SETTLED
+    setup_request: str = ""
+
+    @property
+    def asleep(self) -> bool:
+        """Silent by our will: asleep, on the way there or not back yet. It holds no VM."""
+        return self.sleeping or self.service in (NodeService.OFF, NodeService.WAKING)
+
+    @property
+    def usable(self) -> bool:
+        """Orders may be sent to it: up, its clock is near enough, and it takes them."""
+        return self.condition is NodeCondition.UP and not (self.skewed or self.term_ahead)
+
+    @property
+    def schedulable(self) -> bool:
+        """New VMs may be placed on it."""
+        return self.usable and self.service is NodeService.IN_SERVICE and self.inventory is not None and self.in_hand
+
+    @property
+    def in_hand(self) -> bool:
+        """It serves who is to have it."""
+        return self.handover is Handover.SETTLED and self.given == self.environment
+
+    def takes_event(self, number: int) -> bool:
+        """Whether a guest event is new, and not one too many above a gap: an honest agent's next report closes it."""
+        if number <= self.events_seen or number in self.events_above:
+            return False
+        return len(self.events_above) < EVENTS_ABOVE_MAX or number == self.events_seen + 1
+
+    def skip_events(self, first: int) -> bool:
+        """An agent tells all guest events that were not said to be stored, the lowest of them `first`: an earlier
+        leader has stored those before it, though this store, restored from a backup, does not know. Whether that is
+        news."""
+        if first <= self.events_seen + 1:
+            return False
+        self.events_seen = first - 1
+        self.events_above = {number for number in self.events_above if number >= first}
+        return True
+
+    @classmethod
+    def of(cls, record: NodeRecord, now_s: float) -> NodeEntry:
+        """Return the node as a store knew it: nothing is known of it until it reports."""
+        condition = NodeCondition.OFF if record.off_boot_id else NodeCondition.UNKNOWN
+        return cls(**kept_in(record), condition=condition, seen_s=now_s, silent_s=now_s, off_s=now_s)
+
+    def record(self) -> NodeRecord:
+        """Return the node as the store keeps it."""
+        return record_of(NodeRecord, self)
+
+    def room_mib(self) -> float:
+        """Memory that no VM holds or may hold."""
+        usable = self.inventory.usable_mib if self.inventory else 0
+        return usable - self.committed_mib - self.unmanaged_mib - self.frozen_mib()
+
+    def frozen_mib(self) -> float:
+        """Memory that suspended VMs hold where they cannot be saved to disk. One that is on its way back is counted by
+        what it is promised."""
+        if self.inventory is None or not self.inventory.freezes:
+            return 0.0
+        frozen = [status for vm, status in self.vms.items() if vm not in self.claimed]
+        return float(sum(status.memory_mib for status in frozen if status.state is VmState.SUSPENDED))
+
+    def room_mhz(self) -> float:
+        """CPU that no VM has been allotted."""
+        return (self.inventory.cpu_mhz if self.inventory else 0.0) - self.committed_mhz
