@@ -12,6 +12,7 @@ from enum import StrEnum
 from typing import Annotated, Any, ClassVar
 
 from daemons.config.notify import NotifyKeys
+from daemons.values.settings import Automation, Removal
 from shared.config.common import (
     Bus,
     Command,
@@ -37,15 +38,6 @@ from shared.config.toml import Above, AtLeast, Form, Range, Rule
 from shared.policy_api.admission import SurplusUse
 from shared.values.nodes import SleepMode
 from shared.values.operation_costs import COSTS
-
-
-class Automation(StrEnum):
-    """What happens with a cycle decision: nothing, it waits for an operator's word, or it is carried out."""
-
-    ADVISE = "advise"
-    CONFIRM = "confirm"
-    AUTO = "auto"
-
 
 # --- the controller ----------------------------------------------------------------------------------------------
 
@@ -118,14 +110,6 @@ class Policies:
     provisioning: Registered = "static"
     admission: Registered = "none"
     params: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-
-
-class Removal(StrEnum):
-    """What becomes of a window's running jobs where a node leaves service."""
-
-    CHECKPOINT = "checkpoint"  # they are moved, or suspended to disk
-    WAIT = "wait"  # the node stays until they are done
-    LOSE = "lose"  # they begin anew from what they have saved themselves
 
 
 class Weekday(StrEnum):

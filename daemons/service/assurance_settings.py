@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from daemons.config.controller import AssuranceKeys, Policies
 from daemons.values.calendar import check_zone
-from daemons.values.settings import AssuranceSettings, PolicyChoice
+from daemons.values.settings import AssuranceSettings, PolicyChoice, from_keys
 from shared.base.errors import InvalidInput, InvalidValue, Problem
 from shared.policy_api.admission import WINDOWS_MAX
 
@@ -29,4 +29,4 @@ def assurance_of(keys: AssuranceKeys) -> AssuranceSettings:
         problems.append(Problem("assurance.windows", f"is {list(keys.windows)}", expected))
     if problems:
         raise InvalidInput(*problems)
-    return AssuranceSettings(keys.police, keys.surplus, keys.head_room, keys.windows, keys.timezone)
+    return from_keys(AssuranceSettings, keys, horizontal=keys.windows)

@@ -23,12 +23,12 @@ from daemons.drivers.power import make_driver
 from daemons.drivers.price_feed import PriceFeed, feed_of, prices_of
 from daemons.drivers.web_metrics import Readers
 from daemons.service.assurance_settings import admission_of, assurance_of
-from daemons.service.controller_settings import choice_of
-from daemons.service.controller_settings import settings_of as settings_of
 from daemons.service.history_filter import is_noted
 from daemons.service.meter import ControllerMeter
 from daemons.service.power_settings import draws_of
 from daemons.service.recorder import Recorder
+from daemons.service.settings_from_config import choice_of
+from daemons.service.settings_from_config import settings_of as settings_of
 from daemons.service.table_files import DEFAULT_FOLDER
 from daemons.service.table_server import TableServer
 from daemons.service.window_settings import windows_of

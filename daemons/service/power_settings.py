@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from daemons.config.controller import ControllerConfig, PowerDraw
-from daemons.values.settings import Draw, PowerSettings
+from daemons.values.settings import Draw, PowerSettings, from_keys
 from shared.base.errors import InvalidInput, Problem
 from shared.ports.controller import PowerDriver
 from shared.runtime import startup
@@ -17,22 +17,15 @@ def power_settings(config: ControllerConfig, driver: PowerDriver | None) -> Powe
     broker. Nodes go to sleep through their agents where the driver can only wake them."""
     keys, address = config.power, startup.broker_host(config.bus.url)
     does = frozenset(driver.does) if driver is not None else frozenset()
-    return PowerSettings(
+    own = (*keys.never, startup.host_name(), address, address.split(".", 1)[0])
+    return from_keys(
+        PowerSettings,
+        keys,
         driver=driver.name if driver is not None else "none",
         does=does,
         through_agents=PowerOperation.WAKE in does and PowerOperation.SLEEP not in does,
-        sleep=keys.sleep,
         needs_mac=driver is not None and driver.name == "wake-on-lan",
-        standby_s=keys.standby_s,
-        deploy_s=keys.deploy_s,
-        remove_s=keys.remove_s,
-        wake_limit_s=keys.wake_limit_s,
-        drain_limit_s=keys.drain_limit_s,
-        keep_nodes=keys.keep_nodes,
-        never=frozenset((*keys.never, startup.host_name(), address, address.split(".", 1)[0])) - {""},
-        wakes_per_minute=keys.wakes_per_minute,
-        sleeps_per_minute=keys.sleeps_per_minute,
-        wake_test_days=keys.wake_test_days,
+        never=frozenset(own) - {""},
         draws=draws_of(keys.draw),
     )
 

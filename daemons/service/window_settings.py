@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from daemons.config.controller import Weekday, Window
 from daemons.values.calendar import check_zone, weekly
-from daemons.values.settings import PolicyChoice, Removal, WindowSettings
+from daemons.values.settings import PolicyChoice, WindowSettings, from_keys
 from shared.base.errors import InvalidInput, InvalidValue, Problem
 from shared.ports import plugins
 
@@ -66,18 +66,11 @@ def _analyser(where: str, table: Window) -> list[Problem]:
 
 def _settings(name: str, table: Window) -> WindowSettings:
     days = [_DAYS.index(day) for day in table.days]
-    return WindowSettings(
-        name,
-        table.queue or name,
-        weekly(table.timezone, table.submit_from, table.submit_until, table.deadline, days),
-        table.confidence,
-        table.penalty,
-        table.weight,
-        table.nodes_min,
-        table.nodes_max,
-        table.jobs_per_node,
-        table.service_s,
-        table.arrivals_per_day,
-        Removal(table.removal.value),
-        PolicyChoice(table.analyser, table.analyser_params),
+    return from_keys(
+        WindowSettings,
+        table,
+        name=name,
+        queue=table.queue or name,
+        periods=weekly(table.timezone, table.submit_from, table.submit_until, table.deadline, days),
+        analyser=PolicyChoice(table.analyser, table.analyser_params),
     )

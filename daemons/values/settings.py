@@ -4,9 +4,9 @@ file."""
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from enum import StrEnum
-from typing import Any
+from typing import Any, TypeVar, cast
 
 from daemons.values.calendar import DailyPeriods
 from shared.policy_api.admission import SurplusUse
@@ -290,3 +290,17 @@ class ControllerSettings:
     interference: InterferenceSettings = InterferenceSettings()
     record_snapshots: bool = False
     notify: NotifySettings = field(default_factory=NotifySettings)
+
+
+K = TypeVar("K")
+
+
+def from_keys(kind: type[K], *tables: object, **other: Any) -> K:
+    """Return settings of a kind: each field is `other`'s, else the key of that name in the first table that has one,
+    else its default."""
+    found = dict(other)
+    for each in fields(cast(Any, kind)):
+        table = next((table for table in tables if hasattr(table, each.name)), None)
+        if each.name not in found and table is not None:
+            found[each.name] = getattr(table, each.name)
+    return kind(**found)

@@ -18,7 +18,7 @@ from daemons.cli.output import emit, output_option
 from daemons.cli.render import time_text
 from daemons.config.controller import ControllerConfig
 from daemons.decision.overrides import alteration
-from daemons.service.controller_settings import settings_of
+from daemons.service.settings_from_config import settings_of
 from daemons.store.reading import Reading
 from daemons.values.settings import ControllerSettings
 from shared.base.clock import perf_s

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from shared.values.jobs import JobPhase
+from tests.support import parts
 from tests.support.operator_harness import Rig
 
 TRUE_IO = 0.6
@@ -58,7 +59,7 @@ def test_copies_that_an_operator_has_run_tell_the_part_at_the_disk(rig: Rig, job
 
     phases = {entry.phase for entry in core(rig).cluster.jobs.values()}
     assert phases == {JobPhase.COMPLETED}
-    history = core(rig).deciding.loadings.history("sort", "")
+    history = parts.profiles(core(rig)).history("sort", "")
     assert sorted(round(time.copies) for time in history.copies) == [1, 2, 2, 3, 3, 3]
     learnt = row(rig)
     assert (learnt["source"]["io"], learnt["status"]) == ("copies", "measured")

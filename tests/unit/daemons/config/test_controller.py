@@ -11,7 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from daemons.config.controller import Automation, ControllerConfig
+from daemons.config.controller import ControllerConfig
+from daemons.values.settings import Automation
 from shared.base.errors import InvalidInput
 from shared.config.agent import AgentConfig
 from shared.config.common import LogFormat, LogLevel

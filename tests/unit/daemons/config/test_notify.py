@@ -6,8 +6,8 @@ import pytest
 
 from daemons.config.controller import ControllerConfig
 from daemons.drivers.notifiers import make_channels
-from daemons.service.controller_settings import settings_of
 from daemons.service.main import check
+from daemons.service.settings_from_config import settings_of
 from daemons.values.event_codes import ALARMS, EVENTS
 from daemons.values.settings import NotifyRule, QuietHours
 from shared.base.errors import InvalidInput

@@ -14,7 +14,7 @@ import pytest
 from daemons.config.controller import ControllerConfig, Prices
 from daemons.drivers.price_feed import PriceFeed, feed_of, prices_of
 from daemons.manifests.prices import read_prices
-from daemons.service.controller_settings import settings_of
+from daemons.service.settings_from_config import settings_of
 from daemons.values.settings import Draw, PriceSettings
 from shared.base.errors import InvalidInput
 from shared.config.toml import parse

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from daemons.config.controller import ControllerConfig
-from daemons.service.controller_settings import settings_of
+from daemons.service.settings_from_config import settings_of
 from daemons.service.window_settings import windows_of
 from daemons.values.settings import Removal, WindowSettings
 from shared.base.errors import InvalidInput

@@ -12,8 +12,8 @@ import pytest
 from daemons.config.controller import BalancerExec, BalancerKeys, ControllerConfig
 from daemons.drivers.load_balancers import make_balancer
 from daemons.drivers.load_balancers.calling import LANES, NO_BALANCER, Caller
-from daemons.service.controller_settings import settings_of
 from daemons.service.main import check
+from daemons.service.settings_from_config import settings_of
 from daemons.values.settings import BalancerSettings
 from shared.base.errors import InvalidInput, TransientError
 from shared.config.toml import parse

@@ -1,0 +1,58 @@
+"""The controller's configuration turned into what its core is told."""
+
+from __future__ import annotations
+
+from daemons.config.controller import ControllerConfig, Policies
+from daemons.drivers.notifiers import notify_of
+from daemons.drivers.price_feed import prices_of
+from daemons.service.assurance_settings import admission_of, assurance_of
+from daemons.service.power_settings import power_settings
+from daemons.service.window_settings import windows_of
+from daemons.values.settings import (
+    BalancerSettings,
+    ControllerSettings,
+    InterferenceSettings,
+    Limits,
+    PolicyChoice,
+    from_keys,
+)
+from shared.ports.controller import PowerDriver
+from shared.values.nodes import PowerOperation
+from shared.values.operation_costs import OperationCosts
+
+
+def settings_of(
+    config: ControllerConfig, driver: PowerDriver | None = None, measures: bool = False
+) -> ControllerSettings:
+    """What the core is told. Without a driver that can prove nodes off an operator confirms it. `measures`: so does the
+    driver of load balancers."""
+    policies, power = config.policies, power_settings(config, driver)
+    fences = PowerOperation.FENCE in power.does
+    return from_keys(
+        ControllerSettings,
+        config.periods,
+        config.timeouts,
+        config.automation,
+        fence_after_s=config.timeouts.fence_after_s if fences else None,
+        setup_tries=config.setup.tries,
+        automation=config.automation.level,
+        vm_overhead_mib=float(config.memory.vm_overhead_mib),
+        operation_costs=from_keys(OperationCosts, config.operation_costs),
+        limits=from_keys(Limits, config.limits),
+        placement=choice_of(policies, policies.placement),
+        provisioning=choice_of(policies, policies.provisioning),
+        admission=admission_of(policies),
+        assurance=assurance_of(config.assurance),
+        power=power,
+        windows=windows_of(config.windows),
+        prices=prices_of(config.prices),
+        balancer=from_keys(BalancerSettings, config.balancer, measures=measures),
+        notify=notify_of(config.notify),
+        interference=from_keys(InterferenceSettings, config.interference, model=config.interference.model.value),
+        record_snapshots=config.store.record_snapshots,
+    )
+
+
+def choice_of(policies: Policies, name: str) -> PolicyChoice:
+    """A policy by its name, with the parameters that the configuration has for it."""
+    return PolicyChoice(name, policies.params.get(name, {}))
