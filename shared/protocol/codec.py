@@ -23,11 +23,10 @@ from operator import attrgetter
 from typing import Any, NoReturn, TypeVar, cast, get_args
 
 import msgspec
-from cattrs import Converter
-from cattrs.gen import make_dict_unstructure_fn, override
 
 from shared.base.errors import CodecError, InvalidValue
 from shared.base.record_reader import Reader, compile_reader
+from shared.base.record_writer import Writer, compile_writer
 from shared.base.type_hints import (
     bare,
     field_hints,
@@ -47,12 +46,10 @@ from shared.values.scalars import INT_MAX, INT_MIN, TEXT_LENGTH_MAX
 from shared.values.texts import TextForm, are_words, cleaned, fits
 
 T = TypeVar("T")
-Writer = Callable[[Any], Any]
 Part = tuple[str, Any, Any]  # step of the path, value, type
 
 PLAIN_DEPTH_MAX = 8  # containers in containers within data without a declared type
 ECHO_LENGTH_MAX = 60  # characters of the input in an error
-_CONVERTER = Converter()  # has no hooks: every field of every record is given ours, so that cattrs converts nothing
 _LONE_SURROGATE = re.compile("[\ud800-\udfff]")  # Python allows these in a string, UTF-8 does not
 
 
@@ -303,15 +300,7 @@ def _sequence_writer(hint: Any, checked: bool) -> Writer:
 
 def _record_writer(hint: type, checked: bool) -> Writer:
     hints = field_hints(hint, annotated=True)
-    hooks: Any = {name: override(unstruct_hook=_writer(part, checked)) for name, part in hints.items()}
-    build: Any = make_dict_unstructure_fn(hint, _CONVERTER, _cattrs_omit_if_default=True, **hooks)
-
-    def write(value: Any) -> Any:
-        if type(value) is not hint:
-            raise _WrongError(f"a {hint.__name__}")
-        return build(value)
-
-    return write
+    return compile_writer(hint, {name: _writer(part, checked) for name, part in hints.items()}, _WrongError)
 
 
 def _row_writer(hint: type[msgspec.Struct], checked: bool) -> Writer:
