@@ -23,11 +23,11 @@ from daemons.report.themes import style_sheet
 
 Picture = Callable[[Chart], Markup]
 
-TEMPLATES = Path(__file__).with_name("templates")
+_TEMPLATES = Path(__file__).with_name("templates")
 
 
 def html(report: Report) -> str:
-    """The report as a whole file. Without matplotlib (extra `plots`) charts are tables, and it says so."""
+    """Write the report as a whole file. Without matplotlib (extra `plots`) charts are tables, and it says so."""
     themes = {name: style_sheet(name) for name in ("light", "dark")}
     style = _environment().get_template("style.css").render(themes)
     digest = b64encode(sha256(style.encode()).digest()).decode()
@@ -36,7 +36,7 @@ def html(report: Report) -> str:
 
 
 def main_html(report: Report, picture: Picture | None) -> Markup:
-    """What a page of one's own puts below its heading: notes, figures, and a part for each section.
+    """Make what a page of one's own puts below its heading: notes, figures, and a part for each section.
 
     `picture` gives the markup of a chart; None: there are only the tables of their values.
     """
@@ -44,12 +44,12 @@ def main_html(report: Report, picture: Picture | None) -> Markup:
 
 
 def table_html(table: Table) -> Markup:
-    """A table with its caption; numbers are set right."""
+    """Show a table with its caption; numbers are set right."""
     return _part("table", table)
 
 
 def figure_html(chart: Chart, picture: Picture | None) -> Markup:
-    """A chart with its values as a table below it, which is open where there is no picture."""
+    """Show a chart with its values as a table below it, which is open where there is no picture."""
     return _part("figure", chart, picture)
 
 
@@ -63,7 +63,7 @@ def _part(name: str, *given: object) -> Markup:
 def _environment() -> jinja2.Environment:
     """The templates, which are compiled once: everything is escaped, and a name that is missing is an error."""
     environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(TEMPLATES),
+        loader=jinja2.FileSystemLoader(_TEMPLATES),
         autoescape=True,
         undefined=jinja2.StrictUndefined,
         finalize=_shown,
