@@ -46,6 +46,17 @@ def package_faults(sources: Iterable[Source], included: Iterable[str]) -> list[s
     return faults
 
 
+def left_out(package: str, files: Iterable[str], patterns: Iterable[str]) -> list[str]:
+    """Files of a package, by their paths in it, that are neither modules nor among its data in setup.cfg."""
+    wanted = tuple(patterns)
+    others = (path for path in files if not path.endswith(".py"))
+    return [
+        f"{package}/{path} is not among the data in setup.cfg"
+        for path in others
+        if not any(fnmatch(path, pattern) and path.count("/") == pattern.count("/") for pattern in wanted)
+    ]
+
+
 def written_entry_points() -> set[tuple[str, str, str]]:
     """(group, name, value) of every entry point in setup.cfg."""
     return {
@@ -96,6 +107,21 @@ def test_packages_carry_their_types(package: str) -> None:
     """py.typed is there and installed."""
     assert (ROOT / package / "py.typed").exists()
     assert "py.typed" in settings()["options.package_data"][package].split()
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_every_other_file_is_installed(package: str) -> None:
+    """Templates and the like are there where the package is."""
+    every = sorted(path for path in (ROOT / package).rglob("*") if path.is_file() and "__pycache__" not in path.parts)
+    patterns = settings()["options.package_data"][package].split()
+
+    assert left_out(package, (path.relative_to(ROOT / package).as_posix() for path in every), patterns) == []
+
+
+def test_a_file_that_is_left_out_is_found() -> None:
+    files = ["a.py", "py.typed", "t/x.html", "t/deep/y.html"]
+
+    assert left_out("p", files, ["py.typed", "t/*"]) == ["p/t/deep/y.html is not among the data in setup.cfg"]
 
 
 def test_what_is_installed_knows_every_entry_point() -> None:

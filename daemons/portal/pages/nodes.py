@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from markupsafe import Markup
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
@@ -132,7 +131,7 @@ async def _one(request: Request, problems: list[str] | None = None, status: int 
         use=use,
         tables=[data_table(chart) for chart in use.charts] if use is not None else [],
         no_use=why,
-        use_picture=Markup(picture_of(node_url(name), name, hours)) if can_draw() else "",
+        use_picture=picture_of(node_url(name), name, hours) if can_draw() else "",
     )
 
 

@@ -71,7 +71,7 @@ def _body(request: Request, report: Report, key: str) -> Markup:
     pictures, kept = portal(request).pictures, derived(request)
     found: Markup | None = kept.find(key, (report,))
     if found is None:
-        return kept.put(key, (report,), Markup(main_html(report, lambda chart: shown(pictures, chart))))
+        return kept.put(key, (report,), main_html(report, lambda chart: shown(pictures, chart)))
     for section in report.sections:
         for chart in section.charts:
             pictures.keep(chart)
@@ -94,7 +94,7 @@ async def download(request: Request) -> Response:
     return Response(text, headers={"content-disposition": f'attachment; filename="{name}"'}, media_type="text/html")
 
 
-def shown(pictures: Pictures, chart: Chart) -> str:
+def shown(pictures: Pictures, chart: Chart) -> Markup:
     """The markup of a chart on a page: its picture, or its values where nothing can be drawn."""
     picture = pictures.keep(chart)
     return figure_html(chart, None) if picture is None else picture.markup
@@ -103,7 +103,7 @@ def shown(pictures: Pictures, chart: Chart) -> str:
 def figure(request: Request, chart: Chart) -> Markup:
     """A chart on a page with its values as a table below it."""
     picture = portal(request).pictures.keep(chart)
-    return Markup(figure_html(chart, None if picture is None else lambda _: picture.markup))
+    return figure_html(chart, None if picture is None else lambda _: picture.markup)
 
 
 async def picture(request: Request) -> Response:

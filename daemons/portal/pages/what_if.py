@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from markupsafe import Markup
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
@@ -160,7 +159,7 @@ async def show(request: Request) -> Response:
         place=runs.place(run.id),
         limit_s=runs.limit_s,
         compared=compared,
-        tables=[Markup(table_html(table)) for table in compared.tables] if compared else [],
+        tables=[table_html(table) for table in compared.tables] if compared else [],
         charts=[figure(request, chart) for chart in compared.charts if not chart.is_empty] if compared else [],
         note=note,
     )

@@ -14,6 +14,8 @@ from dataclasses import dataclass, replace
 from html import escape
 from typing import Any, Generic, Protocol, TypeVar
 
+from markupsafe import Markup
+
 from daemons.portal.process_pool import ProcessPool
 from daemons.report.charts import Chart, Series, Style, thinned
 from daemons.report.draw import HEIGHT_PX, WIDTH_PX, can_draw, svg
@@ -44,7 +46,7 @@ LOOKS: Mapping[str, Look] = {
 }
 
 
-def picture_html(url: Callable[[str], str], title: str, height_px: int) -> str:
+def picture_html(url: Callable[[str], str], title: str, height_px: int) -> Markup:
     """The element that shows a picture in the look that a window asks for. `url` gives the address of each."""
     parts = []
     for name, look in LOOKS.items():
@@ -53,7 +55,7 @@ def picture_html(url: Callable[[str], str], title: str, height_px: int) -> str:
             parts.append(f'<source media="{look.media}" srcset="{escape(url(name))}" {size}>')
         else:
             parts.append(f'<img src="{escape(url(name))}" alt="{escape(title)}" {size} loading="lazy">')
-    return f"<picture>{''.join(parts)}</picture>"
+    return Markup(f"<picture>{''.join(parts)}</picture>")
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +66,7 @@ class Picture:
     title: str
 
     @property
-    def markup(self) -> str:
+    def markup(self) -> Markup:
         """The element that shows it."""
         return picture_html(lambda look: f"/charts/{self.id}.{look}.svg", self.title, HEIGHT_PX)
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from markupsafe import Markup
+
 from daemons.portal.present.charts import LOOKS, picture_html
 from daemons.portal.present.formatting import span
 from daemons.report.charts import Chart, Series, Style
@@ -38,7 +40,7 @@ def drawn(use: Use, look: str) -> str:
     return svg(use.charts, LOOKS[look].theme, LOOKS[look].width_px, HEIGHT_PX, "Use of the node")
 
 
-def picture_of(url: str, node: str, hours: int) -> str:
+def picture_of(url: str, node: str, hours: int) -> Markup:
     """The element that shows them. url: of the node's page."""
     shows = f"CPU, I/O wait and memory of {node} over the last {span(3600.0 * hours)}"
     title = f"{shows}; the tables below have the figures"
