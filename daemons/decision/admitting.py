@@ -101,8 +101,8 @@ def run(task: AdmissionTask) -> AdmissionAnswer:
     return _desk.answer(task)
 
 
-def compute(request: Any, shelf: TableCache = pipeline.no_tables) -> Any:
+def compute(request: Any, table_cache: TableCache = pipeline.no_tables) -> Any:
     """The answer to whatever a controller has computed but the making of tables. Raises what a policy raises."""
     if isinstance(request, AdmissionTask):
         return run(request)
-    return assess(request, shelf) if isinstance(request, AssessTask) else pipeline.run(request, shelf)
+    return assess(request, table_cache) if isinstance(request, AssessTask) else pipeline.run(request, table_cache)

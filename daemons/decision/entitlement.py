@@ -10,7 +10,7 @@ from shared.policy_api.snapshot import Ints, Snapshot, WorkloadState
 Turn = tuple[bool, int, float, int]
 
 
-def beyond(snapshot: Snapshot) -> list[tuple[int, Reason]]:
+def over_quota(snapshot: Snapshot) -> list[tuple[int, Reason]]:
     """Rows of workloads that may not be started since their environment has no unit left for them, and why.
 
     What runs counts. Of what does not, jobs have their turn in order of arrival, as many as fit into what is left; one

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from daemons.decision.entitlement import beyond
+from daemons.decision.entitlement import over_quota
 from shared.policy_api.decision import Change, ChangeKind, Outlook, PlacementDecision, Reason, ReasonCode, Refusal
 from shared.policy_api.deferred import Deferred
 from shared.policy_api.snapshot import (
@@ -62,7 +62,7 @@ def parts(snapshot: Snapshot) -> tuple[Partition, ...]:
     owner[np.isin(owner, by_vm)] = POOL
     refused = [(row, _NOT_RUNNING) for row in np.flatnonzero((owner == NOBODY) & _idle(snapshot)).tolist()]
     if by_vm.size:
-        over = beyond(snapshot)
+        over = over_quota(snapshot)
         owner[[row for row, _ in over]] = NOBODY
         refused += over
     names = snapshot.workloads.names

@@ -54,14 +54,14 @@ class Assessment:
     skipped: str = ""
 
 
-def assess(task: AssessTask, shelf: TableCache = pipeline.no_tables) -> Assessment:
+def assess(task: AssessTask, table_cache: TableCache = pipeline.no_tables) -> Assessment:
     """Look at a change. Raises what a policy raises, `InvalidValue` for what the snapshot does not have."""
     request = replace(task.request, snapshot=replace(task.request.snapshot, at_cycle=True))
     snapshot = request.snapshot
     subjects = subjects_of(task, snapshot)
     made, by_hand = with_change(task, snapshot)
-    before = pipeline.run(request, shelf)
-    then = pipeline.run(replace(request, snapshot=made), shelf)
+    before = pipeline.run(request, table_cache)
+    then = pipeline.run(replace(request, snapshot=made), table_cache)
     follows = tuple(one for one in then.placement.changes if one.workload in subjects)
     own = (*by_hand, *(one for one in follows if not by_hand))
     now, level = _predicted(_part(snapshot, subjects, task.node), ())

@@ -15,7 +15,7 @@ import numpy as np
 
 from daemons.decision import groups
 from daemons.decision.gains import standing
-from daemons.decision.pool_size import TOLERANCE, Before, cover, rows, with_nodes
+from daemons.decision.pool_size import TOLERANCE, Before, rows, size_pool, with_nodes
 from daemons.models.deadline.breaches import BreachSpec
 from daemons.models.deadline.rules import TableSpec
 from daemons.models.outlook import slowed_by
@@ -82,10 +82,10 @@ def no_tables(_spec: Any) -> None:
     """A shelf on which nothing lies."""
 
 
-def run(request: DecideRequest, shelf: TableCache = no_tables) -> DecideOutcome:
+def run(request: DecideRequest, table_cache: TableCache = no_tables) -> DecideOutcome:
     """Decide. A policy whose demands on the data are not met is not asked. Raises what a policy raises; where there are
     environments, what the policies of some parts raise is told in `failed` and the others' decisions stand."""
-    noting = Noting(shelf, request.analysers)
+    noting = Noting(table_cache, request.analysers)
     if request.snapshot.environments is None:
         own = _state_of(request.placement_state, "", request.placement)
         return _decided(replace(request, placement_state=own), noting)
@@ -108,7 +108,7 @@ def _decided(request: DecideRequest, noting: Noting) -> DecideOutcome:
         provisioned, provisioning_state = policy.decide(snapshot, own, choices, noting)
         if not policy.covers_all:
             tolerance = float(choices.get("tolerance", TOLERANCE))
-            covered = cover(
+            covered = size_pool(
                 snapshot, provisioned, lambda seen: placing.decide(seen, state, params)[0], tolerance, before
             )
             provisioned = covered.decision
@@ -226,8 +226,8 @@ def _unpacked(state: Any) -> tuple[Any, Before | None]:
 class Noting:
     """A shelf that notes what it does not have, and asks the analysers of windows."""
 
-    def __init__(self, shelf: TableCache, params: Mapping[str, Mapping[str, Any]]) -> None:
-        self._shelf, self._params = shelf, params
+    def __init__(self, table_cache: TableCache, params: Mapping[str, Mapping[str, Any]]) -> None:
+        self._table_cache, self._params = table_cache, params
         self.missing: dict[str, Spec] = {}
 
     def __call__(self, spec: Any, /) -> Any:
@@ -237,7 +237,7 @@ class Noting:
                 return None
             params = self._params.get(spec.window.name, {})
             return load(ANALYSERS, spec.window.analyser)().breach(spec.window, spec.nodes, params)
-        table = self._shelf(spec)
+        table = self._table_cache(spec)
         if table is None and isinstance(spec, TableSpec | BreachSpec):
             self.missing.setdefault(name_of(spec), spec)
         return table

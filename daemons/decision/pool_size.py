@@ -35,7 +35,7 @@ class Covered(Before):
     decision: ProvisioningDecision
 
 
-def cover(
+def size_pool(
     snapshot: Snapshot, decision: ProvisioningDecision, place: Place, tolerance: float, before: Before | None = None
 ) -> Covered:
     """The decision with as many other nodes as are needed, in the order in which they are chosen. As many as were

@@ -56,12 +56,12 @@ class Side:
 class OldShelf:
     """A shelf without the tables that were missing when the decision was taken."""
 
-    def __init__(self, shelf: TableCache, header: Mapping[str, Any]) -> None:
-        self._shelf, self._missing = shelf, frozenset(header.get("missing", ()))
+    def __init__(self, table_cache: TableCache, header: Mapping[str, Any]) -> None:
+        self._table_cache, self._missing = table_cache, frozenset(header.get("missing", ()))
 
     def __call__(self, spec: Any, /) -> Any:
         """The table, None for one that was missing or of which there is none."""
-        return None if self._missing and name_of(spec) in self._missing else self._shelf(spec)
+        return None if self._missing and name_of(spec) in self._missing else self._table_cache(spec)
 
 
 # --- differences -----------------------------------------------------------------------------------------------------

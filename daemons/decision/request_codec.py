@@ -175,7 +175,7 @@ def _plain(value: Any, where: str) -> Any:
 # --- on the bus ------------------------------------------------------------------------------------------------------
 
 
-class Shelf:
+class SnapshotPages:
     """The request that was saved last, in pages small enough for the bus, until the next one."""
 
     def __init__(self) -> None:

@@ -360,12 +360,12 @@ def frame(request: Request) -> dict[str, Any]:
         "must_enrol": must_enrol,
         "here": request.url.path,
         "trouble": trouble,
-        "trouble_age_s": None if trouble is None else max(whole.desk.now_s() - trouble.since_s, 0.0),
+        "trouble_age_s": None if trouble is None else max(whole.controller_client.now_s() - trouble.since_s, 0.0),
         "store_trouble": whole.doors.trouble,
         "said": FLASHES.get(request.cookies.get(FLASH_COOKIE, ""), ""),
         "read_only": whole.settings.read_only,
         "asked": whole.doors.asked if me is not None and me.is_provider else 0,
-        "now_s": whole.desk.now_s(),
+        "now_s": whole.controller_client.now_s(),
     }
 
 
@@ -388,7 +388,7 @@ async def ask(request: Request, asked: BusRequest, why: str = "") -> Any:
     """Ask the controller for whoever is logged in; the data of its answer. Raises `Refused` and `Unreachable`."""
     whole = portal(request)
     try:
-        return await whole.desk.ask(account(request).sender, asked, why[:WHY_LENGTH_MAX])
+        return await whole.controller_client.ask(account(request).sender, asked, why[:WHY_LENGTH_MAX])
     finally:
         whole.live.forget()
 
@@ -506,7 +506,7 @@ def page_templates() -> Jinja2Templates:
 class Portal:
     """What the pages share."""
 
-    desk: ControllerClient
+    controller_client: ControllerClient
     live: ViewCache
     doors: Authentication
     rules: Rules

@@ -135,13 +135,22 @@ class Process:
         self._desk = AmqpClient(connect, user_of(config), self._clock, startup.seed())
         self._reading = reading(config.history.url) if config.history.url else None
         meter = PortalMeter(startup.version(), self._clock.monotonic_s, self._readers, lambda: self._sessions)
-        desk = MeteredClient(self._desk, meter)
+        controller_client = MeteredClient(self._desk, meter)
         doors = doors_of(config, self._base, self._clock)
         settings = Settings(origin_of(config.public_url), config.read_only, config.server.readers_max)
         rules, runs = rules_of(config), runs_of(config, self._clock)
         limits = AddressLimits(Bounds(config.server.connections_max, config.server.address_max))
         doors.on_refused = limits.on_refused = meter.refused
-        self._portal = Portal(desk, ViewCache(desk), doors, rules, settings, self._reading, runs=runs, limits=limits)
+        self._portal = Portal(
+            controller_client,
+            ViewCache(controller_client),
+            doors,
+            rules,
+            settings,
+            self._reading,
+            runs=runs,
+            limits=limits,
+        )
         self._tls = self._certificate()
         self._server = server(
             Metered(app(self._portal), meter),

@@ -158,8 +158,8 @@ class Metered:
 class MeteredClient:
     """A desk whose answers are counted."""
 
-    def __init__(self, desk: ControllerClient, meter: PortalMeter) -> None:
-        self._desk, self._meter = desk, meter
+    def __init__(self, controller_client: ControllerClient, meter: PortalMeter) -> None:
+        self._desk, self._meter = controller_client, meter
 
     @property
     def own(self) -> str:

@@ -18,7 +18,7 @@ class TableServer:
 
     def __init__(self, folder: str | Path = DEFAULT_FOLDER, bytes_max: int = BYTES_MAX) -> None:
         self.folder, self.bytes_max = str(folder), bytes_max
-        self._shelf: TableFiles | None = None
+        self._table_cache: TableFiles | None = None
 
     def __getstate__(self) -> tuple[str, int]:
         return self.folder, self.bytes_max
@@ -30,19 +30,19 @@ class TableServer:
         """The answer. Raises what a policy raises."""
         if isinstance(request, EncodeRequest):
             return encode(request)
-        if self._shelf is None:
-            self._shelf = TableFiles(self.folder, self.bytes_max)
+        if self._table_cache is None:
+            self._table_cache = TableFiles(self.folder, self.bytes_max)
         if isinstance(request, PrepareRequest):
-            return prepare(request, self._shelf)
-        return compute(request, self._shelf)
+            return prepare(request, self._table_cache)
+        return compute(request, self._table_cache)
 
 
-def prepare(request: PrepareRequest, shelf: TableFiles) -> Prepared:
+def prepare(request: PrepareRequest, table_cache: TableFiles) -> Prepared:
     """Compute the tables of the request; one that cannot be computed does not keep the others from it."""
     failed = []
     for spec in request.specs:
         try:
-            shelf.prepare(spec)
+            table_cache.prepare(spec)
         except (TrimtabError, MemoryError, ArithmeticError, ValueError) as error:
             failed.append(f"{type(error).__name__}: {error}")
     return Prepared(len(request.specs) - len(failed), tuple(failed))

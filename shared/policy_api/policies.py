@@ -75,7 +75,7 @@ class ProvisioningPolicy(AnyPolicy, Protocol):
         """Whether its answer stands; else nodes are added for what is of no window's queue."""
         ...
 
-    def decide(self, snapshot: Any, state: Any, params: Mapping[str, Any], shelf: TableCache) -> tuple[Any, Any]:
+    def decide(self, snapshot: Any, state: Any, params: Mapping[str, Any], table_cache: TableCache) -> tuple[Any, Any]:
         """From a `Snapshot` to (`ProvisioningDecision`, new state). Pure but for what `shelf` remembers."""
         ...
 

@@ -177,7 +177,7 @@ class WebApp:
         if self.environment:
             check_name("environment", self.environment)
 
-    def seat(self, index: int, submit_s: float) -> Job:
+    def replica_job(self, index: int, submit_s: float) -> Job:
         """Instance `index` as a workload of its own: without work and goal, it runs until it is stopped."""
         return Job(
             instance_name(self.name, index),

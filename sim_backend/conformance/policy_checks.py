@@ -34,7 +34,7 @@ class Subject:
     policy: Any
     params: Mapping[str, Any]
     seed: int = 0
-    shelf: TableCache | None = None
+    table_cache: TableCache | None = None
     random: int = _CLUSTERS
 
     def clusters(self) -> Iterator[Snapshot]:
@@ -46,12 +46,12 @@ class Subject:
         for index in range(self.random):
             seen = random_cluster(rng)
             yield seen
-            if self.shelf is not None and index % 3 == 0:
+            if self.table_cache is not None and index % 3 == 0:
                 yield provisioned(rng, seen)
 
     def decide(self, seen: Snapshot, state: Any = None) -> tuple[Any, Any]:
         """One decision; anything it raises is a broken contract."""
-        given = (self.shelf,) if self.shelf is not None else ()
+        given = (self.table_cache,) if self.table_cache is not None else ()
         try:
             decided: tuple[Any, Any] = self.policy.decide(seen, state, self.params, *given)
         except Exception as error:
@@ -96,7 +96,7 @@ def check_declarations(subject: Subject) -> None:
     subject.expect(isinstance(needs, Needs) and 0 <= needs.reporting_frac <= 1, f"its needs are {needs}", seen)
     subject.expect(needs.report_age_s >= 0, f"its needs are {needs}", seen)
     subject.expect(isinstance(policy.event_driven, bool), "event_driven is no bool", seen)
-    if subject.shelf is not None:
+    if subject.table_cache is not None:
         subject.expect(isinstance(getattr(policy, "covers_all", None), bool), "covers_all is no bool", seen)
 
 

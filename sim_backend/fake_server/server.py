@@ -63,7 +63,7 @@ class _Client:
     def __init__(self, link: socket.socket) -> None:
         self.link = link
         self.frames = Frames()
-        self.unsent = bytearray()
+        self.rolled_back = bytearray()
         self.node = ""
         self.watched = selectors.EVENT_READ
 
@@ -245,24 +245,24 @@ class FakeServer:
         if client.link.fileno() < 0:
             return
         try:
-            client.unsent += to_frame(answer)
+            client.rolled_back += to_frame(answer)
         except CodecError as error:
-            client.unsent += to_frame(Answer(answer.call, error=f"cannot be sent: {error}"))
+            client.rolled_back += to_frame(Answer(answer.call, error=f"cannot be sent: {error}"))
         self._flush(client)
 
     def _flush(self, client: _Client) -> None:
         try:
-            sent = client.link.send(client.unsent) if client.unsent else 0
+            sent = client.link.send(client.rolled_back) if client.rolled_back else 0
         except BlockingIOError:
             sent = 0
         except OSError:
             self._drop(client)
             return
-        del client.unsent[:sent]
-        if len(client.unsent) > UNSENT_BYTES_MAX:
+        del client.rolled_back[:sent]
+        if len(client.rolled_back) > UNSENT_BYTES_MAX:
             self._drop(client)
             return
-        wanted = selectors.EVENT_READ | (selectors.EVENT_WRITE if client.unsent else 0)
+        wanted = selectors.EVENT_READ | (selectors.EVENT_WRITE if client.rolled_back else 0)
         if wanted != client.watched:
             client.watched = wanted
             self._selector.modify(client.link, wanted, client)

@@ -91,21 +91,21 @@ def _begun(points: list[tuple[float, float]]) -> tuple[tuple[float, float], ...]
 
 def _described(seen: Snapshot, row: int) -> WebApp | None:
     """An application as a snapshot describes it; None where no instance tells how large one is."""
-    seats = np.flatnonzero(seen.workloads.app == row)
-    if not len(seats):
+    replicas = np.flatnonzero(seen.workloads.app == row)
+    if not len(replicas):
         return None
-    work, seat, web = seen.workloads, seats.item(0), seen.web
+    work, replica, web = seen.workloads, replicas.item(0), seen.web
     try:
         return WebApp(
             web.names[row],
             tuple(_flow(seen, at) for at in np.flatnonzero(seen.flows.app == row).tolist()),
-            int(work.memory_mib.item(seat)),
-            work.max_mhz.item(seat),
+            int(work.memory_mib.item(replica)),
+            work.max_mhz.item(replica),
             web.min_instances.item(row),
-            max(len(seats), 1),
-            work.vcpus.item(seat),
+            max(len(replicas), 1),
+            work.vcpus.item(replica),
             web.importance.item(row),
-            work.needs[seat],
+            work.needs[replica],
         )
     except InvalidValue:
         return None

@@ -66,7 +66,7 @@ class LoopSettings:
     variants.
 
     `controllers`: names, the first connects first. `power_does`: what the power driver can be asked for; `power_times`,
-    `setup_times` and `seed`: how long hosts truly take. `shelf`: of the tables for sizes; loops may share one.
+    `setup_times` and `seed`: how long hosts truly take. `table_cache`: of the tables for sizes; loops may share one.
     `disk_servers`: by node, how many requests its disk serves at a time (1). `epoch_s`: what clocks show when the run
     begins.
     """
@@ -87,7 +87,7 @@ class LoopSettings:
     make_hypervisor: type[FakeHypervisor] = FakeHypervisor
     epoch_s: float = 0.0
     make_store: Callable[[], MemoryStore] = lambda: MemoryStore(Deleted)
-    shelf: TableCache = field(default_factory=MemoryTables)
+    table_cache: TableCache = field(default_factory=MemoryTables)
 
 
 class BusSource:
@@ -153,7 +153,7 @@ class ClosedLoop:
         self.fake_balancer = FakeBalancer(self.balancers, lambda: self.engine.now_s)
         self.on_host_death: Callable[[str], None] | None = None
         self.truth = Truth(self.world.completions, self.apps)
-        self._decide = partial(compute, shelf=settings.shelf)
+        self._decide = partial(compute, table_cache=settings.table_cache)
         self._actors: dict[str, Actor] = {}
         self.cluster_source = ClusterSource(self.cluster, self.agents)
         self.engine.clocks.append(self.broker.advance)

@@ -119,7 +119,7 @@ class _Engine:
         self.true_io: Mapping[str, float] = {}
         self.loads, self.web = web_apps, web_columns(web_apps)
         self.last_step_s = max((load.steps[-1][0] for load in web_apps), default=0.0)
-        seats = [seat for load in web_apps for seat in load.seats()]
+        seats = [seat for load in web_apps for seat in load.replicas()]
         ordered = sorted(jobs, key=lambda job: (job.submit_s, job.name))
         self.jobs, self.true_stages, self.first_row = ordered, true_stages, len(seats)
         self.nodes, self.node_names = nodes, [node.name for node in nodes]

@@ -50,9 +50,9 @@ class WebLoad:
         """The load at a moment, one entry per flow."""
         return self.steps[bisect_right(self.steps, now_s, key=lambda step: step[0]) - 1][1]
 
-    def seats(self) -> list[Job]:
+    def replicas(self) -> list[Job]:
         """Every instance that there may be, as a workload of its own."""
-        return [self.app.seat(index, 0.0) for index in range(self.app.max_instances)]
+        return [self.app.replica_job(index, 0.0) for index in range(self.app.max_instances)]
 
 
 def web_columns(loads: Sequence[WebLoad]) -> WebColumns:

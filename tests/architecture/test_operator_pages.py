@@ -54,7 +54,7 @@ def events_of(tree: ast.AST) -> set[str]:
         for node in inside
         if isinstance(node, ast.Call) and len(node.args) > 2
         for called in [getattr(node.func, "attr", getattr(node.func, "id", ""))]
-        if called in ("happened", "Happened")
+        if called in ("emit", "Happened")
         for code in constants(node.args[1], names)
     }
 
@@ -123,8 +123,8 @@ def test_what_is_told_is_found() -> None:
     tree = ast.parse(
         "def one(self, on):\n"
         "    what = 'c-up' if on else 'c-down'\n"
-        "    self.unit_of_work.happened(0.0, 'a-told', 'x')\n"
-        "    self.unit_of_work.happened(0.0, what, 'x', 'why')\n"
+        "    self.unit_of_work.emit(0.0, 'a-told', 'x')\n"
+        "    self.unit_of_work.emit(0.0, what, 'x', 'why')\n"
         "    yield _alarm('d-told', 'x', None, 'why')\n"
         "def node_alarms(nodes):\n"
         "    yield 'e-told', 'x', None, 'why'\n"

@@ -30,10 +30,10 @@ Extent = list[tuple[int, int]]
 
 
 def _run(
-    role: str, name: str, check: Check, params: dict[str, object], extent: Extent, shelf: TableCache = SHELF
+    role: str, name: str, check: Check, params: dict[str, object], extent: Extent, table_cache: TableCache = SHELF
 ) -> None:
     for seed, random in extent:
-        check(Subject(find_policy(role, name), params, seed, shelf if role == "provisioning" else None, random))
+        check(Subject(find_policy(role, name), params, seed, table_cache if role == "provisioning" else None, random))
 
 
 @pytest.mark.parametrize("extent", EXTENTS, ids=["few", "many"])

@@ -227,14 +227,14 @@ def test_sizes() -> None:
         """One node too many."""
 
         def decide(
-            self, snapshot: Snapshot, state: Any, params: Mapping[str, Any], shelf: TableCache
+            self, snapshot: Snapshot, state: Any, params: Mapping[str, Any], table_cache: TableCache
         ) -> tuple[ProvisioningDecision, Any]:
-            decision, state = super().decide(snapshot, state, params, shelf)
+            decision, state = super().decide(snapshot, state, params, table_cache)
             return replace(decision, in_service=(*decision.in_service, "n99")), state
 
-    checks.check_sizes(Subject(Static(), {}, shelf=no_tables))
+    checks.check_sizes(Subject(Static(), {}, table_cache=no_tables))
     with pytest.raises(ContractViolation, match="no such node"):
-        checks.check_sizes(Subject(Inventive(), {}, shelf=no_tables))
+        checks.check_sizes(Subject(Inventive(), {}, table_cache=no_tables))
 
 
 class Sizing(Threshold):
@@ -244,9 +244,9 @@ class Sizing(Threshold):
         self._bug = bug
 
     def decide(
-        self, snapshot: Snapshot, state: Any, params: Mapping[str, Any], shelf: TableCache
+        self, snapshot: Snapshot, state: Any, params: Mapping[str, Any], table_cache: TableCache
     ) -> tuple[ProvisioningDecision, Any]:
-        decision, state = super().decide(snapshot, state, params, shelf)
+        decision, state = super().decide(snapshot, state, params, table_cache)
         return self._bug(snapshot, decision), state
 
 
@@ -294,9 +294,9 @@ SHELF = MemoryTables()
 @pytest.mark.parametrize("rule", SIZE_BUGS)
 def test_sizes_of_windows(rule: str) -> None:
     """A provisioning policy that breaks a rule for windows is told by that rule."""
-    checks.check_sizes(Subject(Threshold(), {}, shelf=SHELF))
+    checks.check_sizes(Subject(Threshold(), {}, table_cache=SHELF))
     with pytest.raises(ContractViolation, match=rule):
-        checks.check_sizes(Subject(Sizing(SIZE_BUGS[rule]), {}, shelf=SHELF))
+        checks.check_sizes(Subject(Sizing(SIZE_BUGS[rule]), {}, table_cache=SHELF))
 
 
 def test_fewer_nodes_for_more_jobs() -> None:
@@ -306,7 +306,7 @@ def test_fewer_nodes_for_more_jobs() -> None:
         return replace(size, wanted=max(size.wanted - size.jobs, 0))
 
     with pytest.raises(ContractViolation, match="with fewer"):
-        checks.check_more_jobs(Subject(Sizing(sized(bug)), {}, shelf=SHELF))
+        checks.check_more_jobs(Subject(Sizing(sized(bug)), {}, table_cache=SHELF))
 
 
 def test_windows_with_odd_numbers() -> None:
@@ -317,7 +317,7 @@ def test_windows_with_odd_numbers() -> None:
         return decision
 
     with pytest.raises(ContractViolation, match="raises"):
-        checks.check_bad_windows(Subject(Sizing(bug), {}, shelf=SHELF))
+        checks.check_bad_windows(Subject(Sizing(bug), {}, table_cache=SHELF))
 
 
 NODES = [NodeRow("n0", cores=2, memory_mib=2000.0), NodeRow("n1", cores=2, memory_mib=2000.0, labels=("ssd",))]

@@ -112,10 +112,10 @@ class ClusterLab(Lab):
         controller: Mapping[str, Section],
         agent: Mapping[str, Section],
         store: str,
-        seats: bool = False,
+        replicas: bool = False,
     ) -> None:
-        nodes = hosts.hosts[: len(hosts.hosts) - len(controllers)] if seats else hosts.hosts
-        self.seats = dict(zip(controllers, hosts.hosts[len(nodes) :], strict=False))
+        nodes = hosts.hosts[: len(hosts.hosts) - len(controllers)] if replicas else hosts.hosts
+        self.replicas = dict(zip(controllers, hosts.hosts[len(nodes) :], strict=False))
         self.hosts, self.accounts, self.places = {host.name: host for host in nodes}, accounts, places
         self._broker, self._lab = broker, hosts
         files = guests.templates(folder, places)
@@ -174,8 +174,8 @@ class ClusterLab(Lab):
         made = self._daemon(
             f"controller-{name}", "daemons.service.main", merged(CONTROLLER, SETTINGS, own, bus, changes)
         )
-        seat = self.seats.get(name)
-        return made if seat is None else HostDaemon(made.name, made.command, self.folder, seat)
+        replica = self.replicas.get(name)
+        return made if replica is None else HostDaemon(made.name, made.command, self.folder, replica)
 
     def start_server(self) -> None:
         """There is none: the hosts' libvirtds run already."""
@@ -274,7 +274,7 @@ def cluster(
     controller: Mapping[str, Section] | None = None,
     agent: Mapping[str, Section] | None = None,
     store: Callable[[Path, str], str] = lambda folder, _: f"sqlite:///{folder}/controller.db",
-    seats: bool = False,
+    replicas: bool = False,
     web: bool = False,
     balancer: bool = False,
     cpus: str = "",
@@ -288,7 +288,7 @@ def cluster(
     need_lab()
     need_programs(("as", "ld"), ("binutils",))
     with ExitStack() as stack:
-        hosts = stack.enter_context(lab_hosts(nodes + len(controllers) * seats, spec))
+        hosts = stack.enter_context(lab_hosts(nodes + len(controllers) * replicas, spec))
         broker = stack.enter_context(private_broker(hosts.machine_address))
         folder = Path(tempfile.mkdtemp(prefix="cluster-"))
         stack.callback(shutil.rmtree, folder, ignore_errors=True)
@@ -311,7 +311,7 @@ def cluster(
             controller=merged(_balancer(proxy) if proxy else {}, controller or {}),
             agent=agent or {},
             store=store(folder, hosts.machine_address),
-            seats=seats,
+            replicas=replicas,
         )
         whole = Cluster(made, broker, vhost)
         whole.hosts, whole.proxy = hosts, proxy

@@ -182,7 +182,7 @@ def town() -> Iterator[Town]:
             SPEC,
             controllers=("c1", "c2"),
             store=lambda _, address: store.begin(address),
-            seats=True,
+            replicas=True,
             controller=CONTROLLER,
             agent=AGENT,
         ) as made,
@@ -197,7 +197,7 @@ def town() -> Iterator[Town]:
 @contextmanager
 def cut_off(town: Town, controller: str, port: int) -> Iterator[None]:
     """Nothing that a controller sends to a port reaches it, and nothing comes back; nobody is told."""
-    host = town.cluster.lab.seats[controller]
+    host = town.cluster.lab.replicas[controller]
     rules = (["OUTPUT", "-p", "tcp", "--dport", str(port)], ["INPUT", "-p", "tcp", "--sport", str(port)])
     for rule in rules:
         host.run(["iptables", "-A", *rule, "-j", "DROP"])

@@ -132,8 +132,10 @@ def _wanted(cluster: Cluster) -> dict[str, tuple[str, str]]:
         if row["phase"] == "running":
             found |= {f"{row['name']}#{index}": (node, "running") for index, node in enumerate(row["nodes"])}
     for app in data(cluster, "web", "list")["apps"]:
-        seats = data(cluster, "web", "show", app["name"])["app"]["seats"]
-        found |= {seat["vm"]: (seat["wanted_node"], "running") for seat in seats if seat["phase"] == "running"}
+        replicas = data(cluster, "web", "show", app["name"])["app"]["seats"]
+        found |= {
+            replica["vm"]: (replica["wanted_node"], "running") for replica in replicas if replica["phase"] == "running"
+        }
     return found
 
 

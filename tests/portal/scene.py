@@ -138,8 +138,8 @@ class Browser:
 class Scene:
     """The cluster, its portal and whoever uses it."""
 
-    def __init__(self, loop: ClosedLoop, portal: Portal, desk: SimDesk, base: Base) -> None:
-        self.loop, self.portal, self.desk, self.base = loop, portal, desk, base
+    def __init__(self, loop: ClosedLoop, portal: Portal, controller_client: SimDesk, base: Base) -> None:
+        self.loop, self.portal, self.controller_client, self.base = loop, portal, controller_client, base
         self.pages: tuple[ModuleType, ...] = PAGES
         self._stack = ExitStack()
         self._made: TestClient | None = None
@@ -147,7 +147,7 @@ class Scene:
     @property
     def now_s(self) -> float:
         """The portal's clock."""
-        return self.desk.now_s()
+        return self.controller_client.now_s()
 
     def run(self, seconds: float) -> None:
         """Let virtual time pass."""
@@ -155,7 +155,7 @@ class Scene:
 
     def wait(self, seconds: float) -> None:
         """Let time pass for the portal alone: the cluster stands still."""
-        self.desk.ahead_s += seconds
+        self.controller_client.ahead_s += seconds
 
     def client(self, **options: Any) -> TestClient:
         """A client of the application without any cookies."""
@@ -181,7 +181,7 @@ class Scene:
 
     def ask(self, request: Request, account: str = "operator.jane") -> Any:
         """Have something carried out without the portal. Raises `Refused`."""
-        return self.desk._answer(account, request, "")
+        return self.controller_client._answer(account, request, "")
 
     def submit(self, job: Job) -> None:
         """Submit a job now; its guests do what it says."""
@@ -225,13 +225,13 @@ def scene(
     for each in jobs:
         loop.submit(each)
     loop.run_until(run_s)
-    desk = SimDesk(loop)
+    controller_client = SimDesk(loop)
     base = Base(f"sqlite:///{folder}/portal.db")
     base.open()
     rules = Rules(frozenset({"portal.test"}), frozenset({URL}), trusted)
     doors = Authentication(
         base,
-        desk,
+        controller_client,
         passwords.Hasher(WORK),
         idle_s=3600.0,
         absolute_s=43_200.0,
@@ -243,8 +243,17 @@ def scene(
     reading = Reading(history) if history else None
     pool = ThreadPoolExecutor(1)  # starts its thread with the first report
     spans, texts = ProcessPool("reports", 0, pool), Texts(pool=pool)
-    portal = Portal(desk, ViewCache(desk), doors, rules, Settings(URL, read_only), reading, spans=spans, texts=texts)
-    made = Scene(loop, portal, desk, base)
+    portal = Portal(
+        controller_client,
+        ViewCache(controller_client),
+        doors,
+        rules,
+        Settings(URL, read_only),
+        reading,
+        spans=spans,
+        texts=texts,
+    )
+    made = Scene(loop, portal, controller_client, base)
     for name, role in (ACCOUNTS if accounts is None else accounts).items():
         made.account(name, role)
     try:

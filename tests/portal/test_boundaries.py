@@ -111,16 +111,16 @@ def test_a_store_without_tables_is_told_as_one_that_is_away(tmp_path: Path) -> N
 
 
 def test_nobody_is_asked_again_and_again_when_nobody_answers(made: Scene) -> None:
-    acme, before = made.browser("acme"), len(made.desk.asked)
+    acme, before = made.browser("acme"), len(made.controller_client.asked)
     text = "\n---\n".join(f'name = "m{n}"\nenvironment = "n1"\nclass = "x"\n' for n in range(3))
     word = acme.csrf("/workloads/submit")
-    made.desk.away = "gone"
+    made.controller_client.away = "gone"
 
     answer = acme.client.post("/workloads/submit", data={"csrf": word, "toml": text}, headers={"origin": URL})
-    made.desk.away = ""
+    made.controller_client.away = ""
 
     assert answer.status_code == 503
-    assert len(made.desk.asked) == before + 1
+    assert len(made.controller_client.asked) == before + 1
     assert answer.text.count("It was not sent") == 2
 
 

@@ -106,13 +106,15 @@ def test_requests_are_asked_on_behalf_of_accounts() -> None:
     bus = Answering(good)
 
     async def story() -> tuple[Any, Any]:
-        desk = desk_of(bus)
-        desk.start()
+        controller_client = desk_of(bus)
+        controller_client.start()
         try:
-            view = await desk.view("operator.jane", "nodes")
-            done = await desk.ask("owner.acme", DrainNode(desk.new_id(), "n1", True), "because")
+            view = await controller_client.view("operator.jane", "nodes")
+            done = await controller_client.ask(
+                "owner.acme", DrainNode(controller_client.new_id(), "n1", True), "because"
+            )
         finally:
-            desk.close()
+            controller_client.close()
         return view, done
 
     view, done = asyncio.run(story())
@@ -136,12 +138,12 @@ def test_long_lists_come_as_columns(is_whole: bool) -> None:
         return Reply(message.request, True, data=data)
 
     async def story() -> dict[str, Any]:
-        desk = desk_of(Answering(answer))
-        desk.start()
+        controller_client = desk_of(Answering(answer))
+        controller_client.start()
         try:
-            return await desk.view("operator.jane", "nodes")
+            return await controller_client.view("operator.jane", "nodes")
         finally:
-            desk.close()
+            controller_client.close()
 
     if is_whole:
         assert asyncio.run(story()) == {"total": 20, "nodes": NODES}
@@ -152,13 +154,15 @@ def test_long_lists_come_as_columns(is_whole: bool) -> None:
 
 def test_a_refusal_is_passed_on() -> None:
     async def story() -> None:
-        desk = desk_of(Answering(lambda message, _: Reply(message.request, False, "unknown-node", "no n9")))
-        desk.start()
+        controller_client = desk_of(
+            Answering(lambda message, _: Reply(message.request, False, "unknown-node", "no n9"))
+        )
+        controller_client.start()
         try:
             with pytest.raises(Refused, match="no n9") as caught:
-                await desk.ask("operator.jane", DrainNode("x", "n9", True))
+                await controller_client.ask("operator.jane", DrainNode("x", "n9", True))
         finally:
-            desk.close()
+            controller_client.close()
         assert caught.value.code == "unknown-node"
 
     asyncio.run(story())
@@ -183,13 +187,13 @@ def test_nobody_else_answers_for_the_controller() -> None:
     bus.sender = "operator.mallory"
 
     async def story() -> None:
-        desk = desk_of(bus)
-        desk.start()
+        controller_client = desk_of(bus)
+        controller_client.start()
         try:
             with pytest.raises(Unreachable, match="no controller"):
-                await desk.ask("operator.jane", DrainNode("x", "n1", True))
+                await controller_client.ask("operator.jane", DrainNode("x", "n1", True))
         finally:
-            desk.close()
+            controller_client.close()
 
     asyncio.run(story())
     assert len(bus.heard) == 3
@@ -200,48 +204,48 @@ def test_a_connection_that_is_lost_is_made_again() -> None:
     silent, answering = Answering(lambda *_: None), Answering(good)
 
     async def story() -> Any:
-        desk = desk_of(silent, answering)
-        desk._answer_s = 8.0
-        desk.start()
+        controller_client = desk_of(silent, answering)
+        controller_client._answer_s = 8.0
+        controller_client.start()
         try:
-            task = asyncio.create_task(desk.view("operator.jane", "nodes"))
+            task = asyncio.create_task(controller_client.view("operator.jane", "nodes"))
             while not silent.heard:
                 await asyncio.sleep(0.01)
             silent.lose()
             return await task
         finally:
-            desk.close()
+            controller_client.close()
 
     assert asyncio.run(story())["asked"] == Query.KIND
 
 
 def test_a_broker_that_is_away_is_told_at_once() -> None:
     async def story() -> None:
-        desk = desk_of(BusUnavailable("refused"))
-        desk.start()
+        controller_client = desk_of(BusUnavailable("refused"))
+        controller_client.start()
         try:
             with pytest.raises(Unreachable, match="broker"):
-                await desk.view("operator.jane", "nodes")
+                await controller_client.view("operator.jane", "nodes")
             before_s = SystemClock().monotonic_s()
             with pytest.raises(Unreachable, match="refused"):
-                await desk.view("operator.jane", "nodes")
+                await controller_client.view("operator.jane", "nodes")
             assert SystemClock().monotonic_s() - before_s < 0.3
         finally:
-            desk.close()
+            controller_client.close()
 
     asyncio.run(story())
 
 
 def test_a_broker_that_is_away_for_a_day_fills_no_log() -> None:
     """Given an attempt every 30 s, then ten are logged and few later; of the next loss, too."""
-    desk, bus = desk_of(BusUnavailable("refused")), Answering(good)
+    controller_client, bus = desk_of(BusUnavailable("refused")), Answering(good)
 
     def said(times: int) -> int:
         with capture_logs() as logged:
             for _ in range(times):
-                desk._take(Disconnected("refused", 30.0))
+                controller_client._take(Disconnected("refused", 30.0))
         return len(logged)
 
     assert said(2_880) == 10 + 8  # 16, 32, ... 2,048
-    desk._take(Connected(bus))
+    controller_client._take(Connected(bus))
     assert said(3) == 3

@@ -58,11 +58,11 @@ def test_what_nobody_looks_at_any_more_is_forgotten_but_what_the_provider_sees_s
     """Each owner has views of its own: there may be many."""
 
     async def story() -> set[tuple[str, str, str]]:
-        desk = Counter()
-        live = ViewCache(desk)
+        controller_client = Counter()
+        live = ViewCache(controller_client)
         for account, what, subject in ((JANE, "nodes", ""), (JANE, "node", "n1"), (ACME, "jobs", "")):
             await live.view(account, what, subject)
-        desk.now += FORGET_S + 1.0
+        controller_client.now += FORGET_S + 1.0
         await live.view(OTHER, "jobs")
         return set(live._views)
 
@@ -73,19 +73,19 @@ def test_many_readers_ask_once() -> None:
     """Providers together, each owner for itself."""
 
     async def story() -> Counter:
-        desk = Counter()
-        desk.wait_s = 0.01
-        live = ViewCache(desk)
+        controller_client = Counter()
+        controller_client.wait_s = 0.01
+        live = ViewCache(controller_client)
         await asyncio.gather(*(live.view(each, "nodes") for each in (JANE, JOE) * 10))
         await asyncio.gather(*(live.view(each, "environments") for each in (ACME, ACME, OTHER)))
-        desk.now += 0.5
+        controller_client.now += 0.5
         await live.view(JANE, "nodes")
-        desk.now += 0.6
+        controller_client.now += 0.6
         await live.view(JANE, "nodes")
-        return desk
+        return controller_client
 
-    desk = asyncio.run(story())
-    assert desk.asked == [
+    controller_client = asyncio.run(story())
+    assert controller_client.asked == [
         ("portal.p", "nodes", ""),
         ("owner.acme", "environments", ""),
         ("owner.other", "environments", ""),
@@ -95,22 +95,22 @@ def test_many_readers_ask_once() -> None:
 
 def test_what_was_last_known_is_kept_with_its_age() -> None:
     async def story() -> None:
-        desk = Counter()
-        live = ViewCache(desk)
-        desk.wrong = Unreachable(990.0, "away")
+        controller_client = Counter()
+        live = ViewCache(controller_client)
+        controller_client.wrong = Unreachable(990.0, "away")
         with pytest.raises(Unreachable, match="away"):
             await live.view(JANE, "nodes")
-        desk.wrong = None
-        desk.now += 2.0
+        controller_client.wrong = None
+        controller_client.now += 2.0
         first = await live.view(JANE, "nodes")
         assert since(live) is None
-        desk.wrong = Unreachable(1003.0, "away again")
-        desk.now += 60.0
+        controller_client.wrong = Unreachable(1003.0, "away again")
+        controller_client.now += 60.0
         later = await live.view(JANE, "nodes")
         assert (later.data, later.age_s, later.trouble) == (first.data, 60.0, "away again")
         assert since(live) == 1003.0
-        desk.wrong = None
-        desk.now += 2.0
+        controller_client.wrong = None
+        controller_client.now += 2.0
         assert (await live.view(JANE, "nodes")).age_s == 0.0
         assert since(live) is None
 
@@ -119,11 +119,11 @@ def test_what_was_last_known_is_kept_with_its_age() -> None:
 
 def test_a_slow_controller_keeps_nobody_waiting_who_has_something_to_see() -> None:
     async def story() -> None:
-        desk = Counter()
-        live = ViewCache(desk)
+        controller_client = Counter()
+        live = ViewCache(controller_client)
         await live.view(JANE, "nodes")
-        desk.wait_s, desk.value = 5.0, 1
-        desk.now += 10.0
+        controller_client.wait_s, controller_client.value = 5.0, 1
+        controller_client.now += 10.0
         async with asyncio.timeout(1.0):
             seen = await live.view(JANE, "nodes")
         assert (seen.data["value"], seen.age_s) == (0, 10.0)
@@ -133,20 +133,20 @@ def test_a_slow_controller_keeps_nobody_waiting_who_has_something_to_see() -> No
 
 def test_refusals_are_passed_on() -> None:
     async def story() -> None:
-        desk = Counter()
-        desk.wrong = Refused("not-allowed", "no")
+        controller_client = Counter()
+        controller_client.wrong = Refused("not-allowed", "no")
         with pytest.raises(Refused):
-            await ViewCache(desk).view(ACME, "nodes")
+            await ViewCache(controller_client).view(ACME, "nodes")
 
     asyncio.run(story())
 
 
 def test_what_was_done_shows_at_once() -> None:
     async def story() -> None:
-        desk = Counter()
-        live = ViewCache(desk)
+        controller_client = Counter()
+        live = ViewCache(controller_client)
         await live.view(JANE, "nodes")
-        desk.value = 1
+        controller_client.value = 1
         live.forget()
         assert (await live.view(JANE, "nodes")).data["value"] == 1
 
@@ -165,24 +165,24 @@ def test_the_table_is_bounded() -> None:
 
 def test_watchers_hear_of_changes_and_of_nothing_else() -> None:
     async def story() -> None:
-        desk = Counter()
-        live = ViewCache(desk, period_s=0.02)
+        controller_client = Counter()
+        live = ViewCache(controller_client, period_s=0.02)
 
         async def heard(count: int, silence_s: float = 2.0) -> list[tuple[str, ...]]:
             found: list[tuple[str, ...]] = []
             async for names in live.watch(JANE, ("nodes", "jobs"), silence_s):
                 found.append(names)
-                desk.now += 1.1
+                controller_client.now += 1.1
                 if len(found) >= count:
                     break
             return found
 
         assert set((await heard(1))[0]) <= {"nodes", "jobs"}
-        desk.now += 2.0
+        controller_client.now += 2.0
         task = asyncio.create_task(heard(1))
         await asyncio.sleep(0.1)
         assert not task.done()  # nothing has changed
-        desk.value, desk.now = 1, desk.now + 2.0
+        controller_client.value, controller_client.now = 1, controller_client.now + 2.0
         assert set((await task)[0]) & {"nodes", "jobs"}
         assert await heard(1, 0.05) == [()]  # a sign of life
 
@@ -191,15 +191,15 @@ def test_watchers_hear_of_changes_and_of_nothing_else() -> None:
 
 def test_nobody_polls_when_nobody_watches() -> None:
     async def story() -> None:
-        desk = Counter()
-        live = ViewCache(desk, period_s=0.01)
+        controller_client = Counter()
+        live = ViewCache(controller_client, period_s=0.01)
         watching = live.watch(JANE, ("nodes",), 0.05)
         await anext(watching)
         await watching.aclose()
-        asked = len(desk.asked)
-        desk.now += 100.0
+        asked = len(controller_client.asked)
+        controller_client.now += 100.0
         await asyncio.sleep(0.05)
-        assert len(desk.asked) == asked
+        assert len(controller_client.asked) == asked
 
     asyncio.run(story())
 
@@ -250,7 +250,7 @@ def test_browsers_hear_of_changes_while_they_listen(cluster: Scene) -> None:
     jane, acme = cluster.browser("jane"), cluster.browser("acme")
 
     status, heard = listen(cluster, jane.client.cookies[COOKIE], "nodes,status")
-    asked = {account for account, _, _ in cluster.desk.views}
+    asked = {account for account, _, _ in cluster.controller_client.views}
     other, theirs = listen(cluster, acme.client.cookies[COOKIE], "environments")
     cluster.portal.settings = Settings(readers_max=0)
     full, _ = listen(cluster, jane.client.cookies[COOKIE], "nodes")
@@ -260,7 +260,7 @@ def test_browsers_hear_of_changes_while_they_listen(cluster: Scene) -> None:
     assert b"event: changed\n" in heard
     assert b"event: environments\n" in theirs
     assert asked == {"portal.sim"}
-    assert cluster.desk.views[-1] == ("owner.acme", "environments", "")
+    assert cluster.controller_client.views[-1] == ("owner.acme", "environments", "")
     assert cluster.portal.readers == 0
 
 
@@ -272,11 +272,11 @@ def test_an_outage_is_told_and_passes(cluster: Scene) -> None:
         with pytest.raises(Unreachable):
             await cluster.portal.live.view(JANE, "nodes")
 
-    cluster.desk.away = "the broker cannot be reached"
+    cluster.controller_client.away = "the broker cannot be reached"
     assert jane.client.portal is not None
     jane.client.portal.call(look)
     away = jane.get("/account")
-    cluster.desk.away = ""
+    cluster.controller_client.away = ""
     cluster.wait(2.0)
     jane.client.portal.call(lambda: cluster.portal.live.view(JANE, "nodes"))
     back = jane.get("/account")

@@ -47,21 +47,21 @@ class Full:
 
 def test_a_view_that_is_too_large_is_asked_for_with_fewer_rows_and_then_with_as_many_again() -> None:
     async def story() -> list[tuple[str, str, int]]:
-        desk = Full(most=3_000)
-        live = ViewCache(desk)
+        controller_client = Full(most=3_000)
+        live = ViewCache(controller_client)
         await live.view(JANE, "vms")
-        desk.now += 60.0
+        controller_client.now += 60.0
         await live.view(JANE, "vms")
-        return desk.asked
+        return controller_client.asked
 
     limits = [limit for _, _, limit in asyncio.run(story())]
     assert limits == [ROWS_MAX, ROWS_MAX // 2, ROWS_MAX // 4, ROWS_MAX // 4]
 
 
-async def looks(live: ViewCache, desk: Full, count: int) -> None:
+async def looks(live: ViewCache, controller_client: Full, count: int) -> None:
     """Somebody looks at the VMs so many times, and each time they are asked for."""
     for _ in range(count):
-        desk.now += 60.0
+        controller_client.now += 60.0
         await live.view(JANE, "vms")
 
 
@@ -83,13 +83,13 @@ def test_more_rows_are_asked_for_again_when_answers_have_fitted_for_a_while(
     not fit costs one question more, and the next one is as long in coming."""
 
     async def story() -> list[int]:
-        desk = Full(most=3_000)
-        live = ViewCache(desk)
-        await looks(live, desk, GROWS_AFTER)
-        desk.asked.clear()
-        desk.most = most
-        await looks(live, desk, 2 * GROWS_AFTER)
-        return [limit for _, _, limit in desk.asked]
+        controller_client = Full(most=3_000)
+        live = ViewCache(controller_client)
+        await looks(live, controller_client, GROWS_AFTER)
+        controller_client.asked.clear()
+        controller_client.most = most
+        await looks(live, controller_client, 2 * GROWS_AFTER)
+        return [limit for _, _, limit in controller_client.asked]
 
     assert [(limit, len(list(each))) for limit, each in groupby(asyncio.run(story()))] == runs
 
@@ -101,12 +101,12 @@ def test_what_does_not_fit_in_any_number_of_rows_is_refused() -> None:
 
 def test_the_provider_is_shown_the_jobs_that_are_not_over_and_an_owner_all_of_its_own() -> None:
     async def story() -> list[tuple[str, str, int]]:
-        desk = Full()
-        live = ViewCache(desk)
+        controller_client = Full()
+        live = ViewCache(controller_client)
         await live.view(JANE, "jobs")
         await live.view(JANE, "jobs", "completed")
         await live.view(ACME, "jobs")
-        return desk.asked
+        return controller_client.asked
 
     assert [subject for _, subject, _ in asyncio.run(story())] == [NOT_OVER, "completed", ""]
     assert OF_PROVIDER == {"jobs": NOT_OVER}
@@ -116,16 +116,16 @@ def test_what_takes_the_controller_long_and_nobody_waits_for_is_asked_for_rarely
     """Twenty times as long as the answer took, but at once when something was done."""
 
     async def story() -> list[int]:
-        desk = Full()
-        desk.took_s = 0.3
-        live, counts = ViewCache(desk), []
+        controller_client = Full()
+        controller_client.took_s = 0.3
+        live, counts = ViewCache(controller_client), []
         for pause_s in (0.0, 4.0, 2.0):
-            desk.now += pause_s
+            controller_client.now += pause_s
             await live.view(JANE, "vms")
-            counts.append(len(desk.asked))
+            counts.append(len(controller_client.asked))
         live.forget()
         seen = await live.view(JANE, "vms")
-        return [*counts, len(desk.asked), seen.data["asked"]]
+        return [*counts, len(controller_client.asked), seen.data["asked"]]
 
     assert asyncio.run(story()) == [1, 1, 2, 3, 3]
 
@@ -134,13 +134,13 @@ def test_one_answer_that_waited_for_something_else_slows_nothing_down() -> None:
     """It is by the quickest of the last three that the pause is measured."""
 
     async def story() -> list[int]:
-        desk, counts = Full(), list[int]()
-        live = ViewCache(desk)
+        controller_client, counts = Full(), list[int]()
+        live = ViewCache(controller_client)
         for took_s in (0.0, 3.0, 0.0, 3.0, 3.0, 3.0, 0.0):
-            desk.took_s = took_s
-            desk.now += 2.0
+            controller_client.took_s = took_s
+            controller_client.now += 2.0
             await live.view(JANE, "vms")
-            counts.append(len(desk.asked))
+            counts.append(len(controller_client.asked))
         return counts
 
     assert asyncio.run(story()) == [1, 2, 3, 4, 5, 6, 6]

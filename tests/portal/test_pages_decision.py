@@ -92,7 +92,7 @@ def test_a_plan_is_rejected_with_a_reason(made: Scene) -> None:
 
 def test_decisions_are_told_from_the_history_while_nobody_answers(made: Scene) -> None:
     jane = made.browser("jane")
-    made.desk.away = "the broker is away"
+    made.controller_client.away = "the broker is away"
 
     listed, one, none = jane.get("/decision"), jane.get("/decision/1"), jane.get("/decision/77")
 
@@ -110,14 +110,14 @@ def test_for_a_decision_of_the_past_the_controller_is_asked_once_in_a_while(made
         store.write(store.take_lead("b").term, (decision_record(500, 1.6e9),))
 
     pages = [jane.get("/decision/500") for _ in range(3)]
-    asked = [subject for _, what, subject in made.desk.views if what == "plan"].count("500")
+    asked = [subject for _, what, subject in made.controller_client.views if what == "plan"].count("500")
     made.wait(PAST_S)
     later = jane.get("/decision/500")
 
     assert [page.status_code for page in (*pages, later)] == [200] * 4
     assert len({re.sub(r'value="[^"]*"', "", page.text) for page in pages}) == 1
     assert asked == 1
-    assert [subject for _, what, subject in made.desk.views if what == "plan"].count("500") == 2
+    assert [subject for _, what, subject in made.controller_client.views if what == "plan"].count("500") == 2
 
 
 def test_a_word_about_a_decision_that_is_gone_says_so(made: Scene) -> None:

@@ -67,8 +67,8 @@ def test_an_owner_creates_changes_and_ends_an_environment(made: Scene) -> None:
     ended = acme.post("/environments/night/destroy", {"typed": "night"}, "/environments/night")
 
     assert (created.status_code, created.headers["location"]) == (303, "/environments/night")
-    assert made.desk.asked[0][0] == "owner.acme"
-    assert made.desk.asked[0][2] == "a new customer"
+    assert made.controller_client.asked[0][0] == "owner.acme"
+    assert made.controller_client.asked[0][2] == "a new customer"
     assert "bounds 1 to 2" in page
     assert "Units that it is to have" in page
     assert [answer.status_code for answer in answers] == [303, 303, 422]

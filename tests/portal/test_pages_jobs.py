@@ -169,7 +169,7 @@ def test_a_move_by_hand_is_made(made: Scene, jane: Browser) -> None:
     made.run(120.0)
 
     assert (done.status_code, done.headers["location"]) == (303, "/workloads/jobs/a")
-    assert made.desk.asked[-1][2] == "noise"
+    assert made.controller_client.asked[-1][2] == "noise"
     assert f'href="/nodes/{to}"' in jane.get("/vms/one?vm=a%230").text
 
 

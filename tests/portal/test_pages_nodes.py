@@ -33,7 +33,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
 @pytest.fixture
 def made(whole: Scene) -> Scene:
     """The same for all tests of this file, which take different nodes."""
-    whole.desk.asked.clear()
+    whole.controller_client.asked.clear()
     return whole
 
 
@@ -90,8 +90,8 @@ def test_a_node_is_drained_and_undrained_with_a_reason(made: Scene, jane: Browse
     made.run(5.0)
 
     assert (drained.status_code, drained.headers["location"]) == (303, "/nodes/n3")
-    assert made.desk.asked[0][0] == "operator.jane"
-    assert made.desk.asked[0][2] == "new disks"
+    assert made.controller_client.asked[0][0] == "operator.jane"
+    assert made.controller_client.asked[0][2] == "new disks"
     assert "kept out by an operator" in held
     assert undrained.status_code == 303
     assert "kept out by an operator" not in jane.get("/nodes/n3").text
@@ -102,7 +102,7 @@ def test_what_cannot_be_taken_back_needs_the_name_typed(made: Scene, jane: Brows
     made.run(120.0)
 
     without = jane.post("/nodes/n3/confirm-off", {"typed": "n2"}, "/nodes/n3")
-    asked = list(made.desk.asked)
+    asked = list(made.controller_client.asked)
     done = jane.post("/nodes/n3/confirm-off", {"typed": "n3"}, "/nodes/n3")
     refused = jane.post("/nodes/n1/remove", {"typed": "n1"}, "/nodes/n1")
 
@@ -129,4 +129,4 @@ def test_nodes_are_the_providers_alone(made: Scene) -> None:
     for path in ("/nodes", "/nodes/n1", "/vms", "/by-hand?kind=drain&subject=n1"):
         assert acme.get(path).status_code == 404, path
     assert acme.post("/nodes/n1/drain", {}, "/account").status_code == 404
-    assert made.desk.asked == []
+    assert made.controller_client.asked == []

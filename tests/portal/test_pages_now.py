@@ -53,7 +53,7 @@ def test_what_was_last_known_is_shown_when_nobody_answers(tmp_path: Path) -> Non
     with scene(tmp_path) as made:
         jane = made.browser("jane")
         jane.get("/")
-        made.desk.away = "the broker is away"
+        made.controller_client.away = "the broker is away"
         made.run(60.0)
 
         text = jane.get("/").text

@@ -29,7 +29,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
 @pytest.fixture
 def made(whole: Scene) -> Scene:
     """The same for all tests of this file, which take different names."""
-    whole.desk.asked.clear()
+    whole.controller_client.asked.clear()
     return whole
 
 
@@ -46,7 +46,7 @@ def test_three_mistakes_are_three_messages_each_beside_its_field(made: Scene) ->
     )
     assert 'aria-invalid="true" aria-describedby="p-stages[0].max_mhz"' in answer.text
     assert 'value="many"' in answer.text
-    assert made.desk.asked == []
+    assert made.controller_client.asked == []
 
 
 def test_a_job_is_submitted_by_form(made: Scene) -> None:
@@ -56,7 +56,7 @@ def test_a_job_is_submitted_by_form(made: Scene) -> None:
     again = jane.post(FORM, GOOD)
 
     assert (answer.status_code, answer.headers["location"]) == (303, "/workloads/jobs/render")
-    assert made.desk.asked[0][::2] == ("operator.jane", "nightly")
+    assert made.controller_client.asked[0][::2] == ("operator.jane", "nightly")
     assert again.status_code == 409
     assert "render" in again.text
     assert jane.get("/workloads/jobs/render").status_code == 200
@@ -68,7 +68,7 @@ def test_only_checking_submits_nothing(made: Scene) -> None:
     assert answer.status_code == 200
     assert "Nothing was submitted yet" in answer.text
     assert "on 3 of 3 nodes now" in answer.text
-    assert made.desk.asked == []
+    assert made.controller_client.asked == []
 
 
 def test_several_files_get_an_answer_each(made: Scene) -> None:
@@ -101,7 +101,7 @@ def test_one_bad_file_keeps_all_back(made: Scene) -> None:
     assert "Nothing was submitted: the other 1" in answer.text
     assert binary.status_code == 422
     assert "&lt;b&gt;.toml:2: not UTF-8" in binary.text
-    assert made.desk.asked == []
+    assert made.controller_client.asked == []
 
 
 def test_owners_and_users_submit_to_their_environments_alone(made: Scene) -> None:
@@ -117,7 +117,7 @@ def test_owners_and_users_submit_to_their_environments_alone(made: Scene) -> Non
     assert "theirs" not in form
     assert [each.status_code for each in (without, theirs, done, owners)] == [403, 404, 303, 303]
     assert "name one" in without.text
-    assert made.desk.asked[-2][0] == "user.bob"
+    assert made.controller_client.asked[-2][0] == "user.bob"
     assert bob.get("/workloads/submit-web").status_code == 404
 
 

@@ -171,7 +171,9 @@ def test_a_what_if_is_asked_for_on_the_page_and_compared(made: Scene) -> None:
 
     assert "preempt, sharing" in form
     assert asked.status_code == 303
-    assert 0.0 <= made.desk.now_s() - made.portal.runs.all()[0].wish.to_s < 1.0  # what was decided just now is in it
+    assert (
+        0.0 <= made.controller_client.now_s() - made.portal.runs.all()[0].wish.to_s < 1.0
+    )  # what was decided just now is in it
     assert "-50.0 %" in page
     assert "/charts/" in page
     assert "Not in the simulation: e (x)." in page

@@ -149,12 +149,12 @@ class MercilessController(Controller):
 
     def __init__(self, name: str, settings: ControllerSettings) -> None:
         super().__init__(name, settings)
-        reclaiming = parts.coordination(self).allocation.reclaiming
+        preemption = parts.coordination(self).allocation.preemption
 
         def killed(entry: EnvironmentEntry, job: JobEntry, now_s: float) -> None:
-            reclaiming._kill(entry, job, now_s)
+            preemption._kill(entry, job, now_s)
 
-        reclaiming._suspend = killed  # type: ignore[method-assign]
+        preemption._suspend = killed  # type: ignore[method-assign]
 
 
 class GreedyController(Controller):

@@ -38,12 +38,12 @@ def run() -> FaultRun:
     return made
 
 
-def record_of(run: FaultRun, seat: bool) -> JobRecord:
+def record_of(run: FaultRun, replica: bool) -> JobRecord:
     """A record of something that is wanted to run."""
     return next(
         record
         for record in run.loop.store.records()
-        if isinstance(record, JobRecord) and record.phase is JobPhase.RUNNING and bool(record.job.app) is seat
+        if isinstance(record, JobRecord) and record.phase is JobPhase.RUNNING and bool(record.job.app) is replica
     )
 
 
@@ -107,7 +107,7 @@ def ruled(record: JobRecord, **rules: object) -> JobRecord:
 
 
 def test_rules_of_one_workload(run: FaultRun) -> None:
-    job = record_of(run, seat=False)
+    job = record_of(run, replica=False)
     home = job.allotments[0].node
     away = elsewhere(job).allotments[0].node
     store(run, ruled(job, pin=(home,), forbid=(away,), keep=True))
@@ -122,7 +122,7 @@ def test_rules_of_one_workload(run: FaultRun) -> None:
 
 
 def test_a_workload_that_is_kept_is_not_moved(run: FaultRun) -> None:
-    job = record_of(run, seat=False)
+    job = record_of(run, replica=False)
     store(run, ruled(job, keep=True))
     store(run, ruled(elsewhere(job), keep=True))
     assert found(run) == {"rule-broken"}
@@ -131,13 +131,13 @@ def test_a_workload_that_is_kept_is_not_moved(run: FaultRun) -> None:
 @pytest.mark.parametrize("kind", ["together", "apart"])
 def test_rules_of_groups(run: FaultRun, kind: str) -> None:
     """An application and a job: on one node they are together, on two apart; waiting they are neither."""
-    seat, job = record_of(run, seat=True), record_of(run, seat=False)
+    replica, job = record_of(run, replica=True), record_of(run, replica=False)
     if len({each.node for each in job.allotments}) > 1:
         job = replace(job, allotments=job.allotments[:1])
-    beside = ruled(replace(job, allotments=seat.allotments), **{kind: "g"})
-    apart = ruled(elsewhere(replace(job, allotments=seat.allotments)), **{kind: "g"})
+    beside = ruled(replace(job, allotments=replica.allotments), **{kind: "g"})
+    apart = ruled(elsewhere(replace(job, allotments=replica.allotments)), **{kind: "g"})
     good, bad = (beside, apart) if kind == "together" else (apart, beside)
-    store(run, ruled(seat, **{kind: "g"}), good)
+    store(run, ruled(replica, **{kind: "g"}), good)
     assert found(run) == set()
     store(run, replace(bad, phase=JobPhase.WAITING))
     assert found(run) == set()
@@ -146,16 +146,16 @@ def test_rules_of_groups(run: FaultRun, kind: str) -> None:
 
 
 def test_two_instances_on_one_node_and_more_than_there_may_be(run: FaultRun) -> None:
-    seat = record_of(run, seat=True)
-    app = seat.job.app
+    replica = record_of(run, replica=True)
+    app = replica.job.app
     indices = range(run.loop.apps[app].max_instances + 1)
-    others = [replace(seat, job=replace(seat.job, name=f"{app}#{index}")) for index in indices]
+    others = [replace(replica, job=replace(replica.job, name=f"{app}#{index}")) for index in indices]
     store(run, *others)
     assert found(run) == {"instances-together", "too-many-instances"}
 
 
 def test_an_instance_that_is_suspended(run: FaultRun) -> None:
-    store(run, replace(record_of(run, seat=True), phase=JobPhase.SUSPENDED))
+    store(run, replace(record_of(run, replica=True), phase=JobPhase.SUSPENDED))
     assert found(run) == {"instance-phase"}
 
 
@@ -191,10 +191,10 @@ def test_what_is_left_of_an_application(run: FaultRun) -> None:
 
 def test_a_domain_beside_another_of_its_application_is_found(run: FaultRun) -> None:
     hypervisor = next(h for h in run.loop.cluster.hypervisors.values() if any(vm.startswith("web") for vm in h.domains))
-    seat = next(domain for vm, domain in hypervisor.domains.items() if vm.startswith("web"))
-    twin = seat.copy(seat.state)
-    twin.memory_mib, twin.cpu_mhz, twin.attempt = 0, 0.0, seat.attempt + 1
-    hypervisor.domains[seat.vm.replace("#", "#9")] = twin
+    replica = next(domain for vm, domain in hypervisor.domains.items() if vm.startswith("web"))
+    twin = replica.copy(replica.state)
+    twin.memory_mib, twin.cpu_mhz, twin.attempt = 0, 0.0, replica.attempt + 1
+    hypervisor.domains[replica.vm.replace("#", "#9")] = twin
     run.checker.guests.touch()
     run.checker.guests.look_if_touched()
     assert "not-separate" in found(run)

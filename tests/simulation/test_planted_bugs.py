@@ -122,7 +122,7 @@ class ImpatientController(Controller):
         for action, instance in list(node.flights.items()):
             if action not in doing:
                 self.cluster.settle(instance)
-                self.unit_of_work.touch(instance.job)
+                self.unit_of_work.enqueue(instance.job)
 
     def _lead(self, answer: LeadTaken, now_s: float) -> list[Effect]:
         effects = super()._lead(answer, now_s)

@@ -63,7 +63,7 @@ class ControllerHarness:
         self.timers: dict[str, float] = {}
         self.store_fails: tuple[bool, str] | None = None
         self.compute = True
-        self.shelf: TableCache = MemoryTables()
+        self.table_cache: TableCache = MemoryTables()
         self.computations: list[fx.Compute] = []
         self.nodes = {name: Node(name, 4, 1000.0, 4000) for name in nodes}
         self.boots = dict.fromkeys(self.nodes, "boot-1")
@@ -132,7 +132,7 @@ class ControllerHarness:
 
     def answer(self, effect: fx.Compute) -> None:
         """Give a computation its result."""
-        computed = fx.Computed(effect.compute_id, compute(effect.request, self.shelf))
+        computed = fx.Computed(effect.compute_id, compute(effect.request, self.table_cache))
         self.carry(self.controller.handle(computed, self.now_s))
 
     def _write(self, effect: fx.Write) -> None:

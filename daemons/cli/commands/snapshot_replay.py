@@ -142,13 +142,13 @@ class Found:
 
 def compare_all(reader: Reading, from_s: float, to_s: float, other: Alteration, tell: Tell) -> Found:
     """Compute the decisions of a span again, oldest first. Raises `InvalidInput` for an alteration that cannot work."""
-    found, shelf = Found(), MemoryTables()
+    found, table_cache = Found(), MemoryTables()
     rows = list(reversed(reader.decisions(from_s, to_s, DECISIONS_MAX)))
     found.decisions = len(rows)
     for done, row in enumerate(rows):
         tell({"done": done, "of": len(rows), "decision": row.number, "at_s": row.at_s})
         for record, saved in _kept(reader, row.number, found):
-            _compare(found, record, saved, other, shelf)
+            _compare(found, record, saved, other, table_cache)
     tell({"done": len(rows), "of": len(rows)})
     return found
 
@@ -168,9 +168,9 @@ def _kept(reader: Reading, number: int, found: Found) -> Iterator[tuple[Decision
         yield record, saved
 
 
-def _compare(found: Found, record: DecisionRecord, saved: Saved, other: Alteration, shelf: MemoryTables) -> None:
+def _compare(found: Found, record: DecisionRecord, saved: Saved, other: Alteration, table_cache: MemoryTables) -> None:
     request = altered(saved.request, other) if other else saved.request
-    outcome = deciding.run(request, OldShelf(shelf, {} if other else saved.header))
+    outcome = deciding.run(request, OldShelf(table_cache, {} if other else saved.header))
     sides = recorded_side(record, saved.request), replayed_side(request, outcome)
     odd = differences(record, saved.header, request, outcome)
     found.replayed += 1

@@ -79,12 +79,12 @@ def _for_people(name: str, app: dict[str, Any]) -> RenderableType:
     flows = [_flow_for_people(flow) for flow in rows_of(app, "flows")]
     plain = {key: value for key, value in app.items() if key not in HIDDEN}
     plain |= {"requests": _traffic(app.get("traffic")), "let_in": _let_in(app.get("limits"))}
-    seats = [{**seat, "health": _health(seat.get("health"))} for seat in rows_of(app, "seats")]
+    replicas = [{**replica, "health": _health(replica.get("health"))} for replica in rows_of(app, "seats")]
     return Group(
         record(f"web application {name}", plain),
         listing("flows", flows, tuple(flows[0]) if flows else ()),
-        listing("instances", seats, SEAT_COLUMNS),
-        *failures(seats),
+        listing("instances", replicas, SEAT_COLUMNS),
+        *failures(replicas),
     )
 
 

@@ -221,12 +221,10 @@ class Assurance:
                 if worst is not None and entry.last.get(layer, 1.0) < promised - SLACK:
                     entry.missed[layer] = MissedLayer(layer, now_s, row.slot)
                     told = f"{words}: {worst.mean:.4f} served in slot {row.slot}, by {worst.count} observations"
-                    self.unit_of_work.happened(now_s, "assurance-missed", entry.name, told)
+                    self.unit_of_work.emit(now_s, "assurance-missed", entry.name, told)
             elif recent.mean >= promised - SLACK:
                 del entry.missed[layer]
-                self.unit_of_work.happened(
-                    now_s, "assurance-kept", entry.name, f"{words}: {recent.mean:.4f} served lately"
-                )
+                self.unit_of_work.emit(now_s, "assurance-kept", entry.name, f"{words}: {recent.mean:.4f} served lately")
 
     # --- storing ----------------------------------------------------------------------------------------------------
 

@@ -84,7 +84,7 @@ class Policing:
             return
         self._dirty.add(entry.name)
         if verdict.surplus or verdict.rejected:
-            self.unit_of_work.happened(now_s, "request-policed", entry.name, told(verdict))
+            self.unit_of_work.emit(now_s, "request-policed", entry.name, told(verdict))
 
 
 def _guaranteed(shares: Sequence[Share]) -> int:

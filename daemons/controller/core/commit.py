@@ -99,8 +99,8 @@ class Commit:
         if not self.unit_of_work.acting:
             refused = "the controller only observes"
         if refused:
-            self.unit_of_work.happened(now_s, "action-not-sent", action.vm, f"{action.id} {action.kind}: {refused}")
-            self.reconciler.unsent(action)
+            self.unit_of_work.emit(now_s, "action-not-sent", action.vm, f"{action.id} {action.kind}: {refused}")
+            self.reconciler.rolled_back(action)
             return []
         self._publish_id += 1
         self.deciding.progress.sent(action, now_s)

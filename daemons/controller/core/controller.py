@@ -106,7 +106,7 @@ class Controller:
         unit_of_work = self.unit_of_work
         unit_of_work.term = answer.term
         load(answer.image, self.cluster, self.deciding, self.features, now_s)
-        unit_of_work.happened(now_s, "leading", self.name)
+        unit_of_work.emit(now_s, "leading", self.name)
         self.features.lead(now_s)
         return [
             unit_of_work.timer("decide", self.deciding.next_cycle_s(now_s)),
@@ -300,5 +300,5 @@ class Controller:
         self.unit_of_work.start_timer("silence", self.heartbeats.check(now_s))
 
     def _greet(self, now_s: float) -> None:
-        if self.heartbeats.greet(now_s):
+        if self.heartbeats.send_hellos(now_s):
             self.unit_of_work.start_timer("hello", now_s + self.settings.reconcile_s)

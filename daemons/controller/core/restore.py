@@ -63,4 +63,4 @@ def _load_job(record: JobRecord, cluster: Cluster, deciding: DecisionCycle, now_
     entry = JobEntry.of(record, now_s)
     cluster.add_job(entry, record.instances)
     if entry.job.name in cluster.active:
-        deciding.unit_of_work.touch(entry)
+        deciding.unit_of_work.enqueue(entry)

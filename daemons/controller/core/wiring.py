@@ -175,7 +175,7 @@ def _features(
         settings,
         deciding,
         remove_web=web.apps.remove,
-        reclaiming=Preemption(cluster, unit_of_work, spine.desired.apply, spine.reconciler.take_back),
+        preemption=Preemption(cluster, unit_of_work, spine.desired.apply, spine.reconciler.take_back),
         units_wanted=units_wanted,
         give=lifecycle.handovers.give,
         entitlements=admission.assurance if admission.on else None,

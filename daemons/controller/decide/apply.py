@@ -6,14 +6,14 @@ import math
 from collections.abc import Sequence
 
 from daemons.controller.measure.drift import why_left_alone
-from daemons.controller.reconcile.observed import rooms_of, sight_after
+from daemons.controller.reconcile.observed import headrooms, observed_after
 from daemons.controller.reconcile.reconciler import ceilings_of
 from daemons.controller.state import transitions
 from daemons.controller.state.capabilities import settled
 from daemons.controller.state.cluster import Cluster
 from daemons.controller.state.jobs import JobEntry
 from daemons.controller.state.migration_fit import misfit
-from daemons.controller.state.tenancy import Units, takes
+from daemons.controller.state.tenancy import Units, admits
 from daemons.controller.state.unit_of_work import UnitOfWork
 from daemons.planning import order
 from daemons.planning.diff import diff
@@ -38,10 +38,10 @@ class DesiredState:
             entry = self.cluster.active.get(change.workload)
             if entry is None or entry.revision != change.revision:
                 continue
-            needs += diff(sight_after(self.cluster, entry, change)).needs
+            needs += diff(observed_after(self.cluster, entry, change)).needs
             for instance in entry.instances:
                 holdings[instance.vm] = Headroom(instance.memory_mib, instance.cpu_mhz)
-        return order.plan(needs, rooms_of(self.cluster, needs), holdings, ceilings_of(self.settings.limits))
+        return order.plan(needs, headrooms(self.cluster, needs), holdings, ceilings_of(self.settings.limits))
 
     def apply(self, changes: Sequence[Change], now_s: float) -> list[Refusal]:
         """Make changes the desired state; returns those dropped because their workload has changed since."""
@@ -60,12 +60,12 @@ class DesiredState:
             unfit = "" if entry is None or stale else misfit(self.cluster, entry, change)
             if unfit:
                 dropped.append(Refusal(change.workload, Reason(ReasonCode.MIGRATION_FIT)))
-                self.unit_of_work.happened(now_s, "migration-unfit", change.workload, unfit)
+                self.unit_of_work.emit(now_s, "migration-unfit", change.workload, unfit)
                 continue
             made = None if entry is None or stale else settled(self.cluster, entry, change)
             if entry is None or made is None or not self._lawful(entry, made) or not _entitled(entry, made, units):
                 dropped.append(Refusal(change.workload, Reason(ReasonCode.STALE)))
-                self.unit_of_work.happened(now_s, "change-stale", change.workload, change.kind.value)
+                self.unit_of_work.emit(now_s, "change-stale", change.workload, change.kind.value)
                 continue
             self._change(entry, made, now_s)
         return dropped
@@ -92,7 +92,7 @@ class DesiredState:
         since the decision was asked for."""
         here = any(allotment.node == name for allotment in entry.allotments)
         node = self.cluster.nodes.get(name)
-        return node is not None and (here or takes(self.cluster, node, entry.job.environment))
+        return node is not None and (here or admits(self.cluster, node, entry.job.environment))
 
     def _crowded(self, changes: Sequence[Change]) -> frozenset[str]:
         """Changes that would bring two instances of a web application to one node: the other has come there since."""
@@ -101,10 +101,10 @@ class DesiredState:
         crowded = set()
         for app in apps - {""}:
             places: dict[str, list[str]] = {}
-            for seat in self.cluster.seats[app].values():
-                change = wanted.get(seat.job.name)
-                for allotment in seat.allotments if change is None else change.allotments:
-                    places.setdefault(allotment.node, []).append(seat.job.name)
+            for replica in self.cluster.replicas[app].values():
+                change = wanted.get(replica.job.name)
+                for allotment in replica.allotments if change is None else change.allotments:
+                    places.setdefault(allotment.node, []).append(replica.job.name)
             crowded |= {name for names in places.values() if len(names) > 1 for name in names if name in wanted}
         return frozenset(crowded)
 
@@ -117,10 +117,10 @@ class DesiredState:
                 transitions.resume(self.cluster, entry, change.allotments, now_s)
             case ChangeKind.SUSPEND:
                 transitions.suspend(self.cluster, entry, change.allotments)
-                self.unit_of_work.happened(now_s, "job-suspended", entry.job.name, str(change.reason))
+                self.unit_of_work.emit(now_s, "job-suspended", entry.job.name, str(change.reason))
             case ChangeKind.STOP:
                 transitions.stop(self.cluster, entry, change.allotments)
-                self.unit_of_work.happened(now_s, "web-instance-stopped", entry.job.name, str(change.reason))
+                self.unit_of_work.emit(now_s, "web-instance-stopped", entry.job.name, str(change.reason))
             case _:
                 transitions.reallot(self.cluster, entry, change.allotments)
         if change.kind is not ChangeKind.RESIZE:

@@ -70,7 +70,7 @@ class Approvals:
 
     # --- waiting ----------------------------------------------------------------------------------------------------
 
-    def asks(self, held: Sequence[Change], provisioned: Provisioned | None) -> bool:
+    def needs_approval(self, held: Sequence[Change], provisioned: Provisioned | None) -> bool:
         """Whether a decision that holds this is to wait for approval."""
         return self.settings.automation is Automation.CONFIRM and bool(held or wish_of(provisioned))
 
@@ -103,7 +103,7 @@ class Approvals:
         record = record if approved else replace(record, approvals=(*record.approvals, by))
         self.pending, missing = record, self._missing(record)
         more = f"; {missing} more must" if missing else ""
-        self.unit_of_work.happened(by.at_s, "plan-approved", f"{number}", f"{_who(by)}{more}")
+        self.unit_of_work.emit(by.at_s, "plan-approved", f"{number}", f"{_who(by)}{more}")
         if not missing:
             self.pending = None
             record = self._carried_out(replace(record, approved_s=by.at_s), by.at_s)
@@ -120,7 +120,7 @@ class Approvals:
             return _not_waiting(number)
         self.pending = None
         self._note(record, by.at_s, self._serving())
-        self.unit_of_work.happened(by.at_s, "plan-rejected", f"{number}", _who(by))
+        self.unit_of_work.emit(by.at_s, "plan-rejected", f"{number}", _who(by))
         self._keep(replace(record, rejected=by))
         return DONE
 

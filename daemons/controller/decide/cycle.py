@@ -22,7 +22,7 @@ from daemons.controller.reconcile.reconciler import look_at_speed
 from daemons.controller.state.availability import is_empty
 from daemons.controller.state.cluster import Cluster
 from daemons.controller.state.jobs import JobEntry
-from daemons.controller.state.tenancy import home_of, is_leaving
+from daemons.controller.state.tenancy import is_leaving, tenant_pool
 from daemons.controller.state.unit_of_work import UnitOfWork
 from daemons.controller.state.usage import unmanaged_mhz
 from daemons.controller.state.web_app import utility_of
@@ -110,7 +110,7 @@ class DecisionCycle:
             self.enabled = on
             self.unit_of_work.dirty_control = True
             self.unit_of_work.place = on
-            self.unit_of_work.happened(now_s, "deciding-resumed" if on else "deciding-paused", "controller")
+            self.unit_of_work.emit(now_s, "deciding-resumed" if on else "deciding-paused", "controller")
 
     def next_submission(self) -> int:
         """The place of one more workload or environment in the order of their submission."""
@@ -202,7 +202,7 @@ class DecisionCycle:
         waits = (
             e.phase in idle
             and not (e.held or e.awaits or e.job.app)
-            and home_of(self.cluster, e.job.environment) is not None
+            and tenant_pool(self.cluster, e.job.environment) is not None
             for e in self.cluster.active.values()
         )
         return any(waits) or self.cluster.lacking()
@@ -275,7 +275,7 @@ class DecisionCycle:
 
     def _fail(self, now_s: float, what: str, subject: str, detail: str) -> None:
         self.trouble = Trouble(now_s, what, detail)
-        self.unit_of_work.happened(now_s, what, subject, detail)
+        self.unit_of_work.emit(now_s, what, subject, detail)
 
     def _told_by_part(self, compute_id: str, outcome: DecideOutcome, now_s: float) -> None:
         """Why some environments have no decision although others have."""
@@ -295,7 +295,7 @@ class DecisionCycle:
         if wish:
             what = "nodes-proposed" if held else "nodes-decided"
             changes = f"{len(wish.added)} into service, {len(wish.removed)} out of it"
-            self.unit_of_work.happened(now_s, what, self.settings.provisioning.name, f"{changes}: {decision.reason}")
+            self.unit_of_work.emit(now_s, what, self.settings.provisioning.name, f"{changes}: {decision.reason}")
         return self._provisioned(decision, wish, held)
 
     def proposed(self, decision: ProvisioningDecision | None, now_s: float) -> Provisioned | None:
@@ -356,7 +356,7 @@ class DecisionCycle:
             _finite(decision.outlook.level) if self._open_cycle and decision.outlook is not None else None,
             provisioning=provisioned,
             slowed=tuple(decision.slowed),
-            asks=self.approving.asks(held, provisioned),
+            asks=self.approving.needs_approval(held, provisioned),
             approvals=self.approving.standing(held, provisioned),
         )
         self.history.add(record)
@@ -364,7 +364,7 @@ class DecisionCycle:
             self.progress.follow(record, now_s)
         if record.asks:
             self.approving.wait(record, self._seen)
-        self.unit_of_work.happened(now_s, "decided", f"{record.number}", f"{len(free)} changes, {len(held)} held")
+        self.unit_of_work.emit(now_s, "decided", f"{record.number}", f"{len(free)} changes, {len(held)} held")
         return [record]
 
     def _ask_for_room(self) -> None:
@@ -373,7 +373,7 @@ class DecisionCycle:
         for web in self.cluster.web.values():
             if web.wants_room:
                 web.wants_room = False
-                short = self.cluster.seats_wanted(web.app.name) < web.app.min_instances
+                short = self.cluster.replicas_wanted(web.app.name) < web.app.min_instances
                 if short and not self._open_cycle and not web.removed:
                     self.unit_of_work.place = self.unit_of_work.cycle = True
 

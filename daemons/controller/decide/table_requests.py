@@ -33,16 +33,16 @@ class TableRequests:
             del self._asked[next(iter(self._asked))]
         self.under_way = True
         self._computations.ask(PrepareRequest(tuple(new.values())), LIMIT_S, self._answered)
-        self._unit_of_work.happened(now_s, "tables-missing", f"{len(new)}")
+        self._unit_of_work.emit(now_s, "tables-missing", f"{len(new)}")
 
     def _answered(self, answer: object, error: str, now_s: float) -> None:
         """Take the answer. With new tables a cycle's decision is worth it."""
         self.under_way = False
         done = answer if isinstance(answer, Prepared) else Prepared(0, (error or "no answer",))
         if done.failed:
-            self._unit_of_work.happened(now_s, "tables-failed", f"{len(done.failed)}", "; ".join(done.failed)[:1_000])
+            self._unit_of_work.emit(now_s, "tables-failed", f"{len(done.failed)}", "; ".join(done.failed)[:1_000])
         if done.count:
-            self._unit_of_work.happened(now_s, "tables-ready", f"{done.count}")
+            self._unit_of_work.emit(now_s, "tables-ready", f"{done.count}")
             self._unit_of_work.place = self._unit_of_work.cycle = True
 
     def _was_asked(self, name: str, now_s: float) -> bool:

@@ -88,13 +88,9 @@ class PriceBook:
     def _compare(self, known_s: float, newer: PriceSeries, now_s: float) -> None:
         known = f"prices were known until {self._text(known_s)}"
         if newer.until_s < known_s:
-            self.unit_of_work.happened(
-                now_s, "prices-went-back", "prices", f"ends {self._text(newer.until_s)}, {known}"
-            )
+            self.unit_of_work.emit(now_s, "prices-went-back", "prices", f"ends {self._text(newer.until_s)}, {known}")
         elif newer.from_s > known_s:
-            self.unit_of_work.happened(
-                now_s, "prices-went-back", "prices", f"begins {self._text(newer.from_s)}, {known}"
-            )
+            self.unit_of_work.emit(now_s, "prices-went-back", "prices", f"begins {self._text(newer.from_s)}, {known}")
 
     def look(self, now_s: float) -> None:
         """Notice that prices that should be known are not, and that they are again."""
@@ -103,9 +99,9 @@ class PriceBook:
         trouble = self._trouble(now_s)
         if trouble and not self.trouble:
             self.trouble_s = now_s
-            self.unit_of_work.happened(now_s, "prices-stale", "prices", trouble)
+            self.unit_of_work.emit(now_s, "prices-stale", "prices", trouble)
         elif self.trouble and not trouble:
-            self.unit_of_work.happened(now_s, "prices-fresh", "prices")
+            self.unit_of_work.emit(now_s, "prices-fresh", "prices")
         self.trouble = trouble
 
     def _trouble(self, now_s: float) -> str:

@@ -50,12 +50,12 @@ class Allocation:
         cluster: Cluster,
         unit_of_work: UnitOfWork,
         power: PowerSettings,
-        reclaiming: Preemption,
+        preemption: Preemption,
         give: Give,
         gives_notice: bool,
     ) -> None:
         self.cluster, self.unit_of_work, self.power = cluster, unit_of_work, power
-        self.reclaiming, self._give = reclaiming, give
+        self.preemption, self._give = preemption, give
         self.gives_notice = gives_notice
 
     def stock(self, now_s: float) -> Inventory:
@@ -142,10 +142,10 @@ class Allocation:
         busy = {unit.name: unit for unit in held if not unit.idle}
         if entry.batch:
             jobs, names = evicted(tenants(entry, self.cluster), sorted(busy), more)
-            self.reclaiming.jobs(entry, jobs, now_s)
+            self.preemption.jobs(entry, jobs, now_s)
         else:
             names = self._web_nodes(busy, forced=forced or self._fills(entry))[:more]
-            self.reclaiming.instances(names, entry.name, now_s)
+            self.preemption.instances(names, entry.name, now_s)
         return gone + [busy[name] for name in names[:more]]
 
     def _fills(self, entry: EnvironmentEntry) -> bool:
@@ -243,7 +243,7 @@ class Allocation:
                 for job in runs
             ]
             jobs, _ = evicted(crowd, [one.vm for job in runs for one in job.instances], more)
-            self.reclaiming.jobs(entry, jobs, now_s)
+            self.preemption.jobs(entry, jobs, now_s)
 
     def _kept_for_vms(self, groups: Sequence[Group], stock: Inventory) -> frozenset[str]:
         """Nodes of no environment that hold the VMs of those whose units are VMs, as many as they have or none else may
@@ -271,9 +271,7 @@ class Allocation:
         sizes = fitted(group.wish, held, total, group.lower, 0 if web is None else web)
         for entry, size in zip(group.entries, sizes, strict=True):
             if size != entry.size:
-                self.unit_of_work.happened(
-                    now_s, "environment-sized", entry.name, f"{entry.size} to {size}: {group.why}"
-                )
+                self.unit_of_work.emit(now_s, "environment-sized", entry.name, f"{entry.size} to {size}: {group.why}")
                 entry.size = size
                 entry.adjustments += 1
                 self.unit_of_work.change_environment(entry)
@@ -290,7 +288,7 @@ class Allocation:
         if owed:
             by_s = group.next_s(Moment.PROVISION)
             told = f"{owed} units within {max(0.0, by_s - now_s):.0f} s: others are entitled to them"
-            self.unit_of_work.happened(now_s, "units-claimed-back", group.name, told)
+            self.unit_of_work.emit(now_s, "units-claimed-back", group.name, told)
 
     def _tell_short(self, group: Group, entry: EnvironmentEntry, short: int, now_s: float) -> None:
         if short == group.short:
@@ -298,7 +296,7 @@ class Allocation:
         group.short = short
         told = f"{WAITS} {short} more units, {entry.size} granted" if short else ""
         if short:
-            self.unit_of_work.happened(now_s, "environment-waits", entry.name, told)
+            self.unit_of_work.emit(now_s, "environment-waits", entry.name, told)
         if entry.running and (short or entry.detail.startswith(WAITS)):
             entry.detail = told
             self.unit_of_work.change_environment(entry)

@@ -62,14 +62,14 @@ class Coordination:
         cluster: Cluster,
         unit_of_work: UnitOfWork,
         settings: ControllerSettings,
-        reclaiming: Preemption,
+        preemption: Preemption,
         units_wanted: UnitsWanted,
         give: Give,
         entitlements: Entitlements | None = None,
     ) -> None:
         self.cluster, self.unit_of_work, self.settings = cluster, unit_of_work, settings
         gives_notice = entitlements is not None
-        self.allocation = Allocation(cluster, unit_of_work, settings.power, reclaiming, give, gives_notice)
+        self.allocation = Allocation(cluster, unit_of_work, settings.power, preemption, give, gives_notice)
         self._units_wanted, self._give, self._entitlements = units_wanted, give, entitlements
         self._groups: dict[Key, Group] = {}
         self._unknown: set[Key] = set()
@@ -188,7 +188,7 @@ class Coordination:
         except (UnknownPolicy, UnknownType) as problem:
             if key not in self._unknown:
                 self._unknown.add(key)
-                self.unit_of_work.happened(now_s, "coordination-failed", entries[0].name, f"{problem}")
+                self.unit_of_work.emit(now_s, "coordination-failed", entries[0].name, f"{problem}")
             return None
         self._unknown.discard(key)
         return group
@@ -198,9 +198,7 @@ class Coordination:
         for name, entry in self.cluster.environments.items():
             if name not in serving and (entry.size or entry.begun):
                 if entry.size:
-                    self.unit_of_work.happened(
-                        now_s, "environment-sized", name, f"{entry.size} to 0: it does not serve"
-                    )
+                    self.unit_of_work.emit(now_s, "environment-sized", name, f"{entry.size} to 0: it does not serve")
                 entry.size, entry.started_s = 0, NOT_BEGUN
                 self.unit_of_work.change_environment(entry)
         for node in self.cluster.nodes.values():
@@ -254,7 +252,7 @@ class Coordination:
             who = ", ".join(
                 [group.policy.name, *(entry.agreement.type for entry in group.entries if entry.agreement.type)]
             )
-            self.unit_of_work.happened(now_s, "coordination-failed", group.name, f"{who}: {problem}")
+            self.unit_of_work.emit(now_s, "coordination-failed", group.name, f"{who}: {problem}")
             return None
         reason = answer.reason or by_type.reasons(view.parties, moment)
         group.why = f"{moment.value}: {reason}" if reason else moment.value

@@ -215,7 +215,7 @@ def refuse_app(app: WebApp, cluster: Cluster) -> Refused:
         return refused
     entry = cluster.environments[app.environment]
     what = f"web application {app.name!r}"
-    return _too_many(entry, app.min_instances, what, cluster) or _too_large(entry, app.seat(0, 0.0)) or DONE
+    return _too_many(entry, app.min_instances, what, cluster) or _too_large(entry, app.replica_job(0, 0.0)) or DONE
 
 
 def most_units(entry: EnvironmentEntry, cluster: Cluster) -> int:

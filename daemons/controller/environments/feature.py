@@ -68,7 +68,7 @@ class EnvironmentsFeature(Feature):
         deciding: DecisionCycle,
         *,
         remove_web: RemoveApp,
-        reclaiming: Preemption,
+        preemption: Preemption,
         units_wanted: UnitsWanted,
         give: Give,
         entitlements: Entitlements | None,
@@ -78,7 +78,7 @@ class EnvironmentsFeature(Feature):
     ) -> None:
         self._cluster, self._unit_of_work = cluster, unit_of_work
         self._refuse, self._known_to = refuse, known_to
-        self.coordination = Coordination(cluster, unit_of_work, settings, reclaiming, units_wanted, give, entitlements)
+        self.coordination = Coordination(cluster, unit_of_work, settings, preemption, units_wanted, give, entitlements)
         self.agreements = EnvironmentRequests(
             cluster, unit_of_work, deciding, remove_web, give, self.coordination.changed, admitted
         )

@@ -61,7 +61,7 @@ class EnvironmentLifecycle:
         entry.wanted, entry.detail = state, ""
         self._moving[entry.name] = entry
         self.unit_of_work.change_environment(entry)
-        self.unit_of_work.happened(now_s, _BEGUN[state], entry.name)
+        self.unit_of_work.emit(now_s, _BEGUN[state], entry.name)
         self.partners.look_again()
         if state is EnvironmentState.RUNNING:
             entry.started_s, entry.size = NOT_BEGUN, 0
@@ -121,7 +121,7 @@ class EnvironmentLifecycle:
         if state is EnvironmentState.RUNNING:
             self.unit_of_work.place = True
         self.unit_of_work.change_environment(entry)
-        self.unit_of_work.happened(now_s, f"environment-{state.value}", entry.name)
+        self.unit_of_work.emit(now_s, f"environment-{state.value}", entry.name)
         self.partners.changed(entry.name, now_s)
 
     # --- coming up --------------------------------------------------------------------------------------------------
@@ -173,7 +173,7 @@ class EnvironmentLifecycle:
                 rest(self.cluster, job)
                 outdate(job)
                 self.unit_of_work.change(job)
-                self.unit_of_work.happened(now_s, "job-suspended", job.job.name, str(_STOPS))
+                self.unit_of_work.emit(now_s, "job-suspended", job.job.name, str(_STOPS))
         if stopped:
             self.deciding.desired.apply(stopped, now_s)
 
@@ -199,10 +199,10 @@ class EnvironmentLifecycle:
         short = shortages(self.cluster)
         for name, why in short.items():
             if name not in self.short:
-                self.unit_of_work.happened(now_s, "environment-short", name, why)
+                self.unit_of_work.emit(now_s, "environment-short", name, why)
         for name in self.short.keys() - short.keys():
             if name in self.cluster.environments:
-                self.unit_of_work.happened(now_s, "environment-met", name, "its lower bound can be met again")
+                self.unit_of_work.emit(now_s, "environment-met", name, "its lower bound can be met again")
         self.short = short
 
     def _supply_changed(self) -> bool:

@@ -20,17 +20,17 @@ class Pairing:
 
     def __init__(self, cluster: Cluster, unit_of_work: UnitOfWork, changed: Changed) -> None:
         self.cluster, self.unit_of_work, self.changed = cluster, unit_of_work, changed
-        self.restless = False
+        self.dirty = False
 
     def look_again(self) -> None:
         """Something has happened that may let environments find each other."""
-        self.restless = True
+        self.dirty = True
 
     # --- coming together --------------------------------------------------------------------------------------------
 
     def seek(self, now_s: float) -> None:
         """Bring those together that are to be: first who names or was consented to, then who may be offered one."""
-        self.restless = False
+        self.dirty = False
         for entry in self._free():
             other = next((one for one in self._named_by(entry) if not why_not(entry, one)), None)
             if other is not None and not entry.partner:
@@ -53,7 +53,7 @@ class Pairing:
         for entry, partner in ((one, other), (other, one)):
             entry.partner, entry.parts_s, entry.offered = partner.name, None, ""
             self.unit_of_work.change_environment(entry)
-            self.unit_of_work.happened(now_s, "environment-coordinated", entry.name, f"with {partner.name}")
+            self.unit_of_work.emit(now_s, "environment-coordinated", entry.name, f"with {partner.name}")
         self.changed(one.name, now_s)
         self.changed(other.name, now_s)
 
@@ -68,7 +68,7 @@ class Pairing:
             entry.offered = name
             self.unit_of_work.change_environment(entry)
             if name:
-                self.unit_of_work.happened(
+                self.unit_of_work.emit(
                     now_s, "partner-offered", entry.name, f"{name}: consent to be coordinated with it"
                 )
 
@@ -81,12 +81,12 @@ class Pairing:
         entry.consents.add(partner)
         entry.declined.discard(partner)
         self.unit_of_work.change_environment(entry)
-        self.unit_of_work.happened(now_s, "environment-consented", entry.name, f"to {partner}")
+        self.unit_of_work.emit(now_s, "environment-consented", entry.name, f"to {partner}")
         other = self.cluster.environments.get(partner)
         if entry.partner == partner and other is not None and entry.name not in other.declined:
             entry.parts_s = other.parts_s = None
             self.unit_of_work.change_environment(other)
-        self.restless = True
+        self.dirty = True
 
     def withdraw(self, entry: EnvironmentEntry, partner: str, now_s: float) -> None:
         """Its owner does not any more; both stay together until the notice of its agreement is over, the earlier one
@@ -96,26 +96,26 @@ class Pairing:
         entry.declined.add(partner)
         entry.consents.discard(partner)
         self.unit_of_work.change_environment(entry)
-        self.unit_of_work.happened(now_s, "environment-declined", entry.name, f"not with {partner} any more")
+        self.unit_of_work.emit(now_s, "environment-declined", entry.name, f"not with {partner} any more")
         other = self.cluster.environments.get(partner)
         parts_s = now_s + entry.agreement.notice_s
         if entry.partner == partner and other is not None and (entry.parts_s is None or parts_s < entry.parts_s):
             entry.parts_s = other.parts_s = parts_s
             self.unit_of_work.change_environment(other)
             until = f"in {entry.agreement.notice_s:g} s"
-            self.unit_of_work.happened(now_s, "environment-parting", entry.name, f"from {partner} {until}")
-        self.restless = True
+            self.unit_of_work.emit(now_s, "environment-parting", entry.name, f"from {partner} {until}")
+        self.dirty = True
 
     def part(self, entry: EnvironmentEntry, now_s: float) -> None:
         """Each goes on alone from now on."""
         other = self.cluster.environments.get(entry.partner)
         for one in (entry, other):
             if one is not None and one.partner:
-                self.unit_of_work.happened(now_s, "environment-parted", one.name, f"from {one.partner}")
+                self.unit_of_work.emit(now_s, "environment-parted", one.name, f"from {one.partner}")
                 one.partner, one.parts_s = "", None
                 self.unit_of_work.change_environment(one)
                 self.changed(one.name, now_s)
-        self.restless = True
+        self.dirty = True
 
     def forget(self, name: str) -> None:
         """An environment is gone: what was consented to is not for another of its name."""

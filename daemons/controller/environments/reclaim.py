@@ -43,9 +43,9 @@ class Preemption:
         """Instances of an environment's web applications on these nodes are stopped."""
         gone = frozenset(nodes)
         changes = [
-            Change(seat.job.name, seat.revision, ChangeKind.STOP, (), _RECLAIMED)
-            for seat in self.cluster.jobs_of(environment)
-            if seat.job.app and seat.phase is JobPhase.RUNNING and any(a.node in gone for a in seat.allotments)
+            Change(replica.job.name, replica.revision, ChangeKind.STOP, (), _RECLAIMED)
+            for replica in self.cluster.jobs_of(environment)
+            if replica.job.app and replica.phase is JobPhase.RUNNING and any(a.node in gone for a in replica.allotments)
         ]
         if changes:
             self._apply(changes, now_s)
@@ -55,7 +55,7 @@ class Preemption:
         if self._apply((Change(job.job.name, job.revision, ChangeKind.SUSPEND, (), _RECLAIMED),), now_s):
             return
         entry.suspended += 1
-        self.unit_of_work.happened(
+        self.unit_of_work.emit(
             now_s, "job-suspended-for-environment", job.job.name, f"{entry.name}: from {count} nodes"
         )
 
@@ -65,7 +65,7 @@ class Preemption:
         entry.killed += 1
         entry.lost_node_hours += lost_node_hours
         told = f"{entry.name}: {lost_node_hours:.3f} node-hours of work are lost"
-        self.unit_of_work.happened(now_s, "job-killed-for-environment", job.job.name, told)
+        self.unit_of_work.emit(now_s, "job-killed-for-environment", job.job.name, told)
 
     def _without_blame(self, job: JobEntry, now_s: float, keep_images: bool) -> None:
         """It goes back to its place in the queue, and waits for nothing but units."""

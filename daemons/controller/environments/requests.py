@@ -84,7 +84,7 @@ class EnvironmentRequests:
         code, detail = self._handle(request, now_s, named)
         if code:
             name = request.agreement.name if isinstance(request, CreateEnvironment) else request.environment
-            self.unit_of_work.happened(now_s, "environment-refused", name, f"{request.KIND}: {code}: {detail}")
+            self.unit_of_work.emit(now_s, "environment-refused", name, f"{request.KIND}: {code}: {detail}")
         return code, detail
 
     def _handle(self, request: Ask, now_s: float, named: Known) -> Refused:
@@ -138,7 +138,7 @@ class EnvironmentRequests:
         self.cluster.last_ended_s.pop(agreement.name, None)  # of an earlier one of that name
         self.unit_of_work.change_environment(entry)
         self.unit_of_work.stored.append(StartTimer(TIMER, now_s))  # it is configured once it is in the store
-        self.unit_of_work.happened(now_s, "environment-uninitialised", agreement.name)
+        self.unit_of_work.emit(now_s, "environment-uninitialised", agreement.name)
         return "", stretched(agreement, self.cluster, named)
 
     def _activate(self, entry: EnvironmentEntry, now_s: float) -> Refused:
@@ -179,7 +179,7 @@ class EnvironmentRequests:
         entry.agreement = agreement
         self.unit_of_work.change_environment(entry)
         upper = "none" if agreement.upper is None else f"{agreement.upper}"
-        self.unit_of_work.happened(now_s, "environment-resized", entry.name, f"lower {agreement.lower}, upper {upper}")
+        self.unit_of_work.emit(now_s, "environment-resized", entry.name, f"lower {agreement.lower}, upper {upper}")
         self.changed(entry.name, now_s)
         return "", stretched(agreement, self.cluster, named)
 
@@ -199,7 +199,7 @@ class EnvironmentRequests:
         entry.agreement = agreement
         self.unit_of_work.change_environment(entry)
         shares = "nothing" if request.assurance is None else f"{len(request.assurance.shares)} shares"
-        self.unit_of_work.happened(now_s, "environment-reserved", entry.name, shares)
+        self.unit_of_work.emit(now_s, "environment-reserved", entry.name, shares)
         self.changed(entry.name, now_s)
         return DONE
 
@@ -240,7 +240,7 @@ class EnvironmentRequests:
 
     def pair(self, now_s: float) -> None:
         """Bring those together that are to be coordinated: before units are shared out."""
-        if self.partners.restless:
+        if self.partners.dirty:
             self.partners.seek(now_s)
 
     def run(self, now_s: float) -> None:

@@ -46,10 +46,10 @@ def environment_row(cluster: Cluster, stock: Inventory, entry: EnvironmentEntry)
 
 
 def environment_details(
-    cluster: Cluster, coordinating: Coordination, entry: EnvironmentEntry, limit: int, now_s: float
+    cluster: Cluster, coordination: Coordination, entry: EnvironmentEntry, limit: int, now_s: float
 ) -> Row:
     """An environment with all that is known of it, and at most `limit` of its nodes."""
-    stock = coordinating.allocation.stock(now_s)
+    stock = coordination.allocation.stock(now_s)
     node = like(entry, cluster, stock)
     queued, biggest = queue_of(entry, cluster, node, now_s, arrived=True) if entry.batch else (0, 0)
     nodes = [node for _, node in sorted(cluster.nodes.items()) if entry.name in (node.given, node.environment)]
@@ -59,7 +59,7 @@ def environment_details(
         "ended_at_s": entry.ended_s if entry.destroyed else None,
         "nodes": [_node(cluster, entry, node) for node in nodes[:limit]],
         "queue": {"queued": queued, "biggest": biggest},
-        **_timers(coordinating, entry),
+        **_timers(coordination, entry),
         "adjustments": entry.adjustments,
         "killed": entry.killed,
         "suspended": entry.suspended,
@@ -99,9 +99,9 @@ def _plain(value: Any) -> Any:
     return str(value) if isinstance(value, str) else value  # a member of an enumeration as its word
 
 
-def _timers(coordinating: Coordination, entry: EnvironmentEntry) -> Row:
+def _timers(coordination: Coordination, entry: EnvironmentEntry) -> Row:
     """When the timers of its group fire next, null while they do not run."""
-    group = next((group for group in coordinating.groups if entry.name in group.names), None)
+    group = next((group for group in coordination.groups if entry.name in group.names), None)
     if group is None or not entry.begun:
         return {"next_provision_s": None, "next_manage_s": None}
     return {

@@ -145,13 +145,13 @@ class InterferenceProfiles:
         self._change(meter.subject, meter.node_type, history, now_s)
         where = f"on {meter.node_type or 'nodes of no type'}"
         if drifted and not meter.subject.startswith("app/"):
-            self.unit_of_work.happened(now_s, "profile-drifted", meter.subject, f"{where}: it is learnt anew")
+            self.unit_of_work.emit(now_s, "profile-drifted", meter.subject, f"{where}: it is learnt anew")
         after = self.profile(meter.subject, meter.node_type)
         self.vectors(meter.subject, meter.given, self._kinds)  # now, so that the next decision need not
         fresh = before is None or before.status is not Status.MEASURED
         if is_stored(meter.subject) and fresh and after is not None and after.status is Status.MEASURED:
             cpu, io, net = after.vector
-            self.unit_of_work.happened(
+            self.unit_of_work.emit(
                 now_s, "profile-measured", meter.subject, f"{where}: cpu {cpu:.2f}, io {io:.2f}, net {net:.2f}"
             )
 

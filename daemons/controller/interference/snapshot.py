@@ -17,11 +17,11 @@ SHARED = (IO, NET)
 
 
 def loading_columns(
-    loadings: InterferenceProfiles, nodes: Sequence[NodeEntry], jobs: Sequence[JobEntry]
+    profiles: InterferenceProfiles, nodes: Sequence[NodeEntry], jobs: Sequence[JobEntry]
 ) -> LoadingColumns | None:
     """The columns of these nodes, which have inventories, and workloads; None where sharing is not to count, or nothing
     known uses any of it. O(nodes + workloads), and a profile for each distinct one on each type of node."""
-    if not loadings.settings.decisions:
+    if not profiles.settings.decisions:
         return None
     kinds: dict[str, int] = {}
     node_type = [kinds.setdefault(node.inventory.node_type if node.inventory else "", len(kinds)) for node in nodes]
@@ -29,21 +29,21 @@ def loading_columns(
     rows = []
     for entry in jobs:
         subject = subject_of(entry.job)
-        asked = (subject, entry.job.loading) if entry.job.loading or loadings.knows(subject) else None
+        asked = (subject, entry.job.loading) if entry.job.loading or profiles.knows(subject) else None
         rows.append(distinct.setdefault(asked, len(distinct)))
     if len(distinct) == 1:
         return None
     every, nothing = tuple(kinds), [NOTHING_SHARED] * len(kinds)
-    vectors = [nothing if asked is None else loadings.vectors(*asked, every) for asked in distinct]
+    vectors = [nothing if asked is None else profiles.vectors(*asked, every) for asked in distinct]
     flat = np.array([part for of_kinds in vectors for vector in of_kinds for part in vector])
     table = flat.reshape(len(distinct), len(kinds), len(SHARED)).transpose(1, 0, 2)
     if not table.any():
         return None
-    servers = [[servers_of(loadings.paces.get(kind, ()), IO), 1.0] for kind in kinds]
+    servers = [[servers_of(profiles.paces.get(kind, ()), IO), 1.0] for kind in kinds]
     return LoadingColumns(
         SHARED,
         np.ascontiguousarray(table[:, np.array(rows, dtype=np.int64), :]),
         np.array(node_type, dtype=np.int64),
         np.array(servers, dtype=np.float64),
-        loadings.settings.model,
+        profiles.settings.model,
     )

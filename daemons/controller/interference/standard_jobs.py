@@ -55,9 +55,9 @@ class StandardJobs:
     """Sends standard jobs, and takes in how they went."""
 
     def __init__(
-        self, cluster: Cluster, unit_of_work: UnitOfWork, settings: ControllerSettings, loadings: InterferenceProfiles
+        self, cluster: Cluster, unit_of_work: UnitOfWork, settings: ControllerSettings, profiles: InterferenceProfiles
     ) -> None:
-        self.cluster, self.unit_of_work, self.settings, self.loadings = cluster, unit_of_work, settings, loadings
+        self.cluster, self.unit_of_work, self.settings, self.profiles = cluster, unit_of_work, settings, profiles
         self.under_way: dict[str, Run] = {}  # by node
         self.ended: deque[Run] = deque(maxlen=KEPT)
         self._orders = 0
@@ -84,12 +84,12 @@ class StandardJobs:
             now_s,
             expires_s + request.run.run_s + MARGIN_S,
         )
-        self.loadings.disturbed[node.name] = math.inf
+        self.profiles.disturbed[node.name] = math.inf
         message = RunStandardJob(order, node.name, self.unit_of_work.term, node.boot_id, expires_s, request.run)
         self.unit_of_work.stored.append(Publish(topology.ACTIONS, node.name, message))
         beside = f" beside job {request.job}" if request.job else ""
         what = f"{request.run.copies} of {request.run.job} for {request.run.run_s:g} s{beside}"
-        self.unit_of_work.happened(now_s, "standard-job-sent", node.name, what)
+        self.unit_of_work.emit(now_s, "standard-job-sent", node.name, what)
         return FINE
 
     def _refuse(self, node: NodeEntry, request: ProfileNode) -> tuple[Refused, Instance | None]:
@@ -124,7 +124,7 @@ class StandardJobs:
         job, copies = request.run.job.value, request.run.copies
         assert node.inventory is not None
         node_type = node.inventory.node_type
-        paces = self.loadings.paces.get(node_type, ())
+        paces = self.profiles.paces.get(node_type, ())
         servers = node.inventory.cores if request.run.job is StandardJob.CPU else servers_of(paces, job)
         if copies < servers:
             what = f"the node has {servers} for {job}: with fewer copies than that the job is not in their way"
@@ -155,8 +155,8 @@ class StandardJobs:
             self._end(run, False, "VMs have come to the node meanwhile", now_s)
             return
         job, copies = run.run.job.value, run.run.copies
-        self.loadings.paced(node_type, PaceSample(job, copies, total, now_s))
-        many = f", {servers_of(self.loadings.paces[node_type], job)} at a time at full speed" if copies > 1 else ""
+        self.profiles.paced(node_type, PaceSample(job, copies, total, now_s))
+        many = f", {servers_of(self.profiles.paces[node_type], job)} at a time at full speed" if copies > 1 else ""
         self._end(run, True, f"{copies} of {job}: {total:.6g} units/s{many}", now_s)
 
     def _probed(self, run: Run, node: NodeEntry, node_type: str, total: float, now_s: float) -> None:
@@ -166,19 +166,19 @@ class StandardJobs:
             self._end(run, False, "the job did not stay alone on the node", now_s)
             return
         job, copies = run.run.job.value, run.run.copies
-        neutral = pace_of(self.loadings.paces.get(node_type, ()), job, copies)
+        neutral = pace_of(self.profiles.paces.get(node_type, ()), job, copies)
         if neutral is None:
             self._end(run, False, "the pace of the node type is not known any more", now_s)
             return
         part = probe_part(neutral, total, copies)
-        self.loadings.probed(entry.job, node_type, ProbePart(job, part, now_s))
+        self.profiles.probed(entry.job, node_type, ProbePart(job, part, now_s))
         self._end(run, True, f"job {run.job}: {job} {part:.3f}, by a slow-down of {neutral / total:.3f}", now_s)
 
     def _end(self, run: Run, ok: bool, told: str, now_s: float) -> None:
         del self.under_way[run.node]
-        self.loadings.disturbed[run.node] = now_s
+        self.profiles.disturbed[run.node] = now_s
         what = "standard-job-done" if ok else "standard-job-failed"
-        self.unit_of_work.happened(now_s, what, run.node, told)
+        self.unit_of_work.emit(now_s, what, run.node, told)
         self.ended.append(replace(run, ended_s=now_s, ok=ok, told=told))
 
     # --- time passes ------------------------------------------------------------------------------------------------
@@ -197,7 +197,7 @@ class StandardJobs:
         run = self.under_way.get(name)
         if run is not None:
             self._end(run, False, "the node was removed", now_s)
-        self.loadings.disturbed.pop(name, None)
+        self.profiles.disturbed.pop(name, None)
 
 
 def _total(message: StandardJobEnded, copies: int) -> float | None:

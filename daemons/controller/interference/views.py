@@ -14,26 +14,26 @@ from shared.values.load_vector import StandardJob
 Row = dict[str, Any]
 
 
-def profiles_view(loadings: InterferenceProfiles, probes: StandardJobs, subject: str, limit: int, now_s: float) -> Row:
+def profiles_view(profiles: InterferenceProfiles, probes: StandardJobs, subject: str, limit: int, now_s: float) -> Row:
     """The profiles whose class begins with `subject`, on every node type that there is or that was measured."""
     kinds = sorted(
-        {node.inventory.node_type for node in loadings.cluster.nodes.values() if node.inventory is not None}
-        | loadings.paces.keys()
+        {node.inventory.node_type for node in profiles.cluster.nodes.values() if node.inventory is not None}
+        | profiles.paces.keys()
     )
-    keys = dict.fromkeys(loadings.keys())
+    keys = dict.fromkeys(profiles.keys())
     keys |= dict.fromkeys((name, kind) for name, _ in list(keys) if is_stored(name) for kind in kinds)
-    found = sorted(key for key in keys if key[0].startswith(subject) and loadings.profile(*key) is not None)
+    found = sorted(key for key in keys if key[0].startswith(subject) and profiles.profile(*key) is not None)
     runs = [*probes.under_way.values(), *reversed(probes.ended)]
     return {
         "total": len(found),
-        "profiles": [_profile(loadings, name, kind, now_s) for name, kind in found[:limit]],
-        "node_types": [_node_type(loadings, kind, now_s) for kind in kinds],
+        "profiles": [_profile(profiles, name, kind, now_s) for name, kind in found[:limit]],
+        "node_types": [_node_type(profiles, kind, now_s) for kind in kinds],
         "runs": [_run(run) for run in runs[:limit]],
     }
 
 
-def _profile(loadings: InterferenceProfiles, subject: str, node_type: str, now_s: float) -> Row:
-    profile, history = loadings.profile(subject, node_type), loadings.history(subject, node_type)
+def _profile(profiles: InterferenceProfiles, subject: str, node_type: str, now_s: float) -> Row:
+    profile, history = profiles.profile(subject, node_type), profiles.history(subject, node_type)
     assert profile is not None
     return {
         "class": subject,
@@ -56,22 +56,22 @@ def _by_resource(profile: Profile, field: str) -> Row:
     return {name: None if value in ("", math.inf) else value for name, value in values.items()}
 
 
-def _node_type(loadings: InterferenceProfiles, kind: str, now_s: float) -> Row:
-    paces = loadings.paces.get(kind, ())
+def _node_type(profiles: InterferenceProfiles, kind: str, now_s: float) -> Row:
+    paces = profiles.paces.get(kind, ())
     return {
         "node_type": kind,
         "units_per_s": {job.value: pace_of(paces, job.value) for job in StandardJob},
         "servers": {
-            job.value: servers_of(paces, job.value) if _several(loadings, kind, job) else None for job in StandardJob
+            job.value: servers_of(paces, job.value) if _several(profiles, kind, job) else None for job in StandardJob
         },
         "runs": {job.value: sum(each.job == job.value for each in paces) for job in StandardJob},
         "age_s": max(0.0, now_s - paces[-1].at_s) if paces else None,
     }
 
 
-def _several(loadings: InterferenceProfiles, kind: str, job: StandardJob) -> bool:
+def _several(profiles: InterferenceProfiles, kind: str, job: StandardJob) -> bool:
     """Whether several copies have run together: one tells nothing of servers."""
-    counts = {each.copies for each in loadings.paces.get(kind, ()) if each.job == job.value}
+    counts = {each.copies for each in profiles.paces.get(kind, ()) if each.job == job.value}
     return 1 in counts and len(counts) > 1
 
 

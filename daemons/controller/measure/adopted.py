@@ -29,9 +29,9 @@ class AdoptedVms:
         self.unit_of_work.change(entry)
         self.unit_of_work.place = True
         if taken:
-            self.unit_of_work.happened(now_s, "adopted-vm-off", entry.job.name, f"{entry.adopted}: {self._why(entry)}")
+            self.unit_of_work.emit(now_s, "adopted-vm-off", entry.job.name, f"{entry.adopted}: {self._why(entry)}")
         else:
-            self.unit_of_work.happened(now_s, "adoption-failed", entry.job.name, f"{entry.adopted} was not taken over")
+            self.unit_of_work.emit(now_s, "adoption-failed", entry.job.name, f"{entry.adopted} was not taken over")
 
     def follow(self, entry: JobEntry, now_s: float) -> None:
         """Take in a VM that runs again, or whose saved image is there again."""
@@ -56,7 +56,7 @@ class AdoptedVms:
         transitions.run_again(self.cluster, entry, allotment, now_s)
         self.unit_of_work.change(entry)
         self.unit_of_work.place = True
-        self.unit_of_work.happened(now_s, "adopted-vm-on", entry.job.name, f"{entry.adopted} on {node.name}")
+        self.unit_of_work.emit(now_s, "adopted-vm-on", entry.job.name, f"{entry.adopted} on {node.name}")
 
     def _why(self, entry: JobEntry) -> str:
         (instance,) = entry.instances

@@ -13,7 +13,7 @@ from daemons.controller.state.cluster import Cluster
 from daemons.controller.state.jobs import Instance, JobEntry
 from daemons.controller.state.nodes import NodeEntry
 from daemons.controller.state.queries import is_busy
-from daemons.controller.state.tenancy import takes
+from daemons.controller.state.tenancy import admits
 from daemons.controller.state.unit_of_work import UnitOfWork
 from daemons.values.records.cluster import HandsOff
 from daemons.values.settings import ControllerSettings
@@ -124,7 +124,7 @@ class Drift:
         if entry.reweights > REWEIGHTS_MAX:
             self.note(entry, "reweighted-by-other", instance, detail, now_s)
         else:
-            self.unit_of_work.happened(now_s, "reweighted-by-other", instance.vm, f"{detail}; it is put right")
+            self.unit_of_work.emit(now_s, "reweighted-by-other", instance.vm, f"{detail}; it is put right")
 
     # --- what is told -----------------------------------------------------------------------------------------------
 
@@ -153,10 +153,10 @@ class Drift:
         alone = len(entry.instances) == 1 and not entry.instances[0].ended
         beside = any(
             allotment.node == node.name
-            for seat in (self.cluster.seats[entry.job.app].values() if entry.job.app else ())
-            for allotment in seat.allotments
+            for replica in (self.cluster.replicas[entry.job.app].values() if entry.job.app else ())
+            for allotment in replica.allotments
         )
-        return alone and not (beside or entry.held) and takes(self.cluster, node, entry.job.environment)
+        return alone and not (beside or entry.held) and admits(self.cluster, node, entry.job.environment)
 
     def note(self, entry: JobEntry, what: str, instance: Instance, detail: str, now_s: float) -> None:
         """Tell of it, and keep hands off the workload from now on; for longer, when it happens again after a hold."""
@@ -168,7 +168,7 @@ class Drift:
         transitions.outdate(entry)
         self.unit_of_work.change(entry)
         self.unit_of_work.place = True
-        self.unit_of_work.happened(now_s, what, instance.vm, f"{detail}; hands off {entry.job.name} for {hold_s:g} s")
+        self.unit_of_work.emit(now_s, what, instance.vm, f"{detail}; hands off {entry.job.name} for {hold_s:g} s")
 
 
 def _on(node: NodeEntry, detail: str) -> str:

@@ -48,12 +48,12 @@ class Heartbeats:
             return node.silent_s + after_s
         node.fencing = True
         node.silent_s = now_s  # if the proof fails, ask again after the same wait
-        self.unit_of_work.happened(now_s, "fencing", node.name)
+        self.unit_of_work.emit(now_s, "fencing", node.name)
         macs = node.inventory.mac_addresses if node.inventory is not None else ()
         self.unit_of_work.effects.append(Power(node.name, PowerOperation.FENCE, macs))
         return math.inf
 
-    def greet(self, now_s: float) -> bool:
+    def send_hellos(self, now_s: float) -> bool:
         """Say hello to every node that has not echoed this term, less and less often; whether there still are any."""
         waiting = False
         for node in self.cluster.nodes.values():

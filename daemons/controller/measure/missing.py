@@ -37,7 +37,7 @@ class Missing:
     def left(self, instance: Instance, node: NodeEntry, detail: str, now_s: float) -> None:
         """Somebody else has moved it away from the node; where to is known once it is seen there."""
         where = f"from {node.name}: {detail}" if detail else f"from {node.name}"
-        self.unit_of_work.happened(now_s, "vm-left", instance.vm, where)
+        self.unit_of_work.emit(now_s, "vm-left", instance.vm, where)
         flight = instance.in_flight
         if not instance.may_run_on and (flight is None or flight.node != node.name):
             instance.left, instance.missed_s = where, now_s
@@ -57,7 +57,7 @@ class Missing:
             if stranger and not instance.may_run_on:
                 instance.left = f"a VM of that name that is not ours runs on {stranger}"
                 self.unit_of_work.change(instance.job)
-            self.unit_of_work.touch(instance.job)
+            self.unit_of_work.enqueue(instance.job)
 
     def _is_to_tell(self, name: str) -> bool:
         node = self.cluster.nodes.get(name)
@@ -75,4 +75,4 @@ class Missing:
         """An operator's word that it is nowhere."""
         self.cluster.found(instance)
         self.unit_of_work.change(instance.job)
-        self.unit_of_work.happened(now_s, "vm-confirmed-gone", instance.vm)
+        self.unit_of_work.emit(now_s, "vm-confirmed-gone", instance.vm)

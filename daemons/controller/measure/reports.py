@@ -60,7 +60,7 @@ class Measure:
             node.off_boot_id, node.condition = "", NodeCondition.UNKNOWN
             if not node.asleep:
                 node.back_s = now_s
-                self.unit_of_work.happened(now_s, "off-node-reports", node.name, "it was taken for off and is not")
+                self.unit_of_work.emit(now_s, "off-node-reports", node.name, "it was taken for off and is not")
             self.unit_of_work.change_node(node)
         if report.boot_id != node.boot_id:
             self._new_boot(node, report, now_s)
@@ -99,7 +99,7 @@ class Measure:
 
     def _new_boot(self, node: NodeEntry, report: Report, now_s: float) -> None:
         if node.boot_id and not node.asleep:
-            self.unit_of_work.happened(now_s, "node-rebooted", node.name)
+            self.unit_of_work.emit(now_s, "node-rebooted", node.name)
         node.boot_id, node.off_boot_id = report.boot_id, ""
         node.condition, node.echoed = NodeCondition.UNKNOWN, False
         node.report_seq = 0
@@ -115,7 +115,7 @@ class Measure:
         skewed = abs(min(node.skews_s)) > self.settings.max_skew_s
         if skewed != node.skewed:
             node.skewed = skewed
-            self.unit_of_work.happened(now_s, "clock-skewed" if skewed else "clock-good", node.name)
+            self.unit_of_work.emit(now_s, "clock-skewed" if skewed else "clock-good", node.name)
             self.unit_of_work.place = self.unit_of_work.deploy = True
             self._touch_all(node)
 
@@ -130,17 +130,17 @@ class Measure:
     def _up(self, node: NodeEntry, now_s: float) -> None:
         node.echoed, node.condition = True, NodeCondition.UP
         node.silent_s, node.hello_wait_s = None, 0.0
-        self.unit_of_work.happened(now_s, "node-up", node.name)
+        self.unit_of_work.emit(now_s, "node-up", node.name)
         self.unit_of_work.place = self.unit_of_work.deploy = True
         self._touch_all(node)
 
     def _touch_all(self, node: NodeEntry) -> None:
         for claimed in node.claimed.values():
-            self.unit_of_work.touch(claimed.job)
+            self.unit_of_work.enqueue(claimed.job)
         for vm in node.vms:
             instance = self.cluster.instances.get(vm)
             if instance is not None:
-                self.unit_of_work.touch(instance.job)
+                self.unit_of_work.enqueue(instance.job)
 
     def _inventory(self, node: NodeEntry, report: Report, now_s: float) -> None:
         if node.under_way or report.under_way:
@@ -195,7 +195,7 @@ class Measure:
 
     def _heard(self, node: NodeEntry) -> None:
         for entry in self.cluster.heard(node.name):
-            self.unit_of_work.touch(entry)
+            self.unit_of_work.enqueue(entry)
 
     def _under_way(self, node: NodeEntry, report: Report) -> None:
         """Take over what the agent has in hand; what a later result has ended already is not taken up again."""
@@ -204,7 +204,7 @@ class Measure:
         for vm in before:
             instance = self.cluster.instances.get(vm)
             if vm not in node.under_way and instance is not None:
-                self.unit_of_work.touch(instance.job)
+                self.unit_of_work.enqueue(instance.job)
 
     def _status(self, node: NodeEntry, status: VmStatus, now_s: float) -> bool:
         """Apply a report's word on one VM; false when its job is not known (then it is counted, never touched)."""
@@ -212,11 +212,11 @@ class Measure:
         instance = self.cluster.note_copy(node, status)
         if instance is None:
             if before is None and self._strangers.passes(node.name, now_s):
-                self.unit_of_work.happened(now_s, "unknown-vm", status.vm, f"on {node.name}")
+                self.unit_of_work.emit(now_s, "unknown-vm", status.vm, f"on {node.name}")
             return False
         self.account(instance, node, status, now_s)
         if before is None or _differs(before, status):
-            self.unit_of_work.touch(instance.job)
+            self.unit_of_work.enqueue(instance.job)
             if instance.job.job.app and (before is None or before.address != status.address):
                 self.unit_of_work.readdressed.add(instance.job.job.app)
         return True
@@ -226,7 +226,7 @@ class Measure:
         instance = self.cluster.instances.get(vm)
         if instance is not None:
             instance.copies.discard(node.name)
-            self.unit_of_work.touch(instance.job)
+            self.unit_of_work.enqueue(instance.job)
 
     def _not_live(
         self, node: NodeEntry, instance: Instance, status: VmStatus | None, report: Report, now_s: float
@@ -276,7 +276,7 @@ class Measure:
             if flight is None or action in doing or not _has_lapsed(flight.boot_id, flight.expires_at_s, report):
                 continue
             self.cluster.settle(instance)
-            self.unit_of_work.touch(instance.job)
+            self.unit_of_work.enqueue(instance.job)
 
     # --- results and guest events -----------------------------------------------------------------------------------
 
@@ -290,7 +290,7 @@ class Measure:
             del node.under_way[result.vm]
         if about is None:
             return None
-        self.unit_of_work.touch(about.job)
+        self.unit_of_work.enqueue(about.job)
         if result.outcome in UNASKED or not _speaks(node, result.boot_id):
             return instance
         if not self._news(node, result.vm, result.seq):
@@ -346,7 +346,7 @@ class Measure:
         instance = self.cluster.instances.get(status.vm)
         crashed = bool(event.detail) and event.change is GuestChange.VANISHED
         if crashed and (instance is not None or self._strangers.passes(node.name, now_s)):
-            self.unit_of_work.happened(now_s, "guest-crashed", status.vm, f"on {node.name}: {event.detail}")
+            self.unit_of_work.emit(now_s, "guest-crashed", status.vm, f"on {node.name}: {event.detail}")
         if instance is None:
             node.vms.pop(status.vm, None)
             return
@@ -414,9 +414,7 @@ class Measure:
             entry.progress_s, entry.stalled = now_s, False
         elif self._stalls(entry, now_s):
             entry.stalled = True
-            self.unit_of_work.happened(
-                now_s, "job-stalled", entry.job.name, f"no progress since {entry.progress_s:.0f} s"
-            )
+            self.unit_of_work.emit(now_s, "job-stalled", entry.job.name, f"no progress since {entry.progress_s:.0f} s")
 
     def _stalls(self, entry: JobEntry, now_s: float) -> bool:
         wanted = entry.phase is JobPhase.RUNNING and entry.released and not entry.stalled and not entry.job.app
@@ -429,7 +427,7 @@ class Measure:
         VM, nothing else was expected."""
         node.condition, node.silent_s = NodeCondition.UNKNOWN, None if node.asleep else now_s
         if not node.asleep:
-            self.unit_of_work.happened(now_s, "node-silent", node.name)
+            self.unit_of_work.emit(now_s, "node-silent", node.name)
         self.unit_of_work.deploy = True
         self._touch_all(node)
 
@@ -439,7 +437,7 @@ class Measure:
         node.fencing, node.off_s = False, now_s
         node.under_way.clear()
         self.unit_of_work.deploy = True
-        self.unit_of_work.happened(now_s, "node-off", node.name)
+        self.unit_of_work.emit(now_s, "node-off", node.name)
         self._touch_all(node)
         for instance in [*node.flights.values(), *node.claimed.values()]:
             flight = instance.in_flight

@@ -170,14 +170,14 @@ class Screening:
             return
         more = f" ({suspect.untold} more since the last event)" if suspect.untold else ""
         suspect.told_s, suspect.untold = now_s, 0
-        self._unit_of_work.happened(now_s, "message-refused", sender, suspect.why + more)
+        self._unit_of_work.emit(now_s, "message-refused", sender, suspect.why + more)
 
     def ahead(self, node: str, term: int, now_s: float) -> bool:
         """A node says that it has seen a newer term than the one that leads here; whether to ask the store now."""
         since_s, last_s, _ = self._ahead.get(node, (now_s, -TELL_AGAIN_S, 0))
         self._ahead[node] = (since_s, now_s, term)
         if now_s >= last_s + TELL_AGAIN_S:
-            self._unit_of_work.happened(now_s, "term-ahead", node, f"term {term}, this is {self._unit_of_work.term}")
+            self._unit_of_work.emit(now_s, "term-ahead", node, f"term {term}, this is {self._unit_of_work.term}")
         if now_s < self._asked_s + ASK_AGAIN_S:
             return False
         self._asked_s = now_s

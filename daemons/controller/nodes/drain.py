@@ -39,7 +39,7 @@ class Drain:
                 lost = lost_mcycles_of(entry)
                 self.lost_mcycles += lost
                 why = f"{lost:.0f} Mcycles of work: {node.name} leaves service"
-                self.unit_of_work.happened(now_s, "work-lost", entry.job.name, why)
+                self.unit_of_work.emit(now_s, "work-lost", entry.job.name, why)
                 self.lose(entry, now_s)
 
     def waits(self, node: NodeEntry) -> bool:

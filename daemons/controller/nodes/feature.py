@@ -53,7 +53,7 @@ class NodesFeature(Feature):
         if event.ok and node.condition is not NodeCondition.UP:
             self._measure.proven_off(node, now_s)
         elif not event.ok:
-            self._unit_of_work.happened(now_s, "fence-failed", node.name, event.detail)
+            self._unit_of_work.emit(now_s, "fence-failed", node.name, event.detail)
 
     def prepare(self, now_s: float) -> None:
         """Take every step that may be taken now."""

@@ -91,7 +91,7 @@ class Handovers:
         left something there: it is released anew in any case."""
         if node.handover is not _FAILED:
             return
-        self.unit_of_work.happened(now_s, "node-repaired", node.name, node.detail)
+        self.unit_of_work.emit(now_s, "node-repaired", node.name, node.detail)
         node.detail = ""
         self._tries.pop(node.name, None)
         self._go(node, _RELEASING)
@@ -150,13 +150,13 @@ class Handovers:
 
     def _begin(self, node: NodeEntry, now_s: float) -> bool:
         self._go(node, _EMPTYING)
-        self.unit_of_work.happened(now_s, "node-emptying", node.name, f"{_who(node.environment)} to {_who(node.given)}")
+        self.unit_of_work.emit(now_s, "node-emptying", node.name, f"{_who(node.environment)} to {_who(node.given)}")
         return True
 
     def _emptying(self, node: NodeEntry, now_s: float) -> bool:
         if node.given == node.environment:
             self._go(node, _SETTLED)
-            self.unit_of_work.happened(now_s, "node-kept", node.name, _who(node.environment))
+            self.unit_of_work.emit(now_s, "node-kept", node.name, _who(node.environment))
         elif _is_clear(node):
             self._go(node, _RELEASING)
         else:
@@ -232,7 +232,7 @@ class Handovers:
         if environment is not None:
             environment.setups += 1
             self.unit_of_work.change_environment(environment)
-        self.unit_of_work.happened(now_s, "setup-done", node.name, _detail(self._what(node), output))
+        self.unit_of_work.emit(now_s, "setup-done", node.name, _detail(self._what(node), output))
         self._advance(node, now_s)
 
     def _not_done(self, node: NodeEntry, output: str, now_s: float) -> None:
@@ -245,14 +245,14 @@ class Handovers:
             return
         wait_s = min(self.settings.retry_max_s, self.settings.retry_s * 2.0 ** (tries.failures - 1))
         tries.next_s = now_s + wait_s
-        self.unit_of_work.happened(now_s, "setup-failed", node.name, _detail(f"{count}, again in {wait_s:g} s", output))
+        self.unit_of_work.emit(now_s, "setup-failed", node.name, _detail(f"{count}, again in {wait_s:g} s", output))
 
     def _fail(self, node: NodeEntry, why: str, now_s: float) -> None:
         """Out of everybody's hands until an operator says that it is repaired."""
         node.detail, node.setup_request = why[:DETAIL_MAX], ""
         self._tries.pop(node.name, None)
         self._go(node, _FAILED)
-        self.unit_of_work.happened(now_s, "setup-failed", node.name, node.detail)
+        self.unit_of_work.emit(now_s, "setup-failed", node.name, node.detail)
         self._tell(node)
 
     def _advance(self, node: NodeEntry, now_s: float) -> None:
@@ -267,7 +267,7 @@ class Handovers:
             self._go(node, _SETTLED if node.given == node.environment else _RELEASING)
             what = "node-acquired"
         if had:
-            self.unit_of_work.happened(now_s, what, node.name, had)
+            self.unit_of_work.emit(now_s, what, node.name, had)
             self._tell(node)
 
     def _tell(self, node: NodeEntry) -> None:

@@ -125,7 +125,7 @@ class PowerOperations:
             way.retry_s = self.elapsed_s + REPEAT_S * 2.0 ** min(way.failures - 1, 10)
         else:
             way.retry_s = self.later(way.failures)
-            self.unit_of_work.happened(now_s, "power-failed", node.name, f"{answer.operation}: {way.detail}")
+            self.unit_of_work.emit(now_s, "power-failed", node.name, f"{answer.operation}: {way.detail}")
         return True
 
     def send_to_sleep(self, node: NodeEntry, now_s: float) -> None:

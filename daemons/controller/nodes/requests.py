@@ -39,7 +39,7 @@ class NodeRequests:
             node = self.cluster.nodes[request.node] = NodeEntry(request.node)
             self.unit_of_work.effects += [Declare(topology.agent_queue(request.node)), StartTimer("hello", now_s)]
             self.unit_of_work.change_node(node)
-            self.unit_of_work.happened(now_s, "node-added", request.node)
+            self.unit_of_work.emit(now_s, "node-added", request.node)
         return DONE
 
     def _remove(self, request: RemoveNode, _caller: Caller, now_s: float) -> Refused:
@@ -58,8 +58,8 @@ class NodeRequests:
         self.lifecycle.forget(request.node)
         self.unit_of_work.removed_nodes.append(request.node)
         for entry in self.cluster.heard(request.node):
-            self.unit_of_work.touch(entry)
-        self.unit_of_work.happened(now_s, "node-removed", request.node)
+            self.unit_of_work.enqueue(entry)
+        self.unit_of_work.emit(now_s, "node-removed", request.node)
         return DONE
 
     def _drain(self, request: DrainNode, _caller: Caller, now_s: float) -> Refused:

@@ -15,7 +15,7 @@ from daemons.controller.nodes.drain import Drain
 from daemons.controller.nodes.durations import DEPLOY, REMOVE, Durations
 from daemons.controller.nodes.handover import Handovers
 from daemons.controller.nodes.power_operations import DETAIL_MAX, PowerOperations
-from daemons.controller.state.availability import can_wake, is_available, is_empty, keeps_awake, staying
+from daemons.controller.state.availability import can_wake, is_available, is_empty, sleep_blocker, staying
 from daemons.controller.state.cluster import Cluster
 from daemons.controller.state.nodes import NodeEntry
 from daemons.controller.state.unit_of_work import UnitOfWork
@@ -113,7 +113,7 @@ class NodeLifecycle:
         node.changes += 1
         if not on:
             node.wanted = True
-            self.unit_of_work.happened(now_s, "node-undrained", node.name)
+            self.unit_of_work.emit(now_s, "node-undrained", node.name)
         self.work.way(node).asked_s = None
         self.unit_of_work.change_node(node)
         self.unit_of_work.place = self.unit_of_work.deploy = True
@@ -128,7 +128,7 @@ class NodeLifecycle:
         if node.service is not NodeService.FAILED:
             return
         self.work.pass_time(now_s, self._due_s)
-        self.unit_of_work.happened(now_s, "node-repaired", node.name, node.detail)
+        self.unit_of_work.emit(now_s, "node-repaired", node.name, node.detail)
         node.detail = ""
         node.changes += 1
         self._go(node, NodeService.STANDBY if node.condition is _UP else NodeService.OFF, now_s)
@@ -183,7 +183,7 @@ class NodeLifecycle:
         way.sleep_failures += 1
         way.retry_s = self.work.later(way.sleep_failures)
         self.unit_of_work.change_node(node)
-        self.unit_of_work.happened(now_s, what, node.name, detail[:DETAIL_MAX])
+        self.unit_of_work.emit(now_s, what, node.name, detail[:DETAIL_MAX])
 
     def loaded(self, now_s: float) -> None:
         """A new leader has read everything: limits on what is under way begin anew."""
@@ -250,7 +250,7 @@ class NodeLifecycle:
         self.unit_of_work.change_node(node)
         self.unit_of_work.deploy = True
         what = "asleep" if service is NodeService.OFF else service.value
-        self.unit_of_work.happened(now_s, f"node-{what}", node.name, detail)
+        self.unit_of_work.emit(now_s, f"node-{what}", node.name, detail)
         return True
 
     def _learn(self, node: NodeEntry, what: str) -> None:
@@ -311,7 +311,7 @@ class NodeLifecycle:
         way.asked_s = None
         stays_s = self.power.drain_limit_s * 2.0 ** min(way.drain_failures, 10)
         left = way.detail if is_empty(node) else f"{len(node.claimed)} VMs are or may be on it"
-        self.unit_of_work.happened(now_s, "drain-failed", node.name, f"{left}; it stays for {stays_s:.0f} s")
+        self.unit_of_work.emit(now_s, "drain-failed", node.name, f"{left}; it stays for {stays_s:.0f} s")
         node.wanted = True
         node.changes += 1
         self.unit_of_work.change_node(node)
@@ -333,7 +333,7 @@ class NodeLifecycle:
         rest_s = max(way.from_s + self.power.standby_s, way.retry_s)
         if self.work.elapsed_s < rest_s:
             self._at(rest_s, now_s)
-        elif way.power is not None or keeps_awake(node, self.power):
+        elif way.power is not None or sleep_blocker(node, self.power):
             self._at(self.work.elapsed_s + LOOK_S, now_s)
         elif not self.work.may_sleep(now_s):
             self._at(self.work.elapsed_s + self.settings.reconcile_s, now_s)
@@ -453,7 +453,7 @@ class NodeLifecycle:
         if now_s < due_s:
             self._due_s = min(self._due_s, due_s)
         elif self._wake(node, now_s):
-            self.unit_of_work.happened(now_s, "wake-test", node.name)
+            self.unit_of_work.emit(now_s, "wake-test", node.name)
             self._step(node, now_s)
 
 

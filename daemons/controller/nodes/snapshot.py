@@ -14,9 +14,9 @@ from shared.policy_api.snapshot import PowerColumns
 from shared.values.nodes import NodeService
 
 
-def power_columns(deployment: NodeLifecycle, nodes: Sequence[NodeEntry]) -> PowerColumns:
+def power_columns(lifecycle: NodeLifecycle, nodes: Sequence[NodeEntry]) -> PowerColumns:
     """One row for each of the nodes, all of which have told their facts."""
-    power, stay = deployment.power, deployment.staying()
+    power, stay = lifecycle.power, lifecycle.staying()
     types = tuple(node.inventory.node_type if node.inventory is not None else "" for node in nodes)
     draws = [power.draw_of(node_type) for node_type in types]
 
@@ -31,8 +31,8 @@ def power_columns(deployment: NodeLifecycle, nodes: Sequence[NodeEntry]) -> Powe
         bools([is_available(node, power) for node in nodes]),
         bools([node.name in stay and not node.held for node in nodes]),
         bools([node.service not in AWAY for node in nodes]),
-        floats([_deploy_s(deployment, node, kind) for node, kind in zip(nodes, types, strict=True)]),
-        floats([deployment.durations.expected_s(power.driver, kind, REMOVE) for kind in types]),
+        floats([_deploy_s(lifecycle, node, kind) for node, kind in zip(nodes, types, strict=True)]),
+        floats([lifecycle.durations.expected_s(power.driver, kind, REMOVE) for kind in types]),
         floats([draw.idle_w for draw in draws]),
         floats([draw.peak_w for draw in draws]),
         floats([draw.off_w for draw in draws]),
@@ -40,11 +40,11 @@ def power_columns(deployment: NodeLifecycle, nodes: Sequence[NodeEntry]) -> Powe
     )
 
 
-def _deploy_s(deployment: NodeLifecycle, node: NodeEntry, node_type: str) -> float:
+def _deploy_s(lifecycle: NodeLifecycle, node: NodeEntry, node_type: str) -> float:
     """What is left of the way of a node that wakes; nothing for one that is up."""
     if not node.asleep:
         return 0.0
-    expected_s = deployment.durations.expected_s(deployment.power.driver, node_type, DEPLOY)
+    expected_s = lifecycle.durations.expected_s(lifecycle.power.driver, node_type, DEPLOY)
     if node.service is not NodeService.WAKING:
         return expected_s
-    return max(expected_s - deployment.waking_s(node), 0.0)
+    return max(expected_s - lifecycle.waking_s(node), 0.0)

@@ -7,22 +7,22 @@ from dataclasses import asdict
 from typing import Any
 
 from daemons.controller.nodes.service import NodeLifecycle
-from daemons.controller.state.availability import keeps_awake
+from daemons.controller.state.availability import sleep_blocker
 from daemons.controller.state.nodes import NodeEntry
 from shared.values.nodes import Handover, NodeService
 
 Row = dict[str, Any]
 
 
-def service_details(deployment: NodeLifecycle, node: NodeEntry) -> Row:
+def service_details(lifecycle: NodeLifecycle, node: NodeEntry) -> Row:
     """What a single node's view has beyond that."""
-    way = deployment.work.way(node)
+    way = lifecycle.work.way(node)
     standby = node.service is NodeService.STANDBY
     return {
         "failure": node.detail,
-        "must_stay": node.name in deployment.staying(),
+        "must_stay": node.name in lifecycle.staying(),
         "going_to_sleep": node.sleeping,
-        "kept_awake": keeps_awake(node, deployment.power) if standby and not node.wanted else "",
+        "kept_awake": sleep_blocker(node, lifecycle.power) if standby and not node.wanted else "",
         "setup_request": node.setup_request,
         "linked": node.linked,
         "woken_at_s": node.woken_s or None,
@@ -31,9 +31,9 @@ def service_details(deployment: NodeLifecycle, node: NodeEntry) -> Row:
     }
 
 
-def durations_view(deployment: NodeLifecycle) -> list[Row]:
+def durations_view(lifecycle: NodeLifecycle) -> list[Row]:
     """The durations that were learnt."""
-    return [asdict(record) for record in sorted(deployment.durations, key=lambda record: record.name)]
+    return [asdict(record) for record in sorted(lifecycle.durations, key=lambda record: record.name)]
 
 
 def service_alarms(nodes: Iterable[NodeEntry]) -> Iterable[tuple[str, str, float | None, str]]:

@@ -214,7 +214,7 @@ class NotificationRules:
         self._lost_s[letter.channel] = now_s
         first = letter.notices[0]
         told = f"{letter.id}, {len(letter.notices)} in it, the first {first.what} {first.subject}: {letter.error}"
-        self.unit_of_work.happened(now_s, "notification-dead", letter.channel, told[:TEXT_MAX])
+        self.unit_of_work.emit(now_s, "notification-dead", letter.channel, told[:TEXT_MAX])
 
     # --- sending ----------------------------------------------------------------------------------------------------
 

@@ -13,12 +13,12 @@ from shared.values.jobs import Allotment, JobPhase
 from shared.values.vms import VmState
 
 
-def sight_of(cluster: Cluster, entry: JobEntry) -> ObservedWorkload:
+def observed(cluster: Cluster, entry: JobEntry) -> ObservedWorkload:
     """A job as it is and as it is wanted."""
     return _sight(cluster, entry, entry.phase, entry.attempt, entry.allotments)
 
 
-def sight_after(cluster: Cluster, entry: JobEntry, change: Change) -> ObservedWorkload:
+def observed_after(cluster: Cluster, entry: JobEntry, change: Change) -> ObservedWorkload:
     """A job as it is and as a change that has not been made would want it."""
     ends = {ChangeKind.SUSPEND: JobPhase.SUSPENDED, ChangeKind.STOP: JobPhase.WAITING}
     phase = ends.get(change.kind, JobPhase.RUNNING)
@@ -62,7 +62,7 @@ def _copies(cluster: Cluster, instance: Instance) -> tuple[VmCopy, ...]:
     return tuple(copies)
 
 
-def rooms_of(cluster: Cluster, needs: Iterable[PlannedAction]) -> dict[str, Headroom]:
+def headrooms(cluster: Cluster, needs: Iterable[PlannedAction]) -> dict[str, Headroom]:
     """Live totals of the nodes that the needs touch. A node that takes no VMs has no room for them."""
     rooms: dict[str, Headroom] = {}
     for need in needs:

@@ -12,13 +12,13 @@ from collections.abc import Sequence
 from daemons.controller.contract.feature_set import FeatureSet
 from daemons.controller.measure.adopted import AdoptedVms
 from daemons.controller.measure.drift import Drift
-from daemons.controller.reconcile.observed import rooms_of, sight_of
+from daemons.controller.reconcile.observed import headrooms, observed
 from daemons.controller.state import transitions
 from daemons.controller.state.cluster import Cluster
 from daemons.controller.state.jobs import FAILURE_MAX, Failure, InFlight, Instance, JobEntry
 from daemons.controller.state.migration_fit import lacking_on
 from daemons.controller.state.queries import is_busy
-from daemons.controller.state.tenancy import takes
+from daemons.controller.state.tenancy import admits
 from daemons.controller.state.unit_of_work import UnitOfWork
 from daemons.planning import order
 from daemons.planning.diff import diff
@@ -57,11 +57,11 @@ class Reconciler:
         if not self.unit_of_work.acting:
             self._observe(now_s)
             return
-        entries = self.blocked | self.unit_of_work.touched
+        entries = self.blocked | self.unit_of_work.queued
         for name in [name for name, due_s in self.due_s.items() if due_s <= now_s]:
             if name in self.cluster.active:
                 entries[name] = self.cluster.active[name]
-        self.unit_of_work.touched = {}
+        self.unit_of_work.queued = {}
         self.blocked = {}
         needs: list[PlannedAction] = []
         for entry in sorted(entries.values(), key=_first_wanted):
@@ -72,7 +72,7 @@ class Reconciler:
 
     def _observe(self, now_s: float) -> None:
         """Take note of jobs whose guests have all ended; who lets orders be issued again touches every job."""
-        touched, self.unit_of_work.touched = self.unit_of_work.touched, {}
+        touched, self.unit_of_work.queued = self.unit_of_work.queued, {}
         for entry in touched.values():
             if not entry.over and entry.instances and all(instance.ended for instance in entry.instances):
                 self._complete(entry, now_s)
@@ -95,7 +95,7 @@ class Reconciler:
         self.hands.look(entry, now_s)
         if entry.phase is JobPhase.SHUT_OFF:
             self.adopted.follow(entry, now_s)
-        difference = diff(sight_of(self.cluster, entry))
+        difference = diff(observed(self.cluster, entry))
         if entry.phase is JobPhase.RUNNING and difference.together and not entry.released:
             self._release(entry, now_s)
         if difference.lost or self._overdue(entry, difference, now_s):
@@ -103,7 +103,7 @@ class Reconciler:
                 self.adopted.lost(entry, now_s)
             else:
                 self.take_back(entry, now_s, keep_images=not difference.lost)
-            difference = diff(sight_of(self.cluster, entry))
+            difference = diff(observed(self.cluster, entry))
         self._note_due(entry, difference, now_s)
         # While a job is on its way back its old images wait: nothing is to keep a gang from coming together.
         coming = entry.phase is JobPhase.RUNNING and entry.resuming and not entry.released
@@ -125,9 +125,9 @@ class Reconciler:
             )
             if lack:
                 why = f"{need.to_node} lacks {', '.join(lack)}"
-                self.unit_of_work.happened(now_s, "migration-unfit", entry.job.name, f"{need.vm}: {why}")
+                self.unit_of_work.emit(now_s, "migration-unfit", entry.job.name, f"{need.vm}: {why}")
                 self._stay(entry, self.cluster.instances[need.vm], need.node)
-                return diff(sight_of(self.cluster, entry))
+                return diff(observed(self.cluster, entry))
         return difference
 
     def _is_others(self, need: PlannedAction, entry: JobEntry) -> bool:
@@ -137,7 +137,7 @@ class Reconciler:
     def _misplaced(self, need: PlannedAction, entry: JobEntry) -> bool:
         """Whether it would bring a VM to a node that has been handed over since, or is on its way to another."""
         comes = need.kind in (ActionKind.START, ActionKind.RESUME, ActionKind.MIGRATE)
-        return comes and not takes(self.cluster, self.cluster.nodes.get(need.target), entry.job.environment)
+        return comes and not admits(self.cluster, self.cluster.nodes.get(need.target), entry.job.environment)
 
     def _beside(self, need: PlannedAction, entry: JobEntry) -> bool:
         """Whether it would start a web instance on a node that another one of its application has not left: it waits,
@@ -164,7 +164,7 @@ class Reconciler:
         transitions.complete(self.cluster, entry, now_s)
         self.unit_of_work.dirty_jobs[entry.job.name] = entry
         self.unit_of_work.place = True
-        self.unit_of_work.happened(now_s, "job-completed", entry.job.name)
+        self.unit_of_work.emit(now_s, "job-completed", entry.job.name)
 
     def _release(self, entry: JobEntry, now_s: float) -> None:
         """All instances are live: from here on they run together (a gang's last step is to unpause them)."""
@@ -176,7 +176,7 @@ class Reconciler:
         entry.reading = (now_s, entry.done_mcycles)
         self.unit_of_work.place = True  # it may be moved or give way from now on
         self.unit_of_work.dirty_jobs[entry.job.name] = entry
-        self.unit_of_work.happened(now_s, what, entry.job.name, f"attempt {entry.attempt}")
+        self.unit_of_work.emit(now_s, what, entry.job.name, f"attempt {entry.attempt}")
 
     def _overdue(self, entry: JobEntry, difference: Diff, now_s: float) -> bool:
         """Whether the gang should have come together by now. While an operation is under way, which may well take
@@ -189,7 +189,7 @@ class Reconciler:
     def _has_lost_its_place(self, entry: JobEntry) -> bool:
         """Whether a node that it is wanted on is to be emptied for another environment, or has been."""
         nodes = (self.cluster.nodes.get(allotment.node) for allotment in entry.allotments)
-        return any(not takes(self.cluster, node, entry.job.environment) for node in nodes if node is not None)
+        return any(not admits(self.cluster, node, entry.job.environment) for node in nodes if node is not None)
 
     def _deadline_s(self, entry: JobEntry) -> float:
         if entry.begun_s is not None:
@@ -218,7 +218,7 @@ class Reconciler:
         what = "job-taken-back"
         if entry.job.app:
             what = "web-instance-lost" if seen else "web-instance-waits"
-        self.unit_of_work.happened(now_s, what, entry.job.name, f"attempt {entry.attempt}")
+        self.unit_of_work.emit(now_s, what, entry.job.name, f"attempt {entry.attempt}")
 
     def _note_crash(self, entry: JobEntry, now_s: float) -> None:
         """It begins anew at once; the second time in a row, after a back-off."""
@@ -246,7 +246,7 @@ class Reconciler:
     # --- sending ----------------------------------------------------------------------------------------------------
 
     def _send(self, needs: list[PlannedAction], now_s: float) -> None:
-        rooms = rooms_of(self.cluster, needs)
+        rooms = headrooms(self.cluster, needs)
         under_way = Headroom(0.0, 0.0, len(self.cluster.actions), self.cluster.migrations)
         wave = order.wave(needs, rooms, self._ceilings, under_way)
         chosen = wave.chosen
@@ -325,7 +325,7 @@ class Reconciler:
             job.arguments,
         )
 
-    def unsent(self, action: Action) -> None:
+    def rolled_back(self, action: Action) -> None:
         """The action was planned but will not be sent: undo what the ledger holds for it alone."""
         instance = self.cluster.actions.get(action.id)
         if instance is None:
@@ -352,11 +352,11 @@ class Reconciler:
             if instance.failed is not None and instance.failed.kind == result.kind.value:
                 instance.failed = None  # the same has gone well since
             if result.kind is ActionKind.MIGRATE:
-                self.unit_of_work.happened(now_s, "vm-moved", instance.vm, f"{result.action} from {result.node}")
+                self.unit_of_work.emit(now_s, "vm-moved", instance.vm, f"{result.action} from {result.node}")
             if result.kind is ActionKind.SUSPEND:
                 self.unit_of_work.place = True  # it may be resumed from now on
             return
-        self.unit_of_work.happened(
+        self.unit_of_work.emit(
             now_s,
             "action-failed",
             instance.vm,

@@ -67,7 +67,7 @@ class JobRequests:
         self.cluster.add_job(entry)
         self.unit_of_work.change(entry)
         self.unit_of_work.place = True
-        self.unit_of_work.happened(now_s, "job-submitted", job.name)
+        self.unit_of_work.emit(now_s, "job-submitted", job.name)
         return DONE
 
     def _refuse_name(self, job: Job) -> Refused:

@@ -36,7 +36,7 @@ class PlanRequests:
         if request.on and not unit_of_work.acting:
             unit_of_work.acting = unit_of_work.dirty_control = unit_of_work.place = unit_of_work.deploy = True
             for entry in self.cluster.active.values():
-                unit_of_work.touch(entry)
-            unit_of_work.happened(now_s, "acting", "controller")
+                unit_of_work.enqueue(entry)
+            unit_of_work.emit(now_s, "acting", "controller")
         self.deciding.enable(request.on, now_s)
         return DONE

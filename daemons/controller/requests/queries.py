@@ -158,7 +158,7 @@ class QueryHandler:
             return "unknown-node", unknown("node", subject, cluster.nodes)
         if query.what == "plan" and subject and not self._kept(subject):
             return "no-such-plan", f"decision {subject!r} is not kept; plan-history lists those that are"
-        if query.what == "snapshot" and subject and not self.tables.shelf.has(subject):
+        if query.what == "snapshot" and subject and not self.tables.pages.has(subject):
             return "invalid-value", f"page {subject!r} is not kept: another snapshot was saved since; ask anew"
         return "", ""
 

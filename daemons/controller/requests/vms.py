@@ -17,7 +17,7 @@ from daemons.controller.state.jobs import Instance, JobEntry
 from daemons.controller.state.migration_fit import lacking_on
 from daemons.controller.state.nodes import NodeEntry
 from daemons.controller.state.queries import is_busy, is_unknown
-from daemons.controller.state.tenancy import takes
+from daemons.controller.state.tenancy import admits
 from daemons.controller.state.transitions import hands_on, rest
 from daemons.controller.state.unit_of_work import UnitOfWork
 from daemons.controller.state.usage import needed_mhz, unmanaged_mhz, used_mhz
@@ -83,7 +83,7 @@ class VmRequests:
             self._bring_back(entry, now_s)
         self.unit_of_work.change(entry)
         self.unit_of_work.place = True
-        self.unit_of_work.happened(now_s, "job-held" if request.on else "job-unheld", request.job)
+        self.unit_of_work.emit(now_s, "job-held" if request.on else "job-unheld", request.job)
         return DONE
 
     def _bring_back(self, entry: JobEntry, now_s: float) -> None:
@@ -113,7 +113,7 @@ class VmRequests:
             transitions.outdate(entry)
             self.unit_of_work.change(entry)
             self.unit_of_work.place = True
-            self.unit_of_work.happened(now_s, "hands-on", entry.job.name)
+            self.unit_of_work.emit(now_s, "hands-on", entry.job.name)
         return DONE
 
     # --- move -------------------------------------------------------------------------------------------------------
@@ -161,13 +161,13 @@ class VmRequests:
         wanted[index] = Allotment(node.name, allotment.cpu_mhz)
         change = Change(entry.job.name, entry.revision, ChangeKind.MIGRATE, tuple(wanted), BY_OPERATOR)
         self.deciding.desired.apply([change], now_s)
-        self.unit_of_work.happened(now_s, "vm-move-asked", request.vm, f"{allotment.node} to {node.name}")
+        self.unit_of_work.emit(now_s, "vm-move-asked", request.vm, f"{allotment.node} to {node.name}")
         return DONE
 
     def _misfit(self, entry: JobEntry, node: NodeEntry, cpu_mhz: float) -> Refused:
         """Why an instance of the job cannot be wanted on the node as well."""
         job, inventory = entry.job, node.inventory
-        if node.in_hand and not takes(self.cluster, node, job.environment):
+        if node.in_hand and not admits(self.cluster, node, job.environment):
             whose, own = node.environment or "nobody", job.environment or "none"
             return "node-in-environment", f"node {node.name!r} is {whose}'s, {job.name!r} is of environment {own}"
         if not node.schedulable or inventory is None:
@@ -179,7 +179,7 @@ class VmRequests:
             return "labels", f"node {node.name!r} lacks the labels {lacking}"
         if job.separate and any(allotment.node == node.name for allotment in entry.allotments):
             return "not-separate", f"another instance of {job.name!r} is on {node.name!r}; they must be separate"
-        if job.app and any(_is_on(seat, node) for seat in self.cluster.seats[job.app].values()):
+        if job.app and any(_is_on(replica, node) for replica in self.cluster.replicas[job.app].values()):
             return "not-separate", f"another instance of {job.app!r} is on {node.name!r}; they must be separate"
         if (job.rules.pin and node.name not in job.rules.pin) or node.name in job.rules.forbid:
             return "constraint", f"{job.name!r} may not run on node {node.name!r}"
@@ -261,7 +261,7 @@ class VmRequests:
             self._attach(entry, node, status)
         self.unit_of_work.change(entry)
         self.unit_of_work.place = True
-        self.unit_of_work.happened(now_s, "vm-adopted", request.job, f"{request.vm} on {node.name}")
+        self.unit_of_work.emit(now_s, "vm-adopted", request.job, f"{request.vm} on {node.name}")
         return DONE
 
     def _attach(self, entry: JobEntry, node: NodeEntry, status: VmStatus) -> None:
@@ -289,7 +289,7 @@ class VmRequests:
         transitions.forget(self.cluster, entry, now_s)
         self.unit_of_work.change(entry)
         self.unit_of_work.place = True
-        self.unit_of_work.happened(now_s, "job-forgotten", request.job)
+        self.unit_of_work.emit(now_s, "job-forgotten", request.job)
         return DONE
 
     def _in_hand(self, instance: Instance) -> bool:

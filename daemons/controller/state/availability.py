@@ -58,7 +58,7 @@ def is_empty(node: NodeEntry) -> bool:
     return not (node.claimed or node.flights or node.actions or node.under_way)
 
 
-def keeps_awake(node: NodeEntry, power: PowerSettings) -> str:
+def sleep_blocker(node: NodeEntry, power: PowerSettings) -> str:
     """Why the node must not be put to sleep ("": nothing speaks against it). A saved image of ours does: its job could
     not be resumed elsewhere."""
     if node.name in power.never:

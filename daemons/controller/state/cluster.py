@@ -32,7 +32,7 @@ class Cluster:
         self.environments: dict[str, EnvironmentEntry] = {}
         self._by_environment: dict[str, dict[str, JobEntry]] = {}  # its jobs and instances that are not retired
         self.last_ended_s: dict[str, float] = {}  # by environment: when the last of its jobs ended
-        self.seats: dict[str, dict[int, JobEntry]] = {}  # by web application: its instances that are not over
+        self.replicas: dict[str, dict[int, JobEntry]] = {}  # by web application: its instances that are not over
         self.web_names: set[str] = set()  # of web applications that are or were there
         self.untold: set[str] = set()  # nodes from the store that have not told what is on them
         self.actions: dict[str, Instance] = {}
@@ -67,7 +67,7 @@ class Cluster:
         if entry.job.environment:
             self._by_environment.setdefault(entry.job.environment, {})[entry.job.name] = entry
         if entry.job.app:
-            self.seats.setdefault(entry.job.app, {})[workload_of(entry.job.name)[1]] = entry
+            self.replicas.setdefault(entry.job.app, {})[workload_of(entry.job.name)[1]] = entry
 
     def _new_instance(self, entry: JobEntry, index: int) -> Instance:
         memory_mib = entry.job.memory_mib + self.vm_overhead_mib
@@ -99,7 +99,7 @@ class Cluster:
         self.active.pop(entry.job.name, None)
         self._by_environment.get(entry.job.environment, {}).pop(entry.job.name, None)
         if entry.job.app:
-            self.seats[entry.job.app].pop(workload_of(entry.job.name)[1], None)
+            self.replicas[entry.job.app].pop(workload_of(entry.job.name)[1], None)
 
     def forget_jobs(self, before_s: float, but: Container[str]) -> set[str]:
         """Forget the jobs that were over before then and are nowhere any more, `but` some; returns their names, which
@@ -159,7 +159,7 @@ class Cluster:
     def lacking(self) -> bool:
         """Whether a web application has fewer instances wanted than it must have."""
         return any(
-            self.seats_wanted(name) < web.sizes(False)[0]
+            self.replicas_wanted(name) < web.sizes(False)[0]
             for name, web in self.web.items()
             if not web.removed and self._is_served(web.app.environment)
         )
@@ -168,9 +168,9 @@ class Cluster:
         entry = self.environments.get(environment)
         return entry.running if entry is not None else not environment
 
-    def seats_wanted(self, app: str) -> int:
+    def replicas_wanted(self, app: str) -> int:
         """How many instances of a web application are wanted."""
-        return sum(entry.phase is JobPhase.RUNNING for entry in self.seats.get(app, {}).values())
+        return sum(entry.phase is JobPhase.RUNNING for entry in self.replicas.get(app, {}).values())
 
     def set_allotments(self, entry: JobEntry, allotments: tuple[Allotment, ...]) -> None:
         """Change where a job is wanted; empty: nowhere."""

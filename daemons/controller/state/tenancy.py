@@ -13,7 +13,7 @@ HANDED = frozenset({Handover.SETTLED, Handover.EMPTYING})  # who has it has it s
 POOLED = ""  # the environment of nodes that are nobody's
 
 
-def home_of(cluster: Cluster, environment: str) -> str | None:
+def tenant_pool(cluster: Cluster, environment: str) -> str | None:
     """The environment on whose nodes workloads of `environment` ("": of none) may run: its own, or `POOLED` where its
     units are VMs. None: it is not running, and nothing of it may be started anywhere."""
     if not environment:
@@ -24,9 +24,9 @@ def home_of(cluster: Cluster, environment: str) -> str | None:
     return environment if entry.by_node else POOLED
 
 
-def takes(cluster: Cluster, node: NodeEntry | None, environment: str) -> bool:
+def admits(cluster: Cluster, node: NodeEntry | None, environment: str) -> bool:
     """Whether a VM of a workload of `environment` may come to the node now, room and its condition aside."""
-    return node is not None and node.in_hand and node.environment == home_of(cluster, environment)
+    return node is not None and node.in_hand and node.environment == tenant_pool(cluster, environment)
 
 
 class Units:

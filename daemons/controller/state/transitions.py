@@ -99,7 +99,7 @@ def cancel(cluster: Cluster, unit_of_work: UnitOfWork, entry: JobEntry, now_s: f
     _end(cluster, entry, JobPhase.CANCELLED, now_s)
     unit_of_work.change(entry)
     unit_of_work.place = True
-    unit_of_work.happened(now_s, "job-cancelled", entry.job.name)
+    unit_of_work.emit(now_s, "job-cancelled", entry.job.name)
 
 
 def remove(cluster: Cluster, entry: JobEntry, now_s: float) -> None:

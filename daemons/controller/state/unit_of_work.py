@@ -41,7 +41,7 @@ class UnitOfWork:
         self.acting = True
         self.effects: list[Effect] = []
         self.stored: list[Effect] = []
-        self.touched: dict[str, JobEntry] = {}
+        self.queued: dict[str, JobEntry] = {}
         self.dirty_jobs: dict[str, JobEntry] = {}
         self.dirty_nodes: dict[str, NodeEntry] = {}
         self.removed_nodes: list[str] = []
@@ -103,18 +103,18 @@ class UnitOfWork:
     @property
     def unsettled(self) -> bool:
         """Whether consequences are to be drawn at the end of this instant."""
-        if self.touched or self.stored or self.place or self.deploy or self.scrape or self.adjust or self.settling:
+        if self.queued or self.stored or self.place or self.deploy or self.scrape or self.adjust or self.settling:
             return True
         return self.changed or (self.acting and bool(self.coordinate))
 
-    def touch(self, entry: JobEntry) -> None:
+    def enqueue(self, entry: JobEntry) -> None:
         """Reconcile the job at the end of this instant."""
-        self.touched[entry.job.name] = entry
+        self.queued[entry.job.name] = entry
 
     def change(self, entry: JobEntry) -> None:
         """Store the job and reconcile it."""
         self.dirty_jobs[entry.job.name] = entry
-        self.touched[entry.job.name] = entry
+        self.queued[entry.job.name] = entry
 
     def change_node(self, node: NodeEntry) -> None:
         """Store the node."""
@@ -124,7 +124,7 @@ class UnitOfWork:
         """Store the environment."""
         self.dirty_environments[entry.name] = entry
 
-    def happened(self, now_s: float, what: str, subject: str, detail: str = "") -> None:
+    def emit(self, now_s: float, what: str, subject: str, detail: str = "") -> None:
         """Tell everyone who listens; of what one agent says of its node and VMs no more than it can honestly have."""
         if self.speaker and not self._said.passes(self.speaker, now_s):
             self.unsaid += 1

@@ -65,7 +65,7 @@ class CpuReading:
 
 @dataclass(slots=True, eq=False)
 class WebEntry:
-    """A web application that takes part. Its instances are jobs of their own (`Cluster.seats`).
+    """A web application that takes part. Its instances are jobs of their own (`Cluster.replicas`).
 
     `seq`: of the last report. `asked_s`: since when an answer of its scrape is waited for (None: it is not).
     `scrape_error`: why the last one failed. `counted`: attempt and work done of each instance when last looked at.

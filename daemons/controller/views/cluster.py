@@ -35,7 +35,7 @@ from daemons.controller.views.rows import (
     vm_row,
     vms_on,
 )
-from daemons.decision.request_codec import Shelf, to_bytes
+from daemons.decision.request_codec import SnapshotPages, to_bytes
 from daemons.values.settings import ControllerSettings
 from daemons.values.view_format import Row, reason_view
 from shared.policy_api.decision import Reason, ReasonCode
@@ -66,7 +66,7 @@ class Leader(Protocol):
 @dataclass(frozen=True, slots=True)
 class ViewContext:
     """What views are made of. `in_hand`: what the controller waits for, by name. `dry_running`: a dry run is under
-    way. `shelf`: what was saved last. `troubles`: of the process beside its core, which the shell notes between two
+    way. `pages`: what was saved last. `troubles`: of the process beside its core, which the shell notes between two
     inputs: since when and what, by code of the alarm."""
 
     controller: str
@@ -80,7 +80,7 @@ class ViewContext:
     screening: Screening
     in_hand: Callable[[], dict[str, int]]
     dry_running: Callable[[], bool]
-    shelf: Shelf = field(default_factory=Shelf)
+    pages: SnapshotPages = field(default_factory=SnapshotPages)
     troubles: dict[str, tuple[float, str]] = field(default_factory=dict)
 
     def note(self, what: str, detail: str, now_s: float) -> None:
@@ -129,7 +129,7 @@ def status(tables: ViewContext, _query: Query, now_s: float) -> Row:
         },
         "web_apps": {
             "total": len(cluster.web),
-            "instances": sum(cluster.seats_wanted(name) for name in cluster.web),
+            "instances": sum(cluster.replicas_wanted(name) for name in cluster.web),
         },
         "environments": {
             "total": sum(not entry.destroyed for entry in cluster.environments.values()),
@@ -389,7 +389,7 @@ def doctor(tables: ViewContext, query: Query, now_s: float) -> Row:
             for place in places[: query.limit]
         ],
         "queues": tables.in_hand()
-        | {"blocked_jobs": len(tables.reconciler.blocked), "touched_jobs": len(tables.unit_of_work.touched)},
+        | {"blocked_jobs": len(tables.reconciler.blocked), "touched_jobs": len(tables.unit_of_work.queued)},
         "facts": {
             "jobs": sum(1 for _ in _jobs(cluster)),
             "active_jobs": sum(not entry.job.app for entry in cluster.active.values()),
@@ -407,11 +407,11 @@ def snapshot(tables: ViewContext, query: Query, now_s: float) -> Row:
     """What would be decided on now, in pages, or a page of what was saved last; ValueError for a page that is not
     there, `InvalidValue` for a policy's state that cannot be saved."""
     if not query.subject:
-        tables.shelf.put(query.request, lambda: to_bytes(tables.deciding.request(now_s, True)))
-        return tables.shelf.page(0)
-    if not tables.shelf.has(query.subject):
+        tables.pages.put(query.request, lambda: to_bytes(tables.deciding.request(now_s, True)))
+        return tables.pages.page(0)
+    if not tables.pages.has(query.subject):
         raise ValueError(query.subject)
-    return tables.shelf.page(int(query.subject.rpartition(".")[2]))
+    return tables.pages.page(int(query.subject.rpartition(".")[2]))
 
 
 VIEWS: dict[str, Callable[[ViewContext, Query, float], dict[str, Any]]] = {

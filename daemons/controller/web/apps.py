@@ -1,5 +1,5 @@
-"""Web applications: submitted, changed, removed, measured. Each instance that one may have is a job of its own, a seat,
-so that the ledger, planning, reconciling and deciding treat it as they treat any VM."""
+"""Web applications: submitted, changed, removed, measured. Each instance that one may have is a job of its own, a
+replica, so that the ledger, planning, reconciling and deciding treat it as they treat any VM."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ MayForget = Callable[[str, float], bool]
 
 
 class WebApps:
-    """Keeps the table of web applications and their seats. may_forget(app, now_s): whether an application of which
+    """Keeps the table of web applications and their replicas. may_forget(app, now_s): whether an application of which
     nothing is left may be forgotten."""
 
     def __init__(
@@ -76,7 +76,7 @@ class WebApps:
         web.fit()
         self._needs(web)
         self._tell(web, now_s, what)
-        self._fit_seats(web, now_s)
+        self._fit_replicas(web, now_s)
         web.wants_room = True
         self.unit_of_work.scrape = self.unit_of_work.scrape or self._has_counters(web)
         return DONE
@@ -84,8 +84,8 @@ class WebApps:
     def _refuse(self, app: WebApp) -> Refused:
         if app.name in self.cluster.jobs:
             return "duplicate-name", f"there is a job {app.name!r} already; choose another name"
-        seat = app.seat(0, 0.0)
-        taken = self.cluster.names_taken(seat)
+        replica = app.replica_job(0, 0.0)
+        taken = self.cluster.names_taken(replica)
         if taken:
             return "duplicate-name", f"the adopted VM {taken!r} has the name of one of its VMs; choose another name"
         if app.metrics_url and not _URL.fullmatch(app.metrics_url):
@@ -114,7 +114,7 @@ class WebApps:
     def _tell(self, web: WebEntry, now_s: float, what: str) -> None:
         self.unit_of_work.dirty_web[web.app.name] = web
         self.unit_of_work.place = True
-        self.unit_of_work.happened(now_s, what, web.app.name)
+        self.unit_of_work.emit(now_s, what, web.app.name)
 
     def remove(self, request: RemoveWeb, now_s: float) -> Refused:
         """Stop every instance; the application is forgotten when the last one is gone."""
@@ -123,30 +123,32 @@ class WebApps:
             return "unknown-web-app", unknown("web application", request.app, self.cluster.web)
         if not web.removed:
             web.removed = True
-            for seat in list(self.cluster.seats.get(request.app, {}).values()):
-                self._end(seat, now_s)
+            for replica in list(self.cluster.replicas.get(request.app, {}).values()):
+                self._end(replica, now_s)
             self.untidy.add(request.app)
             self._needs(web)
             self._tell(web, now_s, "web-removing")
         return DONE
 
-    # --- seats ------------------------------------------------------------------------------------------------------
+    # --- replicas ---------------------------------------------------------------------------------------------------
 
-    def _fit_seats(self, web: WebEntry, now_s: float) -> None:
-        """As many seats as there may be instances; those in use keep what their VM was made with."""
+    def _fit_replicas(self, web: WebEntry, now_s: float) -> None:
+        """As many replicas as there may be instances; those in use keep what their VM was made with."""
         self.untidy.add(web.app.name)
-        seats = self._open_seats(web.app.name)
-        for index in self._free_indices(web.app, web.app.max_instances - len(seats)):
-            self._add(web.app.seat(index, max(0.0, now_s)), web, now_s)
-        for index, seat in seats.items():
-            self._renew(seat, web.app.seat(index, seat.job.submit_s))
+        replicas = self._open_replicas(web.app.name)
+        for index in self._free_indices(web.app, web.app.max_instances - len(replicas)):
+            self._add(web.app.replica_job(index, max(0.0, now_s)), web, now_s)
+        for index, replica in replicas.items():
+            self._renew(replica, web.app.replica_job(index, replica.job.submit_s))
 
-    def _open_seats(self, app: str) -> dict[int, JobEntry]:
-        return {index: seat for index, seat in sorted(self.cluster.seats.get(app, {}).items()) if not seat.over}
+    def _open_replicas(self, app: str) -> dict[int, JobEntry]:
+        return {
+            index: replica for index, replica in sorted(self.cluster.replicas.get(app, {}).items()) if not replica.over
+        }
 
     def _free_indices(self, app: WebApp, count: int) -> list[int]:
         """The first numbers of which no VM is or may be anywhere."""
-        taken = self.cluster.seats.get(app.name, {})
+        taken = self.cluster.replicas.get(app.name, {})
         found: list[int] = []
         index = 0
         while len(found) < count:
@@ -156,64 +158,67 @@ class WebApps:
         return found
 
     def _add(self, job: Job, web: WebEntry, now_s: float) -> None:
-        """A seat of a name that was used before goes on counting: what is left of an earlier VM stays older."""
+        """A replica of a name that was used before goes on counting: what is left of an earlier VM stays older."""
         before = self.cluster.jobs.get(job.name)
-        seat = JobEntry(job, web.request, self.deciding.next_submission(), now_s)
+        replica = JobEntry(job, web.request, self.deciding.next_submission(), now_s)
         if before is not None:
-            transitions.follow_on(seat, before)
-        self.cluster.add_job(seat)
-        self.unit_of_work.change(seat)
+            transitions.follow_on(replica, before)
+        self.cluster.add_job(replica)
+        self.unit_of_work.change(replica)
 
-    def _renew(self, seat: JobEntry, job: Job) -> None:
-        """Make a seat what the application says now, but for what its VM, if there may be one, was made with."""
-        if not (seat.phase is JobPhase.WAITING and seat.clear):
-            made = seat.job
+    def _renew(self, replica: JobEntry, job: Job) -> None:
+        """Make a replica what the application says now, but for what its VM, if there may be one, was made with."""
+        if not (replica.phase is JobPhase.WAITING and replica.clear):
+            made = replica.job
             stage = replace(job.stages[0], memory_mib=made.memory_mib)
             job = replace(job, stages=(stage,), vcpus=made.vcpus, template=made.template)
-        if job == seat.job:
+        if job == replica.job:
             return
-        seat.job = job
-        for instance in seat.instances:
+        replica.job = job
+        for instance in replica.instances:
             instance.memory_mib = job.memory_mib + self.cluster.vm_overhead_mib
-        transitions.outdate(seat)
-        self.unit_of_work.change(seat)
+        transitions.outdate(replica)
+        self.unit_of_work.change(replica)
 
-    def _end(self, seat: JobEntry, now_s: float) -> None:
-        if seat.over:
+    def _end(self, replica: JobEntry, now_s: float) -> None:
+        if replica.over:
             return
-        if seat.phase is JobPhase.RUNNING:
-            self.unit_of_work.happened(now_s, "web-instance-stopped", seat.job.name, "removed")
-        transitions.remove(self.cluster, seat, now_s)
-        self.unit_of_work.change(seat)
+        if replica.phase is JobPhase.RUNNING:
+            self.unit_of_work.emit(now_s, "web-instance-stopped", replica.job.name, "removed")
+        transitions.remove(self.cluster, replica, now_s)
+        self.unit_of_work.change(replica)
 
     def tidy(self, now_s: float) -> None:
-        """Forget applications that are gone, end seats too many that nothing runs in, bring the others up to date."""
+        """Forget applications that are gone, end replicas too many of which nothing runs, bring others up to date."""
         for name in sorted(self.untidy):
             web = self.cluster.web.get(name)
-            seats = self._open_seats(name)
+            replicas = self._open_replicas(name)
             if web is None or web.removed:
-                for seat in seats.values():  # of an application that the store does not know, if there are any
-                    self._end(seat, now_s)
+                for replica in replicas.values():  # of an application that the store does not know, if there are any
+                    self._end(replica, now_s)
                 self._forget(name, now_s)
                 continue
-            idle = [seat for seat in seats.values() if seat.phase is JobPhase.WAITING and seat.clear]
-            for seat in idle[::-1][: max(0, len(seats) - web.app.max_instances)]:
-                self._end(seat, now_s)
-            kept = [(seat, web.app.seat(index, seat.job.submit_s)) for index, seat in self._open_seats(name).items()]
-            for seat, job in kept:
-                self._renew(seat, job)
-            if len(kept) <= web.app.max_instances and all(seat.job == job for seat, job in kept):
+            idle = [replica for replica in replicas.values() if replica.phase is JobPhase.WAITING and replica.clear]
+            for replica in idle[::-1][: max(0, len(replicas) - web.app.max_instances)]:
+                self._end(replica, now_s)
+            kept = [
+                (replica, web.app.replica_job(index, replica.job.submit_s))
+                for index, replica in self._open_replicas(name).items()
+            ]
+            for replica, job in kept:
+                self._renew(replica, job)
+            if len(kept) <= web.app.max_instances and all(replica.job == job for replica, job in kept):
                 self.untidy.discard(name)
 
     def _forget(self, name: str, now_s: float) -> None:
-        if self.cluster.seats.get(name) or (name in self.cluster.web and not self._may_forget(name, now_s)):
+        if self.cluster.replicas.get(name) or (name in self.cluster.web and not self._may_forget(name, now_s)):
             return
         self.untidy.discard(name)
-        self.cluster.seats.pop(name, None)
+        self.cluster.replicas.pop(name, None)
         if self.cluster.web.pop(name, None) is not None:
             self.unit_of_work.dirty_web.pop(name, None)
             self.unit_of_work.removed_web.append(name)
-            self.unit_of_work.happened(now_s, "web-removed", name)
+            self.unit_of_work.emit(now_s, "web-removed", name)
 
     def load(self, record: WebRecord) -> None:
         """Take an application over from the store."""
@@ -228,7 +233,7 @@ class WebApps:
 
     def loaded(self) -> None:
         """Everything has been taken over."""
-        self.untidy = {*self.cluster.web, *self.cluster.seats}
+        self.untidy = {*self.cluster.web, *self.cluster.replicas}
         self.unit_of_work.scrape = self.has_counters()
         self.unit_of_work.adjust = any(web.adjusts for web in self.cluster.web.values())
 
@@ -250,7 +255,7 @@ class WebApps:
         before, web.scrape_error = web.scrape_error, answer.error
         if bool(answer.error) is not bool(before):  # the alarm has the latest words
             what = "web-not-measured" if answer.error else "web-measured-again"
-            self.unit_of_work.happened(now_s, what, answer.app, answer.error)
+            self.unit_of_work.emit(now_s, what, answer.app, answer.error)
         if web.app.metrics_url and answer.flows:
             self._measured(web, answer.flows, now_s)
         elif answer.flows:
@@ -298,20 +303,20 @@ class WebApps:
         self._count_work(web)
         for one in sample.flows:
             web.open_served[one.flow] = web.open_served.get(one.flow, 0) + one.served
-        running = sum(seat.released for seat in self.cluster.seats.get(web.app.name, {}).values())
+        running = sum(replica.released for replica in self.cluster.replicas.get(web.app.name, {}).values())
         if web.close_window(now_s, running):
             web.estimates = estimates_of(web.app, web.windows)
             self.unit_of_work.dirty_web[web.app.name] = web
 
     def _count_work(self, web: WebEntry) -> None:
         """Add what the instances have worked since last looked at; a new attempt counts from 0."""
-        seats = self.cluster.seats.get(web.app.name, {})
+        replicas = self.cluster.replicas.get(web.app.name, {})
         counted = {}
-        for seat in seats.values():
-            done = seat.done_mcycles
-            attempt, before = web.counted.get(seat.job.name, (0, 0.0))
-            web.open_mcycles += done - before if attempt == seat.attempt else done
-            counted[seat.job.name] = (seat.attempt, done)
+        for replica in replicas.values():
+            done = replica.done_mcycles
+            attempt, before = web.counted.get(replica.job.name, (0, 0.0))
+            web.open_mcycles += done - before if attempt == replica.attempt else done
+            counted[replica.job.name] = (replica.attempt, done)
         web.counted = counted
 
 
@@ -327,10 +332,10 @@ def misfit_of(app: WebApp, cluster: Cluster) -> str:
     nodes = [node.inventory for node in cluster.nodes.values() if node.inventory is not None]
     if not nodes:
         return ""
-    seat = app.seat(0, 0.0)
-    able = [node for node in nodes if could_hold(seat, node, cluster.vm_overhead_mib)]
+    replica = app.replica_job(0, 0.0)
+    able = [node for node in nodes if could_hold(replica, node, cluster.vm_overhead_mib)]
     if not able:
-        return why_none(seat, nodes, cluster.vm_overhead_mib)
+        return why_none(replica, nodes, cluster.vm_overhead_mib)
     if len(able) < app.min_instances:
         return f"{app.min_instances} instances must run, each on a node of its own, but only {len(able)} could hold one"
     return ""

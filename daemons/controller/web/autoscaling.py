@@ -62,7 +62,7 @@ class Autoscaler:
             if not (web.adjusts and web.app.flows) or web.removed:
                 continue
             web.modelled = name in predicted
-            web.chosen = self.cluster.seats_wanted(name) if web.modelled else None
+            web.chosen = self.cluster.replicas_wanted(name) if web.modelled else None
             if web.chosen is not None and (name in fewer or web.chosen > (web.wanted_instances or 0)):
                 self._want(web, max(web.chosen, web.app.min_instances))
 
@@ -82,24 +82,24 @@ class Autoscaler:
         return environment.running if environment is not None else not app.environment
 
     def _running(self, app: str) -> list[JobEntry]:
-        seats = self.cluster.seats.get(app, {})
-        return [seat for _, seat in sorted(seats.items()) if seat.phase is JobPhase.RUNNING]
+        replicas = self.cluster.replicas.get(app, {})
+        return [replica for _, replica in sorted(replicas.items()) if replica.phase is JobPhase.RUNNING]
 
     # --- one application --------------------------------------------------------------------------------------------
 
-    def _look(self, web: WebEntry, seats: list[JobEntry], now_s: float) -> None:
+    def _look(self, web: WebEntry, replicas: list[JobEntry], now_s: float) -> None:
         web.fit()
         terms = self._terms(web.app)
-        use = self._use(web, seats, terms, now_s)
+        use = self._use(web, replicas, terms, now_s)
         if use is None:
             return
-        count, wanted = len(seats), web.wanted_instances or 0
-        least, most = self._between(web, seats)
+        count, wanted = len(replicas), web.wanted_instances or 0
+        least, most = self._between(web, replicas)
         step = -1 if count > max(wanted, least) else self._step(web, count, use, (least, most), now_s)
         if step > 0 and count >= wanted:
             self._add(web, count, use, terms, now_s)
         elif step < 0 and count >= wanted:
-            self._remove(web, seats, use, terms, now_s)
+            self._remove(web, replicas, use, terms, now_s)
         elif count < wanted and self._step(web, wanted, use * count / wanted, (least, most), now_s) < 0:
             self._want(web, wanted - 1)  # what could not be started yet would be too many by now
 
@@ -114,7 +114,7 @@ class Autoscaler:
         except Exception as problem:  # noqa: BLE001 - a type may raise anything: there are as many as there were then
             told = f"{web.app.name}: type {environment.agreement.type_name}: {problem}"
             if self._failed.get(web.app.name) != told:
-                self.unit_of_work.happened(now_s, "coordination-failed", environment.name, told)
+                self.unit_of_work.emit(now_s, "coordination-failed", environment.name, told)
             self._failed[web.app.name] = told
             return 0
         self._failed.pop(web.app.name, None)
@@ -127,26 +127,26 @@ class Autoscaler:
         self.unit_of_work.place = True
         told = f"{count} to {count + 1}: mean CPU use {use:.3f}"
         told += f" above {terms.add_above:g}" if use > terms.add_above else ""
-        self.unit_of_work.happened(now_s, "web-instance-added", web.app.name, told)
+        self.unit_of_work.emit(now_s, "web-instance-added", web.app.name, told)
 
-    def _remove(self, web: WebEntry, seats: list[JobEntry], use: float, terms: WebTerms, now_s: float) -> None:
+    def _remove(self, web: WebEntry, replicas: list[JobEntry], use: float, terms: WebTerms, now_s: float) -> None:
         if self.settings.automation is not Automation.AUTO:
             return
-        count = len(seats)
+        count = len(replicas)
         below = terms.remove_below * (count - 1) / count
-        seat = min(seats, key=self._spared)
+        replica = min(replicas, key=self._spared)
         numbers = (("use_frac", use), ("below_frac", below), ("instances", float(count)))
-        change = Change(seat.job.name, seat.revision, ChangeKind.STOP, (), Reason(ReasonCode.ADJUSTMENT, numbers))
+        change = Change(replica.job.name, replica.revision, ChangeKind.STOP, (), Reason(ReasonCode.ADJUSTMENT, numbers))
         if self._apply((change,), now_s):
             return
         self._want(web, count - 1)
-        told = f"{count} to {count - 1}, {seat.job.name}: mean CPU use {use:.3f} below {below:.3f}"
-        self.unit_of_work.happened(now_s, "web-instance-removed", web.app.name, told)
+        told = f"{count} to {count - 1}, {replica.job.name}: mean CPU use {use:.3f} below {below:.3f}"
+        self.unit_of_work.emit(now_s, "web-instance-removed", web.app.name, told)
 
-    def _spared(self, seat: JobEntry) -> tuple[int, float, int]:
+    def _spared(self, replica: JobEntry) -> tuple[int, float, int]:
         """The instance on the node with the fewest VMs comes first, then the one that was started last."""
-        node = self.cluster.nodes.get(seat.allotments[0].node) if seat.allotments else None
-        return len(node.claimed) if node is not None else 0, -seat.wanted_s, -seat.order
+        node = self.cluster.nodes.get(replica.allotments[0].node) if replica.allotments else None
+        return len(node.claimed) if node is not None else 0, -replica.wanted_s, -replica.order
 
     def _want(self, web: WebEntry, count: int) -> None:
         if web.wanted_instances == count:
@@ -160,16 +160,20 @@ class Autoscaler:
         environment = self.cluster.environments.get(app.environment)
         return environment.agreement.web if environment is not None else WebTerms(over_s=self.settings.web_adjust_s)
 
-    def _between(self, web: WebEntry, seats: list[JobEntry]) -> tuple[int, int]:
+    def _between(self, web: WebEntry, replicas: list[JobEntry]) -> tuple[int, int]:
         """Between how many instances the number is adjusted. The last one is kept where nothing would tell that it is
         needed again."""
         app = web.app
         least = app.min_instances if app.min_instances or self._unasked(web) else 1
         if not app.flows or not web.modelled or web.chosen is None:
             return least, app.max_instances
-        nodes = [node for seat in seats if (node := self._node_of(seat)) is not None and node.inventory is not None]
+        nodes = [
+            node for replica in replicas if (node := self._node_of(replica)) is not None and node.inventory is not None
+        ]
         each = [
-            seat.job.speed_on_mhz(node.inventory) for seat, node in zip(seats, nodes, strict=False) if node.inventory
+            replica.job.speed_on_mhz(node.inventory)
+            for replica, node in zip(replicas, nodes, strict=False)
+            if node.inventory
         ]
         if not each:
             return least, app.max_instances
@@ -188,10 +192,10 @@ class Autoscaler:
 
     # --- readings ---------------------------------------------------------------------------------------------------
 
-    def _use(self, web: WebEntry, seats: list[JobEntry], terms: WebTerms, now_s: float) -> float | None:
+    def _use(self, web: WebEntry, replicas: list[JobEntry], terms: WebTerms, now_s: float) -> float | None:
         """Mean part of their CPU that the instances have used over the window that ends now (None: not known, or it is
         not over yet). Without an instance: whether anything is asked for."""
-        readings = self._readings(seats, now_s)
+        readings = self._readings(replicas, now_s)
         before, since_s = web.looked, now_s - web.looked_s
         if readings is None or not _same_lives(before, readings):
             web.looked, web.looked_s = readings or {}, now_s
@@ -202,7 +206,7 @@ class Autoscaler:
         web.looked, web.looked_s = readings, now_s
         if not readings:
             return 0.0 if self._unasked(web) or web.measured_at_s is None else float("inf")
-        uses = [self._use_of(seat, before, readings) for seat in seats]
+        uses = [self._use_of(replica, before, readings) for replica in replicas]
         return sum(uses) / len(uses)
 
     def _span(self, before: dict[str, CpuReading], now: dict[str, CpuReading], over_s: float) -> bool:
@@ -211,38 +215,38 @@ class Autoscaler:
         spans_s = [reading.clock_s - before[vm].clock_s for vm, reading in now.items()]
         return all(span_s > 0.0 and span_s >= enough_s for span_s in spans_s)
 
-    def _readings(self, seats: list[JobEntry], now_s: float) -> dict[str, CpuReading] | None:
+    def _readings(self, replicas: list[JobEntry], now_s: float) -> dict[str, CpuReading] | None:
         """The counters of all instances, None unless each of them is running and has just been heard of."""
         found = {}
-        for seat in seats:
-            node, instance = self._node_of(seat), seat.instances[0]
+        for replica in replicas:
+            node, instance = self._node_of(replica), replica.instances[0]
             if node is None or node.last is None or is_busy(self.cluster, instance):
                 return None
             fresh = now_s - node.seen_s <= STALE_REPORTS * self.settings.report_s
             status = node.vms.get(instance.vm)
-            if status is None or status.state is not VmState.RUNNING or not (seat.released and fresh):
+            if status is None or status.state is not VmState.RUNNING or not (replica.released and fresh):
                 return None
             found[instance.vm] = CpuReading(
                 node.name, node.boot_id, status.generation, node.last.clock_s, status.cpu_time_s
             )
         return found
 
-    def _node_of(self, seat: JobEntry) -> NodeEntry | None:
+    def _node_of(self, replica: JobEntry) -> NodeEntry | None:
         """The node that is up and is the only one that the instance is or may be on."""
-        places = seat.instances[0].may_run_on if seat.instances else ()
+        places = replica.instances[0].may_run_on if replica.instances else ()
         node = self.cluster.nodes.get(next(iter(places))) if len(places) == 1 else None
         up = node is not None and node.condition is NodeCondition.UP and node.inventory is not None
         return node if up else None
 
-    def _use_of(self, seat: JobEntry, before: dict[str, CpuReading], now: dict[str, CpuReading]) -> float:
-        vm = seat.instances[0].vm
+    def _use_of(self, replica: JobEntry, before: dict[str, CpuReading], now: dict[str, CpuReading]) -> float:
+        vm = replica.instances[0].vm
         old, new = before[vm], now[vm]
         node = self.cluster.nodes[new.node]
         elapsed_s = new.clock_s - old.clock_s
         if node.inventory is None:
             return float("nan")
         used_mhz = max(0.0, new.cpu_time_s - old.cpu_time_s) * node.inventory.core_mhz / elapsed_s
-        return used_mhz / seat.job.speed_on_mhz(node.inventory)
+        return used_mhz / replica.job.speed_on_mhz(node.inventory)
 
 
 def _same_lives(before: dict[str, CpuReading], now: dict[str, CpuReading]) -> bool:
@@ -288,7 +292,7 @@ def units_wanted(environment: str, cluster: Cluster) -> int:
     bins: list[_Bin] = []
     for web in sorted(apps, key=lambda web: web.order):
         needs_mib = web.app.memory_mib + cluster.vm_overhead_mib
-        _pack(bins, web.app.name, counts[web.app.name], needs_mib, web.app.seat(0, 0.0).speed_on_mhz(unit), unit)
+        _pack(bins, web.app.name, counts[web.app.name], needs_mib, web.app.replica_job(0, 0.0).speed_on_mhz(unit), unit)
     return len(bins)
 
 

@@ -21,22 +21,22 @@ WEIGHT_STEPS = 256  # weights are told in such parts of the largest
 STEADY_FRAC = 0.1  # limits that differ by less are not told
 
 
-def table_of(cluster: Cluster, app: str, seats: Iterable[tuple[JobEntry, str, bool]], told: Limits) -> Balance:
-    """All that is to be told of an application whose instances run in these seats, each on a node, to be drained or
+def table_of(cluster: Cluster, app: str, replicas: Iterable[tuple[JobEntry, str, bool]], told: Limits) -> Balance:
+    """All that is to be told of an application whose instances are these replicas, each on a node, to be drained or
     not; `told`: the limits that were told last. One of which nothing is left has no `serving` any more."""
-    seats = list(seats)
+    replicas = list(replicas)
     web = cluster.web.get(app)
     serving = web.app.serving if web is not None else None
-    found = [_backend(cluster, seat.instances[0], node, drain) for seat, node, drain in seats]
-    if web is None or serving is None or (web.removed and not seats):
+    found = [_backend(cluster, replica.instances[0], node, drain) for replica, node, drain in replicas]
+    if web is None or serving is None or (web.removed and not replicas):
         return Balance(app, tuple(found))
     environment = cluster.environments.get(web.app.environment)
     agreement = environment.agreement if environment is not None else None
     serving = replace(serving, distribution=distribution_of(web.app, agreement))
     if serving.distribution is Distribution.WEIGHTED:
-        weights = _weights([seat for seat, _, _ in seats])
+        weights = _weights([replica for replica, _, _ in replicas])
         found = [replace(backend, weight=weight) for backend, weight in zip(found, weights, strict=True)]
-    at_work = [(seat, node) for seat, node, drain in seats if not drain]
+    at_work = [(replica, node) for replica, node, drain in replicas if not drain]
     limits = steady(told, _limits(cluster, web, serving, at_work))
     return Balance(app, tuple(found), serving, limits, web.app.probe)
 
@@ -59,9 +59,11 @@ def _backend(cluster: Cluster, instance: Instance, node: str, drain: bool) -> Ba
     return Backend(instance.vm, node, drain, instance.address if instance.address_generation == life else "")
 
 
-def _weights(seats: list[JobEntry]) -> list[float]:
+def _weights(replicas: list[JobEntry]) -> list[float]:
     """CPU of each over that of the largest, in whole steps, at least one; 1 where it is not known."""
-    given = [seat.allotments[0].cpu_mhz if seat.allotments else seat.instances[0].cpu_mhz for seat in seats]
+    given = [
+        replica.allotments[0].cpu_mhz if replica.allotments else replica.instances[0].cpu_mhz for replica in replicas
+    ]
     most = max(given, default=0.0)
     return [max(1, round(WEIGHT_STEPS * mhz / most)) / WEIGHT_STEPS if mhz > 0.0 else 1.0 for mhz in given]
 
@@ -81,12 +83,12 @@ def _is_near(told: int | None, now: int | None) -> bool:
     return abs(now - told) < STEADY_FRAC * told or now == told
 
 
-def _limits(cluster: Cluster, web: WebEntry, serving: Serving, seats: list[tuple[JobEntry, str]]) -> Limits:
+def _limits(cluster: Cluster, web: WebEntry, serving: Serving, replicas: list[tuple[JobEntry, str]]) -> Limits:
     """By the performance model, for what the application leaves open."""
     if serving.instance_max is not None and serving.queue_max is not None:
         return overload.UNKNOWN
-    cpus = [seat.allotments[0].cpu_mhz for seat, _ in seats if seat.allotments]
-    nodes = [cluster.nodes[name].inventory for _, name in seats if name in cluster.nodes]
+    cpus = [replica.allotments[0].cpu_mhz for replica, _ in replicas if replica.allotments]
+    nodes = [cluster.nodes[name].inventory for _, name in replicas if name in cluster.nodes]
     speeds = [node.core_mhz for node in nodes if node is not None]
     flows = [_load_of(web, flow) for flow in web.app.flows]
     known = [flow for flow in flows if flow is not None]

@@ -9,7 +9,7 @@ from daemons.controller.decide.cycle import DecisionCycle
 from daemons.controller.state.cluster import Cluster
 from daemons.controller.state.jobs import JobEntry
 from daemons.controller.state.nodes import NodeEntry
-from daemons.controller.state.tenancy import home_of
+from daemons.controller.state.tenancy import tenant_pool
 from daemons.controller.state.unit_of_work import UnitOfWork
 from daemons.controller.web import metrics
 from daemons.controller.web.apps import WebApps
@@ -92,7 +92,7 @@ class WebFeature(Feature):
         self.health.run(now_s)
 
     def settle(self, now_s: float) -> None:
-        """Forget applications that are gone, and bring seats up to date."""
+        """Forget applications that are gone, and bring replicas up to date."""
         if self.apps.untidy:
             self.apps.tidy(now_s)
 
@@ -150,8 +150,8 @@ class WebFeature(Feature):
         cluster = self._cluster
         for name, web in sorted(cluster.web.items()):
             app = web.app
-            running = sum(seat.released for seat in cluster.seats.get(name, {}).values())
-            if running < app.min_instances and not web.removed and home_of(cluster, app.environment) is not None:
+            running = sum(replica.released for replica in cluster.replicas.get(name, {}).values())
+            if running < app.min_instances and not web.removed and tenant_pool(cluster, app.environment) is not None:
                 yield "web-too-few", name, None, f"{running} of at least {app.min_instances} instances run"
             if web.scrape_error:
                 yield "web-not-measured", name, web.measured_at_s, web.scrape_error

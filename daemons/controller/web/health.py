@@ -59,8 +59,8 @@ class HealthChecks:
     def loaded(self) -> None:
         """A new leader has told nobody what to watch; what was being replaced goes on."""
         self._open = {name for name, web in self.cluster.web.items() if web.health.least}
-        for seats in self.cluster.seats.values():
-            self._note(seats.values())
+        for replicas in self.cluster.replicas.values():
+            self._note(replicas.values())
 
     # --- reports ----------------------------------------------------------------------------------------------------
 
@@ -85,7 +85,7 @@ class HealthChecks:
         health = self.cluster.web[app].health
         unknown = row.detail if row.healthy and row.detail.startswith(UNKNOWN_COMMAND) else ""
         if unknown and row.vm not in health.unknown:
-            self.unit_of_work.happened(now_s, "probe-unknown", row.vm, f"on {node}: {unknown}")
+            self.unit_of_work.emit(now_s, "probe-unknown", row.vm, f"on {node}: {unknown}")
         if unknown:
             health.unknown[row.vm] = f"on {node}: {unknown}"
         else:
@@ -97,7 +97,7 @@ class HealthChecks:
             self.unit_of_work.settle_soon()
         elif ill is not None and row.probes and not row.detail:
             del health.ill[row.vm]
-            self.unit_of_work.happened(now_s, "web-instance-healthy", row.vm, f"on {node}")
+            self.unit_of_work.emit(now_s, "web-instance-healthy", row.vm, f"on {node}")
         elif ill is not None:
             ill.now = False
         if row.vm in health.ill or row.vm in health.unknown:
@@ -109,7 +109,7 @@ class HealthChecks:
         ill = found.get(row.vm)
         if ill is None:
             found[row.vm] = Ill(node, now_s, row.detail)
-            self.unit_of_work.happened(now_s, "web-instance-unhealthy", row.vm, f"on {node}: {row.detail}")
+            self.unit_of_work.emit(now_s, "web-instance-unhealthy", row.vm, f"on {node}: {row.detail}")
         else:
             ill.detail, ill.now = row.detail, True
 
@@ -117,7 +117,7 @@ class HealthChecks:
 
     def run(self, now_s: float) -> None:
         """Replace what may be replaced now; before what is wanted is brought about."""
-        self._note(self.unit_of_work.touched.values())
+        self._note(self.unit_of_work.queued.values())
         for app in sorted(self._open):
             web = self.cluster.web.get(app)
             if web is None or web.removed:
@@ -131,14 +131,16 @@ class HealthChecks:
         """Stop the instance that has been unhealthy for longest; another is started as wherever one is lacking."""
         health = web.health
         health.why = self._held(web, now_s)
-        ready = [seat for seat in self.cluster.seats.get(web.app.name, {}).values() if self._is_ill(web, seat)]
+        ready = [
+            replica for replica in self.cluster.replicas.get(web.app.name, {}).values() if self._is_ill(web, replica)
+        ]
         if health.why or not ready:
             return
-        seat = min(ready, key=lambda each: (health.ill[each.job.name].since_s, each.order))
-        ill, number = health.ill[seat.job.name], health.replaced(now_s) + 1
-        running = self.cluster.seats_wanted(web.app.name)
+        replica = min(ready, key=lambda each: (health.ill[each.job.name].since_s, each.order))
+        ill, number = health.ill[replica.job.name], health.replaced(now_s) + 1
+        running = self.cluster.replicas_wanted(web.app.name)
         numbers = (("unhealthy_s", now_s - ill.since_s), ("in_last_hour", float(number)))
-        change = Change(seat.job.name, seat.revision, ChangeKind.STOP, (), Reason(ReasonCode.UNHEALTHY, numbers))
+        change = Change(replica.job.name, replica.revision, ChangeKind.STOP, (), Reason(ReasonCode.UNHEALTHY, numbers))
         if self._deciding.desired.apply((change,), now_s):
             return
         health.replaced_s.append(now_s)
@@ -146,15 +148,15 @@ class HealthChecks:
         self.unit_of_work.dirty_web[web.app.name] = web
         self.unit_of_work.place = True
         told = f"on {ill.node}: {ill.detail}; number {number} in the last hour"
-        event = Happened(now_s, "web-instance-replaced", seat.job.name, self.unit_of_work.term, told)
+        event = Happened(now_s, "web-instance-replaced", replica.job.name, self.unit_of_work.term, told)
         self.unit_of_work.stored.append(
             Publish(topology.EVENTS, event.what, event)
         )  # not before it is counted for good
 
-    def _is_ill(self, web: WebEntry, seat: JobEntry) -> bool:
+    def _is_ill(self, web: WebEntry, replica: JobEntry) -> bool:
         """Whether an instance may be replaced: its node is heard of, and says so now."""
-        ill = web.health.ill.get(seat.job.name)
-        if ill is None or not ill.now or seat.phase is not JobPhase.RUNNING or not seat.released:
+        ill = web.health.ill.get(replica.job.name)
+        if ill is None or not ill.now or replica.phase is not JobPhase.RUNNING or not replica.released:
             return False
         node = self.cluster.nodes.get(ill.node)
         return node is not None and node.condition is NodeCondition.UP and node.echoed
@@ -177,9 +179,11 @@ class HealthChecks:
 
     def _is_under_way(self, web: WebEntry) -> bool:
         """Whether instances come or go, or one that was stopped has not been made good."""
-        seats = self.cluster.seats.get(web.app.name, {}).values()
-        wanted = [seat for seat in seats if seat.phase is JobPhase.RUNNING]
-        if any(not seat.released for seat in wanted) or any(seat not in wanted and not seat.clear for seat in seats):
+        replicas = self.cluster.replicas.get(web.app.name, {}).values()
+        wanted = [replica for replica in replicas if replica.phase is JobPhase.RUNNING]
+        if any(not replica.released for replica in wanted) or any(
+            replica not in wanted and not replica.clear for replica in replicas
+        ):
             return True
         most = web.app.max_instances if web.wanted_instances is None else web.wanted_instances
         if len(wanted) < min(web.health.least, most):
@@ -198,7 +202,7 @@ class HealthChecks:
         for app, web in unit_of_work.dirty_web.items():
             if self._probes.get(app) != web.app.probe:
                 self._probes[app] = web.app.probe
-                self._note(self.cluster.seats.get(app, {}).values())
+                self._note(self.cluster.replicas.get(app, {}).values())
         for app in unit_of_work.removed_web:
             self._probes.pop(app, None)
         if not unit_of_work.acting:

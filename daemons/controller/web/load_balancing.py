@@ -64,7 +64,7 @@ class LoadBalancing:
         """A new leader does not know what the balancer has been told: it tells everything once."""
         self._words_until_s = now_s + WORDS_S
         if self.settings.tells:
-            self._changed = {*self.cluster.web, *self.cluster.seats}
+            self._changed = {*self.cluster.web, *self.cluster.replicas}
             self.unit_of_work.settle_soon()
 
     def note(self, entries: Iterable[JobEntry]) -> None:
@@ -140,7 +140,7 @@ class LoadBalancing:
         undrained = any(backend.drain and backend.vm not in told.drained for backend in wanted.backends)
         again_s = self._next_s(app, told, undrained)
         if wanted == told.served and now_s < again_s:
-            if wanted.backends or app in self.cluster.web or self.cluster.seats.get(app):
+            if wanted.backends or app in self.cluster.web or self.cluster.replicas.get(app):
                 told.due_s = min(waits, again_s)
             else:
                 del self.told[app]
@@ -173,8 +173,8 @@ class LoadBalancing:
         had it."""
         due_s = math.inf
         told.freed &= told.leaving.keys()
-        for seat in self.cluster.seats.get(app, {}).values():
-            vm = seat.instances[0].vm if seat.instances else ""
+        for replica in self.cluster.replicas.get(app, {}).values():
+            vm = replica.instances[0].vm if replica.instances else ""
             if vm not in told.leaving or vm in told.freed:
                 continue
             late_s = told.leaving[vm] + self.settings.drain_limit_s
@@ -182,7 +182,7 @@ class LoadBalancing:
                 due_s = min(due_s, late_s)
             else:
                 told.freed.add(vm)
-                self.unit_of_work.touch(seat)
+                self.unit_of_work.enqueue(replica)
         return due_s
 
     def _is_to_be_said(self, backend: Backend) -> bool:
@@ -193,19 +193,19 @@ class LoadBalancing:
         """Instances that run, and those that run still and are to be drained."""
         found: list[tuple[JobEntry, str, bool]] = []
         leaving: dict[str, float] = {}
-        for _, seat in sorted(self.cluster.seats.get(app, {}).items()):
-            instance = seat.instances[0] if seat.instances else None
+        for _, replica in sorted(self.cluster.replicas.get(app, {}).items()):
+            instance = replica.instances[0] if replica.instances else None
             place = place_of(self.cluster, instance) if instance is not None else ""
             if instance is None or not place:
                 continue
             if note_address(self.cluster, instance, place):
-                self.unit_of_work.dirty_jobs[seat.job.name] = seat
-            if seat.phase is JobPhase.RUNNING:
-                if seat.released:
-                    found.append((seat, place, False))
+                self.unit_of_work.dirty_jobs[replica.job.name] = replica
+            if replica.phase is JobPhase.RUNNING:
+                if replica.released:
+                    found.append((replica, place, False))
             elif told.knows(instance.vm):
                 leaving[instance.vm] = told.leaving.get(instance.vm, now_s)
-                found.append((seat, place, True))
+                found.append((replica, place, True))
         told.leaving, told.drained = leaving, told.drained & leaving.keys()
         table = table_of(self.cluster, app, found, told.limits)
         told.limits = table.limits if table.serving is not None else told.limits
@@ -240,4 +240,4 @@ class LoadBalancing:
             web.unreachable = (since_s, error) if error else None
             web.served = web.served if error else told.served
         if bool(error) != bool(failed):
-            self.unit_of_work.happened(now_s, "balancer-unreachable" if error else "balancer-reachable", app, error)
+            self.unit_of_work.emit(now_s, "balancer-unreachable" if error else "balancer-reachable", app, error)

@@ -51,8 +51,8 @@ def read(cluster: Cluster, scrape: Scrape) -> None:
     scrape.drop(UTILITY, len(apps) - APPS_MAX)
     for name, web in apps[:APPS_MAX]:
         _traffic(name, web, scrape)
-        running = sum(seat.released for seat in cluster.seats.get(name, {}).values())
-        scrape.put(INSTANCES, float(cluster.seats_wanted(name)), name, "wanted")
+        running = sum(replica.released for replica in cluster.replicas.get(name, {}).values())
+        scrape.put(INSTANCES, float(cluster.replicas_wanted(name)), name, "wanted")
         scrape.put(INSTANCES, float(running), name, "running")
 
 

@@ -49,7 +49,7 @@ class WebLoss:
         except (InvalidValue, ArithmeticError) as error:
             if not self._told:
                 self._told = True
-                self.unit_of_work.happened(float(begins_s[0]), "web-loss-unknown", "prices", str(error))
+                self.unit_of_work.emit(float(begins_s[0]), "web-loss-unknown", "prices", str(error))
             return np.zeros(len(hours))
         worth = self.settings.per_utility * interval_s / HOUR_S
         return worth * np.array([losses[hour] for hour in hours])
@@ -67,8 +67,8 @@ class WebLoss:
         web_mhz = sum(
             allotment.cpu_mhz
             for web in apps
-            for seat in self.cluster.seats.get(web.app.name, {}).values()
-            for allotment in seat.allotments
+            for replica in self.cluster.replicas.get(web.app.name, {}).values()
+            for allotment in replica.allotments
         )
         jobs_mhz = max(0.0, sum(wanted_mhz for _, wanted_mhz in nodes) - web_mhz)
         now = [(web.app.name, flow.name, flow_now(web, flow).rate_per_s) for web in apps for flow in web.app.flows]

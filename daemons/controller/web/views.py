@@ -24,8 +24,8 @@ from shared.values.web_app import Flow, Limits
 def app_row(cluster: Cluster, web: WebEntry, now_s: float) -> Row:
     """A web application in the list of all."""
     app = web.app
-    seats = _wanted(cluster, app.name)
-    allotments = [allotment for seat in seats for allotment in seat.allotments]
+    replicas = _wanted(cluster, app.name)
+    allotments = [allotment for replica in replicas for allotment in replica.allotments]
     return {
         "name": app.name,
         "removed": web.removed,
@@ -34,8 +34,8 @@ def app_row(cluster: Cluster, web: WebEntry, now_s: float) -> Row:
         "max_instances": app.max_instances,
         "environment": app.environment,
         "wanted_instances": web.wanted_instances,
-        "instances": len(seats),
-        "running": sum(seat.released for seat in seats),
+        "instances": len(replicas),
+        "running": sum(replica.released for replica in replicas),
         "nodes": [allotment.node for allotment in allotments],
         "cpu_mhz": math.fsum(allotment.cpu_mhz for allotment in allotments),
         "used_mhz": web.used_mhz,
@@ -47,17 +47,17 @@ def app_row(cluster: Cluster, web: WebEntry, now_s: float) -> Row:
 
 
 def _wanted(cluster: Cluster, app: str) -> list[JobEntry]:
-    seats = cluster.seats.get(app, {})
-    return [seat for _, seat in sorted(seats.items()) if seat.phase is JobPhase.RUNNING]
+    replicas = cluster.replicas.get(app, {})
+    return [replica for _, replica in sorted(replicas.items()) if replica.phase is JobPhase.RUNNING]
 
 
 def app_details(cluster: Cluster, deciding: DecisionCycle, web: WebEntry, now_s: float) -> Row:
     """A web application with all that is known of it."""
-    seats = cluster.seats.get(web.app.name, {})
+    replicas = cluster.replicas.get(web.app.name, {})
     return app_row(cluster, web, now_s) | {
         "spec": plain(asdict(web.app)),
         "flows": [_flow(web, flow) for flow in web.app.flows],
-        "seats": [_seat(cluster, web, seat, now_s) for _, seat in sorted(seats.items())],
+        "seats": [_replica(cluster, web, replica, now_s) for _, replica in sorted(replicas.items())],
         "traffic": asdict(traffic) if (traffic := web.traffic) is not None else None,
         "limits": _limits(web),
         "outlook": _outlook(deciding, web.app.name),
@@ -106,25 +106,25 @@ def _rotation(web: WebEntry, vm: str) -> str | None:
     return "draining" if found.drain else "in"
 
 
-def _seat(cluster: Cluster, web: WebEntry, seat: JobEntry, now_s: float) -> Row:
-    copies = [newest_copy(cluster, instance) for instance in seat.instances]
+def _replica(cluster: Cluster, web: WebEntry, replica: JobEntry, now_s: float) -> Row:
+    copies = [newest_copy(cluster, instance) for instance in replica.instances]
     newest = copies[0] if copies else None
     return {
-        "vm": seat.job.name,
-        "phase": seat.phase.value,
-        "released": seat.released,
-        "wanted_node": seat.allotments[0].node if seat.allotments else "",
-        "cpu_mhz": seat.allotments[0].cpu_mhz if seat.allotments else 0.0,
+        "vm": replica.job.name,
+        "phase": replica.phase.value,
+        "released": replica.released,
+        "wanted_node": replica.allotments[0].node if replica.allotments else "",
+        "cpu_mhz": replica.allotments[0].cpu_mhz if replica.allotments else 0.0,
         "node": newest[0].name if newest is not None else "",
         "state": newest[1].state.value if newest is not None else "absent",
         "address": newest[1].address if newest is not None else "",
-        "rotation": _rotation(web, seat.job.name),
-        "used_mhz": used_mhz(newest[0], seat.job.name) if newest is not None else None,
-        "attempt": seat.attempt,
-        "failures": seat.failures,
-        "back_off_until_s": seat.not_before_s if seat.not_before_s > now_s else None,
-        "last_failure": failure_view(seat.instances[0]) if seat.instances else None,
-        "health": _health(seat.job.name, newest[0]) if newest is not None else None,
+        "rotation": _rotation(web, replica.job.name),
+        "used_mhz": used_mhz(newest[0], replica.job.name) if newest is not None else None,
+        "attempt": replica.attempt,
+        "failures": replica.failures,
+        "back_off_until_s": replica.not_before_s if replica.not_before_s > now_s else None,
+        "last_failure": failure_view(replica.instances[0]) if replica.instances else None,
+        "health": _health(replica.job.name, newest[0]) if newest is not None else None,
     }
 
 
@@ -153,10 +153,10 @@ def _outlook(deciding: DecisionCycle, app: str) -> Row | None:
 
 def waits_for(cluster: Cluster, deciding: DecisionCycle, app: str) -> Row | None:
     """Why an application has fewer instances than it must have, or than are wanted of it; None: it has them."""
-    seats = cluster.seats.get(app, {}).values()
-    waiting = {seat.job.name for seat in seats if not seat.released}
+    replicas = cluster.replicas.get(app, {}).values()
+    waiting = {replica.job.name for replica in replicas if not replica.released}
     wanted = max(cluster.web[app].app.min_instances, cluster.web[app].wanted_instances or 0)
-    if sum(seat.released for seat in seats) >= wanted:
+    if sum(replica.released for replica in replicas) >= wanted:
         return None
     pending = deciding.pending
     if pending is not None and any(change.workload in waiting for change in pending.held):

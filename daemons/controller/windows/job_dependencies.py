@@ -58,13 +58,13 @@ class DependencyGraph:
                 if name in self._lost:
                     continue
                 why = f"job {name!r}, which it waits for, is {entry.phase}"
-                self.unit_of_work.happened(now_s, "job-waits-for-ever", successor.job.name, why)
+                self.unit_of_work.emit(now_s, "job-waits-for-ever", successor.job.name, why)
                 continue
             successor.awaits = tuple(awaited for awaited in successor.awaits if awaited != name)
             self.unit_of_work.change(successor)
             if not successor.awaits:
                 self.unit_of_work.place = True
-                self.unit_of_work.happened(now_s, "job-released", successor.job.name, f"after {name}")
+                self.unit_of_work.emit(now_s, "job-released", successor.job.name, f"after {name}")
         if entry.phase is JobPhase.COMPLETED:
             self._of.pop(name, None)
         elif waiting:

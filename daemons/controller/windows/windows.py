@@ -222,7 +222,7 @@ class WindowBook:
         missed = sum(job.job.instances for job in late)
         entry.close(missed)
         if missed:
-            self.unit_of_work.happened(now_s, "deadline-missed", entry.settings.name, f"{missed} jobs were not done")
+            self.unit_of_work.emit(now_s, "deadline-missed", entry.settings.name, f"{missed} jobs were not done")
 
     def _freeze(self, entry: WindowEntry, now_s: float) -> None:
         worth = self.worth(entry, self._known_nodes())
@@ -241,7 +241,7 @@ class WindowBook:
                 entry.freeze_work(self.worth(entry, self._known_nodes()).speed_mhz, running, self.type_speeds(entry))
             if entry.is_open(now_s):
                 for told in entry.check(now_s, running, self.type_speeds(entry)):
-                    self.unit_of_work.happened(now_s, "forecast-left-band", entry.settings.name, told)
+                    self.unit_of_work.emit(now_s, "forecast-left-band", entry.settings.name, told)
             if entry.is_near(now_s):
                 self._refresh_releases(entry, now_s)
         self.store()
@@ -328,13 +328,11 @@ class WindowBook:
             if breach is None:
                 if told_s is not None:
                     entry.change(danger_s=None)
-                    self.unit_of_work.happened(
-                        now_s, "promise-kept-again", size.window, f"{size.nodes} nodes are enough"
-                    )
+                    self.unit_of_work.emit(now_s, "promise-kept-again", size.window, f"{size.nodes} nodes are enough")
             elif told_s is None or now_s >= told_s + TOLD_FRAC * self.settings.decide_s:
                 entry.change(danger_s=now_s)
                 words = f"{size.jobs} jobs, {size.nodes} nodes: misses its deadline with probability {breach:.3g}"
-                self.unit_of_work.happened(now_s, "promise-in-danger", size.window, words)
+                self.unit_of_work.emit(now_s, "promise-in-danger", size.window, words)
         self.store()
 
 

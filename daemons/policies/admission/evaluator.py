@@ -14,7 +14,7 @@ from daemons.models.assurance.calendar import slot_count
 from daemons.models.assurance.params import Params
 from daemons.policies.admission import grid as grids
 from daemons.policies.admission.layers import Layers, bounds, reserved, shortened
-from daemons.policies.admission.shelf import Kept, StandingSums
+from daemons.policies.admission.sum_cache import Kept, StandingSums
 from daemons.policies.admission.sums import PeakSum, Sum
 from daemons.policies.admission.timeline import Stretch, end_s, first_clear, stretches
 from shared.base.errors import InvalidValue
@@ -71,9 +71,9 @@ class Evaluator:
         self.grid, self.request = grid, request
         self._slots = slot_count(grid.calendar, grid.slot_s)
         self._standing, self._pools = standing, {pool.resource: pool for pool in pools}
-        self.shelf = StandingSums(kind, memory, grid, {pool.resource: pool.unit for pool in pools})
+        self.sum_cache = StandingSums(kind, memory, grid, {pool.resource: pool.unit for pool in pools})
         self.from_s = max(now_s, request.reservation.start_s)
-        self._asked = self.shelf.layers(request)
+        self._asked = self.sum_cache.layers(request)
         reserving = (each.resource for each in request.reservation.demands if reserved(request.reservation, each))
         self.resources = tuple(reserving)
 
@@ -100,9 +100,9 @@ class Evaluator:
 
     def _needs(self, stretch: Stretch, asked: Mapping[str, Layers]) -> list[Needs]:
         """With the request in it, of each resource that is asked for."""
-        found = self.shelf.added(self.shelf.among(stretch.members, stretch.lasting), self.request, asked)
+        found = self.sum_cache.added(self.sum_cache.among(stretch.members, stretch.lasting), self.request, asked)
         if asked is self._asked:
-            self.shelf.keep(found)
+            self.sum_cache.keep(found)
         return [
             needs_of(found, resource, self._pools[resource].units_at(stretch.from_s), asked[resource].asking())
             for resource in self.resources
@@ -133,7 +133,7 @@ class Evaluator:
 
     def _without(self, stretch: Stretch) -> tuple[SlotFigures, ...]:
         """The figures of a stretch as they are without the request."""
-        kept, nowhere = self.shelf.among(stretch.members, stretch.lasting), np.zeros(self._slots, dtype=bool)
+        kept, nowhere = self.sum_cache.among(stretch.members, stretch.lasting), np.zeros(self._slots, dtype=bool)
         return tuple(
             one
             for resource in self.resources
@@ -170,7 +170,7 @@ class Evaluator:
         return fits
 
     def _fits(self, resource: str, cut: int, while_s: list[Stretch]) -> bool:
-        asked = {resource: self.shelf.layers(self.request, cut)[resource]}
+        asked = {resource: self.sum_cache.layers(self.request, cut)[resource]}
         every = ((each, needs) for each in reversed(while_s) for needs in self._needs(each, asked))
         return not any(self._broken(each, needs) for each, needs in every)
 
@@ -249,12 +249,12 @@ class Evaluation:
             return Verdict(AdmissionOutcome.REFUSED, AdmissionReason.CALENDARS, own, detail=str(error)), memory
         if end_s(request) <= now_s:
             return Verdict(AdmissionOutcome.REFUSED, AdmissionReason.OVER, grid), memory
-        desk = Evaluator(self.kind, request, alive, pools, now_s, grid, memory)
-        if not desk.resources:
+        evaluator = Evaluator(self.kind, request, alive, pools, now_s, grid, memory)
+        if not evaluator.resources:
             return Verdict(AdmissionOutcome.ADMITTED, AdmissionReason.NEEDS_NOTHING, grid), memory
-        if missing := desk.missing():
+        if missing := evaluator.missing():
             return Verdict(AdmissionOutcome.REFUSED, AdmissionReason.NO_POOL, grid, detail=missing), memory
-        return desk.judged(), desk.shelf.memory()
+        return evaluator.judged(), evaluator.sum_cache.memory()
 
     def figures(
         self,
@@ -269,11 +269,11 @@ class Evaluation:
         held = tuple(one for one in standing if one.reservation.start_s <= from_s < end_s(one))
         grid = grids.common(held) if held else Grid(Calendar.HOUR_OF_DAY, _HOUR_S)
         slots = slot_count(grid.calendar, grid.slot_s)
-        shelf = StandingSums(self.kind, memory, grid, {pool.resource: pool.unit for pool in pools})
-        kept, nowhere = shelf.of(held), np.zeros(slots, dtype=bool)
+        sum_cache = StandingSums(self.kind, memory, grid, {pool.resource: pool.unit for pool in pools})
+        kept, nowhere = sum_cache.of(held), np.zeros(slots, dtype=bool)
         found: Iterable[SlotFigures] = (
             one
             for pool in pools
             for one in figures_of(needs_of(kept, pool.resource, pool.units_at(from_s), nowhere), from_s)
         )
-        return (grid, tuple(found)), shelf.memory()
+        return (grid, tuple(found)), sum_cache.memory()

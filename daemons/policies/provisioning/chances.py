@@ -18,11 +18,11 @@ AROUND = 10  # sizes above the chosen one that are shown
 Chances = Callable[[Sequence[int]], tuple[float, ...]]
 
 
-def chances_of(window: WindowView, problem: Posed, shelf: TableCache) -> Chances | None:
+def chances_of(window: WindowView, problem: Posed, table_cache: TableCache) -> Chances | None:
     """What tells the probabilities for sizes in ascending order; they never rise. None while they are not known."""
     if window.analyser != BatchDeadline.name:
-        return _of_analyser(window, shelf)
-    table = shelf(BreachSpec(without_prices(problem.problem, least=1)))
+        return _of_analyser(window, table_cache)
+    table = table_cache(BreachSpec(without_prices(problem.problem, least=1)))
     if not isinstance(table, BreachTable):
         return None
     interval = min(window.interval, window.intervals - 1)
@@ -38,12 +38,12 @@ def chances_of(window: WindowView, problem: Posed, shelf: TableCache) -> Chances
     return chances
 
 
-def _of_analyser(window: WindowView, shelf: TableCache) -> Chances | None:
-    if shelf(Asked(window, (max(window.nodes_min, 1),))) is None:
+def _of_analyser(window: WindowView, table_cache: TableCache) -> Chances | None:
+    if table_cache(Asked(window, (max(window.nodes_min, 1),))) is None:
         return None
 
     def chances(nodes: Sequence[int]) -> tuple[float, ...]:
-        found = np.asarray(shelf(Asked(window, tuple(nodes))), dtype=np.float64)
+        found = np.asarray(table_cache(Asked(window, tuple(nodes))), dtype=np.float64)
         bounded = np.clip(np.nan_to_num(found, nan=1.0), 0.0, 1.0)
         return tuple(np.minimum.accumulate(bounded).tolist())
 

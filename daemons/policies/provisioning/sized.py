@@ -75,21 +75,21 @@ class Sized:
         check(self.name, params, self.known)
 
     def decide(
-        self, snapshot: Snapshot, state: Any, params: Mapping[str, Any], shelf: TableCache
+        self, snapshot: Snapshot, state: Any, params: Mapping[str, Any], table_cache: TableCache
     ) -> tuple[ProvisioningDecision, Any]:
         """The nodes that open windows need, and those that must stay. Raises `InvalidInput` as `check_params` does."""
         self.check_params(params)
         memory = Memory(state)
-        wishes = [self._wish(sight, memory, params, shelf) for sight in sights(snapshot, memory)]
+        wishes = [self._wish(sight, memory, params, table_cache) for sight in sights(snapshot, memory)]
         return decided(snapshot, wishes), memory.state()
 
-    def _wish(self, sight: Sight, memory: Memory, params: Mapping[str, Any], shelf: TableCache) -> Wish:
+    def _wish(self, sight: Sight, memory: Memory, params: Mapping[str, Any], table_cache: TableCache) -> Wish:
         window, problem = sight.window, sight.posed
         if problem is None:
             code = ReasonCode.BAD_PROFILE if sight.limits.most else ReasonCode.NO_NODES
             return Wish(sight, sight.present if is_open(window) else 0, code, None)
-        chances = chances_of(window, problem, shelf)
-        table = shelf(self._spec(problem.problem, params))
+        chances = chances_of(window, problem, table_cache)
+        table = table_cache(self._spec(problem.problem, params))
         if not is_open(window):
             return Wish(sight, 0, ReasonCode.NOT_YET, None)
         if not isinstance(table, SizeTable):

@@ -31,7 +31,7 @@ class Static:
         check(self.name, params, {"nodes": COUNT})
 
     def decide(
-        self, snapshot: Snapshot, state: Any, params: Mapping[str, Any], shelf: TableCache
+        self, snapshot: Snapshot, state: Any, params: Mapping[str, Any], table_cache: TableCache
     ) -> tuple[ProvisioningDecision, Any]:
         """Name the nodes; fewer than `nodes` when there are fewer. Raises `InvalidInput` as `check_params` does."""
         self.check_params(params)
@@ -42,15 +42,15 @@ class Static:
         chosen = chosen | node_choice.staying(snapshot)
         numbers = (("in_service", float(chosen.sum())), ("nodes", float(len(set(snapshot.nodes.names)))))
         memory = Memory(state)
-        told = tuple(_told(sight, chosen, shelf) for sight in sights(snapshot, memory) if is_open(sight.window))
+        told = tuple(_told(sight, chosen, table_cache) for sight in sights(snapshot, memory) if is_open(sight.window))
         reason = Reason(ReasonCode.KEEP, numbers)
         kept = memory.state() if snapshot.windows else None
         return ProvisioningDecision(node_choice.names(snapshot, chosen), reason, windows=told), kept
 
 
-def _told(sight: Sight, chosen: Bools, shelf: TableCache) -> WindowSize:
+def _told(sight: Sight, chosen: Bools, table_cache: TableCache) -> WindowSize:
     """A window with what the nodes in service are worth to it."""
     worth = float(node_choice.rates(sight.window.rate)[chosen].sum()) + node_choice.ENOUGH
     size = min(int(worth - node_choice.lost(float(node_choice.held(sight.window).sum()), worth)), sight.limits.most)
-    chances = None if sight.posed is None else chances_of(sight.window, sight.posed, shelf)
+    chances = None if sight.posed is None else chances_of(sight.window, sight.posed, table_cache)
     return told_of(Wish(sight, max(size, sight.limits.least), ReasonCode.KEEP, chances), size)

@@ -83,12 +83,12 @@ class ViewCache:
     For one event loop. `watch` makes views be asked for once a second as long as somebody listens.
     """
 
-    def __init__(self, desk: ControllerClient, period_s: float = 1.0) -> None:
-        self._desk = desk
+    def __init__(self, controller_client: ControllerClient, period_s: float = 1.0) -> None:
+        self._desk = controller_client
         self._period_s = period_s
         self._views: OrderedDict[Key, _View] = OrderedDict()
         self._watched: Counter[Key] = Counter()
-        self._swept_s = desk.now_s()
+        self._swept_s = controller_client.now_s()
         self._doings = 0  # how often something was done that may have changed what is shown
         self._changed = asyncio.Event()
         self._polling: asyncio.Task[None] | None = None

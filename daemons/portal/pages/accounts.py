@@ -95,7 +95,7 @@ async def remove(request: Request) -> Response:
 async def link(request: Request) -> Response:
     """Make a link with which a new password is set once; it is shown now and never again."""
     whole, name, filled = portal(request), request.path_params["name"], await fields(request)
-    doors, now_s = whole.doors, whole.desk.now_s()
+    doors, now_s = whole.doors, whole.controller_client.now_s()
     found = await doors.keep(lambda: doors.accounts.find(name))
     if found is not None and found.is_provider and found.name != account(request).name:
         return await listed(request, 409, problems=[NOT_BY_PAGE])

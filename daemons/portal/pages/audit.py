@@ -46,7 +46,7 @@ async def show(request: Request) -> Response:
     fields = {name: request.query_params.get(name, "").strip()[:TEXT_LENGTH_MAX] for name in FILTERS}
     fields |= {name: request.query_params.get(name, "").strip() for name in ("from", "to")}
     try:
-        span = span_of(request.query_params, portal(request).desk.now_s(), "30d", 1.0)
+        span = span_of(request.query_params, portal(request).controller_client.now_s(), "30d", 1.0)
     except InvalidInput as error:
         return page(request, "audit.html", 422, fields=fields, problems=problems_of(error), lines=[], older="")
     end_s = span.to_s + 1.0 if span.to_text == "now" else span.to_s

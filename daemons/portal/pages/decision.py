@@ -42,7 +42,7 @@ URL = "/decision"
 async def show_all(request: Request) -> Response:
     """The decisions, newest first, with what they promised and what came of it; what waits comes first."""
     before_s = _number(request.query_params.get("before", ""))
-    now_s = portal(request).desk.now_s()
+    now_s = portal(request).controller_client.now_s()
     waiting, recent, trouble = await _live(request)
     if portal(request).reading is not None:
         until_s = now_s + 1.0 if before_s is None else before_s
@@ -173,12 +173,12 @@ async def _page(request: Request, problems: list[str], status: int, why: str = "
 async def _found(request: Request, number: int) -> tuple[dict[str, Any], str]:
     """The decision as the controller says, else as the history has it; and why nobody says anything newer."""
     whole, kept = portal(request), derived(request)
-    trouble, gone, moment = "", ("gone", number), (portal(request).desk.now_s() // PAST_S,)
+    trouble, gone, moment = "", ("gone", number), (portal(request).controller_client.now_s() // PAST_S,)
     nothing = {"waiting_approval": False, "approvals_needed": 0, "approvals_missing": 0}
     if kept.find(gone, moment):  # the controller keeps the newest ones alone: it need not be asked again
         return {"decision": await _past(request, number)} | nothing, ""
     try:
-        return await whole.desk.view(account(request).sender, "plan", str(number), ROWS_MAX), ""
+        return await whole.controller_client.view(account(request).sender, "plan", str(number), ROWS_MAX), ""
     except Unreachable as error:
         if whole.reading is None:
             raise
@@ -194,7 +194,7 @@ async def _found(request: Request, number: int) -> tuple[dict[str, Any], str]:
 
 async def _past(request: Request, number: int) -> dict[str, Any]:
     """A decision as the history has it. Raises 404 where it has none."""
-    moment = (portal(request).desk.now_s() // PAST_S,)
+    moment = (portal(request).controller_client.now_s() // PAST_S,)
 
     def look(history: Reading) -> dict[str, Any] | None:
         record = history.decision(number)
@@ -237,7 +237,7 @@ async def reject(request: Request) -> Response:
 
 
 async def _say(request: Request, made: Any) -> Response:
-    number, new = _which(request), portal(request).desk.new_id()
+    number, new = _which(request), portal(request).controller_client.new_id()
 
     async def again(problems: list[str], status: int) -> Response:
         return await _page(request, problems, status)

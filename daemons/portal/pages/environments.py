@@ -93,10 +93,10 @@ async def _page(request: Request, problems: list[str], status: int) -> Response:
         raise HTTPException(404, f"There is no environment {name!r}.") from error
     row = seen.data["environment"]
     try:
-        span = span_of(request.query_params, portal(request).desk.now_s(), grain_s=1.0)
+        span = span_of(request.query_params, portal(request).controller_client.now_s(), grain_s=1.0)
     except InvalidInput as error:
         problems, status = [*problems, *problems_of(error)], 422
-        span = span_of({}, portal(request).desk.now_s(), grain_s=1.0)
+        span = span_of({}, portal(request).controller_client.now_s(), grain_s=1.0)
     events = await _events(request, row, span)
     return page(
         request,
@@ -214,7 +214,7 @@ async def create(request: Request) -> Response:
         agreement = await parsed(request, from_either, filled.fields, text)
     except InvalidInput as error:
         return _form(request, given, text, 422, problems=problems_of(error), beside=by_field(error))
-    new_id = portal(request).desk.new_id()
+    new_id = portal(request).controller_client.new_id()
     if filled.text("do") == "check":
         return await _check(request, given, text, CheckReservation(new_id, agreement, _assure(filled)))
     return await act(request, CreateEnvironment(new_id, agreement), f"{URL}/{agreement.name}", again=again)
@@ -254,7 +254,7 @@ async def _uploaded(request: Request) -> str:
 
 async def _step(request: Request, made: Any) -> Response:
     """One step of its life: `made(id, name, form)` is the request."""
-    name, new_id = request.path_params["name"], portal(request).desk.new_id()
+    name, new_id = request.path_params["name"], portal(request).controller_client.new_id()
 
     async def again(problems: list[str], status: int) -> Response:
         return await _page(request, problems, status)

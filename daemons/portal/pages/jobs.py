@@ -137,7 +137,7 @@ async def _one(request: Request, problems: list[str] | None = None, status: int 
 
 async def _story(request: Request, row: dict[str, Any]) -> tuple[list[Told], str]:
     """What happened to a job, or why that cannot be told. Details are the provider's: they may name others."""
-    whole, now_s, in_detail = portal(request), portal(request).desk.now_s(), account(request).is_provider
+    whole, now_s, in_detail = portal(request), portal(request).controller_client.now_s(), account(request).is_provider
     if whole.reading is None:
         return [], "This portal has no history."
     key, mark = ("story", row["name"], in_detail), (row["order"], row["phase"], now_s // STORY_S)
@@ -160,7 +160,7 @@ def _deed(make: Callable[[str, str], BusRequest], typed: bool = False) -> Callab
         def asked(form: Form) -> BusRequest:
             if typed:
                 form.need_typed(name, "job")
-            return make(portal(request).desk.new_id(), name)
+            return make(portal(request).controller_client.new_id(), name)
 
         async def again(problems: list[str], status: int) -> Response:
             return await _one(request, problems, status)

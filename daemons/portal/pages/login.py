@@ -100,7 +100,12 @@ async def own(request: Request) -> Response:
 
 async def _account(request: Request, status: int = 200, problems: list[str] | None = None) -> Response:
     """The account, where it is logged in, and what was done with it lately."""
-    doors, me, now_s, here = portal(request).doors, account(request), portal(request).desk.now_s(), session(request)
+    doors, me, now_s, here = (
+        portal(request).doors,
+        account(request),
+        portal(request).controller_client.now_s(),
+        session(request),
+    )
     sessions: tuple[Open, ...] = ()
     lately: tuple[Entry, ...] = ()
     with suppress(StoreUnavailable):  # a banner says so
@@ -114,7 +119,7 @@ async def _account(request: Request, status: int = 200, problems: list[str] | No
 async def end_sessions(request: Request) -> Response:
     """End one of one's sessions, or all but this one."""
     doors, filled, me, here = portal(request).doors, await fields(request), account(request), session(request)
-    now_s, ids = portal(request).desk.now_s(), [filled.text("id")]
+    now_s, ids = portal(request).controller_client.now_s(), [filled.text("id")]
     if not ids[0]:
         found = await doors.keep(lambda: doors.sessions.of(me.name, now_s))
         ids = [each.id for each in found if here is None or each.id != here.id]
@@ -163,7 +168,7 @@ async def show_asking(request: Request) -> Response:
 async def ask_account(request: Request) -> Response:
     """Keep what is asked for until a provider has looked at it."""
     doors, filled = portal(request).doors, await fields(request)
-    now_s, where = portal(request).desk.now_s(), network_of(address(request))
+    now_s, where = portal(request).controller_client.now_s(), network_of(address(request))
     name, password = filled.text("name"), filled.fields.get("password", "")
     given = {each: filled.text(each)[:500] for each in ("name", "role", "contact", "why")}
     try:
@@ -195,7 +200,7 @@ async def ask_account(request: Request) -> Response:
 @for_everybody
 async def show_link(request: Request) -> Response:
     """The form behind a one-time link."""
-    doors, word, now_s = portal(request).doors, request.path_params["word"], portal(request).desk.now_s()
+    doors, word, now_s = portal(request).doors, request.path_params["word"], portal(request).controller_client.now_s()
     found = await doors.keep(lambda: doors.accounts.of_link(word, now_s))
     return with_form(request, "link.html", 200 if found else 404, found=found)
 
@@ -204,7 +209,7 @@ async def show_link(request: Request) -> Response:
 @for_everybody
 async def use_link(request: Request) -> Response:
     """Set the password of whose link it is."""
-    doors, filled, now_s = portal(request).doors, await fields(request), portal(request).desk.now_s()
+    doors, filled, now_s = portal(request).doors, await fields(request), portal(request).controller_client.now_s()
     word, new = request.path_params["word"], filled.fields.get("new", "")
     found = await doors.keep(lambda: doors.accounts.of_link(word, now_s))
     if found is None:

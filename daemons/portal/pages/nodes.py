@@ -91,7 +91,7 @@ async def add(request: Request) -> Response:
     def asked(form: Form) -> BusRequest:
         name = form.text("name")
         check_name("name", name)
-        return AddNode(portal(request).desk.new_id(), name)
+        return AddNode(portal(request).controller_client.new_id(), name)
 
     async def again(problems: list[str], status: int) -> Response:
         return await _list(request, problems, status)
@@ -146,7 +146,7 @@ async def _use(request: Request, name: str, hours: int) -> tuple[Use | None, str
     whole = portal(request)
     if whole.reading is None:
         return None, "This portal has no history, so there is no chart."
-    now_s = whole.desk.now_s()
+    now_s = whole.controller_client.now_s()
 
     def look(history: Reading) -> Use:
         return use_of(history, name, now_s - 3600.0 * hours, now_s)
@@ -191,7 +191,7 @@ def _deed(make: Callable[[str, str], BusRequest], typed: bool = False, done_url:
         def asked(form: Form) -> BusRequest:
             if typed:
                 form.need_typed(name, "node")
-            return make(portal(request).desk.new_id(), name)
+            return make(portal(request).controller_client.new_id(), name)
 
         async def again(problems: list[str], status: int) -> Response:
             return await _one(request, problems, status)

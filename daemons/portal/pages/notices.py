@@ -62,21 +62,21 @@ async def _known(request: Request, state: str) -> tuple[dict[str, Any], float | 
 @require(Role.PROVIDER)
 async def retry(request: Request) -> Response:
     """Have one tried again."""
-    new = portal(request).desk.new_id()
+    new = portal(request).controller_client.new_id()
     return await act(request, lambda form: RetryNotification(new, form.text("id")), URL, again=_again(request))
 
 
 @require(Role.PROVIDER)
 async def drop(request: Request) -> Response:
     """Have one tried no more."""
-    new = portal(request).desk.new_id()
+    new = portal(request).controller_client.new_id()
     return await act(request, lambda form: DropNotification(new, form.text("id")), URL, again=_again(request))
 
 
 @require(Role.PROVIDER)
 async def test(request: Request) -> Response:
     """Send a message over a channel."""
-    new = portal(request).desk.new_id()
+    new = portal(request).controller_client.new_id()
     return await act(request, lambda form: TryChannel(new, form.text("channel")), URL, again=_again(request))
 
 

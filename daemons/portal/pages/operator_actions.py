@@ -75,7 +75,7 @@ async def show(request: Request) -> Response:
 async def assess(request: Request) -> Response:
     """What the policies think of it; nothing is changed."""
     said = _said(await fields(request))
-    asked = Assess(portal(request).desk.new_id(), said["kind"], said["subject"], said["node"])
+    asked = Assess(portal(request).controller_client.new_id(), said["kind"], said["subject"], said["node"])
     try:
         found = await ask(request, asked)
     except Refused as error:
@@ -94,7 +94,7 @@ async def do(request: Request) -> Response:
     def asked(_: Form) -> BusRequest:
         if said["kind"] == MIGRATE and not said["node"]:
             raise InvalidValue("node", "", "the node to which it moves")
-        return kind.make(portal(request).desk.new_id(), said["subject"], said["node"])
+        return kind.make(portal(request).controller_client.new_id(), said["subject"], said["node"])
 
     async def again(problems: list[str], status: int) -> Response:
         return await _form(request, said, problems, status)

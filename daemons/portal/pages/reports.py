@@ -41,7 +41,7 @@ async def _report(request: Request, span: Span, zone: str) -> Report:
 def _wanted(request: Request) -> tuple[Span, str]:
     """What the address asks for. Raises `InvalidInput` and `InvalidValue`."""
     zone = request.query_params.get("zone", "").strip() or "UTC"
-    now_s = portal(request).desk.now_s()
+    now_s = portal(request).controller_client.now_s()
     span = span_of(request.query_params, now_s)
     if span.to_text == "now" and span.to_s - span.from_s >= LONG_S:
         span = span_of(request.query_params, now_s, grain_s=GRAIN_S)

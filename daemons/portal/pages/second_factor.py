@@ -66,7 +66,7 @@ async def begin(request: Request) -> Response:
 async def confirm(request: Request) -> Response:
     """Use the secret that was shown from now on; every other session of the account ends."""
     whole, me, filled = portal(request), account(request), await fields(request)
-    doors, code, now_s = whole.doors, filled.text("code"), whole.desk.now_s()
+    doors, code, now_s = whole.doors, filled.text("code"), whole.controller_client.now_s()
     if not await doors.keep(lambda: doors.accounts.confirm_factor(me.name, code, now_s)):
         return _page(
             request, 422, "That is not the code of this moment: give the next one, or begin anew.", confirm=True

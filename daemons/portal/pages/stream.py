@@ -64,13 +64,13 @@ def may_watch(me: Account, name: str) -> bool:
 
 async def _lines(request: Request, me: Account, wanted: list[str]) -> AsyncIterator[str]:
     whole = portal(request)
-    until_s = whole.desk.now_s() + LINE_S
+    until_s = whole.controller_client.now_s() + LINE_S
     yield f"retry: {RETRY_MS}\n\n"
     async with aclosing(whole.live.watch(me, wanted, HEARTBEAT_S)) as changes:
         async for names in changes:
             events = "".join(f"event: {name}\ndata: -\n\n" for name in (*names, "changed"))
             yield events if names else ": here\n\n"
-            if whole.desk.now_s() >= until_s or await whole.doors.enter(request, used=False) is None:
+            if whole.controller_client.now_s() >= until_s or await whole.doors.enter(request, used=False) is None:
                 return
 
 

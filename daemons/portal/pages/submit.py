@@ -132,7 +132,7 @@ async def _environments(request: Request, which: str) -> tuple[list[str], str]:
 async def _submit(request: Request, which: str) -> Response:
     kind, filled = KINDS[which], await fields(request)
     shown = Shown(given(kind.groups, filled.fields), filled.fields.get("toml", ""), filled.text("why"))
-    now_s = portal(request).desk.now_s()
+    now_s = portal(request).controller_client.now_s()
     try:
         files = await _files(request, shown.text)
         if files:
@@ -203,7 +203,7 @@ async def _send(
 
 
 async def _send_one(request: Request, where: str, one: Job | WebApp, shown: Shown) -> Answer:
-    identity = portal(request).desk.new_id()
+    identity = portal(request).controller_client.new_id()
     asked: BusRequest = SubmitJob(identity, one) if isinstance(one, Job) else SubmitWeb(identity, one)
     url = job_url(one.name) if isinstance(one, Job) else app_url(one.name)
     try:

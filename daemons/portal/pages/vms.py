@@ -137,7 +137,7 @@ def _deed(make: Callable[[str, str, str, str], BusRequest], typed: bool = False)
         def asked(form: Form) -> BusRequest:
             if typed:
                 form.need_typed(vm, "VM")
-            return make(portal(request).desk.new_id(), vm, node, form.text("job")[:TEXT_MAX])
+            return make(portal(request).controller_client.new_id(), vm, node, form.text("job")[:TEXT_MAX])
 
         async def again(problems: list[str], status: int) -> Response:
             return await _one(request, vm, node, problems, status, form.text("job")[:TEXT_MAX])

@@ -106,7 +106,7 @@ async def remove(request: Request) -> Response:
 
     def asked(form: Form) -> BusRequest:
         form.need_typed(name, "application")
-        return RemoveWeb(portal(request).desk.new_id(), name)
+        return RemoveWeb(portal(request).controller_client.new_id(), name)
 
     async def again(problems: list[str], status: int) -> Response:
         return await _one(request, problems, status)

@@ -92,7 +92,7 @@ async def start(request: Request) -> Response:
     filled = await fields(request)
     runs = _runs(request)
     try:
-        span = span_of(filled.fields, portal(request).desk.now_s(), "24h", grain_s=1.0)
+        span = span_of(filled.fields, portal(request).controller_client.now_s(), "24h", grain_s=1.0)
         wish = await parsed(request, wish_of, filled.fields, span, account(request).sender)
         run = runs.start(wish)
     except InvalidInput as error:

@@ -128,11 +128,11 @@ class AppChecks:
             owner = workload_of(name)[0] if INSTANCE_SEPARATOR in name else name
             homes.setdefault(owner, []).extend(nodes)
         for app in self._loop.apps:
-            seats = sorted(homes.get(app, ()))
-            if len(set(seats)) < len(seats) and not self._excused([app]):
-                self._report("instances-together", f"{app} is wanted on {seats}")
-            if len(seats) > self._most.get(app, len(seats)):
-                self._report("too-many-instances", f"{app} is wanted on {seats}")
+            replicas = sorted(homes.get(app, ()))
+            if len(set(replicas)) < len(replicas) and not self._excused([app]):
+                self._report("instances-together", f"{app} is wanted on {replicas}")
+            if len(replicas) > self._most.get(app, len(replicas)):
+                self._report("too-many-instances", f"{app} is wanted on {replicas}")
         for (kind, group), members in self._groups.items():
             places = [frozenset(homes[member]) for member in sorted(members) if homes.get(member)]
             nodes_of_all = frozenset().union(*places)

@@ -128,7 +128,7 @@ class GuestChecks:
     def _spec_of(self, vm: str) -> Job:
         workload, index = workload_of(vm)
         app = self._loop.apps.get(workload)
-        return self._loop.jobs[workload] if app is None else app.seat(index, 0.0)
+        return self._loop.jobs[workload] if app is None else app.replica_job(index, 0.0)
 
     # --- looking --------------------------------------------------------------------------------------------------
 

@@ -55,7 +55,7 @@ def test_missing_tables_are_asked_for_and_decided_on_when_they_are_there() -> No
     """Given a shelf without tables, when a cycle has been decided, then they are asked for once; when they are there,
     there is a cycle's decision at once."""
     desk = desk_of()
-    shelf, desk.shelf = desk.shelf, no_tables
+    table_cache, desk.table_cache = desk.table_cache, no_tables
     desk.submit()
     desk.compute = False
     desk.computations.clear()
@@ -69,7 +69,7 @@ def test_missing_tables_are_asked_for_and_decided_on_when_they_are_there() -> No
     desk.computations.clear()
     desk.pass_time(60.0)
     assert not prepares(desk)
-    desk.shelf = shelf
+    desk.table_cache = table_cache
     desk.carry(desk.controller.handle(fx.Computed(prepare.compute_id, Prepared(2)), desk.now_s))
     desk.settle()
     [again] = [effect for effect in desk.computations if isinstance(effect.request, DecideRequest)]
@@ -81,7 +81,7 @@ def test_missing_tables_are_asked_for_and_decided_on_when_they_are_there() -> No
 
 def test_a_worker_that_makes_no_tables_is_told_of_and_decisions_go_on() -> None:
     desk = desk_of()
-    desk.shelf = no_tables
+    desk.table_cache = no_tables
     desk.submit()
     desk.compute = False
     desk.computations.clear()

@@ -12,7 +12,7 @@ import pytest
 
 from daemons.decision import pipeline
 from daemons.decision.pipeline import DecideOutcome, DecideRequest
-from daemons.decision.pool_size import Before, cover, with_nodes
+from daemons.decision.pool_size import Before, size_pool, with_nodes
 from daemons.decision.tables.memory import MemoryTables
 from daemons.values.settings import PolicyChoice
 from shared.base.errors import InvalidInput
@@ -60,7 +60,7 @@ class Predicts:
 
 def covered(utilities: Sequence[float], nodes: int, tolerance: float = 0.01, **powers: Any) -> ProvisioningDecision:
     seen = cluster(nodes=nodes, jobs=[due("j", 5000.0)], powers=power(nodes, **powers))
-    return cover(seen, NOTHING, Predicts(utilities), tolerance).decision
+    return size_pool(seen, NOTHING, Predicts(utilities), tolerance).decision
 
 
 # --- the search ------------------------------------------------------------------------------------------------------
@@ -90,7 +90,7 @@ def test_fewer_are_taken_when_they_were_enough_twice() -> None:
     before: Before | None = None
     sizes = []
     for utilities in (three, one, one, two, one, three, one, two):
-        made = cover(seen, NOTHING, Predicts(utilities), 0.01, before)
+        made = size_pool(seen, NOTHING, Predicts(utilities), 0.01, before)
         before = Before(made.others, made.nodes)
         sizes.append(len(made.decision.in_service))
     assert sizes == [3, 3, 1, 2, 2, 3, 3, 2]
@@ -98,7 +98,7 @@ def test_fewer_are_taken_when_they_were_enough_twice() -> None:
 
 def test_kept_nodes_are_told_apart() -> None:
     seen = cluster(nodes=4, jobs=[due("j", 5000.0)], powers=power(4))
-    made = cover(seen, NOTHING, Predicts([-1.0] + [0.5] * 4), 0.01, Before(3, 3))
+    made = size_pool(seen, NOTHING, Predicts([-1.0] + [0.5] * 4), 0.01, Before(3, 3))
     assert dict(made.decision.reason.numbers) == {"in_service": 3.0, "others": 3.0, "tried": 4.0, "needed": 1.0}
     assert (made.others, made.nodes) == (1, 1)
 
@@ -107,8 +107,8 @@ def test_nodes_that_a_window_took_over_are_not_kept_twice() -> None:
     """Given two others beside one node of windows, when the windows want three, then no other is kept."""
     seen = cluster(nodes=4, jobs=[due("j", 5000.0)], powers=power(4))
     base = replace(NOTHING, in_service=("n0", "n1", "n2"))
-    assert cover(seen, base, Predicts([0.5] * 5), 0.01, Before(2, 3)).decision == base
-    assert len(cover(seen, NOTHING, Predicts([0.5] * 5), 0.01, Before(2, 3)).decision.in_service) == 2
+    assert size_pool(seen, base, Predicts([0.5] * 5), 0.01, Before(2, 3)).decision == base
+    assert len(size_pool(seen, NOTHING, Predicts([0.5] * 5), 0.01, Before(2, 3)).decision.in_service) == 2
 
 
 def test_what_was_enough_is_part_of_the_state() -> None:
@@ -135,7 +135,7 @@ def test_few_placements_are_tried(least: int) -> None:
     utilities = [-1.0] * least + [0.5] * (513 - least)
     seen = cluster(nodes=512, jobs=[due("j", 5000.0)], powers=power(512, wanted=np.arange(512) < 500))
     place = Predicts(utilities)
-    assert len(cover(seen, NOTHING, place, 0.01).decision.in_service) == least
+    assert len(size_pool(seen, NOTHING, place, 0.01).decision.in_service) == least
     assert len(place.asked) <= 13
 
 
@@ -147,14 +147,14 @@ def test_what_is_found_is_enough_where_more_is_worse() -> None:
 
 def test_nobody_asks_for_nodes() -> None:
     place = Predicts([0.0] * 5)
-    assert cover(cluster(), NOTHING, place, 0.01).decision == NOTHING
+    assert size_pool(cluster(), NOTHING, place, 0.01).decision == NOTHING
     assert place.asked == []
 
 
 def test_jobs_of_windows_do_not_count() -> None:
     """Given a job of the queue of an open window, then its utility is nobody's concern."""
     seen = cluster(window(), jobs=[WorkRow("j", queued=True)])
-    assert cover(seen, NOTHING, Predicts([-1.0, 0.0, 0.0, 0.0, 0.0]), 0.01).decision == NOTHING
+    assert size_pool(seen, NOTHING, Predicts([-1.0, 0.0, 0.0, 0.0, 0.0]), 0.01).decision == NOTHING
 
 
 def test_others_join_in_the_order_of_choice() -> None:

@@ -18,7 +18,15 @@ from daemons.capacity.place.file import read
 from daemons.capacity.place.snapshot import snapshot_of
 from daemons.decision import pipeline
 from daemons.decision.pipeline import DecideRequest
-from daemons.decision.request_codec import PAGE_PARTS, SCHEMA, Shelf, from_bytes, from_parts, header_bytes, to_bytes
+from daemons.decision.request_codec import (
+    PAGE_PARTS,
+    SCHEMA,
+    SnapshotPages,
+    from_bytes,
+    from_parts,
+    header_bytes,
+    to_bytes,
+)
 from daemons.values.settings import PolicyChoice
 from shared.base.errors import InvalidInput, InvalidValue
 from shared.policy_api.snapshot import (
@@ -383,14 +391,14 @@ def test_a_page_that_is_gone_is_refused() -> None:
 
 def test_many_pages_fit_the_bus_and_come_back() -> None:
     body = np.random.default_rng(1).bytes(6_000_000)
-    shelf = Shelf()
-    shelf.put("id", lambda: body)
-    first = shelf.page(0)
+    pages = SnapshotPages()
+    pages.put("id", lambda: body)
+    first = pages.page(0)
     assert (first["pages"], len(first["parts"])) == (4, PAGE_PARTS)
     for number in range(4):
-        assert len(encode(Reply("r", True, data={"at_s": 0.0, "term": 1} | shelf.page(number)))) < 3_000_000
-    assert from_parts(part for number in range(4) for part in shelf.page(number)["parts"]) == body
-    assert [shelf.has(f"id.{number}") for number in (3, 4)] == [True, False]
+        assert len(encode(Reply("r", True, data={"at_s": 0.0, "term": 1} | pages.page(number)))) < 3_000_000
+    assert from_parts(part for number in range(4) for part in pages.page(number)["parts"]) == body
+    assert [pages.has(f"id.{number}") for number in (3, 4)] == [True, False]
 
 
 # --- what is wrong ---------------------------------------------------------------------------------------------------

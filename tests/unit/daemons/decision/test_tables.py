@@ -68,9 +68,9 @@ def same(one: object, other: object) -> None:
 
 @pytest.mark.parametrize("spec", SPECS)
 def test_what_is_written_is_what_is_read(spec: Spec, folder: Path) -> None:
-    shelf = TableFiles(folder)
-    assert shelf(spec) is None
-    shelf.prepare(spec)
+    table_cache = TableFiles(folder)
+    assert table_cache(spec) is None
+    table_cache.prepare(spec)
     same(TableFiles(folder)(spec), made(spec))
     array = unpacked(packed(made(spec)))
     assert not any(value.flags.writeable for value in vars_of(array))
@@ -95,11 +95,11 @@ def test_names_differ_where_tables_do() -> None:
 
 
 def test_a_table_is_computed_once(folder: Path) -> None:
-    shelf = TableFiles(folder)
-    shelf.prepare(SIZES)
+    table_cache = TableFiles(folder)
+    table_cache.prepare(SIZES)
     [file] = files(folder)
     before = file.stat().st_ino
-    shelf.prepare(SIZES)
+    table_cache.prepare(SIZES)
     TableFiles(folder).prepare(SIZES)
     assert file.stat().st_ino == before
 
@@ -119,12 +119,12 @@ def test_a_damaged_file_is_deleted_and_missing(damage: str, folder: Path, log: i
             "header": packed(made(SIZES))[:64] + b"{}",
         }[damage]
     )
-    shelf = TableFiles(folder)
-    assert shelf(SIZES) is None
+    table_cache = TableFiles(folder)
+    assert table_cache(SIZES) is None
     assert not file.exists()
     told = [json.loads(line) for line in log.getvalue().splitlines()]
     assert any(line["event"] == "a damaged table was deleted" and str(file) in line["file"] for line in told)
-    shelf.prepare(SIZES)
+    table_cache.prepare(SIZES)
     same(TableFiles(folder)(SIZES), made(SIZES))
 
 
@@ -138,12 +138,12 @@ def test_what_another_process_has_made_is_found(folder: Path) -> None:
 def test_the_oldest_files_go(folder: Path) -> None:
     specs = [TableSpec("threshold", problem(most)) for most in (2, 3, 4, 5)]
     sizes = [len(packed(made(spec))) for spec in specs]
-    shelf = TableFiles(folder, bytes_max=sum(sizes[:3]) + 10)
+    table_cache = TableFiles(folder, bytes_max=sum(sizes[:3]) + 10)
     for at, spec in enumerate(specs[:3]):
-        shelf.prepare(spec)
+        table_cache.prepare(spec)
         os.utime(folder / f"{name_of(spec)}.table", (at, at))
     TableFiles(folder)(specs[0])  # used: not the oldest any more
-    shelf.prepare(specs[3])
+    table_cache.prepare(specs[3])
     left = {file.stem for file in files(folder)}
     assert name_of(specs[3]) in left
     assert name_of(specs[0]) in left
@@ -153,16 +153,16 @@ def test_the_oldest_files_go(folder: Path) -> None:
 def test_a_disk_that_refuses_costs_only_the_file(tmp_path: Path, log: io.StringIO) -> None:
     """Given a folder that cannot be made, when a table is prepared, then it is remembered and the trouble is logged."""
     (tmp_path / "tables").write_text("in the way")
-    shelf = TableFiles(tmp_path / "tables")
-    shelf.prepare(SIZES)
-    same(shelf(SIZES), made(SIZES))
+    table_cache = TableFiles(tmp_path / "tables")
+    table_cache.prepare(SIZES)
+    same(table_cache(SIZES), made(SIZES))
     assert "a table cannot be kept" in log.getvalue()
     assert TableFiles(tmp_path / "tables")(SIZES) is None
 
 
 def test_writing_at_the_same_time(folder: Path) -> None:
     shelves = [TableFiles(folder) for _ in range(4)]
-    threads = [threading.Thread(target=shelf.prepare, args=(SIZES,)) for shelf in shelves]
+    threads = [threading.Thread(target=table_cache.prepare, args=(SIZES,)) for table_cache in shelves]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -171,11 +171,11 @@ def test_writing_at_the_same_time(folder: Path) -> None:
     assert [file.suffix for file in files(folder)] == [".table"]
 
 
-def test_a_shelf_in_memory_builds_once_and_forgets_the_least_used() -> None:
-    shelf = MemoryTables()
-    same(shelf(SIZES), made(SIZES))
-    shelf(SIZES)
-    assert (shelf.built, shelf("something else")) == (1, None)
+def test_a_cache_in_memory_builds_once_and_forgets_the_least_used() -> None:
+    table_cache = MemoryTables()
+    same(table_cache(SIZES), made(SIZES))
+    table_cache(SIZES)
+    assert (table_cache.built, table_cache("something else")) == (1, None)
     specs = [TableSpec("threshold", problem(most)) for most in (4, 3, 2)]
     small = MemoryTables(sum(size_bytes(made(spec)) for spec in specs[:2]))
     for spec in (specs[0], specs[1], specs[0], specs[2], specs[0]):

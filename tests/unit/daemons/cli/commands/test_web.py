@@ -40,7 +40,7 @@ def file(tmp_path: Path) -> Path:
     return path
 
 
-def seats(rig: Rig) -> dict[str, str]:
+def replicas(rig: Rig) -> dict[str, str]:
     """Where instances truly run."""
     return {
         vm: name
@@ -61,17 +61,17 @@ def test_an_application_is_submitted_changed_and_removed(rig: Rig, file: Path) -
     submitted = rig.asked("web", "submit", file)
     assert (submitted["done"], submitted["app"]["flows"][0]["goal"]) == (True, "answered within 0.5 s on average")
     rig.run(30.0)
-    assert set(seats(rig)) == {"shop#0"}
+    assert set(replicas(rig)) == {"shop#0"}
 
     file.write_text(APP.replace("vcpus = 2", "vcpus = 2\nmin_instances = 2"))
     rig.asked("web", "submit", file)
     rig.run(60.0)
-    assert sorted(seats(rig).values()) == ["n1", "n2"]
+    assert sorted(replicas(rig).values()) == ["n1", "n2"]
     assert only(rig.asked("web", "list"), "apps")["running"] == 2
 
     assert rig.asked("web", "remove", "shop") == {"done": ["shop"], "refused": []}
     rig.run(60.0)
-    assert seats(rig) == {}
+    assert replicas(rig) == {}
     assert rig.asked("web", "list")["apps"] == []
 
 
@@ -105,8 +105,8 @@ def test_what_a_balancer_serves_lets_in_and_measures_is_shown(file: Path) -> Non
 
     app = rig.asked("web", "show", "shop")["app"]
 
-    (seat,) = (seat for seat in app["seats"] if seat["phase"] == "running")
-    assert (seat["address"], seat["rotation"]) == ("10.0.0.1", "in")
+    (replica,) = (replica for replica in app["seats"] if replica["phase"] == "running")
+    assert (replica["address"], replica["rotation"]) == ("10.0.0.1", "in")
     assert app["limits"] == {"instance_max": 19, "queue_max": 30, "queue_limit_s": 10.0}
     assert app["traffic"]["served_per_s"] == pytest.approx(10.0, rel=0.02)
     assert app["traffic"]["rejected_per_s"] == 0.0

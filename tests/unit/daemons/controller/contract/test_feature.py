@@ -85,7 +85,7 @@ class WindFeature(Feature):
             return "invalid-value", f"m_s is {request.m_s:g}, expected more than 0"
         self.limit_m_s = request.m_s
         self._unit_of_work.records.append(cast(Record, WindRecord(request.m_s)))
-        self._unit_of_work.happened(now_s, "wind-limited", "wind", f"{request.m_s:g} by {caller.sender}")
+        self._unit_of_work.emit(now_s, "wind-limited", "wind", f"{request.m_s:g} by {caller.sender}")
         return DONE
 
     def _measured(self, message: WindMeasured, _now_s: float) -> None:

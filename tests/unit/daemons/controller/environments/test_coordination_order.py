@@ -87,7 +87,7 @@ def test_what_a_web_environment_borrowed_is_taken_from_under_its_instances_withi
     desk.pass_time(LEASE_S)
     assert desk.held() == {"lender": 8, "shop": 2}
     assert desk.phases() == {"own": "running"}
-    assert desk.controller.cluster.seats_wanted("site") == 2
+    assert desk.controller.cluster.replicas_wanted("site") == 2
     desk.pass_time(2 * LEASE_S)
     assert desk.held() == {"lender": 8, "shop": 2}  # it waits, and nobody is disturbed
     desk.finish("own")

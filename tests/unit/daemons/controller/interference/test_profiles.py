@@ -357,15 +357,15 @@ def test_a_new_leader_knows_what_was_learnt(desk: InterferenceHarness) -> None:
 
 def test_what_was_not_used_for_longest_is_forgotten(desk: InterferenceHarness) -> None:
     """Given more classes than are kept, then the oldest go, from the store too."""
-    loadings = parts.profiles(desk.controller)
+    profiles = parts.profiles(desk.controller)
     for number in range(KEYS_MAX + 3):
-        loadings.load(LoadingRecord(f"c{number}", "a", LoadingHistory(), float(number)))
+        profiles.load(LoadingRecord(f"c{number}", "a", LoadingHistory(), float(number)))
     desk.store.write(1, (LoadingRecord("c0", "a", LoadingHistory()),))
     desk.work(1_000.0)
 
-    assert len(loadings.keys()) == KEYS_MAX
-    assert not loadings.knows("c2")
-    assert loadings.knows("c3")
+    assert len(profiles.keys()) == KEYS_MAX
+    assert not profiles.knows("c2")
+    assert profiles.knows("c3")
     assert desk.store.get(("loading", "c0/a")) is None
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from daemons.controller.state.availability import keeps_awake, staying
+from daemons.controller.state.availability import sleep_blocker, staying
 from shared.ports.effects import Publish
 from shared.protocol import topology
 from shared.protocol.messages import SetUpAnswer, SetUpNode
@@ -152,5 +152,5 @@ def test_nodes_of_environments_stay_in_service_and_awake() -> None:
 
     for _ in range(2):
         assert staying(cluster, settings) == {"n000"}
-        assert "environment" in keeps_awake(cluster.nodes["n000"], settings)
+        assert "environment" in sleep_blocker(cluster.nodes["n000"], settings)
         made.done()

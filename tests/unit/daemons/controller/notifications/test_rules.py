@@ -45,7 +45,7 @@ class Teller:
         return [{"what": what, "subject": subject, "detail": detail} for (what, subject), detail in found]
 
     def happened(self, what: str, subject: str = "n1", detail: str = "") -> None:
-        self.unit_of_work.happened(self.now_s, what, subject, detail)
+        self.unit_of_work.emit(self.now_s, what, subject, detail)
         self.settle()
 
     def settle(self) -> None:

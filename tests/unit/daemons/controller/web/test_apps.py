@@ -45,13 +45,13 @@ def led(nodes: Iterable[str] = ("n1", "n2"), **settings: Any) -> ControllerHarne
     return ControllerHarness(nodes, placement=PolicyChoice("first-fit"), **settings).lead()
 
 
-def seats(desk: ControllerHarness, app: str = "shop") -> dict[int, JobEntry]:
-    return desk.controller.cluster.seats[app]
+def replicas(desk: ControllerHarness, app: str = "shop") -> dict[int, JobEntry]:
+    return desk.controller.cluster.replicas[app]
 
 
 def running(desk: ControllerHarness, app: str = "shop") -> list[str]:
     """Names of the instances that run."""
-    return [seat.job.name for _, seat in sorted(seats(desk, app).items()) if seat.released]
+    return [replica.job.name for _, replica in sorted(replicas(desk, app).items()) if replica.released]
 
 
 def decide(desk: ControllerHarness, *changes: tuple[str, ChangeKind, str]) -> list[str]:
@@ -77,7 +77,11 @@ def test_what_must_run_is_started_and_no_more() -> None:
     (order,) = desk.obey()
     assert (order.kind, order.vm, order.spec.memory_mib if order.spec else 0) == (ActionKind.START, "shop#0", 1000)
     assert running(desk) == ["shop#0"]
-    assert [seat.phase for seat in seats(desk).values()] == [JobPhase.RUNNING, JobPhase.WAITING, JobPhase.WAITING]
+    assert [replica.phase for replica in replicas(desk).values()] == [
+        JobPhase.RUNNING,
+        JobPhase.WAITING,
+        JobPhase.WAITING,
+    ]
     assert [event.subject for event in desk.happenings("web-instance-started")] == ["shop#0"]
     assert not desk.happenings("job-started")
 
@@ -108,14 +112,14 @@ def test_what_cannot_be_is_refused_and_changes_nothing(app: WebApp, code: str) -
     reply = desk.ask(SubmitWeb("r", app))
     assert (reply.done, reply.code) == (False, code)
     assert not desk.controller.cluster.web
-    assert not desk.controller.cluster.seats
+    assert not desk.controller.cluster.replicas
 
 
 def test_no_job_may_have_the_name_of_an_application_or_pass_for_an_instance() -> None:
     desk = led()
     desk.ask(SubmitWeb("r", shop()))
     assert desk.ask(SubmitJob("j", job("shop"))).code == "duplicate-name"
-    assert desk.ask(SubmitJob("j2", shop("other").seat(0, 0.0))).code == "invalid-value"
+    assert desk.ask(SubmitJob("j2", shop("other").replica_job(0, 0.0))).code == "invalid-value"
     for request in (CancelJob("c", "shop#0"), HoldJob("h", "shop#0", True), ForgetVm("f", "shop#0")):
         assert desk.ask(request).code == "unknown-job"
     assert desk.ask(Query("q", "job", "shop#0")).code == "unknown-job"
@@ -130,13 +134,13 @@ def test_more_and_fewer_instances() -> None:
     desk.ask(SubmitWeb("r1", shop(least=2)))
     desk.obey()
     assert desk.ask(SubmitWeb("r2", shop(least=0, most=1))).done
-    assert list(seats(desk)) == [0, 1]  # both run
+    assert list(replicas(desk)) == [0, 1]  # both run
     decide(desk, ("shop#0", ChangeKind.STOP, ""))
     desk.obey()
-    assert list(seats(desk)) == [1]
+    assert list(replicas(desk)) == [1]
     assert desk.ask(SubmitWeb("r3", shop(least=0, most=3))).done
-    assert sorted(seats(desk)) == [0, 1, 2]
-    assert seats(desk)[0].attempt == 1  # goes on counting: what is left of the VM before is older
+    assert sorted(replicas(desk)) == [0, 1, 2]
+    assert replicas(desk)[0].attempt == 1  # goes on counting: what is left of the VM before is older
     assert [event.what for event in desk.events if event.what.startswith("web-changed")] == ["web-changed"] * 2
 
 
@@ -145,7 +149,7 @@ def test_memory_holds_for_instances_started_later_the_rest_at_once() -> None:
     desk.ask(SubmitWeb("r1", shop()))
     desk.obey()
     desk.ask(SubmitWeb("r2", shop(memory_mib=500, max_mhz=800.0, importance=2.0)))
-    first, second = seats(desk)[0], seats(desk)[1]
+    first, second = replicas(desk)[0], replicas(desk)[1]
     assert (first.job.memory_mib, first.job.max_mhz, first.job.importance) == (1000, 800.0, 2.0)
     assert (second.job.memory_mib, second.instances[0].memory_mib) == (500, 500.0)
     assert desk.controller.cluster.nodes["n1"].committed_mib == 1000.0
@@ -168,7 +172,7 @@ def test_a_stop_frees_the_room_before_a_start_takes_it() -> None:
     desk.obey()
     desk.compute = False
     desk.ask(SubmitJob("j", job("big", memory_mib=3000)))
-    entry, big = seats(desk)[0], desk.controller.cluster.active["big"]
+    entry, big = replicas(desk)[0], desk.controller.cluster.active["big"]
     changes = [
         Change("big", big.revision, ChangeKind.START, (Allotment("n1", 1000.0),), REASON),
         Change("shop#0", entry.revision, ChangeKind.STOP, (), REASON),
@@ -227,8 +231,8 @@ def test_a_guest_that_ends_is_lost_not_complete(change: GuestChange) -> None:
     waits = []
     for number in (1, 2, 3):
         desk.guest("n1", "shop#0", change, number)
-        assert seats(desk)[0].phase is JobPhase.WAITING
-        waits.append(seats(desk)[0].not_before_s - desk.now_s)
+        assert replicas(desk)[0].phase is JobPhase.WAITING
+        waits.append(replicas(desk)[0].not_before_s - desk.now_s)
         desk.wait(waits[-1] + 5.0, reporting=["n1"])
         desk.obey()
         assert running(desk) == ["shop#0"]
@@ -238,7 +242,7 @@ def test_a_guest_that_ends_is_lost_not_complete(change: GuestChange) -> None:
     assert not desk.happenings("job-taken-back")
     desk.wait(1000.0, reporting=["n1"])
     desk.guest("n1", "shop#0", change, 4)
-    assert seats(desk)[0].not_before_s - desk.now_s == 15.0  # it had run for long
+    assert replicas(desk)[0].not_before_s - desk.now_s == 15.0  # it had run for long
 
 
 def test_another_instance_takes_the_place_of_one_whose_node_is_off() -> None:
@@ -273,7 +277,7 @@ def test_spare_seats_are_no_reason_to_decide() -> None:
     desk.report("n1")
     desk.settle()
     assert len(desk.computations) == before
-    desk.guest(seats(desk)[0].allotments[0].node, "shop#0", GuestChange.VANISHED)
+    desk.guest(replicas(desk)[0].allotments[0].node, "shop#0", GuestChange.VANISHED)
     desk.wait(5.0, reporting=["n1", "n2"])
     assert len(desk.computations) > before
 
@@ -299,7 +303,7 @@ def test_a_removed_application_goes_with_its_last_vm() -> None:
     assert desk.ask(SubmitJob("j", job("shop"))).code == "duplicate-name"  # a VM that turns up would be taken for its
     assert desk.ask(SubmitWeb("r3", shop())).done
     assert [order.kind for order in desk.obey()] == [ActionKind.START]
-    assert seats(desk)[0].attempt == 2
+    assert replicas(desk)[0].attempt == 2
 
 
 def test_a_vm_of_a_removed_application_that_turns_up_is_stopped() -> None:

@@ -248,7 +248,7 @@ def test_a_new_leader_goes_on_reading() -> None:
 
 def worked(desk: ControllerHarness, minutes: int, mcycles: float, rates: Any) -> None:
     """Let one instance work so much per request while the balancer reports; the rate changes from minute to minute."""
-    node = desk.controller.cluster.seats["shop"][0].allotments[0].node
+    node = desk.controller.cluster.replicas["shop"][0].allotments[0].node
     used_s = 0.0
     for minute in range(minutes):
         for _ in range(3):
@@ -284,11 +284,11 @@ def test_a_restarted_instance_counts_from_nothing() -> None:
     """The work of an instance that was lost and started again is not taken from what was done before."""
     desk = desk_with(shop(Flow("browse", mean_s=0.2)))
     worked(desk, 3, 10.0, lambda _: 30)
-    seat = desk.controller.cluster.seats["shop"][0]
-    done = seat.instances[0].done_mcycles
+    replica = desk.controller.cluster.replicas["shop"][0]
+    done = replica.instances[0].done_mcycles
     assert done > 0
-    seat.attempt += 1
-    seat.instances[0].done_mcycles = 700.0
+    replica.attempt += 1
+    replica.instances[0].done_mcycles = 700.0
     before = entry(desk).open_mcycles
     say(desk, int(1e9), FlowSample("browse", 20.0, served=1))
     assert entry(desk).open_mcycles == before + 700.0
@@ -398,7 +398,7 @@ def test_the_view_shows_where_the_instances_are_and_what_they_use() -> None:
     row = view(desk)
     assert (row["instances"], row["running"], sorted(row["nodes"])) == (2, 2, ["n1", "n2"])
     assert (row["utility"], row["measured_age_s"], row["profile"]) == (pytest.approx(0.5), 3.0, "declared")
-    assert [seat["state"] for seat in row["seats"]] == ["running", "running", "absent"]
+    assert [replica["state"] for replica in row["seats"]] == ["running", "running", "absent"]
     assert row["seats"][0]["used_mhz"] == pytest.approx(200.0)
     assert row["flows"][0]["measured"]["served_per_s"] == 10.0
     vms = desk.ask(Query("q", "vms")).data["vms"]

@@ -133,7 +133,7 @@ def test_requests_that_are_turned_away_cost_nothing(rejected: int) -> None:
     """Given instances that work 20 Mcycles a request, then that is what the profiler finds, however many more were
     rejected or wait."""
     desk = MeasureDesk(shop(Flow("browse", mean_s=0.2), serving=SERVING))
-    node = desk.controller.cluster.seats["shop"][0].allotments[0].node
+    node = desk.controller.cluster.replicas["shop"][0].allotments[0].node
     used_s = 0.0
     for minute in range(30):
         for _ in range(12):

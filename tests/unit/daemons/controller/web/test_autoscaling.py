@@ -79,7 +79,9 @@ def again(desk: ControllerHarness, **settings: Any) -> ControllerHarness:
 
 
 def running(desk: ControllerHarness, app: str = "shop") -> list[str]:
-    return [seat.job.name for _, seat in sorted(desk.controller.cluster.seats[app].items()) if seat.released]
+    return [
+        replica.job.name for _, replica in sorted(desk.controller.cluster.replicas[app].items()) if replica.released
+    ]
 
 
 def counts(desk: ControllerHarness, load: float, seconds: float) -> list[int]:
@@ -171,7 +173,9 @@ def test_the_instance_on_the_emptiest_node_goes() -> None:
     works(desk, 2.2, 200.0)
     assert running(desk) == ["shop#0", "shop#1", "shop#2"]
     works(desk, 1.0, 60.0)
-    nodes = {seat.allotments[0].node for seat in desk.controller.cluster.seats["shop"].values() if seat.released}
+    nodes = {
+        replica.allotments[0].node for replica in desk.controller.cluster.replicas["shop"].values() if replica.released
+    }
     assert nodes == {"n1", "n2"}
 
 
@@ -279,8 +283,8 @@ def test_what_the_policy_chooses_at_a_cycle_is_what_is_wanted() -> None:
     submitted(desk, shop(flows=(flow,), environment="site"))
     web, cluster = desk.controller.cluster.web["shop"], desk.controller.cluster
     for index, node in ((0, "n1"), (1, "n2")):
-        seat = cluster.seats["shop"][index]
-        seat.phase, seat.allotments = JobPhase.RUNNING, (Allotment(node, 1000.0),)
+        replica = cluster.replicas["shop"][index]
+        replica.phase, replica.allotments = JobPhase.RUNNING, (Allotment(node, 1000.0),)
     web.wanted_instances = 3
     cycle(desk, predicts=False)
     assert (web.wanted_instances, web.modelled, web.chosen) == (3, False, None)
@@ -288,11 +292,11 @@ def test_what_the_policy_chooses_at_a_cycle_is_what_is_wanted() -> None:
     cycle(desk)
     assert (web.wanted_instances, web.modelled, web.chosen) == (3, True, 2)
     assert (web.sizes(True), web.sizes(False)) == ((1, 4), (3, 4))
-    cluster.seats["shop"][1].phase = JobPhase.WAITING
+    cluster.replicas["shop"][1].phase = JobPhase.WAITING
     cycle(desk, "shop#1")
     assert (web.wanted_instances, web.chosen) == (1, 1)
     for index in range(4):
-        cluster.seats["shop"][index].phase = JobPhase.RUNNING
+        cluster.replicas["shop"][index].phase = JobPhase.RUNNING
     cycle(desk)
     assert (web.wanted_instances, web.chosen) == (4, 4)
 
@@ -379,8 +383,10 @@ def test_an_instance_of_no_goal_is_no_riddle_for_the_policy() -> None:
     submitted(desk, shop(least=2, most=2))
     submitted(desk, WebApp("asked", (flow,), 1000, 1000.0, 1, 2))
     works(desk, 1.0, 130.0)
-    seats = [seat for app in ("shop", "asked") for seat in desk.controller.cluster.seats[app].values()]
-    given = {seat.job.name: seat.allotments[0].cpu_mhz for seat in seats if seat.phase is JobPhase.RUNNING}
+    replicas = [replica for app in ("shop", "asked") for replica in desk.controller.cluster.replicas[app].values()]
+    given = {
+        replica.job.name: replica.allotments[0].cpu_mhz for replica in replicas if replica.phase is JobPhase.RUNNING
+    }
     assert given["shop#0"] == given["shop#1"] == pytest.approx(1000.0)
     assert all(math.isfinite(mhz) for mhz in given.values())
     record = desk.controller.deciding.history

@@ -365,8 +365,8 @@ def test_health_in_the_view() -> None:
     desk = led(shop(probe=replace(PROBE, replace_max=0)))
     is_ill(desk, "shop#1", "n2")
     says(desk, "n1", row(desk, "shop#0", True))
-    seats = desk.ask(Query("q", "web-app", subject="shop")).data["app"]["seats"]
-    found = {seat["vm"]: seat["health"] for seat in seats if seat["health"] is not None}
+    replicas = desk.ask(Query("q", "web-app", subject="shop")).data["app"]["seats"]
+    found = {replica["vm"]: replica["health"] for replica in replicas if replica["health"] is not None}
     assert found == {
         "shop#0": {"node": "n1", "healthy": True, "since_s": desk.now_s, "detail": "", "probes": 5},
         "shop#1": {"node": "n2", "healthy": False, "since_s": desk.now_s, "detail": "refused", "probes": 5},

@@ -64,7 +64,10 @@ def test_what_an_application_is_allotted_counts_used_or_not() -> None:
     flow = Flow("buy", mean_s=0.5, work_mcycles=20.0)
     desk.ask(SubmitWeb("web", WebApp("shop", (flow,), 200, 2000.0, max_instances=1, vcpus=2)))
     desk.pass_time(1.0)
-    given = [sum(each.cpu_mhz for each in seat.allotments) for seat in desk.controller.cluster.seats["shop"].values()]
+    given = [
+        sum(each.cpu_mhz for each in replica.allotments)
+        for replica in desk.controller.cluster.replicas["shop"].values()
+    ]
     assert desk.view().taken.sum() == pytest.approx(sum(given) / 4000.0)
     assert given == [2000.0]
 

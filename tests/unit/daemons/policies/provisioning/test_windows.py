@@ -30,8 +30,10 @@ BY_TABLE = [name for name in names(policy_group("provisioning")) if name != "sta
 CHEAP_LATER = prices(0.9, 0.9, 0.1, 0.1, 0.1, 0.1, 0.1, 0.1)
 
 
-def decided(name: str, seen: Snapshot, state: Any = None, shelf: Any = SHELF, **params: Any) -> ProvisioningDecision:
-    decision: ProvisioningDecision = find_policy("provisioning", name).decide(seen, state, params, shelf)[0]
+def decided(
+    name: str, seen: Snapshot, state: Any = None, table_cache: Any = SHELF, **params: Any
+) -> ProvisioningDecision:
+    decision: ProvisioningDecision = find_policy("provisioning", name).decide(seen, state, params, table_cache)[0]
     return decision
 
 
@@ -91,42 +93,42 @@ def test_what_can_wait_waits_for_cheap_hours(name: str) -> None:
 
 def test_a_table_serves_the_whole_period() -> None:
     """Given prices by the hour, when decisions follow each other, then the table of the first one is used again."""
-    shelf = MemoryTables()
+    table_cache = MemoryTables()
     policy, state = find_policy("provisioning", "cost-aware"), None
     series = [0.9, 0.8, 0.1, 0.1, 0.2, 0.3, 0.1, 0.1, 0.4, 0.4]
     for at in range(INTERVALS - 1):
         opening = window(interval=at, jobs=0)
         seen = replace(cluster(opening, price=prices(*series[at:])), now_s=1000.0 + 900.0 * at)
-        _, state = policy.decide(seen, state, {}, shelf)
-    assert shelf.built == 2
+        _, state = policy.decide(seen, state, {}, table_cache)
+    assert table_cache.built == 2
     changed = replace(cluster(window(interval=4), price=prices(0.9, 0.9, 0.9, 0.9)), now_s=1000.0 + 3600.0)
-    policy.decide(changed, state, {}, shelf)
-    assert shelf.built == 3
+    policy.decide(changed, state, {}, table_cache)
+    assert table_cache.built == 3
 
 
 def test_tables_are_ready_when_the_window_opens() -> None:
-    shelf = MemoryTables()
+    table_cache = MemoryTables()
     policy = find_policy("provisioning", "cost-aware")
     series = [0.5, 0.5, 0.9, 0.8, 0.1, 0.1, 0.2, 0.3, 0.1, 0.1]
     closed = window(interval=0, jobs=0, nodes=0, opens_s=1800.0)
-    decision, state = policy.decide(cluster(closed, price=prices(*series)), None, {}, shelf)
-    assert (decision.in_service, decision.windows, shelf.built) == ((), (), 2)
+    decision, state = policy.decide(cluster(closed, price=prices(*series)), None, {}, table_cache)
+    assert (decision.in_service, decision.windows, table_cache.built) == ((), (), 2)
     opened = replace(cluster(replace(closed, opens_s=0.0), price=prices(*series[2:])), now_s=2800.0)
-    decision, _ = policy.decide(opened, state, {}, shelf)
-    assert (len(decision.in_service), shelf.built) == (1, 2)
+    decision, _ = policy.decide(opened, state, {}, table_cache)
+    assert (len(decision.in_service), table_cache.built) == (1, 2)
 
 
 @pytest.mark.parametrize("name", BY_TABLE)
 def test_without_tables(name: str) -> None:
     """A small window is decided on by the threshold rule at once; a large one keeps its size, or has more."""
     view = window(interval=1, jobs=6)
-    given = size(name, cluster(view), shelf=no_tables)
+    given = size(name, cluster(view), table_cache=no_tables)
     assert (given.nodes, given.reason.code.value, given.breach) == (least(view), "no-tables", ())
     many, arrivals = 400, np.zeros((96, 1))
     arrivals[:80] = 100.0
     big = window(nodes=many, intervals=96, arrivals=arrivals, nodes_max=400, rate=np.ones(many))
-    assert size(name, cluster(replace(big, nodes=250), nodes=many), shelf=no_tables).nodes == 250
-    assert 56 < size(name, cluster(replace(big, nodes=1), nodes=many), shelf=no_tables).nodes < 100
+    assert size(name, cluster(replace(big, nodes=250), nodes=many), table_cache=no_tables).nodes == 250
+    assert 56 < size(name, cluster(replace(big, nodes=1), nodes=many), table_cache=no_tables).nodes < 100
 
 
 def test_probabilities_are_those_of_the_model() -> None:
@@ -197,14 +199,14 @@ def test_what_others_hold_needs_no_new_tables() -> None:
     what is left."""
     asked: list[str] = []
 
-    def shelf(spec: Any) -> Any:
+    def table_cache(spec: Any) -> Any:
         asked.append(name_of(spec))
         return SHELF(spec)
 
     sizes = []
     for taken in (0.0, 0.5):
         seen = cluster(window(jobs=30, nodes=2, taken=np.full(4, taken)))
-        decision = decided("threshold", seen, shelf=shelf)
+        decision = decided("threshold", seen, table_cache=table_cache)
         sizes.append((decision.windows[0].nodes, len(decision.in_service)))
     assert sizes == [(4, 4), (2, 4)]
     assert len(set(asked)) * 2 == len(asked)
@@ -243,7 +245,7 @@ def test_static_tells_the_probability_too() -> None:
     given = decided("static", cluster(view), nodes=2).windows[0]
     assert (given.nodes, given.breach) == (2, size("threshold", cluster(view)).breach)
     asked: list[Any] = []
-    decided("static", cluster(view), shelf=asked.append)
+    decided("static", cluster(view), table_cache=asked.append)
     assert [type(spec) for spec in asked] == [BreachSpec]
 
 
@@ -264,8 +266,8 @@ def test_parameters_that_cannot_be_used(name: str, params: dict[str, Any], said:
 
 def test_guarded_unless_told_otherwise() -> None:
     asked: list[Any] = []
-    decided("cost-aware", cluster(window()), shelf=asked.append)
-    decided("cost-aware", cluster(window()), shelf=asked.append, guarded=False)
+    decided("cost-aware", cluster(window()), table_cache=asked.append)
+    decided("cost-aware", cluster(window()), table_cache=asked.append, guarded=False)
     assert [spec.guarded for spec in asked if isinstance(spec, TableSpec)] == [True, False]
 
 
