@@ -11,7 +11,7 @@ import string
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from http.client import HTTPConnection, HTTPException, HTTPMessage, HTTPResponse, HTTPSConnection, IncompleteRead
+from http.client import HTTPConnection, HTTPException, HTTPMessage, HTTPResponse, IncompleteRead
 from io import BufferedReader
 from urllib.parse import SplitResult, quote, unquote, urljoin, urlsplit
 from urllib.request import getproxies, proxy_bypass
@@ -44,10 +44,10 @@ def _any(url: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What is asked. `named`: what errors call it, "" its host and port, since a URL may hold a token. `context`: None is
-    what the machine trusts. `silence_s`: s, how long the server may say nothing, beside the deadline. `proxies`: through
-    those of the environment. `redirects`: how many are followed, by GET with the same `headers`, so that a request with
-    a password follows none; `objection` says why an address may not be asked then, "" when it may."""
+    """What is asked. `named`: what errors call it, "" its host and port, since a URL may hold a token. `context`: None
+    is what the machine trusts. `silence_s`: for how long the server may say nothing, beside the deadline. `proxies`:
+    through those of the environment. `redirects`: how many are followed, by GET with the same `headers`, so that a
+    request with a password follows none; `objection` says why an address may not be asked then, "" when it may."""
 
     url: str = field(repr=False)
     method: str = "GET"
@@ -121,12 +121,12 @@ def _asked(request: Request, url: str, deadline: Deadline) -> Iterator[Answer]:
     """One answer, a redirect too."""
     parts = _parts(request.named, url)
     named = request.named or parts.netloc
-    proxy = _proxy(parts) if request.proxies else None
     link: socket.socket | None = None
     try:
         with _told(named, deadline):
+            proxy = _proxy(parts) if request.proxies else None
             link = _linked(request, parts, proxy, deadline)
-            response = _response(request, parts, link, deadline, whole=proxy is not None and parts.scheme == "http")
+            response = _response(request, parts, proxy, link, deadline)
         with response:
             yield Answer(named, deadline, response)
     finally:
@@ -135,16 +135,16 @@ def _asked(request: Request, url: str, deadline: Deadline) -> Iterator[Answer]:
 
 
 def _response(
-    request: Request, parts: SplitResult, link: socket.socket, deadline: Deadline, *, whole: bool
+    request: Request, parts: SplitResult, proxy: SplitResult | None, link: socket.socket, deadline: Deadline
 ) -> HTTPResponse:
-    """Send the request and read the head of the answer. `whole`: a proxy is told the whole address."""
+    """Send the request and read the head of the answer. Without TLS a proxy is told the whole address."""
     target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
     headers = {"User-Agent": AGENT, "Connection": "close", **request.headers}
-    kind = HTTPSConnection if parts.scheme == "https" else HTTPConnection  # for the header Host: it connects nowhere
-    connection = kind(parts.hostname or "", parts.port)
-    if whole:
+    connection = HTTPConnection(parts.hostname or "", parts.port or PORTS[parts.scheme])
+    connection.default_port = PORTS[parts.scheme]  # which the header Host leaves out
+    if proxy is not None and parts.scheme == "http":
         target = f"{parts.scheme}://{parts.netloc}{target}"
-        headers |= _authorization(_proxy(parts))
+        headers |= _authorization(proxy)
     connection.sock = _Wire(link, deadline, request.silence_s)
     connection.request(request.method, target, request.body, headers)
     return connection.getresponse()
@@ -208,8 +208,8 @@ def _tunnel(parts: SplitResult, proxy: SplitResult, wire: _Wire) -> None:
         raise OSError(f"the proxy answers {said.status} {said.reason}")
 
 
-def _authorization(proxy: SplitResult | None) -> dict[str, str]:
-    if proxy is None or proxy.username is None:
+def _authorization(proxy: SplitResult) -> dict[str, str]:
+    if proxy.username is None:
         return {}
     words = f"{unquote(proxy.username)}:{unquote(proxy.password or '')}"
     return {"Proxy-Authorization": "Basic " + base64.b64encode(words.encode()).decode("ascii")}

@@ -364,9 +364,8 @@ class ManagementApi:
                     raise PermanentError(f"{self._url} refused {method} {path}: {answer.status} {said}")
                 text = answer.read(ANSWER_BYTES_MAX)
         except HttpError as problem:
-            raise BusUnavailable(
-                f"{self._url} does not answer ({problem.words}): is its management plugin on?"
-            ) from problem
+            error = PermanentError if problem.is_final else BusUnavailable
+            raise error(f"{self._url} does not answer ({problem.words}): is its management plugin on?") from problem
         try:
             return json.loads(text) if text else None
         except ValueError as problem:
