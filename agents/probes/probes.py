@@ -1,14 +1,18 @@
 """Probes instances on this host: a request over HTTP, a connection, or a program that the configuration names. Each
-blocks its thread, for no longer than its limit."""
+blocks its thread, for no longer than its limit.
+
+HTTP is spoken over the socket, not by `shared.base.http_client`: a probe judges the head of an answer alone, and
+`http.client` passes over 100 and takes the end of a connection for the end of a head. The deadline is the shared one.
+"""
 
 from __future__ import annotations
 
 import ipaddress
 import os
-import socket
 from collections.abc import Callable, Mapping
+from io import BufferedReader
 
-from shared.base.clock import SystemClock
+from shared.base.deadline import Deadline, connected, received, send_all
 from shared.base.errors import InvalidInput, Problem, TransientError
 from shared.config.agent import MonitorKeys
 from shared.ports.effects import Probed
@@ -20,7 +24,6 @@ READ_BYTES = 4_096
 INHERITED = ("HOME", "LANG", "LC_ALL", "PATH", "TZ")
 STATUS_PARTS = 2  # of the first line of an answer, at least: version and status
 GOOD_STATUS = range(200, 400)
-_CLOCK = SystemClock()
 
 
 class _CannotTell(Exception):
@@ -73,18 +76,16 @@ class Monitor:
 
 
 def _tcp(target: Target, address: str) -> str:
-    with socket.create_connection((address, target.probe.port), target.probe.limit_s):
+    with connected(address, target.probe.port, Deadline(target.probe.limit_s)):
         return ""
 
 
 def _http(target: Target, address: str) -> str:
     """Ask for the path; a redirect is an answer and is not followed."""
-    probe = target.probe
-    until_s = _CLOCK.monotonic_s() + probe.limit_s
-    with socket.create_connection((address, probe.port), probe.limit_s) as connection:
-        connection.settimeout(_left_s(until_s))
-        connection.sendall(_request(probe, address))
-        return _told(_head(connection, until_s))
+    probe, deadline = target.probe, Deadline(target.probe.limit_s)
+    with connected(address, probe.port, deadline) as connection:
+        send_all(connection, _request(probe, address), deadline)
+        return _told(_head(received(connection, deadline)))
 
 
 def _request(probe: Probe, address: str) -> bytes:
@@ -99,14 +100,10 @@ def _request(probe: Probe, address: str) -> bytes:
     return ("\r\n".join(lines) + "\r\n\r\n").encode("ascii")
 
 
-def _head(connection: socket.socket, until_s: float) -> bytes:
+def _head(answer: BufferedReader) -> bytes:
     """The head of an answer, or as much of it as there is or may be. TimeoutError when it takes too long."""
     said = b""
-    while b"\r\n\r\n" not in said and len(said) < HEAD_BYTES_MAX:
-        connection.settimeout(_left_s(until_s))
-        some = connection.recv(READ_BYTES)
-        if not some:
-            break
+    while b"\r\n\r\n" not in said and len(said) < HEAD_BYTES_MAX and (some := answer.read1(READ_BYTES)):
         said += some
     return said
 
@@ -122,13 +119,6 @@ def _told(head: bytes) -> str:
         return "the head of the answer has no end"
     status = int(words[1][:4])
     return "" if status in GOOD_STATUS else f"HTTP {status}"
-
-
-def _left_s(until_s: float) -> float:
-    left_s = until_s - _CLOCK.monotonic_s()
-    if left_s <= 0.0:
-        raise TimeoutError
-    return left_s
 
 
 def _unknown(probe: Probe, commands: Mapping[str, object]) -> str:

@@ -4,24 +4,22 @@ folder, with the digest that the agreement says."""
 from __future__ import annotations
 
 import hashlib
-import http.client
 import os
-import urllib.error
-import urllib.request
-from collections.abc import Sequence
-from email.message import Message
-from io import BufferedIOBase, BufferedReader
-from typing import IO
+from collections.abc import Iterable, Iterator, Sequence
+from io import BufferedReader
 from urllib.parse import unquote, urlsplit
 
 from agents.setups import folders
-from agents.setups.deadline import Deadline
-from agents.setups.fetching import SILENCE_LIMIT_S, Http, Https
+from shared.base.deadline import Deadline
 from shared.base.errors import PermanentError, TransientError
+from shared.base.http_client import HttpError, Request, exchange
 from shared.values.host_setup import RemoteFile
 
 HEADERS = {"User-Agent": "trimtab-agent"}
+SILENCE_LIMIT_S = 30.0
+REDIRECTS_MAX = 10
 RETRIED = (408, 425, 429, 500, 502, 503, 504)
+SIZE_KEY = "setup.file_mib_max"
 MODE, EXECUTABLE_MODE = 0o644, 0o755
 
 
@@ -70,46 +68,37 @@ class Files:
 
     def _download(self, url: str, fd: int, deadline: Deadline) -> str:
         """Write what is at an address into a file; returns its digest."""
+        if urlsplit(url).scheme == "file":
+            with self._local(unquote(urlsplit(url).path)) as source:
+                return _written(self._bounded(url, source), fd, deadline)
+        request = Request(
+            url,
+            headers=HEADERS,
+            named=url,
+            silence_s=SILENCE_LIMIT_S,
+            proxies=True,
+            redirects=REDIRECTS_MAX,
+            objection=self.objection,
+        )
         try:
-            if urlsplit(url).scheme == "file":
-                with self._local(unquote(urlsplit(url).path)) as source:
-                    return self._copied(url, source, fd, deadline)
-            request = urllib.request.Request(url, headers=HEADERS)
-            with self._opener(deadline).open(request, timeout=min(SILENCE_LIMIT_S, deadline.left_s())) as source:
-                return self._copied(url, source, fd, deadline)
-        except urllib.error.HTTPError as error:
-            text = f"{url}: {error.code} {error.reason}"
-            error.close()
-            raise (TransientError(text) if error.code in RETRIED else PermanentError(text)) from error
-        except (urllib.error.URLError, http.client.HTTPException, TimeoutError, ConnectionError) as error:
-            raise TransientError(f"{url}: {getattr(error, 'reason', error) or type(error).__name__}") from error
+            with exchange(request, deadline) as answer:
+                if not 200 <= answer.status < 300:
+                    text = f"{url}: {answer.status} {answer.reason}"
+                    raise TransientError(text) if answer.status in RETRIED else PermanentError(text)
+                return _written(answer.chunks(self._bytes_max, SIZE_KEY), fd, deadline)
+        except HttpError as error:
+            if error.is_final:
+                raise PermanentError(str(error)) from error
+            raise
 
-    def _opener(self, deadline: Deadline) -> urllib.request.OpenerDirector:
-        opener = urllib.request.OpenerDirector()
-        for handler in (
-            urllib.request.ProxyHandler(),
-            Http(deadline),
-            Https(deadline),
-            urllib.request.HTTPDefaultErrorHandler(),
-            urllib.request.HTTPErrorProcessor(),
-            _Redirects(self),
-        ):
-            opener.add_handler(handler)
-        return opener
-
-    def _copied(self, url: str, source: BufferedIOBase, fd: int, deadline: Deadline) -> str:
-        digest = hashlib.sha256()
+    def _bounded(self, url: str, source: BufferedReader) -> Iterator[bytes]:
+        """What a file of this host holds, if that is not too much."""
         size = 0
-        while chunk := source.read1(folders.CHUNK_BYTES):  # what is there: a slow sender meets the deadline
-            deadline.left_s()
+        while chunk := source.read1(folders.CHUNK_BYTES):
             size += len(chunk)
             if size > self._bytes_max:
-                raise PermanentError(f"{url} has more than {self._bytes_max >> 20} MiB (setup.file_mib_max)")
-            digest.update(chunk)
-            _write_all(fd, chunk)
-        if getattr(source, "length", None):
-            raise TransientError(f"{url} ended early")
-        return digest.hexdigest()
+                raise PermanentError(f"{url} has more than {self._bytes_max >> 20} MiB ({SIZE_KEY})")
+            yield chunk
 
     def _local(self, path: str) -> BufferedReader:
         """A file of this host, which lies where a prefix says also when links are followed."""
@@ -122,31 +111,18 @@ class Files:
             return os.fdopen(os.dup(fd), "rb")
 
 
-class _Redirects(urllib.request.HTTPRedirectHandler):
-    """Follows redirects to addresses that may be fetched, and refuses others."""
-
-    def __init__(self, files: Files) -> None:
-        self._files = files
-
-    def redirect_request(
-        self,
-        req: urllib.request.Request,
-        fp: IO[bytes],
-        code: int,
-        msg: str,
-        headers: http.client.HTTPMessage | Message,
-        newurl: str,
-    ) -> urllib.request.Request | None:
-        """The next request. Raises PermanentError where it may not be made."""
-        del code, msg, headers
-        if why := self._files.objection(newurl):
-            fp.close()
-            raise PermanentError(f"{req.full_url} redirects: {why}")
-        return urllib.request.Request(newurl, headers=HEADERS)
-
-
 def _is_local(prefix: str) -> bool:
     return prefix.startswith("file://")
+
+
+def _written(chunks: Iterable[bytes], fd: int, deadline: Deadline) -> str:
+    """Write into a file; returns the digest of what was written."""
+    digest = hashlib.sha256()
+    for chunk in chunks:
+        deadline.left_s()
+        digest.update(chunk)
+        _write_all(fd, chunk)
+    return digest.hexdigest()
 
 
 def _write_all(fd: int, chunk: bytes) -> None:

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from agents.setups.deadline import Deadline
+from shared.base.deadline import Deadline
 from shared.base.errors import PermanentError
 
 CHUNK_BYTES = 1 << 20

@@ -10,12 +10,12 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from agents.drivers.systemd import SystemdBus
-from agents.setups.deadline import Deadline
 from agents.setups.files import Files
 from agents.setups.images import Images
 from agents.setups.packages import Packages
 from agents.setups.units import Services, Systemd, run_unit
 from shared.base.clock import SystemClock
+from shared.base.deadline import Deadline
 from shared.base.errors import InvalidInput, InvalidValue, PermanentError, Problem, TransientError
 from shared.config.agent import SetupCommand, SetupKeys
 from shared.ports.effects import HostSetUp

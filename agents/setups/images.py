@@ -10,7 +10,7 @@ import os
 from collections.abc import Sequence
 
 from agents.setups import folders
-from agents.setups.deadline import Deadline
+from shared.base.deadline import Deadline
 from shared.base.errors import PermanentError
 from shared.values.host_setup import Image
 

@@ -7,8 +7,8 @@ import socket
 from collections.abc import Sequence
 from fnmatch import fnmatchcase
 
-from agents.setups.deadline import Deadline
 from shared.base.clock import SystemClock
+from shared.base.deadline import Deadline
 from shared.base.errors import PermanentError, TransientError
 from shared.values.host_setup import Package
 

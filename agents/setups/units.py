@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from fnmatch import fnmatchcase
 from typing import Protocol
 
-from agents.setups.deadline import Deadline
+from shared.base.deadline import Deadline
 from shared.base.errors import PermanentError, TransientError
 
 

@@ -11,21 +11,19 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from http.client import HTTPException
-from urllib.error import URLError
-from urllib.request import HTTPHandler, HTTPSHandler, OpenerDirector, ProxyHandler, Request, UnknownHandler
 
 from prometheus_client.parser import text_string_to_metric_families
 
+from shared.base.deadline import Deadline
 from shared.base.errors import TransientError
+from shared.base.http_client import OK, Request, exchange
 from shared.ports.effects import Scrape, Scraped
 from shared.runtime.lanes import Lane, SharedLanes
 from shared.runtime.shell import Times
 from shared.values.web_app import FLOWS_MAX, FlowSample
 
-LIMIT_S = 3.0  # for one page, from the first byte sent to the last received
+LIMIT_S = 3.0  # for one page, from the name of the server to the last byte received
 PAGE_BYTES_MAX = 4 << 20
-CHUNK_BYTES = 1 << 16
 LANES = 64
 FORGET_S = 600.0  # counters that nobody has asked for so long belong to an application that is gone
 COUNT_MAX = 1e15
@@ -180,8 +178,7 @@ class Readers:
     def _begin(self) -> _Reading:
         since_s = self._clock.monotonic_s() - FORGET_S
         self._readings = {app: one for app, one in self._readings.items() if one.waiting or one.asked_s > since_s}
-        fetch = http_fetch(self._clock.monotonic_s)
-        return _Reading(Scraper(fetch, self._clock.monotonic_s, self._clock.now_s))
+        return _Reading(Scraper(http_fetch, self._clock.monotonic_s, self._clock.now_s))
 
     def _read(self, reading: _Reading, effect: Scrape) -> None:
         """In a lane."""
@@ -190,27 +187,9 @@ class Readers:
         self._post(answer)
 
 
-def http_fetch(monotonic_s: Callable[[], float], limit_s: float = LIMIT_S) -> Fetch:
-    """Gets pages over HTTP or HTTPS, without proxies and redirects, in at most about twice `limit_s`."""
-    opener = OpenerDirector()
-    for handler in (ProxyHandler({}), HTTPHandler(), HTTPSHandler(), UnknownHandler()):
-        opener.add_handler(handler)
-
-    def fetch(url: str) -> str:
-        until_s = monotonic_s() + limit_s
-        try:
-            with opener.open(Request(url, headers={"Accept": "text/plain"}), timeout=limit_s) as answer:
-                if answer.status != 200:
-                    raise TransientError(f"status {answer.status}")
-                body = bytearray()
-                while chunk := answer.read1(CHUNK_BYTES):
-                    body += chunk
-                    if len(body) > PAGE_BYTES_MAX:
-                        raise TransientError(f"the page has more than {PAGE_BYTES_MAX} bytes")
-                    if monotonic_s() > until_s:
-                        raise TransientError(f"the page did not come within {limit_s:g} s")
-        except (URLError, HTTPException, OSError, ValueError) as problem:
-            raise TransientError(f"{type(problem).__name__}: {problem}") from problem
-        return body.decode("utf-8", "replace")
-
-    return fetch
+def http_fetch(url: str, limit_s: float = LIMIT_S) -> str:
+    """Get a page over HTTP or HTTPS, without proxies and redirects, within `limit_s`. Raises TransientError."""
+    with exchange(Request(url, headers={"Accept": "text/plain"}), Deadline(limit_s)) as answer:
+        if answer.status != OK:
+            raise TransientError(f"status {answer.status}")
+        return answer.read(PAGE_BYTES_MAX).decode("utf-8", "replace")

@@ -13,8 +13,6 @@ import json
 import secrets
 import subprocess
 import tempfile
-import urllib.error
-import urllib.request
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -22,7 +20,9 @@ from pathlib import Path
 from typing import Any, Protocol
 from urllib.parse import quote
 
+from shared.base.deadline import Deadline
 from shared.base.errors import BusUnavailable, PermanentError
+from shared.base.http_client import HttpError, Request, exchange
 from shared.bus.rabbitmq.addresses import queue_arguments
 from shared.protocol.permissions import NOTHING, grant_of
 from shared.protocol.shares import has_share, share_of
@@ -42,6 +42,8 @@ SALT_BYTES = 4  # as RabbitMQ wants it
 HASHING = "rabbit_password_hashing_sha256"
 FIRST_USER = "guest"  # its password is the same
 ANSWER_S = 60.0
+ANSWER_BYTES_MAX = 256 << 20
+SAID_BYTES_MAX = 500  # of a refusal
 # What tells two definitions of a kind apart; the rest is what they say.
 KEYS: Mapping[str, tuple[str, ...]] = {
     "vhosts": ("name",),
@@ -321,18 +323,9 @@ class Executor(Protocol):
         ...
 
 
-class _NowhereElse(urllib.request.HTTPRedirectHandler):
-    """The administrator's password goes to the address that was given, and is sent on to no other."""
-
-    def redirect_request(self, *_: Any) -> None:
-        return None
-
-
-_OPENER = urllib.request.build_opener(_NowhereElse)
-
-
 class ManagementApi:
-    """The broker's management interface over HTTP: an `Executor` for any machine that reaches it."""
+    """The broker's management interface over HTTP: an `Executor` for any machine that reaches it. The administrator's
+    password goes to the address that was given, and is sent on to no other: redirects are refusals."""
 
     def __init__(self, url: str, user: str, password: str, answer_s: float = ANSWER_S) -> None:
         self._url = url.rstrip("/")
@@ -357,23 +350,26 @@ class ManagementApi:
         self.call("DELETE", f"queues/{quote(vhost, safe='')}/{quote(queue, safe='')}")
 
     def call(self, method: str, path: str, body: object = None) -> Any:
-        """One request below `/api/`; the answer, parsed, None when it is empty. Deleting what is not there is fine."""
-        request = urllib.request.Request(f"{self._url}/api/{path}", method=method)
-        request.add_header("Authorization", self._credentials)
-        request.add_header("Content-Type", "application/json")
+        """Send one request below `/api/`; returns the answer, parsed, None when it is empty. Deleting what is not there
+        is fine. Raises BusUnavailable and PermanentError, see `Executor`."""
+        headers = {"Authorization": self._credentials, "Content-Type": "application/json"}
         data = None if body is None else json.dumps(body).encode()
+        request = Request(f"{self._url}/api/{path}", method, headers, data, named=self._url, proxies=True)
         try:
-            with _OPENER.open(request, data, timeout=self._answer_s) as answer:
-                text = answer.read()
-        except urllib.error.HTTPError as problem:
-            with problem:
-                if problem.code == 404 and method == "DELETE":
+            with exchange(request, Deadline(self._answer_s)) as answer:
+                if answer.status == 404 and method == "DELETE":
                     return None
-                said = problem.read().decode(errors="replace")[:500]
-            raise PermanentError(f"{self._url} refused {method} {path}: {problem.code} {said}") from problem
-        except OSError as problem:
-            raise BusUnavailable(f"{self._url} does not answer ({problem}): is its management plugin on?") from problem
-        return json.loads(text) if text else None
+                if not 200 <= answer.status < 300:
+                    said = answer.beginning(SAID_BYTES_MAX).decode(errors="replace")
+                    raise PermanentError(f"{self._url} refused {method} {path}: {answer.status} {said}")
+                text = answer.read(ANSWER_BYTES_MAX)
+        except HttpError as problem:
+            error = PermanentError if problem.is_final else BusUnavailable
+            raise error(f"{self._url} does not answer ({problem.words}): is its management plugin on?") from problem
+        try:
+            return json.loads(text) if text else None
+        except ValueError as problem:
+            raise PermanentError(f"{self._url} answers {method} {path} with something else than JSON") from problem
 
 
 class Rabbitmqctl:

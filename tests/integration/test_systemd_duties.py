@@ -19,7 +19,7 @@ SCENE = b"#!/bin/sh\necho scene\n"
 ASK = """
 import json, sys
 
-from agents.setups.deadline import Deadline
+from shared.base.deadline import Deadline
 from agents.setups.packages import Packages
 from shared.values.host_setup import Package
 from shared.base.errors import TrimtabError

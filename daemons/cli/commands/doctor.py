@@ -13,10 +13,8 @@ import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass
-from http.client import HTTPException
 from importlib import metadata
 from pathlib import Path
-from urllib.request import urlopen
 
 import click
 from rich.table import Table
@@ -29,7 +27,9 @@ from daemons.drivers.power import make_driver
 from daemons.drivers.power.exec import commands
 from daemons.drivers.price_feed import feed_of
 from shared.base.clock import SystemClock
+from shared.base.deadline import Deadline, connected
 from shared.base.errors import InvalidInput, InvalidValue
+from shared.base.http_client import OK, HttpError, Request, exchange
 from shared.base.printable import one_line
 from shared.base.secrets import completed, is_absent
 from shared.bus.rabbitmq.addresses import tls_advice, tls_context
@@ -46,6 +46,8 @@ OLDEST_PYTHON = (3, 11)
 DATA_VARIABLE = "TRIMTAB_DATA"
 CONTROLLER_EXTRA = re.compile(r"""extra *== *["']controller["']""")
 ANSWER_S = 3.0
+PAGE_BYTES_MAX = 64 << 20
+OURS = b'trimtab_build_info{component="controller"'
 DAY_S = 86_400.0
 SOON_S = 30 * DAY_S
 CERTIFICATE = "broker certificate"
@@ -255,11 +257,11 @@ def presented(address: Address, tls: Tls, whenever: bool = False) -> tuple[float
     context, name = tls_context(address, tls)
     if whenever:
         context.verify_flags |= NO_CHECK_TIME
-    with (
-        socket.create_connection((address.host, address.port), timeout=ANSWER_S) as plain,
-        context.wrap_socket(plain, server_hostname=name) as secured,
-    ):
-        shown = secured.getpeercert() or {}
+    deadline = Deadline(ANSWER_S)
+    with connected(address.host, address.port, deadline) as plain:
+        plain.settimeout(deadline.wait_s())  # for the whole handshake
+        with context.wrap_socket(plain, server_hostname=name) as secured:
+            shown = secured.getpeercert() or {}
     begins, ends = (ssl.cert_time_to_seconds(str(shown[key])) for key in ("notBefore", "notAfter"))
     return float(begins), float(ends)
 
@@ -291,11 +293,11 @@ def judged(where: str, begins_s: float, ends_s: float, now_s: float) -> Check:
 def metrics(listen: str) -> Check:
     """Whether a controller serves its metrics at an address, or could."""
     try:
-        with urlopen(f"http://{listen}{PATH}", timeout=ANSWER_S) as answer:
-            ours = b'trimtab_build_info{component="controller"' in answer.read()
-    except (OSError, HTTPException):
+        with exchange(Request(f"http://{listen}{PATH}"), Deadline(ANSWER_S)) as answer:
+            found = answer.status == OK and OURS in answer.read(PAGE_BYTES_MAX)
+    except HttpError:
         return _to_be_had(listen)
-    if ours:
+    if found:
         return Check("metrics", True, f"{listen}: served")
     return Check("metrics", True, f"{listen}: others answer there", TAKEN, warning=True)
 

@@ -14,10 +14,10 @@ from email.utils import format_datetime
 from enum import StrEnum
 from typing import Annotated, Any
 
-from daemons.drivers.notifiers.deadline import within
 from daemons.drivers.notifiers.text import body_text, subject_line
 from daemons.drivers.notifiers.webhook import ID, CaFile, Limit, context_of, is_loopback
 from shared.base import secrets
+from shared.base.deadline import Deadline, connected, received, send_all
 from shared.base.errors import InvalidInput, PermanentError, Problem, TransientError
 from shared.config import toml
 from shared.config.common import SecretFile
@@ -80,16 +80,16 @@ class Email:
         """Send it; who of several was refused is told. TransientError: it may work later; PermanentError: the server
         does not want it."""
         keys, mail = self._keys, self._mail(message)
-        server = _Server(keys.timeout_s, self._context if keys.tls is Tls.TLS else None)
+        deadline = Deadline(keys.timeout_s)
+        server = _Server(deadline, self._context if keys.tls is Tls.TLS else None)
         try:
-            with within(keys.timeout_s, lambda: server.sock):
-                server.connect(keys.host, keys.port or DEFAULT_PORTS[keys.tls.value])
-                if keys.tls is Tls.STARTTLS:
-                    server.starttls(context=self._context)
-                if keys.user:
-                    server.login(keys.user, self._password())
-                refused = server.send_message(mail, keys.from_, list(keys.to))
-                server.end()
+            server.connect(keys.host, keys.port or DEFAULT_PORTS[keys.tls.value])
+            if keys.tls is Tls.STARTTLS:
+                server.starttls(context=self._context)
+            if keys.user:
+                server.login(keys.user, self._password())
+            refused = server.send_message(mail, keys.from_, list(keys.to))
+            server.end()
         except InvalidInput as error:
             raise TransientError(str(error)) from error
         except smtplib.SMTPRecipientsRefused as error:
@@ -99,6 +99,8 @@ class Email:
         except smtplib.SMTPResponseException as error:
             raise _refused(error.smtp_code, f"{keys.host}: {error.smtp_code} {_words(error.smtp_error)}") from error
         except (OSError, ValueError) as error:  # what smtplib raises is an OSError
+            if not deadline.is_ahead:
+                raise TransientError(f"{keys.host}: no answer within {keys.timeout_s:g} s") from error
             raise TransientError(f"{keys.host}: {type(error).__name__}: {error}"[:500]) from error
         finally:
             server.close()
@@ -145,16 +147,47 @@ def _words(said: bytes | str) -> str:
 
 
 class _Server(smtplib.SMTP):
-    """A connection to a mail server, encrypted from the beginning where there is a context."""
+    """A connection to a mail server that keeps to a deadline, encrypted from the beginning where there is a context."""
 
-    def __init__(self, limit_s: float, context: ssl.SSLContext | None) -> None:
-        super().__init__(local_hostname=host_name(), timeout=limit_s)
-        self._wrapping = context
+    def __init__(self, deadline: Deadline, context: ssl.SSLContext | None) -> None:
+        super().__init__(local_hostname=host_name(), timeout=deadline.limit_s)
+        self._deadline, self._wrapping = deadline, context
 
     def _get_socket(self, host: str, port: int, timeout: float) -> socket.socket:
-        made = socket.create_connection((host, port), timeout)
+        del timeout
+        made = connected(host, port, self._deadline)
         self._host = host  # what starttls verifies the server by
-        return made if self._wrapping is None else self._wrapping.wrap_socket(made, server_hostname=host)
+        if self._wrapping is None:
+            return made
+        try:
+            made.settimeout(self._deadline.wait_s())  # for the whole handshake
+            return self._wrapping.wrap_socket(made, server_hostname=host)
+        except BaseException:
+            made.close()
+            raise
+
+    def send(self, s: Any) -> None:
+        """Send it by the deadline. Raises SMTPServerDisconnected."""
+        if self.sock is None:
+            raise smtplib.SMTPServerDisconnected("the connection was closed")
+        try:
+            send_all(self.sock, s.encode(self.command_encoding) if isinstance(s, str) else s, self._deadline)
+        except OSError as error:
+            self.close()
+            raise smtplib.SMTPServerDisconnected(f"the connection was closed: {error}") from error
+
+    def getreply(self) -> tuple[int, bytes]:
+        """Read a reply by the deadline. Raises SMTPServerDisconnected."""
+        if self.file is None and self.sock is not None:
+            self.file = received(self.sock, self._deadline)
+        return super().getreply()
+
+    def docmd(self, cmd: str, args: str = "") -> tuple[int, bytes]:
+        """Send a command and read the reply, as `getreply`."""
+        reply = super().docmd(cmd, args)
+        if cmd == "STARTTLS" and self.sock is not None:
+            self.sock.settimeout(self._deadline.wait_s())  # for the whole handshake
+        return reply
 
     def end(self) -> None:
         """Say good-bye; the message is with the server already, whatever becomes of that."""

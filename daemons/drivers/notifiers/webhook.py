@@ -5,27 +5,25 @@ from __future__ import annotations
 import hashlib
 import hmac
 import ipaddress
-import socket
 import ssl
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from http.client import HTTPConnection, HTTPException, HTTPSConnection
 from typing import Annotated, Any
 from urllib.parse import urlsplit
 
-from daemons.drivers.notifiers.deadline import within
 from daemons.drivers.notifiers.later import TryLater, retry_after_s
 from daemons.drivers.notifiers.text import as_json
 from shared.base import secrets
 from shared.base.clock import SystemClock
+from shared.base.deadline import Deadline
 from shared.base.errors import InvalidInput, PermanentError, Problem, TransientError
+from shared.base.http_client import Request, exchange
 from shared.config import toml
 from shared.config.common import SecretFile
 from shared.config.toml import Form, Range
 from shared.ports.notices import Notify
 
 ID, TIME, SIGNATURE = "X-Trimtab-Id", "X-Trimtab-Timestamp", "X-Trimtab-Signature"
-AGENT = "trimtab"
 ANSWER_BYTES_MAX = 4096
 SAID_MAX = 200  # characters of an answer that are told
 ASKED_TO_WAIT = (408, 425, 429)  # of the refusals, those that are none for good
@@ -81,7 +79,7 @@ class Webhook:
         self._keys = keys = toml.read(table, WebhookKeys, where, {})
         try:
             parts = urlsplit(keys.url)
-            self._host, self._port = parts.hostname or "", parts.port
+            self._host, _ = parts.hostname or "", parts.port  # which is looked at: one that is none raises
         except ValueError as error:
             raise InvalidInput(Problem(f"{where}.url", "is not valid", "https://HOST[:PORT]/PATH")) from error
         if parts.username is not None or not self._host:
@@ -89,7 +87,6 @@ class Webhook:
         if parts.scheme != "https" and not (keys.plain or is_loopback(self._host)):
             expected = "https://..., or plain = true where nobody can listen"
             raise InvalidInput(Problem(f"{where}.url", "is not encrypted and leads to another machine", expected))
-        self._target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
         self._context = context_of(where, keys.ca_file) if parts.scheme == "https" else None
         if keys.secret_file and not secrets.is_absent(keys.secret_file):
             self._secret()
@@ -101,21 +98,14 @@ class Webhook:
     def send(self, message: Notify) -> str:
         """Post it. TransientError: it may work later; PermanentError: the server does not want it."""
         body = as_json(message)
-        connection, sockets = self._connection(), list[socket.socket]()
         try:
-            with within(self._keys.timeout_s, lambda: sockets[0] if sockets else None):
-                connection.connect()
-                sockets.append(connection.sock)  # which it forgets as soon as an answer has begun
-                connection.request("POST", self._target, body, self._headers(message, body))
-                with connection.getresponse() as answer:
-                    status, said = answer.status, answer.read(ANSWER_BYTES_MAX)
-                    asked = answer.headers.get("Retry-After", "") if status in SAY_WHEN else ""
-        except InvalidInput as error:
+            headers = self._headers(message, body)
+        except (InvalidInput, OSError) as error:
             raise TransientError(str(error)) from error
-        except (OSError, HTTPException, ValueError) as error:
-            raise TransientError(f"{self._host}: {type(error).__name__}: {error}"[:500]) from error
-        finally:
-            connection.close()
+        request = Request(self._keys.url, "POST", headers, body, self._context, named=self._host)
+        with exchange(request, Deadline(self._keys.timeout_s)) as answer:
+            status, said = answer.status, answer.beginning(ANSWER_BYTES_MAX)
+            asked = answer.headers.get("Retry-After", "") if status in SAY_WHEN else ""
         if 200 <= status < 300:
             return ""
         told = f"{self._host} answers {status}: {said.decode('utf-8', 'replace')[:SAID_MAX]}"
@@ -123,15 +113,9 @@ class Webhook:
             raise TryLater(told, retry_after_s(asked, _CLOCK.now_s()))
         raise PermanentError(told)
 
-    def _connection(self) -> HTTPConnection:
-        limit_s = self._keys.timeout_s
-        if self._context is None:
-            return HTTPConnection(self._host, self._port, timeout=limit_s)
-        return HTTPSConnection(self._host, self._port, timeout=limit_s, context=self._context)
-
     def _headers(self, message: Notify, body: bytes) -> dict[str, str]:
         timestamp = str(int(_CLOCK.now_s()))
-        headers = {"Content-Type": "application/json", "User-Agent": AGENT, ID: message.message, TIME: timestamp}
+        headers = {"Content-Type": "application/json", ID: message.message, TIME: timestamp}
         if self._keys.secret_file:
             headers[SIGNATURE] = signature(self._secret(), timestamp, body)
         return headers

@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from agents.setups.deadline import Deadline
 from agents.setups.files import Files
 from agents.setups.folders import WrongDigest
 from shared.base.clock import SystemClock
+from shared.base.deadline import Deadline
 from shared.base.errors import PermanentError, TransientError
 from shared.values.host_setup import RemoteFile
 

@@ -13,10 +13,10 @@ from typing import Any
 
 import pytest
 
-from agents.setups.deadline import Deadline
 from agents.setups.host import OwnSetups
 from agents.setups.packages import Packages
 from agents.setups.units import run_unit
+from shared.base.deadline import Deadline
 from shared.base.errors import InvalidInput, InvalidValue, PermanentError, TransientError
 from shared.config import toml
 from shared.config.agent import AgentConfig, SetupCommand, SetupKeys

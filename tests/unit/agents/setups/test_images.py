@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from agents.setups.deadline import Deadline
 from agents.setups.folders import WrongDigest
 from agents.setups.images import Images
+from shared.base.deadline import Deadline
 from shared.base.errors import PermanentError
 from shared.values.host_setup import Image
 

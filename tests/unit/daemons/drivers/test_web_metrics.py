@@ -10,7 +10,6 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 
 from daemons.drivers.web_metrics import PAGE_BYTES_MAX, Scraper, between, http_fetch, read_page
-from shared.base.clock import SystemClock
 from shared.base.errors import TransientError
 from shared.ports.effects import Scrape
 from shared.values.web_app import FLOWS_MAX, FlowSample
@@ -166,7 +165,7 @@ def server(answer: Callable[[BaseHTTPRequestHandler], None]) -> Iterator[str]:
 
 
 def fetch(url: str, limit_s: float = 5.0) -> str:
-    return http_fetch(SystemClock().monotonic_s, limit_s)(url)
+    return http_fetch(url, limit_s)
 
 
 def send(handler: BaseHTTPRequestHandler, status: int, body: bytes, **headers: str) -> None:

@@ -7,7 +7,10 @@ import hashlib
 import hmac
 import json
 import os
+import socket
 import sys
+import threading
+from contextlib import suppress
 from email import message_from_bytes
 from email.header import decode_header, make_header
 from pathlib import Path
@@ -285,6 +288,31 @@ def test_a_mail_server_that_says_nothing_is_cut_off() -> None:
         box.silent = True
         with pytest.raises(TransientError, match=r"no answer within|timed out"):
             Email("m", mail_keys(box.port, tls="none", timeout_s=0.2)).send(MESSAGE)
+
+
+@pytest.mark.parametrize(
+    ("tls", "sent"), [("none", b"220-wait\r\n"), ("tls", b"")], ids=["lines without end", "handshake"]
+)
+def test_the_time_of_a_mail_is_for_all_of_it(tls: str, sent: bytes) -> None:
+    """Given a server that never says nothing for long, or nothing of TLS, then the limit holds for the whole of it."""
+    clock, ended = SystemClock(), threading.Event()
+
+    def serve(listening: socket.socket) -> None:
+        with listening.accept()[0] as connection, suppress(OSError):
+            while not ended.wait(0.05):
+                connection.sendall(sent)
+
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        thread = threading.Thread(target=serve, args=(listening,))
+        thread.start()
+        begun_s = clock.monotonic_s()
+        with pytest.raises(TransientError, match=r"localhost: no answer within 0\.3 s"):
+            Email("m", mail_keys(listening.getsockname()[1], tls=tls, timeout_s=0.3)).send(MESSAGE)
+        took_s = clock.monotonic_s() - begun_s
+        ended.set()
+        thread.join()
+
+    assert took_s < 1.2
 
 
 def test_what_is_wrong_with_a_mail_channel_is_told(tmp_path: Path, secret: str) -> None:
