@@ -7,11 +7,11 @@ HTTP is spoken over the socket, not by `shared.base.http_client`: a probe judges
 
 from __future__ import annotations
 
-import ipaddress
 import os
 from collections.abc import Callable, Mapping
 from io import BufferedReader
 
+from shared.base.addresses import is_address
 from shared.base.deadline import Deadline, connected, received, send_all
 from shared.base.errors import InvalidInput, Problem, TransientError
 from shared.config.agent import MonitorKeys
@@ -50,7 +50,7 @@ class Monitor:
         that name that can be run, is `ok` with the reason. Raises nothing."""
         probe = target.probe
         unknown = _unknown(probe, self._commands)
-        if unknown or not _is_ip(address):
+        if unknown or not is_address(address):
             return Probed(target.vm, target.generation, True, unknown or NO_ADDRESS)
         try:
             why = self._probes[probe.kind](target, address)
@@ -125,11 +125,3 @@ def _unknown(probe: Probe, commands: Mapping[str, object]) -> str:
     if probe.kind is not ProbeKind.COMMAND or probe.command in commands:
         return ""
     return f"{UNKNOWN_COMMAND} {probe.command!r}; there are: {', '.join(sorted(commands)) or 'none'}"
-
-
-def _is_ip(address: str) -> bool:
-    try:
-        ipaddress.ip_address(address)
-    except ValueError:
-        return False
-    return True

@@ -5,7 +5,6 @@ Everything is made by the program `openssl`; keys never leave the files that it 
 
 from __future__ import annotations
 
-import ipaddress
 import os
 import re
 import subprocess
@@ -20,6 +19,7 @@ from rich.text import Text
 from daemons.cli.numbers import Whole
 from daemons.cli.output import emit, output_option
 from daemons.cli.secret_files import folder_of_ours, write_secret
+from shared.base.addresses import is_address
 from shared.base.errors import Infeasible, InvalidInput, Problem
 from shared.base.write_file import write_file
 
@@ -52,7 +52,7 @@ _BROKER = (
 
 def _hosts(_: click.Context, __: click.Parameter, value: str) -> tuple[str, ...]:
     hosts = tuple(dict.fromkeys(host.strip() for host in value.split(",")))
-    wrong = [host for host in hosts if not (_is_address(host) or re.fullmatch(_HOST, host))]
+    wrong = [host for host in hosts if not (is_address(host) or re.fullmatch(_HOST, host))]
     if wrong:
         raise InvalidInput(Problem("--host", f"is {value[:60]!r}", "names or addresses of the broker, comma between"))
     return hosts
@@ -122,7 +122,7 @@ def _made(hosts: Sequence[str], folder: Path, days: int) -> bool:
         else:
             for name in there:
                 write_secret("--folder", place / name, (folder / name).read_text("ascii"))
-        names = ", ".join(f"{'IP' if _is_address(host) else 'DNS'}:{host}" for host in hosts)
+        names = ", ".join(f"{'IP' if is_address(host) else 'DNS'}:{host}" for host in hosts)
         _write(place / "broker.conf", _REQUEST.format(name=hosts[0][:64]) + _BROKER.format(names=names))
         _openssl(place, "req", *_CURVE, "-config", "broker.conf", "-keyout", "broker.key", "-out", "broker.csr")
         sign = ("-CA", "ca.pem", "-CAkey", "ca.key", "-CAcreateserial", "-days", str(days))
@@ -151,11 +151,3 @@ def _openssl(folder: Path, *words: str) -> None:
         os.umask(before)
     if done.returncode:
         raise Infeasible(f"openssl {words[0]} failed: {done.stderr.strip()[-500:]}")
-
-
-def _is_address(host: str) -> bool:
-    try:
-        ipaddress.ip_address(host)
-    except ValueError:
-        return False
-    return True

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import ipaddress
 from dataclasses import dataclass, field
 from urllib.parse import unquote, urlsplit
 
+from shared.base.addresses import is_loopback
 from shared.base.errors import InvalidInput, InvalidValue, Problem
 
 PORT = 5672
@@ -61,14 +61,6 @@ def parse_url(url: str) -> Address:
         unquote(parts.password),
         encrypted,
     )
-
-
-def is_loopback(host: str) -> bool:
-    """Whether a host is surely this machine, as its name says."""
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host.lower().rstrip(".") == "localhost"
 
 
 def check_encryption(url: str, plain: bool) -> None:

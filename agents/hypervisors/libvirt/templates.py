@@ -13,6 +13,7 @@ from pathlib import Path
 from xml.etree import ElementTree as ET
 
 from agents.hypervisors.libvirt import domain_xml
+from shared.base.addresses import is_address
 from shared.base.errors import InvalidInput, InvalidValue, Problem
 from shared.base.read_file import opened
 from shared.config.agent import LibvirtTemplate
@@ -65,7 +66,7 @@ def read_all(templates: Mapping[str, LibvirtTemplate]) -> dict[str, Template]:
             )
             continue
         problems += [Problem(keys.file, what, expected) for what, expected in _wrong(root, keys)]
-        if not _is_address(keys.first_address):
+        if not is_address(keys.first_address or "::"):
             where = f"libvirt.templates.{name}.first_address"
             problems.append(Problem(where, f"is {keys.first_address!r}", "an IP address, or nothing"))
         found[name] = Template(name, keys, root)
@@ -172,11 +173,3 @@ def _parts(vm: str) -> tuple[str, int]:
         return workload_of(vm)
     except InvalidValue:  # an instance of a web application may have any name
         return vm, 0
-
-
-def _is_address(text: str) -> bool:
-    try:
-        ipaddress.ip_address(text or "::")
-    except ValueError:
-        return False
-    return True

@@ -19,6 +19,7 @@ from daemons.cli.broker_tls import tls
 from daemons.cli.output import REFUSED, CommandGroup, emit, output_option, say
 from daemons.cli.render import listing
 from daemons.cli.secret_files import folder_of_ours, write_secret
+from shared.base.addresses import is_loopback
 from shared.base.errors import InvalidInput, Problem
 from shared.bus.broker_setup import (
     Account,
@@ -31,7 +32,6 @@ from shared.bus.broker_setup import (
     has_well_known_password,
     keeping,
 )
-from shared.config.broker_url import is_loopback
 from shared.protocol.topology import (
     AGENT_USER_PREFIX,
     CONTROLLER_USER_PREFIX,

@@ -15,8 +15,9 @@ from enum import StrEnum
 from typing import Annotated, Any
 
 from daemons.drivers.notifiers.text import body_text, subject_line
-from daemons.drivers.notifiers.webhook import ID, CaFile, Limit, context_of, is_loopback
+from daemons.drivers.notifiers.webhook import ID, CaFile, Limit, context_of
 from shared.base import secrets
+from shared.base.addresses import is_loopback
 from shared.base.deadline import Deadline, connected, received, send_all
 from shared.base.errors import InvalidInput, PermanentError, Problem, TransientError
 from shared.config import toml

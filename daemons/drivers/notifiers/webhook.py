@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-import ipaddress
 import ssl
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -14,6 +13,7 @@ from urllib.parse import urlsplit
 from daemons.drivers.notifiers.later import TryLater, retry_after_s
 from daemons.drivers.notifiers.text import as_json
 from shared.base import secrets
+from shared.base.addresses import is_loopback
 from shared.base.clock import SystemClock
 from shared.base.deadline import Deadline
 from shared.base.errors import InvalidInput, PermanentError, Problem, TransientError
@@ -45,14 +45,6 @@ class WebhookKeys:
     timeout_s: Limit = 10.0
     ca_file: CaFile = ""
     plain: bool = False
-
-
-def is_loopback(host: str) -> bool:
-    """Whether a host is this machine, by its name alone."""
-    try:
-        return host == "localhost" or ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
 
 
 def context_of(where: str, ca_file: str) -> ssl.SSLContext:

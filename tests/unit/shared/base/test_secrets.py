@@ -14,10 +14,11 @@ from daemons.cli.connection import Access, OperatorBus, operator_config
 from daemons.cli.main import main
 from daemons.config.controller import ControllerConfig
 from daemons.service import main as daemons_main
+from shared.base.addresses import is_loopback
 from shared.base.errors import InvalidInput, InvalidValue
 from shared.base.secrets import SECRET_BYTES_MAX, completed, fault_of, secret_of, with_password
 from shared.bus.rabbitmq.addresses import tls_context
-from shared.config.broker_url import Address, Tls, check_encryption, is_loopback, parse_url
+from shared.config.broker_url import Address, Tls, check_encryption, parse_url
 from shared.config.toml import parse
 from shared.ports.bus import Bus
 from shared.runtime import startup
