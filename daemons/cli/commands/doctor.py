@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib.util
 import os
-import re
 import shutil
 import socket
 import ssl
@@ -17,6 +16,8 @@ from importlib import metadata
 from pathlib import Path
 
 import click
+from packaging.requirements import Requirement
+from packaging.specifiers import SpecifierSet
 from rich.table import Table
 from rich.text import Text
 
@@ -44,7 +45,7 @@ DISTRIBUTION = "trimtab"
 IMPORT_NAMES = ("agents", "daemons", "shared", "sim_backend")
 OLDEST_PYTHON = (3, 11)
 DATA_VARIABLE = "TRIMTAB_DATA"
-CONTROLLER_EXTRA = re.compile(r"""extra *== *["']controller["']""")
+CONTROLLER_EXTRA = "controller"
 ANSWER_S = 3.0
 PAGE_BYTES_MAX = 64 << 20
 OURS = b'trimtab_build_info{component="controller"'
@@ -106,28 +107,21 @@ def _python() -> Check:
 
 def _dependencies() -> Iterator[Check]:
     """One check per dependency of the controller and the command."""
-    for requirement in metadata.requires(DISTRIBUTION) or ():
-        stated, _, marker = requirement.partition(";")
-        found = re.match(r"[A-Za-z0-9._-]+", stated)
-        if found and ("extra" not in marker or CONTROLLER_EXTRA.search(marker)):
-            yield dependency(found[0], stated[found.end() :].strip())
+    for text in metadata.requires(DISTRIBUTION) or ():
+        requirement = Requirement(text)
+        if requirement.marker is None or requirement.marker.evaluate({"extra": CONTROLLER_EXTRA}):
+            yield dependency(requirement.name, requirement.specifier)
 
 
-def dependency(name: str, needed: str) -> Check:
-    """Whether a distribution is there and as new as `needed` ("" or ">=1.2") says."""
+def dependency(name: str, needed: SpecifierSet) -> Check:
+    """Whether a distribution is there, and of a version that is `needed`."""
     try:
         version = metadata.version(name)
     except metadata.PackageNotFoundError:
         return Check(f"dependency {name}", False, "not installed", f"pip install '{name}{needed}'")
-    least = needed.removeprefix(">=") if needed.startswith(">=") else "0"
-    ok = _numbers(version) >= _numbers(least)
+    ok = needed.contains(version, prereleases=True)
     detail = f"{version} (needs {needed})" if needed else version
     return Check(f"dependency {name}", ok, detail, "" if ok else f"pip install --upgrade '{name}{needed}'")
-
-
-def _numbers(version: str) -> tuple[int, ...]:
-    """The leading numbers of a version: "2.1rc1" -> (2, 1)."""
-    return tuple(int(part) for part in re.match(r"\d*(?:\.\d+)*", version)[0].split(".") if part)  # type: ignore[index]
 
 
 def import_names(owners: Mapping[str, list[str]]) -> Iterator[Check]:

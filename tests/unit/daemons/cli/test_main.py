@@ -12,6 +12,7 @@ from typing import Any
 import click
 import pytest
 from click.testing import CliRunner, Result
+from packaging.specifiers import SpecifierSet
 
 from daemons.cli.commands import doctor as doctors
 from daemons.cli.main import main
@@ -262,11 +263,12 @@ def test_doctor_json() -> None:
 
 
 def test_doctor_on_dependencies() -> None:
-    assert doctors.dependency("click", ">=8.1").ok
-    assert doctors.dependency("click", "").ok
-    old = doctors.dependency("click", ">=99.1")
+    assert doctors.dependency("click", SpecifierSet(">=8.1,<99")).ok
+    assert doctors.dependency("click", SpecifierSet()).ok
+    assert not doctors.dependency("click", SpecifierSet("<8")).ok
+    old = doctors.dependency("click", SpecifierSet(">=99.1"))
     assert (old.ok, old.fix) == (False, "pip install --upgrade 'click>=99.1'")
-    assert doctors.dependency("no-such-distribution-of-trimtab", ">=1").detail == "not installed"
+    assert doctors.dependency("no-such-distribution-of-trimtab", SpecifierSet(">=1")).detail == "not installed"
 
 
 def test_doctor_on_plugins() -> None:
