@@ -246,7 +246,7 @@ def test_who_is_too_slow_or_too_many_is_cut_off_with_tls_too(tmp_path: Path, ser
     """Given as many clients as there may be, half of whom say nothing and half a piece of a request, when time is up,
     then they are cut off, so that the next is served."""
     made = make_certificate(tmp_path)
-    server = serving(servers, client_s=1.0, settings=secure(made))
+    server = serving(servers, client_s=2.0, settings=secure(made))
     context = ssl.create_default_context(cafile=made.certificate)
     idle = [socket.create_connection(("127.0.0.1", server.port), timeout=10.0) for _ in range(CLIENTS_MAX)]
     try:
@@ -255,10 +255,57 @@ def test_who_is_too_slow_or_too_many_is_cut_off_with_tls_too(tmp_path: Path, ser
             idle[number].sendall(b"GET /metrics HTTP/1.1\r\nX: ")
 
         assert all(_ended(one) for one in idle)
-        wait_for(lambda: answer_of(server.port, made.certificate)[2] != b"")
+        wait_for(lambda: not _turned_away(server.port, made.certificate))
     finally:
         for one in idle:
             one.close()
+
+
+@pytest.mark.parametrize("tls", [False, True])
+def test_who_takes_nothing_is_cut_off_without_a_word(
+    tmp_path: Path, servers: list[MetricsServer], capfd: pytest.CaptureFixture[str], tls: bool
+) -> None:
+    """Given a page of 20 MB, when a client asks for it and reads nothing, then its thread ends, and prints nothing."""
+    made = make_certificate(tmp_path)
+    rows = tuple(((f"{number} {'x' * 200_000}",), 1.0) for number in range(100))
+    settings = secure(made) if tls else ANYWHERE
+    port = serving(servers, 1.0, settings, lambda: (Family(THINGS, rows),)).port
+    context = ssl.create_default_context(cafile=made.certificate)
+
+    with closing(socket.create_connection(("127.0.0.1", port), timeout=10.0)) as plain:
+        client = context.wrap_socket(plain, server_hostname="127.0.0.1") if tls else plain
+        client.sendall(b"GET /metrics HTTP/1.1\r\n\r\n")
+        assert client.recv(8) == b"HTTP/1.0"
+        wait_for(lambda: not _serves_somebody())
+        client.close()
+
+    out, err = capfd.readouterr()
+    assert "Traceback" not in out + err
+
+
+def _serves_somebody() -> bool:
+    return any("process_request_thread" in each.name for each in threading.enumerate())
+
+
+def test_nobody_is_looked_up_logged_or_told_of_versions(
+    servers: list[MetricsServer], monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    def refuse(*_: object) -> str:
+        raise AssertionError("a name was asked for")
+
+    for name in ("getfqdn", "gethostbyaddr", "getnameinfo"):
+        monkeypatch.setattr(socket, name, refuse)
+    server = serving(servers)
+    capfd.readouterr()
+
+    connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=10.0)
+    with closing(connection):
+        connection.request("GET", "/metrics")
+        answer = connection.getresponse()
+        assert (answer.status, answer.headers["Server"]) == (200, "trimtab")
+        answer.read()
+
+    assert capfd.readouterr() == ("", "")
 
 
 def test_a_new_certificate_is_shown_after_a_reload(tmp_path: Path, servers: list[MetricsServer]) -> None:
@@ -351,9 +398,9 @@ def test_who_is_too_slow_or_too_many_is_cut_off(servers: list[MetricsServer]) ->
             one.close()
 
 
-def _turned_away(port: int) -> bool:
+def _turned_away(port: int, trusted: Path | None = None) -> bool:
     try:
-        return asked(port)[0] != 200
+        return answer_of(port, trusted)[2] == b""
     except (http.client.HTTPException, OSError):
         return True
 
