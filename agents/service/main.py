@@ -24,7 +24,7 @@ from agents.setups.host import OtherSetups, OwnSetups
 from agents.standard_jobs.running import NoStandardJobs, OwnStandardJobs
 from shared.base.errors import InvalidInput, Problem, StoreUnavailable, TransientError
 from shared.config.agent import AgentConfig, MonitorKeys
-from shared.metrics.exposition import address_of, serve
+from shared.metrics import exposition
 from shared.ports import effects as fx
 from shared.ports import plugins
 from shared.ports.agent import Hypervisor, Journal, Sampler, SetupDriver
@@ -274,7 +274,7 @@ def check_config(config: AgentConfig) -> None:
     a driver that is not there, and all that the driver says of its own keys: what is called `check_config` beside what
     makes it, if there is such a thing, is called with the configuration."""
     problems: list[Problem] = []
-    for check in (own_name, _check_bus, _check_listen, _check_driver):
+    for check in (own_name, _check_bus, _check_metrics, _check_driver):
         try:
             check(config)
         except InvalidInput as error:
@@ -288,9 +288,8 @@ def _check_bus(config: AgentConfig) -> None:
         startup.broker(config.bus.url, config.bus.tls, config.bus.plain)
 
 
-def _check_listen(config: AgentConfig) -> None:
-    if config.metrics.listen:
-        address_of(config.metrics.listen)
+def _check_metrics(config: AgentConfig) -> None:
+    exposition.check(config.metrics)
 
 
 def _check_driver(config: AgentConfig) -> None:
@@ -364,9 +363,9 @@ def build(config: AgentConfig, connect: startup.Connect, make: MakeHypervisor, s
 def _run(path: Path, config: AgentConfig) -> int:
     connect = startup.broker(config.bus.url, config.bus.tls, config.bus.plain)
     shell = build(config, connect, find_hypervisor(config.hypervisor.driver), startup.seed())
-    shell.on_reload = lambda: startup.relog(lambda: DAEMON.read(path), config)
     meter = AgentMeter(config.hypervisor.driver, startup.version(), shell.clock.monotonic_s, shell.facts)
-    serve(shell, meter, config.metrics.listen)
+    metrics = exposition.serve(shell, meter, config.metrics)
+    shell.on_reload = lambda: exposition.reload(lambda: DAEMON.read(path), config, metrics)
     shell.heed_signals()
     return shell.run()
 

@@ -6,14 +6,14 @@ from __future__ import annotations
 import ipaddress
 from dataclasses import dataclass, field
 from enum import StrEnum
-from pathlib import Path
 from typing import Annotated, ClassVar
 from urllib.parse import urlsplit
 
-from shared.base.errors import InvalidInput, Problem
-from shared.base.secrets import fault_of, is_absent, path_of
-from shared.config.common import Bus, FilePath, Listen, Log, Period, SecretFile, StoreUrl
+from shared.base.addresses import is_loopback
+from shared.base.errors import Problem
+from shared.config.common import Bus, FilePath, Listen, Log, Metrics, Period, Place, SecretFile, StoreUrl
 from shared.config.toml import AtLeast, Form, IsAddress, Range, Rule
+from shared.runtime.server_tls import file_problems
 
 PublicUrl = Annotated[
     str,
@@ -26,7 +26,6 @@ HistoryUrl = Annotated[
     str,
     Form(r"((sqlite|postgresql(\+\w+)?)://\S+)?", "a URL sqlite:///... or postgresql://..., or nothing", secret=True),
 ]
-Place = Annotated[str, Form(r"((/|credential:)[^\0]+)?", "an absolute path, credential:NAME, or nothing")]
 Network = Annotated[str, Form(r"[0-9A-Fa-f.:/]{2,64}", "an IP address or network")]
 Seconds = Annotated[float, Range(60, 2_592_000)]
 LOCAL = ("localhost", "127.0.0.1", "[::1]")
@@ -113,8 +112,8 @@ class WhatIf:
 
 
 @dataclass(frozen=True, slots=True)
-class PortalMetrics:
-    """Where metrics are served over HTTP (empty: nowhere). There are no accounts: who reaches it reads it."""
+class PortalMetrics(Metrics):
+    """Where the portal's metrics are served, as `shared.config.common.Metrics` says."""
 
     listen: Listen = "127.0.0.1:9462"
 
@@ -172,12 +171,10 @@ def problems_of(config: PortalConfig) -> list[Problem]:
     has_tls = bool(config.tls.cert_file)
     if not https and not is_local(config.public_url):
         wrong.append(Problem("public_url", "is not encrypted", "https://..., or a URL of this machine alone"))
-    if has_tls != bool(config.tls.key_file):
-        wrong.append(Problem("tls", "has one of two files", "cert_file and key_file"))
     if https and not has_tls and not config.proxy.trusted and not is_local(config.public_url):
         what = "is https, but there is neither a certificate nor a proxy"
         wrong.append(Problem("public_url", what, "tls.cert_file and tls.key_file, or proxy.trusted"))
-    if not has_tls and not config.proxy.trusted and not ipaddress.ip_address(config.server.address).is_loopback:
+    if not has_tls and not config.proxy.trusted and not is_loopback(config.server.address):
         what = f"is {config.server.address}, which others reach, and nothing is encrypted"
         expected = "an address of this machine alone, tls.cert_file and tls.key_file, or proxy.trusted"
         wrong.append(Problem("server.address", what, expected))
@@ -188,23 +185,4 @@ def problems_of(config: PortalConfig) -> list[Problem]:
             ipaddress.ip_network(each, strict=False)
         except ValueError:
             wrong.append(Problem("proxy.trusted", f"is {each!r}", "IP addresses or networks"))
-    return wrong + _files(config)
-
-
-def _files(config: PortalConfig) -> list[Problem]:
-    wrong: list[Problem] = []
-    for key, place in (("tls.cert_file", config.tls.cert_file), ("tls.key_file", config.tls.key_file)):
-        if not place or is_absent(place):
-            continue
-        try:
-            path = path_of(place)
-            fault = fault_of(path) if key == "tls.key_file" else None
-            with Path(path).open("rb"):
-                pass
-        except OSError as error:
-            wrong.append(Problem(f"{key}: {place}", error.strerror or "cannot be read", "a PEM file"))
-        except InvalidInput as error:
-            wrong += error.problems
-        else:
-            wrong += [] if fault is None else [fault]
-    return wrong
+    return wrong + file_problems("tls", "cert_file", config.tls.cert_file, config.tls.key_file)

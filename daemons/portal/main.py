@@ -25,7 +25,7 @@ from daemons.portal.context import Portal, Settings
 from daemons.portal.forms.texts import NotUnderstood
 from daemons.portal.http.limits import AddressLimits, Bounds
 from daemons.portal.http.middleware import Rules
-from daemons.portal.http.server import listening, load_certificate, server, tls_of
+from daemons.portal.http.server import listening, server
 from daemons.portal.metrics import Metered, MeteredClient, PortalMeter
 from daemons.portal.what_if.runs import Runs
 from daemons.report.cluster_report import check_zone
@@ -33,10 +33,13 @@ from daemons.store.reading import reading
 from shared.base.clock import SystemClock
 from shared.base.errors import InvalidInput, PermanentError, Problem, StoreUnavailable
 from shared.base.secrets import path_of, secret_of
-from shared.metrics.exposition import MetricsServer, Page, address_of, is_loopback
+from shared.config.common import Metrics
+from shared.metrics import exposition
+from shared.metrics.exposition import MetricsServer, is_local, registry_of
 from shared.protocol import topology
 from shared.runtime import startup
 from shared.runtime.logs import get_logger
+from shared.runtime.server_tls import load_certificate, tls_of
 from shared.runtime.systemd_notify import Notifier
 
 DEFAULT_CONFIG = "/etc/trimtab-portal/portal.toml"
@@ -55,7 +58,7 @@ def check(config: PortalConfig) -> None:
     for look in (
         lambda: config.bus.url and startup.broker(config.bus.url, config.bus.tls, config.bus.plain),
         lambda: user_of(config),
-        lambda: config.metrics.listen and address_of(config.metrics.listen),
+        lambda: exposition.check(config.metrics),
     ):
         try:
             look()
@@ -63,7 +66,7 @@ def check(config: PortalConfig) -> None:
             wrong += error.problems
     if wrong:
         raise InvalidInput(*dict.fromkeys(wrong))
-    if config.metrics.listen and not is_loopback(config.metrics.listen):
+    if config.metrics.listen and not is_local(config.metrics.listen):
         print(
             f"metrics.listen is {config.metrics.listen}: whoever reaches it reads it, without account", file=sys.stderr
         )
@@ -159,7 +162,7 @@ class Process:
             request_s=config.server.request_s,
             is_proxy=rules.trusts,
         )
-        self._metrics = metrics_server(config.metrics.listen, meter)
+        self._metrics = metrics_server(config.metrics, meter)
         self._status = 0
 
     def _certificate(self) -> ssl.SSLContext | None:
@@ -211,8 +214,8 @@ class Process:
         self.stop()
 
     def _reload(self) -> None:
-        """Read log level and certificate again."""
-        startup.relog(lambda: DAEMON.read(self._path), self._config)
+        """Read log level and certificates again."""
+        exposition.reload(lambda: DAEMON.read(self._path), self._config, self._metrics)
         if self._tls is not None:
             try:
                 files = self._config.tls
@@ -253,9 +256,9 @@ class Process:
         self._base.close()
 
 
-def metrics_server(listen: str, meter: PortalMeter) -> MetricsServer | None:
+def metrics_server(settings: Metrics, meter: PortalMeter) -> MetricsServer | None:
     """Serves what the portal counts of itself; None where that is not wanted. A port that cannot be had is logged."""
-    return MetricsServer(listen, Page(meter.families)) if listen else None
+    return MetricsServer(settings, registry_of(meter.families)) if settings.listen else None
 
 
 def _run(path: Path, config: PortalConfig) -> int:

@@ -1,7 +1,7 @@
 """What the portal counts of itself: requests by route, what the controller answers it, who is there.
 
 Put `Metered` around the application and `MeteredClient` around the desk, and serve what `PortalMeter.families` tells
-(`shared.metrics.exposition.MetricsServer` and `Page`).
+(`shared.metrics.exposition.MetricsServer` and `registry_of`).
 """
 
 from __future__ import annotations

@@ -37,7 +37,9 @@ from daemons.store import Batch, History, Pruned, Retention, SqlStore, Steps
 from daemons.store.engine import parse_url
 from daemons.values.settings import PolicyChoice
 from shared.base.errors import InvalidInput, Problem, StaleTerm, StoreUnavailable, TransientError, UnknownPolicy
-from shared.metrics.exposition import MetricsServer, address_of, serve
+from shared.config.common import Metrics
+from shared.metrics import exposition
+from shared.metrics.exposition import MetricsServer
 from shared.ports import effects as fx
 from shared.ports.bus import Bus
 from shared.ports.controller import LoadBalancer, NotifyChannel, PowerAnswer, PowerDriver, Store
@@ -443,7 +445,7 @@ def check(config: ControllerConfig) -> None:
         lambda: notify_of(config.notify),
         lambda: make_channels(config.notify),
         lambda: draws_of(config.power.draw),
-        lambda: config.metrics.listen and address_of(config.metrics.listen),
+        lambda: exposition.check(config.metrics),
     )
     problems: dict[Problem, None] = {}
     for look in looks:
@@ -469,20 +471,21 @@ def _check_policy(role: str, choice: PolicyChoice | None) -> None:
 def _run(path: Path, config: ControllerConfig) -> int:
     connect, power = startup.broker(config.bus.url, config.bus.tls, config.bus.plain), make_driver(config.power)
     shell = build(config, connect, startup.seed(), power=power)
-    shell.on_reload = lambda: startup.relog(lambda: DAEMON.read(path), config)
-    serve_metrics(shell, config.metrics.listen)
+    metrics = serve_metrics(shell, config.metrics)
+    shell.on_reload = lambda: exposition.reload(lambda: DAEMON.read(path), config, metrics)
     shell.heed_signals()
     return shell.run()
 
 
-def serve_metrics(shell: ControllerShell, listen: str) -> MetricsServer | None:
-    """Have the shell metered and that served; a port that cannot be had is an alarm."""
+def serve_metrics(shell: ControllerShell, settings: Metrics) -> MetricsServer | None:
+    """Have the shell metered and that served; a port or a certificate that cannot be had is an alarm."""
     tables = shell.controller.queries.tables
 
     def trouble(why: str) -> None:
         shell.ask(lambda: tables.note("metrics-unserved", why, shell.clock.now_s()))
 
-    return serve(shell, ControllerMeter(tables, startup.version(), shell.clock.monotonic_s), listen, trouble)
+    meter = ControllerMeter(tables, startup.version(), shell.clock.monotonic_s)
+    return exposition.serve(shell, meter, settings, trouble)
 
 
 DAEMON = startup.Daemon("trimtab-controller", ControllerConfig, DEFAULT_CONFIG, _run, check)

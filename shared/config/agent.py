@@ -8,7 +8,20 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Annotated, ClassVar
 
-from shared.config.common import Bus, Command, Count, Duration, FilePath, Listen, Log, Mib, Name, Period, Registered
+from shared.config.common import (
+    Bus,
+    Command,
+    Count,
+    Duration,
+    FilePath,
+    Listen,
+    Log,
+    Metrics,
+    Mib,
+    Name,
+    Period,
+    Registered,
+)
 from shared.config.toml import Form, IsAddress, NamedIn, Range, Rule
 from shared.values.load_vector import STANDARD_RUN_S_MAX
 
@@ -252,8 +265,8 @@ class LibvirtKeys:
 
 
 @dataclass(frozen=True, slots=True)
-class AgentMetrics:
-    """Where the agent's metrics are served over HTTP, as `shared.config.common.Metrics` says."""
+class AgentMetrics(Metrics):
+    """Where the agent's metrics are served, as `shared.config.common.Metrics` says."""
 
     listen: Listen = "127.0.0.1:9461"
 

@@ -34,6 +34,7 @@ Listen = Annotated[
     Form(r"((\[[0-9A-Fa-f:.]{2,45}\]|[A-Za-z0-9.-]{1,253}):[0-9]{1,5})?", "HOST:PORT, [IPv6]:PORT, or nothing"),
 ]
 FilePath = Annotated[str, Form(r"/[^\0]+", "an absolute path")]
+Place = Annotated[str, Form(r"((/|credential:)[^\0]+)?", "an absolute path, credential:NAME, or nothing")]
 SecretFile = Annotated[
     str, Form(r"(~?/[^\0]+|credential:[A-Za-z0-9_.-]{1,128})?", "an absolute path, ~/PATH, credential:NAME, or nothing")
 ]
@@ -68,9 +69,12 @@ class Bus:
 
 @dataclass(frozen=True, slots=True)
 class Metrics:
-    """Where metrics are served over HTTP (empty: nowhere). There are no accounts: who reaches it reads it."""
+    """Where metrics are served (empty: nowhere): over HTTP, or over HTTPS with a certificate (and its chain) and its
+    key, PEM, both or none. There are no accounts: who reaches it reads it."""
 
     listen: Listen = "127.0.0.1:9460"
+    certificate_file: Place = ""
+    key_file: Place = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,21 +1,25 @@
-"""Serves metrics in the text format of Prometheus; the only file that renders with prometheus_client.
+"""Serves metrics as Prometheus reads them; the only file that renders with prometheus_client.
 
-One small HTTP server in a thread of its own: GET and HEAD of /metrics, nothing else, without accounts; it is meant for
-the loopback or a network of its own. Who connects is bounded in number and in time.
+The library's application, which gives text or OpenMetrics, compressed or not, as is asked for, in one small server of
+HTTP or HTTPS with a thread of its own: GET and HEAD of /metrics, nothing else, without accounts; it is meant for the
+loopback or a network of its own. Who connects is bounded in number and in time.
 """
 
 from __future__ import annotations
 
-import ipaddress
+import io
 import socket
+import ssl
 from collections.abc import Callable, Iterable, Iterator
 from http import HTTPStatus
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from socketserver import TCPServer
 from threading import BoundedSemaphore, Event, Lock, Thread
 from typing import Any
+from wsgiref.simple_server import WSGIRequestHandler
+from wsgiref.types import StartResponse, WSGIApplication, WSGIEnvironment
 
-from prometheus_client import CollectorRegistry, PlatformCollector, ProcessCollector, generate_latest
+from prometheus_client import CollectorRegistry, PlatformCollector, ProcessCollector, make_wsgi_app
+from prometheus_client.exposition import ThreadingWSGIServer
 from prometheus_client.metrics_core import (
     CounterMetricFamily,
     GaugeMetricFamily,
@@ -25,20 +29,25 @@ from prometheus_client.metrics_core import (
 from prometheus_client.metrics_core import Metric as Rendered
 from prometheus_client.registry import Collector
 
+from shared.base.addresses import is_loopback
 from shared.base.clock import SystemClock
 from shared.base.errors import InvalidInput, InvalidValue, Problem
+from shared.base.secrets import is_absent, path_of
+from shared.config.common import Metrics
 from shared.metrics.meter import BLOCKED, CONNECTED, HELD, QUEUE, Reader, ShellMeter
 from shared.metrics.values import Family, Kind, Metric, Scrape, Spread
 from shared.runtime.logs import get_logger
+from shared.runtime.server_tls import file_problems, tls_of
 from shared.runtime.shell import Shell
+from shared.runtime.startup import HasLog, relog
 
 PATH = "/metrics"
-CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 CLIENTS_MAX = 8
 CLIENT_S = 10.0  # how long a client may take for all that it says and hears
 IDLE_S = 5.0  # and for each part of it
 BIND_AGAIN_S = 30.0
 LOOK_S = 0.5  # how often the server looks for clients that are too slow
+SERVER = "trimtab"  # what it calls itself: no versions
 
 Families = Callable[[], Iterable[Family]]
 Trouble = Callable[[str], None]
@@ -57,13 +66,32 @@ def address_of(listen: str) -> tuple[str, int]:
     return host, int(port)
 
 
-def is_loopback(listen: str) -> bool:
-    """Whether only this machine reaches an address; a name counts as one that others reach but for localhost."""
-    host, _ = address_of(listen)
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
+def is_local(listen: str) -> bool:
+    """Return whether only this machine reaches an address and port."""
+    return is_loopback(address_of(listen)[0])
+
+
+def check(settings: Metrics) -> None:
+    """Raise InvalidInput with everything for which metrics could not be served, but that the port is taken."""
+    problems = file_problems("metrics", "certificate_file", settings.certificate_file, settings.key_file)
+    has_files = settings.certificate_file and not (is_absent(settings.certificate_file) or is_absent(settings.key_file))
+    looks: tuple[Callable[[], object], ...] = (
+        lambda: settings.listen and address_of(settings.listen),
+        lambda: has_files and not problems and _tls(settings),
+    )
+    for look in looks:
+        try:
+            look()
+        except InvalidInput as error:
+            problems += error.problems
+    if problems:
+        raise InvalidInput(*problems)
+
+
+def _tls(settings: Metrics) -> ssl.SSLContext | None:
+    if not settings.certificate_file:
+        return None
+    return tls_of(path_of(settings.certificate_file), path_of(settings.key_file))
 
 
 def rendered(family: Family) -> Rendered:
@@ -112,38 +140,35 @@ class _Source(Collector):
         return ()
 
 
-class Page:
-    """The whole page as text: our families, what the library knows of the process and of Python."""
-
-    def __init__(self, families: Families) -> None:
-        self._registry = CollectorRegistry()
-        ProcessCollector(registry=self._registry)
-        PlatformCollector(registry=self._registry)
-        self._registry.register(_Source(families))
-
-    def __call__(self) -> bytes:
-        """Read everything now."""
-        return generate_latest(self._registry)
+def registry_of(families: Families) -> CollectorRegistry:
+    """Make the whole of what is served: our families, what the library knows of the process and of Python. All is read
+    whenever somebody asks."""
+    registry = CollectorRegistry()
+    ProcessCollector(registry=registry)
+    PlatformCollector(registry=registry)
+    registry.register(_Source(families))
+    return registry
 
 
 class MetricsServer:
-    """Serves a page at an address from `start` to `stop`.
+    """Serves what is in a registry from `start` to `stop`.
 
-    An address that cannot be had (another process has the port, say) ends nothing: `trouble` is called with why, it is
-    tried again every `again_s`, and once it works `trouble` is called with "". From the server's own thread. No client
-    takes longer than `client_s`.
+    An address that cannot be had (another process has the port, say), or a certificate, ends nothing: `trouble` is
+    called with why, it is tried again every `again_s`, and once it works `trouble` is called with "". From the server's
+    own thread. No client takes longer than `client_s`. Raises InvalidInput for an address that is none.
     """
 
     def __init__(
         self,
-        listen: str,
-        page: Callable[[], bytes],
+        settings: Metrics,
+        registry: CollectorRegistry,
         trouble: Trouble = lambda _: None,
         again_s: float = BIND_AGAIN_S,
         client_s: float = CLIENT_S,
     ) -> None:
-        self._address, self._client_s = address_of(listen), client_s
-        self._listen, self._page, self._trouble, self._again_s = listen, page, trouble, again_s
+        self._settings, self._address = settings, address_of(settings.listen)
+        self._application, self._trouble = _application(registry), trouble
+        self._again_s, self._client_s = again_s, client_s
         self._ending = Event()
         self._serving = Event()
         self._lock = Lock()
@@ -164,6 +189,16 @@ class MetricsServer:
         """Whether it serves, within so long."""
         return self._serving.wait(timeout_s)
 
+    def reload(self) -> None:
+        """Show new clients the certificate as it is now. Files that cannot be used change nothing, and are logged."""
+        server = self._server
+        if server is None:
+            return
+        try:
+            server.tls = _tls(self._settings)
+        except InvalidInput as error:
+            get_logger("reload").error("certificate not reloaded", problems=[str(it) for it in error.problems])
+
     def stop(self) -> None:
         """End; what is being answered is cut off after a moment."""
         with self._lock:
@@ -174,14 +209,14 @@ class MetricsServer:
         self._thread.join(IDLE_S)
 
     def _run(self) -> None:
-        told = ""
+        listen, told = self._settings.listen, ""
         while not self._ending.is_set():
             try:
-                server = _Server(self._address, self._page, self._client_s)
-            except OSError as error:
-                why = f"{self._listen}: {error.strerror or error}"
+                server = _Server(self._address, self._application, self._client_s, _tls(self._settings))
+            except (OSError, InvalidInput) as error:
+                why = f"{listen}: {error.strerror or error}" if isinstance(error, OSError) else str(error)
                 if why != told:
-                    get_logger("metrics").error("metrics are not served", listen=self._listen, error=why)
+                    get_logger("metrics").error("metrics are not served", listen=listen, error=why)
                     self._trouble(why)
                 told = why
                 self._ending.wait(self._again_s)
@@ -195,7 +230,7 @@ class MetricsServer:
         with self._lock:
             self._server = server
             ended = self._ending.is_set()
-        get_logger("metrics").info("metrics are served", listen=self._listen)
+        get_logger("metrics").info("metrics are served", listen=self._settings.listen)
         self._serving.set()
         try:
             if not ended:
@@ -204,10 +239,12 @@ class MetricsServer:
             server.server_close()
 
 
-def serve(shell: Shell, meter: ShellMeter, listen: str, trouble: Trouble = lambda _: None) -> MetricsServer | None:
-    """Have a shell tell a meter of what passes through it, and serve that ("": no, nothing is metered). Before `run`.
+def serve(
+    shell: Shell, meter: ShellMeter, settings: Metrics, trouble: Trouble = lambda _: None
+) -> MetricsServer | None:
+    """Have a shell tell a meter of what passes through it, and serve that (nowhere: nothing is metered). Before `run`.
     `trouble`: see MetricsServer. Raises InvalidInput for an address that is none."""
-    if not listen:
+    if not settings.listen:
         return None
 
     def read(scrape: Scrape) -> None:
@@ -218,31 +255,77 @@ def serve(shell: Shell, meter: ShellMeter, listen: str, trouble: Trouble = lambd
         meter.read(scrape, shell.clock.now_s())
 
     reader = Reader(meter.book, shell.ask, read, shell.clock.monotonic_s)
-    server = MetricsServer(listen, Page(reader.families), trouble)
+    server = MetricsServer(settings, registry_of(reader.families), trouble)
     shell.meter = meter
     server.start()
     return server
 
 
-class _Server(ThreadingHTTPServer):
+def reload(read: Callable[[], HasLog], running: HasLog, server: MetricsServer | None) -> None:
+    """Log as the configuration says now (see `relog`), and show the certificate as it is now."""
+    relog(read, running)
+    if server is not None:
+        server.reload()
+
+
+def _application(registry: CollectorRegistry) -> WSGIApplication:
+    """The library's application, for GET and HEAD of one path."""
+    library = make_wsgi_app(registry)
+
+    def answer(environ: WSGIEnvironment, start_response: StartResponse) -> list[bytes]:
+        def say(status: str, headers: list[tuple[str, str]], body: bytes) -> list[bytes]:
+            start_response(status, [*headers, ("Content-Length", str(len(body))), ("Server", SERVER)])
+            return [] if environ["REQUEST_METHOD"] == "HEAD" else [body]
+
+        def refuse(status: HTTPStatus) -> list[bytes]:
+            line = f"{status.value} {status.phrase}"
+            return say(line, [("Content-Type", "text/plain; charset=utf-8")], f"{line}\n".encode())
+
+        if environ["REQUEST_METHOD"] not in ("GET", "HEAD"):
+            return refuse(HTTPStatus.NOT_IMPLEMENTED)
+        if environ["PATH_INFO"] != PATH:
+            return refuse(HTTPStatus.NOT_FOUND)
+        told: list[tuple[str, list[tuple[str, str]]]] = []
+        try:
+            whole = {**environ, "REQUEST_METHOD": "GET", "QUERY_STRING": ""}
+            (body,) = library(whole, lambda *status_and_headers: told.append(status_and_headers))
+        except Exception as error:  # noqa: BLE001  whatever is wrong with a page is told to who asks, and logged
+            get_logger("metrics").error("no page", error=f"{type(error).__name__}: {error}", exc_info=error)
+            return refuse(HTTPStatus.INTERNAL_SERVER_ERROR)
+        return say(*told[0], body)
+
+    return answer
+
+
+class _Server(ThreadingWSGIServer):
     """At most CLIENTS_MAX at a time, each for at most `client_s`; more are turned away at once."""
 
-    daemon_threads = True
     block_on_close = False
     request_queue_size = 16
 
-    def __init__(self, address: tuple[str, int], page: Callable[[], bytes], client_s: float) -> None:
-        self.page, self._client_s = page, client_s
+    def __init__(
+        self, address: tuple[str, int], application: WSGIApplication, client_s: float, tls: ssl.SSLContext | None
+    ) -> None:
+        self.tls, self._client_s = tls, client_s
         self.address_family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
         self._clock = SystemClock()
         self._room = BoundedSemaphore(CLIENTS_MAX)
         self._open: dict[Any, float] = {}
         super().__init__(address, _Handler)
+        self.set_app(application)
 
     def server_bind(self) -> None:
         """Without asking for the name of this machine, which may take long."""
         TCPServer.server_bind(self)
         self.server_name, self.server_port = str(self.server_address[0]), int(self.server_address[1])
+        self.setup_environ()
+
+    def get_request(self) -> tuple[Any, Any]:
+        """A client. What TLS begins with is said in the client's own thread: nobody waits for one who says nothing."""
+        request, client_address = super().get_request()
+        if self.tls is not None:
+            request = self.tls.wrap_socket(request, server_side=True, do_handshake_on_connect=False)
+        return request, client_address
 
     def process_request(self, request: Any, client_address: Any) -> None:
         """One client, in a thread of its own where there is room."""
@@ -267,7 +350,7 @@ class _Server(ThreadingHTTPServer):
             if now_s >= until_s:
                 self._open.pop(request, None)
                 try:
-                    request.shutdown(socket.SHUT_RDWR)
+                    socket.socket.shutdown(request, socket.SHUT_RDWR)  # TLS's own would go on in plain text
                 except OSError:
                     continue  # it has gone by itself
 
@@ -276,38 +359,16 @@ class _Server(ThreadingHTTPServer):
         get_logger("metrics").debug("a client was not served", client=str(client_address[0]))
 
 
-class _Handler(BaseHTTPRequestHandler):
-    """GET and HEAD of one path."""
+class _Handler(WSGIRequestHandler):
+    """One request of a client, which says each part of it in time. Logs nothing."""
 
     timeout = IDLE_S
-    server_version = "trimtab"
+    server_version = SERVER
     sys_version = ""
-    server: _Server
 
-    def do_GET(self) -> None:
-        """The page."""
-        self._answer(whole=True)
-
-    def do_HEAD(self) -> None:
-        """Its head."""
-        self._answer(whole=False)
-
-    def _answer(self, whole: bool) -> None:
-        if self.path.partition("?")[0] != PATH:
-            self.send_error(HTTPStatus.NOT_FOUND)
-            return
-        try:
-            body = self.server.page()
-        except Exception as error:  # noqa: BLE001  whatever is wrong with a page is told to who asks, and logged
-            get_logger("metrics").error("no page", error=f"{type(error).__name__}: {error}", exc_info=error)
-            self.send_error(HTTPStatus.INTERNAL_SERVER_ERROR)
-            return
-        self.send_response(HTTPStatus.OK)
-        self.send_header("Content-Type", CONTENT_TYPE)
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        if whole:
-            self.wfile.write(body)
+    def get_stderr(self) -> Any:
+        """Where the library writes of clients that go away or take nothing: nowhere."""
+        return io.StringIO()
 
     def log_message(self, format: str, *args: Any) -> None:
         """Scrapes are not logged."""

@@ -49,7 +49,7 @@ def run(decide_s: float, prune_s: float, path: Path, config: ControllerConfig) -
     connect, power = startup.broker(config.bus.url, config.bus.tls, config.bus.plain), make_driver(config.power)
     shell = build(hurried, connect, startup.seed(), power=power)
     shell.on_reload = lambda: startup.relog(lambda: DAEMON.read(path), config)
-    serve_metrics(shell, config.metrics.listen)
+    serve_metrics(shell, config.metrics)
     shell.heed_signals()
     Pruner(shell, prune_s).start()
     return shell.run()

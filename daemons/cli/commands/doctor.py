@@ -32,10 +32,10 @@ from shared.base.deadline import Deadline, connected
 from shared.base.errors import InvalidInput, InvalidValue
 from shared.base.http_client import OK, HttpError, Request, exchange
 from shared.base.printable import one_line
-from shared.base.secrets import completed, is_absent
+from shared.base.secrets import completed, is_absent, path_of
 from shared.bus.rabbitmq.addresses import tls_advice, tls_context
 from shared.config.broker_url import Address, Tls, parse_url
-from shared.config.common import Bus
+from shared.config.common import Bus, Metrics
 from shared.config.toml import load
 from shared.metrics.exposition import PATH, address_of
 from shared.ports import plugins
@@ -210,7 +210,7 @@ def configuration(path: Path) -> Iterator[Check]:
         fix = "mend it or put a new one in its place; until then prices are forecasts" if wrong else ""
         yield Check("prices", not wrong, wrong or config.prices.file, fix)
     if config.metrics.listen:
-        yield metrics(config.metrics.listen)
+        yield metrics(config.metrics)
     yield from broker(config.bus, SystemClock().now_s())
 
 
@@ -284,16 +284,34 @@ def judged(where: str, begins_s: float, ends_s: float, now_s: float) -> Check:
     return Check(CERTIFICATE, True, f"{where}: good until {ends}")
 
 
-def metrics(listen: str) -> Check:
-    """Whether a controller serves its metrics at an address, or could."""
+def metrics(settings: Metrics) -> Check:
+    """Whether a controller serves its metrics where they are to be, with the certificate that it is to show, or
+    could."""
+    listen, place = settings.listen, settings.certificate_file
+    if is_absent(place):
+        return Check("metrics", True, f"{listen}: only the unit has {place}: not looked at", warning=True)
     try:
-        with exchange(Request(f"http://{listen}{PATH}"), Deadline(ANSWER_S)) as answer:
+        context = _shows(path_of(place)) if place else None
+    except OSError as error:
+        fix = "see metrics.certificate_file, and who may read it"
+        return Check("metrics", True, f"{place}: {error.strerror or error}", fix, warning=True)
+    url = f"{'https' if place else 'http'}://{listen}{PATH}"
+    try:
+        with exchange(Request(url, context=context), Deadline(ANSWER_S)) as answer:
             found = answer.status == OK and OURS in answer.read(PAGE_BYTES_MAX)
     except HttpError:
         return _to_be_had(listen)
     if found:
         return Check("metrics", True, f"{listen}: served")
     return Check("metrics", True, f"{listen}: others answer there", TAKEN, warning=True)
+
+
+def _shows(certificate: str) -> ssl.SSLContext:
+    """For a server that shows this certificate, or one of its chain, whatever its name. Raises OSError."""
+    context = ssl.create_default_context(cafile=certificate)
+    context.check_hostname = False
+    context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
+    return context
 
 
 def _to_be_had(listen: str) -> Check:

@@ -16,7 +16,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from daemons.portal.http.limits import AddressLimits
 from daemons.portal.http.middleware import HEAD_BYTES_MAX
-from shared.base.errors import InvalidInput, PermanentError, Problem
+from shared.base.errors import PermanentError
 from shared.runtime.logs import get_logger
 
 KEEP_ALIVE_S = 15
@@ -183,24 +183,6 @@ def listening(address: str, port: int) -> socket.socket:
         return socket.create_server((address, port), family=family, backlog=BACKLOG, reuse_port=False)
     except OSError as error:
         raise PermanentError(f"server {address} port {port}: {error.strerror}") from error
-
-
-def tls_of(cert_file: str, key_file: str) -> ssl.SSLContext:
-    """What TLS is served with: 1.2 and later. Raises InvalidInput for files that do not fit."""
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.minimum_version = ssl.TLSVersion.TLSv1_2
-    context.options |= ssl.OP_NO_RENEGOTIATION
-    load_certificate(context, cert_file, key_file)
-    return context
-
-
-def load_certificate(context: ssl.SSLContext, cert_file: str, key_file: str) -> None:
-    """Serve connections from now on with these files. Raises InvalidInput for files that do not fit."""
-    try:
-        context.load_cert_chain(cert_file, key_file)
-    except (OSError, ssl.SSLError) as error:
-        what = getattr(error, "reason", None) or error.strerror or "cannot be used"
-        raise InvalidInput(Problem(f"tls: {cert_file}", str(what), "a certificate and its key, PEM")) from error
 
 
 def server(

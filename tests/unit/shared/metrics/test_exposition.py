@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import gzip
 import http.client
 import shutil
 import socket
+import ssl
 import subprocess
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import closing
 from pathlib import Path
 
 import pytest
+from prometheus_client import generate_latest
+from prometheus_client.metrics_core import Metric as Read
+from prometheus_client.openmetrics.parser import text_string_to_metric_families as read_openmetrics
 from prometheus_client.parser import text_string_to_metric_families as read
 
 from agents.service.metrics import AgentFacts, AgentMeter
@@ -19,17 +25,36 @@ from daemons.service.main import ControllerShell, serve_metrics
 from daemons.service.meter import ControllerMeter
 from shared.base.clock import SystemClock
 from shared.base.errors import InvalidInput
+from shared.config.agent import AgentConfig
+from shared.config.common import Metrics
+from shared.config.toml import parse
 from shared.metrics.book import Book
-from shared.metrics.exposition import CLIENTS_MAX, MetricsServer, Page, address_of, is_loopback
-from shared.metrics.meter import CONNECTED, LAG
-from shared.metrics.values import Kind, Metric, Scrape
+from shared.metrics.exposition import (
+    CLIENTS_MAX,
+    Families,
+    MetricsServer,
+    address_of,
+    check,
+    is_local,
+    registry_of,
+)
+from shared.metrics.meter import BUILD, CONNECTED, LAG
+from shared.metrics.values import Family, Kind, Metric, Scrape
 from shared.ports import effects as fx
 from shared.values.nodes import Node, NodeSample
 from tests.integration.debian import need_programs
 from tests.support.metrics_scene import START_S, leading, tables
+from tests.support.notify_servers import Certificate, make_certificate
 from tests.support.shell_harness import RealRig, wait_for
 
-ANYWHERE = "127.0.0.1:0"
+ANYWHERE = Metrics("127.0.0.1:0")
+THINGS = Metric("trimtab_things_total", Kind.COUNTER, "things", "Things.", ("what",))
+OPENMETRICS = "application/openmetrics-text; version=1.0.0"
+
+
+def families() -> tuple[Family, ...]:
+    """One counter."""
+    return (Family(THINGS, ((("a",), 2.0),)),)
 
 
 @pytest.fixture
@@ -41,12 +66,38 @@ def servers() -> Iterator[list[MetricsServer]]:
         server.stop()
 
 
-def serving(servers: list[MetricsServer], client_s: float = 10.0) -> MetricsServer:
-    server = MetricsServer(ANYWHERE, lambda: b"x 1\n", client_s=client_s)
+def serving(
+    servers: list[MetricsServer],
+    client_s: float = 10.0,
+    settings: Metrics = ANYWHERE,
+    read: Families = families,
+) -> MetricsServer:
+    server = MetricsServer(settings, registry_of(read), client_s=client_s)
     servers.append(server)
     server.start()
     assert server.wait(10.0)
     return server
+
+
+def text(read: Families) -> bytes:
+    return generate_latest(registry_of(read))
+
+
+def controllers() -> tuple[Family, ...]:
+    """By what a controller is known."""
+    return (Family(BUILD, ((("controller", "1"), 1.0),)),)
+
+
+def full_page(component: str) -> Families:
+    """All that a controller or an agent tells."""
+    scrape = Scrape()
+    if component == "controller":
+        meter: ControllerMeter | AgentMeter = ControllerMeter(tables(leading(2, 1, 1)), "1", SystemClock().monotonic_s)
+    else:
+        meter = AgentMeter("fake", "1", SystemClock().monotonic_s, lambda: AgentFacts("n1", 0, 1))
+        meter.input(fx.Observed(NodeSample(), (), Node("n1", 4, 1000.0, 8_000)))
+    meter.read(scrape, START_S)
+    return lambda: scrape.families(meter.book.families())
 
 
 def asked(port: int, method: str = "GET", path: str = "/metrics") -> tuple[int, bytes]:
@@ -61,14 +112,13 @@ def asked(port: int, method: str = "GET", path: str = "/metrics") -> tuple[int, 
 
 def test_a_page_says_what_was_counted() -> None:
     """Given a histogram, a counter and an info with text that must be escaped, then a parser reads it all back."""
-    count = Metric("trimtab_things_total", Kind.COUNTER, "things", "Things.", ("what",))
     info = Metric("trimtab_thing_info", Kind.INFO, "", "A thing.", ("word",))
     book, scrape = Book((LAG,)), Scrape()
-    book.add(count, 2.0, "a")
+    book.add(THINGS, 2.0, "a")
     book.observe(LAG, 0.02)
     scrape.put(info, 1.0, 'a "quoted"\n\\ word')
 
-    page = Page(lambda: scrape.families(book.families()))().decode()
+    page = text(lambda: scrape.families(book.families())).decode()
 
     found = {(one.name, *one.labels.values()): one.value for it in read(page) for one in it.samples}
     assert found["trimtab_things_total", "a"] == 2.0
@@ -85,14 +135,7 @@ def test_a_page_says_what_was_counted() -> None:
 @pytest.mark.parametrize("component", ["controller", "agent"])
 def test_promtool_finds_nothing_wrong_with_a_page(component: str) -> None:
     need_programs(["promtool"], ["prometheus"])
-    scrape = Scrape()
-    if component == "controller":
-        meter: ControllerMeter | AgentMeter = ControllerMeter(tables(leading(2, 1, 1)), "1", SystemClock().monotonic_s)
-    else:
-        meter = AgentMeter("fake", "1", SystemClock().monotonic_s, lambda: AgentFacts("n1", 0, 1))
-        meter.input(fx.Observed(NodeSample(), (), Node("n1", 4, 1000.0, 8_000)))
-    meter.read(scrape, START_S)
-    page = Page(lambda: scrape.families(meter.book.families()))()
+    page = text(full_page(component))
 
     command = [shutil.which("promtool") or "", "check", "metrics"]
     done = subprocess.run(command, input=page, capture_output=True, timeout=60.0, check=False)
@@ -103,11 +146,238 @@ def test_promtool_finds_nothing_wrong_with_a_page(component: str) -> None:
 def test_only_the_page_is_served_and_only_read(servers: list[MetricsServer]) -> None:
     port = serving(servers).port
 
-    assert asked(port) == (200, b"x 1\n")
+    status, page = asked(port)
+    assert status == 200
+    assert b'trimtab_things_total{what="a"} 2.0\n' in page
     assert asked(port, "HEAD") == (200, b"")
     assert asked(port, path="/metrics?x=1")[0] == 200
     assert [asked(port, path=path)[0] for path in ("/", "/metrics/../etc/passwd", "/metric")] == [404] * 3
     assert [asked(port, method)[0] for method in ("POST", "PUT", "DELETE", "OPTIONS")] == [501] * 4
+
+
+def test_no_other_metrics_are_asked_for_by_name(servers: list[MetricsServer]) -> None:
+    port = serving(servers).port
+
+    assert b"trimtab_things_total" in asked(port, path="/metrics?name[]=python_info")[1]
+
+
+def test_a_page_that_cannot_be_made_is_an_error_of_ours(servers: list[MetricsServer]) -> None:
+    """Given families that cannot be read, then who asks is told, and the next is answered."""
+    broken = [True]
+
+    def read() -> tuple[Family, ...]:
+        if broken:
+            broken.clear()
+            raise ValueError("secret")
+        return families()
+
+    port = serving(servers, read=read).port
+
+    assert asked(port) == (500, b"500 Internal Server Error\n")
+    assert asked(port)[0] == 200
+
+
+@pytest.mark.parametrize("component", ["controller", "agent"])
+def test_the_values_are_the_same_in_each_form(tmp_path: Path, servers: list[MetricsServer], component: str) -> None:
+    """Given all metrics of a process, when they are asked for as text, compressed, and as OpenMetrics, with and without
+    TLS, then each is what was asked for, and says the same."""
+    made = make_certificate(tmp_path)
+    page = full_page(component)
+    plain, secured = serving(servers, read=page), serving(servers, settings=secure(made), read=page)
+
+    for port, trusted in ((plain.port, None), (secured.port, made.certificate)):
+        kind, _, text = answer_of(port, trusted)
+        packed_kind, encoding, packed = answer_of(port, trusted, {"Accept-Encoding": "gzip"})
+        open_kind, _, openmetrics = answer_of(port, trusted, {"Accept": OPENMETRICS})
+
+        assert (kind, packed_kind, encoding) == ("text/plain; version=0.0.4; charset=utf-8",) * 2 + ("gzip",)
+        assert open_kind.startswith("application/openmetrics-text; version=1.0.0")
+        assert len(packed) < len(text) / 3
+        assert openmetrics.endswith(b"# EOF\n")
+        told = values(read(text.decode()))
+        assert len(told) > 50
+        assert told == values(read(gzip.decompress(packed).decode()))
+        assert told == values(read_openmetrics(openmetrics.decode()))  # type: ignore[no-untyped-call]
+
+
+def secure(made: Certificate) -> Metrics:
+    return Metrics(ANYWHERE.listen, str(made.certificate), str(made.key))
+
+
+def answer_of(port: int, trusted: Path | None, headers: Mapping[str, str] | None = None) -> tuple[str, str, bytes]:
+    """The kind, the encoding and the body of an answer; over TLS where there is whom to trust."""
+    if trusted is None:
+        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=10.0)
+    else:
+        context = ssl.create_default_context(cafile=trusted)
+        connection = http.client.HTTPSConnection("127.0.0.1", port, timeout=10.0, context=context)
+    with closing(connection):
+        connection.request("GET", "/metrics", headers=headers or {})
+        answer = connection.getresponse()
+        assert answer.status == 200
+        return answer.headers["Content-Type"], answer.headers.get("Content-Encoding", ""), answer.read()
+
+
+def values(found: Iterable[Read]) -> dict[tuple[str, frozenset[tuple[str, str]]], float]:
+    """What our series stand at."""
+    samples = (sample for family in found for sample in family.samples)
+    return {(it.name, frozenset(it.labels.items())): it.value for it in samples if it.name.startswith("trimtab_")}
+
+
+def test_with_a_certificate_nothing_is_served_in_plain(
+    tmp_path: Path, servers: list[MetricsServer], capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Given TLS, when clients speak without it, or go away, or say nothing, then they get no page, nobody else waits
+    for them, and no error is printed."""
+    made = make_certificate(tmp_path)
+    port = serving(servers, settings=secure(made)).port
+
+    with pytest.raises((http.client.HTTPException, OSError)):
+        asked(port)
+    socket.create_connection(("127.0.0.1", port), timeout=10.0).close()
+    with socket.create_connection(("127.0.0.1", port), timeout=10.0):
+        assert b"trimtab_things_total" in answer_of(port, made.certificate)[2]
+    out, err = capfd.readouterr()
+    assert "Traceback" not in out + err
+    assert "error" not in out
+
+
+def test_who_is_too_slow_or_too_many_is_cut_off_with_tls_too(tmp_path: Path, servers: list[MetricsServer]) -> None:
+    """Given as many clients as there may be, half of whom say nothing and half a piece of a request, when time is up,
+    then they are cut off, so that the next is served."""
+    made = make_certificate(tmp_path)
+    server = serving(servers, client_s=2.0, settings=secure(made))
+    context = ssl.create_default_context(cafile=made.certificate)
+    idle = [socket.create_connection(("127.0.0.1", server.port), timeout=10.0) for _ in range(CLIENTS_MAX)]
+    try:
+        for number in range(0, CLIENTS_MAX, 2):
+            idle[number] = context.wrap_socket(idle[number], server_hostname="127.0.0.1")
+            idle[number].sendall(b"GET /metrics HTTP/1.1\r\nX: ")
+
+        assert all(_ended(one) for one in idle)
+        wait_for(lambda: not _turned_away(server.port, made.certificate))
+    finally:
+        for one in idle:
+            one.close()
+
+
+@pytest.mark.parametrize("tls", [False, True])
+def test_who_takes_nothing_is_cut_off_without_a_word(
+    tmp_path: Path, servers: list[MetricsServer], capfd: pytest.CaptureFixture[str], tls: bool
+) -> None:
+    """Given a page of 20 MB, when a client asks for it and reads nothing, then its thread ends, and prints nothing."""
+    made = make_certificate(tmp_path)
+    rows = tuple(((f"{number} {'x' * 200_000}",), 1.0) for number in range(100))
+    settings = secure(made) if tls else ANYWHERE
+    port = serving(servers, 1.0, settings, lambda: (Family(THINGS, rows),)).port
+    context = ssl.create_default_context(cafile=made.certificate)
+
+    with closing(socket.create_connection(("127.0.0.1", port), timeout=10.0)) as plain:
+        client = context.wrap_socket(plain, server_hostname="127.0.0.1") if tls else plain
+        client.sendall(b"GET /metrics HTTP/1.1\r\n\r\n")
+        assert client.recv(8) == b"HTTP/1.0"
+        wait_for(lambda: not _serves_somebody())
+        client.close()
+
+    out, err = capfd.readouterr()
+    assert "Traceback" not in out + err
+
+
+def _serves_somebody() -> bool:
+    return any("process_request_thread" in each.name for each in threading.enumerate())
+
+
+def test_nobody_is_looked_up_logged_or_told_of_versions(
+    servers: list[MetricsServer], monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    def refuse(*_: object) -> str:
+        raise AssertionError("a name was asked for")
+
+    for name in ("getfqdn", "gethostbyaddr", "getnameinfo"):
+        monkeypatch.setattr(socket, name, refuse)
+    server = serving(servers)
+    capfd.readouterr()
+
+    connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=10.0)
+    with closing(connection):
+        connection.request("GET", "/metrics")
+        answer = connection.getresponse()
+        assert (answer.status, answer.headers["Server"]) == (200, "trimtab")
+        answer.read()
+
+    assert capfd.readouterr() == ("", "")
+
+
+def test_a_new_certificate_is_shown_after_a_reload(tmp_path: Path, servers: list[MetricsServer]) -> None:
+    """Given another certificate in the files, or none that can be used, when they are read again, then the other is
+    shown, and the last good one."""
+    made = make_certificate(tmp_path)
+    server = serving(servers, settings=secure(made))
+    before = made.certificate.read_text()
+
+    make_certificate(tmp_path)
+    shown = [ssl.get_server_certificate(("127.0.0.1", server.port), timeout=10.0)]
+    server.reload()
+    shown.append(ssl.get_server_certificate(("127.0.0.1", server.port), timeout=10.0))
+    made.key.write_text("")
+    server.reload()
+    shown.append(ssl.get_server_certificate(("127.0.0.1", server.port), timeout=10.0))
+
+    after = made.certificate.read_text()
+    assert before != after
+    assert shown == [before, after, after]
+
+
+def test_a_certificate_that_cannot_be_had_is_told_and_tried_again(tmp_path: Path, servers: list[MetricsServer]) -> None:
+    made = make_certificate(tmp_path)
+    key = made.key.read_bytes()
+    made.key.unlink()
+    told: list[str] = []
+    heard = threading.Event()
+
+    def trouble(why: str) -> None:
+        told.append(why)
+        heard.set()
+
+    server = MetricsServer(secure(made), registry_of(families), trouble, again_s=0.05)
+    servers.append(server)
+    server.start()
+    assert heard.wait(10.0)
+    assert not server.wait(0.2)
+    made.key.write_bytes(key)
+
+    assert server.wait(10.0)
+    assert "No such file" in told[0]
+    assert told[1:] == [""]
+
+
+def test_what_metrics_cannot_be_served_with_is_told(tmp_path: Path) -> None:
+    """Given one file of two, a file that is not there, a key that others can read, a key of another certificate, and an
+    address that is none, then each is told."""
+    made = make_certificate(tmp_path)
+    (tmp_path / "other").mkdir()
+    other = make_certificate(tmp_path / "other")
+    certificate, key = str(made.certificate), str(made.key)
+    check(Metrics())
+    check(Metrics("127.0.0.1:1", certificate, key))
+
+    for settings, expected in (
+        (Metrics("127.0.0.1:1", certificate), "certificate_file and key_file"),
+        (Metrics("127.0.0.1:1", "", key), "certificate_file and key_file"),
+        (Metrics("127.0.0.1:1", certificate, f"{key}.none"), "metrics.key_file: "),
+        (Metrics("127.0.0.1:1", certificate, str(other.key)), "MISMATCH"),
+        (Metrics("127.0.0.1:70000", certificate, key), "metrics.listen"),
+    ):
+        with pytest.raises(InvalidInput, match=expected):
+            check(settings)
+    made.key.chmod(0o644)
+    with pytest.raises(InvalidInput, match="every user of this machine"):
+        check(Metrics("127.0.0.1:1", certificate, key))
+
+
+def test_paths_of_certificates_are_absolute() -> None:
+    with pytest.raises(InvalidInput, match="an absolute path"):
+        parse('[metrics]\ncertificate_file = "server.pem"\nkey_file = "server.key"\n', AgentConfig)
 
 
 def test_who_is_too_slow_or_too_many_is_cut_off(servers: list[MetricsServer]) -> None:
@@ -128,9 +398,9 @@ def test_who_is_too_slow_or_too_many_is_cut_off(servers: list[MetricsServer]) ->
             one.close()
 
 
-def _turned_away(port: int) -> bool:
+def _turned_away(port: int, trusted: Path | None = None) -> bool:
     try:
-        return asked(port)[0] != 200
+        return answer_of(port, trusted)[2] == b""
     except (http.client.HTTPException, OSError):
         return True
 
@@ -155,7 +425,7 @@ def test_a_port_that_cannot_be_had_is_told_and_tried_again(servers: list[Metrics
 
     with socket.create_server(("127.0.0.1", 0)) as other:
         port = other.getsockname()[1]
-        server = MetricsServer(f"127.0.0.1:{port}", lambda: b"x 1\n", trouble, again_s=0.05)
+        server = MetricsServer(Metrics(f"127.0.0.1:{port}"), registry_of(families), trouble, again_s=0.05)
         servers.append(server)
         server.start()
         assert heard.wait(10.0)
@@ -168,7 +438,7 @@ def test_a_port_that_cannot_be_had_is_told_and_tried_again(servers: list[Metrics
 
 def test_a_server_that_never_had_its_port_can_be_stopped() -> None:
     with socket.create_server(("127.0.0.1", 0)) as other:
-        server = MetricsServer(f"127.0.0.1:{other.getsockname()[1]}", bytes)
+        server = MetricsServer(Metrics(f"127.0.0.1:{other.getsockname()[1]}"), registry_of(families))
         server.start()
         server.stop()
 
@@ -183,8 +453,8 @@ def test_an_address_that_is_none_is_refused(listen: str) -> None:
 
 def test_addresses_are_understood() -> None:
     assert address_of("[::1]:9460") == ("::1", 9460)
-    assert [is_loopback(f"{host}:1") for host in ("127.0.0.1", "[::1]", "localhost")] == [True] * 3
-    assert [is_loopback(f"{host}:1") for host in ("0.0.0.0", "[::]", "10.0.0.1", "node-1")] == [False] * 4
+    assert [is_local(f"{host}:1") for host in ("127.0.0.1", "[::1]", "localhost")] == [True] * 3
+    assert [is_local(f"{host}:1") for host in ("0.0.0.0", "[::]", "10.0.0.1", "node-1")] == [False] * 4
 
 
 def test_a_controller_serves_its_tables_and_a_busy_port_is_its_alarm(
@@ -198,8 +468,8 @@ def test_a_controller_serves_its_tables_and_a_busy_port_is_its_alarm(
         shell = rig.running[0].shell
         assert isinstance(shell, ControllerShell)
         with socket.create_server(("127.0.0.1", 0)) as other:
-            for listen in (f"127.0.0.1:{other.getsockname()[1]}", ANYWHERE):
-                made = serve_metrics(shell, listen)
+            for settings in (Metrics(f"127.0.0.1:{other.getsockname()[1]}"), ANYWHERE):
+                made = serve_metrics(shell, settings)
                 assert made is not None
                 servers.append(made)
             assert servers[1].wait(10.0)
@@ -209,25 +479,38 @@ def test_a_controller_serves_its_tables_and_a_busy_port_is_its_alarm(
         page = asked(servers[1].port)[1].decode()
         assert f"{CONNECTED.name} 1.0" in page
         wait_for(lambda: b'trimtab_bus_received_total{kind="report"}' in asked(servers[1].port)[1])
-        assert serve_metrics(shell, "") is None
+        assert serve_metrics(shell, Metrics("")) is None
     finally:
         rig.end()
 
 
 def test_the_doctor_says_who_is_at_the_address(servers: list[MetricsServer]) -> None:
     """Given a controller's page, another one, a port that is taken and one that is free, then each is told."""
-    ours = MetricsServer(ANYWHERE, lambda: b'trimtab_build_info{component="controller",version="1"} 1.0\n')
-    servers.append(ours)
-    ours.start()
-    assert ours.wait(10.0)
+    ours = serving(servers, read=controllers)
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
 
-    found = [metrics(f"127.0.0.1:{each}") for each in (ours.port, serving(servers).port, port)]
+    found = [metrics(Metrics(f"127.0.0.1:{each}")) for each in (ours.port, serving(servers).port, port)]
 
     assert [(one.detail.split(": ")[1], one.ok, one.warning) for one in found] == [
         ("served", True, False),
         ("others answer there", True, True),
         ("free", True, False),
     ]
-    assert metrics("192.0.2.1:1").warning  # no address of this machine
+    assert metrics(Metrics("192.0.2.1:1")).warning  # no address of this machine
+
+
+def test_the_doctor_knows_a_controller_by_its_certificate(tmp_path: Path, servers: list[MetricsServer]) -> None:
+    """Given a controller that shows the certificate of its file, and one with another, then each is told."""
+    made = make_certificate(tmp_path)
+    (tmp_path / "other").mkdir()
+    other = make_certificate(tmp_path / "other")
+    listen = f"127.0.0.1:{serving(servers, settings=secure(made), read=controllers).port}"
+
+    def detail(file: Path | str) -> str:
+        return metrics(Metrics(listen, str(file), str(made.key))).detail
+
+    assert detail(made.certificate) == f"{listen}: served"
+    assert detail(other.certificate).startswith(f"{listen}: Address already in use")
+    assert "No such file" in detail(tmp_path / "none.pem")
+    assert "not looked at" in detail("credential:none.pem")
