@@ -67,11 +67,6 @@ class Suspect:
     why: str = ""
 
 
-def speaks_for_itself(sender: str, message: Message) -> bool:
-    """Whether a message of a node's agent comes from that node's; others do not matter here."""
-    return not isinstance(message, OF_AGENTS) or sender == topology.agent_user(message.node)
-
-
 @dataclass(frozen=True, slots=True)
 class Heard:
     """What the features of a controller listen to: types of messages, and of requests."""
@@ -93,6 +88,15 @@ def is_request(message: Message, heard: Heard) -> TypeGuard[Request]:
 NO_MORE = Heard()
 
 
+def speaks_for_itself(sender: str, message: Message) -> bool:
+    """Whether a message of a node's agent comes from that node's; others do not matter here."""
+    return not isinstance(message, OF_AGENTS) or _is_of_its_agent(sender, message)
+
+
+def _is_of_its_agent(sender: str, message: AgentMessage) -> bool:
+    return sender == topology.agent_user(message.node)
+
+
 def refusal(
     sender: str,
     message: Message,
@@ -104,7 +108,7 @@ def refusal(
     """Why a controller must not listen to this ("": it may), and what that tells of who has sent it: `via`, where that
     speaks for the sender. heard: what features listen to."""
     if is_of_agent(message, heard):
-        if sender != topology.agent_user(message.node):
+        if not _is_of_its_agent(sender, message):
             return f"{sender} may not speak for node {message.node}", Violation.FORGERY
         if message.node not in cluster.nodes:
             return f"node {message.node} has not been added", Violation.NONE
