@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Callable
 
 import pytest
 from hypothesis import example, given
@@ -78,7 +79,7 @@ def test_numbers_are_rounded_and_no_more(value: float, digits: int) -> None:
 
 @pytest.mark.parametrize("text", TEXTS)
 @pytest.mark.parametrize("value", [None, math.nan, math.inf, -math.inf])
-def test_what_is_not_known_is_a_dash(text: type, value: float | None) -> None:
+def test_what_is_not_known_is_a_dash(text: Callable[..., str], value: float | None) -> None:
     assert (text(value), text(value, unknown="?")) == ("-", "?")
 
 
