@@ -12,7 +12,6 @@ from daemons.values.calendar import iso_text
 DASH = "-"
 PLAIN_MAX = 1e15  # from here on floats do not hold every tenth, and a number has a power of ten
 MINUTES_FROM_S = 120.0
-_GIB_MIB = 1_024.0
 _SPANS = ((86_400, "d", 3_600, "h"), (3_600, "h", 60, "min"), (60, "min", 1, "s"))
 
 
@@ -45,12 +44,8 @@ def percent_text(part: float | None, digits: int = 1, unknown: str = DASH) -> st
 
 
 def memory_text(mib: float | None, unknown: str = DASH) -> str:
-    """Write an amount of memory, given in MiB: `512 MiB`, from 1,024 on `15.6 GiB`."""
-    if not is_known(mib):
-        return unknown
-    if abs(mib) < _GIB_MIB:
-        return f"{number_text(float(mib), 0)} MiB"
-    return f"{number_text(mib / _GIB_MIB, 1)} GiB"
+    """Write an amount of memory in whole MiB, as files and reasons have it: `16,000 MiB`."""
+    return f"{number_text(mib, 0)} MiB" if is_known(mib) else unknown
 
 
 def duration_text(seconds: float | None, unknown: str = DASH, minutes_from_s: float = MINUTES_FROM_S) -> str:

@@ -82,8 +82,7 @@ def _brief(row: Mapping[str, Any]) -> dict[str, Any]:
 def _share(table: Any, unit: str) -> str:
     if not isinstance(table, Mapping):
         return ""
-    committed, capacity = (shown(f"_{unit}", table.get(f"{what}_{unit}")) for what in ("committed", "capacity"))
-    return f"{committed.removesuffix(' ' + capacity.partition(' ')[2])} / {capacity}"
+    return f"{shown('', table.get(f'committed_{unit}'))} / {shown(f'_{unit}', table.get(f'capacity_{unit}'))}"
 
 
 @nodes.command()

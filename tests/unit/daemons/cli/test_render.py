@@ -334,7 +334,7 @@ def test_help_needs_neither_numerics_nor_a_broker() -> None:
 
 
 def test_values_in_words() -> None:
-    assert shown("memory_mib", 16_000) == "15.6 GiB"
+    assert shown("memory_mib", 16_000) == "16,000 MiB"
     assert shown("cpu_mhz", 3_900.5) == "3,900.5 MHz"
     assert shown("progress_pct", 12.34) == "12.3 %"
     assert shown("iowait_frac", 0.25) == "25 %"

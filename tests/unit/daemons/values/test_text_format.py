@@ -101,7 +101,7 @@ def test_shares_and_memory() -> None:
         *("0 %", "25 %", "12.3 %", "100 %", "-50 %", "1,200 %"),
     ]
     assert [memory_text(mib) for mib in (0, 512, 1_024, 16_000, 0.4, -2_048)] == [
-        *("0 MiB", "512 MiB", "1 GiB", "15.6 GiB", "0 MiB", "-2 GiB"),
+        *("0 MiB", "512 MiB", "1,024 MiB", "16,000 MiB", "0 MiB", "-2,048 MiB"),
     ]
 
 
