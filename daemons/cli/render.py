@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from datetime import UTC, datetime
 from typing import Any
 
 from rich.box import SIMPLE_HEAD
@@ -11,14 +10,23 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from daemons.values.text_format import (
+    DASH,
+    duration_text,
+    is_known,
+    memory_text,
+    number_text,
+    percent_text,
+    significant_text,
+    time_text,
+)
 from shared.base.printable import one_line
 from shared.values.utc import EPOCH_S
 
 LINE_MAX = 100  # characters of a value beyond which what it holds becomes a table of its own
 FAILURES_MAX = 10  # VMs of one workload whose failures are told
-_UNITS = (("_mib", "MiB"), ("_mhz", "MHz"), ("_mcycles", "Mcycles"))
-CALENDAR_END_S = datetime.max.replace(tzinfo=UTC).timestamp()
-_NAMED = ("_at_s", "_s", "_frac", "_pct", *(suffix for suffix, _ in _UNITS))
+_UNITS = (("_mhz", "MHz"), ("_mcycles", "Mcycles"))
+_NAMED = ("_at_s", "_s", "_frac", "_pct", "_mib", *(suffix for suffix, _ in _UNITS))
 
 
 PORTS = ("port", "listen")  # numbers that are names
@@ -46,37 +54,21 @@ def shown(key: str, value: Any) -> str:
 
 
 def _number(key: str, value: float) -> str:
+    if not is_known(value):
+        return DASH
     if key.endswith("_per_s"):
-        return f"{value:.4g}/s"
+        return f"{significant_text(value)}/s"
     if key.endswith("_s"):
         return time_text(value) if value > EPOCH_S else duration_text(value)
     if key.endswith("_frac"):
-        return f"{100 * value:.1f} %"
+        return percent_text(value)
     if key.endswith("_pct"):
-        return f"{value:.1f} %"
+        return percent_text(value / 100)
+    if key.endswith("_mib"):
+        return memory_text(value)
     if key in PORTS:
         return f"{value}"
-    unit = next((f" {unit}" for suffix, unit in _UNITS if key.endswith(suffix)), "")
-    return (f"{value:,}" if isinstance(value, int) else f"{value:,.2f}".rstrip("0").rstrip(".")) + unit
-
-
-def time_text(epoch_s: float) -> str:
-    """A time in UTC, to the second: `2026-10-18 12:00:00Z`; seconds where no calendar has it."""
-    if not 0.0 <= epoch_s < CALENDAR_END_S:
-        return f"{epoch_s:g} s"
-    return datetime.fromtimestamp(epoch_s, UTC).strftime("%Y-%m-%d %H:%M:%SZ")
-
-
-def duration_text(seconds: float) -> str:
-    """A duration in the two largest units that it has."""
-    if abs(seconds) < 120:
-        return f"{seconds:.3g} s"
-    minutes, rest_s = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    days, hours = divmod(hours, 24)
-    if days:
-        return f"{days} d {hours} h"
-    return f"{hours} h {minutes} min" if hours else f"{minutes} min {rest_s} s"
+    return number_text(value) + next((f" {unit}" for suffix, unit in _UNITS if key.endswith(suffix)), "")
 
 
 def listing(title: str, rows: Sequence[Mapping[str, Any]], columns: Sequence[str]) -> RenderableType:

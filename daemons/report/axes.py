@@ -7,8 +7,9 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any
 
-from daemons.report.charts import Chart, Scale, Series, Style, X, known, number_text, thinned
+from daemons.report.charts import Chart, Scale, Series, Style, X, known, thinned
 from daemons.report.themes import DASHES, HATCHES, MARKERS, Theme, shown_text
+from daemons.values.text_format import significant_text
 
 Axes = Any
 DAY_S = 86_400.0
@@ -131,7 +132,7 @@ def _scale(axes: Axes, chart: Chart) -> None:
         axes.set_yscale("log")
     else:
         return
-    axes.yaxis.set_major_formatter(lambda value, _: number_text(value))  # matplotlib's own are formulas
+    axes.yaxis.set_major_formatter(lambda value, _: significant_text(value))  # matplotlib's own are formulas
 
 
 def _name_axes(axes: Axes, chart: Chart) -> None:

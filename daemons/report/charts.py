@@ -5,10 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
 from enum import StrEnum
-from zoneinfo import ZoneInfo
 
+from daemons.values.text_format import is_known, significant_text, time_text
 from shared.base.errors import InvalidValue
 
 TABLE_ROWS_MAX = 200
@@ -122,14 +121,9 @@ class Table:
     note: str = ""
 
 
-def is_known(value: float | None) -> bool:
-    """Whether there is a finite value."""
-    return value is not None and math.isfinite(value)
-
-
 def known(values: Iterable[float | None]) -> list[float]:
     """The finite values."""
-    return [value for value in values if value is not None and math.isfinite(value)]
+    return [value for value in values if is_known(value)]
 
 
 # --- thinning -----------------------------------------------------------------------------------------------------
@@ -166,20 +160,9 @@ def _kept(series: Series, stretch: range) -> list[int]:
 # --- in words -----------------------------------------------------------------------------------------------------
 
 
-def number_text(value: float) -> str:
-    """A number for people, with at most four significant digits, all those before the point, and commas."""
-    if not math.isfinite(value):
-        return "-"
-    if value == int(value) or abs(value) >= 1000.0:
-        return f"{value:,.0f}"
-    return f"{value:.4g}"
-
-
 def cell_text(cell: Cell) -> str:
     """A cell for people; what is not known is a dash. Texts are anybody's: see `plain_text`."""
-    if cell is None:
-        return "-"
-    return plain_text(cell) if isinstance(cell, str) else number_text(cell)
+    return plain_text(cell) if isinstance(cell, str) else significant_text(cell)
 
 
 def plain_text(text: str) -> str:
@@ -187,18 +170,12 @@ def plain_text(text: str) -> str:
     return "".join(sign if sign.isprintable() else "?" for sign in text)
 
 
-def time_text(at_s: float, zone: str = "UTC") -> str:
-    """A time in ISO 8601 with its offset, cut to the second."""
-    moment = datetime.fromtimestamp(math.floor(at_s), UTC if zone == "UTC" else ZoneInfo(zone))
-    return moment.isoformat().replace("+00:00", "Z")
-
-
 def in_words(chart: Chart) -> str:
     """What a chart shows, for who does not see it."""
     if chart.is_empty:
         return f"{chart.title}: {chart.empty}."
     parts = [_series_in_words(series) for series in chart.series]
-    parts += [f"{mark.name}: {number_text(mark.value)}" for mark in chart.marks if mark.name and not mark.along_y]
+    parts += [f"{mark.name}: {significant_text(mark.value)}" for mark in chart.marks if mark.name and not mark.along_y]
     return f"{chart.title}, in {chart.unit}. " + ". ".join(parts) + "."
 
 
@@ -208,8 +185,8 @@ def _series_in_words(series: Series) -> str:
         return f"{series.name}: not known"
     low, high, last = min(values), max(values), values[-1]
     if low == high:
-        return f"{series.name}: {number_text(low)}"
-    return f"{series.name}: from {number_text(low)} to {number_text(high)}, at last {number_text(last)}"
+        return f"{series.name}: {significant_text(low)}"
+    return f"{series.name}: from {significant_text(low)} to {significant_text(high)}, at last {significant_text(last)}"
 
 
 def data_table(chart: Chart, rows_max: int = TABLE_ROWS_MAX) -> Table:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
-from daemons.report.charts import time_text
 from daemons.report.report import Report
 from daemons.report.sections_costs import costs_section, nodes_section
 from daemons.report.sections_deciding import actions_section, decisions_section, events_section
 from daemons.report.sections_goals import environments_section, goals_section, utilities_section
 from daemons.report.spans import History, figures_of, gather
 from daemons.store.reading import Reading, reading
+from daemons.values.text_format import time_text
 from shared.base.errors import InvalidValue
 
 TITLE = "Cluster report"

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from daemons.report.charts import Cell, Chart, Table, cell_text, is_known, thinned, time_text
+from daemons.report.charts import Cell, Chart, Table, cell_text, thinned
+from daemons.values.text_format import is_known, time_text
 
 JSON_POINTS_MAX = 1_000
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from itertools import accumulate
 
-from daemons.report.charts import Cell, Chart, Series, Style, Table, time_text
+from daemons.report.charts import Cell, Chart, Series, Style, Table
 from daemons.report.report import Section
 from daemons.report.spans import History, percent, weighted
 from daemons.store.reading_rows import ClusterUse
 from daemons.values.records.cluster import CostRecord
+from daemons.values.text_format import time_text
 
 GAP_STEPS = 1.5  # nothing for longer than so many steps leaves a gap
 NO_COSTS = "no cycle of this time was accounted for"

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections import Counter
 from typing import TypeVar
 
-from daemons.report.charts import Chart, Series, Style, Table, X, time_text
+from daemons.report.charts import Chart, Series, Style, Table, X
 from daemons.report.report import Section
 from daemons.report.spans import OK, History, duration_text
+from daemons.values.text_format import time_text
 
 T = TypeVar("T")
 NO_ANSWER = "no answer yet"

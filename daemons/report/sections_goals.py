@@ -5,12 +5,13 @@ from __future__ import annotations
 import math
 from collections import Counter
 
-from daemons.report.charts import Chart, Mark, Series, Style, Table, time_text
+from daemons.report.charts import Chart, Mark, Series, Style, Table
 from daemons.report.report import Section
 from daemons.report.spans import History, duration_text, mean, percent
 from daemons.store.reading_rows import DecisionRow
 from daemons.values.records.assurance import RECENT, AssuranceRecord
 from daemons.values.records.cluster import EnvironmentRecord
+from daemons.values.text_format import time_text
 from shared.values.agreement import EnvironmentState
 
 LOWEST_SHOWN = -2.0  # what is worse is drawn there: how much worse makes the rest unreadable
@@ -96,8 +97,8 @@ def goals_section(history: History) -> Section:
         (
             job.name,
             time_text(job.accepted_s, history.zone),
-            "-" if job.goal_s is None else time_text(job.goal_s, history.zone),
-            "-" if job.finished_s is None else time_text(job.finished_s, history.zone),
+            time_text(job.goal_s, history.zone),
+            time_text(job.finished_s, history.zone),
             duration_text(job.late_s),
         )
         for job in history.late

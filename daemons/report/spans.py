@@ -6,6 +6,7 @@ import math
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import partial
 
 from daemons.report.charts import Cell
 from daemons.report.report import Figure
@@ -20,6 +21,7 @@ from daemons.store.reading_rows import (
     JobRow,
     Kept,
 )
+from daemons.values import text_format
 from daemons.values.records.assurance import AssuranceRecord
 from daemons.values.records.cluster import CostRecord, EnvironmentRecord
 
@@ -30,6 +32,9 @@ LOOKED_AT_MAX = 12  # decisions of which every workload is looked at
 STEPS_MAX = 336
 FINE_S = 300.0
 OK = "ok"
+
+# durations in tables are words in the JSON of a report too, so that they stay as programs know them
+duration_text = partial(text_format.duration_text, minutes_from_s=60.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,18 +198,3 @@ def weighted(values: Iterable[tuple[float, float]]) -> float | None:
 def percent(part: float | None) -> Cell:
     """A part of 1 in percent, with one decimal."""
     return None if part is None else round(100.0 * part, 1)
-
-
-def duration_text(seconds: float | None) -> str:
-    """A length of time for people: `2 d 3 h`, `5 min 10 s`, `1.5 s`; a dash where it is not known."""
-    if seconds is None or not math.isfinite(seconds):
-        return "-"
-    sign, rest = ("-" if seconds < 0 else ""), abs(seconds)
-    if rest < 60.0:
-        return f"{sign}{rest:.3g} s"
-    whole = round(rest)
-    for unit_s, unit, part_s, part in ((86_400, "d", 3_600, "h"), (3_600, "h", 60, "min"), (60, "min", 1, "s")):
-        if whole >= unit_s:
-            below = whole % unit_s // part_s
-            return f"{sign}{whole // unit_s} {unit}" + (f" {below} {part}" if below else "")
-    return f"{sign}{whole} s"

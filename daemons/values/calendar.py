@@ -6,6 +6,7 @@ comes twice, when it is put back, is the first of the two. So later times of a d
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
@@ -154,6 +155,12 @@ def weekday_of(at_s: float, zone: str) -> int:
 def local_text(at_s: float, zone: str) -> str:
     """A moment by the local clock with its offset: `2026-10-25 02:30 +0200`."""
     return _local(at_s, zone).strftime("%Y-%m-%d %H:%M %z")
+
+
+def iso_text(at_s: float, zone: str) -> str:
+    """Write a moment by the local clock in ISO 8601, cut to the second: `2026-10-25T02:30:00+02:00`, with `Z` for no
+    offset. Raises `ValueError` or `OverflowError` before the year 1 or after 9999."""
+    return _local(math.floor(at_s), zone).isoformat().replace("+00:00", "Z")
 
 
 @lru_cache(maxsize=64)

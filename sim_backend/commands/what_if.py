@@ -15,12 +15,12 @@ from daemons.cli.commands.snapshot_replay import Tell, other_options, progress_o
 from daemons.cli.history_options import check_span, history_options, span_options
 from daemons.cli.numbers import Whole
 from daemons.cli.output import emit, output_option
-from daemons.cli.render import time_text
 from daemons.config.controller import ControllerConfig
 from daemons.decision.overrides import alteration
 from daemons.service.settings_from_config import settings_of
 from daemons.store.reading import Reading
 from daemons.values.settings import ControllerSettings
+from daemons.values.text_format import significant_text, time_text
 from shared.base.clock import perf_s
 from shared.config.toml import load
 from sim_backend.history.figures import FIGURES, measured
@@ -127,15 +127,11 @@ def _sides(shown: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 
 def _row(name: str, shown: Mapping[str, Any]) -> list[str]:
-    values = [_figure(side[name]) for side in _sides(shown)]
+    values = [significant_text(side[name]) for side in _sides(shown)]
     off = _part(shown["difference"][name])
     if shown["change"] is None:
         return [name.replace("_", " "), *values, off]
     return [name.replace("_", " "), values[0], values[1], off, values[2], _part(shown["change"][name])]
-
-
-def _figure(value: float | None) -> str:
-    return "-" if value is None else f"{value:,}" if isinstance(value, int) else f"{value:,.4g}"
 
 
 def _part(difference: Mapping[str, float | None]) -> str:

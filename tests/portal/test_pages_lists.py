@@ -260,7 +260,7 @@ def test_why_a_job_waits_is_said() -> None:
     assert waits(job(phase="suspended", held=True))[0].startswith("An operator holds it")
     assert waits(job(phase="waiting")) == ["For the next decision."]
     assert waits(job()) == []
-    assert goal_words(1_000.0, 1_090.0) == "1 min 30 s after its goal"
+    assert goal_words(1_000.0, 1_090.0) == "90 s after its goal"
 
 
 # --- alarms ---------------------------------------------------------------------------------------------------------

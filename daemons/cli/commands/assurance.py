@@ -14,8 +14,9 @@ from daemons.cli.asking import limit_option, view
 from daemons.cli.connection import ControllerConnection, Refused, bus_options, change_options
 from daemons.cli.numbers import Number
 from daemons.cli.output import REFUSED, emit, output_option
-from daemons.cli.render import listing, record, rows_of, time_text
+from daemons.cli.render import listing, record, rows_of
 from daemons.manifests.agreement import read_agreement
+from daemons.values.text_format import time_text
 from shared.protocol.operator_messages import CheckReservation, ReserveEnvironment
 from shared.values.scalars import check_name
 

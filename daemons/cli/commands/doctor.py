@@ -22,11 +22,11 @@ from rich.table import Table
 from rich.text import Text
 
 from daemons.cli.output import REFUSED, emit, output_option
-from daemons.cli.render import time_text
 from daemons.config.controller import ControllerConfig
 from daemons.drivers.power import make_driver
 from daemons.drivers.power.exec import commands
 from daemons.drivers.price_feed import feed_of
+from daemons.values.text_format import time_text
 from shared.base.clock import SystemClock
 from shared.base.deadline import Deadline, connected
 from shared.base.errors import InvalidInput, InvalidValue
@@ -272,7 +272,7 @@ def _distrusted(address: Address, tls: Tls, error: ssl.SSLError, now_s: float) -
 
 def judged(where: str, begins_s: float, ends_s: float, now_s: float) -> Check:
     """Of a certificate that is good from `begins_s` until `ends_s`."""
-    begins, ends = time_text(begins_s), time_text(ends_s)
+    begins, ends = (time_text(at_s).replace("T", " ") for at_s in (begins_s, ends_s))  # as programs find it in the JSON
     if now_s < begins_s:
         fix = "see the clocks of this machine and of the one that made it"
         return Check(CERTIFICATE, False, f"{where}: not valid before {begins}", fix)

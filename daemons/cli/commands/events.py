@@ -16,8 +16,8 @@ from daemons.cli.connection import ControllerConnection, bus_options
 from daemons.cli.history_options import moment, opened_history
 from daemons.cli.numbers import Whole
 from daemons.cli.output import output_option, put, wants_json
-from daemons.cli.render import time_text
 from daemons.cli.secret_options import without_password
+from daemons.values.text_format import time_text
 from shared.base.clock import SystemClock
 from shared.base.errors import InvalidInput, Problem
 from shared.base.printable import one_line

@@ -13,8 +13,9 @@ from daemons.cli import complete
 from daemons.cli.asking import env_option, inner, limit_option, name_option, tell_each, view
 from daemons.cli.connection import ControllerConnection, bus_options, change_options
 from daemons.cli.output import CommandGroup, emit, output_option
-from daemons.cli.render import WAITS, failures, listing, record, rows_of, shown, time_text
+from daemons.cli.render import WAITS, failures, listing, record, rows_of, shown
 from daemons.manifests.job import read_job, understood
+from daemons.values.text_format import time_text
 from shared.protocol.operator_messages import CancelJob, SubmitJob
 from shared.values.jobs import Job, JobPhase
 

@@ -15,7 +15,6 @@ from rich.text import Text
 
 from daemons.cli.history_options import check_span, history_options, span_options
 from daemons.cli.output import REFUSED, emit, output_option, say
-from daemons.cli.render import time_text
 from daemons.decision import pipeline as deciding
 from daemons.decision.overrides import Alteration, alteration, altered
 from daemons.decision.packing import DISTRIBUTION
@@ -24,6 +23,7 @@ from daemons.decision.request_codec import Saved, from_bytes
 from daemons.decision.tables.memory import MemoryTables
 from daemons.store.reading import Reading
 from daemons.values.records.cluster import DecisionRecord
+from daemons.values.text_format import significant_text, time_text
 from shared.base.errors import CodecError, InvalidInput
 
 DECISIONS_MAX = 1_000_000
@@ -220,12 +220,8 @@ def _totals(found: Found) -> Table:
     before, after = found.before.to_json(), found.after.to_json()
     table = Table("mean of the decisions", "recorded", "replayed")
     for name in ("mean_utility", "min_utility", "level", "in_service", "cost"):
-        table.add_row(name.replace("_", " "), _figure(before[name]), _figure(after[name]))
+        table.add_row(name.replace("_", " "), significant_text(before[name]), significant_text(after[name]))
     for what in ("changes", "refusals"):
         for name in sorted({*before[what], *after[what]}):
             table.add_row(f"{what}: {name}", *(f"{side[what].get(name, 0)}" for side in (before, after)))
     return table
-
-
-def _figure(value: float | None) -> str:
-    return "-" if value is None else f"{value:.4g}"

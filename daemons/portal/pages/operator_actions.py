@@ -16,6 +16,7 @@ from daemons.portal.client.controller_client import Refused, Unreachable
 from daemons.portal.context import Form, account, act, ask, fields, page, portal, require, status_of, while_read_only
 from daemons.portal.present.nodes import by_name, node_url
 from daemons.portal.present.workloads import job_url
+from daemons.values.text_format import memory_text
 from shared.base.errors import InvalidValue
 from shared.protocol.account_messages import Assess
 from shared.protocol.operator_messages import DrainNode, HoldJob, MoveVm
@@ -156,7 +157,7 @@ async def _targets(request: Request, vm: str) -> list[tuple[str, str]]:
 
 def _target(row: Mapping[str, Any]) -> str:
     free = row["memory"]["free_mib"]
-    return row["name"] if free is None else f"{row['name']} ({free:,.0f} MiB free)"
+    return row["name"] if free is None else f"{row['name']} ({memory_text(free)} free)"
 
 
 def verdict(found: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:

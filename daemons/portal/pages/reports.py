@@ -16,10 +16,11 @@ from daemons.portal.context import page, portal, problems_of, read_aside, requir
 from daemons.portal.present.charts import Pictures
 from daemons.portal.present.spans import Span, span_of
 from daemons.portal.process_pool import TooBusy
-from daemons.report.charts import Chart, time_text
+from daemons.report.charts import Chart
 from daemons.report.cluster_report import check_zone, report_of
 from daemons.report.html import figure_html, html, main_html
 from daemons.report.report import Report
+from daemons.values.text_format import time_text
 from shared.base.errors import InvalidInput, InvalidValue
 
 KEPT_MAX = 8

@@ -10,6 +10,7 @@ from urllib.parse import quote
 
 from markupsafe import Markup, escape
 
+from daemons.portal.present.formatting import percent
 from daemons.portal.present.pagination import name_key
 
 Row = Mapping[str, Any]
@@ -110,5 +111,5 @@ def in_words(row: Row) -> str:
     parts = [f"{row['name']}: {STATES.get(state_of(row), state_of(row))}"]
     for what, value in (("CPU", cpu_frac(row)), ("memory", memory_frac(row)), ("I/O wait", row["iowait_frac"])):
         if value is not None:
-            parts.append(f"{what} {100.0 * value:.0f} %")
+            parts.append(f"{what} {percent(value)}")
     return ", ".join(parts)

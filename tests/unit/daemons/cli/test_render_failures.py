@@ -24,6 +24,6 @@ def _lines(rows: Sequence[Mapping[str, Any]]) -> list[str]:
 def test_the_newest_failure_comes_first_and_others_are_counted() -> None:
     rows = [{"vm": "ok", "last_failure": None}, *(_row(f"j#{index}", 1.8e9 + index) for index in range(12))]
     lines = _lines(rows)
-    assert lines[0] == "j#11 failed at 2027-01-15 08:00:11Z: start on n1: refused j#11 is not to be had"
+    assert lines[0] == "j#11 failed at 2027-01-15T08:00:11Z: start on n1: refused j#11 is not to be had"
     assert (len(lines), lines[-1]) == (11, "and 2 others")
     assert failures([{"vm": "ok", "last_failure": None}]) == []

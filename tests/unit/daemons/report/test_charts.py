@@ -22,9 +22,9 @@ from daemons.report.charts import (
     in_words,
     known,
     thinned,
-    time_text,
 )
 from daemons.report.themes import THEMES, style_sheet
+from daemons.values.text_format import time_text
 from shared.base.errors import InvalidValue
 
 START_S = 1_790_000_000.0

@@ -3,24 +3,11 @@
 from __future__ import annotations
 
 import json
-import math
-from datetime import UTC, datetime
 
 import pytest
-from hypothesis import example, given
-from hypothesis import strategies as st
 
 from daemons.values.view_format import in_words, reason_view
 from shared.policy_api.decision import UNBOUNDED, Reason, ReasonCode
-from shared.values.utc import LAST_S, utc_text
-
-
-@given(st.floats(0.0, LAST_S))
-@example(951_782_400.0)  # 29 February 2000
-@example(4_107_542_399.9)  # the last second of February 2100, which has 28 days
-@example(LAST_S)
-def test_times_are_those_of_the_calendar(epoch_s: float) -> None:
-    assert utc_text(epoch_s) == datetime.fromtimestamp(math.floor(epoch_s), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 @pytest.mark.parametrize(
