@@ -43,7 +43,7 @@ def bench(data_folder: Path | None) -> Bench:
         return found.completed, _rounded(found.mean_execution_s), _rounded(found.mean_turnaround_s)
 
     def coordinated() -> object:
-        found = coordinate(jobs, WITHOUT_WEB, Setting("dedicated", NODES, 0, horizon_s))
+        found = coordinate(jobs, WITHOUT_WEB, Setting("dedicated", NODES, 0, horizon_s=horizon_s))
         return found.jobs_completed, _rounded(found.mean_execution_s), _rounded(found.mean_turnaround_s)
 
     title = f"{len(jobs)} jobs on dedicated nodes ({'BLUE' if known else 'drawn'})"
@@ -69,7 +69,10 @@ def _rows(folder: Path) -> Iterator[Figure]:
     demand = read_steps(folder / WEB, 2.0)
     for name, log in LOGS.items():
         jobs = replay_jobs(read_swf(folder / log.file), TWO_WEEKS_S, log.divide_sizes, log.skip_jobs)
-        runs = (Setting("fb", log.nodes, 0, TWO_WEEKS_S), Setting("flb-nub", log.lower[128], 0, TWO_WEEKS_S))
+        runs = (
+            Setting("fb", log.nodes, 0, horizon_s=TWO_WEEKS_S),
+            Setting("flb-nub", log.lower[128], 0, horizon_s=TWO_WEEKS_S),
+        )
         for setting in runs:
             taken_s = median(cpu_time_s(partial(coordinate, jobs, demand, setting)) for _ in range(ROUNDS))
             yield Figure("coordinate", f"two weeks of {name}, {setting.model}", taken_s, "s", most=0.3)
@@ -81,7 +84,7 @@ def _whole(folder: Path) -> Iterator[Figure]:
     taken_s = cpu_time_s(lambda: jobs.extend(replay_jobs(read_swf(folder / WHOLE_LOG), WHOLE_LOG_S, PER_NODE)))
     yield Figure("coordinate", f"reading the whole log, {len(jobs)} jobs", taken_s, "s")
     for on_reclaim in OnReclaim:
-        setting = Setting("fb", 190, 0, WHOLE_LOG_S, terms=BatchTerms(on_reclaim=on_reclaim))
+        setting = Setting("fb", 190, 0, horizon_s=WHOLE_LOG_S, terms=BatchTerms(on_reclaim=on_reclaim))
         played_s = cpu_time_s(partial(coordinate, jobs, demand, setting))
         yield Figure("coordinate", f"playing it, fb, 190 nodes, {on_reclaim}", played_s, "s", most=15.0)
 

@@ -186,8 +186,19 @@ def _decision(
         for at in range(min(size.refusals, len(names)))
     )
     wanted = max(1, int(size.nodes * _daily(at_s)))
-    provisioned = Provisioned((), (), False, Reason(ReasonCode.NEEDED), "threshold", in_service=wanted)
-    record = DecisionRecord(number, at_s, 1, "apc", changes, refusals, (), (), Plan(()), gains)
+    provisioned = Provisioned((), (), False, reason=Reason(ReasonCode.NEEDED), policy="threshold", in_service=wanted)
+    record = DecisionRecord(
+        number,
+        at_s,
+        1,
+        policy="apc",
+        changes=changes,
+        refusals=refusals,
+        dropped=(),
+        held=(),
+        plan=Plan(()),
+        gains=gains,
+    )
     return replace(record, measured_s=at_s + CYCLE_S, provisioning=provisioned)
 
 
@@ -201,7 +212,16 @@ def _costs(size: Size, now_s: float, chance: np.random.Generator) -> Iterator[di
         kwh, price = 40.0 * size.nodes / 1_000 * _daily(at_s), 0.2 + 0.05 * float(chance.random())
         static_kwh, node_s = 45.0 * size.nodes / 1_000, size.nodes * CYCLE_S
         record = CostRecord(
-            at_s, CYCLE_S, "EUR", kwh, kwh * price, static_kwh, static_kwh * price, node_s * _daily(at_s), node_s, 3
+            at_s,
+            CYCLE_S,
+            "EUR",
+            kwh=kwh,
+            cost=kwh * price,
+            static_kwh=static_kwh,
+            static_cost=static_kwh * price,
+            in_service_node_s=node_s * _daily(at_s),
+            node_s=node_s,
+            node_starts=3,
         )
         yield to_row(record)
 

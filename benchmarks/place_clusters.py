@@ -80,9 +80,9 @@ def _snapshot(
         NOW_S,
         CYCLE_S,
         _nodes(nodes, _sums(at, given, nodes), _sums(at, memory_mib[:running], nodes)),
-        _jobs(runs, memory_mib, vcpus, NOW_S - since_s, factor * best_s, best_s * max_mhz, done_frac),
-        InstanceColumns(at.astype(np.int64), given),
-        StageColumns(best_s * max_mhz, max_mhz, np.zeros(jobs), memory_mib.copy()),
+        workloads=_jobs(runs, memory_mib, vcpus, NOW_S - since_s, factor * best_s, best_s * max_mhz, done_frac),
+        instances=InstanceColumns(at.astype(np.int64), given),
+        stages=StageColumns(best_s * max_mhz, max_mhz, np.zeros(jobs), memory_mib.copy()),
         costs=COSTS["paper"],
     )
 
@@ -97,13 +97,13 @@ def _nodes(count: int, used_mhz: Floats, used_mib: Floats) -> NodeColumns:
         tuple(f"n{at}" for at in range(count)),
         np.full(count, CORES),
         np.full(count, CORE_MHZ),
-        cpu_mhz,
-        memory_mib,
-        cpu_mhz - used_mhz,
-        memory_mib - used_mib,
-        np.ones(count, dtype=np.bool_),
-        np.zeros(count, dtype=np.bool_),
-        ((),) * count,
+        cpu_mhz=cpu_mhz,
+        memory_mib=memory_mib,
+        free_cpu_mhz=cpu_mhz - used_mhz,
+        free_memory_mib=memory_mib - used_mib,
+        schedulable=np.ones(count, dtype=np.bool_),
+        draining=np.zeros(count, dtype=np.bool_),
+        labels=((),) * count,
     )
 
 

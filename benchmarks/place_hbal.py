@@ -33,7 +33,7 @@ def cluster(nodes: int, seed: int = 1) -> Snapshot:
     """Ten VMs on every node, of 1 to 8 GiB: memory is used unevenly. Those of every fourth node are tight in time and
     could use a quarter more CPU than it has, the others need less than half."""
     rng = np.random.default_rng(seed)
-    rows = [NodeRow(f"n{at}", 8, 3000.0, NODE_MIB) for at in range(nodes)]
+    rows = [NodeRow(f"n{at}", 8, 3000.0, memory_mib=NODE_MIB) for at in range(nodes)]
     jobs = []
     for at in range(nodes):
         sizes = rng.integers(1, 9, VMS) * 1000.0

@@ -176,11 +176,11 @@ def _settle(bus_url: str) -> None:
     with ControllerConnection(Access(), OperatorConfig(30.0, OperatorBus(bus_url))) as line:
         wait_for(lambda: _nodes_up(line) >= REPORTED.nodes, LIMIT_S, f"{REPORTED.nodes} nodes up")
         for number in range(ENVIRONMENTS):
-            agreement = Agreement(f"site{number}", f"owner{number % 5}", WorkloadType.BATCH, 5)
+            agreement = Agreement(f"site{number}", f"owner{number % 5}", WorkloadType.BATCH, lower=5)
             line.ask(CreateEnvironment(line.new_id(), agreement))
         for number in range(APPS):
             flows = (Flow("page", mean_s=0.2, work_mcycles=40.0),)
-            line.ask(SubmitWeb(line.new_id(), WebApp(f"shop{number}", flows, 1_024, 2_400.0)))
+            line.ask(SubmitWeb(line.new_id(), WebApp(f"shop{number}", flows, 1_024, max_mhz=2_400.0)))
 
 
 def _nodes_up(line: ControllerConnection) -> int:

@@ -40,7 +40,10 @@ class Load:
 
     def records(self, now_s: float) -> tuple[Record, ...]:
         """What a store holds of it. Decisions are switched on."""
-        nodes = [NodeRecord(name, NodeService.IN_SERVICE, 0, BOOT, "", inventory(name)) for name in self.names]
+        nodes = [
+            NodeRecord(name, NodeService.IN_SERVICE, 0, boot_id=BOOT, off_boot_id="", inventory=inventory(name))
+            for name in self.names
+        ]
         jobs = [
             _record(name, index, now_s, order)
             for order, (name, index) in enumerate((name, index) for name in self.names for index in range(5))
@@ -66,7 +69,9 @@ def report(node: str, seq: int, clock_s: float, term: int) -> Report:
         net_tx_bytes=seq * 11 * MIB,
         disk_free_mib=512_345.0,
     )
-    return Report(node, BOOT, seq, clock_s, term, sample, tuple(_status(vm, seq) for vm in vms_of(node)))
+    return Report(
+        node, BOOT, seq, clock_s=clock_s, term=term, sample=sample, vms=tuple(_status(vm, seq) for vm in vms_of(node))
+    )
 
 
 def vms_of(node: str) -> Iterable[str]:
@@ -77,7 +82,7 @@ def vms_of(node: str) -> Iterable[str]:
 
 def inventory(name: str) -> Node:
     """A node that has room for its VMs and is not full."""
-    return Node(name, 8, CORE_MHZ, 32_768)
+    return Node(name, 8, CORE_MHZ, memory_mib=32_768)
 
 
 def _job_name(node: str, index: int) -> str:
@@ -89,10 +94,10 @@ def _status(vm: str, seq: int) -> VmStatus:
         vm,
         VmState.RUNNING,
         1,
-        1,
-        VM_MIB,
-        1,
-        VM_MHZ,
+        attempt=1,
+        memory_mib=VM_MIB,
+        vcpus=1,
+        cpu_mhz=VM_MHZ,
         cpu_time_s=seq * 2.5 + 0.125,
         disk_read_bytes=seq * MIB + 17,
         disk_write_bytes=seq * 2 * MIB + 19,
@@ -104,7 +109,17 @@ def _status(vm: str, seq: int) -> VmStatus:
 def _record(node: str, index: int, now_s: float, order: int) -> JobRecord:
     size = JOB_SIZES[index]
     job = Job(_job_name(node, index), (Stage(1e9, VM_MHZ, memory_mib=VM_MIB),), submit_s=now_s, instances=size)
-    instance = InstanceRecord((node,), 1, 1, False, VM_MHZ, 0.0, node, 1, 0.0)
+    instance = InstanceRecord(
+        (node,),
+        1,
+        1,
+        ended=False,
+        cpu_mhz=VM_MHZ,
+        done_mcycles=0.0,
+        counter_node=node,
+        counter_generation=1,
+        counter_s=0.0,
+    )
     return JobRecord(
         job=job,
         request=f"request-{job.name}",

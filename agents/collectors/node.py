@@ -66,14 +66,14 @@ class NodeSampler:
             cpu_frac,
             iowait_frac,
             load_1min,
-            memory_used_mib,
-            _swap_used_mib(source),
-            disks.busy_s,
-            disks.read_bytes,
-            disks.write_bytes,
-            net_rx_bytes,
-            net_tx_bytes,
-            disk_free_mib,
+            memory_used_mib=memory_used_mib,
+            swap_used_mib=_swap_used_mib(source),
+            disk_busy_s=disks.busy_s,
+            disk_read_bytes=disks.read_bytes,
+            disk_write_bytes=disks.write_bytes,
+            net_rx_bytes=net_rx_bytes,
+            net_tx_bytes=net_tx_bytes,
+            disk_free_mib=disk_free_mib,
         )
 
 

@@ -57,7 +57,16 @@ class Guests:
         """Give it the next number, keep it, and tell it."""
         number = self._state.last_event + 1
         said = detail[:DETAIL_CHARS_MAX]
-        event = GuestEvent(self._node, self._boot_id, self._next_seq(), now_s, number, change, status, said)
+        event = GuestEvent(
+            self._node,
+            self._boot_id,
+            self._next_seq(),
+            clock_s=now_s,
+            event=number,
+            change=change,
+            status=status,
+            detail=said,
+        )
         self._write(GuestNoted(event), effects)
         self._outbox.send(number, event, now_s, effects)
         if not status.adopted and (change is GuestChange.ENDED or (change in STOPPING and left_a_domain(status))):

@@ -73,11 +73,11 @@ class StandardJobs:
             self._node,
             self._boot_id,
             self._next_seq(),
-            now_s,
-            ended.request,
-            ended.ok,
-            ended.paces,
-            ended.detail[:TEXT_LENGTH_MAX],
+            clock_s=now_s,
+            request=ended.request,
+            ok=ended.ok,
+            paces=ended.paces,
+            detail=ended.detail[:TEXT_LENGTH_MAX],
         )
         self._answers[ended.request] = answer
         if len(self._answers) > ANSWERS_KEPT:

@@ -70,12 +70,12 @@ def assess(task: AssessTask, table_cache: TableCache = pipeline.no_tables) -> As
         tuple(sorted(subjects)),
         now,
         changed,
-        (level, level_then),
-        tuple(one for one in before.placement.changes if one.workload in subjects),
-        follows,
-        tuple(one for one in then.placement.refusals if one.workload in subjects),
-        sum(one.workload not in subjects for one in then.placement.changes),
-        before.skipped or then.skipped,
+        levels=(level, level_then),
+        proposes=tuple(one for one in before.placement.changes if one.workload in subjects),
+        follows=follows,
+        refusals=tuple(one for one in then.placement.refusals if one.workload in subjects),
+        others=sum(one.workload not in subjects for one in then.placement.changes),
+        skipped=before.skipped or then.skipped,
     )
 
 

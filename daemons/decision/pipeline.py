@@ -122,7 +122,12 @@ def _decided(request: DecideRequest, noting: Noting) -> DecideOutcome:
         placed = replace(placed, slowed=slowed_by(snapshot, placed.changes))
     now = standing(request.snapshot) if request.snapshot.at_cycle else {}
     return DecideOutcome(
-        placed, placement_state, provisioned, provisioning_state, standing=now, missing=tuple(noting.missing.values())
+        placed,
+        placement_state,
+        provisioned,
+        provisioning_state=provisioning_state,
+        standing=now,
+        missing=tuple(noting.missing.values()),
     )
 
 
@@ -158,7 +163,7 @@ def _by_part(request: DecideRequest, noting: Noting) -> DecideOutcome:
         groups.merge(shares, [one.placement for one in answers]),
         state,
         None if pool is None else _with_held(request.snapshot, pool.provisioning),
-        request.provisioning_state if pool is None else pool.provisioning_state,
+        provisioning_state=request.provisioning_state if pool is None else pool.provisioning_state,
         standing={name: utility for one in answers for name, utility in one.standing.items()},
         missing=tuple(noting.missing.values()),
         lacking=lacking,
@@ -275,4 +280,6 @@ def unmet(needs: Needs, snapshot: Snapshot) -> str:
 
 
 def _skipped(request: DecideRequest, why: str) -> DecideOutcome:
-    return DecideOutcome(PlacementDecision(), request.placement_state, None, request.provisioning_state, why)
+    return DecideOutcome(
+        PlacementDecision(), request.placement_state, None, provisioning_state=request.provisioning_state, skipped=why
+    )

@@ -86,11 +86,11 @@ def between(
         flow,
         window_s,
         int(counts.get("offered", 0.0)),
-        int(served),
-        int(counts.get("rejected", 0.0)),
-        int(after.queued),
-        seconds / timed if timed > 0.0 else 0.0,
-        _quantile(before, after, percentile) if percentile > 0.0 else 0.0,
+        served=int(served),
+        rejected=int(counts.get("rejected", 0.0)),
+        queued=int(after.queued),
+        mean_s=seconds / timed if timed > 0.0 else 0.0,
+        percentile_s=_quantile(before, after, percentile) if percentile > 0.0 else 0.0,
     )
 
 

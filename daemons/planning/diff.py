@@ -38,7 +38,7 @@ def _removable(copy: VmCopy) -> bool:
 
 def _removal(sight: ObservedWorkload, instance: ObservedInstance, copy: VmCopy) -> PlannedAction:
     kind = ActionKind.DISCARD_IMAGE if copy.state is VmState.SUSPENDED else ActionKind.STOP
-    return PlannedAction(kind, sight.name, instance.vm, copy.node, expects=copy.generation)
+    return PlannedAction(kind, sight.name, instance.vm, node=copy.node, expects=copy.generation)
 
 
 def live_copy(sight: ObservedWorkload, instance: ObservedInstance) -> VmCopy | None:
@@ -90,7 +90,7 @@ def _toward_suspended(sight: ObservedWorkload) -> Diff:
         if live is not None:
             if live.usable:
                 needs.append(
-                    PlannedAction(ActionKind.SUSPEND, sight.name, instance.vm, live.node, expects=live.generation)
+                    PlannedAction(ActionKind.SUSPEND, sight.name, instance.vm, node=live.node, expects=live.generation)
                 )
         elif image is None and not instance.unknown:
             lost = True
@@ -110,7 +110,9 @@ def _toward_forgotten(sight: ObservedWorkload) -> Diff:
         off = (copy for copy in instance.copies if instance.adopted and copy.state in SHUT_OFF_STATES)
         held = live if live is not None else next(off, None)
         if not leftovers and held is not None and held.usable:
-            needs.append(PlannedAction(ActionKind.RELEASE, sight.name, instance.vm, held.node, expects=held.generation))
+            needs.append(
+                PlannedAction(ActionKind.RELEASE, sight.name, instance.vm, node=held.node, expects=held.generation)
+            )
     return Diff(tuple(needs))
 
 
@@ -150,7 +152,7 @@ def _start(sight: ObservedWorkload, instance: ObservedInstance, gang: bool) -> P
         ActionKind.START,
         sight.name,
         instance.vm,
-        instance.want_node,
+        node=instance.want_node,
         memory_mib=instance.memory_mib,
         cpu_mhz=instance.want_mhz,
         set_mhz=instance.want_mhz,
@@ -160,7 +162,7 @@ def _start(sight: ObservedWorkload, instance: ObservedInstance, gang: bool) -> P
 
 def _adopt(sight: ObservedWorkload, instance: ObservedInstance) -> PlannedAction:
     """It takes no room: it is there and counted already."""
-    return PlannedAction(ActionKind.ADOPT, sight.name, instance.vm, instance.want_node, set_mhz=instance.want_mhz)
+    return PlannedAction(ActionKind.ADOPT, sight.name, instance.vm, node=instance.want_node, set_mhz=instance.want_mhz)
 
 
 def _resume(sight: ObservedWorkload, instance: ObservedInstance, image: VmCopy, gang: bool) -> PlannedAction:
@@ -168,7 +170,7 @@ def _resume(sight: ObservedWorkload, instance: ObservedInstance, image: VmCopy, 
         ActionKind.RESUME,
         sight.name,
         instance.vm,
-        instance.want_node,
+        node=instance.want_node,
         from_node=image.node,
         expects=image.generation,
         memory_mib=max(0.0, instance.memory_mib - (image.held_mib if image.node == instance.want_node else 0.0)),
@@ -187,7 +189,7 @@ def _adjust(
         return []
 
     def need(kind: ActionKind, **fields: object) -> list[PlannedAction]:
-        return [PlannedAction(kind, sight.name, instance.vm, live.node, expects=live.generation, **fields)]  # type: ignore[arg-type]
+        return [PlannedAction(kind, sight.name, instance.vm, node=live.node, expects=live.generation, **fields)]  # type: ignore[arg-type]
 
     running = live.state is VmState.RUNNING
     if running and gang and not together:

@@ -156,7 +156,7 @@ def _reaches(onward: Mapping[str, set[str]], start: str, end: str) -> bool:
 
 def suspension(need: PlannedAction) -> PlannedAction:
     """The suspend that stands in for a migration caught in a cycle; the resume follows as a need of its own."""
-    return PlannedAction(ActionKind.SUSPEND, need.workload, need.vm, need.node, expects=need.expects)
+    return PlannedAction(ActionKind.SUSPEND, need.workload, need.vm, node=need.node, expects=need.expects)
 
 
 def plan(
@@ -204,7 +204,16 @@ def _free(need: PlannedAction, rooms: Mapping[str, Headroom], holdings: Mapping[
 
 def _step(need: PlannedAction, number: int) -> Step:
     memory_mib = int(need.memory_mib)
-    return Step(need.kind, need.workload, need.vm, need.node, need.to_node, memory_mib, need.set_mhz, number)
+    return Step(
+        need.kind,
+        need.workload,
+        need.vm,
+        node=need.node,
+        to_node=need.to_node,
+        memory_mib=memory_mib,
+        cpu_mhz=need.set_mhz,
+        wave=number,
+    )
 
 
 def _refusal(need: PlannedAction, rooms: Mapping[str, Headroom]) -> Refusal:

@@ -148,9 +148,9 @@ class Process:
             controller_client,
             ViewCache(controller_client),
             doors,
-            rules,
-            settings,
-            self._reading,
+            rules=rules,
+            settings=settings,
+            reading=self._reading,
             runs=runs,
             limits=limits,
         )

@@ -45,24 +45,34 @@ def run_charts(series: RunSeries) -> tuple[Chart, ...]:
     """Jobs, utilities (where there is a web application) and allotted CPU over time."""
     hours = [time_s / SECONDS_PER_HOUR for time_s in series.times_s]
     counts = {"waiting": series.waiting, "running": series.running, "completed": series.completed}
-    jobs = tuple(Series(name, hours, values, Style.STEP) for name, values in counts.items())
-    charts = [Chart("jobs", "Jobs", "jobs", jobs, X.NUMBER, _HOURS, y_min=0.0)]
+    jobs = tuple(Series(name, hours, values, style=Style.STEP) for name, values in counts.items())
+    charts = [Chart("jobs", "Jobs", "jobs", series=jobs, x=X.NUMBER, x_label=_HOURS, y_min=0.0)]
     if series.web_utility:
         charts.append(_utility(hours, series))
-    cpu = [Series("allotted", hours, [mhz / 1000 for mhz in series.allotted_mhz], Style.AREA)]
+    cpu = [Series("allotted", hours, [mhz / 1000 for mhz in series.allotted_mhz], style=Style.AREA)]
     if series.web_mhz:
-        cpu.append(Series("of it web", hours, [mhz / 1000 for mhz in series.web_mhz], Style.STEP))
+        cpu.append(Series("of it web", hours, [mhz / 1000 for mhz in series.web_mhz], style=Style.STEP))
     all_nodes = Mark("of all nodes", series.capacity_mhz / 1000)
-    charts.append(Chart("cpu", "CPU", "CPU (GHz)", tuple(cpu), X.NUMBER, _HOURS, marks=(all_nodes,), y_min=0.0))
+    charts.append(
+        Chart("cpu", "CPU", "CPU (GHz)", series=tuple(cpu), x=X.NUMBER, x_label=_HOURS, marks=(all_nodes,), y_min=0.0)
+    )
     return tuple(charts)
 
 
 def _utility(hours: Sequence[float], series: RunSeries) -> Chart:
     named = {"web application, measured": series.web_utility, "jobs, common level": series.jobs_level}
-    lines = tuple(Series(name, hours, _shown(values), Style.STEP) for name, values in named.items())
+    lines = tuple(Series(name, hours, _shown(values), style=Style.STEP) for name, values in named.items())
     on_goal = (Mark("on goal", 0.0),)
     return Chart(
-        "utility", "Utility", "utility", lines, X.NUMBER, _HOURS, marks=on_goal, y_min=LOWEST_UTILITY, y_max=1.05
+        "utility",
+        "Utility",
+        "utility",
+        series=lines,
+        x=X.NUMBER,
+        x_label=_HOURS,
+        marks=on_goal,
+        y_min=LOWEST_UTILITY,
+        y_max=1.05,
     )
 
 

@@ -27,7 +27,7 @@ def nodes_section(history: History) -> Section:
     asked = [(row.at_s, row.nodes_wanted) for row in history.decisions if row.nodes_wanted is not None]
     lines = (
         Series("in service", *in_service, Style.AREA),
-        Series("wanted", [at_s for at_s, _ in asked], [wanted for _, wanted in asked], Style.STEP),
+        Series("wanted", [at_s for at_s, _ in asked], [wanted for _, wanted in asked], style=Style.STEP),
         Series("all", *every, Style.STEP),
     )
     nodes = _chart(history, "nodes", "Nodes in service", "nodes", lines, NO_COSTS)
@@ -81,16 +81,16 @@ def costs_section(history: History) -> Section:
     costs = history.costs
     ends = [cost.at_s + cost.span_s for cost in costs]
     energy = (
-        Series("as it was", ends, list(accumulate(cost.kwh for cost in costs)), Style.STEP),
-        Series("with every node on", ends, list(accumulate(cost.static_kwh for cost in costs)), Style.STEP),
+        Series("as it was", ends, list(accumulate(cost.kwh for cost in costs)), style=Style.STEP),
+        Series("with every node on", ends, list(accumulate(cost.static_kwh for cost in costs)), style=Style.STEP),
     )
     charts = [_chart(history, "energy", "Energy so far", "kWh", energy if costs else (), NO_COSTS)]
     for currency in sorted({cost.currency for cost in costs if cost.currency}):
         own = [cost for cost in costs if cost.currency == currency]
         ends = [cost.at_s + cost.span_s for cost in own]
         money = (
-            Series("as it was", ends, list(accumulate(cost.cost for cost in own)), Style.STEP),
-            Series("with every node on", ends, list(accumulate(cost.static_cost for cost in own)), Style.STEP),
+            Series("as it was", ends, list(accumulate(cost.cost for cost in own)), style=Style.STEP),
+            Series("with every node on", ends, list(accumulate(cost.static_cost for cost in own)), style=Style.STEP),
         )
         id = "cost-" + "".join(sign if sign.isascii() and sign.isalnum() else "x" for sign in currency)
         charts.append(_chart(history, id, "Cost so far", currency, money, NO_COSTS))
@@ -146,7 +146,7 @@ def _chart(
         id,
         title,
         unit,
-        series,
+        series=series,
         x_min=history.from_s,
         x_max=history.to_s,
         y_min=0.0,

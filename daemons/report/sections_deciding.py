@@ -63,16 +63,16 @@ def decisions_section(history: History) -> Section:
     reasons = Table("reasons", "Reasons that were given", ("reason", "for a", "times"), given, note)
     times = [row.at_s for row in rows]
     lines = (
-        Series("changes", times, [row.changes for row in rows], Style.LINE),
-        Series("not made", times, [row.refusals for row in rows], Style.LINE),
-        Series("held back", times, [row.held for row in rows], Style.LINE),
-        Series("dropped", times, [row.dropped for row in rows], Style.LINE),
+        Series("changes", times, [row.changes for row in rows], style=Style.LINE),
+        Series("not made", times, [row.refusals for row in rows], style=Style.LINE),
+        Series("held back", times, [row.held for row in rows], style=Style.LINE),
+        Series("dropped", times, [row.dropped for row in rows], style=Style.LINE),
     )
     chart = Chart(
         "decisions",
         "Decisions",
         "workloads",
-        lines,
+        series=lines,
         x_min=history.from_s,
         x_max=history.to_s,
         y_min=0.0,
@@ -90,23 +90,25 @@ def actions_section(history: History) -> Section:
     outcomes = sorted({each.outcome or NO_ANSWER for each in history.actions}, key=lambda name: (name != OK, name))
     counts = {(each.kind, each.outcome or NO_ANSWER): each.count for each in history.actions}
     bars = tuple(
-        Series(outcome, range(len(kinds)), [counts.get((kind, outcome)) for kind in kinds], Style.BAR, stacked=at > 0)
+        Series(
+            outcome, range(len(kinds)), [counts.get((kind, outcome)) for kind in kinds], style=Style.BAR, stacked=at > 0
+        )
         for at, outcome in enumerate(outcomes)
     )
     done = [each for each in history.actions if each.outcome == OK]
     took = (
-        Series("mean", range(len(done)), [each.mean_s for each in done], Style.BAR),
-        Series("95 of 100 at most", range(len(done)), [each.p95_s for each in done], Style.BAR),
+        Series("mean", range(len(done)), [each.mean_s for each in done], style=Style.BAR),
+        Series("95 of 100 at most", range(len(done)), [each.p95_s for each in done], style=Style.BAR),
     )
     empty = "no action was ordered"
     charts = (
-        Chart("actions", "Actions", "actions", bars, X.CATEGORY, x_names=tuple(kinds), empty=empty),
+        Chart("actions", "Actions", "actions", series=bars, x=X.CATEGORY, x_names=tuple(kinds), empty=empty),
         Chart(
             "durations",
             "From order to result, of those carried out",
             "seconds",
-            took,
-            X.CATEGORY,
+            series=took,
+            x=X.CATEGORY,
             x_names=tuple(each.kind for each in done),
             empty=empty,
         ),

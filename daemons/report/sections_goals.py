@@ -24,16 +24,16 @@ def utilities_section(history: History) -> Section:
     rows = history.decisions
     times = [row.at_s for row in rows]
     lines = (
-        Series("mean, measured", times, _shown(rows, "measured_mean"), Style.STEP),
-        Series("mean, predicted", times, _shown(rows, "predicted_mean"), Style.STEP),
-        Series("smallest, measured", times, _shown(rows, "measured_min"), Style.STEP),
-        Series("smallest, predicted", times, _shown(rows, "predicted_min"), Style.STEP),
+        Series("mean, measured", times, _shown(rows, "measured_mean"), style=Style.STEP),
+        Series("mean, predicted", times, _shown(rows, "predicted_mean"), style=Style.STEP),
+        Series("smallest, measured", times, _shown(rows, "measured_min"), style=Style.STEP),
+        Series("smallest, predicted", times, _shown(rows, "predicted_min"), style=Style.STEP),
     )
     chart = Chart(
         "utilities",
         "Utility of workloads",
         "utility",
-        lines,
+        series=lines,
         marks=(Mark("on goal", 0.0),),
         x_min=history.from_s,
         x_max=history.to_s,
@@ -121,14 +121,14 @@ def _ended_chart(history: History) -> Chart:
     middles = [history.from_s + (place + 0.5) * bin_s for place in places]
     named = {"goal met": "met", "goal missed": "missed", "without a goal": "no goal"}
     bars = tuple(
-        Series(name, middles, [counts[place, how] for place in places], Style.BAR, stacked=at > 0)
+        Series(name, middles, [counts[place, how] for place in places], style=Style.BAR, stacked=at > 0)
         for at, (name, how) in enumerate(named.items())
     )
     return Chart(
         "goals",
         f"Jobs completed in each {duration_text(bin_s)}",
         "jobs",
-        bars if counts else (),
+        series=bars if counts else (),
         x_min=history.from_s,
         x_max=history.to_s,
         zone=history.zone,

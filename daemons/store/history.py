@@ -92,7 +92,7 @@ class History:
             self._bound(self._events)
         elif isinstance(message, Order):
             action = message.action
-            sent = ActionEntry(action.id, now_s, action.kind, action.vm, action.node, action.term)
+            sent = ActionEntry(action.id, now_s, action.kind, vm=action.vm, node=action.node, term=action.term)
             self._note(sent, to_node=action.to_node, sent_s=now_s)
 
     def input(self, event: Input, now_s: float) -> None:
@@ -103,7 +103,9 @@ class History:
         if isinstance(message, Report):
             self._samples.add(message.node, message.sample, now_s)
         elif isinstance(message, Result):
-            answered = ActionEntry(message.action, now_s, message.kind, message.vm, message.node, message.term)
+            answered = ActionEntry(
+                message.action, now_s, message.kind, vm=message.vm, node=message.node, term=message.term
+            )
             self._note(answered, done_s=now_s, outcome=message.outcome.value, detail=message.detail)
 
     def take(self, now_s: float) -> Batch:

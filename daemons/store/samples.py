@@ -57,7 +57,7 @@ def merge(uses: Iterable[NodeUse], from_s: float, span_s: float) -> NodeUse:
     for name in SUMS:
         values[name] = min(SUM_MAX, sum(getattr(part, name) for part in parts))
     free_mib = min(part.disk_free_mib_min for part in parts)
-    return NodeUse(parts[0].node, from_s, span_s, readings, disk_free_mib_min=free_mib, **values)  # type: ignore[arg-type]
+    return NodeUse(parts[0].node, from_s, span_s, readings=readings, disk_free_mib_min=free_mib, **values)  # type: ignore[arg-type]
 
 
 def slot_s(at_s: float, span_s: float) -> float:
@@ -108,18 +108,18 @@ class SampleBook:
             node,
             from_s,
             FINE_S,
-            1,
-            sample.cpu_frac,
-            sample.cpu_frac,
-            sample.iowait_frac,
-            sample.load_1min,
-            sample.memory_used_mib,
-            sample.memory_used_mib,
-            sample.swap_used_mib,
-            sample.disk_free_mib,
-            _added(sample.disk_busy_s, before.disk_busy_s),
-            int(_added(sample.disk_read_bytes, before.disk_read_bytes)),
-            int(_added(sample.disk_write_bytes, before.disk_write_bytes)),
-            int(_added(sample.net_rx_bytes, before.net_rx_bytes)),
-            int(_added(sample.net_tx_bytes, before.net_tx_bytes)),
+            readings=1,
+            cpu_frac=sample.cpu_frac,
+            cpu_frac_max=sample.cpu_frac,
+            iowait_frac=sample.iowait_frac,
+            load_1min=sample.load_1min,
+            memory_used_mib=sample.memory_used_mib,
+            memory_used_mib_max=sample.memory_used_mib,
+            swap_used_mib_max=sample.swap_used_mib,
+            disk_free_mib_min=sample.disk_free_mib,
+            disk_busy_s=_added(sample.disk_busy_s, before.disk_busy_s),
+            disk_read_bytes=int(_added(sample.disk_read_bytes, before.disk_read_bytes)),
+            disk_write_bytes=int(_added(sample.disk_write_bytes, before.disk_write_bytes)),
+            net_rx_bytes=int(_added(sample.net_rx_bytes, before.net_rx_bytes)),
+            net_tx_bytes=int(_added(sample.net_tx_bytes, before.net_tx_bytes)),
         )

@@ -354,7 +354,7 @@ class ManagementApi:
         is fine. Raises BusUnavailable and PermanentError, see `Executor`."""
         headers = {"Authorization": self._credentials, "Content-Type": "application/json"}
         data = None if body is None else json.dumps(body).encode()
-        request = Request(f"{self._url}/api/{path}", method, headers, data, named=self._url, proxies=True)
+        request = Request(f"{self._url}/api/{path}", method, headers, body=data, named=self._url, proxies=True)
         try:
             with exchange(request, Deadline(self._answer_s)) as answer:
                 if answer.status == 404 and method == "DELETE":

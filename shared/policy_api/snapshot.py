@@ -290,14 +290,14 @@ NO_FLOWS = FlowColumns(
     (),
     _NO_INTS,
     _NO_FLOATS,
-    _NO_FLOATS,
-    np.empty(0, dtype=np.bool_),
-    (),
-    _NO_FLOATS,
-    _NO_FLOATS,
-    _NO_FLOATS,
-    _NO_FLOATS,
-    _NO_FLOATS,
+    percentile=_NO_FLOATS,
+    throughput=np.empty(0, dtype=np.bool_),
+    model=(),
+    t_min_s=_NO_FLOATS,
+    c_mhz_s=_NO_FLOATS,
+    load_mhz=_NO_FLOATS,
+    rate_per_s=_NO_FLOATS,
+    work_mcycles=_NO_FLOATS,
 )
 Columns = (
     NodeColumns

@@ -44,13 +44,39 @@ class Share:
 
 
 # A report of 5,000 VMs has about half a MiB.
-AGENT = Share(MIB, 1_000, 4 * MIB, 200.0, float(MIB), 0.1, 16, 64)
-USER = Share(256 * KIB, 200, MIB, 20.0, 128.0 * KIB, 0.05, 16, 128)
-OWNER = Share(MIB, 200, 4 * MIB, 20.0, 256.0 * KIB, 0.1, 16, 128)  # agreements hold distributions of demand
-PORTAL = Share(MIB, 500, 8 * MIB, 200.0, float(MIB), 0.5, 16, 256)
-OPERATOR = Share(BODY_BYTES_MAX, 500, 16 * MIB, 200.0, 4.0 * MIB, 0.5, 64, 512)
-WEB = Share(64 * KIB, 200, MIB, 20.0, 64.0 * KIB, 0.05, 16, 32)
-CONTROLLER = Share(BODY_BYTES_MAX, 10_000, 64 * MIB, math.inf, math.inf, math.inf, 0, 0)
+AGENT = Share(
+    MIB, 1_000, 4 * MIB, per_s=200.0, bytes_per_s=float(MIB), busy_frac=0.1, connections_max=16, channels_max=64
+)
+USER = Share(
+    256 * KIB, 200, MIB, per_s=20.0, bytes_per_s=128.0 * KIB, busy_frac=0.05, connections_max=16, channels_max=128
+)
+OWNER = Share(
+    MIB, 200, 4 * MIB, per_s=20.0, bytes_per_s=256.0 * KIB, busy_frac=0.1, connections_max=16, channels_max=128
+)  # agreements hold distributions of demand
+PORTAL = Share(
+    MIB, 500, 8 * MIB, per_s=200.0, bytes_per_s=float(MIB), busy_frac=0.5, connections_max=16, channels_max=256
+)
+OPERATOR = Share(
+    BODY_BYTES_MAX,
+    500,
+    16 * MIB,
+    per_s=200.0,
+    bytes_per_s=4.0 * MIB,
+    busy_frac=0.5,
+    connections_max=64,
+    channels_max=512,
+)
+WEB = Share(64 * KIB, 200, MIB, per_s=20.0, bytes_per_s=64.0 * KIB, busy_frac=0.05, connections_max=16, channels_max=32)
+CONTROLLER = Share(
+    BODY_BYTES_MAX,
+    10_000,
+    64 * MIB,
+    per_s=math.inf,
+    bytes_per_s=math.inf,
+    busy_frac=math.inf,
+    connections_max=0,
+    channels_max=0,
+)
 OTHERS = WEB
 SHARES = {
     AGENT_USER_PREFIX: AGENT,

@@ -154,7 +154,16 @@ class AssuranceTerms:
         """What is reserved for the environment of that name: its demand, else this one, in units of its agreement.
         Raises `InvalidValue` where there is none."""
         each = (ResourceDemand(SERVERS, self.demand or demand),)
-        return Reservation(name, each, self.shares, self.start_s, self.end_s, self.calendar, self.slot_s, self.timezone)
+        return Reservation(
+            name,
+            each,
+            self.shares,
+            start_s=self.start_s,
+            end_s=self.end_s,
+            calendar=self.calendar,
+            slot_s=self.slot_s,
+            timezone=self.timezone,
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -587,11 +587,11 @@ class MemoryQueue:
             consumer.connection.hold(message, consumer),
             self.spec.name,
             message.routing_key,
-            message.sender,
-            message.body,
-            message.redelivered,
-            message.reply_to,
-            message.arrived_s,
+            sender=message.sender,
+            body=message.body,
+            redelivered=message.redelivered,
+            reply_to=message.reply_to,
+            arrived_s=message.arrived_s,
         )
 
     def is_active(self, consumer: Consumer) -> bool:

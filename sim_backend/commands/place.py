@@ -158,12 +158,12 @@ def report_of(snapshot: Snapshot, decision: PlacementDecision, wall_s: float) ->
             for name, predicted, best in zip(outlook.names, outlook.predicted, outlook.best, strict=True)
         },
         None if outlook.level is None else _bounded(outlook.level),
-        list(_changes(snapshot, decision, then)),
-        _refusals(snapshot, decision),
-        None if snapshot.loading is None else [slowed_view(one) for one in slowed_by(snapshot, changes)],
-        decision.evaluations,
-        wall_s,
-        not snapshot.workloads.names,
+        changes=list(_changes(snapshot, decision, then)),
+        refusals=_refusals(snapshot, decision),
+        slowed=None if snapshot.loading is None else [slowed_view(one) for one in slowed_by(snapshot, changes)],
+        evaluations=decision.evaluations,
+        wall_s=wall_s,
+        empty=not snapshot.workloads.names,
     )
 
 

@@ -192,14 +192,14 @@ def _moment(loop: ClosedLoop) -> Moment:
         loop.engine.now_s,
         state["nodes_up"],
         phases["waiting"] + phases["suspended"],
-        phases["running"],
-        phases["completed"],
-        state["decisions"],
-        sum(allotted.values()),
-        sum(web),
-        len(web),
-        _web_utility(core),
-        _jobs_level(loop),
+        running=phases["running"],
+        completed=phases["completed"],
+        decisions=state["decisions"],
+        allotted_mhz=sum(allotted.values()),
+        web_mhz=sum(web),
+        web_instances=len(web),
+        web_utility=_web_utility(core),
+        jobs_level=_jobs_level(loop),
     )
 
 

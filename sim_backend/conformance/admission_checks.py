@@ -90,10 +90,10 @@ def _standing(rng: np.random.Generator, name: str) -> Standing:
         name,
         tuple(_demand(rng, resource, slots) for resource in resources),
         _shares(rng),
-        start_s,
-        end_s,
-        calendar,
-        _SLOT_S,
+        start_s=start_s,
+        end_s=end_s,
+        calendar=calendar,
+        slot_s=_SLOT_S,
     )
     days = int(rng.choice([0, 0, 10, 100]))
     return Standing(reservation, float(rng.choice([0.0, 0.0, 7_200.0])), float(rng.choice([0.0, 0.2])), days)

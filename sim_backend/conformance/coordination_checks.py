@@ -69,7 +69,7 @@ def _batch(rng: np.random.Generator, lower: int, upper: int | None) -> Party:
         "batch",
         WorkloadType.BATCH,
         lower,
-        upper,
+        upper=upper,
         owned=owned,
         idle=int(rng.integers(owned + 1)),
         queued=queued,
@@ -82,7 +82,7 @@ def _batch(rng: np.random.Generator, lower: int, upper: int | None) -> Party:
 def _web(rng: np.random.Generator, lower: int, upper: int | None) -> Party:
     owned = _units(rng)
     idle = int(rng.integers(owned + 1))
-    return Party("web", WorkloadType.WEB, lower, upper, owned=owned, idle=idle, wanted=_units(rng))
+    return Party("web", WorkloadType.WEB, lower, upper=upper, owned=owned, idle=idle, wanted=_units(rng))
 
 
 def check_declarations(subject: CoordinationSubject) -> None:

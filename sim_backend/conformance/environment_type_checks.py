@@ -118,7 +118,13 @@ def _batch_view(rng: np.random.Generator) -> ManagerView:
     )
     idle = int(rng.choice([0, owned // 2, owned]))
     party = Party(
-        "batch", WorkloadType.BATCH, lower, upper, owned, idle, batch=BatchTerms(float(rng.choice([0.3, 1.2, 2.0])))
+        "batch",
+        WorkloadType.BATCH,
+        lower,
+        upper=upper,
+        owned=owned,
+        idle=idle,
+        batch=BatchTerms(float(rng.choice([0.3, 1.2, 2.0]))),
     )
     return _waiting(ManagerView(party, (), float(rng.choice([0.0, 60.0, 1e5, math.inf]))), waiting)
 
@@ -136,7 +142,7 @@ def _web_view(rng: np.random.Generator) -> ManagerView:
     lower, upper = _bounds(rng)
     owned = _units(rng)
     idle = int(rng.integers(owned + 1))
-    return ManagerView(Party("web", WorkloadType.WEB, lower, upper, owned, idle, wanted=_units(rng)))
+    return ManagerView(Party("web", WorkloadType.WEB, lower, upper=upper, owned=owned, idle=idle, wanted=_units(rng)))
 
 
 # --- checks ----------------------------------------------------------------------------------------------------------
@@ -166,7 +172,7 @@ def check_terms_taken(subject: TypeSubject) -> None:
     for terms in subject.good_terms:
         subject.expect(subject.refused(terms) == 0, "it refuses terms that it takes", terms)
         subject.expect(terms.keys() <= subject.type.terms.keys(), "it does not say what these terms mean", terms)
-        agreed = Agreement("env", "owner", subject.type.workload, 0, type=subject.type.name, terms=terms)
+        agreed = Agreement("env", "owner", subject.type.workload, lower=0, type=subject.type.name, terms=terms)
         try:
             came = decode(encode(CreateEnvironment("request", agreed)))
         except CodecError as error:

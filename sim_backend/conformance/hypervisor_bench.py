@@ -108,14 +108,14 @@ class Bench:
 
     def spec(self, vm: str = VM, memory_mib: int = SMALL_MIB, **changes: Any) -> VmSpec:
         """A small VM's specification."""
-        plain = VmSpec(vm, 1, 1, memory_mib, 1, self.cpu_mhz, template=self.harness.template)
+        plain = VmSpec(vm, 1, 1, memory_mib=memory_mib, vcpus=1, cpu_mhz=self.cpu_mhz, template=self.harness.template)
         return replace(plain, **changes)
 
     def begin(self, kind: ActionKind, vm: str = VM, on: Hypervisor | None = None, **fields: Any) -> str:
         """Begin an action; returns its id."""
         self._ids += 1
         host = on or self.node
-        action = Action(f"a{self._ids}", kind, host.inventory().name, vm, 1, "boot", 1e12)
+        action = Action(f"a{self._ids}", kind, host.inventory().name, vm=vm, term=1, boot_id="boot", expires_at_s=1e12)
         host.begin(replace(action, **fields), self.harness.now_s())
         return action.id
 

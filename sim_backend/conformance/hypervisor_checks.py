@@ -54,7 +54,7 @@ def check_start_runs(bench: Bench) -> None:
     """A started VM runs with what its spec says, and the answer shows it."""
     spec = bench.spec(attempt=3)
     answer = bench.must(Outcome.OK, ActionKind.START, generation=7, spec=spec)
-    wanted = VmStatus(VM, VmState.RUNNING, 7, 3, SMALL_MIB, 1, spec.cpu_mhz)
+    wanted = VmStatus(VM, VmState.RUNNING, 7, attempt=3, memory_mib=SMALL_MIB, vcpus=1, cpu_mhz=spec.cpu_mhz)
     expect("status", settled(bench.status()), wanted)
     expect("status in the answer", settled(answer.status), wanted)
 
@@ -166,7 +166,7 @@ def check_suspend_and_resume(bench: Bench) -> None:
     expect("image", (image.generation, image.attempt, image.memory_mib, image.vcpus), (1, 4, SMALL_MIB, 1))
     for _ in range(2):
         bench.must(Outcome.OK, ActionKind.RESUME, expects=1, generation=2, spec=bench.spec(attempt=4))
-    wanted = VmStatus(VM, VmState.RUNNING, 2, 4, SMALL_MIB, 1, bench.cpu_mhz)
+    wanted = VmStatus(VM, VmState.RUNNING, 2, attempt=4, memory_mib=SMALL_MIB, vcpus=1, cpu_mhz=bench.cpu_mhz)
     expect("status", settled(bench.status()), wanted)
     bench.must(Outcome.OK, ActionKind.STOP, expects=2)
     expect("what is left after a local resume and a stop", bench.find(), None)

@@ -33,7 +33,9 @@ def parse_nodes(text: str) -> list[Node]:
             if found is None:
                 raise InvalidValue("node", part, NODE_FORM)
             name, cores, core_mhz, memory_mib, reserve_mib = found.groups(default="0")
-            nodes.append(Node(name, int(cores), float(core_mhz), int(memory_mib), int(reserve_mib)))
+            nodes.append(
+                Node(name, int(cores), float(core_mhz), memory_mib=int(memory_mib), reserve_mib=int(reserve_mib))
+            )
         except InvalidValue as error:
             problems.append(Problem("--nodes", str(error)))
     names = [node.name for node in nodes]

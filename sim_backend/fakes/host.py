@@ -70,12 +70,12 @@ class Domain:
             self.vm,
             self.generation,
             self.attempt,
-            self.memory_mib,
-            self.vcpus,
-            self.cpu_mhz,
-            self.cap_mhz,
-            state,
-            busy,
+            memory_mib=self.memory_mib,
+            vcpus=self.vcpus,
+            cpu_mhz=self.cpu_mhz,
+            cap_mhz=self.cap_mhz,
+            state=state,
+            busy=busy,
         )
         made.foreign, made.disks, made.written = self.foreign, self.disks, self.written
         return made

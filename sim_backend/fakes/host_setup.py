@@ -124,12 +124,12 @@ class FakeSetups:
                 node,
                 effect.environment,
                 effect.step,
-                setup.policy,
-                setup.command,
-                effect.request,
-                begun_s,
-                now_s,
-                ok,
+                policy=setup.policy,
+                command=setup.command,
+                request=effect.request,
+                begun_s=begun_s,
+                ended_s=now_s,
+                ok=ok,
             )
         )
 

@@ -146,7 +146,9 @@ class FakeHypervisor(Site):
         self.cluster.catch_up(now_s)
         if vm in self.domains:
             raise ContractViolation(f"{vm} is on {self.node.name} already")
-        domain = Domain(vm, 0, 1, memory_mib, vcpus, cpu_mhz, None, VmState.RUNNING)
+        domain = Domain(
+            vm, 0, 1, memory_mib=memory_mib, vcpus=vcpus, cpu_mhz=cpu_mhz, cap_mhz=None, state=VmState.RUNNING
+        )
         domain.foreign = True
         self.cluster.disks.make(vm, self.node.name)
         self.come_alive(domain, VmState.RUNNING, now_s)

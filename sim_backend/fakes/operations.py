@@ -104,11 +104,11 @@ def _check_start(op: Operation, now_s: float) -> Answer | None:
         spec.vm,
         action.generation,
         spec.attempt,
-        spec.memory_mib,
-        spec.vcpus,
-        spec.cpu_mhz,
-        spec.cap_mhz,
-        VmState.INCOMING,
+        memory_mib=spec.memory_mib,
+        vcpus=spec.vcpus,
+        cpu_mhz=spec.cpu_mhz,
+        cap_mhz=spec.cap_mhz,
+        state=VmState.INCOMING,
     )
     op.domain.disks = action.disks + 1
     return _fits(site, op.domain) or _lock(op, now_s)

@@ -75,9 +75,9 @@ def _app(index: int, nodes: Sequence[Node], ruled: bool, rng: Random) -> FaultAp
         f"web{index}",
         (flow,),
         rng.choice((200, 300, 500)),
-        rng.choice((400.0, 600.0, 900.0)),  # two of them leave CPU for jobs without a goal, which come last
-        rng.choice((1, 1, 2)),
-        rng.choice((2, 3, 4)),
+        max_mhz=rng.choice((400.0, 600.0, 900.0)),  # two of them leave CPU for jobs without a goal, which come last
+        min_instances=rng.choice((1, 1, 2)),
+        max_instances=rng.choice((2, 3, 4)),
         vcpus=2,
         metrics_url="http://balancer.test/metrics" if rng.random() < 0.3 else "",
         rules=_app_rules(nodes, rng) if ruled else Rules(),
@@ -88,11 +88,11 @@ def _app(index: int, nodes: Sequence[Node], ruled: bool, rng: Random) -> FaultAp
         app,
         rates,
         work * rng.uniform(0.8, 1.3),
-        rng.randrange(1 << 30),
-        rng.uniform(20.0, 400.0),
-        changed if rng.random() < 0.5 else None,
-        rng.uniform(FIRST_S, LAST_S),
-        rng.uniform(FIRST_S, LAST_S),
+        seed=rng.randrange(1 << 30),
+        submit_s=rng.uniform(20.0, 400.0),
+        changed=changed if rng.random() < 0.5 else None,
+        changed_s=rng.uniform(FIRST_S, LAST_S),
+        removed_s=rng.uniform(FIRST_S, LAST_S),
     )
 
 

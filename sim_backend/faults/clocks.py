@@ -71,13 +71,13 @@ def changed_window(change: ClockChange, seed: int) -> FaultWindow:
         OPENS_S,
         closes_s,
         deadline_s,
-        _local_s(OPENS_S, change_s, forward),
-        _local_s(closes_s, change_s, forward),
-        _local_s(deadline_s, change_s, forward),
-        ZONE,
-        (FORWARD_AT_S if forward else BACK_AT_S) - change_s,
-        change,
-        change_s,
+        opens_local_s=_local_s(OPENS_S, change_s, forward),
+        closes_local_s=_local_s(closes_s, change_s, forward),
+        deadline_local_s=_local_s(deadline_s, change_s, forward),
+        zone=ZONE,
+        epoch_s=(FORWARD_AT_S if forward else BACK_AT_S) - change_s,
+        change=change,
+        change_s=change_s,
     )
     if change is not ClockChange.LEFT_OUT:
         return window

@@ -154,7 +154,7 @@ def _agreements(rng: Random) -> tuple[Agreement, ...]:
             LAB,
             "lee",
             WorkloadType.BATCH,
-            2,
+            lower=2,
             model=rng.choice(("flb-nub", "flb-nub", "fb", "dedicated")),
             lease_s=rng.choice((300.0, 450.0)),
             setup=_setup(rng),
@@ -169,7 +169,7 @@ def _agreements(rng: Random) -> tuple[Agreement, ...]:
                 VMS,
                 "lee",
                 WorkloadType.BATCH,
-                2,
+                lower=2,
                 granularity=Granularity.VM,
                 template=TEMPLATE,
                 lease_s=300.0,
@@ -201,7 +201,16 @@ def _setup(rng: Random) -> Setup:
 def _site(node: Node, until_s: float, rng: Random) -> FaultApp:
     """An application without a goal, one instance of which fills a node; its load comes and goes, and is that of one
     instance from `until_s` on."""
-    app = WebApp(SITE, (), 600, node.cpu_mhz, 1, PEAK_INSTANCES, vcpus=node.cores, environment=WEB)
+    app = WebApp(
+        SITE,
+        (),
+        600,
+        max_mhz=node.cpu_mhz,
+        min_instances=1,
+        max_instances=PEAK_INSTANCES,
+        vcpus=node.cores,
+        environment=WEB,
+    )
     work = rng.uniform(15.0, 60.0)
     step_s = rng.uniform(500.0, 900.0)
     times = [turn * step_s for turn in range(math.ceil(until_s / step_s))]
@@ -210,11 +219,11 @@ def _site(node: Node, until_s: float, rng: Random) -> FaultApp:
         app,
         (*rates, (until_s, _rate(1, node, work))),
         work,
-        rng.randrange(1 << 30),
-        rng.uniform(JOBS_FROM_S, 200.0),
-        None,
-        math.inf,
-        math.inf,
+        seed=rng.randrange(1 << 30),
+        submit_s=rng.uniform(JOBS_FROM_S, 200.0),
+        changed=None,
+        changed_s=math.inf,
+        removed_s=math.inf,
     )
 
 

@@ -38,7 +38,7 @@ def with_power(settings: LoopSettings, power: FaultPower, seed: int) -> LoopSett
         QUEUE,
         QUEUE,
         periods,
-        0.99,
+        confidence=0.99,
         nodes_max=8,
         service_s=300.0,
         arrivals_per_day=float(len(power.jobs)),

@@ -259,7 +259,7 @@ _COSTS = (
 
 def _node(name: str, rng: Random) -> Node:
     labels = ("ssd",) if rng.random() < 0.6 or name == "n0" else ()
-    return Node(name, CORES, CORE_MHZ, NODE_MIB, NODE_RESERVE_MIB, labels)
+    return Node(name, CORES, CORE_MHZ, memory_mib=NODE_MIB, reserve_mib=NODE_RESERVE_MIB, labels=labels)
 
 
 def _drain(turn: int, nodes: Sequence[Node], rng: Random) -> Drain:

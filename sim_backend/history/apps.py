@@ -100,12 +100,12 @@ def _described(seen: Snapshot, row: int) -> WebApp | None:
             web.names[row],
             tuple(_flow(seen, at) for at in np.flatnonzero(seen.flows.app == row).tolist()),
             int(work.memory_mib.item(replica)),
-            work.max_mhz.item(replica),
-            web.min_instances.item(row),
-            max(len(replicas), 1),
-            work.vcpus.item(replica),
-            web.importance.item(row),
-            work.needs[replica],
+            max_mhz=work.max_mhz.item(replica),
+            min_instances=web.min_instances.item(row),
+            max_instances=max(len(replicas), 1),
+            vcpus=work.vcpus.item(replica),
+            importance=web.importance.item(row),
+            needs=work.needs[replica],
         )
     except InvalidValue:
         return None
@@ -119,11 +119,11 @@ def _flow(seen: Snapshot, at: int) -> Flow:
         flows.names[at],
         None if throughput or percentile else goal,
         percentile,
-        goal if percentile and not throughput else None,
-        goal if throughput else None,
-        flows.work_mcycles.item(at),
-        flows.t_min_s.item(at),
-        flows.model[at],
+        percentile_s=goal if percentile and not throughput else None,
+        throughput_per_s=goal if throughput else None,
+        work_mcycles=flows.work_mcycles.item(at),
+        t_min_s=flows.t_min_s.item(at),
+        model=flows.model[at],
     )
 
 

@@ -158,19 +158,19 @@ def run_days(days: Days, policy: str, params: Mapping[str, Any] | None = None) -
         policy,
         days.removal.value,
         meter.cost,
-        meter.kwh,
-        math.fsum(record.cost for record in metered),
-        math.fsum(record.kwh for record in metered),
-        len(jobs),
-        len(missed),
-        len(set(missed)),
-        max(0.0, *late_s),
-        loop.fake_power.starts,
-        meter.up_s / end_s,
-        meter.busy_s / end_s,
-        math.fsum(turnarounds_s) / len(jobs),
-        {what: events[what] for what in ALARMS if events[what]},
-        perf_s() - begun_s,
+        kwh=meter.kwh,
+        metered_cost=math.fsum(record.cost for record in metered),
+        metered_kwh=math.fsum(record.kwh for record in metered),
+        jobs=len(jobs),
+        misses=len(missed),
+        missed_days=len(set(missed)),
+        worst_late_s=max(0.0, *late_s),
+        node_starts=loop.fake_power.starts,
+        mean_up=meter.up_s / end_s,
+        mean_busy=meter.busy_s / end_s,
+        mean_turnaround_s=math.fsum(turnarounds_s) / len(jobs),
+        alarms={what: events[what] for what in ALARMS if events[what]},
+        wall_s=perf_s() - begun_s,
     )
 
 
@@ -215,7 +215,7 @@ def _least_of_day(price: Floats, came_h: Floats, days: Days) -> float:
 
 
 def _nodes(days: Days) -> list[Node]:
-    return [Node(f"n{number:02d}", 1, CORE_MHZ, NODE_MIB) for number in range(1, days.nodes + 1)]
+    return [Node(f"n{number:02d}", 1, CORE_MHZ, memory_mib=NODE_MIB) for number in range(1, days.nodes + 1)]
 
 
 def _jobs(days: Days) -> Iterator[Job]:
@@ -230,7 +230,7 @@ def _settings(days: Days, provisioning: PolicyChoice) -> LoopSettings:
         QUEUE,
         QUEUE,
         every_day,
-        days.confidence,
+        confidence=days.confidence,
         nodes_max=days.nodes,
         removal=days.removal,
         service_s=days.service_s,

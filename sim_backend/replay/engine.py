@@ -84,7 +84,16 @@ def run_direct(
     begun_s = perf_s()
     check_input(jobs, nodes, [load.app.name for load in web_apps])
     submitted = [job for job in jobs if job.submit_s < window_s]
-    engine = _Engine(submitted, nodes, true_stages or {}, chosen, costs, cycle_s, dict(params or {}), web_apps)
+    engine = _Engine(
+        submitted,
+        nodes,
+        true_stages or {},
+        policy=chosen,
+        costs=costs,
+        cycle_s=cycle_s,
+        params=dict(params or {}),
+        web_apps=web_apps,
+    )
     engine.watch, engine.every_cycle, engine.interference = watch, every_cycle, interference
     engine.true_io = true_io or {}
     if event_driven is not None:
@@ -219,7 +228,12 @@ class _Engine:
         io = self.true_io.get(job.name, job.loading.part(IO))
         self.world.add_task(job.name, true_stages, job.instances, io=io)
         self.workloads.arrive(row)
-        return Task(row, job, [instance_name(job.name, index) for index in range(job.instances)], float(job.memory_mib))
+        return Task(
+            row,
+            job,
+            [instance_name(job.name, index) for index in range(job.instances)],
+            memory_mib=float(job.memory_mib),
+        )
 
     def _complete(self, vms: Iterable[str], now_s: float) -> None:
         last = ""
@@ -265,9 +279,9 @@ class _Engine:
             now_s,
             self.cycle_s,
             self.wanted.columns(),
-            rows,
-            instances,
-            self.workloads.stages,
+            workloads=rows,
+            instances=instances,
+            stages=self.workloads.stages,
             web=self.web,
             flows=flow_columns(self.loads, now_s),
             costs=self.costs,
@@ -286,12 +300,12 @@ class _Engine:
             seen,
             decision,
             len(self.tasks),
-            len(placed),
-            math.fsum(float(task.wanted[1].sum()) for task in placed),
-            web_mhz,
-            Counter(change.kind.value for change in decision.changes),
-            sum(len(operation.moved()) > 0 for operation in resumes),
-            decide_s,
+            placed=len(placed),
+            jobs_mhz=math.fsum(float(task.wanted[1].sum()) for task in placed),
+            web_mhz=web_mhz,
+            operations=Counter(change.kind.value for change in decision.changes),
+            moved_and_resumed=sum(len(operation.moved()) > 0 for operation in resumes),
+            decide_s=decide_s,
         )
 
     def _commit(self, change: Change, now_s: float) -> Operation | None:

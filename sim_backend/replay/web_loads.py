@@ -85,14 +85,14 @@ def flow_columns(loads: Sequence[WebLoad], now_s: float) -> FlowColumns:
         tuple(flow.name for _, flow, _ in rows),
         np.array([row for row, _, _ in rows], dtype=np.int64),
         floats([_goal(flow) for _, flow, _ in rows]),
-        floats([flow.percentile for _, flow, _ in rows]),
-        np.array([flow.throughput_per_s is not None for _, flow, _ in rows], dtype=np.bool_),
-        tuple(flow.model for _, flow, _ in rows),
-        floats([flow.t_min_s for _, flow, _ in rows]),
-        floats([asked.c_mhz_s for _, _, asked in rows]),
-        floats([asked.load_mhz for _, _, asked in rows]),
-        floats([asked.rate_per_s for _, _, asked in rows]),
-        floats([asked.work_mcycles for _, _, asked in rows]),
+        percentile=floats([flow.percentile for _, flow, _ in rows]),
+        throughput=np.array([flow.throughput_per_s is not None for _, flow, _ in rows], dtype=np.bool_),
+        model=tuple(flow.model for _, flow, _ in rows),
+        t_min_s=floats([flow.t_min_s for _, flow, _ in rows]),
+        c_mhz_s=floats([asked.c_mhz_s for _, _, asked in rows]),
+        load_mhz=floats([asked.load_mhz for _, _, asked in rows]),
+        rate_per_s=floats([asked.rate_per_s for _, _, asked in rows]),
+        work_mcycles=floats([asked.work_mcycles for _, _, asked in rows]),
     )
 
 

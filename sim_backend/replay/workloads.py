@@ -61,7 +61,7 @@ def experiment_four(rng: np.random.Generator, count: int = 200, mean_gap_s: floa
 
 def paper_nodes(count: int = 25) -> tuple[Node, ...]:
     """The cluster of apc.txt, section 5.2: 4 cores of 3,900 MHz and 16,000 MiB a node."""
-    return tuple(Node(_numbered("node", index, count), 4, 3_900.0, 16_000) for index in range(count))
+    return tuple(Node(_numbered("node", index, count), 4, 3_900.0, memory_mib=16_000) for index in range(count))
 
 
 def shop(nodes: Sequence[Node], load_frac: float, seed: int) -> tuple[WebApp, TrueWeb]:
@@ -76,7 +76,7 @@ def shop(nodes: Sequence[Node], load_frac: float, seed: int) -> tuple[WebApp, Tr
             Flow("buy", percentile=0.95, percentile_s=0.6, t_min_s=0.05, model=ModelForm.MULTI_SERVER),
         ),
         _SEAT_MIB,
-        max(node.cpu_mhz for node in nodes),
+        max_mhz=max(node.cpu_mhz for node in nodes),
         min_instances=max(1, 2 * len(nodes) // 3),
         max_instances=len(nodes),
         vcpus=max(node.cores for node in nodes),
@@ -114,7 +114,7 @@ def replay_workload(jobs: Sequence[ReplayJob]) -> list[Job]:
 
 def replay_nodes(count: int) -> tuple[Node, ...]:
     """`count` nodes of one core of 1,000 MHz and 1,000 MiB: each holds one instance of a replay job at a time."""
-    return tuple(Node(_numbered("node", index, count), 1, REPLAY_MHZ, REPLAY_MIB) for index in range(count))
+    return tuple(Node(_numbered("node", index, count), 1, REPLAY_MHZ, memory_mib=REPLAY_MIB) for index in range(count))
 
 
 def declared_stages(job: Job) -> TrueStages:

@@ -113,11 +113,11 @@ def _joined(samples: list[FlowSample]) -> FlowSample:
         samples[0].flow,
         sum(sample.window_s for sample in samples),
         sum(sample.offered for sample in samples),
-        served,
-        sum(sample.rejected for sample in samples),
-        samples[-1].queued,
-        mean([sample.mean_s for sample in samples]) if served else 0.0,
-        mean([sample.percentile_s for sample in samples]) if served else 0.0,
+        served=served,
+        rejected=sum(sample.rejected for sample in samples),
+        queued=samples[-1].queued,
+        mean_s=mean([sample.mean_s for sample in samples]) if served else 0.0,
+        percentile_s=mean([sample.percentile_s for sample in samples]) if served else 0.0,
     )
 
 
@@ -128,8 +128,8 @@ def _whole(flows: Sequence[FlowSample]) -> FlowSample:
         "",
         flows[0].window_s,
         sum(flow.offered for flow in flows),
-        served,
-        sum(flow.rejected for flow in flows),
-        sum(flow.queued for flow in flows),
-        sum(flow.served * flow.mean_s for flow in flows) / served if served else 0.0,
+        served=served,
+        rejected=sum(flow.rejected for flow in flows),
+        queued=sum(flow.queued for flow in flows),
+        mean_s=sum(flow.served * flow.mean_s for flow in flows) / served if served else 0.0,
     )

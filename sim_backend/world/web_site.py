@@ -252,7 +252,16 @@ class WebSite:
         if not served:
             mean = percentile = 0.0
         queued = math.floor(lane.waiting + 0.5)
-        return FlowSample(flow.name, window_s, offered, served, rejected, queued, mean, percentile)
+        return FlowSample(
+            flow.name,
+            window_s,
+            offered,
+            served=served,
+            rejected=rejected,
+            queued=queued,
+            mean_s=mean,
+            percentile_s=percentile,
+        )
 
     # --- what comes ----------------------------------------------------------------------------------------------
 

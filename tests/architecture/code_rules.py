@@ -5,8 +5,9 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
+from functools import cache
 
-from tests.architecture.sources import PACKAGES, ROOT, Source, under
+from tests.architecture.sources import PACKAGES, ROOT, Source, tree_sources, under
 
 CLOCK = "shared/base/clock.py"
 CLOCK_CALLS = ("datetime.datetime.now", "datetime.datetime.utcnow", "datetime.datetime.today", "datetime.date.today")
@@ -18,6 +19,8 @@ PRINTERS = ("click.echo", "click.secho", "print", "rich.print", "rich.console.Co
 WRITER = "shared/base/write_file.py"
 TRANSITIONS = "daemons/controller/state/transitions.py"
 CLOCK_MODULES = ("time", "timeit")
+LARGE = 8  # values
+BY_POSITION_MAX = 3
 
 # Allowed with an explicit seed; Generator and SeedSequence also as types.
 SEEDED = frozenset(
@@ -207,6 +210,40 @@ def _targets(source: Source) -> list[ast.expr]:
     ]
 
 
+@cache
+def large_classes() -> dict[str, int]:
+    """How many values each class of ours is made of, by its dotted name, where these are LARGE at least."""
+    found: dict[str, int] = {}
+    for source in tree_sources():
+        for node in source.tree.body:
+            count = _values_of(node) if isinstance(node, ast.ClassDef) else 0
+            if count >= LARGE and isinstance(node, ast.ClassDef):
+                found[f"{source.module}.{node.name}"] = count
+    return found
+
+
+def _values_of(node: ast.ClassDef) -> int:
+    """How many values a class is made of: the arguments of its constructor, or its fields."""
+    for member in node.body:
+        if isinstance(member, ast.FunctionDef) and member.name == "__init__":
+            return len(member.args.args) - 1
+    fields = [each for each in node.body if isinstance(each, ast.AnnAssign)]
+    return sum("ClassVar" not in ast.unparse(each.annotation) for each in fields)
+
+
+def many_by_position(source: Source) -> list[str]:
+    """What a class is made of is named, from the fourth value on, where there are LARGE of them or more."""
+    large = large_classes()
+    found = []
+    for call, name in source.calls():
+        if not name and isinstance(call.func, ast.Name):
+            name = f"{source.module}.{call.func.id}"
+        starred = any(isinstance(each, ast.Starred) for each in call.args)
+        if name in large and len(call.args) > BY_POSITION_MAX and not starred:
+            found.append(source.at(call.lineno, f"{name.rpartition('.')[2]}: name its values"))
+    return found
+
+
 def named_places(source: Source) -> list[str]:
     """No file names a folder of one machine or the folder of the data."""
     return places_in(source.path, source.text)
@@ -250,6 +287,7 @@ RULES = (
     written_elsewhere,
     phases_elsewhere,
     late_wiring,
+    many_by_position,
     named_places,
     named_documents,
     unfinished_marks,

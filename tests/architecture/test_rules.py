@@ -88,6 +88,11 @@ PLANTED: tuple[tuple[Rule, str, str], ...] = (
     (code_rules.phases_elsewhere, "daemons/controller/x.py", "def f(entry):\n    entry.revision += 1\n"),
     (code_rules.late_wiring, "daemons/controller/core/x.py", "class A:\n    def f(self):\n        self.web.on = f\n"),
     (code_rules.late_wiring, "daemons/controller/x.py", "class A:\n    def f(self):\n        self.a.b.c += 1\n"),
+    (
+        code_rules.many_by_position,
+        "daemons/x.py",
+        "from shared.values.actions import Action\na = Action('1', 2, 'vm', 'n1')\n",
+    ),
     (code_rules.named_places, "tests/unit/test_x.py", "DATA = '../share" + "d/data'\n"),
     (code_rules.named_places, "daemons/config/controller.py", "# see /hom" + "e/someone/notes\n"),
     (code_rules.named_documents, "daemons/config/controller.py", "# see docs/nowhere.md\n"),

@@ -33,7 +33,7 @@ XML = f"""<domain type="qemu">
   </devices>
 </domain>
 """
-OWN = VmSpec("job#0", 1, 1, 96, 1, 100.0, template="guest")
+OWN = VmSpec("job#0", 1, 1, memory_mib=96, vcpus=1, cpu_mhz=100.0, template="guest")
 LIMIT_S = 20.0
 
 
@@ -60,7 +60,7 @@ class Hosts:
         return self.definition("h1")
 
     def adopt(self) -> Operated:
-        spec = VmSpec(PET, 1, 1, 96, 1, 700.0)
+        spec = VmSpec(PET, 1, 1, memory_mib=96, vcpus=1, cpu_mhz=700.0)
         answer = self.do(ActionKind.ADOPT, "h1", generation=1, spec=spec)
         assert answer.outcome is Outcome.OK
         return answer
@@ -86,7 +86,7 @@ class Hosts:
 
     def begin(self, kind: ActionKind, node: str, vm: str = PET, **fields: Any) -> str:
         self.ids += 1
-        action = Action(f"a{self.ids}", kind, node, vm, 1, "boot", 1e12, **fields)
+        action = Action(f"a{self.ids}", kind, node, vm=vm, term=1, boot_id="boot", expires_at_s=1e12, **fields)
         self.made.drivers[node].begin(action, 0.0)
         return action.id
 
@@ -167,7 +167,9 @@ def test_a_digest_follows_what_the_owner_edits(hosts: Hosts) -> None:
     hosts.made.hands("h1").define(hosts.definition("h1").replace("pet.fd", "other.fd"))
     hosts.made.drivers["h1"].connected()  # whatever it remembers is read again
     assert hosts.status("h1").definition != first_digest.definition  # type: ignore[union-attr]
-    again = hosts.do(ActionKind.ADOPT, "h1", expects=1, generation=1, spec=VmSpec(PET, 1, 1, 96, 1, 1.0))
+    again = hosts.do(
+        ActionKind.ADOPT, "h1", expects=1, generation=1, spec=VmSpec(PET, 1, 1, memory_mib=96, vcpus=1, cpu_mhz=1.0)
+    )
     assert (again.outcome, "other.fd" in again.definition) == (Outcome.OK, True)
 
 

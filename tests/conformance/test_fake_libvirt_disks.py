@@ -44,7 +44,7 @@ ADOPTED = """<domain type="qemu">
   </devices>
 </domain>
 """
-OWN = VmSpec(VM, 1, 1, 96, 1, 100.0, template="guest")
+OWN = VmSpec(VM, 1, 1, memory_mib=96, vcpus=1, cpu_mhz=100.0, template="guest")
 GONE = error(Err.INTERNAL_ERROR, From.RPC, "client socket is closed")
 
 
@@ -83,7 +83,7 @@ class Nodes:
 
     def order(self, kind: ActionKind, node: str, **fields: Any) -> Action:
         self.ids += 1
-        return Action(f"a{self.ids}", kind, node, VM, 1, "boot", 1e12, **fields)
+        return Action(f"a{self.ids}", kind, node, vm=VM, term=1, boot_id="boot", expires_at_s=1e12, **fields)
 
     def do(self, kind: ActionKind, node: str, **fields: Any) -> Operated:
         action = self.order(kind, node, **fields)
@@ -165,7 +165,7 @@ class Nodes:
         domain.create()
         self.before = domain.XMLDesc(2)
         self.hear()
-        self.must(ActionKind.ADOPT, "h1", generation=1, spec=VmSpec(VM, 1, 1, 96, 1, 700.0))
+        self.must(ActionKind.ADOPT, "h1", generation=1, spec=VmSpec(VM, 1, 1, memory_mib=96, vcpus=1, cpu_mhz=700.0))
 
     def migrate(self, start: str, end: str) -> None:
         status = self.seen()[start]

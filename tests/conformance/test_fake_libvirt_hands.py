@@ -153,7 +153,9 @@ def test_a_save_of_an_agent_that_died_is_waited_for(tmp_path: Path) -> None:
         assert made.cluster.waiting
         again = made.driver("h1")
         made.drivers["h1 again"] = again
-        action = Action("again", ActionKind.SUSPEND, "h1", VM, 1, "boot", 1e12, expects=1, generation=1)
+        action = Action(
+            "again", ActionKind.SUSPEND, "h1", vm=VM, term=1, boot_id="boot", expires_at_s=1e12, expects=1, generation=1
+        )
         again.vms(0.0)
         again.begin(action, 0.0)
         answers: list[Operated] = []

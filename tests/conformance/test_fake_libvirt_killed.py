@@ -48,7 +48,7 @@ AT = (
     "destroyFlags",
     "undefineFlags",
 )
-SPEC = VmSpec(VM, 1, 1, 96, 1, 100.0, template="guest")
+SPEC = VmSpec(VM, 1, 1, memory_mib=96, vcpus=1, cpu_mhz=100.0, template="guest")
 
 
 @dataclass(slots=True)
@@ -76,7 +76,18 @@ class Place:
 
     def begin(self, kind: ActionKind, node: str, expects: int = 0, generation: int = 0, **fields: Any) -> str:
         self.ids += 1
-        order = Action(f"a{self.ids}", kind, node, VM, 1, "boot", 1e12, expects, generation, **fields)
+        order = Action(
+            f"a{self.ids}",
+            kind,
+            node,
+            vm=VM,
+            term=1,
+            boot_id="boot",
+            expires_at_s=1e12,
+            expects=expects,
+            generation=generation,
+            **fields,
+        )
         self.made.drivers[node].begin(order, 0.0)
         return order.id
 

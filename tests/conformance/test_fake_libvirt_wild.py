@@ -90,10 +90,22 @@ class Storm:
         self.ids += 1
         expects = 0 if status is None else status.generation
         generation = self.ids if kind in (ActionKind.START, ActionKind.RESUME) else expects
-        spec = VmSpec(vm, 1, 1, 96, 1, 100.0, template="guest")
+        spec = VmSpec(vm, 1, 1, memory_mib=96, vcpus=1, cpu_mhz=100.0, template="guest")
         to = self.random.choice([name for name in self.made.names if name != node])
         to = to if kind is ActionKind.MIGRATE else ""
-        return Action(f"a{self.ids}", kind, node, vm, 1, "boot", 1e12, expects, generation, spec=spec, to_node=to)
+        return Action(
+            f"a{self.ids}",
+            kind,
+            node,
+            vm=vm,
+            term=1,
+            boot_id="boot",
+            expires_at_s=1e12,
+            expects=expects,
+            generation=generation,
+            spec=spec,
+            to_node=to,
+        )
 
     def break_(self) -> None:
         """A call is to fail, or events go astray."""

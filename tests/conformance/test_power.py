@@ -30,7 +30,7 @@ def fake(tmp_path: Path) -> Iterator[PowerHarness]:
     """The simulator's, with every operation."""
     del tmp_path
     cluster = FakeCluster(World(), COSTS["none"])
-    cluster.add_node(Node("n1", 4, 2_000.0, 8_000))
+    cluster.add_node(Node("n1", 4, 2_000.0, memory_mib=8_000))
     driver = FakePower(cluster, times=PowerTimes(noise=0.0), does=frozenset(PowerOperation))
     states = {
         PowerOperation.WAKE: HostPower.UP,

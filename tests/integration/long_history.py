@@ -132,7 +132,25 @@ class _History:
 
     def _samples(self) -> Iterator[tuple[Any, ...]]:
         assert [field.name for field in fields(NodeUse)] == schema.samples.columns.keys()
-        use = NodeUse("", 0.0, FINE_S, 30, 0.5, 0.7, 0.1, 1.5, 4e3, 5e3, 0.0, 9e4, 1.5, 1 << 20, 1 << 21, 1 << 22, 9)
+        use = NodeUse(
+            "",
+            0.0,
+            FINE_S,
+            readings=30,
+            cpu_frac=0.5,
+            cpu_frac_max=0.7,
+            iowait_frac=0.1,
+            load_1min=1.5,
+            memory_used_mib=4e3,
+            memory_used_mib_max=5e3,
+            swap_used_mib_max=0.0,
+            disk_free_mib_min=9e4,
+            disk_busy_s=1.5,
+            disk_read_bytes=1 << 20,
+            disk_write_bytes=1 << 21,
+            net_rx_bytes=1 << 22,
+            net_tx_bytes=9,
+        )
         same = astuple(use)[2:]
         nodes = sorted(f"old-{at}" for at in range(self._size.nodes))
         return ((node, at_s, *same) for node in nodes for at_s in self._slots())

@@ -64,9 +64,20 @@ def _clear(harness: Harness) -> None:
             number += 1
             node.forget(status.vm, 0.0)
             kinds = (ActionKind.STOP, ActionKind.DISCARD_IMAGE) if status.managed else (ActionKind.ADOPT,)
-            spec = VmSpec(status.vm, 1, 1, 0, 1, 0.0)
+            spec = VmSpec(status.vm, 1, 1, memory_mib=0, vcpus=1, cpu_mhz=0.0)
             for kind in kinds:
-                action = Action(f"c{number}", kind, "n1", status.vm, 1, "b", 1e12, status.generation, 1, spec)
+                action = Action(
+                    f"c{number}",
+                    kind,
+                    "n1",
+                    vm=status.vm,
+                    term=1,
+                    boot_id="b",
+                    expires_at_s=1e12,
+                    expects=status.generation,
+                    generation=1,
+                    spec=spec,
+                )
                 node.begin(action, 0.0)
                 harness.until(lambda vm=status.vm: not any(s.vm == vm and s.busy for s in node.vms(0.0)))  # type: ignore[misc]
     node.close()
@@ -77,8 +88,22 @@ def _clear(harness: Harness) -> None:
 def hold(template: str, vm: str) -> None:
     """Start a program, and stay until this process is killed."""
     held = driver()
-    spec = VmSpec(vm, 3, 2, 50, 1, 100.0, template=template)
-    held.begin(Action("1", ActionKind.START, "n1", vm, 1, "b", 1e12, 0, 3, spec), 0.0)
+    spec = VmSpec(vm, 3, 2, memory_mib=50, vcpus=1, cpu_mhz=100.0, template=template)
+    held.begin(
+        Action(
+            "1",
+            ActionKind.START,
+            "n1",
+            vm=vm,
+            term=1,
+            boot_id="b",
+            expires_at_s=1e12,
+            expects=0,
+            generation=3,
+            spec=spec,
+        ),
+        0.0,
+    )
     while not (said := held.poll(0.0)):
         continue
     print(said[0], flush=True)

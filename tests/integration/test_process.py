@@ -52,12 +52,12 @@ class Agent:
 
     def do(self, kind: ActionKind, vm: str = "job#0", **fields: object) -> Operated:
         self._count += 1
-        action = Action(f"a{self._count}", kind, "n1", vm, 1, "boot", 1e12, **fields)  # type: ignore[arg-type]
+        action = Action(f"a{self._count}", kind, "n1", vm=vm, term=1, boot_id="boot", expires_at_s=1e12, **fields)  # type: ignore[arg-type]
         self.driver.begin(action, 0.0)
         return self.hear(lambda one: isinstance(one, Operated) and one.call_id == action.id)  # type: ignore[return-value]
 
     def start(self, template: str, vm: str = "job#0", mhz: float = 100.0, mib: int = 50, **fields: object) -> Operated:
-        spec = VmSpec(vm, 1, 1, mib, 1, mhz, template=template, **fields)  # type: ignore[arg-type]
+        spec = VmSpec(vm, 1, 1, memory_mib=mib, vcpus=1, cpu_mhz=mhz, template=template, **fields)  # type: ignore[arg-type]
         return self.do(ActionKind.START, vm, generation=1, spec=spec)
 
     def hear(self, wanted: Callable[[Operated | GuestChanged], bool]) -> Operated | GuestChanged:
@@ -172,7 +172,9 @@ def test_a_program_that_does_not_heed_is_killed_after_its_time(place: Site, agen
 def test_a_stop_that_is_aborted_leaves_it_running(place: Site, agent: Agent) -> None:
     agent.start("deaf")
     is_ready(place)
-    agent.driver.begin(Action("stop", ActionKind.STOP, "n1", "job#0", 1, "boot", 1e12, 1), 0.0)
+    agent.driver.begin(
+        Action("stop", ActionKind.STOP, "n1", vm="job#0", term=1, boot_id="boot", expires_at_s=1e12, expects=1), 0.0
+    )
     agent.driver.abort("job#0", 0.0)
     answer = agent.hear(lambda one: isinstance(one, Operated) and one.call_id == "stop")
     assert isinstance(answer, Operated)

@@ -154,12 +154,14 @@ FORGED: dict[str, tuple[str, str, Message]] = {
     "under its own key a report for another node": (
         REPORTS,
         report_key("n1"),
-        Report("n2", "boot-9", 99, 0.0, 1, NodeSample(), ()),
+        Report("n2", "boot-9", 99, clock_s=0.0, term=1, sample=NodeSample(), vms=()),
     ),
     "a result for another node": (
         RESULTS,
         CONTROLLER_QUEUE,
-        Result("n2", "boot-9", 99, 0.0, 1, "a1", ActionKind.START, "j#0", Outcome.OK),
+        Result(
+            "n2", "boot-9", 99, clock_s=0.0, term=1, action="a1", kind=ActionKind.START, vm="j#0", outcome=Outcome.OK
+        ),
     ),
     "as a result an operator's request": (RESULTS, CONTROLLER_QUEUE, AddNode("r", "n3")),
 }

@@ -188,8 +188,18 @@ class Driver:
         """See `Hands`."""
         first, second = self._names
         node = first if kind in (ActionKind.START, ActionKind.SET_CPU, ActionKind.MIGRATE) else second
-        spec = VmSpec(vm, self._generation, 1, MEMORY_MIB, 1, FULL_MHZ, FULL_MHZ, Kind.BURNER, (str(UNITS),))
-        action = Action(f"a{next(self._ids)}", kind, node, vm, 1, "boot", 1e12)
+        spec = VmSpec(
+            vm,
+            self._generation,
+            1,
+            memory_mib=MEMORY_MIB,
+            vcpus=1,
+            cpu_mhz=FULL_MHZ,
+            cap_mhz=FULL_MHZ,
+            template=Kind.BURNER,
+            arguments=(str(UNITS),),
+        )
+        action = Action(f"a{next(self._ids)}", kind, node, vm=vm, term=1, boot_id="boot", expires_at_s=1e12)
         expects = self._generation
         if kind in (ActionKind.START, ActionKind.RESUME):
             self._generation += 1

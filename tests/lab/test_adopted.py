@@ -117,7 +117,7 @@ class Nodes(RealTime):
 
     def order(self, kind: ActionKind, node: str, vm: str, **fields: Any) -> Action:
         self.ids += 1
-        return Action(f"a{self.ids}", kind, node, vm, 1, "boot", 1e12, **fields)
+        return Action(f"a{self.ids}", kind, node, vm=vm, term=1, boot_id="boot", expires_at_s=1e12, **fields)
 
     def do(self, kind: ActionKind, node: str, vm: str = PET, **fields: Any) -> Operated:
         action = self.order(kind, node, vm, **fields)
@@ -231,7 +231,9 @@ def made_with_virsh(nodes: Nodes, folder: Path, data: str = DISKS[1]) -> str:
 def test_the_years_of_an_adopted_vm(nodes: Nodes, tmp_path: Path) -> None:
     before = made_with_virsh(nodes, tmp_path)
     nodes.write("h1", 0x11)
-    adopted = nodes.must(ActionKind.ADOPT, "h1", generation=1, spec=VmSpec(PET, 1, 1, 96, 1, 500.0))
+    adopted = nodes.must(
+        ActionKind.ADOPT, "h1", generation=1, spec=VmSpec(PET, 1, 1, memory_mib=96, vcpus=1, cpu_mhz=500.0)
+    )
     assert adopted.status is not None
     assert (adopted.status.adopted, adopted.status.disks, "<name>pet</name>" in adopted.definition) == (True, 1, True)
     nodes.must(ActionKind.SET_CPU, "h1", expects=1, cpu_mhz=700.0)
@@ -285,7 +287,7 @@ def autostart_of(nodes: Nodes, node: str) -> str:
 @pytest.mark.parametrize("nodes", ["copy"], indirect=True)
 def test_what_lies_at_the_target_is_not_overwritten(nodes: Nodes, tmp_path: Path) -> None:
     made_with_virsh(nodes, tmp_path)
-    nodes.must(ActionKind.ADOPT, "h1", generation=1, spec=VmSpec(PET, 1, 1, 96, 1, 500.0))
+    nodes.must(ActionKind.ADOPT, "h1", generation=1, spec=VmSpec(PET, 1, 1, memory_mib=96, vcpus=1, cpu_mhz=500.0))
     nodes.host("h2").run(["sh", "-c", f"echo mine > {DISKS[1]}"])
     answer = nodes.do(ActionKind.MIGRATE, "h1", expects=1, generation=1, to_node="h2")
     assert (answer.outcome, DISKS[1] in answer.detail) == (Outcome.UNFIT, True)
@@ -296,7 +298,7 @@ def test_what_lies_at_the_target_is_not_overwritten(nodes: Nodes, tmp_path: Path
 def test_a_vm_of_ours_runs_with_its_newest_disk(nodes: Nodes) -> None:
     """Overlay and copied disk: moved both ways, saved, resumed on the third host, with agents that begin anew."""
     vm, disk = "job#0", f"{IMAGES}/job#0.g1"
-    spec = VmSpec(vm, 1, 1, 96, 1, 500.0, template="own")
+    spec = VmSpec(vm, 1, 1, memory_mib=96, vcpus=1, cpu_mhz=500.0, template="own")
     nodes.must(ActionKind.START, "h1", vm, generation=1, spec=spec)
     for mark, (start, end) in enumerate((("h1", "h2"), ("h2", "h1"), ("h1", "h2")), 0x21):
         nodes.write(start, mark, vm, ("hda",))
@@ -331,7 +333,7 @@ def put(nodes: Nodes, node: str, mark: int, path: str) -> None:
 def test_an_old_copy_on_another_node_is_never_resumed(nodes: Nodes, tmp_path: Path) -> None:
     """Given a VM that somebody moved to h3 with virsh, which left its disks on h2, and that an operator suspended."""
     made_with_virsh(nodes, tmp_path)
-    nodes.must(ActionKind.ADOPT, "h1", generation=1, spec=VmSpec(PET, 1, 1, 96, 1, 500.0))
+    nodes.must(ActionKind.ADOPT, "h1", generation=1, spec=VmSpec(PET, 1, 1, memory_mib=96, vcpus=1, cpu_mhz=500.0))
     nodes.must(ActionKind.MIGRATE, "h1", expects=1, generation=1, to_node="h2")
     nodes.write("h2", 0x50)
     flags = ("--live", "--p2p", "--persistent", "--undefinesource", "--copy-storage-all")
@@ -379,7 +381,7 @@ def test_a_disk_in_no_pool_keeps_a_vm_on_its_node(nodes: Nodes, tmp_path: Path) 
     for host in nodes.lab.hosts:
         host.run(["mkdir", "-p", folder])
     made_with_virsh(nodes, tmp_path, data)
-    nodes.must(ActionKind.ADOPT, "h1", generation=1, spec=VmSpec(PET, 1, 1, 96, 1, 500.0))
+    nodes.must(ActionKind.ADOPT, "h1", generation=1, spec=VmSpec(PET, 1, 1, memory_mib=96, vcpus=1, cpu_mhz=500.0))
     moved = nodes.do(ActionKind.MIGRATE, "h1", expects=1, generation=1, to_node="h2")
     assert (moved.outcome, moved.detail) == (Outcome.UNFIT, f"h2 has no active storage pool for {folder}")
     nodes.host("h2").virsh(f"pool-define-as elsewhere dir --target {folder}; pool-start elsewhere")
@@ -423,7 +425,7 @@ class Life:
     def __init__(self, nodes: Nodes, vm: str, disks: tuple[str, ...]) -> None:
         self.nodes, self.vm, self.disks = nodes, vm, disks
         self.mark = 0x20
-        self.spec = VmSpec(vm, 1, 1, 96, 1, 500.0, template="" if vm == PET else "own")
+        self.spec = VmSpec(vm, 1, 1, memory_mib=96, vcpus=1, cpu_mhz=500.0, template="" if vm == PET else "own")
 
     @property
     def adopted(self) -> bool:
@@ -521,7 +523,7 @@ class Life:
 
 def test_an_agent_that_dies_leaves_no_stale_disk(nodes: Nodes) -> None:
     """One of ours, with an overlay and with a copy."""
-    spec = VmSpec("job#0", 1, 1, 96, 1, 500.0, template="own")
+    spec = VmSpec("job#0", 1, 1, memory_mib=96, vcpus=1, cpu_mhz=500.0, template="own")
     nodes.must(ActionKind.START, "h1", "job#0", generation=1, spec=spec)
     die_everywhere(Life(nodes, "job#0", (f"{IMAGES}/job#0.g1",)))
 
@@ -529,7 +531,7 @@ def test_an_agent_that_dies_leaves_no_stale_disk(nodes: Nodes) -> None:
 @pytest.mark.parametrize("nodes", ["copy"], indirect=True)
 def test_an_agent_that_dies_leaves_an_adopted_vm_as_it_was(nodes: Nodes, tmp_path: Path) -> None:
     before = made_with_virsh(nodes, tmp_path)
-    nodes.must(ActionKind.ADOPT, "h1", generation=1, spec=VmSpec(PET, 1, 1, 96, 1, 500.0))
+    nodes.must(ActionKind.ADOPT, "h1", generation=1, spec=VmSpec(PET, 1, 1, memory_mib=96, vcpus=1, cpu_mhz=500.0))
     life = Life(nodes, PET, DISKS)
     die_everywhere(life)
     node, status = life.where()

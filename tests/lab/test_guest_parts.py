@@ -85,7 +85,7 @@ def test_the_driver_takes_the_templates_and_fills_them_in(tmp_path: Path) -> Non
         Kind.READER: LibvirtTemplate(str(files[Kind.READER]), volume="reader.img"),
         Kind.WEB: LibvirtTemplate(str(files[Kind.WEB]), first_address="10.0.0.1"),
     }
-    spec = VmSpec("a<b#0", 1, 1, 16, 1, 500.0, arguments=("7",))
+    spec = VmSpec("a<b#0", 1, 1, memory_mib=16, vcpus=1, cpu_mhz=500.0, arguments=("7",))
 
     for kind, template in read_all({str(kind): key for kind, key in keys.items()}).items():
         check(template, spec)

@@ -280,12 +280,12 @@ def late_order(town: Town, controller: str, term: int) -> str:
         f"late-{term}",
         ActionKind.SUSPEND,
         node,
-        VM,
-        term,
-        known["boot_id"],
-        CLOCK.now_s() + SOON_S,
-        generation,
-        generation,
+        vm=VM,
+        term=term,
+        boot_id=known["boot_id"],
+        expires_at_s=CLOCK.now_s() + SOON_S,
+        expects=generation,
+        generation=generation,
     )
     url = tomllib.loads(account.read_text())["bus"]["url"]
     bus = startup.broker(url, Tls(ca_file=str(town.cluster.broker.ca_file)))()

@@ -221,7 +221,9 @@ def scene(
     `folder`, and one account of each role: jane (provider), acme (owner), bob (user). `history`: URL of a store."""
     names = [f"n{number}" for number in range(1, nodes + 1)]
     controller = ControllerSettings(automation=automation, **(settings or {}))
-    loop = ClosedLoop([Node(name, 4, 1_000.0, 4_000) for name in names], LoopSettings(controller, epoch_s=1.7e9))
+    loop = ClosedLoop(
+        [Node(name, 4, 1_000.0, memory_mib=4_000) for name in names], LoopSettings(controller, epoch_s=1.7e9)
+    )
     for each in jobs:
         loop.submit(each)
     loop.run_until(run_s)
@@ -247,9 +249,9 @@ def scene(
         controller_client,
         ViewCache(controller_client),
         doors,
-        rules,
-        Settings(URL, read_only),
-        reading,
+        rules=rules,
+        settings=Settings(URL, read_only),
+        reading=reading,
         spans=spans,
         texts=texts,
     )

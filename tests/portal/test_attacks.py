@@ -116,8 +116,10 @@ def test_what_is_refused_is_noted_under_the_account(cluster: Scene) -> None:
 
 def test_refusals_are_bounded_and_told_at_the_end() -> None:
     refusals = Refusals()
-    told = [refusals.add(Entry(0.0, f"user.u{n}", "a", "refused-page")) for n in range(KINDS_MAX) for _ in range(2)]
-    early = refusals.add(Entry(1.0, "user.new", "a", "refused-page"))
+    told = [
+        refusals.add(Entry(0.0, f"user.u{n}", "a", what="refused-page")) for n in range(KINDS_MAX) for _ in range(2)
+    ]
+    early = refusals.add(Entry(1.0, "user.new", "a", what="refused-page"))
 
     assert sum(map(len, told)) == KINDS_MAX
     assert [(each.account, each.detail) for each in early] == [("user.u0", "one more within 60 s"), ("user.new", "")]

@@ -40,7 +40,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
     url = made_url(folder / "store.db")
     with scene(folder, nodes=2, history=url) as made, closing(SqlStore(url, ManualClock(EPOCH_S))) as store:
         store.take_lead("a")
-        made.ask(CreateEnvironment("c", Agreement("n1", "acme", WorkloadType.BATCH, 1)), "owner.acme")
+        made.ask(CreateEnvironment("c", Agreement("n1", "acme", WorkloadType.BATCH, lower=1)), "owner.acme")
         made.ask(ActivateEnvironment("v", "n1"), "owner.acme")
         made.run(60.0)
         made.ask(SubmitJob("s", job("n2", 5_000.0, environment="n1")), "owner.acme")

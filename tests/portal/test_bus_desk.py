@@ -59,7 +59,7 @@ class Answering:
         inner = asked_by(Received(None, USER, message, reply_to), message).message
         reply = self._answer(message, inner)
         if reply is not None:
-            self._inbox.put(Delivery(0, reply_to, "", self.sender, encode(reply)))
+            self._inbox.put(Delivery(0, reply_to, "", sender=self.sender, body=encode(reply)))
 
     def acknowledge(self, tag: int) -> None:
         raise AssertionError(tag)

@@ -40,7 +40,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
     jobs = (job("a", 9_000.0, goal_s=2_000.0), job("b", 600.0, 2))
     folder = tmp_path_factory.mktemp("jobs")
     with scene(folder, nodes=4, jobs=jobs, history=_history(folder)) as found:
-        found.ask(CreateEnvironment("c", Agreement("batch", "acme", WorkloadType.BATCH, 1, users=("bob",))))
+        found.ask(CreateEnvironment("c", Agreement("batch", "acme", WorkloadType.BATCH, lower=1, users=("bob",))))
         found.ask(ActivateEnvironment("v", "batch"))
         found.run(60.0)
         found.ask(SubmitJob("s1", job("hers", 5_000.0, environment="batch")), "owner.acme")
@@ -199,7 +199,7 @@ def test_a_vm_that_is_not_ours_is_adopted(made: Scene, jane: Browser) -> None:
 
 def test_a_web_application_from_its_list_to_its_end(made: Scene, jane: Browser) -> None:
     flows = (Flow("browse", mean_s=0.25, work_mcycles=60.0), Flow("buy", percentile=0.95, percentile_s=1.0))
-    made.ask(SubmitWeb("w", WebApp("shop", flows, 256, 1_000.0)))
+    made.ask(SubmitWeb("w", WebApp("shop", flows, 256, max_mhz=1_000.0)))
     made.run(60.0)
 
     every, text = jane.get("/workloads/web").text, jane.get("/workloads/web/shop").text
@@ -214,7 +214,7 @@ def test_a_web_application_from_its_list_to_its_end(made: Scene, jane: Browser) 
 
 
 def test_a_name_leads_to_the_page_of_what_has_it(made: Scene, jane: Browser) -> None:
-    made.ask(SubmitWeb("w", WebApp("shop", (Flow("browse", mean_s=0.25, work_mcycles=60.0),), 256, 1_000.0)))
+    made.ask(SubmitWeb("w", WebApp("shop", (Flow("browse", mean_s=0.25, work_mcycles=60.0),), 256, max_mhz=1_000.0)))
     names = ("shop", "shop%230", "any", "//evil.test", "%0d%0aX:1")
     led = [jane.client.get(f"/workload/{name}", follow_redirects=False) for name in names]
 

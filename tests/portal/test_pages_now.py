@@ -13,7 +13,7 @@ JOBS = (job("late", 9_000.0, goal_s=2_000.0), job("fine", 300.0, goal_s=5_000.0)
 
 def environment(made: Scene, name: str = "batch", owner: str = "acme", users: tuple[str, ...] = ("bob",)) -> None:
     """An environment of an owner, with a node, and users who may submit to it."""
-    made.ask(CreateEnvironment(f"c-{name}", Agreement(name, owner, WorkloadType.BATCH, 1, users=users)))
+    made.ask(CreateEnvironment(f"c-{name}", Agreement(name, owner, WorkloadType.BATCH, lower=1, users=users)))
     made.ask(ActivateEnvironment(f"a-{name}", name))
     made.run(60.0)
 

@@ -53,8 +53,28 @@ def made(tmp_path: Path) -> Iterator[Scene]:
     """A portal with a little history, of which some texts are hostile; it draws in a thread."""
     url = made_url(tmp_path / "store.db")
     audits = (
-        Audited(NOW_S - 50.0, "operator.jane", "portal.sim", "1", "drain-node", "n1", EVIL, True),
-        Audited(NOW_S - 40.0, "owner.acme", "owner.acme", "2", "cancel-job", "x", "", False, "unknown-job", "no x"),
+        Audited(
+            NOW_S - 50.0,
+            "operator.jane",
+            "portal.sim",
+            request="1",
+            kind="drain-node",
+            subject="n1",
+            why=EVIL,
+            done=True,
+        ),
+        Audited(
+            NOW_S - 40.0,
+            "owner.acme",
+            "owner.acme",
+            request="2",
+            kind="cancel-job",
+            subject="x",
+            why="",
+            done=False,
+            code="unknown-job",
+            detail="no x",
+        ),
     )
     with closing(SqlStore(url, ManualClock(NOW_S))) as store:
         store.take_lead("a")
@@ -106,7 +126,7 @@ def test_a_picture_is_shown_in_the_look_that_the_window_asks_for() -> None:
 
 @pytest.mark.skipif(not can_draw(), reason="matplotlib (extra plots) is not installed")
 def test_a_chart_is_drawn_in_every_look_once_and_in_no_other() -> None:
-    chart = Chart("x", "Title", "unit", (Series("y", (0.0, 1.0), (0.0, 1.0)),), x=X.NUMBER)
+    chart = Chart("x", "Title", "unit", series=(Series("y", (0.0, 1.0), (0.0, 1.0)),), x=X.NUMBER)
 
     async def story(pictures: Pictures) -> list[bytes | None]:
         kept = pictures.keep(chart)
@@ -184,7 +204,18 @@ def test_what_was_given_up_is_tried_again_or_dropped(made: Scene) -> None:
     (shell,) = made.loop.controllers.values()
     assert isinstance(shell.core, Controller)
     parts.notifying(shell.core).load(
-        NotificationRecord("6-1-1.0", 1.0, "ops", "node-off", EVIL, "", "dead", 1, None, "refused")
+        NotificationRecord(
+            "6-1-1.0",
+            1.0,
+            "ops",
+            what="node-off",
+            subject=EVIL,
+            detail="",
+            state="dead",
+            tries=1,
+            next_s=None,
+            error="refused",
+        )
     )
     parts.notifying(shell.core).loaded(made.now_s)
 

@@ -19,8 +19,8 @@ FILE = 'name = "{}"\n[[stages]]\nwork_mcycles = 1000\nmax_mhz = 1000\nmemory_mib
 def whole(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
     """Four nodes, and an environment of acme's where bob may submit."""
     with scene(tmp_path_factory.mktemp("submit"), nodes=4) as found:
-        found.ask(CreateEnvironment("c", Agreement("batch", "acme", WorkloadType.BATCH, 1, users=("bob",))))
-        found.ask(CreateEnvironment("d", Agreement("theirs", "other", WorkloadType.BATCH, 1)))
+        found.ask(CreateEnvironment("c", Agreement("batch", "acme", WorkloadType.BATCH, lower=1, users=("bob",))))
+        found.ask(CreateEnvironment("d", Agreement("theirs", "other", WorkloadType.BATCH, lower=1)))
         found.ask(ActivateEnvironment("v", "batch"))
         found.run(60.0)
         yield found

@@ -51,7 +51,16 @@ while score == 0:
 print(json.dumps({"score": score}))
 """
 FAILS = "import sys;print('error: the store is not there',file=sys.stderr);sys.exit(2)"
-WISH = RunRequest(Kind.SIMULATE, 1.0, 2.0, "edf", "", ("placement.preempt=true",), "operator.jane", "why not")
+WISH = RunRequest(
+    Kind.SIMULATE,
+    1.0,
+    2.0,
+    placement="edf",
+    provisioning="",
+    values=("placement.preempt=true",),
+    account="operator.jane",
+    why="why not",
+)
 
 
 def runs(folder: Path, code: str, **named: float) -> Runs:

@@ -37,7 +37,7 @@ from shared.values.actions import Action, ActionKind, GuestChange, Outcome
 from shared.values.nodes import Node, NodeSample, SleepMode
 from shared.values.vms import VmSpec, VmState, VmStatus
 
-NODE = Node("n1", 4, 2000.0, 16_000)
+NODE = Node("n1", 4, 2000.0, memory_mib=16_000)
 VMS = ("a#0", "b#0", "c#0")
 KINDS = (
     ActionKind.START,
@@ -339,7 +339,7 @@ class Shell:
             expires_at_s=self.now_s + (-1.0 if flaw == "late" else 60.0),
             expects=expects,
             generation=generation,
-            spec=VmSpec(vm, generation, 1, 100, 1, 1000.0) if kind in BRINGS else None,
+            spec=VmSpec(vm, generation, 1, memory_mib=100, vcpus=1, cpu_mhz=1000.0) if kind in BRINGS else None,
             to_node="n2" if kind is ActionKind.MIGRATE else "",
         )
         self.orders.append(Order(action, self.events_seen()))

@@ -82,7 +82,7 @@ def test_every_agreement_survives(agreement: Agreement, tmp_path_factory: Any) -
 
     assert read_agreement(folder / "a.xml") == found
     assert known(table_of(understood(found))) == table
-    assert getattr(found, other) == getattr(Agreement("x", "y", valid.workload, 0), other)
+    assert getattr(found, other) == getattr(Agreement("x", "y", valid.workload, lower=0), other)
 
 
 WORDS = "<RE_agreement> </RE_agreement> <setup> </setup> <type> </type> <terms> </terms> &amp; &b; <?a ?> <![CDATA[ ]]>"

@@ -242,8 +242,8 @@ EDGES = (
 @pytest.mark.full
 @pytest.mark.parametrize("table", first(["report", "sample", "vm"]))
 def test_every_field_of_a_report_takes_and_refuses_the_same_on_both_ways(table: str) -> None:
-    status = VmStatus("a#0", VmState.RUNNING, 1, 1, 2048, 1, 1200.0, 2.5)
-    usual = encode(Report("n1", "boot", 1, 5.0, 7, NodeSample(0.5), (status, status)))
+    status = VmStatus("a#0", VmState.RUNNING, 1, attempt=1, memory_mib=2048, vcpus=1, cpu_mhz=1200.0, cpu_time_s=2.5)
+    usual = encode(Report("n1", "boot", 1, clock_s=5.0, term=7, sample=NodeSample(0.5), vms=(status, status)))
     envelope = msgpack.unpackb(usual)
     sample, vm = envelope["b"]["sample"], envelope["b"]["vms"][1]
     for row, value in ((sample, NodeSample()), (vm, status)):  # with what is not sent, too, being as it is by default
@@ -262,7 +262,7 @@ def test_every_field_of_a_report_takes_and_refuses_the_same_on_both_ways(table: 
 
 
 def test_a_field_twice_or_unknown_is_refused_beside_all_that_belong_there() -> None:
-    parts = msgpack.unpackb(encode(Report("n1", "boot", 1, 5.0, 7, NodeSample(), ())))["b"]
+    parts = msgpack.unpackb(encode(Report("n1", "boot", 1, clock_s=5.0, term=7, sample=NodeSample(), vms=())))["b"]
     whole = b"".join(map(msgpack.packb, chain.from_iterable(parts.items())))
     assert_same_fate(REPORT_HEAD + b"\x87" + whole)
     for name, value in (*parts.items(), ("other", 1), ("", None), ("inventory", None)):

@@ -100,7 +100,7 @@ def test_leases_are_what_they_are_second_by_second() -> None:
     """Given traces of a bit more than an hour, then every figure of resources on demand is the same."""
     for seed in range(TRACES):
         jobs, demand = trace(seed, 3_900.0)
-        given = Setting("on-demand", 0, 0, 3_900.0, (600.0, 1_000.0, 3_600.0)[seed % 3])
+        given = Setting("on-demand", 0, 0, horizon_s=3_900.0, lease_s=(600.0, 1_000.0, 3_600.0)[seed % 3])
         found = coordinate(jobs, demand, given)
         expected = naive_on_demand(jobs, demand, given)
         same = {name: value for name, value in in_seconds(found).items() if name in expected}

@@ -55,8 +55,8 @@ def test_fixed_lower_bound_with_any_upper(
     flb = FixedLowerBound()
     for bounded in (False, True):
         most = batch_lower + web_lower + 2 * more
-        batch = Party("hpc", WorkloadType.BATCH, batch_lower, batch_lower + more if bounded else None)
-        web = Party("shop", WorkloadType.WEB, web_lower, web_lower + more if bounded else None, wanted=wanted)
+        batch = Party("hpc", WorkloadType.BATCH, batch_lower, upper=batch_lower + more if bounded else None)
+        web = Party("shop", WorkloadType.WEB, web_lower, upper=web_lower + more if bounded else None, wanted=wanted)
         working, serving = flb.decide(GroupView((batch, web)), Moment.START).sizes
         for moment, number, queued in events:
             wants = number if moment is Moment.DEMAND else web.wanted

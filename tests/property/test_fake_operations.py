@@ -30,7 +30,7 @@ class _Chaos:
         self.world = World()
         self.cluster = FakeCluster(self.world, COSTS[rng.choice(["none", "paper"])])
         for name in NODES:
-            self.cluster.add_node(Node(name, 2, 1_000.0, 1_000))
+            self.cluster.add_node(Node(name, 2, 1_000.0, memory_mib=1_000))
         for name, instances in (("a", 1), ("b", 2), ("c", 1)):
             self.world.add_task(name, [(rng.uniform(1e4, 1e6), 1_000.0)], instances)
         self.kinds: dict[str, ActionKind] = {}
@@ -59,13 +59,20 @@ class _Chaos:
             f"x{self.ids}",
             kind,
             name,
-            vm,
-            1,
-            "boot",
-            1e12,
+            vm=vm,
+            term=1,
+            boot_id="boot",
+            expires_at_s=1e12,
             expects=generation,
             generation=after,
-            spec=VmSpec(vm, after, rng.randint(1, 2), rng.choice([300, 400, 600]), 1, rng.choice([500.0, 1_000.0])),
+            spec=VmSpec(
+                vm,
+                after,
+                rng.randint(1, 2),
+                memory_mib=rng.choice([300, 400, 600]),
+                vcpus=1,
+                cpu_mhz=rng.choice([500.0, 1_000.0]),
+            ),
             from_node=from_node,
             to_node=rng.choice(NODES),
             cpu_mhz=rng.choice([100.0, 1_000.0, 5_000.0]),

@@ -100,7 +100,7 @@ class Machine:
                     self.records.append(effect.record)
                 case Observe():
                     alive = (VmStatus("j#0", VmState.RUNNING, 1),) if self.vm else ()
-                    seen = Observed(NodeSample(), alive, Node(self.name, 4, 1000.0, 4000))
+                    seen = Observed(NodeSample(), alive, Node(self.name, 4, 1000.0, memory_mib=4000))
                     self.carry(self.agent.handle(seen, now_s))
                 case SetUpHost():
                     assert self.doing is None, "two setups at once"
@@ -186,10 +186,19 @@ class Handovers(RuleBasedStateMachine):
         if not node.schedulable or node.claimed or name in self.orders:
             return
         self.ids += 1
-        spec = VmSpec("j#0", 1, 1, 100, 1, 100.0, template=node.environment)
+        spec = VmSpec("j#0", 1, 1, memory_mib=100, vcpus=1, cpu_mhz=100.0, template=node.environment)
         expires_s = self.rig.now_s + 60.0
         action = Action(
-            f"a{self.ids}", ActionKind.START, name, "j#0", self.rig.term, node.boot_id, expires_s, 0, 1, spec
+            f"a{self.ids}",
+            ActionKind.START,
+            name,
+            vm="j#0",
+            term=self.rig.term,
+            boot_id=node.boot_id,
+            expires_at_s=expires_s,
+            expects=0,
+            generation=1,
+            spec=spec,
         )
         self.rig.occupy(name)
         self.orders[name] = Order(action)

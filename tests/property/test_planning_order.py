@@ -48,7 +48,9 @@ def planned(vms: list[Vm], ceilings: Ceilings = NO_CEILINGS) -> Plan:
         used[vm.node] += vm.memory_mib
     rooms = {node: Headroom(CAPACITY_MIB - used[node], 1e9) for node in NODES}
     needs = [
-        PlannedAction(ActionKind.MIGRATE, vm.name, vm.name, vm.node, vm.target, expects=1, memory_mib=vm.memory_mib)
+        PlannedAction(
+            ActionKind.MIGRATE, vm.name, vm.name, node=vm.node, to_node=vm.target, expects=1, memory_mib=vm.memory_mib
+        )
         for vm in vms
         if vm.node != vm.target
     ]
@@ -114,7 +116,7 @@ def test_a_cycle_between_full_nodes_is_broken_by_one_suspend() -> None:
 
 def test_a_gang_starts_all_or_none_in_a_wave() -> None:
     def start(index: int, node: str) -> PlannedAction:
-        return PlannedAction(ActionKind.START, "g", f"g#{index}", node, memory_mib=6.0, cpu_mhz=1.0)
+        return PlannedAction(ActionKind.START, "g", f"g#{index}", node=node, memory_mib=6.0, cpu_mhz=1.0)
 
     rooms = {"a": Headroom(10.0, 9.0), "b": Headroom(5.0, 9.0)}
     assert order.wave([start(0, "a"), start(1, "b")], rooms, Ceilings(), Headroom(0, 0)).chosen == []
@@ -124,14 +126,14 @@ def test_a_gang_starts_all_or_none_in_a_wave() -> None:
 
 
 def test_cpu_is_taken_away_before_it_is_given() -> None:
-    less = PlannedAction(ActionKind.SET_CPU, "j", "j#0", "a", cpu_mhz=-500.0, set_mhz=500.0)
-    more = PlannedAction(ActionKind.SET_CPU, "k", "k#0", "a", cpu_mhz=500.0, set_mhz=1500.0)
+    less = PlannedAction(ActionKind.SET_CPU, "j", "j#0", node="a", cpu_mhz=-500.0, set_mhz=500.0)
+    more = PlannedAction(ActionKind.SET_CPU, "k", "k#0", node="a", cpu_mhz=500.0, set_mhz=1500.0)
     plan = order.plan([more, less], {"a": Headroom(0.0, 0.0)}, {}, Ceilings())
     assert [(step.vm, step.wave) for step in plan.steps] == [("j#0", 0), ("k#0", 1)]
 
 
 def test_what_never_finds_room_is_named_with_the_numbers() -> None:
-    need = PlannedAction(ActionKind.START, "j", "j#0", "a", memory_mib=6.0, cpu_mhz=1.0)
+    need = PlannedAction(ActionKind.START, "j", "j#0", node="a", memory_mib=6.0, cpu_mhz=1.0)
     plan = order.plan([need], {"a": Headroom(5.0, 9.0)}, {}, Ceilings())
     assert plan.steps == ()
     assert str(plan.blocked[0].reason) == "no-memory needed_mib=6 free_mib=5"

@@ -142,7 +142,7 @@ def _both(rng: random.Random, io: bool) -> tuple[World, _Naive]:
     hosts = [f"h{i}" for i in range(rng.randint(1, 3))]
     world, naive = World(), _Naive({h: rng.randint(1, 2) for h in hosts}, {h: rng.randint(1, 2) for h in hosts})
     for host, cores in naive.cores.items():
-        world.add_host(Node(host, cores, CORE_MHZ, 4096), disk_servers=naive.disks[host])
+        world.add_host(Node(host, cores, CORE_MHZ, memory_mib=4096), disk_servers=naive.disks[host])
     for i in range(rng.randint(1, 6)):
         stages = [(rng.uniform(1e3, 5e4), rng.choice([300.0, 1000.0, 2000.0])) for _ in range(rng.randint(1, 3))]
         instances = rng.choice([1, 1, 2, 3])

@@ -33,7 +33,7 @@ def test_as_worked_out_anew(seed: int) -> None:
     rng = random.Random(seed)
     world, cores = World(), {"a": 2, "b": 1}
     for host, count in cores.items():
-        world.add_host(Node(host, count, CORE_MHZ, 9_999))
+        world.add_host(Node(host, count, CORE_MHZ, memory_mib=9_999))
     hosts: dict[str, dict[str, dict[str, float]]] = {"a": {}, "b": {}}
     homes: dict[str, str] = {}
     done: dict[str, float] = {}
@@ -92,7 +92,7 @@ def change(
 
 def test_a_guest_with_a_task_asks_for_nothing() -> None:
     world = World()
-    world.add_host(Node("a", 1, CORE_MHZ, 1_000))
+    world.add_host(Node("a", 1, CORE_MHZ, memory_mib=1_000))
     world.add_task("t", [(100.0, 1_000.0)], 1)
     world.place("t#0", "a", 0.0, 1.0, math.inf, 1, 1)
     with pytest.raises(ContractViolation):

@@ -19,7 +19,17 @@ class Raw(bytes):
 def costly_report(node: str, vms: int) -> bytes:
     """A report whose last row is wrong, which is found last."""
     rows = tuple(VmStatus(f"vm-{index:05}", VmState.RUNNING) for index in range(vms - 1))
-    body = encode(Report(node, "boot-1", 1 << 40, 0.0, 1, NodeSample(), (*rows, VmStatus("the-last", VmState.RUNNING))))
+    body = encode(
+        Report(
+            node,
+            "boot-1",
+            1 << 40,
+            clock_s=0.0,
+            term=1,
+            sample=NodeSample(),
+            vms=(*rows, VmStatus("the-last", VmState.RUNNING)),
+        )
+    )
     return body.replace(b"\xa8the-last", b"\xa8the\x1blast")
 
 

@@ -113,7 +113,14 @@ def test_every_text_of_every_message_is_held_to_its_form(cls: type[Message], dat
 def test_every_kind_of_message_has_a_text_that_was_tried() -> None:
     """The test above finds texts: those of an inventory, of rows and of nested values too."""
     report = Report(
-        "n1", "b", 1, 1.0, 1, NodeSample(), (VmStatus("v", VmState.RUNNING),), inventory=Node("n1", 1, 1.0, 1)
+        "n1",
+        "b",
+        1,
+        clock_s=1.0,
+        term=1,
+        sample=NodeSample(),
+        vms=(VmStatus("v", VmState.RUNNING),),
+        inventory=Node("n1", 1, 1.0, memory_mib=1),
     )
     plain = msgpack.unpackb(encode(report))["b"]
     assert {holder[key] for holder, key, _ in texts_in(Report, plain)} >= {"n1", "b", "v"}
@@ -153,7 +160,9 @@ def test_what_is_sent_is_cleaned_so_that_nothing_honest_is_refused(seed: int, fo
     rng = random.Random(seed)
     text = "".join(rng.choice("\x1b-A\n\u202e\ud800\U0001f600") for _ in range(rng.randint(0, 300)))
     assert fits(cleaned(text, form), form)
-    report = Report("n1", "b", 1, 1.0, 1, NodeSample(), (VmStatus(text, VmState.RUNNING, managed=False),))
+    report = Report(
+        "n1", "b", 1, clock_s=1.0, term=1, sample=NodeSample(), vms=(VmStatus(text, VmState.RUNNING, managed=False),)
+    )
     assert isinstance(decode(encode(report)), Report)
 
 
@@ -175,7 +184,7 @@ def test_no_name_begins_with_a_dash(name: str) -> None:
 def test_a_hardware_address_is_one(address: str, tmp_path: Path) -> None:
     """No inventory holds another; and should one reach a power driver, no program gets it."""
     with pytest.raises(InvalidValue, match="mac_addresses"):
-        Node("n1", 4, 2_000.0, 16_384, mac_addresses=(address,))
+        Node("n1", 4, 2_000.0, memory_mib=16_384, mac_addresses=(address,))
     told = tmp_path / "told"
     driver = ExecPower(PowerKeys(exec=PowerExec(wake=("/bin/sh", "-c", f'echo "$1" >{told}', "sh", "{mac}"))))
     assert not driver.operate(PowerOperation.WAKE, "n1", (address,)).ok
@@ -190,8 +199,10 @@ def test_a_report_with_such_an_address_is_an_alarm_that_names_the_node(tmp_path:
     rig = RealRig(tmp_path, nodes=2)
     try:
         rig.start()
-        good = Node("n1", 4, 2_000.0, 16_384, mac_addresses=("02:00:00:00:00:01",))
-        report = Report("n1", "boot-1", 1 << 40, rig.clock.now_s(), 1, NodeSample(), (), inventory=good)
+        good = Node("n1", 4, 2_000.0, memory_mib=16_384, mac_addresses=("02:00:00:00:00:01",))
+        report = Report(
+            "n1", "boot-1", 1 << 40, clock_s=rig.clock.now_s(), term=1, sample=NodeSample(), vms=(), inventory=good
+        )
         body = encode(report)
         bad = body.replace(msgpack.packb("02:00:00:00:00:01"), msgpack.packb(BAD_MAC))
         assert bad != body

@@ -200,7 +200,7 @@ class Naive:
 
 def naive(jobs: Sequence[ReplayJob], demand: WebDemand, setting: Setting) -> dict[str, object]:
     """The figures of a run, by name, in whole seconds and node-seconds."""
-    rows = [NaiveJob(place, int(job.submit_s), int(job.run_s), job.nodes) for place, job in enumerate(jobs)]
+    rows = [NaiveJob(place, int(job.submit_s), int(job.run_s), size=job.nodes) for place, job in enumerate(jobs)]
     run = Naive(rows, demand, setting)
     run.play()
     return {

@@ -40,7 +40,7 @@ def agreement(name: str, workload: WorkloadType, lower: int, **fields: object) -
         "setup": Setup(SetupPolicy.WIPE) if batch else Setup(SetupPolicy.EXEC, "prepare"),
         "web": WebTerms(over_s=2 * REPORT_S),
     }
-    return Agreement(name, "kim", workload, lower, **(given | fields))  # type: ignore[arg-type]
+    return Agreement(name, "kim", workload, lower=lower, **(given | fields))  # type: ignore[arg-type]
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +69,7 @@ class EnvironmentLoop(ClosedLoop):
             placement=PolicyChoice("first-fit"),
             **settings,
         )
-        nodes = [Node(f"n{index:02}", CORES, CORE_MHZ, NODE_MIB) for index in range(count)]
+        nodes = [Node(f"n{index:02}", CORES, CORE_MHZ, memory_mib=NODE_MIB) for index in range(count)]
         super().__init__(nodes, LoopSettings(controller, AgentSettings(report_s=REPORT_S), costs=OperationCosts()))
         self.checker = Checker(self)
         checks = EnvironmentChecks(self, agreements, self.checker.report)
@@ -92,7 +92,7 @@ class EnvironmentLoop(ClosedLoop):
             name,
             (),
             500,
-            CORES * CORE_MHZ,
+            max_mhz=CORES * CORE_MHZ,
             max_instances=max(count for _, count in series),
             vcpus=CORES,
             environment=environment,
@@ -104,7 +104,16 @@ class EnvironmentLoop(ClosedLoop):
     def job(self, name: str, environment: str, at_s: float, run_s: float, size: int) -> None:
         """A job that has `size` nodes for itself."""
         stage = Stage(max(run_s, 1.0) * CORES * CORE_MHZ, CORES * CORE_MHZ, memory_mib=500)
-        job = Job(name, (stage,), at_s, at_s, instances=size, vcpus=CORES, separate=True, environment=environment)
+        job = Job(
+            name,
+            (stage,),
+            at_s,
+            desired_start_s=at_s,
+            instances=size,
+            vcpus=CORES,
+            separate=True,
+            environment=environment,
+        )
         self.submit(job)
 
     def _look(self) -> None:

@@ -75,7 +75,8 @@ def small_instance(seed: int, costs: str | None = None) -> Snapshot:
     """
     rng = np.random.default_rng([seed, 1])
     nodes = [
-        NodeRow(f"n{at}", 2, CORE_MHZ, float(rng.choice([8000, 10_000, 12_000]))) for at in range(rng.integers(3, 6))
+        NodeRow(f"n{at}", 2, CORE_MHZ, memory_mib=float(rng.choice([8000, 10_000, 12_000])))
+        for at in range(rng.integers(3, 6))
     ]
     room, jobs = _Room.of(nodes), []
     for at in range(int(rng.integers(6, 11))):
@@ -126,7 +127,7 @@ def experiment_one(goal_s: float) -> Snapshot:
         places=((0, 1000.0),),
     )
     j2 = WorkRow("J2", memory_mib=750.0, max_mhz=500.0, work_mcycles=2000.0, desired_start_s=1.0, goal_s=goal_s)
-    return replace(snapshot([NodeRow("n1", 1, 1000.0, 2000.0)], [j1, j2], 1.0), cycle_s=1.0)
+    return replace(snapshot([NodeRow("n1", 1, 1000.0, memory_mib=2000.0)], [j1, j2], 1.0), cycle_s=1.0)
 
 
 def experiment_five(waiting: int, nodes: int = 25, cores: int = 4) -> Snapshot:
@@ -134,7 +135,7 @@ def experiment_five(waiting: int, nodes: int = 25, cores: int = 4) -> Snapshot:
 
     At first the application has all that it can use; the jobs share what is left of each node. Goals are of factor 2.7.
     """
-    rows = [NodeRow(f"n{at}", cores, CORE_MHZ, 16_000.0) for at in range(nodes)]
+    rows = [NodeRow(f"n{at}", cores, CORE_MHZ, memory_mib=16_000.0) for at in range(nodes)]
     most_mhz = 130_000.0 * nodes / 25
     web_mhz = most_mhz / nodes
     job_mhz = min(CORE_MHZ, (cores * CORE_MHZ - web_mhz) / 3)
@@ -158,14 +159,14 @@ def experiment_five(waiting: int, nodes: int = 25, cores: int = 4) -> Snapshot:
         ("requests",),
         np.array([0]),
         one,
-        none,
-        none > 0,
-        (ModelForm.SHIFTED_HYPERBOLA,),
-        one * 0.175,
-        one * 16_500.0 * scale,
-        one * 30_000.0 * scale,
-        none,
-        none,
+        percentile=none,
+        throughput=none > 0,
+        model=(ModelForm.SHIFTED_HYPERBOLA,),
+        t_min_s=one * 0.175,
+        c_mhz_s=one * 16_500.0 * scale,
+        load_mhz=one * 30_000.0 * scale,
+        rate_per_s=none,
+        work_mcycles=none,
     )
     return replace(snapshot(rows, [*jobs, *seats], NOW_S), cycle_s=CYCLE_S, web=web, flows=flows)
 

@@ -14,7 +14,7 @@ from shared.values.vms import VmState
 from sim_backend.faults.invariants.checker import Checker
 from sim_backend.loop.closed_loop import ClosedLoop, LoopSettings
 
-NODES = tuple(Node(f"n{index}", 2, 1_000.0, 2_000) for index in range(2))
+NODES = tuple(Node(f"n{index}", 2, 1_000.0, memory_mib=2_000) for index in range(2))
 VM = "legacy#0"
 
 

@@ -14,7 +14,7 @@ from shared.values.jobs import Job, Stage
 from shared.values.nodes import Node
 from sim_backend.loop.closed_loop import ClosedLoop, LoopSettings
 
-NODES = [Node(f"n{index}", 4, 1000.0, 4000) for index in range(3)]
+NODES = [Node(f"n{index}", 4, 1000.0, memory_mib=4000) for index in range(3)]
 MIB = 1024 * 1024
 
 

@@ -18,7 +18,7 @@ from shared.values.operation_costs import COSTS, OperationCosts
 from sim_backend.loop.closed_loop import ClosedLoop, LoopSettings, replay
 from sim_backend.loop.operator import OperatorClient
 
-NODES = tuple(Node(f"n{index}", 2, 1_000.0, 2_000) for index in range(3))
+NODES = tuple(Node(f"n{index}", 2, 1_000.0, memory_mib=2_000) for index in range(3))
 SETTINGS = LoopSettings(ControllerSettings(placement=PolicyChoice("first-fit")), AgentSettings())
 
 

@@ -53,7 +53,9 @@ def play(data_folder: Path) -> Play:
         log: str, scale: float, model: str, batch: int = 0, web: int = 0, terms: BatchTerms = KILL, **costs: float
     ) -> Coordinated:
         demand = read_steps(data_folder / HOURLY, scale)
-        return coordinate(inputs.jobs(log), demand, Setting(model, batch, web, TWO_WEEKS_S, terms=terms, **costs))
+        return coordinate(
+            inputs.jobs(log), demand, Setting(model, batch, web, horizon_s=TWO_WEEKS_S, terms=terms, **costs)
+        )
 
     return played
 

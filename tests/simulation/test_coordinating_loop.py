@@ -20,7 +20,7 @@ from sim_backend.world.demand import steps
 from sim_backend.world.web_site import TrueFlow, TrueWeb
 from tests.extent import first
 
-NODES = [Node(f"n{index}", 4, 1_000.0, 4_000) for index in range(8)]
+NODES = [Node(f"n{index}", 4, 1_000.0, memory_mib=4_000) for index in range(8)]
 LEASE_S = 600.0
 FULL_PER_S = 100.0  # what one instance of 4,000 MHz answers at most
 DEMAND = [(0.0, 0.3), (700.0, 2.9), (1_500.0, 0.3)]  # in instances
@@ -40,18 +40,18 @@ class Pair:
             "hpc",
             "anna",
             WorkloadType.BATCH,
-            5,
+            lower=5,
             coordinated_with="shop",
             batch=BatchTerms(on_reclaim=on_reclaim),
             **common,
         )
-        web = Agreement("shop", "anna", WorkloadType.WEB, 3, web=WebTerms(over_s=20.0), **common)
+        web = Agreement("shop", "anna", WorkloadType.WEB, lower=3, web=WebTerms(over_s=20.0), **common)
         for agreement in (batch, web):
             name = agreement.name
             self.at(1.0, CreateEnvironment(f"create-{name}", agreement))
             self.at(2.0, ActivateEnvironment(f"activate-{name}", name))
         demand = steps([(at_s, instances * FULL_PER_S) for at_s, instances in DEMAND])
-        app = WebApp("site", (), 500, 4_000.0, 1, 8, vcpus=4, environment="shop")
+        app = WebApp("site", (), 500, max_mhz=4_000.0, min_instances=1, max_instances=8, vcpus=4, environment="shop")
         self.loop.submit_web(app, TrueWeb((TrueFlow("browse", demand, 40.0, 0.01),), noise_frac=0.0), 3.0)
         for index in range(7):
             stage = Stage(1_000.0 * 4_000.0, 4_000.0, memory_mib=3_000)

@@ -142,7 +142,18 @@ def test_the_same_days_bring_the_same() -> None:
 
 
 def swf(number: int, submit_s: float, run_s: float) -> SwfJob:
-    return SwfJob(number, submit_s, 0.0, run_s, 1, 1, run_s, 1, 1, number)
+    return SwfJob(
+        number,
+        submit_s,
+        0.0,
+        run_s=run_s,
+        processors=1,
+        requested_processors=1,
+        requested_s=run_s,
+        status=1,
+        user=1,
+        line=number,
+    )
 
 
 def test_days_of_a_log() -> None:

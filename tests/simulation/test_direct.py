@@ -40,7 +40,7 @@ Wishes = Mapping[Any, Any]  # by time in s, each a list of `Wish`
 
 def job(name: str, run_s: float, submit_s: float = 0.0, goal_s: float | None = None, instances: int = 1) -> Job:
     stages = (Stage(run_s * 1_000, 1_000, 0.0, 1_000),)
-    return Job(name, stages, submit_s, submit_s, goal_s, instances, separate=True)
+    return Job(name, stages, submit_s, desired_start_s=submit_s, goal_s=goal_s, instances=instances, separate=True)
 
 
 @dataclass
@@ -363,7 +363,7 @@ def test_what_can_never_run_is_refused() -> None:
 
 
 def test_names_must_differ_and_policies_exist() -> None:
-    node = Node("n", 1, 1_000, 1_000)
+    node = Node("n", 1, 1_000, memory_mib=1_000)
     with pytest.raises(InvalidInput, match="job 'a'"):
         run_direct([job("a", 1), job("a", 2)], [node], policy="first-fit", costs=FREE, window_s=9)
     with pytest.raises(InvalidInput, match="node 'n'"):

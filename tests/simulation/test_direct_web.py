@@ -34,7 +34,7 @@ START, STOP, RESIZE, MIGRATE, SUSPEND = (
     ChangeKind.SUSPEND,
 )
 Wish = tuple[ChangeKind, str, Sequence[tuple[str, float]]]
-NODES = [Node("n0", 4, 1_000.0, 4_000), Node("n1", 4, 1_000.0, 4_000)]
+NODES = [Node("n0", 4, 1_000.0, memory_mib=4_000), Node("n1", 4, 1_000.0, memory_mib=4_000)]
 
 
 @dataclass
@@ -68,12 +68,14 @@ def shop(
     least: int = 0, steps: tuple[tuple[float, tuple[FlowLoad, ...]], ...] = CONSTANT, each_mhz: float = 4_000.0
 ) -> WebLoad:
     flow = Flow("all", mean_s=1.0, t_min_s=0.1, model=ModelForm.SHIFTED_HYPERBOLA)
-    app = WebApp("shop", (flow,), 500, each_mhz, min_instances=least, max_instances=2, vcpus=4, importance=2.0)
+    app = WebApp("shop", (flow,), 500, max_mhz=each_mhz, min_instances=least, max_instances=2, vcpus=4, importance=2.0)
     return WebLoad(app, steps, max_mhz=6_000.0)
 
 
 def job(name: str, run_s: float, submit_s: float = 0.0) -> Job:
-    return Job(name, (Stage(run_s * 1_000, 1_000, 0.0, 1_000),), submit_s, submit_s, submit_s + 10_000)
+    return Job(
+        name, (Stage(run_s * 1_000, 1_000, 0.0, 1_000),), submit_s, desired_start_s=submit_s, goal_s=submit_s + 10_000
+    )
 
 
 def told(

@@ -90,7 +90,7 @@ def test_what_sizes_are_in_the_end(
     refills it to the lower bounds and then gives back half of what is idle."""
     kinds = (WorkloadType.BATCH, WorkloadType.WEB)
     group = [
-        Agreement(kind.value, "kim", kind, lower, upper, model)
+        Agreement(kind.value, "kim", kind, lower=lower, upper=upper, model=model)
         for kind, lower, upper in zip(kinds, lowers, uppers, strict=True)
     ]
     assert settled_sizes(group, wanted) == sizes

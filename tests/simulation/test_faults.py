@@ -181,7 +181,16 @@ def test_instances_that_must_be_separate_and_labels_that_a_node_lacks_are_found(
 
 def test_stopping_a_vm_that_is_wanted_is_found() -> None:
     run, hypervisor, domain = run_to_first_vm()
-    action = Action("1-999", ActionKind.STOP, hypervisor.node.name, domain.vm, 1, "boot-1", 1e9, domain.generation)
+    action = Action(
+        "1-999",
+        ActionKind.STOP,
+        hypervisor.node.name,
+        vm=domain.vm,
+        term=1,
+        boot_id="boot-1",
+        expires_at_s=1e9,
+        expects=domain.generation,
+    )
 
     agent = run.loop.agents[hypervisor.node.name]
     assert agent.on_effect is not None

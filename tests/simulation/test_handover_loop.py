@@ -26,7 +26,9 @@ from sim_backend.fakes.power import HostPower
 from sim_backend.loop.closed_loop import ClosedLoop, LoopSettings
 from tests.support import parts
 
-NODES = [Node(f"n{index}", 4, 1_000.0, 4_000, mac_addresses=(f"02:00:00:00:00:0{index}",)) for index in range(4)]
+NODES = [
+    Node(f"n{index}", 4, 1_000.0, memory_mib=4_000, mac_addresses=(f"02:00:00:00:00:0{index}",)) for index in range(4)
+]
 WIPE = Setup(SetupPolicy.WIPE)
 PREPARE = Setup(SetupPolicy.EXEC, "prepare")
 RELEASE, ACQUIRE = SetupStep.RELEASE, SetupStep.ACQUIRE
@@ -49,7 +51,7 @@ class Loop(ClosedLoop):
 
     def environment(self, at_s: float, name: str, lower: int, setup: Setup) -> None:
         """Created and activated."""
-        agreement = Agreement(name, "anna", WorkloadType.BATCH, lower, lower, setup=setup, lease_s=600.0)
+        agreement = Agreement(name, "anna", WorkloadType.BATCH, lower=lower, upper=lower, setup=setup, lease_s=600.0)
         self.ask(at_s, CreateEnvironment(f"c{at_s}-{name}", agreement))
         self.ask(at_s + 1.0, ActivateEnvironment(f"a{at_s}-{name}", name))
 

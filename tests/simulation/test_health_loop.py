@@ -30,7 +30,7 @@ from sim_backend.world.demand import constant
 from sim_backend.world.web_site import TrueFlow, TrueWeb
 from tests.support import parts
 
-NODES = [Node(f"n{index}", 4, 1_000.0, 4_000) for index in range(4)]
+NODES = [Node(f"n{index}", 4, 1_000.0, memory_mib=4_000) for index in range(4)]
 WORK_MCYCLES = 40.0
 PROBE = Probe(ProbeKind.HTTP, 8080, period_s=5.0, fall=3, rise=2, grace_s=30.0, replace_max=2)
 BEGUN_S = 600.0
@@ -43,7 +43,7 @@ def loop(least: int = 2, probe: Probe = PROBE, controllers: tuple[str, ...] = ("
     agent = AgentSettings(address="192.0.2.1")
     made = ClosedLoop(NODES, LoopSettings(controller, agent, controllers))
     flow = Flow("browse", mean_s=0.5, work_mcycles=WORK_MCYCLES, t_min_s=0.01)
-    app = WebApp("shop", (flow,), 1_000, 4_000.0, least, 3, vcpus=4, probe=probe)
+    app = WebApp("shop", (flow,), 1_000, max_mhz=4_000.0, min_instances=least, max_instances=3, vcpus=4, probe=probe)
     truth = TrueWeb((TrueFlow("browse", constant(50.0), WORK_MCYCLES, 0.01),), noise_frac=0.0)
     made.submit_web(app, truth)
     made.run_until(BEGUN_S)

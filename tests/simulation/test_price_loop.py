@@ -64,7 +64,8 @@ def loop_of(prices: FakePrices) -> Loop:
         power=PowerSettings(draws={"default": Draw(100.0, 200.0, 5.0)}),
     )
     loop = Loop(
-        [Node(f"n{at}", 4, 1000.0, 4000) for at in (1, 2)], LoopSettings(settings, AgentSettings(report_s=300.0))
+        [Node(f"n{at}", 4, 1000.0, memory_mib=4000) for at in (1, 2)],
+        LoopSettings(settings, AgentSettings(report_s=300.0)),
     )
     for controller in loop.controllers.values():
         controller.read_prices, controller.on_effect = prices, loop.note

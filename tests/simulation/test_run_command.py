@@ -97,4 +97,6 @@ def test_without_a_web_application(tmp_path: Path) -> None:
 
 def test_a_run_without_any_work_can_be_drawn() -> None:
     pytest.importorskip("matplotlib")
-    assert draw_run(RunSeries([0.0], [0], [0], [0], [0.0], 1_000.0), "nothing").startswith(PNG)
+    assert draw_run(
+        RunSeries([0.0], [0], [0], completed=[0], allotted_mhz=[0.0], capacity_mhz=1_000.0), "nothing"
+    ).startswith(PNG)

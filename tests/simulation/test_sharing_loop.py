@@ -23,7 +23,7 @@ POLICIES = [("apc", {}), ("first-fit", COMPOSED), ("edf", COMPOSED)]
 
 
 def _nodes(count: int) -> list[Node]:
-    return [Node(f"n{at}", 4, 1_000.0, 8_192) for at in range(count)]
+    return [Node(f"n{at}", 4, 1_000.0, memory_mib=8_192) for at in range(count)]
 
 
 def _jobs(seed: int, count: int, gap_s: float) -> list[Job]:

@@ -25,7 +25,7 @@ from sim_backend.world.demand import Demand, constant, steps
 from sim_backend.world.web_site import TrueFlow, TrueWeb
 from tests.extent import first
 
-NODES = [Node(f"n{index}", 4, 1_000.0, 4_000) for index in range(6)]
+NODES = [Node(f"n{index}", 4, 1_000.0, memory_mib=4_000) for index in range(6)]
 WORK_MCYCLES = 40.0
 FULL_PER_S = 100.0  # what one instance of 4,000 MHz answers at most
 PEAK = [(0.0, 0.5 * FULL_PER_S), (600.0, 3.0 * FULL_PER_S), (1_500.0, 0.5 * FULL_PER_S)]
@@ -46,7 +46,7 @@ def loop(policy: str = "first-fit", drain_limit_s: float = 60.0, report_s: float
 
 def app(**fields: Any) -> WebApp:
     given: dict[str, Any] = {"flows": (), "max_instances": 6, "vcpus": 4} | fields
-    return WebApp("shop", given.pop("flows"), 500, 4_000.0, **given)
+    return WebApp("shop", given.pop("flows"), 500, max_mhz=4_000.0, **given)
 
 
 def truth(demand: Demand) -> TrueWeb:
@@ -185,7 +185,7 @@ def test_faults_and_a_balancer_that_is_told(seed: int) -> None:
 
 def environment(made: ClosedLoop, upper: int = 6, **fields: Any) -> None:
     """A web environment `site` that may have so many nodes, activated at once."""
-    agreed = Agreement("site", "anna", WorkloadType.WEB, 1, upper, "flb-nub", **fields)
+    agreed = Agreement("site", "anna", WorkloadType.WEB, lower=1, upper=upper, model="flb-nub", **fields)
 
     def begin() -> None:
         made.operator.send(CreateEnvironment("create", agreed))

@@ -18,7 +18,7 @@ from sim_backend.loop.closed_loop import ClosedLoop, LoopSettings
 from sim_backend.world.demand import constant, steps
 from sim_backend.world.web_site import TrueFlow, TrueWeb
 
-NODES = [Node(f"n{index}", 4, 1_000.0, 4_000) for index in range(3)]
+NODES = [Node(f"n{index}", 4, 1_000.0, memory_mib=4_000) for index in range(3)]
 WORK_MCYCLES = 40.0
 
 
@@ -31,7 +31,9 @@ def loop(policy: str = "apc") -> ClosedLoop:
 
 def app(url: str = "", least: int = 1, declared: float | None = WORK_MCYCLES) -> WebApp:
     flow = Flow("browse", mean_s=0.2, work_mcycles=declared, t_min_s=0.01)
-    return WebApp("shop", (flow,), 1_000, 4_000.0, least, 3, vcpus=4, metrics_url=url)
+    return WebApp(
+        "shop", (flow,), 1_000, max_mhz=4_000.0, min_instances=least, max_instances=3, vcpus=4, metrics_url=url
+    )
 
 
 def busy(per_s: float) -> TrueWeb:

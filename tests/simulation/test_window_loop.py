@@ -49,7 +49,7 @@ class Loop(ClosedLoop):
             provisioning=PolicyChoice(provisioning),
             windows=(window,),
         )
-        made = [Node(f"n{index}", 4, 1_000.0, 8_000) for index in range(nodes)]
+        made = [Node(f"n{index}", 4, 1_000.0, memory_mib=8_000) for index in range(nodes)]
         super().__init__(made, LoopSettings(settings, AgentSettings(report_s=60.0)))
         self.alarms: list[str] = []
         self.sizes: list[int] = []
@@ -141,7 +141,7 @@ def test_a_window_beside_a_web_application() -> None:
     flow = Flow("browse", mean_s=0.2, work_mcycles=REQUEST_MCYCLES, t_min_s=0.01)
     demand = steps([(0.0, 20.0), (3_000.0, 100.0)])
     truth = TrueWeb((TrueFlow("browse", demand, REQUEST_MCYCLES, 0.01),))
-    loop.submit_web(WebApp("shop", (flow,), 1_000, 4_000.0, 1, 4, vcpus=4), truth)
+    loop.submit_web(WebApp("shop", (flow,), 1_000, max_mhz=4_000.0, min_instances=1, max_instances=4, vcpus=4), truth)
     loop.cycles(DEADLINE_S)
     assert loop.late() == []
     assert loop.alarms == []

@@ -124,13 +124,13 @@ class Soak(Town):
             self.lab.broker,
             self.lab.socket,
             self.operator_file,
-            self.lab.folder,
-            TRIMTAB,
-            int(self.url.rpartition(":")[2]),
-            (self.controller_metrics, self.portal_metrics),
-            tuple(node for node in self.lab.nodes if node != MORTAL),
-            PEOPLE_PASSWORD,
-            JANE,
+            folder=self.lab.folder,
+            program=TRIMTAB,
+            portal_port=int(self.url.rpartition(":")[2]),
+            metrics=(self.controller_metrics, self.portal_metrics),
+            nodes=tuple(node for node in self.lab.nodes if node != MORTAL),
+            password=PEOPLE_PASSWORD,
+            account=JANE,
         )
         self.place = place
         self.status = StatusWatcher(place, self.times, seed)

@@ -267,7 +267,9 @@ class WebLoad(Worker):
 
     def submit(self) -> None:
         """Submit the application."""
-        app = WebApp(APP, (Flow(FLOW, mean_s=0.1, work_mcycles=20.0),), JOB_MIB, MHZ, 1, 4)
+        app = WebApp(
+            APP, (Flow(FLOW, mean_s=0.1, work_mcycles=20.0),), JOB_MIB, max_mhz=MHZ, min_instances=1, max_instances=4
+        )
         reply = self._asker.answer(lambda word: SubmitWeb(word, app), lambda: True)
         assert reply is not None
         assert reply.done, reply
@@ -278,7 +280,7 @@ class WebLoad(Worker):
         rate = 60.0 * (1.0 + math.sin(2.0 * math.pi * CLOCK.monotonic_s() / WAVE_S))
         self._fake.load(APP, rate * 20.0)
         served = round(rate)
-        sample = FlowSample(FLOW, 1.0, served, served, mean_s=0.05)
+        sample = FlowSample(FLOW, 1.0, served, served=served, mean_s=0.05)
         report = WebReport(APP, self._seq, CLOCK.now_s(), (sample,))
         try:
             self._bus = self._bus or self._connect()

@@ -32,7 +32,16 @@ CALM = Levels(10, 10, 12)
 def course(kib_per_1000: float, cycles: float = 2 * CYCLES_MIN, **fields: Levels) -> Course:
     """A process that grows so quickly."""
     both = {"descriptors": CALM, "threads": CALM} | fields
-    return Course("x", 0.0, 0.0, kib_per_1000, cycles, both["descriptors"], both["threads"], 0.0)
+    return Course(
+        "x",
+        0.0,
+        0.0,
+        kib_per_1000=kib_per_1000,
+        cycles=cycles,
+        descriptors=both["descriptors"],
+        threads=both["threads"],
+        cpu_frac=0.0,
+    )
 
 
 def test_a_slope_is_found_among_steps_and_outliers() -> None:

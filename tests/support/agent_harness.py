@@ -14,7 +14,7 @@ from shared.values.actions import Action, ActionKind, GuestChange, Outcome
 from shared.values.nodes import Node, NodeSample
 from shared.values.vms import VmSpec, VmState, VmStatus
 
-NODE = Node("n1", 4, 2000.0, 16_000)
+NODE = Node("n1", 4, 2000.0, memory_mib=16_000)
 LEADER = topology.CONTROLLER_USER_PREFIX + "a"
 SETTINGS = AgentSettings(report_s=5.0, operation_timeout_s=600.0, publish_retry_s=5.0, outcome_keep_s=3600.0)
 
@@ -110,7 +110,11 @@ def action(
 ) -> Action:
     """An action that the agent of `Rig` accepts."""
     generation = changes.pop("generation", expects + 1 if kind in (ActionKind.START, ActionKind.RESUME) else expects)
-    spec = VmSpec(vm, generation, 1, 1000, 1, 2000.0) if kind in (ActionKind.START, ActionKind.RESUME) else None
+    spec = (
+        VmSpec(vm, generation, 1, memory_mib=1000, vcpus=1, cpu_mhz=2000.0)
+        if kind in (ActionKind.START, ActionKind.RESUME)
+        else None
+    )
     values: dict[str, Any] = {"node": "n1", "term": 1, "boot_id": "boot-1", "expires_at_s": 160.0, "spec": spec}
     values.update(changes)
     return Action(id=f"a{number}", kind=kind, vm=vm, expects=expects, generation=generation, **values)
@@ -118,4 +122,4 @@ def action(
 
 def vm(name: str = "j#0", state: VmState = VmState.RUNNING, generation: int = 1, **changes: Any) -> VmStatus:
     """A VM of ours."""
-    return VmStatus(name, state, generation, 1, 1000, 1, **changes)
+    return VmStatus(name, state, generation, attempt=1, memory_mib=1000, vcpus=1, **changes)

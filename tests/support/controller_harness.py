@@ -65,7 +65,7 @@ class ControllerHarness:
         self.compute = True
         self.table_cache: TableCache = MemoryTables()
         self.computations: list[fx.Compute] = []
-        self.nodes = {name: Node(name, 4, 1000.0, 4000) for name in nodes}
+        self.nodes = {name: Node(name, 4, 1000.0, memory_mib=4000) for name in nodes}
         self.boots = dict.fromkeys(self.nodes, "boot-1")
         self.seqs = dict.fromkeys(self.nodes, 0)
         self.vms: dict[str, dict[str, VmStatus]] = {name: {} for name in self.nodes}
@@ -235,7 +235,13 @@ class ControllerHarness:
             state = VmState.PAUSED if action.paused else VmState.RUNNING
             spec = action.spec
             here[action.vm] = VmStatus(
-                spec.vm, state, spec.generation, spec.attempt, spec.memory_mib, spec.vcpus, spec.cpu_mhz
+                spec.vm,
+                state,
+                spec.generation,
+                attempt=spec.attempt,
+                memory_mib=spec.memory_mib,
+                vcpus=spec.vcpus,
+                cpu_mhz=spec.cpu_mhz,
             )
         elif action.kind in (ActionKind.STOP, ActionKind.DISCARD_IMAGE):
             here.pop(action.vm, None)
@@ -261,7 +267,9 @@ class ControllerHarness:
         elif change not in COMING:
             del self.vms[node][vm]
         seq = self.next_seq(node)
-        message = GuestEvent(node, self.boots[node], seq, self.now_s, event, change, status, detail)
+        message = GuestEvent(
+            node, self.boots[node], seq, clock_s=self.now_s, event=event, change=change, status=status, detail=detail
+        )
         return self.say(message, topology.agent_user(node))
 
     def take_orders(self) -> list[Action]:

@@ -49,10 +49,12 @@ class CoordinationHarness(ControllerHarness):
     def environment(self, name: str, workload: str, lower: int, partner: str = "", **fields: Any) -> EnvironmentEntry:
         """An environment that is activated, but has not been asked for its size yet."""
         fields.setdefault("lease_s", LEASE_S)
-        agreement = Agreement(name, "anna", WorkloadType(workload), lower, **fields)
+        agreement = Agreement(name, "anna", WorkloadType(workload), lower=lower, **fields)
         cluster = self.controller.cluster
         running = EnvironmentState.RUNNING
-        entry = EnvironmentEntry(agreement, name, len(cluster.environments), self.now_s, running, running)
+        entry = EnvironmentEntry(
+            agreement, name, len(cluster.environments), created_s=self.now_s, state=running, wanted=running
+        )
         entry.partner = partner
         cluster.environments[name] = entry
         self.controller.unit_of_work.change_environment(entry)
@@ -84,7 +86,7 @@ class CoordinationHarness(ControllerHarness):
         """More nodes take part."""
         for _ in range(count):
             name = f"n{len(self.nodes):03}"
-            self.nodes[name], self.boots[name] = Node(name, 4, 1_000.0, 4_000), "boot-1"
+            self.nodes[name], self.boots[name] = Node(name, 4, 1_000.0, memory_mib=4_000), "boot-1"
             self.seqs[name], self.vms[name] = 0, {}
             self.ask(AddNode(f"add-{name}", name))
             for _ in range(2):
@@ -117,7 +119,16 @@ class CoordinationHarness(ControllerHarness):
     def app(self, name: str, instances: int, environment: str = "shop", cores: int = 4) -> None:
         """A web application that wants so many instances, each of so many cores of a node and the memory beside."""
         size_mib, size_mhz = 1_000 * cores, 1_000.0 * cores
-        app = WebApp(name, (), size_mib, size_mhz, 0, len(self.nodes), vcpus=cores, environment=environment)
+        app = WebApp(
+            name,
+            (),
+            size_mib,
+            max_mhz=size_mhz,
+            min_instances=0,
+            max_instances=len(self.nodes),
+            vcpus=cores,
+            environment=environment,
+        )
         assert self.ask(SubmitWeb(f"web-{name}", app)).done, self.replies[-1]
         self.demand(name, instances)
 

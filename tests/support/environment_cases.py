@@ -10,7 +10,7 @@ from shared.values.agreement import Agreement, EnvironmentState, WorkloadType
 
 def agreement(name: str = "batch", workload: str = "batch", lower: int = 1, **fields: Any) -> Agreement:
     """An agreement of owner `anna` under FB."""
-    return Agreement(name, fields.pop("owner", "anna"), WorkloadType(workload), lower, **fields)
+    return Agreement(name, fields.pop("owner", "anna"), WorkloadType(workload), lower=lower, **fields)
 
 
 def environment_record(name: str = "batch", **fields: Any) -> EnvironmentRecord:

@@ -133,4 +133,4 @@ class EnvironmentHarness(ControllerHarness):
 
 def app(name: str = "shop", environment: str = "web", least: int = 1, most: int = 2) -> WebApp:
     """An application without a goal."""
-    return WebApp(name, (), 1_000, 1_000.0, least, most, environment=environment)
+    return WebApp(name, (), 1_000, max_mhz=1_000.0, min_instances=least, max_instances=most, environment=environment)

@@ -18,7 +18,7 @@ from sim_backend.fake_server.client import RemoteHypervisor
 from sim_backend.fake_server.control import FakeControl
 from sim_backend.fake_server.server import FakeServer
 
-NODES = [Node("n1", 4, 1_000.0, 16_000), Node("n2", 4, 1_000.0, 16_000)]
+NODES = [Node("n1", 4, 1_000.0, memory_mib=16_000), Node("n2", 4, 1_000.0, memory_mib=16_000)]
 LIMIT_S = 20.0
 CLOCK = SystemClock()
 
@@ -70,13 +70,35 @@ def short_path() -> Iterator[Path]:
 
 def start(vm: str = "job#0", template: str = "", node: str = "n1", **fields: Any) -> Action:
     """A start."""
-    spec = VmSpec(vm, 1, fields.pop("attempt", 1), 1_000, 1, 500.0, template=template)
-    return Action(f"start {vm}", ActionKind.START, node, vm, 1, "boot", 1e12, generation=1, spec=spec, **fields)
+    spec = VmSpec(vm, 1, fields.pop("attempt", 1), memory_mib=1_000, vcpus=1, cpu_mhz=500.0, template=template)
+    return Action(
+        f"start {vm}",
+        ActionKind.START,
+        node,
+        vm=vm,
+        term=1,
+        boot_id="boot",
+        expires_at_s=1e12,
+        generation=1,
+        spec=spec,
+        **fields,
+    )
 
 
 def act(kind: ActionKind, vm: str = "job#0", node: str = "n1", **fields: Any) -> Action:
     """Anything but a start, of generation 1."""
-    return Action(f"{kind.value} {vm}", kind, node, vm, 1, "boot", 1e12, expects=1, generation=1, **fields)
+    return Action(
+        f"{kind.value} {vm}",
+        kind,
+        node,
+        vm=vm,
+        term=1,
+        boot_id="boot",
+        expires_at_s=1e12,
+        expects=1,
+        generation=1,
+        **fields,
+    )
 
 
 def news(remote: RemoteHypervisor) -> list[Operated | GuestChanged]:

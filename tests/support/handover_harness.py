@@ -138,7 +138,7 @@ class Rig:
         self.boots[name] = boot or self.boots[name]
         node = self.node(name)
         node.condition, node.boot_id = NodeCondition.UP, self.boots[name]
-        node.inventory = Node(name, 4, 1000.0, 4000)
+        node.inventory = Node(name, 4, 1000.0, memory_mib=4000)
         self.unit_of_work.change_node(node)
         self.unit_of_work.deploy = True
 
@@ -179,7 +179,7 @@ def _entry(record: NodeRecord) -> NodeEntry:
 
 
 def _instance() -> Instance:
-    entry = JobEntry(job("j"), "r", 1, 0.0)
+    entry = JobEntry(job("j"), "r", 1, accepted_s=0.0)
     return Instance("j#0", entry, 1000.0)
 
 

@@ -43,11 +43,18 @@ def tables(core: Controller) -> ViewContext:
 
 
 def _app(name: str, order: int) -> WebEntry:
-    entry = WebEntry(WebApp(name, (Flow("all", mean_s=0.5),), 1000, 1000.0, 1, 3), f"submit-{name}", order, START_S)
-    entry.samples.append(Sample(START_S, (FlowSample("all", 10.0, 100, 90, 5, 2, 0.4),)))
+    entry = WebEntry(
+        WebApp(name, (Flow("all", mean_s=0.5),), 1000, max_mhz=1000.0, min_instances=1, max_instances=3),
+        f"submit-{name}",
+        order,
+        accepted_s=START_S,
+    )
+    entry.samples.append(Sample(START_S, (FlowSample("all", 10.0, 100, served=90, rejected=5, queued=2, mean_s=0.4),)))
     return entry
 
 
 def _environment(name: str, order: int) -> EnvironmentEntry:
     running = EnvironmentState.RUNNING
-    return EnvironmentEntry(agreement(name), f"create-{name}", order, START_S, running, running, size=1)
+    return EnvironmentEntry(
+        agreement(name), f"create-{name}", order, created_s=START_S, state=running, wanted=running, size=1
+    )

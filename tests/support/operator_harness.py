@@ -95,7 +95,7 @@ class Rig:
     def __init__(self, nodes: int = 2, user: str = USER, **settings: Any) -> None:
         names = [f"n{number}" for number in range(1, nodes + 1)]
         built = LoopSettings(ControllerSettings(**settings))
-        self.loop = ClosedLoop([Node(name, 4, 1_000.0, 4_000) for name in names], built)
+        self.loop = ClosedLoop([Node(name, 4, 1_000.0, memory_mib=4_000) for name in names], built)
         self.user = user
         self.published = self.lose_publishes = self.cut_publishes = self.connections = 0
         self.lose_connection = False

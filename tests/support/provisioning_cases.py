@@ -46,7 +46,16 @@ def power(nodes: int = 4, **changes: Any) -> PowerColumns:
     yes, no = np.ones(nodes, dtype=np.bool_), np.zeros(nodes, dtype=np.bool_)
     watts = np.full(nodes, 200.0)
     made = PowerColumns(
-        yes, yes.copy(), no, yes.copy(), np.zeros(nodes), np.zeros(nodes), watts / 2, watts, watts / 40, ("",) * nodes
+        yes,
+        yes.copy(),
+        no,
+        on=yes.copy(),
+        deploy_s=np.zeros(nodes),
+        remove_s=np.zeros(nodes),
+        idle_w=watts / 2,
+        peak_w=watts,
+        off_w=watts / 40,
+        types=("",) * nodes,
     )
     arrays: dict[str, Any] = {name: value if name == "types" else np.array(value) for name, value in changes.items()}
     return replace(made, **arrays)

@@ -262,7 +262,7 @@ class RealRig:
         self.world = World()
         self.cluster = FakeCluster(self.world, COSTS["none"])
         self.store = MemoryStore(Deleted)
-        self.nodes = [Node(f"n{i + 1}", 4, 1000.0, 16_000) for i in range(nodes)]
+        self.nodes = [Node(f"n{i + 1}", 4, 1000.0, memory_mib=16_000) for i in range(nodes)]
         self.lock = threading.RLock()
         self.hypervisors: dict[str, LockedHypervisor] = {}
         self.journals: dict[str, DiskJournal] = {}

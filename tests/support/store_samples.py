@@ -46,30 +46,41 @@ def job_record(name: str, value: int = 1, phase: JobPhase = JobPhase.RUNNING, fi
     over = phase in (JobPhase.COMPLETED, JobPhase.CANCELLED)
     instances = (
         InstanceRecord(
-            (f"n{value % 100}",), 4, 1, False, 2400.0, 12345.5, f"n{value % 100}", 4, 99.5, "", "10.0.0.1", 4
+            (f"n{value % 100}",),
+            4,
+            1,
+            ended=False,
+            cpu_mhz=2400.0,
+            done_mcycles=12345.5,
+            counter_node=f"n{value % 100}",
+            counter_generation=4,
+            counter_s=99.5,
+            left="",
+            address="10.0.0.1",
+            address_generation=4,
         ),
     )
     return JobRecord(
         job,
         f"request-{name}",
         value,
-        3,
-        phase,
-        1,
-        True,
-        False,
-        () if over else (Allotment(f"n{value % 100}", 2400.0),),
-        0.0,
-        0,
-        100.0,
-        finished_s,
-        () if over else instances,
+        revision=3,
+        phase=phase,
+        attempt=1,
+        released=True,
+        resuming=False,
+        allotments=() if over else (Allotment(f"n{value % 100}", 2400.0),),
+        not_before_s=0.0,
+        failures=0,
+        accepted_s=100.0,
+        finished_s=finished_s,
+        instances=() if over else instances,
     )
 
 
 def node_record(name: str, value: int = 1) -> NodeRecord:
-    inventory = Node(name, 4, 2500.0, 16384, 512, ("ssd",)) if value % 2 else None
-    return NodeRecord(name, NodeService.IN_SERVICE, value, f"boot-{value}", "", inventory)
+    inventory = Node(name, 4, 2500.0, memory_mib=16384, reserve_mib=512, labels=("ssd",)) if value % 2 else None
+    return NodeRecord(name, NodeService.IN_SERVICE, value, boot_id=f"boot-{value}", off_boot_id="", inventory=inventory)
 
 
 def decision_record(number: int, at_s: float = 0.0, changes: int = 1, refusals: int = 1) -> DecisionRecord:
@@ -78,15 +89,15 @@ def decision_record(number: int, at_s: float = 0.0, changes: int = 1, refusals: 
         number,
         at_s,
         1,
-        "first-fit",
-        tuple(
+        policy="first-fit",
+        changes=tuple(
             Change(f"job-{at}", 3, ChangeKind.START, (Allotment(f"n{at}", 100.0),), Reason(ReasonCode.ARRIVAL_ORDER))
             for at in range(changes)
         ),
-        tuple(Refusal(f"job-{at}", reason) for at in range(refusals)),
-        (),
-        (),
-        Plan(()),
+        refusals=tuple(Refusal(f"job-{at}", reason) for at in range(refusals)),
+        dropped=(),
+        held=(),
+        plan=Plan(()),
     )
 
 
@@ -136,7 +147,7 @@ class SqlStoreHarness(RecordMaker):
         return self.stores[-1]
 
     def unstorable(self) -> Any:
-        return NodeRecord("n1", NodeService.IN_SERVICE, 1 << 70, "", "", None)
+        return NodeRecord("n1", NodeService.IN_SERVICE, 1 << 70, boot_id="", off_boot_id="", inventory=None)
 
     def stop(self) -> None:
         self.stopper()

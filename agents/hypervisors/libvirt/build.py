@@ -57,7 +57,7 @@ def from_module(
     cpu = Cpu(core_mhz or MHZ_UNKNOWN, keys.core_frac, capacity.cgroup_version())
     relay = _Relay()
     link = Link(module, config.hypervisor.uri, keys.keepalive_s, relay, retry_s)
-    site = Site(name, link, Reader(module.libvirtError, cpu), keys, cpu, found, reach)
+    site = Site(name, link, Reader(module.libvirtError, cpu), keys=keys, cpu=cpu, templates=found, reach=reach)
     driver = LibvirtHypervisor(site, wake, core_mhz_factor=config.core_mhz_factor)
     relay.target = driver
     driver.start()

@@ -138,7 +138,7 @@ def node_of(conn: Connection, errors: type[Exception], name: str, keys: LibvirtK
         name,
         keys.cores or int(info[2]),
         core_mhz,
-        int(info[1]) if keys.memory_mib is None else keys.memory_mib,
+        memory_mib=int(info[1]) if keys.memory_mib is None else keys.memory_mib,
         labels=("kvm",) if "kvm" in kinds else (),
         cpu_model=capabilities.findtext("host/cpu/model", "") or capabilities.findtext("host/cpu/arch", ""),
         migration_has=has,

@@ -24,7 +24,16 @@ def node_of(name: str, keys: ProcessKeys, root: str = "/") -> Node:
         memory_mib = int(_field(Path(root, "proc/meminfo"), "MemTotal").split()[0]) // 1024
     core_mhz = keys.core_mhz or _clock_mhz(Path(root))
     programs = tuple(sorted(keys.programs))
-    return Node(name, cores, core_mhz, memory_mib, labels=LABELS, cpu_model=cpu_model, abilities=(), templates=programs)
+    return Node(
+        name,
+        cores,
+        core_mhz,
+        memory_mib=memory_mib,
+        labels=LABELS,
+        cpu_model=cpu_model,
+        abilities=(),
+        templates=programs,
+    )
 
 
 def cpus_of(text: str) -> frozenset[int]:

@@ -97,7 +97,18 @@ def _values(request: DecideRequest, outcome: DecideOutcome, limit: int) -> dict[
     placed = outcome.placement
     changes, refusals = tuple(placed.changes), tuple(placed.refusals)
     name, now_s = request.placement.name, request.snapshot.now_s
-    decided = DecisionRecord(0, now_s, 0, name, changes, refusals, (), (), Plan(()), slowed=tuple(placed.slowed))
+    decided = DecisionRecord(
+        0,
+        now_s,
+        0,
+        policy=name,
+        changes=changes,
+        refusals=refusals,
+        dropped=(),
+        held=(),
+        plan=Plan(()),
+        slowed=tuple(placed.slowed),
+    )
     shown = decision_view(decided, limit)
     outlook = placed.outlook or outlook_of(request.snapshot, changes)
     rows = zip(outlook.names, outlook.now, outlook.predicted, outlook.best, strict=True)

@@ -41,7 +41,7 @@ class Policing:
         if not holds(entry.terms, now_s):
             spare = units if self.settings.surplus is SurplusUse.BEST_EFFORT else 0
             reason = PoliceReason.SURPLUS if units else PoliceReason.WITHIN
-            return PoliceVerdict(slot, units, 0, spare, units - spare, reason, 0.0)
+            return PoliceVerdict(slot, units, 0, surplus=spare, rejected=units - spare, reason=reason, limit=0.0)
         entitled = self.entitled(entry)
         ledger = self._ledger(entry, entitled, entry.instance_at(now_s))
         verdict, entry.ledger = police(entitled, ledger, units, self.settings.surplus)
@@ -107,13 +107,13 @@ def kept(verdict: PoliceVerdict, at_s: float) -> PolicedRequest:
         at_s,
         verdict.slot,
         verdict.requested,
-        verdict.entitled,
-        verdict.surplus,
-        verdict.rejected,
-        verdict.reason.value,
-        verdict.limit,
-        verdict.used,
-        verdict.width,
+        entitled=verdict.entitled,
+        surplus=verdict.surplus,
+        rejected=verdict.rejected,
+        reason=verdict.reason.value,
+        limit=verdict.limit,
+        used=verdict.used,
+        width=verdict.width,
     )
 
 

@@ -229,7 +229,7 @@ def most_units(entry: EnvironmentEntry, cluster: Cluster) -> int:
 
 
 def _asking(agreement: Agreement, for_all: bool) -> Party:
-    party = Party(agreement.name, agreement.workload, agreement.lower, agreement.upper, batch=agreement.batch)
+    party = Party(agreement.name, agreement.workload, agreement.lower, upper=agreement.upper, batch=agreement.batch)
     if not for_all:
         return party
     if agreement.workload is WorkloadType.WEB:

@@ -88,12 +88,12 @@ def unit_of(node: NodeEntry, kind: int, frozen: frozenset[str]) -> Unit:
         node.name,
         kind,
         node.environment,
-        node.in_hand,
-        node.schedulable,
-        node.environment != node.given or empty,
-        empty,
-        bool(node.vms),
-        frozen,
+        settled=node.in_hand,
+        awake=node.schedulable,
+        idle=node.environment != node.given or empty,
+        empty=empty,
+        images=bool(node.vms),
+        frozen=frozen,
     )
 
 
@@ -133,13 +133,13 @@ def party_of(
         entry.name,
         agreement.workload,
         agreement.lower,
-        agreement.upper,
-        entry.size,
-        min(idle, entry.size),
-        0 if entry.batch else units_wanted(entry.name, cluster),
-        queued,
-        biggest,
-        agreement.batch,
+        upper=agreement.upper,
+        owned=entry.size,
+        idle=min(idle, entry.size),
+        wanted=0 if entry.batch else units_wanted(entry.name, cluster),
+        queued=queued,
+        biggest=biggest,
+        batch=agreement.batch,
     )
 
 

@@ -133,7 +133,7 @@ class EnvironmentRequests:
         refused = self.admitted(request.request)
         if refused != DONE:
             return refused
-        entry = EnvironmentEntry(agreement, request.request, self.deciding.next_submission(), now_s)
+        entry = EnvironmentEntry(agreement, request.request, self.deciding.next_submission(), created_s=now_s)
         self.cluster.environments[agreement.name] = entry
         self.cluster.last_ended_s.pop(agreement.name, None)  # of an earlier one of that name
         self.unit_of_work.change_environment(entry)

@@ -120,7 +120,9 @@ class InterferenceProfiles:
         instance = self.cluster.instances.get(vm)
         if instance is not None and (meter is None or meter.job != instance.job.job.name):
             job = instance.job.job
-            meter = self._meters[vm] = Meter(job.name, subject_of(job), node_type, job.max_mhz, job.loading)
+            meter = self._meters[vm] = Meter(
+                job.name, subject_of(job), node_type, max_mhz=job.max_mhz, given=job.loading
+            )
         if meter is not None and meter.node_type != node_type:
             meter.begin(node_type)
         return meter

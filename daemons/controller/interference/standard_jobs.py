@@ -77,12 +77,12 @@ class StandardJobs:
             request.request,
             order,
             node.name,
-            request.run,
-            request.job,
-            instance.vm if instance is not None else "",
-            instance.generation if instance is not None else 0,
-            now_s,
-            expires_s + request.run.run_s + MARGIN_S,
+            run=request.run,
+            job=request.job,
+            vm=instance.vm if instance is not None else "",
+            generation=instance.generation if instance is not None else 0,
+            started_s=now_s,
+            until_s=expires_s + request.run.run_s + MARGIN_S,
         )
         self.profiles.disturbed[node.name] = math.inf
         message = RunStandardJob(order, node.name, self.unit_of_work.term, node.boot_id, expires_s, request.run)

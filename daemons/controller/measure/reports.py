@@ -489,9 +489,9 @@ def _as_arrived(before: VmStatus) -> VmStatus:
         before.vm,
         before.state,
         before.generation,
-        before.attempt,
-        before.memory_mib,
-        before.vcpus,
-        before.cpu_mhz,
+        attempt=before.attempt,
+        memory_mib=before.memory_mib,
+        vcpus=before.vcpus,
+        cpu_mhz=before.cpu_mhz,
         address=before.address,
     )

@@ -217,11 +217,11 @@ class Handovers:
                 node.setup_request,
                 node.name,
                 self.unit_of_work.term,
-                node.boot_id,
-                expires_s,
-                node.environment,
-                step,
-                setup,
+                boot_id=node.boot_id,
+                expires_at_s=expires_s,
+                environment=node.environment,
+                step=step,
+                setup=setup,
             )
             self.unit_of_work.stored.append(Publish(topology.ACTIONS, node.name, message))
         self._due_s = min(self._due_s, tries.next_s)

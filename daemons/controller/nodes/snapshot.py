@@ -30,13 +30,13 @@ def power_columns(lifecycle: NodeLifecycle, nodes: Sequence[NodeEntry]) -> Power
         bools([node.wanted and not node.held for node in nodes]),
         bools([is_available(node, power) for node in nodes]),
         bools([node.name in stay and not node.held for node in nodes]),
-        bools([node.service not in AWAY for node in nodes]),
-        floats([_deploy_s(lifecycle, node, kind) for node, kind in zip(nodes, types, strict=True)]),
-        floats([lifecycle.durations.expected_s(power.driver, kind, REMOVE) for kind in types]),
-        floats([draw.idle_w for draw in draws]),
-        floats([draw.peak_w for draw in draws]),
-        floats([draw.off_w for draw in draws]),
-        types,
+        on=bools([node.service not in AWAY for node in nodes]),
+        deploy_s=floats([_deploy_s(lifecycle, node, kind) for node, kind in zip(nodes, types, strict=True)]),
+        remove_s=floats([lifecycle.durations.expected_s(power.driver, kind, REMOVE) for kind in types]),
+        idle_w=floats([draw.idle_w for draw in draws]),
+        peak_w=floats([draw.peak_w for draw in draws]),
+        off_w=floats([draw.off_w for draw in draws]),
+        types=types,
     )
 
 

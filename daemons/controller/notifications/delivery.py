@@ -46,13 +46,13 @@ class Letter:
                 each.id,
                 each.at_s,
                 self.channel,
-                each.what,
-                each.subject,
-                each.detail,
-                self.state.value,
-                self.tries,
-                next_s,
-                self.error,
+                what=each.what,
+                subject=each.subject,
+                detail=each.detail,
+                state=self.state.value,
+                tries=self.tries,
+                next_s=next_s,
+                error=self.error,
             )
             for each in self.notices
         ]

@@ -192,7 +192,7 @@ class NotificationRules:
         letter = self._open.get(target)
         if letter is None or not box.is_open(letter, now_s):
             next_s = _end_of_quiet_s(rule.quiet, now_s + rule.digest_s)
-            letter = self._open[target] = Letter(self._new_id(now_s), box.name, now_s, next_s, [])
+            letter = self._open[target] = Letter(self._new_id(now_s), box.name, now_s, next_s=next_s, notices=[])
         notice = f"{letter.id}.{len(letter.notices)}"
         letter.notices.append(Notice(notice, now_s, what, _name(subject), _text(detail, TEXT_MAX)))
         self.unit_of_work.records += letter.records()[-1:]
@@ -284,7 +284,7 @@ class NotificationRules:
         box = self.boxes.get(request.channel)
         if box is None:
             return "unknown-channel", unknown("channel", request.channel, self.boxes)
-        letter = Letter(trial_id(request.request), box.name, now_s, now_s, [], once=True)
+        letter = Letter(trial_id(request.request), box.name, now_s, next_s=now_s, notices=[], once=True)
         if letter.id not in box.waiting:
             letter.notices.append(Notice(f"{letter.id}.0", now_s, TEST, box.name, "a test of this channel"))
             self._lost(box.add(letter, now_s), now_s)
@@ -298,7 +298,17 @@ def _letter(records: list[NotificationRecord], now_s: float) -> Letter:
     next_s = now_s if first.next_s is None else first.next_s
     once = first.what == TEST
     state = NoticeState(first.state)
-    return Letter(first.message, first.channel, first.at_s, next_s, notices, state, first.tries, first.error, once)
+    return Letter(
+        first.message,
+        first.channel,
+        first.at_s,
+        next_s=next_s,
+        notices=notices,
+        state=state,
+        tries=first.tries,
+        error=first.error,
+        once=once,
+    )
 
 
 def _place(notice: str) -> int:

@@ -37,14 +37,14 @@ def _sight(
                 instance.vm,
                 allotment.node if allotment else "",
                 allotment.cpu_mhz if allotment else 0.0,
-                instance.memory_mib,
-                _copies(cluster, instance),
-                is_busy(cluster, instance),
-                is_unknown(cluster, instance),
-                instance.issued_attempt == attempt,
-                instance.ended,
-                bool(entry.adopted),
-                entry.definition_digest,
+                memory_mib=instance.memory_mib,
+                copies=_copies(cluster, instance),
+                busy=is_busy(cluster, instance),
+                unknown=is_unknown(cluster, instance),
+                issued=instance.issued_attempt == attempt,
+                ended=instance.ended,
+                adopted=bool(entry.adopted),
+                definition=entry.definition_digest,
             )
         )
     return ObservedWorkload(entry.job.name, phase, attempt, tuple(sights))

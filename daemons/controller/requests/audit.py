@@ -81,13 +81,13 @@ def audited(received: Received, reply: Reply, now_s: float, left_out: int = 0) -
         now_s,
         received.sender[:TEXT_LENGTH_MAX],
         (received.via or received.sender)[:TEXT_LENGTH_MAX],
-        reply.request[:TEXT_LENGTH_MAX],
-        message.KIND,
-        subject_of(message)[:TEXT_LENGTH_MAX],
-        received.why or getattr(message, "why", ""),
-        reply.done,
-        reply.code,
-        "; ".join(part for part in (asked_of(message), reply.detail, more) if part)[:DETAIL_LENGTH_MAX],
+        request=reply.request[:TEXT_LENGTH_MAX],
+        kind=message.KIND,
+        subject=subject_of(message)[:TEXT_LENGTH_MAX],
+        why=received.why or getattr(message, "why", ""),
+        done=reply.done,
+        code=reply.code,
+        detail="; ".join(part for part in (asked_of(message), reply.detail, more) if part)[:DETAIL_LENGTH_MAX],
     )
 
 

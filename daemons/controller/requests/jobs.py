@@ -62,7 +62,7 @@ class JobRequests:
         if lacking:
             return "unknown-template", lacking
         order = self.deciding.next_submission()
-        entry = JobEntry(job, request.request, order, now_s, profile=profile, user=caller.sender)
+        entry = JobEntry(job, request.request, order, accepted_s=now_s, profile=profile, user=caller.sender)
         self._features.accepted(entry)
         self.cluster.add_job(entry)
         self.unit_of_work.change(entry)

@@ -253,7 +253,7 @@ class VmRequests:
             job = Job(request.job, (stage,), submit_s=max(0.0, now_s), vcpus=status.vcpus)
         except InvalidValue as problem:
             return "invalid-value", str(problem)
-        entry = JobEntry(job, request.request, self.deciding.next_submission(), now_s, adopted=request.vm)
+        entry = JobEntry(job, request.request, self.deciding.next_submission(), accepted_s=now_s, adopted=request.vm)
         transitions.adopt(entry, now_s)
         self.cluster.add_job(entry)
         self.cluster.set_allotments(entry, (Allotment(node.name, cpu_mhz),))

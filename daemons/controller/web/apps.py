@@ -70,7 +70,7 @@ class WebApps:
         what = "web-submitted" if web is None else "web-changed"
         if web is None:
             order = self.deciding.next_submission()
-            web = self.cluster.web[app.name] = WebEntry(app, request.request, order, now_s)
+            web = self.cluster.web[app.name] = WebEntry(app, request.request, order, accepted_s=now_s)
         else:
             self._change(web, request)
         web.fit()
@@ -160,7 +160,7 @@ class WebApps:
     def _add(self, job: Job, web: WebEntry, now_s: float) -> None:
         """A replica of a name that was used before goes on counting: what is left of an earlier VM stays older."""
         before = self.cluster.jobs.get(job.name)
-        replica = JobEntry(job, web.request, self.deciding.next_submission(), now_s)
+        replica = JobEntry(job, web.request, self.deciding.next_submission(), accepted_s=now_s)
         if before is not None:
             transitions.follow_on(replica, before)
         self.cluster.add_job(replica)
@@ -222,7 +222,7 @@ class WebApps:
 
     def load(self, record: WebRecord) -> None:
         """Take an application over from the store."""
-        web = WebEntry(record.app, record.request, record.order, record.accepted_s, record.removed)
+        web = WebEntry(record.app, record.request, record.order, accepted_s=record.accepted_s, removed=record.removed)
         web.windows.extend(record.windows)
         web.wanted_instances = record.wanted_instances
         web.health.replaced_s.extend(record.replaced_s)

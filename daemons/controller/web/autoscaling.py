@@ -32,7 +32,7 @@ SPAN_REPORTS = 1.5  # readings may span so many report periods less than a windo
 ROUNDING = 1e-9
 EARLY_FRAC = 1e-6  # of a window: timers and clocks are rounded
 
-_NO_NODE = Node("unit", 1, 1.0, 0)
+_NO_NODE = Node("unit", 1, 1.0, memory_mib=0)
 
 Apply = Callable[[Sequence[Change], float], Sequence[object]]
 
@@ -304,7 +304,7 @@ def _unit(environment: str, cluster: Cluster) -> Node:
     if not facts:
         return _NO_NODE
     core_mhz, cpu_mhz = min(fact.core_mhz for fact in facts), min(fact.cpu_mhz for fact in facts)
-    return Node("unit", max(1, int(cpu_mhz / core_mhz)), core_mhz, min(fact.usable_mib for fact in facts))
+    return Node("unit", max(1, int(cpu_mhz / core_mhz)), core_mhz, memory_mib=min(fact.usable_mib for fact in facts))
 
 
 def _pack(bins: list[_Bin], app: str, count: int, memory_mib: float, cpu_mhz: float, unit: Node) -> None:

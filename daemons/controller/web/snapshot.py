@@ -81,14 +81,14 @@ def flow_columns(apps: list[WebEntry]) -> FlowColumns:
         tuple(flow.name for flow in flows),
         app,
         _floats([_goal(flow) for flow in flows]),
-        _floats([flow.percentile for flow in flows]),
-        np.array([flow.throughput_per_s is not None for flow in flows], dtype=np.bool_),
-        tuple(flow.model for flow in flows),
-        _floats([flow.t_min_s for flow in flows]),
-        work,
-        loads[app],
-        _floats([now.rate_per_s for _, _, now in rows]),
-        work.copy(),
+        percentile=_floats([flow.percentile for flow in flows]),
+        throughput=np.array([flow.throughput_per_s is not None for flow in flows], dtype=np.bool_),
+        model=tuple(flow.model for flow in flows),
+        t_min_s=_floats([flow.t_min_s for flow in flows]),
+        c_mhz_s=work,
+        load_mhz=loads[app],
+        rate_per_s=_floats([now.rate_per_s for _, _, now in rows]),
+        work_mcycles=work.copy(),
     )
 
 

@@ -143,11 +143,11 @@ def wanted_of(order: Balance, serving: Serving, keys: BalancerHaproxy) -> Wanted
         order.app,
         serving.listen,
         form_of(order.app, serving, order.probe, keys),
-        check_of(serving, order.probe, keys),
-        queue_max,
-        servers,
-        frozenset(server_of(backend.vm) for backend in order.backends if backend.drain),
-        tuple(backend.vm for backend, address in found if not address),
+        check=check_of(serving, order.probe, keys),
+        queue_max=queue_max,
+        servers=servers,
+        leaving=frozenset(server_of(backend.vm) for backend in order.backends if backend.drain),
+        lost=tuple(backend.vm for backend, address in found if not address),
     )
 
 

@@ -63,7 +63,9 @@ class Counters:
         if self.process != before.process or min(served, offered, spent_us) < 0 or window_s <= 0.0:
             return None
         mean_s = 1e-6 * spent_us / served if served else 0.0
-        return FlowSample("", window_s, offered, served, max(0, rejected), self.queued, mean_s)
+        return FlowSample(
+            "", window_s, offered, served=served, rejected=max(0, rejected), queued=self.queued, mean_s=mean_s
+        )
 
     @property
     def served(self) -> int:
@@ -151,12 +153,12 @@ def _seen(name: str, state: Sequence[str], row: dict[str, str]) -> Seen:
         name,
         state[4],
         int(state[18]),
-        int(state[7]),
-        int(row["slim"] or 0),
-        int(state[5]) == RUNNING,
-        bool(flags & DRAINED),
-        bool(flags & MAINTENANCE),
-        int(row["scur"] or 0) + int(row["qcur"] or 0),
+        weight=int(state[7]),
+        request_max=int(row["slim"] or 0),
+        up=int(state[5]) == RUNNING,
+        drains=bool(flags & DRAINED),
+        resting=bool(flags & MAINTENANCE),
+        sessions=int(row["scur"] or 0) + int(row["qcur"] or 0),
     )
 
 
@@ -167,11 +169,11 @@ def _counters(rows: dict[str, dict[str, str]], variables: dict[str, str], lines:
         (int(info["Pid"]), int(info["Start_time_sec"])),
         int(front["req_tot"]),
         int(front["dreq"]),
-        sum(int(back[f"hrsp_{digit}xx"]) for digit in (2, 3, 4)),
-        int(back["hrsp_5xx"]),
-        int(variables.get("errors", "0")),
-        int(variables.get("spent", "0")),
-        sum(int(row["qcur"] or 0) for row in rows.values()),
+        answered=sum(int(back[f"hrsp_{digit}xx"]) for digit in (2, 3, 4)),
+        failed=int(back["hrsp_5xx"]),
+        errors=int(variables.get("errors", "0")),
+        spent_us=int(variables.get("spent", "0")),
+        queued=sum(int(row["qcur"] or 0) for row in rows.values()),
     )
 
 

@@ -94,7 +94,7 @@ class Webhook:
             headers = self._headers(message, body)
         except (InvalidInput, OSError) as error:
             raise TransientError(str(error)) from error
-        request = Request(self._keys.url, "POST", headers, body, self._context, named=self._host)
+        request = Request(self._keys.url, "POST", headers, body=body, context=self._context, named=self._host)
         with exchange(request, Deadline(self._keys.timeout_s)) as answer:
             status, said = answer.status, answer.beginning(ANSWER_BYTES_MAX)
             asked = answer.headers.get("Retry-After", "") if status in SAY_WHEN else ""

@@ -46,12 +46,12 @@ class Utility:
             convolution.convolved(self.pmf, profile.pmf),
             comonotone.merged(self.worst_cdf, comonotone.cdf_of(profile)),
             self.mean + profile.mean(),
-            self.variance_sum + variance,
-            self.sd_sum + np.sqrt(variance),
-            self.peaks + profile.peaks(),
-            self.applications + 1,
-            self.resource,
-            self.unit,
+            variance_sum=self.variance_sum + variance,
+            sd_sum=self.sd_sum + np.sqrt(variance),
+            peaks=self.peaks + profile.peaks(),
+            applications=self.applications + 1,
+            resource=self.resource,
+            unit=self.unit,
         )
 
     def worst_pmf(self) -> Floats:
@@ -98,7 +98,17 @@ def empty(slots: int, resource: str = "servers", unit: float = 1.0) -> Utility:
     """No application at all."""
     zeros = np.zeros(slots)
     none = np.zeros(slots, dtype=np.int64)
-    return Utility(np.ones((slots, 1)), np.empty((slots, 0)), zeros, zeros, zeros, none, 0, resource, unit)
+    return Utility(
+        np.ones((slots, 1)),
+        np.empty((slots, 0)),
+        zeros,
+        variance_sum=zeros,
+        sd_sum=zeros,
+        peaks=none,
+        applications=0,
+        resource=resource,
+        unit=unit,
+    )
 
 
 def utility(profiles: Sequence[Profile]) -> Utility:
@@ -112,12 +122,12 @@ def utility(profiles: Sequence[Profile]) -> Utility:
         convolution.of_profiles(profiles),
         comonotone.of_profiles(profiles),
         np.sum([profile.mean() for profile in profiles], axis=0),
-        variances.sum(axis=0),
-        np.sqrt(variances).sum(axis=0),
-        np.sum([profile.peaks() for profile in profiles], axis=0),
-        len(profiles),
-        profiles[0].resource,
-        profiles[0].unit,
+        variance_sum=variances.sum(axis=0),
+        sd_sum=np.sqrt(variances).sum(axis=0),
+        peaks=np.sum([profile.peaks() for profile in profiles], axis=0),
+        applications=len(profiles),
+        resource=profiles[0].resource,
+        unit=profiles[0].unit,
     )
 
 

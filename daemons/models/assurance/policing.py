@@ -244,7 +244,17 @@ def police(
         limit, reason, used, width = float(entitled.peaks[ledger.slot]), PoliceReason.WITHIN, 0, 0
     rest = requested - granted
     spare = rest if surplus is SurplusUse.BEST_EFFORT else 0
-    verdict = PoliceVerdict(ledger.slot, requested, granted, spare, rest - spare, reason, limit, used, width)
+    verdict = PoliceVerdict(
+        ledger.slot,
+        requested,
+        granted,
+        surplus=spare,
+        rejected=rest - spare,
+        reason=reason,
+        limit=limit,
+        used=used,
+        width=width,
+    )
     return verdict, replace(ledger, used=max(ledger.used, granted))
 
 

@@ -88,12 +88,20 @@ class Evaluator:
         at, binding = self._binding(found)
         if not any(self._broken(stretch, needs) for stretch, all_needs in found for needs in all_needs):
             figures = tuple(one for needs in found[at][1] for one in figures_of(needs, found[at][0].from_s))
-            return Verdict(AdmissionOutcome.ADMITTED, AdmissionReason.FITS, self.grid, figures, binding)
+            return Verdict(AdmissionOutcome.ADMITTED, AdmissionReason.FITS, self.grid, figures=figures, binding=binding)
         offer = self._offer(found)
         outcome = AdmissionOutcome.OFFERED if offer else AdmissionOutcome.REFUSED
         figures = self._without(while_s[at])
         first_s = self._first_start(found)
-        return Verdict(outcome, AdmissionReason.POOL_TOO_SMALL, self.grid, figures, binding, offer, first_s)
+        return Verdict(
+            outcome,
+            AdmissionReason.POOL_TOO_SMALL,
+            self.grid,
+            figures=figures,
+            binding=binding,
+            offer=offer,
+            first_start_s=first_s,
+        )
 
     def _stretches(self, until_s: float) -> list[Stretch]:
         return stretches(self._standing, tuple(self._pools.values()), self.from_s, until_s)

@@ -33,7 +33,16 @@ class BatchDeadline:
             return ()
         free = np.zeros(window.intervals)
         service, most = window.service_s / window.interval_s, int(numbers.max())
-        problem = DeadlineProblem(window.arrivals, service, 1, most, window.confidence, free, free, slots=window.slots)
+        problem = DeadlineProblem(
+            window.arrivals,
+            service,
+            1,
+            servers_max=most,
+            confidence=window.confidence,
+            price=free,
+            removal_price=free,
+            slots=window.slots,
+        )
         found = breach(problem, window.interval, window.jobs, numbers)
         none = 0.0 if not window.jobs and not window.arrivals[window.interval :, 0].any() else 1.0
         chances = np.clip(np.where(np.asarray(servers) < 1, none, found), 0.0, 1.0)

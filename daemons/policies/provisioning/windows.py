@@ -77,13 +77,13 @@ def posed(window: WindowView, price: list[float], most: int) -> Posed | None:
             window.arrivals / batch,
             service * longer,
             max(1, min(math.ceil(window.nodes_min / unit), most // unit)),
-            most // unit,
-            window.confidence,
-            prices,
-            removal,
-            min(_rounded(window.deploy_s / window.interval_s), 1.0),
-            batch * (window.penalty if window.penalty > 0.0 else max(0.0, service * float(prices.max()))),
-            slots,
+            servers_max=most // unit,
+            confidence=window.confidence,
+            price=prices,
+            removal_price=removal,
+            deploy=min(_rounded(window.deploy_s / window.interval_s), 1.0),
+            penalty=batch * (window.penalty if window.penalty > 0.0 else max(0.0, service * float(prices.max()))),
+            slots=slots,
         )
     except (InvalidValue, ValueError, OverflowError, ZeroDivisionError):
         return None

@@ -53,7 +53,7 @@ class _Open:
 
     def note(self, what: str, subject: str) -> None:
         """Keep in the portal's log what was done."""
-        self.log.note(Entry(SystemClock().now_s(), HERE, "", what, subject))
+        self.log.note(Entry(SystemClock().now_s(), HERE, "", what=what, subject=subject))
 
 
 @contextmanager

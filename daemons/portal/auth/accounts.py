@@ -138,7 +138,15 @@ class Accounts:
     ) -> Account:
         """Make an account; `password`: its hash, `address`: the network from which it is asked for. Raises
         `InvalidInput` for a name that is none, a text that is too long, and too many that wait, `NameTaken`."""
-        account = Account(_name(name), role, state, at_s, _text("contact", contact), _text("why", why), address)
+        account = Account(
+            _name(name),
+            role,
+            state,
+            made_s=at_s,
+            contact=_text("contact", contact),
+            why=_text("why", why),
+            address=address,
+        )
         if state is State.ASKED:
             waiting = self.asked_from()
             if waiting.total() >= self._asked_max or waiting[address] >= ASKED_OF_ADDRESS_MAX:
@@ -290,11 +298,11 @@ def _account(row: Row[Any]) -> Account:
         row.name,
         Role(row.role),
         State(row.state),
-        row.made_s,
-        row.contact,
-        row.why,
-        row.address,
-        bool(row.factor),
+        made_s=row.made_s,
+        contact=row.contact,
+        why=row.why,
+        address=row.address,
+        has_factor=bool(row.factor),
     )
 
 

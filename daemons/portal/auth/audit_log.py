@@ -72,5 +72,15 @@ class Log:
         with self._base.reading() as connection:
             rows = connection.execute(wanted).all()
         return tuple(
-            Entry(r.at_s, r.account, r.address, r.what, r.subject, r.why, bool(r.done), r.detail) for r in rows
+            Entry(
+                r.at_s,
+                r.account,
+                r.address,
+                what=r.what,
+                subject=r.subject,
+                why=r.why,
+                done=bool(r.done),
+                detail=r.detail,
+            )
+            for r in rows
         )

@@ -111,13 +111,22 @@ class Authentication:
         detail: str = "",
     ) -> None:
         """Keep in the log what was done or tried; `account`: who, as on the bus, "" for somebody not logged in."""
-        entry = Entry(self._clock.now_s(), account, request.state.address, what, subject, why, done, detail)
+        entry = Entry(
+            self._clock.now_s(),
+            account,
+            request.state.address,
+            what=what,
+            subject=subject,
+            why=why,
+            done=done,
+            detail=detail,
+        )
         await self.keep(lambda: self.log.note(entry))
 
     async def refuse(self, request: Request, account: str, what: str, subject: str = "") -> None:
         """Count that something was refused, and keep it in the log, gathered. A store that is away is no matter."""
         self.on_refused(what)
-        entry = Entry(self._clock.now_s(), account, request.state.address, what, subject, done=False)
+        entry = Entry(self._clock.now_s(), account, request.state.address, what=what, subject=subject, done=False)
         await self._keep_refusals(self._refusals.add(entry))
 
     async def tell_refusals(self, now_s: float = float("inf")) -> None:

@@ -89,12 +89,12 @@ async def _of_controller(request: Request, from_s: float, to_s: float, fields: d
             row.at_s,
             OF_CONTROLLER,
             row.account,
-            row.via,
-            row.kind,
-            row.subject,
-            row.why,
-            row.done,
-            " ".join(part for part in (row.code, row.detail) if part),
+            via=row.via,
+            kind=row.kind,
+            subject=row.subject,
+            why=row.why,
+            done=row.done,
+            detail=" ".join(part for part in (row.code, row.detail) if part),
         )
         for row in rows
     ]
@@ -111,12 +111,12 @@ def _line(entry: Entry) -> Line:
         entry.at_s,
         OF_PORTAL,
         entry.account,
-        entry.address,
-        entry.what,
-        entry.subject,
-        entry.why,
-        entry.done,
-        entry.detail,
+        via=entry.address,
+        kind=entry.what,
+        subject=entry.subject,
+        why=entry.why,
+        done=entry.done,
+        detail=entry.detail,
     )
 
 

@@ -151,8 +151,8 @@ def size_chart(row: Mapping[str, Any], events: Sequence[EventRow], span: Span) -
     marks = [Mark("lower bound", float(row["lower"]))]
     if row["upper"] is not None:
         marks.append(Mark("upper bound", float(row["upper"])))
-    series = (Series("units", times, sizes, Style.STEP),)
-    return Chart("sizes", "Units that it is to have", "units", series, marks=tuple(marks), y_min=0.0)
+    series = (Series("units", times, sizes, style=Style.STEP),)
+    return Chart("sizes", "Units that it is to have", "units", series=series, marks=tuple(marks), y_min=0.0)
 
 
 # --- creating -------------------------------------------------------------------------------------------------------

@@ -54,22 +54,34 @@ def arrivals_chart(window: Row) -> Chart:
     slots = window["arrivals"]["slots"]
     times = [slot["from_at_s"] for slot in slots]
     series = (
-        Series("95 % band", times, [slot["high"] for slot in slots], Style.BAND, [slot["low"] for slot in slots]),
+        Series(
+            "95 % band", times, [slot["high"] for slot in slots], style=Style.BAND, edge=[slot["low"] for slot in slots]
+        ),
         Series("expected", times, [slot["expected"] for slot in slots]),
-        Series("came", times, [slot["came"] for slot in slots], Style.POINTS),
+        Series("came", times, [slot["came"] for slot in slots], style=Style.POINTS),
     )
-    return Chart("arrivals", f"Jobs of window {window['name']}", "jobs per slot", series if slots else (), y_min=0.0)
+    return Chart(
+        "arrivals", f"Jobs of window {window['name']}", "jobs per slot", series=series if slots else (), y_min=0.0
+    )
 
 
 def left_chart(slots: list[Row]) -> Chart:
     """Units that the promises need in each slot, of those that there are, and what they leave."""
     places = [float(slot["slot"]) for slot in slots]
     series = (
-        Series("units of the pool", places, [slot["units"] for slot in slots], Style.STEP),
-        Series("needed by promises", places, [slot["needed"] for slot in slots], Style.AREA),
-        Series("left for best effort", places, [slot["best_effort"] for slot in slots], Style.STEP),
+        Series("units of the pool", places, [slot["units"] for slot in slots], style=Style.STEP),
+        Series("needed by promises", places, [slot["needed"] for slot in slots], style=Style.AREA),
+        Series("left for best effort", places, [slot["best_effort"] for slot in slots], style=Style.STEP),
     )
-    return Chart("left", "Promises and what they leave", "units", series if slots else (), X.NUMBER, "slot", y_min=0.0)
+    return Chart(
+        "left",
+        "Promises and what they leave",
+        "units",
+        series=series if slots else (),
+        x=X.NUMBER,
+        x_label="slot",
+        y_min=0.0,
+    )
 
 
 ROUTES = [Route("/forecast", show, methods=["GET"])]

@@ -78,8 +78,8 @@ def goal_of(flow: dict[str, Any]) -> str:
         flow["name"],
         flow["mean_goal_s"],
         flow["percentile"] or 0.0,
-        flow["percentile_goal_s"],
-        flow["throughput_goal_per_s"],
+        percentile_s=flow["percentile_goal_s"],
+        throughput_per_s=flow["throughput_goal_per_s"],
     )
     return goal_text(made)
 

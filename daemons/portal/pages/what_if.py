@@ -122,7 +122,16 @@ def wish_of(given: Mapping[str, str], span: Span, sender: str) -> RunRequest:
     if problems:
         raise InvalidInput(*problems)
     why = given.get("why", "").strip()[:VALUE_LENGTH_MAX]
-    return RunRequest(kind, span.from_s, span.to_s, names["placement"], names["provisioning"], texts, sender, why)
+    return RunRequest(
+        kind,
+        span.from_s,
+        span.to_s,
+        placement=names["placement"],
+        provisioning=names["provisioning"],
+        values=texts,
+        account=sender,
+        why=why,
+    )
 
 
 def _wrong(names: Mapping[str, str], texts: tuple[str, ...]) -> list[Problem]:

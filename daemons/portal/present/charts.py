@@ -153,7 +153,7 @@ class Pictures:
 
 
 def _warm() -> None:
-    svg(Chart("warm", "", "", (Series("", (0.0, 1.0), (0.0, 1.0), Style.LINE),)))
+    svg(Chart("warm", "", "", series=(Series("", (0.0, 1.0), (0.0, 1.0), style=Style.LINE),)))
 
 
 def _draw(packed: bytes, look: str) -> bytes:

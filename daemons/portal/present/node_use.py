@@ -54,7 +54,15 @@ def _busy(rows: Sequence[NodeStep], from_s: float, to_s: float) -> Chart:
         _series("I/O wait", rows, lambda row: 100.0 * row.iowait_frac, Style.STEP),
     )
     return Chart(
-        "node-cpu", "CPU and I/O wait", "%", series, x_min=from_s, x_max=to_s, y_min=0.0, y_max=100.0, empty=NOTHING
+        "node-cpu",
+        "CPU and I/O wait",
+        "%",
+        series=series,
+        x_min=from_s,
+        x_max=to_s,
+        y_min=0.0,
+        y_max=100.0,
+        empty=NOTHING,
     )
 
 
@@ -63,7 +71,7 @@ def _memory(rows: Sequence[NodeStep], from_s: float, to_s: float) -> Chart:
         _series("memory used, mean", rows, lambda row: row.memory_used_mib, Style.AREA),
         _series("memory used, most", rows, lambda row: row.memory_used_mib_max, Style.STEP),
     )
-    return Chart("node-memory", "Memory", "MiB", series, x_min=from_s, x_max=to_s, y_min=0.0, empty=NOTHING)
+    return Chart("node-memory", "Memory", "MiB", series=series, x_min=from_s, x_max=to_s, y_min=0.0, empty=NOTHING)
 
 
 def _series(name: str, rows: Sequence[NodeStep], value: Callable[[NodeStep], float], style: Style) -> Series:
@@ -77,4 +85,4 @@ def _series(name: str, rows: Sequence[NodeStep], value: Callable[[NodeStep], flo
         if after is None or after.from_s > end_s + 1.0:
             xs += [end_s]
             ys += [None]
-    return Series(name, xs, ys, style)
+    return Series(name, xs, ys, style=style)

@@ -111,7 +111,16 @@ def part(
     heads = tuple(_head(column, listing) for column in columns)
     here = listing.query(page=page)
     return Part(
-        found[first : first + size], len(rows), first + 1, page, pages, before, after, here, heads, listing.filters
+        found[first : first + size],
+        len(rows),
+        first + 1,
+        page=page,
+        pages=pages,
+        before=before,
+        after=after,
+        here=here,
+        heads=heads,
+        filters=listing.filters,
     )
 
 

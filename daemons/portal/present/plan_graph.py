@@ -80,11 +80,11 @@ def _box(at: int, step: Mapping[str, Any], x: int, y: int) -> Box:
         at,
         x,
         y,
-        state if state in MARKS else "unknown",
-        MARKS.get(state, "?"),
-        _cut(f"{step['kind']} {step['vm']}"),
-        _cut(where),
-        words + detail,
+        state=state if state in MARKS else "unknown",
+        mark=MARKS.get(state, "?"),
+        head=_cut(f"{step['kind']} {step['vm']}"),
+        foot=_cut(where),
+        words=words + detail,
     )
 
 

@@ -127,7 +127,7 @@ def _over_time(sides: Mapping[str, Found]) -> list[Chart]:
     for key, times, title, unit in OVER_TIME:
         pairs = {name: _pairs(side["series"], times, key) for name, side in sides.items()}
         series = tuple(Series(name, *each, Style.STEP) for name, each in pairs.items())
-        charts.append(Chart(key.replace("_", "-"), title, unit, series))
+        charts.append(Chart(key.replace("_", "-"), title, unit, series=series))
     return [*charts, _completed(sides)]
 
 
@@ -141,8 +141,8 @@ def _completed(sides: Mapping[str, Found]) -> Chart:
     series = []
     for name, side in sides.items():
         ends = list(side["series"].get("completed_at_s", ()))
-        series.append(Series(name, ends, [float(count) for count in range(1, len(ends) + 1)], Style.STEP))
-    return Chart("completed", "Jobs completed so far", "jobs", tuple(series))
+        series.append(Series(name, ends, [float(count) for count in range(1, len(ends) + 1)], style=Style.STEP))
+    return Chart("completed", "Jobs completed so far", "jobs", series=tuple(series))
 
 
 def _shown(key: str, values: Sequence[float | None]) -> list[float | None]:
@@ -204,7 +204,7 @@ def _sides_chart(key: str, title: str, unit: str, rows: Sequence[Found]) -> Char
     told = [row for row in rows if any(row[side].get(key) is not None for side in ("recorded", "replayed"))]
     times = [row["at_s"] for row in told]  # decisions between cycles predict nothing: no gap is meant
     series = tuple(
-        Series(name, times, _shown(key, [row[side].get(key) for row in told]), Style.STEP)
+        Series(name, times, _shown(key, [row[side].get(key) for row in told]), style=Style.STEP)
         for name, side in (("recorded", "recorded"), ("again", "replayed"))
     )
-    return Chart(f"replay-{key.replace('_', '-')}", title, unit, series)
+    return Chart(f"replay-{key.replace('_', '-')}", title, unit, series=series)

@@ -172,7 +172,7 @@ class Runs:
         with self._lock:
             if sum(run.state is RunState.QUEUED for run in self._runs.values()) >= self._queue_max:
                 raise TooBusy(f"{self._queue_max} what-ifs wait already: cancel one, or come back later")
-            run = Run(secrets.token_hex(8), wish, RunState.QUEUED, self._clock.now_s())
+            run = Run(secrets.token_hex(8), wish, RunState.QUEUED, asked_s=self._clock.now_s())
             (self._folder / run.id).mkdir(mode=0o700)
             self._put(run)
             self._drop_old()

@@ -21,7 +21,7 @@ from sim_backend.world.demand import steps
 from sim_backend.world.web_site import TrueFlow, TrueWeb
 
 FOLDER = Path(__file__).resolve().parents[1]
-NODES = [Node(f"n{index}", 4, 1_000.0, 4_000) for index in range(8)]
+NODES = [Node(f"n{index}", 4, 1_000.0, memory_mib=4_000) for index in range(8)]
 FULL_PER_S = 100.0  # what one instance of 4,000 MHz answers at most
 RUN_S = 2_400.0  # of a job alone on a node
 
@@ -39,7 +39,11 @@ class Farm:
             self.at(2.0, ActivateEnvironment(f"activate-{agreement.name}", agreement.name))
         demand = steps([(0.0, 0.3 * FULL_PER_S), (3_000.0, 1.3 * FULL_PER_S), (4_500.0, 0.2 * FULL_PER_S)])
         truth = TrueWeb((TrueFlow("browse", demand, 40.0, 0.01),), noise_frac=0.0, chance=False)
-        self.loop.submit_web(WebApp("site", (), 500, 4_000.0, 1, 4, vcpus=4, environment="front"), truth, 3.0)
+        self.loop.submit_web(
+            WebApp("site", (), 500, max_mhz=4_000.0, min_instances=1, max_instances=4, vcpus=4, environment="front"),
+            truth,
+            3.0,
+        )
         for index in range(5):
             stage = Stage(RUN_S * 4_000.0, 4_000.0, memory_mib=3_000)
             self.loop.submit(Job(f"frame{index}", (stage,), 100.0 + index, vcpus=4, environment="farm"))

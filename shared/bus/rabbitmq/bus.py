@@ -445,11 +445,11 @@ class RabbitConnection:
             next(_TAGS),
             queue,
             method.routing_key,
-            properties.user_id or "",
-            body,
-            method.redelivered,
-            properties.reply_to or "",
-            self._clock.monotonic_s(),
+            sender=properties.user_id or "",
+            body=body,
+            redelivered=method.redelivered,
+            reply_to=properties.reply_to or "",
+            arrived_s=self._clock.monotonic_s(),
         )
 
     # --- the life of the connection, in the I/O thread ---------------------------------------------------------------

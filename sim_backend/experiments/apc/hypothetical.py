@@ -47,7 +47,7 @@ def jobs_one(scenario: str) -> list[Job]:
     """The three jobs of Table 2."""
     columns = zip(_NAMES, _SUBMITS_S, _MAX_MHZ, _WORK_MCYCLES, _GOALS_S[scenario], strict=True)
     return [
-        Job(name, (Stage(work, max_mhz, 0.0, _MIB),), submit_s, submit_s, goal_s)
+        Job(name, (Stage(work, max_mhz, 0.0, _MIB),), submit_s, desired_start_s=submit_s, goal_s=goal_s)
         for name, submit_s, max_mhz, work, goal_s in columns
     ]
 
@@ -57,7 +57,7 @@ def play_one(scenario: str, rival: Rival = APC) -> Played:
     passes: list[Pass] = []
     outcome = run_direct(
         jobs_one(scenario),
-        [Node("n1", 1, _MHZ, 2_000)],
+        [Node("n1", 1, _MHZ, memory_mib=2_000)],
         policy=rival.policy,
         costs=COSTS["none"],
         cycle_s=1.0,

@@ -53,7 +53,9 @@ def _figure_1() -> Chart:
         Series(f"highest speed {speed:,.0f} MHz", range(len(values)), values[:, column].tolist(), dotted=True)
         for column, speed in enumerate(speeds)
     )
-    return Chart("speeds", "maximum achievable utility", "maximum achievable utility", series, X.NUMBER, "cycle")
+    return Chart(
+        "speeds", "maximum achievable utility", "maximum achievable utility", series=series, x=X.NUMBER, x_label="cycle"
+    )
 
 
 def _figure_2() -> Chart:
@@ -64,7 +66,9 @@ def _figure_2() -> Chart:
         Series("application 2", targets.tolist(), other.tolist(), colour=AT_ORANGE, dash=SOLID),
         Series("together", targets.tolist(), (one + other).tolist(), colour=AT_INK, dash=DASHED),
     )
-    return Chart("needed", "CPU needed for a target utility", "CPU (MHz)", series, X.NUMBER, "target utility")
+    return Chart(
+        "needed", "CPU needed for a target utility", "CPU (MHz)", series=series, x=X.NUMBER, x_label="target utility"
+    )
 
 
 def _figure_5() -> Chart:
@@ -80,7 +84,7 @@ def _figure_5() -> Chart:
             times = (times_s / 1e3).tolist()
             series.append(Series(f"{of}: {what}", times, values.tolist(), colour=colour, dash=dash))
     title = "CPU needed for the utility -0.1, one job running"
-    return Chart("stopped", title, "CPU needed (MHz)", tuple(series), X.NUMBER, _TIME)
+    return Chart("stopped", title, "CPU needed (MHz)", series=tuple(series), x=X.NUMBER, x_label=_TIME)
 
 
 # --- Experiments Two and Three: figures 9 to 14, of the first seed ------------------------------------------------
@@ -113,10 +117,10 @@ def _times(cycles: Iterable[Cycle]) -> list[float]:
 def _jobs(ran: Ran) -> Chart:
     times = _times(ran.cycles)
     series = (
-        Series("in the system", times, [c.jobs for c in ran.cycles], Style.STEP, colour=AT_ORANGE, dash=SOLID),
-        Series("placed", times, [c.placed for c in ran.cycles], Style.STEP, colour=AT_BLUE, dash=DASHED),
+        Series("in the system", times, [c.jobs for c in ran.cycles], style=Style.STEP, colour=AT_ORANGE, dash=SOLID),
+        Series("placed", times, [c.placed for c in ran.cycles], style=Style.STEP, colour=AT_BLUE, dash=DASHED),
     )
-    return Chart("jobs", "jobs in the system and jobs placed", "jobs", series, X.NUMBER, _TIME)
+    return Chart("jobs", "jobs in the system and jobs placed", "jobs", series=series, x=X.NUMBER, x_label=_TIME)
 
 
 def _utility(ran: Ran, factors: Sequence[float]) -> Chart:
@@ -131,7 +135,7 @@ def _utility(ran: Ran, factors: Sequence[float]) -> Chart:
         series.append(_achieved(f"achieved, factor {factor:g}", runs, colour))
         marks.append(Mark(f"highest, factor {factor:g}", 1.0 - 1.0 / factor, colour=colour))
     title = "hypothetical utility and utility achieved"
-    return Chart("utility", title, "utility", tuple(series), X.NUMBER, _TIME, marks=tuple(marks))
+    return Chart("utility", title, "utility", series=tuple(series), x=X.NUMBER, x_label=_TIME, marks=tuple(marks))
 
 
 def _achieved(name: str, runs: Sequence[JobRun], colour: int) -> Series:
@@ -140,12 +144,14 @@ def _achieved(name: str, runs: Sequence[JobRun], colour: int) -> Series:
 
 
 def _cloud(name: str, points: Sequence[tuple[float, float]], colour: int) -> Series:
-    return Series(name, [x for x, _ in points], [y for _, y in points], Style.POINTS, colour=colour)
+    return Series(name, [x for x, _ in points], [y for _, y in points], style=Style.POINTS, colour=colour)
 
 
 def _deciding(ran: Ran) -> Chart:
-    taken = Series("APC", _times(ran.cycles), [cycle.decide_s * 1e3 for cycle in ran.cycles], Style.POINTS)
-    return Chart("deciding", "time of a decision", "time of a decision (ms)", (taken,), X.NUMBER, _TIME)
+    taken = Series("APC", _times(ran.cycles), [cycle.decide_s * 1e3 for cycle in ran.cycles], style=Style.POINTS)
+    return Chart(
+        "deciding", "time of a decision", "time of a decision (ms)", series=(taken,), x=X.NUMBER, x_label=_TIME
+    )
 
 
 def _operations(ran: Ran) -> Chart:
@@ -153,9 +159,11 @@ def _operations(ran: Ran) -> Chart:
     kinds = ("start", "suspend", "resume", "migrate")
     for kind, colour, dash in zip(kinds, (AT_INK, *_COLOURS), (SOLID, SOLID, DASHED, DOTTED), strict=True):
         counts = np.cumsum([cycle.operations.get(kind, 0) for cycle in ran.cycles]).tolist()
-        series.append(Series(kind, _times(ran.cycles), counts, Style.STEP, colour=colour, dash=dash))
+        series.append(Series(kind, _times(ran.cycles), counts, style=Style.STEP, colour=colour, dash=dash))
     title = "operations on virtual machines"
-    return Chart("operations", title, "operations so far", tuple(series), X.NUMBER, _TIME, scale=Scale.SYMLOG)
+    return Chart(
+        "operations", title, "operations so far", series=tuple(series), x=X.NUMBER, x_label=_TIME, scale=Scale.SYMLOG
+    )
 
 
 # --- Experiment Four: figures 15 to 17 ----------------------------------------------------------------------------
@@ -196,7 +204,7 @@ def _by_rate(
     for rival, colour in zip(rivals, _COLOURS, strict=True):
         values = [mean([of(each) for each in random.of(results, rival, gap_s)]) for gap_s in GAPS_S]
         series.append(Series(rival.label, GAPS_S, values, colour=colour, dash=SOLID, dotted=True))
-    return Chart("rates", title, unit, tuple(series), X.NUMBER, "mean time between arrivals (s)")
+    return Chart("rates", title, unit, series=tuple(series), x=X.NUMBER, x_label="mean time between arrivals (s)")
 
 
 def _distances(
@@ -218,10 +226,10 @@ def _distances(
         f"every-{gap_s:g}-s",
         f"a job every {gap_s:g} s",
         f"distance to the goal ({unit})",
-        tuple(series),
-        X.CATEGORY,
-        "relative goal factor",
-        tuple(f"{factor:g}" for factor in RANDOM_FACTORS),
+        series=tuple(series),
+        x=X.CATEGORY,
+        x_label="relative goal factor",
+        x_names=tuple(f"{factor:g}" for factor in RANDOM_FACTORS),
         marks=(Mark("", 0.0, colour=AT_INK),),
         scale=Scale.SYMLOG if is_crowded else Scale.LINEAR,
         symlog_linear=1e4 if unit == "s" else 1.0,
@@ -245,7 +253,9 @@ def _web_utility() -> Chart:
     mhz = np.linspace(WEB_LOAD_MHZ + 8_000.0, 160_000.0, 300)
     series = (Series("web application", (mhz / 1e3).tolist(), [web_utility(float(each)) for each in mhz]),)
     goal = (Mark("", 0.0, colour=AT_INK),)
-    return Chart("web", "utility of the web application", "utility", series, X.NUMBER, "CPU (GHz)", marks=goal)
+    return Chart(
+        "web", "utility of the web application", "utility", series=series, x=X.NUMBER, x_label="CPU (GHz)", marks=goal
+    )
 
 
 def _both_utilities(ran: Ran) -> Chart:
@@ -256,7 +266,7 @@ def _both_utilities(ran: Ran) -> Chart:
         Series("jobs: common level", times, [cycle.level for cycle in cycles], colour=AT_BLUE, dash=SOLID),
         Series("jobs: mean", times, [cycle.mean for cycle in cycles], colour=AT_GREEN, dash=SOLID),
     )
-    return Chart("utilities", "utility of both workloads", "utility", series, X.NUMBER, _TIME)
+    return Chart("utilities", "utility of both workloads", "utility", series=series, x=X.NUMBER, x_label=_TIME)
 
 
 def _both_mhz(ran: Ran) -> Chart:
@@ -265,9 +275,9 @@ def _both_mhz(ran: Ran) -> Chart:
     web = [c.web_mhz / 1e3 for c in ran.cycles]
     wanted = [c.jobs * JOB_MHZ / 1e3 for c in ran.cycles]
     series = (
-        Series("jobs", times, jobs, Style.STEP, colour=AT_BLUE, dash=SOLID),
-        Series("web application", times, web, Style.STEP, colour=AT_ORANGE, dash=SOLID),
-        Series("jobs: for the highest utility", times, wanted, Style.STEP, colour=AT_BLUE, dash=DOTTED),
+        Series("jobs", times, jobs, style=Style.STEP, colour=AT_BLUE, dash=SOLID),
+        Series("web application", times, web, style=Style.STEP, colour=AT_ORANGE, dash=SOLID),
+        Series("jobs: for the highest utility", times, wanted, style=Style.STEP, colour=AT_BLUE, dash=DOTTED),
     )
     most = (Mark("web: for the highest utility", WEB_MAX_MHZ / 1e3, colour=AT_ORANGE),)
-    return Chart("cpu", "CPU of both workloads", "CPU (GHz)", series, X.NUMBER, _TIME, marks=most)
+    return Chart("cpu", "CPU of both workloads", "CPU (GHz)", series=series, x=X.NUMBER, x_label=_TIME, marks=most)

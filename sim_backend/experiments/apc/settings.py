@@ -80,8 +80,8 @@ def equal_jobs(submits_s: Sequence[float], factors: Sequence[float]) -> list[Job
             f"job-{index:0{digits}}",
             (Stage(RUN_S * JOB_MHZ, JOB_MHZ, 0.0, JOB_MIB),),
             submit_s,
-            submit_s,
-            submit_s + factor * RUN_S,
+            desired_start_s=submit_s,
+            goal_s=submit_s + factor * RUN_S,
         )
         for index, (submit_s, factor) in enumerate(zip(submits_s, factors, strict=True))
     ]
@@ -121,7 +121,7 @@ def _submits_s(rng: np.random.Generator, mean_gaps_s: Sequence[float]) -> list[f
 def web_five(nodes: int = NODES) -> WebLoad:
     """The web application of Experiment Five: one instance on every node; its goal is taken as 1 s."""
     flow = Flow("all", mean_s=1.0, t_min_s=WEB_T_MIN, model=ModelForm.SHIFTED_HYPERBOLA)
-    app = WebApp("web", (flow,), WEB_MIB, 4 * JOB_MHZ, min_instances=nodes, max_instances=nodes, vcpus=4)
+    app = WebApp("web", (flow,), WEB_MIB, max_mhz=4 * JOB_MHZ, min_instances=nodes, max_instances=nodes, vcpus=4)
     return WebLoad(app, ((0.0, (FlowLoad(WEB_C_MHZ, WEB_LOAD_MHZ),)),), WEB_MAX_MHZ)
 
 

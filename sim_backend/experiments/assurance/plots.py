@@ -31,7 +31,7 @@ def _by_slot(title: str, unit: str, named: Mapping[str, Floats | Ints], promised
         for place, (name, values) in enumerate(named.items())
     )
     marks = tuple(Mark("", theta, colour=AT_INK) for theta in promised)
-    return Chart("slots", title, unit, series, X.NUMBER, _SLOT, marks=marks)
+    return Chart("slots", title, unit, series=series, x=X.NUMBER, x_label=_SLOT, marks=marks)
 
 
 def draw_sizes(results: Sequence[Sized], folder: Path) -> list[Path]:
@@ -118,11 +118,11 @@ def _policed(each: Policed, head_room: float, folder: Path, ending: str) -> list
 def _shares(title: str, named: Mapping[str, Floats | Ints], x_label: str, marked: Sequence[float] = ()) -> Chart:
     """Cumulative distributions of sorted values."""
     series = tuple(
-        Series(name, values.tolist(), _parts(len(values)), Style.STEP, colour=colour)
+        Series(name, values.tolist(), _parts(len(values)), style=Style.STEP, colour=colour)
         for (name, values), colour in zip(named.items(), _COLOURS, strict=False)
     )
     marks = tuple(Mark("", theta, along_y=True, colour=AT_INK) for theta in marked)
-    return Chart("shares", title, "part of all", series, X.NUMBER, x_label, marks=marks)
+    return Chart("shares", title, "part of all", series=series, x=X.NUMBER, x_label=x_label, marks=marks)
 
 
 def _parts(count: int) -> list[float]:

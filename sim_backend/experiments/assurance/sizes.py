@@ -72,15 +72,15 @@ def play_sizes(folder: Path, name: Name) -> Sized:
         name,
         len(demands.plain),
         demands.plain.shape[-1],
-        plain_measured.mean,
-        {"none": plain.sd(), "measured": plain_measured.sd, "worst": plain.sd(worst)},
-        plain_measured.rho,
-        worst,
-        worst_overhead,
-        plain_measured.normality_p,
-        int(demands.plain.max(axis=(0, 1)).sum()),
-        overhead.peaks,
-        {
+        mean=plain_measured.mean,
+        sd={"none": plain.sd(), "measured": plain_measured.sd, "worst": plain.sd(worst)},
+        rho=plain_measured.rho,
+        rho_worst=worst,
+        rho_worst_overhead=worst_overhead,
+        normality_p=plain_measured.normality_p,
+        static=int(demands.plain.max(axis=(0, 1)).sum()),
+        peaks=overhead.peaks,
+        table_2={
             theta: (
                 int(plain.gamma_normal(theta).max()),
                 int(plain.gamma_normal(theta, plain_measured.rho).max()),
@@ -88,10 +88,12 @@ def play_sizes(folder: Path, name: Name) -> Sized:
             )
             for theta in THETAS
         },
-        {theta: {part: overhead.gamma_normal(theta, part * worst_overhead) for part in PARTS} for theta in PROMISED},
-        {theta: (overhead.gamma_independent(theta), overhead.gamma_worst(theta)) for theta in PROMISED},
-        f"{name} {example}",
-        tuple(tuple(map(float, row)) for row in shown),
+        curves={
+            theta: {part: overhead.gamma_normal(theta, part * worst_overhead) for part in PARTS} for theta in PROMISED
+        },
+        exact={theta: (overhead.gamma_independent(theta), overhead.gamma_worst(theta)) for theta in PROMISED},
+        example=f"{name} {example}",
+        probabilities=tuple(tuple(map(float, row)) for row in shown),
     )
 
 

@@ -102,6 +102,8 @@ def _chart(demands: Sequence[Demands]) -> Chart:
     for each in reversed(demands):
         days = [at_s / _DAY_S for at_s, _ in each.made] + [TWO_WEEKS_S / _DAY_S]
         vms = [count for _, count in each.made]
-        series.append(Series(each.name, days, [*vms, vms[-1]], Style.STEP, colour=_COLOURS[each.name], dash=SOLID))
+        series.append(
+            Series(each.name, days, [*vms, vms[-1]], style=Style.STEP, colour=_COLOURS[each.name], dash=SOLID)
+        )
     title = "the World Cup demand in two weeks"
-    return Chart("demand", title, "VMs", tuple(series), X.NUMBER, "days since 7 June 1998")
+    return Chart("demand", title, "VMs", series=tuple(series), x=X.NUMBER, x_label="days since 7 June 1998")

@@ -83,11 +83,11 @@ class _Player:
 
 
 def _bounded(size: int, terms: BatchTerms = _KILL) -> Setting:
-    return Setting("fb", size, 0, TWO_WEEKS_S, terms=terms)
+    return Setting("fb", size, 0, horizon_s=TWO_WEEKS_S, terms=terms)
 
 
 def _lent(lower: int, terms: BatchTerms = _KILL, lease_s: float = 3600.0) -> Setting:
-    return Setting("flb-nub", lower, 0, TWO_WEEKS_S, lease_s, terms)
+    return Setting("flb-nub", lower, 0, horizon_s=TWO_WEEKS_S, lease_s=lease_s, terms=terms)
 
 
 def play_bounded(folder: Path, name: Name, phases_s: Sequence[float] = PHASES_S) -> Bounded:
@@ -99,7 +99,7 @@ def play_bounded(folder: Path, name: Name, phases_s: Sequence[float] = PHASES_S)
     rows = {(size, 128) for size in sizes} | {(size, peak) for peak, size in least.items()}
     return Bounded(
         name,
-        player.play(Setting("dedicated", nodes, 128, TWO_WEEKS_S)),
+        player.play(Setting("dedicated", nodes, 128, horizon_s=TWO_WEEKS_S)),
         {size: player.play(_bounded(size)) for size in sizes},
         {
             size: player.play(replace(_bounded(size, _SUSPEND), suspend_s=suspend_s, resume_s=resume_s))
@@ -120,7 +120,7 @@ def play_lent(folder: Path, name: Name, phases_s: Sequence[float] = PHASES_S) ->
     lower = player.log.lower
     return Lent(
         name,
-        player.play(Setting("on-demand", 0, 0, TWO_WEEKS_S)),
+        player.play(Setting("on-demand", 0, 0, horizon_s=TWO_WEEKS_S)),
         {peak: player.play(_lent(each), peak) for peak, each in lower.items()},
         tuple(player.play(replace(_lent(lower[128]), first_timer_s=at_s)) for at_s in phases_s),
     )

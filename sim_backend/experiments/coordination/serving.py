@@ -102,9 +102,9 @@ def _looks(demand: Demand, least: int, until_s: float) -> list[Look]:
         balancer=BalancerSettings("fake"),
         web_adjust_s=PERIOD_S,
     )
-    nodes = [Node(f"n{index}", 1, CORE_MHZ, 1_024) for index in range(VMS)]  # each for one instance
+    nodes = [Node(f"n{index}", 1, CORE_MHZ, memory_mib=1_024) for index in range(VMS)]  # each for one instance
     loop = ClosedLoop(nodes, LoopSettings(controller, AgentSettings(), costs=COSTS["paper"]))
-    app = WebApp("zap", (), 256, CORE_MHZ, min_instances=least, max_instances=VMS, vcpus=1)
+    app = WebApp("zap", (), 256, max_mhz=CORE_MHZ, min_instances=least, max_instances=VMS, vcpus=1)
     flow = TrueFlow("page", demand, WORK_MCYCLES)
     loop.submit_web(app, TrueWeb((flow,), queue_s=QUEUE_S, noise_frac=0.0), period_s=PERIOD_S)
     loop.run_until(until_s)
@@ -250,6 +250,10 @@ def _charts(points: Sequence[Point], of: Callable[[Point], float], x_label: str)
     is_wide = max(means) > WIDE * min(means)
     scale, least = (Scale.LOG, None) if is_wide else (Scale.LINEAR, 0.0)
     return (
-        Chart("throughput", "throughput", "answered a second", (answered,), X.NUMBER, x_label, y_min=0.0),
-        Chart("times", "response time", "mean (ms)", (took,), X.NUMBER, x_label, y_min=least, scale=scale),
+        Chart(
+            "throughput", "throughput", "answered a second", series=(answered,), x=X.NUMBER, x_label=x_label, y_min=0.0
+        ),
+        Chart(
+            "times", "response time", "mean (ms)", series=(took,), x=X.NUMBER, x_label=x_label, y_min=least, scale=scale
+        ),
     )

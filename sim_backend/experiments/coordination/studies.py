@@ -144,7 +144,7 @@ def _by_parameter(id: str, title: str, unit: str, results: Sequence[Studied], pa
         )
         for each in results
     )
-    return Chart(id, title, unit, series, X.NUMBER, _UNITS[parameter], y_min=0.0)
+    return Chart(id, title, unit, series=series, x=X.NUMBER, x_label=_UNITS[parameter], y_min=0.0)
 
 
 def _adjustments(results: Sequence[Studied]) -> Chart:
@@ -154,10 +154,10 @@ def _adjustments(results: Sequence[Studied]) -> Chart:
             each.log,
             range(len(names)),
             _series(each, "L", lambda run: run.adjustments),
-            Style.BAR,
+            style=Style.BAR,
             colour=_COLOURS[each.log],
         )
         for each in results
     )
     title, unit = "adjustments by the lease unit", "adjustments in two weeks"
-    return Chart("adjustments", title, unit, series, X.CATEGORY, _UNITS["L"], names)
+    return Chart("adjustments", title, unit, series=series, x=X.CATEGORY, x_label=_UNITS["L"], x_names=names)

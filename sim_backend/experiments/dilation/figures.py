@@ -64,17 +64,17 @@ def compute() -> Figures:
         },
         part,
         (_ends_s([FILECOMP, CPU], [FILECOMP_S, PROBE_S])[0], _ends_s([FILECOMP, IO], [FILECOMP_S, PROBE_S])[0]),
-        {
+        filebench_s={
             "1 + 1": _ends_s([FILESERVER, VARMAIL], [FILESERVER_S, VARMAIL_S]),
             "1 + 2": _ends_s([FILESERVER, VARMAIL, VARMAIL], [FILESERVER_S, VARMAIL_S, VARMAIL_S]),
         },
-        {
+        hadoop_s={
             name: tuple(tau_s * formula.dilation([p] * n)[0] for n in range(1, MOST + 1))
             for name, (p, tau_s) in HADOOP.items()
         },
-        dict(zip(HADOOP, _ends_s(vectors, times_s), strict=True)),
-        scheduled(jobs, TABLE_3_MACHINES, Rule.PLAIN),
-        scheduled(jobs, TABLE_3_MACHINES, Rule.LOADING),
+        hadoop_ends_s=dict(zip(HADOOP, _ends_s(vectors, times_s), strict=True)),
+        plain=scheduled(jobs, TABLE_3_MACHINES, Rule.PLAIN),
+        by_vectors=scheduled(jobs, TABLE_3_MACHINES, Rule.LOADING),
     )
 
 

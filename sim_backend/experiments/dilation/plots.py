@@ -72,10 +72,10 @@ def _bars(
     """By name, a bar for each place; all have the same places."""
     (places, *_) = values.values()
     series = tuple(
-        Series(name, range(len(bars)), list(bars.values()), Style.BAR, colour=colour)
+        Series(name, range(len(bars)), list(bars.values()), style=Style.BAR, colour=colour)
         for (name, bars), colour in zip(values.items(), colours, strict=False)
     )
-    return Chart("bars", title, unit, series, X.CATEGORY, x_names=tuple(places))
+    return Chart("bars", title, unit, series=series, x=X.CATEGORY, x_names=tuple(places))
 
 
 def _like(found: Figures) -> Chart:
@@ -86,7 +86,9 @@ def _like(found: Figures) -> Chart:
         series.append(Series(name, range(len(ends_s)), list(ends_s), colour=colour, dash=SOLID, dotted=True))
         series.append(Series(f"{name}, linear sum", range(len(ends_s)), linear_s, colour=colour, dash=DOTTED))
     counts = tuple(str(place + 1) for place in range(max(len(each.xs) for each in series)))
-    return Chart("like", "like applications", _SECONDS, tuple(series), X.CATEGORY, "instances", counts)
+    return Chart(
+        "like", "like applications", _SECONDS, series=tuple(series), x=X.CATEGORY, x_label="instances", x_names=counts
+    )
 
 
 def _schedules(found: Figures) -> Chart:
@@ -97,7 +99,7 @@ def _schedules(found: Figures) -> Chart:
             f"W{row + 1}",
             [arrival_s] * len(lifted),
             [lift + 1 - schedule.nodes[row] - 0.3 + 0.2 * row for lift, schedule in lifted],
-            Style.SPAN,
+            style=Style.SPAN,
             edge=[float(schedule.ends_s[row]) for _, schedule in lifted],
             colour=(AT_BLUE, AT_ORANGE, AT_GREEN, AT_INK)[row],
         )
@@ -105,7 +107,7 @@ def _schedules(found: Figures) -> Chart:
     )
     title = "two machines by list scheduling (above) and by vectors"
     machines = ((0.0, "machine 2"), (1.0, "machine 1"), (3.0, "machine 2"), (4.0, "machine 1"))
-    return Chart("schedules", title, "", series, X.NUMBER, _SECONDS, y_names=machines)
+    return Chart("schedules", title, "", series=series, x=X.NUMBER, x_label=_SECONDS, y_names=machines)
 
 
 def _cases(cases: Sequence[Compared]) -> Chart:
@@ -114,7 +116,7 @@ def _cases(cases: Sequence[Compared]) -> Chart:
             model,
             [case.predicted[model] for case in cases],
             [case.measured.over.value for case in cases],
-            Style.POINTS,
+            style=Style.POINTS,
             edge=[case.measured.half for case in cases],
             colour=colour,
         )
@@ -122,4 +124,4 @@ def _cases(cases: Sequence[Compared]) -> Chart:
     ]
     series.append(Series("as predicted", (1.0, 3.0), (1.0, 3.0), colour=AT_INK, dash=SOLID))
     title = "predicted and measured on this machine"
-    return Chart("cases", title, "measured dilation", tuple(series), X.NUMBER, "predicted dilation")
+    return Chart("cases", title, "measured dilation", series=tuple(series), x=X.NUMBER, x_label="predicted dilation")

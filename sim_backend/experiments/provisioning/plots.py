@@ -36,20 +36,20 @@ def draw_arrivals(results: Sequence[Streams], folder: Path) -> list[Path]:
     counts = np.mean([each.by_interval for each in results], axis=0).tolist()
     at_s = np.linspace(0.0, 57_600.0, 200)
     curve = Series("a(x)", at_s.tolist(), thesis().scenario.gap_factor(at_s).tolist())
-    bars = Series("arrivals", [place + 0.5 for place in range(BINS)], counts, Style.BAR)
-    gaps = Chart("gaps", "factor of the gaps between arrivals", "a(x)", (curve,), X.NUMBER, "x (s)")
-    arrivals = Chart("arrivals", "mean number of arrivals", "arrivals", (bars,), X.NUMBER, _TIME)
+    bars = Series("arrivals", [place + 0.5 for place in range(BINS)], counts, style=Style.BAR)
+    gaps = Chart("gaps", "factor of the gaps between arrivals", "a(x)", series=(curve,), x=X.NUMBER, x_label="x (s)")
+    arrivals = Chart("arrivals", "mean number of arrivals", "arrivals", series=(bars,), x=X.NUMBER, x_label=_TIME)
     return [_saved(folder, "5.2", gaps), _saved(folder, "5.3", arrivals)]
 
 
 def draw_capacities(results: Sequence[Capacities], folder: Path) -> list[Path]:
     """g_s(p), which figures 5.12 to 5.14 show for pmax."""
     series = tuple(
-        Series(f"p = {place + 1}", range(len(jobs)), [None if each < 0 else each for each in jobs], Style.STEP)
+        Series(f"p = {place + 1}", range(len(jobs)), [None if each < 0 else each for each in jobs], style=Style.STEP)
         for place, jobs in enumerate(results[0].table.T.tolist())
     )
     title = "most jobs that p servers finish, 99.99 %"
-    return [_saved(folder, "g", Chart("capacities", title, "jobs", series, X.NUMBER, _TIME))]
+    return [_saved(folder, "g", Chart("capacities", title, "jobs", series=series, x=X.NUMBER, x_label=_TIME))]
 
 
 def draw_policies(results: Sequence[Priced], folder: Path) -> list[Path]:
@@ -77,7 +77,7 @@ def _prices(found: dict[str, Priced]) -> Chart:
         Series(shape, [place + 0.5 for place in range(len(each.price))], each.price.tolist())
         for shape, each in found.items()
     )
-    return Chart("prices", "cost functions", "price of a server", series, X.NUMBER, _TIME)
+    return Chart("prices", "cost functions", "price of a server", series=series, x=X.NUMBER, x_label=_TIME)
 
 
 def _bars(found: dict[str, Priced], names: Sequence[str], value: Callable[[str, str], float]) -> tuple[Series, ...]:
@@ -86,7 +86,7 @@ def _bars(found: dict[str, Priced], names: Sequence[str], value: Callable[[str, 
             HEURISTIC.get(name, name),
             range(len(found)),
             [value(shape, name) for shape in found],
-            Style.BAR,
+            style=Style.BAR,
             colour=_TINTS[_BARS.index(name)],
         )
         for name in names
@@ -101,15 +101,15 @@ def _missing(found: dict[str, Priced]) -> Chart:
         for outcome in each.played
         for name in AWARE
     ]
-    runs = Series(f"{RUNS} runs", [x for x, _ in played], [y for _, y in played], Style.POINTS, colour=AT_INK)
+    runs = Series(f"{RUNS} runs", [x for x, _ in played], [y for _, y in played], style=Style.POINTS, colour=AT_INK)
     title = "runs with a missed deadline"
-    return Chart("missed", title, "probability (%)", (*bars, runs), X.CATEGORY, x_names=tuple(found))
+    return Chart("missed", title, "probability (%)", series=(*bars, runs), x=X.CATEGORY, x_names=tuple(found))
 
 
 def _servers(title: str, priced: Priced, names: Sequence[str]) -> Chart:
     means = {HEURISTIC[name]: priced.exact[name].mean_servers.tolist() for name in names}
-    series = tuple(Series(name, range(len(values)), values, Style.STEP) for name, values in means.items())
-    return Chart("servers", title, "servers, mean", series, X.NUMBER, _TIME, y_min=0.0)
+    series = tuple(Series(name, range(len(values)), values, style=Style.STEP) for name, values in means.items())
+    return Chart("servers", title, "servers, mean", series=series, x=X.NUMBER, x_label=_TIME, y_min=0.0)
 
 
 def _queue(name: str, found: dict[str, Priced]) -> Chart:
@@ -117,15 +117,15 @@ def _queue(name: str, found: dict[str, Priced]) -> Chart:
     top = found["uniform"].top.tolist()
     series = (
         *(Series(shape, range(len(values)), values) for shape, values in means.items()),
-        Series("g_s(pmax)", range(len(top)), top, Style.STEP, colour=AT_GREY, dash=DOTTED),
+        Series("g_s(pmax)", range(len(top)), top, style=Style.STEP, colour=AT_GREY, dash=DOTTED),
     )
     title = f"jobs in the system, {HEURISTIC[name]}"
-    return Chart("jobs", title, "jobs, mean", series, X.NUMBER, _TIME)
+    return Chart("jobs", title, "jobs, mean", series=series, x=X.NUMBER, x_label=_TIME)
 
 
 def _of_all(title: str, found: dict[str, Priced], value: Callable[[Any], float]) -> Chart:
     bars = _bars(found, _BARS, lambda shape, name: value(found[shape].exact[name]))
-    return Chart("policies", title, title, bars, X.CATEGORY, x_names=tuple(found))
+    return Chart("policies", title, title, series=bars, x=X.CATEGORY, x_names=tuple(found))
 
 
 def draw_scale(results: Sequence[Scaled], folder: Path) -> list[Path]:
@@ -136,5 +136,7 @@ def draw_scale(results: Sequence[Scaled], folder: Path) -> list[Path]:
         Series(HEURISTIC.get(what, what), sizes, [each.took_s[what] for each in ordered], dotted=True)
         for what in ordered[0].took_s
     )
-    chart = Chart("scale", "time of exact tables", "time (s)", series, X.NUMBER, "pmax", scale=Scale.LOG)
+    chart = Chart(
+        "scale", "time of exact tables", "time (s)", series=series, x=X.NUMBER, x_label="pmax", scale=Scale.LOG
+    )
     return [_saved(folder, "5.17", chart)]

@@ -133,11 +133,11 @@ def play_priced(shape: str, seeds: int) -> Priced:
         shape,
         np.asarray(problem.price),
         capacity(problem, np.array([problem.servers_max]))[:, 0],
-        {name: evaluate(problem, table) for name, table in tables.items()},
-        {name: table.value_at_0 for name, table in tables.items()},
-        played,
-        _evaluated(problem_of(thesis(confidence=LOOSE), shape), AWARE),
-        {
+        exact={name: evaluate(problem, table) for name, table in tables.items()},
+        values={name: table.value_at_0 for name, table in tables.items()},
+        played=played,
+        loose=_evaluated(problem_of(thesis(confidence=LOOSE), shape), AWARE),
+        by_ratio={
             ratio: {
                 name: found.expected_server_cost
                 for name, found in _evaluated(problem_of(thesis(ratio=ratio), shape), ("static", *THESIS)).items()

@@ -40,13 +40,24 @@ def future_of(problem: Problem, row: int, place: Place | None, mhz: float, delay
     """What becomes of a job by the end of the cycle (apc.txt section 4.4.2), in which it takes `slow` times as long as
     alone."""
     if not problem.aims[row]:
-        return Future(place, mhz, delay_s, 0.0, 0.0, 1.0, False, slow)
+        return Future(place, mhz, delay_s, a=0.0, tb=0.0, top=1.0, open=False, slow=slow)
     run_s = (problem.cycle_s - delay_s) / slow
     if place is None or run_s <= 0.0 or mhz <= 0.0:
         k_left = problem.k[row] * problem.left[row]
         if place is not None and k_left <= 0.0:
-            return Future(place, mhz, delay_s, 0.0, 0.0, _ending(problem, row, problem.now_s + delay_s), False, slow)
-        return Future(place, mhz, delay_s, k_left, problem.best_s[row], problem.idle[row], k_left > 0.0, slow)
+            return Future(
+                place,
+                mhz,
+                delay_s,
+                a=0.0,
+                tb=0.0,
+                top=_ending(problem, row, problem.now_s + delay_s),
+                open=False,
+                slow=slow,
+            )
+        return Future(
+            place, mhz, delay_s, a=k_left, tb=problem.best_s[row], top=problem.idle[row], open=k_left > 0.0, slow=slow
+        )
     stages = problem.stages[row]
     if stages is not None:
         left, ran_s, best_s = _through(stages, mhz, run_s)
@@ -59,9 +70,9 @@ def future_of(problem: Problem, row: int, place: Place | None, mhz: float, delay
         best_s = left / full if left > 0.0 else 0.0
     if left <= 0.0:
         end_s = problem.now_s + delay_s + ran_s * slow
-        return Future(place, mhz, delay_s, 0.0, 0.0, _ending(problem, row, end_s), False, slow)
+        return Future(place, mhz, delay_s, a=0.0, tb=0.0, top=_ending(problem, row, end_s), open=False, slow=slow)
     top = _ending(problem, row, problem.now_s + problem.cycle_s + best_s)
-    return Future(place, mhz, delay_s, problem.k[row] * left, best_s, top, True, slow)
+    return Future(place, mhz, delay_s, a=problem.k[row] * left, tb=best_s, top=top, open=True, slow=slow)
 
 
 def _ending(problem: Problem, row: int, end_s: float) -> float:
@@ -107,11 +118,11 @@ class FutureColumns:
             place,
             self.mhz.item(row),
             self.delay_s.item(row),
-            self.a.item(row),
-            self.tb.item(row),
-            self.top.item(row),
-            self.open.item(row),
-            self.slow.item(row),
+            a=self.a.item(row),
+            tb=self.tb.item(row),
+            top=self.top.item(row),
+            open=self.open.item(row),
+            slow=self.slow.item(row),
         )
 
     def note(self, row: int, job: Future) -> None:
@@ -127,7 +138,7 @@ def columns_of(problem: Problem, placed: Bools, mhz: Floats, delay_s: Floats, sl
     columns = problem.columns
     a, tb, top, is_open = np.zeros(count), np.zeros(count), np.ones(count), np.zeros(count, dtype=np.bool_)
     if not rows.size:
-        return FutureColumns(placed, mhz, delay_s, a, tb, top, is_open, slow)
+        return FutureColumns(placed, mhz, delay_s, a=a, tb=tb, top=top, open=is_open, slow=slow)
     here = placed[rows]
     for_s = np.where(here, np.clip(problem.cycle_s - delay_s[rows], 0.0, None), 0.0) / slow[rows]
     after = outlook(problem.profile, for_s, np.where(here, mhz[rows], 0.0))
@@ -140,4 +151,4 @@ def columns_of(problem: Problem, placed: Bools, mhz: Floats, delay_s: Floats, sl
     tb[rows] = after.best_s
     is_open[rows] = columns.aims[rows] & (a[rows] > 0.0)
     a[~is_open] = 0.0
-    return FutureColumns(placed, mhz, delay_s, a, tb, top, is_open, slow)
+    return FutureColumns(placed, mhz, delay_s, a=a, tb=tb, top=top, open=is_open, slow=slow)

@@ -282,7 +282,7 @@ def _profiles(snapshot: Snapshot, jobs: Bools) -> _Profiles:
         ragged = _ragged_stages(several, profile.first_stage, per_stage, profile.max_mhz, chosen.size)
         for at in several.tolist():
             stages[int(chosen[at])] = ragged[at]
-    return _Profiles(chosen, profile, req, least, left, best_s, full, stages)
+    return _Profiles(chosen, profile, req, least_mhz=least, left=left, best_s=best_s, full_mhz=full, ragged=stages)
 
 
 @dataclass(frozen=True, slots=True)
@@ -332,7 +332,17 @@ def _build(snapshot: Snapshot, params: Params) -> Problem:
         tracked=tracked.nonzero()[0].tolist(),
         profiled=found.rows,
         profile=found.stages,
-        columns=Columns(cpu_mhz, leaving, movable, aims, goal, urgency, found.req_mhz, found.least_mhz, found.left),
+        columns=Columns(
+            cpu_mhz,
+            leaving,
+            movable,
+            aims=aims,
+            goal_s=goal,
+            urgency=urgency,
+            req_mhz=found.req_mhz,
+            least_mhz=found.least_mhz,
+            left=found.left,
+        ),
         sound=profiles_sound.tolist(),
         state=work.state.tolist(),
         counted=counted.tolist(),

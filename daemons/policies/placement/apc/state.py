@@ -450,7 +450,7 @@ class State:
             if problem.aims[row] and (job.a != was.a or job.tb != was.tb):
                 equation.append((row, job.a, job.tb, was.a, was.tb))
         level = self.levels.trial(equation, given_mhz)
-        return Trial(changed, nodes, level, given_mhz, moves, gone, come, totals=totals)
+        return Trial(changed, nodes, level, given_mhz=given_mhz, moves=moves, gone=gone, come=come, totals=totals)
 
     def _more_mhz(self, row: int, job: Future, was: Future) -> float:
         """By how much more all instances of a job get done together than before, as the equation counts it."""

@@ -337,7 +337,7 @@ def test_it_reports_every_period_and_its_inventory_only_when_that_changed() -> N
 
     assert rig.handle(TimerFired("report")) == [Observe(), StartTimer("report", 110.0)]
     assert report(rig.observed()).inventory is None
-    larger = Node("n1", 8, 2000.0, 16_000)
+    larger = Node("n1", 8, 2000.0, memory_mib=16_000)
     rig.handle(TimerFired("report"))
     assert report(rig.observed(inventory=larger)).inventory == larger
     rig.handle(TimerFired("report"))

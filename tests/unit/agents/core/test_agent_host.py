@@ -139,11 +139,11 @@ def test_addresses_are_bounded_and_may_be_missing(tmp_path: Path) -> None:
 
 def test_type_and_addresses_are_in_the_inventory() -> None:
     config = AgentConfig(node=NodeFacts(name="n1", type="big"), node_types={"big": NodeType()})
-    found = Node("host", 4, 2_000.0, 8_000, node_type="", mac_addresses=("02:00:00:00:00:07",))
+    found = Node("host", 4, 2_000.0, memory_mib=8_000, node_type="", mac_addresses=("02:00:00:00:00:07",))
 
     own = shape_of(config, "n1", ("02:00:00:00:00:01",))(found)
     assert (own.node_type, own.mac_addresses) == ("big", ("02:00:00:00:00:01",))
 
     mac = ("02:00:00:00:00:09",)
-    other = shape_of(AgentConfig(), "n1")(Node("host", 4, 2_000.0, 8_000, node_type="t", mac_addresses=mac))
+    other = shape_of(AgentConfig(), "n1")(Node("host", 4, 2_000.0, memory_mib=8_000, node_type="t", mac_addresses=mac))
     assert (other.node_type, other.mac_addresses) == ("t", mac)

@@ -387,7 +387,9 @@ def contents(state: JournalState) -> dict[str, object]:
 
 
 def test_a_compacted_journal_says_the_same() -> None:
-    ask = SetUpNode("u1", "n1", 1, "boot-1", 160.0, "batch", SetupStep.RELEASE, Setup())
+    ask = SetUpNode(
+        "u1", "n1", 1, boot_id="boot-1", expires_at_s=160.0, environment="batch", step=SetupStep.RELEASE, setup=Setup()
+    )
     answer = SetUpAnswer("n1", "boot-1", 9, 100.0, "u1", True)
     setups = [SetUpBegun(ask), SetUpEnded(answer), SetUpBegun(replace(ask, request="u2"))]
     records = [*busy_rig().records, SleepAgreed("s1"), *setups]

@@ -29,7 +29,9 @@ from shared.values.vms import VmState
 from tests.support.agent_harness import Rig, action, messages, only, report, result, vm
 
 WIPE = Setup(SetupPolicy.WIPE)
-ASKED = SetUpNode("u1", "n1", 1, "boot-1", 160.0, "batch", SetupStep.RELEASE, WIPE)
+ASKED = SetUpNode(
+    "u1", "n1", 1, boot_id="boot-1", expires_at_s=160.0, environment="batch", step=SetupStep.RELEASE, setup=WIPE
+)
 SET_UP = SetUpHost("u1", "batch", SetupStep.RELEASE, WIPE)
 
 

@@ -99,7 +99,18 @@ def test_not_while_the_host_changes() -> None:
     assert told(sleepy.send(ASKED)).detail == "the host is going to sleep"
     wiped = Rig()
     wiped.observed()
-    wiped.send(SetUpNode("u1", "n1", 1, "boot-1", 160.0, "batch", SetupStep.RELEASE, Setup(SetupPolicy.WIPE)))
+    wiped.send(
+        SetUpNode(
+            "u1",
+            "n1",
+            1,
+            boot_id="boot-1",
+            expires_at_s=160.0,
+            environment="batch",
+            step=SetupStep.RELEASE,
+            setup=Setup(SetupPolicy.WIPE),
+        )
+    )
     wiped.observed()
     assert told(wiped.send(ASKED)).detail == "the host is being set up"
 
@@ -116,7 +127,7 @@ def test_copies_in_the_simulated_world_wait_for_guests_at_the_disk() -> None:
     """Given a guest that is at a disk for half of its time, then a copy makes 1 / 1.5 of its reads beside it, and each
     of two 1.5 / 4 of them: the exact network of all three."""
     world = World()
-    world.add_host(Node("n1", 2, 2000.0, 4096))
+    world.add_host(Node("n1", 2, 2000.0, memory_mib=4096))
     world.add_task("job", [(1e9, 2000.0)], 1, io=0.5)
     world.place("job#0", "n1", 0.0, 2000.0, float("inf"), 1, 1024.0)
     world.advance(1.0)
@@ -130,7 +141,7 @@ def test_copies_in_the_simulated_world_share_what_its_guests_leave() -> None:
     """Given two cores at a true 3 GHz and a guest that uses one, then one copy has a core, two have 2/3 each, and the
     disk serves its copies one after the other."""
     world = World()
-    world.add_host(Node("n1", 2, 2000.0, 4096), 1.5)
+    world.add_host(Node("n1", 2, 2000.0, memory_mib=4096), 1.5)
     world.add_task("job", [(1e9, 3000.0)], 1)
     world.place("job#0", "n1", 0.0, 3000.0, float("inf"), 1, 1024.0)
     world.advance(1.0)

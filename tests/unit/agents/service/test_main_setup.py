@@ -44,7 +44,16 @@ def rig(tmp_path: Path) -> Iterator[RealRig]:
 def ask(rig: RealRig) -> None:
     """What a leader sends the agent of the one node."""
     name = rig.nodes[0].name
-    message = SetUpNode("u1", name, 1, "boot-1", rig.clock.now_s() + 60.0, "batch", SetupStep.RELEASE, WIPE)
+    message = SetUpNode(
+        "u1",
+        name,
+        1,
+        boot_id="boot-1",
+        expires_at_s=rig.clock.now_s() + 60.0,
+        environment="batch",
+        step=SetupStep.RELEASE,
+        setup=WIPE,
+    )
     rig.connection(topology.CONTROLLER_USER_PREFIX + "a").publish(topology.ACTIONS, name, encode(message))
 
 

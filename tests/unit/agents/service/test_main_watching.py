@@ -88,7 +88,9 @@ def test_an_instance_that_stops_answering_is_replaced(rig: RealRig) -> None:
         port = int(servers["n1"].server_address[1])
         probe = Probe(ProbeKind.HTTP, port, "/healthz", period_s=0.2, limit_s=1.0, fall=2, rise=1, grace_s=0.5)
         rig.start()
-        assert rig.ask(SubmitWeb("s", WebApp("shop", (), 1000, 1000.0, 1, 2, probe=probe))).done
+        assert rig.ask(
+            SubmitWeb("s", WebApp("shop", (), 1000, max_mhz=1000.0, min_instances=1, max_instances=2, probe=probe))
+        ).done
         wait_for(lambda: home(rig))
         wait_for(lambda: rig.lines("watch received"))
         wait_for(lambda: [line for line in rig.lines("happened") if line["what"] == "web-instance-started"])

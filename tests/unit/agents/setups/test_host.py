@@ -166,7 +166,7 @@ def test_the_system_is_told_by_its_own_file_or_not_at_all() -> None:
 
 
 def test_the_system_is_in_the_inventory() -> None:
-    found = Node("host", 4, 2_000.0, 8_000, os_type="alpine", os_version="3")
+    found = Node("host", 4, 2_000.0, memory_mib=8_000, os_type="alpine", os_version="3")
 
     own = shape_of(AgentConfig(), "n1", (), ("debian", "12"))(found)
     assert (own.os_type, own.os_version) == ("debian", "12")

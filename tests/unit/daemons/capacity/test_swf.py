@@ -35,8 +35,30 @@ def refused(path: Path) -> list[str]:
 def test_fields_comments_and_blank_lines(tmp_path: Path) -> None:
     path = written(tmp_path, "; Version: 2.2", "", "  " + line(7, 3.5, 12.25, 8), "\t;note", line(8, 4, -1, -1))
     assert read_swf(path) == (
-        SwfJob(7, 3.5, -1.0, 12.25, 8, 4.0, 100.0, 1, 7, 3),
-        SwfJob(8, 4.0, -1.0, -1.0, -1, 4.0, 100.0, 1, 7, 5),
+        SwfJob(
+            7,
+            3.5,
+            -1.0,
+            run_s=12.25,
+            processors=8,
+            requested_processors=4.0,
+            requested_s=100.0,
+            status=1,
+            user=7,
+            line=3,
+        ),
+        SwfJob(
+            8,
+            4.0,
+            -1.0,
+            run_s=-1.0,
+            processors=-1,
+            requested_processors=4.0,
+            requested_s=100.0,
+            status=1,
+            user=7,
+            line=5,
+        ),
     )
 
 

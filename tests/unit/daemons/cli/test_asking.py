@@ -114,7 +114,9 @@ def fill(rig: Rig, count: int, instances: int = 1) -> None:
     cluster = cluster_of(rig)
     for number in range(count):
         spec = job(f"a-name-as-long-as-they-are-in-a-large-cluster-{number:06}", instances=instances)
-        cluster.add_job(JobEntry(spec, f"r{number}", number, 0.0, phase=JobPhase.COMPLETED, profile="p" * 100))
+        cluster.add_job(
+            JobEntry(spec, f"r{number}", number, accepted_s=0.0, phase=JobPhase.COMPLETED, profile="p" * 100)
+        )
 
 
 def test_ten_thousand_jobs_are_listed(rig: Rig) -> None:

@@ -47,7 +47,7 @@ class Controller:
         if not self._replies:
             self._clock.sleep(timeout_s)
         found, self._replies = self._replies, []
-        return [Delivery(0, "reply", "", "controller.a", encode(reply)) for reply in found]
+        return [Delivery(0, "reply", "", sender="controller.a", body=encode(reply)) for reply in found]
 
     def acknowledge(self, tag: int) -> None:
         raise AssertionError(tag)

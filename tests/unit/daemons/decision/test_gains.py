@@ -131,7 +131,7 @@ def test_what_came_of_a_decision_is_put_beside_it_a_cycle_later() -> None:
     """Given a job that gets 1,000 MHz and is due in time, then its utility is measured; a web application's by what
     its balancer says; what is not there any more has none."""
     desk = desk_at_cycles()
-    app = WebApp("shop", (Flow("browse", mean_s=0.2, work_mcycles=1.0),), 500, 1000.0)
+    app = WebApp("shop", (Flow("browse", mean_s=0.2, work_mcycles=1.0),), 500, max_mhz=1000.0)
     desk.ask(SubmitWeb("w", app))
     desk.ask(SubmitJob("j", job("a", work=1e6, goal_s=4000.0)))
     desk.ask(SubmitJob("k", job("ends", work=1e4, goal_s=400.0)))

@@ -142,7 +142,9 @@ def test_groups_of_constraints_are_kept_among_those_inside() -> None:
 def test_the_pool_counts_on_no_node_that_another_is_to_have() -> None:
     cluster = seen({"p": POOL, "q": POOL, "a": 0}, [], leaving="q")
     yes, some = np.ones(3, dtype=np.bool_), np.zeros(3)
-    power = PowerColumns(yes, yes, ~yes, yes, some, some, some, some, some, ("",) * 3)
+    power = PowerColumns(
+        yes, yes, ~yes, on=yes, deploy_s=some, remove_s=some, idle_w=some, peak_w=some, off_w=some, types=("",) * 3
+    )
     parts = groups.parts(replace(cluster, power=power))
     assert parts[0].snapshot.power is not None
     assert parts[0].snapshot.power.available.tolist() == [True, False]

@@ -44,7 +44,16 @@ def cluster() -> Snapshot:
     seen = snapshot(rows, [WorkRow("free"), WorkRow("of-a", goal_s=9000.0), WorkRow("of-b"), WorkRow("idle")])
     yes, none = np.ones(5, dtype=np.bool_), np.zeros(5)
     power = PowerColumns(
-        yes, yes, np.array([False, False, True, True, True]), yes, none, none, none, none, none, ("",) * 5
+        yes,
+        yes,
+        np.array([False, False, True, True, True]),
+        on=yes,
+        deploy_s=none,
+        remove_s=none,
+        idle_w=none,
+        peak_w=none,
+        off_w=none,
+        types=("",) * 5,
     )
     return replace(seen, environments=held, power=power)
 

@@ -25,7 +25,7 @@ SIMPLE = ("first-fit", "edf")
 
 
 def _nodes(count: int, memory_mib: float = 8000.0) -> list[NodeRow]:
-    return [NodeRow(f"n{at}", 4, 1000.0, memory_mib) for at in range(count)]
+    return [NodeRow(f"n{at}", 4, 1000.0, memory_mib=memory_mib) for at in range(count)]
 
 
 def _job(name: str, node: int | None = None, **more: object) -> WorkRow:

@@ -55,7 +55,12 @@ from tests.support.place_cases import EXAMPLE
 HEADER = {"program": "1.2.3", "term": 4, "at_s": 5.0}
 POLICIES = ("first-fit", "edf", "apc")
 SHOP = WebApp(
-    "shop", (Flow("buy", mean_s=0.5, work_mcycles=20.0),), 200, 1000.0, max_instances=2, rules=Rules(forbid=("n2",))
+    "shop",
+    (Flow("buy", mean_s=0.5, work_mcycles=20.0),),
+    200,
+    max_mhz=1000.0,
+    max_instances=2,
+    rules=Rules(forbid=("n2",)),
 )
 
 
@@ -77,7 +82,18 @@ def provisioned() -> Snapshot:
     made = example()
     count = len(made.nodes.names)
     some, odd = np.arange(count) % 2 == 0, np.array([0.1, math.inf, -0.0])[:count] / 3
-    power = PowerColumns(some, ~some, some, ~some, odd, -odd, odd, odd * 2, odd / 7, ("big",) * count)
+    power = PowerColumns(
+        some,
+        ~some,
+        some,
+        on=~some,
+        deploy_s=odd,
+        remove_s=-odd,
+        idle_w=odd,
+        peak_w=odd * 2,
+        off_w=odd / 7,
+        types=("big",) * count,
+    )
     arrivals = np.linspace(0.1, 2.3, 15).reshape(5, 3)
     window = WindowView(
         *("night", 900.0, 3, 5, 0.0, 7, arrivals, 480.5, 2, 1, 1, 9, 0.9999, 0.1, 2.0),

@@ -31,7 +31,8 @@ def problem(most: int = 3, **changes: object) -> DeadlineProblem:
     arrivals = np.zeros((6, 1))
     arrivals[:3] = 1.5
     price = np.linspace(1.0, 2.0, 6)
-    return replace(DeadlineProblem(arrivals, 0.7, 1, most, 0.99, price, price / 20), **changes)  # type: ignore[arg-type]
+    made = DeadlineProblem(arrivals, 0.7, 1, servers_max=most, confidence=0.99, price=price, removal_price=price / 20)
+    return replace(made, **changes)  # type: ignore[arg-type]
 
 
 SIZES = TableSpec("cost-aware", problem())

@@ -40,7 +40,7 @@ def sample(before: str, after: str, percentile: float = 0.0) -> FlowSample | Non
 
 def test_what_happened_between_two_pages() -> None:
     found = sample(page(100, 5, seconds=10.0), page(300, 15, seconds=40.0, queued=3))
-    assert found == FlowSample("browse", 10.0, 0, 200, 10, 3, 0.15)
+    assert found == FlowSample("browse", 10.0, 0, served=200, rejected=10, queued=3, mean_s=0.15)
 
 
 @pytest.mark.parametrize(

@@ -45,8 +45,8 @@ def problems(tmp_path: Path, text: str) -> dict[str, Problem]:
 
 def test_the_least_that_an_agreement_needs(tmp_path: Path) -> None:
     """What is left out is as an Agreement has it by itself."""
-    assert read(tmp_path, TOP) == Agreement("night", "kim", WorkloadType.BATCH, 2)
-    assert read(tmp_path, WEB) == Agreement("night", "kim", WorkloadType.WEB, 2)
+    assert read(tmp_path, TOP) == Agreement("night", "kim", WorkloadType.BATCH, lower=2)
+    assert read(tmp_path, WEB) == Agreement("night", "kim", WorkloadType.WEB, lower=2)
     assert read(tmp_path, TOP + "[batch]\n") == read(tmp_path, TOP)
     assert read(tmp_path, WEB + "[web]\n") == read(tmp_path, WEB)
 
@@ -84,8 +84,8 @@ on_reclaim = "kill"
         "night",
         "kim",
         WorkloadType.BATCH,
-        2,
-        8,
+        lower=2,
+        upper=8,
         model="flb-nub",
         relationship=Relationship.BUSINESS,
         resource="node",

@@ -57,7 +57,7 @@ def test_figure_3(tmp_path: Path) -> None:
         "night",
         "kim",
         WorkloadType.BATCH,
-        100,
+        lower=100,
         model="flb-nub",
         relationship=Relationship.BUSINESS,
         shares=True,

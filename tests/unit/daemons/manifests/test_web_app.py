@@ -33,7 +33,7 @@ def problems(tmp_path: Path, text: str) -> dict[str, Problem]:
 def test_the_least_that_an_application_needs(tmp_path: Path) -> None:
     app = read(tmp_path, TOP + FLOW)
 
-    assert app == WebApp("shop", (Flow("browse", mean_s=0.5),), 500, 2_000.0)
+    assert app == WebApp("shop", (Flow("browse", mean_s=0.5),), 500, max_mhz=2_000.0)
     assert read(tmp_path, TOP + FLOW, "other").name == "other"
 
 

@@ -55,7 +55,7 @@ def test_what_makes_no_sense_slows_nobody() -> None:
 
 
 def test_who_is_slowed_by_what_and_with_whom() -> None:
-    nodes = [NodeRow("n1", 4, 1000.0, 8000.0), NodeRow("n2", 4, 1000.0, 8000.0)]
+    nodes = [NodeRow("n1", 4, 1000.0, memory_mib=8000.0), NodeRow("n2", 4, 1000.0, memory_mib=8000.0)]
     jobs = [WorkRow(name) for name in ("heavy", "light", "idle", "alone")]
     seen = with_io(snapshot(nodes, jobs, 0.0), {"heavy": 0.9, "light": 0.2, "alone": 0.9})
     found = slowed(seen, Crowd(np.array([0, 1, 2, 3]), np.array([1, 1, 1, 0])))

@@ -28,14 +28,14 @@ def columns(goals_s: list[float], rates: list[float], work_mcycles: float = 50.0
         tuple("f" * count),
         np.arange(count),
         np.array(goals_s),
-        0.0 * ones,
-        ones < 0,
-        (ModelForm.PROCESSOR_SHARING,) * count,
-        0.0 * ones,
-        work_mcycles * ones,
-        0.0 * ones,
-        np.array(rates),
-        work_mcycles * ones,
+        percentile=0.0 * ones,
+        throughput=ones < 0,
+        model=(ModelForm.PROCESSOR_SHARING,) * count,
+        t_min_s=0.0 * ones,
+        c_mhz_s=work_mcycles * ones,
+        load_mhz=0.0 * ones,
+        rate_per_s=np.array(rates),
+        work_mcycles=work_mcycles * ones,
     )
     return web, flows
 
@@ -92,12 +92,22 @@ def test_sizes_that_cannot_be(total: float, node: float) -> None:
 
 # --- in the controller -------------------------------------------------------------------------------------------
 
-SHOP = WebApp("shop", (Flow("browse", mean_s=0.1, work_mcycles=50.0),), 500, 4000.0, 0, 2, metrics_url="http://lb/m")
+SHOP = WebApp(
+    "shop",
+    (Flow("browse", mean_s=0.1, work_mcycles=50.0),),
+    500,
+    max_mhz=4000.0,
+    min_instances=0,
+    max_instances=2,
+    metrics_url="http://lb/m",
+)
 
 
 def measured(desk: ControllerHarness, rate: float) -> None:
     """What the counters say of the last minute."""
-    desk.feed(Scraped("shop", desk.now_s, (FlowSample("browse", 60.0, int(60 * rate), int(60 * rate), mean_s=0.05),)))
+    desk.feed(
+        Scraped("shop", desk.now_s, (FlowSample("browse", 60.0, int(60 * rate), served=int(60 * rate), mean_s=0.05),))
+    )
 
 
 def added(desk: ControllerHarness, hours: list[int]) -> Floats:

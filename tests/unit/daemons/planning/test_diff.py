@@ -21,7 +21,15 @@ def copy(node: str, state: VmState = VmState.RUNNING, **fields: object) -> VmCop
 
 def instance(index: int = 0, want: str = "n1", copies: tuple[VmCopy, ...] = (), **fields: object) -> ObservedInstance:
     sight = ObservedInstance(
-        f"j#{index}", want, 1000.0, 512.0, copies, busy=False, unknown=False, issued=False, ended=False
+        f"j#{index}",
+        want,
+        1000.0,
+        memory_mib=512.0,
+        copies=copies,
+        busy=False,
+        unknown=False,
+        issued=False,
+        ended=False,
     )
     return replace(sight, **fields)  # type: ignore[arg-type]
 

@@ -34,7 +34,7 @@ HOSTILE = "<script>alert(1)</script> $x_{$ \x07 & \"'"
 def chart(id: str = "u", count: int = 50, name: str = "mean") -> Chart:
     xs = [START_S + 900.0 * at for at in range(count)]
     ys = [None if at == 7 else math.sin(at) for at in range(count)]
-    return Chart(id, "Utility", "utility", (Series(name, xs, ys),), marks=(Mark("on goal", 0.0),))
+    return Chart(id, "Utility", "utility", series=(Series(name, xs, ys),), marks=(Mark("on goal", 0.0),))
 
 
 # --- values ------------------------------------------------------------------------------------------------------
@@ -45,7 +45,7 @@ def test_thinning_keeps_the_extremes_the_ends_and_the_gaps(style: Style) -> None
     """Given one spike up, one down and one gap among 100,000 values, then the few that are left have them."""
     ys: list[float | None] = [float(at % 3) for at in range(100_000)]
     ys[31_234], ys[77_777], ys[50_001] = 99.0, -99.0, None
-    few = thinned(Series("x", range(100_000), ys, style), 400)
+    few = thinned(Series("x", range(100_000), ys, style=style), 400)
 
     assert len(few.xs) <= 410
     assert (few.xs[0], few.xs[-1]) == (0, 99_999)
@@ -57,8 +57,8 @@ def test_thinning_keeps_the_extremes_the_ends_and_the_gaps(style: Style) -> None
 def test_thinning_keeps_both_edges_of_a_band_and_leaves_short_series_and_bars_alone() -> None:
     low: list[float] = [0.0] * 5_000
     low[2_500] = -7.0
-    band = thinned(Series("x", range(5_000), [1.0] * 5_000, Style.BAND, edge=low), 100)
-    bars = Series("x", range(5_000), [1.0] * 5_000, Style.BAR)
+    band = thinned(Series("x", range(5_000), [1.0] * 5_000, style=Style.BAND, edge=low), 100)
+    bars = Series("x", range(5_000), [1.0] * 5_000, style=Style.BAR)
 
     assert -7.0 in band.edge
     assert thinned(bars, 100) is bars
@@ -71,15 +71,17 @@ def test_a_series_of_unequal_lengths_is_none() -> None:
 
 
 def test_a_chart_is_told_in_words() -> None:
-    assert in_words(Chart("e", "Cost", "EUR", (), empty="no price was known")) == "Cost: no price was known."
-    two = Chart("c", "Nodes", "nodes", (Series("all", (0.0, 1.0), (3.0, 3.0)), Series("on", (0.0, 1.0), (2.5, None))))
+    assert in_words(Chart("e", "Cost", "EUR", series=(), empty="no price was known")) == "Cost: no price was known."
+    two = Chart(
+        "c", "Nodes", "nodes", series=(Series("all", (0.0, 1.0), (3.0, 3.0)), Series("on", (0.0, 1.0), (2.5, None)))
+    )
     assert in_words(two) == "Nodes, in nodes. all: 3. on: 2.5."
     assert known((1.0, None, math.nan, math.inf)) == [1.0]
 
 
 def test_a_charts_values_are_a_table() -> None:
-    bars = Series("ok", (0, 1), (5, None), Style.BAR)
-    table = data_table(Chart("a", "Actions", "actions", (bars,), X.CATEGORY, x_names=("start", "stop")))
+    bars = Series("ok", (0, 1), (5, None), style=Style.BAR)
+    table = data_table(Chart("a", "Actions", "actions", series=(bars,), x=X.CATEGORY, x_names=("start", "stop")))
     long = data_table(chart(count=1_000), rows_max=100)
 
     assert (table.columns, table.rows) == (("what", "ok"), (("start", 5), ("stop", None)))
@@ -123,8 +125,10 @@ def test_a_drawing_is_the_same_each_time_and_needs_no_style_and_no_script() -> N
 def test_drawings_in_one_page_share_no_id_and_lack_none() -> None:
     draw = pytest.importorskip("daemons.report.draw")
     pytest.importorskip("matplotlib")
-    bars = tuple(Series(name, (0, 1), (5, 2), Style.BAR, stacked=at > 0) for at, name in enumerate("abc"))
-    one, other = (draw.svg(Chart(id, "A", "a", bars, X.CATEGORY, x_names=("p", "q"))) for id in ("one", "other"))
+    bars = tuple(Series(name, (0, 1), (5, 2), style=Style.BAR, stacked=at > 0) for at, name in enumerate("abc"))
+    one, other = (
+        draw.svg(Chart(id, "A", "a", series=bars, x=X.CATEGORY, x_names=("p", "q"))) for id in ("one", "other")
+    )
 
     ids = [re.findall(r' id="([^"]+)"', text) for text in (one, other)]
     assert not set(ids[0]) & set(ids[1])
@@ -140,13 +144,23 @@ def test_pictures_in_both_themes_of_everything_that_can_be_drawn() -> None:
     pytest.importorskip("matplotlib")
     xs = [0.0, 1.0, 2.0]
     edges = {Style.BAND: [0.0, 0.1, 0.2], Style.SPAN: [1.0, 2.0, 3.0], Style.POINTS: [0.1, 0.1, 0.1]}
-    series = [Series(style.value, xs, [1.0, None, 2.0], style, edge=edges.get(style, ())) for style in Style]
+    series = [Series(style.value, xs, [1.0, None, 2.0], style=style, edge=edges.get(style, ())) for style in Style]
     full = Chart(
-        "f", "All", "u", tuple(series[:-1]), X.NUMBER, "n", marks=(Mark("m", 1.0, True),), x_min=0.0, y_max=9.0
+        "f",
+        "All",
+        "u",
+        series=tuple(series[:-1]),
+        x=X.NUMBER,
+        x_label="n",
+        marks=(Mark("m", 1.0, True),),
+        x_min=0.0,
+        y_max=9.0,
     )
-    spans = Chart("s", "Spans", "", (Series("w", xs, xs, Style.SPAN, edge=[1.0, 2.0, 3.0]),), X.NUMBER)
+    spans = Chart("s", "Spans", "", series=(Series("w", xs, xs, style=Style.SPAN, edge=[1.0, 2.0, 3.0]),), x=X.NUMBER)
 
-    pictures = {theme: draw.png((full, spans, Chart("e", "Nothing", "", ())), theme) for theme in ("light", "dark")}
+    pictures = {
+        theme: draw.png((full, spans, Chart("e", "Nothing", "", series=())), theme) for theme in ("light", "dark")
+    }
     assert all(picture.startswith(b"\x89PNG") for picture in pictures.values())
     assert pictures["light"] != pictures["dark"]
     with pytest.raises(InvalidValue, match="theme"):
@@ -174,7 +188,7 @@ def test_names_that_are_too_wide_beside_each_other_are_below_each_other() -> Non
     draw = pytest.importorskip("daemons.report.draw")
     pytest.importorskip("matplotlib")
     names = ["one " * 10, "two " * 10]
-    long = Chart("l", "L", "u", tuple(Series(name, (0.0, 1.0), (0.0, 1.0)) for name in names), X.NUMBER)
+    long = Chart("l", "L", "u", series=tuple(Series(name, (0.0, 1.0), (0.0, 1.0)) for name in names), x=X.NUMBER)
     wide, narrow = (_texts(ET.fromstring(draw.svg(long, width_px=width_px))) for width_px in (1_200, 390))
 
     assert len({wide[name.strip()][1] for name in names}) == 1
@@ -187,7 +201,7 @@ def test_up_to_where_symmetric_logarithms_are_linear() -> None:
     pytest.importorskip("matplotlib")
     levels = tuple((value, f"level {value:g}") for value in (1.0, 10.0, 100.0))
     line = Series("x", (0.0, 1.0), (1.0, 100.0))
-    chart = Chart("s", "S", "u", (line,), X.NUMBER, y_names=levels, scale=Scale.SYMLOG)
+    chart = Chart("s", "S", "u", series=(line,), x=X.NUMBER, y_names=levels, scale=Scale.SYMLOG)
     parts = []
     for each in (chart, replace(chart, symlog_linear=100.0)):
         at = _texts(ET.fromstring(draw.svg(each)))
@@ -202,7 +216,7 @@ def test_numbers_of_logarithms_are_plain() -> None:
     draw = pytest.importorskip("daemons.report.draw")
     pytest.importorskip("matplotlib")
     for scale in (Scale.LOG, Scale.SYMLOG):
-        chart = Chart("l", "L", "u", (Series("x", (0.0, 1.0), (20.0, 3_000.0)),), X.NUMBER, scale=scale)
+        chart = Chart("l", "L", "u", series=(Series("x", (0.0, 1.0), (20.0, 3_000.0)),), x=X.NUMBER, scale=scale)
         drawn = draw.svg(chart)
         assert "1,000" in _texts(ET.fromstring(drawn))
         assert "mathdefault" not in drawn
@@ -212,8 +226,8 @@ def test_a_cloud_of_points_stays_dense_in_a_picture_of_a_fixed_size() -> None:
     draw = pytest.importorskip("daemons.report.draw")
     pytest.importorskip("matplotlib")
     count = 3_000
-    cloud = Series("x", range(count), [(7_919 * at) % count for at in range(count)], Style.POINTS)
-    every, few = (Chart("c", "C", "u", (series,), X.NUMBER) for series in (cloud, thinned(cloud, 600)))
+    cloud = Series("x", range(count), [(7_919 * at) % count for at in range(count)], style=Style.POINTS)
+    every, few = (Chart("c", "C", "u", series=(series,), x=X.NUMBER) for series in (cloud, thinned(cloud, 600)))
 
     assert draw.png(every, width_px=300) != draw.png(few, width_px=300)
     assert draw.svg(every, width_px=300) == draw.svg(few, width_px=300)

@@ -179,7 +179,7 @@ def test_the_file_can_be_read_without_seeing(page: str) -> None:
 
 
 def test_without_pictures_charts_are_tables() -> None:
-    chart = Chart("x", "Use", "u", (Series("all", (NOW_S,), (0.5,)),))
+    chart = Chart("x", "Use", "u", series=(Series("all", (NOW_S,), (0.5,)),))
     found = Report("R", 0.0, NOW_S, "UTC", (), (Section("s", "S", charts=(chart,)),))
 
     text = main_html(found, None)

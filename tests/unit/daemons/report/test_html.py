@@ -20,14 +20,14 @@ CHART = Chart(
     "c",
     "c",
     "c",
-    (Series("s", (0.0, 1.0), (0.5, None)),),
-    X.CATEGORY,
-    "c",
-    ("c", "c"),
-    ((0.5, "c"),),
-    (Mark("m", 0.5),),
+    series=(Series("s", (0.0, 1.0), (0.5, None)),),
+    x=X.CATEGORY,
+    x_label="c",
+    x_names=("c", "c"),
+    y_names=((0.5, "c"),),
+    marks=(Mark("m", 0.5),),
 )
-EMPTY = Chart("e", "e", "e", (), empty="e")
+EMPTY = Chart("e", "e", "e", series=(), empty="e")
 TABLE = Table("t", "t", ("t", "t", "t"), (("t", 1, "t"), ("t", 2, None)), "t")
 FIGURES = (Figure("f", "f", "f", "f"), Figure("f", 1.5, "f"))
 SECTION = Section("s", "s", ("s",), (CHART, EMPTY), (TABLE, Table("n", "n", (), ())))

@@ -117,7 +117,7 @@ def run_job(rig: RealRig) -> None:
 def send_report(rig: RealRig, seq: int, sample: NodeSample, node: str = "n1", named: str = "") -> None:
     """A report of a node's agent, in which it names itself, or another node."""
     with closing(rig.bus.connect(topology.agent_user(node))) as agent:
-        report = Report(named or node, "boot-1", seq, rig.clock.now_s(), 0, sample, ())
+        report = Report(named or node, "boot-1", seq, clock_s=rig.clock.now_s(), term=0, sample=sample, vms=())
         agent.publish(topology.REPORTS, topology.report_key(node), encode(report))
 
 

@@ -27,7 +27,7 @@ from shared.values.web_app import Flow, FlowSample, WebApp
 from sim_backend.loop.closed_loop import ClosedLoop, LoopSettings
 from tests.support.shell_harness import FAST, RealRig, wait_for
 
-APP = WebApp("shop", (Flow("browse", mean_s=0.2, work_mcycles=1.0),), 100, 1000.0, min_instances=0)
+APP = WebApp("shop", (Flow("browse", mean_s=0.2, work_mcycles=1.0),), 100, max_mhz=1000.0, min_instances=0)
 
 
 @pytest.fixture

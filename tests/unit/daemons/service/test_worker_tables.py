@@ -25,7 +25,12 @@ from shared.runtime import logs
 from tests.support.provisioning_cases import cluster, window
 from tests.support.shell_harness import FAST, InlineDecider, RealRig, Running, wait_for
 
-SPEC = TableSpec("threshold", DeadlineProblem(np.zeros((3, 1)), 0.5, 1, 2, 0.9, np.ones(3), np.ones(3)))
+SPEC = TableSpec(
+    "threshold",
+    DeadlineProblem(
+        np.zeros((3, 1)), 0.5, 1, servers_max=2, confidence=0.9, price=np.ones(3), removal_price=np.ones(3)
+    ),
+)
 WAIT_S = 20.0
 
 

@@ -39,16 +39,20 @@ def store(tmp_path: Path) -> Iterator[SqlStore]:
 
 
 def order(id: str = "1-1", to_node: str = "") -> Publish:
-    action = Action(id, ActionKind.START, "n1", "x#0", 1, "boot", 99.0, to_node=to_node)
+    action = Action(id, ActionKind.START, "n1", vm="x#0", term=1, boot_id="boot", expires_at_s=99.0, to_node=to_node)
     return Publish(topology.ACTIONS, "n1", Order(action), 1)
 
 
 def result(id: str = "1-1", outcome: Outcome = Outcome.OK) -> Received:
-    return Received(1, "agent.n1", Result("n1", "boot", 3, 0.0, 1, id, ActionKind.START, "x#0", outcome))
+    return Received(
+        1,
+        "agent.n1",
+        Result("n1", "boot", 3, clock_s=0.0, term=1, action=id, kind=ActionKind.START, vm="x#0", outcome=outcome),
+    )
 
 
 def report(sample: NodeSample, node: str = "n1") -> Received:
-    return Received(None, f"agent.{node}", Report(node, "boot", 1, 0.0, 1, sample, ()))
+    return Received(None, f"agent.{node}", Report(node, "boot", 1, clock_s=0.0, term=1, sample=sample, vms=()))
 
 
 def use(node: str, from_s: float, cpu_frac: float = 0.5, readings: int = 60, span_s: float = FINE_S) -> NodeUse:

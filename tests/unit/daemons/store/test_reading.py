@@ -39,7 +39,10 @@ def url(tmp_path_factory: pytest.TempPathFactory) -> str:
         store.append_actions([_action(number) for number in range(100)])
         store.write(term, (node_record("n1"), _late("late", 40.0), _late("later", 60.0), _late("shop#0", 90.0)))
         store.write(term, (_late("early", -1.0), job_record("runs"), _decision(1, 900.0), _decision(2, 1_800.0)))
-        store.write(term, (CostRecord(900.0, 900.0, "EUR", 1.0, 0.5), CostRecord(1_800.0, 900.0, "EUR", 2.0, 1.0)))
+        store.write(
+            term,
+            (CostRecord(900.0, 900.0, "EUR", kwh=1.0, cost=0.5), CostRecord(1_800.0, 900.0, "EUR", kwh=2.0, cost=1.0)),
+        )
         store.append_samples([use(name, 300.0 * slot, 0.25 * slot) for slot in range(4) for name in ("n1", "n2")])
         _fill_tables(store)
     return made
@@ -58,7 +61,7 @@ def _late(name: str, late_s: float) -> object:
 
 
 def _decision(number: int, at_s: float) -> object:
-    provisioning = Provisioned(("n1",), (), False, Reason(ReasonCode.NEEDED), in_service=7)
+    provisioning = Provisioned(("n1",), (), False, reason=Reason(ReasonCode.NEEDED), in_service=7)
     gains = (Gain("a", 0.0, 0.5, 1.0, 0.25), Gain("b", 0.5, 0.75, 1.0, None))
     return replace(decision_record(number, at_s, 2, 3), gains=gains, provisioning=provisioning)
 

@@ -25,7 +25,20 @@ from tests.support.store_samples import CONTROL, decision_record, job_record, no
 
 NOW_S = 500 * DAY_S
 DURATION = DurationRecord("exec", "big", "deploy", 3, 25.5, 1.25)
-CYCLE = CostRecord(NOW_S, 900.0, "EUR", 1.5, 0.25, 2.5, 0.5, 1800.0, 2700.0, 1, 2, 3.5)
+CYCLE = CostRecord(
+    NOW_S,
+    900.0,
+    "EUR",
+    kwh=1.5,
+    cost=0.25,
+    static_kwh=2.5,
+    static_cost=0.5,
+    in_service_node_s=1800.0,
+    node_s=2700.0,
+    node_starts=1,
+    misses=2,
+    penalty=3.5,
+)
 
 
 @pytest.fixture
@@ -57,9 +70,33 @@ def test_what_cycles_cost_comes_back_with_short_cycles_put_together(path: Path) 
     assert sorted(image, key=lambda record: record.key[1]) == sorted(
         [
             replace(other),
-            CostRecord(NOW_S, COST_SPAN_S, "EUR", 22.5, 3.75, 37.5, 7.5, 27_000.0, 40_500.0, 15, 35, 52.5),
             CostRecord(
-                NOW_S + COST_SPAN_S, COST_SPAN_S, "EUR", 22.5, 3.75, 37.5, 7.5, 27_000.0, 40_500.0, 15, 30, 52.5
+                NOW_S,
+                COST_SPAN_S,
+                "EUR",
+                kwh=22.5,
+                cost=3.75,
+                static_kwh=37.5,
+                static_cost=7.5,
+                in_service_node_s=27_000.0,
+                node_s=40_500.0,
+                node_starts=15,
+                misses=35,
+                penalty=52.5,
+            ),
+            CostRecord(
+                NOW_S + COST_SPAN_S,
+                COST_SPAN_S,
+                "EUR",
+                kwh=22.5,
+                cost=3.75,
+                static_kwh=37.5,
+                static_cost=7.5,
+                in_service_node_s=27_000.0,
+                node_s=40_500.0,
+                node_starts=15,
+                misses=30,
+                penalty=52.5,
             ),
         ],
         key=lambda record: record.key[1],

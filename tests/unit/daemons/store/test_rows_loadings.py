@@ -21,12 +21,12 @@ FULL = LoadingHistory(
     Running(9, 2_000.0, 500_000.0, (0.5, 0.25, 0.0), (1.5, 2.5, 0.0)),
     (0.0, 4.5, 0.0),
     (0.0, 0.0, 0.25),
-    (Shares((0.5, 0.75, 0.0), 300.0),),
-    (CopyTime(2.0, 0.001, 4.0),),
-    (ProbePart("io", 0.5, 5.0),),
-    6.0,
-    3.0,
-    1,
+    held=(Shares((0.5, 0.75, 0.0), 300.0),),
+    copies=(CopyTime(2.0, 0.001, 4.0),),
+    probes=(ProbePart("io", 0.5, 5.0),),
+    measured_s=6.0,
+    drifted_s=3.0,
+    drifts=1,
 )
 KEPT = (
     LoadingRecord("compress", "", LoadingHistory()),

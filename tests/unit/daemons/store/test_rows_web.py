@@ -31,16 +31,16 @@ APP = WebApp(
         Flow("feed", throughput_per_s=10.0),
     ),
     2048,
-    3900.0,
-    1,
-    4,
+    max_mhz=3900.0,
+    min_instances=1,
+    max_instances=4,
     metrics_url="http://lb/metrics",
     rules=Rules(forbid=("n1",), apart="db", keep=True),
 )
 WINDOWS = tuple(
     WorkWindow(60.0 + at, 1e6 * at, 3, (FlowWork("browse", 100 * at), FlowWork("buy", at))) for at in range(64)
 )
-RECORD = WebRecord(APP, "request", 7, 100.0, False, WINDOWS)
+RECORD = WebRecord(APP, "request", 7, accepted_s=100.0, removed=False, windows=WINDOWS)
 
 
 @pytest.fixture

@@ -186,7 +186,20 @@ def test_a_decision_can_be_deleted(store: SqlStore) -> None:
 
 def large_job(count: int) -> JobRecord:
     record = job_record("gang")
-    instances = tuple(InstanceRecord((f"n{at}",), at, 1, False, 1.5, 2.5, f"n{at}", at, 3.5) for at in range(count))
+    instances = tuple(
+        InstanceRecord(
+            (f"n{at}",),
+            at,
+            1,
+            ended=False,
+            cpu_mhz=1.5,
+            done_mcycles=2.5,
+            counter_node=f"n{at}",
+            counter_generation=at,
+            counter_s=3.5,
+        )
+        for at in range(count)
+    )
     allotments = tuple(Allotment(f"n{at}", float(at)) for at in range(count))
     return replace(record, job=replace(record.job, instances=count), instances=instances, allotments=allotments)
 
@@ -196,7 +209,7 @@ def wide_decision(count: int) -> DecisionRecord:
         "gang", 3, ChangeKind.START, tuple(Allotment(f"n{at}", 1.0) for at in range(count)), Reason(ReasonCode.DRAIN)
     )
     record = decision_record(5, 1.0, count, count)
-    steps = tuple(Step(Kind.START, "gang", f"gang#{at}", f"n{at}", wave=at) for at in range(count))
+    steps = tuple(Step(Kind.START, "gang", f"gang#{at}", node=f"n{at}", wave=at) for at in range(count))
     held = (wide, *record.changes)
     return replace(record, held=held, dropped=record.refusals[:3], plan=Plan(steps, record.refusals[3:]))
 

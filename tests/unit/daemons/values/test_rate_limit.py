@@ -27,7 +27,15 @@ def running() -> ControllerHarness:
 
 def ended(desk: ControllerHarness, number: int) -> GuestEvent:
     status = structs.replace(desk.vms["n1"]["j#0"], state=VmState.ENDED)
-    return GuestEvent("n1", desk.boots["n1"], desk.next_seq("n1"), desk.now_s, number, GuestChange.ENDED, status)
+    return GuestEvent(
+        "n1",
+        desk.boots["n1"],
+        desk.next_seq("n1"),
+        clock_s=desk.now_s,
+        event=number,
+        change=GuestChange.ENDED,
+        status=status,
+    )
 
 
 def test_events_that_an_earlier_leader_has_stored_are_not_waited_for() -> None:
@@ -38,7 +46,16 @@ def test_events_that_an_earlier_leader_has_stored_are_not_waited_for() -> None:
     assert desk.controller.cluster.jobs["j"].phase is JobPhase.COMPLETED
     node = desk.controller.cluster.nodes["n1"]
     assert (node.events_seen, node.events_above) == (501, set())
-    later = Report("n1", desk.boots["n1"], desk.next_seq("n1"), desk.now_s, 1, NodeSample(), (), events=(last,))
+    later = Report(
+        "n1",
+        desk.boots["n1"],
+        desk.next_seq("n1"),
+        clock_s=desk.now_s,
+        term=1,
+        sample=NodeSample(),
+        vms=(),
+        events=(last,),
+    )
     effects = desk.controller.handle(fx.Received(None, topology.agent_user("n1"), later), desk.now_s)
     assert EventsSeen(1, 501) in [effect.message for effect in effects if isinstance(effect, fx.Publish)]
 
@@ -74,13 +91,31 @@ def test_crashes_of_vms_that_an_agent_invents_are_told_as_seldom() -> None:
     made_up = [(number, f"made-up{number}#0") for number in range(1, 10 * STRANGERS_MAX)]
     boot, seq = desk.boots["n1"], desk.next_seq("n1")
     events = tuple(
-        GuestEvent("n1", boot, seq, desk.now_s, number, GuestChange.VANISHED, structs.replace(some, vm=vm), "x")
+        GuestEvent(
+            "n1",
+            boot,
+            seq,
+            clock_s=desk.now_s,
+            event=number,
+            change=GuestChange.VANISHED,
+            status=structs.replace(some, vm=vm),
+            detail="x",
+        )
         for number, vm in made_up
     )
     desk.report("n1", events=events)
     assert len(desk.happenings("guest-crashed")) == STRANGERS_MAX
     desk.now_s += TELL_AGAIN_S
-    own = GuestEvent("n1", boot, seq, desk.now_s, len(made_up) + 1, GuestChange.VANISHED, some, "x")
+    own = GuestEvent(
+        "n1",
+        boot,
+        seq,
+        clock_s=desk.now_s,
+        event=len(made_up) + 1,
+        change=GuestChange.VANISHED,
+        status=some,
+        detail="x",
+    )
     desk.report("n1", events=(own,))
     assert desk.happenings("guest-crashed")[-1].subject == "j#0"
 

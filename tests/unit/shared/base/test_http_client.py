@@ -115,7 +115,7 @@ def no_proxies(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_what_is_asked_and_answered() -> None:
     heard: list[list[str]] = []
     with server(says(answer(b"some words", "404 Not here", Xy="z"), heard=heard)) as port:
-        request = Request(f"http://127.0.0.1:{port}?a=b#c", "PUT", {"A": "1"}, b"body")
+        request = Request(f"http://127.0.0.1:{port}?a=b#c", "PUT", {"A": "1"}, body=b"body")
         with exchange(request, Deadline(5.0)) as found:
             assert (found.status, found.reason, found.headers["xY"]) == (404, "Not here", "z")
             assert b"".join(found.chunks(10)) == b"some words"

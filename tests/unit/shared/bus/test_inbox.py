@@ -40,7 +40,7 @@ class Desk:
 
 
 def delivery(tag: int, body: bytes = b"", sender: str = "agent.n1") -> Delivery:
-    return Delivery(tag, "queue", "key", sender, body)
+    return Delivery(tag, "queue", "key", sender=sender, body=body)
 
 
 def test_what_is_not_fit_to_be_handed_out() -> None:

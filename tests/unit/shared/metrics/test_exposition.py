@@ -95,7 +95,7 @@ def full_page(component: str) -> Families:
         meter: ControllerMeter | AgentMeter = ControllerMeter(tables(leading(2, 1, 1)), "1", SystemClock().monotonic_s)
     else:
         meter = AgentMeter("fake", "1", SystemClock().monotonic_s, lambda: AgentFacts("n1", 0, 1))
-        meter.input(fx.Observed(NodeSample(), (), Node("n1", 4, 1000.0, 8_000)))
+        meter.input(fx.Observed(NodeSample(), (), Node("n1", 4, 1000.0, memory_mib=8_000)))
     meter.read(scrape, START_S)
     return lambda: scrape.families(meter.book.families())
 

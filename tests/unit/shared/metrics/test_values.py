@@ -117,12 +117,32 @@ class Metered:
 
 
 def order(number: int, kind: ActionKind = ActionKind.START) -> fx.Publish:
-    action = Action(f"a-{number}", kind, "node-0000", "j#0", 1, BOOT, START_S + 60.0, 0, 1)
+    action = Action(
+        f"a-{number}",
+        kind,
+        "node-0000",
+        vm="j#0",
+        term=1,
+        boot_id=BOOT,
+        expires_at_s=START_S + 60.0,
+        expects=0,
+        generation=1,
+    )
     return fx.Publish(topology.ACTIONS, "node-0000", Order(action, 0))
 
 
 def result(number: int, sender: str = "agent.node-0000") -> fx.Received:
-    message = Result("node-0000", BOOT, 1, START_S, 1, f"a-{number}", ActionKind.START, "j#0", Outcome.OK)
+    message = Result(
+        "node-0000",
+        BOOT,
+        1,
+        clock_s=START_S,
+        term=1,
+        action=f"a-{number}",
+        kind=ActionKind.START,
+        vm="j#0",
+        outcome=Outcome.OK,
+    )
     return fx.Received(1, sender, message)
 
 
@@ -245,11 +265,25 @@ def test_trouble_beside_the_core_is_an_alarm_until_it_is_over() -> None:
 def test_an_agent_tells_of_its_node_its_calls_and_its_actions() -> None:
     clock = ManualClock(0.0)
     meter = AgentMeter("fake", "1.0", clock.monotonic_s, lambda: AgentFacts("n1", 2, 4096))
-    action = Action("a-1", ActionKind.MIGRATE, "n1", "j#0", 1, BOOT, 60.0, 1, 1, to_node="n2")
+    action = Action(
+        "a-1",
+        ActionKind.MIGRATE,
+        "n1",
+        vm="j#0",
+        term=1,
+        boot_id=BOOT,
+        expires_at_s=60.0,
+        expects=1,
+        generation=1,
+        to_node="n2",
+    )
     sample = NodeSample(cpu_frac=0.5, iowait_frac=0.25, disk_free_mib=1.0, disk_busy_s=7.0)
-    vms = (VmStatus("j#0", VmState.RUNNING, 1, 1, 1000, 1, 1000.0), VmStatus("x", VmState.PAUSED, 0, 0, 1, 1, 1.0))
+    vms = (
+        VmStatus("j#0", VmState.RUNNING, 1, attempt=1, memory_mib=1000, vcpus=1, cpu_mhz=1000.0),
+        VmStatus("x", VmState.PAUSED, 0, attempt=0, memory_mib=1, vcpus=1, cpu_mhz=1.0),
+    )
 
-    meter.input(fx.Observed(sample, vms, Node("n1", 4, 1000.0, 8_000)))
+    meter.input(fx.Observed(sample, vms, Node("n1", 4, 1000.0, memory_mib=8_000)))
     meter.effect(fx.Operate(action))
     clock.advance(30.0)
     meter.input(fx.Operated("a-1", Outcome.TIMED_OUT))

@@ -88,7 +88,7 @@ def received(tag: int | None, sent: int) -> fx.Received:
 
 
 def delivery(tag: int, body: bytes = b"", queue: str = "agent.n1") -> Delivery:
-    return Delivery(tag, queue, "key", "controller.c", body or encode(Hello(tag)), arrived_s=95.0)
+    return Delivery(tag, queue, "key", sender="controller.c", body=body or encode(Hello(tag)), arrived_s=95.0)
 
 
 def test_no_more_batches_wait_than_are_wanted() -> None:

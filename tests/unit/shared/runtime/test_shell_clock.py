@@ -13,7 +13,7 @@ from sim_backend.loop.closed_loop import ClosedLoop, LoopSettings
 def test_no_timer_fires_before_its_clock_shows_the_time() -> None:
     """Given clocks ahead by times that floats cannot add exactly: else whoever sets a timer that is not yet due again
     does so for ever."""
-    loop = ClosedLoop([Node("n0", 2, 1_000.0, 1_000)], LoopSettings())
+    loop = ClosedLoop([Node("n0", 2, 1_000.0, memory_mib=1_000)], LoopSettings())
     loop.run_until(10.0)
     shell = loop.controllers["a"]
     rng = Random(1)

@@ -145,8 +145,8 @@ def test_an_agent_is_put_together_from_its_file(tmp_path: Path) -> None:
     shell = agents_main.build(parsed, lone_link().connect, lambda _uri, _wake: FakeHypervisor(), 1)
     shape = agents_main.shape_of(parsed, "n1")
 
-    assert shape(Node("fake", 4, 2000.0, 8192, labels=("gpu",))) == Node(
-        "n1", 4, 3000.0, 8192, 1000, ("gpu", "ssd"), node_type="fast"
+    assert shape(Node("fake", 4, 2000.0, memory_mib=8192, labels=("gpu",))) == Node(
+        "n1", 4, 3000.0, memory_mib=8192, reserve_mib=1000, labels=("gpu", "ssd"), node_type="fast"
     )
     assert shell.core.boot_id == "boot-1"  # type: ignore[attr-defined]
     with pytest.raises(StoreUnavailable, match="another process"):

@@ -39,9 +39,9 @@ def job(**fields: object) -> Job:
         (lambda: job(vcpus=0), "vcpus"),
         (lambda: job(importance=0.0), "importance"),
         (lambda: job(checkpoint_mcycles=-1.0), "checkpoint_mcycles"),
-        (lambda: Node("n", 0, 1000.0, 10), "cores"),
-        (lambda: Node("n", 1, -5.0, 10), "core_mhz"),
-        (lambda: Node("n", 1, 1.0, 10, reserve_mib=11), "reserve_mib"),
+        (lambda: Node("n", 0, 1000.0, memory_mib=10), "cores"),
+        (lambda: Node("n", 1, -5.0, memory_mib=10), "core_mhz"),
+        (lambda: Node("n", 1, 1.0, memory_mib=10, reserve_mib=11), "reserve_mib"),
     ],
 )
 def test_a_bad_value_is_refused_by_name(make: Callable[[], object], field: str) -> None:
@@ -57,7 +57,7 @@ def test_a_job_is_as_large_as_its_largest_stage_and_as_long_as_all_of_them() -> 
 
 
 def test_an_instance_never_gets_more_than_its_vcpus() -> None:
-    node = Node("n", 4, 1000.0, 10)
+    node = Node("n", 4, 1000.0, memory_mib=10)
     assert job(stages=(Stage(1.0, 5000.0),)).speed_on_mhz(node) == 1000.0
     assert job(stages=(Stage(1.0, 5000.0),), vcpus=3).speed_on_mhz(node) == 3000.0
     assert job(stages=(Stage(1.0, 5000.0),), vcpus=9).speed_on_mhz(node) == 4000.0

@@ -228,7 +228,7 @@ def test_leases_by_the_clock_hour() -> None:
     """Given a lease of the first hour, one that overlaps the second and third, and one that begins with the third, then
     the third has most by the hour, and a moment in it too once both are there."""
     jobs = [ReplayJob(1, 0.0, 3_600.0, 9, 1), ReplayJob(2, 7_000.0, 5.0, 5, 2), ReplayJob(3, 7_200.0, 5.0, 6, 3)]
-    found = on_demand(jobs, WebDemand((0.0, 3_600.0), (1, 0), 86_400.0), Setting("on-demand", 0, 0, 14_400.0))
+    found = on_demand(jobs, WebDemand((0.0, 3_600.0), (1, 0), 86_400.0), Setting("on-demand", 0, 0, horizon_s=14_400.0))
     assert (found.peak_nodes, found.peak_nodes_instant, found.node_hours) == (11, 11, 21.0)
-    found = on_demand(jobs[:2], WebDemand((0.0,), (0,), 86_400.0), Setting("on-demand", 0, 0, 14_400.0))
+    found = on_demand(jobs[:2], WebDemand((0.0,), (0,), 86_400.0), Setting("on-demand", 0, 0, horizon_s=14_400.0))
     assert (found.peak_nodes, found.node_hours, found.adjustments) == (9, 14.0, 4)

@@ -149,8 +149,8 @@ def test_a_client_that_reads_nothing_is_cut_off(path: Path) -> None:
 
 def test_nodes_and_costs() -> None:
     assert parse_nodes("n1:4x1000:16000,n-2:1x2.5:10:4") == [
-        Node("n1", 4, 1_000.0, 16_000),
-        Node("n-2", 1, 2.5, 10, 4),
+        Node("n1", 4, 1_000.0, memory_mib=16_000),
+        Node("n-2", 1, 2.5, memory_mib=10, reserve_mib=4),
     ]
     assert parse_costs("paper") == COSTS["paper"]
     assert parse_costs("1,0.5,0,2") == OperationCosts(1.0, 0.5, 0.0, 2.0)

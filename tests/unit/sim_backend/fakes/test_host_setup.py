@@ -24,7 +24,7 @@ class Rig:
     def __init__(self, times: SetupTimes = EXACT, seed: int = 0) -> None:
         self.engine = Engine()
         self.cluster = FakeCluster(World(), COSTS["none"])
-        self.cluster.add_node(Node("n1", 4, 2_000.0, 4_000))
+        self.cluster.add_node(Node("n1", 4, 2_000.0, memory_mib=4_000))
         self.heard: list[tuple[float, HostSetUp]] = []
 
         def later(at_s: float, call: Callable[[], None]) -> None:

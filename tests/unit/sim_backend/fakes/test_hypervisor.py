@@ -36,7 +36,7 @@ class Lab:
     def begin(self, on: FakeHypervisor, kind: ActionKind, now_s: float, **fields: Any) -> str:
         """Begin an action on the VM."""
         self.ids += 1
-        action = Action(f"a{self.ids}", kind, on.node.name, VM, 1, "boot-1", 1e9)
+        action = Action(f"a{self.ids}", kind, on.node.name, vm=VM, term=1, boot_id="boot-1", expires_at_s=1e9)
         on.begin(replace(action, **fields), now_s)
         return action.id
 
@@ -54,7 +54,14 @@ class Lab:
 
     def start(self, on: FakeHypervisor, now_s: float = 0.0, **fields: Any) -> Operated:
         """Start the VM as generation 1."""
-        return self.run(on, ActionKind.START, now_s, generation=1, spec=VmSpec(VM, 1, 1, MIB, 1, 500.0), **fields)
+        return self.run(
+            on,
+            ActionKind.START,
+            now_s,
+            generation=1,
+            spec=VmSpec(VM, 1, 1, memory_mib=MIB, vcpus=1, cpu_mhz=500.0),
+            **fields,
+        )
 
     def live_on(self) -> list[str]:
         """The nodes on which the VM is live."""
@@ -70,7 +77,7 @@ def test_operations_take_the_times_of_table_1() -> None:
     lab = Lab()
     took = []
     for on, kind, fields in (
-        (lab.n1, ActionKind.START, {"generation": 1, "spec": VmSpec(VM, 1, 1, MIB, 1, 500.0)}),
+        (lab.n1, ActionKind.START, {"generation": 1, "spec": VmSpec(VM, 1, 1, memory_mib=MIB, vcpus=1, cpu_mhz=500.0)}),
         (lab.n1, ActionKind.MIGRATE, {"expects": 1, "generation": 1, "to_node": "n2"}),
         (lab.n2, ActionKind.SUSPEND, {"expects": 1, "generation": 1}),
         (lab.n2, ActionKind.RESUME, {"expects": 1, "generation": 2}),
@@ -199,7 +206,7 @@ def test_a_newer_life_supersedes_an_older_image() -> None:
     lab = Lab()
     lab.start(lab.n1)
     lab.run(lab.n1, ActionKind.SUSPEND, 10.0, expects=1, generation=1)
-    spec = VmSpec(VM, 2, 2, MIB, 1, 500.0)
+    spec = VmSpec(VM, 2, 2, memory_mib=MIB, vcpus=1, cpu_mhz=500.0)
     assert lab.run(lab.n1, ActionKind.START, 50.0, generation=1, spec=spec).outcome is Outcome.ALREADY_THERE
     lab.n1.fail_next(ActionKind.START, "fail-half-way")
     assert lab.run(lab.n1, ActionKind.START, 51.0, generation=2, spec=spec).outcome is Outcome.FAILED
@@ -263,7 +270,9 @@ def test_a_vm_that_is_lost(crash: bool) -> None:
 def test_an_agents_death_does_not_touch_the_hypervisor() -> None:
     """Its operations go on, but their answers reach nobody and show only as state."""
     lab = Lab()
-    lab.begin(lab.n1, ActionKind.START, 0.0, generation=1, spec=VmSpec(VM, 1, 1, MIB, 1, 500.0))
+    lab.begin(
+        lab.n1, ActionKind.START, 0.0, generation=1, spec=VmSpec(VM, 1, 1, memory_mib=MIB, vcpus=1, cpu_mhz=500.0)
+    )
     lab.n1.forget_answers()
     assert lab.cluster.advance(10.0) == []
     assert lab.n1.poll(10.0) == ()
@@ -291,7 +300,14 @@ def test_each_node_is_named_once_when_it_has_something() -> None:
     lab = Lab()
     lab.world.add_task("late", [(1e6, 1_000.0)], 1)
     for on, vm, now_s in ((lab.n2, "late#0", 0.0), (lab.n1, VM, 1.0)):
-        lab.begin(on, ActionKind.START, now_s, vm=vm, generation=1, spec=VmSpec(vm, 1, 1, MIB, 1, 500.0))
+        lab.begin(
+            on,
+            ActionKind.START,
+            now_s,
+            vm=vm,
+            generation=1,
+            spec=VmSpec(vm, 1, 1, memory_mib=MIB, vcpus=1, cpu_mhz=500.0),
+        )
     assert lab.cluster.advance(1.0) == []
     assert lab.cluster.next_due_s() == 3.6
     assert lab.cluster.advance(50.0) == ["n2", "n1"]
@@ -307,8 +323,22 @@ def test_shares_of_a_host_follow_the_allotments() -> None:
     host = cluster.add_node(NODE)
     for name, cpu_mhz, cap_mhz, vcpus in (("a", 400.0, None, 2), ("b", 800.0, None, 1), ("c", 200.0, 300.0, 1)):
         cluster.world.add_task(name, [(1e9, 1e9)], 1)
-        spec = VmSpec(f"{name}#0", 1, 1, 100, vcpus, cpu_mhz, cap_mhz)
-        host.begin(Action(name, ActionKind.START, "n1", spec.vm, 1, "", 1e9, 0, 1, spec), 0.0)
+        spec = VmSpec(f"{name}#0", 1, 1, memory_mib=100, vcpus=vcpus, cpu_mhz=cpu_mhz, cap_mhz=cap_mhz)
+        host.begin(
+            Action(
+                name,
+                ActionKind.START,
+                "n1",
+                vm=spec.vm,
+                term=1,
+                boot_id="",
+                expires_at_s=1e9,
+                expects=0,
+                generation=1,
+                spec=spec,
+            ),
+            0.0,
+        )
     assert [cluster.world.share_mhz(f"{name}#0") for name in "abc"] == pytest.approx([700.0, 1_000.0, 300.0])
 
 

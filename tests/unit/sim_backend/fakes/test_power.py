@@ -30,7 +30,7 @@ class Lab:
         self.due: list[tuple[float, object]] = []
         self.cluster = FakeCluster(World(), COSTS["none"])
         for name in ("n1", "n2"):
-            self.cluster.add_node(Node(name, 4, 2_000.0, 8_000))
+            self.cluster.add_node(Node(name, 4, 2_000.0, memory_mib=8_000))
         self.power = FakePower(self.cluster, lambda: self.now_s, self._later, times, seed)
         self.heard: list[tuple[str, object]] = []
         self.power.on_down = lambda node, how: self.heard.append((node, how))
@@ -170,7 +170,7 @@ def test_power_that_is_cut_ends_what_was_under_way(when_s: float) -> None:
 
 # --- in the closed loop ---------------------------------------------------------------------------------------------
 
-NODES = [Node("n1", 4, 2_000.0, 8_000), Node("n2", 4, 2_000.0, 8_000)]
+NODES = [Node("n1", 4, 2_000.0, memory_mib=8_000), Node("n2", 4, 2_000.0, memory_mib=8_000)]
 
 
 def loop_at(time_s: float) -> ClosedLoop:
@@ -225,7 +225,7 @@ def test_an_agent_ends_with_its_host_and_begins_anew_with_it() -> None:
 
 def test_a_host_with_a_job_stays_awake() -> None:
     loop = loop_at(30.0)
-    loop.submit(Job("j", (Stage(2e6, 2_000.0, 0.0, 500),), 31.0, 31.0, None))
+    loop.submit(Job("j", (Stage(2e6, 2_000.0, 0.0, 500),), 31.0, desired_start_s=31.0, goal_s=None))
     loop.run_until(60.0)
     (busy,) = [name for name in loop.agents if loop.cluster.hypervisor(name).domains]
 

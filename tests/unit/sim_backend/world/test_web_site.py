@@ -21,7 +21,7 @@ WORK_MCYCLES = 50.0
 def world(hosts: int = 2) -> World:
     made = World()
     for index in range(hosts):
-        made.add_host(Node(f"h{index}", 4, CORE_MHZ, 8_000))
+        made.add_host(Node(f"h{index}", 4, CORE_MHZ, memory_mib=8_000))
     return made
 
 

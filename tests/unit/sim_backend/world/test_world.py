@@ -16,7 +16,7 @@ FREE = math.inf
 def _world(cores: int = 1, hosts: int = 1, speed_factor: float = 1.0) -> World:
     world = World()
     for i in range(hosts):
-        world.add_host(Node(f"h{i}", cores, 1_000.0, 4_096), speed_factor)
+        world.add_host(Node(f"h{i}", cores, 1_000.0, memory_mib=4_096), speed_factor)
     return world
 
 
@@ -265,10 +265,10 @@ def test_bad_hosts_and_names_taken_are_refused() -> None:
     with pytest.raises(ContractViolation):
         world.add_task("job", [(1.0, 1.0)], 1)
     with pytest.raises(ContractViolation):
-        world.add_host(Node("h0", 1, 1.0, 1))
+        world.add_host(Node("h0", 1, 1.0, memory_mib=1))
     for factor in (0.0, -1.0, math.nan, math.inf):
         with pytest.raises(InvalidValue):
-            world.add_host(Node("h9", 1, 1.0, 1), factor)
+            world.add_host(Node("h9", 1, 1.0, memory_mib=1), factor)
 
 
 def test_a_thousand_changes_of_speed_leave_one_end_each() -> None:
@@ -300,7 +300,7 @@ def test_who_goes_leaves_its_cpu_to_the_others_at_once() -> None:
 def _disk(io: float, count: int, servers: int = 1) -> World:
     """One host and so many guests of 1,000 s each, that are at its disk for a part of their time alone."""
     world = World()
-    world.add_host(Node("h0", count, 1_000.0, 4_096), disk_servers=servers)
+    world.add_host(Node("h0", count, 1_000.0, memory_mib=4_096), disk_servers=servers)
     for i in range(count):
         world.add_task(f"t{i}", [(1e6, 1_000.0)], 1, io=io)
         _place(world, f"t{i}#0")
@@ -345,7 +345,7 @@ def test_who_leaves_the_disk_lets_the_others_go_on_faster() -> None:
 def test_members_of_a_gang_come_to_the_disk_only_when_all_execute() -> None:
     world = World()
     for host in ("h0", "h1"):
-        world.add_host(Node(host, 2, 1_000.0, 4_096))
+        world.add_host(Node(host, 2, 1_000.0, memory_mib=4_096))
     world.add_task("gang", [(1e6, 1_000.0)], 2, io=1.0)
     world.add_task("one", [(1e6, 1_000.0)], 1, io=1.0)
     _place(world, "one#0")
@@ -363,7 +363,7 @@ def test_a_guest_given_less_cpu_comes_to_the_disk_less_often() -> None:
     world = _disk(0.8, 2)
     assert world.next_end_s() == pytest.approx(1_640.0)
     world = World()
-    world.add_host(Node("h0", 1, 1_000.0, 4_096))
+    world.add_host(Node("h0", 1, 1_000.0, memory_mib=4_096))
     for i in range(2):
         world.add_task(f"t{i}", [(1e6, 1_000.0)], 1, io=0.8)
         _place(world, f"t{i}#0")
@@ -377,4 +377,4 @@ def test_bad_parts_and_disks_are_refused() -> None:
             world.add_task("job", [(1.0, 1.0)], 1, io=io)
     for servers in (0, 5_000):
         with pytest.raises(InvalidValue):
-            world.add_host(Node("h9", 1, 1.0, 1), disk_servers=servers)
+            world.add_host(Node("h9", 1, 1.0, memory_mib=1), disk_servers=servers)

@@ -27,7 +27,9 @@ GUEST = """<domain type="kvm"><name>old</name><uuid>1</uuid>
 <vcpu current="1" cpuset="0">4</vcpu><metadata><x xmlns="other"/></metadata>
 <description>{vm} is {workload} {instance} on {node}: {argument.0}</description>
 <devices><disk type="file"><source file="{volume}"/><target dev="vda"/></disk></devices></domain>"""
-SPEC = VmSpec("render#3", 7, 2, 96, 2, 250.0, template="guest", arguments=("<a&'\">", "{node}"))
+SPEC = VmSpec(
+    "render#3", 7, 2, memory_mib=96, vcpus=2, cpu_mhz=250.0, template="guest", arguments=("<a&'\">", "{node}")
+)
 
 
 def template(folder: Path, text: str = GUEST, **keys: object) -> templates.Template:
@@ -191,7 +193,7 @@ VM = "a#0"
 
 
 def seen(state: VmState | None = VmState.RUNNING, node: str = "n1", **fields: object) -> Seen:
-    facts = Facts(VM, "uuid", 96, 1, Meta(generation=1, node=node))
+    facts = Facts(VM, "uuid", 96, vcpus=1, meta=Meta(generation=1, node=node))
     return Seen(facts, state, Counters(1.0), **fields)  # type: ignore[arg-type]
 
 
@@ -277,7 +279,7 @@ def test_what_we_do_is_no_change() -> None:
 
 
 def test_who_is_not_ours_is_not_told_of() -> None:
-    strange = replace(seen(), facts=Facts(VM, "uuid", 96, 1, None))
+    strange = replace(seen(), facts=Facts(VM, "uuid", 96, vcpus=1, meta=None))
     assert told(knowing(None).compare({VM: strange}, (), 1.0)) == []
     assert told(knowing(strange).compare({}, (), 9.0)) == []
 

@@ -94,7 +94,7 @@ class Bench:
         self.runner = OddRunner(folder / "output")
         self._woken = threading.Event()
         setting = Setting(
-            Node("n1", 4, 1000.0, 4000),
+            Node("n1", 4, 1000.0, memory_mib=4000),
             1000.0,
             "boot-1",
             folder / "state",
@@ -103,13 +103,15 @@ class Bench:
             1.0,
         )
         self.driver = ProcessHypervisor(setting, self.runner, self._woken.set)
-        started = self.order(ActionKind.START, spec=VmSpec(VM, 1, 1, 100, 1, 500.0, template="t"), generation=1)
+        started = self.order(
+            ActionKind.START, spec=VmSpec(VM, 1, 1, memory_mib=100, vcpus=1, cpu_mhz=500.0, template="t"), generation=1
+        )
         assert isinstance(started, Operated)
         assert started.outcome is Outcome.OK
 
     def order(self, kind: ActionKind, **fields: object) -> Operated | GuestChanged:
         """Begin an action on the program; what is heard next."""
-        self.driver.begin(Action("a1", kind, "n1", VM, 1, "boot-1", 1e9, **fields), 0.0)  # type: ignore[arg-type]
+        self.driver.begin(Action("a1", kind, "n1", vm=VM, term=1, boot_id="boot-1", expires_at_s=1e9, **fields), 0.0)  # type: ignore[arg-type]
         return self.heard()
 
     def heard(self) -> Operated | GuestChanged:
@@ -162,7 +164,9 @@ def test_forgetting_what_does_not_die_keeps_nobody_waiting(bench: Bench) -> None
     bench.driver.forget(VM, 0.0)  # returns
 
     assert bench.driver.vms(0.0) == ()
-    again = bench.order(ActionKind.START, spec=VmSpec(VM, 2, 2, 100, 1, 500.0, template="t"), generation=2)
+    again = bench.order(
+        ActionKind.START, spec=VmSpec(VM, 2, 2, memory_mib=100, vcpus=1, cpu_mhz=500.0, template="t"), generation=2
+    )
     assert isinstance(again, Operated)
     assert again.outcome is Outcome.BUSY
     assert again.status is None or again.status.state is VmState.ENDED

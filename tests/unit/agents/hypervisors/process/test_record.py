@@ -27,7 +27,7 @@ from shared.values.actions import Action, ActionKind, Outcome
 from shared.values.vms import VmSpec, VmState
 
 HERE = Here("n1", "10.0.0.1")
-SPEC = VmSpec("job#3", 1, 1, 100, 1, 500.0, template="p", arguments=("--fast", "a b"))
+SPEC = VmSpec("job#3", 1, 1, memory_mib=100, vcpus=1, cpu_mhz=500.0, template="p", arguments=("--fast", "a b"))
 
 # --- names -----------------------------------------------------------------------------------------------------------
 
@@ -122,7 +122,7 @@ ROOM = Capacity("n1", 1_000, 1_000.0)
 
 
 def order(kind: ActionKind, **fields: object) -> Action:
-    return Action("a", kind, "n1", "job#3", 1, "b", 1e12, **fields)  # type: ignore[arg-type]
+    return Action("a", kind, "n1", vm="job#3", term=1, boot_id="b", expires_at_s=1e12, **fields)  # type: ignore[arg-type]
 
 
 def kept(state: VmState = VmState.RUNNING, **fields: object) -> Record:

@@ -201,6 +201,6 @@ def test_invalid_agreements_are_not_made() -> None:
     with pytest.raises(Infeasible, match="at most 65,536"):
         agreements(advice.dedicated, load, "kim")
     leased = next(each for each in advice.options if each.option.setting.model == ON_DEMAND)
-    assert agreements(leased, load, "kim") == [Agreement("web", "kim", WorkloadType.WEB, 0, model=ON_DEMAND)]
+    assert agreements(leased, load, "kim") == [Agreement("web", "kim", WorkloadType.WEB, lower=0, model=ON_DEMAND)]
     with pytest.raises(InvalidInput):
         read_agreement(Path("none"))

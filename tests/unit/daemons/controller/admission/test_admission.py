@@ -240,7 +240,7 @@ def test_many_reservations_are_sent_in_parts() -> None:
     entries = made.controller.cluster.environments
     for number in range(120):
         one = agreement(f"e{number}", "batch", 0, model="flb-nub", assurance=share if number else terms(4))
-        entries[one.name] = EnvironmentEntry(one, f"r{number}", number, 0.0)
+        entries[one.name] = EnvironmentEntry(one, f"r{number}", number, created_s=0.0)
     made.computations.clear()
     assert create(made, "new", terms(1)).code == "not-admitted"
     tasks = [each.request for each in made.computations if each.request.request is not None]
@@ -288,7 +288,7 @@ def test_what_stands_is_told_a_new_leader() -> None:
 
 def test_a_desk_remembers_what_it_was_told_and_says_when_it_was_not() -> None:
     made = AdmissionWorker()
-    first = AdmissionTask("a/1", 0, 1, (), (), "peak", {}, (), 0.0)
+    first = AdmissionTask("a/1", 0, 1, gone=(), put=(), policy="peak", params={}, pools=(), now_s=0.0)
     assert not made.answer(first).behind
     assert not made.answer(replace(first, since=1, revision=2)).behind
     assert made.answer(replace(first, since=1, revision=3)).behind

@@ -469,7 +469,7 @@ def test_nobody_speaks_for_another() -> None:
     number = desk.say(SubmitJob("r", job()), "agent.n1")
     assert desk.dead == [(number, "agent.n1 may not ask for submit-job")]
     before = desk.controller.cluster.nodes["n1"].report_seq
-    forged = Report("n1", "boot-9", 99, 0.0, 1, NodeSample(), ())
+    forged = Report("n1", "boot-9", 99, clock_s=0.0, term=1, sample=NodeSample(), vms=())
     desk.feed(Received(None, "agent.n2", forged))
     assert desk.controller.cluster.nodes["n1"].report_seq == before
     assert desk.happenings("message-refused")

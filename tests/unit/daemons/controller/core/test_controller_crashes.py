@@ -76,7 +76,7 @@ def test_a_crash_before_the_start_is_answered_counts_too() -> None:
     desk = Crashing()
     (start,) = desk.take_orders()
     assert start.spec is not None
-    desk.result(start, status=VmStatus("j#0", VmState.CRASHED, 1, 1, start.spec.memory_mib))
+    desk.result(start, status=VmStatus("j#0", VmState.CRASHED, 1, attempt=1, memory_mib=start.spec.memory_mib))
     assert desk.happenings("job-started") == []
     desk.change(start.node, "j#0", state=VmState.CRASHED)
     desk.guests += 1

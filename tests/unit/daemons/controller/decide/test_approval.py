@@ -231,16 +231,22 @@ def test_a_step_is_dropped_when_its_workload_is_changed_otherwise() -> None:
 @pytest.mark.parametrize(
     ("steps", "after"),
     [
-        ([Step(ActionKind.SUSPEND, "a", "a#0", "n1"), Step(ActionKind.START, "b", "b#0", "n1", wave=1)], [[], [0]]),
+        (
+            [Step(ActionKind.SUSPEND, "a", "a#0", node="n1"), Step(ActionKind.START, "b", "b#0", node="n1", wave=1)],
+            [[], [0]],
+        ),
         (
             [
-                Step(ActionKind.SUSPEND, "a", "a#0", "n1"),
-                Step(ActionKind.MIGRATE, "b", "b#0", "n2", "n1", wave=1),
-                Step(ActionKind.RESUME, "a", "a#0", "n2", wave=2),
+                Step(ActionKind.SUSPEND, "a", "a#0", node="n1"),
+                Step(ActionKind.MIGRATE, "b", "b#0", node="n2", to_node="n1", wave=1),
+                Step(ActionKind.RESUME, "a", "a#0", node="n2", wave=2),
             ],
             [[], [0], [0, 1]],
         ),
-        ([Step(ActionKind.START, "a", "a#0", "n1"), Step(ActionKind.START, "b", "b#0", "n1", wave=1)], [[], []]),
+        (
+            [Step(ActionKind.START, "a", "a#0", node="n1"), Step(ActionKind.START, "b", "b#0", node="n1", wave=1)],
+            [[], []],
+        ),
         ([], []),
     ],
 )

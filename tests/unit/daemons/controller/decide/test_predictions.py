@@ -41,8 +41,10 @@ def test_a_job_that_runs_ends_when_its_cpu_brings_it_there() -> None:
 def test_each_stage_is_passed_at_its_own_speed() -> None:
     def ends_s(done_mcycles: float, cpu_mhz: float = 1000.0, **more: Any) -> float | None:
         stages = (Stage(1e5, 500.0), Stage(2e5, 2000.0))
-        entry = JobEntry(Job("j", stages), "r", 1, 0.0, phase=JobPhase.RUNNING, released=True, progress_s=50.0)
-        entry.allotments, entry.instances = (Allotment("n1", cpu_mhz),), [Instance("j#0", entry, 0, 100)]
+        entry = JobEntry(
+            Job("j", stages), "r", 1, accepted_s=0.0, phase=JobPhase.RUNNING, released=True, progress_s=50.0
+        )
+        entry.allotments, entry.instances = (Allotment("n1", cpu_mhz),), [Instance("j#0", entry, 0, cpu_mhz=100)]
         entry.instances[0].done_mcycles = done_mcycles
         for name, value in more.items():
             setattr(entry, name, value)
@@ -55,12 +57,14 @@ def test_each_stage_is_passed_at_its_own_speed() -> None:
 
 
 def test_utility_is_as_predicted_else_that_of_the_end_and_of_a_complete_job_as_it_was() -> None:
-    late = JobEntry(Job("late", (Stage(1.0, 1.0),), desired_start_s=100.0, goal_s=200.0, importance=2.0), "r", 1, 0.0)
+    late = JobEntry(
+        Job("late", (Stage(1.0, 1.0),), desired_start_s=100.0, goal_s=200.0, importance=2.0), "r", 1, accepted_s=0.0
+    )
     for end_s in (150.0, 200.0, 250.0):
         assert job_utility(late, {}, end_s) == float(utility_at(end_s, 100.0, 200.0, 2.0))
     assert job_utility(late, {"late": 0.25, "other": 1.0}, 150.0) == 0.25
     assert job_utility(late, {}, None) is None
-    assert job_utility(JobEntry(Job("free", (Stage(1.0, 1.0),)), "r", 1, 0.0), {}, 150.0) is None
+    assert job_utility(JobEntry(Job("free", (Stage(1.0, 1.0),)), "r", 1, accepted_s=0.0), {}, 150.0) is None
     late.phase, late.finished_s = JobPhase.COMPLETED, 150.0
     assert job_utility(late, {"late": 0.75}, None) == 0.25
     late.phase = JobPhase.CANCELLED

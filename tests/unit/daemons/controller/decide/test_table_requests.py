@@ -17,7 +17,9 @@ from daemons.models.deadline.rules import TableSpec
 from shared.ports.effects import Compute, Computed, Publish
 from shared.protocol.messages import Happened
 
-PROBLEM = DeadlineProblem(np.zeros((3, 1)), 0.5, 1, 2, 0.9, np.ones(3), np.ones(3))
+PROBLEM = DeadlineProblem(
+    np.zeros((3, 1)), 0.5, 1, servers_max=2, confidence=0.9, price=np.ones(3), removal_price=np.ones(3)
+)
 A, B = TableSpec("threshold", PROBLEM), BreachSpec(PROBLEM)
 
 

@@ -42,15 +42,15 @@ class Rig:
         self.energy.begin(NOW_S)
 
     def add(self, name: str, node_type: str = "") -> NodeEntry:
-        inventory = Node(name, 4, 2500.0, 16_384, node_type=node_type)
-        node = NodeEntry(name, NodeService.IN_SERVICE, NodeCondition.UP, inventory, "boot")
+        inventory = Node(name, 4, 2500.0, memory_mib=16_384, node_type=node_type)
+        node = NodeEntry(name, NodeService.IN_SERVICE, NodeCondition.UP, inventory=inventory, boot_id="boot")
         self.cluster.nodes[name] = node
         return node
 
     def report(self, node: NodeEntry, cpu_frac: float, after_s: float) -> None:
         self.seq += 1
         sample = NodeSample(cpu_frac=cpu_frac)
-        report = Report(node.name, "boot", self.seq, NOW_S + after_s, 0, sample, ())
+        report = Report(node.name, "boot", self.seq, clock_s=NOW_S + after_s, term=0, sample=sample, vms=())
         self.measure.report(node, report, NOW_S + after_s)
 
     def turn(self, node: NodeEntry, service: NodeService, after_s: float) -> None:
@@ -69,7 +69,17 @@ def test_a_cycle_costs_what_nodes_drew_at_their_mean_load(rig: Rig) -> None:
     for at, load in enumerate((0.0, 0.5, 1.0)):
         rig.report(rig.n1, load, at + 1.0)
     record = rig.energy.cycle(NOW_S + HOUR_S)
-    assert record == CostRecord(NOW_S, HOUR_S, "CHF", 0.35, 0.175, 0.35, 0.175, 2 * HOUR_S, 2 * HOUR_S)
+    assert record == CostRecord(
+        NOW_S,
+        HOUR_S,
+        "CHF",
+        kwh=0.35,
+        cost=0.175,
+        static_kwh=0.35,
+        static_cost=0.175,
+        in_service_node_s=2 * HOUR_S,
+        node_s=2 * HOUR_S,
+    )
     assert rig.unit_of_work.records == [record]
 
 

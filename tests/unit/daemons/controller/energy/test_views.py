@@ -19,7 +19,20 @@ from tests.unit.daemons.controller.views.test_cluster import documented, view
 
 DAY_S = 86_400.0
 NOW_S = 20_000 * DAY_S
-CYCLE = CostRecord(NOW_S, 900.0, "EUR", 2.0, 0.5, 4.0, 1.0, 1800.0, 3600.0, 1, 2, 3.0)
+CYCLE = CostRecord(
+    NOW_S,
+    900.0,
+    "EUR",
+    kwh=2.0,
+    cost=0.5,
+    static_kwh=4.0,
+    static_cost=1.0,
+    in_service_node_s=1800.0,
+    node_s=3600.0,
+    node_starts=1,
+    misses=2,
+    penalty=3.0,
+)
 
 
 class ReadingDesk(ControllerHarness):

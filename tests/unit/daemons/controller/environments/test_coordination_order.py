@@ -36,7 +36,15 @@ def test_a_job_that_ends_at_the_instant_of_a_demand_makes_room_before_anybody_gi
     for number, one in enumerate(desk.controller.cluster.jobs["rest"].instances, 1):
         (node,) = one.may_run_on
         status = desk.vms[node].pop(one.vm)
-        ended = GuestEvent(node, "boot-1", desk.next_seq(node), desk.now_s, number, GuestChange.ENDED, status)
+        ended = GuestEvent(
+            node,
+            "boot-1",
+            desk.next_seq(node),
+            clock_s=desk.now_s,
+            event=number,
+            change=GuestChange.ENDED,
+            status=status,
+        )
         desk.carry(desk.controller.handle(fx.Received(desk.delivery(), topology.agent_user(node), ended), desk.now_s))
     assert instance.job.phase.value == "running"  # its end is yet to be noted
     desk.demand("site", 3)
@@ -110,7 +118,7 @@ def test_several_pairs_share_one_provider() -> None:
 
 def node(**fields: object) -> NodeEntry:
     """A node that is up, heard of at 1,000 s."""
-    inventory = Node("n", 4, 1_000.0, 4_000, mac_addresses=("02:00:00:00:00:01",))
+    inventory = Node("n", 4, 1_000.0, memory_mib=4_000, mac_addresses=("02:00:00:00:00:01",))
     entry = NodeEntry("n", condition=NodeCondition.UP, inventory=inventory)
     entry.seen_s, entry.given = 1_000.0, "hpc"
     for name, value in fields.items():
@@ -147,7 +155,7 @@ def test_a_sleeping_node_counts_only_where_it_can_be_woken() -> None:
 
 
 def test_how_many_units_a_job_needs() -> None:
-    host = Node("n", 4, 1_000.0, 4_000)
+    host = Node("n", 4, 1_000.0, memory_mib=4_000)
     assert share_of(job(instances=6, memory_mib=1_000), host, 0.0) == 1.5
     assert share_of(job(instances=6, memory_mib=1_000), host, 500.0) == 3.0
     assert share_of(job(instances=6, memory_mib=1_000, separate=True), host, 0.0) == 6.0

@@ -32,7 +32,7 @@ VMS: dict[str, Any] = {"granularity": Granularity.VM, "template": SMALL}
 def desk(count: int = 4, **nodes: Any) -> EnvironmentHarness:
     """Hosts of which `nodes` says what differs."""
     made = EnvironmentHarness(count)
-    made.nodes = {name: Node(name, 4, 1000.0, 4000, **nodes) for name in made.nodes}
+    made.nodes = {name: Node(name, 4, 1000.0, memory_mib=4000, **nodes) for name in made.nodes}
     made.lead()
     return made
 

@@ -10,20 +10,20 @@ from shared.protocol.messages import Report
 from shared.values.nodes import Node, NodeSample
 from shared.values.vms import VmState, VmStatus
 
-NODE = Node("n1", 4, 1000.0, 4000)
+NODE = Node("n1", 4, 1000.0, memory_mib=4000)
 
 
 def vm(name: str = "j#0", state: VmState = VmState.RUNNING, vcpus: int = 2, **fields: float) -> VmStatus:
-    return VmStatus(name, state, 1, 1, 1000, vcpus, **({"cpu_mhz": 2000.0} | fields))  # type: ignore[arg-type]
+    return VmStatus(name, state, 1, attempt=1, memory_mib=1000, vcpus=vcpus, **({"cpu_mhz": 2000.0} | fields))  # type: ignore[arg-type]
 
 
 def report(clock_s: float, *vms: VmStatus, **sample: float) -> Report:
-    return Report("n1", "boot-1", 1, clock_s, 1, NodeSample(**sample), vms)  # type: ignore[arg-type]  # whole bytes
+    return Report("n1", "boot-1", 1, clock_s=clock_s, term=1, sample=NodeSample(**sample), vms=vms)  # type: ignore[arg-type]  # whole bytes
 
 
 def window(before: Report, last: Report, max_mhz: float = 2000.0, **settings: float) -> Window:
     names = {status.vm for status in (*before.vms, *last.vms)}
-    return window_of(before, last, NODE, {name: Meter("j", "sort", "", max_mhz) for name in names}, **settings)
+    return window_of(before, last, NODE, {name: Meter("j", "sort", "", max_mhz=max_mhz) for name in names}, **settings)
 
 
 def test_where_the_hypervisor_is_silent_the_disk_is_shared_out_by_bytes() -> None:

@@ -382,7 +382,7 @@ def test_weights_are_put_right_three_times() -> None:
 def test_a_vm_of_an_older_life_is_nobody_elses_move() -> None:
     """Given a node that was wrongly taken for off, when it is back with an older VM, then that is stopped."""
     desk = running()
-    desk.vms["n3"]["j#0"] = VmStatus("j#0", VmState.RUNNING, 0, 0, 1000)
+    desk.vms["n3"]["j#0"] = VmStatus("j#0", VmState.RUNNING, 0, attempt=0, memory_mib=1000)
     desk.report("n3")
 
     assert [(order.kind, order.node) for order in desk.take_orders()] == [(ActionKind.STOP, "n3")]

@@ -44,7 +44,7 @@ def alarms(desk: ControllerHarness, what: str = "message-refused") -> list[dict[
 
 
 def report(node: str, term: int = 1) -> Report:
-    return Report(node, "boot-9", 99, 0.0, term, NodeSample(), ())
+    return Report(node, "boot-9", 99, clock_s=0.0, term=term, sample=NodeSample(), vms=())
 
 
 FORGED: dict[str, tuple[str, Message]] = {
@@ -52,15 +52,22 @@ FORGED: dict[str, tuple[str, Message]] = {
     "a report in a node's name by an operator": ("operator.ann", report("n1")),
     "a result for another node": (
         "agent.n2",
-        Result("n1", "boot-1", 99, 0.0, 1, "a1", ActionKind.START, "j#0", Outcome.OK),
+        Result(
+            "n1", "boot-1", 99, clock_s=0.0, term=1, action="a1", kind=ActionKind.START, vm="j#0", outcome=Outcome.OK
+        ),
     ),
     "an event of another node's guest": (
         "agent.n2",
-        GuestEvent("n1", "boot-1", 99, 0.0, 1, GuestChange.ENDED, VmStatus("j#0", VmState.RUNNING)),
+        GuestEvent(
+            "n1", "boot-1", 99, clock_s=0.0, event=1, change=GuestChange.ENDED, status=VmStatus("j#0", VmState.RUNNING)
+        ),
     ),
     "that another node sleeps": ("agent.n2", SleepAnswer("n1", "boot-1", 99, 0.0, "r", True)),
     "that another node is set up": ("agent.n2", SetUpAnswer("n1", "boot-1", 99, 0.0, "r", True)),
-    "a measurement of another node": ("agent.n2", StandardJobEnded("n1", "boot-1", 99, 0.0, "r", True)),
+    "a measurement of another node": (
+        "agent.n2",
+        StandardJobEnded("n1", "boot-1", 99, clock_s=0.0, request="r", ok=True),
+    ),
     "a request by an agent": ("agent.n2", SubmitJob("r", job())),
     "a question by an agent": ("agent.n2", Query("r", "status")),
     "a request by a web application": ("web.shop", CancelJob("r", "j")),
@@ -98,7 +105,9 @@ def test_no_node_answers_for_an_action_of_another() -> None:
     desk = submitted(ControllerHarness().lead(), job())
     (start,) = desk.take_orders()
     assert start.node == "n1"
-    forged = Result("n2", "boot-2", 99, 0.0, 1, start.id, start.kind, start.vm, Outcome.BUSY)
+    forged = Result(
+        "n2", "boot-2", 99, clock_s=0.0, term=1, action=start.id, kind=start.kind, vm=start.vm, outcome=Outcome.BUSY
+    )
 
     number = desk.say(forged, "agent.n2")
 
@@ -184,7 +193,9 @@ def test_answers_that_nobody_waits_for_fill_no_history() -> None:
     suspects, cluster = desk.controller.screening, desk.controller.cluster
 
     def kept(action: str, at_s: float) -> bool:
-        result = Result("n1", "boot-1", 99, 0.0, 1, action, ActionKind.START, "j#0", Outcome.OK)
+        result = Result(
+            "n1", "boot-1", 99, clock_s=0.0, term=1, action=action, kind=ActionKind.START, vm="j#0", outcome=Outcome.OK
+        )
         return suspects.is_worth_keeping(result, cluster, at_s)
 
     told = sum(kept(f"a{number}", number * 2.0 * TELL_AGAIN_S / 10_000) for number in range(10_000))

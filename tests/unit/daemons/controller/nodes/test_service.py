@@ -126,7 +126,7 @@ def test_a_driver_that_switches_off_is_asked_instead_of_the_agent() -> None:
 
 @pytest.mark.parametrize("managed", [True, False])
 def test_a_node_with_a_vm_that_nobody_knows_stays_awake(desk: PowerDesk, managed: bool) -> None:
-    desk.vms["n3"]["stray"] = VmStatus("stray", VmState.RUNNING, 1, 1, 100, managed=managed)
+    desk.vms["n3"]["stray"] = VmStatus("stray", VmState.RUNNING, 1, attempt=1, memory_mib=100, managed=managed)
     desk.go(5.0)
     desk.want("n1", "n2")
     desk.go(600.0)

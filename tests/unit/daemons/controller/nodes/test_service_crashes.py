@@ -85,7 +85,7 @@ def test_a_successor_keeps_failed_nodes_out(desk: PowerDesk) -> None:
 
 
 def test_a_node_that_was_being_emptied_before_decisions_did_that_is_kept_out(desk: PowerDesk) -> None:
-    desk.store.write(1, (NodeRecord("n3", DRAINING, 0, "boot-1", "", desk.nodes["n3"]),))
+    desk.store.write(1, (NodeRecord("n3", DRAINING, 0, boot_id="boot-1", off_boot_id="", inventory=desk.nodes["n3"]),))
     after = desk.succeeded()
     after.go(60.0)
     assert (after.service("n3"), after.controller.cluster.nodes["n3"].held) == (DRAINING, True)

@@ -142,7 +142,18 @@ def test_owners_neither_see_nor_try_channels() -> None:
 
 
 def record(name: str, at_s: float, what: str, state: str = "sent") -> NotificationRecord:
-    return NotificationRecord(name, at_s, "ops", what, "n1", "why", state, 1, 5.0 if state == "waiting" else None, "")
+    return NotificationRecord(
+        name,
+        at_s,
+        "ops",
+        what=what,
+        subject="n1",
+        detail="why",
+        state=state,
+        tries=1,
+        next_s=5.0 if state == "waiting" else None,
+        error="",
+    )
 
 
 def test_a_new_leader_is_given_what_is_open_and_what_tells_of_alarms(tmp_path: Path) -> None:

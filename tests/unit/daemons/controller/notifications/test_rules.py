@@ -376,7 +376,19 @@ def test_one_message_of_a_channel_is_under_way_and_others_wait_for_no_other_chan
 def test_what_is_given_up_is_bounded_too() -> None:
     rule = NotifyRule(("node-failed",), ("ops",))
     dead = [
-        NotificationRecord(f"6-{at}-1.0", at, "ops", "node-off", "n", "", "dead", 1, None, "") for at in range(DEAD_MAX)
+        NotificationRecord(
+            f"6-{at}-1.0",
+            at,
+            "ops",
+            what="node-off",
+            subject="n",
+            detail="",
+            state="dead",
+            tries=1,
+            next_s=None,
+            error="",
+        )
+        for at in range(DEAD_MAX)
     ]
     teller = Teller(rule, image=dead)
     teller.fails = REFUSES

@@ -58,13 +58,26 @@ def test_a_change_that_is_done_is_recorded_with_who_and_why(desk: AuditDesk) -> 
     desk.now_s = 7.0
     desk.say(on_behalf("operator.jane", DrainNode("r1", "n1", True), "new disks"), "portal.p")
     assert desk.audits == [
-        Audited(7.0, "operator.jane", "portal.p", "r1", "drain-node", "n1", "new disks", True, "", "on=True")
+        Audited(
+            7.0,
+            "operator.jane",
+            "portal.p",
+            request="r1",
+            kind="drain-node",
+            subject="n1",
+            why="new disks",
+            done=True,
+            code="",
+            detail="on=True",
+        )
     ]
 
 
 def test_a_plain_request_is_recorded_without_a_reason(desk: AuditDesk) -> None:
     desk.ask(SubmitJob("s1", job("j")))
-    assert desk.audits == [Audited(0.0, OPERATOR, OPERATOR, "s1", "submit-job", "j", "", True)]
+    assert desk.audits == [
+        Audited(0.0, OPERATOR, OPERATOR, request="s1", kind="submit-job", subject="j", why="", done=True)
+    ]
 
 
 def test_refusals_are_recorded_whoever_refuses(desk: AuditDesk) -> None:
@@ -157,7 +170,7 @@ def test_records_are_bounded() -> None:
 
 
 def test_history_keeps_them_in_order_and_drops_the_oldest_when_nobody_stores_them() -> None:
-    one = Audited(1.0, "operator.a", "operator.a", "r", "drain-node", "n1", "", True)
+    one = Audited(1.0, "operator.a", "operator.a", request="r", kind="drain-node", subject="n1", why="", done=True)
     history = History()
     for number in range(PENDING_MAX + 5):
         history.audit(replace(one, at_s=float(number)))

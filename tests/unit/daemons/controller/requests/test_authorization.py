@@ -68,7 +68,7 @@ NOBODYS = {"batch": "nobatch", "web": "noweb", "job": "nojob", "app": "noshop", 
 def environment(name: str, owner: str, workload: str, users: tuple[str, ...]) -> EnvironmentEntry:
     terms = agreement(name, workload, owner=owner, users=users)
     running = EnvironmentState.RUNNING
-    return EnvironmentEntry(terms, f"create-{name}", 0, 0.0, state=running, wanted=running)
+    return EnvironmentEntry(terms, f"create-{name}", 0, created_s=0.0, state=running, wanted=running)
 
 
 @pytest.fixture

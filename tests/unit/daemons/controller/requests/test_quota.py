@@ -27,7 +27,7 @@ def desk(**limits: int) -> ControllerHarness:
     running = EnvironmentState.RUNNING
     for name, kind in (("kimbatch", "batch"), ("kimweb", "web")):
         terms = agreement(name, kind, owner="kim", users=("joe",))
-        entry = EnvironmentEntry(terms, f"create-{name}", 0, 0.0, state=running, wanted=running)
+        entry = EnvironmentEntry(terms, f"create-{name}", 0, created_s=0.0, state=running, wanted=running)
         made.controller.cluster.environments[name] = entry
     return made
 

@@ -178,7 +178,7 @@ def test_what_is_made_from_an_unknown_template_is_refused(
     for name, templates in zip(("n1", "n2"), has, strict=True):
         desk.nodes[name] = replace(desk.nodes[name], templates=templates)
     desk.lead()
-    app = WebApp("shop", (Flow("all", mean_s=1.0, work_mcycles=5.0),), 100, 500.0, template=template)
+    app = WebApp("shop", (Flow("all", mean_s=1.0, work_mcycles=5.0),), 100, max_mhz=500.0, template=template)
     for ask in (SubmitJob("s", job(template=template)), SubmitWeb("w", app)):
         reply = desk.ask(ask)
         assert (reply.done, reply.code) == ((False, "unknown-template") if refused else (True, ""))

@@ -42,7 +42,9 @@ PAGE = (ROOT / "docs/views.md").read_text("utf-8")
 STRANGER = VmStatus("web-7", VmState.RUNNING, memory_mib=500, vcpus=2, cpu_mhz=700.0, managed=False)
 
 
-SHOP = WebApp("shop", (Flow("browse", mean_s=0.1, work_mcycles=5.0),), 500, 1000.0, min_instances=0, max_instances=2)
+SHOP = WebApp(
+    "shop", (Flow("browse", mean_s=0.1, work_mcycles=5.0),), 500, max_mhz=1000.0, min_instances=0, max_instances=2
+)
 
 
 def view(desk: ControllerHarness, what: str, subject: str = "", limit: int = 1000) -> Any:
@@ -345,7 +347,9 @@ def test_history_outlives_the_controller() -> None:
 def decision(number: int, changes: int = 0) -> DecisionRecord:
     """A record with so many changes."""
     change = Change("j", 1, ChangeKind.START, (), Reason(ReasonCode.ARRIVAL_ORDER))
-    return DecisionRecord(number, 0.0, 1, "first-fit", (change,) * changes, (), (), (), Plan(()))
+    return DecisionRecord(
+        number, 0.0, 1, policy="first-fit", changes=(change,) * changes, refusals=(), dropped=(), held=(), plan=Plan(())
+    )
 
 
 def test_history_is_bounded_by_number_and_by_size() -> None:

@@ -24,7 +24,7 @@ USER = topology.web_user("shop")
 
 
 def shop(*flows: Flow, name: str = "shop", least: int = 1, most: int = 3, **fields: Any) -> WebApp:
-    return WebApp(name, flows or (BROWSE,), 1000, 1000.0, least, most, **fields)
+    return WebApp(name, flows or (BROWSE,), 1000, max_mhz=1000.0, min_instances=least, max_instances=most, **fields)
 
 
 def desk_with(app: WebApp, **settings: Any) -> ControllerHarness:

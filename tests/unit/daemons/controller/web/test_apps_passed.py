@@ -86,7 +86,7 @@ def test_it_is_not_asked_where_others_measure_or_it_does_not(app: WebApp, measur
 @pytest.mark.parametrize("flows", [(), (BROWSE, BUY)])
 def test_of_none_or_several_flows_only_the_whole_is_known(flows: tuple[Flow, ...]) -> None:
     """Given a balancer that cannot tell flows apart, then decisions see nothing of it, and views do."""
-    app = WebApp("shop", flows, 1000, 1000.0, 1, 3, serving=SERVING)
+    app = WebApp("shop", flows, 1000, max_mhz=1000.0, min_instances=1, max_instances=3, serving=SERVING)
     desk = MeasureDesk(app)
     desk.passed(offered=60, served=50, rejected=10, mean_s=0.05)
     assert all(entry(desk).measured(flow) is None for flow in flows)
@@ -115,7 +115,12 @@ def test_what_flows_say_comes_before_what_the_balancer_says_of_all() -> None:
 def test_the_whole_of_flows_is_their_sum() -> None:
     desk = desk_with(shop(BROWSE, BUY))
     assert view(desk)["traffic"] is None
-    say(desk, 1, FlowSample("browse", 10.0, 100, 90, 10, 2, 0.1), FlowSample("buy", 10.0, 10, 10, 0, 1, 1.1))
+    say(
+        desk,
+        1,
+        FlowSample("browse", 10.0, 100, served=90, rejected=10, queued=2, mean_s=0.1),
+        FlowSample("buy", 10.0, 10, served=10, rejected=0, queued=1, mean_s=1.1),
+    )
     assert entry(desk).traffic == Measured(10.0, 11.0, 10.0, 1.0, 3, 0.2, None)
 
 

@@ -42,5 +42,5 @@ def test_the_program_sends_what_the_controller_reads() -> None:
     report = decode(body)
     assert isinstance(report, WebReport)
     assert (exchange, key, properties.user_id) == (REPORTS, "web.shop", "web.shop")
-    assert (report.app, report.flows) == ("shop", (FlowSample("browse", 20.0, 812, 810, mean_s=0.021),))
+    assert (report.app, report.flows) == ("shop", (FlowSample("browse", 20.0, 812, served=810, mean_s=0.021),))
     assert report.seq > 1_000 * 1_600_000_000

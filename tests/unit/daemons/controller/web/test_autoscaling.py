@@ -169,7 +169,7 @@ def test_a_wish_without_room_is_given_up_when_the_load_has_gone() -> None:
 def test_the_instance_on_the_emptiest_node_goes() -> None:
     """Given an instance of another application beside two of three, then the third node is emptied."""
     desk = submitted(led(("n1", "n2", "n3")), shop(least=1, most=3))
-    submitted(desk, WebApp("other", (), 1000, 100.0, 2, 2))
+    submitted(desk, WebApp("other", (), 1000, max_mhz=100.0, min_instances=2, max_instances=2))
     works(desk, 2.2, 200.0)
     assert running(desk) == ["shop#0", "shop#1", "shop#2"]
     works(desk, 1.0, 60.0)
@@ -217,7 +217,7 @@ def test_nothing_is_done_while_decisions_are_paused() -> None:
 
 def environment(desk: ControllerHarness, state: EnvironmentState = EnvironmentState.RUNNING, **fields: Any) -> None:
     """There is a web environment `site` of at most nine units."""
-    agreed = Agreement("site", "anna", WorkloadType.WEB, 0, 9, model="flb-nub", **fields)
+    agreed = Agreement("site", "anna", WorkloadType.WEB, lower=0, upper=9, model="flb-nub", **fields)
     record = environment_record("site", agreement=agreed, state=state, wanted=state)
     desk.controller.cluster.environments["site"] = EnvironmentEntry.of(record)
 
@@ -270,7 +270,7 @@ def cycle(desk: ControllerHarness, *stopped: str, predicts: bool = True) -> None
     changes = tuple(Change(vm, 1, ChangeKind.STOP, (), reason) for vm in stopped)
     outlook = Outlook(("shop",), (0.5,), (0.5,), (1.0,)) if predicts else None
     placed = PlacementDecision(changes, outlook=outlook)
-    outcome = DecideOutcome(placed, None, ProvisioningDecision((), Reason(ReasonCode.SPARE)), None)
+    outcome = DecideOutcome(placed, None, ProvisioningDecision((), Reason(ReasonCode.SPARE)), provisioning_state=None)
     parts.autoscaler(desk.controller).decided(outcome)
 
 
@@ -381,7 +381,7 @@ def test_an_instance_of_no_goal_is_no_riddle_for_the_policy() -> None:
     desk = led(("n1", "n2"), "apc", decide_s=60.0)
     flow = Flow("browse", mean_s=0.2, work_mcycles=10.0)
     submitted(desk, shop(least=2, most=2))
-    submitted(desk, WebApp("asked", (flow,), 1000, 1000.0, 1, 2))
+    submitted(desk, WebApp("asked", (flow,), 1000, max_mhz=1000.0, min_instances=1, max_instances=2))
     works(desk, 1.0, 130.0)
     replicas = [replica for app in ("shop", "asked") for replica in desk.controller.cluster.replicas[app].values()]
     given = {

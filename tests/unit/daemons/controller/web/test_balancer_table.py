@@ -82,7 +82,9 @@ def settled(desk: ControllerHarness) -> Balance:
 
 def measured(desk: ControllerHarness, seq: int, rate_per_s: float, flow: str = "browse") -> None:
     count = int(5 * rate_per_s)
-    report = WebReport("shop", seq, desk.now_s, (FlowSample(flow, 5.0, count, count, 0, 0, 0.1),))
+    report = WebReport(
+        "shop", seq, desk.now_s, (FlowSample(flow, 5.0, count, served=count, rejected=0, queued=0, mean_s=0.1),)
+    )
     desk.feed(Received(None, topology.web_user("shop"), report))
     desk.wait(5.0, NODES)
 
@@ -276,7 +278,7 @@ def test_everything_is_told_again_in_turns() -> None:
     desk = ControllerHarness(NODES, balancer=BalancerSettings("test", retell_s=5.0), web_adjust_s=1e6).lead()
     names = [f"app{index}" for index in range(40)]
     for name in names:
-        desk.ask(SubmitWeb(name, WebApp(name, (), 10, 10.0, 0, 1, serving=SERVING)))
+        desk.ask(SubmitWeb(name, WebApp(name, (), 10, max_mhz=10.0, min_instances=0, max_instances=1, serving=SERVING)))
     times: dict[str, list[float]] = {name: [] for name in names}
     most = 0
     end_s = desk.now_s + 60.0

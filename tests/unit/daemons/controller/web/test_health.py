@@ -32,7 +32,9 @@ HOUR_S = 3_600.0
 
 
 def shop(least: int = 2, most: int = 3, probe: Probe | None = PROBE, **changes: Any) -> WebApp:
-    return replace(WebApp("shop", (), 1000, 1000.0, least, most, probe=probe), **changes)
+    return replace(
+        WebApp("shop", (), 1000, max_mhz=1000.0, min_instances=least, max_instances=most, probe=probe), **changes
+    )
 
 
 def led(app: WebApp | None = None, **settings: Any) -> ControllerHarness:

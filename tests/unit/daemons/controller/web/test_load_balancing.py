@@ -23,7 +23,7 @@ ONE, TWO = Backend("shop#0", "n1"), Backend("shop#1", "n2")
 
 
 def shop(least: int = 2, most: int = 2) -> WebApp:
-    return WebApp("shop", (), 1000, 1000.0, least, most)
+    return WebApp("shop", (), 1000, max_mhz=1000.0, min_instances=least, max_instances=most)
 
 
 def led(balancer: BalancerSettings = TELLS, **settings: Any) -> ControllerHarness:

@@ -13,7 +13,7 @@ from shared.values.web_app import Flow, WebApp
 
 def app(*flows: Flow) -> WebApp:
     """An application of these flows."""
-    return WebApp("shop", flows, 1000, 4000.0, max_instances=4)
+    return WebApp("shop", flows, 1000, max_mhz=4000.0, max_instances=4)
 
 
 def window(mcycles: float, **served: int) -> WorkWindow:

@@ -178,7 +178,7 @@ def test_long_chains_are_walked() -> None:
     successors = DependencyGraph(cluster, UnitOfWork())
     before: tuple[str, ...] = ()
     for index in range(3_000):
-        entry = JobEntry(job(f"j{index}", work=1e6, after=before), "", index, 0.0, awaits=before)
+        entry = JobEntry(job(f"j{index}", work=1e6, after=before), "", index, accepted_s=0.0, awaits=before)
         cluster.jobs[entry.job.name] = entry
         successors.watch(entry)
         before = (entry.job.name,)

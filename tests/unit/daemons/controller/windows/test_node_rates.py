@@ -12,7 +12,7 @@ from shared.values.web_app import Flow, WebApp
 from tests.support.controller_harness import ControllerHarness, job
 from tests.support.window_harness import HOUR_S, WindowHarness, night
 
-NODE = Node("n", 4, 1000.0, 8000)
+NODE = Node("n", 4, 1000.0, memory_mib=8000)
 SMALL = JobSize(1000.0, 1000.0, 1)
 
 
@@ -41,7 +41,7 @@ def test_jobs_with_goals_take_from_the_windows_nodes() -> None:
     """Given two nodes of four slots, three goal jobs on them and a stranger of half the memory of one, then the window
     has what is left of them; its own jobs take nothing from it."""
     desk = WindowHarness(nodes=("n1", "n2"))
-    desk.nodes |= {name: Node(name, 4, 1000.0, 4000) for name in desk.nodes}
+    desk.nodes |= {name: Node(name, 4, 1000.0, memory_mib=4000) for name in desk.nodes}
     desk.lead()
     for _ in range(2):
         desk.submit()
@@ -62,7 +62,7 @@ def test_what_an_application_is_allotted_counts_used_or_not() -> None:
     desk.lead()
     desk.submit()
     flow = Flow("buy", mean_s=0.5, work_mcycles=20.0)
-    desk.ask(SubmitWeb("web", WebApp("shop", (flow,), 200, 2000.0, max_instances=1, vcpus=2)))
+    desk.ask(SubmitWeb("web", WebApp("shop", (flow,), 200, max_mhz=2000.0, max_instances=1, vcpus=2)))
     desk.pass_time(1.0)
     given = [
         sum(each.cpu_mhz for each in replica.allotments)

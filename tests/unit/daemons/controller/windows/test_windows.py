@@ -91,7 +91,7 @@ def test_nodes_are_worth_what_they_execute() -> None:
     """Given nodes of four, eight and no slots for its jobs, by cores and by memory, then the smaller of those that can
     hold a job is the reference, the larger is worth two, and the last nothing."""
     desk = WindowHarness(nodes=("n1", "n2", "n3"))
-    desk.nodes |= {"n2": Node("n2", 8, 1000.0, 16_000), "n3": Node("n3", 8, 1000.0, 900)}
+    desk.nodes |= {"n2": Node("n2", 8, 1000.0, memory_mib=16_000), "n3": Node("n3", 8, 1000.0, memory_mib=900)}
     desk.lead()
     desk.submit()
 
@@ -104,7 +104,7 @@ def test_nodes_are_worth_what_they_execute() -> None:
 def test_faster_nodes_are_worth_more() -> None:
     """Given jobs that can use two GHz and nodes of one and of two, then the faster one is worth two."""
     desk = WindowHarness()
-    desk.nodes["n2"] = Node("n2", 4, 2000.0, 4000)
+    desk.nodes["n2"] = Node("n2", 4, 2000.0, memory_mib=4000)
     desk.lead()
     desk.ask_job(Job("fast", (Stage(1e6, 2000.0, memory_mib=1000),), queue="night"))
 
@@ -114,7 +114,7 @@ def test_faster_nodes_are_worth_more() -> None:
 def test_the_usual_size_of_jobs_stands_while_it_is_about_right() -> None:
     """Given jobs of which five fit a node, then a few slightly smaller ones change nothing, many larger ones do."""
     desk = WindowHarness()
-    desk.nodes |= {name: Node(name, 8, 1000.0, 5000) for name in desk.nodes}
+    desk.nodes |= {name: Node(name, 8, 1000.0, memory_mib=5000) for name in desk.nodes}
     desk.lead()
     slots = []
     for count, memory_mib in ((5, 1000), (8, 910), (20, 2500)):

@@ -25,7 +25,7 @@ from tests.support.shell_harness import wait_for
 BACKENDS = (Backend("shop#0", "n1"), Backend("shop#1", "n2", True))
 
 
-SAMPLE = FlowSample("", 5.0, 10, 9, 1, 0, 0.1)
+SAMPLE = FlowSample("", 5.0, 10, served=9, rejected=1, queued=0, mean_s=0.1)
 
 
 class Clock:

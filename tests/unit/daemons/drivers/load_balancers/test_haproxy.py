@@ -48,8 +48,8 @@ from shared.values.web_app import Distribution, Limits, Serving
 
 KEYS = BalancerHaproxy()
 SERVING = Serving(8080, 8001)
-COUNTERS = Counters((7, 1000), 0, 0, 0, 0, 0, 0, 0)
-IDLE = Seen("shop.0", "10.0.0.1", 8080, 100, 100, True, False, False, 0)
+COUNTERS = Counters((7, 1000), 0, 0, answered=0, failed=0, errors=0, spent_us=0, queued=0)
+IDLE = Seen("shop.0", "10.0.0.1", 8080, weight=100, request_max=100, up=True, drains=False, resting=False, sessions=0)
 
 
 def backend(index: int, drain: bool = False, weight: float = 1.0) -> Backend:
@@ -258,7 +258,7 @@ def test_what_is_no_answer_is_no_table() -> None:
 
 
 def test_counters_tell_what_came_in_between() -> None:
-    now = Counters((7, 1000), 100, 10, 70, 20, 5, 7_500_000, 3)
+    now = Counters((7, 1000), 100, 10, answered=70, failed=20, errors=5, spent_us=7_500_000, queued=3)
     sample = now.since(COUNTERS, 5.0)
     assert sample is not None
     assert (sample.offered, sample.served, sample.rejected, sample.queued) == (100, 75, 25, 3)

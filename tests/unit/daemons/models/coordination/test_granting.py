@@ -60,11 +60,11 @@ def test_nobody_asks() -> None:
 
 
 def batch(name: str = "hpc", owner: str = "physics", lower: int = 10) -> Agreement:
-    return Agreement(name, owner, WorkloadType.BATCH, lower)
+    return Agreement(name, owner, WorkloadType.BATCH, lower=lower)
 
 
 def web(name: str = "shop", owner: str = "physics", lower: int = 6) -> Agreement:
-    return Agreement(name, owner, WorkloadType.WEB, lower)
+    return Agreement(name, owner, WorkloadType.WEB, lower=lower)
 
 
 def test_a_batch_and_a_web_environment_that_agree() -> None:

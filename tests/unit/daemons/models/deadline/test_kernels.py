@@ -16,7 +16,16 @@ ROUNDING = 4e-14  # of the closed forms themselves
 
 def problem(arrivals: list[float], service: float, servers_max: int, slots: int = 1) -> DeadlineProblem:
     rows = np.array([arrivals, [0.0] * len(arrivals)])
-    return DeadlineProblem(rows, service, 1, servers_max, 0.99, np.ones(2), np.zeros(2), slots=slots)
+    return DeadlineProblem(
+        rows,
+        service,
+        1,
+        servers_max=servers_max,
+        confidence=0.99,
+        price=np.ones(2),
+        removal_price=np.zeros(2),
+        slots=slots,
+    )
 
 
 def a_server_for_every_job(given: DeadlineProblem, jobs: int, begin: float, end: float, width: int) -> Floats:

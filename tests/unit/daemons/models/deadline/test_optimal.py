@@ -37,7 +37,15 @@ def thesis(shape: str, servers_max: int = 5, penalty: float = 0.0, deploy: float
     price, removal, _ = shape_prices(shape, 3.0, DEADLINE, 30.0 / INTERVAL_S)
     arrivals = arrivals_from_rate(rate, DEADLINE, SUBMISSION_END)
     return DeadlineProblem(
-        arrivals, 1200.0 / INTERVAL_S, 1, servers_max, 0.9999, price, removal, deploy=deploy, penalty=penalty
+        arrivals,
+        1200.0 / INTERVAL_S,
+        1,
+        servers_max=servers_max,
+        confidence=0.9999,
+        price=price,
+        removal_price=removal,
+        deploy=deploy,
+        penalty=penalty,
     )
 
 
@@ -45,7 +53,9 @@ def small(**changes: object) -> DeadlineProblem:
     """Eight intervals with jobs of half an interval, prices that fall, and six servers at most."""
     price = np.linspace(1.4, 0.6, 8)
     arrivals = np.array([2.0, 3.0, 3.0, 2.0, 0.0, 0.0, 0.0, 0.0])[:, None]
-    problem = DeadlineProblem(arrivals, 0.5, 1, 6, 0.95, price, 0.1 * price, deploy=0.1)
+    problem = DeadlineProblem(
+        arrivals, 0.5, 1, servers_max=6, confidence=0.95, price=price, removal_price=0.1 * price, deploy=0.1
+    )
     return replace(problem, **changes)  # type: ignore[arg-type]
 
 

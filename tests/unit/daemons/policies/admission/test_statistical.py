@@ -45,7 +45,7 @@ def application(
 ) -> Reservation:
     """With as many slots in its day as are given."""
     demand = ResourceDemand(resource, tuple(map(SlotDemand, slots)))
-    return Reservation(name, (demand,), shares, start_s, end_s, slot_s=DAY_S / len(slots))
+    return Reservation(name, (demand,), shares, start_s=start_s, end_s=end_s, slot_s=DAY_S / len(slots))
 
 
 def pool(units: int, resource: str = "servers", *later: tuple[float, int]) -> Pool:

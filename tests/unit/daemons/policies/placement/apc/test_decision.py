@@ -256,7 +256,10 @@ def test_between_cycles_nobody_gives_way_to_what_leaves_and_the_reason_is_cpu() 
 
 def test_no_memory_is_said_only_where_there_is_none() -> None:
     """Every instance of a gang finds a node, but not all of them together; one that must be alone has nowhere to go."""
-    nodes = [replace(SMALL, draining=True, schedulable=False, memory_mib=2000.0), NodeRow("n1", 4, 1000.0, 1500.0)]
+    nodes = [
+        replace(SMALL, draining=True, schedulable=False, memory_mib=2000.0),
+        NodeRow("n1", 4, 1000.0, memory_mib=1500.0),
+    ]
     gang = _job("A", 5000.0, state=RUNNING, places=((0, 500.0), (0, 500.0)), instances=2)
     (refusal,) = _decide(_seen(nodes, [gang])).refusals
     assert refusal.reason.code is ReasonCode.NO_MEMORY
