@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from daemons.controller.measure.screening import speaks_for_itself
-from daemons.controller.views.cluster import ViewContext
+from daemons.controller.views.context import ViewContext
 from daemons.decision.admitting import AdmissionTask
 from daemons.decision.impact import AssessTask
 from daemons.decision.pipeline import DecideOutcome, DecideRequest, PrepareRequest

@@ -14,8 +14,9 @@ from daemons.controller.energy import metrics as energy
 from daemons.controller.environments import metrics as environments
 from daemons.controller.state.jobs import OVER
 from daemons.controller.state.nodes import NodeEntry
-from daemons.controller.views.cluster import ViewContext, alarms
-from daemons.controller.views.rows import vms_on
+from daemons.controller.views.alarms import alarms
+from daemons.controller.views.context import ViewContext
+from daemons.controller.views.nodes import vms_on
 from daemons.controller.web import metrics as web
 from daemons.decision.gains import columns_of
 from shared.metrics.values import Kind, Metric, Scrape

@@ -17,7 +17,7 @@ from daemons.capacity.place.file import PlaceFile, read, seat_name
 from daemons.capacity.place.snapshot import snapshot_of
 from daemons.cli.numbers import Number, Whole
 from daemons.cli.output import REFUSED, emit, output_option, say
-from daemons.controller.views.rows import slowed_view
+from daemons.controller.views.decisions import slowed_view
 from daemons.models.outlook import Target, after, outlook_of, slowed_by, unchanged
 from daemons.policies.placement.sharers import CHOICES
 from shared.base.clock import SystemClock

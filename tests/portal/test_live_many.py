@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from daemons.access.identity import Role
-from daemons.controller.views.cluster import NOT_OVER
+from daemons.controller.views.jobs import NOT_OVER
 from daemons.portal.auth.accounts import Account
 from daemons.portal.client.controller_client import Refused
 from daemons.portal.client.view_cache import GROWS_AFTER, OF_PROVIDER, ROWS_MAX, ViewCache

@@ -6,7 +6,7 @@ from benchmarks.wire_load import Load
 from daemons.controller.core.controller import Controller
 from daemons.controller.state.environment import EnvironmentEntry
 from daemons.controller.state.web_app import Sample, WebEntry
-from daemons.controller.views.cluster import ViewContext
+from daemons.controller.views.context import ViewContext
 from daemons.values.settings import ControllerSettings
 from shared.ports import effects as fx
 from shared.protocol import topology

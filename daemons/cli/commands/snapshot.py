@@ -18,7 +18,7 @@ from daemons.cli.commands.snapshot_replay import replay
 from daemons.cli.connection import ControllerConnection, bus_options
 from daemons.cli.output import CommandGroup, emit, output_option, say
 from daemons.cli.render import record
-from daemons.controller.views.rows import decision_view
+from daemons.controller.views.decisions import decision_view
 from daemons.decision import pipeline as deciding
 from daemons.decision.pipeline import DecideOutcome, DecideRequest
 from daemons.decision.request_codec import BYTES_MAX, from_bytes, from_parts, header_bytes

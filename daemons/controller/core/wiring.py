@@ -40,7 +40,8 @@ from daemons.controller.requests.vms import VmRequests
 from daemons.controller.state.cluster import Cluster
 from daemons.controller.state.jobs import JobEntry
 from daemons.controller.state.unit_of_work import UnitOfWork
-from daemons.controller.views.cluster import ViewContext, alarms
+from daemons.controller.views.alarms import alarms
+from daemons.controller.views.context import ViewContext
 from daemons.controller.web.autoscaling import units_wanted
 from daemons.controller.web.feature import WebFeature
 from daemons.controller.web.node_value import WebLoss

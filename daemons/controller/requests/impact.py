@@ -8,7 +8,7 @@ from daemons.controller.decide.cycle import DecisionCycle
 from daemons.controller.requests.vms import VmRequests
 from daemons.controller.state.cluster import Cluster
 from daemons.controller.state.jobs import Instance, JobEntry
-from daemons.controller.views.rows import change_view, refusal_view
+from daemons.controller.views.decisions import change_view, refusal_view
 from daemons.decision.impact import DRAIN, MIGRATE, RESUME, SUSPEND, Assessment, AssessTask, undone
 from daemons.values.replies import unknown
 from shared.protocol.account_messages import Assess

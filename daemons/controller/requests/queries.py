@@ -16,8 +16,10 @@ from daemons.controller.requests.authorization import Refused
 from daemons.controller.requests.impact import ImpactAssessor
 from daemons.controller.requests.vms import VmRequests
 from daemons.controller.state.cluster import Cluster
-from daemons.controller.views.cluster import NOT_OVER, VIEWS, ViewContext
-from daemons.controller.views.rows import decision_view
+from daemons.controller.views.context import ViewContext
+from daemons.controller.views.decisions import decision_view
+from daemons.controller.views.jobs import NOT_OVER
+from daemons.controller.views.registry import VIEWS
 from daemons.decision.gains import gains_of
 from daemons.decision.impact import Assessment
 from daemons.decision.pipeline import DecideOutcome

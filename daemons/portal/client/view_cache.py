@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from daemons.controller.views.cluster import NOT_OVER
+from daemons.controller.views.jobs import NOT_OVER
 from daemons.portal.auth.accounts import Account
 from daemons.portal.client.controller_client import ControllerClient, Refused, Unreachable
 from daemons.portal.trouble import Trouble

@@ -12,7 +12,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from daemons.access.identity import Role
-from daemons.controller.views.rows import decision_view
+from daemons.controller.views.decisions import decision_view
 from daemons.portal.client.controller_client import Refused, Unreachable
 from daemons.portal.client.memo import derived
 from daemons.portal.context import Form, account, act, page, portal, read, require

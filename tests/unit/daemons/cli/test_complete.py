@@ -14,7 +14,7 @@ from shared.base.clock import SystemClock
 from shared.base.errors import BusUnavailable
 from shared.ports.bus import Bus
 from tests.support.operator_harness import URL, Rig
-from tests.unit.daemons.controller.views.test_cluster_operator import WEB, node_of, submit
+from tests.unit.daemons.controller.views.test_nodes_operator import WEB, node_of, submit
 
 
 def completed(access: Access, *words: str) -> list[str]:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from daemons.controller.decide.decision_log import DecisionLog
-from daemons.controller.views.rows import decision_view
+from daemons.controller.views.decisions import decision_view
 from daemons.decision import pipeline
 from daemons.decision.gains import columns_of, gains_of, with_measured
 from daemons.store.bodies import from_body, to_body

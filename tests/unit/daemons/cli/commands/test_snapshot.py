@@ -14,7 +14,7 @@ from daemons.cli.main import main
 from daemons.decision.request_codec import header_bytes, to_bytes
 from daemons.values.settings import PolicyChoice
 from tests.support.operator_harness import Rig
-from tests.unit.daemons.controller.views.test_cluster_operator import submit
+from tests.unit.daemons.controller.views.test_nodes_operator import submit
 from tests.unit.daemons.decision.test_request_codec import HEADER, example, request
 
 

@@ -13,7 +13,7 @@ from daemons.controller.core.wiring import Spine
 from daemons.controller.state.cluster import Cluster
 from daemons.controller.state.jobs import JobEntry
 from daemons.controller.state.nodes import NodeEntry
-from daemons.controller.views.cluster import alarms
+from daemons.controller.views.alarms import alarms
 from daemons.service.metrics import read_tables
 from daemons.values.records.cluster import Record
 from daemons.values.settings import PolicyChoice

@@ -11,7 +11,7 @@ from daemons.values.settings import PolicyChoice
 from shared.protocol.operator_messages import SetDeciding, SubmitJob
 from shared.values.jobs import Allotment, Job, JobPhase, Stage
 from tests.support.controller_harness import ControllerHarness, job
-from tests.unit.daemons.controller.views.test_cluster import lively, view
+from tests.unit.daemons.controller.views.test_registry import lively, view
 
 
 def test_the_status_says_when_is_decided_next_unless_deciding_is_paused() -> None:

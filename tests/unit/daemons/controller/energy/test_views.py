@@ -15,7 +15,7 @@ from shared.ports.effects import Effect, PricesRead, ReadPrices, TimerFired
 from tests.support import parts
 from tests.support.controller_harness import ControllerHarness
 from tests.support.operator_harness import URL, Rig
-from tests.unit.daemons.controller.views.test_cluster import documented, view
+from tests.unit.daemons.controller.views.test_registry import documented, view
 
 DAY_S = 86_400.0
 NOW_S = 20_000 * DAY_S

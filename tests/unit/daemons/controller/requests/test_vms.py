@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 from msgspec import structs
 
-from daemons.controller.views.cluster import alarms
+from daemons.controller.views.alarms import alarms
 from daemons.values.settings import PolicyChoice
 from shared.protocol.operator_messages import (
     AdoptVm,

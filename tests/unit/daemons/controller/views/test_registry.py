@@ -9,7 +9,7 @@ import pytest
 from msgspec import structs
 
 from daemons.controller.decide.decision_log import ITEMS_MAX, KEPT_MAX, DecisionLog
-from daemons.controller.views.cluster import VIEWS
+from daemons.controller.views.registry import VIEWS
 from daemons.values.records.cluster import DecisionRecord
 from daemons.values.replies import nearest, unknown
 from daemons.values.settings import Automation, PolicyChoice

@@ -1,0 +1,90 @@
+"""What is not as it should be now, of the spine and of every feature."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from daemons.controller.measure.adopted import is_lost, last_node
+from daemons.controller.state.jobs import JobEntry
+from daemons.controller.views.context import ViewContext
+from daemons.controller.views.nodes import node_trouble, silent_since_s
+from daemons.values.view_format import Row
+from shared.values.jobs import JobPhase
+from shared.values.nodes import NodeCondition, NodeService
+
+
+def alarms(tables: ViewContext, now_s: float) -> list[Row]:
+    """What is not as it should be now."""
+    found = [*_node_alarms(tables, now_s), *_job_alarms(tables, now_s)]
+    found += [_alarm(*each) for each in tables.features.alarms(now_s)]
+    found += [_alarm(*each) for each in tables.screening.alarms(now_s)]
+    trouble, pending = tables.deciding.trouble, tables.deciding.pending
+    if trouble is not None:
+        found.append(_alarm("decision-trouble", "controller", trouble.at_s, f"{trouble.what}: {trouble.detail}"))
+    if pending is not None:
+        what = f"decision {pending.number}: {len(pending.held)} changes"
+        found.append(_alarm("plan-waiting", "controller", pending.at_s, what))
+    found += [_alarm(what, "controller", *each) for what, each in sorted(tables.troubles.items())]
+    if not tables.unit_of_work.acting:
+        found.append(_alarm("not-acting", "controller", None, "it only observes until deciding is switched on"))
+    return found
+
+
+def _node_alarms(tables: ViewContext, now_s: float) -> Iterable[Row]:
+    for name, node in sorted(tables.cluster.nodes.items()):
+        if node.asleep or node.service is NodeService.FAILED:
+            continue  # nothing is to be heard of it
+        if node.condition is NodeCondition.UNKNOWN:
+            said = node_trouble(node, tables.settings.silent_after_s, now_s)
+            why = f"its agent is connected, but cannot read its hypervisor: {said['text']}; " if said else ""
+            vms = f"{len(node.claimed)} VMs are or may be on it"
+            yield _alarm("node-silent", name, silent_since_s(node), why + vms)
+        if node.condition is NodeCondition.OFF:
+            yield _alarm("node-off", name, node.off_s, "")
+        if node.skewed:
+            yield _alarm("clock-skewed", name, None, f"{min(node.skews_s):.1f} s")
+        if node.back_s is not None and now_s < node.back_s + tables.settings.decide_s:
+            yield _alarm("off-node-reports", name, node.back_s, "it was taken for off and is not")
+
+
+def _job_alarms(tables: ViewContext, now_s: float) -> Iterable[Row]:
+    for name, entry in tables.cluster.active.items():
+        yield from _missing_alarms(tables, entry, now_s)
+        if entry.hands_off is not None and entry.left_alone(now_s):
+            hands, left_s = entry.hands_off, entry.hands_off.until_s - now_s
+            yield _alarm(hands.what, hands.vm, hands.at_s, f"{hands.detail}; left alone for {left_s:.0f} s more")
+        if entry.over:
+            continue
+        if entry.phase is JobPhase.SHUT_OFF:
+            yield _adopted_alarm(tables, entry)
+            continue
+        if entry.stalled:
+            yield _alarm("job-stalled", name, entry.progress_s, "no CPU time was used")
+        late = entry.wanted_s + tables.settings.gang_timeout_s < now_s and not entry.released
+        if name in tables.reconciler.blocked and late:
+            what = "web-instance-blocked" if entry.job.app else "job-blocked"
+            yield _alarm(what, name, entry.wanted_s, f"{entry.phase.value}, but a step finds no room")
+
+
+def _adopted_alarm(tables: ViewContext, entry: JobEntry) -> Row:
+    """An adopted VM that does not run: shut off, or lost until it is seen or let go (`trimtab vms forget`)."""
+    (instance,) = entry.instances
+    where = last_node(instance) or "no node"
+    if is_lost(tables.cluster, instance):
+        detail = f"{entry.adopted} is not defined on {where} any more; its definition is in the store"
+        return _alarm("adopted-vm-lost", entry.job.name, entry.wanted_s, detail)
+    return _alarm("adopted-vm-off", entry.job.name, entry.wanted_s, f"{entry.adopted} is shut off on {where}")
+
+
+def _missing_alarms(tables: ViewContext, entry: JobEntry, now_s: float) -> Iterable[Row]:
+    for instance in entry.instances:
+        out_s = now_s - instance.missed_s
+        if instance.left and out_s >= tables.settings.arrival_grace_s:
+            yield _alarm("vm-out-of-sight", instance.vm, instance.missed_s or None, instance.left)
+        elif instance.awaited and out_s >= tables.settings.silent_after_s:
+            names = ", ".join(sorted(instance.awaited))
+            yield _alarm("vm-out-of-sight", instance.vm, instance.missed_s, f"gone; no word since from {names}")
+
+
+def _alarm(what: str, subject: str, since_s: float | None, detail: str) -> Row:
+    return {"what": what, "subject": subject, "since_s": since_s, "detail": detail}

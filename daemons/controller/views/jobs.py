@@ -1,0 +1,167 @@
+"""Views of jobs; an instance of a web application is none."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict
+from heapq import nsmallest
+
+from daemons.controller.decide.predictions import job_utility, predicted_end_s, predicted_utilities
+from daemons.controller.state.cluster import Cluster
+from daemons.controller.state.jobs import JobEntry
+from daemons.controller.state.queries import _copies, failure_view, is_unknown, newest_copy
+from daemons.controller.views.context import ViewContext
+from daemons.controller.views.decisions import last_change
+from daemons.values.view_format import Row, reason_view
+from shared.policy_api.decision import Reason, ReasonCode
+from shared.protocol.operator_messages import Query
+from shared.values.jobs import JobPhase
+from shared.values.vms import VmState
+
+NAMES_SHOWN = 5
+OVER_FROM = 1 << 62
+NOT_OVER = "not-over"  # of jobs: every phase but those of jobs that are over
+
+
+def all_jobs(cluster: Cluster) -> Iterable[JobEntry]:
+    """Every job; an instance of a web application is none."""
+    return (entry for entry in cluster.jobs.values() if not entry.job.app)
+
+
+def jobs(tables: ViewContext, query: Query, now_s: float) -> Row:
+    """All jobs, those that are not over or those in the phase that the subject names; ValueError when it names none, or
+    no page begins at `after`."""
+    found = _chosen(tables.cluster, query.subject)
+    after = int(query.after or -1)
+    left = nsmallest(query.limit + 1, (each for each in found if _place(each) > after), key=_place)
+    shown = left[: query.limit]
+    following = f"{_place(shown[-1])}" if len(left) > len(shown) else ""
+    reasons = tables.deciding.refusal_rows({entry.job.name for entry in shown})
+    predicted = predicted_utilities(tables.deciding.history)
+    rows = [_job(tables, entry, now_s, reasons, predicted) for entry in shown]
+    return {"total": len(found), "jobs": rows, "next": following}
+
+
+def _place(entry: JobEntry) -> int:
+    """Where a job is in the list: those that are over last, the newest first. A job that ends while somebody turns the
+    pages moves on, so it may be seen twice, but none is missed."""
+    return OVER_FROM - entry.order if entry.over else entry.order
+
+
+def _chosen(cluster: Cluster, subject: str) -> list[JobEntry]:
+    """The jobs that a subject is about. Those that are over may be ten times as many as the others."""
+    if subject == NOT_OVER:
+        return [entry for entry in cluster.active.values() if not (entry.over or entry.job.app)]
+    phase = JobPhase(subject) if subject else None
+    return [entry for entry in all_jobs(cluster) if phase is None or entry.phase is phase]
+
+
+def job(tables: ViewContext, query: Query, now_s: float) -> Row:
+    """One job. KeyError when there is none of the name."""
+    entry = tables.cluster.jobs[query.subject]
+    predicted = predicted_utilities(tables.deciding.history)
+    row = _job(tables, entry, now_s, tables.deciding.refusal_rows({query.subject}), predicted)
+    change = {"last_change": last_change(tables.deciding.history, query.subject)}
+    return {"job": row | change | job_details(tables.cluster, entry)}
+
+
+def definition(tables: ViewContext, query: Query, _now_s: float) -> Row:
+    """The definition of an adopted VM as its node sent it last, in pieces. KeyError when there is no such job."""
+    entry = tables.cluster.jobs[query.subject]
+    pieces = list(entry.definition)
+    return {"job": entry.job.name, "vm": entry.adopted, "digest": entry.definition_digest, "definition": pieces}
+
+
+def _job(
+    tables: ViewContext, entry: JobEntry, now_s: float, reasons: dict[str, Row], predicted: Mapping[str, float]
+) -> Row:
+    refusal = reasons.get(entry.job.name)
+    if entry.awaits:
+        numbers = (("jobs", float(len(entry.awaits))),)
+        names = ", ".join(entry.awaits[:NAMES_SHOWN])
+        after = f"after {names}"
+        refusal = reason_view(Reason(ReasonCode.AFTER, numbers)) | {"text": after, "words": after, "at_s": now_s}
+    return job_row(entry, now_s, entry.job.name in tables.reconciler.blocked, refusal, predicted)
+
+
+def job_row(entry: JobEntry, now_s: float, blocked: bool, refusal: Row | None, predicted: Mapping[str, float]) -> Row:
+    """A job in the list of all; `refusal`: the last one that named it; predicted: utilities by workload."""
+    job, end_s = entry.job, predicted_end_s(entry)
+    work_mcycles = job.work_mcycles
+    done_mcycles = work_mcycles if entry.phase is JobPhase.COMPLETED else entry.done_mcycles
+    not_before_s = max(entry.not_before_s, job.desired_start_s)
+    return {
+        "name": job.name,
+        "phase": entry.phase.value,
+        "held": entry.held,
+        "adopted": bool(entry.adopted),
+        "order": entry.order,
+        "revision": entry.revision,
+        "attempt": entry.attempt,
+        "failures": entry.failures,
+        "instances": job.instances,
+        "environment": job.environment,
+        "user": entry.user,
+        "released": entry.released,
+        "nodes": [allotment.node for allotment in entry.allotments],
+        "cpu_mhz": math.fsum(allotment.cpu_mhz for allotment in entry.allotments),
+        "done_mcycles": done_mcycles,
+        "work_mcycles": work_mcycles,
+        "progress_pct": min(100.0, 100.0 * done_mcycles / work_mcycles) if work_mcycles > 0 else None,
+        "submit_at_s": job.submit_s,
+        "accepted_at_s": entry.accepted_s,
+        "finished_at_s": entry.finished_s if entry.over else None,
+        "goal_at_s": job.goal_s,
+        "predicted_end_at_s": end_s,
+        "utility": job_utility(entry, predicted, end_s),
+        "importance": job.importance,
+        "profile": entry.profile,
+        "stalled": entry.stalled and not entry.over,
+        "blocked": blocked,
+        "hands_off": hands_off_view(entry, now_s),
+        "back_off_until_s": not_before_s if not entry.over and not_before_s > now_s else None,
+        "waits_for": None if entry.over else refusal,
+    }
+
+
+def hands_off_view(entry: JobEntry, now_s: float) -> Row | None:
+    """What somebody else has done, while the job is left alone for it; else None."""
+    return asdict(entry.hands_off) if entry.hands_off is not None and entry.left_alone(now_s) else None
+
+
+def job_details(cluster: Cluster, entry: JobEntry) -> Row:
+    """What a single job's view has beyond its row."""
+    spec = asdict(entry.job)
+    spec["stages"] = [asdict(stage) for stage in entry.job.stages]
+    spec["rules"] |= {"pin": list(entry.job.rules.pin), "forbid": list(entry.job.rules.forbid)}
+    spec |= {key: list(spec[key]) for key in ("needs", "after", "arguments")}
+    spec["loading"] = dict(entry.job.loading.parts)
+    return {
+        "spec": spec,
+        "request": entry.request,
+        "instance_list": [_instance(cluster, entry, index) for index in range(len(entry.instances))],
+    }
+
+
+def _instance(cluster: Cluster, entry: JobEntry, index: int) -> Row:
+    instance = entry.instances[index]
+    copies, newest = _copies(cluster, instance), newest_copy(cluster, instance)
+    return {
+        "vm": instance.vm,
+        "state": newest[1].state.value if newest else "absent",
+        "node": newest[0].name if newest else "",
+        "wanted_node": entry.allotments[index].node if entry.allotments else "",
+        "cpu_mhz": instance.cpu_mhz,
+        "generation": instance.generation,
+        "may_run_on": sorted(instance.may_run_on),
+        "left": instance.left,
+        "awaited": sorted(instance.awaited),
+        "images_on": [node.name for node, status in copies if status.state is VmState.SUSPENDED],
+        "ended": instance.ended,
+        "done_mcycles": instance.done_mcycles,
+        "action": instance.in_flight.kind.value if instance.in_flight else "",
+        "retry_at_s": instance.retry_at_s or None,
+        "last_failure": failure_view(instance),
+        "unknown": is_unknown(cluster, instance),
+    }
