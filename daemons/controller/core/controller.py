@@ -14,7 +14,7 @@ from daemons.access.identity import who
 from daemons.controller.core.leadership import Backlog, Role
 from daemons.controller.core.restore import load
 from daemons.controller.core.wiring import MakeFeature, wire
-from daemons.controller.measure.screening import Heard, Violation, is_of_agent, is_request, refusal
+from daemons.controller.measure.screening import OF_AGENTS, Heard, Violation, is_of_agent, is_request, refusal
 from daemons.controller.state.nodes import NodeEntry
 from daemons.controller.state.unit_of_work import SAID_MAX
 from daemons.decision import pipeline
@@ -149,7 +149,7 @@ class Controller:
         if refused:
             self.screening.refused(via or sender, refused, offence, now_s)
             return [] if received.delivery is None else [DeadLetter(received.delivery, refused)]
-        if is_of_agent(message, heard):
+        if isinstance(message, OF_AGENTS) or is_of_agent(message, heard):
             return self._hear(received, message, now_s)
         if not is_request(message, heard):
             self._messages[type(message)](message, now_s)
