@@ -146,17 +146,23 @@ class Measure:
         if node.under_way or report.under_way:
             self._under_way(node, report)
         unmanaged_mib = 0.0
-        running = 0  # VMs that have been here, are here and run on as they did
+        running = 0  # VMs that have been here, are here and run on as they did, which is the rule
         for status in report.vms:
+            vm = status.vm
             if not status.managed:
                 if status.state in LIVE_STATES:
                     unmanaged_mib += status.memory_mib
-            elif node.vm_seq and node.vm_seq.get(status.vm, 0) >= report.seq:
                 continue
-            elif self._runs_on(node, status, now_s):
-                running += 1
-            elif not self._status(node, status, now_s) and status.state in LIVE_STATES:
-                unmanaged_mib += status.memory_mib
+            if node.vm_seq and node.vm_seq.get(vm, 0) >= report.seq:
+                continue
+            before, instance = node.vms.get(vm), node.claimed.get(vm)
+            if before is None or instance is None or status.state is not _RUNNING or _differs(before, status):
+                if not self._status(node, status, now_s) and status.state in LIVE_STATES:
+                    unmanaged_mib += status.memory_mib
+                continue
+            node.vms[vm] = status
+            self.account(instance, node, status, now_s)
+            running += 1
         node.unmanaged_mib = unmanaged_mib
         listed = set(map(_VM, report.vms))
         if not running == len(listed) == len(report.vms) == len(node.vms) == len(node.claimed):
@@ -169,17 +175,6 @@ class Measure:
             self._heard(node)
         if self.cluster.missing:
             self.missing.told(node, report)
-
-    def _runs_on(self, node: NodeEntry, status: VmStatus, now_s: float) -> bool:
-        """Apply a report's word on a VM that ran here before and does still, which is the rule; false when another
-        thing than its counters has changed, or may have."""
-        vm = status.vm
-        before, instance = node.vms.get(vm), node.claimed.get(vm)
-        if before is None or instance is None or status.state is not _RUNNING or _differs(before, status):
-            return False
-        node.vms[vm] = status
-        self.account(instance, node, status, now_s)
-        return True
 
     def _absent(self, node: NodeEntry, report: Report, listed: set[str], now_s: float) -> None:
         """What a report does not list, or only as an image."""
