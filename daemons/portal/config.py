@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 from shared.base.errors import InvalidInput, Problem
 from shared.base.secrets import fault_of, is_absent, path_of
 from shared.config.common import Bus, FilePath, Listen, Log, Period, SecretFile, StoreUrl
-from shared.config.toml import AtLeast, Form, IsAddress, Range, Rule
+from shared.config.records import AtLeast, Form, IsAddress, Range, Rule
 
 PublicUrl = Annotated[
     str,

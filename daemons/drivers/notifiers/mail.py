@@ -19,9 +19,9 @@ from daemons.drivers.notifiers.text import body_text, subject_line
 from daemons.drivers.notifiers.webhook import ID, CaFile, Limit, context_of, is_loopback
 from shared.base import secrets
 from shared.base.errors import InvalidInput, PermanentError, Problem, TransientError
-from shared.config import toml
+from shared.config import records
 from shared.config.common import SecretFile
-from shared.config.toml import Form, Range
+from shared.config.records import Form, Range
 from shared.ports.notices import Notify
 from shared.runtime.startup import host_name
 
@@ -64,7 +64,7 @@ class Email:
 
     def __init__(self, where: str, table: Mapping[str, Any]) -> None:
         self._where = where
-        self._keys = keys = toml.read(table, EmailKeys, where, {})
+        self._keys = keys = records.read(table, EmailKeys, where, {})
         problems = list(_problems(where, keys))
         if problems:
             raise InvalidInput(*problems)

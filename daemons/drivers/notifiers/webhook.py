@@ -19,9 +19,9 @@ from daemons.drivers.notifiers.text import as_json
 from shared.base import secrets
 from shared.base.clock import SystemClock
 from shared.base.errors import InvalidInput, PermanentError, Problem, TransientError
-from shared.config import toml
+from shared.config import records
 from shared.config.common import SecretFile
-from shared.config.toml import Form, Range
+from shared.config.records import Form, Range
 from shared.ports.notices import Notify
 
 ID, TIME, SIGNATURE = "X-Trimtab-Id", "X-Trimtab-Timestamp", "X-Trimtab-Signature"
@@ -78,7 +78,7 @@ class Webhook:
 
     def __init__(self, where: str, table: Mapping[str, Any]) -> None:
         self._where = where
-        self._keys = keys = toml.read(table, WebhookKeys, where, {})
+        self._keys = keys = records.read(table, WebhookKeys, where, {})
         try:
             parts = urlsplit(keys.url)
             self._host, self._port = parts.hostname or "", parts.port
