@@ -1,10 +1,11 @@
 """A mapping that a user wrote becomes frozen values, or every problem in it is told at once.
 
 `read` works for any frozen dataclass whose fields are bool, int, float, str, a string enum, `tuple[X, ...]`,
-`Mapping[str, X]`, another such dataclass (a section), that or a string, or `Any` (free). `Range`, `Form` and `Items` in
-`Annotated` say what is allowed, `X | None` that a key may be left out for None, a class's `RULES` how its keys relate;
-what else must hold is checked by a function that is given what is good. Keys that are left out take the defaults of the
-dataclass. A field `class_` is the key `class`. A class that is `SHOWN_BY` a key is told apart in a list by its value.
+`Mapping[str, X]`, another such dataclass (a section), that or a string, or `Any` (free). `Range`, `Form`, `OneOf` and
+`Items` in `Annotated` say what is allowed, `X | None` that a key may be left out for None, a class's `RULES` how its
+keys relate; what else must hold is checked by a function that is given what is good. Keys that are left out take the
+defaults of the dataclass. A field `class_` is the key `class`. A class that is `SHOWN_BY` a key is told apart in a list
+by its value.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import json
 import math
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import MISSING, Field, dataclass, fields, is_dataclass
 from enum import Enum
@@ -64,10 +65,18 @@ class Form:
         return re.fullmatch(self.pattern, value) is not None and (value.isprintable() or not self.printable)
 
 
-def one_of(words: Iterable[str]) -> Form:
-    """The form of a string that is one of some words."""
-    known = tuple(words)
-    return Form("|".join(map(re.escape, known)), "one of " + ", ".join(known))
+@dataclass(frozen=True, slots=True)
+class OneOf:
+    """A string is one of some words."""
+
+    words: tuple[str, ...]
+
+    def __str__(self) -> str:
+        return "one of " + ", ".join(self.words)
+
+    def admits(self, value: Any) -> bool:
+        """Whether a string is one of the words."""
+        return value in self.words
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +95,7 @@ class Items:
         return self.least <= count and (self.most is None or count <= self.most)
 
 
-Limit = Range | Form | Items
+Limit = Range | Form | OneOf | Items
 
 
 @dataclass(frozen=True, slots=True)
@@ -270,7 +279,7 @@ def _words(hint: Any, notation: Notation = TOML) -> str:
         return notation.table
     if isinstance(bare, type) and issubclass(bare, Enum):
         return "one of " + ", ".join(str(member.value) for member in bare)
-    if isinstance(limit, Form):
+    if isinstance(limit, Form | OneOf):
         return str(limit)
     plain = {bool: "true or false", int: "a whole number", float: "a number", str: "a string"}.get(bare, "anything")
     return f"{plain} {limit}" if limit else plain

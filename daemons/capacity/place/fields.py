@@ -1,6 +1,7 @@
-"""What a file for `trimtab sim place` may hold; docs/snapshot.schema.json says the same.
+"""What a file for `trimtab sim place` may hold; docs/snapshot.schema.json is made of it.
 
-A class is an object of the file. A bad value is not refused alone: `file` also checks what must hold between them.
+A class is an object of the file. What must hold between them is checked by `file`. After a change here run
+`python -m tests.support.snapshot_schema`, and explain new keys in the schema.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Annotated
 
-from shared.config.records import Form, Items, Range, one_of
+from shared.config.records import Form, Items, OneOf, Range
 from shared.values.jobs import INSTANCES_MAX, STAGES_MAX, ConstraintKind
 from shared.values.operation_costs import COSTS
 from shared.values.scalars import NAME_LENGTH_MAX
@@ -83,13 +84,13 @@ class Job:
     """A batch job: one stage, or several."""
 
     name: Name
-    state: Annotated[str, one_of((WAITING, RUNNING, SUSPENDED))] = WAITING
+    state: Annotated[str, OneOf((WAITING, RUNNING, SUSPENDED))] = WAITING
     node: Name | None = None
     image_node: Name | None = None
     work_mcycles: Amount | None = None
     done_mcycles: Amount = 0.0
     max_mhz: Speed | None = None
-    min_mhz: Amount | None = None
+    min_mhz: Amount = 0.0
     memory_mib: Amount | None = None
     stages: Annotated[tuple[Stage, ...], Items(1, STAGES_MAX)] | None = None
     submit_s: Time | None = None
@@ -171,7 +172,7 @@ class Cluster:
 
     now_s: Time = 0.0
     cycle_s: Annotated[float, Range(0.001, SECONDS_MAX)] = 600.0
-    operation_costs: Annotated[str, Form("|".join(COSTS), " or ".join(COSTS))] | Costs = "none"
+    operation_costs: Annotated[str, OneOf(tuple(COSTS))] | Costs = "none"
     vm_overhead_mib: Amount = 0.0
     nodes: tuple[Node, ...]
     jobs: tuple[Job, ...] = ()
@@ -179,4 +180,4 @@ class Cluster:
     constraints: tuple[Restriction, ...] = ()
     placement: Mapping[str, Held] = field(default_factory=dict)
     limits: Limits = Limits()
-    interference: Annotated[str, one_of(("off", "formula", "product-form", "auto"))] = "auto"
+    interference: Annotated[str, OneOf(("off", "formula", "product-form", "auto"))] = "auto"

@@ -157,7 +157,7 @@ def _whole_stages(job: Job) -> list[WholeStage]:
         WholeStage(
             _known(stage.work_mcycles),
             _known(stage.max_mhz, job.max_mhz),
-            _known(stage.min_mhz, job.min_mhz, 0.0),
+            _known(stage.min_mhz, job.min_mhz),
             _known(stage.memory_mib, job.memory_mib),
         )
         for stage in ([Stage(_known(job.work_mcycles))] if job.stages is None else job.stages)

@@ -10,7 +10,7 @@ from typing import Annotated, Any, ClassVar
 import pytest
 
 from shared.base.errors import InvalidInput
-from shared.config.records import JSON, PROBLEMS_MAX, TOML, Findings, Form, Items, Notation, Range, one_of, read
+from shared.config.records import JSON, PROBLEMS_MAX, TOML, Findings, Form, Items, Notation, OneOf, Range, read
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +26,7 @@ class Shelf:
 class Room:
     shelves: Annotated[tuple[Shelf, ...], Items(1, 120)]
     tags: Annotated[tuple[str, ...], Items(most=3, distinct=True)] = ()
-    light: Annotated[str, one_of(("on", "off"))] | Shelf = "on"
+    light: Annotated[str, OneOf(("on", "off"))] | Shelf = "on"
     kept: Mapping[str, int | None] = field(default_factory=dict)
 
 
