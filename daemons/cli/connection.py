@@ -25,7 +25,7 @@ from shared.base.secrets import completed, has_password
 from shared.config import toml
 from shared.config.broker_url import Tls, check_encryption
 from shared.config.common import SecretFile, Url
-from shared.config.toml import Range
+from shared.config.records import Range
 from shared.ports.bus import Bus, BusEvent, Delivery, Lost
 from shared.protocol import topology
 from shared.protocol.account_messages import WHY_LENGTH_MAX, OnBehalf

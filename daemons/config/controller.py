@@ -34,7 +34,7 @@ from shared.config.common import (
     Watts,
     Zone,
 )
-from shared.config.toml import Above, AtLeast, Form, Range, Rule
+from shared.config.records import Above, AtLeast, Form, Range, Rule
 from shared.policy_api.admission import SurplusUse
 from shared.values.nodes import SleepMode
 from shared.values.operation_costs import COSTS

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Any
 
-from shared.config.toml import Form, Range
+from shared.config.records import Form, Range
 
 ChannelName = Annotated[str, Form(r"[A-Za-z0-9_-]{1,64}", "ASCII letters, digits, '-' or '_'")]
 Hour = Annotated[str, Form(r"(([01][0-9]|2[0-3]):[0-5][0-9])?", "a local time of day, HH:MM, or nothing")]

@@ -14,7 +14,7 @@ from daemons.manifests.job import Group, JobName, Speed, Unlike
 from daemons.manifests.type_rules import WORKLOAD, OfItsSide, RegisteredType, TermsFit, found_type, scheduling_of
 from shared.base.errors import InvalidInput, InvalidValue, Problem
 from shared.config import toml
-from shared.config.toml import Above, AtLeast, Form, Range
+from shared.config.records import Above, AtLeast, Form, Range
 from shared.ports import plugins
 from shared.values.agreement import (
     RATIO_MAX,

@@ -20,7 +20,7 @@ from xml.sax.saxutils import escape, quoteattr
 from daemons.manifests.safe_xml import Element, load, parse
 from shared.base.errors import InvalidInput, Problem
 from shared.base.type_hints import field_hints
-from shared.config import toml
+from shared.config import records
 from shared.values.agreement import WorkloadType
 
 T = TypeVar("T")
@@ -68,7 +68,7 @@ def read(path: Path, cls: type[T]) -> T:
     reader = _Reader(str(path), load(path, EXPECTED))
     table = reader.table(cls)
     try:
-        made: T = toml.read(table, cls, str(path), {key: element.line for key, element in reader.places.items()})
+        made: T = records.read(table, cls, str(path), {key: element.line for key, element in reader.places.items()})
     except InvalidInput as error:
         reader.problems += [reader.renamed(each) for each in error.problems if reader.key_of(each) not in reader.told]
     if reader.problems:

@@ -13,7 +13,7 @@ from typing import Annotated, Any
 from daemons.manifests.demand import demand_of
 from daemons.values.calendar import check_zone, local_text, moment, seconds_of_day
 from shared.base.errors import InvalidValue
-from shared.config.toml import Form, Range
+from shared.config.records import Form, Range
 from shared.values.agreement import AssuranceTerms
 from shared.values.reservation import DEMAND_MAX, SHARES_MAX, Calendar, ServiceClass, Share, SlotDemand, slots_in
 

@@ -11,7 +11,7 @@ from typing import Annotated, Any, ClassVar
 
 from shared.base.errors import InvalidInput, Problem
 from shared.config import toml
-from shared.config.toml import AtLeast, Form, Range
+from shared.config.records import AtLeast, Form, Range
 from shared.values.jobs import ARGUMENT_LENGTH_MAX, ARGUMENTS_MAX, INSTANCES_MAX, STAGES_MAX, Job, Rules, Stage
 from shared.values.load_vector import CPU, IO, NET, SUM_ERROR_MAX, Loading
 

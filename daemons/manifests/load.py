@@ -13,7 +13,7 @@ from daemons.manifests.job import Amount, Group, JobName, Mib, NoQueue, Speed
 from daemons.models.load import DrawnJobs, draw_jobs
 from shared.base.errors import InvalidInput, InvalidValue, Problem
 from shared.config import toml
-from shared.config.toml import Range
+from shared.config.records import Form, Range
 from shared.values.jobs import Job, Stage
 
 NAME_DIGITS = 6
@@ -59,7 +59,7 @@ class JobTable:
     memory_mib: Mib = 0
     vcpus: Annotated[int, Range(1, 4096)] = 1
     checkpoint_mcycles: Amount = 0.0
-    template: Annotated[str, toml.Form(r"[^\0]{0,4096}", "at most 4096 characters")] = ""
+    template: Annotated[str, Form(r"[^\0]{0,4096}", "at most 4096 characters")] = ""
 
 
 @dataclass(frozen=True, slots=True)

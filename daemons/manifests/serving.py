@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Annotated, Any
 
-from shared.config.toml import Form, Range
+from shared.config.records import Form, Range
 from shared.values.health import PORT_MAX, Probe, ProbeKind
 from shared.values.web_app import QUEUE_MAX, Distribution, Serving
 

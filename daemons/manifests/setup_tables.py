@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Annotated, Any
 
 from daemons.manifests.job import Group
-from shared.config.toml import Form, Range
+from shared.config.records import Form, Range
 from shared.values.agreement import Granularity
 from shared.values.host_setup import DUTIES_MAX, Image, Package, RemoteFile, Setup, SetupPolicy
 

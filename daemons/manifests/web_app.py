@@ -13,7 +13,7 @@ from daemons.manifests.job import Argument, FewArguments, Group, JobName, Label,
 from daemons.manifests.serving import ProbeIsWhole, ProbeTable, ServingTable
 from shared.base.errors import InvalidInput, Problem
 from shared.config import toml
-from shared.config.toml import AtLeast, Form, Range
+from shared.config.records import AtLeast, Form, Range
 from shared.values.jobs import INSTANCES_MAX, Rules
 from shared.values.web_app import FLOWS_MAX, Flow, ModelForm, WebApp
 

@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 from shared.base.addresses import is_loopback
 from shared.base.errors import Problem
 from shared.config.common import Bus, FilePath, Listen, Log, Metrics, Period, Place, SecretFile, StoreUrl
-from shared.config.toml import AtLeast, Form, IsAddress, Range, Rule
+from shared.config.records import AtLeast, Form, IsAddress, Range, Rule
 from shared.runtime.server_tls import file_problems
 
 PublicUrl = Annotated[

@@ -43,7 +43,7 @@ from daemons.portal.process_pool import ProcessPool
 from daemons.portal.threads import Threads
 from daemons.portal.what_if.runs import Runs
 from shared.base.errors import InvalidInput, InvalidValue, Problem, StoreUnavailable
-from shared.config.toml import PROBLEMS_MAX
+from shared.config.records import PROBLEMS_MAX
 from shared.protocol.account_messages import WHY_LENGTH_MAX
 from shared.protocol.operator_messages import Request as BusRequest
 

@@ -22,7 +22,7 @@ from shared.config.common import (
     Period,
     Registered,
 )
-from shared.config.toml import Form, IsAddress, NamedIn, Range, Rule
+from shared.config.records import Form, IsAddress, NamedIn, Range, Rule
 from shared.values.load_vector import STANDARD_RUN_S_MAX
 
 UnitName = Annotated[str, Form(r"[A-Za-z0-9:_.@{}-]{1,200}\.service", "a systemd service")]

@@ -8,7 +8,7 @@ from enum import StrEnum
 from typing import Annotated
 
 from shared.config.broker_url import Tls
-from shared.config.toml import Form, Range
+from shared.config.records import Form, Range
 
 Period = Annotated[float, Range(0.1, 86_400)]
 Duration = Annotated[float, Range(1, 604_800)]

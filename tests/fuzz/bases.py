@@ -54,11 +54,11 @@ def _small_provision(series: bool, _: Scene) -> bytes:
 
 def _keys(kind: Callable[[], type[Any]], before: str, after: str, _: Scene) -> bytes:
     """Every key that a daemon's file may have, with its default."""
-    from shared.config import toml
+    from shared.config import records
 
     lines: list[str] = []
     sections: dict[str, list[str]] = {}
-    for key in toml.keys(kind()):
+    for key in records.keys(kind()):
         section, _dot, name = key.name.rpartition(".")
         if key.default is None or "*" in section:
             continue

@@ -23,7 +23,7 @@ from daemons.portal.forms.texts import Texts
 from daemons.portal.pages.stream import OF_ACCOUNT_MAX
 from daemons.store import SqlStore
 from shared.base.clock import ManualClock
-from shared.config.toml import PROBLEMS_MAX
+from shared.config.records import PROBLEMS_MAX
 from shared.protocol.messages import Happened
 from shared.protocol.operator_messages import ActivateEnvironment, CreateEnvironment, SubmitJob
 from shared.values.agreement import Agreement, WorkloadType

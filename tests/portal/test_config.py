@@ -10,7 +10,8 @@ import pytest
 from daemons.portal.config import PortalConfig, host_of, is_local, origin_of
 from daemons.portal.main import check
 from shared.base.errors import InvalidInput
-from shared.config.toml import keys, parse
+from shared.config.records import keys
+from shared.config.toml import parse
 from tests.architecture.sources import ROOT
 
 GOOD = 'public_url = "https://p.test"\n[proxy]\ntrusted = ["10.0.0.1"]\n[bus]\nurl = "amqps://portal.p:x@broker/"\n'

@@ -20,7 +20,7 @@ from daemons.portal.present.nodes import STATES, Use, grid, state_of, use_of
 from daemons.portal.present.pagination import Column, Listing, has_text, in_order, name_key, part, wanted
 from daemons.portal.present.workloads import end_s, goal_words, waits, worst
 from shared.base.errors import InvalidInput, StoreUnavailable
-from shared.config import toml
+from shared.config import records
 from shared.values.jobs import Job
 from shared.values.web_app import WebApp
 
@@ -330,7 +330,7 @@ def test_what_is_wrong_is_said_beside_each_field_in_the_words_of_the_file() -> N
     made, wrong = from_form(KINDS["job"], bad, 1_000.0)
 
     with pytest.raises(InvalidInput) as caught:
-        toml.read(table_of(JOB, bad)[0], JobFile, "job.toml", {})
+        records.read(table_of(JOB, bad)[0], JobFile, "job.toml", {})
     said = [text for texts in wrong.beside.values() for text in texts]
     assert made is None
     assert wrong.above == []

@@ -17,7 +17,8 @@ from daemons.capacity.coordination.demand import read_steps
 from daemons.capacity.coordination.values import DEDICATED, FLB_NUB, ON_DEMAND, SECONDS_PER_HOUR, Setting, WebDemand
 from daemons.capacity.swf import SwfJob, read_swf, replay_jobs
 from shared.base.errors import InvalidInput, Problem
-from shared.config.toml import Above, Range, load
+from shared.config.records import Above, Range
+from shared.config.toml import load
 from shared.ports.plugins import names, policy_group
 from shared.values.actions import ActionKind
 from shared.values.agreement import RATIO_MAX, BatchTerms, OnReclaim

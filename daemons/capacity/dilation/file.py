@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Annotated, ClassVar
 
-from daemons.capacity.json_file import REQUIRED, Checker, Field, Row, echo, number, parse_file, rows, table, text, whole
-from daemons.capacity.place.fields import LABEL, LABEL_WORDS, SECONDS_MAX
+from daemons.capacity.json_file import parse_file
+from daemons.capacity.place.fields import LABEL, SECONDS_MAX, Time
+from shared.config import records
+from shared.config.records import Findings, Form, Items, Range
 from shared.values.load_vector import RESOURCES_MAX, SUM_ERROR_MAX
 
 JOBS_MAX = 1_000  # instances in all
@@ -19,28 +21,50 @@ SERVERS_MAX = 1_000_000
 NEUTRAL_S_MIN = 1e-6
 ONE_MACHINE = ""
 
+Name = Annotated[
+    str,
+    Form(r"\S(.{0,126}\S)?", "1 to 128 printable characters in one line, no space at either end", printable=True),
+]
+Label = Annotated[str, LABEL]
+Neutral = Annotated[float, Range(NEUTRAL_S_MIN, SECONDS_MAX)]
+Vector = tuple[Annotated[float, Range(0.0, 1.0)], ...]
 
-def _names(most: int, default: Any = REQUIRED) -> Field:
-    def admits(raw: Any) -> bool:
-        return isinstance(raw, list) and 1 <= len(raw) <= most
 
-    return Field(f"a list of 1 to {most} names", admits, default)
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """A stage: its part of each resource, and its time alone."""
+
+    loading: Vector
+    neutral_s: Neutral
 
 
-NAME = text(r"\S(.{0,126}\S)?", "1 to 128 printable characters in one line, no space at either end")
-NEUTRAL = number(NEUTRAL_S_MIN, SECONDS_MAX)
-VECTOR = Field("a list of numbers", lambda raw: isinstance(raw, list))
-FILE: Mapping[str, Field] = {"resources": _names(RESOURCES_MAX), "servers": table({}), "jobs": rows()}
-JOB: Mapping[str, Field] = {
-    "name": NAME,
-    "loading": Field(VECTOR.words, VECTOR.admits, None),
-    "neutral_s": number(NEUTRAL_S_MIN, SECONDS_MAX, None),
-    "arrival_s": number(-SECONDS_MAX, SECONDS_MAX, 0.0),
-    "stages": rows(None),
-    "instances": whole(1, JOBS_MAX, None),
-    "machines": _names(JOBS_MAX, None),
-}
-STAGE: Mapping[str, Field] = {"loading": VECTOR, "neutral_s": NEUTRAL}
+@dataclass(frozen=True, slots=True)
+class Job:
+    """A job: one stage, or several. machines: one for each instance; None: all jobs are on the same one."""
+
+    SHOWN_BY: ClassVar[str] = "name"
+
+    name: Name
+    loading: Vector | None = None
+    neutral_s: Neutral | None = None
+    arrival_s: Time = 0.0
+    stages: Annotated[tuple[Stage, ...], Items(1, STAGES_MAX)] | None = None
+    instances: Annotated[int, Range(1, JOBS_MAX)] | None = None
+    machines: Annotated[tuple[Label, ...], Items(1, JOBS_MAX)] | None = None
+
+    @property
+    def count(self) -> int:
+        """How many instances it has."""
+        return (self.instances or 1) if self.machines is None else len(self.machines)
+
+
+@dataclass(frozen=True, slots=True)
+class File:
+    """What a file may hold. servers: of each resource, 1 of those that are not named."""
+
+    resources: Annotated[tuple[Label, ...], Items(1, RESOURCES_MAX, distinct=True)]
+    jobs: Annotated[tuple[Job, ...], Items(1)]
+    servers: Mapping[str, Annotated[int, Range(1, SERVERS_MAX)] | None] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,111 +96,67 @@ class DilationFile:
 
 def read(path: Path) -> DilationFile:
     """The file at `path`. Raises `InvalidInput` naming each problem with its place in the file."""
-    reader = _Reader(Checker(str(path)), parse_file(path))
-    found = reader.read()
-    reader.checker.done()
-    return found
+    file = records.read(parse_file(path), File, str(path), notation=records.JSON, check=_check)
+    machines: dict[str, int] = {}
+    return DilationFile(
+        file.resources,
+        tuple(file.servers.get(name) or 1 for name in file.resources),
+        tuple(
+            JobRow(
+                job.name,
+                job.arrival_s,
+                tuple(StageRow(stage.neutral_s, stage.loading) for stage in _stages(job)),
+                tuple(machines.setdefault(name, len(machines)) for name in job.machines or (ONE_MACHINE,) * job.count),
+            )
+            for job in file.jobs
+        ),
+    )
 
 
-class _Reader:
-    """Walks through one file. Goes on after a problem, so what it returns counts only where there was none."""
+def _stages(job: Job) -> tuple[Stage, ...]:
+    return (Stage(job.loading or (), job.neutral_s or 1.0),) if job.stages is None else job.stages
 
-    def __init__(self, checker: Checker, raw: Any) -> None:
-        self.checker = checker
-        self._top = checker.row("", raw, FILE)
-        self._resources = self._unique("resources", self._top.get("resources") or ())
-        self._machines: dict[str, int] = {}
 
-    def read(self) -> DilationFile:
-        """The whole file."""
-        servers = self._servers()
-        jobs = list(self._jobs())
-        if self._top.get("jobs") == []:
-            self.checker.wrong("jobs", "is a list of 0", "one job or more")
-        for name, count in Counter(row["name"] for _, row in jobs if "name" in row).items():
-            if count > 1:
-                self.checker.wrong("jobs", f"{count} jobs have the name {name!r}", "names that differ")
-        named = [row.get("machines") is not None for _, row in jobs]
-        if any(named) and not all(named):
-            self.checker.wrong("jobs", "some have machines, others none", "machines for all jobs, or for none")
-        found = tuple(
-            JobRow(row.get("name", ""), row.get("arrival_s", 0.0), self._stages(at, row), self._homes(at, row))
-            for at, row in jobs
-        )
-        instances = sum(len(job.machines) for job in found)
-        if instances > JOBS_MAX:
-            self.checker.wrong("jobs", f"{instances} instances", f"at most {JOBS_MAX}")
-        return DilationFile(self._resources, servers, found)
+def _check(file: File, found: Findings) -> None:
+    """What must hold between the keys."""
+    if found.is_good("resources"):
+        for name in file.servers:
+            if name not in file.resources:
+                found.wrong(f"servers.{name}", "no such key", "one of " + ", ".join(file.resources))
+    for name, count in Counter(job.name for job in file.jobs if job.name).items():
+        if count > 1:
+            found.wrong("jobs", f"{count} jobs have the name {name!r}", "names that differ")
+    named = {job.machines is not None for at, job in enumerate(file.jobs) if found.is_good(f"jobs[{at}].machines")}
+    if len(named) > 1:
+        found.wrong("jobs", "some have machines, others none", "machines for all jobs, or for none")
+    for index, job in enumerate(file.jobs):
+        at = f"jobs[{index}]"
+        _check_stages(at, job, file, found)
+        if job.machines is not None and job.instances not in (None, len(job.machines)):
+            what = f"{len(job.machines)} for {job.instances} instances"
+            found.wrong(f"{at}.machines", what, "one for each instance")
+    instances = sum(job.count for job in file.jobs)
+    if instances > JOBS_MAX:
+        found.wrong("jobs", f"{instances} instances", f"at most {JOBS_MAX}")
 
-    def _jobs(self) -> Iterator[tuple[str, Row]]:
-        """The place, with the name, and the good keys of each job."""
-        for index, raw in enumerate(self._top.get("jobs") or ()):
-            name = raw.get("name") if isinstance(raw, dict) else None
-            at = f"jobs[{index}] ({name})" if JOB["name"].admits(name) else f"jobs[{index}]"
-            yield at, self.checker.row(at, raw, JOB)
 
-    def _unique(self, path: str, raw: Any) -> tuple[str, ...]:
-        """Names, none of them twice."""
-        label = text(LABEL, LABEL_WORDS)
-        for name in raw:
-            if not label.admits(name):
-                self.checker.wrong(path, f"has {echo(name)}", LABEL_WORDS)
-        for name, count in Counter(name for name in raw if label.admits(name)).items():
-            if count > 1:
-                self.checker.wrong(path, f"has {name!r} {count} times", "every name once")
-        return tuple(map(str, raw))
+def _check_stages(at: str, job: Job, file: File, found: Findings) -> None:
+    whole = {"loading": job.loading is not None, "neutral_s": job.neutral_s is not None}
+    for key, given in whole.items():
+        if job.stages is not None and given:
+            found.wrong(f"{at}.{key}", "is there beside stages", "either that or stages")
+        elif job.stages is None and not given and found.is_good(f"{at}.{key}") and found.is_good(f"{at}.stages"):
+            found.wrong(f"{at}.{key}", "is missing", "that or stages")
+    if job.stages is None:
+        _check_vector(f"{at}.loading", job.loading, file, found)
+    for index, stage in enumerate(job.stages or ()):
+        _check_vector(f"{at}.stages[{index}].loading", stage.loading, file, found)
 
-    def _servers(self) -> tuple[int, ...]:
-        fields = {name: whole(1, SERVERS_MAX, 1) for name in self._resources}
-        found = self.checker.row("servers", self._top.get("servers", {}), fields) if fields else {}
-        return tuple(found.get(name, 1) for name in self._resources)
 
-    def _homes(self, at: str, row: Row) -> tuple[int, ...]:
-        """The machine of each instance."""
-        machines, instances = row.get("machines"), row.get("instances")
-        if machines is None:
-            return (self._machine(ONE_MACHINE),) * (instances or 1)
-        if instances is not None and instances != len(machines):
-            self.checker.wrong(f"{at}.machines", f"{len(machines)} for {instances} instances", "one for each instance")
-        label = text(LABEL, LABEL_WORDS)
-        for name in machines:
-            if not label.admits(name):
-                self.checker.wrong(f"{at}.machines", f"has {echo(name)}", LABEL_WORDS)
-        return tuple(self._machine(name) for name in machines if label.admits(name))
-
-    def _machine(self, name: str) -> int:
-        return self._machines.setdefault(name, len(self._machines))
-
-    def _stages(self, at: str, row: Row) -> tuple[StageRow, ...]:
-        if row.get("stages") is None:
-            for key in ("loading", "neutral_s"):
-                if key in row and row[key] is None:
-                    self.checker.wrong(f"{at}.{key}", "is missing", JOB[key].words)
-            return (self._stage(at, row),)
-        for key in ("loading", "neutral_s"):
-            if row.get(key) is not None:
-                self.checker.wrong(f"{at}.{key}", "is there beside stages", "either that or stages")
-        if not 1 <= len(row["stages"]) <= STAGES_MAX:
-            self.checker.wrong(f"{at}.stages", f"is a list of {len(row['stages'])}", f"1 to {STAGES_MAX} stages")
-        stages = self.checker.rows(f"{at}.stages", row["stages"], STAGE)
-        return tuple(self._stage(place, stage) for place, stage in stages)
-
-    def _stage(self, at: str, row: Row) -> StageRow:
-        return StageRow(row.get("neutral_s") or 1.0, self._vector(f"{at}.loading", row.get("loading")))
-
-    def _vector(self, at: str, raw: list[Any] | None) -> tuple[float, ...]:
-        """A loading vector; of a bad one zeros, to go on with."""
-        count = len(self._resources)
-        part = number(0.0, 1.0)
-        bad = [value for value in raw or () if not part.admits(value)]
-        if raw is None:
-            pass
-        elif bad:
-            self.checker.wrong(at, f"has {echo(bad[0])}", "numbers from 0 to 1")
-        elif len(raw) != count:
-            self.checker.wrong(at, f"has {len(raw)} parts", f"{count}, one for each resource")
-        elif math.fsum(raw) > 1.0 + SUM_ERROR_MAX:
-            self.checker.wrong(at, f"sums to {math.fsum(raw):.12g}", "parts that sum to 1 at most")
-        else:
-            return tuple(map(float, raw))
-        return (0.0,) * count
+def _check_vector(at: str, vector: Vector | None, file: File, found: Findings) -> None:
+    if vector is None or not found.is_good(at):
+        return
+    if len(vector) != len(file.resources) and found.is_good("resources"):
+        found.wrong(at, f"has {len(vector)} parts", f"{len(file.resources)}, one for each resource")
+    elif math.fsum(vector) > 1.0 + SUM_ERROR_MAX:
+        found.wrong(at, f"sums to {math.fsum(vector):.12g}", "parts that sum to 1 at most")

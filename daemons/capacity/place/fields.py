@@ -1,11 +1,18 @@
-"""The keys of a file for `trimtab sim place`, and what each may hold; docs/snapshot.schema.json says the same."""
+"""What a file for `trimtab sim place` may hold; docs/snapshot.schema.json is made of it.
+
+A class is an object of the file. What must hold between them is checked by `file`. After a change here run
+`python -m tests.support.snapshot_schema`, and explain new keys in the schema.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Annotated
 
-from daemons.capacity.json_file import Field, flag, number, one_of, rows, table, text, texts, whole
-from shared.values.jobs import INSTANCES_MAX, ConstraintKind
+from shared.config.records import Form, Items, OneOf, Range
+from shared.values.jobs import INSTANCES_MAX, STAGES_MAX, ConstraintKind
+from shared.values.operation_costs import COSTS
 from shared.values.scalars import NAME_LENGTH_MAX
 from shared.values.web_app import ModelForm
 
@@ -14,115 +21,163 @@ SECONDS_MAX = 1e12
 SPEED_MIN = 0.001
 SEATS_MAX = 10_000
 SERVERS_MAX = 1024
-MODELS = ("off", "formula", "product-form", "auto")
-STATES = ("waiting", "running", "suspended")
-NAME = rf"[A-Za-z0-9_-]{{1,{NAME_LENGTH_MAX}}}"
-NAME_WORDS = f"1 to {NAME_LENGTH_MAX} ASCII letters, digits, '-' or '_'"
-LABEL = r"\S{1,128}"
-LABEL_WORDS = "1 to 128 printable characters without spaces"
+WAITING, RUNNING, SUSPENDED = "waiting", "running", "suspended"
+LABEL = Form(r"\S{1,128}", "1 to 128 printable characters without spaces", printable=True)
 
-Fields = Mapping[str, Field]
+Name = Annotated[
+    str, Form(rf"[A-Za-z0-9_-]{{1,{NAME_LENGTH_MAX}}}", f"1 to {NAME_LENGTH_MAX} ASCII letters, digits, '-' or '_'")
+]
+Names = Annotated[tuple[Name, ...], Items(distinct=True)]
+Labels = Annotated[tuple[Annotated[str, LABEL], ...], Items(distinct=True)]
+Time = Annotated[float, Range(-SECONDS_MAX, SECONDS_MAX)]
+Duration = Annotated[float, Range(0.0, SECONDS_MAX)]
+Amount = Annotated[float, Range(0.0, AMOUNT_MAX)]
+Speed = Annotated[float, Range(SPEED_MIN, AMOUNT_MAX)]
+Part = Annotated[float, Range(0.0, 1.0)]
+Vcpus = Annotated[int, Range(1, 4096)]
+Importance = Annotated[float, Range(0.001, 1e6)]
 
 
-def _time(default: float | None) -> Field:
-    return number(-SECONDS_MAX, SECONDS_MAX, default)
+@dataclass(frozen=True, slots=True)
+class Costs:
+    """What operations on VMs take."""
+
+    start_s: Duration
+    suspend_s_per_mib: Duration
+    resume_s_per_mib: Duration
+    migrate_s_per_mib: Duration
 
 
-FILE: Fields = {
-    "now_s": _time(0.0),
-    "cycle_s": number(0.001, SECONDS_MAX, 600.0),
-    "operation_costs": Field(
-        "none, paper or an object of four numbers", lambda raw: isinstance(raw, str | dict), "none"
-    ),
-    "vm_overhead_mib": number(0, AMOUNT_MAX, 0.0),
-    "nodes": rows(),
-    "jobs": rows(()),
-    "web_apps": rows(()),
-    "constraints": rows(()),
-    "placement": table(None),
-    "limits": table(None),
-    "interference": one_of(MODELS, "auto"),
-}
-COST: Fields = {
-    "start_s": number(0, SECONDS_MAX),
-    "suspend_s_per_mib": number(0, SECONDS_MAX),
-    "resume_s_per_mib": number(0, SECONDS_MAX),
-    "migrate_s_per_mib": number(0, SECONDS_MAX),
-}
-LIMITS: Fields = {"changes_max": whole(1, INSTANCES_MAX, None)}
-NODE: Fields = {
-    "name": text(NAME, NAME_WORDS),
-    "cpu_mhz": number(0, AMOUNT_MAX),
-    "memory_mib": number(0, AMOUNT_MAX),
-    "cores": whole(1, 65_536, None),
-    "core_mhz": number(SPEED_MIN, AMOUNT_MAX, None),
-    "labels": texts(LABEL, LABEL_WORDS, ()),
-    "draining": flag(False),
-    "servers": table(None),
-}
-JOB: Fields = {
-    "name": text(NAME, NAME_WORDS),
-    "state": one_of(STATES, "waiting"),
-    "node": text(NAME, NAME_WORDS, None),
-    "image_node": text(NAME, NAME_WORDS, None),
-    "work_mcycles": number(0, AMOUNT_MAX, None),
-    "done_mcycles": number(0, AMOUNT_MAX, 0.0),
-    "max_mhz": number(SPEED_MIN, AMOUNT_MAX, None),
-    "min_mhz": number(0, AMOUNT_MAX, None),
-    "memory_mib": number(0, AMOUNT_MAX, None),
-    "stages": rows(None),
-    "submit_s": _time(None),
-    "desired_start_s": _time(None),
-    "goal_s": _time(None),
-    "vcpus": whole(1, 4096, None),
-    "instances": whole(1, INSTANCES_MAX, 1),
-    "separate": flag(False),
-    "importance": number(0.001, 1e6, 1.0),
-    "needs": texts(LABEL, LABEL_WORDS, ()),
-    "loading": table(None),
-}
-STAGE: Fields = {
-    "work_mcycles": number(0, AMOUNT_MAX),
-    "max_mhz": number(SPEED_MIN, AMOUNT_MAX, None),
-    "min_mhz": number(0, AMOUNT_MAX, None),
-    "memory_mib": number(0, AMOUNT_MAX, None),
-}
-WEB: Fields = {
-    "name": text(NAME, NAME_WORDS),
-    "memory_mib": number(0, AMOUNT_MAX),
-    "min_instances": whole(0, SEATS_MAX, 1),
-    "max_instances": whole(1, SEATS_MAX, 1),
-    "placed_on": texts(NAME, NAME_WORDS, None),
-    "goal_relative": table(None),
-    "flows": rows(None),
-    "max_mhz": number(SPEED_MIN, AMOUNT_MAX, None),
-    "total_max_mhz": number(SPEED_MIN, AMOUNT_MAX, None),
-    "vcpus": whole(1, 4096, None),
-    "importance": number(0.001, 1e6, 1.0),
-    "needs": texts(LABEL, LABEL_WORDS, ()),
-}
-GOAL_RELATIVE: Fields = {
-    "t_min": number(0, AMOUNT_MAX, 0.0),
-    "c_mhz": number(SPEED_MIN, AMOUNT_MAX),
-    "load_mhz": number(0, AMOUNT_MAX, 0.0),
-    "max_mhz": number(SPEED_MIN, AMOUNT_MAX, None),
-}
-FLOW: Fields = {
-    "name": text(NAME, NAME_WORDS),
-    "mean_s": number(1e-9, SECONDS_MAX, None),
-    "percentile": number(1e-9, 1.0 - 1e-9, None),
-    "percentile_s": number(1e-9, SECONDS_MAX, None),
-    "throughput_per_s": number(1e-9, AMOUNT_MAX, None),
-    "model": one_of([form.value for form in ModelForm], ModelForm.PROCESSOR_SHARING.value),
-    "t_min_s": number(0, SECONDS_MAX, 0.0),
-    "c_mhz_s": number(1e-9, AMOUNT_MAX, None),
-    "load_mhz": number(0, AMOUNT_MAX, None),
-    "rate_per_s": number(0, AMOUNT_MAX, None),
-    "work_mcycles": number(1e-9, AMOUNT_MAX, None),
-}
-CONSTRAINT: Fields = {
-    "kind": one_of([kind.value for kind in ConstraintKind]),
-    "members": texts(NAME, NAME_WORDS),
-    "nodes": texts(NAME, NAME_WORDS, ()),
-}
-ALLOTMENT: Fields = {"node": text(NAME, NAME_WORDS), "cpu_mhz": number(0, AMOUNT_MAX)}
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What one decision may do. changes_max: on running workloads, None: no limit."""
+
+    changes_max: Annotated[int, Range(1, INSTANCES_MAX)] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """A host. servers: how many requests a resource serves at a time, 1 of those that are not named."""
+
+    name: Name
+    cpu_mhz: Amount
+    memory_mib: Amount
+    cores: Annotated[int, Range(1, 65_536)] | None = None
+    core_mhz: Speed | None = None
+    labels: Labels = ()
+    draining: bool = False
+    servers: Mapping[str, Annotated[int, Range(1, SERVERS_MAX)]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """A stage of a job; what is None is as the job says."""
+
+    work_mcycles: Amount
+    max_mhz: Speed | None = None
+    min_mhz: Amount | None = None
+    memory_mib: Amount | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """A batch job: one stage, or several."""
+
+    name: Name
+    state: Annotated[str, OneOf((WAITING, RUNNING, SUSPENDED))] = WAITING
+    node: Name | None = None
+    image_node: Name | None = None
+    work_mcycles: Amount | None = None
+    done_mcycles: Amount = 0.0
+    max_mhz: Speed | None = None
+    min_mhz: Amount = 0.0
+    memory_mib: Amount | None = None
+    stages: Annotated[tuple[Stage, ...], Items(1, STAGES_MAX)] | None = None
+    submit_s: Time | None = None
+    desired_start_s: Time | None = None
+    goal_s: Time | None = None
+    vcpus: Vcpus | None = None
+    instances: Annotated[int, Range(1, INSTANCES_MAX)] = 1
+    separate: bool = False
+    importance: Importance = 1.0
+    needs: Labels = ()
+    loading: Mapping[str, Part] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GoalRelative:
+    """The response time against its goal, as t_min + c_mhz / (w - load_mhz) for w MHz."""
+
+    t_min: Amount = 0.0
+    c_mhz: Speed
+    load_mhz: Amount = 0.0
+    max_mhz: Speed | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Flow:
+    """A kind of request with its goal."""
+
+    name: Name
+    mean_s: Annotated[float, Range(1e-9, SECONDS_MAX)] | None = None
+    percentile: Annotated[float, Range(1e-9, 1.0 - 1e-9)] | None = None
+    percentile_s: Annotated[float, Range(1e-9, SECONDS_MAX)] | None = None
+    throughput_per_s: Annotated[float, Range(1e-9, AMOUNT_MAX)] | None = None
+    model: ModelForm = ModelForm.PROCESSOR_SHARING
+    t_min_s: Duration = 0.0
+    c_mhz_s: Annotated[float, Range(1e-9, AMOUNT_MAX)] | None = None
+    load_mhz: Amount | None = None
+    rate_per_s: Amount | None = None
+    work_mcycles: Annotated[float, Range(1e-9, AMOUNT_MAX)] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class WebApp:
+    """A web application with one goal, relative, or with flows."""
+
+    name: Name
+    memory_mib: Amount
+    min_instances: Annotated[int, Range(0, SEATS_MAX)] = 1
+    max_instances: Annotated[int, Range(1, SEATS_MAX)] = 1
+    placed_on: Names | None = None
+    goal_relative: GoalRelative | None = None
+    flows: Annotated[tuple[Flow, ...], Items(1)] | None = None
+    max_mhz: Speed | None = None
+    total_max_mhz: Speed | None = None
+    vcpus: Vcpus | None = None
+    importance: Importance = 1.0
+    needs: Labels = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Restriction:
+    """Where workloads may run."""
+
+    kind: ConstraintKind
+    members: Annotated[tuple[Name, ...], Items(1, distinct=True)]
+    nodes: Names = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """The CPU that a VM has on a node."""
+
+    node: Name
+    cpu_mhz: Amount
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cluster:
+    """The whole file. interference: by which model jobs slow each other down, "off": not at all."""
+
+    now_s: Time = 0.0
+    cycle_s: Annotated[float, Range(0.001, SECONDS_MAX)] = 600.0
+    operation_costs: Annotated[str, OneOf(tuple(COSTS))] | Costs = "none"
+    vm_overhead_mib: Amount = 0.0
+    nodes: tuple[Node, ...]
+    jobs: tuple[Job, ...] = ()
+    web_apps: tuple[WebApp, ...] = ()
+    constraints: tuple[Restriction, ...] = ()
+    placement: Mapping[str, Held] = field(default_factory=dict)
+    limits: Limits = Limits()
+    interference: Annotated[str, OneOf(("off", "formula", "product-form", "auto"))] = "auto"

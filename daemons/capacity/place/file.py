@@ -1,46 +1,108 @@
 """Reads a file for `trimtab sim place`: a cluster as someone wrote it by hand, checked as a whole.
 
-What is known of one thing at a time is checked by `place_fields`; here is what must hold between them. `read` raises
-`InvalidInput` with every problem of the file.
+What one thing alone may be is said by `fields`; here is what must hold between them, and what follows from what is left
+out. `read` raises `InvalidInput` with every problem of the file.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from pathlib import Path
 from typing import Any
 
-from daemons.capacity.json_file import Checker, Row, number, parse_file, whole
-from daemons.capacity.place import fields as keys
+from daemons.capacity.json_file import parse_file
+from daemons.capacity.place.fields import (
+    RUNNING,
+    SUSPENDED,
+    WAITING,
+    Cluster,
+    Costs,
+    Flow,
+    Held,
+    Job,
+    Node,
+    Restriction,
+    Stage,
+    WebApp,
+)
 from shared.base.errors import InvalidValue
-from shared.values.jobs import STAGES_MAX, Constraint, ConstraintKind, instance_name
+from shared.config import records
+from shared.config.records import Findings
+from shared.values.jobs import Constraint, ConstraintKind, instance_name
 from shared.values.load_vector import CPU, Loading
 from shared.values.operation_costs import COSTS, OperationCosts
 from shared.values.web_app import ModelForm
 
 GOALS = ("mean_s", "percentile_s", "throughput_per_s")
 SAME_WORK = 1e-6  # how far a job's work may be from the sum of its stages
+Place = tuple[str, float | None]
+"""The node that an instance runs on or its image lies on ("": on none), and its MHz (None: not known)."""
+
+
+@dataclass(frozen=True, slots=True)
+class WholeStage:
+    """A stage with what the job says of it."""
+
+    work_mcycles: float
+    max_mhz: float
+    min_mhz: float
+    memory_mib: float
+
+
+@dataclass(frozen=True, slots=True)
+class WholeJob:
+    """A job with its stages, where each instance runs or each image is, and what it loads, its CPU left out."""
+
+    keys: Job
+    desired_start_s: float
+    stages: tuple[WholeStage, ...]
+    held: tuple[Place, ...]
+    loading: Mapping[str, float]
+
+
+@dataclass(frozen=True, slots=True)
+class WholeFlow:
+    """A flow with its one goal. A figure that its model does not need is 0."""
+
+    name: str
+    goal: float
+    percentile: float
+    throughput: bool
+    model: ModelForm
+    t_min_s: float
+    c_mhz_s: float
+    load_mhz: float
+    rate_per_s: float
+    work_mcycles: float
+
+
+@dataclass(frozen=True, slots=True)
+class WholeApp:
+    """A web application with its flows, and where its instances run."""
+
+    keys: WebApp
+    flows: tuple[WholeFlow, ...]
+    total_max_mhz: float | None
+    held: tuple[Place, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class PlaceFile:
-    """A file whose every part is known to be good: rows with the keys of `place_fields`.
+    """A file whose every part is known to be good.
 
-    Of a job, `stages` are filled in (work, most and least speed, memory) and `held` has (node, MHz or None) of every
-    instance that runs, or (node or None, None) of every image; of a web application, `held` is that of the instances
-    that run and `flows` are filled in. changes_max: the limit on changes of running workloads, None: no limit.
-    interference: the model of what sharing costs, "off": none.
+    changes_max: the limit on changes of running workloads, None: no limit. interference: the model of what sharing
+    costs, "off": none.
     """
 
     now_s: float
     cycle_s: float
     costs: OperationCosts
     vm_overhead_mib: float
-    nodes: tuple[Row, ...]
-    jobs: tuple[Row, ...]
-    web_apps: tuple[Row, ...]
+    nodes: tuple[Node, ...]
+    jobs: tuple[WholeJob, ...]
+    web_apps: tuple[WholeApp, ...]
     constraints: tuple[Constraint, ...]
     changes_max: int | None
     interference: str
@@ -53,17 +115,26 @@ def read(path: Path) -> PlaceFile:
 
 def check(raw: Any, name: str) -> PlaceFile:
     """What a parsed file says; `name` is where problems are said to be. Raises `InvalidInput`."""
-    reader = _Reader(Checker(name), raw)
-    found = reader.read()
-    reader.checker.done()
-    return found
+    file = records.read(raw, Cluster, name, notation=records.JSON, check=lambda file, found: _Check(file, found).all())
+    costs = file.operation_costs
+    return PlaceFile(
+        file.now_s,
+        file.cycle_s,
+        OperationCosts(*astuple(costs)) if isinstance(costs, Costs) else COSTS[costs],
+        file.vm_overhead_mib,
+        file.nodes,
+        tuple(_whole_job(job, file) for job in file.jobs),
+        tuple(_whole_app(app, file) for app in file.web_apps),
+        tuple(Constraint(each.kind, each.members, each.nodes) for each in file.constraints),
+        file.limits.changes_max,
+        file.interference,
+    )
 
 
-def vm_names(job: Row) -> list[str]:
+def vm_names(job: Job) -> list[str]:
     """What the VMs of a job are called in `placement`."""
-    count = job.get("instances", 1)
-    name = job["name"]
-    return [name] if count == 1 else [instance_name(name, index) for index in range(count)]
+    count = job.instances
+    return [job.name] if count == 1 else [instance_name(job.name, index) for index in range(count)]
 
 
 def seat_name(app: str, node: str) -> str:
@@ -71,325 +142,272 @@ def seat_name(app: str, node: str) -> str:
     return f"{app}@{node}"
 
 
-class _Reader:
-    """Walks through one file. Goes on after a problem, so what it returns counts only where there was none."""
+# --- what follows ---------------------------------------------------------------------------------------------------
 
-    def __init__(self, checker: Checker, raw: Any) -> None:
-        self.checker = checker
-        self._top = checker.row("", raw, keys.FILE)
-        self._nodes: set[str] = set()
-        self._placed: dict[str, Row] = {}
+
+def _whole_job(job: Job, file: Cluster) -> WholeJob:
+    start_s = file.now_s if job.desired_start_s is None else job.desired_start_s
+    loading = {name: part for name, part in job.loading.items() if name != CPU and part > 0.0}
+    return WholeJob(job, start_s, tuple(_whole_stages(job)), tuple(_held(job, file.placement)), loading)
+
+
+def _whole_stages(job: Job) -> list[WholeStage]:
+    """What a stage leaves out, the job's own keys say; NaN for what nothing says."""
+    return [
+        WholeStage(
+            _known(stage.work_mcycles),
+            _known(stage.max_mhz, job.max_mhz),
+            _known(stage.min_mhz, job.min_mhz),
+            _known(stage.memory_mib, job.memory_mib),
+        )
+        for stage in ([Stage(_known(job.work_mcycles))] if job.stages is None else job.stages)
+    ]
+
+
+def _known(*values: float | None) -> float:
+    return next((value for value in values if value is not None), math.nan)
+
+
+def _held(job: Job, placement: Mapping[str, Held]) -> Sequence[Place]:
+    if job.state == WAITING:
+        return ()
+    if job.state == SUSPENDED:
+        return ((job.image_node or job.node or "", None),) * job.instances
+    vms = vm_names(job)
+    if any(vm in placement for vm in vms):
+        return [(placement[vm].node, placement[vm].cpu_mhz) for vm in vms]
+    return ((job.node or "", None),) * job.instances
+
+
+def _seats(app: WebApp, placement: Mapping[str, Held]) -> dict[str, str]:
+    """The node in the name of each VM of a web application that `placement` has."""
+    parts = {vm: vm.partition("@") for vm in placement}
+    return {vm: node for vm, (name, at_sign, node) in parts.items() if at_sign and name == app.name}
+
+
+def _whole_app(app: WebApp, file: Cluster) -> WholeApp:
+    nodes = tuple(_seats(app, file.placement).values()) if app.placed_on is None else app.placed_on
+    seats = [file.placement.get(seat_name(app.name, node)) for node in nodes]
+    held = tuple((node, None if seat is None else seat.cpu_mhz) for node, seat in zip(nodes, seats, strict=True))
+    goal = app.goal_relative
+    if goal is None:
+        return WholeApp(app, tuple(map(_whole_flow, app.flows or ())), app.total_max_mhz, held)
+    form = ModelForm.SHIFTED_HYPERBOLA
+    flow = WholeFlow("all", 1.0, 0.0, False, form, goal.t_min, goal.c_mhz, goal.load_mhz, 0.0, 0.0)
+    return WholeApp(app, (flow,), app.total_max_mhz if goal.max_mhz is None else goal.max_mhz, held)
+
+
+def _whole_flow(flow: Flow) -> WholeFlow:
+    return WholeFlow(
+        flow.name,
+        _known(flow.mean_s, flow.percentile_s, flow.throughput_per_s),
+        flow.percentile or 0.0,
+        flow.throughput_per_s is not None,
+        flow.model,
+        flow.t_min_s,
+        flow.c_mhz_s or 0.0,
+        flow.load_mhz or 0.0,
+        flow.rate_per_s or 0.0,
+        flow.work_mcycles or 0.0,
+    )
+
+
+# --- what must hold between the parts -------------------------------------------------------------------------------
+
+
+class _Check:
+    """Goes through one file in which some values may stand for ones that are not good."""
+
+    def __init__(self, file: Cluster, found: Findings) -> None:
+        self._file = file
+        self._wrong = found.wrong
+        self._good = found.is_good
+        self._nodes = {node.name for node in file.nodes}
         self._used: set[str] = set()
 
-    def read(self) -> PlaceFile:
-        """The whole file."""
-        top = self._top
-        nodes = tuple(self._node(at, row) for at, row in self._named("nodes", keys.NODE, {}))
-        self._nodes = {row["name"] for row in nodes if "name" in row}
-        self._placement()
+    def all(self) -> None:
+        """Tell everything that does not fit."""
+        file = self._file
+        self._names("nodes", file.nodes, {})
+        for index, node in enumerate(file.nodes):
+            if CPU in node.servers:
+                at = f"nodes[{index}].servers.{CPU}"
+                self._wrong(at, "is shared out by allotments", "another resource, such as io")
+        for vm, held in file.placement.items():
+            self._node(f"placement.{vm}.node", held.node)
         names: dict[str, str] = {}
-        jobs = list(self._named("jobs", keys.JOB, names))
-        apps = list(self._named("web_apps", keys.WEB, names))
-        for at, row in jobs:
-            self._job(at, row)
-        for at, row in apps:
-            self._web(at, row)
-        for name in self._placed.keys() - self._used:
-            self._wrong(f"placement.{name}", "runs nowhere by the rest of the file", "a job or app@node that runs")
-        return PlaceFile(
-            top.get("now_s", 0.0),
-            top.get("cycle_s", 0.0),
-            self._costs(),
-            top.get("vm_overhead_mib", 0.0),
-            nodes,
-            tuple(row for _, row in jobs),
-            tuple(row for _, row in apps),
-            self._constraints(names),
-            self._changes_max(),
-            top.get("interference", "off"),
-        )
+        self._names("jobs", file.jobs, names)
+        self._names("web_apps", file.web_apps, names)
+        for index, job in enumerate(file.jobs):
+            self._job(f"jobs[{index}]", job)
+        for index, app in enumerate(file.web_apps):
+            self._app(f"web_apps[{index}]", app)
+        for vm in file.placement:
+            if vm not in self._used:
+                self._wrong(f"placement.{vm}", "runs nowhere by the rest of the file", "a job or app@node that runs")
+        for index, each in enumerate(file.constraints):
+            self._restriction(f"constraints[{index}]", each, names)
 
-    def _wrong(self, path: str, what: str, expected: str) -> None:
-        self.checker.wrong(path, what, expected)
+    def _names(self, key: str, rows: Iterable[Node | Job | WebApp], names: dict[str, str]) -> None:
+        """None in a list has the name of another."""
+        for index, row in enumerate(rows):
+            at = f"{key}[{index}]"
+            if row.name in names:
+                self._wrong(f"{at}.name", f"{row.name!r} is the name of {names[row.name]} too", "names that differ")
+            elif row.name:
+                names[row.name] = at
 
-    def _named(self, key: str, fields: keys.Fields, names: dict[str, str]) -> Iterable[tuple[str, Row]]:
-        """The objects of a list, none of which has the name of another."""
-        found = []
-        for at, row in self.checker.rows(key, self._top.get(key), fields):
-            name = row.get("name")
-            if name in names:
-                self._wrong(f"{at}.name", f"{name!r} is the name of {names[name]} too", "names that differ")
-            elif name is not None:
-                names[name] = at
-            found.append((at, row))
-        return found
-
-    # --- what is not a list -----------------------------------------------------------------------------------------
-
-    def _costs(self) -> OperationCosts:
-        raw = self._top.get("operation_costs", "none")
-        if isinstance(raw, str):
-            if raw not in COSTS:
-                self._wrong("operation_costs", f"is {raw!r}", " or ".join(COSTS) + " or an object of four numbers")
-            return COSTS.get(raw, OperationCosts())
-        good = self.checker.row("operation_costs", raw, keys.COST)
-        return OperationCosts(**good)
-
-    def _changes_max(self) -> int | None:
-        raw = self._top.get("limits")
-        found: int | None = self.checker.row("limits", raw, keys.LIMITS).get("changes_max") if raw else None
-        return found
-
-    def _placement(self) -> None:
-        for name, raw in (self._top.get("placement") or {}).items():
-            row = self.checker.row(f"placement.{name}", raw, keys.ALLOTMENT)
-            self._known(f"placement.{name}.node", row.get("node"))
-            self._placed[name] = row
-
-    def _known(self, at: str, node: str | None) -> None:
-        if node is not None and node not in self._nodes:
+    def _node(self, at: str, node: str | None) -> None:
+        if node and node not in self._nodes:
             self._wrong(at, f"there is no node {node!r}", "the name of a node of the file")
 
-    # --- what is shared -----------------------------------------------------------------------------------------------
-
-    def _node(self, at: str, row: Row) -> Row:
-        servers = row.get("servers") or {}
-        shared = {name: whole(1, keys.SERVERS_MAX) for name in servers if not self._reserved(f"{at}.servers", name)}
-        row["servers"] = self.checker.row(f"{at}.servers", {name: servers[name] for name in shared}, shared)
-        return row
-
-    def _loading(self, at: str, row: Row) -> None:
-        """What the job loads, its CPU left out: allotments share that out."""
-        parts = row.get("loading") or {}
-        fields = {name: number(0.0, 1.0) for name in parts}
-        good = self.checker.row(f"{at}.loading", parts, fields)
+    def _job(self, at: str, job: Job) -> None:
+        self._stages(at, job)
         try:
-            found = Loading(tuple(good.items()))
+            Loading(tuple(job.loading.items()))
         except InvalidValue as problem:
             self._wrong(f"{at}.loading", str(problem), "parts of a job's time alone, by resource")
-            found = Loading()
-        row["loading"] = {name: part for name, part in found.parts if name != CPU and part > 0.0}
+        if job.goal_s is not None and self._good(f"{at}.desired_start_s"):
+            start_s = self._file.now_s if job.desired_start_s is None else job.desired_start_s
+            if job.goal_s <= start_s:
+                self._wrong(f"{at}.goal_s", f"is {job.goal_s:g}", f"more than desired_start_s = {start_s:g}")
+        self._node(f"{at}.node", job.node)
+        self._node(f"{at}.image_node", job.image_node)
+        if job.name and self._good(f"{at}.instances") and self._good(f"{at}.state"):
+            {WAITING: self._waits, RUNNING: self._runs, SUSPENDED: self._saved}[job.state](at, job)
 
-    def _reserved(self, at: str, name: str) -> bool:
-        if name == CPU:
-            self._wrong(f"{at}.{name}", "is shared out by allotments", "another resource, such as io")
-        return name == CPU
-
-    # --- jobs -------------------------------------------------------------------------------------------------------
-
-    def _job(self, at: str, row: Row) -> None:
-        self._stages(at, row)
-        self._loading(at, row)
-        start_s = row.get("desired_start_s")
-        if start_s is None and "desired_start_s" in row:
-            row["desired_start_s"] = start_s = self._top.get("now_s", 0.0)
-        goal_s = row.get("goal_s")
-        if goal_s is not None and start_s is not None and goal_s <= start_s:
-            self._wrong(f"{at}.goal_s", f"is {goal_s:g}", f"more than desired_start_s = {start_s:g}")
-        self._known(f"{at}.node", row.get("node"))
-        self._known(f"{at}.image_node", row.get("image_node"))
-        where = {"waiting": self._waits, "running": self._runs, "suspended": self._saved}
-        if "name" in row and "instances" in row and row.get("state") in where:
-            row["held"] = where[row["state"]](at, row)
-
-    def _stages(self, at: str, row: Row) -> None:
-        """Give the job a list of whole stages: what a stage leaves out, the job's own keys say."""
-        raw = row.get("stages")
-        if raw is None:
-            for key in ("work_mcycles", "max_mhz", "memory_mib"):
-                if key in row and row[key] is None:
-                    self._wrong(f"{at}.{key}", "is missing", keys.STAGE[key].words)
-            if "stages" in row:
-                row["stages"] = [self._stage(at, row, row)]
-        elif not 1 <= len(raw) <= STAGES_MAX:
-            self._wrong(f"{at}.stages", f"is a list of {len(raw)}", f"1 to {STAGES_MAX} stages")
-        else:
-            each = self.checker.rows(f"{at}.stages", raw, keys.STAGE)
-            row["stages"] = [self._stage(place, stage, row, True) for place, stage in each]
-        self._work(at, row, raw is not None)
-
-    def _stage(self, at: str, stage: Row, job: Row, own: bool = False) -> Row:
-        whole = {"work_mcycles": stage.get("work_mcycles")}
-        for key, default in (("max_mhz", None), ("min_mhz", 0.0), ("memory_mib", None)):
-            value = stage.get(key)
-            if value is None and key in stage:
-                value = default if job.get(key) is None else job[key]
-                if value is None and own and key in job:
-                    self._wrong(f"{at}.{key}", "is missing here and in the job", keys.STAGE[key].words)
-            whole[key] = value
-        most, least = whole["max_mhz"], whole["min_mhz"]
-        if most is not None and least is not None and least > most:
-            self._wrong(f"{at}.min_mhz", f"is {least:g}", f"at most max_mhz = {most:g}")
-        return whole
-
-    def _work(self, at: str, row: Row, several: bool) -> None:
-        works = [stage["work_mcycles"] for stage in row.get("stages") or [{"work_mcycles": None}]]
-        if None in works:
+    def _stages(self, at: str, job: Job) -> None:
+        if not job.stages and not self._good(f"{at}.stages"):
             return
-        total, stated, done = math.fsum(works), row.get("work_mcycles"), row.get("done_mcycles")
-        if several and stated is not None and abs(stated - total) > SAME_WORK * total:
+        whole = _whole_stages(job)
+        for index, stage in enumerate(whole):
+            here = at if job.stages is None else f"{at}.stages[{index}]"
+            own = None if job.stages is None else job.stages[index]
+            for key, words in _NEEDED.items():
+                said = (f"{here}.{key}",) if job.stages is None else (f"{here}.{key}", f"{at}.{key}")
+                if math.isnan(getattr(stage, key)) and all(map(self._good, said)):
+                    what = "is missing" if own is None else "is missing here and in the job"
+                    self._wrong(f"{here}.{key}", what, words)
+            if stage.min_mhz > stage.max_mhz:
+                self._wrong(f"{here}.min_mhz", f"is {stage.min_mhz:g}", f"at most max_mhz = {stage.max_mhz:g}")
+        total, stated = math.fsum(stage.work_mcycles for stage in whole), job.work_mcycles
+        if job.stages is not None and stated is not None and abs(stated - total) > SAME_WORK * total:
             self._wrong(f"{at}.work_mcycles", f"is {stated:g}", f"{total:g}, the sum of the stages, or nothing")
-        elif done is not None and done > total:
-            self._wrong(f"{at}.done_mcycles", f"is {done:g}", f"at most the job's work, {total:g}")
+        elif job.done_mcycles > total:
+            self._wrong(f"{at}.done_mcycles", f"is {job.done_mcycles:g}", f"at most the job's work, {total:g}")
 
-    def _waits(self, at: str, row: Row) -> list[Any]:
-        for key in ("node", "image_node"):
-            if row.get(key) is not None:
+    def _waits(self, at: str, job: Job) -> None:
+        for key, node in (("node", job.node), ("image_node", job.image_node)):
+            if node is not None:
                 self._wrong(f"{at}.{key}", "is given for a waiting job", "null, or another state")
-        return []
 
-    def _runs(self, at: str, row: Row) -> list[Any]:
-        if row.get("image_node") is not None:
+    def _runs(self, at: str, job: Job) -> None:
+        if job.image_node is not None:
             self._wrong(f"{at}.image_node", "is given for a running job", "null, or the state suspended")
-        vms = vm_names(row)
-        if any(vm in self._placed for vm in vms):
-            return [self._held(at, row, vm) for vm in vms]
-        if row.get("node") is None and "node" in row:
+        vms, placement = vm_names(job), self._file.placement
+        if any(vm in placement for vm in vms):
+            for vm in vms:
+                self._placed(at, job, vm, placement.get(vm))
+        elif job.node is None and self._good(f"{at}.node"):
             self._wrong(f"{at}.node", "is missing", f"where it runs, here or as {vms[0]} in placement")
-        return [(row.get("node"), None)] * len(vms)
 
-    def _held(self, at: str, row: Row, vm: str) -> Any:
+    def _placed(self, at: str, job: Job, vm: str, held: Held | None) -> None:
         self._used.add(vm)
-        placed = self._placed.get(vm)
-        if placed is None:
+        if held is None:
             self._wrong(f"placement.{vm}", "is missing", "every instance of a job that runs, or none")
-            return None, None
-        node, stated = placed.get("node"), row.get("node")
-        if stated is not None and node is not None and stated != node:
-            self._wrong(f"{at}.node", f"is {stated!r}", f"{node!r} as in placement.{vm}, or nothing")
-        return node, placed.get("cpu_mhz")
+        elif job.node is not None and held.node and job.node != held.node:
+            self._wrong(f"{at}.node", f"is {job.node!r}", f"{held.node!r} as in placement.{vm}, or nothing")
 
-    def _saved(self, at: str, row: Row) -> list[Any]:
-        image, node = row.get("image_node"), row.get("node")
+    def _saved(self, at: str, job: Job) -> None:
+        image, node = job.image_node, job.node
         if image is not None and node is not None and image != node:
             self._wrong(f"{at}.image_node", f"is {image!r}", f"{node!r} as in node, or only one of the two")
-        return [(image or node, None)] * int(row["instances"])
 
     # --- web applications -------------------------------------------------------------------------------------------
 
-    def _web(self, at: str, row: Row) -> None:
-        least, most = row.get("min_instances"), row.get("max_instances")
-        if least is not None and most is not None and least > most:
-            self._wrong(f"{at}.min_instances", f"is {least}", f"at most max_instances = {most}")
-        if "name" in row:
-            self._seats(at, row)
-        given = [key for key in ("goal_relative", "flows") if row.get(key) is not None]
-        if len(given) != 1 and {"goal_relative", "flows"} <= row.keys():
-            self._wrong(at, f"has {' and '.join(given) or 'no goal'}", "either goal_relative or flows")
-        elif given == ["goal_relative"]:
-            self._goal_relative(at, row)
-        elif given == ["flows"]:
-            self._flows(at, row)
-
-    def _seats(self, at: str, row: Row) -> None:
-        nodes = row.get("placed_on")
-        parts = {vm: vm.partition("@") for vm in self._placed}
-        by_vm = {vm: node for vm, (app, at_sign, node) in parts.items() if at_sign and app == row["name"]}
-        self._used |= by_vm.keys()
-        if nodes is None:
-            nodes = list(by_vm.values())
-        for index, node in enumerate(nodes):
-            self._known(f"{at}.placed_on[{index}]", node)
-            if by_vm and seat_name(row["name"], node) not in by_vm:
-                self._wrong(
-                    f"placement.{seat_name(row['name'], node)}", "is missing", "every instance that runs, or none"
-                )
-        for vm, node in by_vm.items():
-            stated = self._placed[vm].get("node")
-            if node not in nodes or (stated is not None and stated != node):
-                self._wrong(f"placement.{vm}", "does not fit placed_on or its node", "app@node, on that node")
-        most = row.get("max_instances")
-        if most is not None and len(nodes) > most:
-            self._wrong(f"{at}.placed_on", f"names {len(nodes)} nodes", f"at most max_instances = {most}")
-        row["held"] = [(node, self._placed.get(seat_name(row["name"], node), {}).get("cpu_mhz")) for node in nodes]
-
-    def _goal_relative(self, at: str, row: Row) -> None:
-        goal = self.checker.row(f"{at}.goal_relative", row["goal_relative"], keys.GOAL_RELATIVE)
-        if goal.get("t_min", 0.0) >= 1.0:
-            self._wrong(f"{at}.goal_relative.t_min", f"is {goal['t_min']:g}", "less than 1, the goal")
-        flow = {
-            "name": "all",
-            "goal": 1.0,
-            "percentile": 0.0,
-            "throughput": False,
-            "model": ModelForm.SHIFTED_HYPERBOLA,
-            "t_min_s": goal.get("t_min"),
-            "c_mhz_s": goal.get("c_mhz"),
-            "load_mhz": goal.get("load_mhz"),
-            "rate_per_s": 0.0,
-            "work_mcycles": 0.0,
-        }
-        row["flows"] = [flow]
-        if goal.get("max_mhz") is not None:
-            if row.get("total_max_mhz") is not None:
-                self._wrong(f"{at}.total_max_mhz", "is given in goal_relative too", "one of the two")
-            row["total_max_mhz"] = goal["max_mhz"]
-
-    def _flows(self, at: str, row: Row) -> None:
+    def _app(self, at: str, app: WebApp) -> None:
+        bounds_good = self._good(f"{at}.min_instances") and self._good(f"{at}.max_instances")
+        if app.min_instances > app.max_instances and bounds_good:
+            what = f"at most max_instances = {app.max_instances}"
+            self._wrong(f"{at}.min_instances", f"is {app.min_instances}", what)
+        if app.name:
+            self._app_seats(at, app)
+        given = {"goal_relative": app.goal_relative is not None, "flows": app.flows is not None}
+        if all(given.values()):
+            self._wrong(at, "has goal_relative and flows", "either goal_relative or flows")
+        elif not any(given.values()) and all(self._good(f"{at}.{key}") for key in given):
+            self._wrong(at, "has no goal", "either goal_relative or flows")
+        self._goal_relative(at, app)
         names: set[str] = set()
-        flows = []
-        for place, flow in self.checker.rows(f"{at}.flows", row["flows"], keys.FLOW):
-            if flow.get("name") in names:
-                self._wrong(f"{place}.name", f"{flow['name']!r} is the name of another flow too", "names that differ")
-            names.add(flow.get("name", ""))
-            flows.append(self._flow(place, flow))
-        if not flows:
-            self._wrong(f"{at}.flows", "is empty", "at least one flow")
-        row["flows"] = flows
+        for index, flow in enumerate(app.flows or ()):
+            place = f"{at}.flows[{index}]"
+            if flow.name and flow.name in names:
+                self._wrong(f"{place}.name", f"{flow.name!r} is the name of another flow too", "names that differ")
+            names.add(flow.name)
+            self._flow(place, flow)
 
-    def _flow(self, at: str, flow: Row) -> Row:
-        given = [key for key in GOALS if flow.get(key) is not None]
-        if len(given) != 1 and flow.keys() >= set(GOALS):
+    def _app_seats(self, at: str, app: WebApp) -> None:
+        placement = self._file.placement
+        by_vm = _seats(app, placement)
+        self._used |= by_vm.keys()
+        nodes = list(by_vm.values()) if app.placed_on is None else app.placed_on
+        for index, node in enumerate(nodes):
+            self._node(f"{at}.placed_on[{index}]", node)
+            seat = seat_name(app.name, node)
+            if by_vm and seat not in by_vm:
+                self._wrong(f"placement.{seat}", "is missing", "every instance that runs, or none")
+        for vm, node in by_vm.items():
+            if node not in nodes or placement[vm].node not in ("", node):
+                self._wrong(f"placement.{vm}", "does not fit placed_on or its node", "app@node, on that node")
+        if len(nodes) > app.max_instances and self._good(f"{at}.max_instances"):
+            self._wrong(f"{at}.placed_on", f"names {len(nodes)} nodes", f"at most max_instances = {app.max_instances}")
+
+    def _goal_relative(self, at: str, app: WebApp) -> None:
+        goal = app.goal_relative
+        if goal is None:
+            return
+        if goal.t_min >= 1.0:
+            self._wrong(f"{at}.goal_relative.t_min", f"is {goal.t_min:g}", "less than 1, the goal")
+        if goal.max_mhz is not None and app.total_max_mhz is not None:
+            self._wrong(f"{at}.total_max_mhz", "is given in goal_relative too", "one of the two")
+
+    def _flow(self, at: str, flow: Flow) -> None:
+        given = [key for key in GOALS if getattr(flow, key) is not None]
+        if len(given) != 1 and all(self._good(f"{at}.{key}") for key in GOALS):
             self._wrong(at, f"has {len(given)} goals", "exactly one of " + ", ".join(GOALS))
-        if ("percentile_s" in given) != (flow.get("percentile") is not None) and "percentile" in flow:
+        if (flow.percentile is None) != (flow.percentile_s is None) and self._good(f"{at}.percentile"):
             self._wrong(f"{at}.percentile", "and percentile_s go together", "both or neither")
-        form = ModelForm(flow["model"]) if "model" in flow else None
-        for key in _needed(form, given):
-            if key in flow and flow[key] is None:
-                self._wrong(f"{at}.{key}", "is missing", f"{keys.FLOW[key].words}, for this goal and model")
-        rate, work = flow.get("rate_per_s") or 0.0, flow.get("work_mcycles") or 0.0
-        return {
-            "name": flow.get("name"),
-            "goal": flow.get(given[0]) if given else None,
-            "percentile": flow.get("percentile") or 0.0,
-            "throughput": given == ["throughput_per_s"],
-            "model": form,
-            "t_min_s": flow.get("t_min_s"),
-            "c_mhz_s": flow.get("c_mhz_s") or 0.0,
-            "load_mhz": flow.get("load_mhz") or 0.0,
-            "rate_per_s": rate,
-            "work_mcycles": work,
-        }
+        for key in _figures(flow) if self._good(f"{at}.model") else ():
+            if getattr(flow, key) is None and self._good(f"{at}.{key}"):
+                self._wrong(f"{at}.{key}", "is missing", "a number, for this goal and model")
 
     # --- constraints ------------------------------------------------------------------------------------------------
 
-    def _constraints(self, names: Mapping[str, str]) -> tuple[Constraint, ...]:
-        found = self.checker.rows("constraints", self._top.get("constraints"), keys.CONSTRAINT)
-        made = [self._constraint(at, row, names) for at, row in found]
-        return tuple(each for each in made if each is not None)
-
-    def _constraint(self, at: str, row: Row, names: Mapping[str, str]) -> Constraint | None:
-        members: Sequence[str] = row.get("members", ())
-        nodes: Sequence[str] = row.get("nodes", ())
-        for index, member in enumerate(members):
+    def _restriction(self, at: str, each: Restriction, names: Mapping[str, str]) -> None:
+        for index, member in enumerate(each.members):
             if member not in names:
                 self._wrong(f"{at}.members[{index}]", f"there is no {member!r}", "the name of a job or web application")
-        for index, node in enumerate(nodes):
-            self._known(f"{at}.nodes[{index}]", node)
-        if "members" in row and not members:
-            self._wrong(f"{at}.members", "is empty", "at least one name")
-        kind = row.get("kind")
-        if kind in (ConstraintKind.PIN, ConstraintKind.FORBID) and "nodes" in row and not nodes:
+        for index, node in enumerate(each.nodes):
+            self._node(f"{at}.nodes[{index}]", node)
+        if not self._good(f"{at}.kind") or not self._good(f"{at}.nodes"):
+            return
+        about_nodes = each.kind in (ConstraintKind.PIN, ConstraintKind.FORBID)
+        if about_nodes and not each.nodes:
             self._wrong(f"{at}.nodes", "is missing", "the nodes that the constraint is about")
-        elif kind not in (ConstraintKind.PIN, ConstraintKind.FORBID, None) and nodes:
-            self._wrong(f"{at}.nodes", f"is given for {kind}", "nothing: only pin and forbid name nodes")
-        return Constraint(ConstraintKind(kind), tuple(members), tuple(nodes)) if kind is not None else None
+        elif each.nodes and not about_nodes:
+            self._wrong(f"{at}.nodes", f"is given for {each.kind}", "nothing: only pin and forbid name nodes")
 
 
-def _needed(form: ModelForm | None, goals: Sequence[str]) -> tuple[str, ...]:
+_NEEDED = {
+    "work_mcycles": "a number from 0",
+    "max_mhz": "a number from 0.001",
+    "memory_mib": "a number from 0",
+}
+"""What is known of every stage."""
+
+
+def _figures(flow: Flow) -> tuple[str, ...]:
     """The figures without which the response time, or the rate that CPU can answer, is not known."""
-    if form is None:
-        return ()
-    if "throughput_per_s" in goals:
+    if flow.throughput_per_s is not None:
         return ("work_mcycles",)
-    return ("c_mhz_s",) if form is ModelForm.SHIFTED_HYPERBOLA else ("rate_per_s", "work_mcycles")
+    return ("c_mhz_s",) if flow.model is ModelForm.SHIFTED_HYPERBOLA else ("rate_per_s", "work_mcycles")

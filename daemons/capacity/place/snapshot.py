@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
-from daemons.capacity.json_file import Row
-from daemons.capacity.place.file import PlaceFile
+from daemons.capacity.place.fields import RUNNING, SUSPENDED, WAITING, Node
+from daemons.capacity.place.file import Place, PlaceFile, WholeApp, WholeJob, WholeStage
 from daemons.models.max_min import max_min
 from shared.policy_api.snapshot import (
     FlowColumns,
@@ -24,18 +26,41 @@ from shared.policy_api.snapshot import (
 )
 from shared.values.jobs import instance_name
 
-STATES = {
-    "waiting": WorkloadState.WAITING,
-    "running": WorkloadState.RUNNING,
-    "suspended": WorkloadState.SUSPENDED,
-}
+STATES = {WAITING: WorkloadState.WAITING, RUNNING: WorkloadState.RUNNING, SUSPENDED: WorkloadState.SUSPENDED}
+
+
+@dataclass(frozen=True, slots=True)
+class _Workload:
+    """A job, or an instance that a web application may have. seat: the profile of one without stages."""
+
+    name: str
+    state: str
+    held: Sequence[Place]
+    submit_s: float
+    desired_start_s: float
+    vcpus: int
+    importance: float
+    needs: tuple[str, ...]
+    goal_s: float = math.inf
+    done_mcycles: float = 0.0
+    instances: int = 1
+    separate: bool = False
+    app: int = -1
+    stages: tuple[WholeStage, ...] = ()
+    seat: WholeStage | None = None
+    loading: Mapping[str, float] = field(default_factory=dict)
+
+    def of(self, chosen: Callable[[Iterable[float]], float], key: str) -> float:
+        """What its stages come to."""
+        stages = self.stages if self.seat is None else (self.seat,)
+        return float(chosen([getattr(stage, key) for stage in stages]))
 
 
 def snapshot_of(file: PlaceFile) -> Snapshot:
     """The snapshot: jobs in order of submission (ties: as in the file), then one row for each instance that a web
     application may have, those that run first."""
     workloads = _workloads(file)
-    nodes = {row["name"]: index for index, row in enumerate(file.nodes)}
+    nodes = {node.name: index for index, node in enumerate(file.nodes)}
     held = _allotted(file, workloads)
     rows = [(nodes.get(node, -1), mhz) for row, pairs in zip(workloads, held, strict=True) for node, mhz in pairs]
     return Snapshot(
@@ -54,15 +79,15 @@ def snapshot_of(file: PlaceFile) -> Snapshot:
     )
 
 
-def _loading(file: PlaceFile, workloads: list[Row]) -> LoadingColumns | None:
+def _loading(file: PlaceFile, workloads: Sequence[_Workload]) -> LoadingColumns | None:
     """What the jobs load, on nodes of as many types as there are different servers; None where nothing is shared."""
-    resources = tuple(dict.fromkeys(name for row in file.jobs for name in row["loading"]))
+    resources = tuple(dict.fromkeys(name for job in file.jobs for name in job.loading))
     if file.interference == "off" or not resources:
         return None
     kinds: dict[tuple[int, ...], int] = {}
-    servers = [tuple(row["servers"].get(name, 1) for name in resources) for row in file.nodes]
+    servers = [tuple(node.servers.get(name, 1) for name in resources) for node in file.nodes]
     node_type = [kinds.setdefault(each, len(kinds)) for each in servers]
-    parts = [[row.get("loading", {}).get(name, 0.0) for name in resources] for row in workloads]
+    parts = [[row.loading.get(name, 0.0) for name in resources] for row in workloads]
     table = np.array([parts] * len(kinds), dtype=np.float64).reshape(len(kinds), len(workloads), len(resources))
     return LoadingColumns(
         resources, table, _ints(node_type), _floats([list(kind) for kind in kinds]), file.interference
@@ -77,81 +102,79 @@ def _ints(values: list[Any]) -> np.ndarray:
     return np.array(values, dtype=np.int64)
 
 
-def _workloads(file: PlaceFile) -> list[Row]:
+def _workloads(file: PlaceFile) -> list[_Workload]:
     """A row for each job and for each possible instance of a web application."""
-    now_s = file.now_s
-    cores = max((row["cores"] or 1 for row in file.nodes), default=1)
-    jobs = [
-        row
-        | {
-            "app": -1,
-            "submit_s": min(row["desired_start_s"], now_s) if row["submit_s"] is None else row["submit_s"],
-            "goal_s": math.inf if row["goal_s"] is None else row["goal_s"],
-            "vcpus": row["vcpus"] or cores,
-        }
-        for row in file.jobs
-    ]
-    jobs.sort(key=lambda row: row["submit_s"])
+    cores = max((node.cores or 1 for node in file.nodes), default=1)
+    jobs = sorted((_of_job(job, file.now_s, cores) for job in file.jobs), key=lambda row: row.submit_s)
     return jobs + [seat for app, row in enumerate(file.web_apps) for seat in _seats(file, app, row, cores)]
 
 
-def _seats(file: PlaceFile, app: int, row: Row, cores: int) -> list[Row]:
-    largest_mhz = max((node["cpu_mhz"] for node in file.nodes), default=0.0)
-    most_mhz = row["max_mhz"] or max(largest_mhz, 1.0)
-    common = {
-        "app": app,
-        "submit_s": file.now_s,
-        "desired_start_s": file.now_s,
-        "goal_s": math.inf,
-        "done_mcycles": 0.0,
-        "instances": 1,
-        "separate": False,
-        "vcpus": row["vcpus"] or cores,
-        "importance": row["importance"],
-        "needs": row["needs"],
-        "stages": [],
-        "seat": {"work_mcycles": 0.0, "max_mhz": most_mhz, "min_mhz": 0.0, "memory_mib": row["memory_mib"]},
-    }
+def _of_job(job: WholeJob, now_s: float, cores: int) -> _Workload:
+    keys = job.keys
+    return _Workload(
+        keys.name,
+        keys.state,
+        job.held,
+        min(job.desired_start_s, now_s) if keys.submit_s is None else keys.submit_s,
+        job.desired_start_s,
+        keys.vcpus or cores,
+        keys.importance,
+        keys.needs,
+        math.inf if keys.goal_s is None else keys.goal_s,
+        keys.done_mcycles,
+        keys.instances,
+        keys.separate,
+        stages=job.stages,
+        loading=job.loading,
+    )
+
+
+def _seats(file: PlaceFile, number: int, app: WholeApp, cores: int) -> list[_Workload]:
+    keys = app.keys
+    largest_mhz = max((node.cpu_mhz for node in file.nodes), default=0.0)
+    seat = WholeStage(0.0, keys.max_mhz or max(largest_mhz, 1.0), 0.0, keys.memory_mib)
     return [
-        common
-        | {
-            "name": instance_name(row["name"], index),
-            "state": "running" if index < len(row["held"]) else "waiting",
-            "held": row["held"][index : index + 1],
-        }
-        for index in range(row["max_instances"])
+        _Workload(
+            instance_name(keys.name, index),
+            RUNNING if index < len(app.held) else WAITING,
+            app.held[index : index + 1],
+            file.now_s,
+            file.now_s,
+            keys.vcpus or cores,
+            keys.importance,
+            keys.needs,
+            app=number,
+            seat=seat,
+        )
+        for index in range(keys.max_instances)
     ]
 
 
-def _profile(row: Row, key: str, of: Any) -> float:
-    return float(of([stage[key] for stage in row["stages"] or [row["seat"]]]))
-
-
-def _columns(rows: list[Row]) -> WorkloadColumns:
-    held = _ints([len(row["held"]) for row in rows])
-    stages = _ints([len(row["stages"]) for row in rows])
+def _columns(rows: Sequence[_Workload]) -> WorkloadColumns:
+    held = _ints([len(row.held) for row in rows])
+    stages = _ints([len(row.stages) for row in rows])
     count = len(rows)
     return WorkloadColumns(
-        names=tuple(row["name"] for row in rows),
-        state=_ints([STATES[row["state"]] for row in rows]),
+        names=tuple(row.name for row in rows),
+        state=_ints([STATES[row.state] for row in rows]),
         revision=np.zeros(count, dtype=np.int64),
-        submit_s=_floats([row["submit_s"] for row in rows]),
-        desired_start_s=_floats([row["desired_start_s"] for row in rows]),
-        goal_s=_floats([row["goal_s"] for row in rows]),
+        submit_s=_floats([row.submit_s for row in rows]),
+        desired_start_s=_floats([row.desired_start_s for row in rows]),
+        goal_s=_floats([row.goal_s for row in rows]),
         not_before_s=np.zeros(count),
-        work_mcycles=_floats([_profile(row, "work_mcycles", math.fsum) for row in rows]),
-        done_mcycles=_floats([row["done_mcycles"] for row in rows]),
-        max_mhz=_floats([_profile(row, "max_mhz", max) for row in rows]),
-        min_mhz=_floats([_profile(row, "min_mhz", max) for row in rows]),
-        memory_mib=_floats([_profile(row, "memory_mib", max) for row in rows]),
-        vcpus=_ints([row["vcpus"] for row in rows]),
-        instances=_ints([row["instances"] for row in rows]),
-        importance=_floats([row["importance"] for row in rows]),
-        separate=np.array([row["separate"] for row in rows], dtype=np.bool_),
+        work_mcycles=_floats([row.of(math.fsum, "work_mcycles") for row in rows]),
+        done_mcycles=_floats([row.done_mcycles for row in rows]),
+        max_mhz=_floats([row.of(max, "max_mhz") for row in rows]),
+        min_mhz=_floats([row.of(max, "min_mhz") for row in rows]),
+        memory_mib=_floats([row.of(max, "memory_mib") for row in rows]),
+        vcpus=_ints([row.vcpus for row in rows]),
+        instances=_ints([row.instances for row in rows]),
+        importance=_floats([row.importance for row in rows]),
+        separate=np.array([row.separate for row in rows], dtype=np.bool_),
         fixed=np.zeros(count, dtype=np.bool_),
         first_instance=held.cumsum() - held,
-        needs=tuple(tuple(row["needs"]) for row in rows),
-        app=_ints([row["app"] for row in rows]),
+        needs=tuple(row.needs for row in rows),
+        app=_ints([row.app for row in rows]),
         changed_s=np.full(count, -np.inf),
         first_stage=stages.cumsum() - stages,
         stages=stages,
@@ -160,36 +183,34 @@ def _columns(rows: list[Row]) -> WorkloadColumns:
     )
 
 
-def _stages(rows: list[Row]) -> StageColumns:
-    every = [stage for row in rows for stage in row["stages"]]
+def _stages(rows: Sequence[_Workload]) -> StageColumns:
+    every = [stage for row in rows for stage in row.stages]
     return StageColumns(
-        _floats([stage["work_mcycles"] for stage in every]),
-        _floats([stage["max_mhz"] for stage in every]),
-        _floats([stage["min_mhz"] for stage in every]),
-        _floats([stage["memory_mib"] for stage in every]),
+        _floats([stage.work_mcycles for stage in every]),
+        _floats([stage.max_mhz for stage in every]),
+        _floats([stage.min_mhz for stage in every]),
+        _floats([stage.memory_mib for stage in every]),
     )
 
 
-def _core_mhz(node: Row) -> float:
-    return float(node["core_mhz"] or node["cpu_mhz"] / (node["cores"] or 1))
+def _core_mhz(node: Node) -> float:
+    return float(node.core_mhz or node.cpu_mhz / (node.cores or 1))
 
 
-def _nodes(file: PlaceFile, workloads: list[Row], held: list[list[tuple[str, float]]]) -> NodeColumns:
+def _nodes(file: PlaceFile, workloads: Sequence[_Workload], held: list[list[tuple[str, float]]]) -> NodeColumns:
     nodes = file.nodes
-    cpu_mhz, memory_mib = _floats([row["cpu_mhz"] for row in nodes]), _floats([row["memory_mib"] for row in nodes])
+    cpu_mhz, memory_mib = _floats([row.cpu_mhz for row in nodes]), _floats([row.memory_mib for row in nodes])
     core_mhz = _floats([_core_mhz(row) for row in nodes])
     free_mhz, free_mib = cpu_mhz.copy(), memory_mib.copy()
-    index = {row["name"]: at for at, row in enumerate(nodes)}
+    index = {row.name: at for at, row in enumerate(nodes)}
     for row, pairs in zip(workloads, held, strict=True):
-        for node, mhz in pairs if row["state"] == "running" else ():
+        for node, mhz in pairs if row.state == RUNNING else ():
             free_mhz[index[node]] -= mhz
-            free_mib[index[node]] -= _profile(row, "memory_mib", max) + file.vm_overhead_mib
-    draining = np.array([row["draining"] for row in nodes], dtype=np.bool_)
+            free_mib[index[node]] -= row.of(max, "memory_mib") + file.vm_overhead_mib
+    draining = np.array([row.draining for row in nodes], dtype=np.bool_)
     return NodeColumns(
-        tuple(row["name"] for row in nodes),
-        _ints(
-            [row["cores"] or max(1, round(row["cpu_mhz"] / _core_mhz(row))) if row["cpu_mhz"] else 1 for row in nodes]
-        ),
+        tuple(row.name for row in nodes),
+        _ints([row.cores or max(1, round(row.cpu_mhz / _core_mhz(row))) if row.cpu_mhz else 1 for row in nodes]),
         core_mhz,
         cpu_mhz,
         memory_mib,
@@ -197,22 +218,22 @@ def _nodes(file: PlaceFile, workloads: list[Row], held: list[list[tuple[str, flo
         free_mib,
         ~draining,
         draining,
-        tuple(tuple(row["labels"]) for row in nodes),
+        tuple(row.labels for row in nodes),
     )
 
 
-def _allotted(file: PlaceFile, workloads: list[Row]) -> list[list[tuple[str, float]]]:
+def _allotted(file: PlaceFile, workloads: Sequence[_Workload]) -> list[list[tuple[str, float]]]:
     """Node and MHz of every instance. Where the file does not say how much CPU an instance has, those on a node share
     what the others leave, as a host shares it: evenly, none above its limit."""
     made: list[list[tuple[str, float]]] = []
     open_by_node: defaultdict[str, list[tuple[int, int, float]]] = defaultdict(list)
-    left_mhz = {row["name"]: row["cpu_mhz"] for row in file.nodes}
-    core_mhz = {row["name"]: _core_mhz(row) for row in file.nodes}
+    left_mhz = {row.name: row.cpu_mhz for row in file.nodes}
+    core_mhz = {row.name: _core_mhz(row) for row in file.nodes}
     for at, row in enumerate(workloads):
-        made.append([(node, mhz or 0.0) for node, mhz in row["held"]])
-        for index, (node, mhz) in enumerate(row["held"] if row["state"] == "running" else ()):
+        made.append([(node, mhz or 0.0) for node, mhz in row.held])
+        for index, (node, mhz) in enumerate(row.held if row.state == RUNNING else ()):
             if mhz is None:
-                limit_mhz = min(_profile(row, "max_mhz", max), row["vcpus"] * core_mhz[node])
+                limit_mhz = min(row.of(max, "max_mhz"), row.vcpus * core_mhz[node])
                 open_by_node[node].append((at, index, limit_mhz))
             else:
                 left_mhz[node] -= mhz
@@ -226,27 +247,27 @@ def _allotted(file: PlaceFile, workloads: list[Row]) -> list[list[tuple[str, flo
 def _web(file: PlaceFile) -> WebColumns:
     apps = file.web_apps
     return WebColumns(
-        tuple(row["name"] for row in apps),
-        _ints([row["min_instances"] for row in apps]),
-        _ints([row["max_instances"] for row in apps]),
-        _floats([math.inf if row["total_max_mhz"] is None else row["total_max_mhz"] for row in apps]),
-        _floats([row["importance"] for row in apps]),
+        tuple(app.keys.name for app in apps),
+        _ints([app.keys.min_instances for app in apps]),
+        _ints([app.keys.max_instances for app in apps]),
+        _floats([math.inf if app.total_max_mhz is None else app.total_max_mhz for app in apps]),
+        _floats([app.keys.importance for app in apps]),
     )
 
 
 def _flows(file: PlaceFile) -> FlowColumns:
-    every = [(app, flow) for app, row in enumerate(file.web_apps) for flow in row["flows"]]
+    every = [(app, flow) for app, row in enumerate(file.web_apps) for flow in row.flows]
     flows = [flow for _, flow in every]
     return FlowColumns(
-        tuple(flow["name"] for flow in flows),
+        tuple(flow.name for flow in flows),
         _ints([app for app, _ in every]),
-        _floats([flow["goal"] for flow in flows]),
-        _floats([flow["percentile"] for flow in flows]),
-        np.array([flow["throughput"] for flow in flows], dtype=np.bool_),
-        tuple(flow["model"] for flow in flows),
-        _floats([flow["t_min_s"] for flow in flows]),
-        _floats([flow["c_mhz_s"] for flow in flows]),
-        _floats([flow["load_mhz"] for flow in flows]),
-        _floats([flow["rate_per_s"] for flow in flows]),
-        _floats([flow["work_mcycles"] for flow in flows]),
+        _floats([flow.goal for flow in flows]),
+        _floats([flow.percentile for flow in flows]),
+        np.array([flow.throughput for flow in flows], dtype=np.bool_),
+        tuple(flow.model for flow in flows),
+        _floats([flow.t_min_s for flow in flows]),
+        _floats([flow.c_mhz_s for flow in flows]),
+        _floats([flow.load_mhz for flow in flows]),
+        _floats([flow.rate_per_s for flow in flows]),
+        _floats([flow.work_mcycles for flow in flows]),
     )

@@ -19,7 +19,8 @@ from numpy.typing import NDArray
 
 from daemons.models.span_polynomial import SpanPolynomial
 from shared.base.errors import InvalidInput, InvalidValue, Problem
-from shared.config.toml import Above, AtLeast, Range, load
+from shared.config.records import Above, AtLeast, Range
+from shared.config.toml import load
 
 SECONDS_MAX = 1e9
 SECONDS_PER_HOUR = 3600.0

@@ -9,9 +9,9 @@ from typing import Annotated, Any
 
 from daemons.drivers.notifiers.text import as_json
 from shared.base.errors import InvalidInput, Problem, TransientError
-from shared.config import toml
+from shared.config import records
 from shared.config.common import Command
-from shared.config.toml import Range
+from shared.config.records import Range
 from shared.ports.notices import Notify
 from shared.runtime import subprocesses
 
@@ -32,7 +32,7 @@ class CommandChannel:
     started. Raises InvalidInput with everything that is wrong with the keys."""
 
     def __init__(self, where: str, table: Mapping[str, Any]) -> None:
-        self._keys = toml.read(table, CommandKeys, where, {})
+        self._keys = records.read(table, CommandKeys, where, {})
         if not self._keys.argv:
             raise InvalidInput(Problem(f"{where}.argv", "is empty", "a program and its arguments"))
 

@@ -20,9 +20,9 @@ from shared.base import secrets
 from shared.base.addresses import is_loopback
 from shared.base.deadline import Deadline, connected, received, send_all
 from shared.base.errors import InvalidInput, PermanentError, Problem, TransientError
-from shared.config import toml
+from shared.config import records
 from shared.config.common import SecretFile
-from shared.config.toml import Form, Range
+from shared.config.records import Form, Range
 from shared.ports.notices import Notify
 from shared.runtime.startup import host_name
 
@@ -65,7 +65,7 @@ class Email:
 
     def __init__(self, where: str, table: Mapping[str, Any]) -> None:
         self._where = where
-        self._keys = keys = toml.read(table, EmailKeys, where, {})
+        self._keys = keys = records.read(table, EmailKeys, where, {})
         problems = list(_problems(where, keys))
         if problems:
             raise InvalidInput(*problems)

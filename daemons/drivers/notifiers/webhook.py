@@ -18,9 +18,9 @@ from shared.base.clock import SystemClock
 from shared.base.deadline import Deadline
 from shared.base.errors import InvalidInput, PermanentError, Problem, TransientError
 from shared.base.http_client import Request, exchange
-from shared.config import toml
+from shared.config import records
 from shared.config.common import SecretFile
-from shared.config.toml import Form, Range
+from shared.config.records import Form, Range
 from shared.ports.notices import Notify
 
 ID, TIME, SIGNATURE = "X-Trimtab-Id", "X-Trimtab-Timestamp", "X-Trimtab-Signature"
@@ -68,7 +68,7 @@ class Webhook:
 
     def __init__(self, where: str, table: Mapping[str, Any]) -> None:
         self._where = where
-        self._keys = keys = toml.read(table, WebhookKeys, where, {})
+        self._keys = keys = records.read(table, WebhookKeys, where, {})
         try:
             parts = urlsplit(keys.url)
             self._host, _ = parts.hostname or "", parts.port  # which is looked at: one that is none raises

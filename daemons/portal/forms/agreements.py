@@ -10,7 +10,7 @@ from daemons.manifests.agreement import AgreementFile, agreement_of
 from daemons.manifests.agreement_xml import from_xml
 from daemons.manifests.assurance_tables import HISTORY
 from shared.base.errors import InvalidInput, InvalidValue, Problem
-from shared.config import toml
+from shared.config import records, toml
 from shared.ports import plugins
 from shared.values.agreement import Agreement, Granularity, OnReclaim, Relationship
 
@@ -78,7 +78,7 @@ def _value(kind: str, text: str) -> Any:
 
 def from_table(table: Mapping[str, Any]) -> Agreement:
     """The agreement that a form says. Raises `InvalidInput` with every problem."""
-    return _agreement(toml.read(table, AgreementFile, NAME, {}))
+    return _agreement(records.read(table, AgreementFile, NAME, {}))
 
 
 def from_text(text: str) -> Agreement:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from shared.base.errors import InvalidInput, Problem
-from shared.config import toml
+from shared.config import records
 
 T = TypeVar("T")
 
@@ -151,7 +151,7 @@ def _put(table: dict[str, Any], path: list[str], value: Any) -> None:
 
 def read(groups: Sequence[Group], values: Mapping[str, str], cls: type[T]) -> T:
     """What the fields say, as the file would be read. Raises `InvalidInput`; `beside` sorts its problems."""
-    return toml.read(table_of(groups, values)[0], cls, FORM, {})
+    return records.read(table_of(groups, values)[0], cls, FORM, {})
 
 
 def beside(groups: Sequence[Group], values: Mapping[str, str], error: InvalidInput) -> Wrong:

@@ -16,7 +16,8 @@ from daemons.values.settings import Automation
 from shared.base.errors import InvalidInput
 from shared.config.agent import AgentConfig
 from shared.config.common import LogFormat, LogLevel
-from shared.config.toml import Range, keys, load, parse
+from shared.config.records import Range, keys
+from shared.config.toml import load, parse
 from tests.extent import examples
 
 

@@ -11,7 +11,7 @@ import pytest
 from daemons.manifests.agreement import AgreementFile, BatchTable, TemplateTable, WebTable, read_agreement, understood
 from daemons.manifests.assurance_tables import AssuranceTable
 from shared.base.errors import InvalidInput, Problem
-from shared.config.toml import keys
+from shared.config.records import keys
 from shared.values.agreement import (
     Agreement,
     BatchTerms,
