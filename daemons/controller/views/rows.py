@@ -413,13 +413,6 @@ def _window_settings(window: WindowSettings) -> Row:
     return asdict(window) | {"periods": periods, "removal": window.removal.value, "analyser": analyser}
 
 
-def _listed(value: Any) -> Any:
-    """With lists in the place of tuples, at every depth."""
-    if isinstance(value, dict):
-        return {key: _listed(each) for key, each in value.items()}
-    return [_listed(each) for each in value] if isinstance(value, list | tuple) else value
-
-
 def provisioning_view(provisioned: Provisioned | None, limit: int) -> Row | None:
     """What a decision says of nodes, with at most `limit` names in each list."""
     if provisioned is None:
