@@ -73,6 +73,10 @@ class Utility:
         """The assurance of gamma units in each slot, if demands are independent."""
         return theta_of(self.pmf, gamma)
 
+    def theta_worst(self, gamma: float | Floats) -> Floats:
+        """The same if they vary together as much as can be."""
+        return theta_of(self.worst_pmf(), gamma)
+
     def theta_normal(self, gamma: float | Floats, rho: Floats | float = 0.0) -> Floats:
         """The same by the normal form (eq. 8) with pairs correlated by rho."""
         return normal_form.theta(np.asarray(gamma), self.mean, self.sd(rho), self.peaks.astype(np.float64))

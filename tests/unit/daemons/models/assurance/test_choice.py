@@ -291,7 +291,7 @@ def test_automatic_choice() -> None:
 def test_the_worst_case_is_that_of_the_variance() -> None:
     """One unit for two applications of 0 or 2 units serves more where they vary together than where they do not."""
     whole = utility([one_slot(0.5, 0.0, 0.5), one_slot(0.5, 0.0, 0.5)])
-    assert theta_of(whole.worst_pmf(), 1.0).tolist() == [0.625]
+    assert whole.theta_worst(1.0).tolist() == [0.625]
     assert whole.theta_independent(1.0).tolist() == [0.5625]
 
 
@@ -321,7 +321,7 @@ def test_the_mixture_has_the_measured_variance() -> None:
     assert 0.0 < weight < 1.0
     assert (mixed * (values - skewed.mean[0]) ** 2).sum() == pytest.approx(measured.variance[0])
     assert found.theta(50.0)[0] == pytest.approx(theta_of(mixed[None], 50.0)[0])
-    assert theta_of(skewed.worst_pmf(), 50.0)[0] < found.theta(50.0)[0] < skewed.theta_independent(50.0)[0]
+    assert skewed.theta_worst(50.0)[0] < found.theta(50.0)[0] < skewed.theta_independent(50.0)[0]
 
 
 def test_different_methods_in_different_slots() -> None:
