@@ -20,6 +20,14 @@ def dilation(p: ArrayLike, servers: Servers = None) -> Floats:
     return np.asarray(1.0 + np.einsum("ji,ji->j", loads, waiting(loads.sum(axis=0) - loads, servers)))
 
 
+def added(p_new: ArrayLike, totals: ArrayLike, servers: Servers = None) -> Floats:
+    """Dilation of each candidate on each node if it joined those there, float64[k, nodes]; with one server each the
+    product that eq. 15 minimises, plus 1. p_new: float64[k, m]; totals: float64[nodes, m], the sums of the vectors of
+    who is on each node, without the candidate's own."""
+    joined = waiting(np.asarray(totals, dtype=np.float64), servers)
+    return np.asarray(1.0 + np.asarray(p_new, dtype=np.float64) @ joined.T)
+
+
 def waiting(others: Floats, servers: ArrayLike | None = None) -> Floats:
     """What a request waits at each resource, in units of its service alone, beside others of summed loading `others`
     (any shape, its last axis the resources): h(x) = max(x + 1 - s, 0) / s with s servers, x with one.

@@ -60,6 +60,21 @@ def test_jobs_that_load_one_resource() -> None:
     assert formula.dilation(np.full((4, 1), 0.3)) == pytest.approx([1.0 + 3 * 0.09] * 4)
 
 
+@pytest.mark.parametrize("servers", [None, (1, 1, 1), (1, 2, 3)])
+def test_candidates_are_added_as_if_one_by_one(servers: tuple[int, ...] | None) -> None:
+    """The dilation of each candidate on each node is what it has among those who are there."""
+    rng = np.random.default_rng(2)
+    candidates = drawn(rng, 6, 3)
+    nodes = [drawn(rng, count, 3) for count in (0, 1, 2, 5, 9)]
+
+    found = formula.added(candidates, np.array([there.sum(axis=0) for there in nodes]), servers)
+
+    for row, candidate in enumerate(candidates):
+        for column, there in enumerate(nodes):
+            alone = formula.dilation(np.vstack((there, candidate)), servers)[-1]
+            assert found[row, column] == pytest.approx(alone, abs=1e-12)
+
+
 def test_several_servers_delay_only_what_exceeds_them() -> None:
     """Given a resource that serves three at once, then three never wait, and six pure ones are twice as slow."""
     pure = np.ones((6, 1))
