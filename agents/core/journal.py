@@ -310,11 +310,6 @@ class JournalState:
         self.over = dict(record.over)
 
 
-def compact(records: Iterable[JournalRecord]) -> tuple[JournalRecord, ...]:
-    """An equivalent shorter list of records."""
-    return JournalState(records).compact()
-
-
 def left_a_domain(status: VmStatus) -> bool:
     """Whether a VM that is over still has a definition to remove."""
     return status.state in (VmState.ENDED, VmState.CRASHED)

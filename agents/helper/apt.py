@@ -71,7 +71,7 @@ class Apt:
     """apt and dpkg, run without a shell in an environment of their own."""
 
     def __init__(self, folder: Path, variables: Mapping[str, str]) -> None:
-        self._folder, self._variables = folder, dict(variables)
+        self._variables = dict(variables)
         self._partial, self._kept = folder / "partial", folder / "kept"
 
     def clear(self) -> None:

@@ -10,6 +10,7 @@ quantiles at the ends of Wilson's 95 % interval around the share below, for the 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -20,16 +21,14 @@ from shared.policy_api.snapshot import Floats
 from shared.values.scalars import not_negative
 
 JOBS_MAX = 200
-CLASSES_MAX = 1_000
 _Z = 1.959963984540054  # 95 %
 
 
 @dataclass(frozen=True, slots=True)
 class FinishedJob:
-    """A completed job: its class, work done per instance in Mcycles, the highest speed seen in MHz and the most memory
+    """A completed job: work done per instance in Mcycles, the highest speed seen in MHz and the most memory
     used in MiB, per instance."""
 
-    job_class: str
     work_mcycles: float
     max_mhz: float
     memory_mib: float
@@ -58,25 +57,6 @@ class ProfileParams:
             raise InvalidValue("half_life", self.half_life, "a number of jobs above 0")
         if self.jobs_min < 1:
             raise InvalidValue("jobs_min", self.jobs_min, "a whole number, 1 or above")
-
-
-@dataclass(frozen=True, slots=True)
-class ClassHistory:
-    """The newest jobs of one class, oldest first, at most `JOBS_MAX`."""
-
-    job_class: str
-    jobs: tuple[FinishedJob, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class JobHistory:
-    """What the profiler remembers: classes in the order of their newest job, at most `CLASSES_MAX`."""
-
-    classes: tuple[ClassHistory, ...] = ()
-
-    def jobs_of(self, job_class: str) -> tuple[FinishedJob, ...]:
-        """The jobs of a class, oldest first."""
-        return next((known.jobs for known in self.classes if known.job_class == job_class), ())
 
 
 class Standing(StrEnum):
@@ -117,19 +97,9 @@ class JobProfile:
 NOTHING_KNOWN = Quantity(math.nan, math.nan, math.nan)
 
 
-def with_finished(history: JobHistory, job: FinishedJob) -> JobHistory:
-    """The history with one more job, its class now the newest. Jobs of no class are not kept."""
-    if not job.job_class:
-        return history
-    others = tuple(known for known in history.classes if known.job_class != job.job_class)
-    own = ClassHistory(job.job_class, (*history.jobs_of(job.job_class), job)[-JOBS_MAX:])
-    return JobHistory((*others, own)[-CLASSES_MAX:])
-
-
-def profile_of(history: JobHistory, job_class: str, params: ProfileParams | None = None) -> JobProfile:
-    """The profile of a class; `NOT_ENOUGH` with the number of jobs where there are too few."""
+def profile_of(jobs: Sequence[FinishedJob], params: ProfileParams | None = None) -> JobProfile:
+    """The profile of a class by its jobs, oldest first; `NOT_ENOUGH` with their number where there are too few."""
     params = params or ProfileParams()
-    jobs = history.jobs_of(job_class)
     if len(jobs) < params.jobs_min:
         return JobProfile(Standing.NOT_ENOUGH, NOTHING_KNOWN, NOTHING_KNOWN, NOTHING_KNOWN, len(jobs), float(len(jobs)))
     weights = 0.5 ** (np.arange(len(jobs) - 1, -1, -1) / params.half_life)

@@ -133,10 +133,6 @@ class JobDemand:
         """Utility of every job at a level, float64[n]; see `Level.utilities`."""
         return self._spread(np.minimum(level, self._highest), self._resting())
 
-    def best_utilities(self) -> Floats:
-        """Utility of every job at full speed from now on, float64[n]; 1 without a goal."""
-        return self._spread(self._highest, self._resting())
-
     def shares(self, level: float, omega_g_mhz: float) -> Floats:
         """Speed of every job in MHz when there are `omega_g_mhz`, float64[n]; see `Level.omegas`."""
         omegas = self.omegas(level)

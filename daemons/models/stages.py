@@ -11,7 +11,7 @@ are used as they are, without an index.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -41,10 +41,6 @@ class JobStages:
 
     def __len__(self) -> int:
         return len(self.done_mcycles)
-
-    def with_done(self, done_mcycles: Floats) -> JobStages:
-        """The same jobs after other amounts of work done, in Mcycles."""
-        return replace(self, done_mcycles=done_mcycles)
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,19 +95,6 @@ def stages_of(
         np.minimum(stages.max_mhz[taken], limits),
         stages.min_mhz[taken],
         stages.memory_mib[taken],
-    )
-
-
-def take(jobs: JobStages, rows: Ints) -> JobStages:
-    """Some of the jobs, in the order of `rows`."""
-    first_stage, taken = _gather(jobs.first_stage[rows], np.diff(jobs.first_stage)[rows])
-    return job_stages(
-        jobs.done_mcycles[rows],
-        first_stage,
-        jobs.work_mcycles[taken],
-        jobs.max_mhz[taken],
-        jobs.min_mhz[taken],
-        jobs.memory_mib[taken],
     )
 
 

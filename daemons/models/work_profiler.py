@@ -15,7 +15,7 @@ are Huber's for such estimates, half-widths at 95 %.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import StrEnum
 
 import numpy as np
@@ -26,7 +26,6 @@ from shared.base.errors import InvalidValue
 from shared.policy_api.snapshot import Bools, Floats, Ints
 from shared.values.scalars import not_negative
 
-WINDOWS_MAX = 240
 CONDITION_MAX = 30.0
 HUBER_K = 1.345  # 95 % as efficient as least squares on normal errors
 _ROUNDS_MAX = 50
@@ -64,11 +63,10 @@ class UsageSample:
 
 @dataclass(frozen=True, slots=True)
 class WorkWindows:
-    """What the profiler remembers of one application: the newest samples, oldest first, at most `windows_max`."""
+    """Samples of one application, oldest first, each with every flow."""
 
     flows: tuple[str, ...]
     samples: tuple[UsageSample, ...] = ()
-    windows_max: int = WINDOWS_MAX
 
 
 class Standing(StrEnum):
@@ -101,13 +99,6 @@ class WorkEstimate:
     background_known: bool
     noise_mhz: float
     samples: int
-
-
-def observe(windows: WorkWindows, sample: UsageSample) -> WorkWindows:
-    """The windows with one more; the oldest goes where there are too many. Raises `InvalidValue` for other flows."""
-    if len(sample.answered) != len(windows.flows):
-        raise InvalidValue("answered", len(sample.answered), f"{len(windows.flows)} flows")
-    return replace(windows, samples=(*windows.samples, sample)[-windows.windows_max :])
 
 
 def estimate(windows: WorkWindows) -> WorkEstimate:

@@ -14,7 +14,6 @@ from shared.policy_api.decision import Plan, Reason, ReasonCode, Refusal, Step
 from shared.values.actions import ActionKind
 
 ROOM_TOLERANCE = 1e-9  # sums of floats; policies allow as much
-FREEING = frozenset({ActionKind.STOP, ActionKind.SUSPEND, ActionKind.DISCARD_IMAGE, ActionKind.PAUSE})
 RANK = {
     ActionKind.STOP: 0,
     ActionKind.DISCARD_IMAGE: 0,

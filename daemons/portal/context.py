@@ -312,10 +312,6 @@ class Form:
         if self.text("typed") != name:
             raise InvalidInput(Problem("typed", f"is not the {what}'s name", f"{name}, to show that you mean it"))
 
-    def is_on(self, name: str) -> bool:
-        """Whether a box is ticked."""
-        return name in self.fields
-
 
 async def parsed(request: Request, call: Callable[..., T], *values: Any) -> T:
     """What `call`, a function of a module, makes of a text that somebody sent, in a process that is killed when it

@@ -24,7 +24,6 @@ class Database:
 
     def __init__(self, url: str, read_only: bool = False) -> None:
         self._url = parse_url(url)
-        self._read_only = read_only
         self._engine = make_engine(self._url, read_only)
         self._checked = False
 

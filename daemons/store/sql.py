@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -99,18 +98,6 @@ class SqlStore(Database):
         if batch:
             with self.writing() as connection:
                 history.append(connection, batch)
-
-    def append_events(self, events: Sequence[Happened]) -> None:
-        """Store events; the same again is stored again."""
-        self.append(Batch(events=tuple(events)))
-
-    def append_actions(self, actions: Sequence[ActionEntry]) -> None:
-        """Store what is known of actions; what is known already stays, what was not is filled in."""
-        self.append(Batch(actions=tuple(actions)))
-
-    def append_samples(self, uses: Sequence[NodeUse]) -> None:
-        """Store nodes' use; parts of one slot are put together."""
-        self.append(Batch(uses=tuple(uses)))
 
     def events(self, limit: int, subject: str = "") -> tuple[Happened, ...]:
         """The newest events, newest first; with a subject only those about it."""

@@ -147,11 +147,6 @@ def clock_s(at_s: float, zone: str) -> float:
     return _local_s(at_s, zone)
 
 
-def weekday_of(at_s: float, zone: str) -> int:
-    """The local day of the week, 0 Monday .. 6."""
-    return _local(at_s, zone).weekday()
-
-
 def local_text(at_s: float, zone: str) -> str:
     """A moment by the local clock with its offset: `2026-10-25 02:30 +0200`."""
     return _local(at_s, zone).strftime("%Y-%m-%d %H:%M %z")

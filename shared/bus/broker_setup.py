@@ -32,7 +32,6 @@ from shared.protocol.topology import (
     EXCHANGES,
     QueueSpec,
     agent_queue,
-    agent_user,
     owner_of_queue,
 )
 
@@ -80,11 +79,6 @@ class Account:
 
     user: str
     password: str = field(repr=False)
-
-
-def node_account(node: str, password: str) -> Account:
-    """The account of a node's agent."""
-    return Account(agent_user(node), password)
 
 
 def fresh_salt() -> bytes:

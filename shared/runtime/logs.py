@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import logging
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any, TextIO, cast
 
 import structlog
-from structlog.contextvars import bound_contextvars
 from structlog.typing import EventDict, FilteringBoundLogger, Processor
 
 from shared.base.clock import SystemClock
@@ -41,7 +39,6 @@ def configure(
     if stream is sys.stdout or stream is sys.__stdout__:
         raise InvalidValue("stream", "standard output", "another stream")
     common: list[Processor] = [
-        structlog.contextvars.merge_contextvars,
         structlog.processors.add_log_level,
         _stamp(now_s or SystemClock().now_s),
     ]
@@ -99,11 +96,3 @@ def _hear_libraries(level: int, stream: TextIO, common: list[Processor], renderi
 def get_logger(name: str) -> FilteringBoundLogger:
     """A logger whose events carry `component` = name. Make it when you like, use it only after `configure`."""
     return cast(FilteringBoundLogger, structlog.get_logger(component=name))
-
-
-@contextmanager
-def bind(*, node: str | None = None, term: int | None = None, action: str | None = None) -> Iterator[None]:
-    """Let every event inside the block, in this thread or task, carry the keys that are given; they may be nested."""
-    given = {"node": node, "term": term, "action": action}
-    with bound_contextvars(**{key: value for key, value in given.items() if value is not None}):
-        yield

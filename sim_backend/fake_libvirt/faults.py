@@ -8,7 +8,6 @@ from typing import Literal
 from sim_backend.fake_libvirt.codes import Err, From
 
 How = Literal["raise", "hang", "break", "lose-answer", "answer-late", "die", "die-after"]
-FOR_EVER = 1 << 30
 LATE_S = 10.0
 
 

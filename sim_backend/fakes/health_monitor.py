@@ -41,10 +41,6 @@ class FakeMonitor:
         """Whether a guest has been ill in any life, by itself or with its application."""
         return vm in self._ever or workload_of(vm)[0] in self._ever
 
-    def get_well(self, vm: str) -> None:
-        """A guest serves again in every life that it has had."""
-        self.lives = {life for life in self.lives if life[0] != vm}
-
     def is_ill(self, vm: str) -> bool:
         """Whether a guest that is somewhere does not serve."""
         if not (self.lives or self.apps):

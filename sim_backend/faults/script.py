@@ -40,7 +40,6 @@ PARTS_APART = 1_000_000  # between the seeds of its parts
 LEADER_DIES_S = 4.0  # how long before a change of leaders its orders begin to be late
 NEAR_MOMENT = 0.7  # share of faults that hit just when a job has come in or a drain has begun
 DRAINS = 12
-AGENTS, EVERYONE = "agent.*", "#"
 
 
 class Fault(StrEnum):
@@ -356,9 +355,6 @@ def _bus_faults(seed: int, incidents: Sequence[Incident], rng: Random) -> BusFau
             partitions.append(Partition((user,), incident.at_s, incident.until_s))
     latency_s = rng.choice(((0.0, 0.0), (0.001, 0.02), (0.01, 0.5)))
     return BusFaults(seed, tuple(rules), tuple(partitions), latency_s, heartbeat_s=HEARTBEAT_S)
-
-
-_EXCHANGES = (topology.ACTIONS, topology.ACTIONS, topology.RESULTS, topology.REPORTS, topology.REQUESTS, None)
 
 
 def _rule(kind: BusFaultKind, incident: Incident, rng: Random) -> FaultRule:

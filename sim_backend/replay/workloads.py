@@ -8,7 +8,6 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from shared.values.jobs import Job, Stage
-from shared.values.load_vector import IO
 from shared.values.nodes import Node
 from shared.values.replay_job import ReplayJob
 from shared.values.web_app import Flow, ModelForm, WebApp
@@ -130,18 +129,6 @@ def with_noise(jobs: Iterable[Job], rng: np.random.Generator, sigma: float) -> d
     for job in jobs:
         factor = math.exp(sigma * float(rng.standard_normal()) - sigma * sigma / 2)
         truth[job.name] = tuple((work * factor, max_mhz) for work, max_mhz in declared_stages(job))
-    return truth
-
-
-def with_io_noise(jobs: Iterable[Job], rng: np.random.Generator, sigma: float) -> dict[str, float]:
-    """By job name, the part of its time alone that a job truly is at the disk: what is declared times one log-normal
-    factor of mean 1 and log-deviation `sigma`, 1 at most."""
-    if not (math.isfinite(sigma) and sigma >= 0):
-        raise ValueError(f"sigma = {sigma!r}: expected a finite number, 0 or above")
-    truth = {}
-    for job in jobs:
-        factor = math.exp(sigma * float(rng.standard_normal()) - sigma * sigma / 2)
-        truth[job.name] = min(1.0, job.loading.part(IO) * factor)
     return truth
 
 

@@ -50,12 +50,6 @@ class World:
             raise InvalidValue("disk_servers", disk_servers, f"1 to {SERVERS_MAX}")
         self._hosts[node.name] = Host(node.name, node.cores, node.core_mhz * speed_factor, disk_servers)
 
-    def remove_host(self, name: str, now_s: float) -> list[str]:
-        """Take a host out for good; its guests are gone. Returns their names."""
-        gone = self.host_dies(name, now_s)
-        del self._hosts[name]
-        return gone
-
     def host_dies(self, name: str, now_s: float) -> list[str]:
         """The host stops; its guests are gone. Returns their names in order of placement."""
         host = self._host(name)

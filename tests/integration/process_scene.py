@@ -25,6 +25,7 @@ from tests.integration.environment_scene import PROVIDER, Estate
 from tests.integration.harness import Lab, Process, Section, merged, toml
 from tests.integration.private_broker import PrivateBroker
 from tests.integration.scene import PASSWORD, SOON_S
+from tests.support.process_names import unescaped
 
 PYTHON = "/usr/bin/python3"  # programs run as an account that may look into no other
 CORE_MHZ = 1_000.0
@@ -154,7 +155,7 @@ class ProcessLab(Lab):
         """Where each program is, by the groups that hold processes."""
         found: dict[str, list[str]] = {}
         for folder in (self.hierarchies.places["freezer"].folder / self.hierarchies.root).glob("n*/p-*"):
-            node, vm = folder.parent.name, names.unescaped(folder.name.removeprefix("p-"))
+            node, vm = folder.parent.name, unescaped(folder.name.removeprefix("p-"))
             if self.group(node, vm).pids():
                 found.setdefault(vm, []).append(node)
         return found

@@ -31,6 +31,7 @@ from tests.integration.harness import Lab, Process, Section, merged, toml
 from tests.integration.private_broker import PrivateBroker
 from tests.integration.scene import PASSWORD, SOON_S
 from tests.ports import free_port
+from tests.support.process_names import unescaped
 
 PYTHON = "/usr/bin/python3"  # programs run as an account that may look into no other
 APP, ENVIRONMENT = "shop", "front"
@@ -199,7 +200,7 @@ class ServingLab(Lab):
         for folder in root.glob("n*/p-*"):
             node, name = folder.parent.name, folder.name.removeprefix("p-")
             if hierarchies.group(node, folder.name).pids():
-                found.setdefault(names.unescaped(name), []).append(node)
+                found.setdefault(unescaped(name), []).append(node)
         return found
 
     def cpu_time_s(self) -> float:

@@ -39,11 +39,11 @@ FILES = {
     )
 }
 REMEMBER = f"""
-from daemons.store import SqlStore
+from daemons.store import Batch, SqlStore
 from shared.protocol.messages import Happened
 store = SqlStore("{URL}")
 store.take_lead("a")
-store.append_events([Happened(5.0, "kept", "x")])
+store.append(Batch(events=(Happened(5.0, "kept", "x"),)))
 """
 RECALL = f"""
 from daemons.store import SqlStore

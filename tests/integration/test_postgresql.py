@@ -286,12 +286,14 @@ def filled(store: SqlStore) -> None:
     """A store with something in every table, some of it old."""
     jobs = tuple(job_record(f"job-{at}", at) for at in range(5000))
     store.write(store.take_lead("a").term, (CONTROL, node_record("n1"), *jobs, decision_record(3, NOW_S)))
-    store.append_events([Happened(NOW_S + at, "decided", f"{at}", 1, "\0 \ud800") for at in range(3)])
-    store.append_events([Happened(NOW_S - 40 * DAY_S, "old", "x")])
-    store.append_actions([ActionEntry("1-1", NOW_S, "start", "x#0", "n1", 1, "n2", sent_s=1.0)])
-    store.append_actions([ActionEntry("1-1", NOW_S, "start", "x#0", "n1", 1, done_s=2.0, outcome="ok", detail="")])
-    store.append_samples([use("n1", NOW_S - 9 * DAY_S + at * 300.0) for at in range(12)])
-    store.append_samples([use("n1", NOW_S), use("n1", NOW_S)])
+    store.append(Batch(events=tuple(Happened(NOW_S + at, "decided", f"{at}", 1, "\0 \ud800") for at in range(3))))
+    store.append(Batch(events=(Happened(NOW_S - 40 * DAY_S, "old", "x"),)))
+    store.append(Batch(actions=(ActionEntry("1-1", NOW_S, "start", "x#0", "n1", 1, "n2", sent_s=1.0),)))
+    store.append(
+        Batch(actions=(ActionEntry("1-1", NOW_S, "start", "x#0", "n1", 1, done_s=2.0, outcome="ok", detail=""),))
+    )
+    store.append(Batch(uses=tuple(use("n1", NOW_S - 9 * DAY_S + at * 300.0) for at in range(12))))
+    store.append(Batch(uses=(use("n1", NOW_S), use("n1", NOW_S))))
     store.append(Batch(snapshots=tuple(SnapshotEntry(number, NOW_S, 1, bytes(MIB // 100)) for number in range(60))))
 
 
@@ -332,7 +334,7 @@ def test_a_backup_of_one_is_restored_into_the_other(store: SqlStore, tmp_path: P
         assert shown(target) == shown(source)
         assert target.take_lead("b").term > restored.term
         assert not target.take_lead("b").image[0].acting
-        target.append_events([Happened(NOW_S, "after", "x")])  # numbers given by the database go on
+        target.append(Batch(events=(Happened(NOW_S, "after", "x"),)))  # numbers given by the database go on
 
 
 def test_many_jobs_come_back_in_their_order(store: SqlStore) -> None:

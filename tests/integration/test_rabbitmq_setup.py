@@ -16,7 +16,6 @@ from shared.bus.broker_setup import (
     definitions,
     differences,
     keeping,
-    node_account,
     password_hash,
 )
 from shared.bus.rabbitmq.bus import connect
@@ -26,7 +25,7 @@ from shared.protocol.topology import ACTIONS, CONTROLLER_QUEUE, RESULTS, agent_q
 from tests.integration.private_broker import PROGRAMS, PrivateBroker
 from tests.ports import free_ports
 
-PEOPLE = (Account("controller.a", "one"), node_account("n1", "two"), Account("operator.ann", "three"))
+PEOPLE = (Account("controller.a", "one"), Account("agent.n1", "two"), Account("operator.ann", "three"))
 
 
 def api(broker: PrivateBroker) -> Executor:

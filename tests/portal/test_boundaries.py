@@ -21,7 +21,7 @@ from daemons.portal.context import Settings
 from daemons.portal.forms.submit import KINDS, from_files
 from daemons.portal.forms.texts import Texts
 from daemons.portal.pages.stream import OF_ACCOUNT_MAX
-from daemons.store import SqlStore
+from daemons.store import Batch, SqlStore
 from shared.base.clock import ManualClock
 from shared.config.records import PROBLEMS_MAX
 from shared.protocol.messages import Happened
@@ -47,7 +47,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
         made.run(10.0)
         at_s = made.now_s - 1.0
         told = [("node-silent", "n1"), ("environment-sized", "n1"), ("node-silent", "n2"), ("job-suspended", "n2")]
-        store.append_events([Happened(at_s, what, subject) for what, subject in told])
+        store.append(Batch(events=tuple(Happened(at_s, what, subject) for what, subject in told)))
         made.run(2.0)
         yield made
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from daemons.store import ActionEntry, SqlStore
+from daemons.store import ActionEntry, Batch, SqlStore
 from shared.base.clock import ManualClock
 from shared.protocol.messages import Happened
 from shared.protocol.operator_messages import ActivateEnvironment, CreateEnvironment, SubmitJob, SubmitWeb
@@ -26,11 +26,13 @@ def _history(folder: Path) -> str:
     with closing(SqlStore(url, ManualClock(EPOCH_S))) as store:
         store.take_lead("a")
         told = [("job-started", 20.0, ""), ("job-taken-back", 10.0, "<script>"), ("job-completed", -9e3, "long ago")]
-        store.append_events([Happened(EPOCH_S + 100.0, "job-suspended", "his", detail="for a secret job")])
-        store.append_events([Happened(EPOCH_S + at_s, what, "a", detail=detail) for what, at_s, detail in told])
+        store.append(Batch(events=(Happened(EPOCH_S + 100.0, "job-suspended", "his", detail="for a secret job"),)))
+        store.append(
+            Batch(events=tuple(Happened(EPOCH_S + at_s, what, "a", detail=detail) for what, at_s, detail in told))
+        )
         at_s = EPOCH_S + 5.0
         sent = ActionEntry("1", at_s, "start", "a#0", "n1", 1, sent_s=at_s, done_s=at_s + 8.0, outcome="no-room")
-        store.append_actions([sent])
+        store.append(Batch(actions=(sent,)))
     return url
 
 

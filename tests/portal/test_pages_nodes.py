@@ -9,7 +9,7 @@ from contextlib import closing
 import pytest
 
 from daemons.report.draw import can_draw
-from daemons.store import SqlStore
+from daemons.store import Batch, SqlStore
 from shared.base.clock import ManualClock
 from tests.portal.scene import Browser, Scene, job, scene
 from tests.support.store_samples import made_url
@@ -25,7 +25,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
     url = made_url(folder / "store.db")
     with closing(SqlStore(url, ManualClock(EPOCH_S))) as store:
         store.take_lead("a")
-        store.append_samples([use("n1", EPOCH_S - 3_600.0 + 300.0 * slot, 0.25) for slot in (0, 1, 5)])
+        store.append(Batch(uses=tuple(use("n1", EPOCH_S - 3_600.0 + 300.0 * slot, 0.25) for slot in (0, 1, 5))))
     with scene(folder, jobs=[job("a", 9_000.0)], history=url) as found:
         yield found
 

@@ -78,7 +78,7 @@ def made(tmp_path: Path) -> Iterator[Scene]:
     )
     with closing(SqlStore(url, ManualClock(NOW_S))) as store:
         store.take_lead("a")
-        store.append_samples([use("n1", NOW_S - 600.0 + 300.0 * slot, 0.25) for slot in range(2)])
+        store.append(Batch(uses=tuple(use("n1", NOW_S - 600.0 + 300.0 * slot, 0.25) for slot in range(2))))
         store.append(Batch(audits=audits))
         with scene(tmp_path, jobs=[job("a")], history=url, settings=NOTIFY) as found, ThreadPoolExecutor(1) as pool:
             found.portal.pictures = Pictures(ProcessPool("drawings", 0, pool))

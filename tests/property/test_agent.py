@@ -8,7 +8,7 @@ from collections import Counter
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agents.core.journal import Finished, GuestNoted, compact
+from agents.core.journal import Finished, GuestNoted, JournalState
 from shared.ports.effects import Reconnected
 from shared.protocol.messages import EventsSeen, Hello
 from shared.values.nodes import SleepMode
@@ -66,7 +66,7 @@ def take(shell: Shell, step: Step) -> None:
     elif what in ("kill", "reboot"):
         (shell.reboot if what == "reboot" else shell.restart)()
     elif what == "compact":
-        shell.journal = list(compact(shell.journal))
+        shell.journal = list(JournalState(shell.journal).compact())
     elif what == "cut":
         shell.alive = False
     else:

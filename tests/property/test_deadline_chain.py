@@ -20,6 +20,7 @@ from daemons.models.deadline.rules import SizeTable
 from daemons.models.deadline.shapes import SHAPES, shape_price, shape_prices
 from daemons.models.deadline.threshold import threshold_table
 from tests.extent import examples, first
+from tests.support.deadline_errors import error_bound
 
 JOBS_MAX = 45
 steady = settings(max_examples=examples(25))
@@ -258,7 +259,7 @@ def test_very_small_and_very_large_rates(problem: DeadlineProblem, rate: float) 
     assert (after @ counts)[0] == pytest.approx(mean, rel=1e-9)
     assert after.sum() == pytest.approx(1.0, abs=1e-12)
     assert after.min() >= 0.0
-    assert chain.error_bound(0, int(servers[0])) < 1e-9
+    assert error_bound(chain, 0, int(servers[0])) < 1e-9
 
 
 @steady

@@ -13,11 +13,12 @@ from scipy.linalg import expm  # type: ignore[import-untyped]  # scipy has no ty
 from daemons.models.deadline.costs import cost_table
 from daemons.models.deadline.evaluation import evaluate
 from daemons.models.deadline.lp import lp_table
-from daemons.models.deadline.optimal import best_for, optimal
+from daemons.models.deadline.optimal import optimal
 from daemons.models.deadline.problem import DeadlineProblem, Floats
 from daemons.models.deadline.rules import SizeTable
 from daemons.models.deadline.threshold import threshold_table
 from tests.extent import examples
+from tests.support.deadline_multiplier import best_for
 
 JOBS_MAX = 40
 steady = settings(max_examples=examples(30))

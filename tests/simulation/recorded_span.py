@@ -12,9 +12,9 @@ from daemons.store import SqlStore
 from daemons.values.settings import ControllerSettings, PolicyChoice
 from shared.base.clock import ManualClock
 from shared.values.operation_costs import COSTS
-from sim_backend.history.recording import Recording, recorded
 from sim_backend.loop.closed_loop import ClosedLoop, LoopSettings
 from sim_backend.replay.workloads import experiment_four, paper_nodes, shop
+from tests.support.recording import Recording, recorded
 from tests.support.store_samples import sqlite_url
 
 EPOCH_S = 1_790_000_100.0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 import numpy as np
@@ -14,7 +15,6 @@ from shared.values.nodes import Node
 from shared.values.operation_costs import COSTS
 from sim_backend.loop.closed_loop import ClosedLoop, replay_settings
 from sim_backend.replay.engine import run_direct
-from sim_backend.replay.workloads import with_io_noise
 from sim_backend.world.figures import ReplayFigures
 from tests.extent import first
 
@@ -39,12 +39,19 @@ def _jobs(seed: int, count: int, gap_s: float) -> list[Job]:
     return jobs
 
 
+def _true_io(jobs: list[Job], rng: np.random.Generator, sigma: float) -> dict[str, float]:
+    """By job name, the part of its time alone that a job truly is at the disk: what is declared times one log-normal
+    factor of mean 1 and log-deviation `sigma`, 1 at most."""
+    factors = [math.exp(sigma * float(rng.standard_normal()) - sigma * sigma / 2) for _ in jobs]
+    return {job.name: min(1.0, job.loading.part(IO) * factor) for job, factor in zip(jobs, factors, strict=True)}
+
+
 def _both(
     seed: int, count: int, nodes: int, policy: str, params: dict[str, str]
 ) -> tuple[ReplayFigures, ReplayFigures]:
     """Blind and seeing; what jobs declare is 10 % off."""
     jobs = _jobs(seed, count, 900.0 / nodes)
-    truth = with_io_noise(jobs, np.random.default_rng(1_000 + seed), 0.1)
+    truth = _true_io(jobs, np.random.default_rng(1_000 + seed), 0.1)
     blind, seeing = (
         run_direct(
             jobs,

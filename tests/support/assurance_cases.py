@@ -47,6 +47,13 @@ def one_slot(*probabilities: float) -> Profile:
     return Profile(np.array([probabilities]), np.zeros(1, dtype=np.int64))
 
 
+def constant(units: int, slots: int, resource: str = "servers", unit: float = 1.0) -> Profile:
+    """The profile of a demand that is always the same."""
+    pmf = np.zeros((slots, units + 1))
+    pmf[:, units] = 1.0
+    return Profile(pmf, np.zeros(slots, dtype=np.int64), resource, unit)
+
+
 def random_profiles(seed: int, count: int, slots: int, units_max: int) -> list[Profile]:
     """Applications with random distributions, some of them with values that never come."""
     rng = np.random.default_rng(seed)

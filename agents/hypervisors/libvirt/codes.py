@@ -110,7 +110,6 @@ METADATA_ELEMENT = 2  # virDomainMetadataType
 SAVE_RUNNING, SAVE_PAUSED = 2, 4  # virDomainSaveRestoreFlags
 UNDEFINE_MANAGED_SAVE, UNDEFINE_SNAPSHOTS, UNDEFINE_NVRAM = 1, 2, 4  # virDomainUndefineFlagsValues
 SAVE_IMAGE_XML_SECURE = 1  # virDomainSaveImageXMLFlags
-STREAM_BLOCKS = 0
 
 
 class Migrate(IntFlag):

@@ -51,7 +51,6 @@ Ask = (
 
 
 Changed = Callable[[str, float], None]
-Refuse = Callable[[CreateEnvironment], Refused]
 
 
 class EnvironmentRequests:

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from daemons.controller.state.jobs import JobEntry
-from daemons.models.job_profiler import JOBS_MAX, ClassHistory, FinishedJob, JobHistory, ProfileParams, profile_of
+from daemons.models.job_profiler import JOBS_MAX, FinishedJob, ProfileParams, profile_of
 from daemons.models.job_profiler import Standing as ClassStanding
 from daemons.values.records.cluster import DECLARED
 from shared.values.jobs import Job, JobPhase, Stage
@@ -22,7 +22,7 @@ def with_stages(job: Job, known: Iterable[JobEntry]) -> tuple[Job, str]:
     The job itself, and what is missing, when there are too few.
     """
     jobs = _finished(job.job_class, known)
-    profile = profile_of(JobHistory((ClassHistory(job.job_class, jobs),)), job.job_class)
+    profile = profile_of(jobs)
     if profile.standing is not ClassStanding.ESTIMATED:
         return job, (
             f"{len(jobs)} jobs of class {job.job_class!r} have been completed and measured, {JOBS_MIN} are needed to "
@@ -44,7 +44,7 @@ def _finished(job_class: str, known: Iterable[JobEntry]) -> tuple[FinishedJob, .
     ]
     done.sort(key=lambda entry: (entry.finished_s, entry.order))
     return tuple(
-        FinishedJob(job_class, entry.measured_mcycles, _speed_mhz(entry), float(entry.job.memory_mib))
+        FinishedJob(entry.measured_mcycles, _speed_mhz(entry), float(entry.job.memory_mib))
         for entry in done[-JOBS_MAX:]
     )
 

@@ -55,9 +55,3 @@ def covariance_max(one: Profile, other: Profile) -> Floats:
     """The largest covariance of two demands in each slot, float64[slots]."""
     both = moments(merged(cdf_of(one), cdf_of(other)))[1]
     return np.maximum((both - one.variance() - other.variance()) / 2.0, 0.0)
-
-
-def correlation_max(one: Profile, other: Profile) -> Floats:
-    """The largest correlation of two demands in each slot; 0 where one of them never varies."""
-    spread = np.sqrt(one.variance() * other.variance())
-    return np.divide(covariance_max(one, other), spread, out=np.zeros_like(spread), where=spread > 0.0)

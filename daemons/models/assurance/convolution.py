@@ -61,12 +61,6 @@ def _by_transform(one: Floats, other: Floats) -> Floats:
     return found
 
 
-def error_max(peak: int) -> float:
-    """Bound on the error of theta by one transform for a sum of peaks of so many units, with norms at their most, 1."""
-    length = max(2, peak + 1)
-    return 11.0 * _EPS * float(np.log2(length) * np.sqrt(length))
-
-
 def total(pmfs: Sequence[Floats]) -> Floats:
     """The distribution of the sum of any number of demands: float64[slots, ...] each, float64[slots, sum of peaks + 1].
 

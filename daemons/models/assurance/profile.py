@@ -81,13 +81,6 @@ class Profile:
         return Profile(pmf, self.observations, self.resource, self.unit)
 
 
-def constant(units: int, slots: int, resource: str = "servers", unit: float = 1.0) -> Profile:
-    """The profile of a demand that is always the same."""
-    pmf = np.zeros((slots, units + 1))
-    pmf[:, units] = 1.0
-    return Profile(pmf, np.zeros(slots, dtype=np.int64), resource, unit)
-
-
 def from_demand(demand: ResourceDemand) -> Profile:
     """The profile of what a reservation announces."""
     width = max(len(slot.probabilities) for slot in demand.slots)
@@ -105,12 +98,3 @@ def to_demand(profile: Profile) -> ResourceDemand:
         for row, peak, count in zip(profile.pmf, profile.peaks(), profile.observations, strict=True)
     )
     return ResourceDemand(profile.resource, tuple(slots), profile.unit)
-
-
-def perturbed(profile: Profile, observations: int, rng: np.random.Generator) -> Profile:
-    """Another profile that as many observations (>= 1) might have given: the probabilities of each slot drawn as the
-    frequencies of a multinomial (section 6.4.3; binomials subject to their sum are that)."""
-    if observations < 1:
-        raise InvalidValue("observations", observations, "1 or above")
-    drawn = np.stack([rng.multinomial(observations, row) for row in profile.pmf]) / observations
-    return Profile(drawn, np.full(profile.slots, observations), profile.resource, profile.unit)

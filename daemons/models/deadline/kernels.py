@@ -83,18 +83,6 @@ class Chain:
         powers = np.array([np.pad(leg2poly(row[: i + 1]), (0, order - 1 - i)) for i, row in enumerate(np.eye(order))])
         self._powers = problem.arrivals @ powers
 
-    def error_bound(self, interval: int, servers: int, begin: float = 0.0, end: float = 1.0) -> float:
-        """Largest error of `backward`, as a share of the largest absolute value, and of `forward`, of the mass, by what
-        is cut and by rounding (jobs far below jobs_max; the Fourier part adds rounding of the same order)."""
-        eps = float(np.finfo(np.float64).eps)
-        worst = 0.0
-        for back in (False, True):
-            pieces = self._pieces(interval, servers, begin, end, back)
-            excesses = [_terms(piece.rate, piece.events)[0] for piece in pieces]
-            series = [math.exp(excess) * piece.terms * eps for piece, excess in zip(pieces, excesses, strict=True)]
-            worst = max(worst, sum(series) + len(pieces) * NEGLECTED)
-        return worst + 3.0 * NEGLECTED
-
     def backward(self, interval: int, values: Floats, servers: Ints, begin: float = 0.0, end: float = 1.0) -> Floats:
         """Expected values at the moment `begin` of the interval of `values` at its moment `end`.
 

@@ -106,15 +106,6 @@ def optimal(problem: DeadlineProblem, gap: float = GAP) -> OptimalResult:
     return result if recursion.exact else _evaluated(problem, result)
 
 
-def best_for(problem: DeadlineProblem, multiplier: float) -> OptimalResult:
-    """The rule of least expected server cost + penalty + `multiplier` (0 or above) x miss probability, whether it keeps
-    the promise or not, with the lower bound that this gives. Raises `InvalidValue` for the multiplier."""
-    if not 0.0 <= multiplier < math.inf:
-        raise InvalidValue("multiplier", multiplier, "a finite number of 0 or above")
-    solution = _Recursion(problem).solve(np.full(problem.intervals, multiplier))
-    return _result(problem, solution, solution.dual(1.0 - problem.confidence))
-
-
 def _or_other(problem: DeadlineProblem, result: OptimalResult, gap: float) -> OptimalResult:
     """Where the rules for multipliers jump far over what is allowed, a rule of another kind may come nearer to it."""
     if result.expected_server_cost + result.expected_penalty - result.lower_bound <= FAR_GAPS * gap:

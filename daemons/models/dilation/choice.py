@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from enum import StrEnum
-from functools import partial
 
-import numpy as np
 from numpy.typing import ArrayLike
 
 from daemons.models.dilation import formula, mean_value, product_form
@@ -45,8 +43,3 @@ def dilation(p: ArrayLike, model: str = Model.AUTO, servers: Servers = None) -> 
     if used is Model.PRODUCT_FORM:
         return product_form.dilation(p, servers)
     return mean_value.dilation(p, servers)
-
-
-def rates(model: str = Model.AUTO, servers: Servers = None) -> Rates:
-    """The same as a function of the vectors alone, for `completion` and `list_scheduling`."""
-    return partial(dilation, model=Model(model), servers=None if servers is None else np.asarray(servers))

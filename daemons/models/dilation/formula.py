@@ -20,11 +20,6 @@ def dilation(p: ArrayLike, servers: Servers = None) -> Floats:
     return np.asarray(1.0 + np.einsum("ji,ji->j", loads, waiting(loads.sum(axis=0) - loads, servers)))
 
 
-def total_dilation(p: ArrayLike, servers: Servers = None) -> float:
-    """Sum of the dilations; with one server each n + |P|^2 - sum of |p_j|^2 (eq. 14)."""
-    return float(dilation(p, servers).sum())
-
-
 def added(p_new: ArrayLike, totals: ArrayLike, servers: Servers = None) -> Floats:
     """Dilation of each candidate on each node if it joined those there, float64[k, nodes]; with one server each the
     product that eq. 15 minimises, plus 1. p_new: float64[k, m]; totals: float64[nodes, m], the sums of the vectors of

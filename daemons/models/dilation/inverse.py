@@ -43,19 +43,8 @@ class Inverted:
         return min(both, key=lambda each: abs(each[0] - first))
 
 
-def inverted(copies: int, dilation: float) -> Inverted:
-    """Vector of a job busy with two resources, `copies` (2 or more) of which ran together at that dilation (eq. 13).
-
-    Raises `InvalidValue` for fewer copies or a dilation that is no positive number."""
-    if copies < 2:
-        raise InvalidValue("copies", copies, "at least 2")
-    if not 0.0 < dilation < math.inf:
-        raise InvalidValue("dilation", dilation, "a number above 0")
-    return of_square((dilation - 1.0) / (copies - 1))
-
-
 def of_square(square: float) -> Inverted:
-    """The same from p . p, by which each further copy slows the others."""
+    """Vector of a job busy with two resources (eq. 13) from p . p, by which each further copy slows the others."""
     if square <= 0.0:
         return Inverted(Status.NOT_SLOWED, 0.0, 0.0)
     if square < 0.5 - ROUNDING:

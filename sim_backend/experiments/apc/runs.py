@@ -56,12 +56,6 @@ class Ran:
         return [run for run in self.runs if run.end_s is not None]
 
     @property
-    def met_frac(self) -> float:
-        """Share of the completed jobs that met their goal."""
-        done = self.completed
-        return sum(distance_s(run) >= 0.0 for run in done) / len(done) if done else math.nan
-
-    @property
     def placement_changes(self) -> int:
         """Jobs migrated, suspended, and resumed on another node than the one they were suspended on (figure 16)."""
         return self.operations.get("migrate", 0) + self.operations.get("suspend", 0) + self.moved_and_resumed

@@ -38,8 +38,6 @@ BAD_SLOTS = slice(9, 18)  # from the 10th to the 18th
 BAD_FROM_DAYS = 35  # each application begins within so many days
 WINDOW_SLOTS = (4,)  # of horizontal policing; that of vertical policing holds all observations
 POLICING = ("none", "horizontal", "vertical", "both")
-BEHAVIOUR = ("honest", "lower", "both")
-"""Who misbehaves: nobody, the lower predictable class, both predictable classes."""
 HEAD_ROOMS = (0.0, HEAD_ROOM)
 STREAM = 3
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -82,10 +82,3 @@ def compared(sizes: str, loads: str, sets: int = SETS, nodes: int = NODES, optim
         int((earlier > 1e-6).sum()),
         int((earlier < -1e-6).sum()),
     )
-
-
-def all_compared(sets: int = SETS, optimum: bool = True) -> Iterator[Compared]:
-    """Every kind of sizes with every kind of loads."""
-    for sizes in SIZES:
-        for loads in LOADS:
-            yield compared(sizes, loads, sets, optimum=optimum)

@@ -17,7 +17,6 @@ from agents.core.journal import (
     SetUpEnded,
     SleepAgreed,
     VmSeen,
-    compact,
 )
 from agents.core.recovery import judge
 from agents.core.settings import AgentSettings
@@ -393,13 +392,13 @@ def test_a_compacted_journal_says_the_same() -> None:
     answer = SetUpAnswer("n1", "boot-1", 9, 100.0, "u1", True)
     setups = [SetUpBegun(ask), SetUpEnded(answer), SetUpBegun(replace(ask, request="u2"))]
     records = [*busy_rig().records, SleepAgreed("s1"), *setups]
-    assert {type(record) for record in (*records, *compact(records))} == set(RECORDS)
+    assert {type(record) for record in (*records, *JournalState(records).compact())} == set(RECORDS)
 
     for cut in range(len(records) + 1):
         state = JournalState(records[:cut])
         short = state.compact()
         assert contents(JournalState(short)) == contents(state)
-        assert compact(short) == short
+        assert JournalState(short).compact() == short
 
 
 def test_a_compacted_journal_does_not_grow_with_what_is_over() -> None:
@@ -411,7 +410,7 @@ def test_a_compacted_journal_does_not_grow_with_what_is_over() -> None:
         rig.order(start, events_seen=number)
         rig.confirm(rig.operated(start, status=vm(start.vm)))
         rig.confirm(rig.guest(GuestChange.ENDED, vm(start.vm, VmState.ENDED)))
-        lengths.append(len(compact(rig.records)))
+        lengths.append(len(JournalState(rig.records).compact()))
 
     assert max(lengths[100:]) == max(lengths)
     assert max(lengths) < 100

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from agents.core.journal import SETUPS_KEPT_MAX, JournalState, SetUpBegun, SetUpEnded, compact
+from agents.core.journal import SETUPS_KEPT_MAX, JournalState, SetUpBegun, SetUpEnded
 from agents.disk_journal import DiskJournal
 from shared.ports.effects import (
     Acknowledge,
@@ -231,7 +231,7 @@ def test_the_journal_remembers_setups_on_disk_and_when_compacted(tmp_path: Path)
     journal.close()
 
     again = DiskJournal(tmp_path / "journal")
-    state = JournalState(compact(again.records()))
+    state = JournalState(JournalState(again.records()).compact())
     again.close()
 
     assert state.setting_up == ASKED

@@ -3,37 +3,29 @@
 from __future__ import annotations
 
 import math
-import pickle
 
 import numpy as np
 import pytest
 
 from daemons.models.job_profiler import (
-    CLASSES_MAX,
-    JOBS_MAX,
     FinishedJob,
-    JobHistory,
     ProfileParams,
     Quantity,
     Standing,
     profile_of,
     weighted_quantile,
-    with_finished,
 )
 from shared.base.errors import InvalidValue
 
 EVEN = ProfileParams(half_life=math.inf)
 
 
-def _history(*works: float, job_class: str = "render") -> JobHistory:
-    history = JobHistory()
-    for k, work in enumerate(works):
-        history = with_finished(history, FinishedJob(job_class, work, 1000.0 + k, 512.0 + k))
-    return history
+def _jobs(*works: float) -> list[FinishedJob]:
+    return [FinishedJob(work, 1000.0 + k, 512.0 + k) for k, work in enumerate(works)]
 
 
 def test_quantiles_by_hand() -> None:
-    found = profile_of(_history(10.0, 50.0, 30.0, 20.0, 40.0), "render", EVEN)
+    found = profile_of(_jobs(10.0, 50.0, 30.0, 20.0, 40.0), EVEN)
 
     assert found.standing is Standing.ESTIMATED
     assert found.work_mcycles.value == 30.0
@@ -52,28 +44,27 @@ def test_the_weighted_quantile_is_the_least_value_with_enough_weight() -> None:
 
 @pytest.mark.parametrize("count", range(5))
 def test_fewer_than_the_least_count_are_not_enough(count: int) -> None:
-    found = profile_of(_history(*[10.0] * count), "render")
+    found = profile_of(_jobs(*[10.0] * count))
 
     assert (found.standing, found.jobs) == (Standing.NOT_ENOUGH, count)
     assert math.isnan(found.work_mcycles.value)
-    assert profile_of(_history(*[10.0] * 5), "render").standing is Standing.ESTIMATED
-    assert profile_of(_history(*[10.0] * 9), "other").jobs == 0
+    assert profile_of(_jobs(*[10.0] * 5)).standing is Standing.ESTIMATED
 
 
 def test_a_few_wild_jobs_do_not_move_the_median() -> None:
-    calm = profile_of(_history(*[100.0] * 20), "render")
-    wild = profile_of(_history(*[100.0] * 15, 1e12, 1e12, 0.0, 100.0, 100.0), "render")
+    calm = profile_of(_jobs(*[100.0] * 20))
+    wild = profile_of(_jobs(*[100.0] * 15, 1e12, 1e12, 0.0, 100.0, 100.0))
 
     assert wild.work_mcycles.value == calm.work_mcycles.value == 100.0
     assert calm.work_mcycles.half_width_frac == 0.0
 
 
 def test_newer_jobs_weigh_more() -> None:
-    history = _history(*[100.0] * 60, *[300.0] * 40)
+    jobs = _jobs(*[100.0] * 60, *[300.0] * 40)
 
-    assert profile_of(history, "render", EVEN).work_mcycles.value == 100.0
-    assert profile_of(history, "render", ProfileParams(half_life=20.0)).work_mcycles.value == 300.0
-    assert profile_of(history, "render", ProfileParams(half_life=20.0)).effective < 100.0
+    assert profile_of(jobs, EVEN).work_mcycles.value == 100.0
+    assert profile_of(jobs, ProfileParams(half_life=20.0)).work_mcycles.value == 300.0
+    assert profile_of(jobs, ProfileParams(half_life=20.0)).effective < 100.0
 
 
 def test_the_interval_holds_the_median_about_as_often_as_it_says() -> None:
@@ -81,7 +72,7 @@ def test_the_interval_holds_the_median_about_as_often_as_it_says() -> None:
     rng = np.random.default_rng(5)
     misses = 0
     for _ in range(300):
-        work = profile_of(_history(*rng.lognormal(3.0, 1.0, 40)), "render", EVEN).work_mcycles
+        work = profile_of(_jobs(*rng.lognormal(3.0, 1.0, 40)), EVEN).work_mcycles
         misses += not work.low <= math.exp(3.0) <= work.high
 
     assert 1 <= misses <= 21
@@ -89,43 +80,23 @@ def test_the_interval_holds_the_median_about_as_often_as_it_says() -> None:
 
 def test_the_interval_narrows_with_more_jobs() -> None:
     rng = np.random.default_rng(6)
-    few, many = (profile_of(_history(*rng.lognormal(3.0, 0.5, n)), "render", EVEN) for n in (8, 150))
+    few, many = (profile_of(_jobs(*rng.lognormal(3.0, 0.5, n)), EVEN) for n in (8, 150))
 
     assert many.work_mcycles.half_width_frac < 0.5 * few.work_mcycles.half_width_frac
 
 
 def test_a_single_job_and_jobs_without_work() -> None:
-    alone = profile_of(_history(70.0), "render", ProfileParams(jobs_min=1))
-    empty = profile_of(_history(*[0.0] * 6, 10.0, 10.0), "render", EVEN)
+    alone = profile_of(_jobs(70.0), ProfileParams(jobs_min=1))
+    empty = profile_of(_jobs(*[0.0] * 6, 10.0, 10.0), EVEN)
 
     assert alone.work_mcycles == Quantity(70.0, 70.0, 70.0)
     assert empty.work_mcycles.half_width_frac == math.inf
 
 
-def test_the_memory_of_the_profiler_is_bounded() -> None:
-    history = _history(*[float(k) for k in range(JOBS_MAX + 50)])
-
-    assert len(history.jobs_of("render")) == JOBS_MAX
-    assert history.jobs_of("render")[0].work_mcycles == 50.0
-    for k in range(CLASSES_MAX):
-        history = with_finished(history, FinishedJob(f"class{k}", 1.0, 1.0, 1.0))
-    assert len(history.classes) == CLASSES_MAX
-    assert history.jobs_of("render") == ()  # the class whose newest job is the oldest goes first
-
-
-def test_jobs_of_no_class_are_not_kept_and_values_given_stay() -> None:
-    history = _history(1.0)
-
-    assert with_finished(history, FinishedJob("", 1.0, 1.0, 1.0)) is history
-    assert with_finished(history, FinishedJob("b", 1.0, 1.0, 1.0)) is not history
-    assert [known.job_class for known in history.classes] == ["render"]
-    assert pickle.loads(pickle.dumps(history)) == history
-
-
 def test_figures_out_of_range_are_refused() -> None:
     for figures in ((-1.0, 1.0, 1.0), (1.0, math.nan, 1.0), (1.0, 1.0, math.inf)):
         with pytest.raises(InvalidValue):
-            FinishedJob("a", *figures)
+            FinishedJob(*figures)
     for wrong in ({"work_quantile": 1.1}, {"speed_quantile": math.nan}, {"half_life": 0.0}, {"jobs_min": 0}):
         with pytest.raises(InvalidValue):
             ProfileParams(**wrong)

@@ -14,7 +14,6 @@ from daemons.models.stages import (
     left_mcycles,
     outlook,
     stages_of,
-    take,
 )
 from shared.base.errors import InvalidValue
 from shared.values.jobs import Stage
@@ -113,7 +112,6 @@ def test_no_jobs_and_jobs_without_stages() -> None:
     assert outlook(none, 600.0, 1.0).left_mcycles.shape == cycle_needs(none, 600.0).req_mhz.shape == (0,)
     assert finish_s(bare).tolist() == [0.0, 10.0]
     assert cycle_needs(bare, 600.0).memory_mib.tolist() == [0.0, 512.0]
-    assert take(bare, np.array([1, 1])).first_stage.tolist() == [0, 1, 2]
 
 
 def test_the_columns_given_are_not_changed() -> None:
@@ -124,7 +122,6 @@ def test_the_columns_given_are_not_changed() -> None:
     outlook(jobs, 5.0, 50.0)
     cycle_needs(jobs, 5.0)
 
-    assert jobs.with_done(np.array([900.0])).done_mcycles.tolist() == [900.0]
     assert left_mcycles(jobs).tolist() == [500.0]
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import math
-import pickle
 
 import numpy as np
 import pytest
@@ -15,7 +14,6 @@ from daemons.models.work_profiler import (
     WorkEstimate,
     WorkWindows,
     estimate,
-    observe,
 )
 from shared.base.errors import InvalidValue
 
@@ -27,11 +25,11 @@ def _run(
     rates: np.ndarray, noise_mhz: np.ndarray, instances: int = 3, background_mhz: float = BACKGROUND_MHZ
 ) -> WorkWindows:
     """Windows of 20 s in which the requests needed WORK each and every instance `background_mhz`."""
-    windows = WorkWindows(tuple(f"flow{k}" for k in range(rates.shape[1])))
+    samples = []
     for row, noise in zip(rates, noise_mhz, strict=True):
         used = float(row @ np.array(WORK[: len(row)])) + background_mhz * instances + float(noise)
-        windows = observe(windows, UsageSample(20.0, max(0.0, used), instances, tuple(row * 20.0), (0.0,) * len(row)))
-    return windows
+        samples.append(UsageSample(20.0, max(0.0, used), instances, tuple(row * 20.0), (0.0,) * len(row)))
+    return WorkWindows(tuple(f"flow{k}" for k in range(rates.shape[1])), tuple(samples))
 
 
 def _rates(rng: np.random.Generator, windows: int) -> np.ndarray:
@@ -101,11 +99,11 @@ def test_flows_that_rise_and_fall_together_are_not_told_apart() -> None:
     other = rng.uniform(20.0, 120.0, 40)
     rates = np.stack([first, 0.25 * first, other], axis=1)
     used = rates @ np.array([20.0, 80.0, 40.0]) + rng.normal(0.0, 5.0, 40)
-    windows = WorkWindows(("a", "b", "c"))
-    for row, mhz in zip(rates, used, strict=True):
-        windows = observe(windows, UsageSample(1.0, float(mhz), 1, tuple(row), (0.0, 0.0, 0.0)))
+    samples = tuple(
+        UsageSample(1.0, float(mhz), 1, tuple(row), (0.0, 0.0, 0.0)) for row, mhz in zip(rates, used, strict=True)
+    )
 
-    found = estimate(windows)
+    found = estimate(WorkWindows(("a", "b", "c"), samples))
 
     assert found.standing is Standing.NOT_APART
     assert [math.isinf(flow.half_width_frac) for flow in found.flows] == [True, True, False]
@@ -125,12 +123,11 @@ def test_an_even_load_cannot_tell_the_background() -> None:
 
 def test_nothing_is_negative() -> None:
     """More requests of the second kind with less CPU used: least squares alone would credit them."""
-    windows = WorkWindows(("a", "b"))
-    for k in range(20):
-        used = 100.0 + 10.0 * (k % 5)
-        windows = observe(windows, UsageSample(1.0, used, 0, (10.0 + k % 5, 9.0 - 2.0 * (k % 5)), (0.0, 0.0)))
+    samples = tuple(
+        UsageSample(1.0, 100.0 + 10.0 * (k % 5), 0, (10.0 + k % 5, 9.0 - 2.0 * (k % 5)), (0.0, 0.0)) for k in range(20)
+    )
 
-    found = estimate(windows)
+    found = estimate(WorkWindows(("a", "b"), samples))
 
     assert min(_work(found)) >= 0.0
     assert found.flows[1].half_width_frac == math.inf or found.flows[1].work_mcycles > 0.0
@@ -168,33 +165,20 @@ def test_an_idle_application_uses_nothing() -> None:
 
 def test_longer_windows_count_more() -> None:
     rng = np.random.default_rng(10)
-    windows = WorkWindows(("a",), windows_max=100)
+    samples = []
     for k in range(100):
         rate, window_s = rng.uniform(10.0, 100.0), 1.0 if k % 2 else 400.0
         used = 30.0 * rate + 100.0 * rng.normal() / math.sqrt(window_s)
-        windows = observe(windows, UsageSample(window_s, max(0.0, used), 0, (rate * window_s,), (0.0,)))
+        samples.append(UsageSample(window_s, max(0.0, used), 0, (rate * window_s,), (0.0,)))
     alike = tuple(
         dataclasses.replace(sample, window_s=1.0, answered=(sample.answered[0] / sample.window_s,))
-        for sample in windows.samples
+        for sample in samples
     )
 
-    weighted, flat = (
-        estimate(dataclasses.replace(windows, samples=samples)).flows[0] for samples in (windows.samples, alike)
-    )
+    weighted, flat = (estimate(WorkWindows(("a",), each)).flows[0] for each in (tuple(samples), alike))
 
     assert weighted.half_width_frac < 0.75 * flat.half_width_frac
     assert weighted.work_mcycles == pytest.approx(30.0, rel=0.01)
-
-
-def test_the_window_is_bounded_and_the_value_given_stays() -> None:
-    empty = WorkWindows(("a",), windows_max=3)
-    windows = empty
-    for k in range(5):
-        windows = observe(windows, UsageSample(1.0, float(k), 1, (1.0,), (0.0,)))
-
-    assert [sample.used_mhz for sample in windows.samples] == [2.0, 3.0, 4.0]
-    assert empty.samples == ()
-    assert pickle.loads(pickle.dumps(windows)) == windows
 
 
 def test_figures_out_of_range_are_refused() -> None:
@@ -210,5 +194,3 @@ def test_figures_out_of_range_are_refused() -> None:
         for value in bad:
             with pytest.raises(InvalidValue):
                 dataclasses.replace(good, **{name: value})  # type: ignore[arg-type]
-    with pytest.raises(InvalidValue):
-        observe(WorkWindows(("a", "b")), good)

@@ -23,7 +23,7 @@ from daemons.report.html import html, main_html
 from daemons.report.report import Report, Section
 from daemons.report.sections_deciding import TROUBLE
 from daemons.report.spans import duration_text
-from daemons.store import ActionEntry, SqlStore
+from daemons.store import ActionEntry, Batch, SqlStore
 from daemons.store.reading import Reading, reading
 from shared.base.errors import InvalidValue
 from shared.protocol.messages import Happened
@@ -43,8 +43,8 @@ def url(tmp_path_factory: pytest.TempPathFactory) -> str:
     make(made, SMALL, NOW_S)
     with closing(SqlStore(made)) as store:
         entry = ActionEntry("x", NOW_S - 5.0, "start", HOSTILE, "n", 1, None, NOW_S - 5.0, NOW_S, "refused", HOSTILE)
-        store.append_actions([entry])
-        store.append_events([Happened(NOW_S - 5.0, HOSTILE, "x")])
+        store.append(Batch(actions=(entry,)))
+        store.append(Batch(events=(Happened(NOW_S - 5.0, HOSTILE, "x"),)))
     return made
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from daemons.store import SqlStore
+from daemons.store import Batch, SqlStore
 from daemons.store.backup import CHECKSUM_AT, CHECKSUM_BYTES, TERM_STRIDE
 from daemons.store.schema import SCHEMA, VERSION_TABLE
 from shared.base.clock import ManualClock
@@ -30,7 +30,7 @@ STATE = (node_record("n1"), job_record("x", 1), job_record("y", 2))
 def store(tmp_path: Path) -> Iterator[SqlStore]:
     with closing(SqlStore(made_url(tmp_path / "store.db"), ManualClock(1000.0))) as made:
         made.write(made.take_lead("a").term, (CONTROL, *STATE, decision_record(4)))
-        made.append_events([Happened(1.0, "job-submitted", "x", 1, "by ann"), Happened(2.0, "leading", "a")])
+        made.append(Batch(events=(Happened(1.0, "job-submitted", "x", 1, "by ann"), Happened(2.0, "leading", "a"))))
         yield made
 
 

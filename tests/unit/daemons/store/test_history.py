@@ -156,8 +156,8 @@ def test_merging_in_any_order_is_merging_at_once() -> None:
 
 def test_events_are_read_newest_first(store: SqlStore) -> None:
     events = [Happened(float(at), "job-completed", f"job-{at % 2}", 1, "late \0 \ud800") for at in range(6)]
-    store.append_events(events[:3])
-    store.append_events(events[3:])
+    store.append(Batch(events=tuple(events[:3])))
+    store.append(Batch(events=tuple(events[3:])))
 
     stored = [replace(event, detail="late ? ?") for event in events]
     assert store.events(2) == (stored[5], stored[4])
@@ -172,7 +172,7 @@ def test_an_action_is_one_row_whichever_is_heard_first(store: SqlStore, together
     repeated = replace(answered, done_s=9.0, outcome="ok", detail="")
     heard = [answered, sent, repeated] if turned else [sent, answered, repeated]
     for batch in [heard] if together else [[one] for one in heard]:
-        store.append_actions(batch)
+        store.append(Batch(actions=tuple(batch)))
 
     found = store.actions(5, "x#0")
 
@@ -180,8 +180,8 @@ def test_an_action_is_one_row_whichever_is_heard_first(store: SqlStore, together
 
 
 def test_two_controllers_in_one_slot_make_one_row(store: SqlStore) -> None:
-    store.append_samples([use("n1", 0.0, 0.2, 10), use("n2", 0.0, 0.9, 10)])
-    store.append_samples([use("n1", 0.0, 0.8, 30)])
+    store.append(Batch(uses=(use("n1", 0.0, 0.2, 10), use("n2", 0.0, 0.9, 10))))
+    store.append(Batch(uses=(use("n1", 0.0, 0.8, 30),)))
 
     (row,) = store.samples("n1", 0.0, 300.0)
 
@@ -209,8 +209,10 @@ def test_what_is_old_goes_and_what_is_young_or_needed_stays(store: SqlStore) -> 
     )
     store.write(1, (*kept, job_record("old", 3, JobPhase.COMPLETED, old_s)))
     store.write(1, tuple(decision_record(number, NOW_S - 100 * DAY_S) for number in (1, 2, 3)))
-    store.append_events([Happened(at_s, "leading", "a") for at_s in (old_s, young_s)])
-    store.append_actions([ActionEntry(f"{at_s}", at_s, "start", "x#0", "n1", 1) for at_s in (old_s, young_s)])
+    store.append(Batch(events=tuple(Happened(at_s, "leading", "a") for at_s in (old_s, young_s))))
+    store.append(
+        Batch(actions=tuple(ActionEntry(f"{at_s}", at_s, "start", "x#0", "n1", 1) for at_s in (old_s, young_s)))
+    )
 
     pruned = store.prune(Retention())
 
@@ -248,8 +250,8 @@ def test_pruning_counts_the_snapshots_that_are_too_old_and_too_many(store: SqlSt
 
 def test_thousands_go_in_steps(store: SqlStore) -> None:
     count = 2 * STEP_ROWS + 7
-    store.append_events([Happened(float(at), "leading", "a") for at in range(count)])
-    store.append_samples([use("n1", at * FINE_S) for at in range(STEP_ROWS + 3)])
+    store.append(Batch(events=tuple(Happened(float(at), "leading", "a") for at in range(count))))
+    store.append(Batch(uses=tuple(use("n1", at * FINE_S) for at in range(STEP_ROWS + 3))))
 
     pruned = store.prune(Retention())
 
@@ -260,7 +262,7 @@ def test_thousands_go_in_steps(store: SqlStore) -> None:
 def test_a_slow_store_has_shorter_steps_and_what_is_written_between_them_stays(store: SqlStore) -> None:
     """Given a store that takes 10 ms for each row, when 300 old rows go, then no step takes more than 0.5 s, the later
     ones a tenth, and whatever is written meanwhile is there."""
-    store.append_events([Happened(float(at), "leading", "a") for at in range(300)])
+    store.append(Batch(events=tuple(Happened(float(at), "leading", "a") for at in range(300))))
     gone = 0
 
     def monotonic_s() -> float:
@@ -270,7 +272,7 @@ def test_a_slow_store_has_shorter_steps_and_what_is_written_between_them_stays(s
     for at, (_, rows) in enumerate(Pruner(store.writing, store.reading, Retention(), NOW_S, monotonic_s).steps()):
         steps.append(rows)
         gone += rows
-        store.append_events([Happened(NOW_S + at, "leading", "b")])
+        store.append(Batch(events=(Happened(NOW_S + at, "leading", "b"),)))
 
     assert gone == 300
     assert max(steps) <= 50
@@ -283,7 +285,7 @@ def test_samples_of_many_nodes_become_hourly_in_parts(store: SqlStore) -> None:
     names = [f"n{number:03}" for number in range(2 * STEP_NODES + 50)]
     times_s = [NOW_S - days * DAY_S for days in (399, 40, 39, 8)]
     for from_s in times_s:
-        store.append_samples([use(name, from_s + at * FINE_S) for at in range(2) for name in names])
+        store.append(Batch(uses=tuple(use(name, from_s + at * FINE_S) for at in range(2) for name in names)))
 
     assert store.prune(Retention()).samples_thinned == 2 * len(names) * len(times_s)
     assert store.prune(Retention()).samples_thinned == 0
@@ -294,10 +296,12 @@ def test_samples_of_many_nodes_become_hourly_in_parts(store: SqlStore) -> None:
 def test_samples_become_hourly_after_a_week(store: SqlStore) -> None:
     hours_s = [NOW_S - days * DAY_S for days in (9, 8)]
     for from_s in hours_s:
-        store.append_samples([use(node, from_s + at * FINE_S, at / 12) for at in range(12) for node in ("n1", "n2")])
+        store.append(
+            Batch(uses=tuple(use(node, from_s + at * FINE_S, at / 12) for at in range(12) for node in ("n1", "n2")))
+        )
     week_s = NOW_S - 7 * DAY_S
     fresh = [use("n1", week_s + at * FINE_S) for at in range(3)]
-    store.append_samples(fresh)
+    store.append(Batch(uses=tuple(fresh)))
 
     pruned = store.prune(Retention())
     again = store.prune(Retention())
@@ -312,9 +316,9 @@ def test_samples_become_hourly_after_a_week(store: SqlStore) -> None:
 
 def test_what_comes_late_into_an_hour_is_added_to_it(store: SqlStore) -> None:
     from_s = NOW_S - 9 * DAY_S
-    store.append_samples([use("n1", from_s + at * FINE_S, 0.5) for at in range(4)])
+    store.append(Batch(uses=tuple(use("n1", from_s + at * FINE_S, 0.5) for at in range(4))))
     store.prune(Retention())
-    store.append_samples([use("n1", from_s + 6 * FINE_S, 1.0)])
+    store.append(Batch(uses=(use("n1", from_s + 6 * FINE_S, 1.0),)))
 
     assert store.prune(Retention()).samples_thinned == 1
 

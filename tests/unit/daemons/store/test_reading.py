@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from sqlalchemy import insert
 
-from daemons.store import ActionEntry, Retention, SqlStore
+from daemons.store import ActionEntry, Batch, Retention, SqlStore
 from daemons.store.reading import Reading, reading
 from daemons.store.reading_rows import ActionFigures, JobFigures, NodeStep
 from daemons.store.retention import DAY_S
@@ -35,15 +35,19 @@ def url(tmp_path_factory: pytest.TempPathFactory) -> str:
     made = made_url(tmp_path_factory.mktemp("reading") / "store.db")
     with closing(SqlStore(made, ManualClock(NOW_S))) as store:
         term = store.take_lead("a").term
-        store.append_events([Happened(at_s, what, f"s{at_s:g}") for at_s in (1.0, 2.0, 3.0) for what in ("x", "y")])
-        store.append_actions([_action(number) for number in range(100)])
+        store.append(
+            Batch(events=tuple(Happened(at_s, what, f"s{at_s:g}") for at_s in (1.0, 2.0, 3.0) for what in ("x", "y")))
+        )
+        store.append(Batch(actions=tuple(_action(number) for number in range(100))))
         store.write(term, (node_record("n1"), _late("late", 40.0), _late("later", 60.0), _late("shop#0", 90.0)))
         store.write(term, (_late("early", -1.0), job_record("runs"), _decision(1, 900.0), _decision(2, 1_800.0)))
         store.write(
             term,
             (CostRecord(900.0, 900.0, "EUR", kwh=1.0, cost=0.5), CostRecord(1_800.0, 900.0, "EUR", kwh=2.0, cost=1.0)),
         )
-        store.append_samples([use(name, 300.0 * slot, 0.25 * slot) for slot in range(4) for name in ("n1", "n2")])
+        store.append(
+            Batch(uses=tuple(use(name, 300.0 * slot, 0.25 * slot) for slot in range(4) for name in ("n1", "n2")))
+        )
         _fill_tables(store)
     return made
 
@@ -174,7 +178,7 @@ def test_nodes_may_say_any_number_of_bytes(tmp_path: Path) -> None:
     url = sqlite_url(tmp_path / "store.db")
     with closing(SqlStore(url, ManualClock(NOW_S))) as store, closing(reading(url)) as opened:
         store.take_lead("a")
-        store.append_samples([replace(use(name, 300.0), disk_read_bytes=most) for name in ("n1", "n2")])
+        store.append(Batch(uses=tuple(replace(use(name, 300.0), disk_read_bytes=most) for name in ("n1", "n2"))))
 
         assert opened.use(0.0, 900.0, 300.0)[0].disk_read_bytes == pytest.approx(2.0 * most)
 
@@ -201,7 +205,7 @@ def test_a_step_of_a_node_is_what_its_parts_merge_to(tmp_path: Path) -> None:
     uses = [use("n1", 300.0 * slot, chance.random(), chance.randint(1, 30)) for slot in range(24)]
     with closing(SqlStore(sqlite_url(tmp_path / "store.db"), ManualClock(DAY_S))) as store:
         store.take_lead("a")
-        store.append_samples(uses)
+        store.append(Batch(uses=tuple(uses)))
         with closing(reading(sqlite_url(tmp_path / "store.db"))) as opened:
             found = opened.node_use("n1", 0.0, DAY_S, 3_600.0)
 
@@ -251,7 +255,7 @@ def test_all_nodes_use_is_the_sum_of_the_nodes_whenever_they_came_and_outlives_t
     with closing(SqlStore(sqlite_url(tmp_path / "store.db"), ManualClock(9 * DAY_S))) as store:
         store.take_lead("a")
         for at in range(0, len(shuffled), 7):
-            store.append_samples(shuffled[at : at + 7])
+            store.append(Batch(uses=tuple(shuffled[at : at + 7])))
         assert store.prune(Retention()).samples_thinned == len(uses)
         with closing(reading(sqlite_url(tmp_path / "store.db"))) as opened:
             found = opened.use(0.0, DAY_S, 300.0)

@@ -265,7 +265,7 @@ def test_without_a_supervisor_notifications_go_nowhere(tmp_path: Path) -> None:
 
 
 PROCESS = """
-from shared import effects as fx, logs
+from shared.runtime import logs
 from shared.runtime.shell import Shell
 from tests.unit.shared.runtime.test_shell_core import ScriptedCore, lone_link
 logs.configure("info")

@@ -232,9 +232,7 @@ def test_nothing_runs_twice_or_on_a_dead_host() -> None:
     assert world.where("vm#0") == "h0"
     world.host_returns("h1")
     world.move("vm#0", "h1", 1.0)
-    assert world.remove_host("h1", 2.0) == ["vm#0"]
-    with pytest.raises(ContractViolation):
-        world.memory_used_mib("h1")
+    assert world.host_dies("h1", 2.0) == ["vm#0"]
     with pytest.raises(KeyError):
         world.remove("vm#0", 3.0)
 

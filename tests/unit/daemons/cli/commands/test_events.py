@@ -9,7 +9,7 @@ import pytest
 from click.testing import CliRunner
 
 from daemons.cli.main import main
-from daemons.store import SqlStore
+from daemons.store import Batch, SqlStore
 from shared.base.clock import SystemClock
 from shared.protocol.messages import Happened
 
@@ -22,7 +22,7 @@ def url(tmp_path: Path) -> str:
     store = SqlStore(made)
     store.take_lead("a")
     ages = ((86_400.0, "old"), (3_600.0, "node-silent"), (60.0, "adopted-vm-off"))
-    store.append_events([Happened(now_s - age_s, what, "n1", 1, "why") for age_s, what in ages])
+    store.append(Batch(events=tuple(Happened(now_s - age_s, what, "n1", 1, "why") for age_s, what in ages)))
     store.close()
     return made
 

@@ -11,7 +11,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from daemons.cli.commands.store import URL_VARIABLE, store
-from daemons.store import SqlStore
+from daemons.store import Batch, SqlStore
 from daemons.store.schema import SCHEMA
 from shared.protocol.messages import Happened
 from tests.support.store_samples import job_record, sqlite_url
@@ -23,7 +23,7 @@ def url(tmp_path: Path) -> str:
     made = sqlite_url(tmp_path / "store.db")
     with closing(SqlStore(made)) as opened:
         opened.write(opened.take_lead("a").term, (job_record("x"),))
-        opened.append_events([Happened(5.0, "long-ago", "x")])
+        opened.append(Batch(events=(Happened(5.0, "long-ago", "x"),)))
     return made
 
 

@@ -13,10 +13,10 @@ from daemons.models.assurance.build import Series, needed_units, profile_of, pro
 from daemons.models.assurance.calendar import slot_count, slot_of
 from daemons.models.assurance.correlation import measure
 from daemons.models.assurance.migration import with_migration
-from daemons.models.assurance.profile import Profile, constant, from_demand, perturbed, to_demand
+from daemons.models.assurance.profile import Profile, from_demand, to_demand
 from shared.base.errors import InvalidValue
 from shared.values.reservation import Calendar, ResourceDemand, SlotDemand
-from tests.support.assurance_cases import one_slot, random_profiles, small_series
+from tests.support.assurance_cases import constant, one_slot, small_series
 
 HOUR_S = 3_600.0
 DAY_S = 86_400.0
@@ -247,16 +247,3 @@ def test_layers_are_parts_of_the_demand() -> None:
     for bad in ((-1, 2), (3, 2)):
         with pytest.raises(InvalidValue, match="lower"):
             whole.layer(*bad)
-
-
-def test_perturbed_profiles() -> None:
-    """Frequencies of so many draws; the more, the nearer; the same seed gives the same."""
-    profile = random_profiles(1, 1, 3, 5)[0]
-    few, many = (perturbed(profile, count, np.random.default_rng(6)) for count in (35, 100_000))
-
-    assert np.allclose(few.pmf * 35, np.rint(few.pmf * 35))
-    assert few.observations.tolist() == [35] * 3
-    assert np.abs(many.pmf - profile.pmf).max() < 0.01 < np.abs(few.pmf - profile.pmf).max()
-    assert np.array_equal(few.pmf, perturbed(profile, 35, np.random.default_rng(6)).pmf)
-    with pytest.raises(InvalidValue, match="observations"):
-        perturbed(profile, 0, np.random.default_rng(6))

@@ -10,6 +10,7 @@ from daemons.models.deadline.capacity import breach, capacity
 from daemons.models.deadline.kernels import Chain, count_bound
 from daemons.models.deadline.threshold import static_size, static_table, threshold_table
 from tests.support.deadline_cases import INTERVALS, thesis_problem
+from tests.support.deadline_errors import error_bound
 
 PROBLEM = thesis_problem()
 CAPACITY = {
@@ -63,7 +64,7 @@ def test_mean_after_one_interval(interval: int, servers: int, jobs: int, mean: f
     assert after.sum() == pytest.approx(1.0, abs=1e-14)
     assert (after @ counts)[0] == pytest.approx(mean, abs=0.6 * 10.0 ** -(6 - len(str(int(mean)))))
     assert chain.backward(interval, counts[None], np.array([servers]))[0, jobs] == pytest.approx((after @ counts)[0])
-    assert 0.0 < chain.error_bound(interval, servers) < 1e-13
+    assert 0.0 < error_bound(chain, interval, servers) < 1e-13
 
 
 def test_more_than_the_table_has_is_not_finished() -> None:

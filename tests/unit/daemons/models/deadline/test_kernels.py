@@ -10,6 +10,7 @@ from scipy import stats  # type: ignore[import-untyped]  # scipy has no types of
 from daemons.models.deadline.kernels import Chain
 from daemons.models.deadline.problem import DeadlineProblem, Floats
 from shared.base.errors import InvalidValue
+from tests.support.deadline_errors import error_bound
 
 ROUNDING = 4e-14  # of the closed forms themselves
 
@@ -50,7 +51,7 @@ def test_nobody_waits(arrivals: list[float], begin: float, end: float, service: 
     after = chain.forward(0, start, np.array([100]), begin, end)[0]
 
     closed = a_server_for_every_job(given, 7, begin, end, 251)
-    assert np.abs(after - closed).max() <= chain.error_bound(0, 100, begin, end) + ROUNDING
+    assert np.abs(after - closed).max() <= error_bound(chain, 0, 100, begin, end) + ROUNDING
     values = np.sin(np.arange(251.0))
     assert abs(chain.backward(0, values[None], np.array([100]), begin, end)[0, 7] - closed @ values) <= 1e-12
 
@@ -66,7 +67,7 @@ def test_everybody_is_busy(arrivals: list[float], begin: float, end: float) -> N
 
     after = chain.forward(0, np.eye(1_001)[[400]], servers, begin, end)[0]
 
-    assert np.abs(after[100:701] - closed).max() <= chain.error_bound(0, 20, begin, end) + 1e-12
+    assert np.abs(after[100:701] - closed).max() <= error_bound(chain, 0, 20, begin, end) + 1e-12
     assert chain.backward(0, np.eye(1_001)[[390]], servers, begin, end)[0, 400] == pytest.approx(after[390], abs=1e-14)
 
 
@@ -102,7 +103,7 @@ def test_many_events_go_in_pieces() -> None:
 
     assert after @ counts == pytest.approx(4_500 + 2_000 - 3_000, rel=1e-12)
     assert after @ counts**2 - (after @ counts) ** 2 == pytest.approx(5_000.0, rel=1e-8)
-    assert chain.error_bound(0, 30) < 1e-10
+    assert error_bound(chain, 0, 30) < 1e-10
 
 
 def test_a_rate_below_zero_within_an_interval_is_refused() -> None:

@@ -10,12 +10,13 @@ import pytest
 from daemons.models.deadline.costs import cost_table
 from daemons.models.deadline.evaluation import evaluate
 from daemons.models.deadline.lp import lp_table
-from daemons.models.deadline.optimal import best_for, optimal, optimal_table
+from daemons.models.deadline.optimal import optimal, optimal_table
 from daemons.models.deadline.problem import DeadlineProblem, Floats, arrivals_from_rate
 from daemons.models.deadline.shapes import shape_prices
 from daemons.models.deadline.threshold import threshold_table
 from shared.base.errors import InvalidValue
 from tests.extent import first
+from tests.support.deadline_multiplier import best_for
 
 DEADLINE, SUBMISSION_END, INTERVAL_S = 92, 64, 900.0
 BOUNDS = {  # of NOTES.md, and a multiplier at which the bound is tight
@@ -190,5 +191,3 @@ def test_many_sizes_follow_the_time_to_deploy_nearly() -> None:
 def test_numbers_out_of_range_are_refused() -> None:
     with pytest.raises(InvalidValue, match="gap"):
         optimal(small(), gap=0.0)
-    with pytest.raises(InvalidValue, match="multiplier"):
-        best_for(small(), -1.0)

@@ -122,7 +122,8 @@ def test_any_model_gives_the_rates() -> None:
     rng = np.random.default_rng(8)
     p = drawn(rng, 5, 2, idle=False)
 
-    assert composed(io, [10.0, 20.0], rates=choice.rates("product-form", (1, 2))) == pytest.approx([10.0, 20.0])
+    apart = partial(choice.dilation, model="product-form", servers=(1, 2))
+    assert composed(io, [10.0, 20.0], rates=apart) == pytest.approx([10.0, 20.0])
     by_formula = composed(p, np.full(5, 10.0))
     exact = composed(p, np.full(5, 10.0), rates=partial(product_form.dilation, servers=None))
     assert exact == pytest.approx(by_formula, rel=0.3)

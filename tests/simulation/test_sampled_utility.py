@@ -7,7 +7,7 @@ import pytest
 
 from shared.base.errors import InvalidValue
 from shared.policy_api.snapshot import Floats
-from sim_backend.experiments.apc.sampled_utility import LEVELS, interpolate, sample
+from tests.support.sampled_utility import LEVELS, interpolate, sample
 from tests.support.utility import level_of
 
 

@@ -1,4 +1,4 @@
-"""The hypothetical utility of jobs as apc.txt samples it (Eqs. 8 to 16): the baseline to compare with.
+"""The hypothetical utility of jobs as apc.txt samples it (Eqs. 8 to 16): what the exact level is compared with.
 
 `daemons.models.level` solves the same equation exactly and faster; nothing decides by this form. Eqs. 14 and 15 cannot
 be applied as printed. Reading: app_ratio_m = growth of the sum / growth of the job's own cell, ratio_m = ratio_g *
