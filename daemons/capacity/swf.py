@@ -70,13 +70,13 @@ def read_swf(path: str | Path) -> tuple[SwfJob, ...]:
                 int(number),
                 submit_s,
                 wait_s,
-                run_s,
-                int(processors),
-                values[7],
-                values[8],
-                int(values[10]),
-                int(values[11]),
-                line,
+                run_s=run_s,
+                processors=int(processors),
+                requested_processors=values[7],
+                requested_s=values[8],
+                status=int(values[10]),
+                user=int(values[11]),
+                line=line,
             )
         )
     if problems:

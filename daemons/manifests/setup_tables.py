@@ -76,12 +76,12 @@ def setup_of(table: SetupTable) -> Setup:
         table.policy,
         table.command,
         table.limit_s,
-        table.acquire,
-        table.release,
-        tuple(Image(image.name, image.sha256) for image in table.images),
-        tuple(Package(package.name, package.sha256, package.version) for package in table.packages),
-        tuple(RemoteFile(file.url, file.path, file.sha256, file.executable) for file in table.files),
-        table.services,
+        acquire=table.acquire,
+        release=table.release,
+        images=tuple(Image(image.name, image.sha256) for image in table.images),
+        packages=tuple(Package(package.name, package.sha256, package.version) for package in table.packages),
+        files=tuple(RemoteFile(file.url, file.path, file.sha256, file.executable) for file in table.files),
+        services=table.services,
     )
 
 

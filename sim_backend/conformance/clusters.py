@@ -95,12 +95,12 @@ def snapshot(
         now_s,
         900.0,
         _node_columns(nodes, workloads, vm_overhead_mib),
-        _workload_columns(workloads),
-        InstanceColumns(
+        workloads=_workload_columns(workloads),
+        instances=InstanceColumns(
             _ints(node for row in workloads for node, _ in row.places),
             _floats(mhz for row in workloads for _, mhz in row.places),
         ),
-        _stage_columns(workloads),
+        stages=_stage_columns(workloads),
         vm_overhead_mib=vm_overhead_mib,
     )
 
@@ -218,12 +218,12 @@ def _node_rows(seen: Snapshot, workloads: Sequence[WorkRow]) -> list[NodeRow]:
             name,
             columns.cores.item(index),
             columns.core_mhz.item(index),
-            columns.memory_mib.item(index),
-            other_mhz.item(index),
-            other_mib.item(index),
-            columns.schedulable.item(index),
-            columns.draining.item(index),
-            columns.labels[index],
+            memory_mib=columns.memory_mib.item(index),
+            other_mhz=other_mhz.item(index),
+            other_mib=other_mib.item(index),
+            schedulable=columns.schedulable.item(index),
+            draining=columns.draining.item(index),
+            labels=columns.labels[index],
         )
         for index, name in enumerate(columns.names)
     ]

@@ -193,7 +193,10 @@ def _record(scene: Scene) -> bytes:
     from agents.hypervisors.process.record import FILE, Record, write
     from shared.values.vms import VmSpec, VmState
 
-    write(scene.folder, Record.of(VmSpec("a#0", 1, 1, 500, 1, 1_000.0), "boot", VmState.RUNNING, 1))
+    write(
+        scene.folder,
+        Record.of(VmSpec("a#0", 1, 1, memory_mib=500, vcpus=1, cpu_mhz=1_000.0), "boot", VmState.RUNNING, 1),
+    )
     return (scene.folder / FILE).read_bytes()
 
 

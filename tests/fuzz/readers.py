@@ -141,7 +141,7 @@ def _template(_: Scene, path: Path) -> str:
     def read() -> None:
         keys = {"a": LibvirtTemplate(file=str(path), volume="base.qcow2", first_address="192.0.2.1")}
         found = templates.read_all(keys)["a"]
-        spec = VmSpec("shop#1", 1, 1, 500, 1, 1_000.0, template="a", arguments=("x", "y"))
+        spec = VmSpec("shop#1", 1, 1, memory_mib=500, vcpus=1, cpu_mhz=1_000.0, template="a", arguments=("x", "y"))
         templates.check(found, spec)
         templates.filled(found, spec, "n1", "volume")
 
@@ -164,35 +164,37 @@ _DIRECT = ("--nodes", "40")
 _DAYS = ("--prices", "days.csv", "--from", "2022-06-11", "--first-day", "2", "--days", "1", "--policies", "static")
 
 READERS: tuple[Reader, ...] = (
-    Reader("job", Form.TOML, ("job.toml", "gang.toml", "three-machines-job.toml"), ("jobs", "submit", "{}")),
-    Reader("web", Form.TOML, ("web.toml", "three-machines-web.toml"), ("web", "submit", "{}")),
+    Reader("job", Form.TOML, ("job.toml", "gang.toml", "three-machines-job.toml"), words=("jobs", "submit", "{}")),
+    Reader("web", Form.TOML, ("web.toml", "three-machines-web.toml"), words=("web", "submit", "{}")),
     Reader(
         "agreement",
         Form.TOML,
         ("env-batch.toml", "env-web.toml", "environment-type-env-render.toml", "environment-type-env-session.toml"),
-        ("env", "create", "{}", "--dry-run"),
+        words=("env", "create", "{}", "--dry-run"),
     ),
-    Reader("agreement-xml", Form.XML, ("env-batch.xml",), ("env", "create", "{}", "--dry-run")),
-    Reader("reservation", Form.TOML, ("env-web.toml", "env-batch.toml"), ("assurance", "reserve", "{}"), share=0.5),
-    Reader("promise", Form.TOML, ("env-web.toml", "env-batch.toml"), ("assurance", "check", "{}"), share=0.5),
-    Reader("load", Form.TOML, ("load.toml",), ("load", "{}", "--dry-run")),
-    Reader("place", Form.JSON, ("snapshot.json",), ("sim", "place", "{}"), more=_PLACE),
-    Reader("dilation", Form.JSON, ("dilation.json",), ("sim", "dilation", "{}")),
-    Reader("log", Form.SWF, ("coordinate-jobs.swf",), ("sim", "replay", "{}", *_DIRECT), share=0.5, is_long=True),
+    Reader("agreement-xml", Form.XML, ("env-batch.xml",), words=("env", "create", "{}", "--dry-run")),
+    Reader(
+        "reservation", Form.TOML, ("env-web.toml", "env-batch.toml"), words=("assurance", "reserve", "{}"), share=0.5
+    ),
+    Reader("promise", Form.TOML, ("env-web.toml", "env-batch.toml"), words=("assurance", "check", "{}"), share=0.5),
+    Reader("load", Form.TOML, ("load.toml",), words=("load", "{}", "--dry-run")),
+    Reader("place", Form.JSON, ("snapshot.json",), words=("sim", "place", "{}"), more=_PLACE),
+    Reader("dilation", Form.JSON, ("dilation.json",), words=("sim", "dilation", "{}")),
+    Reader("log", Form.SWF, ("coordinate-jobs.swf",), words=("sim", "replay", "{}", *_DIRECT), share=0.5, is_long=True),
     Reader(
         "log-in-loop",
         Form.SWF,
         ("days.swf",),
-        ("sim", "replay", "{}", "--nodes", "2", "--engine", "closed-loop"),
+        words=("sim", "replay", "{}", "--nodes", "2", "--engine", "closed-loop"),
         share=0.02,
         is_long=True,
     ),
-    Reader("log-of-days", Form.SWF, ("days.swf",), ("sim", "days", "{}", *_DAYS), share=0.02, is_long=True),
+    Reader("log-of-days", Form.SWF, ("days.swf",), words=("sim", "days", "{}", *_DAYS), share=0.02, is_long=True),
     Reader(
         "prices-of-days",
         Form.CSV,
         ("days.csv",),
-        ("sim", "days", "days.swf", "--prices", "{}", *_DAYS[2:]),
+        words=("sim", "days", "days.swf", "--prices", "{}", *_DAYS[2:]),
         share=0.02,
         is_long=True,
     ),
@@ -200,7 +202,7 @@ READERS: tuple[Reader, ...] = (
         "advice-log",
         Form.SWF,
         ("coordinate-jobs.swf",),
-        ("env", "advise", "--log", "{}", "--demand", "coordinate-demand.csv", "--nodes", "40"),
+        words=("env", "advise", "--log", "{}", "--demand", "coordinate-demand.csv", "--nodes", "40"),
         share=0.03,
         is_long=True,
     ),
@@ -208,16 +210,16 @@ READERS: tuple[Reader, ...] = (
         "advice-demand",
         Form.CSV,
         ("coordinate-demand.csv",),
-        ("env", "advise", "--log", "coordinate-jobs.swf", "--demand", "{}", "--nodes", "40"),
+        words=("env", "advise", "--log", "coordinate-jobs.swf", "--demand", "{}", "--nodes", "40"),
         share=0.03,
         is_long=True,
     ),
-    Reader("coordinate", Form.TOML, ("coordinate.toml",), ("sim", "coordinate", "{}"), share=0.4, is_long=True),
+    Reader("coordinate", Form.TOML, ("coordinate.toml",), words=("sim", "coordinate", "{}"), share=0.4, is_long=True),
     Reader(
         "coordinate-demand",
         Form.CSV,
         ("coordinate-demand.csv",),
-        ("sim", "coordinate", "coordinate.toml"),
+        words=("sim", "coordinate", "coordinate.toml"),
         share=0.2,
         is_long=True,
     ),
@@ -225,7 +227,7 @@ READERS: tuple[Reader, ...] = (
         "provision",
         Form.TOML,
         ("provision-small.toml", "provision-series.toml"),
-        ("sim", "provision", "{}", "--policies", "static"),
+        words=("sim", "provision", "{}", "--policies", "static"),
         share=0.15,
         is_long=True,
     ),
@@ -233,7 +235,7 @@ READERS: tuple[Reader, ...] = (
         "provision-whole",
         Form.TOML,
         ("provision-thesis.toml", "provision-day-ahead.toml"),
-        ("sim", "provision", "{}", "--policies", "static"),
+        words=("sim", "provision", "{}", "--policies", "static"),
         share=0.01,
         is_long=True,
     ),
@@ -241,31 +243,36 @@ READERS: tuple[Reader, ...] = (
         "prices",
         Form.CSV,
         ("provision-day-ahead.csv",),
-        ("sim", "provision", "provision-series.toml", "--policies", "static"),
+        words=("sim", "provision", "provision-series.toml", "--policies", "static"),
         share=0.1,
         is_long=True,
     ),
-    Reader("assured", Form.CSV, ("assure-small.csv", "assure-demand.csv"), ("sim", "assure", "{}"), share=0.3),
-    Reader("requests", Form.CSV, ("requests.csv",), ("sim", "demand", "{}")),
-    Reader("saved", Form.BINARY, ("saved",), ("snapshot", "decide", "{}"), share=0.5),
+    Reader("assured", Form.CSV, ("assure-small.csv", "assure-demand.csv"), words=("sim", "assure", "{}"), share=0.3),
+    Reader("requests", Form.CSV, ("requests.csv",), words=("sim", "demand", "{}")),
+    Reader("saved", Form.BINARY, ("saved",), words=("snapshot", "decide", "{}"), share=0.5),
     Reader(
-        "saved-header", Form.JSON, ("saved-header.json",), ("snapshot", "decide", "saved"), share=0.5, whole=_again(0)
+        "saved-header",
+        Form.JSON,
+        ("saved-header.json",),
+        words=("snapshot", "decide", "saved"),
+        share=0.5,
+        whole=_again(0),
     ),
-    Reader("saved-request", Form.JSON, ("saved-request.json",), ("snapshot", "decide", "saved"), whole=_again(1)),
+    Reader("saved-request", Form.JSON, ("saved-request.json",), words=("snapshot", "decide", "saved"), whole=_again(1)),
     Reader(
         "operator",
         Form.TOML,
         ("three-machines-operator.toml",),
-        ("status", "--config", "{}", "--timeout", "1"),
+        words=("status", "--config", "{}", "--timeout", "1"),
         share=0.5,
     ),
-    Reader("doctor", Form.TOML, ("three-machines-controller.toml",), ("doctor", "--config", "{}"), share=0.02),
+    Reader("doctor", Form.TOML, ("three-machines-controller.toml",), words=("doctor", "--config", "{}"), share=0.02),
     Reader(
         "controller",
         Form.TOML,
         ("controller-keys.toml", "three-machines-controller.toml", "debian-controller.toml"),
-        ("--check", "--config", "{}"),
-        "trimtab-controller",
+        words=("--check", "--config", "{}"),
+        program="trimtab-controller",
     ),
     Reader(
         "agent",
@@ -277,17 +284,21 @@ READERS: tuple[Reader, ...] = (
             "debian-agent.toml",
             "agent-templates.toml",
         ),
-        ("--check", "--config", "{}"),
-        "trimtab-agent",
+        words=("--check", "--config", "{}"),
+        program="trimtab-agent",
     ),
     Reader(
-        "portal", Form.TOML, ("portal-keys.toml", "debian-portal.toml"), ("--check", "--config", "{}"), "trimtab-portal"
+        "portal",
+        Form.TOML,
+        ("portal-keys.toml", "debian-portal.toml"),
+        words=("--check", "--config", "{}"),
+        program="trimtab-portal",
     ),
     Reader(
         "settings",
         Form.TOML,
         ("controller-keys.toml",),
-        (
+        words=(
             "sim",
             "what-if",
             "--store",
@@ -301,26 +312,28 @@ READERS: tuple[Reader, ...] = (
         ),
         share=0.05,
     ),
-    Reader("backup", Form.BINARY, ("store.db",), ("store", "restore", "{}", "--url", "sqlite:///new.db"), share=0.05),
+    Reader(
+        "backup", Form.BINARY, ("store.db",), words=("store", "restore", "{}", "--url", "sqlite:///new.db"), share=0.05
+    ),
     Reader(
         "store",
         Form.BINARY,
         ("store.db",),
-        ("store", "backup", "new.bak", "--url", "sqlite:///store.db"),
+        words=("store", "backup", "new.bak", "--url", "sqlite:///store.db"),
         share=0.03,
     ),
     Reader(
         "history",
         Form.BINARY,
         ("store.db",),
-        ("events", "--store", "sqlite:///store.db", "--since", "1970-01-01T00:00Z"),
+        words=("events", "--store", "sqlite:///store.db", "--since", "1970-01-01T00:00Z"),
         share=0.03,
     ),
     Reader(
         "password",
         Form.BINARY,
         ("secret",),
-        ("store", "backup", "new.bak", "--url", "postgresql://a@127.0.0.1:1/b", "--password-file", "{}"),
+        words=("store", "backup", "new.bak", "--url", "postgresql://a@127.0.0.1:1/b", "--password-file", "{}"),
         share=0.05,
     ),
     Reader(

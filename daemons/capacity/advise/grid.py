@@ -22,9 +22,13 @@ MEMORY_MIB = 4_320.0  # of a job on a node, as in the experiments of apc.txt
 def settings(load: Load, leases_s: Sequence[float]) -> list[Setting]:
     """All of them, each once. What has no effect on a load (terms of a batch side without jobs, giving way to a web
     side that needs nothing) is not varied."""
-    made = [Setting(DEDICATED, load.nodes, load.web_peak, load.horizon_s)]
+    made = [Setting(DEDICATED, load.nodes, load.web_peak, horizon_s=load.horizon_s)]
     for lease_s in leases_s:
-        made += [Setting(ON_DEMAND, 0, 0, load.horizon_s, lease_s), *_fixed(load, lease_s), *_lent(load, lease_s)]
+        made += [
+            Setting(ON_DEMAND, 0, 0, horizon_s=load.horizon_s, lease_s=lease_s),
+            *_fixed(load, lease_s),
+            *_lent(load, lease_s),
+        ]
     return list(dict.fromkeys(made))
 
 
@@ -57,9 +61,9 @@ def _shared(model: str, load: Load, size: int, lease_s: float, terms: BatchTerms
         model,
         size - web,
         web,
-        load.horizon_s,
-        lease_s,
-        terms,
-        costs.duration_s(ActionKind.SUSPEND, MEMORY_MIB),
-        costs.duration_s(ActionKind.RESUME, MEMORY_MIB),
+        horizon_s=load.horizon_s,
+        lease_s=lease_s,
+        terms=terms,
+        suspend_s=costs.duration_s(ActionKind.SUSPEND, MEMORY_MIB),
+        resume_s=costs.duration_s(ActionKind.RESUME, MEMORY_MIB),
     )

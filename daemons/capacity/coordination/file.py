@@ -135,12 +135,12 @@ class Scenario:
             cluster.model,
             batch_lower,
             web_lower,
-            self.horizon_s,
-            cluster.lease_s,
-            BatchTerms(cluster.request_ratio, cluster.release_ratio, cluster.elastic_factor, cluster.on_reclaim),
-            costs.duration_s(ActionKind.SUSPEND, memory_mib),
-            costs.duration_s(ActionKind.RESUME, memory_mib),
-            cluster.first_timer_s,
+            horizon_s=self.horizon_s,
+            lease_s=cluster.lease_s,
+            terms=BatchTerms(cluster.request_ratio, cluster.release_ratio, cluster.elastic_factor, cluster.on_reclaim),
+            suspend_s=costs.duration_s(ActionKind.SUSPEND, memory_mib),
+            resume_s=costs.duration_s(ActionKind.RESUME, memory_mib),
+            first_timer_s=cluster.first_timer_s,
         )
 
 

@@ -220,18 +220,18 @@ class _Run:
             "batch",
             WorkloadType.BATCH,
             setting.batch_lower,
-            None,
-            nodes.batch,
-            max(0, nodes.batch - nodes.busy),
-            0,
-            waiting.queued,
-            waiting.biggest,
-            setting.terms,
+            upper=None,
+            owned=nodes.batch,
+            idle=max(0, nodes.batch - nodes.busy),
+            wanted=0,
+            queued=waiting.queued,
+            biggest=waiting.biggest,
+            batch=setting.terms,
         )
         if moment is Moment.MANAGE:
             batch = replace(batch, asks=self.type.manage(ManagerView(batch), {}))
         wanted = self.changes[max(0, self.changed - 1)][1]
-        web = Party("web", WorkloadType.WEB, setting.web_lower, None, nodes.web, 0, wanted)
+        web = Party("web", WorkloadType.WEB, setting.web_lower, upper=None, owned=nodes.web, idle=0, wanted=wanted)
         working, serving = self.policy.decide(GroupView((batch, web)), moment).sizes
         nodes.adjustments += (working != nodes.batch) + (serving != nodes.web)
         nodes.batch, nodes.web = working, serving

@@ -121,13 +121,13 @@ def check(raw: Any, name: str) -> PlaceFile:
         file.now_s,
         file.cycle_s,
         OperationCosts(*astuple(costs)) if isinstance(costs, Costs) else COSTS[costs],
-        file.vm_overhead_mib,
-        file.nodes,
-        tuple(_whole_job(job, file) for job in file.jobs),
-        tuple(_whole_app(app, file) for app in file.web_apps),
-        tuple(Constraint(each.kind, each.members, each.nodes) for each in file.constraints),
-        file.limits.changes_max,
-        file.interference,
+        vm_overhead_mib=file.vm_overhead_mib,
+        nodes=file.nodes,
+        jobs=tuple(_whole_job(job, file) for job in file.jobs),
+        web_apps=tuple(_whole_app(app, file) for app in file.web_apps),
+        constraints=tuple(Constraint(each.kind, each.members, each.nodes) for each in file.constraints),
+        changes_max=file.limits.changes_max,
+        interference=file.interference,
     )
 
 
@@ -193,7 +193,18 @@ def _whole_app(app: WebApp, file: Cluster) -> WholeApp:
     if goal is None:
         return WholeApp(app, tuple(map(_whole_flow, app.flows or ())), app.total_max_mhz, held)
     form = ModelForm.SHIFTED_HYPERBOLA
-    flow = WholeFlow("all", 1.0, 0.0, False, form, goal.t_min, goal.c_mhz, goal.load_mhz, 0.0, 0.0)
+    flow = WholeFlow(
+        "all",
+        1.0,
+        0.0,
+        throughput=False,
+        model=form,
+        t_min_s=goal.t_min,
+        c_mhz_s=goal.c_mhz,
+        load_mhz=goal.load_mhz,
+        rate_per_s=0.0,
+        work_mcycles=0.0,
+    )
     return WholeApp(app, (flow,), app.total_max_mhz if goal.max_mhz is None else goal.max_mhz, held)
 
 
@@ -202,13 +213,13 @@ def _whole_flow(flow: Flow) -> WholeFlow:
         flow.name,
         _known(flow.mean_s, flow.percentile_s, flow.throughput_per_s),
         flow.percentile or 0.0,
-        flow.throughput_per_s is not None,
-        flow.model,
-        flow.t_min_s,
-        flow.c_mhz_s or 0.0,
-        flow.load_mhz or 0.0,
-        flow.rate_per_s or 0.0,
-        flow.work_mcycles or 0.0,
+        throughput=flow.throughput_per_s is not None,
+        model=flow.model,
+        t_min_s=flow.t_min_s,
+        c_mhz_s=flow.c_mhz_s or 0.0,
+        load_mhz=flow.load_mhz or 0.0,
+        rate_per_s=flow.rate_per_s or 0.0,
+        work_mcycles=flow.work_mcycles or 0.0,
     )
 
 

@@ -251,7 +251,18 @@ class _Tally:
         spread = np.sqrt(np.maximum(self._jobs[1, row] / runs - mean_jobs**2, 0.0))
         missed = int(self._missed[row])
         share = Estimate(missed / runs, *wilson(missed, runs))
-        return Outcome(runs, missed, share, late, cost, events, servers, self._servers[row] / runs, mean_jobs, spread)
+        return Outcome(
+            runs,
+            missed,
+            share,
+            missed_jobs=late,
+            cost=cost,
+            deployment_events=events,
+            servers_deployed=servers,
+            mean_servers=self._servers[row] / runs,
+            mean_jobs=mean_jobs,
+            sd_jobs=spread,
+        )
 
 
 def _estimate(total: float, squares: float, runs: int) -> Estimate:

@@ -103,11 +103,11 @@ def report_of(given: Given, policies: Sequence[str], runs: int, seed: int, tell:
         problem.servers_min,
         [[None if jobs < 0 else jobs for jobs in row] for row in table.tolist()],
         {problem.servers_min + index: value for index, value in enumerate(at_begin)},
-        reports,
-        None if played is None else played.outcomes,
-        arrivals,
-        why_infeasible(problem),
-        taken_s,
+        policies=reports,
+        monte_carlo=None if played is None else played.outcomes,
+        arrivals=arrivals,
+        infeasible=why_infeasible(problem),
+        wall_s=taken_s,
     )
 
 
@@ -120,12 +120,12 @@ def policy_report(problem: DeadlineProblem, name: str, guarded: bool = False) ->
         table.value_at_0,
         found.expected_server_cost,
         found.miss_probability,
-        found.missed_jobs,
-        found.deployments.events,
-        found.deployments.servers,
-        found.mean_servers.tolist(),
-        perf_s() - begun_s,
-        bound,
+        missed_jobs=found.missed_jobs,
+        deployment_events=found.deployments.events,
+        servers_deployed=found.deployments.servers,
+        mean_servers=found.mean_servers.tolist(),
+        wall_s=perf_s() - begun_s,
+        lower_bound=bound,
     )
 
 

@@ -72,7 +72,16 @@ def without_prices(problem: DeadlineProblem, least: int | None = None) -> Deadli
     servers_min = problem.servers_min if least is None else least
     most, slots = problem.servers_max, problem.slots
     confidence = problem.confidence
-    return DeadlineProblem(problem.arrivals, problem.service, servers_min, most, confidence, free, free, slots=slots)
+    return DeadlineProblem(
+        problem.arrivals,
+        problem.service,
+        servers_min,
+        servers_max=most,
+        confidence=confidence,
+        price=free,
+        removal_price=free,
+        slots=slots,
+    )
 
 
 def _some(values: Ints, most: int) -> Ints:
