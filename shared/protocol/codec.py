@@ -44,7 +44,7 @@ from shared.values.texts import TextForm, are_words, cleaned, fits
 
 _ABSENT = object()
 T = TypeVar("T")
-Hook = Callable[[Any], Any]  # reads plain data, or writes a value as such
+Hook = Callable[[Any], Any]  # reads plain data, whose maps it uses up, or writes a value as plain data
 
 PLAIN_DEPTH_MAX = 8  # containers in containers within data without a declared type
 ECHO_LENGTH_MAX = 60  # characters of the input in an error
@@ -287,20 +287,18 @@ def _record_reader(hint: type, way: _Way) -> Hook:
     def read(value: Any) -> Any:
         if type(value) is not dict:
             raise _WrongError("a map")
-        made = value.copy()  # takes less time than to let another one grow
-        key = item = None
         try:
             for key, item in value.items():
-                made[key] = hooks[key](item)
+                value[key] = hooks[key](item)  # nobody else has it
         except _TROUBLE as problem:
             if key not in hooks:
                 raise _WrongError(f"no field {_echo(key)}") from problem
             raise _placed(problem, f".{key}", item) from problem
         try:
-            return hint(**made)
+            return hint(**value)
         except TypeError as problem:
             for name in hooks:
-                if name not in made and name not in defaults:
+                if name not in value and name not in defaults:
                     raise _WrongError(f"a field {name!r}") from problem
             raise
 
@@ -366,7 +364,6 @@ def _record_writer(hint: type, way: _Way) -> Hook:
         if type(value) is not hint:
             raise _WrongError(f"a {hint.__name__}")
         made: dict[str, Any] = {}
-        name = item = None
         try:
             for name, hook, default in parts:
                 item = getattr(value, name)
