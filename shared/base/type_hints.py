@@ -48,13 +48,6 @@ def row_hints(hint: Any) -> Mapping[str, Any]:
     return {name: hints[name] for name in hint.__struct_fields__}
 
 
-def row_length(hint: type[msgspec.Struct]) -> tuple[int, str]:
-    """How many fields a row has at least, and how many it may have in words."""
-    most = len(hint.__struct_fields__)
-    least = most - len(hint.__struct_defaults__)
-    return least, f"an array of {least} to {most}"
-
-
 def field_hints(hint: Any, annotated: bool = False) -> Mapping[str, Any]:
     """The types of a record's fields, in order; with what annotates them."""
     hints = _hints(hint, annotated)

@@ -14,19 +14,17 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import MISSING, fields
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import MISSING, dataclass, fields
 from enum import Enum
 from functools import cache
 from hashlib import blake2b
-from operator import attrgetter
-from typing import Any, NoReturn, TypeVar, cast, get_args
+from operator import attrgetter, call
+from typing import Any, TypeVar, cast, get_args
 
 import msgspec
 
 from shared.base.errors import CodecError, InvalidValue
-from shared.base.record_reader import Reader, compile_reader
-from shared.base.record_writer import Writer, compile_writer
 from shared.base.type_hints import (
     bare,
     field_hints,
@@ -38,19 +36,22 @@ from shared.base.type_hints import (
     is_row,
     is_sequence,
     row_hints,
-    row_length,
 )
 from shared.protocol.messages import MESSAGES, Message, Report
 from shared.protocol.msgpack import ITEMS_MAX, KEYS_MAX, UNCHECKED_BYTES_MAX, from_bytes, to_bytes
 from shared.values.scalars import INT_MAX, INT_MIN, TEXT_LENGTH_MAX
 from shared.values.texts import TextForm, are_words, cleaned, fits
 
+_ABSENT = object()
 T = TypeVar("T")
-Part = tuple[str, Any, Any]  # step of the path, value, type
+Hook = Callable[[Any], Any]  # reads plain data, whose maps it uses up, or writes a value as plain data
 
 PLAIN_DEPTH_MAX = 8  # containers in containers within data without a declared type
 ECHO_LENGTH_MAX = 60  # characters of the input in an error
 _LONE_SURROGATE = re.compile("[\ud800-\udfff]")  # Python allows these in a string, UTF-8 does not
+
+
+# --- what was wrong ----------------------------------------------------------------------------------------------
 
 
 class _WrongError(Exception):
@@ -61,19 +62,43 @@ class _WrongError(Exception):
         self.expected = expected
 
 
-_TROUBLE = (_WrongError, InvalidValue, KeyError, AttributeError, TypeError, ValueError)
+_TROUBLE = (_WrongError, CodecError, InvalidValue, KeyError, AttributeError, TypeError, ValueError)
+
+
+def _placed(problem: Exception, step: str, value: Any) -> CodecError:
+    """The problem with the value at `step` of a path, or with what is inside it, which says so already."""
+    if isinstance(problem, CodecError):
+        return CodecError(f"{step}{problem}")
+    if isinstance(problem, InvalidValue):
+        return CodecError(f"{step}: {problem.field} is {_echo(problem.got)}, expected {problem.expected}")
+    if isinstance(problem, _WrongError):
+        return CodecError(f"{step}: expected {problem.expected}, got {_echo(value)}")
+    return CodecError(f"{step}: {type(problem).__name__} while converting {_echo(value)}")
+
+
+def _echo(value: Any) -> str:
+    """A short text for a value of any size."""
+    if isinstance(value, str):
+        return repr(str.__str__(value)[:ECHO_LENGTH_MAX])
+    if value is None or isinstance(value, bool | float):
+        return repr(value)
+    if isinstance(value, int):
+        return repr(value) if INT_MIN <= value <= INT_MAX else "a larger whole number"
+    if isinstance(value, dict | list | tuple):
+        return f"a {'map' if isinstance(value, dict) else 'list'} of {len(value)}"
+    return f"a {type(value).__name__}"[:ECHO_LENGTH_MAX]
 
 
 # --- scalars -----------------------------------------------------------------------------------------------------
 
 
-def _bool(value: Any, _: Any = None) -> bool:
+def _bool(value: Any) -> bool:
     if value is True or value is False:
         return value
     raise _WrongError("true or false")
 
 
-def _int(value: Any, _: Any = None) -> int:
+def _int(value: Any) -> int:
     if type(value) is int and INT_MIN <= value <= INT_MAX:
         return value
     if isinstance(value, int) and not isinstance(value, bool) and INT_MIN <= value <= INT_MAX:
@@ -81,8 +106,8 @@ def _int(value: Any, _: Any = None) -> int:
     raise _WrongError("a whole number of at most 64 bits")
 
 
-def _float(value: Any, _: Any = None) -> float:
-    if type(value) is float and math.isfinite(value):
+def _float(value: Any) -> float:
+    if type(value) is float and value - value == 0.0:  # so it is neither NaN nor infinite
         return value
     if isinstance(value, int | float) and not isinstance(value, bool) and INT_MIN <= value <= INT_MAX:
         return float(value)
@@ -91,7 +116,7 @@ def _float(value: Any, _: Any = None) -> float:
     raise _WrongError("a finite number")
 
 
-def _text(value: Any, _: Any = None) -> str:
+def _text(value: Any) -> str:
     if type(value) is str and len(value) <= TEXT_LENGTH_MAX and value.isascii():
         return value
     if isinstance(value, str) and len(value) <= TEXT_LENGTH_MAX and not _LONE_SURROGATE.search(value):
@@ -99,8 +124,10 @@ def _text(value: Any, _: Any = None) -> str:
     raise _WrongError(f"a string of at most {TEXT_LENGTH_MAX} characters")
 
 
-def _checked_reader(form: TextForm) -> Reader:
-    def read(value: Any, _: Any = None) -> str:
+def _checked(form: TextForm) -> Hook:
+    def read(value: Any) -> str:
+        if type(value) is str and fits(value, form):
+            return value
         text = _text(value)
         if not fits(text, form):
             raise _WrongError(form.value)
@@ -109,8 +136,10 @@ def _checked_reader(form: TextForm) -> Reader:
     return read
 
 
-def _cleaning_writer(form: TextForm) -> Writer:
+def _cleaning(form: TextForm) -> Hook:
     def write(value: Any) -> str:
+        if type(value) is str and fits(value, form):
+            return value
         if isinstance(value, str) and not fits(value, form) and form is not TextForm.WORD:
             value = cleaned(str.__str__(value), form)
         text = _text(value)
@@ -121,11 +150,7 @@ def _cleaning_writer(form: TextForm) -> Writer:
     return write
 
 
-_CHECKED = {form: _checked_reader(form) for form in TextForm}
-_CLEANING = {form: _cleaning_writer(form) for form in TextForm}
-
-
-def _bytes(value: Any, _: Any = None) -> bytes:
+def _bytes(value: Any) -> bytes:
     if type(value) is bytes:
         return value
     raise _WrongError("bytes")
@@ -186,24 +211,34 @@ def _params(value: Any, text: Callable[[Any], str]) -> Any:
     return _plain(dict(value), text)
 
 
-def _item_hints(hint: Any, length: int) -> list[Any]:
-    """The type of each of `length` items; `_WrongError` when a fixed-length tuple has another length."""
-    parts = list(get_args(hint))
-    if is_homogeneous(hint):
-        return parts[:1] * length
-    if len(parts) != length:
-        raise _WrongError(f"an array of {len(parts)}")
-    return parts
+# --- parts -------------------------------------------------------------------------------------------------------
+
+
+def _gathered(made: Iterable[Any], items: Sequence[Any], names: Sequence[str] = ()) -> list[Any]:
+    """All that is `made` of the items, one of each; the first that is wrong is told by its name, or its index."""
+    done: list[Any] = []
+    try:
+        done.extend(made)
+    except _TROUBLE as problem:
+        at = len(done)  # what was made before it is there
+        raise _placed(problem, f".{names[at]}" if names else f"[{at}]", items[at]) from problem
+    return done
+
+
+def _defaults(hint: type) -> dict[str, Any]:
+    """What the fields of a record are where they are not sent."""
+    made = {part.name: part.default_factory() for part in fields(hint) if part.default_factory is not MISSING}
+    return {part.name: part.default for part in fields(hint) if part.default is not MISSING} | made
 
 
 # --- reading -----------------------------------------------------------------------------------------------------
 
 
-def _enum_reader(hint: type[Enum], _: bool) -> Reader:
+def _enum_reader(hint: type[Enum], _: _Way) -> Hook:
     members = {member.value: member for member in hint}
     expected = "one of " + ", ".join(str(value) for value in members)
 
-    def read(value: Any, _: Any) -> Enum:
+    def read(value: Any) -> Enum:
         if type(value) is str or type(value) is int:
             member = members.get(value)
             if member is not None:
@@ -213,48 +248,59 @@ def _enum_reader(hint: type[Enum], _: bool) -> Reader:
     return read
 
 
-def _optional_reader(hint: Any, checked: bool) -> Reader:
-    inner = inside(hint)
-    hook = _reader(inner, checked)
-    return lambda value, _: None if value is None else hook(value, inner)
-
-
-def _sequence_reader(hint: Any, checked: bool) -> Reader:
+def _sequence_reader(hint: Any, way: _Way) -> Hook:
     if not is_homogeneous(hint):
-        hooks = [(_reader(part, checked), part) for part in get_args(hint)]
+        hooks = [_hook(part, way) for part in get_args(hint)]
+        return _array_reader(hooks, len(hooks), f"an array of {len(hooks)}", (), lambda *items: items)
+    hook = _hook(get_args(hint)[0], way)
 
-        def read_fixed(value: Any, _: Any) -> tuple[Any, ...]:
-            if type(value) is not list or len(value) != len(hooks):
-                raise _WrongError(f"an array of {len(hooks)}")
-            return tuple([hook(item, part) for item, (hook, part) in zip(value, hooks, strict=True)])
-
-        return read_fixed
-    inner = get_args(hint)[0]
-    hook = _reader(inner, checked)
-
-    def read(value: Any, _: Any) -> tuple[Any, ...]:
+    def read(value: Any) -> tuple[Any, ...]:
         if type(value) is not list:
             raise _WrongError("an array")
-        return tuple([hook(item, inner) for item in value])
+        return tuple(_gathered(map(hook, value), value))
 
     return read
 
 
-def _record_reader(hint: type, checked: bool) -> Reader:
-    hints = field_hints(hint, annotated=True)
-    readers = {name: _reader(part, checked) for name, part in hints.items()}
-    bounds = {"int_min": INT_MIN, "int_max": INT_MAX, "text_max": TEXT_LENGTH_MAX}
-    return compile_reader(hint, hints, readers, bounds, _WrongError)
+def _row_reader(hint: type[msgspec.Struct], way: _Way) -> Hook:
+    hints = row_hints(hint)
+    least, most = len(hints) - len(hint.__struct_defaults__), len(hints)
+    hooks = [_hook(part, way) for part in hints.values()]
+    return _array_reader(hooks, least, f"an array of {least} to {most}", [*hints], hint)
 
 
-def _row_reader(hint: type[msgspec.Struct], checked: bool) -> Reader:
-    hooks = [(_reader(part, checked), part) for part in row_hints(hint).values()]
-    least, expected = row_length(hint)
+def _array_reader(hooks: list[Hook], least: int, expected: str, names: Sequence[str], make: Callable[..., Any]) -> Hook:
+    """Of an array whose items, at least so many, have a hook each."""
 
-    def read(value: Any, _: Any) -> Any:
+    def read(value: Any) -> Any:
         if type(value) is not list or not least <= len(value) <= len(hooks):
             raise _WrongError(expected)
-        return hint(*[hook(item, part) for item, (hook, part) in zip(value, hooks, strict=False)])
+        return make(*_gathered(map(call, hooks, value), value, names))
+
+    return read
+
+
+def _record_reader(hint: type, way: _Way) -> Hook:
+    hooks = {name: _hook(part, way) for name, part in field_hints(hint, annotated=True).items()}
+    defaults = _defaults(hint)
+
+    def read(value: Any) -> Any:
+        if type(value) is not dict:
+            raise _WrongError("a map")
+        try:
+            for key, item in value.items():
+                value[key] = hooks[key](item)  # nobody else has it
+        except _TROUBLE as problem:
+            if key not in hooks:
+                raise _WrongError(f"no field {_echo(key)}") from problem
+            raise _placed(problem, f".{key}", item) from problem
+        try:
+            return hint(**value)
+        except TypeError as problem:
+            for name in hooks:
+                if name not in value and name not in defaults:
+                    raise _WrongError(f"a field {name!r}") from problem
+            raise
 
     return read
 
@@ -262,7 +308,7 @@ def _row_reader(hint: type[msgspec.Struct], checked: bool) -> Reader:
 # --- writing -----------------------------------------------------------------------------------------------------
 
 
-def _enum_writer(hint: type[Enum], _: bool) -> Writer:
+def _enum_writer(hint: type[Enum], _: _Way) -> Hook:
     def write(value: Any) -> Any:
         if type(value) is not hint:
             raise _WrongError(f"a {hint.__name__}")
@@ -271,55 +317,61 @@ def _enum_writer(hint: type[Enum], _: bool) -> Writer:
     return write
 
 
-def _optional_writer(hint: Any, checked: bool) -> Writer:
-    hook = _writer(inside(hint), checked)
-    return lambda value: None if value is None else hook(value)
-
-
-def _sequence_writer(hint: Any, checked: bool) -> Writer:
+def _sequence_writer(hint: Any, way: _Way) -> Hook:
     if not is_homogeneous(hint):
-        hooks = [_writer(part, checked) for part in get_args(hint)]
+        hooks = [_hook(part, way) for part in get_args(hint)]
 
         def write_fixed(value: Any) -> list[Any]:
             if not isinstance(value, tuple) or len(value) != len(hooks):
                 raise _WrongError(f"a tuple of {len(hooks)}")
-            return [hook(item) for hook, item in zip(hooks, value, strict=True)]
+            return _gathered(map(call, hooks, value), value)
 
         return write_fixed
-    hook = _writer(get_args(hint)[0], checked)
+    hook = _hook(get_args(hint)[0], way)
 
     def write(value: Any) -> list[Any]:
         if type(value) is not tuple and (isinstance(value, str | bytes) or not isinstance(value, Sequence)):
             raise _WrongError("a sequence")
         if len(value) > ITEMS_MAX:
             raise _WrongError(f"at most {ITEMS_MAX} items")
-        return [hook(item) for item in value]
+        return _gathered(map(hook, value), value)
 
     return write
 
 
-def _record_writer(hint: type, checked: bool) -> Writer:
-    hints = field_hints(hint, annotated=True)
-    return compile_writer(hint, {name: _writer(part, checked) for name, part in hints.items()}, _WrongError)
-
-
-def _row_writer(hint: type[msgspec.Struct], checked: bool) -> Writer:
-    hooks = [_writer(part, checked) for part in row_hints(hint).values()]
+def _row_writer(hint: type[msgspec.Struct], way: _Way) -> Hook:
+    hooks = [_hook(part, way) for part in row_hints(hint).values()]
     defaults = hint.__struct_defaults__
     least = len(hooks) - len(defaults)
 
-    def write(value: Any) -> Any:
+    def write(value: Any) -> list[Any]:
         if type(value) is not hint:
             raise _WrongError(f"a {hint.__name__}")
         items = msgspec.structs.astuple(value)
-        return [hook(item) for hook, item in zip(hooks[: _told(items)], items, strict=False)]
+        told = len(items)
+        while told > least and items[told - 1] == defaults[told - 1 - least]:
+            told -= 1  # what is at its default at the end is not sent
+        return _gathered(map(call, hooks, items[:told]), items, hint.__struct_fields__)
 
-    def _told(items: tuple[Any, ...]) -> int:
-        """How many fields are sent: those at the end that are as they are by default are not."""
-        count = len(items)
-        while count > least and items[count - 1] == defaults[count - 1 - least]:
-            count -= 1
-        return count
+    return write
+
+
+def _record_writer(hint: type, way: _Way) -> Hook:
+    hints, defaults = field_hints(hint, annotated=True), _defaults(hint)
+    parts = [(name, _hook(part, way), defaults.get(name, _ABSENT)) for name, part in hints.items()]
+
+    def write(value: Any) -> dict[str, Any]:
+        if type(value) is not hint:
+            raise _WrongError(f"a {hint.__name__}")
+        made: dict[str, Any] = {}
+        try:
+            for name, hook, default in parts:
+                item = getattr(value, name)
+                if item is not default and (default is _ABSENT or item != default):
+                    made[name] = hook(item)
+        except _TROUBLE as problem:
+            raise _placed(problem, f".{name}", item) from problem
+        return made
 
     return write
 
@@ -327,15 +379,32 @@ def _row_writer(hint: type[msgspec.Struct], checked: bool) -> Writer:
 # --- by type -----------------------------------------------------------------------------------------------------
 
 
-_SCALARS: dict[Any, Any] = {bool: _bool, int: _int, float: _float, bytes: _bytes}
-_PLAIN: dict[Any, Callable[[Any, Callable[[Any], str]], Any]] = {Any: _plain, Mapping[str, Any]: _params}
-_FORMS: tuple[tuple[Callable[[Any], bool], Callable[[Any, bool], Reader], Callable[[Any, bool], Writer]], ...] = (
-    (is_enum, _enum_reader, _enum_writer),
-    (is_optional, _optional_reader, _optional_writer),
-    (is_sequence, _sequence_reader, _sequence_writer),
-    (is_row, _row_reader, _row_writer),
-    (is_record, _record_reader, _record_writer),
+@dataclass(frozen=True, eq=False, slots=True)
+class _Way:
+    """To plain data or from it: what is made of a text of each form, and of what is not plain, by what it is."""
+
+    texts: Mapping[TextForm, Hook]
+    forms: tuple[tuple[Callable[[Any], bool], Callable[[Any, _Way], Hook]], ...]
+
+
+_READERS = (
+    (is_enum, _enum_reader),
+    (is_sequence, _sequence_reader),
+    (is_row, _row_reader),
+    (is_record, _record_reader),
 )
+_WRITERS = (
+    (is_enum, _enum_writer),
+    (is_sequence, _sequence_writer),
+    (is_row, _row_writer),
+    (is_record, _record_writer),
+)
+_READ = _Way({form: _checked(form) for form in TextForm}, _READERS)
+_WRITE = _Way({form: _cleaning(form) for form in TextForm}, _WRITERS)
+_READ_OWN = _Way(dict.fromkeys(TextForm, _text), _READERS)
+_WRITE_OWN = _Way(dict.fromkeys(TextForm, _text), _WRITERS)
+_SCALARS: dict[Any, Hook] = {bool: _bool, int: _int, float: _float, bytes: _bytes}
+_PLAIN: dict[Any, Callable[[Any, Callable[[Any], str]], Any]] = {Any: _plain, Mapping[str, Any]: _params}
 
 
 def _form_of(hint: Any) -> TextForm:
@@ -345,120 +414,23 @@ def _form_of(hint: Any) -> TextForm:
 
 
 @cache
-def _reader(hint: Any, checked: bool) -> Reader:
-    """What reads a value of this type, texts by their form if `checked`; TypeError for a type that has no form in a
-    body."""
+def _hook(hint: Any, way: _Way) -> Hook:
+    """What reads or writes a value of this type; TypeError for a type that has no form in a body."""
     plain = bare(hint)
     if plain is str:
-        return _CHECKED[_form_of(hint)] if checked else _text
+        return way.texts[_form_of(hint)]
     if plain in _SCALARS:
-        return cast(Reader, _SCALARS[plain])
+        return _SCALARS[plain]
     if plain in _PLAIN:
-        convert = _PLAIN[plain]
-        text = cast("Callable[[Any], str]", _CHECKED[TextForm.PROSE] if checked else _text)
-        return lambda value, _: convert(value, text)
-    for test, make_reader, _ in _FORMS:
-        if test(plain):
-            return make_reader(plain, checked)
-    raise TypeError(f"{hint} has no form in a body")
-
-
-@cache
-def _writer(hint: Any, checked: bool) -> Writer:
-    """What writes a value of this type, texts by their form if `checked`; TypeError for a type that has no form in a
-    body."""
-    plain = bare(hint)
-    if plain is str:
-        return _CLEANING[_form_of(hint)] if checked else _text
-    if plain in _SCALARS:
-        return cast(Writer, _SCALARS[plain])
-    if plain in _PLAIN:
-        convert, text = _PLAIN[plain], _CLEANING[TextForm.PROSE] if checked else _text
+        convert, text = _PLAIN[plain], way.texts[TextForm.PROSE]
         return lambda value: convert(value, text)
-    for test, _, make_writer in _FORMS:
+    if is_optional(plain):
+        hook = _hook(inside(plain), way)
+        return lambda value: None if value is None else hook(value)
+    for test, make_hook in way.forms:
         if test(plain):
-            return make_writer(plain, checked)
+            return make_hook(plain, way)
     raise TypeError(f"{hint} has no form in a body")
-
-
-# --- what was wrong ----------------------------------------------------------------------------------------------
-
-
-def _echo(value: Any) -> str:
-    """A short text for a value of any size."""
-    if isinstance(value, str):
-        return repr(str.__str__(value)[:ECHO_LENGTH_MAX])
-    if value is None or isinstance(value, bool | float):
-        return repr(value)
-    if isinstance(value, int):
-        return repr(value) if INT_MIN <= value <= INT_MAX else "a larger whole number"
-    if isinstance(value, dict | list | tuple):
-        return f"a {'map' if isinstance(value, dict) else 'list'} of {len(value)}"
-    return f"a {type(value).__name__}"[:ECHO_LENGTH_MAX]
-
-
-def _items_of(value: Any, hint: Any) -> Iterator[Part]:
-    """What lies directly inside an array, map or optional value."""
-    if is_optional(hint) and value is not None:
-        yield "", value, inside(hint)
-    elif is_sequence(hint) and isinstance(value, Sequence) and not isinstance(value, str | bytes):
-        for index, (item, part) in enumerate(zip(value, _item_hints(hint, len(value)), strict=True)):
-            yield f"[{index}]", item, part
-
-
-def _read_parts(value: Any, hint: Any) -> Iterator[Part]:
-    """What lies directly inside a value that is to be read as `hint`; `_WrongError` for keys too many or missing."""
-    if is_row(hint) and type(value) is list:
-        least, expected = row_length(hint)
-        hints = row_hints(hint)
-        if not least <= len(value) <= len(hints):
-            raise _WrongError(expected)
-        for (name, part), item in zip(hints.items(), value, strict=False):
-            yield f".{name}", item, part
-        return
-    if not (is_record(hint) and type(value) is dict):
-        yield from _items_of(value, hint)
-        return
-    hints = field_hints(hint, annotated=True)
-    known = {field.name: field for field in fields(hint)}
-    for key in value:
-        if key not in known:
-            raise _WrongError(f"no field {_echo(key)}")
-    for name, field in known.items():
-        if name in value:
-            yield f".{name}", value[name], hints[name]
-        elif field.default is MISSING and field.default_factory is MISSING:
-            raise _WrongError(f"a field {name!r}")
-
-
-def _write_parts(value: Any, hint: Any) -> Iterator[Part]:
-    """What lies directly inside a value that is to be written as `hint`."""
-    if type(value) is not hint or not (is_record(hint) or is_row(hint)):
-        yield from _items_of(value, hint)
-        return
-    for name, part in (row_hints(hint) if is_row(hint) else field_hints(hint, annotated=True)).items():
-        yield f".{name}", getattr(value, name), part
-
-
-def _refuse(
-    path: str, value: Any, hint: Any, attempt: Callable[[Any, Any], Any], parts: Callable[[Any, Any], Iterator[Part]]
-) -> NoReturn:
-    """Raise the `CodecError` for a value on which `attempt` failed: name its innermost part that fails alone."""
-    try:
-        for step, part, part_hint in parts(value, hint):
-            try:
-                attempt(part, part_hint)
-            except _TROUBLE:
-                _refuse(path + step, part, part_hint, attempt, parts)
-        attempt(value, hint)
-    except InvalidValue as problem:
-        reason = f"{problem.field} is {_echo(problem.got)}, expected {problem.expected}"
-        raise CodecError(f"{path}: {reason}") from problem
-    except _WrongError as problem:
-        raise CodecError(f"{path}: expected {problem.expected}, got {_echo(value)}") from problem
-    except _TROUBLE as problem:
-        raise CodecError(f"{path}: {type(problem).__name__} while converting {_echo(value)}") from problem
-    raise CodecError(f"{path}: {_echo(value)} cannot be converted")
 
 
 # --- public ------------------------------------------------------------------------------------------------------
@@ -466,27 +438,21 @@ def _refuse(
 
 def pack(value: Any, cls: type[Any]) -> bytes:
     """Bytes of a frozen dataclass value of exactly the class `cls`. Raises `CodecError`."""
-    return to_bytes(_write(value, cls, cls.__name__, False), cls.__name__)
+    return to_bytes(_converted(value, cls, cls.__name__, _WRITE_OWN), cls.__name__)
 
 
 def unpack(body: bytes, cls: type[T]) -> T:
     """The value of class `cls` that `pack` made `body` from. Raises `CodecError` for anything else."""
-    return _read(from_bytes(body), cls, cls.__name__, False)
+    made: T = _converted(from_bytes(body), cls, cls.__name__, _READ_OWN)
+    return made
 
 
-def _write(value: Any, cls: type[Any], path: str, checked: bool) -> Any:
+def _converted(value: Any, cls: type[Any], path: str, way: _Way) -> Any:
+    hook = _hook(cast(Any, cls), way)
     try:
-        return _writer(cast(Any, cls), checked)(value)
-    except _TROUBLE:
-        _refuse(path, value, cls, lambda part, hint: _writer(hint, checked)(part), _write_parts)
-
-
-def _read(plain: Any, cls: type[T], path: str, checked: bool) -> T:
-    try:
-        made: T = _reader(cast(Any, cls), checked)(plain, cls)
-        return made
-    except _TROUBLE:
-        _refuse(path, plain, cls, lambda part, hint: _reader(hint, checked)(part, hint), _read_parts)
+        return hook(value)
+    except _TROUBLE as problem:
+        raise _placed(problem, path, value) from problem
 
 
 _BY_KIND: dict[str, type[Message]] = {cls.KIND: cls for cls in MESSAGES}
@@ -499,7 +465,7 @@ def encode(message: Message) -> bytes:
     cls = type(message)
     if cls not in _CLASSES:
         raise CodecError(f"expected a message, got {_echo(message)}")
-    return to_bytes({"k": cls.KIND, "v": cls.VERSION, "b": _write(message, cls, cls.KIND, True)}, cls.KIND)
+    return to_bytes({"k": cls.KIND, "v": cls.VERSION, "b": _converted(message, cls, cls.KIND, _WRITE)}, cls.KIND)
 
 
 def fingerprint(message: Message) -> bytes:
@@ -562,10 +528,5 @@ def decode_strictly(body: bytes) -> Message:
         raise CodecError(f"no message is of kind {_echo(kind)}")
     if type(version) is not int or not cls.OLDEST <= version <= cls.VERSION:
         raise CodecError(f"{kind}: version {_echo(version)}, expected {cls.OLDEST} to {cls.VERSION}")
-    if len(body) <= UNCHECKED_BYTES_MAX:
-        return _read(envelope["b"], cls, kind, True)
-    try:
-        made: Message = _reader(cast(Any, cls), True)(envelope["b"], cls)
-    except _TROUBLE as problem:  # to find the place all of it would have to be read again
-        raise CodecError(f"{kind}: something in its {len(body)} bytes is not as it should be") from problem
+    made: Message = _converted(envelope["b"], cls, kind, _READ)
     return made

@@ -7,9 +7,11 @@ a few MiB and a small multiple of its own size. (Keys that are bytes may come th
 
 from __future__ import annotations
 
+from math import isqrt
 from typing import Any
 
 import msgpack  # type: ignore[import-untyped]
+import msgspec
 
 from shared.base.errors import CodecError
 from shared.protocol.topology import BODY_BYTES_MAX
@@ -21,6 +23,7 @@ DEPTH_MAX = 16  # containers in containers
 VALUES_MAX = 1 << 19  # values in a body, keys included
 CONTAINERS_MAX = 1 << 17  # arrays and maps in a body
 CLAIM_BYTES_MAX = 8 << 20  # what array heads may make the parser allocate before their items are seen
+CLAIMS_FROM_BYTES = isqrt(CLAIM_BYTES_MAX // 8)  # a body up to this size claims no more, see `_claim_bytes`
 UNCHECKED_BYTES_MAX = 64 << 10  # a body up to this size cannot grow to more than a few MiB of values
 RUN_MIN = 256  # values still to come, from which it is worth while to look for many of one size at once
 REASON_LENGTH_MAX = 60  # characters of the parser's own words in an error
@@ -33,7 +36,7 @@ class _UnfitError(Exception):
 def to_bytes(plain: Any, what: str) -> bytes:
     """One msgpack value that `from_bytes` reads. Raises `CodecError`, beginning with `what`, when it would not."""
     try:
-        body: bytes = msgpack.Packer(buf_size=1024).pack(plain)
+        body = msgspec.msgpack.encode(plain)
     except (ValueError, TypeError, OverflowError) as problem:
         raise CodecError(f"{what}: {type(problem).__name__} while packing") from problem
     if len(body) > BODY_BYTES_MAX:
@@ -63,7 +66,7 @@ def from_bytes(body: bytes) -> Any:
     if size > BODY_BYTES_MAX:
         raise CodecError(f"{size} bytes, expected at most {BODY_BYTES_MAX}")
     try:
-        if size > UNCHECKED_BYTES_MAX or _claim_bytes(body) > CLAIM_BYTES_MAX:
+        if size > UNCHECKED_BYTES_MAX or (size > CLAIMS_FROM_BYTES and _claim_bytes(body) > CLAIM_BYTES_MAX):
             _skim(body)
         return msgpack.unpackb(
             body,

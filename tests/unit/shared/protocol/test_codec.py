@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 import tracemalloc
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any
 
@@ -174,6 +174,16 @@ def test_the_innermost_wrong_field_is_named() -> None:
     )
     del doing["kind"]
     assert "report.under_way[0]: expected a field 'kind', got a map of 2" in refusal(body_of(REPORT, under_way=[doing]))
+
+
+def test_a_field_that_is_not_known_is_named_where_one_is_missing_too() -> None:
+    doing = {"id": "a-1", "knid": "start", "vm": "job#1"}
+    assert "report.under_way[0]: expected no field 'knid'" in refusal(body_of(REPORT, under_way=[doing]))
+
+
+def test_the_place_is_named_in_a_large_body_too() -> None:
+    rows = [["x" * 255, "running"]] * 1000
+    assert "report.vms[1000].state: expected one of " in refusal(body_of(REPORT, vms=[*rows, ["a", 3]]))
 
 
 def test_what_the_model_refuses_is_named_too() -> None:
@@ -348,7 +358,51 @@ def test_wrong_records_are_refused(plain: Any, told: str) -> None:
         unpack(msgpack.packb(plain), Record)
 
 
+@dataclass(frozen=True, slots=True)
+class Row:
+    """Fields with and without defaults."""
+
+    name: str
+    size: int = 3
+    pace: float = 1.5
+    marks: tuple[str, ...] = field(default_factory=lambda: ("a", "b"))
+    note: str | None = None
+
+
+@pytest.mark.parametrize(
+    ("row", "written"),
+    [
+        (Row("a"), {"name": "a"}),
+        (Row("a", int("3"), float("1.5"), tuple("ab"), None), {"name": "a"}),  # equal to the defaults, not the same
+        (Row("a", 4, 2.5, ("x",), ""), {"name": "a", "size": 4, "pace": 2.5, "marks": ["x"], "note": ""}),
+        (Row("a", 0, 0.0, ()), {"name": "a", "size": 0, "pace": 0.0, "marks": []}),
+    ],
+)
+def test_what_is_at_its_default_is_left_out(row: Row, written: dict[str, Any]) -> None:
+    assert msgpack.unpackb(pack(row, Row)) == written
+    assert unpack(pack(row, Row), Row) == row
+
+
+def test_what_cannot_be_written_is_told_by_its_place() -> None:
+    wrong: list[tuple[Any, str]] = [
+        (Record("a", pair=("b", "c")), r"Record\.pair\[1\]: expected a finite number, got 'c'"),  # type: ignore[arg-type]
+        (Record("a", pair=("b",)), r"Record\.pair: expected a tuple of 2, got a list of 1"),  # type: ignore[arg-type]
+        (Record("a", pairs=(("b", 1), ("c", 1.5))), r"Record\.pairs\[1\]\[1\]: expected a whole number"),  # type: ignore[arg-type]
+        (Record("a", parts=[Allotment("n1", 5.0), None]), r"Record\.parts\[1\]: expected a Allotment, got None"),  # type: ignore[list-item]
+        (Record("a", parts="ab"), r"Record\.parts: expected a sequence, got 'ab'"),  # type: ignore[arg-type]
+    ]
+    for record, told in wrong:
+        with pytest.raises(CodecError, match=told):
+            pack(record, Record)
+
+
 def test_a_record_is_packed_as_its_own_class_only() -> None:
+    class Other(Row):
+        """A class that is derived from another."""
+
+    for value in (Other("a"), None, {"name": "a"}):
+        with pytest.raises(CodecError, match="Row: expected a Row, got "):
+            pack(value, Row)
     with pytest.raises(CodecError, match="EventsSeen: expected a EventsSeen, got a Hello"):
         pack(Hello(3), EventsSeen)
     with pytest.raises(CodecError, match=r"Record\.state: expected plain data"):

@@ -2,13 +2,24 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from typing import Any
 
 import msgpack  # type: ignore[import-untyped]
 import pytest
 
 from shared.base.errors import CodecError
-from shared.protocol.msgpack import CONTAINERS_MAX, DEPTH_MAX, ITEMS_MAX, KEYS_MAX, VALUES_MAX, from_bytes, to_bytes
+from shared.protocol.msgpack import (
+    CLAIM_BYTES_MAX,
+    CLAIMS_FROM_BYTES,
+    CONTAINERS_MAX,
+    DEPTH_MAX,
+    ITEMS_MAX,
+    KEYS_MAX,
+    VALUES_MAX,
+    from_bytes,
+    to_bytes,
+)
 from shared.protocol.topology import BODY_BYTES_MAX
 
 FILLER = ["z" * 4096] * 20  # makes a body large enough to be walked over before it is parsed
@@ -87,6 +98,19 @@ def test_bytes_pass_whole(size: int, filler: list[Any]) -> None:
     assert from_bytes(to_bytes([b"x" * size, *filler], "x")) == [b"x" * size, *filler]
 
 
+@pytest.mark.parametrize("size", [CLAIMS_FROM_BYTES, CLAIMS_FROM_BYTES + 1, 8_000])
+def test_arrays_of_items_that_are_not_there_are_refused(size: int) -> None:
+    body = (b"\xdc" + min(size, 65_535).to_bytes(2, "big")) * (size // 3)
+    tracemalloc.start()
+    try:
+        with pytest.raises(CodecError, match="undecodable body"):
+            from_bytes(body)
+        _, peak_bytes = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak_bytes < CLAIM_BYTES_MAX + (1 << 20)
+
+
 @pytest.mark.parametrize("cut", [1, 1000, 70_000])
 def test_an_incomplete_large_body_is_refused_before_it_is_parsed(cut: int) -> None:
     with pytest.raises(CodecError, match=r"as many items as are claimed|complete"):
@@ -116,6 +140,7 @@ def test_every_form_that_msgpack_gives_a_number_or_text_is_walked_over() -> None
     rows = [[None] * 15, [None] * 16, [True] * 300, {str(n): n for n in range(15)}, {str(n): n for n in range(16)}]
     plain = [numbers, texts, rows, 1.5, False, FILLER]
     assert from_bytes(to_bytes(plain, "x")) == plain
+    assert to_bytes(plain, "x") == msgpack.packb(plain)
     wide = [b"\xdd\x00\x00\x00\x01", b"\xdf\x00\x00\x00\x01", b"\xdb\x00\x00\x00\x01a", b"\xca\x3f\x80\x00\x00"]
     assert from_bytes(b"".join([b"\x92", *wide, msgpack.packb(FILLER)])) == [[{"a": 1.0}], FILLER]
 
