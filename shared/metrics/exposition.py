@@ -16,13 +16,13 @@ from threading import BoundedSemaphore, Event, Lock, Thread
 from typing import Any
 
 from prometheus_client import CollectorRegistry, PlatformCollector, ProcessCollector, generate_latest
-from prometheus_client.metrics_core import (
+from prometheus_client.core import (
     CounterMetricFamily,
     GaugeMetricFamily,
     HistogramMetricFamily,
     InfoMetricFamily,
 )
-from prometheus_client.metrics_core import Metric as Rendered
+from prometheus_client.core import Metric as Rendered
 from prometheus_client.registry import Collector
 
 from shared.base.clock import SystemClock
