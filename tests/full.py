@@ -89,6 +89,11 @@ PARTS = (
         (_pytest("full", *PACKAGE_TESTS),),
     ),
     Part(
+        "lowest",
+        "the quick tests with the oldest versions that setup.cfg allows",
+        ((sys.executable, "-m", "tests.lowest"),),
+    ),
+    Part(
         "seeds",
         "fault seeds of two hours, with and without environments, and of a day",
         (

@@ -12,21 +12,20 @@ import socket
 import ssl
 from collections.abc import Callable, Iterable, Iterator
 from http import HTTPStatus
-from socketserver import TCPServer
+from socketserver import TCPServer, ThreadingMixIn
 from threading import BoundedSemaphore, Event, Lock, Thread
 from typing import Any
-from wsgiref.simple_server import WSGIRequestHandler
+from wsgiref.simple_server import WSGIRequestHandler, WSGIServer
 from wsgiref.types import StartResponse, WSGIApplication, WSGIEnvironment
 
 from prometheus_client import CollectorRegistry, PlatformCollector, ProcessCollector, make_wsgi_app
-from prometheus_client.exposition import ThreadingWSGIServer
-from prometheus_client.metrics_core import (
+from prometheus_client.core import (
     CounterMetricFamily,
     GaugeMetricFamily,
     HistogramMetricFamily,
     InfoMetricFamily,
 )
-from prometheus_client.metrics_core import Metric as Rendered
+from prometheus_client.core import Metric as Rendered
 from prometheus_client.registry import Collector
 
 from shared.base.addresses import is_loopback
@@ -297,9 +296,10 @@ def _application(registry: CollectorRegistry) -> WSGIApplication:
     return answer
 
 
-class _Server(ThreadingWSGIServer):
+class _Server(ThreadingMixIn, WSGIServer):
     """At most CLIENTS_MAX at a time, each for at most `client_s`; more are turned away at once."""
 
+    daemon_threads = True
     block_on_close = False
     request_queue_size = 16
 

@@ -104,4 +104,4 @@ def test_no_version_is_admitted_that_is_known_to_be_vulnerable() -> None:
     lines = [line.strip() for line in (ROOT / "setup.cfg").read_text("utf-8").splitlines()]
     bounds = {line for line in lines if line.startswith(("h11>", "jinja2>", "starlette>"))}
 
-    assert bounds == {"h11>=0.16", "jinja2>=3.1.6", "starlette>=1.3.1"}
+    assert bounds == {"h11>=0.16", "jinja2>=3.1.6", "starlette>=1.7"}

@@ -24,11 +24,40 @@ from shared.values.nodes import Node, NodeSample
 from shared.values.vms import VmSpec, VmState, VmStatus
 from tests.extent import only
 
-STATUS = VmStatus("job#0", VmState.RUNNING, 1, 1, 4320, 1, 3900.0, 12.5)
-ACTION = Action("a-1", ActionKind.START, "n1", "job#0", 7, "boot", 60.0, spec=VmSpec("job#0", 1, 1, 4320, 1, 3900.0))
-REPORT = Report("n1", "boot", 1, 5.0, 7, NodeSample(0.5), (STATUS,), inventory=Node("n1", 4, 3900.0, 16_000))
-USUAL = Report("n1", "boot", 1, 5.0, 7, NodeSample(0.5), (STATUS,))
-RESULT = Result("n1", "boot", 2, 6.0, 7, "a-1", ActionKind.START, "job#0", Outcome.OK, STATUS)
+STATUS = VmStatus("job#0", VmState.RUNNING, 1, attempt=1, memory_mib=4320, vcpus=1, cpu_mhz=3900.0, cpu_time_s=12.5)
+ACTION = Action(
+    "a-1",
+    ActionKind.START,
+    "n1",
+    vm="job#0",
+    term=7,
+    boot_id="boot",
+    expires_at_s=60.0,
+    spec=VmSpec("job#0", 1, 1, memory_mib=4320, vcpus=1, cpu_mhz=3900.0),
+)
+REPORT = Report(
+    "n1",
+    "boot",
+    1,
+    clock_s=5.0,
+    term=7,
+    sample=NodeSample(0.5),
+    vms=(STATUS,),
+    inventory=Node("n1", 4, 3900.0, memory_mib=16_000),
+)
+USUAL = Report("n1", "boot", 1, clock_s=5.0, term=7, sample=NodeSample(0.5), vms=(STATUS,))
+RESULT = Result(
+    "n1",
+    "boot",
+    2,
+    clock_s=6.0,
+    term=7,
+    action="a-1",
+    kind=ActionKind.START,
+    vm="job#0",
+    outcome=Outcome.OK,
+    status=STATUS,
+)
 SUBMIT = SubmitJob("r-1", Job("job", (Stage(1000.0, 3900.0),), goal_s=100.0))
 
 
@@ -86,7 +115,7 @@ def test_the_largest_values_pass() -> None:
     for term in (-(1 << 63), (1 << 63) - 1):
         assert decode(encode(Hello(term))) == Hello(term)
     vms = tuple(VmStatus(f"job#{index}", VmState.RUNNING) for index in range(10_000))
-    large = Report("n1", "boot", 1, 5.0, 7, NodeSample(), vms)
+    large = Report("n1", "boot", 1, clock_s=5.0, term=7, sample=NodeSample(), vms=vms)
     assert decode(encode(large)) == large
 
 
@@ -107,7 +136,7 @@ def test_only_whole_numbers_are_whole_numbers(wrong: Any) -> None:
 def test_only_finite_numbers_are_numbers(wrong: Any) -> None:
     assert "report.sample.cpu_frac: expected a finite number" in refusal(body_of(REPORT, sample=[wrong]))
     with pytest.raises(CodecError, match=r"report\.sample\.cpu_frac: expected a finite number"):
-        encode(Report("n1", "boot", 1, 5.0, 7, NodeSample(wrong), ()))
+        encode(Report("n1", "boot", 1, clock_s=5.0, term=7, sample=NodeSample(wrong), vms=()))
 
 
 @pytest.mark.parametrize("wrong", [1, 0, "true", None, 1.0, []])
@@ -134,7 +163,7 @@ def test_lone_surrogates_are_not_text() -> None:
 def test_enums_are_their_values_only(wrong: Any) -> None:
     assert "result.kind: expected one of start, stop, " in refusal(body_of(RESULT, kind=wrong))
     with pytest.raises(CodecError, match=r"result\.kind: expected a ActionKind"):
-        encode(Result("n1", "boot", 2, 6.0, 7, "a-1", wrong, "job#0", Outcome.OK))
+        encode(Result("n1", "boot", 2, clock_s=6.0, term=7, action="a-1", kind=wrong, vm="job#0", outcome=Outcome.OK))
 
 
 @pytest.mark.parametrize("wrong", ["ab", {"a": 1}, None, 3, {}])
@@ -238,9 +267,29 @@ def test_what_is_no_message_is_not_encoded() -> None:
     with pytest.raises(CodecError, match=r"order\.action: expected a Action"):
         encode(Order(None))  # type: ignore[arg-type]
     with pytest.raises(CodecError, match=r"report\.vms\[0\]: expected a VmStatus, got a VmSpec"):
-        encode(Report("n1", "b", 1, 5.0, 7, NodeSample(), (VmSpec("a#0", 1, 1, 1, 1, 1.0),)))  # type: ignore[arg-type]
+        encode(
+            Report(
+                "n1",
+                "b",
+                1,
+                clock_s=5.0,
+                term=7,
+                sample=NodeSample(),
+                vms=(VmSpec("a#0", 1, 1, memory_mib=1, vcpus=1, cpu_mhz=1.0),),
+            )
+        )  # type: ignore[arg-type]
     with pytest.raises(CodecError, match=r"report: .* bytes, expected at most|report: expected at most"):
-        encode(Report("n1", "b", 1, 5.0, 7, NodeSample(), (VmStatus("x" * 255, VmState.ENDED),) * 20_000))
+        encode(
+            Report(
+                "n1",
+                "b",
+                1,
+                clock_s=5.0,
+                term=7,
+                sample=NodeSample(),
+                vms=(VmStatus("x" * 255, VmState.ENDED),) * 20_000,
+            )
+        )
 
 
 # --- bytes -------------------------------------------------------------------------------------------------------
