@@ -168,7 +168,8 @@ class Controller:
 
     def _hear(self, received: Received, message: AgentMessage, now_s: float) -> list[Effect]:
         """What a node's agent says; more than it can honestly have to tell is an alarm."""
-        unit_of_work, effects, node = self.unit_of_work, list[Effect](), message.node
+        unit_of_work, node = self.unit_of_work, message.node
+        effects: list[Effect] = []
         unit_of_work.speaker = node
         if isinstance(message, Report):
             effects = self._report(message, now_s, received.arrived_s)

@@ -112,7 +112,10 @@ class Measure:
     def _skew(self, node: NodeEntry, reading_s: float, now_s: float) -> None:
         """The smallest of the last differences: a delay on the way only ever adds to it."""
         node.skews_s.append(reading_s)
-        skewed = abs(min(node.skews_s)) > self.settings.max_skew_s
+        max_skew_s = self.settings.max_skew_s
+        if not node.skewed and -max_skew_s <= reading_s <= max_skew_s:
+            return  # nor is the smallest too far off: it was not before
+        skewed = abs(min(node.skews_s)) > max_skew_s
         if skewed != node.skewed:
             node.skewed = skewed
             self.unit_of_work.emit(now_s, "clock-skewed" if skewed else "clock-good", node.name)
@@ -145,7 +148,7 @@ class Measure:
     def _inventory(self, node: NodeEntry, report: Report, now_s: float) -> None:
         if node.under_way or report.under_way:
             self._under_way(node, report)
-        unmanaged_mib = 0.0
+        vms, claimed, news, unmanaged_mib = node.vms, node.claimed, node.vm_seq, 0.0
         running = 0  # VMs that have been here, are here and run on as they did, which is the rule
         for status in report.vms:
             vm = status.vm
@@ -153,20 +156,28 @@ class Measure:
                 if status.state in LIVE_STATES:
                     unmanaged_mib += status.memory_mib
                 continue
-            if node.vm_seq and node.vm_seq.get(vm, 0) >= report.seq:
+            if news and news.get(vm, 0) >= report.seq:
                 continue
-            before, instance = node.vms.get(vm), node.claimed.get(vm)
-            if before is None or instance is None or status.state is not _RUNNING or _differs(before, status):
-                if not self._status(node, status, now_s) and status.state in LIVE_STATES:
-                    unmanaged_mib += status.memory_mib
-                continue
-            node.vms[vm] = status
-            self.account(instance, node, status, now_s)
-            running += 1
+            before, instance, state = vms.get(vm), claimed.get(vm), status.state
+            differs = (
+                before is None
+                or before.state is not state
+                or before.generation != status.generation
+                or before.busy != status.busy
+                or before.cpu_mhz != status.cpu_mhz
+                or before.address != status.address
+            )
+            if instance is not None and state is _RUNNING and not differs:
+                vms[vm] = status
+                self.account(instance, node, status, now_s)
+                running += 1
+            elif not self._status(node, status, before, differs, now_s) and state in LIVE_STATES:
+                unmanaged_mib += status.memory_mib
         node.unmanaged_mib = unmanaged_mib
-        listed = set(map(_VM, report.vms))
-        if not running == len(listed) == len(report.vms) == len(node.vms) == len(node.claimed):
-            self._absent(node, report, listed, now_s)
+        if running != len(claimed) or (*vms.values(),) != report.vms:  # each once, in the order in which they came
+            listed = set(map(_VM, report.vms))
+            if not running == len(listed) == len(report.vms) == len(vms) == len(claimed):
+                self._absent(node, report, listed, now_s)
         if node.vm_seq:
             node.vm_seq = {vm: seq for vm, seq in node.vm_seq.items() if seq > report.seq}
         if node.flights:
@@ -201,16 +212,16 @@ class Measure:
             if vm not in node.under_way and instance is not None:
                 self.unit_of_work.enqueue(instance.job)
 
-    def _status(self, node: NodeEntry, status: VmStatus, now_s: float) -> bool:
-        """Apply a report's word on one VM; false when its job is not known (then it is counted, never touched)."""
-        before = node.vms.get(status.vm)
+    def _status(self, node: NodeEntry, status: VmStatus, before: VmStatus | None, differs: bool, now_s: float) -> bool:
+        """Apply a report's word on one VM, of which it said `before` last; false when its job is not known (then it is
+        counted, never touched)."""
         instance = self.cluster.note_copy(node, status)
         if instance is None:
             if before is None and self._strangers.passes(node.name, now_s):
                 self.unit_of_work.emit(now_s, "unknown-vm", status.vm, f"on {node.name}")
             return False
         self.account(instance, node, status, now_s)
-        if before is None or _differs(before, status):
+        if differs:
             self.unit_of_work.enqueue(instance.job)
             if instance.job.job.app and (before is None or before.address != status.address):
                 self.unit_of_work.readdressed.add(instance.job.job.app)
@@ -452,16 +463,6 @@ class Measure:
 def _is_due(before: Report | None, last: Report) -> bool:
     """Whether the report that the use of CPU is told from is to be a newer one: it is old, or VMs have come or gone."""
     return before is None or len(before.vms) != len(last.vms) or last.clock_s - before.clock_s >= USAGE_S
-
-
-def _differs(before: VmStatus, after: VmStatus) -> bool:
-    return (
-        before.state is not after.state
-        or before.generation != after.generation
-        or before.busy != after.busy
-        or before.cpu_mhz != after.cpu_mhz
-        or before.address != after.address
-    )
 
 
 def _comes_to(instance: Instance, node: NodeEntry) -> bool:
