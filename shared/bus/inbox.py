@@ -35,6 +35,7 @@ class _Sender:
         "name",
         "over",
         "told_s",
+        "turn",
         "untold",
     )
 
@@ -49,6 +50,7 @@ class _Sender:
         self.over = False  # its share is used up
         self.told_s = -math.inf
         self.untold = 0
+        self.turn = 0  # the last in which something of it was handed out without having waited
         self.gone: deque[Delivery] = deque(maxlen=GONE_MAX)
 
     def set_over(self, over: bool) -> None:
@@ -75,6 +77,7 @@ class Inbox:
         self._first: deque[Delivery] = deque()
         self._senders: dict[str, _Sender] = {}
         self._turns: deque[_Sender] = deque()
+        self._turn = 0
         self._bytes = 0
         self._due_s = math.inf  # when a sender that has used its share up may be served
         self._lost: Lost | None = None
@@ -190,15 +193,20 @@ class Inbox:
         comes last, alone or with the last deliveries."""
         self._news.clear()
         with self._lock:
-            self._sort()
             taken: list[Delivery] = []
-            size = 0
-            first = self._first
+            size = unplaced = 0
+            first, turns = self._first, self._turns
+            if not (first or turns):
+                size = unplaced = self._take_unplaced(taken)
+            self._sort()
+            if unplaced and turns:  # who was served comes after those who were not
+                served = self._turn
+                self._turns = deque(sorted(turns, key=lambda sender: sender.turn == served))
             while first and len(taken) < TAKE_MAX and size < TAKE_BYTES_MAX:
                 taken.append(first.popleft())
                 size += len(taken[-1].body)
             size = self._take_in_turn(taken, size)
-            self._bytes -= size
+            self._bytes -= size - unplaced
             events: list[BusEvent] = [self._events.popleft() for _ in range(len(self._events))]
             events += taken
             if self._lost is not None and not (first or self._turns):
@@ -208,6 +216,29 @@ class Inbox:
                 self._news.set()
         self.passed = taken
         return events
+
+    def _take_unplaced(self, taken: list[Delivery]) -> int:
+        """While nothing waits, add what came as it came, one delivery of each sender: as if each had got its place.
+        Returns the bytes of these."""
+        fresh, senders = self._fresh, self._senders
+        self._turn = turn = self._turn + 1
+        size = 0
+        while fresh and len(taken) < TAKE_MAX and size < TAKE_BYTES_MAX:
+            delivery, loose = fresh[0]
+            sender = senders.get(delivery.sender)
+            if sender is None or sender.turn == turn or sender.over or not loose:
+                break
+            budget = sender.budget
+            if not (budget.messages > 0.0 and budget.bytes > 0.0 and budget.busy_s > 0.0):
+                break
+            fresh.popleft()
+            taken.append(delivery)
+            sender.turn = turn
+            length = len(delivery.body)
+            size += length
+            budget.messages -= 1.0
+            budget.bytes -= length
+        return size
 
     def _take_in_turn(self, taken: list[Delivery], size: int) -> int:
         """Add deliveries of senders in turn; returns the bytes of all that is taken."""
