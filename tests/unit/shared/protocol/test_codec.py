@@ -275,9 +275,9 @@ def test_what_is_no_message_is_not_encoded() -> None:
                 clock_s=5.0,
                 term=7,
                 sample=NodeSample(),
-                vms=(VmSpec("a#0", 1, 1, memory_mib=1, vcpus=1, cpu_mhz=1.0),),
+                vms=(VmSpec("a#0", 1, 1, memory_mib=1, vcpus=1, cpu_mhz=1.0),),  # type: ignore[arg-type]
             )
-        )  # type: ignore[arg-type]
+        )
     with pytest.raises(CodecError, match=r"report: .* bytes, expected at most|report: expected at most"):
         encode(
             Report(
