@@ -18,7 +18,7 @@ from shared.base.errors import InvalidInput, Problem
 from shared.base.write_file import make_folder
 from sim_backend.experiments import catalogue
 from sim_backend.experiments.catalogue import PAPERS, Reproduction
-from sim_backend.experiments.claims import Paper
+from sim_backend.experiments.experiment import Paper
 
 SEEDS_MAX = 1_000
 SEEDS = 5

@@ -12,7 +12,7 @@ from typing import Any
 from daemons.capacity.process_pool import run_all
 from shared.base.clock import perf_s
 from shared.base.errors import InvalidInput
-from sim_backend.experiments.claims import Experiment, Paper, Row
+from sim_backend.experiments.experiment import Experiment, Paper, Row
 
 PAPERS = {
     "apc": "sim_backend.experiments.apc.paper",

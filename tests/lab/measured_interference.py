@@ -20,7 +20,6 @@ from agents.hypervisors.libvirt.driver import LibvirtHypervisor
 from shared.base.clock import perf_s
 from shared.config.agent import AgentConfig, HypervisorChoice, LibvirtKeys, NodeFacts
 from shared.values.vms import VmStatus
-from sim_backend.experiments.claims import mean
 from sim_backend.experiments.dilation.measured import (
     FORMULA,
     LINEAR,
@@ -39,6 +38,7 @@ from sim_backend.experiments.dilation.measured import (
 from sim_backend.experiments.dilation.measured_rows import tables_measured
 from sim_backend.experiments.dilation.rig import Set
 from sim_backend.experiments.dilation.workers import Counted, Kind
+from sim_backend.experiments.experiment import mean
 from tests.integration.harness import CLOCK
 from tests.lab import guest_disk, guests
 from tests.lab.guests import Places

@@ -22,7 +22,7 @@ from sim_backend.experiments.assurance.rows import rows_perturbed, rows_simulate
 from sim_backend.experiments.assurance.settings import DATA, TABLE_2, THETAS
 from sim_backend.experiments.assurance.simulated import Achieved, Perturbed, play_achieved, play_perturbed
 from sim_backend.experiments.assurance.sizes import Sized, play_sizes
-from sim_backend.experiments.claims import Row
+from sim_backend.experiments.experiment import Row
 
 POLICED_DAYS = 250  # enough to tell the kinds of policing apart
 

@@ -15,7 +15,6 @@ from daemons.models.dilation import inverse, product_form
 from daemons.models.dilation.list_scheduling import Rule
 from shared.base.clock import SystemClock
 from sim_backend.experiments import catalogue
-from sim_backend.experiments.claims import Experiment, Paper, Row
 from sim_backend.experiments.dilation.figures import compute, rows_figures, tables_figures
 from sim_backend.experiments.dilation.measured import (
     FORMULA,
@@ -40,6 +39,7 @@ from sim_backend.experiments.dilation.measured_rows import rows_measured, tables
 from sim_backend.experiments.dilation.rig import Set
 from sim_backend.experiments.dilation.scheduling import KINDS, OPTIMUM, rows_scheduling, schedule, work_scheduling
 from sim_backend.experiments.dilation.workers import Counted, Kind, Reading, Window, count
+from sim_backend.experiments.experiment import Experiment, Paper, Row
 
 SHORT = Measuring(runs=2, profile_runs=1, window_s=0.05, file_mib=16, settle_s=0.02, sizes=(1, 2), copies=(1, 2))
 WRONG = {"6-mail-2", "8-gain"}  # printed figures that do not follow from the paper's own

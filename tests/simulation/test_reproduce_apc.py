@@ -27,7 +27,7 @@ from sim_backend.experiments.apc.settings import (
     web_utility,
 )
 from sim_backend.experiments.catalogue import Reproduction, reproduce
-from sim_backend.experiments.claims import Row
+from sim_backend.experiments.experiment import Row
 
 SEEDS = 1
 

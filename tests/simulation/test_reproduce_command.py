@@ -18,7 +18,7 @@ from daemons.cli.main import main
 from shared.base.errors import InvalidInput, Problem
 from sim_backend.commands.reproduce import command_of
 from sim_backend.experiments import catalogue
-from sim_backend.experiments.claims import Experiment, Paper, Row, within
+from sim_backend.experiments.experiment import Experiment, Paper, Row, within
 
 KEYS = {"id", "what", "paper", "ours", "holds", "why"}
 

@@ -11,12 +11,12 @@ from click.testing import CliRunner
 
 from daemons.cli.main import main
 from shared.base.errors import InvalidInput
-from sim_backend.experiments.claims import Row
 from sim_backend.experiments.coordination.rows import rows_bounded, rows_lent, tables_bounded
 from sim_backend.experiments.coordination.runs import data_folder as find_data
 from sim_backend.experiments.coordination.runs import play_bounded, play_lent, play_studied
 from sim_backend.experiments.coordination.settings import TABLE_1, TABLE_2, TABLE_3, TABLE_4
 from sim_backend.experiments.coordination.studies import draw_studied, rows_studied, tables_studied
+from sim_backend.experiments.experiment import Row
 
 NODES = (128, 144)
 PHASES_S = (3_000.0, 3_600.0)  # two are enough to see what they do

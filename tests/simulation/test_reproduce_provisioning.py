@@ -10,7 +10,7 @@ import pytest
 
 from daemons.capacity.provisioning.series import read_scenario
 from sim_backend.experiments.catalogue import Reproduction, paper, reproduce
-from sim_backend.experiments.claims import Row
+from sim_backend.experiments.experiment import Row
 from sim_backend.experiments.provisioning import costs as provisioning_costs
 from sim_backend.experiments.provisioning import rows as provisioning_rows
 from sim_backend.experiments.provisioning import runs

@@ -9,7 +9,7 @@ from dataclasses import replace
 from functools import partial
 
 from agents.hypervisors.answers import Answer
-from agents.hypervisors.libvirt import capacity, moved, order, saved_images, under_way
+from agents.hypervisors.libvirt import capacity, local_disks, order, saved_images, under_way
 from agents.hypervisors.libvirt.capacity import Card
 from agents.hypervisors.libvirt.changes import ENDS, Changes, Found
 from agents.hypervisors.libvirt.checks import Room, check, fits
@@ -456,7 +456,7 @@ class LibvirtHypervisor:
                 own = (node.core_mhz * self._core_mhz_factor, site.cpu.core_frac, site.cpu.cgroup, site.keys.partition)
                 capacity.write_card(conn, errors, site.keys.save_pool, Card(site.node, node.memory_mib, *own))
             site.reader.host_cpu = migration.of_kind(node.migration_has, "cpu")
-            site.reader.is_local = moved.is_local(site)
+            site.reader.is_local = local_disks.is_local(site)
             found = site.reader.read(conn)
         has_images = any(seen.state is VmState.SUSPENDED for seen in found.values())
         self._node = replace(node, abilities=capacity.abilities_of(site.features, has_images))

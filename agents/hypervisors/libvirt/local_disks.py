@@ -39,7 +39,7 @@ def is_local(site: Site) -> domain_xml.IsLocal:
     return lambda path: not path.startswith(shared)
 
 
-def local_disks(site: Site, facts: Facts) -> tuple[Disk, ...]:
+def of(site: Site, facts: Facts) -> tuple[Disk, ...]:
     """Return the disks that lie on this node alone. Raises our errors."""
     local = is_local(site)
     return tuple(disk for disk in facts.disks if disk.source and local(disk.source))
@@ -165,7 +165,7 @@ def changed_disk(site: Site, conn: Connection, seen: Seen) -> str:
     noted = {target: stamp for target, _, stamp in (mark.partition("=") for mark in meta.stamps.split(","))}
     image = storage.find(conn, site.errors, site.keys.save_pool, meta.saved)
     saved_at = _changed_at(_stamp(site, image))
-    for disk in local_disks(site, seen.facts):
+    for disk in of(site, seen.facts):
         stamp = _stamp(site, volume_at(site, conn, disk.source))
         known = noted.get(disk.target)
         if stamp != known if known is not None else _changed_at(stamp) > saved_at > 0:

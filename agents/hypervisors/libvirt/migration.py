@@ -8,7 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
-from agents.hypervisors.libvirt import capacity, codes, domain_xml, moved, saved_images, storage
+from agents.hypervisors.libvirt import capacity, codes, domain_xml, local_disks, saved_images, storage
 from agents.hypervisors.libvirt.binding import Connection
 from agents.hypervisors.libvirt.capacity import Card
 from agents.hypervisors.libvirt.checks import Room, fits
@@ -63,8 +63,10 @@ class Migration(Basic):
                 self._check(target)
                 self._cpu_there = target.card.cpu
                 self._clear(there, target)
-                self._copied = moved.local_disks(self.site, self.here.facts)
-                moved.check_target(self.site, there, to, [disk for disk in self._copied if not self._is_own(disk)])
+                self._copied = local_disks.of(self.site, self.here.facts)
+                local_disks.check_target(
+                    self.site, there, to, [disk for disk in self._copied if not self._is_own(disk)]
+                )
                 self.task.stop()
                 self._mark()
                 disks = self._make_disks(there) if self._copied else 0
@@ -109,7 +111,7 @@ class Migration(Basic):
                 self.site.set_autostart(self.vm, on=True)
             self.site.set_cpu(self.vm, self.here.facts.vcpus, self.meta)
         if self._lent and self._copied:
-            moved.take_back(self.site, self.here.facts, self.meta, self._names, self.action.to_node)
+            local_disks.take_back(self.site, self.here.facts, self.meta, self._names, self.action.to_node)
         if here and self._lent:
             self.site.set_meta(self.vm, self.meta)
 
@@ -137,7 +139,7 @@ class Migration(Basic):
             now, arrived = self.site.see(self.vm), self._seen_at(there)
             gone = now is not None and now.state not in LIVE_STATES
             if gone and now is not None and arrived is not None and arrived.state in LIVE_STATES:
-                moved.leave(self.site, now, there)
+                local_disks.leave(self.site, now, there)
             self._calm(there)
 
     def final(self) -> VmStatus | None:
@@ -184,7 +186,7 @@ class Migration(Basic):
         meta = old.meta or NO_META
         if old.left and old.facts.uuid == self.here.facts.uuid:
             with self.site.link.use(f"look at the disks of {self.vm}") as here:
-                moved.remove_copies(self.site, there, old, here)
+                local_disks.remove_copies(self.site, there, old, here)
         with telling(self.site.errors, f"remove what {self.action.to_node} has of {self.vm}"):
             undefine(there.lookupByName(self.vm), old)
         if meta.pool in self.site.keys.shared_pools or old.left:

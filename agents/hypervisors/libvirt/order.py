@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import suppress
 from dataclasses import replace
 
-from agents.hypervisors.libvirt import domain_xml, moved, saved_images, storage
+from agents.hypervisors.libvirt import domain_xml, local_disks, saved_images, storage
 from agents.hypervisors.libvirt.binding import Connection
 from agents.hypervisors.libvirt.changes import ENDS
 from agents.hypervisors.libvirt.metadata import Meta
@@ -68,7 +68,7 @@ def agree(site: Site, vm: str, meta: Meta) -> None:
     if meta.autostart or kept.autostart:
         site.set_autostart(vm, on=True)
     if kept.lent and kept.copied:
-        moved.take_back(site, facts, kept, kept.copied.split(","), kept.lent)
+        local_disks.take_back(site, facts, kept, kept.copied.split(","), kept.lent)
     site.set_meta(vm, wanted)
     now = site.see(vm)
     # libvirtd may just have begun a save that waited in its queue: then the image is all that there is of the VM.
@@ -132,7 +132,7 @@ def remove_left(site: Site, seen: Seen) -> None:
     node = meta.lent if lives_at(site, vm, meta.lent) else whereabouts(site, vm)  # it may have moved on
     if node:
         with site.peer(node) as there:
-            moved.leave(site, seen, there)
+            local_disks.leave(site, seen, there)
 
 
 def lives_at(site: Site, vm: str, node: str) -> bool:

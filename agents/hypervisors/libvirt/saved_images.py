@@ -12,7 +12,7 @@ from dataclasses import replace
 from xml.etree import ElementTree as ET
 
 from agents.hypervisors.answers import Answer
-from agents.hypervisors.libvirt import domain_xml, moved, storage
+from agents.hypervisors.libvirt import domain_xml, local_disks, storage
 from agents.hypervisors.libvirt.binding import Connection
 from agents.hypervisors.libvirt.codes import (
     METADATA_ELEMENT,
@@ -95,7 +95,7 @@ class Suspend(Basic):
     def _stamp(self) -> None:
         """Note how its disks are now: its memory goes with these and no others."""
         with self.site.link.use(f"look at the disks of {self.vm}") as conn:
-            stamps = moved.stamps(self.site, conn, moved.local_disks(self.site, self.here.facts))
+            stamps = local_disks.stamps(self.site, conn, local_disks.of(self.site, self.here.facts))
         if stamps:
             meta = replace(self.meta, saved=self._image, lent="", stamps=stamps)
             self.site.set_meta(self.vm, meta, config_only=True)
@@ -332,7 +332,7 @@ class ResumeFrom(Basic):
         meta, node = image.meta or NO_META, self.action.from_node
         if image.adopted:
             raise Answered(Outcome.UNFIT, f"it was adopted, and is resumed on {node} alone, where its disks are")
-        for disk in moved.local_disks(self.site, image.facts):
+        for disk in local_disks.of(self.site, image.facts):
             if disk.source.rpartition("/")[2] != meta.volume:
                 raise Answered(Outcome.UNFIT, f"its disk {disk.source} is on {node} alone")
 
@@ -376,7 +376,7 @@ class ResumeFrom(Basic):
 
     def _is_here(self, path: str) -> bool:
         with self.site.link.use(f"find {path}") as conn:
-            return moved.has_volume(self.site, conn, path)
+            return local_disks.has_volume(self.site, conn, path)
 
     def _mark(self, there: Connection, node: str) -> None:
         """Its disk goes on elsewhere, and is not removed with the image over there; or no more."""
@@ -417,7 +417,7 @@ def refuse_stale(site: Site, conn: Connection, image: Seen, action: Action) -> N
     meta = image.meta or NO_META
     if meta.disks < action.disks:
         raise Answered(Outcome.STALE_DISK, f"disk generation {meta.disks}, expected {action.disks}")
-    path = moved.changed_disk(site, conn, image)
+    path = local_disks.changed_disk(site, conn, image)
     if path:
         raise Answered(Outcome.STALE_DISK, f"{path} was changed or replaced after the memory was saved")
 

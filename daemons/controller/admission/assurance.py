@@ -21,9 +21,9 @@ from daemons.controller.state.environment import EnvironmentEntry
 from daemons.controller.state.unit_of_work import UnitOfWork
 from daemons.models.assurance.coupling import measured
 from daemons.models.assurance.intervals import wilson
+from daemons.values.environment_rights import Right
 from daemons.values.records.assurance import AssuranceRecord, MissedLayer, ServedSlot
 from daemons.values.records.cluster import Deleted
-from daemons.values.rights import Right
 from daemons.values.settings import AssuranceSettings, ControllerSettings
 from shared.values.agreement import UNITS_MAX, Agreement, AssuranceTerms
 from shared.values.reservation import ServiceClass

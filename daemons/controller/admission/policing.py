@@ -10,8 +10,8 @@ from daemons.controller.admission.demand_history import made_series
 from daemons.controller.admission.promises import AssuranceEntry, by_right, holds, layers_of
 from daemons.controller.state.unit_of_work import UnitOfWork
 from daemons.models.assurance.policing import advanced, entitlement, opened, police
+from daemons.values.environment_rights import Right
 from daemons.values.records.assurance import PolicedRequest
-from daemons.values.rights import Right
 from daemons.values.settings import AssuranceSettings
 from shared.policy_api.admission import Entitlement, Ledger, PoliceReason, PoliceVerdict, SurplusUse
 from shared.values.agreement import UNITS_MAX, AssuranceTerms

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from daemons.controller.state.environment import EnvironmentEntry
-from daemons.values.rights import Right
+from daemons.values.environment_rights import Right
 from shared.policy_api.coordination import Moment
 from shared.policy_api.policies import CoordinationPolicy
 from shared.ports.plugins import find_policy

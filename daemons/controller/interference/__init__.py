@@ -1,5 +1,3 @@
 """Domain: how jobs load nodes, learnt from reports and standard jobs.
 
-Face: `feature.InterferenceFeature`.
-
 Face: `feature.InterferenceFeature`. Imported by the core, requests and views."""

@@ -1,5 +1,3 @@
 """Domain: rules, damping and delivery of notifications.
 
-Face: `feature.NotificationsFeature`.
-
 Face: `feature.NotificationsFeature`. Imported by the core, requests and views."""

@@ -1,5 +1,3 @@
 """Domain: deadline windows, forecasts, and jobs that wait for other jobs.
 
-Face: `feature.WindowsFeature`.
-
 Face: `feature.WindowsFeature`. Imported by the core, requests and views."""

@@ -25,7 +25,7 @@ from sim_backend.experiments.apc.settings import (
     jobs_three,
     jobs_two,
 )
-from sim_backend.experiments.claims import Row, mean, within
+from sim_backend.experiments.experiment import Row, mean, within
 from sim_backend.world.figures import JobRun
 
 BEST_TWO = (FACTOR - 1.0) / FACTOR  # 0.6296: started at once, at full speed

@@ -16,7 +16,7 @@ from shared.values.jobs import Job, Stage
 from shared.values.nodes import Node
 from shared.values.operation_costs import COSTS
 from sim_backend.experiments.apc.settings import APC, Rival
-from sim_backend.experiments.claims import Row
+from sim_backend.experiments.experiment import Row
 from sim_backend.replay.engine import run_direct
 from sim_backend.replay.tasks import Pass
 

@@ -17,7 +17,7 @@ from sim_backend.experiments.apc.settings import (
     web_five,
     web_utility,
 )
-from sim_backend.experiments.claims import Row, mean, within
+from sim_backend.experiments.experiment import Row, mean, within
 
 EQUAL = 1e-6
 _ONE_MHZ = 1.0

@@ -7,7 +7,7 @@ from sim_backend.experiments.apc.hypothetical import rows_one, tables_one, work_
 from sim_backend.experiments.apc.mixed import rows_five, work_five
 from sim_backend.experiments.apc.plots import draw_five, draw_four, draw_one, draw_three, draw_two
 from sim_backend.experiments.apc.random import rows_four, work_four
-from sim_backend.experiments.claims import Experiment, Paper
+from sim_backend.experiments.experiment import Experiment, Paper
 
 PAPER = Paper(
     "apc",

@@ -26,8 +26,8 @@ from sim_backend.experiments.apc.settings import (
     Rival,
     web_utility,
 )
-from sim_backend.experiments.claims import mean
 from sim_backend.experiments.drawing import saved
+from sim_backend.experiments.experiment import mean
 from sim_backend.world.figures import JobRun
 
 _saved = partial(saved, "apc")

@@ -25,7 +25,7 @@ from sim_backend.experiments.apc.settings import (
     cluster,
     jobs_four,
 )
-from sim_backend.experiments.claims import Row, mean, within
+from sim_backend.experiments.experiment import Row, mean, within
 from sim_backend.world.figures import JobRun
 
 RIVALS = (*AT_CYCLES, *BY_EVENTS)

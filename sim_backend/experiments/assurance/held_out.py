@@ -14,7 +14,7 @@ from shared.policy_api.snapshot import Floats
 from sim_backend.experiments.assurance.data import Name, data_folder, read_demands
 from sim_backend.experiments.assurance.settings import DATA, THETAS
 from sim_backend.experiments.assurance.sizes import measured
-from sim_backend.experiments.claims import Row, Tables
+from sim_backend.experiments.experiment import Row, Tables
 
 METHODS = (Method.CONVOLUTION, Method.NORMAL, Method.WORST_CASE, Method.MIXTURE, Method.AUTO)
 KNOWN = {"bitbrains": 2 / 3, "planetlab": 1 / 2}

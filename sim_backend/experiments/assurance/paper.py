@@ -16,7 +16,7 @@ from sim_backend.experiments.assurance.printed import rows_printed, work_printed
 from sim_backend.experiments.assurance.rows import rows_perturbed, rows_simulated, rows_sizes, tables_sizes
 from sim_backend.experiments.assurance.simulated import work_perturbed, work_simulated
 from sim_backend.experiments.assurance.sizes import work_sizes
-from sim_backend.experiments.claims import Experiment, Paper
+from sim_backend.experiments.experiment import Experiment, Paper
 
 
 def _no_pictures(results: Sequence[Any], folder: Path) -> list[Path]:

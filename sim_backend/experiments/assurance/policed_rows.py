@@ -24,7 +24,7 @@ from sim_backend.experiments.assurance.settings import (
     UNUSED,
     UNUSED_PERCENT,
 )
-from sim_backend.experiments.claims import Row, Tables, mean, within
+from sim_backend.experiments.experiment import Row, Tables, mean, within
 
 SPARED = 0.998
 LOSS_MAX = 0.005

@@ -23,7 +23,7 @@ from sim_backend.experiments.assurance.settings import (
     TWO_PMFS,
     TWO_THETAS,
 )
-from sim_backend.experiments.claims import Row
+from sim_backend.experiments.experiment import Row
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,7 +25,7 @@ from sim_backend.experiments.assurance.settings import (
 )
 from sim_backend.experiments.assurance.simulated import HISTORIES, KINDS, PRECISION, Achieved, Perturbed
 from sim_backend.experiments.assurance.sizes import MORNING, Sized
-from sim_backend.experiments.claims import Row, Tables, mean, within
+from sim_backend.experiments.experiment import Row, Tables, mean, within
 
 _FEW = 3  # slots of 24 that a test at 5 % rejects by chance alone in 97 of 100 cases
 _ABOVE = 0.05  # of the mean, that covariance may add to a deviation and is not large

@@ -14,10 +14,10 @@ from daemons.models.adjustment import adjusted
 from daemons.report.charts import Chart, Series, Style, X
 from daemons.report.themes import AT_BLUE, AT_ORANGE, SOLID
 from shared.base.errors import InvalidInput, Problem
-from sim_backend.experiments.claims import Row
 from sim_backend.experiments.coordination.runs import DATA_VARIABLE, data_folder
 from sim_backend.experiments.coordination.settings import TWO_WEEKS_S, WEB, WEB_PEAK
 from sim_backend.experiments.drawing import saved
+from sim_backend.experiments.experiment import Row
 
 REQUESTS = "worldcup98/requests_per_minute.csv.gz"
 WEB_BY_MINUTE = "worldcup98/ws_demand_minute_64vm.csv"

@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from sim_backend.experiments.claims import Experiment, Paper
 from sim_backend.experiments.coordination.demand import draw_demand, rows_demand, work_demand
 from sim_backend.experiments.coordination.rows import rows_bounded, rows_lent, tables_bounded
 from sim_backend.experiments.coordination.runs import work_bounded, work_lent, work_studied
 from sim_backend.experiments.coordination.serving import draw_results, rows_serving, work_serving
 from sim_backend.experiments.coordination.studies import draw_studied, rows_studied, tables_studied
+from sim_backend.experiments.experiment import Experiment, Paper
 
 
 def _no_pictures(results: Sequence[Any], folder: Path) -> list[Path]:

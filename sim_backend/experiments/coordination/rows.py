@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from daemons.capacity.coordination.values import Coordinated
-from sim_backend.experiments.claims import Row, Tables
 from sim_backend.experiments.coordination.runs import Bounded, Lent
 from sim_backend.experiments.coordination.settings import HOURS, LOGS, TABLE_1, TABLE_2, TABLE_3, TABLE_4, Name
+from sim_backend.experiments.experiment import Row, Tables
 
 COMPLETED_FRAC, VALUE_FRAC, POINTS = 0.005, 0.02, 0.6  # how far a figure may be from the paper's
 _TIMER = "the paper's scheduler runs by a timer of 10 s: 5 s more on average"

@@ -23,8 +23,8 @@ from daemons.values.settings import BalancerSettings, ControllerSettings, Policy
 from shared.values.nodes import Node
 from shared.values.operation_costs import COSTS
 from shared.values.web_app import WebApp
-from sim_backend.experiments.claims import Row
 from sim_backend.experiments.drawing import saved
+from sim_backend.experiments.experiment import Row
 from sim_backend.loop.closed_loop import ClosedLoop, LoopSettings
 from sim_backend.world.demand import Demand, steps
 from sim_backend.world.web_site import Look, TrueFlow, TrueWeb

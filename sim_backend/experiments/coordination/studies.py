@@ -11,10 +11,10 @@ import numpy as np
 from daemons.capacity.coordination.values import Coordinated
 from daemons.report.charts import Chart, Series, Style, X
 from daemons.report.themes import AT_BLUE, AT_ORANGE
-from sim_backend.experiments.claims import Row, Tables
 from sim_backend.experiments.coordination.runs import Studied
 from sim_backend.experiments.coordination.settings import Name
 from sim_backend.experiments.drawing import saved
+from sim_backend.experiments.experiment import Row, Tables
 
 _saved = partial(saved, "phoenixcloud")
 _COLOURS = {"iPSC": AT_BLUE, "BLUE": AT_ORANGE}

@@ -13,7 +13,7 @@ from daemons.models.dilation.completion import Stage, composed
 from daemons.models.dilation.completion import Work as Job
 from daemons.models.dilation.inverse import probed
 from daemons.models.dilation.list_scheduling import Rule, Schedule, scheduled
-from sim_backend.experiments.claims import Row, Tables
+from sim_backend.experiments.experiment import Row, Tables
 
 CPU, IO = (1.0, 0.0), (0.0, 1.0)
 STANDARD_S = 100.0

@@ -13,9 +13,9 @@ import numpy as np
 from daemons.capacity.process_pool import Work
 from daemons.models.dilation import formula, inverse, linear, product_form
 from daemons.models.dilation.formula import Floats
-from sim_backend.experiments.claims import mean
 from sim_backend.experiments.dilation.rig import Set, rig
 from sim_backend.experiments.dilation.workers import Counted, Kind
+from sim_backend.experiments.experiment import mean
 
 RUNS_PER_SEED = 2
 DISTURBED = 0.05  # then it is run once more,

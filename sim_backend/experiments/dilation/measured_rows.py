@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from daemons.models.dilation import inverse
-from sim_backend.experiments.claims import Row, Tables, mean
 from sim_backend.experiments.dilation.measured import (
     FORMULA,
     LINEAR,
@@ -24,6 +23,7 @@ from sim_backend.experiments.dilation.measured import (
     shares,
 )
 from sim_backend.experiments.dilation.workers import Kind
+from sim_backend.experiments.experiment import Row, Tables, mean
 
 NEAR = 0.25  # of the prediction: CPU with CPU
 PAIRS, TRIPLES = 2, 3

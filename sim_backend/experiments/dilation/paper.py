@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from sim_backend.experiments.claims import Experiment, Paper
 from sim_backend.experiments.dilation.figures import rows_figures, tables_figures, work_figures
 from sim_backend.experiments.dilation.measured import work_measured
 from sim_backend.experiments.dilation.measured_rows import rows_measured, tables_measured
 from sim_backend.experiments.dilation.plots import draw_figures, draw_measured, draw_scheduling
 from sim_backend.experiments.dilation.scheduling import rows_scheduling, tables_scheduling, work_scheduling
+from sim_backend.experiments.experiment import Experiment, Paper
 
 PAPER = Paper(
     "dfactor",

@@ -10,8 +10,8 @@ import numpy as np
 
 from daemons.capacity.process_pool import Work
 from daemons.models.dilation.list_scheduling import Rule, optimum_s, scheduled
-from sim_backend.experiments.claims import Row, Tables, mean
 from sim_backend.experiments.dilation.sets import JOBS, LOADS, NODES, SIZES, drawn
+from sim_backend.experiments.experiment import Row, Tables, mean
 
 SETS_PER_SEED = 20
 GAIN_LEAST = 0.12  # of equal sizes and pure loads

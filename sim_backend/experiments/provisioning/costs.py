@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from sim_backend.experiments.claims import Row, Tables, within
+from sim_backend.experiments.experiment import Row, Tables, within
 from sim_backend.experiments.provisioning.runs import SAVING_RATIOS, Priced
 from sim_backend.experiments.provisioning.settings import (
     AWARE,

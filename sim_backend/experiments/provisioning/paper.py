@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sim_backend.experiments.claims import Experiment, Paper
+from sim_backend.experiments.experiment import Experiment, Paper
 from sim_backend.experiments.provisioning.costs import rows_policies, tables_policies
 from sim_backend.experiments.provisioning.plots import draw_arrivals, draw_capacities, draw_policies, draw_scale
 from sim_backend.experiments.provisioning.rows import (

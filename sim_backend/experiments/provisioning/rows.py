@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from sim_backend.experiments.claims import Row, Tables, mean, within
+from sim_backend.experiments.experiment import Row, Tables, mean, within
 from sim_backend.experiments.provisioning.runs import BINS, Capacities, Scaled, Streams
 from sim_backend.experiments.provisioning.settings import (
     CONFIDENCE,
