@@ -5,8 +5,6 @@ from __future__ import annotations
 import socket
 import sys
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -21,38 +19,10 @@ from shared.ports.effects import Probed, ProbeInstance
 from shared.runtime.lanes import Lane
 from shared.values.health import NO_ADDRESS, UNKNOWN_COMMAND, Probe, ProbeKind, Target
 from tests.ports import free_port
+from tests.support.tcp_server import LOOPBACK, Serve, server
 
-LOOPBACK = "127.0.0.1"
 LIMIT_S = 0.3
-Serve = Callable[[socket.socket], None]
 CLOCK = SystemClock()
-
-
-@contextmanager
-def server(serve: Serve, address: str = LOOPBACK) -> Iterator[int]:
-    """A server that does this with every connection, and its port."""
-    family = socket.AF_INET6 if ":" in address else socket.AF_INET
-    with socket.create_server((address, 0), family=family) as listening:
-        stop = threading.Event()
-        listening.settimeout(0.05)
-
-        def accept() -> None:
-            while not stop.is_set():
-                try:
-                    connection, _ = listening.accept()
-                except OSError:
-                    continue
-                with connection, suppress(OSError):
-                    connection.settimeout(2.0)
-                    serve(connection)
-
-        thread = threading.Thread(target=accept, daemon=True)
-        thread.start()
-        try:
-            yield listening.getsockname()[1]
-        finally:
-            stop.set()
-            thread.join(5.0)
 
 
 def says(*parts: bytes) -> Serve:

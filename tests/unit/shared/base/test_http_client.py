@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import socket
 import ssl
-import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
 
 import pytest
 
@@ -15,36 +12,10 @@ from shared.base.deadline import Deadline
 from shared.base.http_client import HttpError, Request, exchange
 from tests.ports import free_port
 from tests.support.notify_servers import Certificate, make_certificate
+from tests.support.tcp_server import Serve, server
 
 CLOCK = SystemClock()
 LIMIT_S = 0.3
-Serve = Callable[[socket.socket], None]
-
-
-@contextmanager
-def server(serve: Serve) -> Iterator[int]:
-    """A server that does this with every connection, and its port."""
-    with socket.create_server(("127.0.0.1", 0)) as listening:
-        stop = threading.Event()
-        listening.settimeout(0.02)
-
-        def accept() -> None:
-            while not stop.is_set():
-                try:
-                    connection, _ = listening.accept()
-                except OSError:
-                    continue
-                with connection, suppress(OSError):
-                    connection.settimeout(5.0)
-                    serve(connection)
-
-        thread = threading.Thread(target=accept, daemon=True)
-        thread.start()
-        try:
-            yield listening.getsockname()[1]
-        finally:
-            stop.set()
-            thread.join(5.0)
 
 
 def head_of(connection: socket.socket) -> list[str]:
