@@ -190,8 +190,8 @@ def test_a_sleeping_node_wakes_before_it_is_set_up() -> None:
     loop = Loop(power=power)
     loop.go(20.0)
     deployment = parts.lifecycle(loop.leader())
-    wish = deployment.wish(["n0"], deployment.seen(20.0), 20.0)
-    deployment.apply(wish, 20.0)
+    change = deployment.change_to(["n0"], deployment.seen(20.0), 20.0)
+    deployment.apply(change, 20.0)
     loop.go(280.0)
     assert [loop.fake_power.state(f"n{index}") for index in range(1, 4)] == [HostPower.SUSPENDED] * 3
 

@@ -57,8 +57,8 @@ class PowerDesk(ControllerHarness):
     def want(self, *names: str) -> None:
         """A decision that these and no others are to be in service is carried out."""
         deployment = parts.lifecycle(self.controller)
-        wish = deployment.wish(names, deployment.seen(self.now_s), self.now_s)
-        deployment.apply(wish, self.now_s)
+        change = deployment.change_to(names, deployment.seen(self.now_s), self.now_s)
+        deployment.apply(change, self.now_s)
         self.feed(fx.TimerFired("deploy"))
 
     def go(self, seconds: float) -> None:

@@ -72,7 +72,7 @@ class Approvals:
 
     def needs_approval(self, held: Sequence[Change], provisioned: Provisioned | None) -> bool:
         """Whether a decision that holds this is to wait for approval."""
-        return self.settings.automation is Automation.CONFIRM and bool(held or wish_of(provisioned))
+        return self.settings.automation is Automation.CONFIRM and bool(held or change_of(provisioned))
 
     def standing(self, held: Sequence[Change], provisioned: Provisioned | None) -> tuple[Approval, ...]:
         """What those have said who have approved exactly this already."""
@@ -125,11 +125,11 @@ class Approvals:
         return DONE
 
     def _carried_out(self, record: DecisionRecord, now_s: float) -> DecisionRecord:
-        wish = wish_of(record.provisioning)
+        service = change_of(record.provisioning)
         now = self.nodes.seen(now_s)
         seen = now if self._seen is None else self._seen
-        same = {name for name in (*wish.added, *wish.removed) if name in now and seen.get(name) == now[name]}
-        added, removed = (tuple(n for n in names if n in same) for names in (wish.added, wish.removed))
+        same = {name for name in (*service.added, *service.removed) if name in now and seen.get(name) == now[name]}
+        added, removed = (tuple(n for n in names if n in same) for names in (service.added, service.removed))
         self.nodes.apply(ServiceChange(added, removed), now_s)
         return replace(record, dropped=(*record.dropped, *self._carry_out(record, now_s)))
 
@@ -150,21 +150,21 @@ class Approvals:
             if left_s > 0.0
         ]
 
-    def without_rejected(self, wish: ServiceChange, now_s: float) -> ServiceChange:
-        """What is left of a wish about nodes; the rest is dropped from it."""
+    def without_rejected(self, service: ServiceChange, now_s: float) -> ServiceChange:
+        """What is left of a change of nodes; the rest is dropped from it."""
         if not self._rejected:
-            return wish
-        added = tuple(name for name in wish.added if self._left_s(name, ADDED, 0, now_s) <= 0.0)
-        removed = tuple(name for name in wish.removed if self._left_s(name, REMOVED, 0, now_s) <= 0.0)
-        gone = {*wish.added, *wish.removed} - {*added, *removed}
-        return ServiceChange(added, removed, (*wish.dropped, *sorted(gone)))
+            return service
+        added = tuple(name for name in service.added if self._left_s(name, ADDED, 0, now_s) <= 0.0)
+        removed = tuple(name for name in service.removed if self._left_s(name, REMOVED, 0, now_s) <= 0.0)
+        gone = {*service.added, *service.removed} - {*added, *removed}
+        return ServiceChange(added, removed, (*service.dropped, *sorted(gone)))
 
     def _note(self, record: DecisionRecord, at_s: float, serving: frozenset[str] | None) -> None:
         until_s = at_s + self._rejected_s()
-        wish = wish_of(record.provisioning)
+        service = change_of(record.provisioning)
         for change in record.held:
             self._rejected[change.workload, change.kind.value] = _Rejected(until_s, change.revision, serving)
-        for names, what in ((wish.added, ADDED), (wish.removed, REMOVED)):
+        for names, what in ((service.added, ADDED), (service.removed, REMOVED)):
             self._rejected |= {(name, what): _Rejected(until_s, 0, serving) for name in names}
 
     def _left_s(self, name: str, what: str, revision: int, now_s: float) -> float:
@@ -187,7 +187,7 @@ class Approvals:
         return frozenset(name for name, node in self.cluster.nodes.items() if node.schedulable)
 
 
-def wish_of(provisioned: Provisioned | None) -> ServiceChange:
+def change_of(provisioned: Provisioned | None) -> ServiceChange:
     """What of it waits for an operator's word."""
     if provisioned is None or not provisioned.held:
         return ServiceChange((), ())
@@ -197,8 +197,8 @@ def wish_of(provisioned: Provisioned | None) -> ServiceChange:
 def _content(held: Sequence[Change], provisioned: Provisioned | None) -> tuple[Held, ServiceChange]:
     """What tells whether two decisions hold the same."""
     changes = tuple((one.workload, one.revision, one.kind, one.allotments) for one in held)
-    wish = wish_of(provisioned)
-    return tuple(sorted(changes, key=lambda one: (one[0], one[2]))), ServiceChange(wish.added, wish.removed)
+    service = change_of(provisioned)
+    return tuple(sorted(changes, key=lambda one: (one[0], one[2]))), ServiceChange(service.added, service.removed)
 
 
 def _not_waiting(number: int) -> Refused:

@@ -286,32 +286,34 @@ class DecisionCycle:
     def _provision(self, decision: ProvisioningDecision, now_s: float) -> Provisioned:
         """Make it the desired state where the automation level lets it; what it says of nodes that have changed since
         it was asked for is dropped."""
-        wish = self.nodes.wish(decision.in_service, self._seen, now_s)
+        service = self.nodes.change_to(decision.in_service, self._seen, now_s)
         held = self.settings.automation is not Automation.AUTO
         if held:
-            wish = self.approving.without_rejected(wish, now_s)
+            service = self.approving.without_rejected(service, now_s)
         else:
-            self.nodes.apply(wish, now_s)
-        if wish:
+            self.nodes.apply(service, now_s)
+        if service:
             what = "nodes-proposed" if held else "nodes-decided"
-            changes = f"{len(wish.added)} into service, {len(wish.removed)} out of it"
+            changes = f"{len(service.added)} into service, {len(service.removed)} out of it"
             self.unit_of_work.emit(now_s, what, self.settings.provisioning.name, f"{changes}: {decision.reason}")
-        return self._provisioned(decision, wish, held)
+        return self._provisioned(decision, service, held)
 
     def proposed(self, decision: ProvisioningDecision | None, now_s: float) -> Provisioned | None:
         """What a decision on the nodes as they are now would change, if it were carried out."""
         if decision is None:
             return None
-        return self._provisioned(decision, self.nodes.wish(decision.in_service, self.nodes.seen(now_s), now_s), True)
+        return self._provisioned(
+            decision, self.nodes.change_to(decision.in_service, self.nodes.seen(now_s), now_s), True
+        )
 
-    def _provisioned(self, decision: ProvisioningDecision, wish: ServiceChange, held: bool) -> Provisioned:
+    def _provisioned(self, decision: ProvisioningDecision, service: ServiceChange, held: bool) -> Provisioned:
         return Provisioned(
-            wish.added,
-            wish.removed,
+            service.added,
+            service.removed,
             held,
             reason=decision.reason,
             policy=self.settings.provisioning.name,
-            dropped=wish.dropped,
+            dropped=service.dropped,
             in_service=len(decision.in_service),
             windows=decision.windows,
             refused=decision.refused,

@@ -24,13 +24,10 @@ class NodePool(Protocol):
     """The nodes that provisioning decides on."""
 
     def seen(self, now_s: float) -> dict[str, int]:
-        """Return what a decision that is asked for now knows of the nodes that it may dispose of; for `wish`."""
-        ...
+        """Return what a decision that is asked for now knows of the nodes that it may dispose of; for `change_to`."""
 
-    def wish(self, in_service: Iterable[str], seen: dict[str, int], now_s: float) -> ServiceChange:
+    def change_to(self, in_service: Iterable[str], seen: dict[str, int], now_s: float) -> ServiceChange:
         """Return what would have to change so that these and no others are wanted."""
-        ...
 
-    def apply(self, wish: ServiceChange, now_s: float) -> None:
+    def apply(self, change: ServiceChange, now_s: float) -> None:
         """Make it the desired state."""
-        ...

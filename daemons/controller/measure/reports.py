@@ -46,7 +46,7 @@ class Measure:
         self, cluster: Cluster, unit_of_work: UnitOfWork, settings: ControllerSettings, features: FeatureSet
     ) -> None:
         self.cluster, self.unit_of_work, self.settings, self._features = cluster, unit_of_work, settings, features
-        self.missing, self.hands = Missing(cluster, unit_of_work, settings), Drift(cluster, unit_of_work, settings)
+        self.missing, self.drift = Missing(cluster, unit_of_work, settings), Drift(cluster, unit_of_work, settings)
         self._strangers = PerMinute(STRANGERS_MAX)
 
     # --- reports --------------------------------------------------------------------------------------------------
@@ -376,7 +376,7 @@ class Measure:
             return
         instance.said = event.detail or instance.said
         if event.change is GuestChange.STARTED:
-            self.hands.started(instance, node, event.status, event.detail, now_s)
+            self.drift.started(instance, node, event.status, event.detail, now_s)
         self.unit_of_work.change(instance.job)
 
     def _went(self, node: NodeEntry, instance: Instance, event: GuestEvent, now_s: float) -> None:
@@ -385,7 +385,7 @@ class Measure:
             instance.said = event.detail or instance.said
             self.missing.left(instance, node, event.detail, now_s)
         elif event.change is GuestChange.STOPPED and not event.status.adopted:
-            self.hands.stopped(instance, node, event.detail, now_s)
+            self.drift.stopped(instance, node, event.detail, now_s)
         elif event.change is GuestChange.VANISHED and event.status.state in LIVE_STATES:
             self.missing.vanished(instance, node, now_s)
 

@@ -48,7 +48,7 @@ class NodeLifecycle:
     # --- what is wanted ---------------------------------------------------------------------------------------------
 
     def seen(self, now_s: float) -> dict[str, int]:
-        """What a decision that is asked for at `now_s` knows of the nodes that it may dispose of; for `wish`."""
+        """What a decision that is asked for at `now_s` knows of the nodes that it may dispose of; for `change_to`."""
         self.work.pass_time(now_s, self._due_s)
         nodes = self.cluster.nodes.values()
         return {node.name: node.changes for node in nodes if is_available(node, self.power)}
@@ -59,7 +59,7 @@ class NodeLifecycle:
         late = self.work.staying()
         return staying(self.cluster, self.power, named | late) | late
 
-    def wish(self, in_service: Iterable[str], seen: dict[str, int], now_s: float) -> ServiceChange:
+    def change_to(self, in_service: Iterable[str], seen: dict[str, int], now_s: float) -> ServiceChange:
         """What would have to change so that these and no others are wanted, but for nodes that it could not dispose of
         and those that must stay in service."""
         self.work.pass_time(now_s, self._due_s)
@@ -78,14 +78,14 @@ class NodeLifecycle:
                 (added if wanted else removed).append(name)
         return ServiceChange(tuple(added), tuple(removed), tuple(dropped))
 
-    def apply(self, wish: ServiceChange, now_s: float) -> None:
+    def apply(self, change: ServiceChange, now_s: float) -> None:
         """Make it the desired state; what stays in service by then is not removed any more."""
         self.work.pass_time(now_s, self._due_s)
         nodes = self.cluster.nodes.values()
-        stay = self.staying({*wish.added, *(node.name for node in nodes if node.wanted)} - {*wish.removed})
-        for name in wish.added:
+        stay = self.staying({*change.added, *(node.name for node in nodes if node.wanted)} - {*change.removed})
+        for name in change.added:
             self._want(name, True)
-        for name in wish.removed:
+        for name in change.removed:
             if name not in stay:
                 self._want(name, False)
 

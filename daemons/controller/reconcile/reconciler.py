@@ -47,7 +47,7 @@ class Reconciler:
         self.cluster, self.unit_of_work, self.settings, self._features = cluster, unit_of_work, settings, features
         self.blocked: dict[str, JobEntry] = {}
         self.due_s: dict[str, float] = {}
-        self.hands = Drift(cluster, unit_of_work, settings)
+        self.drift = Drift(cluster, unit_of_work, settings)
         self.adopted = AdoptedVms(cluster, unit_of_work)
         self._issued = 0
         self._ceilings = ceilings_of(settings.limits)
@@ -92,7 +92,7 @@ class Reconciler:
             self.unit_of_work.dirty_jobs[entry.job.name] = entry
             self.cluster.retire(entry)
             return ()
-        self.hands.look(entry, now_s)
+        self.drift.look(entry, now_s)
         if entry.phase is JobPhase.SHUT_OFF:
             self.adopted.follow(entry, now_s)
         difference = diff(observed(self.cluster, entry))
@@ -274,7 +274,7 @@ class Reconciler:
             self.cluster.claim(instance, need.to_node)
         elif need.kind is ActionKind.SET_CPU and need.set_mhz > instance.cpu_mhz:
             self.cluster.set_cpu(instance, need.set_mhz)
-        self.hands.ordered(instance, need.kind, need.node, need.to_node)
+        self.drift.ordered(instance, need.kind, need.node, need.to_node)
         self._issued += 1
         action = Action(
             f"{self.unit_of_work.term}-{self._issued}",
@@ -340,7 +340,7 @@ class Reconciler:
     def outcome(self, instance: Instance, result: Result, now_s: float) -> None:
         """Note how an action ended: clear or lengthen the back-off; a failed migration is not wanted any more."""
         entry = instance.job
-        self.hands.answered(instance, result.kind, result.node, result.outcome, result.status)
+        self.drift.answered(instance, result.kind, result.node, result.outcome, result.status)
         if result.status is not None and result.status.state in LIVE_STATES:
             self.cluster.set_cpu(instance, result.status.cpu_mhz)
         if result.outcome is Outcome.OK:
