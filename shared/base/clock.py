@@ -26,9 +26,8 @@ class SystemClock:
             self._latest_s = max(self._latest_s, time.time())
             return self._latest_s
 
-    def monotonic_s(self) -> float:
-        """Seconds since some fixed moment, for measuring how long something lasts; unaffected by setting the clock."""
-        return time.monotonic()
+    # Seconds since some fixed moment, for measuring how long something lasts; unaffected by setting the clock.
+    monotonic_s = staticmethod(time.monotonic)
 
     def sleep(self, seconds: float) -> None:
         """Block this thread for so long; nothing for zero or less."""
@@ -69,6 +68,5 @@ def suspended_s() -> float:
     return time.clock_gettime(time.CLOCK_BOOTTIME) - time.clock_gettime(time.CLOCK_MONOTONIC)
 
 
-def perf_s() -> float:
-    """Seconds since some fixed moment at the highest resolution there is: for `wall_s` in outputs."""
-    return time.perf_counter()
+# Seconds since some fixed moment at the highest resolution there is: for `wall_s` in outputs.
+perf_s = time.perf_counter

@@ -312,9 +312,13 @@ class Shell:
         self._pump.taken()
 
     def _feed(self, event: fx.Input) -> None:
-        self._tell(trace.of_input(event))
+        line = trace.of_input(event)
+        if line is not None:
+            self._tell(line)
         self.meter.input(event)
-        self._carry_out(self.core.handle(event, self.clock.now_s()))
+        effects = self.core.handle(event, self.clock.now_s())
+        if effects:  # a report, the most frequent input, has none
+            self._carry_out(effects)
 
     def _carry_out(self, effects: Sequence[fx.Effect]) -> None:
         for effect in effects:
@@ -323,13 +327,13 @@ class Shell:
             carry = self._carry.get(type(effect))
             if carry is None:
                 raise ContractViolation(f"{self.name} cannot carry out {effect!r}")
-            self._tell(trace.of_effect(effect))
+            line = trace.of_effect(effect)
+            if line is not None:
+                self._tell(line)
             self.meter.effect(effect)
             carry(effect)
 
-    def _tell(self, line: trace.Line | None) -> None:
-        if line is None:
-            return
+    def _tell(self, line: trace.Line) -> None:
         level = self._repeats.level(line, self.clock.monotonic_s()) if line.subject else line.level
         getattr(self.log, level)(line.event, **line.fields)
 
@@ -411,7 +415,9 @@ class Shell:
         except PermanentError as error:
             self.log.error("message not sent", kind=effect.message.KIND, error=str(error))
             return False
-        self._tell(trace.of_sent(effect.message))
+        line = trace.of_sent(effect.message)
+        if line is not None:
+            self._tell(line)
         return True
 
     def _acknowledge(self, effect: fx.Acknowledge) -> None:

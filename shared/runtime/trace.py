@@ -72,6 +72,8 @@ def is_told(count: int, always: int) -> bool:
 def of_input(event: fx.Input) -> Line | None:
     """What to log of an input, None for what is too common to be worth it."""
     if type(event) is fx.Received:
+        if type(event.message) is Report:
+            return None  # hundreds a second at a controller
         return _message(event.message, "received", event.sender)
     tell = _INPUTS.get(type(event))
     return None if tell is None else tell(event)
@@ -90,8 +92,6 @@ def of_sent(message: Message) -> Line | None:
 
 def _message(message: Message, how: str, sender: str) -> Line | None:
     if isinstance(message, Report):
-        if how == "received":
-            return None  # hundreds a second at a controller
         return Line("debug", f"report {how}", {"node": message.node, "term": message.term, "seq": message.seq})
     if isinstance(message, NoReading):
         return Line("debug", f"no reading {how}", _said({"node": message.node, "detail": message.detail}))
