@@ -55,7 +55,7 @@ PAGES = (
     "/environments",
     "/notifications",
     "/audit",
-    "/reports",
+    "/reports?from={hours}h",  # one on the same span is made once a minute
     "/forecast",
 )
 COMMANDS = (
@@ -68,6 +68,7 @@ COMMANDS = (
     ("costs",),
     ("doctor",),
 )
+HOURS = 60
 ANSWER_S = 20.0
 LET_GO_S = 120.0
 LATER = (429, 503)  # too many at a time: come again
@@ -390,7 +391,7 @@ class Pages(Worker):
 
     def turn(self) -> float:
         """One page, and the metrics of one daemon."""
-        path = PAGES[self.count % len(PAGES)]
+        path = PAGES[self.count % len(PAGES)].format(hours=1 + self.count % HOURS)
         begun_s = CLOCK.monotonic_s()
         self.count += 1
         try:
