@@ -136,9 +136,9 @@ def _during(it: Cluster, work: Callable[[], object]) -> tuple[list[float], tuple
 
 
 def _readers(it: Cluster, span_s: float) -> dict[str, Any]:
-    wish = {"url": it.url, "words": it.words[:READERS], "pages": PAGES, "span_s": span_s}
+    plan = {"url": it.url, "words": it.words[:READERS], "pages": PAGES, "span_s": span_s}
     file = it.folder / "readers.json"
-    file.write_text(json.dumps(wish), encoding="utf-8")
+    file.write_text(json.dumps(plan), encoding="utf-8")
     file.chmod(0o600)
     command = [sys.executable, "-m", "benchmarks.portal_readers", str(file)]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, check=True, timeout=2 * span_s + 60.0)

@@ -72,12 +72,12 @@ class Connection:
             self._streams = None
 
 
-async def read(number: int, wish: dict[str, Any], seen: Seen) -> None:
+async def read(number: int, plan: dict[str, Any], seen: Seen) -> None:
     """One reader: the next page each second, or as soon as the one before is there."""
-    connection = Connection(wish["url"], wish["words"][number])
-    pages = wish["pages"]
-    begun_s = perf_s() + number * PERIOD_S / len(wish["words"])
-    for turn in range(int(wish["span_s"] / PERIOD_S)):
+    connection = Connection(plan["url"], plan["words"][number])
+    pages = plan["pages"]
+    begun_s = perf_s() + number * PERIOD_S / len(plan["words"])
+    for turn in range(int(plan["span_s"] / PERIOD_S)):
         await asyncio.sleep(max(0.0, begun_s + turn * PERIOD_S - perf_s()))
         kind, path = pages[(turn + 3 * number) % len(pages)]
         body = await _timed(connection, kind, path, seen)
@@ -100,20 +100,20 @@ async def _timed(connection: Connection, kind: str, path: str, seen: Seen) -> by
     return body
 
 
-async def listen(number: int, wish: dict[str, Any], seen: Seen) -> None:
+async def listen(number: int, plan: dict[str, Any], seen: Seen) -> None:
     """Hear of changes, as an open page does."""
-    connection = Connection(wish["url"], wish["words"][number])
+    connection = Connection(plan["url"], plan["words"][number])
     reader = await connection.ask(LIVE)
     while line := await reader.readline():
         seen.told += line.startswith(b"event: changed")
 
 
-async def everything(wish: dict[str, Any]) -> Seen:
+async def everything(plan: dict[str, Any]) -> Seen:
     """All readers, to the end of the span."""
     seen = Seen()
-    numbers = range(len(wish["words"]))
-    listening = [asyncio.create_task(listen(number, wish, seen)) for number in numbers]
-    await asyncio.gather(*(read(number, wish, seen) for number in numbers))
+    numbers = range(len(plan["words"]))
+    listening = [asyncio.create_task(listen(number, plan, seen)) for number in numbers]
+    await asyncio.gather(*(read(number, plan, seen) for number in numbers))
     for task in listening:
         task.cancel()
     return seen
@@ -121,8 +121,8 @@ async def everything(wish: dict[str, Any]) -> Seen:
 
 def main() -> None:
     """Read as the file says."""
-    wish = json.loads(Path(sys.argv[1]).read_text(encoding="utf-8"))
-    seen = asyncio.run(everything(wish))
+    plan = json.loads(Path(sys.argv[1]).read_text(encoding="utf-8"))
+    seen = asyncio.run(everything(plan))
     print(json.dumps({"times_s": seen.times_s, "wrong": seen.wrong, "told": seen.told}))
 
 

@@ -15,20 +15,20 @@ CPU_TOLERANCE = 1e-9
 SHUT_OFF_STATES = frozenset({VmState.ENDED, VmState.CRASHED})
 
 
-def diff(sight: ObservedWorkload) -> Diff:
+def diff(observed: ObservedWorkload) -> Diff:
     """The needs of a workload, in the order of its instances."""
-    if sight.phase is JobPhase.RUNNING:
-        return _toward_running(sight)
-    if sight.phase is JobPhase.SUSPENDED:
-        return _toward_suspended(sight)
-    if sight.phase is JobPhase.FORGOTTEN:
-        return _toward_forgotten(sight)
-    if sight.phase is JobPhase.SHUT_OFF:
+    if observed.phase is JobPhase.RUNNING:
+        return _toward_running(observed)
+    if observed.phase is JobPhase.SUSPENDED:
+        return _toward_suspended(observed)
+    if observed.phase is JobPhase.FORGOTTEN:
+        return _toward_forgotten(observed)
+    if observed.phase is JobPhase.SHUT_OFF:
         return Diff()
     needs: list[PlannedAction] = []
-    for instance in sight.instances:
+    for instance in observed.instances:
         if not instance.busy:
-            needs += [_removal(sight, instance, copy) for copy in instance.copies if _removable(copy)]
+            needs += [_removal(observed, instance, copy) for copy in instance.copies if _removable(copy)]
     return Diff(tuple(needs))
 
 
@@ -36,121 +36,123 @@ def _removable(copy: VmCopy) -> bool:
     return copy.usable and (copy.state in LIVE_STATES or copy.state is VmState.SUSPENDED)
 
 
-def _removal(sight: ObservedWorkload, instance: ObservedInstance, copy: VmCopy) -> PlannedAction:
+def _removal(observed: ObservedWorkload, instance: ObservedInstance, copy: VmCopy) -> PlannedAction:
     kind = ActionKind.DISCARD_IMAGE if copy.state is VmState.SUSPENDED else ActionKind.STOP
-    return PlannedAction(kind, sight.name, instance.vm, node=copy.node, expects=copy.generation)
+    return PlannedAction(kind, observed.name, instance.vm, node=copy.node, expects=copy.generation)
 
 
-def live_copy(sight: ObservedWorkload, instance: ObservedInstance) -> VmCopy | None:
+def live_copy(observed: ObservedWorkload, instance: ObservedInstance) -> VmCopy | None:
     """The live VM that counts: of this attempt, the newest generation."""
-    return _newest(sight, instance, live=True)
+    return _newest(observed, instance, live=True)
 
 
-def image_copy(sight: ObservedWorkload, instance: ObservedInstance) -> VmCopy | None:
+def image_copy(observed: ObservedWorkload, instance: ObservedInstance) -> VmCopy | None:
     """The saved image that counts: of this attempt, the newest generation."""
-    return _newest(sight, instance, live=False)
+    return _newest(observed, instance, live=False)
 
 
-def _newest(sight: ObservedWorkload, instance: ObservedInstance, live: bool) -> VmCopy | None:
+def _newest(observed: ObservedWorkload, instance: ObservedInstance, live: bool) -> VmCopy | None:
     best: VmCopy | None = None
     for copy in instance.copies:
         fits = copy.state in LIVE_STATES if live else copy.state is VmState.SUSPENDED
         if (
             fits
             and not copy.stale
-            and copy.attempt == sight.attempt
+            and copy.attempt == observed.attempt
             and (best is None or copy.generation > best.generation)
         ):
             best = copy
     return best
 
 
-def _leftovers(sight: ObservedWorkload, instance: ObservedInstance, keep: VmCopy | None) -> list[PlannedAction]:
+def _leftovers(observed: ObservedWorkload, instance: ObservedInstance, keep: VmCopy | None) -> list[PlannedAction]:
     """Removals of everything but `keep`. An image goes only once the VM is seen live, or belongs to a past attempt."""
     needs = []
     for copy in instance.copies:
         if copy is keep or not _removable(copy):
             continue
-        past = copy.attempt < sight.attempt
+        past = copy.attempt < observed.attempt
         if past or instance.ended or (keep is not None and copy.generation < keep.generation):
-            needs.append(_removal(sight, instance, copy))
+            needs.append(_removal(observed, instance, copy))
     return needs
 
 
-def _toward_suspended(sight: ObservedWorkload) -> Diff:
+def _toward_suspended(observed: ObservedWorkload) -> Diff:
     needs: list[PlannedAction] = []
     lost = False
-    for instance in sight.instances:
+    for instance in observed.instances:
         if instance.busy:
             continue
-        live, image = live_copy(sight, instance), image_copy(sight, instance)
-        needs += _leftovers(sight, instance, live or image)
+        live, image = live_copy(observed, instance), image_copy(observed, instance)
+        needs += _leftovers(observed, instance, live or image)
         if instance.ended:
             continue
         if live is not None:
             if live.usable:
                 needs.append(
-                    PlannedAction(ActionKind.SUSPEND, sight.name, instance.vm, node=live.node, expects=live.generation)
+                    PlannedAction(
+                        ActionKind.SUSPEND, observed.name, instance.vm, node=live.node, expects=live.generation
+                    )
                 )
         elif image is None and not instance.unknown:
             lost = True
     return Diff(tuple(needs), lost)
 
 
-def _toward_forgotten(sight: ObservedWorkload) -> Diff:
+def _toward_forgotten(observed: ObservedWorkload) -> Diff:
     """Live VMs are let go as they are, once nothing older of them is left, and adopted ones that are shut off. Their
     newest image is never discarded."""
     needs: list[PlannedAction] = []
-    for instance in sight.instances:
+    for instance in observed.instances:
         if instance.busy:
             continue
-        live = live_copy(sight, instance)
-        leftovers = _leftovers(sight, instance, live or image_copy(sight, instance))
+        live = live_copy(observed, instance)
+        leftovers = _leftovers(observed, instance, live or image_copy(observed, instance))
         needs += leftovers
         off = (copy for copy in instance.copies if instance.adopted and copy.state in SHUT_OFF_STATES)
         held = live if live is not None else next(off, None)
         if not leftovers and held is not None and held.usable:
             needs.append(
-                PlannedAction(ActionKind.RELEASE, sight.name, instance.vm, node=held.node, expects=held.generation)
+                PlannedAction(ActionKind.RELEASE, observed.name, instance.vm, node=held.node, expects=held.generation)
             )
     return Diff(tuple(needs))
 
 
-def _toward_running(sight: ObservedWorkload) -> Diff:
-    gang = len(sight.instances) > 1
-    lives = [live_copy(sight, instance) for instance in sight.instances]
+def _toward_running(observed: ObservedWorkload) -> Diff:
+    gang = len(observed.instances) > 1
+    lives = [live_copy(observed, instance) for instance in observed.instances]
     together = all(
         instance.ended or (live is not None and live.usable)
-        for instance, live in zip(sight.instances, lives, strict=True)
+        for instance, live in zip(observed.instances, lives, strict=True)
     )
     needs: list[PlannedAction] = []
     lost = False
-    for instance, live in zip(sight.instances, lives, strict=True):
+    for instance, live in zip(observed.instances, lives, strict=True):
         if instance.busy:
             continue
-        image = image_copy(sight, instance)
-        needs += _leftovers(sight, instance, live or image)
+        image = image_copy(observed, instance)
+        needs += _leftovers(observed, instance, live or image)
         if instance.ended:
             continue
         if live is not None:
-            needs += _adjust(sight, instance, live, gang, together)
+            needs += _adjust(observed, instance, live, gang, together)
         elif image is not None:
             if not instance.unknown and image.usable:
-                needs.append(_resume(sight, instance, image, gang))
+                needs.append(_resume(observed, instance, image, gang))
         elif not instance.unknown:
             if instance.issued:
                 lost = True
             elif instance.adopted:
-                needs.append(_adopt(sight, instance))
+                needs.append(_adopt(observed, instance))
             else:
-                needs.append(_start(sight, instance, gang))
+                needs.append(_start(observed, instance, gang))
     return Diff(tuple(needs), lost, together)
 
 
-def _start(sight: ObservedWorkload, instance: ObservedInstance, gang: bool) -> PlannedAction:
+def _start(observed: ObservedWorkload, instance: ObservedInstance, gang: bool) -> PlannedAction:
     return PlannedAction(
         ActionKind.START,
-        sight.name,
+        observed.name,
         instance.vm,
         node=instance.want_node,
         memory_mib=instance.memory_mib,
@@ -160,15 +162,17 @@ def _start(sight: ObservedWorkload, instance: ObservedInstance, gang: bool) -> P
     )
 
 
-def _adopt(sight: ObservedWorkload, instance: ObservedInstance) -> PlannedAction:
+def _adopt(observed: ObservedWorkload, instance: ObservedInstance) -> PlannedAction:
     """It takes no room: it is there and counted already."""
-    return PlannedAction(ActionKind.ADOPT, sight.name, instance.vm, node=instance.want_node, set_mhz=instance.want_mhz)
+    return PlannedAction(
+        ActionKind.ADOPT, observed.name, instance.vm, node=instance.want_node, set_mhz=instance.want_mhz
+    )
 
 
-def _resume(sight: ObservedWorkload, instance: ObservedInstance, image: VmCopy, gang: bool) -> PlannedAction:
+def _resume(observed: ObservedWorkload, instance: ObservedInstance, image: VmCopy, gang: bool) -> PlannedAction:
     return PlannedAction(
         ActionKind.RESUME,
-        sight.name,
+        observed.name,
         instance.vm,
         node=instance.want_node,
         from_node=image.node,
@@ -181,7 +185,7 @@ def _resume(sight: ObservedWorkload, instance: ObservedInstance, image: VmCopy, 
 
 
 def _adjust(
-    sight: ObservedWorkload, instance: ObservedInstance, live: VmCopy, gang: bool, together: bool
+    observed: ObservedWorkload, instance: ObservedInstance, live: VmCopy, gang: bool, together: bool
 ) -> list[PlannedAction]:
     """Bring a live VM to its node, its CPU and its gang's beat; one operation at a time. A VM arrives with the CPU that
     it left with: what is to have less has less before it moves."""
@@ -189,7 +193,7 @@ def _adjust(
         return []
 
     def need(kind: ActionKind, **fields: object) -> list[PlannedAction]:
-        return [PlannedAction(kind, sight.name, instance.vm, node=live.node, expects=live.generation, **fields)]  # type: ignore[arg-type]
+        return [PlannedAction(kind, observed.name, instance.vm, node=live.node, expects=live.generation, **fields)]  # type: ignore[arg-type]
 
     running = live.state is VmState.RUNNING
     if running and gang and not together:

@@ -119,7 +119,7 @@ class Claim:
     all that agreements may demand of a node; every tuple has one entry per class.
 
     lower: nobody else may have these. firm: up to here it comes first. held: what its parties have. idle: of those,
-    what nothing runs on. wished: how many it asks for in all. fits: which classes will do.
+    what nothing runs on. requested: how many it asks for in all. fits: which classes will do.
     """
 
     group: str
@@ -127,7 +127,7 @@ class Claim:
     firm: int
     held: tuple[int, ...]
     idle: tuple[int, ...]
-    wished: int
+    requested: int
     fits: tuple[bool, ...]
 
 

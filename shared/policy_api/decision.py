@@ -175,7 +175,7 @@ class Slowed:
 
 @dataclass(frozen=True, slots=True)
 class PlacementDecision:
-    """What a placement policy wants changed, and why everything else that could be wished for is not.
+    """What a placement policy wants changed, and why everything else that could be wanted is not.
 
     `changes` and `refusals` are sequences that may build their items when read. A workload in neither is kept as it is.
     `evaluations` counts the placements tried, `predicted_utility` is the smallest predicted one (None: not computed),

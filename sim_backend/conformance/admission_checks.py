@@ -219,9 +219,9 @@ def check_first_starts(subject: AdmissionSubject) -> None:
 def check_best_effort(subject: AdmissionSubject) -> None:
     """What reserves nothing is admitted, even where there is nothing."""
     for case in subject.cases():
-        wish = replace(case.request.reservation, shares=(), start_s=0.0, end_s=None)
-        demands = tuple(replace(demand, layers=()) for demand in wish.demands)
-        request = replace(case.request, reservation=replace(wish, demands=demands))
+        reservation = replace(case.request.reservation, shares=(), start_s=0.0, end_s=None)
+        demands = tuple(replace(demand, layers=()) for demand in reservation.demands)
+        request = replace(case.request, reservation=replace(reservation, demands=demands))
         outcome = subject.admit(replace(case, request=request, pools=())).outcome
         subject.expect(outcome is AdmissionOutcome.ADMITTED, f"best effort is {outcome}", case)
 
@@ -278,10 +278,10 @@ def _promised(reservation: Reservation, row: int) -> int:
 
 def _moved(case: Case, start_s: float) -> Case:
     """The request with another start, as long as it was to last from now on."""
-    wish = case.request.reservation
-    begins_s = max(_NOW_S, wish.start_s)
-    end_s = None if wish.end_s is None else start_s + (wish.end_s - begins_s)
-    return replace(case, request=replace(case.request, reservation=replace(wish, start_s=start_s, end_s=end_s)))
+    reservation = case.request.reservation
+    begins_s = max(_NOW_S, reservation.start_s)
+    end_s = None if reservation.end_s is None else start_s + (reservation.end_s - begins_s)
+    return replace(case, request=replace(case.request, reservation=replace(reservation, start_s=start_s, end_s=end_s)))
 
 
 CHECKS: tuple[Check, ...] = (

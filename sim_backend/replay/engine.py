@@ -189,11 +189,11 @@ class _Engine:
             idle = not self.touched
 
     def _due(self, event: bool, cycle_due: bool) -> bool:
-        wish = self.not_running > 0
+        is_waiting = self.not_running > 0
         could_change = self.slow or self.seats or self.every_cycle or self.interference
         if cycle_due and (not self.event_driven or could_change):
             return bool(self.tasks or self.seats)
-        return self.event_driven and (cycle_due or event) and (wish or self._seats_missing())
+        return self.event_driven and (cycle_due or event) and (is_waiting or self._seats_missing())
 
     def _seats_missing(self) -> bool:
         """Whether a web application is wanted with fewer instances than it must have."""

@@ -51,7 +51,7 @@ while score == 0:
 print(json.dumps({"score": score}))
 """
 FAILS = "import sys;print('error: the store is not there',file=sys.stderr);sys.exit(2)"
-WISH = RunRequest(
+REQUEST = RunRequest(
     Kind.SIMULATE,
     1.0,
     2.0,
@@ -87,7 +87,7 @@ def left(found: Runs, id: str, *states: RunState) -> RunState:
 
 def test_what_comes_of_one_is_kept_and_outlives_the_portal(tmp_path: Path) -> None:
     first = runs(tmp_path, SAYS)
-    id = first.start(WISH).id
+    id = first.start(REQUEST).id
 
     state = ended(first, id)
     again = runs(tmp_path, SAYS)
@@ -102,13 +102,13 @@ def test_what_comes_of_one_is_kept_and_outlives_the_portal(tmp_path: Path) -> No
 
 def test_one_runs_at_a_time_and_the_others_wait(tmp_path: Path) -> None:
     found = runs(tmp_path, SLEEPS, queue_max=2)
-    ids = [found.start(WISH).id]
+    ids = [found.start(REQUEST).id]
     left(found, ids[0], RunState.QUEUED)
-    ids += [found.start(WISH).id for _ in range(2)]
+    ids += [found.start(REQUEST).id for _ in range(2)]
 
     states = [found.find(id).state for id in ids]  # type: ignore[union-attr]
     with pytest.raises(TooBusy, match="2 what-ifs wait already"):
-        found.start(WISH)
+        found.start(REQUEST)
     cancelled = [found.cancel(ids[1]), found.cancel(ids[0])]
     after = ended(found, ids[0]), ended(found, ids[1])
     found.close()
@@ -121,7 +121,7 @@ def test_one_runs_at_a_time_and_the_others_wait(tmp_path: Path) -> None:
 
 def test_one_that_takes_too_long_or_fails_says_why(tmp_path: Path) -> None:
     slow, wrong = runs(tmp_path / "s", SLEEPS, limit_s=0.1), runs(tmp_path / "w", FAILS)
-    ids = slow.start(WISH).id, wrong.start(WISH).id
+    ids = slow.start(REQUEST).id, wrong.start(REQUEST).id
 
     assert (ended(slow, ids[0]), ended(wrong, ids[1])) == (RunState.FAILED, RunState.FAILED)
     assert "longer than the 0.1 s" in slow.find(ids[0]).detail  # type: ignore[union-attr]
@@ -130,7 +130,7 @@ def test_one_that_takes_too_long_or_fails_says_why(tmp_path: Path) -> None:
 
 def test_one_ends_before_the_portal_where_memory_is_short(tmp_path: Path) -> None:
     found = runs(tmp_path, WAITS_TO_BE_FIRST, limit_s=60.0)
-    id = found.start(WISH).id
+    id = found.start(REQUEST).id
 
     assert ended(found, id) is RunState.DONE
     assert found.result(id) == {"score": 1000}
@@ -139,7 +139,7 @@ def test_one_ends_before_the_portal_where_memory_is_short(tmp_path: Path) -> Non
 def test_only_so_many_are_kept_and_one_that_was_cut_off_is_told(tmp_path: Path) -> None:
     first = runs(tmp_path, FAILS, kept_max=2)
     for _ in range(4):
-        ended(first, first.start(WISH).id)
+        ended(first, first.start(REQUEST).id)
     left = first.all()[0]
     about = tmp_path / left.id / "run.json"
     about.write_text(about.read_text().replace('"failed"', '"running"'))
@@ -152,8 +152,8 @@ def test_only_so_many_are_kept_and_one_that_was_cut_off_is_told(tmp_path: Path) 
 
 
 def test_the_command_is_told_what_was_asked_for() -> None:
-    assert WISH.arguments[:4] == ["sim", "what-if", "--from=1.0", "--to=2.0"]
-    assert WISH.arguments[-2:] == ["--placement=edf", "--set=placement.preempt=true"]
+    assert REQUEST.arguments[:4] == ["sim", "what-if", "--from=1.0", "--to=2.0"]
+    assert REQUEST.arguments[-2:] == ["--placement=edf", "--set=placement.preempt=true"]
     assert RunRequest(Kind.REPLAY, 1.0, 2.0).arguments[:2] == ["snapshot", "replay"]
 
 

@@ -18,7 +18,7 @@ Bounds = Sequence[tuple[int, tuple[bool, ...]]]
 
 @st.composite
 def markets(draw: st.DrawFn, classes: int) -> tuple[list[Claim], tuple[int, ...]]:
-    """Groups of any bounds, holdings and wishes, and what is free."""
+    """Groups of any bounds, holdings and requests, and what is free."""
     claims = []
     for number in range(draw(st.integers(1, 5))):
         fits = tuple(draw(st.booleans()) for _ in range(classes)) if classes > 1 else (True,)
@@ -50,10 +50,10 @@ def plain(claims: Sequence[Claim], free: int) -> tuple[list[int], list[int], lis
 
     lowers = [claim.lower for claim in claims]
     firms = [claim.firm for claim in claims]
-    wanted = [max(0, min(claim.wished, claim.lower) - claim.held[0]) for claim in claims]
-    unused = [max(0, claim.lower - max(claim.wished, claim.held[0])) for claim in claims]
-    within = [max(0, min(claim.wished, claim.firm) - max(claim.lower, claim.held[0])) for claim in claims]
-    beyond = [max(0, claim.wished - max(claim.firm, claim.held[0])) for claim in claims]
+    wanted = [max(0, min(claim.requested, claim.lower) - claim.held[0]) for claim in claims]
+    unused = [max(0, claim.lower - max(claim.requested, claim.held[0])) for claim in claims]
+    within = [max(0, min(claim.requested, claim.firm) - max(claim.lower, claim.held[0])) for claim in claims]
+    beyond = [max(0, claim.requested - max(claim.firm, claim.held[0])) for claim in claims]
     for asked, got in ((wanted, took_lower), (unused, reserved)):
         for index in indices:
             while left and got[index] < asked[index]:
@@ -146,7 +146,7 @@ def test_nothing_is_made_up_and_lower_bounds_are_kept(market: tuple[list[Claim],
         assert all(t <= idle for t, idle in zip(less, claim.idle, strict=True))
         assert all(o <= h - i for o, h, i in zip(owes, claim.held, claim.idle, strict=True))
         assert sum(claim.held) + sum(more) - sum(less) >= min(sum(claim.held), claim.lower)
-        assert sum(more) <= max(0, claim.wished - sum(claim.held)) + sum(less)  # an exchange is in both
+        assert sum(more) <= max(0, claim.requested - sum(claim.held)) + sum(less)  # an exchange is in both
     after, rest = applied(claims, free, answer, owed=False)
     assert min(rest) >= 0
     lacking = sum(units for units, _ in unfilled(claims)) - most(unfilled(claims), free)
@@ -162,7 +162,7 @@ def test_nothing_is_made_up_and_lower_bounds_are_kept(market: tuple[list[Claim],
     ([Claim("a", 2, 2, (2, 0), (0, 0), 2, (True, True)), Claim("b", 2, 2, (0, 0), (0, 0), 2, (True, False))], (0, 2))
 )
 def test_answers_come_to_rest_with_every_lower_bound_met(market: tuple[list[Claim], tuple[int, ...]]) -> None:
-    """Carried out again and again, with what is owed, it ends; if all lower bounds can be met, wishes within are."""
+    """Carried out again and again, with what is owed, it ends; if all lower bounds can be met, requests within are."""
     claims, free = market
     capacity = [number + sum(claim.held[kind] for claim in claims) for kind, number in enumerate(free)]
     lowers = [(claim.lower, claim.fits) for claim in claims]
@@ -173,11 +173,11 @@ def test_answers_come_to_rest_with_every_lower_bound_met(market: tuple[list[Clai
         claims, free = applied(claims, free, answer, owed=True)
     else:
         raise AssertionError(f"never at rest: {claims}, {free}")
-    short = [max(0, min(claim.wished, claim.lower) - sum(claim.held)) for claim in claims]
+    short = [max(0, min(claim.requested, claim.lower) - sum(claim.held)) for claim in claims]
     if most(lowers, capacity) == sum(units for units, _ in lowers):
         assert not any(short)
     for claim in claims:  # who still lacks something within its firm bound finds nothing that is free beyond reserves
-        if sum(claim.held) < min(claim.wished, claim.firm):
+        if sum(claim.held) < min(claim.requested, claim.firm):
             reserved = unfilled(claims)
             assert most([*reserved, (1, claim.fits)], free) == most(reserved, free)
 

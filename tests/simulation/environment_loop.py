@@ -44,7 +44,7 @@ def agreement(name: str, workload: WorkloadType, lower: int, **fields: object) -
 
 
 @dataclass(frozen=True, slots=True)
-class Sight:
+class Observation:
     """What was so at one time: sizes in the store, nodes by whom they were set up for, instances that run."""
 
     at_s: float
@@ -54,7 +54,8 @@ class Sight:
 
 
 class EnvironmentLoop(ClosedLoop):
-    """`count` nodes; the environments are created at once and activated at `begin_s`. `sights`: one every `look_s`."""
+    """`count` nodes; the environments are created at once and activated at `begin_s`. `observations`: one every
+    `look_s`."""
 
     def __init__(
         self, count: int, agreements: Sequence[Agreement], begin_s: float, look_s: float, **settings: Any
@@ -76,7 +77,7 @@ class EnvironmentLoop(ClosedLoop):
         self.checker.guests.on_change, self.checker.guests.on_loss = checks.look, checks.blame
         self.agreements = {one.name: one for one in agreements}
         self.begin_s, self.look_s = begin_s, look_s
-        self.sights: list[Sight] = []
+        self.observations: list[Observation] = []
         for one in agreements:
             self._ask(begin_s - 10.0, CreateEnvironment(f"create-{one.name}", one))
         for one in agreements:
@@ -120,7 +121,7 @@ class EnvironmentLoop(ClosedLoop):
         found = stored(self, "environment", self.agreements)
         running = [vm for vm, _, state in vms_of(self, SITE) if state is VmState.RUNNING] if SITE in self.apps else []
         sizes = {name: record.size for name, record in found.items() if record.state is EnvironmentState.RUNNING}
-        self.sights.append(Sight(self.engine.now_s, sizes, self._holders(), len(running)))
+        self.observations.append(Observation(self.engine.now_s, sizes, self._holders(), len(running)))
         self.engine.at(self.engine.now_s + self.look_s, 9, self._look)
 
     def _holders(self) -> Counter[str]:
@@ -162,22 +163,22 @@ def check_fixed_bounds(loop: EnvironmentLoop, series: Series, lower: int, lease_
     way in between. Where load has grown since the timer, requests that waited may have asked for one instance too many
     for a while. Returns at how many looks that could be said."""
     batch, tick, told = -1, -1, 0
-    for sight in loop.sights:
-        since_s = sight.at_s - loop.begin_s
+    for observed in loop.observations:
+        since_s = observed.at_s - loop.begin_s
         if since_s < settle_s:
             continue
-        web = min(value_at(series, sight.at_s), lower)
+        web = min(value_at(series, observed.at_s), lower)
         last = math.floor(since_s / lease_s)
         batch = lower - web if last != tick else min(batch, lower - web)
         tick = last
         ticked_s = loop.begin_s + last * lease_s
-        calm = steady(series, sight.at_s - settle_s, sight.at_s) and sight.at_s - ticked_s >= settle_s
+        calm = steady(series, observed.at_s - settle_s, observed.at_s) and observed.at_s - ticked_s >= settle_s
         if not calm or not steady(series, ticked_s - settle_s, ticked_s):
             continue
         told += 1
-        grown = value_at(series, ticked_s) < value_at(series, sight.at_s)
-        batch -= grown and sight.sizes[BATCH] == batch - 1
-        assert sight.sizes == {BATCH: batch, WEB: web}, f"at {sight.at_s:.0f} s"
-        assert sight.holders == Counter({BATCH: batch, WEB: web}), f"at {sight.at_s:.0f} s"
-        assert sight.instances == web
+        grown = value_at(series, ticked_s) < value_at(series, observed.at_s)
+        batch -= grown and observed.sizes[BATCH] == batch - 1
+        assert observed.sizes == {BATCH: batch, WEB: web}, f"at {observed.at_s:.0f} s"
+        assert observed.holders == Counter({BATCH: batch, WEB: web}), f"at {observed.at_s:.0f} s"
+        assert observed.instances == web
     return told

@@ -97,7 +97,7 @@ def test_who_keeps_to_what_it_has_announced_keeps_its_assurance(policed: Outcome
     assert policed.theta["good"] >= PROMISED
     assert policed.theta["calm"] == pytest.approx(1.0)
     assert "good" not in policed.events.get("assurance-missed", [])
-    assert policed.loop.sights[-1].sizes == {"bad": 1, "good": 4, "calm": 1}
+    assert policed.loop.observations[-1].sizes == {"bad": 1, "good": 4, "calm": 1}
 
 
 def test_who_asks_for_more_is_told_why_it_gets_no_more(policed: Outcome) -> None:
@@ -113,7 +113,7 @@ def test_without_policing_others_lose_what_they_were_promised() -> None:
     free = run(16, police=False)
     assert free.theta["good"] < 0.6
     assert "good" in free.events["assurance-missed"]
-    assert free.loop.sights[-1].sizes["bad"] == 4
+    assert free.loop.observations[-1].sizes["bad"] == 4
 
 
 @pytest.mark.full
@@ -125,7 +125,7 @@ def test_on_the_next_day_everybody_is_entitled_to_what_was_announced_again() -> 
     record = stored(outcome.loop, "assurance", outcome.loop.agreements)
     assert outcome.theta["good"] >= PROMISED
     assert outcome.theta["calm"] == pytest.approx(1.0)
-    assert outcome.loop.sights[-1].sizes["bad"] == 4
+    assert outcome.loop.observations[-1].sizes["bad"] == 4
     assert [each.asked[0] >= 1 for each in record["good"].days] == [True, True]
     assert max(record["good"].days[0].asked) == 4
     assert "good" not in outcome.events.get("assurance-missed", [])

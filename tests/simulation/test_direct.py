@@ -34,8 +34,8 @@ WEEKS_S = 1_209_600.0
 # 1,000 MiB: suspend 10 s, resume 20 s (+5 s from elsewhere), migrate 5 s
 BY_HAND = OperationCosts(start_s=2.0, suspend_s_per_mib=0.01, resume_s_per_mib=0.02, migrate_s_per_mib=0.005)
 FREE = COSTS["none"]
-Wish = tuple[ChangeKind, str, list[str]]
-Wishes = Mapping[Any, Any]  # by time in s, each a list of `Wish`
+ScriptedChange = tuple[ChangeKind, str, list[str]]
+Script = Mapping[Any, Any]  # by time in s, each a list of `ScriptedChange`
 
 
 def job(name: str, run_s: float, submit_s: float = 0.0, goal_s: float | None = None, instances: int = 1) -> Job:
@@ -47,7 +47,7 @@ def job(name: str, run_s: float, submit_s: float = 0.0, goal_s: float | None = N
 class Scripted:
     """Does at stated cycles what it is told; keeps every snapshot it is shown."""
 
-    wishes: Mapping[float, Sequence[Wish]]
+    script: Mapping[float, Sequence[ScriptedChange]]
     spoil: Callable[[Change], Change] = lambda change: change
     seen: list[Snapshot] = field(default_factory=list)
     name: str = "scripted"
@@ -69,7 +69,7 @@ class Scripted:
                 tuple(Allotment(node, 1_000.0) for node in nodes),
                 Reason(ReasonCode.KEEP),
             )
-            for kind, name, nodes in self.wishes.get(snapshot.now_s, ())
+            for kind, name, nodes in self.script.get(snapshot.now_s, ())
         ]
         return PlacementDecision(tuple(map(self.spoil, changes))), state
 
@@ -92,9 +92,9 @@ class Verified:
 
 
 def scripted(
-    jobs: Sequence[Job], wishes: Wishes, nodes: int = 2, costs: OperationCosts = BY_HAND
+    jobs: Sequence[Job], script: Script, nodes: int = 2, costs: OperationCosts = BY_HAND
 ) -> tuple[ReplayFigures, dict[str, JobRun], Scripted]:
-    policy = Scripted(wishes)
+    policy = Scripted(script)
     outcome = run_direct(jobs, replay_nodes(nodes), policy=policy, costs=costs, window_s=10_000, cycle_s=10)
     return outcome, {run.name: run for run in outcome.runs}, policy
 
@@ -203,8 +203,8 @@ def test_a_resume_elsewhere_also_costs_the_move() -> None:
 
 
 def test_a_gang_waits_for_its_slowest_instance() -> None:
-    wishes = {0: [(START, "a", [N0, N1])], 10: [(SUSPEND, "a", [])], 30: [(RESUME, "a", [N0, N2])]}
-    outcome, runs, _ = scripted([job("a", 100, instances=2)], wishes, nodes=3)
+    script = {0: [(START, "a", [N0, N1])], 10: [(SUSPEND, "a", [])], 30: [(RESUME, "a", [N0, N2])]}
+    outcome, runs, _ = scripted([job("a", 100, instances=2)], script, nodes=3)
     assert runs["a"].end_s == 30 + 25 + 92
     assert outcome.peak_nodes == 2
     assert outcome.node_hours == pytest.approx((2 * 20 + 2 * 117) / 3_600)
@@ -220,11 +220,11 @@ def test_a_migration_holds_both_nodes_and_stops_progress() -> None:
 
 def test_migrations_that_wait_for_each_other_are_broken_up() -> None:
     """a is suspended 10..20, b moves 20..25 into its place, a resumes on b's node 25..50."""
-    wishes = {0: [(START, "a", [N0]), (START, "b", [N1])], 10: [(MIGRATE, "a", [N1]), (MIGRATE, "b", [N0])]}
-    _, runs, _ = scripted([job("a", 100), job("b", 100)], wishes)
+    script = {0: [(START, "a", [N0]), (START, "b", [N1])], 10: [(MIGRATE, "a", [N1]), (MIGRATE, "b", [N0])]}
+    _, runs, _ = scripted([job("a", 100), job("b", 100)], script)
     assert runs["b"].end_s == 25 + (100 - 18)
     assert runs["a"].end_s == 50 + (100 - 8)
-    free = scripted([job("a", 100), job("b", 100)], wishes, costs=FREE)[1]
+    free = scripted([job("a", 100), job("b", 100)], script, costs=FREE)[1]
     assert (free["a"].end_s, free["b"].end_s) == (100.0, 100.0)
 
 
@@ -238,8 +238,8 @@ def test_a_resize_takes_no_time_but_changes_the_room() -> None:
 
 
 def test_snapshots_show_states_progress_and_room() -> None:
-    wishes = {0: [(START, "a", [N1])], 10: [(SUSPEND, "a", [])]}
-    _, _, policy = scripted([job("a", 100), job("b", 1, submit_s=15)], wishes, costs=BY_HAND)
+    script = {0: [(START, "a", [N1])], 10: [(SUSPEND, "a", [])]}
+    _, _, policy = scripted([job("a", 100), job("b", 1, submit_s=15)], script, costs=BY_HAND)
     at = {seen.now_s: seen for seen in policy.seen}
     assert at[0].workloads.state.tolist() == [WorkloadState.WAITING]
     assert at[0].instances.node.size == 0
@@ -261,8 +261,8 @@ def test_snapshots_show_states_progress_and_room() -> None:
 
 def test_what_is_under_way_is_fixed_and_room_is_that_of_what_is_wanted() -> None:
     long = OperationCosts(start_s=2.0, suspend_s_per_mib=0.025)  # 25 s
-    wishes = {0: [(START, "a", [N0])], 10: [(START, "b", [N0]), (SUSPEND, "a", [])]}
-    _, runs, policy = scripted([job("a", 100), job("b", 10)], wishes, nodes=1, costs=long)
+    script = {0: [(START, "a", [N0])], 10: [(START, "b", [N0]), (SUSPEND, "a", [])]}
+    _, runs, policy = scripted([job("a", 100), job("b", 10)], script, nodes=1, costs=long)
     seen = policy.seen[2]
     assert seen.now_s == 20
     assert seen.workloads.fixed.tolist() == [True, True]
@@ -375,7 +375,7 @@ def test_names_must_differ_and_policies_exist() -> None:
 
 
 @pytest.mark.parametrize(
-    "wish",
+    "change",
     [
         (START, "nobody", [N0]),
         (START, "a", [N0, N1]),
@@ -385,10 +385,10 @@ def test_names_must_differ_and_policies_exist() -> None:
         (START, "b", [N0]),
     ],
 )
-def test_a_policy_that_breaks_its_contract_is_caught(wish: Wish) -> None:
-    wishes = {0: [(START, "b", [N1])], 10: [wish]}
+def test_a_policy_that_breaks_its_contract_is_caught(change: ScriptedChange) -> None:
+    script = {0: [(START, "b", [N1])], 10: [change]}
     with pytest.raises(ContractViolation):
-        scripted([job("a", 100), job("b", 100)], wishes)
+        scripted([job("a", 100), job("b", 100)], script)
 
 
 def test_room_given_away_twice_and_stale_revisions_are_caught() -> None:

@@ -33,7 +33,7 @@ START, STOP, RESIZE, MIGRATE, SUSPEND = (
     ChangeKind.MIGRATE,
     ChangeKind.SUSPEND,
 )
-Wish = tuple[ChangeKind, str, Sequence[tuple[str, float]]]
+ScriptedChange = tuple[ChangeKind, str, Sequence[tuple[str, float]]]
 NODES = [Node("n0", 4, 1_000.0, memory_mib=4_000), Node("n1", 4, 1_000.0, memory_mib=4_000)]
 
 
@@ -41,7 +41,7 @@ NODES = [Node("n0", 4, 1_000.0, memory_mib=4_000), Node("n1", 4, 1_000.0, memory
 class Told:
     """Does at stated times what it is told: (kind, workload, node and MHz of each instance)."""
 
-    wishes: Mapping[float, Sequence[Wish]]
+    script: Mapping[float, Sequence[ScriptedChange]]
     seen: list[Snapshot] = field(default_factory=list)
     name: str = "told"
     needs: Needs = field(default_factory=Needs)
@@ -56,7 +56,7 @@ class Told:
         revisions = dict(zip(snapshot.workloads.names, snapshot.workloads.revision.tolist(), strict=True))
         changes = tuple(
             Change(name, revisions[name], kind, tuple(Allotment(*given) for given in places), Reason(ReasonCode.KEEP))
-            for kind, name, places in self.wishes.get(snapshot.now_s, ())
+            for kind, name, places in self.script.get(snapshot.now_s, ())
         )
         return PlacementDecision(changes), state
 
@@ -79,9 +79,9 @@ def job(name: str, run_s: float, submit_s: float = 0.0) -> Job:
 
 
 def told(
-    jobs: Sequence[Job], wishes: Any, costs: OperationCosts = FREE, window_s: float = 200.0
+    jobs: Sequence[Job], script: Any, costs: OperationCosts = FREE, window_s: float = 200.0
 ) -> tuple[ReplayFigures, list[Snapshot]]:
-    policy = Told(wishes)
+    policy = Told(script)
     outcome = run_direct(jobs, NODES, policy=policy, costs=costs, window_s=window_s, cycle_s=10.0, web_apps=[shop()])
     return outcome, policy.seen
 
@@ -109,23 +109,23 @@ def test_what_a_policy_sees_of_a_web_application() -> None:
 
 def test_it_takes_what_it_is_given_and_jobs_share_the_rest() -> None:
     """Given 3,500 of 4,000 MHz to the application, then a job does 500 Mcycles/s until it is less."""
-    wishes = {
+    script = {
         0: [(START, "shop#0", [("n0", 3_500.0)]), (START, "a", [("n0", 500.0)])],
         20: [(RESIZE, "shop#0", [("n0", 3_000.0)])],  # the job gets all of the rest, though it was given 500
     }
-    outcome, _ = told([job("a", 20)], wishes)
+    outcome, _ = told([job("a", 20)], script)
     assert outcome.runs[0].end_s == 20 + (20_000 - 20 * 500) / 1_000
     assert outcome.operations == {"resize": 1, "start": 2}
 
 
 def test_a_stop_gives_the_room_back_and_it_can_start_again() -> None:
     """Given a stop at 10 s and a start elsewhere at 20 s, then the room follows and the row waits in between."""
-    wishes = {
+    script = {
         0: [(START, "shop#0", [("n0", 3_500.0)])],
         10: [(STOP, "shop#0", [])],
         20: [(START, "shop#0", [("n1", 100.0)])],
     }
-    outcome, seen = told([], wishes, window_s=40.0)
+    outcome, seen = told([], script, window_s=40.0)
     at = {snapshot.now_s: snapshot for snapshot in seen}
     assert [at[now].workloads.state.tolist()[0] for now in (10, 20, 30)] == [1, 0, 1]
     assert at[20].nodes.free_cpu_mhz.tolist() == [4_000.0, 4_000.0]
@@ -138,11 +138,11 @@ def test_a_stop_gives_the_room_back_and_it_can_start_again() -> None:
 
 def test_an_instance_migrates() -> None:
     """Given a move that takes 5 s, then the job left behind has the node for itself from then on."""
-    wishes = {
+    script = {
         0: [(START, "shop#0", [("n0", 3_500.0)]), (START, "a", [("n0", 500.0)])],
         10: [(MIGRATE, "shop#0", [("n1", 4_000.0)])],
     }
-    outcome, seen = told([job("a", 20)], wishes, costs=SLOW_MOVES)
+    outcome, seen = told([job("a", 20)], script, costs=SLOW_MOVES)
     # Both start 0..2; the job does 500 a second to 10, then 1,000: who moves does not execute.
     assert outcome.runs[0].end_s == 10 + (20_000 - 8 * 500) / 1_000
     at = {snapshot.now_s: snapshot for snapshot in seen}

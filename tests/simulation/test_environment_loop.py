@@ -91,9 +91,9 @@ def test_environments_that_grow_beyond_their_bounds() -> None:
     with_jobs(loop, BATCH, 2, 25, 4, 4_000.0)
     loop.run_until(11_300.0)
     loop.check_work()
-    assert max(sight.sizes.get(WEB, 0) for sight in loop.sights) == 5
-    assert max(sight.sizes.get(BATCH, 0) for sight in loop.sights) > 4
-    assert loop.sights[-1].sizes == {BATCH: 2, WEB: 1}
+    assert max(observed.sizes.get(WEB, 0) for observed in loop.observations) == 5
+    assert max(observed.sizes.get(BATCH, 0) for observed in loop.observations) > 4
+    assert loop.observations[-1].sizes == {BATCH: 2, WEB: 1}
     assert all(loop.world.completions.get(name) for name in loop.jobs)
 
 
@@ -108,10 +108,13 @@ def test_a_third_environment_borrows() -> None:
     with_jobs(loop, "lab", 4, 15, 3, 4_000.0)
     loop.run_until(9_000.0)
     loop.check_work()
-    assert max(sight.sizes.get("lab", 0) for sight in loop.sights) > 1
-    assert all(sight.sizes.get("lab", 0) <= 12 - 7 for sight in loop.sights)
-    assert all(sight.sizes.get(BATCH, 0) + sight.sizes.get(WEB, 0) <= 7 for sight in loop.sights)
-    assert min(sight.sizes[BATCH] + sight.sizes[WEB] for sight in loop.sights if len(sight.sizes) == 3) < 7
+    assert max(observed.sizes.get("lab", 0) for observed in loop.observations) > 1
+    assert all(observed.sizes.get("lab", 0) <= 12 - 7 for observed in loop.observations)
+    assert all(observed.sizes.get(BATCH, 0) + observed.sizes.get(WEB, 0) <= 7 for observed in loop.observations)
+    assert (
+        min(observed.sizes[BATCH] + observed.sizes[WEB] for observed in loop.observations if len(observed.sizes) == 3)
+        < 7
+    )
     assert all(loop.world.completions.get(name) for name in loop.jobs)
 
 
@@ -131,6 +134,6 @@ def test_units_that_are_vms() -> None:
     loop.run_until(9_000.0)
     loop.check_work()
     assert loop.fake_setups.runs == []
-    assert all(sight.sizes[WEB] + sight.sizes[BATCH] <= 8 for sight in loop.sights if sight.sizes)
-    assert max(sight.instances for sight in loop.sights) == 5
+    assert all(observed.sizes[WEB] + observed.sizes[BATCH] <= 8 for observed in loop.observations if observed.sizes)
+    assert max(observed.instances for observed in loop.observations) == 5
     assert all(loop.world.completions.get(name) for name in loop.jobs)

@@ -89,13 +89,13 @@ class Assurance:
 
     # --- requests for units -----------------------------------------------------------------------------------------
 
-    def police(self, group: Group, wish: Sequence[int], now_s: float) -> tuple[int, ...]:
-        """How many units each party of a group may be given of what it wishes for; what of that is by right is noted in
+    def police(self, group: Group, requested: Sequence[int], now_s: float) -> tuple[int, ...]:
+        """How many units each party of a group may be given of what it requests; what of that is by right is noted in
         the group."""
-        group.asked = tuple(wish)
+        group.unpoliced = tuple(requested)
         rights: list[Right | None] = []
         given: list[int] = []
-        for environment, units in zip(group.entries, wish, strict=True):
+        for environment, units in zip(group.entries, requested, strict=True):
             if environment.agreement.assurance is None or not self.settings.police:
                 rights.append(None)
                 given.append(units)
@@ -118,7 +118,7 @@ class Assurance:
         """What everybody asks for, may have and has, from now on. wanted: the units that web environments need."""
         seen = set()
         for group in groups:
-            asked = group.asked or group.wish
+            asked = group.unpoliced or group.requested
             for party, environment in enumerate(group.entries):
                 entry = self.entry_of(environment)
                 seen.add(environment.name)

@@ -42,7 +42,7 @@ Give = Callable[[NodeEntry, str, float], None]
 
 
 class Allocation:
-    """Gives groups what they wish for as far as they may have it. `give(node, environment, now_s)` says who is to have
+    """Gives groups what they request as far as they may have it. `give(node, environment, now_s)` says who is to have
     a node ("": nobody). gives_notice: groups are told of units that they must give back at their next timer."""
 
     def __init__(
@@ -107,7 +107,7 @@ class Allocation:
             group.firm,
             stock.counted(units),
             stock.counted(unit for unit in units if unit.idle),
-            group.wished,
+            group.requested_units,
             tuple(all(each) for each in zip(*(stock.fits(entry.agreement) for entry in group.entries), strict=True)),
         )
 
@@ -172,7 +172,7 @@ class Allocation:
         for entry in group.entries:
             own = stock.held.get(entry.name, [])
             spare += _out(stock, entry.name, self._leaving(entry, own, len(own) - entry.size, now_s))
-        missing = min(group.wished, group.lower) - total
+        missing = min(group.requested_units, group.lower) - total
         for party in _web_first(group):
             entry = group.entries[party]
             lacks = entry.size - len(stock.held.get(entry.name, ()))
@@ -229,7 +229,7 @@ class Allocation:
     def _vm_claim(self, group: Group) -> Claim:
         size = sum(group.sizes)
         used = sum(min(entry.size, vms_used(entry, self.cluster)) for entry in group.entries)
-        return Claim(group.name, group.first, group.firm, (size,), (size - used,), group.wished, (True,))
+        return Claim(group.name, group.first, group.firm, (size,), (size - used,), group.requested_units, (True,))
 
     def _within_quota(self, entry: EnvironmentEntry, now_s: float) -> None:
         """Jobs give way where more VMs run than there are units."""
@@ -268,7 +268,7 @@ class Allocation:
     def _size(self, group: Group, held: Sequence[int], total: int, now_s: float) -> None:
         """Note how many units each environment of a group is to have, of `total` that the group has."""
         web, batch = group.web, group.batch
-        sizes = fitted(group.wish, held, total, group.lower, 0 if web is None else web)
+        sizes = fitted(group.requested, held, total, group.lower, 0 if web is None else web)
         for entry, size in zip(group.entries, sizes, strict=True):
             if size != entry.size:
                 self.unit_of_work.emit(now_s, "environment-sized", entry.name, f"{entry.size} to {size}: {group.why}")
@@ -276,9 +276,9 @@ class Allocation:
                 entry.adjustments += 1
                 self.unit_of_work.change_environment(entry)
                 self.unit_of_work.place = True
-        group.wish = pending(group.wish, sizes, group.firm, batch)
+        group.requested = pending(group.requested, sizes, group.firm, batch)
         if web is not None:
-            self._tell_short(group, group.entries[web], group.wish[web] - sizes[web], now_s)
+            self._tell_short(group, group.entries[web], group.requested[web] - sizes[web], now_s)
 
     def _give_notice(self, group: Group, owed: int, now_s: float) -> None:
         """Tell that units which are in use are claimed by others who are entitled to them."""

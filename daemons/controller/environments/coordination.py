@@ -43,8 +43,8 @@ class Entitlements(Protocol):
         """Take what everybody asks for, may have and has, from now on."""
         ...
 
-    def police(self, group: Group, wish: Sequence[int], now_s: float) -> tuple[int, ...]:
-        """Return how many units each party of a group may be given of what it wishes for."""
+    def police(self, group: Group, requested: Sequence[int], now_s: float) -> tuple[int, ...]:
+        """Return how many units each party of a group may be given of what it requests."""
         ...
 
     def ranked(self, groups: Sequence[Group]) -> list[Group]:
@@ -55,7 +55,7 @@ class Entitlements(Protocol):
 class Coordination:
     """Keeps one group for every environment that serves, or pair of them. `units_wanted(name, cluster)`: what the
     instances of a web environment fill; `give(node, environment, now_s)` says who is to have a node. entitlements:
-    where admission is configured, what is wished for is held to what was reserved."""
+    where admission is configured, what is requested is held to what was reserved."""
 
     def __init__(
         self,
@@ -82,7 +82,7 @@ class Coordination:
 
     @property
     def groups(self) -> list[Group]:
-        """All groups, in the order in which they get what they wish for."""
+        """All groups, in the order in which they get what they request."""
         return list(self._groups.values())
 
     # --- what is heard ----------------------------------------------------------------------------------------------
@@ -214,7 +214,7 @@ class Coordination:
         if moment is not Moment.DEMAND:
             for entry in group.entries:
                 self.unit_of_work.change_environment(entry)
-        self._wish(group, moment, now_s)
+        self._request(group, moment, now_s)
         self._share(group if moment is Moment.PROVISION else None, now_s)
 
     def _ask_for_demand(self, groups: Sequence[Group], now_s: float) -> None:
@@ -225,15 +225,15 @@ class Coordination:
                 self._ask(group, Moment.DEMAND, now_s)
             return
         for group in groups:
-            self._wish(group, Moment.DEMAND, now_s)
+            self._request(group, Moment.DEMAND, now_s)
         if groups:
             self._share(None, now_s)
 
-    def _wish(self, group: Group, moment: Moment, now_s: float) -> None:
+    def _request(self, group: Group, moment: Moment, now_s: float) -> None:
         """Have a group's policy say what it is to have, as far as it is entitled to that."""
         answer = self._answer(group, moment, now_s)
         if answer is not None:
-            group.wish = answer if self._entitlements is None else self._entitlements.police(group, answer, now_s)
+            group.requested = answer if self._entitlements is None else self._entitlements.police(group, answer, now_s)
 
     def _share(self, due: Group | None, now_s: float) -> None:
         stock = self._seen = self._seen or self.allocation.stock(now_s)
@@ -270,11 +270,11 @@ class Coordination:
 
     @staticmethod
     def _with_pending(group: Group, moment: Moment, sizes: tuple[int, ...]) -> tuple[int, ...]:
-        """What an environment still waits for is wished for still, unless this is the moment at which it says anew what
+        """What an environment still waits for is still requested, unless this is the moment at which it says anew what
         it needs, or it is to have less."""
         return tuple(
-            max(size, wished) if size >= entry.size and moment not in _SAYS[entry.agreement.workload] else size
-            for entry, size, wished in zip(group.entries, sizes, group.wish, strict=True)
+            max(size, requested) if size >= entry.size and moment not in _SAYS[entry.agreement.workload] else size
+            for entry, size, requested in zip(group.entries, sizes, group.requested, strict=True)
         )
 
 

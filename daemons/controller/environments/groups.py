@@ -19,19 +19,19 @@ Bounds = tuple[int, int | None]
 
 @dataclass(slots=True, eq=False)
 class Group:
-    """One group. wish: how many units its parties were to have by its policy's last answer, as far as it still stands;
-    why: that answer's reason; short: how many units of the web environment's wish are not granted, as last told (-1: it
-    has not been told). bounds: the bounds of its parties as last looked at. Where admission is configured: asked, what
-    they wished for before it was held to what they are entitled to; rights: what each may have by right, None for one
-    that has reserved nothing (empty: none has). owed: units that it must give back, as last told."""
+    """One group. requested: how many units its parties were to have by its policy's last answer, as far as it still
+    stands; why: that answer's reason; short: how many units of the web environment's request are not granted, as last
+    told (-1: it has not been told). bounds: the bounds of its parties as last looked at. Where admission is configured:
+    unpoliced, what they requested before it was held to what they are entitled to; rights: what each may have by right,
+    None for one that has reserved nothing (empty: none has). owed: units that it must give back, as last told."""
 
     entries: tuple[EnvironmentEntry, ...]
     policy: CoordinationPolicy
-    wish: tuple[int, ...]
+    requested: tuple[int, ...]
     why: str = ""
     short: int = -1
     bounds: tuple[Bounds, ...] = ()
-    asked: tuple[int, ...] = ()
+    unpoliced: tuple[int, ...] = ()
     rights: tuple[Right | None, ...] = ()
     owed: int = 0
 
@@ -57,7 +57,7 @@ class Group:
 
     @property
     def first(self) -> int:
-        """Units that it is given before all others: its lower bounds, and what it wishes for of class guaranteed."""
+        """Units that it is given before all others: its lower bounds, and what it requests of class guaranteed."""
         rights = self.rights or (None,) * len(self.entries)
         each = zip(self.entries, rights, strict=True)
         return sum(entry.agreement.lower if right is None else max(right.lower, right.first) for entry, right in each)
@@ -74,9 +74,9 @@ class Group:
         )
 
     @property
-    def wished(self) -> int:
-        """Units that it wishes for in all."""
-        return sum(self.wish)
+    def requested_units(self) -> int:
+        """Units that it requests in all."""
+        return sum(self.requested)
 
     @property
     def batch(self) -> int | None:

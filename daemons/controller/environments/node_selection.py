@@ -146,12 +146,12 @@ def _cost(tenants: Collection[RunningJob]) -> tuple[int, tuple[Order, ...]]:
     return sum(len(tenant.nodes) for tenant in tenants), tuple(sorted(map(_order, tenants)))
 
 
-def fitted(wish: Sequence[int], held: Sequence[int], total: int, lower: int, first: int) -> tuple[int, ...]:
-    """The sizes of a group's parties when it has `total` units in all, of which each party holds `held` now: its wish
-    as far as the units go, and as far as its lower bound, where they are yet to come. What is not granted is cut where
-    it is not held, else anywhere; the party `first` is cut last."""
-    sizes = list(wish)
-    excess = sum(wish) - max(total, min(sum(wish), lower))
+def fitted(requested: Sequence[int], held: Sequence[int], total: int, lower: int, first: int) -> tuple[int, ...]:
+    """The sizes of a group's parties when it has `total` units in all, of which each party holds `held` now: its
+    request as far as the units go, and as far as its lower bound, where they are yet to come. What is not granted is
+    cut where it is not held, else anywhere; the party `first` is cut last."""
+    sizes = list(requested)
+    excess = sum(requested) - max(total, min(sum(requested), lower))
     order = sorted(range(len(sizes)), key=lambda party: party == first)
     for kept in (held, [0] * len(sizes)):
         for party in order:
@@ -161,11 +161,11 @@ def fitted(wish: Sequence[int], held: Sequence[int], total: int, lower: int, fir
     return tuple(sizes)
 
 
-def pending(wish: Sequence[int], sizes: Sequence[int], firm: int, batch: int | None) -> tuple[int, ...]:
-    """What still stands of a wish that was not granted: of a web environment all of it, of the batch environment, whose
-    index is `batch`, as far as the group's firm bound goes; beyond that its manager asks again."""
+def pending(requested: Sequence[int], sizes: Sequence[int], firm: int, batch: int | None) -> tuple[int, ...]:
+    """What still stands of a request that was not granted: of a web environment all of it, of the batch environment,
+    whose index is `batch`, as far as the group's firm bound goes; beyond that its manager asks again."""
     if batch is None:
-        return tuple(wish)
-    others = sum(wish) - wish[batch]
-    stands = max(sizes[batch], min(wish[batch], firm - others))
-    return tuple(stands if party == batch else size for party, size in enumerate(wish))
+        return tuple(requested)
+    others = sum(requested) - requested[batch]
+    stands = max(sizes[batch], min(requested[batch], firm - others))
+    return tuple(stands if party == batch else size for party, size in enumerate(requested))

@@ -15,7 +15,7 @@ from shared.values.vms import VmState
 
 def observed(cluster: Cluster, entry: JobEntry) -> ObservedWorkload:
     """A job as it is and as it is wanted."""
-    return _sight(cluster, entry, entry.phase, entry.attempt, entry.allotments)
+    return _observed(cluster, entry, entry.phase, entry.attempt, entry.allotments)
 
 
 def observed_after(cluster: Cluster, entry: JobEntry, change: Change) -> ObservedWorkload:
@@ -23,16 +23,16 @@ def observed_after(cluster: Cluster, entry: JobEntry, change: Change) -> Observe
     ends = {ChangeKind.SUSPEND: JobPhase.SUSPENDED, ChangeKind.STOP: JobPhase.WAITING}
     phase = ends.get(change.kind, JobPhase.RUNNING)
     attempt = entry.attempt + (change.kind is ChangeKind.START)
-    return _sight(cluster, entry, phase, attempt, change.allotments)
+    return _observed(cluster, entry, phase, attempt, change.allotments)
 
 
-def _sight(
+def _observed(
     cluster: Cluster, entry: JobEntry, phase: JobPhase, attempt: int, wanted: tuple[Allotment, ...]
 ) -> ObservedWorkload:
-    sights = []
+    instances = []
     for index, instance in enumerate(entry.instances):
         allotment = wanted[index] if wanted else None
-        sights.append(
+        instances.append(
             ObservedInstance(
                 instance.vm,
                 allotment.node if allotment else "",
@@ -47,7 +47,7 @@ def _sight(
                 definition=entry.definition_digest,
             )
         )
-    return ObservedWorkload(entry.job.name, phase, attempt, tuple(sights))
+    return ObservedWorkload(entry.job.name, phase, attempt, tuple(instances))
 
 
 def _copies(cluster: Cluster, instance: Instance) -> tuple[VmCopy, ...]:

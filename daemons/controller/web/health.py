@@ -222,7 +222,7 @@ class HealthChecks:
     def _look(self, entry: JobEntry) -> None:
         """Put an instance on the list of the node that it is on now."""
         vm = entry.job.name
-        before, now = self._at.get(vm), self._sight(entry)
+        before, now = self._at.get(vm), self._target_of(entry)
         if before == now:
             return
         if before is not None:
@@ -239,7 +239,7 @@ class HealthChecks:
             web.health.drop(vm)
         self._odd.discard(vm)
 
-    def _sight(self, entry: JobEntry) -> tuple[str, Target] | None:
+    def _target_of(self, entry: JobEntry) -> tuple[str, Target] | None:
         """Where an instance runs and how it is watched (None: it is not)."""
         web = self.cluster.web.get(entry.job.app)
         if web is None or web.removed or web.app.probe is None:

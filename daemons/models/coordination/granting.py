@@ -13,19 +13,19 @@ Row = list[int]
 def grant(claims: Sequence[Claim], free: Sequence[int]) -> Grants:
     """Share the provider's units between groups. free: units of each class that nobody has, in number.
 
-    1. What is wished within lower bounds comes first: from free units; else from idle units that others hold beyond
+    1. What is requested within lower bounds comes first: from free units; else from idle units that others hold beyond
        their firm bounds; else by exchange, where a group holds idle units of this class and another class that is
        left would do for it; else from idle units that others hold beyond their lower bounds.
-    2. Lower bounds that are not wished for stay reserved: nobody else is given what they need.
-    3. Wishes up to firm bounds: from what is free besides; else from idle units beyond the firm bounds of others.
-    4. Wishes beyond: from what is then free. Nothing is taken back for them.
+    2. Lower bounds that are not requested stay reserved: nobody else is given what they need.
+    3. Requests up to firm bounds: from what is free besides; else from idle units beyond the firm bounds of others.
+    4. Requests beyond: from what is then free. Nothing is taken back for them.
 
     What is still short in 1 to 3 is owed by the same groups in the same order, from units that are not idle. Earlier
     claims come first; later ones give back first. Without any other change the next answer owes the same again: the
     caller takes it at the group's next timer, which comes within one lease unit. It asks again when units become free
-    or idle while something is owed or a wish is not met. O(paths x groups x classes).
+    or idle while something is owed or a request is not met. O(paths x groups x classes).
     """
-    return _Desk(claims, free).answer()
+    return _Arbiter(claims, free).answer()
 
 
 class _Lender:
@@ -122,7 +122,7 @@ class _Source:
         return self.room[number] > 0 and self.lenders[number].stock[kind] > 0
 
 
-class _Desk:
+class _Arbiter:
     """The work on one answer."""
 
     def __init__(self, claims: Sequence[Claim], free: Sequence[int]) -> None:
@@ -135,7 +135,7 @@ class _Desk:
             _Lender([have - idle for have, idle in zip(claim.held, claim.idle, strict=True)], group)
             for claim, group in zip(claims, groups, strict=True)
         ]
-        self.short = self._wishes()
+        self.short = self._shortfalls()
         self.met = [0] * len(claims)
 
     def answer(self) -> Grants:
@@ -152,15 +152,15 @@ class _Desk:
             self._call(what, self.busy)
         return Grants(given, taken, tuple(lender.called() for lender in self.busy))
 
-    def _wishes(self) -> dict[str, Row]:
+    def _shortfalls(self) -> dict[str, Row]:
         """How many units each group lacks, by what they are for."""
         short: dict[str, Row] = {"lower": [], "reserve": [], "firm": [], "beyond": []}
         for claim, held in zip(self.claims, self.held, strict=True):
             first, top = claim.lower, max(claim.lower, claim.firm)
-            short["lower"].append(max(0, min(claim.wished, first) - held))
-            short["reserve"].append(max(0, first - max(claim.wished, held)))
-            short["firm"].append(max(0, min(claim.wished, top) - max(first, held)))
-            short["beyond"].append(max(0, claim.wished - max(top, held)))
+            short["lower"].append(max(0, min(claim.requested, first) - held))
+            short["reserve"].append(max(0, first - max(claim.requested, held)))
+            short["firm"].append(max(0, min(claim.requested, top) - max(first, held)))
+            short["beyond"].append(max(0, claim.requested - max(top, held)))
         return short
 
     def _serve(self, what: str) -> None:
@@ -211,7 +211,7 @@ class _Desk:
                 self._meet(what, index, units)
 
     def _give(self, index: int) -> tuple[int, ...]:
-        """Of what is assigned, as much as is wished; the rest stays reserved."""
+        """Of what is assigned, as much as is requested; the rest stays reserved."""
         group = self.matching.groups[index]
         left = self.met[index] + sum(self.idle[index].swapped)
         given = [0] * len(group.units)

@@ -38,7 +38,7 @@ class Memory:
         return kept is not None and 0 <= kept["fewer"] < window.interval
 
     def want_fewer(self, window: WindowView) -> None:
-        """The window wants fewer nodes, and does not get its wish yet."""
+        """The window wants fewer nodes, and does not get them yet."""
         before, now = self._find(self._before, window), self._find(self._now, window)
         if now is not None:
             again = before is not None and before["fewer"] >= 0

@@ -28,7 +28,7 @@ SAFE = 4.0  # standard deviations of the number of jobs still to come
 
 
 @dataclass(frozen=True, slots=True)
-class Sight:
+class ObservedWindow:
     """A window, what it may have, and its problem (None: no node can serve it, or its numbers cannot be used)."""
 
     window: WindowView
@@ -47,10 +47,10 @@ class Sight:
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
+class SizeRequest:
     """How many reference nodes a window should have, and why. cost: from now on, where known."""
 
-    sight: Sight
+    observed: ObservedWindow
     nodes: int
     code: ReasonCode
     chances: Chances | None
@@ -80,41 +80,45 @@ class Sized:
         """The nodes that open windows need, and those that must stay. Raises `InvalidInput` as `check_params` does."""
         self.check_params(params)
         memory = Memory(state)
-        wishes = [self._wish(sight, memory, params, table_cache) for sight in sights(snapshot, memory)]
-        return decided(snapshot, wishes), memory.state()
+        requests = [
+            self._request(observed, memory, params, table_cache) for observed in observed_windows(snapshot, memory)
+        ]
+        return decided(snapshot, requests), memory.state()
 
-    def _wish(self, sight: Sight, memory: Memory, params: Mapping[str, Any], table_cache: TableCache) -> Wish:
-        window, problem = sight.window, sight.posed
+    def _request(
+        self, observed: ObservedWindow, memory: Memory, params: Mapping[str, Any], table_cache: TableCache
+    ) -> SizeRequest:
+        window, problem = observed.window, observed.posed
         if problem is None:
-            code = ReasonCode.BAD_PROFILE if sight.limits.most else ReasonCode.NO_NODES
-            return Wish(sight, sight.present if is_open(window) else 0, code, None)
+            code = ReasonCode.BAD_PROFILE if observed.limits.most else ReasonCode.NO_NODES
+            return SizeRequest(observed, observed.present if is_open(window) else 0, code, None)
         chances = chances_of(window, problem, table_cache)
         table = table_cache(self._spec(problem.problem, params))
         if not is_open(window):
-            return Wish(sight, 0, ReasonCode.NOT_YET, None)
+            return SizeRequest(observed, 0, ReasonCode.NOT_YET, None)
         if not isinstance(table, SizeTable):
-            return Wish(sight, _without_table(sight, problem), ReasonCode.NO_TABLES, chances)
-        servers = problem.servers(sight.present)
-        size = table.size(sight.interval, servers, problem.jobs(window.jobs))
-        if table.delayed and size < servers and not memory.wanted_fewer(sight.window):
+            return SizeRequest(observed, _without_table(observed, problem), ReasonCode.NO_TABLES, chances)
+        servers = problem.servers(observed.present)
+        size = table.size(observed.interval, servers, problem.jobs(window.jobs))
+        if table.delayed and size < servers and not memory.wanted_fewer(observed.window):
             size = servers
-            memory.want_fewer(sight.window)
-        nodes = sight.present if size == servers else problem.nodes(size)
-        nodes = min(max(nodes, sight.limits.least), sight.limits.reachable)
+            memory.want_fewer(observed.window)
+        nodes = observed.present if size == servers else problem.nodes(size)
+        nodes = min(max(nodes, observed.limits.least), observed.limits.reachable)
         cost = table.value_at_0 if window.interval == 0 else None
-        return Wish(sight, nodes, self._code(sight, nodes, chances), chances, cost)
+        return SizeRequest(observed, nodes, self._code(observed, nodes, chances), chances, cost)
 
     def _spec(self, problem: DeadlineProblem, params: Mapping[str, Any]) -> TableSpec:
         guarded = bool(params.get("guarded", self.guards))
         return TableSpec(self.method, problem if self.by_price else without_prices(problem), guarded)
 
-    def _code(self, sight: Sight, nodes: int, chances: Chances | None) -> ReasonCode:
-        allowed = 1.0 - sight.window.confidence
-        if chances is not None and chances((sight.limits.reachable,))[0] > allowed:
+    def _code(self, observed: ObservedWindow, nodes: int, chances: Chances | None) -> ReasonCode:
+        allowed = 1.0 - observed.window.confidence
+        if chances is not None and chances((observed.limits.reachable,))[0] > allowed:
             return ReasonCode.OUT_OF_REACH
-        if nodes > sight.present:
+        if nodes > observed.present:
             return ReasonCode.PROMISE
-        return ReasonCode.KEEP if nodes == sight.present else ReasonCode.SPARE
+        return ReasonCode.KEEP if nodes == observed.present else ReasonCode.SPARE
 
 
 class Priced(Sized):
@@ -123,34 +127,38 @@ class Priced(Sized):
     guards = True
     known: ClassVar[Mapping[str, Check]] = {"tolerance": TOLERANCE, "guarded": SWITCH}
 
-    def _code(self, sight: Sight, nodes: int, chances: Chances | None) -> ReasonCode:
-        code = super()._code(sight, nodes, chances)
+    def _code(self, observed: ObservedWindow, nodes: int, chances: Chances | None) -> ReasonCode:
+        code = super()._code(observed, nodes, chances)
         changed = code in (ReasonCode.PROMISE, ReasonCode.SPARE)
-        return ReasonCode.CHEAPER if changed and _keeps(sight, sight.present, chances) else code
+        return ReasonCode.CHEAPER if changed and _keeps(observed, observed.present, chances) else code
 
 
-def sights(snapshot: Snapshot, memory: Memory) -> list[Sight]:
+def observed_windows(snapshot: Snapshot, memory: Memory) -> list[ObservedWindow]:
     """Every window of the snapshot, in their order."""
     seen = []
     for window in snapshot.windows:
         limits = limits_of(snapshot, window)
         most = limits.available or limits.most  # whatever others hold: tables stay valid
         price = memory.price(snapshot, window)
-        seen.append(Sight(window, limits, posed(window, price, most) if most else None))
+        seen.append(ObservedWindow(window, limits, posed(window, price, most) if most else None))
     return seen
 
 
-def decided(snapshot: Snapshot, wishes: list[Wish]) -> ProvisioningDecision:
-    """What the wishes come to: shared by the broker where nodes are short, and by name."""
-    sizes = share([_claim(wish) for wish in wishes], lambda sizes: node_choice.for_windows(snapshot, sizes)[1])
+def decided(snapshot: Snapshot, requests: list[SizeRequest]) -> ProvisioningDecision:
+    """What the requests come to: shared by the broker where nodes are short, and by name."""
+    sizes = share([_claim(request) for request in requests], lambda sizes: node_choice.for_windows(snapshot, sizes)[1])
     chosen, _ = node_choice.for_windows(snapshot, sizes)
-    told = tuple(told_of(wish, size) for wish, size in zip(wishes, sizes, strict=True) if is_open(wish.sight.window))
-    costs = [wish.cost for wish in wishes if is_open(wish.sight.window)]
+    recorded = tuple(
+        recorded_size(request, size)
+        for request, size in zip(requests, sizes, strict=True)
+        if is_open(request.observed.window)
+    )
+    costs = [request.cost for request in requests if is_open(request.observed.window)]
     known = [cost for cost in costs if cost is not None]
     numbers = (("in_service", float(chosen.sum())), ("available", float(node_choice.available(snapshot).sum())))
-    code = told[0].reason.code if told else ReasonCode.SPARE
+    code = recorded[0].reason.code if recorded else ReasonCode.SPARE
     cost = math.fsum(known) if known and len(known) == len(costs) else None
-    return ProvisioningDecision(node_choice.names(snapshot, chosen), Reason(code, numbers), cost, told)
+    return ProvisioningDecision(node_choice.names(snapshot, chosen), Reason(code, numbers), cost, recorded)
 
 
 def is_open(window: WindowView) -> bool:
@@ -158,42 +166,42 @@ def is_open(window: WindowView) -> bool:
     return not window.opens_s > 0.0
 
 
-def _claim(wish: Wish) -> Claim:
-    known = () if wish.chances is None else wish.chances(range(wish.nodes + 1))
-    return Claim(wish.nodes, wish.sight.window.weight, known)
+def _claim(request: SizeRequest) -> Claim:
+    known = () if request.chances is None else request.chances(range(request.nodes + 1))
+    return Claim(request.nodes, request.observed.window.weight, known)
 
 
-def told_of(wish: Wish, size: int) -> WindowSize:
+def recorded_size(request: SizeRequest, size: int) -> WindowSize:
     """What is recorded of a window that is given `size` reference nodes."""
-    window, limits = wish.sight.window, wish.sight.limits
-    numbers = {"jobs": window.jobs, "interval": window.interval, "present": window.nodes, "wanted": wish.nodes}
+    window, limits = request.observed.window, request.observed.limits
+    numbers = {"jobs": window.jobs, "interval": window.interval, "present": window.nodes, "wanted": request.nodes}
     breaches: tuple[float, ...] = ()
-    if wish.chances is not None:
-        listed = shown(window, size, limits.reachable, wish.chances)
-        breaches = wish.chances(listed)
+    if request.chances is not None:
+        listed = shown(window, size, limits.reachable, request.chances)
+        breaches = request.chances(listed)
         if listed[0] != max(window.nodes_min, 1):
             numbers["breach_from"] = listed[0]
-    code = wish.code if size == wish.nodes else ReasonCode.OUT_OF_REACH
+    code = request.code if size == request.nodes else ReasonCode.OUT_OF_REACH
     reason = Reason(code, tuple((name, float(number)) for name, number in numbers.items()))
-    return WindowSize(window.name, window.jobs, size, wish.nodes, breaches, reason, wish.cost)
+    return WindowSize(window.name, window.jobs, size, request.nodes, breaches, reason, request.cost)
 
 
-def _keeps(sight: Sight, nodes: int, chances: Chances | None) -> bool:
+def _keeps(observed: ObservedWindow, nodes: int, chances: Chances | None) -> bool:
     """Whether so many nodes, never changed, keep the promise."""
-    return chances is not None and chances((nodes,))[0] <= 1.0 - sight.window.confidence
+    return chances is not None and chances((nodes,))[0] <= 1.0 - observed.window.confidence
 
 
-def _without_table(sight: Sight, problem: Posed) -> int:
+def _without_table(observed: ObservedWindow, problem: Posed) -> int:
     """The threshold rule for this moment where that is quickly known; else what is there now, or more where the jobs
     that are expected would not be done by it."""
-    window, limits, of = sight.window, sight.limits, problem.problem
-    left = window.intervals - sight.interval
+    window, limits, of = observed.window, observed.limits, problem.problem
+    left = window.intervals - observed.interval
     jobs = problem.jobs(window.jobs)
     busiest = of.slots * of.servers_max * left / of.service
     if left * (of.servers_max - of.servers_min + 1) * busiest <= CHEAP:
-        kept = breach(of, sight.interval, jobs) <= 1.0 - of.confidence
+        kept = breach(of, observed.interval, jobs) <= 1.0 - of.confidence
         servers = of.servers_min + int(np.argmax(kept)) if kept.any() else of.servers_max
         return min(max(problem.nodes(servers), limits.least), limits.reachable)
-    expected = jobs + float(of.arrivals[sight.interval :, 0].sum())
+    expected = jobs + float(of.arrivals[observed.interval :, 0].sum())
     servers = math.ceil((expected + SAFE * math.sqrt(expected)) * of.service / (of.slots * left))
-    return min(max(problem.nodes(servers), sight.present), limits.reachable)
+    return min(max(problem.nodes(servers), observed.present), limits.reachable)

@@ -11,7 +11,7 @@ from daemons.models import node_choice
 from daemons.policies.provisioning.chances import chances_of
 from daemons.policies.provisioning.memory import Memory
 from daemons.policies.provisioning.params import COUNT, check
-from daemons.policies.provisioning.sized import Sight, Wish, is_open, sights, told_of
+from daemons.policies.provisioning.sized import ObservedWindow, SizeRequest, is_open, observed_windows, recorded_size
 from shared.policy_api.decision import ProvisioningDecision, Reason, ReasonCode, WindowSize
 from shared.policy_api.policies import Needs, TableCache
 from shared.policy_api.snapshot import Bools, Snapshot
@@ -42,15 +42,21 @@ class Static:
         chosen = chosen | node_choice.staying(snapshot)
         numbers = (("in_service", float(chosen.sum())), ("nodes", float(len(set(snapshot.nodes.names)))))
         memory = Memory(state)
-        told = tuple(_told(sight, chosen, table_cache) for sight in sights(snapshot, memory) if is_open(sight.window))
+        recorded = tuple(
+            _recorded(observed, chosen, table_cache)
+            for observed in observed_windows(snapshot, memory)
+            if is_open(observed.window)
+        )
         reason = Reason(ReasonCode.KEEP, numbers)
         kept = memory.state() if snapshot.windows else None
-        return ProvisioningDecision(node_choice.names(snapshot, chosen), reason, windows=told), kept
+        return ProvisioningDecision(node_choice.names(snapshot, chosen), reason, windows=recorded), kept
 
 
-def _told(sight: Sight, chosen: Bools, table_cache: TableCache) -> WindowSize:
+def _recorded(observed: ObservedWindow, chosen: Bools, table_cache: TableCache) -> WindowSize:
     """A window with what the nodes in service are worth to it."""
-    worth = float(node_choice.rates(sight.window.rate)[chosen].sum()) + node_choice.ENOUGH
-    size = min(int(worth - node_choice.lost(float(node_choice.held(sight.window).sum()), worth)), sight.limits.most)
-    chances = None if sight.posed is None else chances_of(sight.window, sight.posed, table_cache)
-    return told_of(Wish(sight, max(size, sight.limits.least), ReasonCode.KEEP, chances), size)
+    worth = float(node_choice.rates(observed.window.rate)[chosen].sum()) + node_choice.ENOUGH
+    size = min(
+        int(worth - node_choice.lost(float(node_choice.held(observed.window).sum()), worth)), observed.limits.most
+    )
+    chances = None if observed.posed is None else chances_of(observed.window, observed.posed, table_cache)
+    return recorded_size(SizeRequest(observed, max(size, observed.limits.least), ReasonCode.KEEP, chances), size)

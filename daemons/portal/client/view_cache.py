@@ -70,7 +70,7 @@ class _View:
 
 @dataclass(slots=True)
 class _Watch:
-    """One reader's wish to hear of changes."""
+    """One reader's subscription, to hear of changes."""
 
     keys: tuple[Key, ...]
     told: dict[Key, int] = field(default_factory=dict)
@@ -201,7 +201,7 @@ class ViewCache:
             self._swept_s = now_s
             for key, view in list(self._views.items()):
                 is_old = view.task is None and view.at_s < now_s - FORGET_S and key not in self._watched
-                has_answer = view.data is not None or view.refused is not None  # else it was wished for just now
+                has_answer = view.data is not None or view.refused is not None  # else it was asked for just now
                 if is_old and has_answer and (key[2] or key[0] != self._desk.own):
                     del self._views[key]
         if len(self._views) <= KEPT_MAX:

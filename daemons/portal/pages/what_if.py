@@ -93,8 +93,8 @@ async def start(request: Request) -> Response:
     runs = _runs(request)
     try:
         span = span_of(filled.fields, portal(request).controller_client.now_s(), "24h", grain_s=1.0)
-        wish = await parsed(request, wish_of, filled.fields, span, account(request).sender)
-        run = runs.start(wish)
+        run_request = await parsed(request, run_request_of, filled.fields, span, account(request).sender)
+        run = runs.start(run_request)
     except InvalidInput as error:
         return await _list(request, filled.fields, problems_of(error), 422)
     except TooBusy as error:
@@ -109,7 +109,7 @@ async def _note(request: Request, what: str, run: Run) -> None:
     await doors.note(request, account(request).sender, what, subject=run.id, why=run.wish.why)
 
 
-def wish_of(given: Mapping[str, str], span: Span, sender: str) -> RunRequest:
+def run_request_of(given: Mapping[str, str], span: Span, sender: str) -> RunRequest:
     """What a form asks for; policies check their parameters. Raises `InvalidInput` with everything that is wrong."""
     kind = Kind.REPLAY if given.get("kind") == Kind.REPLAY.value else Kind.SIMULATE
     texts = tuple(line.strip() for line in given.get("values", "").splitlines() if line.strip())

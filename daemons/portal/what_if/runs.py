@@ -167,12 +167,12 @@ class Runs:
 
     # --- what is done -----------------------------------------------------------------------------------------------
 
-    def start(self, wish: RunRequest) -> Run:
+    def start(self, request: RunRequest) -> Run:
         """Take one in; it begins when its turn comes. Raises `TooBusy` when too many wait."""
         with self._lock:
             if sum(run.state is RunState.QUEUED for run in self._runs.values()) >= self._queue_max:
                 raise TooBusy(f"{self._queue_max} what-ifs wait already: cancel one, or come back later")
-            run = Run(secrets.token_hex(8), wish, RunState.QUEUED, asked_s=self._clock.now_s())
+            run = Run(secrets.token_hex(8), request, RunState.QUEUED, asked_s=self._clock.now_s())
             (self._folder / run.id).mkdir(mode=0o700)
             self._put(run)
             self._drop_old()
@@ -369,11 +369,11 @@ def _progress(line: str) -> tuple[float, str] | None:
     return (part, words[:100]) if isinstance(words, str) else (part, "")
 
 
-def _of_all(wish: RunRequest, part: float, words: str) -> tuple[float, str]:
+def _of_all(request: RunRequest, part: float, words: str) -> tuple[float, str]:
     """The part of all of it that is done, when of what `words` names so much is; and what it does in words."""
     if words not in PARTS:
         return part, ""
-    if wish.placement or wish.provisioning or wish.values:
+    if request.placement or request.provisioning or request.values:
         part = {"reading": 0.0, "baseline": part / 2.0, "changed": 0.5 + part / 2.0}[words]
     return (0.0 if words == "reading" else part), PARTS[words]
 
@@ -389,10 +389,10 @@ def _read(path: Path) -> dict[str, Any] | None:
 def _run_of(id: str, about: dict[str, Any]) -> Run | None:
     """A what-if as it was kept; None for what is none."""
     try:
-        wish = dict(about.pop("wish"))
-        kind, values = Kind(wish.pop("kind")), tuple(wish.pop("values"))
+        request = dict(about.pop("wish"))
+        kind, values = Kind(request.pop("kind")), tuple(request.pop("values"))
         state = RunState(about.pop("state"))
-        run = Run(wish=RunRequest(kind=kind, values=values, **wish), state=state, **about)
+        run = Run(wish=RunRequest(kind=kind, values=values, **request), state=state, **about)
     except (TypeError, ValueError, KeyError):
         return None
     return run if run.id == id else None

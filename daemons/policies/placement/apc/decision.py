@@ -36,7 +36,7 @@ _ORDER = tuple(ChangeKind(kind) for kind in ("stop", "suspend", "migrate", "resi
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
+class PlannedChange:
     """A change before its reason is known."""
 
     row: int
@@ -50,7 +50,7 @@ def finite(value: float) -> float:
     return min(max(value, -UNBOUNDED), UNBOUNDED) if not math.isnan(value) else 0.0
 
 
-def wishes(state: State) -> list[Wish]:
+def planned_changes(state: State) -> list[PlannedChange]:
     """The changes from what is now to the state, those that make room first."""
     problem, found = state.problem, []
     speeds = state.columns.mhz.tolist()
@@ -61,16 +61,16 @@ def wishes(state: State) -> list[Wish]:
             continue
         if place is None:
             if was is not None:
-                found.append(Wish(row, ChangeKind.SUSPEND, (), 0.0))
+                found.append(PlannedChange(row, ChangeKind.SUSPEND, (), 0.0))
         elif was is None:
             kind = ChangeKind.START if problem.state[row] == WAITING else ChangeKind.RESUME
-            found.append(Wish(row, kind, place, mhz))
+            found.append(PlannedChange(row, kind, place, mhz))
         elif place != was:
-            found.append(Wish(row, ChangeKind.MIGRATE, place, mhz if mhz > 0.0 else LEAST_MHZ))
+            found.append(PlannedChange(row, ChangeKind.MIGRATE, place, mhz if mhz > 0.0 else LEAST_MHZ))
         elif not state.still and mhz > 0.0 and _differ(problem.home_mhz[row], mhz):
-            found.append(Wish(row, ChangeKind.RESIZE, place, mhz))
+            found.append(PlannedChange(row, ChangeKind.RESIZE, place, mhz))
     found += _of_seats(state)
-    found.sort(key=lambda wish: (_ORDER.index(wish.kind), wish.row))
+    found.sort(key=lambda planned: (_ORDER.index(planned.kind), planned.row))
     return found
 
 
@@ -79,7 +79,7 @@ def _differ(had_mhz: Sequence[float], mhz: float) -> bool:
     return max(had_mhz) - mhz > _RESIZED * max(1.0, mhz) or mhz - min(had_mhz) > _RESIZED * max(1.0, mhz)
 
 
-def _of_seats(state: State) -> list[Wish]:
+def _of_seats(state: State) -> list[PlannedChange]:
     """Changes of the instances of web applications."""
     problem, found = state.problem, []
     for row, seat in enumerate(problem.seat):
@@ -87,13 +87,13 @@ def _of_seats(state: State) -> list[Wish]:
         if not seat or (node is None and not problem.movable[row]):
             continue
         if node is None:
-            found.append(Wish(row, ChangeKind.STOP, (), 0.0))
+            found.append(PlannedChange(row, ChangeKind.STOP, (), 0.0))
         elif not problem.movable[row]:
-            found.append(Wish(row, ChangeKind.START, (node,), mhz))
+            found.append(PlannedChange(row, ChangeKind.START, (node,), mhz))
         elif problem.home[row] != (node,):
-            found.append(Wish(row, ChangeKind.MIGRATE, (node,), mhz))
+            found.append(PlannedChange(row, ChangeKind.MIGRATE, (node,), mhz))
         elif not state.still and abs(problem.home_mhz[row][0] - mhz) > _RESIZED * max(1.0, mhz):
-            found.append(Wish(row, ChangeKind.RESIZE, (node,), mhz))
+            found.append(PlannedChange(row, ChangeKind.RESIZE, (node,), mhz))
     return found
 
 
@@ -108,32 +108,32 @@ class Reader:
     _free: tuple[Floats, Floats] | None = None
     _again: frozenset[int] | None = None
 
-    def change(self, wish: Wish) -> Change:
+    def change(self, planned: PlannedChange) -> Change:
         """The change with its reason."""
         work, nodes = self.problem.snapshot.workloads, self.problem.snapshot.nodes
-        given = tuple(Allotment(nodes.names[node], wish.mhz) for node in wish.place)
-        return Change(work.names[wish.row], work.revision.item(wish.row), wish.kind, given, self.why(wish))
+        given = tuple(Allotment(nodes.names[node], planned.mhz) for node in planned.place)
+        return Change(work.names[planned.row], work.revision.item(planned.row), planned.kind, given, self.why(planned))
 
-    def why(self, wish: Wish) -> Reason:
+    def why(self, planned: PlannedChange) -> Reason:
         """A code, and the utility before and after."""
-        row = wish.row
+        row = planned.row
         if self.problem.seat[row]:
-            return self._of_load(row, wish)
+            return self._of_load(row, planned)
         before, after = self.state.before[row], self.state.utility(row)
         numbers: list[tuple[str, float]] = [("before", finite(before)), ("after", finite(after))]
         numbers.append(("gain", finite(finite(after) - finite(before))))
         numbers += self._slowing(row)
-        if wish.kind is ChangeKind.SUSPEND:
+        if planned.kind is ChangeKind.SUSPEND:
             gains = [self._gain(other) for node in self.problem.home[row] for other in self.state.here[node]]
             numbers.append(("gain_of_others", finite(max(gains, default=0.0))))
             return Reason(ReasonCode.GIVES_WAY, tuple(numbers))
-        if wish.kind is ChangeKind.MIGRATE and misplaced(self.problem, self.state.rules, row):
+        if planned.kind is ChangeKind.MIGRATE and misplaced(self.problem, self.state.rules, row):
             return Reason(ReasonCode.DRAIN, tuple(numbers))
-        if wish.kind is ChangeKind.MIGRATE and self._escapes(row):
+        if planned.kind is ChangeKind.MIGRATE and self._escapes(row):
             return Reason(ReasonCode.SHARING, tuple(numbers))
-        if wish.kind is ChangeKind.RESIZE and self._gave(row):
+        if planned.kind is ChangeKind.RESIZE and self._gave(row):
             return Reason(ReasonCode.GIVES_WAY, tuple(numbers))
-        takes = self.problem.state[row] == RUNNING or any(self._gave(other) for other in self._neighbours(wish))
+        takes = self.problem.state[row] == RUNNING or any(self._gave(other) for other in self._neighbours(planned))
         return Reason(ReasonCode.HIGHER_UTILITY if takes else ReasonCode.IDLE_ROOM, tuple(numbers))
 
     def _slowing(self, row: int) -> list[tuple[str, float]]:
@@ -151,9 +151,9 @@ class Reader:
         freed = self.state.slow_before[row].item() > job.slow * SLOWED_MIN
         return freed and job.mhz <= min(self.problem.home_mhz[row]) * SLOWED_MIN
 
-    def _neighbours(self, wish: Wish) -> list[int]:
+    def _neighbours(self, planned: PlannedChange) -> list[int]:
         """Who ran on the nodes where it comes."""
-        return [other for node in wish.place for other in self.state.origin[node] if other != wish.row]
+        return [other for node in planned.place for other in self.state.origin[node] if other != planned.row]
 
     def _gave(self, row: int) -> bool:
         """Whether a running job was moved, suspended or given less CPU."""
@@ -161,11 +161,11 @@ class Reader:
         moved = self.state.places[row] != self.problem.home[row]
         return moved or self.state.jobs[row].mhz < had_mhz * (1.0 - _RESIZED)
 
-    def _of_load(self, row: int, wish: Wish) -> Reason:
+    def _of_load(self, row: int, planned: PlannedChange) -> Reason:
         """About an instance of a web application: the utility of that."""
         app = self.problem.snapshot.workloads.app.item(row)
         before, after = finite(self.web.before[app]), finite(self.web.utilities()[app])
-        leaves = wish.kind in (ChangeKind.MIGRATE, ChangeKind.STOP)
+        leaves = planned.kind in (ChangeKind.MIGRATE, ChangeKind.STOP)
         drained = leaves and misplaced(self.problem, self.state.rules, row)
         numbers = (("before", before), ("after", after), ("gain", after - before))
         return Reason(ReasonCode.DRAIN if drained else ReasonCode.LOAD, numbers)
@@ -402,10 +402,10 @@ def outlook_of(web: Web) -> Outlook:
 def decision_of(problem: Problem, web: Web, search: Search | None) -> PlacementDecision:
     """The decision that makes the state come about."""
     state = web.state
-    reader, wanted = Reader(problem, web, state, search), wishes(state)
+    reader, wanted = Reader(problem, web, state, search), planned_changes(state)
     outlook = outlook_of(web)
     refused = reader.refused()
-    changes: Sequence[Change] = Deferred(len(wanted), lambda: [reader.change(wish) for wish in wanted])
+    changes: Sequence[Change] = Deferred(len(wanted), lambda: [reader.change(planned) for planned in wanted])
     return PlacementDecision(
         changes,
         Deferred(len(refused), lambda: [reader.refusal(row) for row in refused]),

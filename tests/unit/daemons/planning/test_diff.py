@@ -20,7 +20,7 @@ def copy(node: str, state: VmState = VmState.RUNNING, **fields: object) -> VmCop
 
 
 def instance(index: int = 0, want: str = "n1", copies: tuple[VmCopy, ...] = (), **fields: object) -> ObservedInstance:
-    sight = ObservedInstance(
+    observed = ObservedInstance(
         f"j#{index}",
         want,
         1000.0,
@@ -31,15 +31,15 @@ def instance(index: int = 0, want: str = "n1", copies: tuple[VmCopy, ...] = (), 
         issued=False,
         ended=False,
     )
-    return replace(sight, **fields)  # type: ignore[arg-type]
+    return replace(observed, **fields)  # type: ignore[arg-type]
 
 
 def workload(*instances: ObservedInstance, phase: JobPhase = JobPhase.RUNNING, attempt: int = 1) -> ObservedWorkload:
     return ObservedWorkload("j", phase, attempt, instances)
 
 
-def kinds(sight: ObservedWorkload) -> list[tuple[ActionKind, str]]:
-    return [(need.kind, need.node) for need in diff(sight).needs]
+def kinds(observed: ObservedWorkload) -> list[tuple[ActionKind, str]]:
+    return [(need.kind, need.node) for need in diff(observed).needs]
 
 
 def test_an_instance_that_is_nowhere_is_started_unpaused_when_alone() -> None:
@@ -61,10 +61,10 @@ def test_a_gang_is_prepared_paused_and_released_together() -> None:
 
 
 def test_one_unknown_instance_pauses_the_others() -> None:
-    lost_sight = workload(
+    lost_copies = workload(
         instance(0, copies=(copy("n1"),)), instance(1, want="n2", unknown=True, copies=(copy("n2", usable=False),))
     )
-    assert kinds(lost_sight) == [(ActionKind.PAUSE, "n1")]
+    assert kinds(lost_copies) == [(ActionKind.PAUSE, "n1")]
 
 
 @pytest.mark.parametrize("held_back", [{"unknown": True}, {"busy": True}])
@@ -81,8 +81,8 @@ def test_an_instance_that_was_started_and_is_proven_nowhere_is_lost() -> None:
 
 
 def test_an_ended_instance_needs_nothing_and_does_not_hold_up_its_gang() -> None:
-    sight = workload(instance(0, ended=True, issued=True), instance(1, copies=(copy("n1"),)))
-    difference = diff(sight)
+    observed = workload(instance(0, ended=True, issued=True), instance(1, copies=(copy("n1"),)))
+    difference = diff(observed)
     assert difference.together
     assert difference.needs == ()
 
@@ -94,8 +94,8 @@ def test_a_running_vm_moves_to_where_it_is_wanted_then_gets_its_cpu() -> None:
 
 def test_a_vm_that_is_to_have_less_has_less_before_it_moves() -> None:
     """It arrives with the CPU that it left with, and there is only so much where it goes."""
-    sight = workload(instance(want="n2", copies=(copy("n1", cpu_mhz=1500.0),)))
-    (need,) = diff(sight).needs
+    observed = workload(instance(want="n2", copies=(copy("n1", cpu_mhz=1500.0),)))
+    (need,) = diff(observed).needs
     assert (need.kind, need.node, need.cpu_mhz, need.set_mhz) == (ActionKind.SET_CPU, "n1", -500.0, 1000.0)
     rooms = {"n1": Headroom(0.0, 0.0), "n2": Headroom(512.0, 1000.0)}
     plan = order.plan([need], rooms, {"j#0": Headroom(512.0, 1500.0)}, Ceilings())
@@ -126,8 +126,8 @@ def test_an_image_on_a_node_that_is_unknown_is_waited_for() -> None:
 
 def test_vms_of_a_past_attempt_are_stopped() -> None:
     stale = copy("n3", attempt=1)
-    sight = workload(instance(copies=(copy("n1", attempt=2), stale)), attempt=2)
-    assert kinds(sight) == [(ActionKind.STOP, "n3")]
+    observed = workload(instance(copies=(copy("n1", attempt=2), stale)), attempt=2)
+    assert kinds(observed) == [(ActionKind.STOP, "n3")]
 
 
 def test_suspending_goes_for_live_vms_and_keeps_images() -> None:
@@ -145,8 +145,8 @@ def test_a_suspended_job_whose_image_is_proven_gone_is_lost() -> None:
 
 @pytest.mark.parametrize("phase", [JobPhase.WAITING, JobPhase.COMPLETED, JobPhase.CANCELLED])
 def test_what_is_not_wanted_is_taken_away(phase: JobPhase) -> None:
-    sight = workload(instance(0, copies=(copy("n1"), copy("n2", VmState.SUSPENDED))), phase=phase)
-    assert kinds(sight) == [(ActionKind.STOP, "n1"), (ActionKind.DISCARD_IMAGE, "n2")]
+    observed = workload(instance(0, copies=(copy("n1"), copy("n2", VmState.SUSPENDED))), phase=phase)
+    assert kinds(observed) == [(ActionKind.STOP, "n1"), (ActionKind.DISCARD_IMAGE, "n2")]
 
 
 def test_nothing_is_asked_of_a_node_that_is_not_usable() -> None:

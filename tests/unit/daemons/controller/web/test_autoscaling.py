@@ -156,7 +156,7 @@ def test_an_instance_that_is_being_started_delays_the_next_step() -> None:
     assert desk.controller.cluster.web["shop"].wanted_instances == 3
 
 
-def test_a_wish_without_room_is_given_up_when_the_load_has_gone() -> None:
+def test_a_request_without_room_is_given_up_when_the_load_has_gone() -> None:
     """Given one node, then a second instance has no place: it is wanted as long as the load asks for it, no longer."""
     desk = submitted(led(("n1",)), shop())
     works(desk, 2.0, 100.0)

@@ -16,9 +16,9 @@ ONE = (True,)
 SMALL = VmTemplate("small", vcpus=2, memory_mib=4096, max_mhz=2400.0)
 
 
-def claim(name: str, bounds: tuple[int, int], held: int, idle: int, wished: int) -> Claim:
+def claim(name: str, bounds: tuple[int, int], held: int, idle: int, requested: int) -> Claim:
     """Of units that are all alike."""
-    return Claim(name, bounds[0], bounds[1], (held,), (idle,), wished, ONE)
+    return Claim(name, bounds[0], bounds[1], (held,), (idle,), requested, ONE)
 
 
 def test_a_lent_range_comes_back() -> None:
@@ -42,7 +42,7 @@ def test_scarce_units_are_left_to_who_can_use_no_other() -> None:
     first = Claim("a", 3, 3, (0, 0), (0, 0), 3, (True, True))
     second = Claim("b", 2, 2, (0, 0), (0, 0), 2, (True, False))
     assert grant([first, second], [2, 3]).given == ((0, 3), (2, 0))
-    assert grant([first, replace(second, wished=0)], [2, 3]).given == ((0, 3), (0, 0))
+    assert grant([first, replace(second, requested=0)], [2, 3]).given == ((0, 3), (0, 0))
 
 
 def test_units_are_exchanged_for_a_lower_bound() -> None:

@@ -57,7 +57,7 @@ def test_threshold_is_the_fewest_nodes_that_keep_the_promise(interval: int, jobs
     assert len(decided("threshold", cluster(view)).in_service) == given.nodes
 
 
-def test_delayed_threshold_removes_at_the_second_wish() -> None:
+def test_delayed_threshold_removes_when_asked_twice() -> None:
     """Given three nodes where one is enough, when that is so twice in a row, then two are removed; adding waits for
     nothing."""
     policy = find_policy("provisioning", "delayed-threshold")
