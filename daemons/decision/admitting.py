@@ -93,12 +93,12 @@ def _splits(task: AdmissionTask) -> tuple[Split, ...]:
         return ()
 
 
-_desk = AdmissionWorker()
+_worker = AdmissionWorker()
 
 
 def run(task: AdmissionTask) -> AdmissionAnswer:
     """Carry out a task in this process."""
-    return _desk.answer(task)
+    return _worker.answer(task)
 
 
 def compute(request: Any, table_cache: TableCache = pipeline.no_tables) -> Any:

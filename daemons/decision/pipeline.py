@@ -79,20 +79,20 @@ class Prepared:
 
 
 def no_tables(_spec: Any) -> None:
-    """A shelf on which nothing lies."""
+    """A table cache without a table."""
 
 
 def run(request: DecideRequest, table_cache: TableCache = no_tables) -> DecideOutcome:
     """Decide. A policy whose demands on the data are not met is not asked. Raises what a policy raises; where there are
     environments, what the policies of some parts raise is told in `failed` and the others' decisions stand."""
-    noting = Noting(table_cache, request.analysers)
+    recording_cache = RecordingCache(table_cache, request.analysers)
     if request.snapshot.environments is None:
         own = _state_of(request.placement_state, "", request.placement)
-        return _decided(replace(request, placement_state=own), noting)
-    return _by_part(request, noting)
+        return _decided(replace(request, placement_state=own), recording_cache)
+    return _by_part(request, recording_cache)
 
 
-def _decided(request: DecideRequest, noting: Noting) -> DecideOutcome:
+def _decided(request: DecideRequest, recording_cache: RecordingCache) -> DecideOutcome:
     snapshot = request.snapshot
     placing = find_policy("placement", request.placement.name)
     state, params = request.placement_state, request.placement.params
@@ -105,7 +105,7 @@ def _decided(request: DecideRequest, noting: Noting) -> DecideOutcome:
             return _skipped(request, lacking)
         choices = request.provisioning.params
         own, before = _unpacked(provisioning_state)
-        provisioned, provisioning_state = policy.decide(snapshot, own, choices, noting)
+        provisioned, provisioning_state = policy.decide(snapshot, own, choices, recording_cache)
         if not policy.covers_all:
             tolerance = float(choices.get("tolerance", TOLERANCE))
             covered = size_pool(
@@ -127,14 +127,14 @@ def _decided(request: DecideRequest, noting: Noting) -> DecideOutcome:
         provisioned,
         provisioning_state=provisioning_state,
         standing=now,
-        missing=tuple(noting.missing.values()),
+        missing=tuple(recording_cache.missing.values()),
     )
 
 
 # --- parts -----------------------------------------------------------------------------------------------------------
 
 
-def _by_part(request: DecideRequest, noting: Noting) -> DecideOutcome:
+def _by_part(request: DecideRequest, recording_cache: RecordingCache) -> DecideOutcome:
     shares = groups.parts(request.snapshot)
     answers: list[DecideOutcome] = []
     states: dict[str, Any] = {}
@@ -146,7 +146,7 @@ def _by_part(request: DecideRequest, noting: Noting) -> DecideOutcome:
         try:
             if not _is_asked(own, part):
                 continue
-            answer = _decided(own, noting)
+            answer = _decided(own, recording_cache)
         except Exception as problem:  # noqa: BLE001  a policy may raise anything; the controller is told
             failed[part.environment] = f"{type(problem).__name__}: {problem}"
             continue
@@ -165,7 +165,7 @@ def _by_part(request: DecideRequest, noting: Noting) -> DecideOutcome:
         None if pool is None else _with_held(request.snapshot, pool.provisioning),
         provisioning_state=request.provisioning_state if pool is None else pool.provisioning_state,
         standing={name: utility for one in answers for name, utility in one.standing.items()},
-        missing=tuple(noting.missing.values()),
+        missing=tuple(recording_cache.missing.values()),
         lacking=lacking,
         failed=failed,
     )
@@ -228,8 +228,8 @@ def _unpacked(state: Any) -> tuple[Any, Before | None]:
     return state[_POLICY], None
 
 
-class Noting:
-    """A shelf that notes what it does not have, and asks the analysers of windows."""
+class RecordingCache:
+    """A table cache that records what it does not have, and asks the analysers of windows."""
 
     def __init__(self, table_cache: TableCache, params: Mapping[str, Mapping[str, Any]]) -> None:
         self._table_cache, self._params = table_cache, params

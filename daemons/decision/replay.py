@@ -53,8 +53,8 @@ class Side:
         return {name: getattr(self, name) for name in self.__slots__}
 
 
-class OldShelf:
-    """A shelf without the tables that were missing when the decision was taken."""
+class RecordedTables:
+    """A table cache without the tables that were missing when the decision was taken."""
 
     def __init__(self, table_cache: TableCache, header: Mapping[str, Any]) -> None:
         self._table_cache, self._missing = table_cache, frozenset(header.get("missing", ()))

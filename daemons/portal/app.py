@@ -114,11 +114,11 @@ def _behind_guard(route: Route) -> Route:
 async def _lifespan(made: Starlette) -> AsyncIterator[None]:
     yield
     whole: Portal = made.state.portal
-    whole.doors.close()
+    whole.authentication.close()
     whole.threads.close()
     whole.forms.close()
     whole.texts.close()
-    whole.pictures.workshop.close()
+    whole.pictures.process_pool.close()
     whole.spans.close()
     if whole.runs is not None:
         whole.runs.close()

@@ -162,7 +162,7 @@ def require(*roles: Role) -> Callable[[Handler], Handler]:
         async def run(request: Request) -> Response:
             me = account(request)
             if me.role not in roles:
-                await portal(request).doors.refuse(request, me.sender, refusals.PAGE, route_of(request))
+                await portal(request).authentication.refuse(request, me.sender, refusals.PAGE, route_of(request))
                 raise HTTPException(404)
             return await handler(request)
 
@@ -182,13 +182,13 @@ def guarded(handler: Handler) -> Handler:
 
     @wraps(handler)
     async def run(request: Request) -> Response:
-        found = await portal(request).doors.enter(request)
+        found = await portal(request).authentication.enter(request)
         request.state.session = found
         if found is None and not everybody:
             return _to_login(request)
         if found is not None:
             portal(request).limits.known.add(address(request), asyncio.get_running_loop().time())
-            if not early and portal(request).doors.must_enrol(found):
+            if not early and portal(request).authentication.must_enrol(found):
                 return RedirectResponse(SECOND_FACTOR, 303)
         if request.method != "POST":
             return await handler(request)
@@ -240,7 +240,7 @@ async def check_form(request: Request) -> None:
         given = str((await form(request)).get("csrf", ""))
         wrong = "" if hmac.compare_digest(given.encode(), csrf(request).encode()) else TOO_OLD
     if wrong and found is not None:
-        await portal(request).doors.refuse(request, found.account.sender, refusals.FORM, route_of(request))
+        await portal(request).authentication.refuse(request, found.account.sender, refusals.FORM, route_of(request))
     if wrong:
         raise HTTPException(403, wrong)
 
@@ -347,7 +347,7 @@ def frame(request: Request) -> dict[str, Any]:
     found = session(request)
     me = found.account if found is not None else None
     trouble = whole.live.trouble
-    must_enrol = found is not None and whole.doors.must_enrol(found)
+    must_enrol = found is not None and whole.authentication.must_enrol(found)
     menu = [entry for entry in whole.menu if me is not None and me.role in entry.roles and not must_enrol]
     return {
         "me": me,
@@ -357,10 +357,10 @@ def frame(request: Request) -> dict[str, Any]:
         "here": request.url.path,
         "trouble": trouble,
         "trouble_age_s": None if trouble is None else max(whole.controller_client.now_s() - trouble.since_s, 0.0),
-        "store_trouble": whole.doors.trouble,
+        "store_trouble": whole.authentication.trouble,
         "said": FLASHES.get(request.cookies.get(FLASH_COOKIE, ""), ""),
         "read_only": whole.settings.read_only,
-        "asked": whole.doors.asked if me is not None and me.is_provider else 0,
+        "asked": whole.authentication.asked if me is not None and me.is_provider else 0,
         "now_s": whole.controller_client.now_s(),
     }
 
@@ -504,7 +504,7 @@ class Portal:
 
     controller_client: ControllerClient
     live: ViewCache
-    doors: Authentication
+    authentication: Authentication
     rules: Rules
     settings: Settings = field(default_factory=Settings)
     reading: Reading | None = None

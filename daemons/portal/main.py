@@ -91,7 +91,7 @@ def rules_of(config: PortalConfig) -> Rules:
     )
 
 
-def doors_of(config: PortalConfig, base: Base, clock: SystemClock) -> Authentication:
+def authentication_of(config: PortalConfig, base: Base, clock: SystemClock) -> Authentication:
     """Who may come in."""
     secret = secret_of("proxy.sign_on_file", config.proxy.sign_on_file) if config.proxy.sign_on_file else ""
     return Authentication(
@@ -135,19 +135,19 @@ class Process:
         self._base = Base(config.store.url)
         self._base.open()
         connect = startup.broker(config.bus.url, config.bus.tls, config.bus.plain)
-        self._desk = AmqpClient(connect, user_of(config), self._clock, startup.seed())
+        self._amqp_client = AmqpClient(connect, user_of(config), self._clock, startup.seed())
         self._reading = reading(config.history.url) if config.history.url else None
         meter = PortalMeter(startup.version(), self._clock.monotonic_s, self._readers, lambda: self._sessions)
-        controller_client = MeteredClient(self._desk, meter)
-        doors = doors_of(config, self._base, self._clock)
+        controller_client = MeteredClient(self._amqp_client, meter)
+        authentication = authentication_of(config, self._base, self._clock)
         settings = Settings(origin_of(config.public_url), config.read_only, config.server.readers_max)
         rules, runs = rules_of(config), runs_of(config, self._clock)
         limits = AddressLimits(Bounds(config.server.connections_max, config.server.address_max))
-        doors.on_refused = limits.on_refused = meter.refused
+        authentication.on_refused = limits.on_refused = meter.refused
         self._portal = Portal(
             controller_client,
             ViewCache(controller_client),
-            doors,
+            authentication,
             rules=rules,
             settings=settings,
             reading=self._reading,
@@ -175,8 +175,8 @@ class Process:
         for each in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(each, self.stop)
         loop.add_signal_handler(signal.SIGHUP, self._reload)
-        self._desk.on_defect = self._end
-        self._desk.start()
+        self._amqp_client.on_defect = self._end
+        self._amqp_client.start()
         self._server.on_started = self._notifier.ready
         sock = listening(self._config.server.address, self._config.server.port)
         get_logger("portal").info("listening", address=sock.getsockname()[0], port=sock.getsockname()[1])
@@ -189,7 +189,7 @@ class Process:
         finally:
             watchdog.cancel()
             warming.cancel()
-            await self._portal.doors.tell_refusals()
+            await self._portal.authentication.tell_refusals()
             self._close()
         return self._status
 
@@ -228,7 +228,7 @@ class Process:
         every_s = min(self._notifier.watchdog_s or STATUS_S, STATUS_S)
         counting: asyncio.Task[None] | None = None
         while True:
-            broker = "connected to the broker" if self._desk.is_connected else "no connection to the broker"
+            broker = "connected to the broker" if self._amqp_client.is_connected else "no connection to the broker"
             self._notifier.watchdog()
             self._notifier.status(f"{broker}, {self._portal.readers} browsers listen for changes")
             if counting is None or counting.done():  # a store that hangs does not keep the supervisor waiting
@@ -240,17 +240,17 @@ class Process:
 
     async def _count(self) -> None:
         """Look how many sessions there are, for the metrics; that the store is away is noted there."""
-        doors, now_s = self._portal.doors, self._clock.now_s()
-        await doors.tell_refusals(now_s)
+        authentication, now_s = self._portal.authentication, self._clock.now_s()
+        await authentication.tell_refusals(now_s)
         try:
-            self._sessions = await doors.keep(lambda: doors.sessions.count(now_s))
+            self._sessions = await authentication.keep(lambda: authentication.sessions.count(now_s))
         except StoreUnavailable:
             self._sessions = None
 
     def _close(self) -> None:
         if self._metrics is not None:
             self._metrics.stop()
-        self._desk.close()
+        self._amqp_client.close()
         if self._reading is not None:
             self._reading.close()
         self._base.close()

@@ -1,7 +1,7 @@
 """What the portal counts of itself: requests by route, what the controller answers it, who is there.
 
-Put `Metered` around the application and `MeteredClient` around the desk, and serve what `PortalMeter.families` tells
-(`shared.metrics.exposition.MetricsServer` and `registry_of`).
+Put `Metered` around the application and `MeteredClient` around the controller client, and serve what
+`PortalMeter.families` tells (`shared.metrics.exposition.MetricsServer` and `registry_of`).
 """
 
 from __future__ import annotations
@@ -156,29 +156,29 @@ class Metered:
 
 
 class MeteredClient:
-    """A desk whose answers are counted."""
+    """A controller client whose answers are counted."""
 
     def __init__(self, controller_client: ControllerClient, meter: PortalMeter) -> None:
-        self._desk, self._meter = controller_client, meter
+        self._controller_client, self._meter = controller_client, meter
 
     @property
     def own(self) -> str:
-        """As the desk says."""
-        return self._desk.own
+        """As the controller client says."""
+        return self._controller_client.own
 
     def now_s(self) -> float:
-        """As the desk says."""
-        return self._desk.now_s()
+        """As the controller client says."""
+        return self._controller_client.now_s()
 
     def new_id(self) -> str:
-        """As the desk says."""
-        return self._desk.new_id()
+        """As the controller client says."""
+        return self._controller_client.new_id()
 
     async def view(self, account: str, what: str, subject: str = "", limit: int = 1000) -> dict[str, Any]:
-        """As the desk does."""
+        """As the controller client does."""
         begun_s = self._meter.monotonic_s()
         try:
-            found = await self._desk.view(account, what, subject, limit)
+            found = await self._controller_client.view(account, what, subject, limit)
         except (Refused, Unreachable) as error:
             self._count("view", begun_s, error)
             raise
@@ -186,10 +186,10 @@ class MeteredClient:
         return found
 
     async def ask(self, account: str, request: Request, why: str = "") -> Any:
-        """As the desk does."""
+        """As the controller client does."""
         begun_s = self._meter.monotonic_s()
         try:
-            answer = await self._desk.ask(account, request, why)
+            answer = await self._controller_client.ask(account, request, why)
         except (Refused, Unreachable) as error:
             self._count("request", begun_s, error)
             raise
@@ -198,4 +198,4 @@ class MeteredClient:
 
     def _count(self, what: str, begun_s: float, error: Exception | None = None) -> None:
         outcome = "answered" if error is None else "refused" if isinstance(error, Refused) else "unreachable"
-        self._meter.asked(what, outcome, self._meter.monotonic_s() - begun_s, self._desk.now_s())
+        self._meter.asked(what, outcome, self._meter.monotonic_s() - begun_s, self._controller_client.now_s())

@@ -9,7 +9,7 @@ from shared.policy_api.snapshot import WindowView
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What a policy asks of a window's analyser through its shelf: the probability of breach with each number of
+    """What a policy asks of a window's analyser through its table cache: the probability of breach with each number of
     reference nodes."""
 
     window: WindowView

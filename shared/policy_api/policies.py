@@ -76,7 +76,7 @@ class ProvisioningPolicy(AnyPolicy, Protocol):
         ...
 
     def decide(self, snapshot: Any, state: Any, params: Mapping[str, Any], table_cache: TableCache) -> tuple[Any, Any]:
-        """From a `Snapshot` to (`ProvisioningDecision`, new state). Pure but for what `shelf` remembers."""
+        """From a `Snapshot` to (`ProvisioningDecision`, new state). Pure but for what `table_cache` remembers."""
         ...
 
 

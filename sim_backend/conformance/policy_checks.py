@@ -29,7 +29,7 @@ _NAN, _INF = math.nan, math.inf
 @dataclass(frozen=True, slots=True)
 class Subject:
     """A policy under test, with the parameters to give it, the seed of the clusters and how many of them are random.
-    `shelf`: for a provisioning policy."""
+    `table_cache`: for a provisioning policy."""
 
     policy: Any
     params: Mapping[str, Any]

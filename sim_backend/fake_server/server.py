@@ -86,7 +86,7 @@ class FakeServer:
     ) -> None:
         self.path = Path(path)
         self._time = WorldTime(time_factor)
-        self._desk = FakeServerCore(nodes, costs, f"fake-{os.getpid()}-{self._time.now_s():.6f}")
+        self._core = FakeServerCore(nodes, costs, f"fake-{os.getpid()}-{self._time.now_s():.6f}")
         self._clients: dict[int, _Client] = {}
         self._agents: dict[str, _Client] = {}
         self._selector: selectors.BaseSelector
@@ -139,7 +139,7 @@ class FakeServer:
         self.open()
         try:
             while not self._stopping:
-                for key, events in self._selector.select(self._time.wait_s(self._desk.next_due_s())):
+                for key, events in self._selector.select(self._time.wait_s(self._core.next_due_s())):
                     self._ready(key, events)
                 self._tell()
         finally:
@@ -207,20 +207,20 @@ class FakeServer:
         elif call.control is not None and call.control.order is Order.ADVANCE:
             reply = self._advance(call, call.control.seconds)
         else:
-            reply = self._desk.handle(call, client.node, self._time.now_s())
+            reply = self._core.handle(call, client.node, self._time.now_s())
         self._tell()
         if reply is not None:
             self._send(client, reply)
         if call.what is What.CONTROL:
             for node, agent in list(self._agents.items()):
-                if not self._desk.is_up(node):
+                if not self._core.is_up(node):
                     self._drop(agent)
 
     def _hello(self, client: _Client, call: Call) -> Answer:
         earlier = self._agents.get(call.node)
         if earlier is not None:
             self._drop(earlier)
-        reply = self._desk.attach(call)
+        reply = self._core.attach(call)
         if not reply.error:
             client.node = call.node
             self._agents[call.node] = client
@@ -234,7 +234,7 @@ class FakeServer:
         return Answer(call.call, data={"now_s": self._time.now_s()})
 
     def _tell(self) -> None:
-        for node, event in self._desk.happened(self._time.now_s()):
+        for node, event in self._core.happened(self._time.now_s()):
             agent = self._agents.get(node)
             if agent is not None:
                 self._send(agent, event)
@@ -276,7 +276,7 @@ class FakeServer:
         client.link.close()
         if client.node:
             del self._agents[client.node]
-            self._desk.detach(client.node)
+            self._core.detach(client.node)
 
 
 def _clear(path: Path) -> None:

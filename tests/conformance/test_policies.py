@@ -24,13 +24,13 @@ PARAMS: dict[tuple[str, str, str], dict[str, object]] = {
 }
 
 
-SHELF = MemoryTables()  # the same tables are asked for again and again
+TABLE_CACHE = MemoryTables()  # the same tables are asked for again and again
 EXTENTS = first([[(0, 2)], [(0, 40), (1, 40), (2, 40)]])  # seeds, each with so many random clusters
 Extent = list[tuple[int, int]]
 
 
 def _run(
-    role: str, name: str, check: Check, params: dict[str, object], extent: Extent, table_cache: TableCache = SHELF
+    role: str, name: str, check: Check, params: dict[str, object], extent: Extent, table_cache: TableCache = TABLE_CACHE
 ) -> None:
     for seed, random in extent:
         check(Subject(find_policy(role, name), params, seed, table_cache if role == "provisioning" else None, random))

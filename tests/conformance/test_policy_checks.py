@@ -288,15 +288,15 @@ SIZE_BUGS: dict[str, Callable[..., ProvisioningDecision]] = {
     "cost is not finite": sized(lambda size: replace(size, predicted_cost=float("inf"))),
     "sizes for": one_window_less,
 }
-SHELF = MemoryTables()
+TABLE_CACHE = MemoryTables()
 
 
 @pytest.mark.parametrize("rule", SIZE_BUGS)
 def test_sizes_of_windows(rule: str) -> None:
     """A provisioning policy that breaks a rule for windows is told by that rule."""
-    checks.check_sizes(Subject(Threshold(), {}, table_cache=SHELF))
+    checks.check_sizes(Subject(Threshold(), {}, table_cache=TABLE_CACHE))
     with pytest.raises(ContractViolation, match=rule):
-        checks.check_sizes(Subject(Sizing(SIZE_BUGS[rule]), {}, table_cache=SHELF))
+        checks.check_sizes(Subject(Sizing(SIZE_BUGS[rule]), {}, table_cache=TABLE_CACHE))
 
 
 def test_fewer_nodes_for_more_jobs() -> None:
@@ -306,7 +306,7 @@ def test_fewer_nodes_for_more_jobs() -> None:
         return replace(size, wanted=max(size.wanted - size.jobs, 0))
 
     with pytest.raises(ContractViolation, match="with fewer"):
-        checks.check_more_jobs(Subject(Sizing(sized(bug)), {}, table_cache=SHELF))
+        checks.check_more_jobs(Subject(Sizing(sized(bug)), {}, table_cache=TABLE_CACHE))
 
 
 def test_windows_with_odd_numbers() -> None:
@@ -317,7 +317,7 @@ def test_windows_with_odd_numbers() -> None:
         return decision
 
     with pytest.raises(ContractViolation, match="raises"):
-        checks.check_bad_windows(Subject(Sizing(bug), {}, table_cache=SHELF))
+        checks.check_bad_windows(Subject(Sizing(bug), {}, table_cache=TABLE_CACHE))
 
 
 NODES = [NodeRow("n0", cores=2, memory_mib=2000.0), NodeRow("n1", cores=2, memory_mib=2000.0, labels=("ssd",))]

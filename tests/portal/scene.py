@@ -177,7 +177,7 @@ class Scene:
 
     def account(self, name: str, role: Role, state: State = State.ACTIVE) -> Account:
         """Another account, with the password of all."""
-        return self.portal.doors.accounts.add(name, role, passwords.hashed(PASSWORD, WORK), state, self.now_s)
+        return self.portal.authentication.accounts.add(name, role, passwords.hashed(PASSWORD, WORK), state, self.now_s)
 
     def ask(self, request: Request, account: str = "operator.jane") -> Any:
         """Have something carried out without the portal. Raises `Refused`."""
@@ -191,7 +191,7 @@ class Scene:
     def close(self) -> None:
         """End the portal."""
         self._stack.close()
-        self.portal.doors.close()
+        self.portal.authentication.close()
         self.base.close()
 
 
@@ -231,7 +231,7 @@ def scene(
     base = Base(f"sqlite:///{folder}/portal.db")
     base.open()
     rules = Rules(frozenset({"portal.test"}), frozenset({URL}), trusted)
-    doors = Authentication(
+    authentication = Authentication(
         base,
         controller_client,
         passwords.Hasher(WORK),
@@ -248,7 +248,7 @@ def scene(
     portal = Portal(
         controller_client,
         ViewCache(controller_client),
-        doors,
+        authentication,
         rules=rules,
         settings=Settings(URL, read_only),
         reading=reading,

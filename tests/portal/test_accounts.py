@@ -53,7 +53,7 @@ def test_an_account_is_asked_for_approved_and_used(cluster: Scene) -> None:
     assert approved.status_code == 303
     assert late.status_code == 303
     assert "owner.newco" in newco.get("/account").text
-    notes = cluster.portal.doors.log.entries(0.0, cluster.now_s + 1.0)
+    notes = cluster.portal.authentication.log.entries(0.0, cluster.now_s + 1.0)
     approval = next(each for each in notes if each.what == "account-approve")
     assert (approval.account, approval.subject, approval.why) == ("operator.jane", "newco", "known to us")
 
@@ -67,7 +67,7 @@ def test_an_account_is_refused(cluster: Scene) -> None:
 
     assert refused.status_code == 303
     assert again.status_code == 409
-    assert cluster.portal.doors.accounts.find("newco") is None
+    assert cluster.portal.authentication.accounts.find("newco") is None
 
 
 def test_what_is_wrong_with_what_is_asked_for_is_said(cluster: Scene) -> None:
@@ -77,7 +77,7 @@ def test_what_is_wrong_with_what_is_asked_for_is_said(cluster: Scene) -> None:
     }
 
     assert {field: answer.status_code for field, answer in answers.items()} == dict.fromkeys(answers, 422)
-    assert cluster.portal.doors.accounts.asked() == 0
+    assert cluster.portal.authentication.accounts.asked() == 0
 
 
 def test_asking_does_not_tell_which_names_there_are(cluster: Scene) -> None:
@@ -87,14 +87,14 @@ def test_asking_does_not_tell_which_names_there_are(cluster: Scene) -> None:
     texts = [answer.text.replace(name, "NAME") for answer, name in zip(answers, ("jane", "newco"), strict=True)]
     assert {answer.status_code for answer in answers} == {200}
     assert texts[0].split("<footer")[0] == texts[1].split("<footer")[0]
-    noted = [(each.subject, each.done) for each in cluster.portal.doors.log.entries(0.0, cluster.now_s + 1.0)]
+    noted = [(each.subject, each.done) for each in cluster.portal.authentication.log.entries(0.0, cluster.now_s + 1.0)]
     assert {("jane", False), ("newco", True)} <= set(noted)
 
 
 def test_nobody_asks_to_be_a_provider(cluster: Scene) -> None:
     cluster.browser().post("/ask", FORM | {"role": "provider"})
 
-    found = cluster.portal.doors.accounts.find("newco")
+    found = cluster.portal.authentication.accounts.find("newco")
     assert found is not None
     assert found.role is Role.USER
 
@@ -124,14 +124,14 @@ def test_one_network_does_not_fill_the_places_of_those_who_wait(cluster: Scene) 
         cluster.browser(client=("192.0.2.66", 1)).post("/ask", FORM | {"name": f"n{number}"})
         cluster.wait(3_601.0)
     cluster.browser(client=("192.0.2.7", 1)).post("/ask", FORM)
-    waiting = cluster.portal.doors.accounts.asked_from()
+    waiting = cluster.portal.authentication.accounts.asked_from()
     jane.login("jane")
 
     refused = jane.post("/refuse-accounts", {"address": "192.0.2.66", "why": "noise"}, "/accounts")
 
     assert waiting == {"192.0.2.66": ASKED_OF_ADDRESS_MAX, "192.0.2.7": 1}
     assert refused.status_code == 303
-    assert cluster.portal.doors.accounts.asked_from() == {"192.0.2.7": 1}
+    assert cluster.portal.authentication.accounts.asked_from() == {"192.0.2.7": 1}
     assert jane.post("/refuse-accounts", {"address": "192.0.2.66"}, "/accounts").status_code == 409
     assert cluster.browser("acme").post("/refuse-accounts", {"address": ""}, "/account").status_code == 404
 
@@ -159,7 +159,7 @@ def test_others_do_not_see_the_accounts(cluster: Scene) -> None:
         browser = cluster.browser(name)
         assert browser.get("/accounts").status_code == 404
         assert browser.post("/accounts/jane/lock", {}, "/account").status_code == 404
-    assert cluster.portal.doors.accounts.find("jane").state is State.ACTIVE  # type: ignore[union-attr]
+    assert cluster.portal.authentication.accounts.find("jane").state is State.ACTIVE  # type: ignore[union-attr]
 
 
 def test_a_provider_is_not_locked_out_by_mistake(cluster: Scene) -> None:
@@ -175,7 +175,7 @@ def test_a_provider_is_not_locked_out_by_mistake(cluster: Scene) -> None:
 
 def test_two_who_lock_each_other_at_once_leave_one(cluster: Scene) -> None:
     """Given two providers, when each locks or removes the other at the same moment, then one can still log in."""
-    accounts = cluster.portal.doors.accounts
+    accounts = cluster.portal.authentication.accounts
     cluster.account("joe", Role.PROVIDER)
     together = Barrier(2)
 
@@ -236,7 +236,7 @@ def test_a_link_ends_sessions_when_it_is_made(cluster: Scene) -> None:
 
 
 def test_a_link_is_good_for_a_day(cluster: Scene) -> None:
-    word = cluster.portal.doors.accounts.make_link("acme", cluster.now_s)
+    word = cluster.portal.authentication.accounts.make_link("acme", cluster.now_s)
 
     assert cluster.browser().get(f"/link/{word}").status_code == 200
     cluster.wait(86_401.0)

@@ -22,7 +22,7 @@ LOCK = "/accounts/acme/lock"
 
 
 def locked(cluster: Scene) -> bool:
-    found = cluster.portal.doors.accounts.find("acme")
+    found = cluster.portal.authentication.accounts.find("acme")
     assert found is not None
     return found.state.value == "locked"
 
@@ -93,8 +93,8 @@ def test_what_browsers_say_of_where_a_request_comes_from() -> None:
 def test_what_is_refused_is_noted_under_the_account(cluster: Scene) -> None:
     """Pages of other roles and forged forms; many of a minute as one entry, and each is counted."""
     counted: list[str] = []
-    doors = cluster.portal.doors
-    doors.on_refused = counted.append
+    authentication = cluster.portal.authentication
+    authentication.on_refused = counted.append
     acme = cluster.browser("acme")
     for _ in range(15):
         acme.get("/accounts")
@@ -103,7 +103,7 @@ def test_what_is_refused_is_noted_under_the_account(cluster: Scene) -> None:
     cluster.wait(61.0)
     acme.get("/audit")
 
-    noted = [each for each in doors.log.entries(0.0, cluster.now_s + 1.0) if not each.done]
+    noted = [each for each in authentication.log.entries(0.0, cluster.now_s + 1.0) if not each.done]
 
     assert [(each.account, each.what, each.subject, each.detail) for each in noted[::-1]] == [
         ("owner.acme", "refused-page", "/accounts", ""),

@@ -70,7 +70,7 @@ def test_a_provider_makes_no_link_for_another_provider(made: Scene) -> None:
 
 
 def test_forms_for_everybody_work_for_whoever_is_logged_in(made: Scene) -> None:
-    word = made.portal.doors.accounts.make_link("bob", made.now_s)
+    word = made.portal.authentication.accounts.make_link("bob", made.now_s)
     fields = {"name": "zed", "password": PASSWORD, "again": PASSWORD, "new": PASSWORD}
     jane = made.browser("jane")
 
@@ -182,7 +182,7 @@ def test_lines_are_counted_before_they_begin(cluster: Scene) -> None:
 
 
 def test_sessions_are_counted_until_they_end(cluster: Scene) -> None:
-    sessions = cluster.portal.doors.sessions
+    sessions = cluster.portal.authentication.sessions
     cluster.browser("jane")
     cluster.browser("acme").post("/logout", {}, "/account")
 
@@ -191,7 +191,7 @@ def test_sessions_are_counted_until_they_end(cluster: Scene) -> None:
 
 
 def test_a_password_that_was_not_looked_at_is_not_wrong(cluster: Scene) -> None:
-    hasher = cluster.portal.doors.hasher
+    hasher = cluster.portal.authentication.hasher
     most, hasher.waiting_max = hasher.waiting_max, 0
     busy = [cluster.browser().login("jane").status_code for _ in range(8)]
     hasher.waiting_max = most

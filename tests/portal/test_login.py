@@ -135,7 +135,7 @@ def test_somebody_sees_and_ends_her_sessions(cluster: Scene) -> None:
 def test_a_locked_account_is_out_at_once(cluster: Scene) -> None:
     acme = cluster.browser("acme")
 
-    cluster.portal.doors.accounts.set_state("acme", State.LOCKED)
+    cluster.portal.authentication.accounts.set_state("acme", State.LOCKED)
     cluster.wait(3.0)
 
     assert not is_in(acme)
@@ -179,7 +179,7 @@ def test_a_hundred_wrong_passwords_cost_time_and_lock_nobody_out(cluster: Scene)
     traveller = cluster.browser(client=("203.0.113.9", 1))
     cluster.wait(61.0)
     assert traveller.login("jane").status_code == 303
-    entries = cluster.portal.doors.log.entries(0.0, cluster.now_s + 1.0)
+    entries = cluster.portal.authentication.log.entries(0.0, cluster.now_s + 1.0)
     assert sum(not each.done for each in entries) < 10  # what was not even looked at fills no log
 
 
@@ -190,7 +190,7 @@ def test_failed_logins_are_noted_for_the_account_that_was_tried(cluster: Scene) 
     for name in ("jane", "operator.jane", odd):
         attacker.login(name, "a wrong password")
 
-    failed = [each for each in cluster.portal.doors.log.entries(0.0, cluster.now_s + 1.0) if not each.done]
+    failed = [each for each in cluster.portal.authentication.log.entries(0.0, cluster.now_s + 1.0) if not each.done]
     shown = jane.get("/audit?kind=login").text
 
     assert [(each.account, each.subject) for each in reversed(failed)] == [
@@ -211,7 +211,9 @@ def test_logins_before_their_time_are_noted(cluster: Scene) -> None:
     attacker.login("jane", "a wrong password")
     attacker.login("jane", "a wrong password")
 
-    noted = [each for each in cluster.portal.doors.log.entries(0.0, cluster.now_s + 1.0) if each.what != "login"]
+    noted = [
+        each for each in cluster.portal.authentication.log.entries(0.0, cluster.now_s + 1.0) if each.what != "login"
+    ]
 
     assert {(each.account, each.what) for each in noted} == {("operator.jane", "refused-login")}
     assert [each.detail for each in noted if each.detail] == ["3 more within 60 s"]

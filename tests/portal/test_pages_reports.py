@@ -109,7 +109,7 @@ def test_drawing_is_warmed_up_where_drawings_are_made() -> None:
     with ThreadPoolExecutor(1) as pool:
         pictures = Pictures(ProcessPool("drawings", 0, Counting(pool)))
         asyncio.run(pictures.warm())
-        assert (pictures.workshop.waiting, Counting.calls) == (0, ["_warm"] if can_draw() else [])
+        assert (pictures.process_pool.waiting, Counting.calls) == (0, ["_warm"] if can_draw() else [])
 
 
 def test_a_picture_is_shown_in_the_look_that_the_window_asks_for() -> None:

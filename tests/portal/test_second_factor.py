@@ -95,7 +95,10 @@ def test_a_provider_makes_a_secret_at_the_first_login(strict: Scene) -> None:
     new = strict.browser()
     assert login(new, code_now(strict, secret)) == 303
     assert new.get("/accounts").status_code == 200
-    noted = {(each.what, each.done, each.detail) for each in strict.portal.doors.log.entries(0.0, strict.now_s + 1.0)}
+    noted = {
+        (each.what, each.done, each.detail)
+        for each in strict.portal.authentication.log.entries(0.0, strict.now_s + 1.0)
+    }
     assert {("second-factor-set", True, ""), ("login", False, "the code is wrong")} <= noted
 
 

@@ -18,7 +18,7 @@ from daemons.cli.commands.snapshot_replay import Found, compare_all
 from daemons.cli.main import main
 from daemons.decision import pipeline
 from daemons.decision.overrides import Alteration
-from daemons.decision.replay import OldShelf, differences
+from daemons.decision.replay import RecordedTables, differences
 from daemons.decision.request_codec import from_bytes
 from daemons.decision.tables.memory import MemoryTables
 from daemons.store import Retention, SqlStore
@@ -106,7 +106,7 @@ def test_whatever_is_rewritten_in_a_decision_is_found(recorded_store: Path) -> N
     assert body is not None
     assert record.provisioning is not None
     saved = from_bytes(body, "snapshot")
-    outcome = pipeline.run(saved.request, OldShelf(MemoryTables(), saved.header))
+    outcome = pipeline.run(saved.request, RecordedTables(MemoryTables(), saved.header))
     gains = tuple(record.gains)
     gain, nodes = gains[0], record.provisioning
     change = Change("z", 1, ChangeKind.SUSPEND, (), Reason(ReasonCode.OPERATOR))

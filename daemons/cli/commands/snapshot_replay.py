@@ -18,7 +18,7 @@ from daemons.cli.output import REFUSED, emit, output_option, say
 from daemons.decision import pipeline as deciding
 from daemons.decision.overrides import Alteration, alteration, altered
 from daemons.decision.packing import DISTRIBUTION
-from daemons.decision.replay import Difference, OldShelf, Side, Totals, differences, recorded_side, replayed_side
+from daemons.decision.replay import Difference, RecordedTables, Side, Totals, differences, recorded_side, replayed_side
 from daemons.decision.request_codec import Saved, from_bytes
 from daemons.decision.tables.memory import MemoryTables
 from daemons.store.reading import Reading
@@ -170,7 +170,7 @@ def _kept(reader: Reading, number: int, found: Found) -> Iterator[tuple[Decision
 
 def _compare(found: Found, record: DecisionRecord, saved: Saved, other: Alteration, table_cache: MemoryTables) -> None:
     request = altered(saved.request, other) if other else saved.request
-    outcome = deciding.run(request, OldShelf(table_cache, {} if other else saved.header))
+    outcome = deciding.run(request, RecordedTables(table_cache, {} if other else saved.header))
     sides = recorded_side(record, saved.request), replayed_side(request, outcome)
     odd = differences(record, saved.header, request, outcome)
     found.replayed += 1

@@ -1,4 +1,4 @@
-"""The probability of breach of a window by its number of reference nodes, from what lies on the shelf."""
+"""The probability of breach of a window by its number of reference nodes, from what is in the table cache."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""The portal's desk over RabbitMQ: one connection, one thread that holds it, every request on behalf of an account."""
+"""The portal's controller client over RabbitMQ: one connection, one thread that holds it, each request on behalf of an
+account."""
 
 from __future__ import annotations
 
@@ -86,7 +87,7 @@ class AmqpClient:
         return uuid4().hex
 
     async def view(self, account: str, what: str, subject: str = "", limit: int = 1000) -> dict[str, Any]:
-        """See `Desk.view`."""
+        """See `ControllerClient.view`."""
         data = await self._answer(account, Query(self.new_id(), what, subject, limit, columns=True), "")
         if not isinstance(data, dict):
             return {what: data}
@@ -96,7 +97,7 @@ class AmqpClient:
             raise Refused(error.code, str(error)) from error
 
     async def ask(self, account: str, request: Request, why: str = "") -> Any:
-        """See `Desk.ask`."""
+        """See `ControllerClient.ask`."""
         return await self._answer(account, request, why)
 
     # --- requests ---------------------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""Whom the portal asks: the controller, always on behalf of an account. `bus_desk.py` asks over RabbitMQ."""
+"""Whom the portal asks: the controller, always on behalf of an account. `amqp_client.py` asks over RabbitMQ."""
 
 from __future__ import annotations
 

@@ -84,7 +84,7 @@ class ViewCache:
     """
 
     def __init__(self, controller_client: ControllerClient, period_s: float = 1.0) -> None:
-        self._desk = controller_client
+        self._controller_client = controller_client
         self._period_s = period_s
         self._views: OrderedDict[Key, _View] = OrderedDict()
         self._watched: Counter[Key] = Counter()
@@ -96,7 +96,7 @@ class ViewCache:
 
     def _key(self, account: Account | None, what: str, subject: str) -> Key:
         own = account is None or account.is_provider
-        return (self._desk.own if own or account is None else account.sender, what, subject)
+        return (self._controller_client.own if own or account is None else account.sender, what, subject)
 
     async def view(self, account: Account, what: str, subject: str = "") -> Seen:
         """A view as the account sees it: what is known if that is not older than a second, else a newer one, else what
@@ -105,10 +105,14 @@ class ViewCache:
         if view.refused is not None:
             raise view.refused
         if view.data is None:
-            trouble = view.trouble or self.trouble or Trouble(self._desk.now_s(), "the controller has not answered yet")
+            trouble = (
+                view.trouble
+                or self.trouble
+                or Trouble(self._controller_client.now_s(), "the controller has not answered yet")
+            )
             raise Unreachable(trouble.since_s, trouble.why)
         why = view.trouble.why if view.trouble is not None else ""
-        return Seen(view.data, view.at_s, max(self._desk.now_s() - view.at_s, 0.0), why)
+        return Seen(view.data, view.at_s, max(self._controller_client.now_s() - view.at_s, 0.0), why)
 
     async def views(self, account: Account, *whats: str) -> tuple[Seen, ...]:
         """Several views, asked for at the same moment. Raises as `view`."""
@@ -121,7 +125,7 @@ class ViewCache:
             view.wanted_s, view.task, view.outdated = float("-inf"), None, True
 
     async def _newest(self, key: Key) -> _View:
-        now_s = self._desk.now_s()
+        now_s = self._controller_client.now_s()
         view = self._views.setdefault(key, _View(wanted_s=float("-inf")))
         self._views.move_to_end(key)
         self._drop()
@@ -144,9 +148,9 @@ class ViewCache:
     async def _ask(self, key: Key, view: _View) -> None:
         """Ask once; what comes of it is in the view, unless what was done meanwhile has made it old."""
         account, what, subject = key
-        begun_s, doings = self._desk.now_s(), self._doings
+        begun_s, doings = self._controller_client.now_s(), self._doings
         try:
-            subject = subject or (OF_PROVIDER.get(what, "") if account == self._desk.own else "")
+            subject = subject or (OF_PROVIDER.get(what, "") if account == self._controller_client.own else "")
             found: dict[str, Any] | Refused = await self._fitting(view, account, what, subject)
         except Refused as refused:
             found = refused
@@ -161,7 +165,7 @@ class ViewCache:
                 view.task = None
         recovered, self.trouble = self.trouble is not None, None
         if doings == self._doings or view.data is None:
-            view.times_s.append(max(self._desk.now_s() - begun_s, 0.0))
+            view.times_s.append(max(self._controller_client.now_s() - begun_s, 0.0))
             if self._changes(view, found) or recovered:
                 view.revision += 1
                 self._tell()
@@ -173,7 +177,7 @@ class ViewCache:
             view.limit, view.fitted = min(2 * view.limit, ROWS_MAX), 0
         while True:
             try:
-                found = await self._desk.view(account, what, subject, view.limit)
+                found = await self._controller_client.view(account, what, subject, view.limit)
             except Refused as refused:
                 if refused.code != "too-large" or view.limit <= ROWS_MIN:
                     raise
@@ -190,24 +194,24 @@ class ViewCache:
             view.refused, view.data = found, None
             return changed
         changed = view.data is None or _content(view.data) != _content(found)
-        view.data, view.at_s, view.refused = found, self._desk.now_s(), None
+        view.data, view.at_s, view.refused = found, self._controller_client.now_s(), None
         return changed
 
     def _drop(self) -> None:
         """Keep the table bounded: those that nobody has looked at longest go, after `FORGET_S` or when there are too
         many, but what the provider sees stays."""
-        now_s = self._desk.now_s()
+        now_s = self._controller_client.now_s()
         if self.trouble is None and now_s - self._swept_s >= FORGET_S:
             self._swept_s = now_s
             for key, view in list(self._views.items()):
                 is_old = view.task is None and view.at_s < now_s - FORGET_S and key not in self._watched
                 has_answer = view.data is not None or view.refused is not None  # else it was asked for just now
-                if is_old and has_answer and (key[2] or key[0] != self._desk.own):
+                if is_old and has_answer and (key[2] or key[0] != self._controller_client.own):
                     del self._views[key]
         if len(self._views) <= KEPT_MAX:
             return
         for key in list(self._views):
-            if key[2] or key[0] != self._desk.own:
+            if key[2] or key[0] != self._controller_client.own:
                 del self._views[key]
             if len(self._views) <= KEPT_MAX:
                 return
@@ -268,8 +272,8 @@ class ViewCache:
         while True:
             for key in list(self._watched):
                 view = self._views.setdefault(key, _View(wanted_s=float("-inf")))
-                if view.is_due(self._desk.now_s() + self._period_s / 10):
-                    view.wanted_s = self._desk.now_s()
+                if view.is_due(self._controller_client.now_s() + self._period_s / 10):
+                    view.wanted_s = self._controller_client.now_s()
                     view.task = asyncio.create_task(self._ask(key, view))
             await asyncio.sleep(self._period_s / TICKS)
 

@@ -25,8 +25,8 @@ NOT_BY_PAGE = (
 
 async def listed(request: Request, status: int = 200, **data: object) -> Response:
     """The list, with what is to be said about it."""
-    doors = portal(request).doors
-    found = await doors.keep(doors.accounts.all)
+    authentication = portal(request).authentication
+    found = await authentication.keep(authentication.accounts.all)
     given = {"problems": [], "link": "", "link_of": "", "hours": LINK_S / 3600.0} | data
     waiting = Counter(one.address for one in found if one.state is State.ASKED)
     several = {address: count for address, count in waiting.items() if count > 1}
@@ -50,7 +50,7 @@ async def approve(request: Request) -> Response:
 @require(Role.PROVIDER)
 async def refuse(request: Request) -> Response:
     """Delete an account that was asked for."""
-    accounts, name = portal(request).doors.accounts, request.path_params["name"]
+    accounts, name = portal(request).authentication.accounts, request.path_params["name"]
     return await _done(request, "account-refuse", lambda: accounts.remove(name, State.ASKED))
 
 
@@ -58,9 +58,9 @@ async def refuse(request: Request) -> Response:
 @require(Role.PROVIDER)
 async def refuse_from(request: Request) -> Response:
     """Delete every account that was asked for from an address."""
-    filled, doors = await fields(request), portal(request).doors
+    filled, authentication = await fields(request), portal(request).authentication
     where = filled.text("address")
-    names = await doors.keep(lambda: doors.accounts.refuse_from(where))
+    names = await authentication.keep(lambda: authentication.accounts.refuse_from(where))
     if not names:
         return await listed(request, 409, problems=[GONE])
     return await _noted(request, "account-refuse", " ".join(names), filled.text("why"))
@@ -84,7 +84,7 @@ async def unlock(request: Request) -> Response:
 @require(Role.PROVIDER)
 async def remove(request: Request) -> Response:
     """Delete an account."""
-    accounts, name = portal(request).doors.accounts, request.path_params["name"]
+    accounts, name = portal(request).authentication.accounts, request.path_params["name"]
     if name == account(request).name:
         return await listed(request, 409, problems=[ONLY])
     return await _done(request, "account-remove", lambda: accounts.remove(name, spare_last=True))
@@ -95,21 +95,21 @@ async def remove(request: Request) -> Response:
 async def link(request: Request) -> Response:
     """Make a link with which a new password is set once; it is shown now and never again."""
     whole, name, filled = portal(request), request.path_params["name"], await fields(request)
-    doors, now_s = whole.doors, whole.controller_client.now_s()
-    found = await doors.keep(lambda: doors.accounts.find(name))
+    authentication, now_s = whole.authentication, whole.controller_client.now_s()
+    found = await authentication.keep(lambda: authentication.accounts.find(name))
     if found is not None and found.is_provider and found.name != account(request).name:
         return await listed(request, 409, problems=[NOT_BY_PAGE])
     try:
-        word = await doors.keep(lambda: doors.accounts.make_link(name, now_s))
+        word = await authentication.keep(lambda: authentication.accounts.make_link(name, now_s))
     except InvalidInput as error:
         return await listed(request, 409, problems=problems_of(error))
-    doors.sessions.forget(name)
-    await doors.note(request, account(request).sender, "account-link", subject=name, why=filled.text("why"))
+    authentication.sessions.forget(name)
+    await authentication.note(request, account(request).sender, "account-link", subject=name, why=filled.text("why"))
     return await listed(request, link=f"{whole.settings.public_url}/link/{word}", link_of=name)
 
 
 async def _change(request: Request, what: str, state: State, before: State) -> Response:
-    accounts, name = portal(request).doors.accounts, request.path_params["name"]
+    accounts, name = portal(request).authentication.accounts, request.path_params["name"]
     if state is State.LOCKED and name == account(request).name:
         return await listed(request, 409, problems=[ONLY])
     return await _done(request, what, lambda: accounts.set_state(name, state, before, spare_last=True))
@@ -119,7 +119,7 @@ async def _done(request: Request, what: str, change: Callable[[], bool]) -> Resp
     """Change the account of the address, and say what became of it."""
     name, filled = request.path_params["name"], await fields(request)
     try:
-        changed = await portal(request).doors.keep(change)
+        changed = await portal(request).authentication.keep(change)
     except LastProvider as error:
         return await listed(request, 409, problems=[str(error)])
     if not changed:
@@ -128,10 +128,10 @@ async def _done(request: Request, what: str, change: Callable[[], bool]) -> Resp
 
 
 async def _noted(request: Request, what: str, name: str, why: str) -> Response:
-    doors = portal(request).doors
-    doors.sessions.forget(name)
-    doors.recount()
-    await doors.note(request, account(request).sender, what, subject=name, why=why)
+    authentication = portal(request).authentication
+    authentication.sessions.forget(name)
+    authentication.recount()
+    await authentication.note(request, account(request).sender, what, subject=name, why=why)
     return go(HERE, "done")
 
 

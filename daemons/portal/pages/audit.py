@@ -101,8 +101,8 @@ async def _of_controller(request: Request, from_s: float, to_s: float, fields: d
 
 
 async def _of_portal(request: Request, from_s: float, to_s: float, fields: dict[str, str]) -> list[Line]:
-    doors = portal(request).doors
-    entries = await doors.keep(lambda: doors.log.entries(from_s, to_s, LOOKED_THROUGH_MAX))
+    authentication = portal(request).authentication
+    entries = await authentication.keep(lambda: authentication.log.entries(from_s, to_s, LOOKED_THROUGH_MAX))
     return [_line(entry) for entry in entries if _fits(entry, fields)][: ROWS_MAX + 1]
 
 

@@ -14,7 +14,7 @@ from daemons.portal.client.memo import derived
 from daemons.portal.client.view_cache import Seen
 from daemons.portal.context import Form, account, act, page, portal, require
 from daemons.portal.present.pagination import Column, Listing, has_text, in_order, name_key, part, wanted
-from daemons.portal.present.timeline import Told, told_of
+from daemons.portal.present.timeline import TimelineEntry, timeline_of
 from daemons.portal.present.workloads import (
     OVER,
     end_s,
@@ -35,7 +35,7 @@ PHASES = ((NOT_OVER, "not over yet"), (ALL, "all"), *((phase.value, phase.value)
 ORDER = {phase.value: place for place, phase in enumerate(JobPhase)}
 FILTERS = {"q": "", "phase": NOT_OVER, "environment": "", "user": ""}
 INSTANCES_SHOWN = 200
-STORY_S = 5.0  # what happened is read again after so long
+TIMELINE_S = 5.0  # what happened is read again after so long
 
 
 COLUMNS = (
@@ -112,7 +112,7 @@ async def _one(request: Request, problems: list[str] | None = None, status: int 
     seen = await live.view(me, "job", name)
     row, end = seen.data["job"], end_s(seen.data["job"])
     gain = gain_of((await live.view(me, "plan")).data, name) if me.is_provider else None
-    story, no_story = await _story(request, row)
+    story, no_story = await _timeline(request, row)
     return page(
         request,
         "job.html",
@@ -135,14 +135,16 @@ async def _one(request: Request, problems: list[str] | None = None, status: int 
     )
 
 
-async def _story(request: Request, row: dict[str, Any]) -> tuple[list[Told], str]:
+async def _timeline(request: Request, row: dict[str, Any]) -> tuple[list[TimelineEntry], str]:
     """What happened to a job, or why that cannot be told. Details are the provider's: they may name others."""
     whole, now_s, in_detail = portal(request), portal(request).controller_client.now_s(), account(request).is_provider
     if whole.reading is None:
         return [], "This portal has no history."
-    key, mark = ("story", row["name"], in_detail), (row["order"], row["phase"], now_s // STORY_S)
+    key, mark = ("timeline", row["name"], in_detail), (row["order"], row["phase"], now_s // TIMELINE_S)
     try:
-        told = derived(request).once(key, mark, lambda: whole.threads.do(told_of, whole.reading, row, now_s, in_detail))
+        told = derived(request).once(
+            key, mark, lambda: whole.threads.do(timeline_of, whole.reading, row, now_s, in_detail)
+        )
         return await told, ""
     except (StoreUnavailable, InvalidInput) as error:
         return [], f"The history does not answer: {error}"

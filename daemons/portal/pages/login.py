@@ -56,9 +56,9 @@ async def show(request: Request) -> Response:
     to = inside(request.query_params.get("to", "/"))
     if session(request) is not None:
         return RedirectResponse(to, 303)
-    named = await portal(request).doors.remote(request)
+    named = await portal(request).authentication.remote(request)
     if named is not None:
-        return await portal(request).doors.let_in(request, named, RedirectResponse(to, 303), strong=True)
+        return await portal(request).authentication.let_in(request, named, RedirectResponse(to, 303), strong=True)
     return with_form(request, "login.html", to=to)
 
 
@@ -66,11 +66,11 @@ async def show(request: Request) -> Response:
 @for_everybody
 async def log_in(request: Request) -> Response:
     """Check a name and a password."""
-    doors, filled = portal(request).doors, await fields(request)
+    authentication, filled = portal(request).authentication, await fields(request)
     name, to = filled.text("name")[:200], inside(filled.text("to", "/"))
     password = filled.fields.get("password", "")
     try:
-        found = await doors.check(request, name, password, filled.text("code"))
+        found = await authentication.check(request, name, password, filled.text("code"))
     except TooBusy as busy:
         return with_form(request, "login.html", 503, to=to, problem=str(busy))
     if isinstance(found, Wait):
@@ -81,7 +81,7 @@ async def log_in(request: Request) -> Response:
         return answer
     if found is None:
         return with_form(request, "login.html", 401, to=to, problem=WRONG)
-    return await doors.let_in(request, found, RedirectResponse(to, 303), strong=found.has_factor)
+    return await authentication.let_in(request, found, RedirectResponse(to, 303), strong=found.has_factor)
 
 
 @before_second_factor
@@ -90,7 +90,7 @@ async def log_out(request: Request) -> Response:
     """End the session."""
     found = session(request)
     assert found is not None
-    return await portal(request).doors.let_out(request, found, go("/login", "logged-out"))
+    return await portal(request).authentication.let_out(request, found, go("/login", "logged-out"))
 
 
 async def own(request: Request) -> Response:
@@ -100,8 +100,8 @@ async def own(request: Request) -> Response:
 
 async def _account(request: Request, status: int = 200, problems: list[str] | None = None) -> Response:
     """The account, where it is logged in, and what was done with it lately."""
-    doors, me, now_s, here = (
-        portal(request).doors,
+    authentication, me, now_s, here = (
+        portal(request).authentication,
         account(request),
         portal(request).controller_client.now_s(),
         session(request),
@@ -109,8 +109,8 @@ async def _account(request: Request, status: int = 200, problems: list[str] | No
     sessions: tuple[Open, ...] = ()
     lately: tuple[Entry, ...] = ()
     with suppress(StoreUnavailable):  # a banner says so
-        sessions = await doors.keep(lambda: doors.sessions.of(me.name, now_s))
-        lately = await doors.keep(lambda: doors.log.of(me.sender, now_s - LATELY_S))
+        sessions = await authentication.keep(lambda: authentication.sessions.of(me.name, now_s))
+        lately = await authentication.keep(lambda: authentication.log.of(me.sender, now_s - LATELY_S))
     mine = here.id if here is not None else ""
     return page(request, "account.html", status, problems=problems or [], sessions=sessions, mine=mine, lately=lately)
 
@@ -118,22 +118,32 @@ async def _account(request: Request, status: int = 200, problems: list[str] | No
 @while_read_only
 async def end_sessions(request: Request) -> Response:
     """End one of one's sessions, or all but this one."""
-    doors, filled, me, here = portal(request).doors, await fields(request), account(request), session(request)
+    authentication, filled, me, here = (
+        portal(request).authentication,
+        await fields(request),
+        account(request),
+        session(request),
+    )
     now_s, ids = portal(request).controller_client.now_s(), [filled.text("id")]
     if not ids[0]:
-        found = await doors.keep(lambda: doors.sessions.of(me.name, now_s))
+        found = await authentication.keep(lambda: authentication.sessions.of(me.name, now_s))
         ids = [each.id for each in found if here is None or each.id != here.id]
-    ended = await doors.keep(lambda: doors.sessions.end(me.name, ids))
+    ended = await authentication.keep(lambda: authentication.sessions.end(me.name, ids))
     if not ended:
         return await _account(request, 409, ["That session has ended already."])
-    await doors.note(request, me.sender, "session-end", subject=me.sender, detail=f"{ended}")
+    await authentication.note(request, me.sender, "session-end", subject=me.sender, detail=f"{ended}")
     return go("/account", "done")
 
 
 @while_read_only
 async def change_password(request: Request) -> Response:
     """A new password, for whoever knows the old one; every other session of the account ends."""
-    doors, filled, me, old = portal(request).doors, await fields(request), account(request), session(request)
+    authentication, filled, me, old = (
+        portal(request).authentication,
+        await fields(request),
+        account(request),
+        session(request),
+    )
     new = filled.fields.get("new", "")
     try:
         check(new, me.name)
@@ -141,17 +151,17 @@ async def change_password(request: Request) -> Response:
             raise InvalidInput(Problem("password", "was not repeated as it was"))
     except InvalidInput as error:
         return await _account(request, 422, problems_of(error))
-    found = await doors.check(request, me.name, filled.fields.get("old", ""))
+    found = await authentication.check(request, me.name, filled.fields.get("old", ""))
     if isinstance(found, Wait):
         text = f"Too many passwords were wrong. Try again in {math.ceil(found.seconds)} s."
         return await _account(request, 429, [text])
     if found is None:
         return await _account(request, 422, ["The old password is wrong."])
-    made = await doors.hasher.make(new, known=True)
-    await doors.keep(lambda: doors.accounts.set_password(me.name, made))
-    await doors.keep(lambda: doors.sessions.close_all(me.name))
-    await doors.note(request, me.sender, "password-change", subject=me.sender)
-    return await doors.let_in(request, me, go("/account", "saved"), strong=old is not None and old.strong)
+    made = await authentication.hasher.make(new, known=True)
+    await authentication.keep(lambda: authentication.accounts.set_password(me.name, made))
+    await authentication.keep(lambda: authentication.sessions.close_all(me.name))
+    await authentication.note(request, me.sender, "password-change", subject=me.sender)
+    return await authentication.let_in(request, me, go("/account", "saved"), strong=old is not None and old.strong)
 
 
 # --- asking for an account, and links for a password ----------------------------------------------------------------
@@ -167,41 +177,45 @@ async def show_asking(request: Request) -> Response:
 @for_everybody
 async def ask_account(request: Request) -> Response:
     """Keep what is asked for until a provider has looked at it."""
-    doors, filled = portal(request).doors, await fields(request)
+    authentication, filled = portal(request).authentication, await fields(request)
     now_s, where = portal(request).controller_client.now_s(), network_of(address(request))
     name, password = filled.text("name"), filled.fields.get("password", "")
     given = {each: filled.text(each)[:500] for each in ("name", "role", "contact", "why")}
     try:
-        if doors.asking.wait_s(where, now_s) > 0.0:
+        if authentication.asking.wait_s(where, now_s) > 0.0:
             raise InvalidInput(Problem("account", "too many were asked for from your address", "to be tried later"))
         check_name("name", name)
         check(password, name)
         if password != filled.fields.get("again", ""):
             raise InvalidInput(Problem("password", "was not repeated as it was"))
         role = Role.OWNER if filled.text("role") == Role.OWNER.value else Role.USER
-        doors.asking.wrong(where, now_s)
-        made = await doors.hasher.make(password, where)
-        account_of = doors.accounts.add
-        await doors.keep(
+        authentication.asking.wrong(where, now_s)
+        made = await authentication.hasher.make(password, where)
+        account_of = authentication.accounts.add
+        await authentication.keep(
             lambda: account_of(name, role, made, State.ASKED, now_s, filled.text("contact"), filled.text("why"), where)
         )
     except NameTaken:  # not told: it would say which names there are
-        await doors.note(request, "", "account-ask", subject=name, done=False, detail="the name is taken")
+        await authentication.note(request, "", "account-ask", subject=name, done=False, detail="the name is taken")
         return page(request, "asked.html", name=name)
     except (InvalidInput, InvalidValue) as error:
         return with_form(request, "ask_account.html", 422, problems=problems_of(error), given=given)
     except TooBusy as busy:
         return with_form(request, "ask_account.html", 503, problems=[str(busy)], given=given)
-    await doors.note(request, "", "account-ask", subject=name, why=filled.text("why"))
-    doors.recount()
+    await authentication.note(request, "", "account-ask", subject=name, why=filled.text("why"))
+    authentication.recount()
     return page(request, "asked.html", name=name)
 
 
 @for_everybody
 async def show_link(request: Request) -> Response:
     """The form behind a one-time link."""
-    doors, word, now_s = portal(request).doors, request.path_params["word"], portal(request).controller_client.now_s()
-    found = await doors.keep(lambda: doors.accounts.of_link(word, now_s))
+    authentication, word, now_s = (
+        portal(request).authentication,
+        request.path_params["word"],
+        portal(request).controller_client.now_s(),
+    )
+    found = await authentication.keep(lambda: authentication.accounts.of_link(word, now_s))
     return with_form(request, "link.html", 200 if found else 404, found=found)
 
 
@@ -209,9 +223,13 @@ async def show_link(request: Request) -> Response:
 @for_everybody
 async def use_link(request: Request) -> Response:
     """Set the password of whose link it is."""
-    doors, filled, now_s = portal(request).doors, await fields(request), portal(request).controller_client.now_s()
+    authentication, filled, now_s = (
+        portal(request).authentication,
+        await fields(request),
+        portal(request).controller_client.now_s(),
+    )
     word, new = request.path_params["word"], filled.fields.get("new", "")
-    found = await doors.keep(lambda: doors.accounts.of_link(word, now_s))
+    found = await authentication.keep(lambda: authentication.accounts.of_link(word, now_s))
     if found is None:
         return with_form(request, "link.html", 404, found=None)
     try:
@@ -220,12 +238,12 @@ async def use_link(request: Request) -> Response:
             raise InvalidInput(Problem("password", "was not repeated as it was"))
     except InvalidInput as error:
         return with_form(request, "link.html", 422, found=found, problems=problems_of(error))
-    made = await doors.hasher.make(new, known=True)  # the link says who it is
-    used = await doors.keep(lambda: doors.accounts.use_link(word, made, now_s))
+    made = await authentication.hasher.make(new, known=True)  # the link says who it is
+    used = await authentication.keep(lambda: authentication.accounts.use_link(word, made, now_s))
     if used is None:
         return with_form(request, "link.html", 404, found=None)
-    doors.sessions.forget(used.name)
-    await doors.note(request, used.sender, "password-link", subject=used.sender)
+    authentication.sessions.forget(used.name)
+    await authentication.note(request, used.sender, "password-link", subject=used.sender)
     return go("/login", "saved")
 
 

@@ -172,7 +172,7 @@ async def picture(request: Request) -> Response:
     body = kept.find(key, use.mark)
     if body is None:
         try:  # where drawings are made: here it would hold up every other answer
-            body = kept.put(key, use.mark, await portal(request).pictures.workshop.do(drawn, use, look))
+            body = kept.put(key, use.mark, await portal(request).pictures.process_pool.do(drawn, use, look))
         except TooBusy as error:
             return busy(error)
     return Response(body, media_type="image/svg+xml")

@@ -88,7 +88,7 @@ async def download(request: Request) -> Response:
         raise HTTPException(400, "; ".join(problems_of(error))) from error
     try:
         report = await _report(request, span, zone)
-        text = await portal(request).pictures.workshop.do(html, report)
+        text = await portal(request).pictures.process_pool.do(html, report)
     except TooBusy as error:
         return busy(error)
     name = f"trimtab-report-{time_text(span.from_s)[:10]}-{time_text(span.to_s)[:10]}.html"

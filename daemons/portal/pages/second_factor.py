@@ -48,16 +48,16 @@ async def show(request: Request) -> Response:
 @while_read_only
 async def begin(request: Request) -> Response:
     """Make a secret and show it, for whoever knows the password, and has a code where there is a secret already."""
-    doors, me, filled = portal(request).doors, account(request), await fields(request)
+    authentication, me, filled = portal(request).authentication, account(request), await fields(request)
     try:
-        found = await doors.check(request, me.name, filled.fields.get("password", ""), filled.text("code"))
+        found = await authentication.check(request, me.name, filled.fields.get("password", ""), filled.text("code"))
     except TooBusy as busy:
         return _page(request, 503, str(busy))
     if isinstance(found, Wait):
         return _page(request, 429, f"Too many passwords were wrong. Try again in {math.ceil(found.seconds)} s.")
     if found is None:
         return _page(request, 422, "The password or the code is wrong. A code can be used once.")
-    secret = await doors.keep(lambda: doors.accounts.begin_factor(me.name))
+    secret = await authentication.keep(lambda: authentication.accounts.begin_factor(me.name))
     return _page(request, secret=secret)
 
 
@@ -66,14 +66,14 @@ async def begin(request: Request) -> Response:
 async def confirm(request: Request) -> Response:
     """Use the secret that was shown from now on; every other session of the account ends."""
     whole, me, filled = portal(request), account(request), await fields(request)
-    doors, code, now_s = whole.doors, filled.text("code"), whole.controller_client.now_s()
-    if not await doors.keep(lambda: doors.accounts.confirm_factor(me.name, code, now_s)):
+    authentication, code, now_s = whole.authentication, filled.text("code"), whole.controller_client.now_s()
+    if not await authentication.keep(lambda: authentication.accounts.confirm_factor(me.name, code, now_s)):
         return _page(
             request, 422, "That is not the code of this moment: give the next one, or begin anew.", confirm=True
         )
-    doors.sessions.forget(me.name)
-    await doors.note(request, me.sender, "second-factor-set", subject=me.sender)
-    return await doors.let_in(request, me, go("/account", "saved"), strong=True)
+    authentication.sessions.forget(me.name)
+    await authentication.note(request, me.sender, "second-factor-set", subject=me.sender)
+    return await authentication.let_in(request, me, go("/account", "saved"), strong=True)
 
 
 ROUTES = [

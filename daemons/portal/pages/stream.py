@@ -70,7 +70,10 @@ async def _lines(request: Request, me: Account, wanted: list[str]) -> AsyncItera
         async for names in changes:
             events = "".join(f"event: {name}\ndata: -\n\n" for name in (*names, "changed"))
             yield events if names else ": here\n\n"
-            if whole.controller_client.now_s() >= until_s or await whole.doors.enter(request, used=False) is None:
+            if (
+                whole.controller_client.now_s() >= until_s
+                or await whole.authentication.enter(request, used=False) is None
+            ):
                 return
 
 

@@ -105,8 +105,8 @@ async def start(request: Request) -> Response:
 
 async def _note(request: Request, what: str, run: Run) -> None:
     """Keep in the portal's log who began or ended one."""
-    doors = portal(request).doors
-    await doors.note(request, account(request).sender, what, subject=run.id, why=run.wish.why)
+    authentication = portal(request).authentication
+    await authentication.note(request, account(request).sender, what, subject=run.id, why=run.wish.why)
 
 
 def run_request_of(given: Mapping[str, str], span: Span, sender: str) -> RunRequest:

@@ -78,7 +78,7 @@ class _Sized(Protocol):
 V = TypeVar("V", bound=_Sized)
 
 
-class _Shelf(Generic[V]):
+class _ByteBoundedCache(Generic[V]):
     """Keeps what was last wanted, of at most so many bytes."""
 
     def __init__(self, bytes_max: int) -> None:
@@ -103,15 +103,15 @@ class _Shelf(Generic[V]):
 
 
 class Pictures:
-    """Draws charts, in a workshop. A chart's id is a keyed hash of it: whoever names it was shown it."""
+    """Draws charts, in a process pool. A chart's id is a keyed hash of it: whoever names it was shown it."""
 
-    def __init__(self, workshop: ProcessPool | None = None) -> None:
-        self.workshop = ProcessPool("drawings", NICENESS) if workshop is None else workshop
+    def __init__(self, process_pool: ProcessPool | None = None) -> None:
+        self.process_pool = ProcessPool("drawings", NICENESS) if process_pool is None else process_pool
         self._secret = secrets.token_bytes(32)
         self._draws = can_draw()
         self._seen: OrderedDict[int, tuple[Chart, Picture]] = OrderedDict()  # by `id`, the chart's own while it is here
-        self._charts: _Shelf[bytes] = _Shelf(CHARTS_BYTES_MAX)
-        self._drawn: _Shelf[bytes] = _Shelf(DRAWN_BYTES_MAX)
+        self._charts: _ByteBoundedCache[bytes] = _ByteBoundedCache(CHARTS_BYTES_MAX)
+        self._drawn: _ByteBoundedCache[bytes] = _ByteBoundedCache(DRAWN_BYTES_MAX)
         self._under_way: dict[tuple[str, str], asyncio.Task[bytes]] = {}
 
     def keep(self, chart: Chart) -> Picture | None:
@@ -139,7 +139,7 @@ class Pictures:
             return drawn
         task = self._under_way.get(key)
         if task is None:
-            task = self._under_way[key] = asyncio.create_task(self.workshop.do(_draw, packed, look))
+            task = self._under_way[key] = asyncio.create_task(self.process_pool.do(_draw, packed, look))
             task.add_done_callback(lambda _: self._under_way.pop(key, None))
         drawn = await asyncio.shield(task)
         self._drawn.put(key, drawn)
@@ -149,7 +149,7 @@ class Pictures:
         """Have what drawing needs read before somebody waits for it; that takes seconds."""
         if self._draws:
             with suppress(BrokenProcessPool):  # told to whoever wants a picture
-                await self.workshop.do(_warm)
+                await self.process_pool.do(_warm)
 
 
 def _warm() -> None:

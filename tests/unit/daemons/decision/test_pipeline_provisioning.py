@@ -52,7 +52,7 @@ def test_a_window_with_much_to_do_has_all() -> None:
 
 
 def test_missing_tables_are_asked_for_and_decided_on_when_they_are_there() -> None:
-    """Given a shelf without tables, when a cycle has been decided, then they are asked for once; when they are there,
+    """Given a cache without tables, when a cycle has been decided, then they are asked for once; when they are there,
     there is a cycle's decision at once."""
     desk = desk_of()
     table_cache, desk.table_cache = desk.table_cache, no_tables

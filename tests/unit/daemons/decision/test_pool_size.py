@@ -22,7 +22,7 @@ from shared.policy_api.snapshot import Snapshot, WebColumns, WorkloadState
 from sim_backend.conformance.clusters import WorkRow
 from tests.support.provisioning_cases import cluster, power, window
 
-SHELF = MemoryTables()
+TABLE_CACHE = MemoryTables()
 NOTHING = ProvisioningDecision((), Reason(ReasonCode.SPARE))
 RUNNING = WorkloadState.RUNNING
 
@@ -31,7 +31,7 @@ def run(seen: Snapshot, placement: str = "apc", provisioning: str = "threshold",
     request = DecideRequest(
         replace(seen, at_cycle=True), PolicyChoice(placement), None, PolicyChoice(provisioning, params), None
     )
-    return pipeline.run(request, SHELF)
+    return pipeline.run(request, TABLE_CACHE)
 
 
 def in_service(seen: Snapshot, placement: str = "apc", **params: Any) -> tuple[str, ...]:
@@ -119,13 +119,13 @@ def test_what_was_enough_is_part_of_the_state() -> None:
     sizes = []
     for seen in (urgent, idle, idle):
         request = DecideRequest(seen, PolicyChoice("apc"), None, PolicyChoice("threshold"), state)
-        outcome = pipeline.run(request, SHELF)
+        outcome = pipeline.run(request, TABLE_CACHE)
         assert outcome.provisioning is not None
         sizes.append(len(outcome.provisioning.in_service))
         state = msgpack.unpackb(msgpack.packb(outcome.provisioning_state))
     assert sizes == [3, 3, 0]
     assert state["policy"] == {"periods": []}
-    outcome = pipeline.run(replace(request, provisioning_state={"policy": None, "others": ["x"]}), SHELF)
+    outcome = pipeline.run(replace(request, provisioning_state={"policy": None, "others": ["x"]}), TABLE_CACHE)
     assert outcome.provisioning is not None
     assert outcome.provisioning.in_service == ()
 
@@ -285,17 +285,17 @@ def test_a_node_on_its_way_out_that_is_wanted_again_is_not_emptied() -> None:
 
 
 def test_between_cycles_nothing_is_provisioned() -> None:
-    outcome = pipeline.run(DecideRequest(cluster(), PolicyChoice("apc"), None, None, {"kept": 1}), SHELF)
+    outcome = pipeline.run(DecideRequest(cluster(), PolicyChoice("apc"), None, None, {"kept": 1}), TABLE_CACHE)
     assert (outcome.provisioning, outcome.provisioning_state, outcome.missing) == (None, {"kept": 1}, ())
 
 
 def test_an_analyser_is_asked_with_its_parameters() -> None:
     """Given an analyser that takes no parameters, when the window's configuration has some, then they reach it."""
     seen, asked = cluster(window()), Asked(window(), (1, 2))
-    noting = pipeline.Noting(SHELF, {"night": {"odd": 1}})
+    recording_cache = pipeline.RecordingCache(TABLE_CACHE, {"night": {"odd": 1}})
     with pytest.raises(InvalidInput, match="odd"):
-        noting(asked)
-    known = pipeline.Noting(SHELF, {})(asked)
+        recording_cache(asked)
+    known = pipeline.RecordingCache(TABLE_CACHE, {})(asked)
     assert list(known) == pytest.approx(run(seen).provisioning.windows[0].breach[:2])  # type: ignore[union-attr]
 
 

@@ -194,7 +194,7 @@ def request() -> DecideRequest:
 
 
 def test_a_decision_names_the_tables_it_lacked_and_finds_them_when_they_are_there(folder: Path) -> None:
-    """Given no tables, when what was missing has been prepared, then the decision is that of a shelf that has all."""
+    """Given no tables, when what was missing has been prepared, then the decision is that of a cache that has all."""
     server: TableServer = pickle.loads(pickle.dumps(TableServer(folder)))
     first = server(request())
     assert isinstance(first, DecideOutcome)

@@ -25,13 +25,13 @@ from shared.policy_api.snapshot import Snapshot, WindowView
 from shared.ports.plugins import find_policy, names, policy_group
 from tests.support.provisioning_cases import INTERVALS, cluster, power, prices, window
 
-SHELF = MemoryTables()
+TABLE_CACHE = MemoryTables()
 BY_TABLE = [name for name in names(policy_group("provisioning")) if name != "static"]
 CHEAP_LATER = prices(0.9, 0.9, 0.1, 0.1, 0.1, 0.1, 0.1, 0.1)
 
 
 def decided(
-    name: str, seen: Snapshot, state: Any = None, table_cache: Any = SHELF, **params: Any
+    name: str, seen: Snapshot, state: Any = None, table_cache: Any = TABLE_CACHE, **params: Any
 ) -> ProvisioningDecision:
     decision: ProvisioningDecision = find_policy("provisioning", name).decide(seen, state, params, table_cache)[0]
     return decision
@@ -62,23 +62,23 @@ def test_delayed_threshold_removes_when_asked_twice() -> None:
     nothing."""
     policy = find_policy("provisioning", "delayed-threshold")
     views = [window(interval=s, jobs=0, nodes=3) for s in (5, 6)]
-    first, state = policy.decide(cluster(views[0]), None, {}, SHELF)
+    first, state = policy.decide(cluster(views[0]), None, {}, TABLE_CACHE)
     assert first.windows[0].nodes == 3
-    second, _ = policy.decide(cluster(views[1]), state, {}, SHELF)
+    second, _ = policy.decide(cluster(views[1]), state, {}, TABLE_CACHE)
     assert second.windows[0].nodes == 1
-    between, state = policy.decide(cluster(replace(views[1], jobs=9)), state, {}, SHELF)
+    between, state = policy.decide(cluster(replace(views[1], jobs=9)), state, {}, TABLE_CACHE)
     assert between.windows[0].nodes == 4
-    again, _ = policy.decide(cluster(window(interval=7, jobs=0, nodes=4)), state, {}, SHELF)
+    again, _ = policy.decide(cluster(window(interval=7, jobs=0, nodes=4)), state, {}, TABLE_CACHE)
     assert again.windows[0].nodes == 4
 
 
 def test_two_decisions_in_one_interval_are_one_decision_point() -> None:
     policy = find_policy("provisioning", "delayed-threshold")
     seen = cluster(window(interval=5, jobs=0, nodes=3))
-    _, state = policy.decide(seen, None, {}, SHELF)
-    again, state = policy.decide(seen, state, {}, SHELF)
+    _, state = policy.decide(seen, None, {}, TABLE_CACHE)
+    again, state = policy.decide(seen, state, {}, TABLE_CACHE)
     assert again.windows[0].nodes == 3
-    later, _ = policy.decide(cluster(window(interval=6, jobs=0, nodes=3)), state, {}, SHELF)
+    later, _ = policy.decide(cluster(window(interval=6, jobs=0, nodes=3)), state, {}, TABLE_CACHE)
     assert later.windows[0].nodes == 1
 
 
@@ -201,7 +201,7 @@ def test_what_others_hold_needs_no_new_tables() -> None:
 
     def table_cache(spec: Any) -> Any:
         asked.append(name_of(spec))
-        return SHELF(spec)
+        return TABLE_CACHE(spec)
 
     sizes = []
     for taken in (0.0, 0.5):

@@ -1,4 +1,4 @@
-"""The desk over a bus: answers, refusals, silence, a connection that is lost and comes back."""
+"""The controller client over a bus: answers, refusals, silence, a connection that is lost and comes back."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def good(message: OnBehalf, inner: Any) -> Reply:
     return Reply(message.request, True, data={"asked": inner.KIND, "account": message.account, "why": message.why})
 
 
-def desk_of(*buses: Answering | Exception) -> AmqpClient:
+def client_of(*buses: Answering | Exception) -> AmqpClient:
     made = list(buses)
 
     def connect() -> Answering:
@@ -106,7 +106,7 @@ def test_requests_are_asked_on_behalf_of_accounts() -> None:
     bus = Answering(good)
 
     async def story() -> tuple[Any, Any]:
-        controller_client = desk_of(bus)
+        controller_client = client_of(bus)
         controller_client.start()
         try:
             view = await controller_client.view("operator.jane", "nodes")
@@ -138,7 +138,7 @@ def test_long_lists_come_as_columns(is_whole: bool) -> None:
         return Reply(message.request, True, data=data)
 
     async def story() -> dict[str, Any]:
-        controller_client = desk_of(Answering(answer))
+        controller_client = client_of(Answering(answer))
         controller_client.start()
         try:
             return await controller_client.view("operator.jane", "nodes")
@@ -154,7 +154,7 @@ def test_long_lists_come_as_columns(is_whole: bool) -> None:
 
 def test_a_refusal_is_passed_on() -> None:
     async def story() -> None:
-        controller_client = desk_of(
+        controller_client = client_of(
             Answering(lambda message, _: Reply(message.request, False, "unknown-node", "no n9"))
         )
         controller_client.start()
@@ -176,7 +176,7 @@ def test_a_refusal_is_passed_on() -> None:
 def test_what_cannot_be_sent_is_refused(node: str, why: str, code: str) -> None:
     """Without any connection."""
     with pytest.raises(Refused) as caught:
-        asyncio.run(desk_of(BusUnavailable("away")).ask("operator.jane", DrainNode("x", node, True), why))
+        asyncio.run(client_of(BusUnavailable("away")).ask("operator.jane", DrainNode("x", node, True), why))
 
     assert caught.value.code == code
 
@@ -187,7 +187,7 @@ def test_nobody_else_answers_for_the_controller() -> None:
     bus.sender = "operator.mallory"
 
     async def story() -> None:
-        controller_client = desk_of(bus)
+        controller_client = client_of(bus)
         controller_client.start()
         try:
             with pytest.raises(Unreachable, match="no controller"):
@@ -204,7 +204,7 @@ def test_a_connection_that_is_lost_is_made_again() -> None:
     silent, answering = Answering(lambda *_: None), Answering(good)
 
     async def story() -> Any:
-        controller_client = desk_of(silent, answering)
+        controller_client = client_of(silent, answering)
         controller_client._answer_s = 8.0
         controller_client.start()
         try:
@@ -221,7 +221,7 @@ def test_a_connection_that_is_lost_is_made_again() -> None:
 
 def test_a_broker_that_is_away_is_told_at_once() -> None:
     async def story() -> None:
-        controller_client = desk_of(BusUnavailable("refused"))
+        controller_client = client_of(BusUnavailable("refused"))
         controller_client.start()
         try:
             with pytest.raises(Unreachable, match="broker"):
@@ -238,7 +238,7 @@ def test_a_broker_that_is_away_is_told_at_once() -> None:
 
 def test_a_broker_that_is_away_for_a_day_fills_no_log() -> None:
     """Given an attempt every 30 s, then ten are logged and few later; of the next loss, too."""
-    controller_client, bus = desk_of(BusUnavailable("refused")), Answering(good)
+    controller_client, bus = client_of(BusUnavailable("refused")), Answering(good)
 
     def said(times: int) -> int:
         with capture_logs() as logged:

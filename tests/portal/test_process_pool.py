@@ -18,41 +18,41 @@ def _refuse() -> None:
 
 
 def test_it_is_another_process_that_gives_way_and_is_begun_again_when_it_was_killed() -> None:
-    async def story(workshop: ProcessPool) -> tuple[int, int, int]:
-        first = await workshop.do(os.getpid)
-        nice = await workshop.do(os.nice, 0)
+    async def story(process_pool: ProcessPool) -> tuple[int, int, int]:
+        first = await process_pool.do(os.getpid)
+        nice = await process_pool.do(os.nice, 0)
         with pytest.raises(InvalidValue, match="expected 2"):
-            await workshop.do(_refuse)
+            await process_pool.do(_refuse)
         os.kill(first, signal.SIGKILL)
-        return first, nice, await workshop.do(os.getpid)
+        return first, nice, await process_pool.do(os.getpid)
 
-    workshop = ProcessPool("drawings", 3)
+    process_pool = ProcessPool("drawings", 3)
     try:
-        first, nice, second = asyncio.run(story(workshop))
+        first, nice, second = asyncio.run(story(process_pool))
     finally:
-        workshop.close()
+        process_pool.close()
 
     assert len({os.getpid(), first, second}) == 3
     assert nice == min(19, os.nice(0) + 3)
 
 
 def test_who_is_one_too_many_is_told_so() -> None:
-    async def story(workshop: ProcessPool) -> None:
-        workshop.waiting = WAITING_MAX
-        await workshop.do(os.getpid)
+    async def story(process_pool: ProcessPool) -> None:
+        process_pool.waiting = WAITING_MAX
+        await process_pool.do(os.getpid)
 
     with pytest.raises(TooBusy, match=f"{WAITING_MAX} drawings wait already"):
         asyncio.run(story(ProcessPool("drawings", 0)))
 
 
 def test_what_its_first_call_has_made_is_looked_through_no_more() -> None:
-    async def story(workshop: ProcessPool) -> tuple[int, int]:
-        return await workshop.do(gc.get_freeze_count), await workshop.do(gc.get_freeze_count)
+    async def story(process_pool: ProcessPool) -> tuple[int, int]:
+        return await process_pool.do(gc.get_freeze_count), await process_pool.do(gc.get_freeze_count)
 
-    workshop = ProcessPool("drawings", 0)
+    process_pool = ProcessPool("drawings", 0)
     try:
-        before, after = asyncio.run(story(workshop))
+        before, after = asyncio.run(story(process_pool))
     finally:
-        workshop.close()
+        process_pool.close()
 
     assert before == 0 < after
