@@ -28,7 +28,7 @@ PICTURES_MAX = 4
 
 
 @dataclass(slots=True)
-class Seen:
+class ReaderFigures:
     """What all readers have met so far."""
 
     times_s: dict[str, list[float]] = field(default_factory=dict)
@@ -72,7 +72,7 @@ class Connection:
             self._streams = None
 
 
-async def read(number: int, plan: dict[str, Any], seen: Seen) -> None:
+async def read(number: int, plan: dict[str, Any], seen: ReaderFigures) -> None:
     """One reader: the next page each second, or as soon as the one before is there."""
     connection = Connection(plan["url"], plan["words"][number])
     pages = plan["pages"]
@@ -86,7 +86,7 @@ async def read(number: int, plan: dict[str, Any], seen: Seen) -> None:
     connection.close()
 
 
-async def _timed(connection: Connection, kind: str, path: str, seen: Seen) -> bytes:
+async def _timed(connection: Connection, kind: str, path: str, seen: ReaderFigures) -> bytes:
     try:
         async with asyncio.timeout(ANSWER_S):
             first_s, status, body = await connection.get(path)
@@ -100,7 +100,7 @@ async def _timed(connection: Connection, kind: str, path: str, seen: Seen) -> by
     return body
 
 
-async def listen(number: int, plan: dict[str, Any], seen: Seen) -> None:
+async def listen(number: int, plan: dict[str, Any], seen: ReaderFigures) -> None:
     """Hear of changes, as an open page does."""
     connection = Connection(plan["url"], plan["words"][number])
     reader = await connection.ask(LIVE)
@@ -108,9 +108,9 @@ async def listen(number: int, plan: dict[str, Any], seen: Seen) -> None:
         seen.told += line.startswith(b"event: changed")
 
 
-async def everything(plan: dict[str, Any]) -> Seen:
+async def everything(plan: dict[str, Any]) -> ReaderFigures:
     """All readers, to the end of the span."""
-    seen = Seen()
+    seen = ReaderFigures()
     numbers = range(len(plan["words"]))
     listening = [asyncio.create_task(listen(number, plan, seen)) for number in numbers]
     await asyncio.gather(*(read(number, plan, seen) for number in numbers))

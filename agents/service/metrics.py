@@ -8,18 +8,18 @@ from dataclasses import dataclass
 
 from shared.metrics.book import Timing
 from shared.metrics.meter import ShellMeter
-from shared.metrics.values import Kind, Metric, Scrape
+from shared.metrics.values import Metric, MetricKind, Scrape
 from shared.ports import effects as fx
 from shared.protocol.messages import Report
 from shared.values.vms import VmState
 
 MIB = 1024.0 * 1024.0
 HZ_PER_MHZ = 1e6
-_GAUGE, _COUNTER = Kind.GAUGE, Kind.COUNTER
+_GAUGE, _COUNTER = MetricKind.GAUGE, MetricKind.COUNTER
 
 INFO = Metric(
     "trimtab_agent_info",
-    Kind.INFO,
+    MetricKind.INFO,
     "",
     "The node, its hypervisor's driver, and the type of node and system as it reports them.",
     ("node", "driver", "node_type", "os_type", "os_version"),
@@ -57,7 +57,7 @@ ACTIONS = Metric(
 )
 ACTION = Metric(
     "trimtab_agent_action_seconds",
-    Kind.HISTOGRAM,
+    MetricKind.HISTOGRAM,
     "seconds",
     "How long the hypervisor took for an action, by kind.",
     ("kind",),
@@ -70,7 +70,7 @@ GUESTS = Metric(
 PROBES = Metric("trimtab_agent_probes_total", _COUNTER, "probes", "Probes of instances, by their result.", ("result",))
 CALL = Metric(
     "trimtab_agent_call_seconds",
-    Kind.HISTOGRAM,
+    MetricKind.HISTOGRAM,
     "seconds",
     "How long calls took: to the hypervisor (begin, abort, forget, poll, read), the sampler (sample), the journal "
     "(write-journal).",

@@ -20,7 +20,7 @@ from daemons.models.deadline.breaches import BreachSpec
 from daemons.models.deadline.rules import TableSpec
 from daemons.models.outlook import slowed_by
 from daemons.values.settings import PolicyChoice
-from shared.policy_api.analysis import Asked
+from shared.policy_api.analysis import BreachQuery
 from shared.policy_api.decision import PlacementDecision, ProvisioningDecision
 from shared.policy_api.policies import Needs, TableCache
 from shared.policy_api.snapshot import POOL, Snapshot
@@ -237,7 +237,7 @@ class RecordingCache:
 
     def __call__(self, spec: Any, /) -> Any:
         """The table, or what the analyser of a window says; None where neither is known."""
-        if isinstance(spec, Asked):
+        if isinstance(spec, BreachQuery):
             if spec.window.analyser not in names(ANALYSERS):
                 return None
             params = self._params.get(spec.window.name, {})

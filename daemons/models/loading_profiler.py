@@ -91,7 +91,7 @@ def _capped(reading: Reading, elapsed_s: float) -> Reading:
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class FractionEstimate:
     """A part of a job's time alone (0..1), half of its 95 % interval (inf: not known), from how many observations and
     how."""
 
@@ -101,18 +101,18 @@ class Part:
     source: str = NOTHING
 
 
-def copies_part(times: Sequence[CopyTime], servers: float = 1.0) -> Part:
+def copies_part(times: Sequence[CopyTime], servers: float = 1.0) -> FractionEstimate:
     """The part at the disk by which n copies slow each other down, least squares over all n through no slow-down alone
     (Algorithm 1, with the CPU left out: each copy has its own). Nothing where none ran alone, or all did."""
     alone_s = [each.s_per_mcycle for each in times if each.copies <= ALONE_MAX]
     beside = [each for each in times if each.copies > ALONE_MAX]
     if not alone_s or not beside:
-        return Part()
+        return FractionEstimate()
     neutral_s = sum(alone_s) / len(alone_s)
     unsure = 2.0 * max(DILATION_ERROR, float(np.std(alone_s)) / neutral_s) / math.sqrt(len(alone_s))
     best, half = _fitted(times, neutral_s, servers)
     ends = [_fitted(times, neutral_s * factor, servers)[0] for factor in (1.0 - unsure, 1.0 + unsure)]
-    return Part(best, math.hypot(half, abs(ends[0] - ends[1]) / 2.0), len(times), COPIES)
+    return FractionEstimate(best, math.hypot(half, abs(ends[0] - ends[1]) / 2.0), len(times), COPIES)
 
 
 def _fitted(times: Sequence[CopyTime], neutral_s: float, servers: float) -> tuple[float, float]:
@@ -136,24 +136,24 @@ def probe_part(alone_per_s: float, beside_per_s: float, copies: int = 1) -> floa
     return min(1.0, max(0.0, copies * (alone_per_s / beside_per_s - 1.0)))
 
 
-def _probed(history: LoadingHistory, resource: str) -> Part:
+def _probed(history: LoadingHistory, resource: str) -> FractionEstimate:
     found = [each.part for each in history.probes if each.resource == resource]
     if not found:
-        return Part()
+        return FractionEstimate()
     half = PROBE_ERROR
     if len(found) > 1:
         half = float(stdtrit(len(found) - 1, 0.975)) * float(np.std(found, ddof=1)) / math.sqrt(len(found))
-    return Part(float(median(found)), half, len(found), PROBE)
+    return FractionEstimate(float(median(found)), half, len(found), PROBE)
 
 
-def _sampled(history: LoadingHistory, column: int) -> Part:
+def _sampled(history: LoadingHistory, column: int) -> FractionEstimate:
     samples = history.samples
     value, effective = samples.mean[column], samples.effective
     if effective <= 1.0:
-        return Part(value, math.inf, samples.count, SAMPLES if samples.count else NOTHING)
+        return FractionEstimate(value, math.inf, samples.count, SAMPLES if samples.count else NOTHING)
     variance = samples.spread[column] / samples.weight * effective / (effective - 1.0)
     half = _student(round(effective, 1)) * math.sqrt(max(0.0, variance) / effective)
-    return Part(value, half, samples.count, SAMPLES)
+    return FractionEstimate(value, half, samples.count, SAMPLES)
 
 
 @lru_cache(maxsize=4_096)
@@ -188,7 +188,11 @@ class Profile:
     that it is converted from, `scaled` by the paces of both. drifted_s: when it began anew."""
 
     status: Status
-    parts: tuple[Part, Part, Part] = (Part(), Part(), Part())
+    parts: tuple[FractionEstimate, FractionEstimate, FractionEstimate] = (
+        FractionEstimate(),
+        FractionEstimate(),
+        FractionEstimate(),
+    )
     measured_s: float = 0.0
     origin: str | None = None
     scaled: bool = False
@@ -219,9 +223,9 @@ def profile_of(history: LoadingHistory, demand: Demand | None = None, disk_serve
     copies = copies_part(history.copies, disk_servers)
     parts = []
     for name, column in _AT.items():
-        told = (_probed(history, name), copies if name == IO else Part(), _sampled(history, column))
+        told = (_probed(history, name), copies if name == IO else FractionEstimate(), _sampled(history, column))
         sure = [each for each in told if _is_sure(each, demand)]
-        parts.append(sure[0] if sure else next((each for each in told if each.observations), Part()))
+        parts.append(sure[0] if sure else next((each for each in told if each.observations), FractionEstimate()))
     cpu, io, net = parts
     known = [part for part in parts if part.observations]
     good = bool(known) and all(_is_sure(part, demand) for part in known)
@@ -229,14 +233,14 @@ def profile_of(history: LoadingHistory, demand: Demand | None = None, disk_serve
     return Profile(status, (cpu, io, net), history.measured_s, drifted_s=history.drifted_s)
 
 
-def _is_sure(part: Part, demand: Demand) -> bool:
+def _is_sure(part: FractionEstimate, demand: Demand) -> bool:
     enough = part.observations >= (1 if part.source == PROBE else demand.observations_min)
     return enough and part.half_width <= demand.half_width_max
 
 
 def declared(loading: Loading) -> Profile:
     """The profile that somebody declared."""
-    cpu, io, net = (Part(loading.part(name), 0.0, 0, DECLARED) for name in RESOURCES)
+    cpu, io, net = (FractionEstimate(loading.part(name), 0.0, 0, DECLARED) for name in RESOURCES)
     return Profile(Status.DECLARED, (cpu, io, net))
 
 

@@ -14,7 +14,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from daemons.portal.client.controller_client import ControllerClient, Refused, Unreachable
 from shared.metrics.book import Book
 from shared.metrics.meter import BUILD
-from shared.metrics.values import Family, Kind, Metric, Scrape
+from shared.metrics.values import Family, Metric, MetricKind, Scrape
 from shared.protocol.operator_messages import Request
 
 NO_ROUTE = "none"  # of a path that is no page: the path itself is anybody's text
@@ -23,7 +23,7 @@ METHODS = frozenset({"GET", "HEAD", "POST"})
 
 REQUESTS = Metric(
     "trimtab_portal_requests_total",
-    Kind.COUNTER,
+    MetricKind.COUNTER,
     "requests",
     "Requests answered, by method, route and status.",
     ("method", "route", "status"),
@@ -31,13 +31,13 @@ REQUESTS = Metric(
 )
 DEFECTS = Metric(
     "trimtab_portal_defects_total",
-    Kind.COUNTER,
+    MetricKind.COUNTER,
     "requests",
     "Requests that ended in a defect of the portal (status 500).",
 )
 FIRST_BYTE = Metric(
     "trimtab_portal_first_byte_seconds",
-    Kind.HISTOGRAM,
+    MetricKind.HISTOGRAM,
     "seconds",
     "From a request to the first byte of its answer, by route.",
     ("route",),
@@ -45,14 +45,14 @@ FIRST_BYTE = Metric(
 )
 ASKED = Metric(
     "trimtab_portal_desk_total",
-    Kind.COUNTER,
+    MetricKind.COUNTER,
     "requests",
     "What was asked of the controller: views or requests, answered, refused, or nobody answered.",
     ("what", "outcome"),
 )
 ASKED_TIME = Metric(
     "trimtab_portal_desk_seconds",
-    Kind.HISTOGRAM,
+    MetricKind.HISTOGRAM,
     "seconds",
     "How long the controller took to answer.",
     ("what",),
@@ -60,19 +60,22 @@ ASKED_TIME = Metric(
 )
 ANSWERED = Metric(
     "trimtab_portal_answer_timestamp_seconds",
-    Kind.GAUGE,
+    MetricKind.GAUGE,
     "seconds",
     "When the controller last answered, since the epoch: how old live data are.",
 )
 ANSWERS = Metric(
-    "trimtab_portal_controller_answers", Kind.GAUGE, "0 or 1", "Whether the controller answered when it was last asked."
+    "trimtab_portal_controller_answers",
+    MetricKind.GAUGE,
+    "0 or 1",
+    "Whether the controller answered when it was last asked.",
 )
-SESSIONS = Metric("trimtab_portal_sessions", Kind.GAUGE, "sessions", "Sessions that have not ended.")
-READERS = Metric("trimtab_portal_readers", Kind.GAUGE, "browsers", "Browsers that listen for changes.")
+SESSIONS = Metric("trimtab_portal_sessions", MetricKind.GAUGE, "sessions", "Sessions that have not ended.")
+READERS = Metric("trimtab_portal_readers", MetricKind.GAUGE, "browsers", "Browsers that listen for changes.")
 
 REFUSALS = Metric(
     "trimtab_portal_refusals_total",
-    Kind.COUNTER,
+    MetricKind.COUNTER,
     "refusals",
     "Refused: pages of other roles, forms of others' pages, logins too soon (they are in the audit); connections and "
     "requests of addresses that have as many as they may.",

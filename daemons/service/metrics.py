@@ -19,14 +19,14 @@ from daemons.controller.views.context import ViewContext
 from daemons.controller.views.nodes import vms_on
 from daemons.controller.web import metrics as web
 from daemons.decision.gains import columns_of
-from shared.metrics.values import Kind, Metric, Scrape
+from shared.metrics.values import Metric, MetricKind, Scrape
 from shared.values.jobs import JobPhase
 from shared.values.nodes import NodeCondition, NodeService
 
 MIB = 1024.0 * 1024.0
 HZ_PER_MHZ = 1e6
 NODES_MAX = 2_000  # series of each metric with the label `node`
-_GAUGE = Kind.GAUGE
+_GAUGE = MetricKind.GAUGE
 _TENTHS = (0.1, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 30.0, 60.0, 120.0, 300.0)
 
 LEADING = Metric(
@@ -36,7 +36,7 @@ TERM = Metric("trimtab_controller_term", _GAUGE, "terms", "The term of this cont
 ACTING = Metric("trimtab_controller_acting", _GAUGE, "0 or 1", "Whether orders may be issued; not so after a restore.")
 POLICIES = Metric(
     "trimtab_policy_info",
-    Kind.INFO,
+    MetricKind.INFO,
     "",
     "The policies of placement, provisioning and admission, and the automation level.",
     ("placement", "provisioning", "admission", "automation"),
@@ -81,7 +81,7 @@ JOBS_STALLED = Metric("trimtab_jobs_stalled", _GAUGE, "jobs", "Jobs that should 
 
 DECIDING = Metric("trimtab_deciding", _GAUGE, "0 or 1", "Whether decisions are made; not so while they are paused.")
 DECISIONS = Metric(
-    "trimtab_decisions_total", Kind.COUNTER, "decisions", "Decisions that were recorded, over all terms."
+    "trimtab_decisions_total", MetricKind.COUNTER, "decisions", "Decisions that were recorded, over all terms."
 )
 DECIDED = Metric(
     "trimtab_decision_timestamp_seconds", _GAUGE, "seconds", "When the last decision was recorded, since the epoch."
@@ -99,14 +99,14 @@ GAINS = Metric(
 )
 COMPUTATIONS = Metric(
     "trimtab_computations_total",
-    Kind.COUNTER,
+    MetricKind.COUNTER,
     "computations",
     "Computations by what was asked for and how they ended: decided, failed, skipped for want of data.",
     ("request", "outcome"),
 )
 COMPUTATION = Metric(
     "trimtab_computation_seconds",
-    Kind.HISTOGRAM,
+    MetricKind.HISTOGRAM,
     "seconds",
     "How long computations took, waiting for the worker included.",
     ("request",),
@@ -116,17 +116,17 @@ COMPUTATION = Metric(
 UNDER_WAY = Metric(
     "trimtab_actions_under_way", _GAUGE, "actions", "Actions that were ordered and not answered.", ("kind",)
 )
-ORDERS = Metric("trimtab_orders_total", Kind.COUNTER, "orders", "Orders sent, by kind of action.", ("kind",))
+ORDERS = Metric("trimtab_orders_total", MetricKind.COUNTER, "orders", "Orders sent, by kind of action.", ("kind",))
 ACTIONS = Metric(
     "trimtab_actions_total",
-    Kind.COUNTER,
+    MetricKind.COUNTER,
     "actions",
     "Actions that have ended, by kind and outcome.",
     ("kind", "outcome"),
 )
 ACTION = Metric(
     "trimtab_action_seconds",
-    Kind.HISTOGRAM,
+    MetricKind.HISTOGRAM,
     "seconds",
     "From an order to its result, by kind of action.",
     ("kind",),
@@ -134,7 +134,7 @@ ACTION = Metric(
 )
 POWER = Metric(
     "trimtab_power_operations_total",
-    Kind.COUNTER,
+    MetricKind.COUNTER,
     "operations",
     "Power operations that the driver was asked for and answered.",
     ("operation", "outcome"),
@@ -143,27 +143,27 @@ POWER = Metric(
 ALARMS = Metric(
     "trimtab_alarms", _GAUGE, "alarms", "What is not as it should be now, by code of the alarm.", ("alarm",)
 )
-EVENTS = Metric("trimtab_events_total", Kind.COUNTER, "events", "Events that were told, by code.", ("event",))
+EVENTS = Metric("trimtab_events_total", MetricKind.COUNTER, "events", "Events that were told, by code.", ("event",))
 
 WRITE = Metric(
     "trimtab_store_write_seconds",
-    Kind.HISTOGRAM,
+    MetricKind.HISTOGRAM,
     "seconds",
     "How long writes to the store took, waiting for those before included.",
     buckets=(0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0, 30.0),
 )
 WRITES_FAILED = Metric(
     "trimtab_store_write_failures_total",
-    Kind.COUNTER,
+    MetricKind.COUNTER,
     "writes",
     "Writes that failed: the store did not answer, or another controller leads.",
     ("reason",),
 )
-RECORDS = Metric("trimtab_store_records_total", Kind.COUNTER, "records", "Records that were given to the store.")
+RECORDS = Metric("trimtab_store_records_total", MetricKind.COUNTER, "records", "Records that were given to the store.")
 
 ENERGY = Metric(
     "trimtab_energy_joules_total",
-    Kind.COUNTER,
+    MetricKind.COUNTER,
     "joules",
     "Energy of all nodes, added up at the end of each cycle: as it was, and with every node on.",
     ("plan",),

@@ -37,7 +37,7 @@ Row = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class RecordKind:
     """Where records of one class are kept. `columns` gives the plain columns, `key` the primary key from the name.
     `packed`: there is a body beside them."""
 
@@ -142,20 +142,20 @@ def _named(record: WindowRecord | DurationRecord | LoadingRecord | PaceRecord | 
     return {"name": record.name}
 
 
-KINDS: Mapping[str, Kind] = {
-    "node": Kind(NodeRecord, schema.nodes, _node),
-    "job": Kind(JobRecord, schema.jobs, _job),
-    "web": Kind(WebRecord, schema.web, _web),
-    "environment": Kind(EnvironmentRecord, schema.environments, _environment),
-    "window": Kind(WindowRecord, schema.windows, _named),
-    "duration": Kind(DurationRecord, schema.durations, _named),
-    "loading": Kind(LoadingRecord, schema.loadings, _named),
-    "pace": Kind(PaceRecord, schema.paces, _named),
-    "assurance": Kind(AssuranceRecord, schema.assurances, _named),
-    "control": Kind(ControlRecord, schema.control, _control),
-    "decision": Kind(DecisionRecord, schema.decisions, _decision, int),
-    "cost": Kind(CostRecord, schema.costs, asdict, float, packed=False),
-    "notification": Kind(NotificationRecord, schema.notifications, asdict, packed=False),
+KINDS: Mapping[str, RecordKind] = {
+    "node": RecordKind(NodeRecord, schema.nodes, _node),
+    "job": RecordKind(JobRecord, schema.jobs, _job),
+    "web": RecordKind(WebRecord, schema.web, _web),
+    "environment": RecordKind(EnvironmentRecord, schema.environments, _environment),
+    "window": RecordKind(WindowRecord, schema.windows, _named),
+    "duration": RecordKind(DurationRecord, schema.durations, _named),
+    "loading": RecordKind(LoadingRecord, schema.loadings, _named),
+    "pace": RecordKind(PaceRecord, schema.paces, _named),
+    "assurance": RecordKind(AssuranceRecord, schema.assurances, _named),
+    "control": RecordKind(ControlRecord, schema.control, _control),
+    "decision": RecordKind(DecisionRecord, schema.decisions, _decision, int),
+    "cost": RecordKind(CostRecord, schema.costs, asdict, float, packed=False),
+    "notification": RecordKind(NotificationRecord, schema.notifications, asdict, packed=False),
 }
 
 

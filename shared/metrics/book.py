@@ -6,7 +6,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterable
 from threading import Lock
 
-from shared.metrics.values import DROPPED, SERIES_MAX, Family, Kind, Labels, Metric, Spread, cut_label
+from shared.metrics.values import DROPPED, SERIES_MAX, Family, Labels, Metric, MetricKind, Spread, cut_label
 
 
 class _Spread:
@@ -31,9 +31,9 @@ class Book:
         self._spreads: dict[Metric, dict[Labels, _Spread]] = {}
         self._dropped: dict[str, set[Labels]] = {}
         for metric in metrics:
-            if not metric.labels and metric.kind is Kind.COUNTER:
+            if not metric.labels and metric.kind is MetricKind.COUNTER:
                 self.add(metric, 0.0)
-            elif not metric.labels and metric.kind is Kind.HISTOGRAM:
+            elif not metric.labels and metric.kind is MetricKind.HISTOGRAM:
                 self._spreads[metric] = {(): _Spread(len(metric.buckets))}
 
     def add(self, metric: Metric, amount: float, *labels: str) -> None:

@@ -34,7 +34,7 @@ from shared.base.errors import InvalidInput, InvalidValue, Problem
 from shared.base.secrets import is_absent, path_of
 from shared.config.common import Metrics
 from shared.metrics.meter import BLOCKED, CONNECTED, HELD, QUEUE, Reader, ShellMeter
-from shared.metrics.values import Family, Kind, Metric, Scrape, Spread
+from shared.metrics.values import Family, Metric, MetricKind, Scrape, Spread
 from shared.runtime.logs import get_logger
 from shared.runtime.server_tls import file_problems, tls_of
 from shared.runtime.shell import Shell
@@ -96,9 +96,9 @@ def _tls(settings: Metrics) -> ssl.SSLContext | None:
 def rendered(family: Family) -> Rendered:
     """A family as the library has it."""
     metric = family.metric
-    if metric.kind is Kind.HISTOGRAM:
+    if metric.kind is MetricKind.HISTOGRAM:
         return _histogram(family)
-    kinds: dict[Kind, type[Any]] = {Kind.COUNTER: CounterMetricFamily, Kind.INFO: InfoMetricFamily}
+    kinds: dict[MetricKind, type[Any]] = {MetricKind.COUNTER: CounterMetricFamily, MetricKind.INFO: InfoMetricFamily}
     made: Rendered = kinds.get(metric.kind, GaugeMetricFamily)(metric.name.removesuffix("_info"), metric.help)
     for labels, value in family.series:
         if isinstance(value, Spread):

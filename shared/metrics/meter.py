@@ -12,7 +12,7 @@ from concurrent.futures import TimeoutError as FutureTimeout
 from threading import Lock
 
 from shared.metrics.book import Book
-from shared.metrics.values import Family, Kind, Metric, Scrape
+from shared.metrics.values import Family, Metric, MetricKind, Scrape
 from shared.ports import effects as fx
 from shared.runtime.logs import get_logger
 from shared.runtime.meter import Meter
@@ -20,56 +20,67 @@ from shared.runtime.meter import Meter
 ANSWER_S = 5.0  # how long a scrape waits for the loop
 FRESH_S = 1.0  # scrapes within so long are given the same readings
 BUILD = Metric(
-    "trimtab_build_info", Kind.INFO, "", "The process: what it is, and its version.", ("component", "version")
+    "trimtab_build_info", MetricKind.INFO, "", "The process: what it is, and its version.", ("component", "version")
 )
-CONNECTED = Metric("trimtab_bus_connected", Kind.GAUGE, "0 or 1", "Whether there is a connection to the broker.")
-BLOCKED = Metric("trimtab_bus_blocked", Kind.GAUGE, "0 or 1", "Whether the broker takes no messages for the moment.")
+CONNECTED = Metric("trimtab_bus_connected", MetricKind.GAUGE, "0 or 1", "Whether there is a connection to the broker.")
+BLOCKED = Metric(
+    "trimtab_bus_blocked", MetricKind.GAUGE, "0 or 1", "Whether the broker takes no messages for the moment."
+)
 HELD = Metric(
     "trimtab_bus_held_messages",
-    Kind.GAUGE,
+    MetricKind.GAUGE,
     "messages",
     "Messages that must arrive and wait for a broker that takes none.",
 )
 CONNECTIONS = Metric(
-    "trimtab_bus_connections_total", Kind.COUNTER, "connections", "Connections made; all but the first are reconnects."
+    "trimtab_bus_connections_total",
+    MetricKind.COUNTER,
+    "connections",
+    "Connections made; all but the first are reconnects.",
 )
-RECEIVED = Metric("trimtab_bus_received_total", Kind.COUNTER, "messages", "Messages received, by kind.", ("kind",))
-SENT = Metric("trimtab_bus_sent_total", Kind.COUNTER, "messages", "Messages handed to the broker, by kind.", ("kind",))
+RECEIVED = Metric(
+    "trimtab_bus_received_total", MetricKind.COUNTER, "messages", "Messages received, by kind.", ("kind",)
+)
+SENT = Metric(
+    "trimtab_bus_sent_total", MetricKind.COUNTER, "messages", "Messages handed to the broker, by kind.", ("kind",)
+)
 UNSENT = Metric(
     "trimtab_bus_unsent_total",
-    Kind.COUNTER,
+    MetricKind.COUNTER,
     "messages",
     "Messages not handed to the broker: not connected or blocked, or refused. Those that must arrive are sent again.",
     ("kind",),
 )
 UNCONFIRMED = Metric(
     "trimtab_bus_unconfirmed_total",
-    Kind.COUNTER,
+    MetricKind.COUNTER,
     "messages",
     "Messages that must arrive and that the broker did not take; they are sent again.",
 )
 DEAD = Metric(
     "trimtab_bus_dead_letters_total",
-    Kind.COUNTER,
+    MetricKind.COUNTER,
     "messages",
     "Deliveries that went to the dead letters: undecodable, or refused for what they say or who sent them.",
     ("reason",),
 )
 LAG = Metric(
     "trimtab_loop_lag_seconds",
-    Kind.HISTOGRAM,
+    MetricKind.HISTOGRAM,
     "seconds",
     "How late timers fire: how busy the loop is.",
     buckets=(0.001, 0.005, 0.01, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 15.0),
 )
-QUEUE = Metric("trimtab_loop_queue_length", Kind.GAUGE, "inputs", "What waits for the loop, in batches or one by one.")
+QUEUE = Metric(
+    "trimtab_loop_queue_length", MetricKind.GAUGE, "inputs", "What waits for the loop, in batches or one by one."
+)
 RESPONDING = Metric(
     "trimtab_loop_responding",
-    Kind.GAUGE,
+    MetricKind.GAUGE,
     "0 or 1",
     "Whether the loop answered this scrape, in time and in full. If not, only what is counted is told, and no tables.",
 )
-HELD_UP = Metric("trimtab_scrape_loop_seconds", Kind.GAUGE, "seconds", "How long this scrape held the loop up.")
+HELD_UP = Metric("trimtab_scrape_loop_seconds", MetricKind.GAUGE, "seconds", "How long this scrape held the loop up.")
 METRICS = (
     BUILD,
     CONNECTED,

@@ -21,7 +21,7 @@ LABEL = re.compile(r"[a-z][a-z0-9]*(_[a-z0-9]+)*")
 Labels = tuple[str, ...]
 
 
-class Kind(StrEnum):
+class MetricKind(StrEnum):
     """How a metric behaves."""
 
     COUNTER = "counter"  # only rises, but for a new process
@@ -37,7 +37,7 @@ class Metric:
     `series_max`: how many of its series are told at most. Raises `InvalidValue`."""
 
     name: str
-    kind: Kind
+    kind: MetricKind
     unit: str
     help: str
     labels: Labels = ()
@@ -47,7 +47,7 @@ class Metric:
     def __post_init__(self) -> None:
         if not NAME.fullmatch(self.name):
             raise InvalidValue("name", self.name, "trimtab_ and words in lower case")
-        for suffix, kind in (("_total", Kind.COUNTER), ("_info", Kind.INFO)):
+        for suffix, kind in (("_total", MetricKind.COUNTER), ("_info", MetricKind.INFO)):
             if self.name.endswith(suffix) is not (self.kind is kind):
                 raise InvalidValue("name", self.name, f"ending in {suffix} for kind {kind.value} alone")
         stem = self.name.removesuffix("_total")
@@ -56,7 +56,9 @@ class Metric:
         wrong = [label for label in self.labels if not LABEL.fullmatch(label) or label in ("le", "quantile")]
         if wrong:
             raise InvalidValue("labels", wrong[0], "words in lower case")
-        if bool(self.buckets) is not (self.kind is Kind.HISTOGRAM) or list(self.buckets) != sorted({*self.buckets}):
+        if bool(self.buckets) is not (self.kind is MetricKind.HISTOGRAM) or list(self.buckets) != sorted(
+            {*self.buckets}
+        ):
             raise InvalidValue("buckets", self.buckets, "rising bounds for a histogram, else none")
 
 
@@ -84,7 +86,7 @@ class Family:
 
 DROPPED = Metric(
     "trimtab_metrics_dropped_series",
-    Kind.GAUGE,
+    MetricKind.GAUGE,
     "series",
     "Series of a metric that are left out, since it has more than it may.",
     ("metric",),

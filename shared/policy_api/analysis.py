@@ -8,7 +8,7 @@ from shared.policy_api.snapshot import WindowView
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class BreachQuery:
     """What a policy asks of a window's analyser through its table cache: the probability of breach with each number of
     reference nodes."""
 

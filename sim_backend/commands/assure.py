@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from daemons.capacity.assurance.file import read_trace
-from daemons.capacity.assurance.report import Asked, AssureReport, ResourceReport, report_of
+from daemons.capacity.assurance.report import AssureOptions, AssureReport, ResourceReport, report_of
 from daemons.cli.numbers import Number, plain_number
 from daemons.cli.output import emit, output_option
 from daemons.models.assurance.calendar import slot_count
@@ -123,7 +123,7 @@ def assure(
     server: dict[str, float],
 ) -> None:
     """Say how many servers the applications of DEMAND.csv need together in each slot for each assurance."""
-    asked = Asked(slot_s, Calendar(calendar), target, thetas, migration_overhead, Method(method), server)
+    asked = AssureOptions(slot_s, Calendar(calendar), target, thetas, migration_overhead, Method(method), server)
     trace = read_trace(demand, zone)
     try:
         report = report_of(trace, asked)

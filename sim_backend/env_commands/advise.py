@@ -15,7 +15,7 @@ from rich.text import Text
 
 from daemons.capacity.advise.advise import Advice, name_of, why
 from daemons.capacity.advise.advise import advise as play
-from daemons.capacity.advise.values import MODELS, Asked, Judged, Load
+from daemons.capacity.advise.values import MODELS, AdviceRequest, Judged, Load
 from daemons.capacity.coordination.demand import DAY_S, read_steps
 from daemons.capacity.coordination.file import EVENTS_MAX, NODES_MAX, SECONDS_MAX
 from daemons.capacity.coordination.values import SECONDS_PER_HOUR, WebDemand
@@ -113,7 +113,7 @@ def advise(
     _refuse_too_many(load, leases_s)
     if folder is not None:
         refuse_folder(folder)
-    asked = Asked(factor, max_web_wait, max_nodes)
+    asked = AdviceRequest(factor, max_web_wait, max_nodes)
     advice = _with_progress(lambda tell: play(load, asked, leases_s, tell=tell))
     written = [] if folder is None else write(advice.best, load, owner, folder)
     emit(_plain(advice, price, written), lambda: _for_people(advice, price, written))

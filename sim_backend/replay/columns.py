@@ -43,7 +43,7 @@ _DONE, _CHANGED = _FLOATS.index("done_mcycles"), _FLOATS.index("changed_s")
 _STATE, _REVISION = _INTS.index("state"), _INTS.index("revision")
 
 
-class Room:
+class NodeCapacity:
     """CPU (MHz) and memory (MiB) of every node, float64[n], and what is free of them."""
 
     def __init__(self, nodes: Sequence[Node]) -> None:

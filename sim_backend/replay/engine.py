@@ -39,7 +39,7 @@ from shared.values.jobs import INSTANCE_SEPARATOR, Job, instance_name
 from shared.values.load_vector import IO
 from shared.values.nodes import Node
 from shared.values.operation_costs import OperationCosts
-from sim_backend.replay.columns import Hold, Room, Workloads
+from sim_backend.replay.columns import Hold, NodeCapacity, Workloads
 from sim_backend.replay.tasks import FROM, MAKES_ROOM, NOTHING, NOWHERE, Operation, Pass, Task, check_input
 from sim_backend.replay.web_loads import WebLoad, flow_columns, web_columns
 from sim_backend.replay.workloads import TrueStages, declared_stages
@@ -134,7 +134,10 @@ class _Engine:
         self.nodes, self.node_names = nodes, [node.name for node in nodes]
         self.node_rows = {node.name: row for row, node in enumerate(nodes)}
         self.world, self.workloads = World(), Workloads(seats + ordered, self.web.names)
-        self.room, self.wanted = Room(nodes), Room(nodes)  # what is free now, and once what is wanted has come about
+        self.room, self.wanted = (
+            NodeCapacity(nodes),
+            NodeCapacity(nodes),
+        )  # what is free now, and once what is wanted has come about
         for node in nodes:
             self.world.add_host(node)
         self.tasks: dict[str, Task] = {}  # jobs submitted and not over

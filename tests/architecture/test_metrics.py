@@ -17,7 +17,7 @@ from daemons.portal import metrics as of_portals
 from daemons.service import metrics as of_controllers
 from shared.config.toml import parse
 from shared.metrics import meter
-from shared.metrics.values import DROPPED, Kind, Metric
+from shared.metrics.values import DROPPED, Metric, MetricKind
 from tests.architecture.sources import ROOT
 from tests.architecture.test_documents import section
 from tests.integration.debian import need_programs
@@ -54,7 +54,7 @@ def unknown(text: str, known: Iterable[Metric]) -> list[str]:
     """Series that a text names and that no metric has, or that a metric has no such label of."""
     series: dict[str, Metric] = {}
     for metric in known:
-        ends = ("_bucket", "_sum", "_count") if metric.kind is Kind.HISTOGRAM else ("",)
+        ends = ("_bucket", "_sum", "_count") if metric.kind is MetricKind.HISTOGRAM else ("",)
         series |= {metric.name + end: metric for end in ends}
     found = [name for name in NAMED.findall(text) if name not in series and name not in OTHERS]
     for name, inside in LABELLED.findall(text):

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Protocol
 
 from agents.hypervisors.process.build import from_config
-from agents.hypervisors.process.cgroups import Group, Hierarchies, mounted
+from agents.hypervisors.process.cgroups import ControlGroup, Hierarchies, mounted
 from agents.hypervisors.process.cgroups import Place as CgroupPlace
 from agents.hypervisors.process.driver import ProcessHypervisor
 from shared.base.errors import TrimtabError
@@ -75,7 +75,7 @@ class Site:
         """As an agent makes it."""
         return from_config(self.config, wake)
 
-    def group(self, name: str = "") -> Group:
+    def group(self, name: str = "") -> ControlGroup:
         """The cgroup of a program, by its escaped name, or that of all."""
         hierarchies = Hierarchies(self.cgroup, places())
         return hierarchies.group(f"p-{name}") if name else hierarchies.group()

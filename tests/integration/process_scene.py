@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from agents.hypervisors.process import names
-from agents.hypervisors.process.cgroups import Group, Hierarchies
+from agents.hypervisors.process.cgroups import ControlGroup, Hierarchies
 from tests.conformance.process_rig import need_cgroups, places
 from tests.integration.debian import need_programs
 from tests.integration.environment_scene import PROVIDER, Estate
@@ -147,7 +147,7 @@ class ProcessLab(Lab):
         """What a program has printed on a node."""
         return (self.place / f"output-{node}" / names.escaped(vm) / "output").read_text("utf-8")
 
-    def group(self, node: str, vm: str) -> Group:
+    def group(self, node: str, vm: str) -> ControlGroup:
         """The cgroup of a program."""
         return self.hierarchies.group(node, f"p-{names.escaped(vm)}")
 

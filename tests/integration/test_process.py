@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from agents.hypervisors.process.cgroups import Group, Hierarchies
+from agents.hypervisors.process.cgroups import ControlGroup, Hierarchies
 from agents.hypervisors.process.driver import ProcessHypervisor
 from agents.hypervisors.process.runner import Cpu
 from shared.base.clock import SystemClock
@@ -94,7 +94,7 @@ def output(place: Site, name: str = "job:230") -> str:
     return (place.folder / "output" / name / "output").read_text("utf-8")
 
 
-def is_gone(group: Group) -> None:
+def is_gone(group: ControlGroup) -> None:
     """Wait until nothing is left of a program that is forgotten."""
     until_s = CLOCK.monotonic_s() + LIMIT_S
     while group.exists:

@@ -37,7 +37,7 @@ from sim_backend.experiments.dilation.measured import (
 )
 from sim_backend.experiments.dilation.measured_rows import tables_measured
 from sim_backend.experiments.dilation.rig import Set
-from sim_backend.experiments.dilation.workers import Counted, Kind
+from sim_backend.experiments.dilation.workers import Counted, WorkKind
 from sim_backend.experiments.experiment import mean
 from tests.integration.harness import CLOCK
 from tests.lab import guest_disk, guests
@@ -48,8 +48,8 @@ from tests.lab.measured_overhead import Memory, memory_of_guests, qemu_pid
 from tests.lab.needs import need_lab
 from tests.lab.partitions import folder_of
 
-NAMES: Mapping[Kind, str] = {Kind.CPU: "burner", Kind.IO: "reader", Kind.FILES: "mixed reader"}
-LOADING = {Kind.IO: (0.2, 0.8), Kind.FILES: (0.6, 0.4)}  # of CPU and disk, as the images are made
+NAMES: Mapping[WorkKind, str] = {WorkKind.CPU: "burner", WorkKind.IO: "reader", WorkKind.FILES: "mixed reader"}
+LOADING = {WorkKind.IO: (0.2, 0.8), WorkKind.FILES: (0.6, 0.4)}  # of CPU and disk, as the images are made
 SERVICE_S = 0.005  # the disk takes this for every read
 BURNER_UNIT_S = 0.005
 ENDLESS = 1_000_000
@@ -80,7 +80,7 @@ class GuestRig:
 
     direct = True
 
-    def __init__(self, host: Host, driver: LibvirtHypervisor, all_guests: Mapping[Kind, list[_Guest]]) -> None:
+    def __init__(self, host: Host, driver: LibvirtHypervisor, all_guests: Mapping[WorkKind, list[_Guest]]) -> None:
         self._host, self._driver, self._guests = host, driver, all_guests
 
     def run(self, together: Set, window_s: float, settle_s: float) -> list[Counted]:
@@ -139,7 +139,7 @@ def guest_rig(settings: Measuring) -> Iterator[GuestRig]:
     when CI=true, where there can be none."""
     need_lab()
     wanted = (*profiles(settings), *sets_of(settings))
-    copies = {kind: max(together.count(kind) for together in wanted) for kind in Kind}
+    copies = {kind: max(together.count(kind) for together in wanted) for kind in WorkKind}
     with lab_hosts(1, SPEC) as lab:
         (host,) = lab.hosts
         _favour(lab)
@@ -170,18 +170,18 @@ def _favour(lab: Lab) -> None:
     (group / name).write_text(str(most))
 
 
-def _images(folder: Path) -> dict[Kind, Path]:
+def _images(folder: Path) -> dict[WorkKind, Path]:
     turns_per_s = guests.turns_per_cpu_s()
-    made = {Kind.CPU: guests.burner(1, folder, unit_turns=round(BURNER_UNIT_S * turns_per_s))}
+    made = {WorkKind.CPU: guests.burner(1, folder, unit_turns=round(BURNER_UNIT_S * turns_per_s))}
     for kind, (cpu, io) in LOADING.items():
         turns = guests.turns_per_read(cpu, io, turns_per_s, SERVICE_S)
         made[kind] = guests.reader(1, folder, unit_reads=1, read_turns=turns, name=f"{kind}.img")
     return made
 
 
-def _start(host: Host, places: Places, kind: Kind, number: int, image: Path, cpu: str) -> _Guest:
+def _start(host: Host, places: Places, kind: WorkKind, number: int, image: Path, cpu: str) -> _Guest:
     """A guest that has begun its work and stands still."""
-    vm, template = f"{kind}-{number}", guests.Kind.BURNER if kind is Kind.CPU else guests.Kind.READER
+    vm, template = f"{kind}-{number}", guests.Kind.BURNER if kind is WorkKind.CPU else guests.Kind.READER
     own = image.with_name(f"{vm}.img")
     shutil.copy(image, own)
     values = {"vm": vm, "memory_mib": "16", "vcpus": "1", "argument.0": str(ENDLESS), "volume": str(own)}
@@ -231,9 +231,9 @@ def tables(found: Measured) -> dict[str, list[dict[str, object]]]:
     parts = disturbances(found.runs)
     made["Measured: conditions"] = [
         {
-            "CPU serves at a time": servers(found.profiled, Kind.CPU),
-            "disk serves at a time": servers(found.profiled, Kind.IO),
-            "pace of 2 readers": round(parallelism(found.profiled, Kind.IO, 2), 2),
+            "CPU serves at a time": servers(found.profiled, WorkKind.CPU),
+            "disk serves at a time": servers(found.profiled, WorkKind.IO),
+            "pace of 2 readers": round(parallelism(found.profiled, WorkKind.IO, 2), 2),
             "something else had the CPU, mean (%)": round(100 * mean(parts), 1),
             "at most (%)": round(100 * max(parts), 1),
         }

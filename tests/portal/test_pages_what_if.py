@@ -13,7 +13,7 @@ import pytest
 
 from daemons.portal.process_pool import TooBusy
 from daemons.portal.what_if.comparison import of_replay, of_simulation
-from daemons.portal.what_if.runs import Kind, RunRequest, Runs, RunState
+from daemons.portal.what_if.runs import RunRequest, Runs, RunState, WhatIfKind
 from daemons.store import SqlStore
 from shared.base.clock import ManualClock
 from tests.portal.scene import Scene, scene
@@ -52,7 +52,7 @@ print(json.dumps({"score": score}))
 """
 FAILS = "import sys;print('error: the store is not there',file=sys.stderr);sys.exit(2)"
 REQUEST = RunRequest(
-    Kind.SIMULATE,
+    WhatIfKind.SIMULATE,
     1.0,
     2.0,
     placement="edf",
@@ -154,7 +154,7 @@ def test_only_so_many_are_kept_and_one_that_was_cut_off_is_told(tmp_path: Path) 
 def test_the_command_is_told_what_was_asked_for() -> None:
     assert REQUEST.arguments[:4] == ["sim", "what-if", "--from=1.0", "--to=2.0"]
     assert REQUEST.arguments[-2:] == ["--placement=edf", "--set=placement.preempt=true"]
-    assert RunRequest(Kind.REPLAY, 1.0, 2.0).arguments[:2] == ["snapshot", "replay"]
+    assert RunRequest(WhatIfKind.REPLAY, 1.0, 2.0).arguments[:2] == ["snapshot", "replay"]
 
 
 @pytest.fixture
@@ -197,7 +197,7 @@ def test_what_differs_leads_to_what_it_is_about(made: Scene, tmp_path: Path) -> 
     parts = [{"part": part, "subject": of, "recorded": "<b>x</b>", "replayed": "y"} for part, of in odd]
     said = json.dumps(REPLAYED | {"different": [{"decision": 3, "differences": parts}], "altered": {}})
     made.portal.runs = found = runs(tmp_path / "replays", f"print({said!r})")
-    id = found.start(RunRequest(Kind.REPLAY, 1.0, 2.0)).id
+    id = found.start(RunRequest(WhatIfKind.REPLAY, 1.0, 2.0)).id
     assert ended(found, id) is RunState.DONE
 
     page = made.browser("jane").get(f"/what-if/{id}").text

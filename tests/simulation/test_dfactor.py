@@ -38,7 +38,7 @@ from sim_backend.experiments.dilation.measured import (
 from sim_backend.experiments.dilation.measured_rows import rows_measured, tables_measured
 from sim_backend.experiments.dilation.rig import Set
 from sim_backend.experiments.dilation.scheduling import KINDS, OPTIMUM, rows_scheduling, schedule, work_scheduling
-from sim_backend.experiments.dilation.workers import Counted, Kind, Reading, Window, count
+from sim_backend.experiments.dilation.workers import Counted, Reading, Window, WorkKind, count
 from sim_backend.experiments.experiment import Experiment, Paper, Row
 
 SHORT = Measuring(runs=2, profile_runs=1, window_s=0.05, file_mib=16, settle_s=0.02, sizes=(1, 2), copies=(1, 2))
@@ -102,10 +102,10 @@ def test_a_hundred_sets_of_every_kind() -> None:
 def made_up(disk_servers: int = 1, speed: float = 1.0) -> Measured:
     """A machine that obeys the product form, where STD-I/O is on the CPU for 0.2 of its time. While several run, its
     core has so many times the speed that it has while one does."""
-    vectors = {Kind.CPU: (1.0, 0.0), Kind.IO: (0.2, 0.8), Kind.FILES: (0.6, 0.3)}
-    paces = {Kind.CPU: 1000.0, Kind.IO: 4000.0, Kind.FILES: 500.0}
+    vectors = {WorkKind.CPU: (1.0, 0.0), WorkKind.IO: (0.2, 0.8), WorkKind.FILES: (0.6, 0.3)}
+    paces = {WorkKind.CPU: 1000.0, WorkKind.IO: 4000.0, WorkKind.FILES: 500.0}
 
-    def counted(kind: Kind, pace: float, slowed: float, speed: float) -> Counted:
+    def counted(kind: WorkKind, pace: float, slowed: float, speed: float) -> Counted:
         cpu, io = (0.9 * part for part in vectors[kind])
         longer = slowed * (1.0 - cpu + cpu / speed)
         return Counted(pace / longer, cpu / speed / longer, 0.1, io / longer)
@@ -124,26 +124,26 @@ def made_up(disk_servers: int = 1, speed: float = 1.0) -> Measured:
             ]
         return found
 
-    copies = tuple((kind,) * n for kind in (Kind.CPU, Kind.IO) for n in (1, 2, 4))
+    copies = tuple((kind,) * n for kind in (WorkKind.CPU, WorkKind.IO) for n in (1, 2, 4))
     return Measured(2, True, runs((*copies, *PROBED), 2), runs([*SETS[1], *SETS[2], *SETS[3]], 10))
 
 
 def test_profiles_are_parts_of_the_time_in_which_it_could_run() -> None:
     found = made_up()
-    assert shares(found.profiled, Kind.FILES) == pytest.approx((0.6, 0.3, 0.1))
-    assert shares(found.profiled, Kind.CPU) == pytest.approx((1.0, 0.0, 0.0))
+    assert shares(found.profiled, WorkKind.FILES) == pytest.approx((0.6, 0.3, 0.1))
+    assert shares(found.profiled, WorkKind.CPU) == pytest.approx((1.0, 0.0, 0.0))
 
 
 @pytest.mark.parametrize("disk_servers", [1, 2, 4])
 def test_how_many_requests_a_resource_serves_at_a_time_is_found_though_all_share_a_core(disk_servers: int) -> None:
     found = made_up(disk_servers)
-    assert servers(found.profiled, Kind.IO) == disk_servers
-    assert servers(found.profiled, Kind.CPU) == 1
-    assert parallelism(found.profiled, Kind.CPU, 4) == pytest.approx(1.0)
+    assert servers(found.profiled, WorkKind.IO) == disk_servers
+    assert servers(found.profiled, WorkKind.CPU) == 1
+    assert parallelism(found.profiled, WorkKind.CPU, 4) == pytest.approx(1.0)
 
 
 def test_drift_that_hits_all_alike_is_no_dilation() -> None:
-    (cpu,) = dilations(made_up().runs, (Kind.CPU, Kind.CPU))
+    (cpu,) = dilations(made_up().runs, (WorkKind.CPU, WorkKind.CPU))
     assert (cpu.over.value, cpu.half) == pytest.approx((2.0, 0.0), abs=1e-9)
     assert cpu.over.samples == 10
 
@@ -156,8 +156,8 @@ def test_how_fast_the_machine_is_meanwhile_is_no_dilation(speed: float) -> None:
     for together in (*SETS[2], *SETS[3]):
         for ours, other in zip(dilations(found.runs, together), dilations(usual.runs, together), strict=True):
             assert ours.over.value == pytest.approx(other.over.value)
-    assert parallelism(found.profiled, Kind.IO, 4) == pytest.approx(parallelism(usual.profiled, Kind.IO, 4))
-    (cpu,) = dilations(found.runs, (Kind.CPU, Kind.CPU))
+    assert parallelism(found.profiled, WorkKind.IO, 4) == pytest.approx(parallelism(usual.profiled, WorkKind.IO, 4))
+    (cpu,) = dilations(found.runs, (WorkKind.CPU, WorkKind.CPU))
     assert cpu.by_clock == pytest.approx(2.0 * (0.1 + 0.9 / speed))
 
 
@@ -195,7 +195,7 @@ def halved(alone: Counted) -> Counted:
 
 def test_a_machine_of_one_resource_obeys_the_linear_sum_and_is_told_so() -> None:
     found = made_up()
-    alone = {kind: found.runs[(kind,)][0][0] for kind in Kind}
+    alone = {kind: found.runs[(kind,)][0][0] for kind in WorkKind}
     slow = {
         together: [[halved(alone[kind]) if len(together) > 1 else alone[kind] for kind in together] for _ in rounds]
         for together, rounds in found.runs.items()
@@ -231,7 +231,7 @@ def test_real_processes_shortly() -> None:
     assert set(found.runs) == {*SETS[1], *SETS[2]}
     assert all(len(each) == SHORT.runs for each in found.runs.values())
     assert all(one.units_per_s > 0.0 for runs in found.runs.values() for each in runs for one in each)
-    for kind in Kind:
+    for kind in WorkKind:
         assert 0.9 < sum(shares(found.profiled, kind)) <= 1.01
     assert len(compared(found, 2)) == 9
     assert {row.id for row in rows_measured([found])} >= {"real-core", "real-servers-io", "real-cpu-cpu"}

@@ -12,7 +12,7 @@ import pytest
 from click.testing import CliRunner
 
 from daemons.controller.core.controller import Controller
-from daemons.controller.environments.groups import Group
+from daemons.controller.environments.groups import CoordinationGroup
 from daemons.controller.environments.inventory import Inventory
 from daemons.controller.state.environment import EnvironmentEntry
 from daemons.controller.state.jobs import JobEntry
@@ -180,7 +180,7 @@ class LendingController(Controller):
         allocation = parts.coordination(self).allocation
         claim = allocation._claim
 
-        def unbound(group: Group, stock: Inventory) -> Claim:
+        def unbound(group: CoordinationGroup, stock: Inventory) -> Claim:
             return replace(claim(group, stock), lower=0, firm=0)
 
         allocation._claim = unbound  # type: ignore[method-assign]

@@ -10,7 +10,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
 from agents.hypervisors.libvirt.codes import RESUMED_MIGRATED, STARTED_MIGRATED, Lifecycle, Stopped
-from agents.hypervisors.libvirt.statistics import Seen
+from agents.hypervisors.libvirt.statistics import ObservedDomain
 from shared.ports.effects import GuestChanged
 from shared.values.actions import GuestChange
 from shared.values.vms import LIVE_STATES, VmState
@@ -38,12 +38,12 @@ class Found:
     removed; `moved_in`: to be noted as being here; `came`: live without an operation of this agent's, to be put in
     order: one of an earlier agent may have brought it."""
 
-    tell: list[tuple[GuestChanged, Seen | None]] = field(default_factory=list)
+    tell: list[tuple[GuestChanged, ObservedDomain | None]] = field(default_factory=list)
     asked: list[str] = field(default_factory=list)
-    ended: list[Seen] = field(default_factory=list)
-    left: list[Seen] = field(default_factory=list)
-    moved_in: list[Seen] = field(default_factory=list)
-    came: list[Seen] = field(default_factory=list)
+    ended: list[ObservedDomain] = field(default_factory=list)
+    left: list[ObservedDomain] = field(default_factory=list)
+    moved_in: list[ObservedDomain] = field(default_factory=list)
+    came: list[ObservedDomain] = field(default_factory=list)
 
 
 class Changes:
@@ -51,18 +51,18 @@ class Changes:
 
     def __init__(self, node: str) -> None:
         self._node = node
-        self._known: dict[str, Seen] | None = None
+        self._known: dict[str, ObservedDomain] | None = None
         self._events: dict[str, deque[Event]] = {}
         self._missing: dict[str, float] = {}
         self._whereabouts: dict[str, str | None] = {}
 
     @property
-    def missing(self) -> dict[str, Seen]:
+    def missing(self) -> dict[str, ObservedDomain]:
         """The VMs that are gone for reasons not known yet, as they were."""
         known = self._known or {}
         return {vm: known[vm] for vm in self._missing if vm in known}
 
-    def known(self, vm: str) -> Seen | None:
+    def known(self, vm: str) -> ObservedDomain | None:
         """A domain as it was last compared."""
         return (self._known or {}).get(vm)
 
@@ -74,7 +74,7 @@ class Changes:
             del self._events[next(iter(self._events))]
         self._events.setdefault(vm, deque(maxlen=EVENTS_KEPT)).append((event, detail))
 
-    def settle(self, vm: str, now: Seen | None) -> None:
+    def settle(self, vm: str, now: ObservedDomain | None) -> None:
         """An operation of ours has brought this about: it is no change."""
         self._events.pop(vm, None)
         self._missing.pop(vm, None)
@@ -86,7 +86,7 @@ class Changes:
             if now is not None:
                 self._known[vm] = now
 
-    def compare(self, found: Mapping[str, Seen], busy: Collection[str], now_s: float) -> Found:
+    def compare(self, found: Mapping[str, ObservedDomain], busy: Collection[str], now_s: float) -> Found:
         """What has changed since the last reading, those apart that are `busy` with an operation of ours."""
         result = Found()
         if self._known is None:
@@ -121,10 +121,10 @@ class Changes:
 
     # --- inside -----------------------------------------------------------------------------------------------------
 
-    def _is_still_here(self, now: Seen | None) -> bool:
+    def _is_still_here(self, now: ObservedDomain | None) -> bool:
         return now is not None and now.state is not None
 
-    def _gone(self, before: Seen, now: Seen | None, now_s: float, result: Found) -> bool:
+    def _gone(self, before: ObservedDomain, now: ObservedDomain | None, now_s: float, result: Found) -> bool:
         """It lived here and is not here; false while that may yet be explained."""
         vm = before.facts.name
         stops = [detail for event, detail in self._events.get(vm, ()) if event == Lifecycle.STOPPED]
@@ -151,7 +151,7 @@ class Changes:
                 self._tell(GuestChange.VANISHED, before, before, result, "its domain is gone")
         return True
 
-    def _seen(self, before: Seen | None, now: Seen, result: Found) -> None:
+    def _seen(self, before: ObservedDomain | None, now: ObservedDomain, result: Found) -> None:
         """It is here; perhaps it was not, or not like this."""
         if not now.managed:
             return
@@ -169,31 +169,35 @@ class Changes:
             change = GuestChange.ARRIVED if arrived else GuestChange.STARTED
             self._tell(change, now, None, result, "" if arrived else "started by somebody")
 
-    def _arrived(self, before: Seen | None, now: Seen) -> bool:
+    def _arrived(self, before: ObservedDomain | None, now: ObservedDomain) -> bool:
         if before is not None and before.state is VmState.INCOMING:
             return True
         events = self._events.get(now.facts.name, ())
         came = {(Lifecycle.STARTED, STARTED_MIGRATED), (Lifecycle.RESUMED, RESUMED_MIGRATED)}
         return bool(came & set(events)) or (now.meta is not None and now.meta.node not in ("", self._node))
 
-    def _end(self, last: Seen, state: VmState | None, how: str, result: Found, before: Seen | None = None) -> None:
+    def _end(
+        self, last: ObservedDomain, state: VmState | None, how: str, result: Found, before: ObservedDomain | None = None
+    ) -> None:
         """By itself, by a crash, or by somebody's hand."""
         change = GuestChange.ENDED if state is VmState.ENDED else GuestChange.VANISHED
         if how in BY_HAND:
             change = GuestChange.STOPPED
         result.tell.append((GuestChanged(change, last.status(state=state), how), before or last))
 
-    def _tell(self, change: GuestChange, seen: Seen, before: Seen | None, result: Found, how: str) -> None:
+    def _tell(
+        self, change: GuestChange, seen: ObservedDomain, before: ObservedDomain | None, result: Found, how: str
+    ) -> None:
         if seen.managed:
             result.tell.append((GuestChanged(change, seen.status(), how), before))
 
 
-def _came_back(before: Seen, now: Seen) -> bool:
+def _came_back(before: ObservedDomain, now: ObservedDomain) -> bool:
     """Whether one lives of which it was told that it had ended: no operation of ours does that."""
     return before.state in ENDS and now.state in LIVE_STATES and before.generation == now.generation
 
 
-def _lives(seen: Seen) -> bool:
+def _lives(seen: ObservedDomain) -> bool:
     return seen.managed and seen.state in LIVE_STATES
 
 

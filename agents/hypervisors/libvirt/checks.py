@@ -17,13 +17,13 @@ from agents.hypervisors.answers import (
     not_now,
     other,
 )
-from agents.hypervisors.libvirt.statistics import Seen
+from agents.hypervisors.libvirt.statistics import ObservedDomain
 from shared.values.actions import Action, ActionKind, Outcome
 from shared.values.vms import LIVE_STATES, VmState
 
 
 @dataclass(frozen=True, slots=True)
-class Room:
+class NodeHeadroom:
     """What a node has left: MiB, the MHz of a core, its own name, and what it can do."""
 
     node: str
@@ -33,7 +33,7 @@ class Room:
     migrates: bool = True
 
 
-def check(action: Action, here: Seen | None, room: Room) -> Answer | None:
+def check(action: Action, here: ObservedDomain | None, room: NodeHeadroom) -> Answer | None:
     """None when the action may begin here, else how it is answered; OK where it finds itself done. What another node
     must be asked is checked when it is done."""
     if here is not None and here.state is None:
@@ -66,12 +66,12 @@ def check(action: Action, here: Seen | None, room: Room) -> Answer | None:
     return _of_live(action, domain, room)
 
 
-def fits(memory_mib: int, cpu_mhz: float, vcpus: int, room: Room) -> Answer | None:
+def fits(memory_mib: int, cpu_mhz: float, vcpus: int, room: NodeHeadroom) -> Answer | None:
     """None where a VM of this size has room."""
     return answers.room(memory_mib, room.free_mib) or allotment(cpu_mhz, vcpus, room.core_mhz)
 
 
-def _of_live(action: Action, here: Seen | None, room: Room) -> Answer | None:
+def _of_live(action: Action, here: ObservedDomain | None, room: NodeHeadroom) -> Answer | None:
     if here is None:
         return Outcome.NO_SUCH_VM, ""
     if (answer := generation(action, here)) is not None:
@@ -92,14 +92,14 @@ def _of_live(action: Action, here: Seen | None, room: Room) -> Answer | None:
     return None
 
 
-def _start(action: Action, here: Seen | None, room: Room) -> Answer | None:
+def _start(action: Action, here: ObservedDomain | None, room: NodeHeadroom) -> Answer | None:
     spec = action.spec
     if spec is None or spec.vm != action.vm:
         return NO_SPEC
     return _present(action, here) or fits(spec.memory_mib, spec.cpu_mhz, spec.vcpus, room)
 
 
-def _resume(action: Action, here: Seen | None, room: Room) -> Answer | None:
+def _resume(action: Action, here: ObservedDomain | None, room: NodeHeadroom) -> Answer | None:
     elsewhere = action.from_node not in ("", room.node)
     if here is not None and (elsewhere or here.state is not VmState.SUSPENDED):
         taken = _present(action, here)
@@ -116,7 +116,7 @@ def _resume(action: Action, here: Seen | None, room: Room) -> Answer | None:
     return fits(facts.memory_mib, meta_mhz if spec is None else spec.cpu_mhz, facts.vcpus, room)
 
 
-def _present(action: Action, here: Seen | None) -> Answer | None:
+def _present(action: Action, here: ObservedDomain | None) -> Answer | None:
     """How an action that brings the VM to life is answered where it, or its newer image, is already."""
     if here is None:
         return None

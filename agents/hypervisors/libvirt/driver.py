@@ -12,12 +12,12 @@ from agents.hypervisors.answers import Answer
 from agents.hypervisors.libvirt import capacity, local_disks, order, saved_images, under_way
 from agents.hypervisors.libvirt.capacity import Card
 from agents.hypervisors.libvirt.changes import ENDS, Changes, Found
-from agents.hypervisors.libvirt.checks import Room, check, fits
+from agents.hypervisors.libvirt.checks import NodeHeadroom, check, fits
 from agents.hypervisors.libvirt.errors import Unavailable, outcome_of, transient
 from agents.hypervisors.libvirt.migration import Migration
 from agents.hypervisors.libvirt.operations import NO_META, Label, Pause, SetCpu, Start, Stop, Work, released
 from agents.hypervisors.libvirt.site import Answered, GivenUp, Site, Task, status_of
-from agents.hypervisors.libvirt.statistics import Seen
+from agents.hypervisors.libvirt.statistics import ObservedDomain
 from agents.hypervisors.libvirt.under_way import FORGETTING, UnderWay
 from agents.hypervisors.workers import Workers
 from shared.base.clock import SystemClock
@@ -56,7 +56,7 @@ class LibvirtHypervisor:
         self._settled: set[str] = set()
         self._small: dict[str, threading.Event] = {}
         self._told: list[Operated | GuestChanged] = []
-        self._pending: dict[str, Seen | None] = {}
+        self._pending: dict[str, ObservedDomain | None] = {}
         self._changes = Changes(site.node)
         self._node: Node | None = None
         self._failure: BaseException | None = None
@@ -207,7 +207,7 @@ class LibvirtHypervisor:
             return
         self._workers.do(lambda: self._guarded(lambda: self._carry_out(action, one.task, work)))
 
-    def _room(self, vm: str) -> tuple[dict[str, Seen], Room]:
+    def _room(self, vm: str) -> tuple[dict[str, ObservedDomain], NodeHeadroom]:
         """What is there, and the room for a VM; `_taking` is held until it is taken. What is under way is read first:
         what ends before libvirt has answered would else be in neither."""
         node = self.inventory()
@@ -216,16 +216,16 @@ class LibvirtHypervisor:
         found = self._look()
         features, core_mhz = self._site.features, self._site.cpu.core_mhz
         free_mib = node.memory_mib - under_way.held_mib(found, taken)
-        return found, Room(node.name, free_mib, core_mhz, features.save, features.migrate)
+        return found, NodeHeadroom(node.name, free_mib, core_mhz, features.save, features.migrate)
 
-    def _work(self, action: Action, one: UnderWay, here: Seen | None) -> Work:
+    def _work(self, action: Action, one: UnderWay, here: ObservedDomain | None) -> Work:
         kind = action.kind
         if kind is ActionKind.RESUME and action.from_node not in ("", self._site.node):
             take = partial(self._take, action, one.task)
             return saved_images.ResumeFrom(self._site, one.task, action, here, take)
         return _WORKS[kind](self._site, one.task, action, here)
 
-    def _take(self, action: Action, task: Task, image: Seen) -> Answer | None:
+    def _take(self, action: Action, task: Task, image: ObservedDomain) -> Answer | None:
         """Room for an image of another node: taken, or answered."""
         facts, spec = image.facts, action.spec
         allotted_mhz = image.status().cpu_mhz if spec is None else spec.cpu_mhz
@@ -297,7 +297,7 @@ class LibvirtHypervisor:
 
     def _answer(self, action: Action, outcome: Outcome, detail: str = "", final: VmStatus | None = None) -> None:
         """The VM's status is part of the answer: without libvirt there is none, and the answer waits."""
-        now: Seen | None = None
+        now: ObservedDomain | None = None
         while not self._closed:
             try:
                 now = self._site.see(action.vm)
@@ -315,7 +315,7 @@ class LibvirtHypervisor:
             self._tell(Operated(action.id, outcome, status_of(now), final, detail, definition))
         self._look_now.set()
 
-    def _definition(self, action: Action, now: Seen | None) -> str:
+    def _definition(self, action: Action, now: ObservedDomain | None) -> str:
         """What is kept of an adopted VM should its node be lost; "" where it cannot be read now."""
         if action.kind is not ActionKind.ADOPT or now is None or not now.adopted:
             return ""
@@ -354,7 +354,7 @@ class LibvirtHypervisor:
 
     # --- readings ---------------------------------------------------------------------------------------------------
 
-    def _look(self) -> dict[str, Seen]:
+    def _look(self) -> dict[str, ObservedDomain]:
         """Read all domains, and tell what has changed by itself. Raises Unavailable."""
         with self._looking:
             with self._lock:
@@ -394,7 +394,7 @@ class LibvirtHypervisor:
         for seen in found.came:
             self._alone(seen, partial(order.put_in_order, self._site))
 
-    def _alone(self, seen: Seen, do: Callable[[Seen], None]) -> bool:
+    def _alone(self, seen: ObservedDomain, do: Callable[[ObservedDomain], None]) -> bool:
         """Do something small to a domain as it is now, unless it is busy; operations that begin meanwhile wait. Whether
         it was not."""
         vm = seen.facts.name
@@ -499,7 +499,7 @@ class LibvirtHypervisor:
         return True
 
 
-_WORKS: dict[ActionKind, Callable[[Site, Task, Action, Seen | None], Work]] = {
+_WORKS: dict[ActionKind, Callable[[Site, Task, Action, ObservedDomain | None], Work]] = {
     ActionKind.START: Start,
     ActionKind.STOP: Stop,
     ActionKind.PAUSE: Pause,

@@ -20,7 +20,7 @@ from agents.hypervisors.libvirt.domain_xml import Disk, Facts
 from agents.hypervisors.libvirt.errors import Declined, NotThere, telling
 from agents.hypervisors.libvirt.metadata import Meta
 from agents.hypervisors.libvirt.site import Answered, Site
-from agents.hypervisors.libvirt.statistics import Reader, Seen
+from agents.hypervisors.libvirt.statistics import ObservedDomain, Reader
 from shared.config.agent import CopyStorage
 from shared.values.actions import Outcome
 
@@ -91,7 +91,7 @@ def _refresh(site: Site, conn: Connection, folder: str) -> None:
                 pool.refresh(0)
 
 
-def leave(site: Site, seen: Seen, there: Connection) -> None:
+def leave(site: Site, seen: ObservedDomain, there: Connection) -> None:
     """Remove what a VM that lives on another node has left here: the disks that were copied, its saved image, and last
     its definition, which says what else is to go, and which is that of one that was adopted over there, too. Raises our
     errors."""
@@ -106,7 +106,7 @@ def leave(site: Site, seen: Seen, there: Connection) -> None:
     site.remove(seen, moved=True)
 
 
-def _hand_over(site: Site, seen: Seen, there: Connection) -> None:
+def _hand_over(site: Site, seen: ObservedDomain, there: Connection) -> None:
     """Define it there word for word: libvirt has sent it without the controllers that it adds by itself, and has put
     them elsewhere. What somebody has edited there meanwhile stays."""
     vm, mine = seen.facts.name, site.inactive_xml(seen.facts.name)
@@ -119,7 +119,7 @@ def _hand_over(site: Site, seen: Seen, there: Connection) -> None:
             there.defineXML(domain_xml.relabelled(mine, replace(arrived.meta, autostart=False)))
 
 
-def remove_copies(site: Site, conn: Connection, left: Seen, there: Connection) -> None:
+def remove_copies(site: Site, conn: Connection, left: ObservedDomain, there: Connection) -> None:
     """Remove the disks of a definition that a VM has left on one node (`conn`), and that were copied to the node where
     it lives (`there`). Raises our errors."""
     meta = left.meta or Meta()
@@ -157,7 +157,7 @@ def stamps(site: Site, conn: Connection, disks: Sequence[Disk]) -> str:
     return ",".join(f"{target}={stamp}" for target, stamp in found if stamp)
 
 
-def changed_disk(site: Site, conn: Connection, seen: Seen) -> str:
+def changed_disk(site: Site, conn: Connection, seen: ObservedDomain) -> str:
     """Return the disk of a suspended VM that is not as it was when its memory was saved, by its path ("": none). One
     that nobody noted then must not have been changed after the image was. Only disks that are in a pool can be
     compared. Raises our errors."""

@@ -11,7 +11,7 @@ from typing import Any
 from agents.hypervisors.libvirt import capacity, codes, domain_xml, local_disks, saved_images, storage
 from agents.hypervisors.libvirt.binding import Connection
 from agents.hypervisors.libvirt.capacity import Card
-from agents.hypervisors.libvirt.checks import Room, fits
+from agents.hypervisors.libvirt.checks import NodeHeadroom, fits
 from agents.hypervisors.libvirt.codes import Affect, Migrate, XmlFlag
 from agents.hypervisors.libvirt.domain_xml import Disk
 from agents.hypervisors.libvirt.errors import Unavailable, telling
@@ -19,7 +19,7 @@ from agents.hypervisors.libvirt.metadata import Meta
 from agents.hypervisors.libvirt.operations import NO_META, Basic
 from agents.hypervisors.libvirt.saved_images import end_job
 from agents.hypervisors.libvirt.site import Answered, Site, Task, remove_volumes, undefine
-from agents.hypervisors.libvirt.statistics import Reader, Seen
+from agents.hypervisors.libvirt.statistics import ObservedDomain, Reader
 from shared.base.errors import TrimtabError
 from shared.values.actions import Action, Outcome
 from shared.values.vms import LIVE_STATES, VmState, VmStatus
@@ -33,19 +33,19 @@ class Target:
     """The node that a VM goes to: what it says of itself, and what is there."""
 
     card: Card
-    there: Mapping[str, Seen]
+    there: Mapping[str, ObservedDomain]
 
     @property
-    def room(self) -> Room:
+    def room(self) -> NodeHeadroom:
         """What it has left."""
         held_mib = sum(seen.held_mib for seen in self.there.values())
-        return Room(self.card.node, self.card.memory_mib - held_mib, self.card.core_mhz)
+        return NodeHeadroom(self.card.node, self.card.memory_mib - held_mib, self.card.core_mhz)
 
 
 class Migration(Basic):
     """MIGRATE. libvirt keeps the VM at the source until the target has all of it."""
 
-    def __init__(self, site: Site, task: Task, action: Action, here: Seen | None) -> None:
+    def __init__(self, site: Site, task: Task, action: Action, here: ObservedDomain | None) -> None:
         super().__init__(site, task, action, here if here is not None and here.state in LIVE_STATES else None)
         self._late = threading.Event()
         self._copied: tuple[Disk, ...] = ()
@@ -115,7 +115,7 @@ class Migration(Basic):
         if here and self._lent:
             self.site.set_meta(self.vm, self.meta)
 
-    def holds(self, now: Seen | None) -> bool:
+    def holds(self, now: ObservedDomain | None) -> bool:
         """It is gone here, and is there, as far as that can be asked: once where this has not sent it."""
         if self.before is None or (now is not None and now.state in LIVE_STATES):
             return False
@@ -291,11 +291,11 @@ class Migration(Basic):
         with telling(self.site.errors, f"set the CPU of {self.vm} on {self.action.to_node}"):
             there.lookupByName(self.vm).setSchedulerParametersFlags(weight, Affect.LIVE)
 
-    def _seen_at(self, there: Connection) -> Seen | None:
+    def _seen_at(self, there: Connection) -> ObservedDomain | None:
         return Reader(self.site.errors, self.site.cpu).read_one(there, self.vm)
 
 
-def _gives_way(seen: Seen, generation: int) -> bool:
+def _gives_way(seen: ObservedDomain, generation: int) -> bool:
     """Whether what is on the target is of an earlier life, or nothing."""
     if not seen.managed:
         return False

@@ -13,7 +13,7 @@ from agents.hypervisors.libvirt.codes import CREATE_PAUSED
 from agents.hypervisors.libvirt.errors import NotThere
 from agents.hypervisors.libvirt.metadata import Meta
 from agents.hypervisors.libvirt.site import Site, Task
-from agents.hypervisors.libvirt.statistics import Seen
+from agents.hypervisors.libvirt.statistics import ObservedDomain
 from agents.hypervisors.libvirt.storage import Disk
 from shared.base.errors import InvalidValue
 from shared.config.agent import CloneMode
@@ -38,7 +38,7 @@ class Work(Protocol):
         """Make the VM as it was, whatever was reached; raises our errors."""
         ...
 
-    def holds(self, now: Seen | None) -> bool:
+    def holds(self, now: ObservedDomain | None) -> bool:
         """Whether what is there is what it was for."""
         ...
 
@@ -56,7 +56,7 @@ class Basic:
 
     again = False
 
-    def __init__(self, site: Site, task: Task, action: Action, here: Seen | None) -> None:
+    def __init__(self, site: Site, task: Task, action: Action, here: ObservedDomain | None) -> None:
         self.site, self.task, self.action = site, task, action
         self.before = here
 
@@ -66,7 +66,7 @@ class Basic:
         return self.action.vm
 
     @property
-    def here(self) -> Seen:
+    def here(self) -> ObservedDomain:
         """The VM as it was found; there is one."""
         assert self.before is not None
         return self.before
@@ -87,7 +87,7 @@ class Basic:
 class Start(Basic):
     """START."""
 
-    def __init__(self, site: Site, task: Task, action: Action, here: Seen | None) -> None:
+    def __init__(self, site: Site, task: Task, action: Action, here: ObservedDomain | None) -> None:
         super().__init__(site, task, action, here)
         assert action.spec is not None
         self.spec: VmSpec = action.spec
@@ -124,7 +124,7 @@ class Start(Basic):
             self.site.remove(now)
         self.site.remove_volumes(self._meta())
 
-    def holds(self, now: Seen | None) -> bool:
+    def holds(self, now: ObservedDomain | None) -> bool:
         """It lives, as asked."""
         return lives(now, self.action)
 
@@ -188,7 +188,7 @@ class Stop(Basic):
     def undo(self) -> None:
         """What was asked of a guest cannot be taken back."""
 
-    def holds(self, now: Seen | None) -> bool:
+    def holds(self, now: ObservedDomain | None) -> bool:
         """It is gone, or shut off where it was adopted."""
         if now is None or now.facts.uuid != self.here.facts.uuid:
             return True
@@ -237,7 +237,7 @@ class Pause(Basic):
         """The other call."""
         self.site.set_state(self.vm, self.here.state is VmState.RUNNING)
 
-    def holds(self, now: Seen | None) -> bool:
+    def holds(self, now: ObservedDomain | None) -> bool:
         """It is in that state."""
         return now is not None and now.state is self._wanted and now.generation == self.here.generation
 
@@ -258,7 +258,7 @@ class SetCpu(Basic):
         """As it was."""
         self._set(self.meta.cpu_mhz, self.meta.cap_mhz)
 
-    def holds(self, now: Seen | None) -> bool:
+    def holds(self, now: ObservedDomain | None) -> bool:
         """It is known with that allotment."""
         meta = now.meta if now is not None else None
         return meta is not None and (meta.cpu_mhz, meta.cap_mhz) == (self.action.cpu_mhz, self.action.cap_mhz)
@@ -291,7 +291,7 @@ class Label(Basic):
         if self._lets_go and self.here.state in LIVE_STATES:
             self.site.set_cpu(self.vm, self.here.facts.vcpus, self.meta)
 
-    def holds(self, now: Seen | None) -> bool:
+    def holds(self, now: ObservedDomain | None) -> bool:
         """It is labelled so."""
         if now is None:
             return False
@@ -319,7 +319,7 @@ def released(meta: Meta) -> Meta:
     return replace(meta, managed=False, generation=0, attempt=0)
 
 
-def lives(now: Seen | None, action: Action) -> bool:
+def lives(now: ObservedDomain | None, action: Action) -> bool:
     """Whether the VM was brought to life as the action asks."""
     if now is None or not now.managed or now.generation != action.generation or now.state not in BROUGHT_TO_LIFE:
         return False
@@ -331,7 +331,7 @@ def disk_name(vm: str, generation: int) -> str:
     return f"{vm}.g{generation}"
 
 
-def clear(site: Site, old: Seen | None) -> None:
+def clear(site: Site, old: ObservedDomain | None) -> None:
     """Remove a definition that gives way, and what was made for it: what an interrupted start or a migration has left,
     or an image. The definition last: it says what else there is, should this be interrupted."""
     if old is None:

@@ -11,7 +11,7 @@ from agents.hypervisors.libvirt.changes import ENDS
 from agents.hypervisors.libvirt.metadata import Meta
 from agents.hypervisors.libvirt.operations import clear
 from agents.hypervisors.libvirt.site import Site
-from agents.hypervisors.libvirt.statistics import Reader, Seen
+from agents.hypervisors.libvirt.statistics import ObservedDomain, Reader
 from shared.base.errors import TrimtabError
 from shared.values.vms import LIVE_STATES, VmState
 
@@ -19,7 +19,7 @@ UNSURE = LIVE_STATES | {VmState.SUSPENDED}  # what an operation that has not end
 SAVED_BY_HAND = frozenset({"saved by somebody"})
 
 
-def needs_order(seen: Seen) -> bool:
+def needs_order(seen: ObservedDomain) -> bool:
     """Whether an operation may have left a domain as it should not stay."""
     meta = seen.meta
     if meta is None or not meta.managed:
@@ -33,7 +33,7 @@ def needs_order(seen: Seen) -> bool:
     )
 
 
-def put_in_order(site: Site, seen: Seen) -> None:
+def put_in_order(site: Site, seen: ObservedDomain) -> None:
     """What an interrupted operation has left: a start that did not come to life, an image that is not whole, a source
     that does not know that it has moved, a definition that does not say what runs. Raises our errors."""
     meta, vm = seen.meta, seen.facts.name
@@ -78,14 +78,14 @@ def agree(site: Site, vm: str, meta: Meta) -> None:
                 storage.remove(conn, site.errors, site.keys.save_pool, image)
 
 
-def may_be_saved_late(seen: Seen, known: Seen | None = None) -> bool:
+def may_be_saved_late(seen: ObservedDomain, known: ObservedDomain | None = None) -> bool:
     """Whether libvirtd may have saved it for an operation whose agent was killed before the save began: the next agent
     has taken it for one that runs on. Not one of which it is `known` that it has ended: it was looked at then."""
     over = seen.managed and seen.state in ENDS and seen.why in SAVED_BY_HAND
     return over and (known is None or known.state not in ENDS)
 
 
-def note_late_save(site: Site, seen: Seen) -> None:
+def note_late_save(site: Site, seen: ObservedDomain) -> None:
     """It is suspended if the image is one of ours: nobody's else has that name. Raises our errors."""
     meta, vm = seen.meta, seen.facts.name
     if meta is None or not may_be_saved_late(seen):
@@ -97,7 +97,7 @@ def note_late_save(site: Site, seen: Seen) -> None:
         site.set_meta(vm, replace(meta, saved=image))
 
 
-def weigh(site: Site, seen: Seen, meta: Meta) -> None:
+def weigh(site: Site, seen: ObservedDomain, meta: Meta) -> None:
     """One that lives has its own weight, not that of an operation that was interrupted. Raises our errors."""
     vm, facts = seen.facts.name, seen.facts
     is_off = site.features.paused and facts.shares != site.cpu.shares(meta.cpu_mhz)
@@ -105,7 +105,7 @@ def weigh(site: Site, seen: Seen, meta: Meta) -> None:
         site.set_cpu(vm, facts.vcpus, meta)
 
 
-def note_end(site: Site, seen: Seen, state: VmState, why: str) -> None:
+def note_end(site: Site, seen: ObservedDomain, state: VmState, why: str) -> None:
     """How it ended. Raises our errors."""
     meta = seen.meta
     if meta is not None and meta.managed and seen.state in ENDS and not meta.over:
@@ -113,14 +113,14 @@ def note_end(site: Site, seen: Seen, state: VmState, why: str) -> None:
         site.set_meta(seen.facts.name, replace(meta, over=state.value, kept=kept))
 
 
-def note_here(site: Site, seen: Seen) -> None:
+def note_here(site: Site, seen: ObservedDomain) -> None:
     """That it is on this node now. Raises our errors."""
     meta = seen.meta
     if meta is not None and meta.managed and seen.held_mib:
         site.set_meta(seen.facts.name, replace(meta, node=site.node, lent=""))
 
 
-def remove_left(site: Site, seen: Seen) -> None:
+def remove_left(site: Site, seen: ObservedDomain) -> None:
     """The definition of one that has moved away, with the disks that were copied: those that nobody copied go on there.
     One that was adopted, and moved by somebody else, stays as that one has left it. Raises our errors."""
     meta = seen.meta

@@ -26,7 +26,7 @@ from agents.hypervisors.libvirt.errors import Declined, NotThere, Unavailable, m
 from agents.hypervisors.libvirt.metadata import PREFIX, URI, Meta, text_of
 from agents.hypervisors.libvirt.operations import NO_META, POLL_S, Basic, clear, lives
 from agents.hypervisors.libvirt.site import Answered, Site, Task
-from agents.hypervisors.libvirt.statistics import Reader, Seen
+from agents.hypervisors.libvirt.statistics import ObservedDomain, Reader
 from shared.base.errors import TrimtabError
 from shared.values.actions import Action, Outcome
 from shared.values.vms import VmState, VmStatus
@@ -65,7 +65,7 @@ def _path_of(site: Site, image: str) -> str:
 class Suspend(Basic):
     """SUSPEND. The guest stands still before it is saved, so that its last counters are its last."""
 
-    def __init__(self, site: Site, task: Task, action: Action, here: Seen | None) -> None:
+    def __init__(self, site: Site, task: Task, action: Action, here: ObservedDomain | None) -> None:
         super().__init__(site, task, action, here)
         self._image = image_name(self.vm, self.here.generation)
         self._final: VmStatus | None = None
@@ -118,7 +118,7 @@ class Suspend(Basic):
         with self.site.link.use("remove a saved image") as conn:
             storage.remove(conn, self.site.errors, self.site.keys.save_pool, self._image)
 
-    def holds(self, now: Seen | None) -> bool:
+    def holds(self, now: ObservedDomain | None) -> bool:
         """It is suspended, and its image is whole."""
         if now is None or now.state is not VmState.SUSPENDED or now.meta is None:
             return False
@@ -174,7 +174,7 @@ class Discard(Basic):
         if now is not None and now.stale:
             raise Unavailable(f"the image of {self.vm} is discarded in part")
 
-    def holds(self, now: Seen | None) -> bool:
+    def holds(self, now: ObservedDomain | None) -> bool:
         """It is gone, or of no image any more."""
         if now is None or now.facts.uuid != self.here.facts.uuid:
             return True
@@ -203,7 +203,7 @@ class Resume(Basic):
             self.site.destroy(self.vm)
             self.site.set_meta(self.vm, self.meta)
 
-    def holds(self, now: Seen | None) -> bool:
+    def holds(self, now: ObservedDomain | None) -> bool:
         """It lives, as asked."""
         return lives(now, self.action)
 
@@ -228,11 +228,16 @@ class ResumeFrom(Basic):
     node's memory for it, or answers that there is none."""
 
     def __init__(
-        self, site: Site, task: Task, action: Action, here: Seen | None, take: Callable[[Seen], Answer | None]
+        self,
+        site: Site,
+        task: Task,
+        action: Action,
+        here: ObservedDomain | None,
+        take: Callable[[ObservedDomain], Answer | None],
     ) -> None:
         super().__init__(site, task, action, here)
         self._take = take
-        self._image: Seen | None = None
+        self._image: ObservedDomain | None = None
         self._made: list[tuple[str, str]] = []
         self._lent = False
 
@@ -260,7 +265,7 @@ class ResumeFrom(Basic):
             with self.site.peer(self.action.from_node) as there:
                 self._mark(there, "")
 
-    def holds(self, now: Seen | None) -> bool:
+    def holds(self, now: ObservedDomain | None) -> bool:
         """It lives here, as asked."""
         return lives(now, self.action)
 
@@ -312,7 +317,7 @@ class ResumeFrom(Basic):
         site.set_meta(self.vm, after)
         site.set_state(self.vm, running=not self.action.paused)
 
-    def _look(self, there: Connection) -> Seen:
+    def _look(self, there: Connection) -> ObservedDomain:
         """Raises Answered where it cannot be resumed here."""
         action, site = self.action, self.site
         image = Reader(site.errors, site.cpu).read_one(there, self.vm)
@@ -327,7 +332,7 @@ class ResumeFrom(Basic):
             raise Answered(*answer)
         return image
 
-    def _check_disks(self, image: Seen) -> None:
+    def _check_disks(self, image: ObservedDomain) -> None:
         """Raise Answered where a disk would not come along: what lies at its path here is of another time."""
         meta, node = image.meta or NO_META, self.action.from_node
         if image.adopted:
@@ -411,7 +416,7 @@ def has_job(site: Site, vm: str) -> bool:
             return False  # it has ended, or its hypervisor does not tell
 
 
-def refuse_stale(site: Site, conn: Connection, image: Seen, action: Action) -> None:
+def refuse_stale(site: Site, conn: Connection, image: ObservedDomain, action: Action) -> None:
     """Raise Answered where the disks of a suspended VM are not those that its memory goes with. `conn`: of their
     node."""
     meta = image.meta or NO_META
@@ -432,7 +437,7 @@ def after_resume(meta: Meta, action: Action, node: str) -> Meta:
     return replace(meta, generation=action.generation, begun=True, **own)  # type: ignore[arg-type]
 
 
-def restore(site: Site, vm: str, path: str, after: Meta, image: Seen, moved: dict[str, str]) -> None:
+def restore(site: Site, vm: str, path: str, after: Meta, image: ObservedDomain, moved: dict[str, str]) -> None:
     """Bring an image to life, paused where libvirt can, with the metadata, CPU and paths of this node."""
     with site.link.use(f"restore {vm}") as conn:
         if not site.features.rewrite:
@@ -442,7 +447,7 @@ def restore(site: Site, vm: str, path: str, after: Meta, image: Seen, moved: dic
         conn.restoreFlags(path, edited(site, saved, after, image, moved, hasty=True), SAVE_PAUSED)
 
 
-def edited(site: Site, text: str, meta: Meta, image: Seen, moved: dict[str, str], hasty: bool = False) -> str:
+def edited(site: Site, text: str, meta: Meta, image: ObservedDomain, moved: dict[str, str], hasty: bool = False) -> str:
     """A domain's XML as it is to be on this node; `hasty`: as long as an operation is under way."""
     root = _parsed(text)
     domain_xml.set_meta(root, meta)

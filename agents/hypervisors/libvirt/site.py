@@ -23,7 +23,7 @@ from agents.hypervisors.libvirt.codes import (
 from agents.hypervisors.libvirt.connection import Link
 from agents.hypervisors.libvirt.errors import NotThere
 from agents.hypervisors.libvirt.metadata import Meta
-from agents.hypervisors.libvirt.statistics import Reader, Seen
+from agents.hypervisors.libvirt.statistics import ObservedDomain, Reader
 from agents.hypervisors.libvirt.templates import Template
 from shared.config.agent import LibvirtKeys
 from shared.values.actions import Outcome
@@ -68,7 +68,7 @@ class Site:
     templates: Mapping[str, Template]
     reach: Callable[[str], None] = connection.reach
     features: Features = field(default_factory=Features)
-    last: dict[str, Seen] = field(default_factory=dict)
+    last: dict[str, ObservedDomain] = field(default_factory=dict)
 
     @property
     def errors(self) -> type[Exception]:
@@ -89,7 +89,7 @@ class Site:
         with connection.peer(self.link.module, self.peer_uri(node), self.reach) as raw:
             yield raw
 
-    def see(self, vm: str) -> Seen | None:
+    def see(self, vm: str) -> ObservedDomain | None:
         """A domain of this node as it is now. Raises our errors."""
         with self.link.use(f"look for {vm}") as conn:
             seen = self.reader.read_one(conn, vm)
@@ -97,7 +97,7 @@ class Site:
             self.last[vm] = seen
         return seen
 
-    def latest(self, vm: str, fallback: Seen) -> Seen:
+    def latest(self, vm: str, fallback: ObservedDomain) -> ObservedDomain:
         """The last reading of a domain that may be gone by now."""
         found = self.last.get(vm)
         return found if found is not None and found.generation == fallback.generation else fallback
@@ -186,7 +186,7 @@ class Site:
             wanted = {"cpu_shares": kept.shares, "vcpu_period": kept.period_us, "vcpu_quota": kept.quota_us}
             domain.setSchedulerParametersFlags(wanted, Affect.LIVE)
 
-    def remove(self, seen: Seen, moved: bool = False) -> None:
+    def remove(self, seen: ObservedDomain, moved: bool = False) -> None:
         """Remove the definition of a domain that does not run; one that is gone is fine. Its volumes are left. A
         definition that we did not make stays, unless the VM lives on elsewhere (`moved`)."""
         if seen.adopted and not moved:
@@ -199,7 +199,7 @@ class Site:
         except NotThere:
             return
 
-    def _rest(self, seen: Seen) -> None:
+    def _rest(self, seen: ObservedDomain) -> None:
         try:
             now = self.see(seen.facts.name)
             if now is not None and now.meta is not None and now.facts.uuid == seen.facts.uuid:
@@ -234,7 +234,7 @@ class Site:
                 conn.defineXML(domain.XMLDesc(XmlFlag.INACTIVE | XmlFlag.SECURE))
 
 
-def undefine(domain: Domain, seen: Seen) -> None:
+def undefine(domain: Domain, seen: ObservedDomain) -> None:
     """Remove a definition with all that libvirt keeps with it."""
     flags = UNDEFINE_MANAGED_SAVE | UNDEFINE_SNAPSHOTS
     domain.undefineFlags(flags | UNDEFINE_NVRAM if seen.facts.uses_nvram else flags)
@@ -257,7 +257,7 @@ def affects(domain: Domain) -> int:
     return live | (Affect.CONFIG if domain.isPersistent() else Affect.CURRENT)
 
 
-def status_of(seen: Seen | None) -> VmStatus | None:
+def status_of(seen: ObservedDomain | None) -> VmStatus | None:
     """The status of what may not be there."""
     return None if seen is None or seen.state is None else seen.status()
 

@@ -55,7 +55,7 @@ class Counters:
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class ObservedDomain:
     """A domain as it is. `state` None: nothing that counts as a VM here: one that has left by a migration, or what an
     interrupted start has left (`left`, `stale`). weight_mhz: what its weight is worth, where it has no metadata."""
 
@@ -146,7 +146,7 @@ class Reader:
             self._edits += 1
             self._facts.clear()
 
-    def read(self, conn: Connection) -> dict[str, Seen]:
+    def read(self, conn: Connection) -> dict[str, ObservedDomain]:
         """Every domain by its name. Raises our errors."""
         with self._lock:
             found = self._seen(self._patience.ask(lambda: self._rows(conn)))
@@ -162,7 +162,7 @@ class Reader:
         with telling(self._errors, "read the domains"):
             return conn.getAllDomainStats(_WANTED, STATS_NOWAIT)
 
-    def read_one(self, conn: Connection, vm: str) -> Seen | None:
+    def read_one(self, conn: Connection, vm: str) -> ObservedDomain | None:
         """One domain, its XML included; None where there is none. Raises our errors."""
         try:
             with telling(self._errors, f"read {vm}"):
@@ -173,8 +173,8 @@ class Reader:
             return None
         return self._seen(rows).get(vm)
 
-    def _seen(self, rows: _Rows) -> dict[str, Seen]:
-        found: dict[str, Seen] = {}
+    def _seen(self, rows: _Rows) -> dict[str, ObservedDomain]:
+        found: dict[str, ObservedDomain] = {}
         for domain, row in rows:
             try:
                 with telling(self._errors, f"read {domain.name()}"):
@@ -184,7 +184,7 @@ class Reader:
             found[seen.facts.name] = seen
         return found
 
-    def _one(self, domain: Domain, row: Mapping[str, Any]) -> Seen:
+    def _one(self, domain: Domain, row: Mapping[str, Any]) -> ObservedDomain:
         uuid = domain.UUIDString()
         facts = self._facts.get(uuid)
         if facts is None or facts.name != domain.name():
@@ -204,10 +204,10 @@ class Reader:
         if raw == DomainState.PAUSED and reason == PausedReason.MIGRATION:
             moving = self._moving(domain)
             if moving is not None:
-                return Seen(facts, moving, counters)
+                return ObservedDomain(facts, moving, counters)
             raw, reason = (int(number) for number in domain.state())
         weight_mhz = self.cpu.worth_mhz(facts.shares, facts.vcpus)
-        return Seen(facts, *_state_of(raw, reason, facts.meta, counters), weight_mhz)
+        return ObservedDomain(facts, *_state_of(raw, reason, facts.meta, counters), weight_mhz)
 
     def _moving(self, domain: Domain) -> VmState | None:
         """Of one that is said to be paused for a migration: libvirt says so, too, of one that was restored paused.
@@ -290,7 +290,7 @@ _EXECUTED = frozenset({ShutoffReason.SHUTDOWN, ShutoffReason.CRASHED})
 def _state_of(
     raw: int, reason: int, meta: Meta | None, counters: Counters
 ) -> tuple[VmState | None, Counters, bool, bool, str]:
-    """The fields of `Seen` after its facts."""
+    """The fields of `ObservedDomain` after its facts."""
     live = _LIVE.get(DomainState(raw)) if raw in DomainState.__members__.values() else VmState.RUNNING
     if live is not None:
         starting = raw == DomainState.PAUSED and reason == PausedReason.STARTING_UP

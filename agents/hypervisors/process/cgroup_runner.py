@@ -14,7 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from agents.hypervisors.process import launch, supervise
-from agents.hypervisors.process.cgroups import Group, Hierarchies
+from agents.hypervisors.process.cgroups import ControlGroup, Hierarchies
 from agents.hypervisors.process.record import Usage, write_json
 from agents.hypervisors.process.runner import Cpu, Exit, Launch
 from shared.base.errors import InvalidInput, Problem, TransientError
@@ -154,7 +154,7 @@ class CgroupRunner:
             root.set_memory(memory_mib)
         self._hierarchies.group(SUPERVISORS).make()
 
-    def _group(self, name: str) -> Group:
+    def _group(self, name: str) -> ControlGroup:
         return self._hierarchies.group(_PREFIX + name)
 
     def _quota(self, cpu: Cpu) -> Cpu:
@@ -167,7 +167,7 @@ class CgroupRunner:
         folder.mkdir(mode=0o755, exist_ok=True)
         os.chown(folder, self._user.pw_uid, self._user.pw_gid, follow_symlinks=False)
 
-    def _said(self, name: str, wanted: Launch, group: Group) -> dict[str, object]:
+    def _said(self, name: str, wanted: Launch, group: ControlGroup) -> dict[str, object]:
         return {
             "words": wanted.words,
             "environment": dict(wanted.environment),

@@ -1,6 +1,6 @@
 """Control groups where this process may write to them: of version 2, and of version 1 where the kernel has no other.
 
-`Hierarchies` finds where each controller is; `Group` is one folder in every hierarchy that counts.
+`Hierarchies` finds where each controller is; `ControlGroup` is one folder in every hierarchy that counts.
 """
 
 from __future__ import annotations
@@ -76,11 +76,11 @@ class Hierarchies:
             raise InvalidInput(Problem("process.cgroup", f"no cgroup has {', '.join(lacking)}", "a kernel that has"))
         self.unified = any(place.unified for place in self.places.values())
 
-    def group(self, *names: str) -> Group:
+    def group(self, *names: str) -> ControlGroup:
         """The group of that name below the root; the root itself without one."""
-        return Group(self, "/".join((self.root, *names)))
+        return ControlGroup(self, "/".join((self.root, *names)))
 
-    def make_root(self) -> Group:
+    def make_root(self) -> ControlGroup:
         """Make the root, and let groups below it have what the hierarchy of version 2 offers. Raises TransientError
         where this process may not."""
         for place in {place for place in self.places.values() if place.unified}:
@@ -97,7 +97,7 @@ class Hierarchies:
         return root
 
 
-class Group:
+class ControlGroup:
     """One group. Whatever cannot be read or written raises TransientError."""
 
     def __init__(self, hierarchies: Hierarchies, path: str) -> None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import chain
 
 from daemons.capacity.advise.grid import settings
-from daemons.capacity.advise.values import MODELS, Asked, Judged, Load, Miss, Option
+from daemons.capacity.advise.values import MODELS, AdviceRequest, Judged, Load, Miss, Option
 from daemons.capacity.coordination.runs import coordinate
 from daemons.capacity.coordination.values import DEDICATED, FB, FLB_NUB, ON_DEMAND, Coordinated, Setting
 from daemons.capacity.process_pool import run_all
@@ -25,7 +25,7 @@ class Advice:
     is recommended, and the best of another model (None where no other has all that was asked)."""
 
     load: Load
-    asked: Asked
+    asked: AdviceRequest
     options: tuple[Judged, ...]
     dedicated: Judged
     best: Judged
@@ -34,7 +34,7 @@ class Advice:
 
 def advise(
     load: Load,
-    asked: Asked,
+    asked: AdviceRequest,
     leases_s: Sequence[float],
     workers: int | None = None,
     tell: Callable[[int, int], None] | None = None,
@@ -63,7 +63,7 @@ def _play(load: Load, chunk: Sequence[Setting]) -> list[Coordinated]:
 # --- judging ----------------------------------------------------------------------------------------------------------
 
 
-def _misses(option: Option, own: Coordinated, asked: Asked) -> tuple[Miss, ...]:
+def _misses(option: Option, own: Coordinated, asked: AdviceRequest) -> tuple[Miss, ...]:
     """What it lacks; `own`: what dedicated nodes come to. As many jobs complete is taken for the same jobs."""
     outcome, found = option.outcome, []
     if outcome.jobs_completed < own.jobs_completed:
@@ -154,7 +154,7 @@ def why(advice: Advice, price: float | None) -> str:
     return "; ".join(parts) + ". " + _of_runner_up(advice, price)
 
 
-def _of_jobs(outcome: Coordinated, own: Coordinated, submitted: int, asked: Asked) -> str:
+def _of_jobs(outcome: Coordinated, own: Coordinated, submitted: int, asked: AdviceRequest) -> str:
     words = f"{outcome.jobs_completed:,} of {submitted:,} jobs complete ({own.jobs_completed:,} on dedicated nodes)"
     if outcome.mean_turnaround_s is None or not own.mean_turnaround_s:
         return words

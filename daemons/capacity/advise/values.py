@@ -35,7 +35,7 @@ class Load:
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class AdviceRequest:
     """What the owner asks for. max_turnaround_factor: the mean turnaround as a multiple of that on dedicated nodes;
     max_web_wait: node-hours that the web side waits for; max_nodes: held at a time (None: no limit)."""
 

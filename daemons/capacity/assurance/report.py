@@ -26,7 +26,7 @@ FEW = 30  # observations in a slot
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class AssureOptions:
     """What the options say. thetas: by their text as written; server: what one server has of other resources."""
 
     slot_s: float
@@ -74,7 +74,7 @@ class AssureReport:
         return found | {"notes": self.notes, "wall_s": self.wall_s}
 
 
-def report_of(trace: Trace, asked: Asked) -> AssureReport:
+def report_of(trace: Trace, asked: AssureOptions) -> AssureReport:
     """The report of a trace. Raises `InvalidInput` for a resource of `asked` that the trace does not have, and
     `InvalidValue` for slots, times or demands that the models do not take."""
     begun_s = perf_s()
@@ -106,7 +106,7 @@ def _units(trace: Trace, target: float) -> dict[str, Ints]:
     return {SERVERS: servers} | {name: np.ceil(values).astype(np.int64) for name, values in columns.items()}
 
 
-def _resource(trace: Trace, units: Ints, asked: Asked, name: str) -> ResourceReport:
+def _resource(trace: Trace, units: Ints, asked: AssureOptions, name: str) -> ResourceReport:
     weekday = THURSDAY if trace.dated else MONDAY
     count = len(trace.applications)
     plain = build.series(trace.local_s, trace.application, units, count, asked.calendar, asked.slot_s, weekday)
@@ -183,7 +183,7 @@ def _notes(observed: build.Series, seen: Ints, unseen: int, measured: Measured, 
     return found
 
 
-def _binding(reports: dict[str, ResourceReport], asked: Asked) -> dict[str, str]:
+def _binding(reports: dict[str, ResourceReport], asked: AssureOptions) -> dict[str, str]:
     """By each theta the resource that needs the most servers."""
     if not asked.server:
         return {}

@@ -14,7 +14,7 @@ import numpy as np
 
 from daemons.controller.admission.policing import Policing
 from daemons.controller.admission.promises import AssuranceEntry, by_right, holds, layers_of, shares_of
-from daemons.controller.environments.groups import Group
+from daemons.controller.environments.groups import CoordinationGroup
 from daemons.controller.environments.inventory import Inventory, owned_and_idle
 from daemons.controller.state.cluster import Cluster
 from daemons.controller.state.environment import EnvironmentEntry
@@ -89,7 +89,7 @@ class Assurance:
 
     # --- requests for units -----------------------------------------------------------------------------------------
 
-    def police(self, group: Group, requested: Sequence[int], now_s: float) -> tuple[int, ...]:
+    def police(self, group: CoordinationGroup, requested: Sequence[int], now_s: float) -> tuple[int, ...]:
         """How many units each party of a group may be given of what it requests; what of that is by right is noted in
         the group."""
         group.unpoliced = tuple(requested)
@@ -107,14 +107,16 @@ class Assurance:
         group.rights = tuple(rights) if any(rights) else ()
         return tuple(given)
 
-    def ranked(self, groups: Sequence[Group]) -> list[Group]:
+    def ranked(self, groups: Sequence[CoordinationGroup]) -> list[CoordinationGroup]:
         """Groups in the order in which they get what is theirs by right: those that were promised most first, of equal
         ones the older."""
         return sorted(groups, key=lambda group: -max(map(_promised, group.entries)))
 
     # --- observing --------------------------------------------------------------------------------------------------
 
-    def observe(self, groups: Iterable[Group], stock: Inventory, wanted: Mapping[str, int], now_s: float) -> None:
+    def observe(
+        self, groups: Iterable[CoordinationGroup], stock: Inventory, wanted: Mapping[str, int], now_s: float
+    ) -> None:
         """What everybody asks for, may have and has, from now on. wanted: the units that web environments need."""
         seen = set()
         for group in groups:
@@ -134,7 +136,13 @@ class Assurance:
                 self._dirty.add(name)
 
     def _units(
-        self, environment: EnvironmentEntry, group: Group, party: int, asked: int, stock: Inventory, now_s: float
+        self,
+        environment: EnvironmentEntry,
+        group: CoordinationGroup,
+        party: int,
+        asked: int,
+        stock: Inventory,
+        now_s: float,
     ) -> tuple[int, int, int]:
         terms = self.entries[environment.name].terms
         owned, idle = owned_and_idle(environment, self.cluster, stock)

@@ -6,13 +6,13 @@ from collections.abc import Mapping
 
 from daemons.controller.admission.promises import AssuranceEntry
 from daemons.controller.state.cluster import Cluster
-from shared.metrics.values import Kind, Metric, Scrape
+from shared.metrics.values import Metric, MetricKind, Scrape
 
 ENVIRONMENTS_MAX = 200  # environments that are told of one by one
 
 UNITS = Metric(
     "trimtab_environment_units",
-    Kind.GAUGE,
+    MetricKind.GAUGE,
     "units",
     "Units of an environment: its size, and what it asks for, is entitled to and is served.",
     ("environment", "of"),
@@ -20,7 +20,7 @@ UNITS = Metric(
 )
 PROMISED = Metric(
     "trimtab_environment_assurance_promised_ratio",
-    Kind.GAUGE,
+    MetricKind.GAUGE,
     "ratio",
     "What each share of a reservation promises, 0 to 1.",
     ("environment", "share", "service_class"),
@@ -28,7 +28,7 @@ PROMISED = Metric(
 )
 SERVED = Metric(
     "trimtab_environment_assurance_measured_ratio",
-    Kind.GAUGE,
+    MetricKind.GAUGE,
     "ratio",
     "What was served of each share of a reservation, 0 to 1.",
     ("environment", "share", "service_class"),

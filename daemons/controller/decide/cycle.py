@@ -47,7 +47,7 @@ MEASURED_CYCLES = 1.5  # later than so many cycles it is not what was predicted 
 
 
 @dataclass(frozen=True, slots=True)
-class Trouble:
+class DecisionFailure:
     """Why a computation brought no decision: `what` is the code of the event that told of it."""
 
     at_s: float
@@ -84,7 +84,7 @@ class DecisionCycle:
         self.approving = Approvals(cluster, unit_of_work, settings, nodes, self.history, self._approved)
         self.refusals: Sequence[Refusal] = ()
         self.refused_s = 0.0
-        self.trouble: Trouble | None = None
+        self.trouble: DecisionFailure | None = None
         self.due_s: float | None = None
         self._features, self._computations = features, computations
         self._open: int | None = None
@@ -274,7 +274,7 @@ class DecisionCycle:
         return [measured]
 
     def _fail(self, now_s: float, what: str, subject: str, detail: str) -> None:
-        self.trouble = Trouble(now_s, what, detail)
+        self.trouble = DecisionFailure(now_s, what, detail)
         self.unit_of_work.emit(now_s, what, subject, detail)
 
     def _told_by_part(self, compute_id: str, outcome: DecideOutcome, now_s: float) -> None:

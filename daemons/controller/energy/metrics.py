@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from daemons.controller.energy.metering import EnergyMeter
-from shared.metrics.values import Kind, Metric, Scrape
+from shared.metrics.values import Metric, MetricKind, Scrape
 
 WATTS = Metric(
-    "trimtab_power_watts", Kind.GAUGE, "watts", "What all nodes draw, by their last reports and their curves."
+    "trimtab_power_watts", MetricKind.GAUGE, "watts", "What all nodes draw, by their last reports and their curves."
 )
-PRICE = Metric("trimtab_energy_price_per_kwh", Kind.GAUGE, "currency", "The price of energy now.", ("currency",))
+PRICE = Metric("trimtab_energy_price_per_kwh", MetricKind.GAUGE, "currency", "The price of energy now.", ("currency",))
 METRICS = (WATTS, PRICE)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 
-from daemons.controller.environments.groups import Group
+from daemons.controller.environments.groups import CoordinationGroup
 from daemons.controller.environments.inventory import (
     Inventory,
     is_wanted,
@@ -62,7 +62,9 @@ class Allocation:
         """The nodes as they stand."""
         return stock_of(self.cluster, self.power, now_s)
 
-    def share(self, groups: Sequence[Group], stock: Inventory, now_s: float, due: Group | None = None) -> bool:
+    def share(
+        self, groups: Sequence[CoordinationGroup], stock: Inventory, now_s: float, due: CoordinationGroup | None = None
+    ) -> bool:
         """Let every group have what it may; `due`: a group whose timer has fired, which gives back what it owes.
         Returns whether any node changes hands: the stock is another one then."""
         stock = stock.copy()
@@ -72,7 +74,12 @@ class Allocation:
     # --- nodes ------------------------------------------------------------------------------------------------------
 
     def _share_nodes(
-        self, groups: Sequence[Group], everyone: Sequence[Group], stock: Inventory, now_s: float, due: Group | None
+        self,
+        groups: Sequence[CoordinationGroup],
+        everyone: Sequence[CoordinationGroup],
+        stock: Inventory,
+        now_s: float,
+        due: CoordinationGroup | None,
     ) -> bool:
         if not groups:
             return False
@@ -99,7 +106,7 @@ class Allocation:
             self._give(self.cluster.nodes[name], environment, now_s)
         return bool(moves)
 
-    def _claim(self, group: Group, stock: Inventory) -> Claim:
+    def _claim(self, group: CoordinationGroup, stock: Inventory) -> Claim:
         units = [unit for name in group.names for unit in stock.held.get(name, ())]
         return Claim(
             group.name,
@@ -111,7 +118,7 @@ class Allocation:
             tuple(all(each) for each in zip(*(stock.fits(entry.agreement) for entry in group.entries), strict=True)),
         )
 
-    def _idle_of(self, group: Group, kind: int, count: int, stock: Inventory) -> list[Unit]:
+    def _idle_of(self, group: CoordinationGroup, kind: int, count: int, stock: Inventory) -> list[Unit]:
         """So many idle nodes of a class are not the group's any more, the batch environment's first."""
         gone: list[Unit] = []
         for entry in group.entries if count else ():
@@ -119,7 +126,9 @@ class Allocation:
             gone += _out(stock, entry.name, idle_first(held, entry.name)[: count - len(gone)])
         return gone
 
-    def _forced_out(self, group: Group, kind: int, count: int, stock: Inventory, now_s: float) -> list[Unit]:
+    def _forced_out(
+        self, group: CoordinationGroup, kind: int, count: int, stock: Inventory, now_s: float
+    ) -> list[Unit]:
         """So many nodes of a class are not the group's any more, whatever runs on them."""
         gone: list[Unit] = []
         for entry in group.entries if count else ():
@@ -161,7 +170,9 @@ class Allocation:
             node.name for node in sorted(left, key=lambda node: (is_wanted(node), len(node.claimed), node.name))
         )
 
-    def _allot(self, group: Group, grants: Grants, index: int, stock: Inventory, moving: _Moves, now_s: float) -> None:
+    def _allot(
+        self, group: CoordinationGroup, grants: Grants, index: int, stock: Inventory, moving: _Moves, now_s: float
+    ) -> None:
         """Size a group's environments, and say which nodes they give up and which ones they get."""
         names = frozenset(arriving(stock.free, group.names, grants.given[index]))
         spare = [unit for unit in stock.free if unit.name in names] if names else []
@@ -184,7 +195,7 @@ class Allocation:
             moving.to(entry.name, comes)
         moving.left += spare
 
-    def _from_partner(self, group: Group, count: int, stock: Inventory, now_s: float) -> list[Unit]:
+    def _from_partner(self, group: CoordinationGroup, count: int, stock: Inventory, now_s: float) -> list[Unit]:
         """Nodes have been lost and there are no others: what the group has of its lower bound is the web environment's
         first."""
         assert group.batch is not None
@@ -194,7 +205,12 @@ class Allocation:
     # --- VMs --------------------------------------------------------------------------------------------------------
 
     def _share_vms(
-        self, groups: Sequence[Group], everyone: Sequence[Group], stock: Inventory, now_s: float, due: Group | None
+        self,
+        groups: Sequence[CoordinationGroup],
+        everyone: Sequence[CoordinationGroup],
+        stock: Inventory,
+        now_s: float,
+        due: CoordinationGroup | None,
     ) -> None:
         """Their units are slots on nodes of no environment. Those of one template are shared at a time."""
         templates = {group.entries[0].agreement.template: None for group in groups}
@@ -213,7 +229,11 @@ class Allocation:
                     self._within_quota(entry, now_s)
 
     def _vm_slots(
-        self, template: VmTemplate, groups: Sequence[Group], everyone: Sequence[Group], stock: Inventory
+        self,
+        template: VmTemplate,
+        groups: Sequence[CoordinationGroup],
+        everyone: Sequence[CoordinationGroup],
+        stock: Inventory,
     ) -> int:
         """How many VMs of a template have room besides all that environments have, on the nodes that are not kept for
         lower bounds of others."""
@@ -226,7 +246,7 @@ class Allocation:
         taken = sum(sum(group.sizes) * _part(group.entries[0].agreement.template, template) for group in groups)
         return max(0, int(sum(room) - taken))
 
-    def _vm_claim(self, group: Group) -> Claim:
+    def _vm_claim(self, group: CoordinationGroup) -> Claim:
         size = sum(group.sizes)
         used = sum(min(entry.size, vms_used(entry, self.cluster)) for entry in group.entries)
         return Claim(group.name, group.first, group.firm, (size,), (size - used,), group.requested_units, (True,))
@@ -245,7 +265,7 @@ class Allocation:
             jobs, _ = evicted(crowd, [one.vm for job in runs for one in job.instances], more)
             self.preemption.jobs(entry, jobs, now_s)
 
-    def _kept_for_vms(self, groups: Sequence[Group], stock: Inventory) -> frozenset[str]:
+    def _kept_for_vms(self, groups: Sequence[CoordinationGroup], stock: Inventory) -> frozenset[str]:
         """Nodes of no environment that hold the VMs of those whose units are VMs, as many as they have or none else may
         have."""
         kept = 0
@@ -265,7 +285,7 @@ class Allocation:
 
     # --- sizes ------------------------------------------------------------------------------------------------------
 
-    def _size(self, group: Group, held: Sequence[int], total: int, now_s: float) -> None:
+    def _size(self, group: CoordinationGroup, held: Sequence[int], total: int, now_s: float) -> None:
         """Note how many units each environment of a group is to have, of `total` that the group has."""
         web, batch = group.web, group.batch
         sizes = fitted(group.requested, held, total, group.lower, 0 if web is None else web)
@@ -280,7 +300,7 @@ class Allocation:
         if web is not None:
             self._tell_short(group, group.entries[web], group.requested[web] - sizes[web], now_s)
 
-    def _give_notice(self, group: Group, owed: int, now_s: float) -> None:
+    def _give_notice(self, group: CoordinationGroup, owed: int, now_s: float) -> None:
         """Tell that units which are in use are claimed by others who are entitled to them."""
         if not self.gives_notice or owed == group.owed:
             return
@@ -290,7 +310,7 @@ class Allocation:
             told = f"{owed} units within {max(0.0, by_s - now_s):.0f} s: others are entitled to them"
             self.unit_of_work.emit(now_s, "units-claimed-back", group.name, told)
 
-    def _tell_short(self, group: Group, entry: EnvironmentEntry, short: int, now_s: float) -> None:
+    def _tell_short(self, group: CoordinationGroup, entry: EnvironmentEntry, short: int, now_s: float) -> None:
         if short == group.short:
             return
         group.short = short
@@ -326,7 +346,7 @@ def _out(stock: Inventory, environment: str, units: list[Unit]) -> list[Unit]:
     return units
 
 
-def _web_first(group: Group) -> list[int]:
+def _web_first(group: CoordinationGroup) -> list[int]:
     return sorted(range(len(group.entries)), key=lambda party: group.entries[party].batch)
 
 

@@ -13,7 +13,7 @@ from typing import Protocol
 
 from daemons.controller.environments import types as by_type
 from daemons.controller.environments.allocation import Allocation, Give
-from daemons.controller.environments.groups import Group, Key, grouped, made, of_names
+from daemons.controller.environments.groups import CoordinationGroup, Key, grouped, made, of_names
 from daemons.controller.environments.inventory import Inventory, UnitsWanted, like, party_of, queue_of
 from daemons.controller.environments.reclaim import Preemption
 from daemons.controller.state.cluster import Cluster
@@ -39,15 +39,17 @@ _SAYS = {
 class Entitlements(Protocol):
     """What groups are entitled to by what was promised to them."""
 
-    def observe(self, groups: Iterable[Group], stock: Inventory, wanted: Mapping[str, int], now_s: float) -> None:
+    def observe(
+        self, groups: Iterable[CoordinationGroup], stock: Inventory, wanted: Mapping[str, int], now_s: float
+    ) -> None:
         """Take what everybody asks for, may have and has, from now on."""
         ...
 
-    def police(self, group: Group, requested: Sequence[int], now_s: float) -> tuple[int, ...]:
+    def police(self, group: CoordinationGroup, requested: Sequence[int], now_s: float) -> tuple[int, ...]:
         """Return how many units each party of a group may be given of what it requests."""
         ...
 
-    def ranked(self, groups: Sequence[Group]) -> list[Group]:
+    def ranked(self, groups: Sequence[CoordinationGroup]) -> list[CoordinationGroup]:
         """Return groups in the order in which they get what is theirs by right."""
         ...
 
@@ -71,7 +73,7 @@ class Coordination:
         gives_notice = entitlements is not None
         self.allocation = Allocation(cluster, unit_of_work, settings.power, preemption, give, gives_notice)
         self._units_wanted, self._give, self._entitlements = units_wanted, give, entitlements
-        self._groups: dict[Key, Group] = {}
+        self._groups: dict[Key, CoordinationGroup] = {}
         self._unknown: set[Key] = set()
         self._wanted: dict[str, int] = {}
         self._asked_by_arrivals: set[str] = set()
@@ -81,7 +83,7 @@ class Coordination:
         self._seen: Inventory | None = None  # the nodes as they stand, while nothing changes them
 
     @property
-    def groups(self) -> list[Group]:
+    def groups(self) -> list[CoordinationGroup]:
         """All groups, in the order in which they get what they request."""
         return list(self._groups.values())
 
@@ -180,7 +182,7 @@ class Coordination:
         for group in new + resized:
             self._ask(group, Moment.START, now_s)
 
-    def _made(self, key: Key, entries: tuple[EnvironmentEntry, ...], now_s: float) -> Group | None:
+    def _made(self, key: Key, entries: tuple[EnvironmentEntry, ...], now_s: float) -> CoordinationGroup | None:
         try:
             group = made(entries)
             for entry in entries:
@@ -207,7 +209,7 @@ class Coordination:
 
     # --- asking -----------------------------------------------------------------------------------------------------
 
-    def _ask(self, group: Group, moment: Moment, now_s: float) -> None:
+    def _ask(self, group: CoordinationGroup, moment: Moment, now_s: float) -> None:
         """Ask a group's policy and carry out its answer."""
         if moment in _TIMERS:
             group.fired(moment, now_s)
@@ -217,7 +219,7 @@ class Coordination:
         self._request(group, moment, now_s)
         self._share(group if moment is Moment.PROVISION else None, now_s)
 
-    def _ask_for_demand(self, groups: Sequence[Group], now_s: float) -> None:
+    def _ask_for_demand(self, groups: Sequence[CoordinationGroup], now_s: float) -> None:
         """Ask groups for what they need now. Slots of many reservations end together: units are shared once for all of
         these."""
         if self._entitlements is None:
@@ -229,19 +231,19 @@ class Coordination:
         if groups:
             self._share(None, now_s)
 
-    def _request(self, group: Group, moment: Moment, now_s: float) -> None:
+    def _request(self, group: CoordinationGroup, moment: Moment, now_s: float) -> None:
         """Have a group's policy say what it is to have, as far as it is entitled to that."""
         answer = self._answer(group, moment, now_s)
         if answer is not None:
             group.requested = answer if self._entitlements is None else self._entitlements.police(group, answer, now_s)
 
-    def _share(self, due: Group | None, now_s: float) -> None:
+    def _share(self, due: CoordinationGroup | None, now_s: float) -> None:
         stock = self._seen = self._seen or self.allocation.stock(now_s)
         groups = self.groups if self._entitlements is None else self._entitlements.ranked(self.groups)
         if self.allocation.share(groups, stock, now_s, due):
             self._seen = None
 
-    def _answer(self, group: Group, moment: Moment, now_s: float) -> tuple[int, ...] | None:
+    def _answer(self, group: CoordinationGroup, moment: Moment, now_s: float) -> tuple[int, ...] | None:
         stock = self._seen = self._seen or self.allocation.stock(now_s)
         try:
             view = self._view(group, stock, moment, now_s)
@@ -258,7 +260,7 @@ class Coordination:
         group.why = f"{moment.value}: {reason}" if reason else moment.value
         return self._with_pending(group, moment, answer.sizes)
 
-    def _view(self, group: Group, stock: Inventory, moment: Moment, now_s: float) -> GroupView:
+    def _view(self, group: CoordinationGroup, stock: Inventory, moment: Moment, now_s: float) -> GroupView:
         """A group as its policy sees it, with jobs that came in at this instant but for the timers."""
         parties = []
         for entry in group.entries:
@@ -269,7 +271,7 @@ class Coordination:
         return GroupView(tuple(parties))
 
     @staticmethod
-    def _with_pending(group: Group, moment: Moment, sizes: tuple[int, ...]) -> tuple[int, ...]:
+    def _with_pending(group: CoordinationGroup, moment: Moment, sizes: tuple[int, ...]) -> tuple[int, ...]:
         """What an environment still waits for is still requested, unless this is the moment at which it says anew what
         it needs, or it is to have less."""
         return tuple(

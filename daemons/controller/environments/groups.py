@@ -18,7 +18,7 @@ Bounds = tuple[int, int | None]
 
 
 @dataclass(slots=True, eq=False)
-class Group:
+class CoordinationGroup:
     """One group. requested: how many units its parties were to have by its policy's last answer, as far as it still
     stands; why: that answer's reason; short: how many units of the web environment's request are not granted, as last
     told (-1: it has not been told). bounds: the bounds of its parties as last looked at. Where admission is configured:
@@ -139,13 +139,13 @@ def grouped(serving: Mapping[str, EnvironmentEntry]) -> dict[Key, tuple[Environm
     return found
 
 
-def made(entries: tuple[EnvironmentEntry, ...]) -> Group:
+def made(entries: tuple[EnvironmentEntry, ...]) -> CoordinationGroup:
     """A group as its environments were last sized. Raises `UnknownPolicy` where its model is not registered."""
     policy: CoordinationPolicy = find_policy("coordination", entries[0].agreement.model)
-    return Group(entries, policy, tuple(entry.size for entry in entries))
+    return CoordinationGroup(entries, policy, tuple(entry.size for entry in entries))
 
 
-def of_names(groups: Iterable[Group], names: Iterable[str]) -> list[Group]:
+def of_names(groups: Iterable[CoordinationGroup], names: Iterable[str]) -> list[CoordinationGroup]:
     """The groups that any of these environments is in."""
     wanted = frozenset(names)
     return [group for group in groups if not wanted.isdisjoint(group.names)]

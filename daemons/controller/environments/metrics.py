@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections import Counter
 
 from daemons.controller.state.cluster import Cluster
-from shared.metrics.values import Kind, Metric, Scrape
+from shared.metrics.values import Metric, MetricKind, Scrape
 from shared.values.agreement import EnvironmentState
 
-ENVIRONMENTS = Metric("trimtab_environments", Kind.GAUGE, "environments", "Environments by state.", ("state",))
+ENVIRONMENTS = Metric("trimtab_environments", MetricKind.GAUGE, "environments", "Environments by state.", ("state",))
 METRICS = (ENVIRONMENTS,)
 
 

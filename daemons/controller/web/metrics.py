@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from daemons.controller.state.cluster import Cluster
 from daemons.controller.state.web_app import WebEntry, utility_of
-from shared.metrics.values import Kind, Metric, Scrape
+from shared.metrics.values import Metric, MetricKind, Scrape
 
 APPS_MAX = 200  # web applications that are told of one by one
 
-APPS = Metric("trimtab_web_apps", Kind.GAUGE, "applications", "Web applications.")
+APPS = Metric("trimtab_web_apps", MetricKind.GAUGE, "applications", "Web applications.")
 UTILITY = Metric(
     "trimtab_web_app_utility",
-    Kind.GAUGE,
+    MetricKind.GAUGE,
     "utility",
     "Utility of a web application as measured: 1 best, 0 on goal, negative missed.",
     ("app",),
@@ -19,7 +19,7 @@ UTILITY = Metric(
 )
 RESPONSE = Metric(
     "trimtab_web_app_response_seconds",
-    Kind.GAUGE,
+    MetricKind.GAUGE,
     "seconds",
     "Mean response time of a web application over the last minute.",
     ("app",),
@@ -27,7 +27,7 @@ RESPONSE = Metric(
 )
 RATES = Metric(
     "trimtab_web_app_requests_per_second",
-    Kind.GAUGE,
+    MetricKind.GAUGE,
     "requests per second",
     "Requests to a web application over the last minute: offered, served, rejected.",
     ("app", "result"),
@@ -35,7 +35,7 @@ RATES = Metric(
 )
 INSTANCES = Metric(
     "trimtab_web_app_instances",
-    Kind.GAUGE,
+    MetricKind.GAUGE,
     "instances",
     "Instances of a web application: wanted, and running.",
     ("app", "state"),

@@ -11,7 +11,7 @@ from daemons.config.controller import BalancerHaproxy, BalancerKeys
 from daemons.drivers.load_balancers.haproxy_config import Wanted, bad_name, server_of, vm_of, wanted_of, without_servers
 from daemons.drivers.load_balancers.haproxy_folder import Folder
 from daemons.drivers.load_balancers.haproxy_runtime import Master, Runtime
-from daemons.drivers.load_balancers.haproxy_seen import (
+from daemons.drivers.load_balancers.haproxy_state import (
     Counters,
     Table,
     at_work,

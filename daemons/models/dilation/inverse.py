@@ -111,14 +111,16 @@ def _half(variance: float, samples: int, confidence: float) -> float:
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class ResourceFraction:
     """A job's part of one resource, 0..1. `above`: it was slowed more than that can be; `not slowed`: not at all."""
 
     status: Status
     value: float
 
 
-def probed(alone_s: float, beside_s: float, probe_alone_s: float = math.inf, copies: int = 1, servers: int = 1) -> Part:
+def probed(
+    alone_s: float, beside_s: float, probe_alone_s: float = math.inf, copies: int = 1, servers: int = 1
+) -> ResourceFraction:
     """Part of the resource that a probe uses and nothing else (Property 3): lambda - 1.
 
     alone_s, beside_s: how long the job took alone, and with the probe begun at the same time. probe_alone_s: how long
@@ -135,11 +137,11 @@ def probed(alone_s: float, beside_s: float, probe_alone_s: float = math.inf, cop
     slowed = (beside_s - alone_s) / min(alone_s, probe_alone_s)
     value = slowed * servers / (copies + 1 - servers)
     if value <= 0.0:
-        return Part(Status.NOT_SLOWED, 0.0)
-    return Part(Status.OK if value <= 1.0 + ROUNDING else Status.ABOVE, min(value, 1.0))
+        return ResourceFraction(Status.NOT_SLOWED, 0.0)
+    return ResourceFraction(Status.OK if value <= 1.0 + ROUNDING else Status.ABOVE, min(value, 1.0))
 
 
-def vector_of(parts: Sequence[Part]) -> tuple[Floats, Status]:
+def vector_of(parts: Sequence[ResourceFraction]) -> tuple[Floats, Status]:
     """The vector from a probe of each resource, float64[m]. `above`: a part was, or they summed to more than 1 and were
     scaled down to it; `not slowed`: by none of them."""
     values = np.array([part.value for part in parts])

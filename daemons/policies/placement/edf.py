@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
+from daemons.policies.placement.free_capacity import Fit, FreeCapacity, Shape, repeated, shape_of
 from daemons.policies.placement.moves import begin, change, drain, held, seat
 from daemons.policies.placement.refusals import refusals
-from daemons.policies.placement.room import Fit, Room, Shape, repeated, shape_of
 from daemons.policies.placement.seats import fill_seats
 from daemons.policies.placement.sharers import Sharers, sharers_of, sharing_problems
 from daemons.policies.placement.waiting import Pending, asking, profile_problem, screen
@@ -53,15 +53,15 @@ def _runners(snapshot: Snapshot, moved: set[int]) -> list[_Runner]:
 class _Pass:
     """One decision under way. `ceiling` is the room there would be if every runner with a later goal gave way."""
 
-    room: Room
+    room: FreeCapacity
     runners: list[_Runner]
-    ceiling: Room
+    ceiling: FreeCapacity
     changes: list[Change]
     sharers: Sharers | None
     gone: set[int] = field(default_factory=set)
 
     @classmethod
-    def begin(cls, room: Room, changes: list[Change], runners: list[_Runner], sharers: Sharers | None) -> _Pass:
+    def begin(cls, room: FreeCapacity, changes: list[Change], runners: list[_Runner], sharers: Sharers | None) -> _Pass:
         ceiling = room.copy() if runners else room
         for runner in runners:
             ceiling.release(runner.node, runner.memory_mib, runner.cpu_mhz)
@@ -94,7 +94,7 @@ class _Pass:
             self.ceiling.take(shape, fit.rows)
         return None
 
-    def _seat(self, room: Room, row: int, shape: Shape) -> Fit:
+    def _seat(self, room: FreeCapacity, row: int, shape: Shape) -> Fit:
         return seat(room, row, shape) if self.sharers is None else self.sharers.seat(room, row, shape)
 
     def _preempt(self, row: int, shape: Shape, goal_s: float) -> Fit:
@@ -124,7 +124,7 @@ class _Pass:
         return fit
 
 
-def _fewest(room: Room, shape: Shape, instances: int, runners: Iterable[_Runner]) -> list[_Runner]:
+def _fewest(room: FreeCapacity, shape: Shape, instances: int, runners: Iterable[_Runner]) -> list[_Runner]:
     """Runners to suspend so that the instances fit: from the latest goal on until they do, then less those, from the
     earliest goal on, without whom they still do."""
     mib, mhz = room.free_mib.tolist(), room.free_mhz.tolist()
@@ -186,7 +186,7 @@ class EarliestDeadlineFirst:
         """Serve jobs by goal; `state` is not used. Raises `InvalidInput` as `check_params` does, nothing else."""
         del state
         self.check_params(params)
-        work, room = snapshot.workloads, Room(snapshot)
+        work, room = snapshot.workloads, FreeCapacity(snapshot)
         changes, refused = drain(room)
         fill_seats(room, changes, refused)
         rows, at_once = screen(snapshot, asking(snapshot))

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from daemons.policies.placement.free_capacity import FreeCapacity, shape_of
 from daemons.policies.placement.moves import begin, drain, seat
 from daemons.policies.placement.refusals import refusals
-from daemons.policies.placement.room import Room, shape_of
 from daemons.policies.placement.seats import fill_seats
 from daemons.policies.placement.sharers import sharers_of, sharing_problems
 from daemons.policies.placement.waiting import Pending, asking, screen
@@ -44,7 +44,7 @@ class FirstFit:
         """Place what fits; `state` is not used. Raises `InvalidInput` as `check_params` does, nothing else."""
         del state
         self.check_params(params)
-        room = Room(snapshot)
+        room = FreeCapacity(snapshot)
         changes, refused = drain(room)
         fill_seats(room, changes, refused)
         rows, at_once = screen(snapshot, asking(snapshot))

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from daemons.policies.placement.free_capacity import Fit, FreeCapacity, Shape, repeated, shape_of, spread
 from daemons.policies.placement.refusals import unfit, why_not
-from daemons.policies.placement.room import Fit, Room, Shape, repeated, shape_of, spread
 from daemons.policies.placement.waiting import FIXED, profile_problem
 from shared.policy_api.decision import Change, ChangeKind, Reason, ReasonCode
 from shared.policy_api.snapshot import Floats, Ints, Snapshot, WorkloadState
@@ -38,7 +38,7 @@ def held(snapshot: Snapshot, row: int) -> tuple[Ints, Floats]:
     return snapshot.instances.node[chosen], snapshot.instances.cpu_mhz[chosen]
 
 
-def seat(room: Room, row: int, shape: Shape) -> Fit:
+def seat(room: FreeCapacity, row: int, shape: Shape) -> Fit:
     """Where the instances of a waiting workload fit; of a suspended one, on the nodes of their images if they can."""
     work = room.snapshot.workloads
     if work.state.item(row) == WorkloadState.SUSPENDED.value:
@@ -54,7 +54,7 @@ def change(snapshot: Snapshot, row: int, kind: ChangeKind, given: tuple[Allotmen
     return Change(work.names[row], work.revision.item(row), kind, given, reason)
 
 
-def begin(room: Room, row: int, shape: Shape, rows: Ints, reason: Reason) -> Change:
+def begin(room: FreeCapacity, row: int, shape: Shape, rows: Ints, reason: Reason) -> Change:
     """Take the room and START the workload, or RESUME it if it is suspended."""
     room.take(shape, rows)
     waiting = room.snapshot.workloads.state.item(row) == WorkloadState.WAITING.value
@@ -95,7 +95,7 @@ class Homes:
         return np.array(sorted(self._of.get(app, ())), dtype=np.int64)
 
 
-def drain(room: Room) -> tuple[list[Change], dict[int, Reason]]:
+def drain(room: FreeCapacity) -> tuple[list[Change], dict[int, Reason]]:
     """MIGRATE every instance on a draining node to the first nodes that fit, all of a workload's or none. STOP an
     instance of a web application that no node takes, where the application has more than its minimum.
 
@@ -126,7 +126,7 @@ def _spare_instances(snapshot: Snapshot) -> Ints:
     return np.bincount(work.app[runs], minlength=len(web.names)) - web.min_instances
 
 
-def _move(room: Room, row: int, homes: Homes) -> Change | Reason:
+def _move(room: FreeCapacity, row: int, homes: Homes) -> Change | Reason:
     snapshot, work = room.snapshot, room.snapshot.workloads
     nodes, mhz = held(snapshot, row)
     if work.fixed[row]:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from daemons.policies.placement.room import SLACK, Room, Shape, shape_of
+from daemons.policies.placement.free_capacity import SLACK, FreeCapacity, Shape, shape_of
 from shared.policy_api.decision import Reason, ReasonCode, Refusal
 from shared.policy_api.deferred import Deferred
 from shared.policy_api.snapshot import Bools, Floats, Ints
@@ -29,7 +29,7 @@ def _whole_slots(free: Floats, needed: Floats | float, among: Bools, at_most: in
     return int(np.clip(slots[among], 0, at_most).sum())
 
 
-def why_not(room: Room, shape: Shape, instances: int, barred: Ints | None = None) -> Reason:
+def why_not(room: FreeCapacity, shape: Shape, instances: int, barred: Ints | None = None) -> Reason:
     """What stands in the way of `instances` of `shape` in this room, the `barred` node rows aside.
 
     That they do not fit is known.
@@ -58,14 +58,14 @@ def why_not(room: Room, shape: Shape, instances: int, barred: Ints | None = None
     return _short(room, shape, instances, empty)
 
 
-def unfit(room: Room, able: Bools) -> Reason:
+def unfit(room: FreeCapacity, able: Bools) -> Reason:
     """No node that a running workload can be migrated to has the room: how many take VMs, and how many of them it is
     `able` to go to."""
     numbers = (("nodes", float(room.usable.sum())), ("nodes_able", float((room.usable & able).sum())))
     return Reason(ReasonCode.MIGRATION_FIT, numbers)
 
 
-def _short(room: Room, shape: Shape, instances: int, empty: Bools) -> Reason:
+def _short(room: FreeCapacity, shape: Shape, instances: int, empty: Bools) -> Reason:
     """NO_MEMORY or NO_CPU, among nodes that would do if they were empty."""
     allotment = room.allotment_mhz(shape)
     each = 1 if shape.separate else instances
@@ -80,7 +80,7 @@ def _short(room: Room, shape: Shape, instances: int, empty: Bools) -> Reason:
     return Reason(ReasonCode.NO_CPU, (*numbers, ("instances_short", short)))
 
 
-def refusals(room: Room, refused: dict[int, Reason], unplaced: Ints) -> Sequence[Refusal]:
+def refusals(room: FreeCapacity, refused: dict[int, Reason], unplaced: Ints) -> Sequence[Refusal]:
     """Refusals in row order: those with a reason, and those that found no room, judged by the room that is left."""
 
     def build() -> list[Refusal]:

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import numpy as np
 
+from daemons.policies.placement.free_capacity import FreeCapacity, shape_of
 from daemons.policies.placement.moves import Homes, allotments, change
 from daemons.policies.placement.refusals import why_not
-from daemons.policies.placement.room import Room, shape_of
 from daemons.policies.placement.waiting import screen
 from shared.policy_api.decision import Change, ChangeKind, Reason, ReasonCode
 from shared.policy_api.snapshot import Ints, WorkloadState
 
 
-def fill_seats(room: Room, changes: list[Change], refused: dict[int, Reason]) -> None:
+def fill_seats(room: FreeCapacity, changes: list[Change], refused: dict[int, Reason]) -> None:
     """START waiting instances of every web application that runs fewer than its minimum, each on the first node that
     fits and has none; before any job is placed, after `drain`, whose outcome `changes` and `refused` are extended.
 
@@ -39,7 +39,7 @@ def fill_seats(room: Room, changes: list[Change], refused: dict[int, Reason]) ->
                 missing -= 1
 
 
-def _homes(room: Room, changes: list[Change]) -> Homes:
+def _homes(room: FreeCapacity, changes: list[Change]) -> Homes:
     """Where the instances are, those that `changes` move counted at both ends."""
     snapshot = room.snapshot
     homes = Homes(snapshot)
@@ -56,11 +56,11 @@ def _rows(values: list[int]) -> Ints:
     return np.array(values, dtype=np.int64)
 
 
-def _minimum(room: Room, app: int) -> int:
+def _minimum(room: FreeCapacity, app: int) -> int:
     return room.snapshot.web.min_instances.item(app)
 
 
-def _start(room: Room, row: int, homes: Homes) -> Change | Reason:
+def _start(room: FreeCapacity, row: int, homes: Homes) -> Change | Reason:
     snapshot, app = room.snapshot, room.snapshot.workloads.app.item(row)
     shape = shape_of(snapshot, row)._replace(separate=True)
     barred = homes.of(app)

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from daemons.policies.placement.room import Shape, repeated
+from daemons.policies.placement.free_capacity import Shape, repeated
 from shared.policy_api.decision import Reason, ReasonCode
 from shared.policy_api.snapshot import Bools, Ints, Snapshot, WorkloadState
 

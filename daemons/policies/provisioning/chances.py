@@ -9,7 +9,7 @@ import numpy as np
 from daemons.models.deadline.breaches import BreachSpec, BreachTable, without_prices
 from daemons.policies.provisioning.analysers import BatchDeadline
 from daemons.policies.provisioning.windows import Posed
-from shared.policy_api.analysis import Asked
+from shared.policy_api.analysis import BreachQuery
 from shared.policy_api.policies import TableCache
 from shared.policy_api.snapshot import WindowView
 
@@ -39,11 +39,11 @@ def chances_of(window: WindowView, problem: Posed, table_cache: TableCache) -> C
 
 
 def _of_analyser(window: WindowView, table_cache: TableCache) -> Chances | None:
-    if table_cache(Asked(window, (max(window.nodes_min, 1),))) is None:
+    if table_cache(BreachQuery(window, (max(window.nodes_min, 1),))) is None:
         return None
 
     def chances(nodes: Sequence[int]) -> tuple[float, ...]:
-        found = np.asarray(table_cache(Asked(window, tuple(nodes))), dtype=np.float64)
+        found = np.asarray(table_cache(BreachQuery(window, tuple(nodes))), dtype=np.float64)
         bounded = np.clip(np.nan_to_num(found, nan=1.0), 0.0, 1.0)
         return tuple(np.minimum.accumulate(bounded).tolist())
 

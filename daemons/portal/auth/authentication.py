@@ -20,8 +20,8 @@ from daemons.portal.auth.refusals import Refusals
 from daemons.portal.auth.schema import Base
 from daemons.portal.auth.sessions import COOKIE, Session, Sessions
 from daemons.portal.auth.throttle import Throttle, Tries, network_of
+from daemons.portal.outage import Outage
 from daemons.portal.threads import Threads
-from daemons.portal.trouble import Trouble
 from shared.base.errors import StoreUnavailable
 from shared.ports.core import Clock
 
@@ -75,7 +75,7 @@ class Authentication:
         self.absolute_s = absolute_s
         self.sign_on = sign_on
         self._second_factor = second_factor
-        self.trouble: Trouble | None = None
+        self.trouble: Outage | None = None
         self.on_refused: Callable[[str], None] = lambda _: None
         self.asked = 0
         self._asked_s = float("-inf")
@@ -94,7 +94,7 @@ class Authentication:
             done = await self._threads.do(do)
         except StoreUnavailable as error:
             if self.trouble is None:
-                self.trouble = Trouble(self._clock.now_s(), str(error))
+                self.trouble = Outage(self._clock.now_s(), str(error))
             raise
         self.trouble = None
         return done

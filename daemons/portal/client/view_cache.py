@@ -13,7 +13,7 @@ from typing import Any
 from daemons.controller.views.jobs import NOT_OVER
 from daemons.portal.auth.accounts import Account
 from daemons.portal.client.controller_client import ControllerClient, Refused, Unreachable
-from daemons.portal.trouble import Trouble
+from daemons.portal.outage import Outage
 
 FRESH_S = 1.0  # an answer is given again for so long
 PATIENCE_S = 0.1  # how long a reader waits for a newer answer than the one that is there
@@ -37,7 +37,7 @@ Key = tuple[str, str, str]  # account, view, subject
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class CachedView:
     """A view as it was `age_s` ago. `trouble`: why there is nothing newer ("": there need not be)."""
 
     data: dict[str, Any]
@@ -57,7 +57,7 @@ class _View:
     refused: Refused | None = None
     times_s: deque[float] = field(default_factory=lambda: deque(maxlen=JUDGED_BY))
     task: asyncio.Task[None] | None = None
-    trouble: Trouble | None = None
+    trouble: Outage | None = None
     limit: int = ROWS_MAX
     fitted: int = 0  # answers since the limit was last changed
     outdated: bool = False  # something was done since
@@ -92,13 +92,13 @@ class ViewCache:
         self._doings = 0  # how often something was done that may have changed what is shown
         self._changed = asyncio.Event()
         self._polling: asyncio.Task[None] | None = None
-        self.trouble: Trouble | None = None
+        self.trouble: Outage | None = None
 
     def _key(self, account: Account | None, what: str, subject: str) -> Key:
         own = account is None or account.is_provider
         return (self._controller_client.own if own or account is None else account.sender, what, subject)
 
-    async def view(self, account: Account, what: str, subject: str = "") -> Seen:
+    async def view(self, account: Account, what: str, subject: str = "") -> CachedView:
         """A view as the account sees it: what is known if that is not older than a second, else a newer one, else what
         is known with its age. Raises `Refused`, and `Unreachable` when nothing is known."""
         view = await self._newest(self._key(account, what, subject))
@@ -108,13 +108,13 @@ class ViewCache:
             trouble = (
                 view.trouble
                 or self.trouble
-                or Trouble(self._controller_client.now_s(), "the controller has not answered yet")
+                or Outage(self._controller_client.now_s(), "the controller has not answered yet")
             )
             raise Unreachable(trouble.since_s, trouble.why)
         why = view.trouble.why if view.trouble is not None else ""
-        return Seen(view.data, view.at_s, max(self._controller_client.now_s() - view.at_s, 0.0), why)
+        return CachedView(view.data, view.at_s, max(self._controller_client.now_s() - view.at_s, 0.0), why)
 
-    async def views(self, account: Account, *whats: str) -> tuple[Seen, ...]:
+    async def views(self, account: Account, *whats: str) -> tuple[CachedView, ...]:
         """Several views, asked for at the same moment. Raises as `view`."""
         return tuple(await asyncio.gather(*(self.view(account, what) for what in whats)))
 
@@ -156,7 +156,7 @@ class ViewCache:
             found = refused
         except Unreachable as error:
             if self.trouble is None:
-                self.trouble = Trouble(error.since_s, error.why)
+                self.trouble = Outage(error.since_s, error.why)
                 self._tell()
             view.trouble = self.trouble = replace(self.trouble, why=error.why)
             return

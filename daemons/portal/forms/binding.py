@@ -36,7 +36,7 @@ class Field:
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class Fieldset:
     """Fields under one heading. folded: they are seldom needed."""
 
     title: str
@@ -60,12 +60,12 @@ class Wrong:
 NOTHING = Wrong({}, [])
 
 
-def fields_of(groups: Sequence[Group]) -> tuple[Field, ...]:
+def fields_of(groups: Sequence[Fieldset]) -> tuple[Field, ...]:
     """Every field of a form."""
     return tuple(field for group in groups for field in group.fields)
 
 
-def given(groups: Sequence[Group], posted: Mapping[str, str] | None) -> dict[str, str]:
+def given(groups: Sequence[Fieldset], posted: Mapping[str, str] | None) -> dict[str, str]:
     """What the fields hold: as posted, or as they begin."""
     fields = fields_of(groups)
     if posted is None:
@@ -73,7 +73,7 @@ def given(groups: Sequence[Group], posted: Mapping[str, str] | None) -> dict[str
     return {field.key: posted.get(field.key, "").strip() for field in fields}
 
 
-def table_of(groups: Sequence[Group], values: Mapping[str, str]) -> tuple[dict[str, Any], dict[str, str]]:
+def table_of(groups: Sequence[Fieldset], values: Mapping[str, str]) -> tuple[dict[str, Any], dict[str, str]]:
     """What the file would hold, without what is empty; and the field that each of its keys comes from, where rows of
     tables that are left empty have moved the others up."""
     table: dict[str, Any] = {}
@@ -90,7 +90,7 @@ def table_of(groups: Sequence[Group], values: Mapping[str, str]) -> tuple[dict[s
     return table, origin
 
 
-def _rows(groups: Sequence[Group], values: Mapping[str, str]) -> dict[str, str]:
+def _rows(groups: Sequence[Fieldset], values: Mapping[str, str]) -> dict[str, str]:
     """The rows of tables of which anything is filled, and where they go."""
     filled = dict.fromkeys(_row_of(field.key) for field in fields_of(groups) if values.get(field.key))
     counts: dict[str, int] = {}
@@ -149,12 +149,12 @@ def _put(table: dict[str, Any], path: list[str], value: Any) -> None:
     table[last] = value
 
 
-def read(groups: Sequence[Group], values: Mapping[str, str], cls: type[T]) -> T:
+def read(groups: Sequence[Fieldset], values: Mapping[str, str], cls: type[T]) -> T:
     """What the fields say, as the file would be read. Raises `InvalidInput`; `beside` sorts its problems."""
     return records.read(table_of(groups, values)[0], cls, FORM, {})
 
 
-def beside(groups: Sequence[Group], values: Mapping[str, str], error: InvalidInput) -> Wrong:
+def beside(groups: Sequence[Fieldset], values: Mapping[str, str], error: InvalidInput) -> Wrong:
     """The problems of a form by the fields that they are about."""
     origin = table_of(groups, values)[1]
     known = [field.key for field in fields_of(groups)]

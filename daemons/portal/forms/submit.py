@@ -11,7 +11,7 @@ from daemons.manifests import web_app
 from daemons.manifests.job import JobFile
 from daemons.manifests.web_app import WebFile
 from daemons.portal.forms import binding
-from daemons.portal.forms.binding import Field, Group, Wrong
+from daemons.portal.forms.binding import Field, Fieldset, Wrong
 from shared.base.errors import InvalidInput, InvalidValue, Problem
 from shared.config import toml
 from shared.values.jobs import Job
@@ -22,7 +22,7 @@ FILES_MAX = 50
 
 Row = Mapping[str, Any]
 
-_RULES = Group(
+_RULES = Fieldset(
     "Where it may run",
     (
         Field("needs", "Labels that its nodes must have", "list", "With commas between."),
@@ -34,7 +34,7 @@ _RULES = Group(
     ),
     folded=True,
 )
-_STARTED = Group(
+_STARTED = Fieldset(
     "What is started",
     (
         Field("template", "VM template", help="Empty: the node's default."),
@@ -73,7 +73,7 @@ def _flow(index: int) -> tuple[Field, ...]:
 
 
 JOB = (
-    Group(
+    Fieldset(
         "The job",
         (
             Field("name", "Name", required=True),
@@ -83,9 +83,9 @@ JOB = (
             Field("class", "Class of jobs that are alike", help="Then stages may be left out."),
         ),
     ),
-    Group("Work", _stage(0)),
-    *(Group(f"Stage {index + 1}", _stage(index), folded=True) for index in range(1, ROWS)),
-    Group(
+    Fieldset("Work", _stage(0)),
+    *(Fieldset(f"Stage {index + 1}", _stage(index), folded=True) for index in range(1, ROWS)),
+    Fieldset(
         "Goal: one of these, or none for best effort",
         (
             Field("goal.within_s", "Complete within, seconds from now", "number"),
@@ -94,7 +94,7 @@ JOB = (
             Field("importance", "Importance against other jobs", "number", default="1.0"),
         ),
     ),
-    Group(
+    Fieldset(
         "When it may start",
         (
             Field("start.after_s", "Not before, seconds from now", "number"),
@@ -105,8 +105,8 @@ JOB = (
         folded=True,
     ),
     _STARTED,
-    Group(_RULES.title, (*_RULES.fields, Field("separate", "Each VM on another node", "box")), folded=True),
-    Group(
+    Fieldset(_RULES.title, (*_RULES.fields, Field("separate", "Each VM on another node", "box")), folded=True),
+    Fieldset(
         "More",
         (Field("checkpoint_mcycles", "Work between saves of the guest's own progress, Mcycles", "number"),),
         folded=True,
@@ -114,7 +114,7 @@ JOB = (
 )
 
 WEB = (
-    Group(
+    Fieldset(
         "The application",
         (
             Field("name", "Name", required=True),
@@ -128,11 +128,11 @@ WEB = (
             Field("metrics_url", "Where its measurements are fetched", help="Empty: its balancer measures."),
         ),
     ),
-    Group("Requests, each with one goal", _flow(0)),
-    *(Group(f"Requests {index + 1}", _flow(index), folded=True) for index in range(1, ROWS)),
+    Fieldset("Requests, each with one goal", _flow(0)),
+    *(Fieldset(f"Requests {index + 1}", _flow(index), folded=True) for index in range(1, ROWS)),
     _STARTED,
     _RULES,
-    Group(
+    Fieldset(
         "Its balancer",
         (
             Field("serving.port", "Port on which every instance answers", "number"),
@@ -146,12 +146,12 @@ WEB = (
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class SubmissionKind:
     """What is submitted: a job or a web application. of_form: what the fields say; of_text: what a file says, with the
     name of the file. Both raise `InvalidInput`."""
 
     title: str
-    groups: Sequence[Group]
+    groups: Sequence[Fieldset]
     of_form: Callable[[Mapping[str, str], float], Job | WebApp]
     of_text: Callable[[str, str, float], Job | WebApp]
 
@@ -173,12 +173,12 @@ def _web_of_text(text: str, name: str, _now_s: float) -> WebApp:
 
 
 KINDS = {
-    "job": Kind("job", JOB, _job_of_form, _job_of_text),
-    "web": Kind("web application", WEB, _web_of_form, _web_of_text),
+    "job": SubmissionKind("job", JOB, _job_of_form, _job_of_text),
+    "web": SubmissionKind("web application", WEB, _web_of_form, _web_of_text),
 }
 
 
-def from_form(kind: Kind, values: Mapping[str, str], now_s: float) -> tuple[Job | WebApp | None, Wrong]:
+def from_form(kind: SubmissionKind, values: Mapping[str, str], now_s: float) -> tuple[Job | WebApp | None, Wrong]:
     """What the fields say, or what is wrong with them, all at once."""
     try:
         return kind.of_form(values, now_s), binding.NOTHING
@@ -189,7 +189,7 @@ def from_form(kind: Kind, values: Mapping[str, str], now_s: float) -> tuple[Job 
 
 
 def from_files(
-    kind: Kind, files: Sequence[tuple[str, str]], now_s: float
+    kind: SubmissionKind, files: Sequence[tuple[str, str]], now_s: float
 ) -> tuple[list[tuple[str, Job | WebApp]], list[Problem]]:
     """What files say, each by its name and text; and what is wrong with all of them. Several may be in one text, with
     lines of `---` between."""

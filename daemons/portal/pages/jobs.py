@@ -11,7 +11,7 @@ from starlette.routing import Route
 
 from daemons.access.identity import Role
 from daemons.portal.client.memo import derived
-from daemons.portal.client.view_cache import Seen
+from daemons.portal.client.view_cache import CachedView
 from daemons.portal.context import Form, account, act, page, portal, require
 from daemons.portal.present.pagination import Column, Listing, has_text, in_order, name_key, part, wanted
 from daemons.portal.present.timeline import TimelineEntry, timeline_of
@@ -83,7 +83,7 @@ async def show_all(request: Request) -> Response:
     )
 
 
-async def _looked_through(request: Request, phase: str) -> tuple[Seen, ...]:
+async def _looked_through(request: Request, phase: str) -> tuple[CachedView, ...]:
     """Views that hold the jobs of a phase. Those that are over are many: the provider's pages ask for them by phase."""
     me, live = account(request), portal(request).live
     if not me.is_provider or phase not in (ALL, "", *OVER):

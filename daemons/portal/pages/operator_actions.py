@@ -27,7 +27,7 @@ TEXT_MAX = 300
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class OperatorAction:
     """A change by hand: what it is called, what it does in one sentence, its request by an id, a subject and a node,
     and the page to go to afterwards."""
 
@@ -42,20 +42,20 @@ def _of_vm(vm: str) -> str:
 
 
 KINDS = {
-    MIGRATE: Kind("Move the VM", "It runs on while it moves, and keeps its CPU.", MoveVm, _of_vm),
-    "suspend": Kind(
+    MIGRATE: OperatorAction("Move the VM", "It runs on while it moves, and keeps its CPU.", MoveVm, _of_vm),
+    "suspend": OperatorAction(
         "Suspend the job",
         "Its VMs are saved to disk and stay there until somebody resumes it.",
         lambda request, job, _: HoldJob(request, job, True),
         job_url,
     ),
-    "resume": Kind(
+    "resume": OperatorAction(
         "Resume the job",
         "It may run again, as soon as there is room.",
         lambda request, job, _: HoldJob(request, job, False),
         job_url,
     ),
-    "drain": Kind(
+    "drain": OperatorAction(
         "Drain the node",
         "It is emptied and stays out of service, up and awake, until it is undrained.",
         lambda request, node, _: DrainNode(request, node, True),
@@ -107,7 +107,7 @@ def _said(form: Form) -> dict[str, str]:
     return {name: form.text(name)[:TEXT_MAX] for name in ("kind", "subject", "node")}
 
 
-def _kind(said: Mapping[str, str]) -> Kind:
+def _kind(said: Mapping[str, str]) -> OperatorAction:
     if said["kind"] not in KINDS or not said["subject"]:
         raise HTTPException(404)
     return KINDS[said["kind"]]

@@ -13,7 +13,7 @@ from starlette.routing import Route
 
 from daemons.access.identity import Role
 from daemons.portal.client.memo import derived
-from daemons.portal.client.view_cache import Seen
+from daemons.portal.client.view_cache import CachedView
 from daemons.portal.context import account, page, portal
 from daemons.portal.present.advice import ADVICE, NONE, Advice, page_of
 from daemons.portal.present.nodes import STATES, grid, states, use_of
@@ -109,7 +109,7 @@ async def _of_others(request: Request, with_apps: bool) -> Response:
     )
 
 
-def _worst(jobs: Seen, apps: Seen) -> list[Any]:
+def _worst(jobs: CachedView, apps: CachedView) -> list[Any]:
     return worst(jobs.data["jobs"], apps.data["apps"], jobs.data["at_s"])
 
 

@@ -17,7 +17,7 @@ from daemons.portal.pages.reports import figure
 from daemons.portal.present.spans import Span, span_of
 from daemons.portal.process_pool import TooBusy
 from daemons.portal.what_if.comparison import Comparison, of_replay, of_simulation
-from daemons.portal.what_if.runs import Kind, Run, RunRequest, Runs, RunState
+from daemons.portal.what_if.runs import Run, RunRequest, Runs, RunState, WhatIfKind
 from daemons.report.html import table_html
 from shared.base.errors import InvalidInput, Problem, TrimtabError
 from shared.ports import plugins
@@ -57,7 +57,7 @@ async def _list(request: Request, given: Mapping[str, str], problems: list[str],
         runs=rows,
         places={run.id: runs.place(run.id) for run in rows if run.state is RunState.QUEUED},
         is_any_open=any(run.is_open for run in rows),
-        given={"from": "24h", "to": "now", "kind": Kind.SIMULATE.value} | dict(given),
+        given={"from": "24h", "to": "now", "kind": WhatIfKind.SIMULATE.value} | dict(given),
         policies=policies,
         limit_s=runs.limit_s,
         ago=AGO,
@@ -111,7 +111,7 @@ async def _note(request: Request, what: str, run: Run) -> None:
 
 def run_request_of(given: Mapping[str, str], span: Span, sender: str) -> RunRequest:
     """What a form asks for; policies check their parameters. Raises `InvalidInput` with everything that is wrong."""
-    kind = Kind.REPLAY if given.get("kind") == Kind.REPLAY.value else Kind.SIMULATE
+    kind = WhatIfKind.REPLAY if given.get("kind") == WhatIfKind.REPLAY.value else WhatIfKind.SIMULATE
     texts = tuple(line.strip() for line in given.get("values", "").splitlines() if line.strip())
     names = {role: given.get(role, "").strip() for role in ROLES}
     problems: list[Problem] = []
@@ -186,7 +186,7 @@ def _compared(run: Run, result: dict[str, Any] | None) -> tuple[Comparison | Non
     if result is None:
         return None, "What came of it is not kept any more." if run.state is RunState.DONE else ""
     try:
-        return (of_replay if run.wish.kind is Kind.REPLAY else of_simulation)(result), ""
+        return (of_replay if run.wish.kind is WhatIfKind.REPLAY else of_simulation)(result), ""
     except (KeyError, TypeError, ValueError, AttributeError, TrimtabError) as error:
         get_logger("portal").error("a what-if cannot be shown", run=run.id, error=repr(error))
         return None, "What came of it is not in the form that this version shows: run it again."

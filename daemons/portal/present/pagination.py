@@ -64,7 +64,7 @@ class Head:
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class RowsPage:
     """What is shown: these rows, from `first` (1) on, of `total`; `before` and `after`: queries of the addresses of the
     pages beside it ("": there is none); `here`: of its own."""
 
@@ -99,7 +99,7 @@ def wanted(params: Mapping[str, str], filters: Mapping[str, str], columns: Seque
 
 def part(
     rows: Sequence[Any], listing: Listing, columns: Sequence[Column], size: int = PAGE_ROWS, ordered: bool = False
-) -> Part:
+) -> RowsPage:
     """The page of the rows that is asked for, the nearest one where there are not so many. ordered: the rows are in
     order already."""
     found = rows if ordered else in_order(rows, listing, columns)
@@ -110,7 +110,7 @@ def part(
     after = listing.query(page=page + 1) if page < pages else ""
     heads = tuple(_head(column, listing) for column in columns)
     here = listing.query(page=page)
-    return Part(
+    return RowsPage(
         found[first : first + size],
         len(rows),
         first + 1,

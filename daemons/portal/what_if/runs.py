@@ -40,7 +40,7 @@ PARTS = {
 }
 
 
-class Kind(StrEnum):
+class WhatIfKind(StrEnum):
     """What is computed again: the whole span in the simulator, or each decision from what it was made of."""
 
     SIMULATE = "simulate"
@@ -64,7 +64,7 @@ OPEN = (RunState.QUEUED, RunState.RUNNING)
 class RunRequest:
     """What is asked for: a span (UTC epoch seconds), other policies ("": as recorded), values `section.key=value`."""
 
-    kind: Kind
+    kind: WhatIfKind
     from_s: float
     to_s: float
     placement: str = ""
@@ -76,7 +76,7 @@ class RunRequest:
     @property
     def arguments(self) -> list[str]:
         """Of the `trimtab` command."""
-        words = ["sim", "what-if"] if self.kind is Kind.SIMULATE else ["snapshot", "replay"]
+        words = ["sim", "what-if"] if self.kind is WhatIfKind.SIMULATE else ["snapshot", "replay"]
         words += [f"--from={self.from_s!r}", f"--to={self.to_s!r}", "--output=json", "--progress=json"]
         words += [f"--{role}={name}" for role in ("placement", "provisioning") if (name := getattr(self, role))]
         return words + [f"--set={each}" for each in self.values]
@@ -390,7 +390,7 @@ def _run_of(id: str, about: dict[str, Any]) -> Run | None:
     """A what-if as it was kept; None for what is none."""
     try:
         request = dict(about.pop("wish"))
-        kind, values = Kind(request.pop("kind")), tuple(request.pop("values"))
+        kind, values = WhatIfKind(request.pop("kind")), tuple(request.pop("values"))
         state = RunState(about.pop("state"))
         run = Run(wish=RunRequest(kind=kind, values=values, **request), state=state, **about)
     except (TypeError, ValueError, KeyError):

@@ -14,16 +14,21 @@ from daemons.capacity.process_pool import Work
 from daemons.models.dilation import formula, inverse, linear, product_form
 from daemons.models.dilation.formula import Floats
 from sim_backend.experiments.dilation.rig import Set, rig
-from sim_backend.experiments.dilation.workers import Counted, Kind
+from sim_backend.experiments.dilation.workers import Counted, WorkKind
 from sim_backend.experiments.experiment import mean
 
 RUNS_PER_SEED = 2
 DISTURBED = 0.05  # then it is run once more,
 AGAIN = 4  # at most one run in so many
 FORMULA, PRODUCT_FORM, LINEAR = "formula", "product form", "linear sum"
-SETS: dict[int, tuple[Set, ...]] = {n: tuple(combinations_with_replacement(Kind, n)) for n in (1, 2, 3)}
-RESOURCES = (Kind.CPU, Kind.IO)  # each with the standard job that uses it
-PROBED: tuple[Set, ...] = ((Kind.FILES,), (Kind.CPU, Kind.FILES), (Kind.IO, Kind.FILES), (Kind.FILES, Kind.FILES))
+SETS: dict[int, tuple[Set, ...]] = {n: tuple(combinations_with_replacement(WorkKind, n)) for n in (1, 2, 3)}
+RESOURCES = (WorkKind.CPU, WorkKind.IO)  # each with the standard job that uses it
+PROBED: tuple[Set, ...] = (
+    (WorkKind.FILES,),
+    (WorkKind.CPU, WorkKind.FILES),
+    (WorkKind.IO, WorkKind.FILES),
+    (WorkKind.FILES, WorkKind.FILES),
+)
 Runs = Mapping[Set, Sequence[Sequence[Counted]]]
 """Of each set, in each round, what each of its processes did."""
 
@@ -76,7 +81,7 @@ def measure(settings: Measuring) -> Measured:
 
 def profiles(settings: Measuring) -> tuple[Set, ...]:
     """The sets from which profiles come."""
-    return (*((kind,) * n for kind in (Kind.CPU, Kind.IO) for n in settings.copies), *PROBED)
+    return (*((kind,) * n for kind in (WorkKind.CPU, WorkKind.IO) for n in settings.copies), *PROBED)
 
 
 def sets_of(settings: Measuring) -> tuple[Set, ...]:
@@ -119,7 +124,7 @@ def disturbances(runs: Runs) -> list[float]:
 # --- profiles ------------------------------------------------------------------------------------------------------
 
 
-def shares(runs: Runs, kind: Kind) -> tuple[float, float, float]:
+def shares(runs: Runs, kind: WorkKind) -> tuple[float, float, float]:
     """A kind's loading vector from its time alone: the parts on the CPU and blocked by the disk, and the idle rest.
     While something else had the core, no time passed for it."""
     alone = [counted for (counted,) in runs[(kind,)]]
@@ -136,7 +141,7 @@ def alone_s(alone: Counted, beside: Counted) -> float:
     return (1.0 - alone.cpu) / alone.units_per_s + beside.cpu / beside.units_per_s
 
 
-def parallelism(runs: Runs, kind: Kind, copies: int) -> float:
+def parallelism(runs: Runs, kind: WorkKind, copies: int) -> float:
     """How many times the pace of one so many copies of a standard job have together."""
     return mean(
         [
@@ -146,12 +151,12 @@ def parallelism(runs: Runs, kind: Kind, copies: int) -> float:
     )
 
 
-def copies_of(runs: Runs, kind: Kind) -> list[int]:
+def copies_of(runs: Runs, kind: WorkKind) -> list[int]:
     """How many of a standard job ran side by side, more than one."""
     return sorted(len(together) for together in runs if set(together) == {kind} and len(together) > 1)
 
 
-def servers(runs: Runs, kind: Kind) -> int:
+def servers(runs: Runs, kind: WorkKind) -> int:
     """How many requests of a standard job its resource serves at a time: the number with which the product form comes
     nearest to the paces of its copies, all of which share the core too."""
     vector, resource = shares(runs, kind)[:2], RESOURCES.index(kind)
@@ -171,7 +176,7 @@ class Dilation:
     alone over that in the set, whatever the speed of the machine was in either."""
 
     together: Set
-    kind: Kind
+    kind: WorkKind
     over: inverse.Mean
     by_clock: float
 
@@ -195,9 +200,9 @@ def dilations(runs: Runs, together: Set) -> list[Dilation]:
     return found
 
 
-def probed(runs: Runs, kind: Kind, probe: Kind, count: int = 1) -> inverse.Part:
+def probed(runs: Runs, kind: WorkKind, probe: WorkKind, count: int = 1) -> inverse.ResourceFraction:
     """A kind's part of the resource that a standard job uses, by Property 3: they run side by side all the time."""
-    together = tuple(sorted((kind, probe), key=list(Kind).index))
+    together = tuple(sorted((kind, probe), key=list(WorkKind).index))
     (beside,) = [each.over.value for each in dilations(runs, together) if each.kind is kind]
     return inverse.probed(1.0, beside, copies=count, servers=count)
 
@@ -219,7 +224,7 @@ class Compared:
 
 def models(found: Measured) -> dict[str, Callable[[Floats], Floats]]:
     """Dilations by loading vectors over CPU and disk, on this machine."""
-    counts = [1, servers(found.profiled, Kind.IO)]
+    counts = [1, servers(found.profiled, WorkKind.IO)]
     return {
         FORMULA: lambda p: formula.dilation(p, counts),
         PRODUCT_FORM: lambda p: product_form.dilation(p, counts),
@@ -229,7 +234,7 @@ def models(found: Measured) -> dict[str, Callable[[Floats], Floats]]:
 
 def compared(found: Measured, size: int) -> list[Compared]:
     """Every kind in every set of so many processes."""
-    vectors = {kind: shares(found.profiled, kind)[:2] for kind in Kind}
+    vectors = {kind: shares(found.profiled, kind)[:2] for kind in WorkKind}
     by_model = models(found)
     cases = []
     for together in SETS[size]:

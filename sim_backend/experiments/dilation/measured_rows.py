@@ -22,12 +22,12 @@ from sim_backend.experiments.dilation.measured import (
     servers,
     shares,
 )
-from sim_backend.experiments.dilation.workers import Kind
+from sim_backend.experiments.dilation.workers import WorkKind
 from sim_backend.experiments.experiment import Row, Tables, mean
 
 NEAR = 0.25  # of the prediction: CPU with CPU
 PAIRS, TRIPLES = 2, 3
-NAMES: Mapping[Kind, str] = {Kind.CPU: "CPU loop", Kind.IO: "random reads", Kind.FILES: "compressor"}
+NAMES: Mapping[WorkKind, str] = {WorkKind.CPU: "CPU loop", WorkKind.IO: "random reads", WorkKind.FILES: "compressor"}
 
 
 def rows_measured(results: Sequence[Measured]) -> list[Row]:
@@ -36,12 +36,12 @@ def rows_measured(results: Sequence[Measured]) -> list[Row]:
     return [_row_machine(found), *_rows_servers(found), *_rows_profile(found), *_rows_errors(found)]
 
 
-def tables_measured(results: Sequence[Measured], names: Mapping[Kind, str] = NAMES) -> Tables:
+def tables_measured(results: Sequence[Measured], names: Mapping[WorkKind, str] = NAMES) -> Tables:
     """Profiles, and every dilation, with what the kinds of work are called."""
     (found,) = results
     shown = {PAIRS: "Measured: pairs on one core", TRIPLES: "Measured: triples on one core"}
     tables: dict[str, list[dict[str, object]]] = {
-        "Measured: alone on one core": [_alone(found, kind, names) for kind in Kind]
+        "Measured: alone on one core": [_alone(found, kind, names) for kind in WorkKind]
     }
     for size, title in shown.items():
         if SETS[size][0] in found.runs:
@@ -49,7 +49,7 @@ def tables_measured(results: Sequence[Measured], names: Mapping[Kind, str] = NAM
     return tables
 
 
-def _alone(found: Measured, kind: Kind, names: Mapping[Kind, str]) -> dict[str, object]:
+def _alone(found: Measured, kind: WorkKind, names: Mapping[WorkKind, str]) -> dict[str, object]:
     cpu, io, idle = shares(found.profiled, kind)
     alone = [one.units_per_s for (one,) in found.runs[(kind,)]]
     pace = inverse.mean(alone)
@@ -64,7 +64,7 @@ def _alone(found: Measured, kind: Kind, names: Mapping[Kind, str]) -> dict[str, 
     }
 
 
-def _line(case: Compared, names: Mapping[Kind, str]) -> dict[str, object]:
+def _line(case: Compared, names: Mapping[WorkKind, str]) -> dict[str, object]:
     line: dict[str, object] = {
         "together": " + ".join(names[kind] for kind in case.measured.together),
         "of": names[case.measured.kind],
@@ -89,7 +89,7 @@ def _row_machine(found: Measured) -> Row:
 
 def _rows_servers(found: Measured) -> list[Row]:
     rows = []
-    for kind, name in ((Kind.CPU, "core"), (Kind.IO, "disk")):
+    for kind, name in ((WorkKind.CPU, "core"), (WorkKind.IO, "disk")):
         runs = found.profiled
         paces = [f"{n} copies {parallelism(runs, kind, n):.2f}" for n in copies_of(runs, kind)]
         what = f"Real machine: requests that the {name} serves at a time"
@@ -100,9 +100,9 @@ def _rows_servers(found: Measured) -> list[Row]:
 
 def _rows_profile(found: Measured) -> list[Row]:
     """FileComp's vector by time shares, by probes, by its own copies."""
-    cpu, io, idle = shares(found.profiled, Kind.FILES)
-    by_cpu = probed(found.profiled, Kind.FILES, Kind.CPU)
-    by_io = probed(found.profiled, Kind.FILES, Kind.IO)
+    cpu, io, idle = shares(found.profiled, WorkKind.FILES)
+    by_cpu = probed(found.profiled, WorkKind.FILES, WorkKind.CPU)
+    by_io = probed(found.profiled, WorkKind.FILES, WorkKind.IO)
     vector, status = inverse.vector_of((by_cpu, by_io))
     beside = _copies(found)
     copies = inverse.of_square(inverse.regressed(list(beside), list(beside.values())).value)
@@ -130,8 +130,8 @@ def _rows_profile(found: Measured) -> list[Row]:
             None,
             float(f"{by_io.value:.4g}"),
             None,
-            f"{by_io.status}; STD-I/O itself is on the CPU for {shares(found.profiled, Kind.IO)[0]:.2f} of its time; "
-            f"by both probes its vector is ({vector[0]:.3f}, {vector[1]:.3f}), {status}",
+            f"{by_io.status}; STD-I/O itself is on the CPU for {shares(found.profiled, WorkKind.IO)[0]:.2f} of its "
+            f"time; by both probes its vector is ({vector[0]:.3f}, {vector[1]:.3f}), {status}",
         ),
         Row(
             "real-copies",
@@ -147,7 +147,7 @@ def _rows_profile(found: Measured) -> list[Row]:
 
 def _copies(found: Measured) -> dict[int, float]:
     """Dilation of so many compressors together, where they were measured."""
-    pair, triple = (Kind.FILES,) * PAIRS, (Kind.FILES,) * TRIPLES
+    pair, triple = (WorkKind.FILES,) * PAIRS, (WorkKind.FILES,) * TRIPLES
     sets = [(found.profiled, pair), *([(found.runs, triple)] if triple in found.runs else [])]
     return {len(together): dilations(runs, together)[0].over.value for runs, together in sets}
 
@@ -177,7 +177,7 @@ def _rows_errors(found: Measured) -> list[Row]:
 
 
 def _row_cpu(cases: Sequence[Compared]) -> Row:
-    (case,) = [each for each in cases if each.measured.together == (Kind.CPU, Kind.CPU)]
+    (case,) = [each for each in cases if each.measured.together == (WorkKind.CPU, WorkKind.CPU)]
     return Row(
         "real-cpu-cpu",
         "Real machine: dilation of the CPU loop beside another",

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from shared.base.clock import SystemClock
 from shared.runtime.child_process import without_interrupts
-from sim_backend.experiments.dilation.workers import Counted, Kind, Window, make_files, serve
+from sim_backend.experiments.dilation.workers import Counted, Window, WorkKind, make_files, serve
 
 DISKS = "/var/tmp"  # on a disk, where the usual folder for what is temporary may be in memory
 START_S = 60.0  # for a process to be there, with its file
@@ -22,7 +22,7 @@ ANSWER_S = 30.0  # beyond its window
 END_S = 5.0
 SLACK_S = 0.05  # and go on after the last has counted
 
-Set = tuple[Kind, ...]
+Set = tuple[WorkKind, ...]
 """Kinds of work that run side by side, sorted; a kind may be there more than once."""
 
 
@@ -45,10 +45,10 @@ class _Worker:
 class Rig:
     """Processes on one core that wait to be told to work."""
 
-    def __init__(self, folder: Path, most: dict[Kind, int], file_mib: int) -> None:
+    def __init__(self, folder: Path, most: dict[WorkKind, int], file_mib: int) -> None:
         self.core = max(os.sched_getaffinity(0))
         self._clock = SystemClock()
-        self._workers: dict[Kind, list[_Worker]] = {}
+        self._workers: dict[WorkKind, list[_Worker]] = {}
         self.direct = make_files(folder, file_mib)
         context = get_context("spawn")
         for kind, copies in most.items():
@@ -67,7 +67,7 @@ class Rig:
     def run(self, together: Set, window_s: float, settle_s: float) -> list[Counted]:
         """Run a set side by side for `settle_s`, then count for `window_s`; none ends before all have been counted. One
         answer each, in order. Raises ChildProcessError."""
-        taken = dict.fromkeys(Kind, 0)
+        taken = dict.fromkeys(WorkKind, 0)
         workers = []
         for kind in together:
             workers.append(self._workers[kind][taken[kind]])
@@ -105,7 +105,7 @@ class Rig:
 @contextmanager
 def rig(sets: Sequence[Set], file_mib: int) -> Iterator[Rig]:
     """Processes enough for any of these sets, with their files; all gone afterwards."""
-    most = {kind: max(together.count(kind) for together in sets) for kind in Kind}
+    most = {kind: max(together.count(kind) for together in sets) for kind in WorkKind}
     place = DISKS if os.access(DISKS, os.W_OK) else None
     with tempfile.TemporaryDirectory(dir=place, prefix="trimtab-dfactor-") as folder:
         made = Rig(Path(folder), {kind: copies for kind, copies in most.items() if copies}, file_mib)

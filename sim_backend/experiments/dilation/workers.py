@@ -23,7 +23,7 @@ PATTERN_BYTES = 4096  # small files repeat one, so that compressing takes about 
 FASTEST = 1  # level of zlib
 
 
-class Kind(StrEnum):
+class WorkKind(StrEnum):
     """A kind of work."""
 
     CPU = "cpu"  # STD-CPU
@@ -130,7 +130,7 @@ def _takes_direct(folder: Path) -> bool:
     return True
 
 
-def serve(parent: int, kind: Kind, seed: int, core: int, folder: Path, file_mib: int, pipe: Connection) -> None:
+def serve(parent: int, kind: WorkKind, seed: int, core: int, folder: Path, file_mib: int, pipe: Connection) -> None:
     """The life of one process: for each window that comes through the pipe, work and answer; None ends it, and so does
     the end of the process `parent`."""
     live_with_parent(parent)
@@ -142,10 +142,10 @@ def serve(parent: int, kind: Kind, seed: int, core: int, folder: Path, file_mib:
         pipe.send(count(unit, window, reading))
 
 
-def _unit(kind: Kind, seed: int, folder: Path, file_mib: int, reading: Reading) -> Unit:
-    if kind is Kind.CPU:
+def _unit(kind: WorkKind, seed: int, folder: Path, file_mib: int, reading: Reading) -> Unit:
+    if kind is WorkKind.CPU:
         return arithmetic
-    if kind is Kind.FILES:
+    if kind is WorkKind.FILES:
         return compressor(folder, seed, reading)
     return reading.timed(ReadFile(folder / READ_FILE, file_mib).reads(seed))
 

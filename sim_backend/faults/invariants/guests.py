@@ -19,7 +19,7 @@ Place = tuple[str, str]  # node, vm
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class ObservedCopy:
     """A VM or image as a hypervisor had it."""
 
     state: VmState
@@ -33,8 +33,8 @@ class GuestChecks:
     def __init__(self, loop: ClosedLoop, report: Callable[[str, str], None]) -> None:
         self._loop, self._report = loop, report
         self._touched = False
-        self._domains: dict[str, dict[str, Seen]] = {name: {} for name in loop.agents}
-        self._images: dict[str, dict[str, Seen]] = {name: {} for name in loop.agents}
+        self._domains: dict[str, dict[str, ObservedCopy]] = {name: {} for name in loop.agents}
+        self._images: dict[str, dict[str, ObservedCopy]] = {name: {} for name in loop.agents}
         self._newest: dict[str, int] = {}  # highest generation that was ever live
         self._stopped: set[Place] = set()
         self._discarded: set[Place] = set()
@@ -140,11 +140,19 @@ class GuestChecks:
         before_domains, before_images = self._domains, self._images
         hypervisors = self._loop.cluster.hypervisors
         self._domains = {
-            name: {vm: Seen(d.state, d.generation, d.attempt) for vm, d in hypervisor.domains.items() if not d.foreign}
+            name: {
+                vm: ObservedCopy(d.state, d.generation, d.attempt)
+                for vm, d in hypervisor.domains.items()
+                if not d.foreign
+            }
             for name, hypervisor in hypervisors.items()
         }
         self._images = {
-            name: {vm: Seen(i.state, i.generation, i.attempt) for vm, i in hypervisor.images.items() if not i.foreign}
+            name: {
+                vm: ObservedCopy(i.state, i.generation, i.attempt)
+                for vm, i in hypervisor.images.items()
+                if not i.foreign
+            }
             for name, hypervisor in hypervisors.items()
         }
         live = self._check_single()
@@ -209,7 +217,7 @@ class GuestChecks:
         if allotted_mhz > node.cpu_mhz + CPU_ROUNDING_MHZ:
             self._report("cpu-over", f"{name}: {allotted_mhz:g} of {node.cpu_mhz:g} MHz")
 
-    def _check_domains(self, name: str, before: dict[str, Seen], live: dict[str, int]) -> None:
+    def _check_domains(self, name: str, before: dict[str, ObservedCopy], live: dict[str, int]) -> None:
         domains, images = self._domains[name], self._images[name]
         up = self._loop.cluster.hypervisor(name).up
         for vm, was in before.items():
@@ -233,7 +241,7 @@ class GuestChecks:
             if not lawful:
                 self._report("vm-lost", f"{vm} generation {was.generation} on {name}")
 
-    def _check_images(self, name: str, before: dict[str, Seen], live: dict[str, int]) -> None:
+    def _check_images(self, name: str, before: dict[str, ObservedCopy], live: dict[str, int]) -> None:
         for vm, was in before.items():
             if vm in self._images[name]:
                 continue
@@ -243,7 +251,7 @@ class GuestChecks:
             elif live.get(vm, -1) <= was.generation and self._newest.get(vm, 0) <= was.generation:
                 self._report("image-lost", f"{vm} generation {was.generation} on {name}")
 
-    def _check_completions(self, before: dict[str, dict[str, Seen]]) -> None:
+    def _check_completions(self, before: dict[str, dict[str, ObservedCopy]]) -> None:
         for task, ends in self._loop.world.completions.items():
             count = len(ends)
             if count == self._done.get(task, 0):

@@ -15,7 +15,7 @@ from daemons.policies.placement.apc.rules import misplaced
 from daemons.policies.placement.apc.search import WORTH, Search
 from daemons.policies.placement.apc.state import State
 from daemons.policies.placement.apc.web import Web, best_mhz
-from daemons.policies.placement.room import repeated
+from daemons.policies.placement.free_capacity import repeated
 from daemons.policies.placement.waiting import FIXED, objection, profile_problem
 from shared.policy_api.decision import (
     UNBOUNDED,

@@ -14,7 +14,7 @@ import numpy as np
 from daemons.models.stages import JobStages, cycle_needs, finish_s, left_by_stage, left_mcycles, stages_of
 from daemons.models.utility import utility_at
 from daemons.policies.placement.apc.params import Params
-from daemons.policies.placement.room import repeated
+from daemons.policies.placement.free_capacity import repeated
 from shared.policy_api.snapshot import ELSEWHERE, Bools, Floats, Ints, Snapshot, WorkloadState
 
 LEAST_MHZ = 1.0  # what runs is given at least this: a VM of no weight at all cannot be asked for

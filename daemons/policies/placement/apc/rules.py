@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from daemons.policies.placement.apc.problem import RUNNING, Problem
-from daemons.policies.placement.room import repeated
+from daemons.policies.placement.free_capacity import repeated
 from shared.policy_api.decision import Reason, ReasonCode
 from shared.policy_api.snapshot import ELSEWHERE, Bools, Snapshot
 from shared.values.jobs import Constraint, ConstraintKind
@@ -18,7 +18,7 @@ PlaceOf = Callable[[int], Place | None]
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class AffinityGroup:
     """Workloads that share a node, or never do. `rows`: members' rows; `of`: which member a row belongs to, so that
     instances of one member may share a node where several are to be apart (`alone`: not then)."""
 
@@ -36,7 +36,7 @@ class Rules:
     masks: list[Bools]
     lists: list[list[bool]]
     mask_of: list[int]
-    groups: dict[int, list[Group]]
+    groups: dict[int, list[AffinityGroup]]
     keep: set[int]
     contradictions: dict[int, Reason]
 
@@ -53,7 +53,7 @@ class Rules:
         return any(_clash(group, row, place, place_of) for group in self.groups.get(row, ()))
 
 
-def _clash(group: Group, row: int, place: Place, place_of: PlaceOf) -> bool:
+def _clash(group: AffinityGroup, row: int, place: Place, place_of: PlaceOf) -> bool:
     if group.together and len(set(place)) > 1:
         return True
     if group.alone and not group.together and len(set(place)) < len(place):
@@ -77,7 +77,7 @@ class _Builder:
         self.node_of = {name: row for row, name in reversed(list(enumerate(nodes.names)))}
         self.app_of = {name: row for row, name in reversed(list(enumerate(self.snapshot.web.names)))}
         self.own: dict[int, Bools] = {}
-        self.groups: dict[int, list[Group]] = {}
+        self.groups: dict[int, list[AffinityGroup]] = {}
         self.keep: set[int] = set()
         self.contradictions: dict[int, Reason] = {}
 
@@ -107,7 +107,7 @@ class _Builder:
             self.keep.update(rows)
         else:
             of = {row: at for at, its in enumerate(members) for row in its}
-            group = Group(constraint.kind is ConstraintKind.TOGETHER, tuple(rows), of, len(members) == 1)
+            group = AffinityGroup(constraint.kind is ConstraintKind.TOGETHER, tuple(rows), of, len(members) == 1)
             for row in rows:
                 self.groups.setdefault(row, []).append(group)
 
@@ -129,7 +129,7 @@ class _Builder:
                     numbers = (("members", float(len(group.rows))), ("nodes_allowed", float(common.sum())))
                     self.contradictions.setdefault(row, Reason(ReasonCode.CONTRADICTION, numbers))
 
-    def _divided(self, row: int, group: Group) -> bool:
+    def _divided(self, row: int, group: AffinityGroup) -> bool:
         """Instances that are to be apart and together."""
         apart = any(g.alone and not g.together and row in g.rows for g in self.groups[row])
         several = self.problem.k[row] > 1 or sum(group.of[o] == group.of[row] for o in group.rows) > 1

@@ -16,7 +16,7 @@ from daemons.decision.pool_size import Before, size_pool, with_nodes
 from daemons.decision.tables.memory import MemoryTables
 from daemons.values.settings import PolicyChoice
 from shared.base.errors import InvalidInput
-from shared.policy_api.analysis import Asked
+from shared.policy_api.analysis import BreachQuery
 from shared.policy_api.decision import Outlook, PlacementDecision, ProvisioningDecision, Reason, ReasonCode
 from shared.policy_api.snapshot import Snapshot, WebColumns, WorkloadState
 from sim_backend.conformance.clusters import WorkRow
@@ -291,7 +291,7 @@ def test_between_cycles_nothing_is_provisioned() -> None:
 
 def test_an_analyser_is_asked_with_its_parameters() -> None:
     """Given an analyser that takes no parameters, when the window's configuration has some, then they reach it."""
-    seen, asked = cluster(window()), Asked(window(), (1, 2))
+    seen, asked = cluster(window()), BreachQuery(window(), (1, 2))
     recording_cache = pipeline.RecordingCache(TABLE_CACHE, {"night": {"odd": 1}})
     with pytest.raises(InvalidInput, match="odd"):
         recording_cache(asked)

@@ -39,7 +39,7 @@ from shared.metrics.exposition import (
     registry_of,
 )
 from shared.metrics.meter import BUILD, CONNECTED, LAG
-from shared.metrics.values import Family, Kind, Metric, Scrape
+from shared.metrics.values import Family, Metric, MetricKind, Scrape
 from shared.ports import effects as fx
 from shared.values.nodes import Node, NodeSample
 from tests.integration.debian import need_programs
@@ -48,7 +48,7 @@ from tests.support.notify_servers import Certificate, make_certificate
 from tests.support.shell_harness import RealRig, wait_for
 
 ANYWHERE = Metrics("127.0.0.1:0")
-THINGS = Metric("trimtab_things_total", Kind.COUNTER, "things", "Things.", ("what",))
+THINGS = Metric("trimtab_things_total", MetricKind.COUNTER, "things", "Things.", ("what",))
 OPENMETRICS = "application/openmetrics-text; version=1.0.0"
 
 
@@ -112,7 +112,7 @@ def asked(port: int, method: str = "GET", path: str = "/metrics") -> tuple[int, 
 
 def test_a_page_says_what_was_counted() -> None:
     """Given a histogram, a counter and an info with text that must be escaped, then a parser reads it all back."""
-    info = Metric("trimtab_thing_info", Kind.INFO, "", "A thing.", ("word",))
+    info = Metric("trimtab_thing_info", MetricKind.INFO, "", "A thing.", ("word",))
     book, scrape = Book((LAG,)), Scrape()
     book.add(THINGS, 2.0, "a")
     book.observe(LAG, 0.02)

@@ -20,7 +20,7 @@ from shared.base.errors import InvalidValue
 from shared.metrics import meter as metering
 from shared.metrics.book import Book, Timing
 from shared.metrics.meter import Reader
-from shared.metrics.values import DROPPED, Family, Kind, Metric, Scrape, Spread
+from shared.metrics.values import DROPPED, Family, Metric, MetricKind, Scrape, Spread
 from shared.ports import effects as fx
 from shared.protocol import topology
 from shared.protocol.messages import Happened, Order, Result
@@ -29,9 +29,9 @@ from shared.values.nodes import Node, NodeSample, PowerOperation
 from shared.values.vms import VmState, VmStatus
 from tests.support.metrics_scene import START_S, leading, tables
 
-THINGS = Metric("trimtab_things_total", Kind.COUNTER, "things", "Things.", ("what",), series_max=2)
-LEVEL = Metric("trimtab_level", Kind.GAUGE, "things", "Level.", ("what",), series_max=2)
-SPAN = Metric("trimtab_span_seconds", Kind.HISTOGRAM, "seconds", "Span.", buckets=(1.0, 5.0))
+THINGS = Metric("trimtab_things_total", MetricKind.COUNTER, "things", "Things.", ("what",), series_max=2)
+LEVEL = Metric("trimtab_level", MetricKind.GAUGE, "things", "Level.", ("what",), series_max=2)
+SPAN = Metric("trimtab_span_seconds", MetricKind.HISTOGRAM, "seconds", "Span.", buckets=(1.0, 5.0))
 BOOT = "boot-1"
 
 
@@ -43,15 +43,15 @@ def flat(families: tuple[Family, ...]) -> dict[tuple[str, ...], Any]:
 @pytest.mark.parametrize(
     ("name", "kind", "unit"),
     [
-        ("nodes", Kind.GAUGE, "nodes"),
-        ("trimtab_things", Kind.COUNTER, "things"),
-        ("trimtab_things_total", Kind.GAUGE, "things"),
-        ("trimtab_span", Kind.GAUGE, "seconds"),
-        ("trimtab_Nodes", Kind.GAUGE, "nodes"),
-        ("trimtab_span_seconds", Kind.HISTOGRAM, "seconds"),
+        ("nodes", MetricKind.GAUGE, "nodes"),
+        ("trimtab_things", MetricKind.COUNTER, "things"),
+        ("trimtab_things_total", MetricKind.GAUGE, "things"),
+        ("trimtab_span", MetricKind.GAUGE, "seconds"),
+        ("trimtab_Nodes", MetricKind.GAUGE, "nodes"),
+        ("trimtab_span_seconds", MetricKind.HISTOGRAM, "seconds"),
     ],
 )
-def test_names_that_break_the_conventions_are_refused(name: str, kind: Kind, unit: str) -> None:
+def test_names_that_break_the_conventions_are_refused(name: str, kind: MetricKind, unit: str) -> None:
     """No prefix, a counter without _total, a gauge with it, no unit at the end, capitals, no bounds of a histogram."""
     with pytest.raises(InvalidValue):
         Metric(name, kind, unit, "Wrong.")

@@ -16,7 +16,7 @@ from agents.hypervisors.libvirt.codes import Error, Lifecycle, Stopped
 from agents.hypervisors.libvirt.domain_xml import Facts
 from agents.hypervisors.libvirt.errors import Declined, Meaning, NoMemory, NotThere, Unavailable, mapped, meaning_of
 from agents.hypervisors.libvirt.metadata import Meta
-from agents.hypervisors.libvirt.statistics import Counters, Seen, counters_of
+from agents.hypervisors.libvirt.statistics import Counters, ObservedDomain, counters_of
 from shared.base.errors import InvalidInput, InvalidValue, ProgrammerError, TrimtabError
 from shared.config.agent import LibvirtTemplate
 from shared.values.actions import GuestChange
@@ -192,12 +192,12 @@ def test_counters_are_of_all_disks_and_cards() -> None:
 VM = "a#0"
 
 
-def seen(state: VmState | None = VmState.RUNNING, node: str = "n1", **fields: object) -> Seen:
+def seen(state: VmState | None = VmState.RUNNING, node: str = "n1", **fields: object) -> ObservedDomain:
     facts = Facts(VM, "uuid", 96, vcpus=1, meta=Meta(generation=1, node=node))
-    return Seen(facts, state, Counters(1.0), **fields)  # type: ignore[arg-type]
+    return ObservedDomain(facts, state, Counters(1.0), **fields)  # type: ignore[arg-type]
 
 
-def knowing(before: Seen | None) -> Changes:
+def knowing(before: ObservedDomain | None) -> Changes:
     changes = Changes("n1")
     changes.compare({} if before is None else {VM: before}, (), 0.0)
     return changes
@@ -258,12 +258,12 @@ def test_a_definition_left_by_a_migration_is_no_vm() -> None:
 
 
 @pytest.mark.parametrize("before", [None, seen(VmState.ENDED), seen(VmState.SUSPENDED)])
-def test_who_comes_alive_was_started_by_somebody(before: Seen | None) -> None:
+def test_who_comes_alive_was_started_by_somebody(before: ObservedDomain | None) -> None:
     assert told(knowing(before).compare({VM: seen()}, (), 1.0)) == [(GuestChange.STARTED, VmState.RUNNING)]
 
 
 @pytest.mark.parametrize(("before", "node"), [(None, "n2"), (seen(VmState.INCOMING), "n1")])
-def test_who_comes_from_another_node_has_arrived(before: Seen | None, node: str) -> None:
+def test_who_comes_from_another_node_has_arrived(before: ObservedDomain | None, node: str) -> None:
     found = knowing(before).compare({VM: seen(node=node)}, (), 1.0)
     assert told(found) == [(GuestChange.ARRIVED, VmState.RUNNING)]
     assert len(found.moved_in) == (node == "n2")

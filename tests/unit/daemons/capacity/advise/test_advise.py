@@ -11,7 +11,7 @@ from click.testing import CliRunner
 
 from daemons.capacity.advise.advise import advise
 from daemons.capacity.advise.grid import settings
-from daemons.capacity.advise.values import Asked, Load
+from daemons.capacity.advise.values import AdviceRequest, Load
 from daemons.capacity.coordination.runs import coordinate
 from daemons.capacity.coordination.values import DEDICATED, FB, FLB_NUB, ON_DEMAND, WebDemand
 from daemons.cli.main import main
@@ -45,7 +45,7 @@ def test_what_is_played() -> None:
 
 
 def test_the_best_is_the_cheapest_that_meets_what_is_asked() -> None:
-    advice = advise(BOTH, Asked(max_turnaround_factor=1.0), LEASES_S, workers=1)
+    advice = advise(BOTH, AdviceRequest(max_turnaround_factor=1.0), LEASES_S, workers=1)
     best = advice.best.option
     met = [each for each in advice.options if each.meets]
     assert advice.best is advice.options[0]
@@ -64,19 +64,19 @@ def test_the_best_is_the_cheapest_that_meets_what_is_asked() -> None:
 @pytest.mark.full
 def test_the_same_again() -> None:
     """Also with another number of processes."""
-    one, two = (advise(BOTH, Asked(), LEASES_S, workers) for workers in (1, 2))
+    one, two = (advise(BOTH, AdviceRequest(), LEASES_S, workers) for workers in (1, 2))
     assert [each.option.setting for each in one.options] == [each.option.setting for each in two.options]
 
 
 def test_a_limit_on_nodes() -> None:
     """Given a limit that dedicated nodes keep and some options do not, then these lack it; given one that none keeps,
     then the nearest is told."""
-    bounded = advise(BOTH, Asked(9.0, max_nodes=8), LEASES_S, workers=1)
+    bounded = advise(BOTH, AdviceRequest(9.0, max_nodes=8), LEASES_S, workers=1)
     over = [each for each in bounded.options if each.option.outcome.peak_nodes > 8]
     assert over
     assert all(any("nodes are held" in miss.what for miss in each.misses) for each in over)
     with pytest.raises(Infeasible, match=r"the nearest: .*nodes are held, asked for at most 3"):
-        advise(BOTH, Asked(max_nodes=3), LEASES_S, workers=1)
+        advise(BOTH, AdviceRequest(max_nodes=3), LEASES_S, workers=1)
 
 
 @pytest.mark.parametrize(
@@ -85,7 +85,7 @@ def test_a_limit_on_nodes() -> None:
 )
 def test_agreements_say_what_was_played(load: Load, names: list[str]) -> None:
     """Every option of every model becomes agreements that a file can hold and whose bounds its model takes."""
-    advice = advise(load, Asked(), LEASES_S, workers=1)
+    advice = advise(load, AdviceRequest(), LEASES_S, workers=1)
     for judged in advice.options:
         made = agreements(judged, load, "kim")
         setting = judged.option.setting
@@ -197,7 +197,7 @@ def test_public_logs(data_folder: Path) -> None:
 def test_invalid_agreements_are_not_made() -> None:
     """Given more nodes than an agreement can say."""
     load = Load((), WebDemand((0.0,), (70_000,), DAY_S), DAY_S, 0)
-    advice = advise(load, Asked(), LEASES_S, workers=1)
+    advice = advise(load, AdviceRequest(), LEASES_S, workers=1)
     with pytest.raises(Infeasible, match="at most 65,536"):
         agreements(advice.dedicated, load, "kim")
     leased = next(each for each in advice.options if each.option.setting.model == ON_DEMAND)

@@ -18,7 +18,7 @@ from daemons.service.metrics import read_tables
 from daemons.values.records.cluster import Record
 from daemons.values.settings import PolicyChoice
 from daemons.values.view_format import Row
-from shared.metrics.values import Kind, Metric, Scrape
+from shared.metrics.values import Metric, MetricKind, Scrape
 from shared.ports.effects import Received
 from shared.protocol import topology
 from shared.protocol.messages import Message
@@ -30,7 +30,7 @@ TIMER = "wind"
 READ_S = 60.0
 APC = PolicyChoice("apc")
 LIMIT_M_S = 20.0
-WIND = Metric("trimtab_wind_speed", Kind.GAUGE, "metres per second", "The wind at a node.", ("node",))
+WIND = Metric("trimtab_wind_speed", MetricKind.GAUGE, "metres per second", "The wind at a node.", ("node",))
 
 
 @dataclass(frozen=True, slots=True)

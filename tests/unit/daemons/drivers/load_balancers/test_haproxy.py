@@ -28,9 +28,9 @@ from daemons.drivers.load_balancers.haproxy_config import (
 )
 from daemons.drivers.load_balancers.haproxy_folder import Folder
 from daemons.drivers.load_balancers.haproxy_runtime import Runtime, parse_processes
-from daemons.drivers.load_balancers.haproxy_seen import (
+from daemons.drivers.load_balancers.haproxy_state import (
     Counters,
-    Seen,
+    ServerState,
     Table,
     at_work,
     commands,
@@ -49,7 +49,9 @@ from shared.values.web_app import Distribution, Limits, Serving
 KEYS = BalancerHaproxy()
 SERVING = Serving(8080, 8001)
 COUNTERS = Counters((7, 1000), 0, 0, answered=0, failed=0, errors=0, spent_us=0, queued=0)
-IDLE = Seen("shop.0", "10.0.0.1", 8080, weight=100, request_max=100, up=True, drains=False, resting=False, sessions=0)
+IDLE = ServerState(
+    "shop.0", "10.0.0.1", 8080, weight=100, request_max=100, up=True, drains=False, resting=False, sessions=0
+)
 
 
 def backend(index: int, drain: bool = False, weight: float = 1.0) -> Backend:
@@ -60,11 +62,11 @@ def wanted(*backends: Backend, serving: Serving = SERVING, limits: Limits | None
     return wanted_of(Balance("shop", backends, serving, limits or Limits()), serving, KEYS)
 
 
-def table(*servers: Seen, queue_max: int = 1000) -> Table:
+def table(*servers: ServerState, queue_max: int = 1000) -> Table:
     return Table("", queue_max, {server.name: server for server in servers}, COUNTERS)
 
 
-def seen(index: int, up: bool = True, drains: bool = False, resting: bool = False) -> Seen:
+def seen(index: int, up: bool = True, drains: bool = False, resting: bool = False) -> ServerState:
     return replace(IDLE, name=f"shop.{index}", address=f"10.0.0.{index + 1}", up=up, drains=drains, resting=resting)
 
 

@@ -11,7 +11,7 @@ from daemons.models.dilation import formula, product_form
 from daemons.models.dilation.completion import composed
 from daemons.models.dilation.inverse import (
     Inverted,
-    Part,
+    ResourceFraction,
     Status,
     converted,
     mean,
@@ -171,13 +171,15 @@ def test_times_of_a_probe_that_cannot_be(times_s: tuple[float, float, float]) ->
 
 def test_a_vector_from_probes() -> None:
     """A probe of each resource gives the vector; one that cannot be is scaled and says so."""
-    fine, said = vector_of([Part(Status.OK, 0.5), Part(Status.NOT_SLOWED, 0.0), Part(Status.OK, 0.3)])
-    scaled, warned = vector_of([Part(Status.OK, 0.9), Part(Status.OK, 0.6)])
+    fine, said = vector_of(
+        [ResourceFraction(Status.OK, 0.5), ResourceFraction(Status.NOT_SLOWED, 0.0), ResourceFraction(Status.OK, 0.3)]
+    )
+    scaled, warned = vector_of([ResourceFraction(Status.OK, 0.9), ResourceFraction(Status.OK, 0.6)])
 
     assert (fine.tolist(), said) == ([0.5, 0.0, 0.3], Status.OK)
     assert (scaled.tolist(), warned) == ([pytest.approx(0.6), pytest.approx(0.4)], Status.ABOVE)
-    assert vector_of([probed(10.0, 25.0), Part(Status.NOT_SLOWED, 0.0)])[1] is Status.ABOVE
-    assert vector_of([Part(Status.NOT_SLOWED, 0.0)] * 2)[1] is Status.NOT_SLOWED
+    assert vector_of([probed(10.0, 25.0), ResourceFraction(Status.NOT_SLOWED, 0.0)])[1] is Status.ABOVE
+    assert vector_of([ResourceFraction(Status.NOT_SLOWED, 0.0)] * 2)[1] is Status.NOT_SLOWED
 
 
 def test_another_type_of_node() -> None:

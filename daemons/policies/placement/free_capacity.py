@@ -65,7 +65,7 @@ def repeated(names: tuple[str, ...]) -> frozenset[int]:
     return frozenset(row for row, name in enumerate(names) if first[name] != row)
 
 
-class Room:
+class FreeCapacity:
     """Free memory and CPU per node while a decision is being made. `copy` is cheap; the snapshot is never written."""
 
     __slots__ = ("_forms", "free_mhz", "free_mib", "snapshot", "usable")
@@ -81,9 +81,9 @@ class Room:
             self.usable[list(again)] = False
         self._forms: dict[Shape, _Form] = {}
 
-    def copy(self) -> Room:
+    def copy(self) -> FreeCapacity:
         """Another room with the same free amounts, to try things in."""
-        other = Room.__new__(Room)
+        other = FreeCapacity.__new__(FreeCapacity)
         other.snapshot, other.usable, other._forms = self.snapshot, self.usable, self._forms
         other.free_mib, other.free_mhz = self.free_mib.copy(), self.free_mhz.copy()
         return other

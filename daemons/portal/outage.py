@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
-class Trouble:
+class Outage:
     """Nobody answers since `since_s`; `why` in words."""
 
     since_s: float

@@ -18,7 +18,7 @@ ROWS, SERVER_ROWS = 7, 4  # of `show stat`: frontend, backend and servers; serve
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class ServerState:
     """A server that HAProxy has. `sessions`: requests under way on it or queued for it."""
 
     name: str
@@ -84,7 +84,7 @@ class Table:
 
     digest: str
     queue_max: int
-    servers: dict[str, Seen]
+    servers: dict[str, ServerState]
     counters: Counters
 
 
@@ -147,9 +147,9 @@ def _table(app: str, rows: dict[str, dict[str, str]], variables: dict[str, str],
     )
 
 
-def _seen(name: str, state: Sequence[str], row: dict[str, str]) -> Seen:
+def _seen(name: str, state: Sequence[str], row: dict[str, str]) -> ServerState:
     flags = int(state[6])
-    return Seen(
+    return ServerState(
         name,
         state[4],
         int(state[18]),
